@@ -1,0 +1,526 @@
+"""The contract: a `RunSpec` goes into a pod, a `RunResult` comes out. All that the control plane and the image share.
+
+Units stand at the end of names (`_s`, `_pct`, `_c`, `_w`, `_j`, `_bytes`, `_gb` = 1e9 bytes). A number that is not known
+is `None`, and `RunResult.missing` says why; it is never -1 and never left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+
+SCHEMA_VERSION = 1
+MAX_RESULT_BYTES = 4_000_000
+RESULT_FILE = "result.json"
+SPEC_ENV = "TRAINBENCH_SPEC"
+OUTPUT_DIR_ENV = "TRAINBENCH_OUTPUT_DIR"
+# The folder in which Airflow's XCom sidecar looks for the result, under the name that it expects.
+XCOM_DIR_ENV = "TRAINBENCH_XCOM_DIR"
+XCOM_FILE = "return.json"
+
+
+class ContractError(ValueError):
+    """A spec or a result from outside is not what the contract says; the message names the field and what is allowed."""
+
+
+class Recipe(StrEnum):
+    FULL = "full"
+    LORA = "lora"
+    QLORA = "qlora"
+
+
+class Strategy(StrEnum):
+    SINGLE = "single"
+    DDP = "ddp"
+
+
+class Precision(StrEnum):
+    """Dtype of weights, activations and LoRA adapters (`tuned`); fp16 trains under autocast with a gradient scaler."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+
+
+class Optimizer(StrEnum):
+    ADAMW_TORCH = "adamw_torch"
+    ADAMW_8BIT = "adamw_8bit"
+    PAGED_ADAMW_8BIT = "paged_adamw_8bit"
+
+
+class Preset(StrEnum):
+    """`as_users_run`: what HF + PEFT + bitsandbytes do by default. `tuned`: no needless fp32 copies, per-layer compile."""
+
+    AS_USERS_RUN = "as_users_run"
+    TUNED = "tuned"
+
+
+class Device(StrEnum):
+    CUDA = "cuda"
+    CPU = "cpu"
+
+
+class Status(StrEnum):
+    OK = "ok"
+    OOM = "oom"
+    INVALID_LOSS = "invalid_loss"
+    TIMEOUT = "timeout"
+    INCOMPLETE = "incomplete"
+    ERROR = "error"
+
+
+class Phase(StrEnum):
+    """Where a run's seconds go, in this order; an error names the phase it happened in."""
+
+    LAUNCH = "launch"
+    IMPORT = "import"
+    BUILD = "build"
+    PROBE = "probe"
+    WARMUP = "warmup"
+    MEASURE = "measure"
+    REPORT = "report"
+
+
+class Frozen(BaseModel):
+    # NaN and infinity are refused: json.dumps would write them as words that no other JSON reader takes.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+# A Kubernetes node name: RFC 1123 subdomain. Nothing that a path or a shell could read as more than a name.
+NODE_NAME = r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"
+IDENTIFIER = r"^[a-z0-9]([a-z0-9._-]{0,198}[a-z0-9])?$"
+NodeName = Annotated[str, StringConstraints(pattern=NODE_NAME)]
+Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER)]
+
+
+class Lora(Frozen):
+    rank: int = Field(16, ge=1, le=1024)
+    alpha: int = Field(32, ge=1, le=4096)
+    dropout: float = Field(0.0, ge=0, lt=1)
+    targets: tuple[str, ...] = Field(("q_proj", "k_proj", "v_proj", "o_proj"), min_length=1)
+
+
+class Quantisation(Frozen):
+    kind: Literal["nf4"] = "nf4"
+    double: bool = True
+
+
+class Drill(Frozen):
+    """A fault injected on purpose, to see that the checks find it; the run is marked and never enters a baseline."""
+
+    slowdown_pct: float = Field(description="share of the throughput to lose", ge=5, le=95)
+
+
+class RunSpec(Frozen):
+    """One benchmark run: everything the image needs to know, and nothing it has to look up."""
+
+    schema_version: Literal[1] = 1
+    campaign_id: Identifier = Field(description="one execution of the whole flow, e.g. one DAG run")
+    run_id: Identifier = Field(description="group + node + round; readable and unique within the campaign")
+    group_id: Identifier = Field(description="equal for all runs that may be compared; ends in the fingerprint")
+    node: NodeName
+    round: int = Field(1, ge=1, le=100, description="which pass over the nodes: rounds are minutes apart")
+
+    model: str = Field(min_length=1, max_length=200)
+    weights: Literal["random"] = "random"
+    recipe: Recipe = Recipe.QLORA
+    strategy: Strategy = Strategy.SINGLE
+    device: Device = Device.CUDA
+    nodes: int = Field(1, ge=1, le=1024)
+    gpus_per_node: int = Field(1, ge=1, le=64, description="ranks per node; on the CPU: processes")
+    micro_batch_size: int = Field(8, ge=1, le=65536, description="samples per rank and micro-step")
+    gradient_accumulation_steps: int = Field(1, ge=1, le=4096)
+    seq_length: int = Field(512, ge=8, le=1_048_576)
+    precision: Precision = Precision.BF16
+    optimizer: Optimizer = Optimizer.PAGED_ADAMW_8BIT
+    gradient_checkpointing: bool = True
+    lora: Lora | None = None
+    quantisation: Quantisation | None = None
+    preset: Preset = Preset.AS_USERS_RUN
+    data: Literal["memory"] = "memory"
+    seed: int = Field(0, ge=0, lt=2**31)
+
+    warmup_steps: int = Field(20, ge=1, le=10_000)
+    measured_steps: int = Field(50, ge=2, le=100_000, description="at least, per window")
+    max_measured_steps: int = Field(200, ge=2, le=100_000, description="at most, per window")
+    target_half_width_pct: float = Field(
+        0.5, gt=0, le=100, description="stop when the mean step time is known this well"
+    )
+    repeats: int = Field(3, ge=1, le=100, description="measured windows inside the pod")
+    timeout_s: float = Field(1800, ge=5, le=86_400)
+    telemetry_interval_s: float = Field(0.2, ge=0.02, le=60)
+    drill: Drill | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> RunSpec:
+        if (self.recipe is Recipe.FULL) != (self.lora is None):
+            raise ValueError(
+                f"recipe '{self.recipe}' with lora={self.lora!r}: LoRA settings go with lora and qlora only"
+            )
+        if (self.recipe is Recipe.QLORA) != (self.quantisation is not None):
+            raise ValueError(f"recipe '{self.recipe}' with quantisation={self.quantisation!r}: it goes with qlora only")
+        if self.strategy is Strategy.SINGLE and self.world_size != 1:
+            raise ValueError(f"strategy 'single' runs on one GPU, not {self.world_size}: choose ddp")
+        if self.strategy is not Strategy.SINGLE and self.world_size < 2:
+            raise ValueError(
+                f"strategy '{self.strategy}' needs at least 2 GPUs in all, got {self.world_size}: choose single"
+            )
+        if self.recipe is Recipe.QLORA and self.precision is Precision.FP16:
+            raise ValueError(
+                "precision 'fp16' corrupts packed 4-bit weights (bf16 storage): choose bf16 or fp32 for qlora"
+            )
+        if self.max_measured_steps < self.measured_steps:
+            raise ValueError(f"max_measured_steps {self.max_measured_steps} < measured_steps {self.measured_steps}")
+        return self
+
+    @property
+    def world_size(self) -> int:
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples of all ranks in one optimizer step (the global batch)."""
+        return self.world_size * self.micro_batch_size * self.gradient_accumulation_steps
+
+
+# What may differ between runs that are still the same work; every other field of the spec enters the fingerprint.
+NOT_WORK = frozenset({
+    "schema_version", "campaign_id", "run_id", "group_id", "node", "round", "timeout_s", "telemetry_interval_s", "drill",
+})  # fmt: skip
+
+
+def fingerprint(work: RunSpec | dict[str, Any]) -> str:
+    """12 hex digits that change whenever anything that changes the work changes."""
+    fields = work.model_dump(mode="json") if isinstance(work, RunSpec) else work
+    canonical = json.dumps({k: v for k, v in fields.items() if k not in NOT_WORK}, sort_keys=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+class RunError(Frozen):
+    kind: str = Field(description="exception class, signal or cause, e.g. OutOfMemoryError, SIGTERM, no_result")
+    message: str = Field(max_length=4000)
+    phase: Phase
+    rank: int | None = Field(None, description="null when the error is not one rank's")
+
+
+class Gpu(Frozen):
+    index: int
+    name: str
+    uuid: str | None
+    vbios: str | None
+    memory_total_bytes: int | None
+    compute_capability: str | None
+    pcie_generation_max: int | None
+    pcie_width_max: int | None
+    sm_clock_max_mhz: float | None
+    power_limit_w: float | None
+
+
+class Context(Frozen):
+    """Where and with what the run happened: hardware, driver, libraries. Two results are like when these are."""
+
+    node: str
+    pod: str | None
+    hostname: str
+    image: str | None
+    gpus: tuple[Gpu, ...]
+    driver: str | None
+    cuda: str | None
+    python: str
+    libraries: dict[str, str] = Field(description="name -> version, e.g. torch, transformers, peft, bitsandbytes")
+    kernel: str
+    cpu: str
+    num_cpus: int
+
+
+class Startup(Frozen):
+    """Seconds before and around the measured windows; reported beside throughput, never inside it."""
+
+    launch_s: float | None = Field(description="process start to the rank's first line of Python")
+    import_s: float | None
+    build_s: float | None
+    probe_s: float | None
+    compile_s: float | None = Field(description="first warm-up step minus the last one: compilation and lazy set-up")
+    warmup_s: float | None = Field(description="all warm-up steps, compilation included")
+    measure_s: float | None = Field(description="all measured windows")
+    total_s: float | None = Field(description="process start to result written")
+
+
+class StepTime(Frozen):
+    """Over all measured steps of all windows; each step's time is the maximum over ranks."""
+
+    mean_s: float
+    median_s: float
+    p5_s: float
+    p95_s: float
+    min_s: float
+    max_s: float
+    cv_pct: float = Field(description="sample standard deviation / mean")
+    half_width_pct: float = Field(description="95 % confidence half-width of the mean / mean")
+
+
+class Window(Frozen):
+    """One measured window: contiguous steps between two synchronisations."""
+
+    started_s: float = Field(description="since process start")
+    wall_s: float
+    num_steps: int
+    samples_per_second: float
+    half_width_pct: float
+    steady: bool = Field(description="target_half_width_pct was reached before max_measured_steps")
+
+
+class Performance(Frozen):
+    samples_per_second: float | None = Field(description="samples of all ranks / wall seconds of all windows")
+    tokens_per_second: float | None = Field(description="non-padding tokens of all ranks / wall seconds of all windows")
+    measured_steps: int
+    measured_wall_s: float | None
+    step_time: StepTime | None
+    windows: tuple[Window, ...]
+    step_times_s: tuple[float, ...]
+    mean_loss: float | None
+    first_loss: float | None
+    last_loss: float | None
+    flops_per_token: float | None = Field(description="model FLOPs per token, recipe-aware, causality not halved")
+    mfu_pct: float | None
+    hfu_pct: float | None
+    matmul_share_pct: float | None = Field(description="model FLOP rate / matmul rate measured on the same GPU")
+
+
+class Memory(Frozen):
+    """`peak_during_training` is GB (1e9 bytes), maximum over ranks. `kind` says what was measured."""
+
+    kind: Literal["cuda_allocated", "process_rss"] | None
+    peak_during_training: float | None
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+    alloc_retries: int | None
+    num_ooms: int | None
+
+
+class GpuTelemetry(Frozen):
+    """One GPU within the measured windows only."""
+
+    index: int
+    uuid: str | None
+    num_samples: int
+    utilisation_mean_pct: float | None
+    temperature_mean_c: float | None
+    temperature_max_c: float | None
+    power_mean_w: float | None
+    sm_clock_mean_mhz: float | None
+    sm_clock_min_mhz: float | None
+    throttle_share_pct: dict[str, float] | None = Field(
+        description="class -> share of samples: thermal, power_cap, power_brake, hw_slowdown, sync_boost, user_clocks"
+    )
+    energy_j: float | None
+    ecc_corrected: int | None
+    ecc_uncorrected: int | None
+    remapped_rows: int | None
+    pcie_generation: int | None
+    pcie_width: int | None
+    num_other_processes: int | None
+
+
+class HostTelemetry(Frozen):
+    cpu_utilisation_mean_pct: float | None
+    cpu_steal_pct: float | None = Field(description="time this machine's CPUs were given to others")
+    memory_used_pct: float | None
+
+
+class Telemetry(Frozen):
+    gpus: tuple[GpuTelemetry, ...]
+    host: HostTelemetry
+    energy_per_sample_j: float | None
+    energy_per_token_j: float | None
+
+
+class Probes(Frozen):
+    h2d_gb_per_s: float | None = Field(description="pinned host-to-device copy, slowest GPU of the run")
+    matmul_tflops: float | None = Field(description="large matmul in the run's precision, slowest GPU of the run")
+    allreduce_bus_gb_per_s: float | None
+
+
+class ParameterCount(Frozen):
+    total: int | None
+    trainable: int | None
+
+
+class Cost(Frozen):
+    """Filled by the control plane when it collects the result: prices are not the image's business."""
+
+    cost_per_1000_samples_usd: float | None
+    usd_per_gpu_hour: float | None
+    price_source: str | None
+    price_as_of: str | None
+
+
+class RankSummary(Frozen):
+    rank: int
+    status: Status
+    gpu_uuid: str | None
+    step_time_median_s: float | None
+    peak_allocated_bytes: int | None
+    mean_loss: float | None
+
+
+class RunResult(Frozen):
+    """What one run measured, or how it failed. The spec is echoed, so that a file explains itself."""
+
+    schema_version: Literal[1] = 1
+    spec: RunSpec
+    status: Status
+    error: RunError | None
+    started_at: AwareDatetime
+    finished_at: AwareDatetime
+    context: Context | None
+    startup: Startup
+    performance: Performance
+    memory: Memory
+    telemetry: Telemetry
+    probes: Probes
+    parameters: ParameterCount
+    cost: Cost
+    ranks: tuple[RankSummary, ...]
+    missing: dict[str, str] = Field(
+        description="dotted path of a null field, or of a section, -> why it is null; * stands for any index"
+    )
+
+    @model_validator(mode="after")
+    def _nothing_unexplained(self) -> RunResult:
+        if (self.status is Status.OK) == (self.error is not None):
+            raise ValueError(
+                f"status '{self.status}' with error={self.error!r}: an error goes with every status but ok"
+            )
+        if self.status is Status.OK and not self.performance.samples_per_second:
+            raise ValueError("status 'ok' needs performance.samples_per_second > 0")
+        for path in _null_paths(self):
+            if not any(_covers(reason_path, path) for reason_path in self.missing):
+                raise ValueError(f"{path} is null without a reason: add it to `missing`")
+        return self
+
+
+_MEASURED = ("context", "startup", "performance", "memory", "telemetry", "probes", "parameters", "cost")
+
+
+def _null_paths(result: RunResult) -> Iterator[str]:
+    def walk(value: Any, path: str) -> Iterator[str]:
+        if value is None:
+            yield path
+        elif isinstance(value, BaseModel):
+            for name in type(value).model_fields:
+                yield from walk(getattr(value, name), f"{path}.{name}")
+        elif isinstance(value, tuple):
+            for i, item in enumerate(value):
+                yield from walk(item, f"{path}.{i}")
+
+    for section in _MEASURED:
+        yield from walk(getattr(result, section), section)
+
+
+def _covers(reason_path: str, path: str) -> bool:
+    pattern = re.escape(reason_path).replace(r"\*", r"\d+")
+    return re.fullmatch(rf"{pattern}(\..*)?", path) is not None
+
+
+def failed_result(
+    spec: RunSpec, *, status: Status, kind: str, message: str, phase: Phase, at: datetime, rank: int | None = None
+) -> RunResult:
+    """The result of a run that measured nothing: every number null, one reason for all of them."""
+    reason = f"the run ended as {status.value} before it measured anything"
+    telemetry = HostTelemetry(cpu_utilisation_mean_pct=None, cpu_steal_pct=None, memory_used_pct=None)
+    return RunResult(
+        spec=spec,
+        status=status,
+        error=RunError(kind=kind, message=message[:4000], phase=phase, rank=rank),
+        started_at=at,
+        finished_at=at,
+        context=None,
+        startup=Startup(**dict.fromkeys(Startup.model_fields)),
+        performance=Performance(
+            **dict.fromkeys(Performance.model_fields) | {"measured_steps": 0, "windows": (), "step_times_s": ()}
+        ),
+        memory=Memory(**dict.fromkeys(Memory.model_fields)),
+        telemetry=Telemetry(gpus=(), host=telemetry, energy_per_sample_j=None, energy_per_token_j=None),
+        probes=Probes(**dict.fromkeys(Probes.model_fields)),
+        parameters=ParameterCount(total=None, trainable=None),
+        cost=Cost(**dict.fromkeys(Cost.model_fields)),
+        ranks=(),
+        missing=dict.fromkeys(_MEASURED, reason),
+    )
+
+
+def parse_spec(text: str | bytes) -> RunSpec:
+    """Raises ContractError, which names each wrong field."""
+    try:
+        return RunSpec.model_validate_json(text)
+    except ValidationError as error:
+        raise ContractError(f"the run spec is not valid: {explain(error)}") from None
+
+
+def parse_result(text: str | bytes) -> RunResult:
+    """A result from outside, checked: size, JSON, schema version, every field. Raises ContractError."""
+    size = len(text)
+    if size > MAX_RESULT_BYTES:
+        raise ContractError(f"result of {size} bytes is larger than the {MAX_RESULT_BYTES} allowed")
+    try:
+        # parse_constant: Python's json takes NaN and Infinity, which are not JSON
+        data = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ContractError(f"result is not JSON (truncated?): {error}") from None
+    if not isinstance(data, dict) or "schema_version" not in data:
+        raise ContractError("result has no schema_version: not written by trainbench")
+    if data["schema_version"] != SCHEMA_VERSION:
+        raise ContractError(
+            f"result has schema_version {data['schema_version']!r}; this version reads {SCHEMA_VERSION}"
+        )
+    try:
+        return RunResult.model_validate_json(text)
+    except ValidationError as error:
+        raise ContractError(f"result breaks the contract: {explain(error)}") from None
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def explain(error: ValidationError) -> str:
+    """One line: which field, which value, what is wrong; at most five fields."""
+    problems = error.errors(include_url=False)
+    parts = []
+    for problem in problems[:5]:
+        where = ".".join(str(part) for part in problem["loc"]) or "spec"
+        value = problem["input"]
+        shown = "" if isinstance(value, dict) or problem["type"] == "missing" else f" (got {value!r:.80})"
+        parts.append(f"{where}: {problem['msg'].removeprefix('Value error, ')}{shown}")
+    more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
+    return "; ".join(parts) + more
+
+
+def finite(value: float | None) -> float | None:
+    """`value`, or None for NaN and infinity, which a result cannot hold."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def json_schemas() -> dict[str, dict[str, Any]]:
+    """File name -> JSON Schema of the two documents, as committed under bench_image/schemas/."""
+    return {
+        "run-spec.v1.json": RunSpec.model_json_schema(mode="validation"),
+        "run-result.v1.json": RunResult.model_json_schema(mode="serialization"),
+    }

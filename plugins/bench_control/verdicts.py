@@ -1,0 +1,135 @@
+"""The words of judgement: states, verdicts and findings. Values only; the rules that make them live in the checks."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from bench_image.contract import Frozen
+
+
+class State(StrEnum):
+    """What the checks say of a node. Only `breach`, `failed` and `missing` turn a DAG run red."""
+
+    OK = "ok"
+    NOTICE = "notice"  # outside the limits once, not confirmed by the re-run; or better than its own history
+    BREACH = "breach"
+    INSUFFICIENT = "insufficient"  # too few nodes, or noise larger than the limit: both figures are in the reason
+    FAILED = "failed"  # ran, but gave no valid result
+    MISSING = "missing"  # expected, but did not run
+    BUSY = "busy"  # its GPUs are taken by other work
+    NOT_JUDGED = "not_judged"  # this metric cannot be judged here, e.g. temperature without a GPU
+    NO_BASELINE = "no_baseline"  # too few past runs to compare with
+
+
+RED = frozenset({State.BREACH, State.FAILED, State.MISSING})
+
+
+class Metric(StrEnum):
+    SAMPLES_PER_SECOND = "samples_per_second"
+    MEMORY_GB = "memory_gb"
+    TEMPERATURE_C = "temperature_c"
+
+
+class Side(StrEnum):
+    SLOW = "slow"
+    FAST = "fast"
+    HIGH = "high"
+    LOW = "low"
+
+
+class Confirmation(StrEnum):
+    NOT_NEEDED = "not_needed"
+    PENDING = "pending"
+    CONFIRMED = "confirmed"
+    NOT_CONFIRMED = "not_confirmed"
+    INCONCLUSIVE = "inconclusive"  # the re-run failed or was too noisy: the first breach stands
+
+
+class ReferenceMode(StrEnum):
+    LEAVE_ONE_OUT_MEDIAN = "leave_one_out_median"
+    MEDIAN = "median"
+    MEAN = "mean"
+    HISTORY = "history"
+    FIXED = "fixed"
+
+
+class Tolerances(Frozen):
+    samples_per_second_pct: float = 5.0
+    memory_pct: float = 2.0
+    temperature_c: float = 10.0
+    reference: ReferenceMode = ReferenceMode.LEAVE_ONE_OUT_MEDIAN
+    fixed_samples_per_second: float | None = None
+    history_pct: float = 1.5
+    history_mads: float = 4.0
+    history_min_points: int = 5
+
+
+class MetricVerdict(Frozen):
+    """`deviation`, `limit` and `noise` are percent of the reference; for temperature they are degrees C."""
+
+    metric: Metric
+    state: State
+    value: float | None
+    reference: float | None
+    deviation: float | None
+    limit: float
+    noise: float | None  # half-width that chance alone explains, from the repeats; None: no repeats to tell
+    side: Side | None
+    reason: str  # one sentence; says why a number is missing
+
+
+class NodeVerdict(Frozen):
+    node: str
+    gpu_name: str | None
+    state: State
+    metrics: tuple[MetricVerdict, ...]
+    num_runs: int
+    confirmation: Confirmation
+    confirm_deviation_pct: float | None  # samples/s of the re-run against the same reference
+    is_drill: bool
+    reason: str
+
+    def metric(self, metric: Metric) -> MetricVerdict | None:
+        return next((m for m in self.metrics if m.metric is metric), None)
+
+
+class GroupVerdict(Frozen):
+    """All nodes that ran the same work on the same kind of GPU."""
+
+    group_id: str
+    gpu_name: str | None
+    reference: ReferenceMode
+    nodes: tuple[NodeVerdict, ...]
+    spread_pct: float | None  # (max - min) / median of the nodes' samples/s
+    noise_pct: float | None  # pooled standard deviation of one run's samples/s, from the repeats
+    detectable_pct: float | None  # smallest deviation that this group's noise lets one tell from chance
+
+
+class HistoryVerdict(Frozen):
+    node: str
+    group_id: str
+    state: State  # ok, breach, notice (faster), no_baseline, not_judged
+    samples_per_second: float | None
+    baseline_median: float | None
+    deviation_pct: float | None
+    limit_pct: float | None
+    num_points: int
+    reason: str
+
+
+class Level(StrEnum):
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class Finding(Frozen):
+    """One thing to know or to do. `category` is a stable word that scripts may match on."""
+
+    level: Level
+    category: str
+    subject: str  # node, group or run id
+    measured: str
+    expected: str
+    summary: str  # what is the case, one sentence
+    resolution: str  # what to do next, one sentence

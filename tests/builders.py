@@ -1,0 +1,321 @@
+"""Realistic, contract-valid specs and results for tests: say only what your test is about.
+
+make_result("node-3", samples_per_s=8.5, temperature_c=81.0)
+make_result("node-3", drill=Drill(slowdown_pct=20))       # any other field of the spec or of the result works too
+make_cpu_result("node-3", windows=(41.0, 29.0, 38.0))
+make_failed("node-3", status=Status.OOM)
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from bench_image.contract import (
+    Context,
+    Cost,
+    Device,
+    Gpu,
+    GpuTelemetry,
+    HostTelemetry,
+    Lora,
+    Memory,
+    ParameterCount,
+    Performance,
+    Phase,
+    Probes,
+    Quantisation,
+    RankSummary,
+    Recipe,
+    RunResult,
+    RunSpec,
+    Startup,
+    Status,
+    StepTime,
+    Telemetry,
+    Window,
+    _null_paths,
+    failed_result,
+    fingerprint,
+)
+
+STARTED_AT = datetime(2026, 11, 21, 2, 0, tzinfo=UTC)
+STEPS_PER_WINDOW = 50
+LIBRARIES = {"torch": "2.13.0", "transformers": "5.23.0", "peft": "0.21.2", "bitsandbytes": "0.50.2"}
+NO_THROTTLING = dict.fromkeys(
+    ("thermal", "power_cap", "power_brake", "hw_slowdown", "sync_boost", "user_clocks"), 0.0
+)  # fmt: skip
+
+
+def make_spec(**overrides: Any) -> RunSpec:
+    """The node check's own configuration on one GPU; ids are derived from the rest unless given."""
+    recipe = Recipe(overrides.get("recipe", Recipe.QLORA))
+    fields: dict[str, Any] = {
+        "campaign_id": "campaign-1",
+        "node": "node-1",
+        "model": "mistral-7b",
+        "recipe": recipe,
+        "lora": None if recipe is Recipe.FULL else Lora(),
+        "quantisation": Quantisation() if recipe is Recipe.QLORA else None,
+    } | overrides
+    draft = RunSpec(**{"group_id": "draft", "run_id": "draft"} | fields)
+    group_id = fields.setdefault("group_id", f"{draft.model}-{recipe}-{draft.strategy}-{fingerprint(draft)}")
+    fields.setdefault("run_id", f"{group_id}-{draft.node}-r{draft.round}")
+    return RunSpec(**fields)
+
+
+def make_result(
+    node: str = "node-1",
+    samples_per_s: float = 9.5,
+    *,
+    round: int = 1,
+    windows: Sequence[float] | None = None,
+    step_cv_pct: float = 0.2,
+    memory_gb: float | None = 7.1,
+    temperature_c: float | None = 60.0,
+    gpu_name: str = "NVIDIA H200",
+    memory_total_gb: float = 150.0,
+    sm_clock_mhz: float = 1920.0,
+    power_w: float = 640.0,
+    throttle_share_pct: dict[str, float] | None = None,
+    h2d_gb_per_s: float | None = 55.4,
+    pcie: tuple[int, int] = (5, 16),
+    ecc_uncorrected: int = 0,
+    remapped_rows: int = 0,
+    num_other_processes: int = 0,
+    alloc_retries: int = 0,
+    driver: str = "580.65.06",
+    vbios: str = "96.00.A9.00.01",
+    libraries: dict[str, str] | None = None,
+    cpu_steal_pct: float = 0.0,
+    total_s: float = 55.0,
+    **overrides: Any,
+) -> RunResult:
+    """A run that went well on CUDA. `windows`: samples/s of each measured window, by default 0.1 % around the whole.
+
+    `overrides` are fields of the spec, or sections of the result. `pcie` is (generation, width) as found under load.
+    """
+    spec = _spec_for(node, round, overrides)
+    uuids = [f"GPU-{node}-{index}" for index in range(spec.gpus_per_node)]
+    fields: dict[str, Any] = {
+        "context": _context(
+            spec,
+            driver=driver,
+            cuda="13.0",
+            libraries=LIBRARIES | (libraries or {}),
+            gpus=tuple(_gpu(i, uuid, gpu_name, vbios, memory_total_gb) for i, uuid in enumerate(uuids)),
+        ),
+        "performance": _performance(spec, samples_per_s, windows, step_cv_pct, mfu_pct=38.0),
+        "memory": _memory("cuda_allocated" if memory_gb is not None else None, memory_gb, alloc_retries),
+        "telemetry": Telemetry(
+            gpus=tuple(
+                GpuTelemetry(
+                    index=index,
+                    uuid=uuid,
+                    num_samples=200,
+                    utilisation_mean_pct=98.0,
+                    temperature_mean_c=temperature_c,
+                    temperature_max_c=None if temperature_c is None else temperature_c + 3,
+                    power_mean_w=power_w,
+                    sm_clock_mean_mhz=sm_clock_mhz,
+                    sm_clock_min_mhz=sm_clock_mhz - 30,
+                    throttle_share_pct=NO_THROTTLING | (throttle_share_pct or {}),
+                    energy_j=27_000.0,
+                    ecc_corrected=0,
+                    ecc_uncorrected=ecc_uncorrected,
+                    remapped_rows=remapped_rows,
+                    pcie_generation=pcie[0],
+                    pcie_width=pcie[1],
+                    num_other_processes=num_other_processes,
+                )
+                for index, uuid in enumerate(uuids)
+            ),
+            host=HostTelemetry(cpu_utilisation_mean_pct=12.0, cpu_steal_pct=cpu_steal_pct, memory_used_pct=9.0),
+            energy_per_sample_j=67.0,
+            energy_per_token_j=0.13,
+        ),
+        "probes": Probes(h2d_gb_per_s=h2d_gb_per_s, matmul_tflops=780.0, allreduce_bus_gb_per_s=None),
+    }
+    return _result(spec, fields | overrides, uuids, total_s)
+
+
+def make_cpu_result(
+    node: str = "node-1",
+    samples_per_s: float = 40.0,
+    *,
+    round: int = 1,
+    windows: Sequence[float] | None = None,
+    step_cv_pct: float = 8.0,
+    memory_gb: float = 0.6,
+    cpu_steal_pct: float = 0.0,
+    total_s: float = 12.0,
+    **overrides: Any,
+) -> RunResult:
+    """A run of the tiny model on a CPU: no GPU, no temperature, memory is the process's resident set."""
+    spec = _spec_for(node, round, {"device": Device.CPU, "model": "tiny", "seq_length": 64} | overrides, overrides)
+    host = HostTelemetry(cpu_utilisation_mean_pct=95.0, cpu_steal_pct=cpu_steal_pct, memory_used_pct=40.0)
+    fields: dict[str, Any] = {
+        "context": _context(spec, driver=None, cuda=None, libraries=LIBRARIES, gpus=()),
+        "performance": _performance(spec, samples_per_s, windows, step_cv_pct, mfu_pct=None),
+        "memory": _memory("process_rss", memory_gb, None),
+        "telemetry": Telemetry(gpus=(), host=host, energy_per_sample_j=None, energy_per_token_j=None),
+        "probes": Probes(h2d_gb_per_s=None, matmul_tflops=None, allreduce_bus_gb_per_s=None),
+    }
+    return _result(spec, fields | overrides, [None] * spec.gpus_per_node, total_s)
+
+
+def make_failed(
+    node: str = "node-1",
+    *,
+    round: int = 1,
+    status: Status = Status.OOM,
+    kind: str = "OutOfMemoryError",
+    message: str = "CUDA out of memory: tried to allocate 2.00 GiB",
+    phase: Phase = Phase.WARMUP,
+    **overrides: Any,
+) -> RunResult:
+    """A run that measured nothing; `overrides` are fields of the spec."""
+    spec = make_spec(node=node, round=round, **overrides)
+    return failed_result(spec, status=status, kind=kind, message=message, phase=phase, at=STARTED_AT)
+
+
+def _spec_for(node: str, round: int, overrides: dict[str, Any], taken: dict[str, Any] | None = None) -> RunSpec:
+    """The spec made of those overrides that are its fields; these leave `taken`, which keeps the result's fields."""
+    of_spec = {name: value for name, value in overrides.items() if name in RunSpec.model_fields}
+    rest = overrides if taken is None else taken
+    for name in of_spec:
+        rest.pop(name, None)
+    return make_spec(node=node, round=round, **of_spec)
+
+
+def _result(spec: RunSpec, fields: dict[str, Any], uuids: Sequence[str | None], total_s: float) -> RunResult:
+    started_at = STARTED_AT + timedelta(minutes=10 * (spec.round - 1))
+    startup = Startup(
+        launch_s=1.0,
+        import_s=6.0,
+        build_s=4.0,
+        probe_s=1.0,
+        compile_s=0.5,
+        warmup_s=17.0,
+        measure_s=total_s - 30.0 if total_s > 40 else 1.0,
+        total_s=total_s,
+    )
+    performance, memory = fields["performance"], fields["memory"]
+    everything: dict[str, Any] = {
+        "spec": spec,
+        "status": Status.OK,
+        "error": None,
+        "started_at": started_at,
+        "finished_at": started_at + timedelta(seconds=total_s),
+        "startup": startup,
+        "parameters": ParameterCount(total=7_261_655_040, trainable=13_631_488),
+        "cost": Cost(**dict.fromkeys(Cost.model_fields)),
+        "ranks": tuple(
+            RankSummary(
+                rank=rank,
+                status=Status.OK,
+                gpu_uuid=uuid,
+                step_time_median_s=performance.step_time and performance.step_time.median_s,
+                peak_allocated_bytes=memory.peak_allocated_bytes,
+                mean_loss=performance.mean_loss,
+            )
+            for rank, uuid in enumerate(uuids)
+        ),
+    } | fields
+    nulls = _null_paths(RunResult.model_construct(**everything))
+    reasons = {path: "not reported here" for path in nulls if not path.startswith("cost.")}
+    everything.setdefault("missing", reasons | {"cost": "prices are added when the result is collected"})
+    return RunResult(**everything)
+
+
+def _context(spec: RunSpec, **fields: Any) -> Context:
+    return Context(
+        node=spec.node,
+        pod=f"trainbench-{spec.node}-r{spec.round}",
+        hostname=spec.node,
+        image="registry.example/trainbench:0.1.0",
+        python="3.11.7",
+        kernel="5.15.0",
+        cpu="Intel Xeon Platinum 8480+",
+        num_cpus=16,
+        **fields,
+    )
+
+
+def _gpu(index: int, uuid: str, name: str, vbios: str, memory_total_gb: float) -> Gpu:
+    return Gpu(
+        index=index,
+        name=name,
+        uuid=uuid,
+        vbios=vbios,
+        memory_total_bytes=int(memory_total_gb * 1e9),
+        compute_capability="9.0",
+        pcie_generation_max=5,
+        pcie_width_max=16,
+        sm_clock_max_mhz=1980.0,
+        power_limit_w=700.0,
+    )
+
+
+def _memory(kind: Any, gb: float | None, alloc_retries: int | None) -> Memory:
+    on_gpu = kind == "cuda_allocated" and gb is not None
+    return Memory(
+        kind=kind,
+        peak_during_training=gb,
+        peak_allocated_bytes=int(gb * 1e9) if on_gpu and gb is not None else None,
+        peak_reserved_bytes=int(gb * 1.1e9) if on_gpu and gb is not None else None,
+        alloc_retries=alloc_retries if on_gpu else None,
+        num_ooms=0 if on_gpu else None,
+    )
+
+
+def _performance(
+    spec: RunSpec, samples_per_s: float, windows: Sequence[float] | None, step_cv_pct: float, mfu_pct: float | None
+) -> Performance:
+    rates = windows or (samples_per_s * 0.999, samples_per_s, samples_per_s * 1.001)
+    mean_step_s = spec.samples_per_step / samples_per_s
+    half_width_pct = 1.96 * step_cv_pct / STEPS_PER_WINDOW**0.5
+    started_s, measured = 30.0, []
+    for rate in rates:
+        wall_s = STEPS_PER_WINDOW * spec.samples_per_step / rate
+        measured.append(
+            Window(
+                started_s=started_s,
+                wall_s=wall_s,
+                num_steps=STEPS_PER_WINDOW,
+                samples_per_second=rate,
+                half_width_pct=half_width_pct,
+                steady=half_width_pct <= spec.target_half_width_pct,
+            )
+        )
+        started_s += wall_s
+    num_steps = STEPS_PER_WINDOW * len(measured)
+    # alternating mean +- cv: its sample standard deviation is cv * sqrt(n / (n - 1))
+    steps = [mean_step_s * (1 + (-1) ** i * step_cv_pct / 100) for i in range(num_steps)]
+    return Performance(
+        samples_per_second=samples_per_s,
+        tokens_per_second=samples_per_s * spec.seq_length,
+        measured_steps=num_steps,
+        measured_wall_s=sum(window.wall_s for window in measured),
+        step_time=StepTime(
+            mean_s=statistics.fmean(steps),
+            median_s=statistics.median(steps),
+            p5_s=min(steps),
+            p95_s=max(steps),
+            min_s=min(steps),
+            max_s=max(steps),
+            cv_pct=100 * statistics.stdev(steps) / statistics.fmean(steps),
+            half_width_pct=1.96 * step_cv_pct / num_steps**0.5,
+        ),
+        windows=tuple(measured),
+        step_times_s=tuple(steps),
+        mean_loss=10.2,
+        first_loss=10.5,
+        last_loss=9.9,
+        flops_per_token=2.9e10,
+        mfu_pct=mfu_pct,
+        hfu_pct=mfu_pct and mfu_pct * 1.5,
+        matmul_share_pct=mfu_pct and mfu_pct * 1.25,
+    )

@@ -1,0 +1,30 @@
+"""What all tests share: golden files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GOLDEN_DIR = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--golden", action="store_true", help="rewrite the golden files instead of comparing with them")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden("report.md", text)` compares `text` with tests/golden/report.md; `pytest --golden` rewrites the file."""
+    rewrite = request.config.getoption("--golden")
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN_DIR / name
+        if rewrite:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert path.exists(), f"there is no {path.name}: write it with `pytest --golden {request.node.nodeid}`"
+        assert text == path.read_text(encoding="utf-8"), f"{path.name} differs; if that is meant: `pytest --golden`"
+
+    return check
