@@ -97,7 +97,8 @@ def make_result(
 
     `overrides` are fields of the spec, or sections of the result. `pcie` is (generation, width) as found under load.
     """
-    spec = _spec_for(node, round, overrides)
+    of_spec, sections = _split(overrides)
+    spec = make_spec(node=node, round=round, **of_spec)
     uuids = [f"GPU-{node}-{index}" for index in range(spec.gpus_per_node)]
     fields: dict[str, Any] = {
         "context": _context(
@@ -138,7 +139,7 @@ def make_result(
         ),
         "probes": Probes(h2d_gb_per_s=h2d_gb_per_s, matmul_tflops=780.0, allreduce_bus_gb_per_s=None),
     }
-    return _result(spec, fields | overrides, uuids, total_s)
+    return _result(spec, fields | sections, uuids, total_s)
 
 
 def make_cpu_result(
@@ -154,7 +155,8 @@ def make_cpu_result(
     **overrides: Any,
 ) -> RunResult:
     """A run of the tiny model on a CPU: no GPU, no temperature, memory is the process's resident set."""
-    spec = _spec_for(node, round, {"device": Device.CPU, "model": "tiny", "seq_length": 64} | overrides, overrides)
+    of_spec, sections = _split({"device": Device.CPU, "model": "tiny", "seq_length": 64} | overrides)
+    spec = make_spec(node=node, round=round, **of_spec)
     host = HostTelemetry(cpu_utilisation_mean_pct=95.0, cpu_steal_pct=cpu_steal_pct, memory_used_pct=40.0)
     fields: dict[str, Any] = {
         "context": _context(spec, driver=None, cuda=None, libraries=LIBRARIES, gpus=()),
@@ -163,7 +165,7 @@ def make_cpu_result(
         "telemetry": Telemetry(gpus=(), host=host, energy_per_sample_j=None, energy_per_token_j=None),
         "probes": Probes(h2d_gb_per_s=None, matmul_tflops=None, allreduce_bus_gb_per_s=None),
     }
-    return _result(spec, fields | overrides, [None] * spec.gpus_per_node, total_s)
+    return _result(spec, fields | sections, [None] * spec.gpus_per_node, total_s)
 
 
 def make_failed(
@@ -181,13 +183,10 @@ def make_failed(
     return failed_result(spec, status=status, kind=kind, message=message, phase=phase, at=STARTED_AT)
 
 
-def _spec_for(node: str, round: int, overrides: dict[str, Any], taken: dict[str, Any] | None = None) -> RunSpec:
-    """The spec made of those overrides that are its fields; these leave `taken`, which keeps the result's fields."""
+def _split(overrides: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(fields of the spec, sections of the result)"""
     of_spec = {name: value for name, value in overrides.items() if name in RunSpec.model_fields}
-    rest = overrides if taken is None else taken
-    for name in of_spec:
-        rest.pop(name, None)
-    return make_spec(node=node, round=round, **of_spec)
+    return of_spec, {name: value for name, value in overrides.items() if name not in of_spec}
 
 
 def _result(spec: RunSpec, fields: dict[str, Any], uuids: Sequence[str | None], total_s: float) -> RunResult:

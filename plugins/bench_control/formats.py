@@ -1,0 +1,92 @@
+"""Numbers as text: one way to write each kind of figure, in every report. None becomes "n/a"."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import datetime
+
+NA = "n/a"
+MINUS = "\u2212"
+
+
+def figure(value: float | None, digits: int = 4) -> str:
+    """`digits` significant digits, thousands separated: 12,220 and 1.460 and 0.04894."""
+    if value is None:
+        return NA
+    return f"{value:,.{_decimals(value, digits)}f}".replace("-", MINUS)
+
+
+def percent(value: float | None, decimals: int = 1) -> str:
+    """A deviation, always with its sign (a real minus, not a hyphen): "+0.4 %", "0.0 %"."""
+    if value is None:
+        return NA
+    rounded = round(value, decimals)
+    sign = MINUS if rounded < 0 else "+" if rounded > 0 else ""
+    return f"{sign}{abs(rounded):,.{decimals}f} %"
+
+
+def share(value: float | None, decimals: int = 1) -> str:
+    """A part of a whole, without a sign: "41.2 %"."""
+    return NA if value is None else f"{value:,.{decimals}f} %"
+
+
+def degrees(value: float | None) -> str:
+    return NA if value is None else f"{value:.0f} °C"
+
+
+def usd(value: float | None) -> str:
+    """Cents from one dollar up, three significant digits below: "$2.41", "$0.114", "$0.00152"."""
+    if value is None:
+        return NA
+    return f"${value:,.{2 if value >= 1 else _decimals(value, 3)}f}"
+
+
+def duration(seconds: float | None) -> str:
+    """ "489 ms", "12.3 s", "5 min 02 s", "3 h 05 min"."""
+    if seconds is None:
+        return NA
+    if seconds < 0.9995:
+        return f"{figure(seconds * 1000, 3)} ms"
+    if seconds < 99.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def moment(at: datetime) -> str:
+    """To the second, with the zone: "2026-11-21 02:00:00 UTC"."""
+    return f"{at:%Y-%m-%d %H:%M:%S} {at.tzname()}"
+
+
+def sentence(text: str) -> str:
+    """`text` with a full stop, unless it ends with a mark of its own."""
+    trimmed = text.rstrip()
+    return trimmed if trimmed.endswith((".", "!", "?", "…")) else f"{trimmed}."
+
+
+def count(number: int, noun: str) -> str:
+    """ "1 node", "4 nodes"."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def listing(words: Iterable[str], most: int = 5) -> str:
+    """ "a, b and c"; after `most` of them "and 7 more"."""
+    items = list(words)
+    if len(items) > most:
+        return f"{', '.join(items[:most])} and {len(items) - most} more"
+    return " and ".join(filter(None, [", ".join(items[:-1]), items[-1]])) if items else "none"
+
+
+def one_line(text: str, most: int = 300) -> str:
+    """Control characters and line breaks as spaces, cut after `most` characters."""
+    flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return flat if len(flat) <= most else flat[: most - 1] + "…"
+
+
+def _decimals(value: float, digits: int) -> int:
+    if value == 0:
+        return digits - 1
+    return max(0, digits - 1 - math.floor(math.log10(abs(value))))

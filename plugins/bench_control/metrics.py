@@ -1,0 +1,166 @@
+"""metrics.csv: one row for each run, failed ones included. An unknown number is an empty cell."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping
+
+from bench_control.campaign import Campaign
+from bench_control.cost import RunCost
+from bench_control.readings import (
+    gpu_name,
+    power_mean_w,
+    sm_clock_mean_mhz,
+    temperature_max_c,
+    temperature_mean_c,
+    throttle_pct,
+)
+from bench_control.scaling import Efficiency, efficiencies
+from bench_image.contract import RunResult
+
+Cell = str | int | float | bool | None
+
+# The columns that scripts of existing users read, in their order; ours follow.
+FLAT_ROW = (
+    "strategy",
+    "world_size",
+    "rank",
+    "seq_len",
+    "tier",
+    "steps",
+    "per_device_batch",
+    "grad_accum",
+    "tokens_per_sec",
+    "mean_step_time_sec",
+    "mean_loss",
+    "peak_vram_gb",
+    "h2d_gbps_per_gpu",
+    "scaling_efficiency_pct",
+)
+_TIER = re.compile(r"(?:decoder-)?tier-([a-z])")
+# A spreadsheet takes a cell that begins so for a formula and runs it.
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def metrics_csv(campaign: Campaign) -> str:
+    scaled = zip(campaign.results, campaign.costs, efficiencies(campaign.results), strict=True)
+    rows = [
+        _flat_row(result, efficiency) | _our_columns(result, cost, efficiency) for result, cost, efficiency in scaled
+    ]
+    header = tuple(rows[0]) if rows else FLAT_ROW
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([_cell(row[name]) for name in header] for row in rows)
+    return text.getvalue()
+
+
+def _flat_row(result: RunResult, efficiency: Efficiency | None) -> dict[str, Cell]:
+    spec, performance, memory = result.spec, result.performance, result.memory
+    tier = _TIER.fullmatch(spec.model)
+    values: Mapping[str, Cell] = {
+        "strategy": spec.strategy,
+        "world_size": spec.world_size,
+        "rank": 0,
+        "seq_len": spec.seq_length,
+        "tier": tier[1].upper() if tier else None,
+        "steps": performance.measured_steps,
+        "per_device_batch": spec.micro_batch_size,
+        "grad_accum": spec.gradient_accumulation_steps,
+        "tokens_per_sec": performance.tokens_per_second,
+        "mean_step_time_sec": performance.step_time.mean_s if performance.step_time else None,
+        "mean_loss": performance.mean_loss,
+        "peak_vram_gb": memory.peak_during_training if memory.kind == "cuda_allocated" else None,
+        "h2d_gbps_per_gpu": result.probes.h2d_gb_per_s,
+        "scaling_efficiency_pct": efficiency.pct if efficiency else None,
+    }
+    return {name: values[name] for name in FLAT_ROW}
+
+
+def _our_columns(result: RunResult, cost: RunCost, efficiency: Efficiency | None) -> dict[str, Cell]:
+    return {
+        **_identity(result),
+        **_measured(result),
+        "scaling_base_world_size": efficiency.base_world_size if efficiency else None,
+        "gpu_hours": cost.gpu_hours,
+        "run_usd": cost.run_usd,
+        "usd_per_gpu_hour": cost.usd_per_gpu_hour,
+        "usd_per_1000_samples": cost.usd_per_1000_samples,
+        "usd_per_1m_tokens": cost.usd_per_1m_tokens,
+        "price_source": cost.price_source,
+        "price_as_of": cost.price_as_of,
+        "driver": result.context.driver if result.context else None,
+        "cuda": result.context.cuda if result.context else None,
+        "torch": result.context.libraries.get("torch") if result.context else None,
+        "image": result.context.image if result.context else None,
+        "started_at": result.started_at.isoformat(),
+        "finished_at": result.finished_at.isoformat(),
+        "is_drill": result.spec.drill is not None,
+    }
+
+
+def _identity(result: RunResult) -> dict[str, Cell]:
+    spec = result.spec
+    return {
+        "campaign_id": spec.campaign_id,
+        "run_id": spec.run_id,
+        "group_id": spec.group_id,
+        "node": spec.node,
+        "round": spec.round,
+        "status": result.status,
+        "error": f"{result.error.kind}: {result.error.message}" if result.error else None,
+        "model": spec.model,
+        "recipe": spec.recipe,
+        "precision": spec.precision,
+        "optimizer": spec.optimizer,
+        "preset": spec.preset,
+        "device": spec.device,
+        "gpu_name": gpu_name(result),
+        "num_gpus": len(result.context.gpus) if result.context else None,
+    }
+
+
+def _measured(result: RunResult) -> dict[str, Cell]:
+    performance, step = result.performance, result.performance.step_time
+    reserved = result.memory.peak_reserved_bytes
+    return {
+        "samples_per_second": performance.samples_per_second,
+        "median_step_time_s": step.median_s if step else None,
+        "step_cv_pct": step.cv_pct if step else None,
+        "half_width_pct": step.half_width_pct if step else None,
+        "mfu_pct": performance.mfu_pct,
+        "hfu_pct": performance.hfu_pct,
+        "matmul_share_pct": performance.matmul_share_pct,
+        "memory_kind": result.memory.kind,
+        "peak_memory_gb": result.memory.peak_during_training,
+        "peak_reserved_gb": reserved / 1e9 if reserved is not None else None,
+        "temperature_mean_c": temperature_mean_c(result),
+        "temperature_max_c": temperature_max_c(result),
+        "power_mean_w": power_mean_w(result),
+        "energy_per_sample_j": result.telemetry.energy_per_sample_j,
+        "sm_clock_mean_mhz": sm_clock_mean_mhz(result),
+        "throttle_thermal_pct": throttle_pct(result, "thermal"),
+        "cpu_steal_pct": result.telemetry.host.cpu_steal_pct,
+        "startup_s": _before_measuring_s(result),
+        "total_s": result.startup.total_s,
+    }
+
+
+def _before_measuring_s(result: RunResult) -> float | None:
+    """Process start to the end of the run without the measured windows."""
+    total_s, measure_s = result.startup.total_s, result.startup.measure_s
+    return total_s - measure_s if total_s is not None and measure_s is not None else None
+
+
+def _cell(value: Cell) -> str:
+    """Full precision for numbers; text that a spreadsheet would run as a formula gets a leading apostrophe."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        text = " ".join(str(value).splitlines())
+        return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+    return repr(value)

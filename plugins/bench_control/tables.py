@@ -1,0 +1,88 @@
+"""A table before it is Markdown, HTML or terminal text: plain words, nothing escaped yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bench_control.formats import NA
+from bench_image.contract import RunResult
+
+
+class Tone(StrEnum):
+    """How a row wants to be read; never the only carrier of a meaning."""
+
+    GOOD = "good"
+    WARN = "warn"
+    BAD = "bad"
+    PLAIN = "plain"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    cells: tuple[str, ...]
+    tone: Tone = Tone.PLAIN
+    run_id: str | None = None  # the first cell may link to this run's result
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """`numeric` names the columns to set flush right; `notes` stand below."""
+
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    numeric: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One column of a table of runs: where the number is, how it is written, and the path that explains its absence."""
+
+    name: str
+    value: Callable[[RunResult], float | None]
+    text: Callable[[float | None], str]
+    path: str
+
+
+def runs_table(results: Sequence[RunResult], measures: Sequence[Measure], title: str = "") -> Table:
+    """One row for each run. Columns that no run filled are left out, and the notes say which and why."""
+    filled = [m for m in measures if any(m.value(result) is not None for result in results)]
+    names = short_names(results)
+    rows = tuple(
+        Row(cells=(names[r.spec.run_id], *(m.text(m.value(r)) for m in filled)), run_id=r.spec.run_id) for r in results
+    )
+    return Table(
+        columns=("run", *(m.name for m in filled)),
+        rows=rows,
+        numeric=frozenset(m.name for m in filled),
+        notes=_absences(results, measures),
+        title=title,
+    )
+
+
+def short_names(results: Sequence[RunResult]) -> dict[str, str]:
+    """Run id -> the name of its row: without the group when all runs are of one group."""
+    one_group = len({result.spec.group_id for result in results}) == 1
+    return {
+        r.spec.run_id: r.spec.run_id.removeprefix(f"{r.spec.group_id}-") if one_group else r.spec.run_id
+        for r in results
+    }
+
+
+def reason(result: RunResult, path: str) -> str:
+    """Why the number at the dotted `path` is missing, as the result itself says."""
+    parts = path.split(".")
+    prefixes = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
+    return next((result.missing[p] for p in prefixes if p in result.missing), "not reported")
+
+
+def _absences(results: Sequence[RunResult], measures: Sequence[Measure]) -> tuple[str, ...]:
+    names_by_reason: dict[str, dict[str, None]] = {}
+    for measure in measures:
+        for result in results:
+            if measure.value(result) is None:
+                names_by_reason.setdefault(reason(result, measure.path), {})[measure.name] = None
+    return tuple(f"{NA} – {', '.join(names)}: {why}." for why, names in names_by_reason.items())

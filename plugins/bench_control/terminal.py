@@ -1,0 +1,45 @@
+"""The verdict for a terminal: readable without colour and on 100 columns."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from bench_control import cost_report, digest
+from bench_control.campaign import Campaign
+from bench_control.formats import one_line
+from bench_control.tables import Table, Tone
+from bench_control.verdicts import GroupVerdict
+
+_STYLES = {Tone.GOOD: "green", Tone.WARN: "yellow", Tone.BAD: "bold red", Tone.PLAIN: ""}
+
+
+def verdict_table(campaign: Campaign) -> Group:
+    """For each group its table with spread and noise; then the cost; the sentence that sums it up comes last."""
+    parts: list[RenderableType] = []
+    for group in campaign.groups:
+        parts += _group(campaign, group)
+    parts += [Text(line) for line in (cost_report.summary(campaign), *cost_report.sample_prices(campaign))]
+    if told := digest.drill(campaign):
+        parts.append(Text(told, style="bold"))
+    parts.append(Text(digest.verdict(campaign), style=_STYLES[digest.tone(campaign)]))
+    return Group(*parts)
+
+
+def _group(campaign: Campaign, group: GroupVerdict) -> list[RenderableType]:
+    content = digest.verdict_table(campaign, group)
+    lines = (*digest.reasons(group), *digest.fleet_lines(group))
+    return [Text(content.title, style="bold"), _rich(content), *(Text(line) for line in lines)]
+
+
+def _rich(content: Table) -> RichTable:
+    # Cells are Text: rich would read square brackets in a plain string as its own markup.
+    shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in content.columns:
+        shown.add_column(Text(name), justify="right" if name in content.numeric else "left", overflow="fold")
+    for row in content.rows:
+        last = Text(one_line(row.cells[-1]), style=_STYLES[row.tone])
+        shown.add_row(*(Text(one_line(cell)) for cell in row.cells[:-1]), last)
+    return shown

@@ -1,0 +1,331 @@
+"""Whole campaigns for the tests of the reports; verdicts are given, not computed."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from bench_control.campaign import Campaign, Skipped
+from bench_control.cost import RunCost
+from bench_control.verdicts import (
+    Confirmation,
+    Finding,
+    GroupVerdict,
+    HistoryVerdict,
+    Level,
+    Metric,
+    MetricVerdict,
+    NodeVerdict,
+    ReferenceMode,
+    Side,
+    State,
+)
+from bench_image.contract import Drill, RunResult, Strategy
+from tests.builders import STARTED_AT, make_cpu_result, make_failed, make_result
+
+USD_PER_GPU_HOUR = 0.60
+
+
+def make_metric(value: float | None, reference: float | None, **fields: Any) -> MetricVerdict:
+    deviation = 100 * (value / reference - 1) if value is not None and reference is not None else None
+    return MetricVerdict(
+        **{
+            "metric": Metric.SAMPLES_PER_SECOND,
+            "state": State.OK,
+            "value": value,
+            "reference": reference,
+            "deviation": deviation,
+            "limit": 5.0,
+            "noise": 0.4,
+            "side": None,
+            "reason": "within the limit",
+        }
+        | fields
+    )
+
+
+def make_node(node: str, metrics: Sequence[MetricVerdict] = (), **fields: Any) -> NodeVerdict:
+    defaults = {
+        "node": node,
+        "gpu_name": "NVIDIA A10",
+        "state": State.OK,
+        "metrics": tuple(metrics),
+        "num_runs": 2,
+        "confirmation": Confirmation.NOT_NEEDED,
+        "confirm_deviation_pct": None,
+        "is_drill": False,
+        "reason": "all metrics within their limits",
+    }
+    return NodeVerdict(**defaults | fields)
+
+
+def make_group(nodes: Sequence[NodeVerdict], group_id: str, **fields: Any) -> GroupVerdict:
+    rates = [m.value for n in nodes if (m := n.metric(Metric.SAMPLES_PER_SECOND)) and m.value is not None]
+    defaults = {
+        "group_id": group_id,
+        "gpu_name": "NVIDIA A10",
+        "reference": ReferenceMode.LEAVE_ONE_OUT_MEDIAN,
+        "nodes": tuple(nodes),
+        "spread_pct": 100 * (max(rates) - min(rates)) / statistics.median(rates) if len(rates) > 1 else None,
+        "noise_pct": 0.3,
+        "detectable_pct": 1.1,
+    }
+    return GroupVerdict(**defaults | fields)
+
+
+def make_cost(result: RunResult, usd_per_gpu_hour: float | None = USD_PER_GPU_HOUR) -> RunCost:
+    """Prices by hand: 0.60 $/h at 1.46 samples/s is 0.60 / 5256 * 1000 = $0.1142 per 1K samples."""
+    rate, tokens = result.performance.samples_per_second, result.performance.tokens_per_second
+    hours = result.startup.total_s / 3600 * result.spec.world_size if result.startup.total_s else None
+    price = usd_per_gpu_hour and usd_per_gpu_hour * result.spec.world_size
+    return RunCost(
+        run_id=result.spec.run_id,
+        usd_per_gpu_hour=usd_per_gpu_hour,
+        price_source="OCI price page" if usd_per_gpu_hour else None,
+        price_as_of="2026-01-04" if usd_per_gpu_hour else None,
+        gpu_hours=hours,
+        run_usd=hours * usd_per_gpu_hour if hours and usd_per_gpu_hour else None,
+        usd_per_1000_samples=price / (rate * 3600) * 1000 if price and rate else None,
+        usd_per_1m_tokens=price / (tokens * 3600) * 1e6 if price and tokens else None,
+        reason=None
+        if rate and usd_per_gpu_hour
+        else "no price for this hardware"
+        if rate
+        else "the run measured no throughput",
+    )
+
+
+def make_campaign(
+    results: Sequence[RunResult],
+    groups: Sequence[GroupVerdict] = (),
+    *,
+    params: Mapping[str, object] | None = None,
+    usd_per_gpu_hour: float | None = USD_PER_GPU_HOUR,
+    **fields: Any,
+) -> Campaign:
+    defaults = {
+        "campaign_id": "manual-2026-11-21",
+        "suite": "node_consistency",
+        "title": "mistral-7b qlora, batch 8 x 512 tokens, on 4 nodes",
+        "started_at": STARTED_AT,
+        "finished_at": STARTED_AT + timedelta(minutes=12, seconds=2),
+        "params": dict(params or {"model": "mistral-7b", "rounds": 2, "nodes": None}),
+        "skipped": (),
+        "results": tuple(results),
+        "groups": tuple(groups),
+        "history": (),
+        "findings": (),
+        "costs": tuple(make_cost(result, usd_per_gpu_hour) for result in results),
+    }
+    return Campaign(**defaults | fields)
+
+
+def gpu_node(
+    name: str, rate: float | None, reference: float | None, temperature_c: float = 61.0, **fields: Any
+) -> NodeVerdict:
+    """A node of the A10 fleet with its three figures; `throughput` are changes to the first of them."""
+    return make_node(
+        name,
+        (
+            make_metric(rate, reference, **fields.pop("throughput", {})),
+            make_metric(19.8, 19.8, metric=Metric.MEMORY_GB, limit=2.0, noise=0.0),
+            make_metric(
+                temperature_c,
+                61.0,
+                metric=Metric.TEMPERATURE_C,
+                limit=10.0,
+                noise=None,
+                deviation=temperature_c - 61.0,
+            ),
+        ),
+        **fields,
+    )
+
+
+def a10(node: str, rate: float, round: int = 1, **fields: Any) -> RunResult:
+    return make_result(
+        node,
+        rate,
+        round=round,
+        gpu_name="NVIDIA A10",
+        memory_gb=19.8,
+        memory_total_gb=24.0,
+        temperature_c=fields.pop("temperature_c", 61.0),
+        power_w=148.0,
+        sm_clock_mhz=fields.pop("sm_clock_mhz", 1650.0),
+        h2d_gb_per_s=24.1,
+        **fields,
+    )
+
+
+def healthy() -> Campaign:
+    """Four A10 nodes, two rounds, as in the reference guide: 1.46, 1.45, 1.47, 1.44 samples/s."""
+    rates = {"node-1": 1.46, "node-2": 1.45, "node-3": 1.47, "node-4": 1.44}
+    references = {"node-1": 1.45, "node-2": 1.46, "node-3": 1.45, "node-4": 1.46}
+    results = [a10(node, rate * (1 + 0.002 * (-1) ** round), round) for round in (1, 2) for node, rate in rates.items()]
+    nodes = [gpu_node(name, rate, references[name], 60.0 + i) for i, (name, rate) in enumerate(rates.items())]
+    history = [
+        HistoryVerdict(
+            node=name,
+            group_id=results[0].spec.group_id,
+            state=State.OK,
+            samples_per_second=rate,
+            baseline_median=1.455,
+            deviation_pct=100 * (rate / 1.455 - 1),
+            limit_pct=1.5,
+            num_points=14,
+            reason="within its own history",
+        )
+        for name, rate in rates.items()
+    ]
+    return make_campaign(results, [make_group(nodes, results[0].spec.group_id)], history=tuple(history))
+
+
+def slow_node() -> Campaign:
+    """node-3 runs at 81 degC and 1.31 samples/s; the re-run confirms it."""
+    rates = {"node-1": 1.46, "node-2": 1.45, "node-3": 1.31, "node-4": 1.44}
+    hot = {"temperature_c": 81.0, "sm_clock_mhz": 1410.0, "throttle_share_pct": {"thermal": 38.0}}
+    results = [
+        a10(node, rate * (1 + 0.002 * (-1) ** round), round, **(hot if node == "node-3" else {}))
+        for round in (1, 2)
+        for node, rate in rates.items()
+    ]
+    results.append(a10("node-3", 1.32, 3, **hot))
+    slow = {"state": State.BREACH, "side": Side.SLOW, "reason": "9.7 % below the median of the others"}
+    nodes = [
+        gpu_node("node-1", 1.46, 1.44),
+        gpu_node("node-2", 1.45, 1.44),
+        gpu_node(
+            "node-3",
+            1.31,
+            1.45,
+            81.0,
+            throughput=slow,
+            state=State.BREACH,
+            confirmation=Confirmation.CONFIRMED,
+            confirm_deviation_pct=-9.0,
+            reason="samples/s is 9.7 % below the leave-one-out median; the limit is 5 %",
+        ),
+        gpu_node("node-4", 1.44, 1.45),
+    ]
+    finding = Finding(
+        level=Level.ERROR,
+        category="thermal_throttling",
+        subject="node-3",
+        measured="thermal throttling in 38 % of the samples, SM clock 1410 MHz",
+        expected="none, SM clock 1650 MHz as on its peers",
+        summary="The GPU of node-3 slows itself down because it is hot",
+        resolution="Check fans, filters and the air flow of node-3, then run it again",
+    )
+    other = Finding(
+        level=Level.WARNING,
+        category="stale_price",
+        subject="OCI price page",
+        measured="price of 2026-01-04",
+        expected="not older than 180 days",
+        summary="The price is old",
+        resolution="Look the price up again",
+    )
+    skipped = Skipped(what="strategy ddp", reason="needs at least 2 GPUs per node, gpus_per_node is 1")
+    return make_campaign(
+        results,
+        [make_group(nodes, results[0].spec.group_id)],
+        findings=(finding, other),
+        skipped=(skipped,),
+    )
+
+
+def cpu_drill() -> Campaign:
+    """Four local CPU nodes; node-3 was slowed by 75 % on purpose and found."""
+    rates = {"node-1": 41.0, "node-2": 38.5, "node-3": 9.8, "node-4": 43.2}
+    references = {"node-1": 38.5, "node-2": 41.0, "node-3": 41.0, "node-4": 38.5}
+    results = [
+        make_cpu_result(
+            node,
+            rate * (1 + 0.06 * (-1) ** round),
+            round=round,
+            drill=Drill(slowdown_pct=75) if node == "node-3" else None,
+        )
+        for round in (1, 2)
+        for node, rate in rates.items()
+    ]
+    results.append(make_cpu_result("node-3", 10.1, round=3, drill=Drill(slowdown_pct=75)))
+    no_temperature = MetricVerdict(
+        metric=Metric.TEMPERATURE_C,
+        state=State.NOT_JUDGED,
+        value=None,
+        reference=None,
+        deviation=None,
+        limit=10.0,
+        noise=None,
+        side=None,
+        reason="no GPU reported a temperature",
+    )
+    nodes = []
+    for name, rate in rates.items():
+        found = name == "node-3"
+        throughput = make_metric(
+            rate,
+            references[name],
+            limit=25.0,
+            noise=18.0,
+            **({"state": State.BREACH, "side": Side.SLOW} if found else {}),
+        )
+        memory = make_metric(0.6, 0.6, metric=Metric.MEMORY_GB, limit=2.0, noise=0.0)
+        breach = {
+            "state": State.BREACH,
+            "confirmation": Confirmation.CONFIRMED,
+            "confirm_deviation_pct": -75.4,
+            "is_drill": True,
+            "reason": "samples/s is 76.1 % below the leave-one-out median; the limit is 25 %",
+        }
+        metrics = (throughput, memory, no_temperature)
+        nodes.append(make_node(name, metrics, gpu_name=None, **(breach if found else {})))
+    group = make_group(nodes, results[0].spec.group_id, gpu_name=None, noise_pct=8.5, detectable_pct=21.0)
+    title = "tiny qlora, batch 8 x 64 tokens, on 4 nodes"
+    return make_campaign(results, [group], title=title, params={"model": "tiny", "rounds": 2, "drill_node": "node-3"})
+
+
+def all_failed() -> Campaign:
+    """Nothing was measured; the messages are as hostile as a log can be."""
+    results = [
+        make_failed("node-1"),
+        make_failed("node-2", kind="no_result", message="<script>alert('x')</script> | a | b\n# not a heading\n`rm`"),
+    ]
+    nodes = [
+        make_node(
+            result.spec.node,
+            (make_metric(None, None, state=State.FAILED, noise=None, reason="no valid run"),),
+            state=State.FAILED,
+            reason=f"no valid run: {result.error.message if result.error else ''}",
+        )
+        for result in results
+    ]
+    nodes.append(make_node("node-<b>9|", (), state=State.MISSING, num_runs=0, reason="planned, but no run was seen"))
+    group = make_group(nodes, results[0].spec.group_id, gpu_name=None, noise_pct=None, detectable_pct=None)
+    return make_campaign(results, [group], usd_per_gpu_hour=None)
+
+
+def two_nodes() -> Campaign:
+    """Too few nodes to say which one is wrong."""
+    results = [a10("node-1", 1.46), a10("node-2", 1.30)]
+    pair = {"state": State.INSUFFICIENT, "noise": None}
+    reason = "2 nodes: they differ by 11.6 %, but which one is wrong cannot be told"
+    nodes = [
+        gpu_node("node-1", 1.46, 1.30, throughput=pair, state=State.INSUFFICIENT, num_runs=1, reason=reason),
+        gpu_node("node-2", 1.30, 1.46, throughput=pair, state=State.INSUFFICIENT, num_runs=1, reason=reason),
+    ]
+    group = make_group(nodes, results[0].spec.group_id, noise_pct=None, detectable_pct=None)
+    return make_campaign(results, [group], params={"model": "mistral-7b", "rounds": 1})
+
+
+def scaling() -> Campaign:
+    """1, 2 and 4 GPUs of one node: 10, 18 and 32 samples/s."""
+    results = [
+        a10("node-1", 10.0),
+        a10("node-1", 18.0, strategy=Strategy.DDP, gpus_per_node=2),
+        a10("node-1", 32.0, strategy=Strategy.DDP, gpus_per_node=4),
+    ]
+    return make_campaign(results)

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import struct
+
+from bench_control import plots
+from tests import campaigns
+from tests.builders import make_cpu_result
+
+
+def size(png: bytes) -> tuple[int, int]:
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", png[16:24])
+    return width, height
+
+
+def test_single_gpu_runs_give_the_node_plot_only_and_say_why() -> None:
+    campaign = campaigns.slow_node()
+    assert list(plots.draw(campaign)) == ["node_variance.png"]
+    assert plots.not_drawn(campaign) == dict.fromkeys(
+        ("tokens_per_sec_vs_gpu", "step_time_vs_gpu", "scaling_efficiency", "gbps_vs_gpu"),
+        "only 1 GPU per run was measured, a curve needs two sizes",
+    )
+
+
+def test_several_world_sizes_give_the_curves() -> None:
+    drawn = plots.draw(campaigns.scaling())
+    assert list(drawn) == [f"{name}.png" for name in plots.NAMES if name != "node_variance"]
+    assert {size(png)[0] for png in drawn.values()} == {825}
+
+
+def test_nothing_measured_draws_nothing() -> None:
+    assert plots.draw(campaigns.all_failed()) == {}
+    assert plots.not_drawn(campaigns.all_failed())["node_variance"] == "no node has a measured throughput"
+
+
+def test_without_a_copy_rate_there_is_no_copy_plot() -> None:
+    runs = [make_cpu_result(), make_cpu_result(strategy="ddp", gpus_per_node=2)]
+    absent = plots.not_drawn(campaigns.make_campaign(runs))
+    assert absent["gbps_vs_gpu"] == "no host-to-device copy was measured"
+    assert "tokens_per_sec_vs_gpu" not in absent
+
+
+def test_the_same_campaign_gives_the_same_bytes() -> None:
+    assert plots.draw(campaigns.cpu_drill()) == plots.draw(campaigns.cpu_drill())
+
+
+def test_a_large_fleet_stays_readable_and_keeps_its_red_node() -> None:
+    nodes = [campaigns.gpu_node(f"node-{i}", 1.45, 1.45) for i in range(1000)]
+    nodes[500] = campaigns.slow_node().groups[0].nodes[2]
+    group = campaigns.make_group(nodes, campaigns.healthy().groups[0].group_id)
+    shown = plots._furthest(group)
+    assert len(shown) == plots.MAX_NODES
+    assert nodes[500] in shown
+    drawn = plots.draw(campaigns.make_campaign(campaigns.healthy().results, [group]))
+    assert size(drawn["node_variance.png"])[1] < 2500
