@@ -1,0 +1,106 @@
+"""The tables of the history: one row for each run, one for each breach. The migrations build exactly these."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sqlalchemy import (
+    Boolean,
+    Column,
+    DateTime,
+    Dialect,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    TypeDecorator,
+)
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """An aware datetime in, the same instant in UTC out; SQLite itself keeps no time zone."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        return None if value is None else value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+metadata = MetaData()
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("campaign_id", String, primary_key=True),
+    Column("run_id", String, primary_key=True),
+    Column("suite", String, nullable=False),
+    Column("group_id", String, nullable=False),
+    Column("node", String, nullable=False),
+    Column("round", Integer, nullable=False),
+    Column("model", String, nullable=False),
+    Column("recipe", String, nullable=False),
+    Column("strategy", String, nullable=False),
+    Column("preset", String, nullable=False),
+    Column("fingerprint", String, nullable=False),
+    Column("history_key", String),
+    Column("gpu_name", String),
+    Column("driver", String),
+    Column("image", String),
+    Column("torch", String),
+    Column("status", String, nullable=False),
+    Column("state", String),
+    Column("history_state", String),
+    Column("is_drill", Boolean, nullable=False),
+    Column("is_baseline", Boolean, nullable=False),
+    Column("started_at", UtcDateTime, nullable=False),
+    Column("finished_at", UtcDateTime, nullable=False),
+    Column("samples_per_second", Float),
+    Column("tokens_per_second", Float),
+    Column("memory_gb", Float),
+    Column("temperature_c", Float),
+    Column("mfu_pct", Float),
+    Column("gpu_hours", Float),
+    Column("run_usd", Float),
+    Column("usd_per_1000_samples", Float),
+    Index("runs_by_node", "node", "history_key", "started_at"),
+    Index("runs_by_group", "group_id", "started_at"),
+    Index("runs_by_time", "started_at"),
+)
+
+breaches = Table(
+    "breaches",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("node", String, nullable=False),
+    Column("group_id", String, nullable=False),
+    Column("campaign_id", String, nullable=False),
+    Column("state", String, nullable=False),
+    Column("metric", String),
+    Column("deviation", Float),
+    Column("reason", String, nullable=False),
+    Column("is_drill", Boolean, nullable=False),
+    Column("opened_at", UtcDateTime, nullable=False),
+    Column("closed_at", UtcDateTime),
+    Column("closed_by_campaign_id", String),
+    Index("breaches_by_node", "node", "group_id", "opened_at"),
+)
+
+# At most one open breach of a kind: a drill does not hide a real one.
+_open = breaches.c.closed_at.is_(None)
+Index(
+    "breaches_open",
+    breaches.c.node,
+    breaches.c.group_id,
+    breaches.c.is_drill,
+    unique=True,
+    sqlite_where=_open,
+    postgresql_where=_open,
+)
