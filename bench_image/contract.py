@@ -1,7 +1,7 @@
 """The contract: a `RunSpec` goes into a pod, a `RunResult` comes out. All that the control plane and the image share.
 
-Units stand at the end of names (`_s`, `_pct`, `_c`, `_w`, `_j`, `_bytes`, `_gb` = 1e9 bytes). A number that is not known
-is `None`, and `RunResult.missing` says why; it is never -1 and never left out.
+Units stand at the end of names (`_s`, `_pct`, `_c`, `_w`, `_j`, `_bytes`, `_gb` = 1e9 bytes). A number that is not
+known is `None`, and `RunResult.missing` says why; it is never -1 and never left out.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
@@ -36,7 +37,7 @@ XCOM_FILE = "return.json"
 
 
 class ContractError(ValueError):
-    """A spec or a result from outside is not what the contract says; the message names the field and what is allowed."""
+    """A spec or a result from outside breaks the contract; the message names the field and what is allowed."""
 
 
 class Recipe(StrEnum):
@@ -65,7 +66,7 @@ class Optimizer(StrEnum):
 
 
 class Preset(StrEnum):
-    """`as_users_run`: what HF + PEFT + bitsandbytes do by default. `tuned`: no needless fp32 copies, per-layer compile."""
+    """`as_users_run`: the defaults of HF, PEFT, bitsandbytes. `tuned`: no needless fp32 copies, per-layer compile."""
 
     AS_USERS_RUN = "as_users_run"
     TUNED = "tuned"
@@ -113,7 +114,13 @@ class Lora(Frozen):
     rank: int = Field(16, ge=1, le=1024)
     alpha: int = Field(32, ge=1, le=4096)
     dropout: float = Field(0.0, ge=0, lt=1)
-    targets: tuple[str, ...] = Field(("q_proj", "k_proj", "v_proj", "o_proj"), min_length=1)
+    targets: tuple[str, ...] = Field(("k_proj", "o_proj", "q_proj", "v_proj"), min_length=1)
+
+    @field_validator("targets")
+    @classmethod
+    def _one_order(cls, targets: tuple[str, ...]) -> tuple[str, ...]:
+        """Order and repetition change nothing about the work, so they must not change the fingerprint."""
+        return tuple(sorted(set(targets)))
 
 
 class Quantisation(Frozen):
@@ -201,7 +208,8 @@ class RunSpec(Frozen):
 
 # What may differ between runs that are still the same work; every other field of the spec enters the fingerprint.
 NOT_WORK = frozenset({
-    "schema_version", "campaign_id", "run_id", "group_id", "node", "round", "timeout_s", "telemetry_interval_s", "drill",
+    "schema_version", "campaign_id", "run_id", "group_id", "node", "round",
+    "timeout_s", "telemetry_interval_s", "drill",
 })  # fmt: skip
 
 
@@ -408,15 +416,17 @@ class RunResult(Frozen):
             raise ValueError(
                 f"status '{self.status}' with error={self.error!r}: an error goes with every status but ok"
             )
-        if self.status is Status.OK and not self.performance.samples_per_second:
+        if self.status is Status.OK and not (self.performance.samples_per_second or 0) > 0:
             raise ValueError("status 'ok' needs performance.samples_per_second > 0")
+        if self.finished_at < self.started_at:
+            raise ValueError(f"finished_at {self.finished_at} lies before started_at {self.started_at}")
         for path in _null_paths(self):
             if not any(_covers(reason_path, path) for reason_path in self.missing):
                 raise ValueError(f"{path} is null without a reason: add it to `missing`")
         return self
 
 
-_MEASURED = ("context", "startup", "performance", "memory", "telemetry", "probes", "parameters", "cost")
+_MEASURED = ("context", "startup", "performance", "memory", "telemetry", "probes", "parameters", "cost", "ranks")
 
 
 def _null_paths(result: RunResult) -> Iterator[str]:
@@ -476,7 +486,7 @@ def parse_spec(text: str | bytes) -> RunSpec:
 
 def parse_result(text: str | bytes) -> RunResult:
     """A result from outside, checked: size, JSON, schema version, every field. Raises ContractError."""
-    size = len(text)
+    size = len(text.encode(errors="replace") if isinstance(text, str) else text)
     if size > MAX_RESULT_BYTES:
         raise ContractError(f"result of {size} bytes is larger than the {MAX_RESULT_BYTES} allowed")
     try:
@@ -505,7 +515,7 @@ def explain(error: ValidationError) -> str:
     problems = error.errors(include_url=False)
     parts = []
     for problem in problems[:5]:
-        where = ".".join(str(part) for part in problem["loc"]) or "spec"
+        where = ".".join(str(part) for part in problem["loc"]) or error.title
         value = problem["input"]
         shown = "" if isinstance(value, dict) or problem["type"] == "missing" else f" (got {value!r:.80})"
         parts.append(f"{where}: {problem['msg'].removeprefix('Value error, ')}{shown}")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 GOLDEN_DIR = Path(__file__).parent / "golden"
+
+
+class Golden(Protocol):
+    def __call__(self, name: str, text: str, folder: Path = GOLDEN_DIR) -> None: ...
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -15,12 +19,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+def golden(request: pytest.FixtureRequest) -> Golden:
     """`golden("report.md", text)` compares `text` with tests/golden/report.md; `pytest --golden` rewrites the file."""
     rewrite = request.config.getoption("--golden")
 
-    def check(name: str, text: str) -> None:
-        path = GOLDEN_DIR / name
+    def check(name: str, text: str, folder: Path = GOLDEN_DIR) -> None:
+        path = folder / name
         if rewrite:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")

@@ -1,0 +1,70 @@
+"""Peak arithmetic rates of known GPUs. No fallback: an unknown GPU has no MFU."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from bench_image.contract import Precision
+
+
+class Peak(NamedTuple):
+    """Dense TFLOP/s with fp32 accumulation, as NVIDIA states them; None: the GPU has no unit for that format."""
+
+    bf16: float | None
+    fp16: float | None
+    fp32: float | None
+
+
+# Sources: NVIDIA data sheets of each product (the figure without sparsity: where a sheet states only the sparse one,
+# half of it), and the GA102, AD102 and GB202 white papers for GeForce cards (the fp32-accumulate figure). fp32 is the
+# rate of the CUDA cores: torch does not use TF32 unless told to. The key names words of the NVML product name.
+PEAK_TFLOPS: dict[str, Peak] = {
+    "T4": Peak(None, 65, 8.1),
+    "V100 SXM2": Peak(None, 125, 15.7),
+    "V100 PCIE": Peak(None, 112, 14),
+    "A10": Peak(125, 125, 31.2),
+    "A30": Peak(165, 165, 10.3),
+    "A40": Peak(149.7, 149.7, 37.4),
+    "A100": Peak(312, 312, 19.5),
+    "L4": Peak(121, 121, 30.3),
+    "L40": Peak(181, 181, 90.5),
+    "L40S": Peak(362, 362, 91.6),
+    "H20": Peak(148, 148, 44),
+    "H100 HBM3": Peak(989, 989, 67),
+    "H100 SXM5": Peak(989, 989, 67),
+    "H100 PCIe": Peak(756, 756, 51),
+    "H100 NVL": Peak(835, 835, 60),
+    "H200": Peak(989, 989, 67),
+    "H200 NVL": Peak(835, 835, 60),
+    "GH200": Peak(989, 989, 67),
+    "B200": Peak(2250, 2250, None),
+    "RTX 3090": Peak(71, 71, 35.6),
+    "RTX 4080": Peak(97.5, 97.5, 48.7),
+    "RTX 4090": Peak(165.2, 165.2, 82.6),
+    "RTX 5090": Peak(209.5, 209.5, 104.8),
+    "RTX A5000": Peak(111.1, 111.1, 27.8),
+    "RTX A6000": Peak(154.8, 154.8, 38.7),
+    "RTX 6000 Ada Generation": Peak(364.2, 364.2, 91.1),
+}
+
+# Words that do not change the rate. Any other word does, or may: "Laptop", "SUPER", "Ti", "MIG 1g.10gb", "40C" (vGPU).
+_NEUTRAL = re.compile(r"nvidia|tesla|geforce|sxm\d?|pcie|hbm\d?e?|\d+gb?")
+
+
+def peak_tflops(gpu_name: str, precision: Precision) -> float | None:
+    """Dense peak in TFLOP/s of a GPU by its NVML name, e.g. 'NVIDIA A100-SXM4-80GB'; None for an unknown GPU."""
+    words = _words(gpu_name)
+    matches = [
+        (len(key), peak)
+        for key, peak in ((_words(name), peak) for name, peak in PEAK_TFLOPS.items())
+        if key <= words and all(_NEUTRAL.fullmatch(word) for word in words - key)
+    ]
+    if not matches:
+        return None
+    _, peak = max(matches, key=lambda match: match[0])
+    return {Precision.BF16: peak.bf16, Precision.FP16: peak.fp16, Precision.FP32: peak.fp32}[precision]
+
+
+def _words(name: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[a-z0-9]+", name.lower()))

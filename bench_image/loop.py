@@ -1,0 +1,196 @@
+"""The training step and the measured window: what is timed, where its borders are, and when it is long enough."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import nn
+
+from bench_image.build import Built, make_optimizer
+from bench_image.contract import RunSpec
+from bench_image.data import TokenPool
+from bench_image.recipes import numerics
+from bench_image.sizing import shape_of
+from bench_image.stats import half_width_pct
+from bench_image.strategies import Single
+
+MAX_GRAD_NORM = 1.0
+CHECK_EVERY = 10  # steps between decisions on whether a window is long enough
+
+
+class Stepper:
+    """One optimizer step per call: copy to the device, forward, backward, clip, update. Returns its mean loss.
+
+    The loss stays on the device: reading it would wait for the GPU.
+    """
+
+    def __init__(self, spec: RunSpec, built: Built, strategy: Single) -> None:
+        self.spec, self.strategy, self.trainable = spec, strategy, built.trainable
+        self.model: nn.Module = strategy.wrap(built.model)
+        self.optimizer = make_optimizer(spec, built.trainable, strategy.device)
+        dtypes = numerics(spec)
+        device = strategy.device.type
+        self.scaler: Any = torch.amp.GradScaler(device, enabled=dtypes.scaled)
+        self.autocast: Any = torch.autocast(device, dtype=dtypes.autocast, enabled=dtypes.autocast is not None)
+        self.pool = TokenPool(spec, strategy.rank, shape_of(spec.model).vocab_size, pinned=device == "cuda")
+        self.steps_done = 0
+
+    def __call__(self) -> torch.Tensor:
+        begin = time.perf_counter()
+        last = self.spec.gradient_accumulation_steps - 1
+        losses = [self._micro_step(index, exchange=index == last) for index in range(last + 1)]
+        self.scaler.unscale_(self.optimizer)
+        nn.utils.clip_grad_norm_(self.trainable, MAX_GRAD_NORM)
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.steps_done += 1
+        if self.spec.drill:
+            self._lose_time(begin, self.spec.drill.slowdown_pct)
+        return torch.stack(losses).mean()
+
+    def _micro_step(self, index: int, *, exchange: bool) -> torch.Tensor:
+        ids = self.pool.batch(self.steps_done, index).to(self.strategy.device, non_blocking=True)
+        with contextlib.nullcontext() if exchange else self.strategy.accumulating(self.model):
+            with self.autocast:
+                loss: torch.Tensor = self.model(input_ids=ids, labels=ids).loss
+            self.scaler.scale(loss / self.spec.gradient_accumulation_steps).backward()
+        return loss.detach().float()
+
+    def _lose_time(self, begin: float, slowdown_pct: float) -> None:
+        synchronize(self.strategy.device)
+        time.sleep(drill_sleep_s(time.perf_counter() - begin, slowdown_pct))
+
+
+def drill_sleep_s(step_s: float, slowdown_pct: float) -> float:
+    """Seconds to add to a step so that throughput falls by `slowdown_pct`: step / (1 - pct/100) - step."""
+    return step_s * slowdown_pct / (100 - slowdown_pct)
+
+
+def synchronize(device: torch.device) -> None:
+    """Waits for the GPU; the CPU has nothing outstanding."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+class Stopwatch(Protocol):
+    """Marks step borders. `intervals` gives the seconds between the marks that have passed already."""
+
+    def mark(self) -> None: ...
+
+    def intervals(self) -> list[float]: ...
+
+
+class CpuStopwatch:
+    def __init__(self) -> None:
+        self._marks: list[float] = []
+
+    def mark(self) -> None:
+        self._marks.append(time.perf_counter())
+
+    def intervals(self) -> list[float]:
+        return [end - begin for begin, end in pairwise(self._marks)]
+
+
+class CudaStopwatch:
+    """Events in the compute stream: the GPU's own time of each border, without waiting for it."""
+
+    def __init__(self) -> None:
+        self._marks: list[torch.cuda.Event] = []
+
+    def mark(self) -> None:
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        self._marks.append(event)
+
+    def intervals(self) -> list[float]:
+        passed = []
+        for event in self._marks:  # in order of recording, hence in order of passing
+            if not event.query():  # type: ignore[no-untyped-call]
+                break
+            passed.append(event)
+        return [begin.elapsed_time(end) / 1e3 for begin, end in pairwise(passed)]
+
+
+def stopwatch(device: torch.device) -> Stopwatch:
+    return CudaStopwatch() if device.type == "cuda" else CpuStopwatch()
+
+
+class Timing(NamedTuple):
+    """One window. Step times are those of the slowest rank and losses means over ranks; `own` ones are this rank's."""
+
+    started_at: float
+    wall_s: float
+    step_times_s: tuple[float, ...]
+    own_step_times_s: tuple[float, ...]
+    losses: tuple[float | None, ...]
+    own_losses: tuple[float, ...]
+
+
+def warm_up(
+    step: Callable[[], object], num_steps: int, device: torch.device, tell: Callable[[int, float], None]
+) -> list[float]:
+    """Seconds of each warm-up step, each waited for; `tell` gets the steps done and the last one's seconds."""
+    seconds = []
+    for done in range(1, num_steps + 1):
+        begin = time.perf_counter()
+        step()
+        synchronize(device)
+        seconds.append(time.perf_counter() - begin)
+        tell(done, seconds[-1])
+    return seconds
+
+
+def measure_window(step: Callable[[], torch.Tensor], strategy: Single, spec: RunSpec) -> Timing:
+    """Contiguous steps between two synchronisations, until the mean step time is known well enough.
+
+    Nothing in here waits for the GPU. Whether to go on is decided every CHECK_EVERY steps from those steps that the
+    GPU has finished by then, and rank 0's decision travels between the hosts, while the GPUs still have work queued.
+    The first border is marked on an idle GPU: the first step holds the launch of its first kernels, as the wall time
+    does, and the step times add up to the wall time.
+    """
+    watch = stopwatch(strategy.device)
+    losses = []
+    strategy.barrier()
+    synchronize(strategy.device)
+    started_at, begin = time.time(), time.perf_counter()
+    watch.mark()
+    while True:
+        losses.append(step())
+        watch.mark()
+        if decides_after(len(losses), spec) and not strategy.agree(wants_more(len(losses), watch.intervals(), spec)):
+            break
+    synchronize(strategy.device)
+    wall_s = time.perf_counter() - begin
+
+    own = watch.intervals()
+    values = torch.stack(losses).tolist()
+    return Timing(
+        started_at=started_at,
+        wall_s=strategy.slowest([wall_s])[0],
+        step_times_s=tuple(strategy.slowest(own)),
+        own_step_times_s=tuple(own),
+        losses=tuple(loss if math.isfinite(loss) else None for loss in strategy.mean(values)),
+        own_losses=tuple(values),
+    )
+
+
+def decides_after(num_done: int, spec: RunSpec) -> bool:
+    """Whether to ask, after this many steps, if the window is long enough; the same on every rank."""
+    if num_done >= spec.max_measured_steps:
+        return True
+    return num_done >= spec.measured_steps and (num_done - spec.measured_steps) % CHECK_EVERY == 0
+
+
+def wants_more(num_done: int, step_times_s: Sequence[float], spec: RunSpec) -> bool:
+    """False at the maximum, or when the 95 % half-width of the mean step time is within the target."""
+    if num_done >= spec.max_measured_steps:
+        return False
+    half_width = half_width_pct(step_times_s)
+    return half_width is None or half_width > spec.target_half_width_pct

@@ -1,0 +1,80 @@
+"""What the hardware can do, measured before the training loop: host-to-device copy, matmul, all-reduce."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+COPY_BYTES = 256 * 2**20
+ALLREDUCE_BYTES = 256 * 2**20
+CPU_ALLREDUCE_BYTES = 2**20
+MATMUL_SIZE = 8192
+CPU_MATMUL_SIZE = 512
+REPEATS = 12
+WARMUP = 2
+
+
+def h2d_gb_per_s(device: torch.device) -> float | None:
+    """Pinned host-to-device copy rate in GB/s (1e9 bytes); None on the CPU, where nothing is copied."""
+    import torch
+
+    if device.type != "cuda":
+        return None
+    host = torch.empty(COPY_BYTES, dtype=torch.uint8).pin_memory()
+    target = torch.empty_like(host, device=device)
+    return COPY_BYTES / _median_s(device, lambda: target.copy_(host, non_blocking=True)) / 1e9
+
+
+def matmul_tflops(device: torch.device, dtype: torch.dtype) -> float:
+    """Rate of one large square matmul, TFLOP/s: the ceiling of training. Random data, because zeros run faster."""
+    import torch
+
+    size = MATMUL_SIZE if device.type == "cuda" else CPU_MATMUL_SIZE
+    left = torch.randn(size, size, device=device, dtype=dtype)
+    right = torch.randn(size, size, device=device, dtype=dtype)
+    product = torch.empty_like(left)
+    return 2 * size**3 / _median_s(device, lambda: torch.mm(left, right, out=product)) / 1e12
+
+
+def allreduce_bus_gb_per_s(device: torch.device) -> float:
+    """All-reduce bus bandwidth in GB/s: 2 (n-1)/n * bytes / t, t of the slowest rank. Every rank must call it.
+
+    The factor makes the figure comparable between numbers of ranks (nccl-tests, PERFORMANCE.md).
+    """
+    import torch
+    import torch.distributed as dist
+
+    ranks = dist.get_world_size()
+    size = ALLREDUCE_BYTES if device.type == "cuda" else CPU_ALLREDUCE_BYTES
+    buffer = torch.zeros(size // 4, device=device, dtype=torch.float32)
+    slowest = torch.tensor([_median_s(device, lambda: dist.all_reduce(buffer))], device=device, dtype=torch.float64)
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+    return 2 * (ranks - 1) / ranks * size / slowest.item() / 1e9
+
+
+def _median_s(device: torch.device, work: Callable[[], object]) -> float:
+    """Median seconds of one call of `work`, the first calls dropped."""
+    clock = _cuda_s if device.type == "cuda" else _cpu_s
+    return statistics.median([clock(work) for _ in range(REPEATS)][WARMUP:])
+
+
+def _cuda_s(work: Callable[[], object]) -> float:
+    import torch
+
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    start.record()
+    work()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) / 1e3
+
+
+def _cpu_s(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start

@@ -1,0 +1,268 @@
+"""One training process: walks through the phases and writes down what it knows at each border.
+
+The training stack is imported in its own phase, not with this module: the seconds it takes are a result, and what
+happens while it loads must be reported too.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench_image.contract import (
+    OUTPUT_DIR_ENV,
+    SPEC_ENV,
+    Memory,
+    Optimizer,
+    Phase,
+    Probes,
+    RunError,
+    RunSpec,
+    Status,
+    parse_spec,
+)
+from bench_image.journal import Journal
+from bench_image.lifeline import die_with_parent
+from bench_image.sizing import shape_of
+
+if TYPE_CHECKING:
+    import torch
+
+    from bench_image.loop import Stepper
+    from bench_image.strategies import Single
+    from bench_image.telemetry import Sampler
+
+TELL_EVERY_S = 3.0
+EIGHT_BIT = (Optimizer.ADAMW_8BIT, Optimizer.PAGED_ADAMW_8BIT)
+
+
+class Terminated(BaseException):
+    """SIGTERM. Not an Exception: no library may take it for a fault of its own."""
+
+
+def main() -> int:
+    """Returns 0 after a complete run, also one with an invalid loss; else 1, so that torchrun ends the peers."""
+    first_line_at = time.time()
+    die_with_parent()
+    signal.signal(signal.SIGTERM, _on_sigterm)
+    spec = parse_spec(os.environ[SPEC_ENV])
+    journal = Journal(Path(os.environ[OUTPUT_DIR_ENV]), first_line_at)
+    journal.enter(Phase.IMPORT, at=first_line_at)
+    try:
+        error = _run(spec, journal)
+    except Terminated:
+        return _fail(journal, Status.INCOMPLETE, "SIGTERM", f"rank {journal.rank} was asked to stop by SIGTERM")
+    except Exception as cause:
+        traceback.print_exc()
+        status = Status.OOM if is_out_of_memory(cause) else Status.ERROR
+        return _fail(journal, status, type(cause).__name__, str(cause))
+    journal.write(Status.INVALID_LOSS if error else Status.OK, error)
+    return 0
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Torch's own class, Python's, and the RuntimeErrors of allocators and CUDA libraries that have no class."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    phrases = ("out of memory", "can't allocate memory", "cublas_status_alloc_failed")
+    return isinstance(error, RuntimeError) and any(phrase in str(error).lower() for phrase in phrases)
+
+
+def _on_sigterm(_signum: int, _frame: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: the last words must not be cut short
+    raise Terminated
+
+
+def _fail(journal: Journal, status: Status, kind: str, message: str) -> int:
+    journal.write(status, RunError(kind=kind, message=message[:4000], phase=journal.phase, rank=journal.rank))
+    return 1
+
+
+def _run(spec: RunSpec, journal: Journal) -> RunError | None:
+    """All phases. Returns the error of an invalid loss: the run is complete all the same."""
+    _import_stack(spec)
+    from bench_image.build import build
+    from bench_image.loop import Stepper
+    from bench_image.strategies import join
+
+    journal.enter(Phase.BUILD)
+    strategy = join(spec)
+    try:
+        built = build(spec, strategy.device)
+        journal.parameters = built.parameters
+        step = Stepper(spec, built, strategy)
+        journal.enter(Phase.PROBE)
+        sampler = _look_around(spec, journal, strategy)
+        try:
+            _warm_up(spec, journal, strategy, step)
+            error = _measure(spec, journal, strategy, step, sampler)
+        finally:
+            _stop_sampling(journal, sampler)
+    finally:
+        journal.memory = _memory(strategy.device, journal)
+    journal.enter(Phase.REPORT)
+    strategy.close()
+    return error
+
+
+def _import_stack(spec: RunSpec) -> None:
+    """Only what the recipe needs: PEFT and bitsandbytes cost seconds."""
+    family = shape_of(spec.model).family
+    modules = ["torch", f"transformers.models.{family}.modeling_{family}"]
+    if spec.lora:
+        modules.append("peft")
+    if spec.quantisation or spec.optimizer in EIGHT_BIT:
+        modules.append("bitsandbytes")
+    for module in modules:
+        importlib.import_module(module)
+
+
+def _look_around(spec: RunSpec, journal: Journal, strategy: Single) -> Sampler | None:
+    """Context and probes; the first rank of each node speaks, and later samples, for all of its GPUs."""
+    import torch
+
+    from bench_image.context import read_context
+    from bench_image.telemetry import Sampler
+
+    uuids = _gpu_uuids(spec)
+    journal.gpu_uuid = uuids[journal.local_rank] if uuids else None
+    sampler = None
+    if journal.local_rank == 0:
+        journal.context, reasons = read_context(spec.node, spec.device, uuids)
+        journal.explain("context", reasons)
+        sampler = Sampler(spec.device, uuids, spec.telemetry_interval_s)
+        sampler.start()
+    journal.probes = _probe(spec, journal, strategy)
+    if strategy.device.type == "cuda":
+        torch.cuda.empty_cache()
+    return sampler
+
+
+def _gpu_uuids(spec: RunSpec) -> tuple[str, ...]:
+    """As NVML writes them: torch's numbering follows CUDA_VISIBLE_DEVICES, NVML's does not."""
+    import torch
+
+    if spec.device.value != "cuda":
+        return ()
+    return tuple(f"GPU-{torch.cuda.get_device_properties(index).uuid}" for index in range(spec.gpus_per_node))
+
+
+def _probe(spec: RunSpec, journal: Journal, strategy: Single) -> Probes:
+    from bench_image import probes
+    from bench_image.recipes import DTYPES
+
+    h2d = probes.h2d_gb_per_s(strategy.device)
+    if h2d is None:
+        journal.missing["probes.h2d_gb_per_s"] = "no GPU to copy to"
+    matmul = probes.matmul_tflops(strategy.device, DTYPES[spec.precision])
+    allreduce = probes.allreduce_bus_gb_per_s(strategy.device) if strategy.world_size > 1 else None
+    if allreduce is None:
+        journal.missing["probes.allreduce_bus_gb_per_s"] = "one rank has no peer"
+    # The slowest GPU: the one with the largest negative rate.
+    rates = [-rate for rate in strategy.slowest([-matmul] if h2d is None else [-matmul, -h2d])]
+    return Probes(
+        matmul_tflops=rates[0], h2d_gb_per_s=None if h2d is None else rates[1], allreduce_bus_gb_per_s=allreduce
+    )
+
+
+def _warm_up(spec: RunSpec, journal: Journal, strategy: Single, step: Stepper) -> None:
+    from bench_image.loop import warm_up
+
+    journal.enter(Phase.WARMUP)
+    told_at = 0.0
+
+    def tell(done: int, seconds: float) -> None:
+        nonlocal told_at
+        if time.monotonic() - told_at >= TELL_EVERY_S or done == spec.warmup_steps:
+            told_at = time.monotonic()
+            journal.tell(step=f"{done}/{spec.warmup_steps}", step_s=round(seconds, 4))
+
+    seconds = warm_up(step, spec.warmup_steps, strategy.device, tell)
+    if len(seconds) > 1:
+        journal.startup["compile_s"] = max(0.0, seconds[0] - seconds[-1])
+    else:
+        journal.missing["startup.compile_s"] = "one warm-up step shows no difference: warm up for 2 or more"
+
+
+def _measure(
+    spec: RunSpec, journal: Journal, strategy: Single, step: Stepper, sampler: Sampler | None
+) -> RunError | None:
+    """All windows, or those up to the first with an invalid loss."""
+    import torch
+
+    from bench_image.loop import measure_window
+
+    gc.collect()
+    gc.freeze()  # what lives now lives to the end: no later collection has to look at it within a window
+    if strategy.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(strategy.device)
+    journal.enter(Phase.MEASURE)
+    for number in range(1, spec.repeats + 1):
+        if sampler:
+            sampler.resume()
+        timing = measure_window(step, strategy, spec)
+        if sampler:
+            sampler.pause()
+        journal.timings.append(timing)
+        steps = len(timing.step_times_s)
+        rate = steps * spec.samples_per_step / timing.wall_s
+        journal.tell(window=f"{number}/{spec.repeats}", steps=steps, samples_per_s=round(rate, 3))
+        if None in timing.losses:
+            message = f"loss of step {timing.losses.index(None) + 1} in window {number} is NaN or infinite"
+            return RunError(kind="invalid_loss", message=message, phase=Phase.MEASURE)
+    return None
+
+
+def _stop_sampling(journal: Journal, sampler: Sampler | None) -> None:
+    if sampler:
+        journal.gpus, journal.host, reasons = sampler.stop()
+        journal.explain("telemetry", reasons)
+
+
+def _memory(device: torch.device, journal: Journal) -> Memory:
+    """Peaks since the first window began; retries and OOMs since process start."""
+    import torch
+
+    if device.type == "cuda":
+        allocated = torch.cuda.max_memory_allocated(device)
+        stats = torch.cuda.memory_stats(device)
+        return Memory(
+            kind="cuda_allocated",
+            peak_during_training=allocated / 1e9,
+            peak_allocated_bytes=allocated,
+            peak_reserved_bytes=torch.cuda.max_memory_reserved(device),
+            alloc_retries=stats.get("num_alloc_retries", 0),
+            num_ooms=stats.get("num_ooms", 0),
+        )
+    for name in ("peak_allocated_bytes", "peak_reserved_bytes", "alloc_retries", "num_ooms"):
+        journal.missing[f"memory.{name}"] = "no GPU allocator on the CPU"
+    return Memory(
+        kind="process_rss",
+        peak_during_training=_peak_rss_bytes() / 1e9,
+        peak_allocated_bytes=None,
+        peak_reserved_bytes=None,
+        alloc_retries=None,
+        num_ooms=None,
+    )
+
+
+def _peak_rss_bytes() -> int:
+    """Of the whole life of this process; Linux counts ru_maxrss in KiB."""
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code:
+        os._exit(code)  # after a fault the libraries' own shutdown may wait for peers that are gone

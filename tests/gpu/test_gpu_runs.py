@@ -1,0 +1,77 @@
+"""The same program on a GPU: every recipe and preset, alone and with a peer. Skipped without CUDA."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench_image.contract import Device, Drill, Optimizer, Precision, Preset, Recipe, RunResult, Status, Strategy
+from tests.image.processes import finish, make_spec, start
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
+OPTIMIZERS = {
+    Recipe.FULL: Optimizer.ADAMW_8BIT,
+    Recipe.LORA: Optimizer.ADAMW_TORCH,
+    Recipe.QLORA: Optimizer.PAGED_ADAMW_8BIT,
+}
+
+
+def run(folder: Path, **changes: object) -> RunResult:
+    changes = {"seq_length": 256, "warmup_steps": 5, "measured_steps": 20, "max_measured_steps": 40} | changes
+    spec = make_spec(device=Device.CUDA, timeout_s=240, **changes)
+    return finish(start(spec, folder), folder)
+
+
+@pytest.mark.parametrize("preset", list(Preset))
+@pytest.mark.parametrize("recipe", list(Recipe))
+def test_a_run_measures_everything_a_gpu_offers(tmp_path: Path, recipe: Recipe, preset: Preset) -> None:
+    result = run(tmp_path, recipe=recipe, preset=preset, optimizer=OPTIMIZERS[recipe])
+
+    assert (result.status, result.error) == (Status.OK, None)
+    assert result.memory.kind == "cuda_allocated"
+    assert result.memory.peak_reserved_bytes is not None
+    assert result.memory.peak_allocated_bytes is not None
+    assert 0 < result.memory.peak_allocated_bytes <= result.memory.peak_reserved_bytes
+    assert result.probes.h2d_gb_per_s is not None
+    assert result.probes.matmul_tflops is not None
+    assert result.context is not None
+    assert [gpu.uuid for gpu in result.context.gpus] == [result.ranks[0].gpu_uuid]
+    (telemetry,) = result.telemetry.gpus
+    assert telemetry.num_samples > 0
+
+
+def test_step_times_add_up_to_the_wall_time(tmp_path: Path) -> None:
+    """The events' borders are contiguous from one synchronisation to the next: an identity of two clocks."""
+    performance = run(tmp_path, recipe=Recipe.FULL, optimizer=Optimizer.ADAMW_TORCH).performance
+
+    assert performance.measured_wall_s == pytest.approx(sum(performance.step_times_s), rel=0.05)
+
+
+def test_fp16_trains_with_a_scaler(tmp_path: Path) -> None:
+    assert run(tmp_path, recipe=Recipe.LORA, precision=Precision.FP16).status is Status.OK
+
+
+def test_a_drill_sleeps_within_the_step(tmp_path: Path) -> None:
+    assert run(tmp_path, recipe=Recipe.LORA, drill=Drill(slowdown_pct=50)).status is Status.OK
+
+
+def test_too_large_a_batch_is_out_of_memory_with_its_phase(tmp_path: Path) -> None:
+    result = run(tmp_path, recipe=Recipe.FULL, micro_batch_size=8192, seq_length=4096, gradient_checkpointing=False)
+
+    assert result.status is Status.OOM
+    assert result.error is not None
+    assert result.memory.num_ooms is not None
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("preset", list(Preset))
+@pytest.mark.parametrize("recipe", list(Recipe))
+def test_two_gpus_train_together(tmp_path: Path, recipe: Recipe, preset: Preset) -> None:
+    result = run(tmp_path, recipe=recipe, strategy=Strategy.DDP, preset=preset, gradient_accumulation_steps=2)
+
+    assert (result.status, result.error) == (Status.OK, None)
+    assert len({rank.gpu_uuid for rank in result.ranks}) == 2
+    assert len(result.telemetry.gpus) == 2
+    assert result.probes.allreduce_bus_gb_per_s is not None

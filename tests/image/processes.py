@@ -1,0 +1,113 @@
+"""Starts the benchmark program as a real process, the way a pod does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]
+
+from bench_image.contract import (
+    Lora,
+    Optimizer,
+    Phase,
+    Quantisation,
+    Recipe,
+    RunResult,
+    RunSpec,
+    Strategy,
+    parse_result,
+)
+from bench_image.rankfile import RankReport, read_reports
+
+ROOT = Path(__file__).parents[2]
+ENDLESS = {"measured_steps": 100_000, "max_measured_steps": 100_000}
+
+
+def make_spec(**changes: Any) -> RunSpec:
+    """A tiny CPU run of a second or two beside its imports."""
+    fields: dict[str, Any] = {
+        "campaign_id": "campaign", "run_id": "run", "group_id": "group", "node": "node-1", "model": "tiny",
+        "device": "cpu", "recipe": Recipe.QLORA, "micro_batch_size": 2, "seq_length": 32, "warmup_steps": 2,
+        "measured_steps": 4, "max_measured_steps": 8, "repeats": 2, "timeout_s": 120,
+    }  # fmt: skip
+    fields |= changes
+    if fields["recipe"] == Recipe.FULL:
+        fields.setdefault("optimizer", Optimizer.ADAMW_TORCH)  # spares the import of bitsandbytes
+    else:
+        fields.setdefault("lora", Lora())
+    if fields["recipe"] == Recipe.QLORA:
+        fields.setdefault("quantisation", Quantisation())
+    if fields.get("strategy") == Strategy.DDP:
+        fields.setdefault("gpus_per_node", 2)
+    return RunSpec(**fields)
+
+
+def environment(**changes: str) -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(ROOT)} | changes
+
+
+def start(spec: RunSpec, folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "bench_image", "--output", str(folder)],
+        env=environment(TRAINBENCH_SPEC=spec.model_dump_json()),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str], folder: Path) -> RunResult:
+    """The result, after checking that the file and the last line on stdout are the same."""
+    stdout, stderr = process.communicate(timeout=200)
+    assert stdout, stderr
+    text = (folder / "result.json").read_text()
+    assert text == stdout.splitlines()[-1]
+    return parse_result(text)
+
+
+def wait_for(phase: Phase, process: subprocess.Popen[str], spec: RunSpec, folder: Path) -> None:
+    """Until all ranks are in that phase."""
+    deadline = time.monotonic() + spec.timeout_s
+    while [report.phase for report in read_reports(folder)] != [phase] * spec.world_size:
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            raise AssertionError(f"the run never came to phase {phase}: {process.communicate()[1]}")
+        time.sleep(0.1)
+
+
+def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return list(psutil.Process(process.pid).children(recursive=True))
+
+
+def rank_process(process: subprocess.Popen[str], rank: int) -> psutil.Process:
+    (found,) = (
+        child
+        for child in descendants(process)
+        if "bench_image.rank" in child.cmdline()[-1:] and child.environ().get("RANK") == str(rank)
+    )
+    return found
+
+
+def run_rank(spec: RunSpec, folder: Path, prelude: str) -> RankReport:
+    """One rank in its own process, after a few lines of Python that break something for real."""
+    folder.mkdir(exist_ok=True)
+    subprocess.run(
+        [sys.executable, "-c", f"{prelude}\nfrom bench_image.rank import main\nmain()"],
+        env=environment(
+            TRAINBENCH_SPEC=spec.model_dump_json(),
+            TRAINBENCH_OUTPUT_DIR=str(folder),
+            RANK="0",
+            LOCAL_RANK="0",
+            WORLD_SIZE="1",
+            HF_HUB_OFFLINE="1",
+        ),
+        check=True,
+        timeout=120,
+    )
+    (report,) = read_reports(folder)
+    return report

@@ -1,0 +1,161 @@
+"""Rank reports become one result: figures by hand, and the first cause among many consequences."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from bench_image.contract import (
+    Context,
+    Gpu,
+    GpuTelemetry,
+    HostTelemetry,
+    Memory,
+    ParameterCount,
+    Phase,
+    Probes,
+    Recipe,
+    RunError,
+    Status,
+)
+from bench_image.merge import Ending, merge, verdict
+from bench_image.rankfile import RankReport, WindowRecord
+from tests.image.processes import make_spec
+
+BEGIN = datetime(2026, 11, 21, tzinfo=UTC)
+END = BEGIN + timedelta(seconds=60)
+WINDOW = WindowRecord(started_s=20.0, wall_s=10.0, step_times_s=(2.0, 2.0, 3.0, 3.0), losses=(7.0, 6.5, 6.0, 5.5))
+
+
+def make_memory(allocated: int) -> Memory:
+    return Memory(
+        kind="cuda_allocated", peak_during_training=allocated / 1e9, peak_allocated_bytes=allocated,
+        peak_reserved_bytes=allocated + 1, alloc_retries=1, num_ooms=0,
+    )  # fmt: skip
+
+
+def make_gpu(name: str) -> Gpu:
+    return Gpu(
+        index=0, name=name, uuid="GPU-1", vbios="1", memory_total_bytes=1, compute_capability="9.0",
+        pcie_generation_max=5, pcie_width_max=16, sm_clock_max_mhz=1980.0, power_limit_w=700.0,
+    )  # fmt: skip
+
+
+def make_context(gpu: str) -> Context:
+    return Context(
+        node="node-1", pod="pod", hostname="host", image="image", gpus=(make_gpu(gpu),), driver="580", cuda="13",
+        python="3.12", libraries={}, kernel="6", cpu="cpu", num_cpus=2,
+    )  # fmt: skip
+
+
+def make_sample(energy_j: float | None) -> GpuTelemetry:
+    known = dict.fromkeys(set(GpuTelemetry.model_fields) - {"throttle_share_pct", "uuid", "energy_j"}, 1)
+    return GpuTelemetry(**known, throttle_share_pct={}, uuid="GPU-1", energy_j=energy_j)
+
+
+def make_report(rank: int = 0, **changes: Any) -> RankReport:
+    """A rank of a GPU run that went well."""
+    fields: dict[str, Any] = {
+        "rank": rank, "status": Status.OK, "error": None, "phase": Phase.REPORT, "written_at": 100.0 + rank,
+        "startup": dict.fromkeys(
+            ("launch_s", "import_s", "build_s", "probe_s", "compile_s", "warmup_s", "measure_s"), 1.0
+        ),
+        "windows": (WINDOW,), "own_step_time_median_s": 2.5, "own_mean_loss": 6.25, "gpu_uuid": "GPU-1",
+        "context": make_context("NVIDIA H200"), "parameters": ParameterCount(total=10, trainable=1),
+        "probes": Probes(h2d_gb_per_s=55.0, matmul_tflops=494.5, allreduce_bus_gb_per_s=300.0),
+        "memory": make_memory(1000 + rank), "gpus": (make_sample(3600.0),),
+        "host": HostTelemetry(cpu_utilisation_mean_pct=1, cpu_steal_pct=0, memory_used_pct=1), "missing": {},
+    }  # fmt: skip
+    return RankReport(**fields | changes)
+
+
+def failed(rank: int, status: Status, kind: str, at: float = 100.0) -> RankReport:
+    error = RunError(kind=kind, message=kind, phase=Phase.MEASURE, rank=rank)
+    return make_report(rank, status=status, error=error, phase=Phase.MEASURE, written_at=at)
+
+
+def unfinished(rank: int) -> RankReport:
+    return make_report(rank, status=None, phase=Phase.WARMUP)
+
+
+def test_figures_by_hand() -> None:
+    """4 steps of 2 samples of 32 tokens in 10 s: 0.8 samples/s, 25.6 tokens/s; 3600 J / 8 samples = 450 J."""
+    spec = make_spec(recipe=Recipe.FULL, max_measured_steps=4)
+    result = merge(spec, [make_report()], Ending({0: 0}), BEGIN, END)
+    figures = result.performance
+
+    assert figures.samples_per_second == pytest.approx(0.8)
+    assert figures.tokens_per_second == pytest.approx(25.6)
+    assert (figures.mean_loss, figures.first_loss, figures.last_loss) == (6.25, 7.0, 5.5)
+    assert figures.step_time is not None
+    assert figures.step_time.mean_s == pytest.approx(2.5)
+    assert figures.windows[0].samples_per_second == pytest.approx(0.8)
+    assert not figures.windows[0].steady
+    assert result.telemetry.energy_per_sample_j == pytest.approx(450)
+    assert result.telemetry.energy_per_token_j == pytest.approx(450 / 32)
+    assert result.startup.total_s == 60
+
+
+def test_utilisation_by_hand() -> None:
+    """Tokens/s x FLOPs/token over 989 TFLOP/s; the measured matmul rate, 494.5, is half of that."""
+    spec = make_spec(recipe=Recipe.FULL)
+    figures = merge(spec, [make_report()], Ending({0: 0}), BEGIN, END).performance
+
+    assert figures.flops_per_token is not None
+    assert figures.mfu_pct is not None
+    assert figures.mfu_pct == pytest.approx(25.6 * figures.flops_per_token / 989e12 * 100)
+    assert figures.matmul_share_pct == pytest.approx(2 * figures.mfu_pct)
+    assert figures.hfu_pct is not None
+    assert figures.hfu_pct > figures.mfu_pct  # checkpointing computes layers twice
+
+
+def test_two_ranks_share_the_peak_and_count_the_larger_memory() -> None:
+    """Twice the samples in the same time, on twice the GPUs."""
+    spec = make_spec(recipe=Recipe.FULL, strategy="ddp")
+    alone = merge(make_spec(recipe=Recipe.FULL), [make_report()], Ending({0: 0}), BEGIN, END)
+    pair = merge(spec, [make_report(0), make_report(1)], Ending({0: 0}), BEGIN, END)
+
+    assert pair.performance.samples_per_second == pytest.approx(1.6)
+    assert pair.performance.mfu_pct == pytest.approx(alone.performance.mfu_pct)
+    assert (pair.memory.peak_allocated_bytes, pair.memory.alloc_retries) == (1001, 2)
+    assert [rank.rank for rank in pair.ranks] == [0, 1]
+
+
+def test_an_unknown_gpu_has_no_utilisation() -> None:
+    spec = make_spec(recipe=Recipe.FULL)
+    result = merge(spec, [make_report(context=make_context("Mystery 9000"))], Ending({0: 0}), BEGIN, END)
+
+    assert result.performance.mfu_pct is None
+    assert result.missing["performance.mfu_pct"] == "the bf16 peak of 'Mystery 9000' is not in the GPU table"
+
+
+OOM = failed(1, Status.OOM, "OutOfMemoryError", at=110)
+STOPPED = failed(0, Status.INCOMPLETE, "SIGTERM", at=105)
+LOST_PEER = failed(0, Status.ERROR, "DistBackendError", at=105)
+
+
+@pytest.mark.parametrize(
+    ("reports", "ending", "status", "kind"),
+    [
+        ([make_report(0), make_report(1)], Ending({0: 0}, stopped_by="SIGTERM"), Status.OK, None),
+        ([LOST_PEER, OOM], Ending({1: 1}), Status.OOM, "OutOfMemoryError"),
+        ([unfinished(0), OOM], Ending({0: -9}, timed_out=True), Status.OOM, "OutOfMemoryError"),
+        ([STOPPED, STOPPED], Ending({0: 1}, stopped_by="SIGTERM"), Status.INCOMPLETE, "SIGTERM"),
+        ([LOST_PEER, unfinished(1)], Ending({1: -9}), Status.ERROR, "SIGKILL"),
+        ([STOPPED, failed(1, Status.ERROR, "ValueError")], Ending({1: 1}), Status.ERROR, "ValueError"),
+        ([LOST_PEER, failed(1, Status.ERROR, "ValueError", at=104)], Ending({1: 1}), Status.ERROR, "ValueError"),
+        ([unfinished(0), unfinished(1)], Ending({0: -9}, timed_out=True), Status.TIMEOUT, "timeout"),
+        ([STOPPED, STOPPED], Ending({0: -15}), Status.INCOMPLETE, "SIGTERM"),
+        ([], Ending({0: 1}), Status.ERROR, "no_result"),
+        ([make_report(0)], Ending({0: 1}), Status.ERROR, "no_result"),
+        ([], Ending({0: -11}), Status.ERROR, "SIGSEGV"),
+    ],
+)
+def test_the_first_cause_wins(reports: list[RankReport], ending: Ending, status: Status, kind: str | None) -> None:
+    spec = make_spec(recipe=Recipe.FULL, strategy="ddp")
+    found, error = verdict(spec, reports, ending)
+
+    assert (found, error.kind if error else None) == (status, kind)
+    merge(spec, reports, ending, BEGIN, END)  # and there is a valid result for it

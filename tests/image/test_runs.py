@@ -1,0 +1,103 @@
+"""Whole runs of the tiny model on the CPU: every recipe, alone and with a peer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from bench_image.contract import Drill, Precision, Recipe, RunResult, RunSpec, Status, Strategy
+from bench_image.rankfile import read_reports
+from bench_image.sizing import num_lora_parameters, num_parameters, shape_of
+from tests.image.processes import finish, make_spec, start
+
+CELLS = [(recipe, strategy) for recipe in Recipe for strategy in Strategy]
+Finished = Callable[[Recipe, Strategy], tuple[RunSpec, RunResult, Path]]
+
+
+def equal_work(recipe: Recipe, strategy: Strategy) -> RunSpec:
+    """Four samples per step: two ranks with two each, or one that accumulates twice two."""
+    accumulation = 2 if strategy is Strategy.SINGLE else 1
+    precision = Precision.FP32 if recipe is Recipe.FULL else Precision.BF16
+    return make_spec(recipe=recipe, strategy=strategy, gradient_accumulation_steps=accumulation, precision=precision)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    done: dict[tuple[Recipe, Strategy], tuple[RunSpec, RunResult, Path]] = {}
+
+    def get(recipe: Recipe, strategy: Strategy) -> tuple[RunSpec, RunResult, Path]:
+        if (recipe, strategy) not in done:
+            spec, folder = equal_work(recipe, strategy), tmp_path_factory.mktemp(f"{recipe}-{strategy}")
+            done[recipe, strategy] = spec, finish(start(spec, folder), folder), folder
+        return done[recipe, strategy]
+
+    return get
+
+
+@pytest.mark.parametrize(("recipe", "strategy"), CELLS)
+def test_a_run_ends_ok_and_knows_what_it_did(finished: Finished, recipe: Recipe, strategy: Strategy) -> None:
+    spec, result, _ = finished(recipe, strategy)
+
+    assert (result.status, result.error) == (Status.OK, None)
+    assert result.spec == spec
+    assert [rank.status for rank in result.ranks] == [Status.OK] * spec.world_size
+    assert len(result.performance.windows) == spec.repeats
+    shape = shape_of(spec.model)
+    adapters = num_lora_parameters(shape, spec.lora) if spec.lora else 0
+    assert result.parameters.total == num_parameters(shape) + adapters
+    assert result.parameters.trainable == (adapters or num_parameters(shape))
+    assert result.memory.kind == "process_rss"
+    assert result.startup.import_s is not None
+    assert result.startup.import_s > 0
+
+
+@pytest.mark.parametrize(("recipe", "strategy"), CELLS)
+def test_throughput_is_all_tokens_over_the_wall_time(finished: Finished, recipe: Recipe, strategy: Strategy) -> None:
+    """Steps x 4 samples x 32 tokens, from the ranks' own files."""
+    _, result, folder = finished(recipe, strategy)
+    windows = read_reports(folder)[0].windows
+    steps = sum(len(window.step_times_s) for window in windows)
+    wall_s = sum(window.wall_s for window in windows)
+
+    assert result.performance.measured_steps == steps
+    assert result.performance.tokens_per_second == pytest.approx(steps * 4 * 32 / wall_s)
+    assert result.performance.samples_per_second == pytest.approx(steps * 4 / wall_s)
+
+
+@pytest.mark.parametrize("recipe", list(Recipe))
+def test_equal_work_gives_equal_losses(finished: Finished, recipe: Recipe) -> None:
+    """Two ranks train on the samples, from the weights, and with the mean gradients of one rank that accumulates."""
+    one, two = (finished(recipe, strategy)[2] for strategy in (Strategy.SINGLE, Strategy.DDP))
+    losses_of_one, losses_of_two = (
+        [loss for window in read_reports(folder)[0].windows for loss in window.losses] for folder in (one, two)
+    )
+    common = min(len(losses_of_one), len(losses_of_two), 4)  # the first window; both measure 4 steps at least
+
+    tolerance = 1e-4 if recipe is Recipe.FULL else 5e-3  # fp32 and bf16
+    assert losses_of_one[:common] == pytest.approx(losses_of_two[:common], abs=tolerance)
+
+
+def test_full_training_learns_its_data(finished: Finished) -> None:
+    performance = finished(Recipe.FULL, Strategy.SINGLE)[1].performance
+
+    assert performance.first_loss is not None
+    assert performance.last_loss is not None
+    assert performance.last_loss < performance.first_loss
+
+
+def test_a_drill_is_marked_and_still_a_complete_run(tmp_path: Path) -> None:
+    spec = make_spec(recipe=Recipe.FULL, drill=Drill(slowdown_pct=50), precision=Precision.FP16)
+    result = finish(start(spec, tmp_path), tmp_path)
+
+    assert result.status is Status.OK
+    assert result.spec.drill == Drill(slowdown_pct=50)
+
+
+def test_no_process_outlives_a_run(finished: Finished) -> None:
+    finished(Recipe.LORA, Strategy.DDP)
+
+    left = [p for p in psutil.Process().children(recursive=True) if "bench_image" in " ".join(p.cmdline())]
+    assert left == []

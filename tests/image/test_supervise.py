@@ -1,0 +1,78 @@
+"""What the supervisor starts, with which environment, and the line it leaves for Kubernetes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from bench_image.contract import ContractError, Lora, Phase, Recipe, Status, failed_result
+from bench_image.supervise import command, note_cause, rank_environment
+from tests.image.processes import environment, make_spec
+
+
+def test_one_rank_is_started_directly() -> None:
+    assert command(make_spec(), {}) == [sys.executable, "-m", "bench_image.rank"]
+
+
+def test_ranks_of_one_node_meet_on_the_loopback() -> None:
+    gang = command(make_spec(strategy="ddp"), {})
+
+    assert gang[2:] == [
+        "bench_image.gang", "--nproc-per-node=2", "--max-restarts=0", "--standalone", "--local-addr=127.0.0.1",
+        "-m", "bench_image.rank",
+    ]  # fmt: skip
+
+
+def test_ranks_of_several_nodes_meet_where_the_environment_says() -> None:
+    spec = make_spec(strategy="ddp", nodes=2, gpus_per_node=4)
+    gang = command(spec, {"NODE_RANK": "1", "MASTER_ADDR": "pod-0.gang", "MASTER_PORT": "29500"})
+
+    assert gang[3:-2] == [
+        "--nproc-per-node=4", "--max-restarts=0", "--nnodes=2", "--node-rank=1", "--master-addr=pod-0.gang",
+        "--master-port=29500",
+    ]  # fmt: skip
+    with pytest.raises(ContractError, match="MASTER_ADDR, MASTER_PORT not set"):
+        command(spec, {"NODE_RANK": "1"})
+
+
+def test_what_no_rank_could_run_is_refused_before_anything_starts() -> None:
+    with pytest.raises(ContractError, match="gpt-17"):
+        command(make_spec(model="gpt-17"), {})
+    with pytest.raises(ContractError, match="elbow_proj"):
+        command(make_spec(recipe=Recipe.LORA, lora=Lora(targets=("elbow_proj",))), {})
+
+
+def test_the_users_environment_wins_over_ours(tmp_path: Path) -> None:
+    given = {"HF_HUB_OFFLINE": "0", "OMP_NUM_THREADS": "7"}
+    seen = rank_environment(make_spec(strategy="ddp"), tmp_path, given, started=1.5)
+
+    assert (seen["HF_HUB_OFFLINE"], seen["OMP_NUM_THREADS"]) == ("0", "7")
+    assert seen["TRAINBENCH_STARTED_AT"] == "1.5"
+    assert rank_environment(make_spec(strategy="ddp"), tmp_path, {}, 1.5)["OMP_NUM_THREADS"] == "1"
+    assert "OMP_NUM_THREADS" not in rank_environment(make_spec(), tmp_path, {}, 1.5)
+
+
+def test_kubernetes_gets_one_line(tmp_path: Path) -> None:
+    log = tmp_path / "termination-log"
+    result = failed_result(
+        make_spec(), status=Status.OOM, kind="OutOfMemoryError", message="CUDA out of\nmemory",
+        phase=Phase.WARMUP, at=datetime(2026, 11, 21, tzinfo=UTC),
+    )  # fmt: skip
+    note_cause(result, log)
+    assert not log.exists()  # only where Kubernetes has made the file
+
+    log.touch()
+    note_cause(result, log)
+    assert log.read_text() == "oom: OutOfMemoryError: CUDA out of memory\n"
+
+
+def test_the_supervisor_needs_no_training_stack() -> None:
+    heavy = "{'torch', 'transformers', 'peft', 'bitsandbytes'} & set(sys.modules)"
+    code = f"import sys, bench_image.__main__, bench_image.supervise; print({heavy})"
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+
+    assert done.stdout == "set()\n"

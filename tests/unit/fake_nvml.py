@@ -1,0 +1,68 @@
+"""An object with NVML's functions, for a machine without a GPU. Its numbers are set by the test."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+
+class NVMLError(Exception):
+    pass
+
+
+class FakeNvml:
+    """One GPU that every UUID leads to. A value may be a list: each call takes the next one, the last one stays.
+
+    `FakeNvml(nvmlDeviceGetPowerUsage=NVMLError("Not Supported"))`: an exception as value is raised.
+    """
+
+    NVMLError = NVMLError
+    NVML_TEMPERATURE_GPU = 0
+    NVML_CLOCK_SM = 1
+    NVML_MEMORY_ERROR_TYPE_CORRECTED = 0
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
+    NVML_VOLATILE_ECC = 0
+
+    def __init__(self, **values: Any) -> None:
+        self.calls = 0
+        self._values: dict[str, Any] = {
+            "nvmlInit": None,
+            "nvmlSystemGetDriverVersion": "580.159.04",
+            "nvmlSystemGetCudaDriverVersion": 13_000,
+            "nvmlDeviceGetHandleByUUID": "gpu",
+            "nvmlDeviceGetName": "NVIDIA H200",
+            "nvmlDeviceGetVbiosVersion": "96.00.A5.00.1A",
+            "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=150_754_820_096),
+            "nvmlDeviceGetCudaComputeCapability": (9, 0),
+            "nvmlDeviceGetMaxPcieLinkGeneration": 5,
+            "nvmlDeviceGetMaxPcieLinkWidth": 16,
+            "nvmlDeviceGetMaxClockInfo": 1980,
+            "nvmlDeviceGetEnforcedPowerLimit": 700_000,
+            "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=98, memory=45),
+            "nvmlDeviceGetTemperature": 60,
+            "nvmlDeviceGetPowerUsage": 650_000,
+            "nvmlDeviceGetClockInfo": 1900,
+            "nvmlDeviceGetCurrentClocksEventReasons": 0x4,
+            "nvmlDeviceGetTotalEnergyConsumption": 0,
+            "nvmlDeviceGetCurrPcieLinkGeneration": 5,
+            "nvmlDeviceGetCurrPcieLinkWidth": 16,
+            "nvmlDeviceGetTotalEccErrors": 0,
+            "nvmlDeviceGetRemappedRows": (0, 0, 0, 0),
+            "nvmlDeviceGetComputeRunningProcesses": [[SimpleNamespace(pid=os.getpid())]],
+        } | values
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._values:
+            raise AttributeError(f"module 'pynvml' has no attribute '{name}'")
+
+        def answer(*_arguments: Any) -> Any:
+            self.calls += 1
+            value = self._values[name]
+            if isinstance(value, list):
+                value = value.pop(0) if len(value) > 1 else value[0]
+            if isinstance(value, Exception):
+                raise value
+            return value
+
+        return answer
