@@ -2,5 +2,6 @@
 
     params -> plan -> pods -> results -> checks -> report -> alert
 
-Read `plan.py`, `variance.py` and `assess.py` first; `dag_factory.py` puts them into Airflow, `cli.py` onto a command line.
+Read `plan.py`, `variance.py` and `assess.py` first; `dag_factory.py` puts them into Airflow, `cli.py` onto a command
+line.
 """

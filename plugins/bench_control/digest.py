@@ -42,11 +42,11 @@ _LEVEL_TONES = {Level.INFO: Tone.PLAIN, Level.WARNING: Tone.WARN, Level.ERROR: T
 
 
 def tone(campaign: Campaign) -> Tone:
-    """Red as soon as a node or its history is; green only when every node is ok."""
-    states = [node.state for node in campaign.nodes] + [past.state for past in campaign.history]
-    if RED.intersection(states):
+    """Red as soon as a node is; amber when one fell behind its own past, which no re-run has confirmed."""
+    if campaign.red_nodes:
         return Tone.BAD
-    if campaign.nodes and all(node.state is State.OK for node in campaign.nodes):
+    behind = any(past.state is State.BREACH for past in campaign.history)
+    if campaign.nodes and not behind and all(node.state is State.OK for node in campaign.nodes):
         return Tone.GOOD
     return Tone.WARN
 

@@ -76,7 +76,9 @@ class BenchmarkParams(Frozen):
         False, "Measurement", "Quick", "A sanity check of a few steps; its figures are too noisy to judge nodes by."
     )
     warmup_steps: int = _field(20, "Measurement", "Warm-up steps", "Run first, not counted.", ge=1, le=10_000)
-    measured_steps: int = _field(50, "Measurement", "Measured steps", "At least, per window.", ge=2, le=100_000)
+    measured_steps: int = _field(
+        17, "Measurement", "Measured steps", "At least, per window: 3 windows of 17 make 51.", ge=2, le=100_000
+    )
     max_measured_steps: int = _field(
         200, "Measurement", "Measured steps, at most", "A noisy window stops here.", ge=2, le=100_000
     )
@@ -171,8 +173,8 @@ class BenchmarkParams(Frozen):
         )
 
 
-# A trial on one machine without a GPU: a tiny model, two rounds so that the noise between runs is known. The price is
-# the reference documents' A10 price and stands for an example: this machine's own price is not known.
+# A trial on one machine without a GPU: a tiny model, and three rounds, for two leave the noise between runs uncertain.
+# The price is the reference documents' A10 price and stands for an example: this machine's own is not known.
 LOCAL_DEFAULTS: Mapping[str, Any] = {
     "device": "cpu",
     "model": "tiny",
@@ -184,7 +186,7 @@ LOCAL_DEFAULTS: Mapping[str, Any] = {
     "max_measured_steps": 24,
     "target_half_width_pct": 3.0,
     "repeats": 3,
-    "rounds": 2,
+    "rounds": 3,
     "timeout_s": 300.0,
     "usd_per_gpu_hour": 0.60,
 }
@@ -200,7 +202,7 @@ def parse_params(data: Mapping[str, Any], defaults: Mapping[str, Any] | None = N
 
 def _explain(problem: Any) -> str:
     name = str(problem["loc"][0]) if problem["loc"] else ""
-    message = problem["msg"].removeprefix("Value error, ")
+    message = str(problem["msg"]).removeprefix("Value error, ")
     if not name:
         return message
     if problem["type"] == "extra_forbidden":

@@ -42,7 +42,7 @@ class Confirmation(StrEnum):
     PENDING = "pending"
     CONFIRMED = "confirmed"
     NOT_CONFIRMED = "not_confirmed"
-    INCONCLUSIVE = "inconclusive"  # the re-run failed or was too noisy: the first breach stands
+    INCONCLUSIVE = "inconclusive"  # the re-run gave no answer: the reason says why
 
 
 class ReferenceMode(StrEnum):

@@ -24,7 +24,7 @@ from bench_control.verdicts import ReferenceMode
         ({"recipe": "qlorra"}, ["qlorra", "full, lora, qlora"]),
         ({"strategies": []}, ["strategies", "at least 1"]),
         ({"precision": "fp16"}, ["fp16", "qlora", "bf16"]),
-        ({"max_measured_steps": 5}, ["max_measured_steps 5", "measured_steps 50"]),
+        ({"max_measured_steps": 5}, ["max_measured_steps 5", "measured_steps 17"]),
         ({"reference": "fixed"}, ["fixed_samples_per_second"]),
         ({"drill_node": "d", "nodes": ["a", "b", "c"]}, ["drill_node 'd'", "a, b, c"]),
         ({"batch": 8}, ["batch is not a parameter", "micro_batch_size"]),
@@ -42,6 +42,7 @@ def test_defaults_are_the_node_check_of_the_design() -> None:
 
     assert (params.micro_batch_size, params.seq_length, params.lora_rank) == (8, 512, 16)
     assert (params.optimizer, params.precision, params.gradient_checkpointing) == ("paged_adamw_8bit", "bf16", True)
+    assert (params.warmup_steps, params.repeats * params.measured_steps) == (20, 51)
     assert params.tolerances.samples_per_second_pct == 5.0
     assert params.tolerances.memory_pct == 2.0
     assert params.tolerances.temperature_c == 10.0

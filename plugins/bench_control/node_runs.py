@@ -1,0 +1,100 @@
+"""Results -> what each node measured: one entry for each node and group, with one value for each metric."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Sequence
+
+from bench_control.noise import Run
+from bench_control.verdicts import Metric
+from bench_image.contract import Device, Frozen, RunResult, Status
+
+NO_RESULTS = "no-results"  # group_id when nothing came back at all
+
+
+class NodeRuns(Frozen):
+    """The runs of one node in one group; no runs at all when it is missing."""
+
+    node: str
+    gpu_name: str | None
+    runs: tuple[RunResult, ...]
+
+    @property
+    def valid(self) -> tuple[RunResult, ...]:
+        return tuple(run for run in self.runs if run.status is Status.OK)
+
+    @property
+    def failed(self) -> tuple[RunResult, ...]:
+        return tuple(run for run in self.runs if run.status is not Status.OK)
+
+    @property
+    def is_drill(self) -> bool:
+        return any(run.spec.drill for run in self.runs)
+
+    @property
+    def on_gpu(self) -> bool:
+        return any(run.spec.device is Device.CUDA for run in self.runs)
+
+    @property
+    def rates(self) -> tuple[Run, ...]:
+        return tuple(
+            Run(run.spec.round, rate, tuple(window.samples_per_second for window in run.performance.windows))
+            for run in self.valid
+            if (rate := run.performance.samples_per_second)
+        )
+
+    def value(self, metric: Metric) -> float | None:
+        """Median over the valid runs; None when no run has the figure."""
+        values = [value for run in self.valid if (value := measured(run, metric)) is not None]
+        return statistics.median(values) if values else None
+
+
+def measured(result: RunResult, metric: Metric) -> float | None:
+    """One run's figure. Temperature is that of the hottest GPU (each one's mean over the measured windows)."""
+    if metric is Metric.SAMPLES_PER_SECOND:
+        return result.performance.samples_per_second
+    if metric is Metric.MEMORY_GB:
+        # the resident set of a process depends on what else the host does: only CUDA's own count is comparable
+        return result.memory.peak_during_training if result.memory.kind == "cuda_allocated" else None
+    temperatures = [gpu.temperature_mean_c for gpu in result.telemetry.gpus if gpu.temperature_mean_c is not None]
+    return max(temperatures, default=None)
+
+
+def gpu_name(result: RunResult) -> str | None:
+    """Name of the run's GPUs as NVML prints it; None on the CPU and for runs that never got to look."""
+    names = {gpu.name for gpu in result.context.gpus} if result.context else set()
+    return " + ".join(sorted(names)) or None
+
+
+def natural(name: str) -> tuple[tuple[str, int], ...]:
+    """Sort key that puts node-2 before node-10."""
+    return tuple((text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name))
+
+
+def by_group(
+    results: Sequence[RunResult], expected_nodes: Sequence[str]
+) -> dict[tuple[str, str | None], list[NodeRuns]]:
+    """(group_id, GPU name) -> its nodes, all in natural order; each group_id holds every expected node.
+
+    A node that never told its GPU (missing, or failed early) goes to the group's only kind of GPU; where there are
+    several kinds, to a group of its own without a GPU name. Raises ValueError for runs over several nodes.
+    """
+    runs: dict[str, dict[str, list[RunResult]]] = {}
+    for result in results:
+        if result.spec.nodes != 1:
+            raise ValueError(
+                f"run '{result.spec.run_id}' spans {result.spec.nodes} nodes: ranks of one synchronous job share a "
+                "rate, so it cannot judge a node; pass independent runs with nodes=1 only"
+            )
+        runs.setdefault(result.spec.group_id, {}).setdefault(result.spec.node, []).append(result)
+    groups: dict[tuple[str, str | None], list[NodeRuns]] = {}
+    for group_id, of_node in sorted(runs.items()) or [(NO_RESULTS, dict[str, list[RunResult]]())]:
+        names = {node: next((n for run in of_node[node] if (n := gpu_name(run))), None) for node in of_node}
+        kinds = sorted({name for name in names.values() if name})
+        unknown = kinds[0] if len(kinds) == 1 else None
+        for node in sorted({*of_node, *expected_nodes}, key=natural):
+            name = names.get(node) or unknown
+            members = groups.setdefault((group_id, name), [])
+            members.append(NodeRuns(node=node, gpu_name=name, runs=tuple(of_node.get(node, ()))))
+    return {key: groups[key] for key in sorted(groups, key=lambda key: (key[0], key[1] or ""))}

@@ -1,0 +1,126 @@
+"""Can this run's figures be trusted? One result -> findings, independent of its peers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench_control.verdicts import Finding, Level
+from bench_image.contract import Device, RunResult, Status
+
+MAX_STEP_CV_PCT = 10.0  # strategy-results.md: step time "should not vary by more than 10 %"; for GPUs
+MAX_MEMORY_SHARE_PCT = 95.0  # of the GPU: above it the allocator is short of room, and a small change is an OOM
+TELEMETRY = ("utilisation_mean_pct", "temperature_mean_c", "power_mean_w", "sm_clock_mean_mhz", "throttle_share_pct")
+
+
+def validate(result: RunResult) -> tuple[Finding, ...]:
+    """Doubts about a run that ended well; a failed run has its own finding elsewhere."""
+    if result.status is not Status.OK:
+        return ()
+    everywhere = (*_loss(result), *_windows(result))
+    if result.spec.device is Device.CPU:
+        return everywhere
+    return (*_step_time(result), *_memory(result), *_telemetry(result), *everywhere)
+
+
+def _step_time(result: RunResult) -> Iterator[Finding]:
+    steps = result.performance.step_time
+    if steps and steps.cv_pct > MAX_STEP_CV_PCT:
+        yield _doubt(
+            result,
+            "unstable_step_time",
+            f"CV {steps.cv_pct:.1f} %",
+            f"at most {MAX_STEP_CV_PCT:g} %",
+            "the step time is not stable, so the mean says little",
+            "look for other work on the node, slow data or clocks that move; then repeat the run",
+        )
+
+
+def _memory(result: RunResult) -> Iterator[Finding]:
+    memory = result.memory
+    if memory.alloc_retries:
+        yield _doubt(
+            result,
+            "allocator_retries",
+            f"{memory.alloc_retries} retries",
+            "0",
+            "the CUDA allocator ran out of memory and started over, which costs time in some steps",
+            "use a smaller micro-batch, or free the GPU's memory of other processes",
+        )
+    sizes = [g.memory_total_bytes for g in result.context.gpus if g.memory_total_bytes] if result.context else []
+    used = memory.peak_reserved_bytes or memory.peak_allocated_bytes
+    if sizes and used and 100 * used / min(sizes) > MAX_MEMORY_SHARE_PCT:
+        yield _doubt(
+            result,
+            "memory_nearly_full",
+            f"{used / 1e9:.1f} GB",
+            f"at most {MAX_MEMORY_SHARE_PCT:g} % of {min(sizes) / 1e9:.1f} GB",
+            "the GPU's memory is nearly full",
+            "use a smaller micro-batch: the next run may end out of memory",
+        )
+
+
+def _telemetry(result: RunResult) -> Iterator[Finding]:
+    gpus = result.telemetry.gpus
+    gaps = {field for gpu in gpus for field in TELEMETRY if getattr(gpu, field) is None}
+    if len(gpus) < result.spec.gpus_per_node:
+        gaps.add(f"{result.spec.gpus_per_node - len(gpus)} of {result.spec.gpus_per_node} GPUs")
+    if gaps:
+        yield _doubt(
+            result,
+            "incomplete_telemetry",
+            f"missing: {', '.join(sorted(gaps))}",
+            "all fields of all GPUs",
+            "the GPU telemetry has gaps, so a slow node cannot be explained from it",
+            "see `missing` in the result for the reason; check that the driver's NVML works inside the pod",
+        )
+
+
+def _loss(result: RunResult) -> Iterator[Finding]:
+    first, last = result.performance.first_loss, result.performance.last_loss
+    if first is not None and last is not None and last >= first:
+        yield _doubt(
+            result,
+            "loss_not_falling",
+            f"{first:.3f} -> {last:.3f}",
+            "falling",
+            "the loss did not fall; with random data and few steps that need not mean anything",
+            "nothing for throughput; if it rises in every run, check the learning rate and the precision",
+            Level.INFO,
+        )
+
+
+def _windows(result: RunResult) -> Iterator[Finding]:
+    windows = result.performance.windows
+    unsteady = [window for window in windows if not window.steady]
+    if unsteady:
+        worst = max(window.half_width_pct for window in unsteady)
+        on_cpu = result.spec.device is Device.CPU
+        yield _doubt(
+            result,
+            "unsteady_windows",
+            f"{len(unsteady)} of {len(windows)} windows, worst ± {worst:.1f} %",
+            f"± {result.spec.target_half_width_pct:g} % within {result.spec.max_measured_steps} steps",
+            "the mean step time was not known as well as asked for when the steps ran out",
+            "measure more steps, or find out what disturbs the node",
+            Level.INFO if on_cpu else Level.WARNING,
+        )
+
+
+def _doubt(
+    result: RunResult,
+    category: str,
+    measured: str,
+    expected: str,
+    summary: str,
+    resolution: str,
+    level: Level = Level.WARNING,
+) -> Finding:
+    return Finding(
+        level=level,
+        category=category,
+        subject=result.spec.run_id,
+        measured=measured,
+        expected=expected,
+        summary=f"{result.spec.node}, round {result.spec.round}: {summary}",
+        resolution=resolution,
+    )

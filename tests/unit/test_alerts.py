@@ -1,0 +1,51 @@
+"""Alerts: which node, how far, confirmed or not, and whether it is a drill."""
+
+from __future__ import annotations
+
+from bench_control.alerts import alerts
+from bench_control.verdicts import HistoryVerdict, State
+from tests import campaigns
+
+
+def test_a_healthy_fleet_raises_none() -> None:
+    assert alerts(campaigns.healthy(), "dag", "run") == ()
+
+
+def test_a_confirmed_breach_is_red_and_says_how_far() -> None:
+    (alert,) = alerts(campaigns.slow_node(), "dag", "run")
+
+    assert (alert.node, alert.red, alert.is_drill) == ("node-3", True, False)
+    assert alert.text == (
+        "node-3 is in breach: samples/s -9.7 % against its peers (limit ±5 %), confirmed by a re-run (-9.0 % samples/s)"
+    )
+    assert alert.resolution
+
+
+def test_a_drill_is_called_a_drill() -> None:
+    (alert,) = alerts(campaigns.cpu_drill(), "dag", "run")
+
+    assert alert.is_drill
+    assert alert.text.startswith("DRILL: node-3 is in breach: samples/s -76.1 %")
+
+
+def test_failed_nodes_are_red_and_pairs_are_only_told() -> None:
+    assert all(alert.red for alert in alerts(campaigns.all_failed(), "dag", "run"))
+    assert [alert.red for alert in alerts(campaigns.two_nodes(), "dag", "run")] == [False, False]
+
+
+def test_falling_behind_one_s_own_past_is_told_but_not_red() -> None:
+    behind = HistoryVerdict(
+        node="node-2",
+        group_id="g",
+        state=State.BREACH,
+        samples_per_second=1.40,
+        baseline_median=1.45,
+        deviation_pct=-3.4,
+        limit_pct=1.5,
+        num_points=14,
+        reason="-3.4 % against the median of its 14 past runs, limit 1.5 %",
+    )
+    (alert,) = alerts(campaigns.healthy().model_copy(update={"history": (behind,)}), "dag", "run")
+
+    assert not alert.red
+    assert alert.text.startswith("node-2 fell behind its own past: -3.4 %")

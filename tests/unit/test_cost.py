@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from bench_control.cost import (
+    campaign_cost,
+    price_run,
+    quote,
+    tokens_per_usd,
+    usd_per_1m_tokens,
+    usd_per_1000_samples,
+    with_cost,
+)
+from bench_control.prices import Price, price_for
+from bench_image.contract import RunResult, parse_result
+from tests.builders import make_cpu_result, make_failed, make_result
+
+H200 = Price(
+    provider="OCI",
+    instance="BM.GPU.H200.8",
+    gpu="H200",
+    gpus_per_instance=8,
+    region="any",
+    on_demand_usd_per_hour=80.0,
+    as_of=date(2026, 11, 21),
+    source="list",
+)
+
+
+class TestFormulas:
+    def test_the_reference_configurations(self) -> None:
+        """0.60 / (0.69 * 3600) * 1000 = 0.6 / 2.484 = 0.24155; 0.6 / (1.46 * 3.6) = 0.6 / 5.256 = 0.11416."""
+        assert usd_per_1000_samples(0.60, 1, 0.69) == pytest.approx(0.2415, abs=1e-4)
+        assert usd_per_1000_samples(0.60, 1, 1.46) == pytest.approx(0.1142, abs=1e-4)
+
+    def test_all_gpus_of_a_gang_are_paid_for(self) -> None:
+        """5.5 samples/s on 4 GPUs at $0.60: 2.4 / 19.8 = $0.1212; the reference document prints $0.030."""
+        assert usd_per_1000_samples(0.60, 4, 5.5) == pytest.approx(0.1212, abs=1e-4)
+
+    def test_ten_thousand_samples_on_four_gpus(self) -> None:
+        """10,000 / 5.5 = 1818.2 s = 0.50505 h; 4 GPUs * $0.60 * 0.50505 = $1.2121."""
+        found = quote(10_000, 0.60, 4, 5.5)
+        assert found.hours == pytest.approx(0.50505, abs=1e-5)
+        assert found.usd == pytest.approx(1.2121, abs=1e-4)
+
+    def test_tokens_per_dollar(self) -> None:
+        """18,147 tokens/s * 3600 / $6 = 10,888,200; ancestor A printed 3,025, off by 3600."""
+        assert tokens_per_usd(6.0, 1, 18_147) == pytest.approx(10_888_200)
+        assert tokens_per_usd(1.5, 4, 18_147) == pytest.approx(10_888_200)
+
+    def test_usd_per_million_tokens(self) -> None:
+        """A100 40GB at $1.99, 2987 tokens/s: 1.99 / 10.7532 = $0.18506 (performance.md E: $0.185)."""
+        assert usd_per_1m_tokens(1.99, 1, 2987) == pytest.approx(0.18506, abs=1e-5)
+
+    def test_a_rate_of_zero_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="samples/s is 0: it must be above 0"):
+            usd_per_1000_samples(1.0, 1, 0.0)
+
+
+class TestPriceRun:
+    def test_by_hand(self) -> None:
+        """36 s at $80 / 8 = $0.10; 10 / (10 * 3.6) = $0.27778; 5120 tokens/s: 10 / 18.432 = $0.54253."""
+        found = price_run(make_result(samples_per_s=10.0, total_s=36.0), H200)
+        assert (found.usd_per_gpu_hour, found.gpu_hours, found.run_usd) == (10.0, 0.01, 0.1)
+        assert found.usd_per_1000_samples == pytest.approx(0.27778, abs=1e-5)
+        assert found.usd_per_1m_tokens == pytest.approx(0.54253, abs=1e-5)
+        assert (found.price_as_of, found.reason) == ("2026-11-21", None)
+
+    def test_every_gpu_of_the_node_counts(self) -> None:
+        """36 s on 4 GPUs = 0.04 GPU-hours = $0.40; 40 / (10 * 3.6) = $1.1111."""
+        found = price_run(make_result(samples_per_s=10.0, total_s=36.0, strategy="ddp", gpus_per_node=4), H200)
+        assert (found.gpu_hours, found.run_usd) == (0.04, 0.4)
+        assert found.usd_per_1000_samples == pytest.approx(1.1111, abs=1e-4)
+
+    @pytest.mark.parametrize(
+        ("result", "reason"),
+        [
+            (make_result(gpu_name="NVIDIA T4"), "no price for NVIDIA T4: add it to the price table"),
+            (make_cpu_result(), "no price for a CPU run"),
+            (make_failed(), "the run never told its GPU"),
+        ],
+    )
+    def test_without_a_price_nothing_is_zero(self, result: RunResult, reason: str) -> None:
+        found = price_run(result, None)
+        assert found.run_usd is None
+        assert found.usd_per_1000_samples is None
+        assert found.reason
+        assert found.reason.startswith(reason)
+
+    def test_a_failed_run_has_a_price_but_no_cost_per_sample(self) -> None:
+        found = price_run(make_failed(), H200)
+        assert (found.usd_per_gpu_hour, found.run_usd, found.reason) == (10.0, None, "the run ended as oom")
+
+
+class TestWithCost:
+    def test_the_section_is_filled_and_no_reason_is_left_over(self) -> None:
+        result = make_result()
+        priced = with_cost(result, price_run(result, H200))
+        assert priced.cost.cost_per_1000_samples_usd == pytest.approx(10 / (9.5 * 3.6))
+        assert not [path for path in priced.missing if path.startswith("cost")]
+        assert parse_result(priced.model_dump_json()) == priced
+
+    @pytest.mark.parametrize("price", [None, price_for(None, (), 0.05)])
+    def test_what_stays_null_has_its_reason(self, price: Price | None) -> None:
+        for result in (make_cpu_result(), make_failed()):
+            priced = with_cost(result, price_run(result, price))
+            assert parse_result(priced.model_dump_json()) == priced
+
+
+def test_a_campaign_adds_what_is_known_and_counts_what_is_not() -> None:
+    """Two runs of 36 s at $10 = $0.20; one without a price."""
+    result = make_result(total_s=36.0)
+    found = campaign_cost([price_run(result, H200), price_run(result, H200), price_run(result, None)])
+    assert (found.usd, found.num_runs, found.num_unknown) == (0.2, 3, 1)
+    assert found.gpu_hours == pytest.approx(0.03)
+    assert campaign_cost([]).usd is None

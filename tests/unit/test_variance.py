@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+import pytest
+
+from bench_control.node_runs import NO_RESULTS, natural
+from bench_control.variance import confirm, judge, nodes_to_confirm
+from bench_control.verdicts import (
+    Confirmation,
+    GroupVerdict,
+    Metric,
+    NodeVerdict,
+    ReferenceMode,
+    Side,
+    State,
+    Tolerances,
+)
+from bench_image.contract import Drill, RunResult, Status
+from tests.builders import make_cpu_result, make_failed, make_result
+
+LIMITS = Tolerances()
+RATE = Metric.SAMPLES_PER_SECOND
+
+
+def fleet(*rates: float) -> list[RunResult]:
+    return [make_result(f"node-{i}", rate) for i, rate in enumerate(rates, 1)]
+
+
+def judged(
+    results: list[RunResult], expected: list[str] | None = None, limits: Tolerances = LIMITS, **history: float
+) -> GroupVerdict:
+    (group,) = judge(results, expected or [], limits, {k.replace("_", "-"): v for k, v in history.items()})
+    return group
+
+
+def by_name(group: GroupVerdict) -> dict[str, NodeVerdict]:
+    return {node.node: node for node in group.nodes}
+
+
+def states(group: GroupVerdict) -> list[State]:
+    return [node.state for node in group.nodes]
+
+
+class TestReference:
+    def test_a_node_is_compared_with_the_median_of_the_others(self) -> None:
+        """Others of node-3: 9.4, 9.5, 9.7, median 9.5; 8.5 / 9.5 - 1 = -10.526 %. Spread 1.2 / 9.45."""
+        group = judged(fleet(9.5, 9.4, 8.5, 9.7))
+        slow = by_name(group)["node-3"]
+        rate = slow.metric(RATE)
+        assert rate
+        assert rate.reference == 9.5
+        assert rate.deviation == pytest.approx(-10.526, abs=1e-3)
+        assert (slow.state, rate.side, slow.confirmation) == (State.BREACH, Side.SLOW, Confirmation.PENDING)
+        assert states(group) == [State.OK, State.OK, State.BREACH, State.OK]
+        assert group.spread_pct == pytest.approx(100 * 1.2 / 9.45)
+
+    def test_the_mean_of_all_hides_what_the_median_of_the_others_shows(self) -> None:
+        """peers.md 5.2: four nodes, one at -6 %: their mean is 9.85, so 9.4 reads -4.57 %, a missed breach."""
+        results = fleet(10.0, 10.0, 9.4, 10.0)
+        mean = judged(results, limits=Tolerances(reference=ReferenceMode.MEAN))
+        rate = by_name(mean)["node-3"].metric(RATE)
+        assert rate
+        assert rate.deviation == pytest.approx(-4.569, abs=1e-3)
+        assert states(mean) == [State.OK] * 4
+        assert by_name(judged(results))["node-3"].state is State.BREACH
+
+    def test_the_median_of_all(self) -> None:
+        """Median of 9.4, 9.8, 10, 10.2 is 9.9: 9.4 / 9.9 - 1 = -5.05 %."""
+        group = judged(fleet(10.0, 9.8, 9.4, 10.2), limits=Tolerances(reference=ReferenceMode.MEDIAN))
+        rate = by_name(group)["node-3"].metric(RATE)
+        assert rate
+        assert rate.deviation == pytest.approx(-5.0505, abs=1e-3)
+
+    def test_own_history_needs_no_peers(self) -> None:
+        """9.5 against its own 10.0 is exactly -5 %: on the limit, not beyond it."""
+        limits = Tolerances(reference=ReferenceMode.HISTORY)
+        group = judged([make_result("node-1", 9.5), make_result("node-2", 9.0)], limits=limits, node_1=10.0)
+        first, second = group.nodes
+        assert first.metrics[0].deviation == -5.0
+        assert (first.metrics[0].state, second.metrics[0].state) == (State.OK, State.NO_BASELINE)
+
+    def test_a_fixed_figure(self) -> None:
+        limits = Tolerances(reference=ReferenceMode.FIXED, fixed_samples_per_second=10.0)
+        rate = judged([make_result("node-1", 9.0)], limits=limits).nodes[0].metric(RATE)
+        assert rate
+        assert (rate.deviation, rate.state) == (-10.0, State.BREACH)
+
+    def test_a_fixed_reference_without_a_figure_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="needs fixed_samples_per_second"):
+            judge(fleet(1.0), [], Tolerances(reference=ReferenceMode.FIXED))
+
+    def test_a_fast_node_breaches_on_the_fast_side(self) -> None:
+        assert by_name(judged(fleet(9.5, 9.5, 9.5, 10.5)))["node-4"].metrics[0].side is Side.FAST
+
+    def test_two_slow_among_four_are_all_named_with_their_sides(self) -> None:
+        """Others of a slow node: 10, 10, 8, median 10 -> -20 %. Of a good one: 10, 8, 8, median 8 -> +25 %."""
+        nodes = by_name(judged(fleet(10.0, 10.0, 8.0, 8.0)))
+        assert [n.metrics[0].deviation for n in nodes.values()] == [25.0, 25.0, -20.0, -20.0]
+        assert [n.metrics[0].side for n in nodes.values()] == [Side.FAST, Side.FAST, Side.SLOW, Side.SLOW]
+
+    def test_a_node_with_several_runs_counts_with_their_median(self) -> None:
+        results = [make_result(n, 9.5, round=r) for n in ("node-1", "node-2", "node-3") for r in (1, 2, 3)]
+        results[8] = make_result("node-3", 9.7, round=3)
+        assert by_name(judged(results))["node-3"].metrics[0].value == 9.5
+        assert by_name(judged(results))["node-3"].num_runs == 3
+
+
+class TestFewNodes:
+    def test_one_node_has_nobody_to_be_compared_with(self) -> None:
+        group = judged(fleet(9.5))
+        assert states(group) == [State.INSUFFICIENT]
+        assert "no peer" in group.nodes[0].reason
+        assert group.spread_pct is None
+
+    def test_two_nodes_differ_but_none_is_blamed(self) -> None:
+        """10 against 8 is 25 % of the slower one. With the pair's mean a 5 % slow node would read -2.5 % and pass."""
+        group = judged(fleet(10.0, 8.0))
+        assert states(group) == [State.INSUFFICIENT] * 2
+        assert all("differs by 25.0 %" in node.reason for node in group.nodes)
+        assert [node.metrics[0].side for node in group.nodes] == [None, None]
+
+    def test_a_thousand_nodes(self) -> None:
+        template = make_result()
+        rates = [9.5 + 0.01 * (i % 7) for i in range(1000)]
+        rates[500] = 8.5
+        results = [
+            template.model_copy(
+                update={
+                    "spec": template.spec.model_copy(update={"node": f"node-{i}"}),
+                    "performance": template.performance.model_copy(update={"samples_per_second": rate}),
+                }
+            )
+            for i, rate in enumerate(rates)
+        ]
+        group = judged(results)
+        assert [node.node for node in group.nodes if node.state is not State.OK] == ["node-500"]
+
+
+class TestNoise:
+    def test_a_swing_within_the_noise_is_insufficient_and_says_both_figures(self) -> None:
+        windows = (30.0, 40.0, 55.0)
+        results = [make_cpu_result(f"node-{i}", rate, windows=windows) for i, rate in enumerate((40, 41, 35, 42), 1)]
+        node = by_name(judged(results))["node-3"]
+        assert node.state is State.INSUFFICIENT
+        assert node.reason.startswith("samples/s: deviation -14.6 %, limit 5.0 %, noise ")
+        assert node.reason.endswith("more repeats or a quieter machine would tell")
+
+    def test_a_difference_beyond_limit_and_noise_breaches_on_a_noisy_machine(self) -> None:
+        steady = [(0.9, 1.0, 1.1)] * 3
+        results = [
+            make_cpu_result(f"node-{i}", rate, round=r, windows=[rate * w for w in windows])
+            for r, windows in enumerate(steady, 1)
+            for i, rate in enumerate((40.0, 41.0, 10.0, 42.0), 1)
+        ]
+        node = by_name(judged(results))["node-3"]
+        rate = node.metric(RATE)
+        assert rate
+        assert rate.noise
+        assert 5 < rate.noise < 40
+        assert node.state is State.BREACH
+
+    def test_the_group_says_its_noise_and_what_it_can_detect(self) -> None:
+        """Windows at 0.999, 1, 1.001 of the run: SD 0.1 %. df 4 * 2 = 8, t 3.355, c(1) + c(3) = 1.524: 0.41 %."""
+        group = judged(fleet(9.5, 9.5, 9.5, 9.5))
+        assert group.noise_pct == pytest.approx(0.1, rel=1e-3)
+        assert group.detectable_pct == pytest.approx(0.1 * 3.355 * 1.5236**0.5, rel=0.01)
+
+    def test_without_repeats_the_noise_is_unknown_and_the_limit_decides(self) -> None:
+        results = [make_result(f"node-{i}", rate, windows=(rate,)) for i, rate in enumerate((9.5, 9.5, 8.0, 9.5), 1)]
+        group = judged(results)
+        assert group.noise_pct is None
+        assert states(group)[2] is State.BREACH
+
+
+class TestMemoryAndTemperature:
+    def test_memory_two_percent(self) -> None:
+        """7.25 / 7.1 - 1 = +2.11 %, beyond 2 %; 7.2 would be +1.4 %."""
+        results = [make_result(f"node-{i}", memory_gb=gb) for i, gb in enumerate((7.1, 7.1, 7.25, 7.2), 1)]
+        group = judged(results)
+        assert [n.metrics[1].state for n in group.nodes] == [State.OK, State.OK, State.BREACH, State.OK]
+        assert group.nodes[2].metrics[1].side is Side.HIGH
+
+    def test_temperature_is_degrees_not_percent(self) -> None:
+        results = [make_result(f"node-{i}", temperature_c=t) for i, t in enumerate((60.0, 70.0, 71.0, 60.0, 60.0), 1)]
+        group = judged(results)
+        assert [n.metrics[2].deviation for n in group.nodes][1:3] == [10.0, 11.0]
+        assert [n.metrics[2].state for n in group.nodes][1:3] == [State.OK, State.BREACH]
+
+    def test_on_the_cpu_neither_is_judged(self) -> None:
+        group = judged([make_cpu_result(f"node-{i}") for i in (1, 2, 3)])
+        memory, temperature = group.nodes[0].metrics[1:]
+        assert (memory.state, memory.value) == (State.NOT_JUDGED, 0.6)
+        assert (temperature.state, temperature.reason) == (State.NOT_JUDGED, "no GPU")
+
+    @pytest.mark.parametrize(
+        "lacking", [make_result("node-4", temperature_c=None), make_result("node-4", memory_gb=None)]
+    )
+    def test_a_missing_metric_is_a_breach_on_a_gpu(self, lacking: RunResult) -> None:
+        results = [*fleet(9.5, 9.5, 9.5), lacking]
+        node = by_name(judged(results))["node-4"]
+        assert node.state is State.BREACH
+        assert "was not measured" in node.reason
+
+
+class TestFailures:
+    def test_a_failed_run_is_named_with_its_status(self) -> None:
+        node = by_name(judged([*fleet(9.5, 9.5, 9.5), make_failed("node-4")]))["node-4"]
+        assert (node.state, node.num_runs, node.metrics) == (State.FAILED, 0, ())
+        assert node.reason == "round 1 oom: CUDA out of memory: tried to allocate 2.00 GiB"
+
+    def test_one_failed_round_fails_the_node_but_the_others_are_still_judged(self) -> None:
+        results = [make_result(f"node-{i}", 9.5, round=r) for r in (1, 2) for i in (1, 2, 3)]
+        results[5] = make_failed("node-3", round=2, status=Status.TIMEOUT, message="no result after 1800 s")
+        node = by_name(judged(results))["node-3"]
+        assert (node.state, node.num_runs) == (State.FAILED, 1)
+        assert node.metrics[0].deviation == 0.0
+        assert node.reason.startswith("round 2 timeout")
+
+    def test_an_expected_node_without_a_result_is_missing_not_skipped(self) -> None:
+        group = judged(fleet(9.5, 9.5, 9.5), ["node-1", "node-2", "node-3", "node-4"])
+        assert states(group)[3] is State.MISSING
+        assert group.nodes[3].gpu_name == "NVIDIA H200"
+
+    def test_nothing_came_back_at_all(self) -> None:
+        group = judged([], ["node-1", "node-2"])
+        assert (group.group_id, states(group)) == (NO_RESULTS, [State.MISSING] * 2)
+
+    def test_ranks_of_one_job_over_several_nodes_are_refused(self) -> None:
+        """Ancestor B compared ranks that all reported the same global rate, and so could never find a slow node."""
+        with pytest.raises(ValueError, match="spans 2 nodes"):
+            judge([make_result(strategy="ddp", nodes=2)], [], LIMITS)
+
+    def test_a_drill_is_marked(self) -> None:
+        results = [*fleet(9.5, 9.5, 9.5), make_result("node-4", 4.0, drill=Drill(slowdown_pct=60))]
+        assert [node.is_drill for node in judged(results).nodes] == [False, False, False, True]
+
+
+class TestGroups:
+    def test_two_kinds_of_gpu_are_not_compared_with_each_other(self) -> None:
+        results = fleet(9.5, 9.5, 9.5) + [make_result(f"node-{i}", 4.0, gpu_name="NVIDIA A100") for i in (4, 5, 6)]
+        a100, h200 = judge(results, [], LIMITS)
+        assert (a100.gpu_name, h200.gpu_name) == ("NVIDIA A100", "NVIDIA H200")
+        assert states(a100) == states(h200) == [State.OK] * 3
+
+    def test_a_node_that_never_told_its_gpu_stands_apart_when_there_are_several_kinds(self) -> None:
+        results = [*fleet(9.5), make_result("node-2", gpu_name="NVIDIA A100"), make_failed("node-3")]
+        assert [(g.gpu_name, g.nodes[0].node) for g in judge(results, [], LIMITS)] == [
+            (None, "node-3"),
+            ("NVIDIA A100", "node-2"),
+            ("NVIDIA H200", "node-1"),
+        ]
+
+    def test_order_is_natural_and_independent_of_the_input(self) -> None:
+        results = [make_result(f"node-{i}") for i in (10, 2, 1)]
+        assert judge(results, [], LIMITS) == judge(results[::-1], [], LIMITS)
+        assert [n.node for n in judged(results).nodes] == ["node-1", "node-2", "node-10"]
+        assert natural("node-2") < natural("node-10")
+
+
+class TestConfirm:
+    def first(self) -> tuple[GroupVerdict, ...]:
+        return judge(fleet(9.5, 9.5, 8.5, 9.5), [], LIMITS)
+
+    def rerun(self, *again: RunResult) -> NodeVerdict:
+        return by_name(confirm(self.first(), again, LIMITS)[0])["node-3"]
+
+    def test_only_breaches_are_re_run(self) -> None:
+        assert nodes_to_confirm(self.first()) == ("node-3",)
+        assert nodes_to_confirm(judge([*fleet(9.5, 9.5, 9.5), make_failed("node-4")], ["node-5"], LIMITS)) == ()
+
+    def test_slow_again_is_confirmed(self) -> None:
+        """8.6 / 9.5 - 1 = -9.47 %"""
+        node = self.rerun(make_result("node-3", 8.6, round=2))
+        assert (node.state, node.confirmation) == (State.BREACH, Confirmation.CONFIRMED)
+        assert node.confirm_deviation_pct == pytest.approx(-9.474, abs=1e-3)
+        assert node.reason == "samples/s: deviation -10.5 %, limit 5.0 %, noise 0.4 %; re-run -9.5 %"
+
+    @pytest.mark.parametrize("rate", [9.4, 10.5])
+    def test_within_the_limit_or_off_on_the_other_side_is_a_notice(self, rate: float) -> None:
+        node = self.rerun(make_result("node-3", rate, round=2))
+        assert (node.state, node.confirmation) == (State.NOTICE, Confirmation.NOT_CONFIRMED)
+        assert node.metrics[0].state is State.NOTICE
+
+    def test_a_failed_or_lost_re_run_leaves_the_breach_standing(self) -> None:
+        for again in ([make_failed("node-3", round=2)], []):
+            node = self.rerun(*again)
+            assert (node.state, node.confirmation) == (State.BREACH, Confirmation.INCONCLUSIVE)
+
+    def test_a_re_run_within_the_noise_of_one_run_is_insufficient(self) -> None:
+        """SD 0.1 of log rates in each window, two rounds: one run's noise is larger than that of two."""
+        windows = (0.905, 1.0, 1.105)
+        results = [
+            make_cpu_result(f"node-{i}", rate, round=r, windows=[rate * w for w in windows])
+            for r in (1, 2)
+            for i, rate in enumerate((40.0, 40.0, 20.0, 40.0), 1)
+        ]
+        first = judge(results, [], LIMITS)
+        assert nodes_to_confirm(first) == ("node-3",)
+        again = make_cpu_result("node-3", 30.0, round=3)
+        (group,) = confirm(first, [again], LIMITS)
+        node = by_name(group)["node-3"]
+        assert (node.state, node.confirmation) == (State.INSUFFICIENT, Confirmation.INCONCLUSIVE)
+        assert "re-run -25.0 %, beyond the limit but within the" in node.reason
+
+    def test_temperature_is_confirmed_by_temperature(self) -> None:
+        results = [make_result(f"node-{i}", temperature_c=t) for i, t in enumerate((60, 60, 75, 60), 1)]
+        first = judge(results, [], LIMITS)
+        (cool,) = confirm(first, [make_result("node-3", temperature_c=61.0)], LIMITS)
+        (hot,) = confirm(first, [make_result("node-3", temperature_c=74.0)], LIMITS)
+        assert by_name(cool)["node-3"].state is State.NOTICE
+        assert by_name(hot)["node-3"].state is State.BREACH
+
+    def test_a_metric_that_is_there_again_is_a_notice(self) -> None:
+        results = [*fleet(9.5, 9.5, 9.5), make_result("node-4", temperature_c=None)]
+        first = judge(results, [], LIMITS)
+        (back,) = confirm(first, [make_result("node-4")], LIMITS)
+        (gone,) = confirm(first, [make_result("node-4", temperature_c=None)], LIMITS)
+        assert (by_name(back)["node-4"].state, by_name(gone)["node-4"].state) == (State.NOTICE, State.BREACH)
