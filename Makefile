@@ -1,0 +1,57 @@
+# trainbench: the developer's commands. CI runs exactly these.
+PYTHON ?= python3
+DRILL ?=
+PORT ?= 8080
+
+VENV := .venv/bin
+IMAGE_PYTHON := .venv-image/bin/python
+CODE := dags plugins bench_image scripts tests
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo ui test test-fast test-image test-slow check format golden lock clean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## make the two environments (.venv: Airflow; .venv-image: PyTorch)
+	@$(PYTHON) scripts/setup.py
+
+demo: setup ## run the node check on this machine with a tiny model; DRILL=node-3 slows that node on purpose
+	@$(VENV)/python scripts/demo.py --port $(PORT) $(if $(DRILL),--drill $(DRILL))
+
+ui: setup ## open Airflow with the node check, until Ctrl-C
+	@$(VENV)/python scripts/demo.py --port $(PORT) --ui
+
+test: setup check test-fast test-image test-slow ## everything that runs without a GPU
+
+test-fast: setup ## unit tests of the control plane and the contract
+	@$(VENV)/pytest -q tests/unit
+
+test-image: setup ## the benchmark program on the CPU, real processes
+	@$(IMAGE_PYTHON) -m pytest -q tests/image
+
+test-slow: setup ## real DAG runs
+	@$(VENV)/pytest -q tests/dag
+
+test-gpu: ## the benchmark program on an NVIDIA GPU, with this machine's python3
+	@$(PYTHON) -m pytest -q tests/gpu
+
+check: setup ## formatting, lint, types, walls
+	@$(VENV)/ruff format --check $(CODE)
+	@$(VENV)/ruff check $(CODE)
+	@$(VENV)/mypy plugins dags scripts/demo.py
+	@$(VENV)/mypy --python-executable $(IMAGE_PYTHON) bench_image
+	@PYTHONPATH=.:plugins $(VENV)/lint-imports
+
+format: setup ## rewrite the code in the house format
+	@$(VENV)/ruff check --fix-only --quiet $(CODE)
+	@$(VENV)/ruff format $(CODE)
+
+golden: setup ## rewrite the golden files; the diff is the review
+	@$(VENV)/pytest -q tests/unit --golden
+
+lock: ## write requirements/*.txt anew from pyproject.toml
+	@$(PYTHON) scripts/lock.py
+
+clean: ## remove the environments and everything the demo made
+	rm -rf .venv .venv-image .trainbench

@@ -1,0 +1,109 @@
+"""Results -> campaign: judges, diagnoses and prices what was measured, and publishes it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from bench_control import cost, cost_report, diagnosis, html, metrics, plots, prices, report, trend, validity, variance
+from bench_control.artefacts import Store
+from bench_control.campaign import Campaign
+from bench_control.plan import Plan
+from bench_control.verdicts import Finding
+from bench_image.contract import RunResult, Status
+
+# The past samples/s of the same node doing the same work with the same hardware and software, oldest first.
+Past = Callable[[RunResult], Sequence[float]]
+
+
+def assess(
+    plan: Plan,
+    results: Sequence[RunResult],
+    confirm_results: Sequence[RunResult],
+    *,
+    suite: str,
+    started_at: datetime,
+    finished_at: datetime,
+    past: Past,
+) -> Campaign:
+    """Everything there is to say about one campaign. Pure but for `past`, which may ask a database."""
+    tolerances = plan.params.tolerances
+    judged = variance.judge(results, plan.nodes, tolerances)
+    groups = variance.confirm(judged, confirm_results, tolerances)
+    measured = (*results, *confirm_results)
+    table = prices.load_prices()
+    costs, priced, used = [], [], set()
+    for result in measured:
+        price = prices.price_for(_gpu_name(result), table, plan.params.usd_per_gpu_hour)
+        run_cost = cost.price_run(result, price)
+        costs.append(run_cost)
+        priced.append(cost.with_cost(result, run_cost))
+        used |= {price} if price else set()
+    history = tuple(trend.judge_history(result, past(result), tolerances) for result in _typical(results))
+    findings = (
+        *diagnosis.diagnose(groups, measured),
+        *(finding for verdict in history for finding in trend.findings(verdict)),
+        *(finding for result in measured for finding in validity.validate(result)),
+        *prices.stale(used, finished_at.date()),
+    )
+    return Campaign(
+        campaign_id=plan.campaign_id,
+        suite=suite,
+        title=_title(plan),
+        started_at=started_at,
+        finished_at=finished_at,
+        params=plan.params.model_dump(mode="json"),
+        skipped=plan.skipped,
+        results=tuple(priced),
+        groups=groups,
+        history=history,
+        findings=_by_level(findings),
+        costs=tuple(costs),
+    )
+
+
+def publish(campaign: Campaign, store: Store) -> Mapping[str, str]:
+    """Writes every file of the campaign's summary; returns relative path -> address. A rewrite replaces."""
+    images = plots.draw(campaign)
+    files: dict[str, str | bytes] = {
+        "metrics.csv": metrics.metrics_csv(campaign),
+        "COST_REPORT.md": cost_report.cost_report(campaign),
+        "report.html": html.report_html(campaign, images),
+        **{f"plots/{name}": png for name, png in images.items()},
+    }
+    for result in campaign.results:
+        store.write_result(result)
+    raw = [f"../runs/{result.spec.run_id}/result.json" for result in campaign.results]
+    files["BENCHMARK_REPORT.md"] = report.benchmark_report(campaign, [*sorted(files), *raw])
+    store.write_campaign(campaign)
+    return store.write_summary(campaign.campaign_id, files)
+
+
+def _title(plan: Plan) -> str:
+    params = plan.params
+    work = f"{params.model} {params.recipe}, batch {params.micro_batch_size} x {params.seq_length} tokens"
+    return f"{work}, on {len(plan.nodes)} node{'s' if len(plan.nodes) != 1 else ''}"
+
+
+def _gpu_name(result: RunResult) -> str | None:
+    return result.context.gpus[0].name if result.context and result.context.gpus else None
+
+
+def _typical(results: Sequence[RunResult]) -> list[RunResult]:
+    """For each node and group the valid run with the median throughput: one point of its history."""
+    by_node: dict[tuple[str, str], list[RunResult]] = {}
+    for result in results:
+        if result.status is Status.OK:
+            by_node.setdefault((result.spec.node, result.spec.group_id), []).append(result)
+    typical = []
+    for runs in by_node.values():
+        rates = {run.spec.run_id: run.performance.samples_per_second or 0.0 for run in runs}
+        middle = statistics.median_low(rates.values())
+        typical.append(next(run for run in runs if rates[run.spec.run_id] == middle))
+    return typical
+
+
+def _by_level(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    order = {"error": 0, "warning": 1, "info": 2}
+    return tuple(sorted(findings, key=lambda finding: order[finding.level]))

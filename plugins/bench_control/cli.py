@@ -1,0 +1,276 @@
+"""`trainbench`: the same flow as the DAGs, without Airflow. Commands only; the modules that they call do the work."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from bench_control.artefacts import BrokenFile, Store, StoreError, open_store
+from bench_control.campaign import Campaign
+from bench_control.local_pods import LocalPodError
+from bench_control.params import LOCAL_DEFAULTS, ParamsError, parse_params
+from bench_control.plan import Plan, PlanError, make_plan
+from bench_control.pods import manifest
+from bench_control.settings import Settings, SettingsError, read_settings
+from bench_control.verdicts import RED, State
+from bench_image.contract import Device
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class ExitCode(IntEnum):
+    """What scripts may rely on; `trainbench --help` prints it."""
+
+    OK = 0
+    RED = 1
+    USAGE = 2
+    NOT_JUDGED = 3
+
+
+PIPED_WIDTH = 120  # columns when nobody's terminal says how many there are
+EXIT_CODES = """Exit codes:
+
+0: no node is red.
+
+1: a node is in breach, failed or missing, or a stored result cannot be read.
+
+2: wrong usage, or something outside is missing (store, interpreter, disk); standard error says what to do.
+
+3: no node could be judged: too few nodes, or too much noise.
+
+130: stopped by Ctrl-C."""
+
+app = typer.Typer(
+    name="trainbench",
+    help="Benchmarks LLM training on every node, judges the nodes against each other and prices the work.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Nodes = Annotated[str | None, typer.Option(help="Node names, comma-separated. Default: TRAINBENCH_LOCAL_NODES.")]
+DeviceName = Annotated[
+    Device, typer.Option(help="cuda starts from the nightly check's configuration, cpu from a trial with a tiny model.")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="NAME=VALUE", help="Any parameter of the trigger form; may be repeated."),
+]
+Limit = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="NAME=VALUE", help="Another limit or price to judge by; may be repeated."),
+]
+Source = Annotated[str, typer.Argument(help="A campaign's id, or a folder with result.json files at any depth.")]
+StoreUrl = Annotated[str | None, typer.Option("--store", help="Folder or URL. Default: TRAINBENCH_STORE, else here.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+
+
+@app.command()
+def plan(
+    nodes: Nodes = None,
+    device: DeviceName = Device.CPU,
+    set_: Set = None,
+    manifests: Annotated[bool, typer.Option(help="Print the Pods as YAML for kubectl.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what would run, in which order, and what would not and why. Starts nothing."""
+    with _errors_told():
+        settings = read_settings()
+        planned = _plan(settings, nodes, device, set_, "dry-run")
+        pods = [manifest(spec, settings.pods) for spec in planned.specs] if manifests else []
+    if as_json:
+        _print_json(planned.model_dump(mode="json") | ({"manifests": pods} if manifests else {}))
+    elif manifests:
+        import yaml
+
+        typer.echo(yaml.safe_dump_all(pods, sort_keys=False), nl=False)
+    else:
+        _print_plan(planned)
+
+
+@app.command()
+def run(
+    nodes: Nodes = None,
+    device: DeviceName = Device.CPU,
+    set_: Set = None,
+    store_url: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the whole flow on this machine: plan, pods one after another, judgement, re-runs, report."""
+    with _errors_told():
+        settings = read_settings()
+        started = datetime.now(UTC)
+        planned = _plan(settings, nodes, device, set_, f"local-{started:%Y%m%d-%H%M%S}")
+        store = open_store(store_url)
+
+        from bench_control.assess import publish
+        from bench_control.cli_run import run_campaign
+        from bench_control.history import open_history
+
+        # SystemExit, not sudden death: the pod that is running is stopped on the way out.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        history = open_history(settings.history_url, store)
+        campaign = run_campaign(planned, settings, store, history.past, _console(stderr=True))
+        files = publish(campaign, store)
+        history.record(campaign)
+    _conclude(campaign, files, (), as_json)
+
+
+@app.command()
+def check(source: Source, set_: Limit = None, store_url: StoreUrl = None, as_json: AsJson = False) -> None:
+    """Judge stored results again, with other limits or prices if wanted. Writes no report."""
+    with _errors_told():
+        campaign, broken = _judged_again(source, open_store(store_url), _changes(set_))
+    _conclude(campaign, {}, broken, as_json)
+
+
+@app.command()
+def report(
+    source: Source,
+    output: Annotated[
+        str | None, typer.Option(help="Store to write to, a folder or URL. Default: the store that is read.")
+    ] = None,
+    store_url: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write the summary files again, from a stored campaign or from result files."""
+    with _errors_told():
+        store = open_store(store_url)
+        campaign, broken = _judged_again(source, store, {}, keep_verdict=True)
+
+        from bench_control.assess import publish
+
+        files = publish(campaign, open_store(output) if output else store)
+    _tell_broken(broken)
+    if as_json:
+        _print_json({"campaign_id": campaign.campaign_id, "files": dict(files)})
+    else:
+        typer.echo("\n".join(files.values()))
+    raise typer.Exit(ExitCode.RED if broken else ExitCode.OK)
+
+
+def _plan(settings: Settings, nodes: str | None, device: Device, set_: Sequence[str] | None, campaign_id: str) -> Plan:
+    asked: dict[str, Any] = {"device": device} | _changes(set_)
+    if nodes is not None:
+        asked["nodes"] = _names(nodes)
+    params = parse_params(asked, LOCAL_DEFAULTS if asked["device"] == Device.CPU else {})
+    return make_plan(params, settings.local_nodes, campaign_id)
+
+
+def _changes(set_: Sequence[str] | None) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    for item in set_ or ():
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise ParamsError(f"--set {item!r} has no '=': write --set NAME=VALUE, for example --set rounds=3")
+        changes[name] = _names(value) if name in ("nodes", "strategies") else value or None
+    return changes
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _judged_again(
+    source: str, store: Store, changes: Mapping[str, Any], keep_verdict: bool = False
+) -> tuple[Campaign, tuple[BrokenFile, ...]]:
+    from bench_control.cli_replay import open_replay
+
+    replay = open_replay(source, store, changes)
+    if keep_verdict and replay.campaign:
+        return replay.campaign, replay.broken
+
+    from bench_control.assess import assess
+    from bench_control.history import open_history
+
+    campaign = assess(
+        replay.plan,
+        replay.results,
+        replay.confirm_results,
+        suite=replay.suite,
+        started_at=replay.started_at,
+        finished_at=replay.finished_at,
+        past=open_history(store=store).past if replay.campaign else lambda _: (),
+    )
+    return campaign, replay.broken
+
+
+def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[BrokenFile], as_json: bool) -> NoReturn:
+    """Print the verdict and leave with its exit code."""
+    code = exit_code(campaign, broken)
+    _tell_broken(broken)
+    if as_json:
+        # The results themselves are in their files: thousands of step times would bury the verdict.
+        said = campaign.model_dump(mode="json", exclude={"results"})
+        _print_json(said | {"files": dict(files), "exit_code": int(code)})
+    else:
+        from bench_control.terminal import verdict_table
+
+        _console().print(verdict_table(campaign))
+        for address in files.values():
+            typer.echo(address)
+    raise typer.Exit(code)
+
+
+def exit_code(campaign: Campaign, broken: Sequence[BrokenFile] = ()) -> ExitCode:
+    """Red wins; else at least one node must have been judged well."""
+    states = {node.state for node in campaign.nodes}
+    if broken or states & RED:
+        return ExitCode.RED
+    return ExitCode.OK if states & {State.OK, State.NOTICE} else ExitCode.NOT_JUDGED
+
+
+def _print_plan(planned: Plan) -> None:
+    from rich.table import Column, Table
+
+    params = planned.params
+    table = Table(
+        "#",
+        "node",
+        "strategy",
+        "round",
+        Column("run", overflow="fold"),
+        title=f"{len(planned.specs)} runs of {params.model}",
+    )
+    for number, spec in enumerate(planned.specs, start=1):
+        drill = f" (drill: {spec.drill.slowdown_pct:g} % slower)" if spec.drill else ""
+        table.add_row(str(number), f"{spec.node}{drill}", spec.strategy, str(spec.round), spec.run_id)
+    console = _console()
+    console.print(table)
+    for skipped in planned.skipped:
+        console.print(f"skipped {skipped.what}: {skipped.reason}", markup=False)
+
+
+def _console(stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=PIPED_WIDTH)
+
+
+def _print_json(document: Any) -> None:
+    typer.echo(json.dumps(document, indent=1))
+
+
+def _tell_broken(broken: Sequence[BrokenFile]) -> None:
+    for file in broken:
+        typer.echo(f"trainbench: {file.address} is left out: {file.reason}", err=True)
+
+
+@contextmanager
+def _errors_told() -> Iterator[None]:
+    try:
+        yield
+    except (ParamsError, PlanError, SettingsError, StoreError, LocalPodError) as error:
+        typer.echo(f"trainbench: {error}", err=True)
+        raise typer.Exit(ExitCode.USAGE) from None

@@ -1,0 +1,77 @@
+"""The whole flow on this machine, without Airflow: pods one after another, judgement, re-runs, assessment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from rich.console import Console
+
+from bench_control.artefacts import Store
+from bench_control.assess import Past, assess
+from bench_control.campaign import Campaign
+from bench_control.local_pods import LocalPod
+from bench_control.plan import Plan, confirm_specs
+from bench_control.pods import manifest, title
+from bench_control.results import collect
+from bench_control.settings import Settings
+from bench_control.variance import judge, nodes_to_confirm
+from bench_image.contract import RunResult, RunSpec, Status
+
+SUITE = "local"
+
+
+def run_campaign(plan: Plan, settings: Settings, store: Store, past: Past, console: Console) -> Campaign:
+    """Runs the plan and re-runs each breaching node once; every result is stored as soon as its pod has ended."""
+    started_at = datetime.now(UTC)
+    try:
+        results = _run_pods(plan.specs, settings, store, console)
+        suspects = nodes_to_confirm(judge(results, plan.nodes, plan.params.tolerances))
+        if suspects:
+            console.print(f"once more, to confirm: {', '.join(suspects)}")
+        confirm_results = _run_pods(confirm_specs(plan, suspects), settings, store, console)
+    except (KeyboardInterrupt, SystemExit):
+        console.print(f"stopped; what was measured is stored: trainbench check {plan.campaign_id}", soft_wrap=True)
+        raise
+    return assess(
+        plan,
+        results,
+        confirm_results,
+        suite=SUITE,
+        started_at=started_at,
+        finished_at=datetime.now(UTC),
+        past=past,
+    )
+
+
+def _run_pods(specs: Sequence[RunSpec], settings: Settings, store: Store, console: Console) -> tuple[RunResult, ...]:
+    results = []
+    for number, spec in enumerate(specs, start=1):
+        name = f"{number}/{len(specs)} {title(spec)}"
+        result = _run_pod(spec, settings, name, console)
+        store.write_result(result)
+        console.print(f"{name}: {_outcome(result)}", highlight=False)
+        results.append(result)
+    return tuple(results)
+
+
+def _run_pod(spec: RunSpec, settings: Settings, name: str, console: Console) -> RunResult:
+    pod = LocalPod(manifest(spec, settings.pods), settings.local_image)
+    with console.status(name) as status:
+        outcome = pod.run(lambda line: status.update(f"{name}: {_progress(line)}"))
+    state = outcome.ended_by or f"exit code {outcome.exit_code}"
+    (result,) = collect([spec], [outcome.result_text], datetime.now(UTC), [state])
+    return result
+
+
+def _progress(line: str) -> str:
+    from rich.markup import escape
+
+    return "result received" if line.startswith('{"schema_version"') else escape(line[:100])
+
+
+def _outcome(result: RunResult) -> str:
+    if result.status is not Status.OK or result.performance.samples_per_second is None:
+        return f"{result.status.value}: {result.error.message.splitlines()[0] if result.error else ''}"
+    seconds = (result.finished_at - result.started_at).total_seconds()
+    return f"{result.performance.samples_per_second:.3g} samples/s, {seconds:.0f} s"

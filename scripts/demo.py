@@ -1,0 +1,105 @@
+"""`make demo` and `make ui`: the node check on this machine, with a tiny model on the CPU and no cluster."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from typing import Any
+
+from rich.console import Console
+
+from bench_control.artefacts import StoreError, open_store
+from bench_control.plan import campaign_id
+from bench_control.terminal import verdict_table
+from local_airflow import STATE, LocalAirflow, LocalAirflowError
+
+DAG_ID = "node_consistency"
+RUN_TIMEOUT_S = 900
+ENDED = {"success", "failed"}
+REPORTS = ("report.html", "BENCHMARK_REPORT.md", "COST_REPORT.md", "metrics.csv")
+# Not a terminal (a pipe, CI): room for the table and the sentences below it.
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+
+
+def main() -> int:
+    arguments = _arguments()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with LocalAirflow(arguments.port, with_triggerer=arguments.ui) as airflow:
+            console.print("starting Airflow (SQLite, LocalExecutor, local launcher, loopback only) ...")
+            airflow.wait_until_healthy(DAG_ID)
+            if arguments.ui:
+                return _keep_open(airflow)
+            return _run_check(airflow, {"drill_node": arguments.drill} if arguments.drill else {})
+    except LocalAirflowError as error:
+        console.print(f"demo: {error}", markup=False)
+        return 2
+    except KeyboardInterrupt:
+        console.print("demo: stopped; no process is left behind", markup=False)
+        return 130
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, default=8080, help="of Airflow on 127.0.0.1 (default 8080)")
+    parser.add_argument("--drill", metavar="NODE", help="slow this node on purpose (node-1 ... node-4)")
+    parser.add_argument("--ui", action="store_true", help="keep Airflow open until Ctrl-C")
+    return parser.parse_args()
+
+
+def _keep_open(airflow: LocalAirflow) -> int:
+    console.print(f"Airflow is open at {airflow.url}/dags/{DAG_ID} (no login, this machine only). Ctrl-C stops it.")
+    while True:
+        time.sleep(2)
+        airflow.get("/api/v2/monitor/health")
+
+
+def _run_check(airflow: LocalAirflow, conf: dict[str, Any]) -> int:
+    """0: green; 1: the DAG run is red."""
+    run_id = airflow.trigger(DAG_ID, conf)
+    started = time.monotonic()
+    console.print(
+        f"running {DAG_ID}; in another terminal, look at {airflow.url}/dags/{DAG_ID}/runs/{run_id}", soft_wrap=True
+    )
+    state = _watch(airflow, run_id)
+    console.print(f"DAG run ended as [bold]{state}[/] after {time.monotonic() - started:.0f} s\n")
+    store, name = open_store(str(STATE / "store")), campaign_id(DAG_ID, run_id)
+    try:
+        console.print(verdict_table(store.read_campaign(name)))
+    except StoreError:
+        raise LocalAirflowError(f"the run published no report. {airflow.cause(DAG_ID, run_id)}") from None
+    console.print("\nreports:")
+    for report in REPORTS:
+        console.print(f"  {store.summary_address(name, report)}", soft_wrap=True, markup=False)
+    return 0 if state == "success" else 1
+
+
+def _watch(airflow: LocalAirflow, run_id: str) -> str:
+    """Prints each change of a task's state until the run ends; returns how it ended."""
+    base = f"/api/v2/dags/{DAG_ID}/dagRuns/{run_id}"
+    seen: dict[tuple[str, int], str] = {}
+    give_up = time.monotonic() + RUN_TIMEOUT_S
+    while time.monotonic() < give_up:
+        run = airflow.get(base)
+        tasks = airflow.get(f"{base}/taskInstances?limit=1000") or {"task_instances": []}
+        for ti in sorted(tasks["task_instances"], key=lambda ti: ti["start_date"] or "~"):
+            key, now = (ti["task_id"], ti["map_index"]), ti["state"] or "waiting"
+            if now != seen.get(key) and now in {"running", "success", "failed", "skipped", "upstream_failed"}:
+                _tell(ti, now)
+            seen[key] = now
+        if run and run["state"] in ENDED:
+            return str(run["state"])
+        time.sleep(1)
+    raise LocalAirflowError(f"the run did not end within {RUN_TIMEOUT_S} s: look into {STATE / 'airflow' / 'logs'}")
+
+
+def _tell(ti: dict[str, Any], state: str) -> None:
+    name = f"{ti['task_id']} {ti['rendered_map_index'] or ''}".strip()
+    took = f"{ti['duration']:.1f} s" if ti["duration"] and state in ENDED else ""
+    console.print(f"  {time.strftime('%H:%M:%S')}  {name:<44} {state:<8} {took}", markup=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

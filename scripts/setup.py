@@ -1,0 +1,91 @@
+"""Makes the two environments: `.venv` (Airflow, no torch) and `.venv-image` (torch, no Airflow).
+
+Run by `make setup` with any Python 3; standard library only, and written so that an old Python can read the refusal.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+OLDEST, NEWEST = (3, 11), (3, 13)
+NEEDED_GB = 6
+ENVIRONMENTS = {
+    ".venv": ("requirements/dev.txt", "Airflow and the control plane"),
+    ".venv-image": ("requirements/image-dev.txt", "PyTorch and the benchmark"),
+}
+
+
+def main():
+    version = sys.version_info[:2]
+    if not OLDEST <= version <= NEWEST:
+        stop(
+            "Python %d.%d is not supported: trainbench needs 3.11, 3.12 or 3.13. "
+            "Name one with `make PYTHON=python3.12 ...`." % version
+        )
+    for name, (requirements, what) in ENVIRONMENTS.items():
+        stamp = os.path.join(ROOT, name, "installed.sha256")
+        wanted = digest(requirements)
+        if read(stamp) == wanted:
+            continue
+        check_disk()
+        started = time.time()
+        print("setup: %s (%s), this takes a few minutes ..." % (name, what), flush=True)
+        install(name, requirements)
+        with open(stamp, "w") as file:
+            file.write(wanted)
+        print("setup: %s ready after %.0f s" % (name, time.time() - started), flush=True)
+
+
+def install(name, requirements):
+    folder = os.path.join(ROOT, name)
+    run([sys.executable, "-m", "venv", "--clear", folder])
+    python = os.path.join(folder, "bin", "python")
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    run([*pip, "--requirement", os.path.join(ROOT, requirements)])
+    if name == ".venv":
+        run([*pip, "--no-deps", "--editable", ROOT])
+
+
+def run(command):
+    try:
+        subprocess.run(command, check=True, cwd=ROOT)
+    except subprocess.CalledProcessError as error:
+        check_disk()
+        stop("`%s` failed with exit code %d; the lines above say why." % (" ".join(command[:6]), error.returncode))
+
+
+def check_disk():
+    free_gb = shutil.disk_usage(ROOT).free / 1e9
+    if free_gb < NEEDED_GB:
+        stop("the disk has %.1f GB free and the environments need %d GB: free some space." % (free_gb, NEEDED_GB))
+
+
+def digest(requirements):
+    """Of all requirement files and the interpreter: a change of either makes the environment anew."""
+    content = sys.version.encode()
+    for name in sorted({requirements, requirements.replace("-dev", ""), requirements.replace("dev", "control")}):
+        path = os.path.join(ROOT, name)
+        if os.path.exists(path):
+            with open(path, "rb") as file:
+                content += file.read()
+    return hashlib.sha256(content).hexdigest()
+
+
+def read(path):
+    try:
+        with open(path) as file:
+            return file.read()
+    except OSError:
+        return None
+
+
+def stop(sentence):
+    sys.exit("setup: " + sentence)
+
+
+if __name__ == "__main__":
+    main()

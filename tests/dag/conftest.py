@@ -1,0 +1,56 @@
+"""A throw-away Airflow: configuration must be in the environment before Airflow is imported."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HOME = Path(tempfile.mkdtemp(prefix="trainbench-airflow-"))
+os.environ.update(
+    {
+        "AIRFLOW_HOME": str(HOME),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME}/airflow.db",
+        "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
+        "AIRFLOW__API_AUTH__JWT_SECRET": "only-for-tests-" * 6,
+        "TRAINBENCH_LAUNCHER": "local",
+    }
+)
+
+
+@pytest.fixture(scope="session")
+def airflow_db() -> None:
+    from airflow.utils import db
+
+    db.initdb()
+
+
+@pytest.fixture(scope="session")
+def dagbag(airflow_db: None) -> Any:
+    from airflow.dag_processing.dagbag import DagBag
+
+    return DagBag(dag_folder=str(ROOT / "dags"), bundle_path=ROOT / "dags", bundle_name="dags-folder")
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A fresh store and history; pods run the stand-in image."""
+    from bench_control.artefacts import open_store
+
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{ROOT / "tests" / "dag" / "standin_image.py"}"\n')
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("TRAINBENCH_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("TRAINBENCH_HISTORY_URL", f"sqlite:///{tmp_path / 'history.db'}")
+    monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHON", str(python))
+    monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHONPATH", f"{ROOT}{os.pathsep}{ROOT / 'plugins'}")
+    return open_store(str(tmp_path / "store"))

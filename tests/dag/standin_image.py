@@ -1,0 +1,51 @@
+"""Stands for the benchmark image in DAG tests: writes a made result at once. It does not simulate training at all.
+
+The node's name says what happens: `slow` loses 20 %, `flaky` does so in round 1 only; `truncated`, `nan`, `foreign`,
+`old-schema`, `oversized`, `silent` and `oom` break the result in that way. Everything else is healthy.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from bench_image.contract import MAX_RESULT_BYTES, SPEC_ENV, XCOM_DIR_ENV, XCOM_FILE, Phase, RunSpec, Status, parse_spec
+from bench_image.contract import failed_result as fail
+from tests.builders import STARTED_AT, make_result
+
+BREAKS = {
+    "truncated": lambda text: text[: len(text) // 2],
+    "nan": lambda text: text.replace('"mean_loss":10.2', '"mean_loss":NaN'),
+    "foreign": lambda text: text.replace("-foreign-r1", "-other-r1"),
+    "old-schema": lambda text: text.replace('"schema_version":1', '"schema_version":0'),
+    "oversized": lambda text: text + " " * MAX_RESULT_BYTES,
+}
+
+
+def main() -> int:
+    spec = parse_spec(os.environ[SPEC_ENV])
+    kind = spec.node.rsplit("gpu-", 1)[-1]
+    print(f"phase=measure node={spec.node}", flush=True)
+    if kind == "silent":
+        return 0
+    text = BREAKS.get(kind, str)(_oom(spec) if kind == "oom" else _healthy(spec, kind))
+    Path(os.environ[XCOM_DIR_ENV], XCOM_FILE).write_text(text)
+    return 3 if kind == "oom" else 0
+
+
+def _healthy(spec: RunSpec, kind: str) -> str:
+    slow = kind == "slow" or (kind == "flaky" and spec.round == 1) or spec.drill is not None
+    # a few tenths of a percent between nodes and rounds, as on real GPUs
+    rate = (8.0 if slow else 10.0) * (1 + 0.001 * ((len(spec.node) + spec.round) % 3))
+    return make_result(spec.node, rate).model_copy(update={"spec": spec}).model_dump_json()
+
+
+def _oom(spec: RunSpec) -> str:
+    message = "CUDA out of memory: tried to allocate 2.00 GiB"
+    result = fail(spec, status=Status.OOM, kind="OutOfMemoryError", message=message, phase=Phase.WARMUP, at=STARTED_AT)
+    return result.model_dump_json()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

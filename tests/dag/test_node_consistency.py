@@ -1,0 +1,161 @@
+"""The DAG, run for real by Airflow: healthy, slow, flaky and broken nodes, from params to gate."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from bench_control.plan import campaign_id
+from bench_control.verdicts import Confirmation, State
+
+pytestmark = pytest.mark.slow
+HEALTHY = ["gpu-a", "gpu-bb", "gpu-ccc"]
+# Two rounds, so that the noise between runs is measured; the stand-in does not care for the rest.
+CONF = {"device": "cuda", "model": "mistral-7b", "rounds": 2, "measured_steps": 50, "max_measured_steps": 200}
+
+
+def run(dagbag: Any, **conf: Any) -> Any:
+    return dagbag.dags["node_consistency"].test(run_conf=CONF | conf)
+
+
+def campaign_of(store: Any, dag_run: Any) -> Any:
+    return store.read_campaign(campaign_id("node_consistency", dag_run.run_id))
+
+
+def states(dag_run: Any) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for ti in dag_run.get_task_instances():
+        found.setdefault(ti.task_id, []).append(str(ti.state))
+    return found
+
+
+def test_the_dag_parses_without_the_heavy_libraries() -> None:
+    program = """
+import sys
+from bench_control.dag_factory import build_dag
+import runpy; runpy.run_path("dags/node_consistency.py")
+print([m for m in ("torch", "pandas", "matplotlib", "numpy") if m in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip().splitlines()[-1] == "[]"
+
+
+def test_its_shape(dagbag: Any) -> None:
+    dag = dagbag.dags["node_consistency"]
+
+    assert dagbag.import_errors == {}
+    assert [task.task_id for task in dag.topological_sort()] == [
+        "plan", "benchmark", "judge", "confirm", "publish", "alert", "gate",
+    ]  # fmt: skip
+    assert [task.task_id for task in dag.leaves] == ["gate"]
+    assert (dag.catchup, dag.max_active_runs) == (False, 1)
+    assert all(task.retries == 0 for task in dag.tasks)
+    assert dag.render_template_as_native_obj is False
+
+
+def test_a_healthy_fleet_is_green_and_publishes_everything(dagbag: Any, store: Any) -> None:
+    dag_run = run(dagbag, nodes=[*HEALTHY, "gpu-dddd"])
+    campaign = campaign_of(store, dag_run)
+
+    assert dag_run.state == "success"
+    assert [node.state for node in campaign.nodes] == [State.OK] * 4
+    assert states(dag_run)["benchmark"] == ["success"] * 8
+    assert states(dag_run)["confirm"] == ["skipped"]
+    summary = store.root / "campaigns" / campaign.campaign_id / "summary"
+    names = {"BENCHMARK_REPORT.md", "report.html", "COST_REPORT.md", "metrics.csv", "verdict.json"}
+    assert names <= {path.name for path in summary.iterdir()}
+
+
+def test_a_slow_node_is_confirmed_named_and_turns_the_run_red(dagbag: Any, store: Any) -> None:
+    dag_run = run(dagbag, nodes=[*HEALTHY, "gpu-slow"])
+    campaign = campaign_of(store, dag_run)
+    (slow,) = campaign.red_nodes
+
+    assert dag_run.state == "failed"
+    assert (slow.node, slow.state, slow.confirmation) == ("gpu-slow", State.BREACH, Confirmation.CONFIRMED)
+    assert states(dag_run)["confirm"] == ["success"]
+    assert (states(dag_run)["alert"], states(dag_run)["gate"]) == (["success"], ["failed"])
+    (alert,) = alerts_of(dag_run)
+    assert alert["red"] is True
+    assert "gpu-slow is in breach: samples/s -20.0 %" in alert["text"] or "-19.9 %" in alert["text"]
+
+
+def test_a_breach_that_the_re_run_does_not_confirm_is_a_notice_and_green(dagbag: Any, store: Any) -> None:
+    dag_run = run(dagbag, nodes=[*HEALTHY, "gpu-flaky"], rounds=1)
+    campaign = campaign_of(store, dag_run)
+    flaky = next(node for node in campaign.nodes if node.node == "gpu-flaky")
+
+    assert dag_run.state == "success"
+    assert (flaky.state, flaky.confirmation) == (State.NOTICE, Confirmation.NOT_CONFIRMED)
+
+
+def test_a_drill_is_red_and_called_a_drill(dagbag: Any, store: Any) -> None:
+    dag_run = run(dagbag, nodes=[*HEALTHY, "gpu-dddd"], drill_node="gpu-bb")
+    (found,) = campaign_of(store, dag_run).red_nodes
+
+    assert dag_run.state == "failed"
+    assert (found.node, found.is_drill) == ("gpu-bb", True)
+    assert alerts_of(dag_run)[0]["text"].startswith("DRILL: gpu-bb is in breach")
+
+
+def test_broken_results_fail_their_own_node_only(dagbag: Any, store: Any) -> None:
+    broken = [f"gpu-{kind}" for kind in ("truncated", "nan", "foreign", "old-schema", "oversized", "silent", "oom")]
+    dag_run = run(dagbag, nodes=[*HEALTHY, *broken], rounds=1)
+    campaign = campaign_of(store, dag_run)
+    by_node = {node.node: node for node in campaign.nodes}
+
+    assert dag_run.state == "failed"
+    assert {name for name, node in by_node.items() if node.state is State.OK} == set(HEALTHY)
+    assert {name for name, node in by_node.items() if node.state is State.FAILED} == set(broken)
+    assert "schema_version 0" in by_node["gpu-old-schema"].reason
+    summary = store.root / "campaigns" / campaign.campaign_id / "summary"
+    rows = list(csv.DictReader(io.StringIO((summary / "metrics.csv").read_text())))
+    assert {row["node"]: row["status"] for row in rows}["gpu-oom"] == "oom"
+    assert len(rows) == len(HEALTHY) + len(broken)
+
+
+@pytest.mark.parametrize(
+    ("conf", "words"),
+    [({"nodes": ["gpu-a"], "precision": "fp16"}, "fp16"), ({"strategies": ["ddp"]}, "at least 2 GPUs")],
+)
+def test_a_plan_that_cannot_be_made_is_red_with_the_reason(
+    dagbag: Any, store: Any, conf: dict[str, Any], words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    dag_run = run(dagbag, **conf)
+    out, err = capfd.readouterr()
+
+    assert dag_run.state == "failed"
+    assert (states(dag_run)["plan"], states(dag_run)["gate"]) == (["failed"], ["failed"])
+    assert words in out + err
+
+
+@pytest.mark.parametrize(
+    "conf", [{"model": "gpt9"}, {"nodes": ["../../x"]}, {"micro_batch_size": 0}, {"strategies": []}]
+)
+def test_the_form_refuses_wrong_values_before_anything_runs(dagbag: Any, conf: dict[str, Any]) -> None:
+    from airflow.sdk.exceptions import ParamValidationError
+
+    params = dagbag.dags["node_consistency"].params.__copy__()
+
+    with pytest.raises(ParamValidationError):
+        params.update(conf)
+
+
+def test_every_pod_is_labelled_by_node_and_strategy(dagbag: Any, store: Any) -> None:
+    dag_run = run(dagbag, nodes=HEALTHY, rounds=1)
+    labels = {ti.rendered_map_index for ti in dag_run.get_task_instances() if ti.task_id == "benchmark"}
+
+    assert labels == {f"{node} / single · round 1" for node in HEALTHY}
+
+
+def alerts_of(dag_run: Any) -> list[dict[str, Any]]:
+    (ti,) = [ti for ti in dag_run.get_task_instances() if ti.task_id == "alert"]
+    value = ti.xcom_pull(task_ids="alert")
+    return json.loads(value) if isinstance(value, str) else value
