@@ -10,6 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from bench_control.local_pods import LocalPod
 from bench_control.settings import read_settings
+from bench_image.contract import MAX_RESULT_BYTES
 
 
 class LocalPodOperator(BaseOperator):
@@ -28,6 +29,8 @@ class LocalPodOperator(BaseOperator):
         if outcome.result_text is None:
             cause = outcome.ended_by or f"exit code {outcome.exit_code}"
             raise AirflowFailException(f"the pod left no result: {cause}")
+        if len(outcome.result_text) > MAX_RESULT_BYTES:
+            raise AirflowFailException(f"the pod's result is larger than the {MAX_RESULT_BYTES} bytes allowed")
         result = _decoded(outcome.result_text)
         if outcome.exit_code != 0:
             context["ti"].xcom_push(key="return_value", value=result)
@@ -46,6 +49,10 @@ class LocalPodOperator(BaseOperator):
 def _decoded(text: str) -> Any:
     """JSON where it is JSON; else the text itself, which the collection then refuses with a reason."""
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_refuse)
     except ValueError:
         return text
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON, and Airflow could not pass it on")

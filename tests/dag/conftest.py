@@ -34,8 +34,9 @@ def airflow_db() -> None:
     db.initdb()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def dagbag(airflow_db: None) -> Any:
+    """Fresh for each test: `dag.test(run_conf=...)` leaves its parameters in the DAG object."""
     from airflow.dag_processing.dagbag import DagBag
 
     return DagBag(dag_folder=str(ROOT / "dags"), bundle_path=ROOT / "dags", bundle_name="dags-folder")
