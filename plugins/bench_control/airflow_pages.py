@@ -12,6 +12,7 @@ from typing import Any
 from bench_control.artefacts import StoreError, open_store
 from bench_control.history import Breach, open_history
 from bench_control.history_database import HistoryError
+from bench_control.limits import NAMES, UNITS
 from bench_control.plan import campaign_id
 from bench_control.settings import read_settings
 
@@ -97,6 +98,7 @@ def refresh_banners() -> None:
 def banner(breach: Breach) -> str:
     """Markdown, one sentence: which node, how far, since when."""
     drill = "**DRILL** " if breach.is_drill else ""
-    far = f" {breach.deviation:+.1f} %" if breach.deviation is not None and breach.metric is not None else ""
-    what = f"{breach.state.value}{far}" + (f" {breach.metric.value}" if breach.metric else "")
+    what = f"{breach.state.value}"
+    if breach.metric is not None and breach.deviation is not None:
+        what += f", {NAMES[breach.metric]} {breach.deviation:+.1f}{UNITS[breach.metric]} against its peers"
     return f"{drill}Node `{breach.node}`: {what}, since {breach.opened_at:%d %b %H:%M} UTC (`{breach.campaign_id}`)"

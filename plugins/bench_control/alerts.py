@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from bench_control.campaign import Campaign
-from bench_control.verdicts import RED, Confirmation, Level, Metric, NodeVerdict, State
+from bench_control.limits import NAMES, UNITS
+from bench_control.verdicts import RED, Confirmation, Level, NodeVerdict, State
 from bench_image.contract import Frozen
-
-_UNITS = {Metric.SAMPLES_PER_SECOND: " %", Metric.MEMORY_GB: " %", Metric.TEMPERATURE_C: " °C"}
-_NAMES = {
-    Metric.SAMPLES_PER_SECOND: "samples/s",
-    Metric.MEMORY_GB: "GPU memory",
-    Metric.TEMPERATURE_C: "temperature",
-}
 
 
 class Alert(Frozen):
@@ -68,14 +62,11 @@ def _sentence(node: NodeVerdict) -> str:
     if node.state is not State.BREACH:
         return f"{drill}{node.node}: {node.state.value}, {node.reason}"
     parts = [
-        f"{_NAMES[m.metric]} {m.deviation:+.1f}{_UNITS[m.metric]} against its peers "
-        f"(limit ±{m.limit:g}{_UNITS[m.metric]})"
+        f"{NAMES[m.metric]} {m.deviation:+.1f}{UNITS[m.metric]} against its peers (limit ±{m.limit:g}{UNITS[m.metric]})"
         for m in node.metrics
         if m.state is State.BREACH and m.deviation is not None
     ]
-    parts += [
-        f"{_NAMES[m.metric]}: {m.reason}" for m in node.metrics if m.state is State.BREACH and m.deviation is None
-    ]
+    parts += [f"{NAMES[m.metric]}: {m.reason}" for m in node.metrics if m.state is State.BREACH and m.deviation is None]
     again = {
         Confirmation.CONFIRMED: f", confirmed by a re-run ({node.confirm_deviation_pct:+.1f} % samples/s)"
         if node.confirm_deviation_pct is not None

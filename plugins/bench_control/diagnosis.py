@@ -51,7 +51,7 @@ def _breach(node: NodeVerdict, group: GroupVerdict, results: Sequence[RunResult]
         subject=node.node,
         measured="; ".join(filter(None, (*map(_deviation, _breaching(node)), found[0].measured))),
         expected="; ".join(filter(None, (*map(_limit, _breaching(node)), found[0].expected))),
-        summary=f"{node.node}: {node.reason}{unsure}. {_sentence(found[0].cause)}{further}",
+        summary=f"{node.reason}{unsure}. {_sentence(found[0].cause)}{further}",
         resolution=found[0].resolution,
     )
 
@@ -65,7 +65,7 @@ def _failed(node: NodeVerdict, group: GroupVerdict, results: Sequence[RunResult]
         subject=node.node,
         measured=f"{sum(run.status is not Status.OK for run in own)} of {len(own)} runs failed",
         expected="0",
-        summary=f"{node.node} gave no valid result: {node.reason}",
+        summary=f"gave no valid result: {node.reason}",
         resolution=_NEXT_STEP[status],
     )
 
@@ -77,7 +77,7 @@ def _missing(node: NodeVerdict, *_: object) -> Finding:
         subject=node.node,
         measured="no result",
         expected="at least one",
-        summary=f"{node.node} was expected, but no result came back",
+        summary="was expected, but no result came back",
         resolution="see whether the node is Ready and has free GPUs, and read the events of its pod",
     )
 
@@ -94,7 +94,7 @@ def _insufficient(node: NodeVerdict, *_: object) -> Finding:
         subject=node.node,
         measured="; ".join(map(_deviation, doubtful)),
         expected="; ".join(map(_limit, doubtful)),
-        summary=f"{node.node} cannot be judged: {node.reason}",
+        summary=f"cannot be judged: {node.reason}",
         resolution=resolution,
     )
 
@@ -107,7 +107,7 @@ def _notice(node: NodeVerdict, *_: object) -> Finding:
         subject=node.node,
         measured="; ".join(map(_deviation, noticed)),
         expected="; ".join(map(_limit, noticed)),
-        summary=f"{node.node} was outside the limits once and not in its re-run: {node.reason}",
+        summary=f"was outside the limits once and not in its re-run: {node.reason}",
         resolution="nothing now; if it comes back, look for what disturbs the node now and then",
     )
 
@@ -119,7 +119,7 @@ def _no_baseline(node: NodeVerdict, *_: object) -> Finding:
         subject=node.node,
         measured="no past figure",
         expected="a past figure of the same work",
-        summary=f"{node.node} cannot be judged: {node.reason}",
+        summary=f"cannot be judged: {node.reason}",
         resolution="run the check on a few more nights, or compare with peers",
     )
 

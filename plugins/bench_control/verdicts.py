@@ -131,5 +131,5 @@ class Finding(Frozen):
     subject: str  # node, group or run id
     measured: str
     expected: str
-    summary: str  # what is the case, one sentence
+    summary: str  # what is the case, one sentence that `subject` stands before
     resolution: str  # what to do next, one sentence

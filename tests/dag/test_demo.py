@@ -1,0 +1,90 @@
+"""`make demo` as a user runs it: real Airflow processes, the real benchmark program, nothing left behind.
+
+CPU timings of shared machines swing, so the drill's verdict is not asserted, only what must hold with any noise: the
+drilled node is by far the slowest, it is never called ok, and the exit status is the DAG run's colour.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DEMO = [sys.executable, str(ROOT / "scripts" / "demo.py")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+        return number
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """Without what the other tests of this folder set for their own Airflow."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "TRAINBENCH"))}
+
+
+def test_a_drill_ends_with_the_verdict_and_the_reports(port: int, environment: dict[str, str]) -> None:
+    command = [*DEMO, "--port", str(port), "--drill", "node-3"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=500)
+    rates = {node: float(rate) for node, rate in re.findall(r"^ (node-\d) +([\d.]+) ", done.stdout, re.MULTILINE)}
+    (state,) = re.findall(r"DAG run ended as (\w+)", done.stdout)
+
+    assert (state, done.returncode) in {("failed", 1), ("success", 0)}, done.stdout + done.stderr
+    assert set(rates) == {"node-1", "node-2", "node-3", "node-4"}
+    assert min(rates, key=lambda node: rates[node]) == "node-3"
+    assert "Drill: trainbench slowed node-3 by 75 % on purpose" in done.stdout
+    assert not re.search(r"^ node-3 .* ok *$", done.stdout, re.MULTILINE)
+    reports = re.findall(r"^  (/\S+\.(?:html|md|csv))$", done.stdout, re.MULTILINE)
+    assert {Path(report).name for report in reports} >= {"report.html", "BENCHMARK_REPORT.md"}
+    assert all(Path(report).is_file() for report in reports)
+    # red if and only if a node is in breach: the exit status says no more and no less than the table
+    assert ("breach" in done.stdout) == (done.returncode == 1)
+
+
+def test_ctrl_c_leaves_no_process_behind(port: int, environment: dict[str, str]) -> None:
+    command = [*DEMO, "--port", str(port)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as demo:
+        assert any("benchmark node-1" in line for line in _lines(demo))
+        time.sleep(3)  # into the pod's own start
+        family = psutil.Process(demo.pid).children(recursive=True)
+        demo.send_signal(signal.SIGINT)
+        rest, _ = demo.communicate(timeout=60)
+
+    assert demo.returncode == 130
+    assert "no process is left behind" in rest
+    assert len(family) >= 4
+    assert [process for process in family if process.is_running() and process.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def test_a_taken_port_is_one_sentence(environment: dict[str, str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        number = taken.getsockname()[1]
+        done = subprocess.run([*DEMO, "--port", str(number)], capture_output=True, text=True, env=environment)
+
+    assert done.returncode == 2
+    assert done.stdout.strip().startswith(f"demo: port {number} is not free")
+    assert "PORT=" in done.stdout
+
+
+def _lines(demo: subprocess.Popen[str]) -> Iterator[str]:
+    assert demo.stdout is not None
+    yield from demo.stdout
