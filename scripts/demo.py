@@ -25,10 +25,12 @@ console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 def main() -> int:
     arguments = _arguments()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Set, not assumed: a shell starts background jobs with SIGINT ignored.
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, signal.default_int_handler)
     try:
+        console.print("starting Airflow (SQLite, LocalExecutor, local launcher, loopback only) ...")
         with LocalAirflow(arguments.port, with_triggerer=arguments.ui) as airflow:
-            console.print("starting Airflow (SQLite, LocalExecutor, local launcher, loopback only) ...")
             airflow.wait_until_healthy(DAG_ID)
             if arguments.ui:
                 return _keep_open(airflow)

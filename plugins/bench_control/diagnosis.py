@@ -164,7 +164,7 @@ def _breaching(node: NodeVerdict) -> list[MetricVerdict]:
 
 def _deviation(metric: MetricVerdict) -> str:
     if metric.deviation is None:
-        return ""
+        return f"{metric.metric.value} n/a"
     return f"{metric.metric.value} {metric.deviation:+.1f}{UNITS[metric.metric]}"
 
 

@@ -237,7 +237,7 @@ def _settled(node: NodeVerdict, rerun: RunResult | None, group: GroupVerdict, to
                 State.NOTICE: Confirmation.NOT_CONFIRMED,
             }[state],
             "confirm_deviation_pct": again,
-            "reason": "; ".join(m.reason for m in metrics if m.state is state),
+            "reason": "; ".join(dict.fromkeys(m.reason for m in metrics if m.state is state)),
         }
     )
 
@@ -286,7 +286,7 @@ def _overall(member: NodeRuns, metrics: Sequence[MetricVerdict]) -> tuple[State,
         told = (f"round {r.spec.round} {r.status.value}: {r.error.message}" for r in member.failed if r.error)
         return State.FAILED, "; ".join(told)
     for state in _WORST_FIRST:
-        reasons = [m.reason for m in metrics if m.state is state]
+        reasons = list(dict.fromkeys(m.reason for m in metrics if m.state is state))
         if reasons:
             return state, "; ".join(reasons)
     return State.OK, "within all limits"

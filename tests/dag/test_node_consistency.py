@@ -56,6 +56,7 @@ def test_its_shape(dagbag: Any) -> None:
     ]  # fmt: skip
     assert [task.task_id for task in dag.leaves] == ["gate"]
     assert (dag.catchup, dag.max_active_runs) == (False, 1)
+    assert {run_type.value for run_type in dag.allowed_run_types} == {"manual", "scheduled"}
     assert all(task.retries == 0 for task in dag.tasks)
     assert dag.render_template_as_native_obj is False
 

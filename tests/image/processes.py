@@ -48,7 +48,8 @@ def make_spec(**changes: Any) -> RunSpec:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": str(ROOT)} | changes
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return os.environ | {"PYTHONPATH": path} | changes
 
 
 def start(spec: RunSpec, folder: Path) -> subprocess.Popen[str]:
