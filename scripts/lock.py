@@ -19,7 +19,9 @@ TORCH_NOTE = "# torch: the CPU build where the package index offers one, else th
 def main() -> None:
     for base, (extras, dev_extras, dev_name) in FILES.items():
         pins = frozen(f"{ROOT}[{extras}]")
-        more = frozen(f"{ROOT}[{dev_extras}]", *([] if base == "control" else ["pytest", "pytest-timeout"]))
+        more = frozen(
+            f"{ROOT}[{dev_extras}]", *([] if base == "control" else ["pytest", "pytest-timeout", "types-psutil"])
+        )
         note = TORCH_NOTE if base == "image" else ""
         write(base, HEAD + note, pins)
         write(dev_name, HEAD + f"-r {base}.txt\n", [pin for pin in more if pin not in pins])

@@ -10,11 +10,20 @@ from bench_control import cost, cost_report, diagnosis, html, metrics, plots, pr
 from bench_control.artefacts import Store
 from bench_control.campaign import Campaign
 from bench_control.plan import Plan
-from bench_control.verdicts import Finding
+from bench_control.verdicts import Finding, GroupVerdict, ReferenceMode
 from bench_image.contract import RunResult, Status
 
 # The past samples/s of the same node doing the same work with the same hardware and software, oldest first.
 Past = Callable[[RunResult], Sequence[float]]
+
+
+def judge(plan: Plan, results: Sequence[RunResult], past: Past) -> tuple[GroupVerdict, ...]:
+    """The first verdict, before any re-run; `past` is asked only when nodes are compared with their own history."""
+    tolerances = plan.params.tolerances
+    own: dict[str, float] = {}
+    if tolerances.reference is ReferenceMode.HISTORY:
+        own = {run.spec.node: statistics.median(points) for run in _typical(results) if (points := past(run))}
+    return variance.judge(results, plan.nodes, tolerances, own)
 
 
 def assess(
@@ -29,8 +38,7 @@ def assess(
 ) -> Campaign:
     """Everything there is to say about one campaign. Pure but for `past`, which may ask a database."""
     tolerances = plan.params.tolerances
-    judged = variance.judge(results, plan.nodes, tolerances)
-    groups = variance.confirm(judged, confirm_results, tolerances)
+    groups = variance.confirm(judge(plan, results, past), confirm_results, tolerances)
     measured = (*results, *confirm_results)
     table = prices.load_prices()
     costs, priced, used = [], [], set()

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from rich.console import Console
 
 from bench_control.artefacts import Store
-from bench_control.assess import Past, assess
+from bench_control.assess import Past, assess, judge
 from bench_control.campaign import Campaign
 from bench_control.local_pods import LocalPod
 from bench_control.plan import Plan, confirm_specs
 from bench_control.pods import manifest, title
 from bench_control.results import collect
 from bench_control.settings import Settings
-from bench_control.variance import judge, nodes_to_confirm
+from bench_control.variance import nodes_to_confirm
 from bench_image.contract import RunResult, RunSpec, Status
 
 SUITE = "local"
@@ -26,7 +26,7 @@ def run_campaign(plan: Plan, settings: Settings, store: Store, past: Past, conso
     started_at = datetime.now(UTC)
     try:
         results = _run_pods(plan.specs, settings, store, console)
-        suspects = nodes_to_confirm(judge(results, plan.nodes, plan.params.tolerances))
+        suspects = nodes_to_confirm(judge(plan, results, past))
         if suspects:
             console.print(f"once more, to confirm: {', '.join(suspects)}")
         confirm_results = _run_pods(confirm_specs(plan, suspects), settings, store, console)

@@ -101,32 +101,33 @@ def plan_runs() -> list[dict[str, Any]]:
 @task(task_id="judge", trigger_rule=TriggerRule.ALL_DONE)
 def judge() -> list[dict[str, Any]]:
     """Stores every result and returns the manifests of the re-runs: breaching nodes are run once more."""
-    from bench_control import variance
+    from bench_control import assess, variance
     from bench_control.artefacts import open_store
+    from bench_control.history import open_history
 
     plan, settings = _plan(), read_settings()
     results = _collected("benchmark", plan.specs)
     store = open_store(settings.store_url)
     for result in results:
         store.write_result(result)
-    suspects = variance.nodes_to_confirm(variance.judge(results, plan.nodes, plan.params.tolerances))
+    past = open_history(settings.history_url, store).past
+    suspects = variance.nodes_to_confirm(assess.judge(plan, results, past))
     return [manifest(spec, settings.pods) for spec in confirm_specs(plan, suspects)]
 
 
 @task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
 def publish_report(suite: str) -> dict[str, str]:
     """Judges with the re-runs, writes the reports, records the history; returns the reports' addresses."""
-    from bench_control import variance
+    from bench_control import assess, variance
     from bench_control.artefacts import open_store
-    from bench_control.assess import assess, publish
     from bench_control.history import open_history
 
     context, plan, settings = get_current_context(), _plan(), read_settings()
-    results = _collected("benchmark", plan.specs)
-    suspects = variance.nodes_to_confirm(variance.judge(results, plan.nodes, plan.params.tolerances))
     store = open_store(settings.store_url)
     history = open_history(settings.history_url, store)
-    campaign = assess(
+    results = _collected("benchmark", plan.specs)
+    suspects = variance.nodes_to_confirm(assess.judge(plan, results, history.past))
+    campaign = assess.assess(
         plan,
         results,
         _collected("confirm", confirm_specs(plan, suspects)),
@@ -135,7 +136,7 @@ def publish_report(suite: str) -> dict[str, str]:
         finished_at=datetime.now(UTC),
         past=history.past,
     )
-    addresses = publish(campaign, store)
+    addresses = assess.publish(campaign, store)
     history.record(campaign)
     return dict(addresses)
 

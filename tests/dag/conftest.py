@@ -22,6 +22,7 @@ os.environ.update(
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME}/airflow.db",
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
         "AIRFLOW__API_AUTH__JWT_SECRET": "only-for-tests-" * 6,
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "ada:admin,vera:viewer",
         "TRAINBENCH_LAUNCHER": "local",
     }
 )

@@ -1,0 +1,86 @@
+"""Our pages inside Airflow's real API server: who may see them, what they show, and that they cannot break its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench_control.airflow_pages import banner, refresh_banners
+from bench_control.history import open_history
+from bench_control.plan import campaign_id
+from tests import campaigns
+
+RUN = "manual__2026-11-21T02:00:00+00:00"
+PAGE = f"/trainbench/dags/node_consistency/runs/{RUN}"
+
+
+@pytest.fixture(scope="module")
+def client(airflow_db: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from airflow.api_fastapi.app import create_app
+    from fastapi.testclient import TestClient
+
+    with TestClient(create_app()) as started:
+        yield started
+
+
+def headers(client: Any, user: str) -> dict[str, str]:
+    from airflow.api_fastapi.app import get_auth_manager
+
+    passwords = json.loads(Path(get_auth_manager().get_generated_password_file()).read_text())
+    reply = client.post("/auth/token", json={"username": user, "password": passwords[user]})
+    return {"Authorization": f"Bearer {reply.json()['access_token']}"}
+
+
+def test_anonymous_users_see_nothing(client: Any, store: Any) -> None:
+    assert client.get(PAGE).status_code == 401
+
+
+def test_a_run_without_a_report_says_when_it_comes(client: Any, store: Any) -> None:
+    reply = client.get(PAGE, headers=headers(client, "vera"))
+
+    assert reply.status_code == 404
+    assert "No report yet" in reply.text
+
+
+def test_a_viewer_reads_the_report_and_nothing_in_it_can_run(client: Any, store: Any) -> None:
+    store.write_summary(campaign_id("node_consistency", RUN), {"report.html": "<h1>verdict</h1>"})
+    reply = client.get(PAGE, headers=headers(client, "vera"))
+
+    assert (reply.status_code, reply.text) == (200, "<h1>verdict</h1>")
+    assert reply.headers["content-security-policy"].startswith("default-src 'none'")
+
+
+@pytest.mark.parametrize("dag_id", ["..%2f..%2fetc", "%2e%2e", "x" * 500])
+def test_hostile_names_open_no_path(client: Any, store: Any, dag_id: str) -> None:
+    reply = client.get(f"/trainbench/dags/{dag_id}/runs/passwd", headers=headers(client, "ada"))
+
+    assert reply.status_code in (404, 405)
+
+
+def test_open_breaches_become_banners_and_go_when_the_node_is_well(client: Any, store: Any) -> None:
+    from airflow import settings
+
+    history = open_history(store=store)
+    history.record(campaigns.cpu_drill())
+    shown = client.get("/ui/config", headers=headers(client, "vera")).json()["dashboard_alert"]
+    (breach,) = history.open_breaches()
+
+    assert [alert["text"] for alert in shown] == [banner(breach)]
+    assert banner(breach).startswith("**DRILL** Node `node-3`: breach, samples/s -76.1 % against its peers, since")
+    assert len(settings.DASHBOARD_UIALERTS) == 1
+    assert client.get("/ui/config", headers=headers(client, "vera")).json()["dashboard_alert"] == shown
+
+
+def test_airflow_s_pages_load_without_our_database(client: Any, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow import settings
+
+    monkeypatch.setenv("TRAINBENCH_HISTORY_URL", "sqlite:////nowhere/history.db")
+    settings.DASHBOARD_UIALERTS[:] = ["somebody else's"]
+    refresh_banners()
+
+    assert settings.DASHBOARD_UIALERTS == ["somebody else's"]
+    settings.DASHBOARD_UIALERTS[:] = []

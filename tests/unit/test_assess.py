@@ -1,0 +1,93 @@
+"""Assess: results become one campaign with verdicts, findings and prices; publish writes what a reader needs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench_control.artefacts import open_store
+from bench_control.assess import assess, judge, publish
+from bench_control.params import parse_params
+from bench_control.plan import Plan, make_plan
+from bench_control.verdicts import State
+from bench_image.contract import RunResult
+from tests.builders import STARTED_AT, make_result
+
+NODES = ("node-1", "node-2", "node-3", "node-4")
+
+
+def plan(**params: Any) -> Plan:
+    return make_plan(parse_params({"nodes": NODES, **params}), (), "campaign-1")
+
+
+def results(planned: Plan, *rates: float) -> list[RunResult]:
+    """One result for each planned run of round 1, in the plan's order."""
+    return [
+        make_result(spec.node, rate).model_copy(update={"spec": spec})
+        for spec, rate in zip(planned.specs, rates, strict=True)
+    ]
+
+
+def campaign_of(planned: Plan, measured: list[RunResult], past: Any = lambda _: ()) -> Any:
+    finished = STARTED_AT + timedelta(minutes=9)
+    return assess(planned, measured, (), suite="nightly", started_at=STARTED_AT, finished_at=finished, past=past)
+
+
+def test_a_campaign_holds_every_run_priced_and_judged() -> None:
+    """9.5 samples/s at $2.00 per GPU-hour: 1000 / 9.5 s * 2 / 3600 = $0.05848 per 1K samples."""
+    planned = plan(usd_per_gpu_hour=2.0)
+    campaign = campaign_of(planned, results(planned, 9.5, 9.5, 9.5, 9.5))
+
+    assert [node.state for node in campaign.nodes] == [State.OK] * 4
+    assert len(campaign.costs) == len(campaign.results) == 4
+    assert campaign.results[0].cost.cost_per_1000_samples_usd == pytest.approx(0.05848, abs=1e-5)
+    assert campaign.costs[0].usd_per_1000_samples == campaign.results[0].cost.cost_per_1000_samples_usd
+
+
+def test_errors_come_first_among_the_findings() -> None:
+    planned = plan()
+    levels = [finding.level for finding in campaign_of(planned, results(planned, 9.5, 7.0, 9.5, 9.5)).findings]
+
+    assert levels[0] == "error"
+    assert levels == sorted(levels, key=["error", "warning", "info"].index)
+
+
+def test_own_history_as_the_reference_judges_each_node_by_its_past() -> None:
+    """node-2 at 9.5 is as fast as its peers, but was at 10.5: 9.5 / 10.5 - 1 = -9.5 %."""
+    planned = plan(reference="history")
+    (group,) = judge(
+        planned,
+        results(planned, 9.5, 9.5, 9.5, 9.5),
+        lambda run: [10.4, 10.5, 10.6] if run.spec.node == "node-2" else [9.5],
+    )
+    states = {node.node: node.state for node in group.nodes}
+
+    assert states == {"node-1": State.OK, "node-2": State.BREACH, "node-3": State.OK, "node-4": State.OK}
+
+
+def test_the_past_is_not_asked_for_when_peers_are_the_reference() -> None:
+    def never(_: RunResult) -> list[float]:
+        raise AssertionError("the database was asked for nothing")
+
+    planned = plan()
+    (group,) = judge(planned, results(planned, 9.5, 9.5, 9.5, 9.5), never)
+
+    assert group.reference == "leave_one_out_median"
+
+
+def test_publish_writes_every_file_and_again_replaces_them(tmp_path: Path) -> None:
+    planned, store = plan(), open_store(str(tmp_path))
+    campaign = campaign_of(planned, results(planned, 9.5, 9.5, 9.5, 9.5))
+    first = publish(campaign, store)
+    second = publish(campaign, store)
+
+    assert first == second
+    assert {"metrics.csv", "BENCHMARK_REPORT.md", "report.html", "COST_REPORT.md", "plots/node_variance.png"} <= set(
+        first
+    )
+    assert all(Path(address).is_file() for address in first.values())
+    assert store.read_campaign("campaign-1") == campaign
+    assert len(store.read_results("campaign-1").results) == 4
