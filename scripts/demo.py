@@ -17,6 +17,7 @@ from local_airflow import STATE, LocalAirflow, LocalAirflowError
 
 DAG_ID = "node_consistency"
 RUN_TIMEOUT_S = 900
+STOPS = (signal.SIGINT, signal.SIGTERM)
 ENDED = {"success", "failed"}
 REPORTS = ("report.html", "BENCHMARK_REPORT.md", "COST_REPORT.md", "metrics.csv")
 # Not a terminal (a pipe, CI): room for the table and the sentences below it.
@@ -25,9 +26,8 @@ console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 def main() -> int:
     arguments = _arguments()
-    # Set, not assumed: a shell starts background jobs with SIGINT ignored.
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, signal.default_int_handler)
+    for signum in STOPS:  # set, not assumed: a shell starts background jobs with SIGINT ignored
+        signal.signal(signum, _stop)
     try:
         console.print("starting Airflow (SQLite, LocalExecutor, local launcher, loopback only) ...")
         with LocalAirflow(arguments.port, with_triggerer=arguments.ui) as airflow:
@@ -41,6 +41,13 @@ def main() -> int:
     except KeyboardInterrupt:
         console.print("demo: stopped; no process is left behind", markup=False)
         return 130
+
+
+def _stop(_signum: int, _frame: object) -> None:
+    """Once is enough: a second Ctrl-C must not cut the cleaning-up short and leave processes behind."""
+    for signum in STOPS:
+        signal.signal(signum, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _arguments() -> argparse.Namespace:

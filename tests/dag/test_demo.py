@@ -56,7 +56,7 @@ def test_a_drill_ends_with_the_verdict_and_the_reports(port: int, environment: d
     assert ("breach" in done.stdout) == (done.returncode == 1)
 
 
-def test_ctrl_c_leaves_no_process_behind(port: int, environment: dict[str, str]) -> None:
+def test_ctrl_c_even_twice_leaves_no_process_behind(port: int, environment: dict[str, str]) -> None:
     command = [*DEMO, "--port", str(port)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
@@ -65,6 +65,8 @@ def test_ctrl_c_leaves_no_process_behind(port: int, environment: dict[str, str])
         time.sleep(3)  # into the pod's own start
         family = psutil.Process(demo.pid).children(recursive=True)
         demo.send_signal(signal.SIGINT)
+        time.sleep(1)
+        demo.send_signal(signal.SIGINT)  # an impatient user's second one
         rest, _ = demo.communicate(timeout=60)
 
     assert demo.returncode == 130

@@ -1,0 +1,68 @@
+"""The cluster's operator, without a cluster: it sends our manifest as it is, and never takes silence for success.
+
+What only a cluster can show (scheduling, logs, the XCom sidecar's exec) is not simulated here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench_control.pods import PodSettings, manifest
+from tests.builders import make_spec
+
+MANIFEST = manifest(make_spec(node="gpu-7", gpus_per_node=1), PodSettings(priority_class="benchmark-low"))
+
+
+@pytest.fixture
+def operator(airflow_db: None) -> Any:
+    from bench_control.kubernetes_operator import BenchPodOperator
+
+    return BenchPodOperator(task_id="benchmark", pod_template_dict=MANIFEST, do_xcom_push=True, in_cluster=False)
+
+
+def test_the_manifest_reaches_the_api_server_unharmed(operator: Any) -> None:
+    from kubernetes.client import ApiClient
+
+    pod = ApiClient().sanitize_for_serialization(operator.build_pod_request_obj(None, dry_run=True))
+    base, sidecar = pod["spec"]["containers"]
+    (ours,) = MANIFEST["spec"]["containers"]
+
+    assert sidecar["name"] == "airflow-xcom-sidecar"
+    for field in ("image", "command", "env", "resources", "securityContext"):
+        assert base[field] == ours[field], field
+    assert {mount["mountPath"] for mount in base["volumeMounts"]} == {
+        *(mount["mountPath"] for mount in ours["volumeMounts"]),
+        "/airflow/xcom",
+    }
+    for field in ("affinity", "tolerations", "securityContext", "activeDeadlineSeconds", "priorityClassName"):
+        assert pod["spec"][field] == MANIFEST["spec"][field], field
+    assert pod["spec"]["automountServiceAccountToken"] is False
+    assert pod["metadata"]["labels"]["trainbench.io/node"] == "gpu-7"
+
+
+@pytest.mark.parametrize("silence", ["execute", "trigger_reentry"])
+def test_a_pod_that_ends_without_a_result_fails_the_task(
+    operator: Any, monkeypatch: pytest.MonkeyPatch, silence: str
+) -> None:
+    """The provider's operator returns None in both cases and the task would be green (its issues 72821 and 73117)."""
+    from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
+    from airflow.sdk.exceptions import AirflowException
+
+    monkeypatch.setattr(KubernetesPodOperator, silence, lambda *_: None)
+    arguments = [{}] if silence == "execute" else [{}, {}]
+
+    with pytest.raises(AirflowException, match="without a result"):
+        getattr(operator, silence)(*arguments)
+
+
+def test_the_dag_hands_over_the_same_manifests_on_a_cluster(airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench_control.dag_factory import Suite, build_dag
+
+    monkeypatch.setenv("TRAINBENCH_LAUNCHER", "kubernetes")
+    dag = build_dag(Suite(dag_id="nightly", title="Nightly", schedule="0 2 * * *", doc="", tags=()))
+
+    assert dag.schedule == "0 2 * * *"
+    assert dag.get_task("benchmark").operator_class.__name__ == "BenchPodOperator"
+    assert dag.params["model"] == "mistral-7b"
