@@ -32,6 +32,7 @@ def main() -> int:
         console.print("starting Airflow (SQLite, LocalExecutor, local launcher, loopback only) ...")
         with LocalAirflow(arguments.port, with_triggerer=arguments.ui) as airflow:
             airflow.wait_until_healthy(DAG_ID)
+            airflow.end_stopped_runs(DAG_ID)
             if arguments.ui:
                 return _keep_open(airflow)
             return _run_check(airflow, {"drill_node": arguments.drill} if arguments.drill else {})

@@ -74,6 +74,12 @@ class LocalAirflow:
         cause = errors[0]["stack_trace"].strip().splitlines()[-1] if errors else f"see {STATE / 'logs'}"
         raise LocalAirflowError(f"Airflow was not ready after {timeout_s:.0f} s: {cause}")
 
+    def end_stopped_runs(self, dag_id: str) -> None:
+        """Runs that an earlier Ctrl-C cut off are still open in the database, and a new one would wait for them."""
+        base = f"/api/v2/dags/{dag_id}/dagRuns"
+        for run in (self.get(f"{base}?state=running&state=queued") or {}).get("dag_runs", []):
+            self._client.patch(f"{base}/{run['dag_run_id']}", json={"state": "failed"}).raise_for_status()
+
     def trigger(self, dag_id: str, conf: dict[str, Any]) -> str:
         """Starts a run and returns its id. Raises LocalAirflowError with Airflow's words when it refuses `conf`."""
         reply = self._client.post(f"/api/v2/dags/{dag_id}/dagRuns", json={"logical_date": None, "conf": conf})
