@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bench_control.verdicts import Finding, Level
 from bench_image.contract import Device, RunResult, Status
 
-MAX_STEP_CV_PCT = 10.0  # strategy-results.md: step time "should not vary by more than 10 %"; for GPUs
+MAX_STEP_CV_PCT = 10.0  # a GPU's step time that varies more is not steady; docs/results has 0.2 to 1.1 %
 MAX_MEMORY_SHARE_PCT = 95.0  # of the GPU: above it the allocator is short of room, and a small change is an OOM
 TELEMETRY = ("utilisation_mean_pct", "temperature_mean_c", "power_mean_w", "sm_clock_mean_mhz", "throttle_share_pct")
 

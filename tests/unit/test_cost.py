@@ -51,7 +51,7 @@ class TestFormulas:
         assert tokens_per_usd(1.5, 4, 18_147) == pytest.approx(10_888_200)
 
     def test_usd_per_million_tokens(self) -> None:
-        """A100 40GB at $1.99, 2987 tokens/s: 1.99 / 10.7532 = $0.18506 (performance.md E: $0.185)."""
+        """A100 40GB at $1.99, 2987 tokens/s: 1.99 / 10.7532 = $0.18506."""
         assert usd_per_1m_tokens(1.99, 1, 2987) == pytest.approx(0.18506, abs=1e-5)
 
     def test_a_rate_of_zero_is_refused(self) -> None:

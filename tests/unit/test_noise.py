@@ -155,7 +155,7 @@ def verdict(log_ratio: float, half_width: float) -> State:
 
 
 class TestFalseAlarmsAndDetection:
-    """Four nodes, limit 5 %, seeded. 30 %: a shared CPU; 0.3 %: a GPU (performance.md C: run CV 0.05-0.4 %)."""
+    """Four nodes, limit 5 %, seeded. 30 %: a shared CPU; 0.3 %: a GPU (published run CVs: 0.05-0.4 %)."""
 
     @pytest.mark.parametrize("rounds", [1, 2])
     def test_a_quiet_fleet_of_gpus_is_green_every_night(self, rounds: int) -> None:

@@ -36,14 +36,14 @@ def test_nothing_fits_by_half_a_word(gpu_name: str | None) -> None:
 
 
 def test_an_instance_price_is_shared_by_its_gpus() -> None:
-    """DESIGN 13: $32.77 is the price of eight GPUs: $4.09625 each."""
+    """$32.77 is the price of eight GPUs: $4.09625 each."""
     (p4d,) = (price for price in TABLE if price.instance == "p4d.24xlarge")
     assert p4d.usd_per_gpu_hour == pytest.approx(4.09625)
 
 
 def test_both_prices_of_the_a10_are_there_with_their_sources() -> None:
     by_price = {p.on_demand_usd_per_hour: p for p in TABLE if p.gpu == "A10" and p.gpus_per_instance == 1}
-    assert by_price[0.60].source.startswith("benchmarking-guide.md")
+    assert by_price[0.60].source.startswith("a published benchmarking guide")
     assert by_price[0.60].spot_usd_per_gpu_hour == 0.18
     assert by_price[2.00].source.startswith("list price")
     assert by_price[2.00].spot_usd_per_gpu_hour is None

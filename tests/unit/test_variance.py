@@ -54,7 +54,7 @@ class TestReference:
         assert group.spread_pct == pytest.approx(100 * 1.2 / 9.45)
 
     def test_the_mean_of_all_hides_what_the_median_of_the_others_shows(self) -> None:
-        """peers.md 5.2: four nodes, one at -6 %: their mean is 9.85, so 9.4 reads -4.57 %, a missed breach."""
+        """Four nodes, one at -6 %: their mean is 9.85, so 9.4 reads -4.57 %, a missed breach."""
         results = fleet(10.0, 10.0, 9.4, 10.0)
         mean = judged(results, limits=Tolerances(reference=ReferenceMode.MEAN))
         rate = by_name(mean)["node-3"].metric(RATE)
