@@ -18,7 +18,6 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AwareDatetime,
     BaseModel,
-    ConfigDict,
     Field,
     StringConstraints,
     ValidationError,
@@ -26,7 +25,17 @@ from pydantic import (
     model_validator,
 )
 
-SCHEMA_VERSION = 1
+from bench_image.frozen import ContractError as ContractError  # the contract's own: others take them from here
+from bench_image.frozen import Frozen as Frozen
+from bench_image.shapes import MODELS, ModelShape, shape_of
+from bench_image.support import Optimizer as Optimizer
+from bench_image.support import Precision as Precision
+from bench_image.support import Recipe as Recipe
+from bench_image.support import Strategy as Strategy
+from bench_image.support import unsupported
+from bench_image.version_1 import from_version_1
+
+SCHEMA_VERSION = 2
 MAX_RESULT_BYTES = 4_000_000
 RESULT_FILE = "result.json"
 SPEC_ENV = "TRAINBENCH_SPEC"
@@ -36,37 +45,8 @@ XCOM_DIR_ENV = "TRAINBENCH_XCOM_DIR"
 XCOM_FILE = "return.json"
 
 
-class ContractError(ValueError):
-    """A spec or a result from outside breaks the contract; the message names the field and what is allowed."""
-
-
-class Recipe(StrEnum):
-    FULL = "full"
-    LORA = "lora"
-    QLORA = "qlora"
-
-
-class Strategy(StrEnum):
-    SINGLE = "single"
-    DDP = "ddp"
-
-
-class Precision(StrEnum):
-    """Dtype of weights, activations and LoRA adapters (`tuned`); fp16 trains under autocast with a gradient scaler."""
-
-    FP32 = "fp32"
-    FP16 = "fp16"
-    BF16 = "bf16"
-
-
-class Optimizer(StrEnum):
-    ADAMW_TORCH = "adamw_torch"
-    ADAMW_8BIT = "adamw_8bit"
-    PAGED_ADAMW_8BIT = "paged_adamw_8bit"
-
-
 class Preset(StrEnum):
-    """`as_users_run`: the defaults of HF, PEFT, bitsandbytes. `tuned`: no needless fp32 copies, per-layer compile."""
+    """`as_users_run`: the defaults of HF, PEFT, bitsandbytes. `tuned`: no needless fp32 copies, fused and compiled."""
 
     AS_USERS_RUN = "as_users_run"
     TUNED = "tuned"
@@ -93,14 +73,11 @@ class Phase(StrEnum):
     IMPORT = "import"
     BUILD = "build"
     PROBE = "probe"
+    CHOOSE = "choose"
     WARMUP = "warmup"
     MEASURE = "measure"
+    PROFILE = "profile"
     REPORT = "report"
-
-
-class Frozen(BaseModel):
-    # NaN and infinity are refused: json.dumps would write them as words that no other JSON reader takes.
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 # A Kubernetes node name: RFC 1123 subdomain. Nothing that a path or a shell could read as more than a name.
@@ -128,6 +105,18 @@ class Quantisation(Frozen):
     double: bool = True
 
 
+class DiskData(Frozen):
+    """Samples in numbered shard files; those that are there already and match are used again."""
+
+    folder: str = Field(min_length=1, max_length=1000, description="any path: local disk, NFS, a mounted volume")
+    num_samples: int = Field(65_536, ge=1)
+    num_shards: int | None = Field(None, ge=1, le=100_000, description="null: shards of about 128 MB")
+
+
+AUTO: Literal["auto"] = "auto"
+RANDOM = "random"  # weights drawn on the device: no hub, no checkpoint
+
+
 class Drill(Frozen):
     """A fault injected on purpose, to see that the checks find it; the run is marked and never enters a baseline."""
 
@@ -137,30 +126,35 @@ class Drill(Frozen):
 class RunSpec(Frozen):
     """One benchmark run: everything the image needs to know, and nothing it has to look up."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     campaign_id: Identifier = Field(description="one execution of the whole flow, e.g. one DAG run")
     run_id: Identifier = Field(description="group + node + round; readable and unique within the campaign")
     group_id: Identifier = Field(description="equal for all runs that may be compared; ends in the fingerprint")
     node: NodeName
     round: int = Field(1, ge=1, le=100, description="which pass over the nodes: rounds are minutes apart")
 
-    model: str = Field(min_length=1, max_length=200)
-    weights: Literal["random"] = "random"
+    model: str = Field(min_length=1, max_length=200, description="a known model, or any name with `dimensions`")
+    dimensions: ModelShape | None = Field(None, description="null: those of the known model")
+    weights: str = Field(
+        RANDOM, min_length=1, max_length=1000, description="'random', the folder of a checkpoint, or a hub id"
+    )
     recipe: Recipe = Recipe.QLORA
     strategy: Strategy = Strategy.SINGLE
     device: Device = Device.CUDA
     nodes: int = Field(1, ge=1, le=1024)
     gpus_per_node: int = Field(1, ge=1, le=64, description="ranks per node; on the CPU: processes")
-    micro_batch_size: int = Field(8, ge=1, le=65536, description="samples per rank and micro-step")
+    micro_batch_size: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = Field(
+        8, description="samples per rank and micro-step; auto: of the sizes that fit, the fastest"
+    )
     gradient_accumulation_steps: int = Field(1, ge=1, le=4096)
     seq_length: int = Field(512, ge=8, le=1_048_576)
     precision: Precision = Precision.BF16
     optimizer: Optimizer = Optimizer.PAGED_ADAMW_8BIT
-    gradient_checkpointing: bool = True
+    gradient_checkpointing: bool | Literal["auto"] = Field(True, description="auto: only if it does not fit without")
     lora: Lora | None = None
     quantisation: Quantisation | None = None
     preset: Preset = Preset.AS_USERS_RUN
-    data: Literal["memory"] = "memory"
+    data: Literal["memory"] | DiskData = "memory"
     seed: int = Field(0, ge=0, lt=2**31)
 
     warmup_steps: int = Field(20, ge=1, le=10_000)
@@ -183,15 +177,15 @@ class RunSpec(Frozen):
         if (self.recipe is Recipe.QLORA) != (self.quantisation is not None):
             raise ValueError(f"recipe '{self.recipe}' with quantisation={self.quantisation!r}: it goes with qlora only")
         if self.strategy is Strategy.SINGLE and self.world_size != 1:
-            raise ValueError(f"strategy 'single' runs on one GPU, not {self.world_size}: choose ddp")
+            raise ValueError(f"strategy 'single' runs on one GPU, not {self.world_size}: choose one of the others")
         if self.strategy is not Strategy.SINGLE and self.world_size < 2:
             raise ValueError(
                 f"strategy '{self.strategy}' needs at least 2 GPUs in all, got {self.world_size}: choose single"
             )
-        if self.recipe is Recipe.QLORA and self.precision is Precision.FP16:
-            raise ValueError(
-                "precision 'fp16' corrupts packed 4-bit weights (bf16 storage): choose bf16 or fp32 for qlora"
-            )
+        shape = self.dimensions or MODELS.get(self.model)
+        family = shape.family if shape else None
+        if reason := unsupported(self.strategy, self.recipe, self.precision, self.optimizer, family):
+            raise ValueError(reason)
         if self.max_measured_steps < self.measured_steps:
             raise ValueError(f"max_measured_steps {self.max_measured_steps} < measured_steps {self.measured_steps}")
         return self
@@ -201,9 +195,21 @@ class RunSpec(Frozen):
         return self.nodes * self.gpus_per_node
 
     @property
+    def shape(self) -> ModelShape:
+        """Raises ContractError for an unknown model without dimensions."""
+        return self.dimensions or shape_of(self.model)
+
+    @property
+    def samples_per_micro_step(self) -> int:
+        """The micro-batch of one rank. Raises ContractError while it is 'auto'."""
+        if self.micro_batch_size == AUTO:
+            raise ContractError("micro_batch_size is 'auto': only the run's result knows it (RunResult.work)")
+        return self.micro_batch_size
+
+    @property
     def samples_per_step(self) -> int:
-        """Samples of all ranks in one optimizer step (the global batch)."""
-        return self.world_size * self.micro_batch_size * self.gradient_accumulation_steps
+        """Samples of all ranks in one optimizer step (the global batch). Raises ContractError while it is 'auto'."""
+        return self.world_size * self.samples_per_micro_step * self.gradient_accumulation_steps
 
 
 # What may differ between runs that are still the same work; every other field of the spec enters the fingerprint.
@@ -213,10 +219,18 @@ NOT_WORK = frozenset({
 })  # fmt: skip
 
 
-def fingerprint(work: RunSpec | dict[str, Any]) -> str:
-    """12 hex digits that change whenever anything that changes the work changes."""
-    fields = work.model_dump(mode="json") if isinstance(work, RunSpec) else work
-    canonical = json.dumps({k: v for k, v in fields.items() if k not in NOT_WORK}, sort_keys=True)
+# What may differ between the rows of a comparison besides: the thing compared, and how many GPUs do it.
+ACROSS_STRATEGIES = frozenset({"strategy", "nodes", "gpus_per_node"})
+# How long and how often is measured does not change what one step does.
+HOW_MEASURED = frozenset({
+    "warmup_steps", "measured_steps", "max_measured_steps", "target_half_width_pct", "repeats",
+})  # fmt: skip
+
+
+def fingerprint(work: RunSpec, besides: frozenset[str] = frozenset()) -> str:
+    """12 hex digits that change whenever anything that changes the work changes; fields in `besides` may differ."""
+    fields = work.model_dump(mode="json", exclude=set(NOT_WORK | besides))
+    canonical = json.dumps(fields, sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
@@ -257,6 +271,17 @@ class Context(Frozen):
     num_cpus: int
 
 
+class Chosen(Frozen):
+    """What was left to the program, and the means by which the work was done."""
+
+    micro_batch_size: int = Field(ge=1)
+    gradient_checkpointing: bool
+    why: str = Field(description="how the choice was made, or that nothing was left to choose")
+    means: dict[str, str] = Field(
+        description="dtypes, kernels, compilation: what differs between presets; name -> value"
+    )
+
+
 class Startup(Frozen):
     """Seconds before and around the measured windows; reported beside throughput, never inside it."""
 
@@ -264,9 +289,11 @@ class Startup(Frozen):
     import_s: float | None
     build_s: float | None
     probe_s: float | None
+    choose_s: float | None = Field(description="trials for what the spec leaves to the program")
     compile_s: float | None = Field(description="first warm-up step minus the last one: compilation and lazy set-up")
     warmup_s: float | None = Field(description="all warm-up steps, compilation included")
     measure_s: float | None = Field(description="all measured windows")
+    profile_s: float | None = Field(description="the profiled steps after the windows")
     total_s: float | None = Field(description="process start to result written")
 
 
@@ -309,6 +336,10 @@ class Performance(Frozen):
     mfu_pct: float | None
     hfu_pct: float | None
     matmul_share_pct: float | None = Field(description="model FLOP rate / matmul rate measured on the same GPU")
+    loader_wait_pct: float | None = Field(
+        description="share of the windows in which the training loop waited for its data, slowest rank"
+    )
+    input_mb_per_s: float | None = Field(description="token bytes that all ranks consume per second, MB = 1e6 bytes")
 
 
 class Memory(Frozen):
@@ -365,6 +396,17 @@ class Probes(Frozen):
     allreduce_bus_gb_per_s: float | None
 
 
+class Communication(Frozen):
+    """From a few profiled steps after the windows; shares of those steps' time, mean over ranks.
+
+    Exposed: no computation ran at the same time, so the step waited. In ZeRO and FSDP it includes waiting for peers.
+    """
+
+    total_pct: float | None
+    exposed_pct: float | None
+    profiled_steps: int | None
+
+
 class ParameterCount(Frozen):
     total: int | None
     trainable: int | None
@@ -391,8 +433,9 @@ class RankSummary(Frozen):
 class RunResult(Frozen):
     """What one run measured, or how it failed. The spec is echoed, so that a file explains itself."""
 
-    schema_version: Literal[1] = 1
+    schema_version: Literal[2] = 2
     spec: RunSpec
+    chosen: Chosen | None
     status: Status
     error: RunError | None
     started_at: AwareDatetime
@@ -403,6 +446,7 @@ class RunResult(Frozen):
     memory: Memory
     telemetry: Telemetry
     probes: Probes
+    communication: Communication
     parameters: ParameterCount
     cost: Cost
     ranks: tuple[RankSummary, ...]
@@ -425,8 +469,23 @@ class RunResult(Frozen):
                 raise ValueError(f"{path} is null without a reason: add it to `missing`")
         return self
 
+    @property
+    def work(self) -> RunSpec:
+        """The spec with what the program chose in place of 'auto'; as asked where it never came to choose."""
+        return resolved(self.spec, self.chosen)
 
-_MEASURED = ("context", "startup", "performance", "memory", "telemetry", "probes", "parameters", "cost", "ranks")
+
+SECTIONS = (
+    "chosen", "context", "startup", "performance", "memory", "telemetry", "probes", "communication", "parameters",
+    "cost", "ranks",
+)  # fmt: skip
+
+
+def resolved(spec: RunSpec, chosen: Chosen | None) -> RunSpec:
+    """`spec` with what the program chose in place of 'auto'."""
+    if chosen is None:
+        return spec
+    return spec.model_copy(update=chosen.model_dump(include={"micro_batch_size", "gradient_checkpointing"}))
 
 
 def _null_paths(result: RunResult) -> Iterator[str]:
@@ -440,7 +499,7 @@ def _null_paths(result: RunResult) -> Iterator[str]:
             for i, item in enumerate(value):
                 yield from walk(item, f"{path}.{i}")
 
-    for section in _MEASURED:
+    for section in SECTIONS:
         yield from walk(getattr(result, section), section)
 
 
@@ -461,6 +520,7 @@ def failed_result(
         error=RunError(kind=kind, message=message[:4000], phase=phase, rank=rank),
         started_at=at,
         finished_at=at,
+        chosen=None,
         context=None,
         startup=Startup(**dict.fromkeys(Startup.model_fields)),
         performance=Performance(
@@ -469,10 +529,11 @@ def failed_result(
         memory=Memory(**dict.fromkeys(Memory.model_fields)),
         telemetry=Telemetry(gpus=(), host=telemetry, energy_per_sample_j=None, energy_per_token_j=None),
         probes=Probes(**dict.fromkeys(Probes.model_fields)),
+        communication=Communication(**dict.fromkeys(Communication.model_fields)),
         parameters=ParameterCount(total=None, trainable=None),
         cost=Cost(**dict.fromkeys(Cost.model_fields)),
         ranks=(),
-        missing=dict.fromkeys(_MEASURED, reason),
+        missing=dict.fromkeys(SECTIONS, reason),
     )
 
 
@@ -496,14 +557,20 @@ def parse_result(text: str | bytes) -> RunResult:
         raise ContractError(f"result is not JSON (truncated?): {error}") from None
     if not isinstance(data, dict) or "schema_version" not in data:
         raise ContractError("result has no schema_version: not written by trainbench")
-    if data["schema_version"] != SCHEMA_VERSION:
-        raise ContractError(
-            f"result has schema_version {data['schema_version']!r}; this version reads {SCHEMA_VERSION}"
-        )
+    version = data["schema_version"]
+    if type(version) is not int or version not in (1, SCHEMA_VERSION):  # True == 1 and 1.0 == 1
+        raise ContractError(f"result has schema_version {version!r:.80}; this version reads 1 and {SCHEMA_VERSION}")
     try:
-        return RunResult.model_validate_json(text)
-    except ValidationError as error:
-        raise ContractError(f"result breaks the contract: {explain(error)}") from None
+        return RunResult.model_validate_json(text if version == SCHEMA_VERSION else json.dumps(upgraded(data)))
+    except (ValidationError, RecursionError) as error:
+        told = explain(error) if isinstance(error, ValidationError) else "nested too deeply"
+        raise ContractError(f"result breaks the contract: {told}") from None
+
+
+def upgraded(document: Any) -> Any:
+    """A result of an older schema version (its parsed JSON) as one of this version; anything else as it is."""
+    is_old = isinstance(document, dict) and document.get("schema_version") == 1
+    return from_version_1(document) if is_old else document
 
 
 def _refuse_constant(name: str) -> float:
@@ -531,6 +598,6 @@ def finite(value: float | None) -> float | None:
 def json_schemas() -> dict[str, dict[str, Any]]:
     """File name -> JSON Schema of the two documents, as committed under bench_image/schemas/."""
     return {
-        "run-spec.v1.json": RunSpec.model_json_schema(mode="validation"),
-        "run-result.v1.json": RunResult.model_json_schema(mode="serialization"),
+        "run-spec.v2.json": RunSpec.model_json_schema(mode="validation"),
+        "run-result.v2.json": RunResult.model_json_schema(mode="serialization"),
     }

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench_image.contract import (
+    Chosen,
+    Communication,
     Context,
     GpuTelemetry,
     HostTelemetry,
@@ -30,8 +32,10 @@ CLOCKED = {
     Phase.IMPORT: "import_s",
     Phase.BUILD: "build_s",
     Phase.PROBE: "probe_s",
+    Phase.CHOOSE: "choose_s",
     Phase.WARMUP: "warmup_s",
     Phase.MEASURE: "measure_s",
+    Phase.PROFILE: "profile_s",
 }
 
 
@@ -45,10 +49,12 @@ class Journal:
         self.phase = Phase.LAUNCH
         self.startup: dict[str, float] = {}
         self.timings: list[Timing] = []
+        self.chosen: Chosen | None = None
         self.context: Context | None = None
         self.gpu_uuid: str | None = None
         self.parameters: ParameterCount | None = None
         self.probes: Probes | None = None
+        self.communication: Communication | None = None
         self.memory: Memory | None = None
         self.gpus: tuple[GpuTelemetry, ...] = ()
         self.host: HostTelemetry | None = None
@@ -79,10 +85,12 @@ class Journal:
             windows=tuple(self._record(timing) for timing in self.timings),
             own_step_time_median_s=statistics.median(own) if own else None,
             own_mean_loss=statistics.fmean(losses) if losses and finite else None,
+            chosen=self.chosen,
             context=self.context,
             gpu_uuid=self.gpu_uuid,
             parameters=self.parameters,
             probes=self.probes,
+            communication=self.communication,
             memory=self.memory,
             gpus=self.gpus,
             host=self.host,
@@ -104,6 +112,7 @@ class Journal:
         return WindowRecord(
             started_s=timing.started_at - self.started,
             wall_s=timing.wall_s,
+            loader_wait_s=timing.loader_wait_s,
             step_times_s=timing.step_times_s,
             losses=timing.losses,
         )

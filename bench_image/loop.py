@@ -2,66 +2,70 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import nn
 
-from bench_image.build import Built, make_optimizer
-from bench_image.contract import RunSpec
-from bench_image.data import TokenPool
-from bench_image.recipes import numerics
-from bench_image.sizing import shape_of
+from bench_image.build import Built
+from bench_image.contract import Preset, RunSpec
+from bench_image.data import batches
 from bench_image.stats import half_width_pct
 from bench_image.strategies import Single
 
-MAX_GRAD_NORM = 1.0
 CHECK_EVERY = 10  # steps between decisions on whether a window is long enough
 
 
 class Stepper:
     """One optimizer step per call: copy to the device, forward, backward, clip, update. Returns its mean loss.
 
-    The loss stays on the device: reading it would wait for the GPU.
+    The loss stays on the device: reading it would wait for the GPU. Only `as_users_run` looks at it, as users do.
     """
 
     def __init__(self, spec: RunSpec, built: Built, strategy: Single) -> None:
-        self.spec, self.strategy, self.trainable = spec, strategy, built.trainable
-        self.model: nn.Module = strategy.wrap(built.model)
-        self.optimizer = make_optimizer(spec, built.trainable, strategy.device)
-        dtypes = numerics(spec)
-        device = strategy.device.type
-        self.scaler: Any = torch.amp.GradScaler(device, enabled=dtypes.scaled)
-        self.autocast: Any = torch.autocast(device, dtype=dtypes.autocast, enabled=dtypes.autocast is not None)
-        self.pool = TokenPool(spec, strategy.rank, shape_of(spec.model).vocab_size, pinned=device == "cuda")
+        self.spec, self.strategy = spec, strategy
+        self.engine = strategy.engine(spec, built)
+        self.pool = batches(spec, strategy.rank, spec.shape.vocab_size, pinned=strategy.device.type == "cuda")
         self.steps_done = 0
+        self.loader_wait_s = 0.0  # since the first step; the caller takes differences
+
+    @property
+    def model(self) -> nn.Module:
+        """As its strategy wrapped it."""
+        return self.engine.model
 
     def __call__(self) -> torch.Tensor:
         begin = time.perf_counter()
         last = self.spec.gradient_accumulation_steps - 1
-        losses = [self._micro_step(index, exchange=index == last) for index in range(last + 1)]
-        self.scaler.unscale_(self.optimizer)
-        nn.utils.clip_grad_norm_(self.trainable, MAX_GRAD_NORM)
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
+        losses = [self._micro_step(index, last=index == last) for index in range(last + 1)]
+        self.engine.update()
         self.steps_done += 1
         if self.spec.drill:
             self._lose_time(begin, self.spec.drill.slowdown_pct)
         return torch.stack(losses).mean()
 
-    def _micro_step(self, index: int, *, exchange: bool) -> torch.Tensor:
-        ids = self.pool.batch(self.steps_done, index).to(self.strategy.device, non_blocking=True)
-        with contextlib.nullcontext() if exchange else self.strategy.accumulating(self.model):
-            with self.autocast:
-                loss: torch.Tensor = self.model(input_ids=ids, labels=ids).loss
-            self.scaler.scale(loss / self.spec.gradient_accumulation_steps).backward()
-        return loss.detach().float()
+    def close(self) -> None:
+        """Ends the reading ahead."""
+        self.pool.close()
+
+    def _micro_step(self, index: int, *, last: bool) -> torch.Tensor:
+        ids = self._batch(index).to(self.strategy.device, non_blocking=True)
+        loss = self.engine.micro_step(ids, last=last)
+        if self.spec.preset is Preset.AS_USERS_RUN:
+            # The HF Trainer's default `logging_nan_inf_filter` asks this after every backward pass, and so waits for
+            # the GPU before it launches the update.
+            _ = bool(torch.isnan(loss)) or bool(torch.isinf(loss))
+        return loss
+
+    def _batch(self, micro_step: int) -> torch.Tensor:
+        asked_at = time.perf_counter()
+        batch = self.pool.batch(self.steps_done, micro_step)
+        self.loader_wait_s += time.perf_counter() - asked_at
+        return batch
 
     def _lose_time(self, begin: float, slowdown_pct: float) -> None:
         synchronize(self.strategy.device)
@@ -127,6 +131,7 @@ class Timing(NamedTuple):
 
     started_at: float
     wall_s: float
+    loader_wait_s: float
     step_times_s: tuple[float, ...]
     own_step_times_s: tuple[float, ...]
     losses: tuple[float | None, ...]
@@ -147,18 +152,19 @@ def warm_up(
     return seconds
 
 
-def measure_window(step: Callable[[], torch.Tensor], strategy: Single, spec: RunSpec) -> Timing:
+def measure_window(step: Stepper, strategy: Single, spec: RunSpec) -> Timing:
     """Contiguous steps between two synchronisations, until the mean step time is known well enough.
 
-    Nothing in here waits for the GPU. Whether to go on is decided every CHECK_EVERY steps from those steps that the
-    GPU has finished by then, and rank 0's decision travels between the hosts, while the GPUs still have work queued.
-    The first border is marked on an idle GPU: the first step holds the launch of its first kernels, as the wall time
-    does, and the step times add up to the wall time.
+    Nothing in here waits for the GPU, but for the steps of `as_users_run` themselves. Whether to go on is decided every
+    CHECK_EVERY steps from those steps that the GPU has finished by then, and rank 0's decision travels between the
+    hosts, while the GPUs still have work queued. The first border is marked on an idle GPU: the first step holds the
+    launch of its first kernels, as the wall time does, and the step times add up to the wall time.
     """
     watch = stopwatch(strategy.device)
     losses = []
     strategy.barrier()
     synchronize(strategy.device)
+    waited_s = step.loader_wait_s
     started_at, begin = time.time(), time.perf_counter()
     watch.mark()
     while True:
@@ -169,11 +175,13 @@ def measure_window(step: Callable[[], torch.Tensor], strategy: Single, spec: Run
     synchronize(strategy.device)
     wall_s = time.perf_counter() - begin
 
+    waited_s = step.loader_wait_s - waited_s
     own = watch.intervals()
     values = torch.stack(losses).tolist()
     return Timing(
         started_at=started_at,
         wall_s=strategy.slowest([wall_s])[0],
+        loader_wait_s=strategy.slowest([waited_s])[0],
         step_times_s=tuple(strategy.slowest(own)),
         own_step_times_s=tuple(own),
         losses=tuple(loss if math.isfinite(loss) else None for loss in strategy.mean(values)),

@@ -9,6 +9,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from bench_image.contract import (
+    SECTIONS,
+    Communication,
     Cost,
     Device,
     HostTelemetry,
@@ -25,18 +27,19 @@ from bench_image.contract import (
     Status,
     Telemetry,
     Window,
+    resolved,
 )
 from bench_image.gpus import peak_tflops
 from bench_image.rankfile import RankReport, WindowRecord, signal_name
-from bench_image.sizing import flops_per_token, shape_of
+from bench_image.sizing import flops_per_token, tokens_per_sample
 from bench_image.stats import half_width_pct, step_time
 
-SECTIONS = ("context", "startup", "performance", "memory", "telemetry", "probes", "parameters", "cost")
 HINTS = {
     "SIGKILL": "most likely the kernel's out-of-memory killer: look at the pod's memory limit and the node's log",
     "SIGSEGV": "a crash in native code: look at the versions of driver, torch and bitsandbytes",
     "SIGABRT": "native code gave up, often after a CUDA or NCCL fault: the log has its message",
 }
+TOKEN_BYTES = 8  # token ids travel to the GPU as 64-bit integers
 Missing = dict[str, str]
 
 
@@ -56,16 +59,19 @@ def merge(
     first = reports[0] if reports else None
     missing: Missing = {"cost": "prices are filled in by the control plane"}
     if error is not None:
-        missing |= dict.fromkeys(SECTIONS[:-1], f"the run ended as {status.value} in phase {error.phase.value}")
+        ended = f"the run ended as {status.value} in phase {error.phase.value}"
+        missing |= dict.fromkeys(set(SECTIONS) - {"cost"}, ended)
         missing["ranks"] = f"the rank ended before it was measured: {status.value}"
     if spec.device is Device.CPU:
         missing |= dict.fromkeys(("ranks.*.gpu_uuid", "ranks.*.peak_allocated_bytes"), "the run uses no GPU")
     if first:
         missing |= first.missing
     windows = first.windows if first else ()
-    performance = _performance(spec, first, windows, missing)
+    work = resolved(spec, first.chosen if first else None)
+    performance = _performance(work, first, windows, missing)
     return RunResult(
         spec=spec,
+        chosen=first.chosen if first else None,
         status=status,
         error=error,
         started_at=started_at,
@@ -74,8 +80,9 @@ def merge(
         startup=_startup(first, (finished_at - started_at).total_seconds()),
         performance=performance,
         memory=_memory(reports),
-        telemetry=_telemetry(spec, first, performance, missing),
+        telemetry=_telemetry(work, first, performance, missing),
         probes=(first and first.probes) or Probes(**dict.fromkeys(Probes.model_fields)),
+        communication=(first and first.communication) or Communication(**dict.fromkeys(Communication.model_fields)),
         parameters=(first and first.parameters) or ParameterCount(total=None, trainable=None),
         cost=Cost(**dict.fromkeys(Cost.model_fields)),
         ranks=tuple(_summary(report, status) for report in reports),
@@ -97,6 +104,10 @@ def verdict(spec: RunSpec, reports: Sequence[RankReport], ending: Ending) -> tup
         return Status.INCOMPLETE, RunError(kind=ending.stopped_by, message=message, phase=phase)
     if ending.timed_out:
         message = f"not done after timeout_s {spec.timeout_s:g}, in phase {phase.value}: raise it, or look for a hang"
+        if spec.nodes > 1 and not reports:
+            message = (
+                f"not all of the {spec.nodes} nodes met within timeout_s {spec.timeout_s:g}: did their pods start?"
+            )
         return Status.TIMEOUT, RunError(kind="timeout", message=message, phase=phase)
     killed = _killed(reports, ending.exits)
     if killed:
@@ -146,13 +157,13 @@ def _performance(
     steps = [seconds for window in windows for seconds in window.step_times_s]
     wall = sum(window.wall_s for window in windows)
     samples_per_s = len(steps) * spec.samples_per_step / wall if steps else None
-    tokens_per_s = samples_per_s * spec.seq_length if samples_per_s else None
+    tokens_per_s = samples_per_s * tokens_per_sample(spec.shape, spec.seq_length) if samples_per_s else None
     losses = [loss for window in windows for loss in window.losses]
     finite = [loss for loss in losses if loss is not None]
     if losses and len(finite) < len(losses):
         for name in ("mean_loss", "first_loss", "last_loss"):
             missing[f"performance.{name}"] = "the loss is not finite"
-    flops = flops_per_token(shape_of(spec.model), spec.recipe, spec.seq_length, spec.lora, spec.gradient_checkpointing)
+    flops = flops_per_token(spec.shape, spec.recipe, spec.seq_length, spec.lora, spec.gradient_checkpointing is True)
     per_gpu = tokens_per_s / spec.world_size if tokens_per_s else None
     peak, matmul = _peak(spec, first, missing), first.probes.matmul_tflops if first and first.probes else None
     return Performance(
@@ -170,6 +181,8 @@ def _performance(
         mfu_pct=_share_pct(per_gpu, flops.model, peak),
         hfu_pct=_share_pct(per_gpu, flops.hardware, peak),
         matmul_share_pct=_share_pct(per_gpu, flops.model, matmul),
+        loader_wait_pct=100 * sum(window.loader_wait_s for window in windows) / wall if steps else None,
+        input_mb_per_s=tokens_per_s * TOKEN_BYTES / 1e6 if tokens_per_s else None,
     )
 
 
@@ -231,13 +244,13 @@ def _telemetry(spec: RunSpec, first: RankReport | None, performance: Performance
         why = "a GPU has no energy counter" if gpus else "no GPU was measured"
         missing |= {"telemetry.energy_per_sample_j": why, "telemetry.energy_per_token_j": why}
     # The GPUs of this pod against this pod's share of the samples.
-    samples = performance.measured_steps * spec.samples_per_step / spec.nodes
+    samples = performance.measured_steps * spec.samples_per_step / spec.nodes if known else 0
     nothing = HostTelemetry(cpu_utilisation_mean_pct=None, cpu_steal_pct=None, memory_used_pct=None)
     return Telemetry(
         gpus=gpus,
         host=(first and first.host) or nothing,
         energy_per_sample_j=joules / samples if known else None,
-        energy_per_token_j=joules / (samples * spec.seq_length) if known else None,
+        energy_per_token_j=joules / (samples * tokens_per_sample(spec.shape, spec.seq_length)) if known else None,
     )
 
 

@@ -27,10 +27,12 @@ from bench_image.contract import (
     RunSpec,
     Status,
     parse_spec,
+    resolved,
 )
+from bench_image.faults import is_out_of_memory
 from bench_image.journal import Journal
 from bench_image.lifeline import die_with_parent
-from bench_image.sizing import shape_of
+from bench_image.support import DEEPSPEED
 
 if TYPE_CHECKING:
     import torch
@@ -67,14 +69,6 @@ def main() -> int:
     return 0
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Torch's own class, Python's, and the RuntimeErrors of allocators and CUDA libraries that have no class."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    phrases = ("out of memory", "can't allocate memory", "cublas_status_alloc_failed")
-    return isinstance(error, RuntimeError) and any(phrase in str(error).lower() for phrase in phrases)
-
-
 def _on_sigterm(_signum: int, _frame: object) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: the last words must not be cut short
     raise Terminated
@@ -89,39 +83,60 @@ def _run(spec: RunSpec, journal: Journal) -> RunError | None:
     """All phases. Returns the error of an invalid loss: the run is complete all the same."""
     _import_stack(spec)
     from bench_image.build import build
+    from bench_image.choose import choose
     from bench_image.loop import Stepper
+    from bench_image.means import means
     from bench_image.strategies import join
 
     journal.enter(Phase.BUILD)
     strategy = join(spec)
     try:
-        built = build(spec, strategy.device)
+        built = build(spec, strategy.device, strategy.shard)
         journal.parameters = built.parameters
-        step = Stepper(spec, built, strategy)
         journal.enter(Phase.PROBE)
         sampler = _look_around(spec, journal, strategy)
         try:
-            _warm_up(spec, journal, strategy, step)
-            error = _measure(spec, journal, strategy, step, sampler)
+            journal.enter(Phase.CHOOSE)
+            journal.chosen = choose(spec, built, strategy, means={})
+            work = resolved(spec, journal.chosen)
+            step = Stepper(work, built, strategy)
+            journal.chosen.means.update(means(work, step.engine, strategy.device), data=step.pool.means)
+            _warm_up(work, journal, strategy, step)
+            error = _measure(work, journal, strategy, step, sampler)
         finally:
             _stop_sampling(journal, sampler)
-    finally:
         journal.memory = _memory(strategy.device, journal)
+        if error is None:
+            _profile(journal, strategy, step)
+    finally:
+        journal.memory = journal.memory or _memory(strategy.device, journal)
     journal.enter(Phase.REPORT)
+    step.close()
     strategy.close()
     return error
 
 
 def _import_stack(spec: RunSpec) -> None:
-    """Only what the recipe needs: PEFT and bitsandbytes cost seconds."""
-    family = shape_of(spec.model).family
-    modules = ["torch", f"transformers.models.{family}.modeling_{family}"]
+    """Only what the recipe needs: PEFT, bitsandbytes and DeepSpeed cost seconds."""
+    from bench_image.architectures import modules_to_import
+
+    modules = modules_to_import(spec.shape)
     if spec.lora:
         modules.append("peft")
     if spec.quantisation or spec.optimizer in EIGHT_BIT:
         modules.append("bitsandbytes")
+    if spec.strategy in DEEPSPEED:
+        modules.append("deepspeed")
     for module in modules:
-        importlib.import_module(module)
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if module != "deepspeed" or error.name != module:
+                raise
+            raise ModuleNotFoundError(
+                f"strategy '{spec.strategy.value}' needs the package deepspeed, which this image does not hold: "
+                "install it, or choose fsdp"
+            ) from error
 
 
 def _look_around(spec: RunSpec, journal: Journal, strategy: Single) -> Sampler | None:
@@ -218,6 +233,17 @@ def _measure(
             message = f"loss of step {timing.losses.index(None) + 1} in window {number} is NaN or infinite"
             return RunError(kind="invalid_loss", message=message, phase=Phase.MEASURE)
     return None
+
+
+def _profile(journal: Journal, strategy: Single, step: Stepper) -> None:
+    """The share of communication, from a few more steps; after the windows, because profiling slows them."""
+    from bench_image.communication import measure_communication
+
+    if strategy.world_size == 1:
+        journal.missing |= dict.fromkeys(("communication", "startup.profile_s"), "one rank has no peer")
+        return
+    journal.enter(Phase.PROFILE)
+    journal.communication = measure_communication(step, strategy)
 
 
 def _stop_sampling(journal: Journal, sampler: Sampler | None) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 from pydantic import Field
 
 from bench_image.contract import (
+    Chosen,
+    Communication,
     Context,
     Frozen,
     GpuTelemetry,
@@ -32,6 +34,7 @@ class WindowRecord(Frozen):
 
     started_s: float = Field(description="since process start")
     wall_s: float
+    loader_wait_s: float = Field(description="of the slowest rank")
     step_times_s: tuple[float, ...]
     losses: tuple[float | None, ...]
 
@@ -48,10 +51,12 @@ class RankReport(Frozen):
     windows: tuple[WindowRecord, ...]
     own_step_time_median_s: float | None
     own_mean_loss: float | None
+    chosen: Chosen | None
     context: Context | None
     gpu_uuid: str | None
     parameters: ParameterCount | None
     probes: Probes | None
+    communication: Communication | None
     memory: Memory | None
     gpus: tuple[GpuTelemetry, ...]
     host: HostTelemetry | None

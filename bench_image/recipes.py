@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 
 from bench_image.contract import Precision, Preset, Recipe, RunSpec
+from bench_image.shapes import EncoderDecoderShape
 
 DTYPES = {Precision.FP32: torch.float32, Precision.FP16: torch.float16, Precision.BF16: torch.bfloat16}
 
@@ -26,9 +27,13 @@ def numerics(spec: RunSpec) -> Numerics:
     `prepare_model_for_kbit_training` upcasts, and autocast. `tuned` keeps everything in the run's precision.
 
     fp16 trains fp32 weights under autocast with a gradient scaler: gradients of fp16 weights cannot be unscaled.
+    An encoder-decoder model is trained from scratch: fp32 weights under both presets, fp16 and bf16 by autocast.
     """
     dtype = DTYPES[spec.precision]
     fp16 = spec.precision is Precision.FP16
+    if isinstance(spec.shape, EncoderDecoderShape):
+        wide, mixed = torch.float32, spec.precision is not Precision.FP32
+        return Numerics(wide, wide, wide, autocast=dtype if mixed else None, scaled=fp16)
     as_users_run = spec.preset is Preset.AS_USERS_RUN
     autocast = fp16 or (as_users_run and spec.precision is Precision.BF16)
     upcast = spec.recipe is Recipe.QLORA and as_users_run

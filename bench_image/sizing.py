@@ -1,72 +1,11 @@
-"""Model shapes, and what follows from them by formula: parameters, FLOPs and memory. Needs neither torch nor a GPU."""
+"""What follows from a model's shape by formula: parameters and FLOPs. Needs neither torch nor a GPU."""
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from pydantic import Field
-
-from bench_image.contract import ContractError, Frozen, Lora, Optimizer, Precision, Preset, Recipe, RunSpec, Strategy
-
-
-class DecoderShape(Frozen):
-    """A decoder with RMS norms, rotary positions, grouped-query attention and a gated MLP; no biases."""
-
-    family: Literal["mistral", "llama"]
-    vocab_size: int = Field(ge=1)
-    hidden_size: int = Field(ge=1)
-    intermediate_size: int = Field(ge=1)
-    num_layers: int = Field(ge=1)
-    num_heads: int = Field(ge=1)
-    num_kv_heads: int = Field(ge=1)
-    tie_embeddings: bool = False
-    max_positions: int = Field(ge=1)
-
-    @property
-    def kv_size(self) -> int:
-        """Width of the key and of the value projection."""
-        return self.hidden_size // self.num_heads * self.num_kv_heads
-
-    @property
-    def linears(self) -> dict[str, tuple[int, int]]:
-        """Name -> (in, out) of the linear layers of one decoder layer."""
-        hidden, inner, kv = self.hidden_size, self.intermediate_size, self.kv_size
-        return {
-            "q_proj": (hidden, hidden),
-            "k_proj": (hidden, kv),
-            "v_proj": (hidden, kv),
-            "o_proj": (hidden, hidden),
-            "gate_proj": (hidden, inner),
-            "up_proj": (hidden, inner),
-            "down_proj": (inner, hidden),
-        }
-
-
-def _llama2(hidden: int, inner: int, layers: int, heads: int, kv_heads: int) -> DecoderShape:
-    return DecoderShape(
-        family="llama", vocab_size=32_000, hidden_size=hidden, intermediate_size=inner, num_layers=layers,
-        num_heads=heads, num_kv_heads=kv_heads, max_positions=4096,
-    )  # fmt: skip
-
-
-MODELS: dict[str, DecoderShape] = {
-    # Small enough for a step of some tens of milliseconds on one CPU core; the widths suit 4-bit blocks of 64.
-    "tiny": DecoderShape(
-        family="mistral", vocab_size=1024, hidden_size=128, intermediate_size=384, num_layers=2, num_heads=4,
-        num_kv_heads=2, max_positions=4096,
-    ),
-    "mistral-7b": DecoderShape(
-        family="mistral", vocab_size=32_000, hidden_size=4096, intermediate_size=14_336, num_layers=32, num_heads=32,
-        num_kv_heads=8, max_positions=32_768,
-    ),
-    "llama2-7b": _llama2(4096, 11_008, 32, 32, 32),
-    "llama2-13b": _llama2(5120, 13_824, 40, 40, 40),
-    "llama2-70b": _llama2(8192, 28_672, 80, 64, 8),
-    "yi-34b": DecoderShape(
-        family="llama", vocab_size=64_000, hidden_size=7168, intermediate_size=20_480, num_layers=60, num_heads=56,
-        num_kv_heads=8, max_positions=4096,
-    ),
-}  # fmt: skip
+from bench_image.contract import ContractError, Lora, Recipe
+from bench_image.shapes import DecoderShape, EncoderDecoderShape, Gpt2Shape, MixtralShape, ModelShape
 
 
 class Flops(NamedTuple):
@@ -76,154 +15,121 @@ class Flops(NamedTuple):
     hardware: float
 
 
-class MemoryNeed(NamedTuple):
-    """Bytes of one GPU. `total` is less than the sum of the parts: not all of them live at the same time."""
-
-    weights: int
-    gradients: int
-    optimizer: int
-    activations: int
-    logits: int
-    total: int
-
-
-def shape_of(model: str) -> DecoderShape:
-    """Raises ContractError for an unknown model, naming the known ones."""
-    try:
-        return MODELS[model]
-    except KeyError:
-        raise ContractError(f"model '{model}' is not known: choose one of {', '.join(MODELS)}") from None
+def num_parameters(shape: ModelShape) -> int:
+    """All parameters, embeddings, norms and biases included; tied embeddings are counted once."""
+    vocab, hidden = shape.vocab_size, shape.hidden_size
+    match shape:
+        case Gpt2Shape():
+            norms_and_biases = shape.num_layers * 13 * hidden + 2 * hidden
+            return (vocab + shape.max_positions) * hidden + num_linear(shape) + norms_and_biases
+        case EncoderDecoderShape():
+            encoder, decoder = _stack_parameters(shape)
+            return vocab * hidden + encoder + decoder + vocab * hidden + vocab
+        case DecoderShape() | MixtralShape():
+            norms = (2 * shape.num_layers + 1) * hidden
+            return vocab * hidden * (1 if shape.tie_embeddings else 2) + norms + num_linear(shape)
 
 
-def num_parameters(shape: DecoderShape) -> int:
-    """All parameters, embeddings and norms included; tied embeddings are counted once."""
-    embeddings = shape.vocab_size * shape.hidden_size * (1 if shape.tie_embeddings else 2)
-    norms = (2 * shape.num_layers + 1) * shape.hidden_size
-    return embeddings + norms + _num_linear(shape)
+def num_linear(shape: ModelShape) -> int:
+    """The matmul parameters of all layers, every expert and the routers included; without embeddings and head."""
+    hidden = shape.hidden_size
+    match shape:
+        case EncoderDecoderShape():
+            return _encoder_linear(shape) + _decoder_linear(shape)
+        case MixtralShape():
+            experts = shape.num_experts * (3 * hidden * shape.intermediate_size + hidden)
+            return shape.num_layers * (_per_layer(shape) + experts)
+        case _:
+            return shape.num_layers * _per_layer(shape)
 
 
-def num_lora_parameters(shape: DecoderShape, lora: Lora) -> int:
+def num_quantisable(shape: ModelShape) -> int:
+    """Parameters that QLoRA packs into 4 bits: the layers' linears, and experts; routers stay as they are."""
+    routers = shape.num_layers * shape.num_experts * shape.hidden_size if isinstance(shape, MixtralShape) else 0
+    return num_linear(shape) - routers
+
+
+def num_lora_parameters(shape: ModelShape, lora: Lora) -> int:
     """Adapter parameters: rank * (in + out) for each target of each layer. Raises ContractError for unknown targets."""
     unknown = sorted(set(lora.targets) - shape.linears.keys())
     if unknown:
-        raise ContractError(f"lora.targets {', '.join(unknown)}: choose from {', '.join(shape.linears)}")
+        raise ContractError(f"lora.targets {', '.join(unknown)}: choose from {', '.join(shape.linears) or 'none'}")
+    assert not isinstance(shape, EncoderDecoderShape), "it has no targets, so each one is unknown"
     per_layer = sum(sum(shape.linears[target]) for target in set(lora.targets))
     return shape.num_layers * lora.rank * per_layer
 
 
+def lora_targets(shape: ModelShape, which: Literal["attention", "all"]) -> tuple[str, ...]:
+    """The names of the linears to adapt: those of the attention, or all that can be adapted."""
+    return tuple(sorted(shape.attention_linears if which == "attention" else shape.linears))
+
+
+def tokens_per_sample(shape: ModelShape, seq_length: int) -> int:
+    """Encoder and decoder of an encoder-decoder model each read `seq_length` tokens."""
+    return 2 * seq_length if isinstance(shape, EncoderDecoderShape) else seq_length
+
+
 def flops_per_token(
-    shape: DecoderShape, recipe: Recipe, seq_length: int, lora: Lora | None, gradient_checkpointing: bool
+    shape: ModelShape, recipe: Recipe, seq_length: int, lora: Lora | None, gradient_checkpointing: bool
 ) -> Flops:
     """FLOPs per token: 6N (full) or 4N + 6 N_lora (LoRA, QLoRA), plus 12 L D T for attention.
 
-    N counts the matmul parameters with the head, without the input embedding. Frozen weights need no weight gradient,
-    hence 4N. Attention is not halved for causality, as in PaLM (arXiv 2204.02311, appendix B) and torchtitan.
-    Checkpointing recomputes the forward pass of the layers: that is hardware work, not model work.
+    N counts the matmul parameters with the head, without the input embedding; of experts those that a token visits.
+    Frozen weights need no weight gradient, hence 4N. Attention is not halved for causality, as in PaLM
+    (arXiv 2204.02311, appendix B) and torchtitan. Checkpointing recomputes the forward pass of the layers: that is
+    hardware work, not model work.
     """
-    layers = _num_linear(shape)
-    matmul = layers + shape.vocab_size * shape.hidden_size
+    layers, attention = _active_linear(shape), _attention_forward(shape, seq_length)
+    head = shape.vocab_size * shape.hidden_size
+    if isinstance(shape, EncoderDecoderShape):
+        head //= 2  # only the decoder's half of the tokens reaches it
     adapters = num_lora_parameters(shape, lora) if lora else 0
-    attention = 4 * shape.num_layers * shape.hidden_size * seq_length  # the forward pass; backward takes twice that
-    model = (6 if recipe is Recipe.FULL else 4) * matmul + 6 * adapters + 3 * attention
+    model = (6 if recipe is Recipe.FULL else 4) * (layers + head) + 6 * adapters + 3 * attention
     recomputed = 2 * layers + 2 * adapters + attention if gradient_checkpointing else 0
     return Flops(float(model), float(model + recomputed))
 
 
-def memory_need_bytes(spec: RunSpec) -> MemoryNeed:
-    """An estimate of the peak that torch allocates on one GPU of a single or ddp run.
-
-    The peak is either at the loss (saved activations and logits) or in the backward pass (gradients and the layer at
-    work). Gradients live on through the forward pass under ddp (buckets) and accumulation. Paged optimizer states
-    count as 0: the driver may move them to the host, and torch does not count them. `weights` holds the narrow copies
-    that autocast makes. Compiled layers keep fewer activations: for `tuned` without checkpointing this errs on the
-    high side. Seven uncompiled or checkpointed runs on an H200 were within 5 % (see the tests); more must follow.
-    Raises ContractError for an unknown model.
-    """
-    shape = shape_of(spec.model)
-    trainable = num_lora_parameters(shape, spec.lora) if spec.lora else num_parameters(shape)
-    tokens = spec.micro_batch_size * spec.seq_length
-
-    weights = _weight_bytes(spec, shape)
-    gradients = trainable * _trainable_width(spec)
-    optimizer = round(trainable * _optimizer_width(spec))
-    one_layer = tokens * _layer_activation_bytes(spec, shape)
-    if spec.gradient_checkpointing:
-        saved = tokens * shape.num_layers * shape.hidden_size * _stream_width(spec)
-        activations, recomputed = saved + one_layer, one_layer
-    else:
-        activations = saved = shape.num_layers * one_layer
-        recomputed = 0
-    # fp32 logits, and about two more tensors of their size during the cross-entropy and its backward pass
-    logits = 3 * 4 * tokens * shape.vocab_size
-    persistent = spec.strategy is Strategy.DDP or spec.gradient_accumulation_steps > 1
-    at_loss = saved + logits + (gradients if persistent else 0)
-    in_backward = recomputed + (saved + gradients if persistent else max(saved, gradients))
-    total = weights + optimizer + max(at_loss, in_backward)
-    return MemoryNeed(weights, gradients, optimizer, activations, logits, total)
+def _per_layer(shape: DecoderShape | MixtralShape | Gpt2Shape) -> int:
+    return sum(inputs * outputs for inputs, outputs in shape.linears.values())
 
 
-def _num_linear(shape: DecoderShape) -> int:
-    return shape.num_layers * sum(inputs * outputs for inputs, outputs in shape.linears.values())
+def _active_linear(shape: ModelShape) -> float:
+    """Matmul parameters of the layers that one token meets; for an encoder-decoder the mean of both kinds of token."""
+    match shape:
+        case EncoderDecoderShape():
+            return num_linear(shape) / 2
+        case MixtralShape():
+            expert = 3 * shape.hidden_size * shape.intermediate_size
+            routed = shape.num_experts_per_token * expert + shape.num_experts * shape.hidden_size
+            return shape.num_layers * (_per_layer(shape) + routed)
+        case _:
+            return num_linear(shape)
 
 
-def _width(spec: RunSpec) -> int:
-    """Bytes of a number in the run's precision."""
-    return 4 if spec.precision is Precision.FP32 else 2
+def _attention_forward(shape: ModelShape, seq_length: int) -> float:
+    """FLOPs of scores and weighted sums per token, forward; the backward pass takes twice that."""
+    one = 4 * shape.hidden_size * seq_length
+    if isinstance(shape, EncoderDecoderShape):
+        # Of two tokens one is the encoder's, and the other meets self- and cross-attention in each decoder layer.
+        return one * (shape.num_encoder_layers + 2 * shape.num_decoder_layers) / 2
+    return one * shape.num_layers
 
 
-def _trainable_width(spec: RunSpec) -> int:
-    """fp16 needs fp32 weights to unscale into, and PEFT keeps adapters in fp32 unless told otherwise."""
-    peft_default = spec.lora is not None and spec.preset is Preset.AS_USERS_RUN
-    return 2 if spec.precision is Precision.BF16 and not peft_default else 4
+def _encoder_linear(shape: EncoderDecoderShape) -> int:
+    hidden, inner = shape.hidden_size, shape.intermediate_size
+    return shape.num_encoder_layers * (4 * hidden**2 + 2 * hidden * inner)
 
 
-def _stream_width(spec: RunSpec) -> int:
-    """Bytes of a number between the layers: the width of the embeddings."""
-    if spec.recipe is Recipe.FULL:
-        return _trainable_width(spec)
-    upcast = spec.recipe is Recipe.QLORA and spec.preset is Preset.AS_USERS_RUN  # prepare_model_for_kbit_training
-    return 4 if upcast else _width(spec)
+def _decoder_linear(shape: EncoderDecoderShape) -> int:
+    """Self- and cross-attention, whose keys and values are made from the encoder's output."""
+    hidden, inner = shape.hidden_size, shape.intermediate_size
+    return shape.num_decoder_layers * (8 * hidden**2 + 2 * hidden * inner)
 
 
-def _optimizer_width(spec: RunSpec) -> float:
-    """Bytes of AdamW's two states per trainable parameter; the 8-bit ones have fp32 scales per block of 256."""
-    return {
-        Optimizer.ADAMW_TORCH: 2.0 * _trainable_width(spec),
-        Optimizer.ADAMW_8BIT: 2 + 2 * 4 / 256,
-        Optimizer.PAGED_ADAMW_8BIT: 0.0,
-    }[spec.optimizer]
-
-
-def _weight_bytes(spec: RunSpec, shape: DecoderShape) -> int:
-    total, linear, head = num_parameters(shape), _num_linear(shape), shape.vocab_size * shape.hidden_size
-    width, stream = _width(spec), _stream_width(spec)
-    if spec.lora is None:
-        return total * stream + (width * (linear + head) if width < stream else 0)
-    adapters = num_lora_parameters(shape, spec.lora) * _trainable_width(spec)
-    if spec.quantisation is None:
-        return total * width + adapters
-    # nf4: half a byte, and per block of 64 an fp32 scale; or an 8-bit scale, and an fp32 scale per 256 blocks
-    packed = 0.5 + (1 / 64 + 4 / (64 * 256) if spec.quantisation.double else 4 / 64)
-    return round(linear * packed) + (total - linear) * stream + (width * head if width < stream else 0) + adapters
-
-
-def _layer_activation_bytes(spec: RunSpec, shape: DecoderShape) -> int:
-    """Bytes that one layer keeps per token for its backward pass, with fused attention.
-
-    D (20 + 8 F/D + 4 KV/H) at 2 bytes: a least-squares fit over full runs of 6 shapes. A frozen linear keeps no input;
-    an adapter keeps its own, or under autocast (adapters wider than the run's precision) its own cast copy of it.
-    fp32 numbers between the layers cost about 16 D more: measured on one shape.
-    """
-    hidden, inner, width = shape.hidden_size, shape.intermediate_size, _width(spec)
-    kept = (20 * hidden + 8 * inner + 4 * shape.kv_size) * width // 2
-    if spec.lora is not None:
-        kept += width * (_adapter_inputs(spec, shape, spec.lora) - (3 * hidden + inner))
-    return kept + (16 * hidden if _stream_width(spec) > width else 0)
-
-
-def _adapter_inputs(spec: RunSpec, shape: DecoderShape, lora: Lora) -> int:
-    """Numbers per token that the adapters of one layer keep as their inputs."""
-    if _trainable_width(spec) > _width(spec):
-        return sum(shape.linears[target][0] for target in set(lora.targets))
-    shared = {"q_proj": "attention", "k_proj": "attention", "v_proj": "attention", "gate_proj": "mlp", "up_proj": "mlp"}
-    return sum({shared.get(target, target): shape.linears[target][0] for target in lora.targets}.values())
+def _stack_parameters(shape: EncoderDecoderShape) -> tuple[int, int]:
+    """Encoder and decoder with biases and norms, the final norms included."""
+    hidden, inner = shape.hidden_size, shape.intermediate_size
+    mlp_biases = inner + hidden
+    encoder = _encoder_linear(shape) + shape.num_encoder_layers * (4 * hidden + mlp_biases + 4 * hidden)
+    decoder = _decoder_linear(shape) + shape.num_decoder_layers * (8 * hidden + mlp_biases + 6 * hidden)
+    return encoder + 2 * hidden, decoder + 2 * hidden

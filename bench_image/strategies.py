@@ -1,20 +1,37 @@
-"""How ranks work together: single and ddp, behind one small interface."""
+"""How ranks work together: the interface, what every gang of ranks shares, and the way in.
+
+Bytes per rank for W ranks. w: of all weights as the recipe holds them; t: of the trainable ones alone (2 bytes a number
+for bf16 full and bf16 `tuned`, else 4); s: of AdamW's two moments (2 t; for the 8-bit ones about 2 bytes a number).
+
+| strategy | weights | gradients | copy | moments | while it works |
+|---|---|---|---|---|---|
+| single | w | t, freed by the update | - | s | |
+| ddp | w | t, always there (buckets) | - | s | |
+| fsdp | w / W | t / W, freed by the update | - | s / W | the root's weights (embedding, head), two layers |
+| zero2 | w | t / W, freed by the update | t / W | s / W | two buckets of at most 5e8 trainable numbers |
+| zero3 | w / W | t / W, always there | t / W | s / W | one such bucket, always there; layers gathered ahead |
+
+fsdp with room for it (see fsdp.py): + w until backward, and + t while gradients accumulate. zero3 keeps tensors of less
+than 1e5 numbers whole: norms, and LoRA adapters of small rank. Scales of 4-bit weights are whole on every rank.
+test_strategies.py counts all of these but the last column. Weights, gradients and moments have the same dtype under
+every strategy: `recipes.numerics` decides, never the strategy.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
+from bench_image.build import Built
 from bench_image.contract import Device, RunSpec, Strategy
+from bench_image.engine import Engine
 
-PEER_TIMEOUT = timedelta(seconds=120)  # a peer that is silent for longer is taken for dead
+PEER_TIMEOUT_S = 120.0  # a peer that is silent for longer is taken for dead
 
 
 class Single:
@@ -27,12 +44,12 @@ class Single:
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
-    def wrap(self, model: nn.Module) -> nn.Module:
-        return model
+    def shard(self, module: nn.Module) -> None:
+        """Called with each layer of a new model as soon as it holds its values, and with the whole model at the end."""
 
-    def accumulating(self, model: nn.Module) -> contextlib.AbstractContextManager[None]:
-        """For a micro-step whose gradients need not be exchanged yet."""
-        return contextlib.nullcontext()
+    def engine(self, spec: RunSpec, built: Built) -> Engine:
+        """What trains the model; to be called once per model by a gang."""
+        return Engine(spec, built.model, built.trainable, self.device)
 
     def barrier(self) -> None:
         """Returns when all ranks have come here."""
@@ -53,29 +70,30 @@ class Single:
         """Leaves the group."""
 
 
-class Ddp(Single):
-    """Each rank holds the whole model; gradients are averaged in buckets while backward still runs."""
+class Gang(Single):
+    """Several ranks, one process each; started with torchrun's environment."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, timeout_s: float = PEER_TIMEOUT_S) -> None:
+        """Waits for the others, at most `timeout_s`, which also bounds every later exchange."""
         super().__init__(device)
         self.rank, self.local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
         self.world_size = int(os.environ["WORLD_SIZE"])
+        if dist.is_initialized():
+            return
         # Tensors on the host travel by gloo and never touch the GPU's streams: agreeing costs no synchronisation.
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-        dist.init_process_group(backend, timeout=PEER_TIMEOUT)
+        dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
 
-    def wrap(self, model: nn.Module) -> nn.Module:
-        # The only buffers are rotary frequencies, equal everywhere: nothing to broadcast at each step.
-        return DistributedDataParallel(
-            model,
-            device_ids=[self.device.index] if self.device.type == "cuda" else None,
-            gradient_as_bucket_view=True,
-            broadcast_buffers=False,
-        )
-
-    def accumulating(self, model: nn.Module) -> contextlib.AbstractContextManager[None]:
-        assert isinstance(model, DistributedDataParallel)
-        return model.no_sync()
+    def check_alike(self, name: str) -> None:
+        """Raises RuntimeError on every rank if the ranks' GPUs, by name, are not of one kind."""
+        names: list[str] = [""] * self.world_size
+        dist.all_gather_object(names, name)
+        if len(set(names)) > 1:
+            kinds = ", ".join(f"{kind} (rank {names.index(kind)})" for kind in dict.fromkeys(names))
+            raise RuntimeError(
+                f"the ranks have different GPUs: {kinds}; one slow GPU sets the pace of all, so the figures would be "
+                "nobody's: choose nodes of one kind"
+            )
 
     def barrier(self) -> None:
         dist.all_reduce(torch.zeros(1))
@@ -101,9 +119,41 @@ class Ddp(Single):
 
 
 def join(spec: RunSpec) -> Single:
-    """This process's place among the ranks; waits for the others. RuntimeError without the GPU that the spec wants."""
+    """This process's place among the ranks; waits for the others.
+
+    RuntimeError without the GPU that the spec wants, with GPUs of different kinds, or when a peer does not come within
+    `peer_timeout_s`.
+    """
     device = _device(spec)
-    return {Strategy.SINGLE: Single, Strategy.DDP: Ddp}[spec.strategy](device)
+    if spec.strategy is Strategy.SINGLE:
+        return Single(device)
+    gang = gang_class(spec.strategy)(device, peer_timeout_s(spec))
+    gang.check_alike(device_name(device))
+    return gang
+
+
+def peer_timeout_s(spec: RunSpec) -> float:
+    """Soon enough that a lost peer becomes an error that says so, before the supervisor ends the run at `timeout_s`."""
+    return min(PEER_TIMEOUT_S, spec.timeout_s / 2)
+
+
+def gang_class(strategy: Strategy) -> Callable[[torch.device, float], Gang]:
+    """Each comes from its own module, because DeepSpeed costs seconds to import."""
+    if strategy is Strategy.DDP:
+        from bench_image.ddp import Ddp
+
+        return Ddp
+    if strategy is Strategy.FSDP:
+        from bench_image.fsdp import Fsdp
+
+        return Fsdp
+    from bench_image.zero import Zero2, Zero3
+
+    return Zero2 if strategy is Strategy.ZERO2 else Zero3
+
+
+def device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
 
 
 def _device(spec: RunSpec) -> torch.device:

@@ -20,6 +20,7 @@ import psutil
 
 from bench_image.contract import (
     OUTPUT_DIR_ENV,
+    RANDOM,
     RESULT_FILE,
     SPEC_ENV,
     XCOM_DIR_ENV,
@@ -36,13 +37,14 @@ from bench_image.contract import (
 from bench_image.lifeline import PARENT_ENV, process_start
 from bench_image.merge import Ending, merge
 from bench_image.rankfile import EXITS_FILE, STARTED_ENV, forget, read_exits, read_reports, write_atomic
-from bench_image.sizing import num_lora_parameters, shape_of
+from bench_image.sizing import num_lora_parameters
+from bench_image.support import DEEPSPEED
 
 POLL_S = 0.1
 GRACE_S = 5.0  # what a rank gets after SIGTERM to write down what it knows
 TERMINATION_LOG = Path("/dev/termination-log")
+OFFLINE = {"HF_HUB_OFFLINE": "1"}  # random weights need no hub, and asking for it would cost seconds
 QUIET = {
-    "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_VERBOSITY": "error",
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONWARNINGS": "ignore",
@@ -78,7 +80,7 @@ def publish(result: RunResult, output: Path, environ: Mapping[str, str]) -> None
 
 def command(spec: RunSpec, environ: Mapping[str, str]) -> list[str]:
     """The process to start. Raises ContractError for a spec that no rank could run."""
-    shape = shape_of(spec.model)
+    shape = spec.shape
     if spec.lora:
         num_lora_parameters(shape, spec.lora)
     if spec.strategy is Strategy.SINGLE:
@@ -104,7 +106,7 @@ def command(spec: RunSpec, environ: Mapping[str, str]) -> list[str]:
 
 def rank_environment(spec: RunSpec, output: Path, environ: Mapping[str, str], started: float) -> dict[str, str]:
     """The ranks' environment: quiet libraries, the spec, and the moment at which the clock started."""
-    result = QUIET | dict(environ)
+    result = QUIET | (OFFLINE if spec.weights == RANDOM else {}) | dict(environ)
     result |= {
         SPEC_ENV: spec.model_dump_json(),
         OUTPUT_DIR_ENV: str(output.resolve()),
@@ -115,6 +117,8 @@ def rank_environment(spec: RunSpec, output: Path, environ: Mapping[str, str], st
         result |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
     elif spec.device is Device.CPU:
         result.setdefault("OMP_NUM_THREADS", "1")
+    if spec.strategy in DEEPSPEED:
+        result.setdefault("DS_ACCELERATOR", spec.device.value)  # it would take a GPU that happens to be there
     return result
 
 

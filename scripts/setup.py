@@ -13,6 +13,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OLDEST, NEWEST = (3, 11), (3, 13)
 NEEDED_GB = 6
+SOURCE_REQUIREMENTS = "requirements/image-source.txt"
 ENVIRONMENTS = {
     ".venv": ("requirements/dev.txt", "Airflow and the control plane"),
     ".venv-image": ("requirements/image-dev.txt", "PyTorch and the benchmark"),
@@ -48,6 +49,10 @@ def install(name, requirements):
     run([*pip, "--requirement", os.path.join(ROOT, requirements)])
     if name == ".venv":
         run([*pip, "--no-deps", "--editable", ROOT])
+    else:
+        # Published as source only, and its build imports torch; no operators: their compilers are not needed here.
+        os.environ["DS_BUILD_OPS"] = "0"
+        run([*pip, "--no-deps", "--no-build-isolation", "--requirement", os.path.join(ROOT, SOURCE_REQUIREMENTS)])
 
 
 def run(command):
@@ -67,7 +72,8 @@ def check_disk():
 def digest(requirements):
     """Of all requirement files and the interpreter: a change of either makes the environment anew."""
     content = sys.version.encode()
-    for name in sorted({requirements, requirements.replace("-dev", ""), requirements.replace("dev", "control")}):
+    related = {requirements, requirements.replace("-dev", ""), requirements.replace("dev", "control")}
+    for name in sorted(related | ({SOURCE_REQUIREMENTS} if "image" in requirements else set())):
         path = os.path.join(ROOT, name)
         if os.path.exists(path):
             with open(path, "rb") as file:

@@ -14,6 +14,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bench_image.contract import (
+    AUTO,
+    Chosen,
+    Communication,
     Context,
     Cost,
     Device,
@@ -25,6 +28,7 @@ from bench_image.contract import (
     ParameterCount,
     Performance,
     Phase,
+    Preset,
     Probes,
     Quantisation,
     RankSummary,
@@ -39,6 +43,7 @@ from bench_image.contract import (
     _null_paths,
     failed_result,
     fingerprint,
+    resolved,
 )
 
 STARTED_AT = datetime(2026, 11, 21, 2, 0, tzinfo=UTC)
@@ -91,16 +96,21 @@ def make_result(
     libraries: dict[str, str] | None = None,
     cpu_steal_pct: float = 0.0,
     total_s: float = 55.0,
+    exposed_communication_pct: float | None = None,
+    chosen: Chosen | None = None,
     **overrides: Any,
 ) -> RunResult:
     """A run that went well on CUDA. `windows`: samples/s of each measured window, by default 0.1 % around the whole.
 
     `overrides` are fields of the spec, or sections of the result. `pcie` is (generation, width) as found under load.
+    `chosen`: by default what the spec says; in place of "auto" 8 samples without checkpointing.
     """
     of_spec, sections = _split(overrides)
     spec = make_spec(node=node, round=round, **of_spec)
     uuids = [f"GPU-{node}-{index}" for index in range(spec.gpus_per_node)]
+    chosen = chosen or _chosen(spec)
     fields: dict[str, Any] = {
+        "chosen": chosen,
         "context": _context(
             spec,
             driver=driver,
@@ -108,7 +118,7 @@ def make_result(
             libraries=LIBRARIES | (libraries or {}),
             gpus=tuple(_gpu(i, uuid, gpu_name, vbios, memory_total_gb) for i, uuid in enumerate(uuids)),
         ),
-        "performance": _performance(spec, samples_per_s, windows, step_cv_pct, mfu_pct=38.0),
+        "performance": _performance(resolved(spec, chosen), samples_per_s, windows, step_cv_pct, mfu_pct=38.0),
         "memory": _memory("cuda_allocated" if memory_gb is not None else None, memory_gb, alloc_retries),
         "telemetry": Telemetry(
             gpus=tuple(
@@ -138,6 +148,7 @@ def make_result(
             energy_per_token_j=0.13,
         ),
         "probes": Probes(h2d_gb_per_s=h2d_gb_per_s, matmul_tflops=780.0, allreduce_bus_gb_per_s=None),
+        "communication": _communication(spec, exposed_communication_pct),
     }
     return _result(spec, fields | sections, uuids, total_s)
 
@@ -158,12 +169,15 @@ def make_cpu_result(
     of_spec, sections = _split({"device": Device.CPU, "model": "tiny", "seq_length": 64} | overrides)
     spec = make_spec(node=node, round=round, **of_spec)
     host = HostTelemetry(cpu_utilisation_mean_pct=95.0, cpu_steal_pct=cpu_steal_pct, memory_used_pct=40.0)
+    chosen = _chosen(spec)
     fields: dict[str, Any] = {
+        "chosen": chosen,
         "context": _context(spec, driver=None, cuda=None, libraries=LIBRARIES, gpus=()),
-        "performance": _performance(spec, samples_per_s, windows, step_cv_pct, mfu_pct=None),
+        "performance": _performance(resolved(spec, chosen), samples_per_s, windows, step_cv_pct, mfu_pct=None),
         "memory": _memory("process_rss", memory_gb, None),
         "telemetry": Telemetry(gpus=(), host=host, energy_per_sample_j=None, energy_per_token_j=None),
         "probes": Probes(h2d_gb_per_s=None, matmul_tflops=None, allreduce_bus_gb_per_s=None),
+        "communication": _communication(spec, None),
     }
     return _result(spec, fields | sections, [None] * spec.gpus_per_node, total_s)
 
@@ -196,9 +210,11 @@ def _result(spec: RunSpec, fields: dict[str, Any], uuids: Sequence[str | None], 
         import_s=6.0,
         build_s=4.0,
         probe_s=1.0,
+        choose_s=3.0 if AUTO in (spec.micro_batch_size, spec.gradient_checkpointing) else 0.0,
         compile_s=0.5,
         warmup_s=17.0,
         measure_s=total_s - 30.0 if total_s > 40 else 1.0,
+        profile_s=0.5,
         total_s=total_s,
     )
     performance, memory = fields["performance"], fields["memory"]
@@ -227,6 +243,25 @@ def _result(spec: RunSpec, fields: dict[str, Any], uuids: Sequence[str | None], 
     reasons = {path: "not reported here" for path in nulls if not path.startswith("cost.")}
     everything.setdefault("missing", reasons | {"cost": "prices are added when the result is collected"})
     return RunResult(**everything)
+
+
+def _chosen(spec: RunSpec) -> Chosen:
+    """8 samples and no checkpointing in place of "auto"."""
+    means = {"weights": "nf4" if spec.quantisation else spec.precision.value, "attention": "sdpa"}
+    return Chosen(
+        micro_batch_size=8 if spec.micro_batch_size == AUTO else spec.micro_batch_size,
+        gradient_checkpointing=spec.gradient_checkpointing is True,
+        why="nothing was left to choose",
+        means=means | {"compiled": "per layer" if spec.preset is Preset.TUNED else "no"},
+    )
+
+
+def _communication(spec: RunSpec, exposed_pct: float | None) -> Communication:
+    """Half of the communication is hidden behind computation."""
+    if spec.world_size > 1 and exposed_pct is None:
+        exposed_pct = 6.0
+    total_pct = None if exposed_pct is None else 2 * exposed_pct
+    return Communication(total_pct=total_pct, exposed_pct=exposed_pct, profiled_steps=3)
 
 
 def _context(spec: RunSpec, **fields: Any) -> Context:
@@ -317,4 +352,6 @@ def _performance(
         mfu_pct=mfu_pct,
         hfu_pct=mfu_pct and mfu_pct * 1.5,
         matmul_share_pct=mfu_pct and mfu_pct * 1.25,
+        loader_wait_pct=0.1,
+        input_mb_per_s=samples_per_s * spec.seq_length * 8 / 1e6,  # int64 token numbers
     )

@@ -150,7 +150,7 @@ def a10(node: str, rate: float, round: int = 1, **fields: Any) -> RunResult:
         rate,
         round=round,
         gpu_name="NVIDIA A10",
-        memory_gb=19.8,
+        memory_gb=fields.pop("memory_gb", 19.8),
         memory_total_gb=24.0,
         temperature_c=fields.pop("temperature_c", 61.0),
         power_w=148.0,
@@ -329,3 +329,60 @@ def scaling() -> Campaign:
         a10("node-1", 32.0, strategy=Strategy.DDP, gpus_per_node=4),
     ]
     return make_campaign(results)
+
+
+# Made, not measured: GPUs -> tokens/s, and GB of memory.
+STRATEGY_FIGURES = {
+    "single": ({1: 4_600.0}, 13.9),
+    "ddp": ({2: 8_400.0, 4: 12_200.0}, 14.0),
+    "fsdp": ({2: 6_800.0, 4: 9_400.0}, 10.9),
+    "zero2": ({2: 11_000.0, 4: 18_100.0}, 10.5),
+    "zero3": ({2: 9_800.0, 4: 16_000.0}, 9.7),
+}
+
+
+def strategy_results(
+    recipes: Sequence[str] = ("full", "lora"), sizes: Sequence[int] = (1, 2, 4), **fields: Any
+) -> list[RunResult]:
+    """All five strategies on tier-a, 2048 tokens; sizes beyond those of the table keep 80 % of the rate per GPU."""
+    results = []
+    for recipe in recipes:
+        for strategy, (rates, memory_gb) in STRATEGY_FIGURES.items():
+            for gpus in (1,) if strategy == "single" else [size for size in sizes if size > 1]:
+                known = min(gpus, max(rates))
+                tokens_per_s = rates[known] * (gpus / known) * 0.8 ** (gpus > known)
+                work = {
+                    "model": "tier-a",
+                    "recipe": recipe,
+                    "seq_length": 2048,
+                    "micro_batch_size": 1,
+                    "gradient_accumulation_steps": 4,
+                    "optimizer": "adamw_torch",
+                    "gradient_checkpointing": False,
+                }
+                rate = tokens_per_s / 2048 * {"full": 1.0, "lora": 1.4, "qlora": 1.1}[recipe]
+                made = {"memory_gb": memory_gb * {"full": 1.0, "lora": 0.6, "qlora": 0.4}[recipe]}
+                made |= {"exposed_communication_pct": None if gpus == 1 else 3.0 * gpus}
+                results.append(a10("node-1", rate, strategy=strategy, gpus_per_node=gpus, **(work | made | fields)))
+    return results
+
+
+def strategies() -> Campaign:
+    """Five strategies x 1, 2 and 4 GPUs, full and LoRA; zero2 full also without accumulation; one OOM, one skipped."""
+    results = strategy_results()
+    unequal = [
+        r for r in strategy_results(("full",), (4,), gradient_accumulation_steps=1) if r.spec.strategy == "zero2"
+    ]
+    work = results[1].spec.model_dump(include={"model", "recipe", "seq_length", "micro_batch_size", "optimizer"})
+    work |= {"gradient_accumulation_steps": 4, "gradient_checkpointing": False, "gpus_per_node": 8}
+    oom = make_failed("node-1", strategy="ddp", **work)
+    skipped = Skipped(
+        what="strategy zero3",
+        reason="needs 16 GPUs, the node has 8: choose fewer gpus_per_node",
+        strategy=Strategy.ZERO3,
+        gpus_per_node=16,
+        nodes=("node-1",),
+    )
+    title = "tier-a full and lora, batch 1 x 2048 tokens, on 1 node"
+    params = {"model": "tier-a", "rounds": 1, "micro_batch_size": 1, "seq_length": 2048}
+    return make_campaign([*results, *unequal, oom], title=title, params=params, skipped=(skipped,))

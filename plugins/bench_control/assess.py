@@ -9,6 +9,8 @@ from datetime import datetime
 from bench_control import cost, cost_report, diagnosis, html, metrics, plots, prices, report, trend, validity, variance
 from bench_control.artefacts import Store
 from bench_control.campaign import Campaign
+from bench_control.formats import count, listing
+from bench_control.node_runs import choice_of
 from bench_control.plan import Plan
 from bench_control.verdicts import Finding, GroupVerdict, ReferenceMode
 from bench_image.contract import RunResult, Status
@@ -18,12 +20,26 @@ Past = Callable[[RunResult], Sequence[float]]
 
 
 def judge(plan: Plan, results: Sequence[RunResult], past: Past) -> tuple[GroupVerdict, ...]:
-    """The first verdict, before any re-run; `past` is asked only when nodes are compared with their own history."""
+    """The first verdict, before any re-run; `past` is asked only when nodes are compared with their own history.
+
+    A node is not missed in a group that the plan skips there. Runs over several nodes cannot judge a node.
+    """
     tolerances = plan.params.tolerances
-    own: dict[str, float] = {}
-    if tolerances.reference is ReferenceMode.HISTORY:
-        own = {run.spec.node: statistics.median(points) for run in _typical(results) if (points := past(run))}
-    return variance.judge(results, plan.nodes, tolerances, own)
+    skipped = {(skip.group_id, node) for skip in plan.skipped for node in skip.nodes}
+    groups: dict[str, list[RunResult]] = {}
+    for result in results:
+        if result.spec.nodes == 1:
+            groups.setdefault(result.spec.group_id, []).append(result)
+    verdicts: list[GroupVerdict] = []
+    for group_id, members in sorted(groups.items()):
+        expected = [node for node in plan.nodes if (group_id, node) not in skipped]
+        own: dict[str, float] = {}
+        if tolerances.reference is ReferenceMode.HISTORY:
+            own = {run.spec.node: statistics.median(points) for run in _typical(members) if (points := past(run))}
+        verdicts += variance.judge(members, expected, tolerances, own)
+    if not results:
+        verdicts += variance.judge((), plan.nodes, tolerances)
+    return tuple(verdicts)
 
 
 def assess(
@@ -51,8 +67,10 @@ def assess(
     history = tuple(trend.judge_history(result, past(result), tolerances) for result in _typical(results))
     findings = (
         *diagnosis.diagnose(groups, measured),
+        *diagnosis.strays([result for result in measured if result.spec.nodes == 1]),
         *(finding for verdict in history for finding in trend.findings(verdict)),
         *(finding for result in measured for finding in validity.validate(result)),
+        *validity.scaling(measured),
         *prices.stale(used, finished_at.date()),
     )
     return Campaign(
@@ -89,9 +107,23 @@ def publish(campaign: Campaign, store: Store) -> Mapping[str, str]:
 
 
 def _title(plan: Plan) -> str:
-    params = plan.params
-    work = f"{params.model} {params.recipe}, batch {params.micro_batch_size} x {params.seq_length} tokens"
-    return f"{work}, on {len(plan.nodes)} node{'s' if len(plan.nodes) != 1 else ''}"
+    """What all runs share of the work; where they differ, the values."""
+    specs = plan.specs
+    models, recipes, shapes, strategies = (
+        list(dict.fromkeys(values))
+        for values in (
+            (spec.model for spec in specs),
+            (spec.recipe.value for spec in specs),
+            (f"batch {spec.micro_batch_size} x {spec.seq_length} tokens" for spec in specs),
+            (spec.strategy.value for spec in specs),
+        )
+    )
+    work = f"{listing(models)} {listing(recipes)}"
+    if len(shapes) == 1:
+        work += f", {shapes[0]}"
+    if len(strategies) > 1:
+        work += f", {listing(strategies)}"
+    return f"{work}, on {count(len(plan.nodes), 'node')}"
 
 
 def _gpu_name(result: RunResult) -> str | None:
@@ -99,11 +131,11 @@ def _gpu_name(result: RunResult) -> str | None:
 
 
 def _typical(results: Sequence[RunResult]) -> list[RunResult]:
-    """For each node and group the valid run with the median throughput: one point of its history."""
-    by_node: dict[tuple[str, str], list[RunResult]] = {}
+    """For each node, group and choice the valid run with the median throughput: one point of its history."""
+    by_node: dict[tuple[str, str, str], list[RunResult]] = {}
     for result in results:
         if result.status is Status.OK:
-            by_node.setdefault((result.spec.node, result.spec.group_id), []).append(result)
+            by_node.setdefault((result.spec.node, result.spec.group_id, choice_of(result)), []).append(result)
     typical = []
     for runs in by_node.values():
         rates = {run.spec.run_id: run.performance.samples_per_second or 0.0 for run in runs}

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from pydantic import AwareDatetime
+from typing import Annotated
+
+from pydantic import AwareDatetime, BeforeValidator
 
 from bench_control.cost import RunCost
 from bench_control.verdicts import RED, Finding, GroupVerdict, HistoryVerdict, NodeVerdict
-from bench_image.contract import Frozen, RunResult
+from bench_image.contract import Frozen, RunResult, Strategy, upgraded
+
+# A stored campaign may hold results of an older schema version.
+StoredResult = Annotated[RunResult, BeforeValidator(upgraded)]
 
 
 class Skipped(Frozen):
-    """A combination that was asked for and will not run, and why."""
+    """A combination that was asked for and will not run, and why. `nodes`: those that it was asked for on."""
 
     what: str
     reason: str
+    strategy: Strategy | None = None
+    gpus_per_node: int | None = None
+    nodes: tuple[str, ...] = ()
+    group_id: str | None = None  # of the runs that there are not; None: no run can be described
 
 
 class Campaign(Frozen):
@@ -26,7 +35,7 @@ class Campaign(Frozen):
     finished_at: AwareDatetime
     params: dict[str, object]
     skipped: tuple[Skipped, ...]
-    results: tuple[RunResult, ...]
+    results: tuple[StoredResult, ...]
     groups: tuple[GroupVerdict, ...]
     history: tuple[HistoryVerdict, ...]
     findings: tuple[Finding, ...]

@@ -16,6 +16,7 @@ import typer
 from bench_control.artefacts import BrokenFile, Store, StoreError, open_store
 from bench_control.campaign import Campaign
 from bench_control.local_pods import LocalPodError
+from bench_control.nodes import named
 from bench_control.params import LOCAL_DEFAULTS, ParamsError, parse_params
 from bench_control.plan import Plan, PlanError, make_plan
 from bench_control.pods import manifest
@@ -164,7 +165,7 @@ def _plan(settings: Settings, nodes: str | None, device: Device, set_: Sequence[
     if nodes is not None:
         asked["nodes"] = _names(nodes)
     params = parse_params(asked, LOCAL_DEFAULTS if asked["device"] == Device.CPU else {})
-    return make_plan(params, settings.local_nodes, campaign_id)
+    return make_plan(params, named(settings.local_nodes), campaign_id)
 
 
 def _changes(set_: Sequence[str] | None) -> dict[str, Any]:

@@ -20,7 +20,9 @@ from bench_control.artefacts import (
 from bench_control.campaign import Campaign
 from bench_control.params import BenchmarkParams, ParamsError, form, parse_params
 from bench_control.plan import Plan, identifier
-from bench_image.contract import RunResult, RunSpec
+from bench_image.contract import DiskData, RunResult, RunSpec
+from bench_image.shapes import MODELS
+from bench_image.sizing import lora_targets
 
 JUDGING_SECTIONS = ("Limits", "Cost")
 MAX_ROUNDS = 20  # of BenchmarkParams
@@ -141,9 +143,23 @@ def _params_of(results: Sequence[RunResult], changes: Mapping[str, str]) -> Benc
         "rounds": min(max(result.spec.round for result in results), MAX_ROUNDS),
     }
     if spec.lora:
-        asked |= {"lora_rank": spec.lora.rank, "lora_alpha": spec.lora.alpha}
+        is_attention = spec.lora.targets == lora_targets(spec.shape, "attention")
+        asked |= {
+            "lora_rank": spec.lora.rank,
+            "lora_alpha": spec.lora.alpha,
+            "lora_dropout": spec.lora.dropout,
+            "lora_targets": "attention" if is_attention else "all",
+        }
     if spec.quantisation:
         asked |= {"double_quantisation": spec.quantisation.double}
+    if isinstance(spec.data, DiskData):
+        asked |= {
+            "data_folder": spec.data.folder,
+            "data_num_samples": spec.data.num_samples,
+            "data_num_shards": spec.data.num_shards,
+        }
+    if spec.dimensions:  # a name that the form may refuse
+        asked["model"] = identifier(f"{spec.model}-custom" if spec.model in MODELS else spec.model, 64)
     return parse_params({name: getattr(spec, name) for name in shared} | asked | dict(changes))
 
 

@@ -15,6 +15,7 @@ from bench_control.tables import Row, Table, short_names
 from bench_image.contract import Device, RunResult
 
 EXAMPLE_SAMPLES = 10_000
+MAX_GROUPS_TOLD = 6  # more of them are told as a range
 MISSING = "Set usd_per_gpu_hour, or add the GPU to the price table with its source and date."
 
 Priced = tuple[RunResult, RunCost]
@@ -59,7 +60,9 @@ def summary(campaign: Campaign) -> str:
 
 
 def sample_prices(campaign: Campaign) -> tuple[str, ...]:
-    """For each group: "$0.114 per 1K samples, $0.223 per 1M tokens (median of 4 runs)"."""
+    """For each group: "$0.114 per 1K samples, $0.223 per 1M tokens (median of 4 runs)"; of many, the two ends."""
+    if len(_typical_groups(campaign)) > MAX_GROUPS_TOLD:
+        return _price_range(campaign)
     lines = []
     for group_id, priced in _typical_groups(campaign):
         name = f" – {group_name(campaign, group_id)}" if len(campaign.groups) > 1 else ""
@@ -71,6 +74,19 @@ def sample_prices(campaign: Campaign) -> tuple[str, ...]:
             runs = count(len(priced), "run")
             lines.append(f"{usd(samples)} per 1K samples, {usd(tokens)} per 1M tokens (median of {runs}){name}.")
     return tuple(lines)
+
+
+def _price_range(campaign: Campaign) -> tuple[str, ...]:
+    prices = {
+        group_id: usd_per_1000
+        for group_id, priced in _typical_groups(campaign)
+        if (usd_per_1000 := _median(cost.usd_per_1000_samples for _, cost in priced)) is not None
+    }
+    if not prices:
+        return (f"Per 1K samples: {NA}.",)
+    ends = (min(prices, key=prices.__getitem__), max(prices, key=prices.__getitem__))
+    low, high = (f"{usd(prices[group_id])} ({group_name(campaign, group_id)})" for group_id in ends)
+    return (f"Per 1K samples: from {low} to {high}, over {count(len(prices), 'group')}; COST_REPORT.md has each.",)
 
 
 def prices_table(campaign: Campaign) -> Table:

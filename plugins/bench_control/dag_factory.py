@@ -9,7 +9,8 @@ from typing import Any
 from airflow.sdk import DAG, Asset, Param, TriggerRule, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from bench_control.params import ParamsError, form, parse_params
+from bench_control.nodes import GpuNode, gpu_nodes, named
+from bench_control.params import BenchmarkParams, ParamsError, form, parse_params
 from bench_control.plan import Plan, PlanError, campaign_id, confirm_specs, make_plan
 from bench_control.pods import TITLE, manifest
 from bench_control.settings import Launcher, Settings, read_settings
@@ -88,8 +89,7 @@ def plan_runs() -> list[dict[str, Any]]:
     settings = read_settings()
     try:
         params = parse_params(dict(context["params"]))
-        nodes = params.nodes or discover_nodes(settings, params.gpus_per_node)
-        plan = make_plan(params, nodes, campaign_id(context["dag"].dag_id, context["run_id"]))
+        plan = make_plan(params, _known_nodes(settings, params), campaign_id(context["dag"].dag_id, context["run_id"]))
     except (ParamsError, PlanError) as error:
         raise AirflowFailException(str(error)) from None
     for skipped in plan.skipped:
@@ -189,14 +189,27 @@ def _collected(task_id: str, specs: tuple[RunSpec, ...]) -> Any:
     return collect(specs, payloads, datetime.now(UTC), ended)
 
 
-def discover_nodes(settings: Settings, gpus_per_node: int) -> tuple[str, ...]:
-    """The nodes of the configured launcher."""
+def _known_nodes(settings: Settings, params: BenchmarkParams) -> tuple[GpuNode, ...]:
+    """What the cluster tells of its nodes. For nodes given by name it need not tell: their memory stays unknown."""
     if settings.launcher is Launcher.LOCAL:
-        return settings.local_nodes
-    from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+        return discover_nodes(settings)
+    from kubernetes.client import ApiException  # type: ignore[import-untyped]
 
-    from bench_control.nodes import gpu_nodes
+    try:
+        return discover_nodes(settings)
+    except ApiException as error:
+        if not params.nodes:
+            raise
+        print(f"the nodes' GPUs are not known, so no run is skipped for them: {error.reason}")  # noqa: T201 - task log
+        return ()
+
+
+def discover_nodes(settings: Settings) -> tuple[GpuNode, ...]:
+    """The nodes of the configured launcher, with what is known of their GPUs."""
+    if settings.launcher is Launcher.LOCAL:
+        return named(settings.local_nodes)
+    from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 
     client = KubernetesHook().core_v1_client
     to_dict: Callable[[Any], Any] = client.api_client.sanitize_for_serialization
-    return gpu_nodes(to_dict(client.list_node().items), gpus_per_node)
+    return gpu_nodes(to_dict(client.list_node().items))

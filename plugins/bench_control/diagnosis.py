@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from bench_control.evidence import Clue, clues
+from bench_control.formats import count, listing
 from bench_control.limits import UNITS
-from bench_control.node_runs import gpu_name
+from bench_control.node_runs import by_group, choice_of, gpu_name
+from bench_control.variance import lone_groups, other_work
 from bench_control.verdicts import Confirmation, Finding, GroupVerdict, Level, MetricVerdict, NodeVerdict, State
 from bench_image.contract import RunResult, Status
 
@@ -27,12 +29,36 @@ _NEXT_STEP = {
 
 
 def diagnose(groups: Sequence[GroupVerdict], results: Sequence[RunResult]) -> tuple[Finding, ...]:
-    """Findings in the order of the groups and nodes. `category` is the likely cause, or what is the case."""
+    """Findings in the order of the groups and nodes. `category` is the likely cause, or what is the case.
+
+    Groups that ran on one node only, to be compared with each other, are no matter for a finding each.
+    """
+    lone = lone_groups(groups)
     return tuple(
         _DIAGNOSES[node.state](node, group, results)
         for group in groups
+        if group not in lone
         for node in group.nodes
         if node.state in _DIAGNOSES
+    )
+
+
+def strays(results: Sequence[RunResult]) -> tuple[Finding, ...]:
+    """The nodes whose program chose other work than those of their peers, for one run or for all."""
+    return tuple(
+        Finding(
+            level=Level.WARNING,
+            category="chose_other_work",
+            subject=member.node,
+            measured=listing(dict.fromkeys(choice_of(run) for run in member.strays)),
+            expected=f"{member.choice}, as on most nodes",
+            summary=f"{count(len(member.strays), 'run')} not compared: {other_work(member)}",
+            resolution="see in the result why it was chosen, and what else holds GPU memory on this node; or give the "
+            "micro-batch and the checkpointing instead of 'auto'",
+        )
+        for members in by_group(results, ()).values()
+        for member in members
+        if member.strays
     )
 
 
@@ -141,7 +167,10 @@ def _runs(
     valid = [
         run
         for run in results
-        if run.status is Status.OK and run.spec.group_id == group.group_id and gpu_name(run) == group.gpu_name
+        if run.status is Status.OK
+        and run.spec.group_id == group.group_id
+        and gpu_name(run) == group.gpu_name
+        and group.choice in (None, choice_of(run))
     ]
     own = [run for run in valid if run.spec.node == node.node]
     return own, [run for run in valid if run.spec.node != node.node and not run.spec.drill]

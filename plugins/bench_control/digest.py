@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from bench_control.campaign import Campaign
 from bench_control.formats import NA, count, degrees, figure, listing, one_line, percent, sentence, share
+from bench_control.readings import gpu_name
 from bench_control.tables import Row, Table, Tone
+from bench_control.variance import lone_groups
 from bench_control.verdicts import (
     RED,
     Confirmation,
@@ -20,7 +22,7 @@ from bench_control.verdicts import (
     ReferenceMode,
     State,
 )
-from bench_image.contract import Device, RunResult
+from bench_image.contract import AUTO, Device, RunResult
 
 NO_GPU = f"{NA}: no GPU"
 REFERENCES = {
@@ -31,6 +33,7 @@ REFERENCES = {
     ReferenceMode.FIXED: "fixed value",
 }
 METRICS = {Metric.SAMPLES_PER_SECOND: "samples/s", Metric.MEMORY_GB: "memory", Metric.TEMPERATURE_C: "temperature"}
+MAX_WAITING = 10
 _CONFIRMATIONS = {
     Confirmation.PENDING: "re-run pending",
     Confirmation.CONFIRMED: "confirmed",
@@ -56,6 +59,9 @@ def verdict(campaign: Campaign) -> str:
     nodes = campaign.nodes
     if not nodes:
         return "No node was judged."
+    lone = lone_groups(campaign.groups)
+    if len(lone) == len(campaign.groups):
+        return f"{_measured(campaign)} Nodes were not compared: each work ran on one node only."
     red = campaign.red_nodes
     if red:
         told = listing(
@@ -69,11 +75,31 @@ def verdict(campaign: Campaign) -> str:
     if slower:
         told = listing(f"{h.node} ({percent(h.deviation_pct)})" for h in slower)
         return f"Against its own history {told} fell behind; against each other the nodes show no breach."
-    rest = [node for node in nodes if node.state is not State.OK]
+    rest = [node for group in shown_groups(campaign) for node in group.nodes if node.state is not State.OK]
     if rest:
         told = listing(f"{node.node} ({_plain(node.state)})" for node in rest)
         return f"No breach, but {len(rest)} of {_checked(campaign)} could not be called ok: {told}."
     return f"All {_checked(campaign)} are within their limits."
+
+
+def shown_groups(campaign: Campaign) -> tuple[GroupVerdict, ...]:
+    """The groups in which nodes were compared; what ran on one node only is told of in one line instead."""
+    lone = lone_groups(campaign.groups)
+    return tuple(group for group in campaign.groups if group not in lone)
+
+
+def lone_line(campaign: Campaign) -> str | None:
+    """What was not compared between nodes, or None where everything was."""
+    lone = lone_groups(campaign.groups)
+    if not lone:
+        return None
+    nodes = listing(dict.fromkeys(group.nodes[0].node for group in lone))
+    return f"{count(len(lone), 'group')} of equal runs had one node only ({nodes}): no peer to compare it with."
+
+
+def _measured(campaign: Campaign) -> str:
+    good = sum(result.performance.samples_per_second is not None for result in campaign.results)
+    return f"{good} of {count(len(campaign.results), 'run')} gave a figure."
 
 
 def what(node: NodeVerdict, reference: ReferenceMode) -> str:
@@ -187,38 +213,54 @@ def findings_table(findings: Sequence[Finding]) -> Table:
     )
 
 
-def history_table(history: Sequence[HistoryVerdict]) -> Table:
+def history_table(campaign: Campaign) -> Table:
+    """One row for each node and group; where many have no baseline yet, one row counts them."""
+    waiting = [verdict for verdict in campaign.history if verdict.state is State.NO_BASELINE]
+    is_long = len(waiting) > MAX_WAITING
+    shown = [verdict for verdict in campaign.history if not (is_long and verdict.state is State.NO_BASELINE)]
+    has_groups = len({verdict.group_id for verdict in shown}) > 1
     columns = ("node", "samples/s", "own median", "deviation", "limit", "past runs", "state", "reason")
+    rows = [
+        Row(
+            cells=(*((group_name(campaign, h.group_id),) if has_groups else ()), *_history_cells(h)),
+            tone=_STATE_TONES.get(h.state, Tone.PLAIN),
+        )
+        for h in shown
+    ]
+    if is_long:
+        cells = (f"{len(waiting)} more", *[NA] * 5, _plain(State.NO_BASELINE), "too few past runs of the same work")
+        rows.append(Row(cells=(*(("",) if has_groups else ()), *cells)))
     return Table(
-        columns=columns,
-        numeric=frozenset(columns[1:6]),
-        rows=tuple(
-            Row(
-                cells=(
-                    h.node,
-                    figure(h.samples_per_second),
-                    figure(h.baseline_median),
-                    percent(h.deviation_pct),
-                    NA if h.limit_pct is None else f"±{share(h.limit_pct)}",
-                    str(h.num_points),
-                    _plain(h.state),
-                    h.reason,
-                ),
-                tone=_STATE_TONES.get(h.state, Tone.PLAIN),
-            )
-            for h in history
-        ),
+        columns=("work", *columns) if has_groups else columns, numeric=frozenset(columns[1:6]), rows=tuple(rows)
+    )
+
+
+def _history_cells(h: HistoryVerdict) -> tuple[str, ...]:
+    return (
+        h.node,
+        figure(h.samples_per_second),
+        figure(h.baseline_median),
+        percent(h.deviation_pct),
+        NA if h.limit_pct is None else f"±{share(h.limit_pct)}",
+        str(h.num_points),
+        _plain(h.state),
+        h.reason,
     )
 
 
 def group_name(campaign: Campaign, group_id: str) -> str:
     """The work and the hardware of a group: "mistral-7b qlora, single, batch 8 x 512 tokens, NVIDIA A10"."""
-    result = next((r for r in campaign.results if r.spec.group_id == group_id), None)
-    if result is None:
+    of_group = (r for r in campaign.results if r.spec.group_id == group_id)
+    first = next(of_group, None)
+    if first is None:
         return group_id
+    result = first if first.chosen else next((r for r in of_group if r.chosen), first)
     spec = result.spec
-    work = f"{spec.model} {spec.recipe}, {spec.strategy}, batch {spec.micro_batch_size} x {spec.seq_length} tokens"
-    gpu = next((g.gpu_name for g in campaign.groups if g.group_id == group_id and g.gpu_name), None)
+    asked = spec.micro_batch_size
+    batch = f"{asked} ({result.work.micro_batch_size})" if asked == AUTO and result.chosen else str(asked)
+    gpus = f" on {count(spec.world_size, 'GPU')}" if spec.world_size > 1 else ""
+    work = f"{spec.model} {spec.recipe}, {spec.strategy}{gpus}, batch {batch} x {spec.seq_length} tokens"
+    gpu = next((g.gpu_name for g in campaign.groups if g.group_id == group_id and g.gpu_name), gpu_name(result))
     return f"{work}, {'CPU' if spec.device is Device.CPU else gpu or 'GPU unknown'}"
 
 

@@ -43,9 +43,11 @@ def usd(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """ "489 ms", "12.3 s", "5 min 02 s", "3 h 05 min"."""
+    """ "0 s", "489 ms", "12.3 s", "5 min 02 s", "3 h 05 min"."""
     if seconds is None:
         return NA
+    if seconds == 0:
+        return "0 s"
     if seconds < 0.9995:
         return f"{figure(seconds * 1000, 3)} ms"
     if seconds < 99.95:

@@ -15,7 +15,11 @@ FIGURES = (
     ("MFU", "Model FLOPs per second by formula / the GPU's peak; HFU counts recomputed FLOPs too."),
     ("of matmul rate", "The same FLOP rate over the rate of a large matmul measured on the same GPU."),
     ("H2D GB/s", "Pinned host-to-device copy, really measured before the loop."),
-    ("scaling efficiency", "Throughput per GPU over that at the smallest world size measured for the same work."),
+    ("exposed comm.", "Share of a step in which the GPU waited for communication; all comm.: with what computing hid."),
+    ("loader wait", "Share of the windows in which the training loop waited for its data, slowest rank."),
+    ("scaling efficiency", "Throughput per GPU over that at the smallest number of GPUs measured for the same work."),
+    ("equal work", "Model, data, batch, dtypes, optimizer, checkpointing are equal, by fingerprint; else no ranking."),
+    ("pattern", "Throughput and memory against the median of the strategies beside it; medium: within 5 %."),
 )  # fmt: skip
 
 STATES = (

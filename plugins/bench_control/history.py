@@ -59,7 +59,7 @@ def history_key(result: RunResult) -> str | None:
     if result.context is None:
         return None
     same = {
-        "fingerprint": fingerprint(result.spec),
+        "fingerprint": fingerprint(result.work),
         "image": result.context.image,
         "driver": result.context.driver,
         "gpus": sorted(gpu.name for gpu in result.context.gpus),
@@ -183,7 +183,7 @@ def _row(result: RunResult, cost: RunCost, state: State | None, past: State | No
         "recipe": spec.recipe.value,
         "strategy": spec.strategy.value,
         "preset": spec.preset.value,
-        "fingerprint": fingerprint(spec),
+        "fingerprint": fingerprint(result.work),
         "history_key": key,
         "gpu_name": context.gpus[0].name if context and context.gpus else None,
         "driver": context.driver if context else None,

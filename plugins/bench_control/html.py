@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from bench_control import cost_report, digest, glossary, html_charts, plots, run_tables
+from bench_control import cost_report, digest, glossary, html_charts, plots, preset_tables, run_tables, strategy_tables
 from bench_control.campaign import Campaign
 from bench_control.formats import count, duration, listing, moment, sentence
 from bench_control.tables import Tone
@@ -43,8 +43,9 @@ def report_html(campaign: Campaign, images: Mapping[str, bytes]) -> str:
                 "lines": _lines(group),
                 "chart": html_charts.node_chart(campaign, group),
             }
-            for group in campaign.groups
+            for group in digest.shown_groups(campaign)
         ],
+        lone=digest.lone_line(campaign),
         findings=campaign.findings,
         sentence=sentence,
         images={name: base64.b64encode(png).decode() for name, png in images.items() if name != "node_variance.png"},
@@ -71,8 +72,11 @@ def _facts(campaign: Campaign) -> tuple[str, ...]:
 
 def _sections(campaign: Campaign) -> dict[str, object]:
     return {
-        "history": digest.history_table(campaign.history),
+        "history": digest.history_table(campaign),
         "performance": run_tables.performance(campaign),
+        "strategies": strategy_tables.strategies(campaign),
+        "presets": preset_tables.presets(campaign),
+        "chosen": run_tables.chosen(campaign),
         "scaling": run_tables.scaling(campaign),
         "startup": run_tables.startup(campaign),
         "telemetry": run_tables.telemetry(campaign),

@@ -14,7 +14,7 @@ from bench_control.tables import short_names
 from bench_control.verdicts import RED, GroupVerdict, Metric, NodeVerdict
 
 MAX_ROWS = 40
-PHASES = ("launch", "import", "build", "probe", "warm-up", "measure", "other")
+PHASES = ("launch", "import", "build", "probe", "choose", "warm-up", "measure", "profile", "other")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

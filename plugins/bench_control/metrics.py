@@ -7,7 +7,8 @@ import io
 import re
 from collections.abc import Mapping
 
-from bench_control.campaign import Campaign
+from bench_control.campaign import Campaign, Skipped
+from bench_control.comparison import ACROSS
 from bench_control.cost import RunCost
 from bench_control.readings import (
     gpu_name,
@@ -18,7 +19,7 @@ from bench_control.readings import (
     throttle_pct,
 )
 from bench_control.scaling import Efficiency, efficiencies
-from bench_image.contract import RunResult
+from bench_image.contract import AUTO, RunResult, fingerprint
 
 Cell = str | int | float | bool | None
 
@@ -39,6 +40,7 @@ FLAT_ROW = (
     "h2d_gbps_per_gpu",
     "scaling_efficiency_pct",
 )
+SKIPPED = "skipped"  # the status of what was asked for and did not run
 _TIER = re.compile(r"(?:decoder-)?tier-([a-z])")
 # A spreadsheet takes a cell that begins so for a formula and runs it.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
@@ -49,25 +51,26 @@ def metrics_csv(campaign: Campaign) -> str:
     rows = [
         _flat_row(result, efficiency) | _our_columns(result, cost, efficiency) for result, cost, efficiency in scaled
     ]
-    header = tuple(rows[0]) if rows else FLAT_ROW
+    rows += [_skipped_row(campaign, skipped, node) for skipped in campaign.skipped for node in skipped.nodes or (None,)]
+    header = tuple(dict.fromkeys(name for row in (dict.fromkeys(FLAT_ROW), *rows) for name in row))
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows([_cell(row[name]) for name in header] for row in rows)
+    writer.writerows([_cell(row.get(name)) for name in header] for row in rows)
     return text.getvalue()
 
 
 def _flat_row(result: RunResult, efficiency: Efficiency | None) -> dict[str, Cell]:
-    spec, performance, memory = result.spec, result.performance, result.memory
+    spec, performance, memory = result.work, result.performance, result.memory
     tier = _TIER.fullmatch(spec.model)
     values: Mapping[str, Cell] = {
         "strategy": spec.strategy,
         "world_size": spec.world_size,
         "rank": 0,
         "seq_len": spec.seq_length,
-        "tier": tier[1].upper() if tier else None,
+        "tier": tier[1].upper() if tier else spec.model,
         "steps": performance.measured_steps,
-        "per_device_batch": spec.micro_batch_size,
+        "per_device_batch": None if spec.micro_batch_size == AUTO else spec.micro_batch_size,
         "grad_accum": spec.gradient_accumulation_steps,
         "tokens_per_sec": performance.tokens_per_second,
         "mean_step_time_sec": performance.step_time.mean_s if performance.step_time else None,
@@ -98,6 +101,63 @@ def _our_columns(result: RunResult, cost: RunCost, efficiency: Efficiency | None
         "started_at": result.started_at.isoformat(),
         "finished_at": result.finished_at.isoformat(),
         "is_drill": result.spec.drill is not None,
+        **_work(result),
+        **_step_costs(result),
+        "scaling_base_strategy": efficiency.base_strategy if efficiency else None,
+    }
+
+
+def _work(result: RunResult) -> dict[str, Cell]:
+    """What was trained on and what the program chose; rows with one `work_fingerprint` did equal work."""
+    work, chosen = result.work, result.chosen
+    return {
+        "work_fingerprint": fingerprint(work, ACROSS),
+        "weights": work.weights,
+        "data": "memory" if work.data == "memory" else "disk",
+        "micro_batch_size_asked": result.spec.micro_batch_size,
+        "gradient_checkpointing_asked": _switch(result.spec.gradient_checkpointing),
+        "micro_batch_size_chosen": chosen.micro_batch_size if chosen else None,
+        "gradient_checkpointing_chosen": chosen.gradient_checkpointing if chosen else None,
+        "chosen_why": chosen.why if chosen else None,
+        "means": "; ".join(f"{name}: {value}" for name, value in chosen.means.items()) if chosen else None,
+        "trainable_parameters": result.parameters.trainable,
+        "total_parameters": result.parameters.total,
+    }
+
+
+def _switch(value: bool | str) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+
+
+def _step_costs(result: RunResult) -> dict[str, Cell]:
+    """Where a step's time and energy go besides computing."""
+    return {
+        "exposed_communication_pct": result.communication.exposed_pct,
+        "communication_pct": result.communication.total_pct,
+        "allreduce_bus_gb_per_s": result.probes.allreduce_bus_gb_per_s,
+        "loader_wait_pct": result.performance.loader_wait_pct,
+        "input_mb_per_s": result.performance.input_mb_per_s,
+        "energy_per_token_j": result.telemetry.energy_per_token_j,
+        "choose_s": result.startup.choose_s,
+        "profile_s": result.startup.profile_s,
+    }
+
+
+def _skipped_row(campaign: Campaign, skipped: Skipped, node: str | None) -> dict[str, Cell]:
+    """What was asked for and did not run: the settings are in the campaign's parameters."""
+    asked = {name: campaign.params.get(name) for name in ("model", "recipe", "precision", "preset", "device")}
+    batch, tokens = campaign.params.get("micro_batch_size"), campaign.params.get("seq_length")
+    return {
+        "strategy": skipped.strategy.value if skipped.strategy else skipped.what,
+        "world_size": skipped.gpus_per_node,
+        "seq_len": tokens if isinstance(tokens, int) else None,
+        "per_device_batch": batch if isinstance(batch, int) else None,
+        "campaign_id": campaign.campaign_id,
+        "group_id": skipped.group_id,
+        "node": node,
+        "status": SKIPPED,
+        "error": skipped.reason,
+        **{name: str(value) for name, value in asked.items() if value is not None},
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 
 from bench_control.noise import Run
@@ -14,15 +15,25 @@ NO_RESULTS = "no-results"  # group_id when nothing came back at all
 
 
 class NodeRuns(Frozen):
-    """The runs of one node in one group; no runs at all when it is missing."""
+    """The runs of one node in one group; no runs at all when it is missing. `choice`: the group's usual one."""
 
     node: str
     gpu_name: str | None
     runs: tuple[RunResult, ...]
+    choice: str | None = None
 
     @property
     def valid(self) -> tuple[RunResult, ...]:
-        return tuple(run for run in self.runs if run.status is Status.OK)
+        """The runs that can be compared with those of the other nodes."""
+        return tuple(run for run in self.runs if run.status is Status.OK and self._is_usual(run))
+
+    @property
+    def strays(self) -> tuple[RunResult, ...]:
+        """Good runs that chose other work than the group: not compared."""
+        return tuple(run for run in self.runs if run.status is Status.OK and not self._is_usual(run))
+
+    def _is_usual(self, run: RunResult) -> bool:
+        return self.choice is None or choice_of(run) == self.choice
 
     @property
     def failed(self) -> tuple[RunResult, ...]:
@@ -61,6 +72,20 @@ def measured(result: RunResult, metric: Metric) -> float | None:
     return max(temperatures, default=None)
 
 
+def choice_of(result: RunResult) -> str:
+    """What a spec may leave to the program, as it ran: "micro-batch 8, checkpointing on"."""
+    ran = result.chosen or result.spec
+    return f"micro-batch {ran.micro_batch_size}, checkpointing {'on' if ran.gradient_checkpointing else 'off'}"
+
+
+def usual_choice(members: Sequence[NodeRuns]) -> str | None:
+    """The choice of most nodes, each with one vote; of equally many the one that comes last in the alphabet."""
+    votes = Counter(
+        Counter(choice_of(run) for run in member.valid).most_common(1)[0][0] for member in members if member.valid
+    )
+    return max(votes, key=lambda choice: (votes[choice], choice), default=None)
+
+
 def gpu_name(result: RunResult) -> str | None:
     """Name of the run's GPUs as NVML prints it; None on the CPU and for runs that never got to look."""
     names = {gpu.name for gpu in result.context.gpus} if result.context else set()
@@ -97,4 +122,9 @@ def by_group(
             name = names.get(node) or unknown
             members = groups.setdefault((group_id, name), [])
             members.append(NodeRuns(node=node, gpu_name=name, runs=tuple(of_node.get(node, ()))))
-    return {key: groups[key] for key in sorted(groups, key=lambda key: (key[0], key[1] or ""))}
+    return {key: _with_choice(groups[key]) for key in sorted(groups, key=lambda key: (key[0], key[1] or ""))}
+
+
+def _with_choice(members: list[NodeRuns]) -> list[NodeRuns]:
+    choice = usual_choice(members)
+    return [member.model_copy(update={"choice": choice}) for member in members]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
 
@@ -18,9 +19,12 @@ from bench_image.contract import (
     Recipe,
     Strategy,
 )
-from bench_image.sizing import MODELS
+from bench_image.shapes import MODELS, ModelShape
 
 NodeParam = Annotated[str, StringConstraints(pattern=NODE_NAME)]
+MODEL_LABEL = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+MICRO_BATCH = r"^(auto|[1-9][0-9]{0,4})$"
+SWITCH = {True: "on", False: "off", "auto": "auto", None: None}
 
 
 class ParamsError(ValueError):
@@ -46,13 +50,39 @@ class BenchmarkParams(Frozen):
         (Strategy.SINGLE,),
         "Nodes",
         "Strategies",
-        "One pod per node **and** strategy. `single` uses one GPU, `ddp` all GPUs given below.",
+        "One pod per node **and** strategy. `single`: one GPU. The others use all GPUs given below: `ddp` copies the "
+        "model to each, `fsdp` (FSDP2) shards weights, gradients and optimizer states, `zero2` (DeepSpeed) shards "
+        "gradients and optimizer states, `zero3` the weights too.",
         min_length=1,
     )
-    gpus_per_node: int = _field(1, "Nodes", "GPUs per node", "GPUs that `ddp` uses on each node.", ge=1, le=64)
+    gpus_per_node: int = _field(
+        1, "Nodes", "GPUs per node", "GPUs that every strategy but `single` uses on each node.", ge=1, le=64
+    )
     device: Device = _field(Device.CUDA, "Nodes", "Device", "`cpu` is for trials without a GPU: slow and noisy.")
 
-    model: str = _field("mistral-7b", "Work", "Model", "Built from its configuration with random weights; no download.")
+    model: str = _field(
+        "mistral-7b",
+        "Work",
+        "Model",
+        f"One of {', '.join(MODELS)}; or any name together with dimensions.",
+        pattern=MODEL_LABEL,
+    )
+    dimensions: ModelShape | None = _field(
+        None,
+        "Work",
+        "Dimensions",
+        'Empty: those of the model. Else a JSON object with its `family` ("llama", "mistral", "mixtral", "gpt2", '
+        '"encoder-decoder") and sizes, for example `{"family": "gpt2", "hidden_size": 768, "num_layers": 12, '
+        '"num_heads": 12}`.',
+    )
+    weights: str = _field(
+        "random",
+        "Work",
+        "Weights",
+        "`random`: drawn on the GPU, no download. Else the folder of a checkpoint as the pod sees it, or a hub id.",
+        min_length=1,
+        max_length=1000,
+    )
     recipe: Recipe = _field(Recipe.QLORA, "Work", "Recipe", "Full fine-tuning, LoRA, or LoRA on 4-bit weights (QLoRA).")
     preset: Preset = _field(
         Preset.AS_USERS_RUN,
@@ -60,17 +90,49 @@ class BenchmarkParams(Frozen):
         "Preset",
         "`as_users_run`: library defaults, as most train. `tuned`: the same job, no needless fp32 copies, compiled.",
     )
-    micro_batch_size: int = _field(8, "Work", "Micro-batch", "Samples per GPU and forward pass.", ge=1, le=65536)
+    micro_batch_size: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = _field(
+        8, "Work", "Micro-batch", "Samples per GPU and forward pass. `auto`: of the sizes that fit, the fastest."
+    )
     gradient_accumulation_steps: int = _field(
         1, "Work", "Gradient accumulation", "Forward passes per optimizer step.", ge=1, le=4096
     )
     seq_length: int = _field(512, "Work", "Sequence length", "Tokens per sample, no padding.", ge=8, le=1_048_576)
     precision: Precision = _field(Precision.BF16, "Work", "Precision", "fp16 is not possible with QLoRA.")
-    optimizer: Optimizer = _field(Optimizer.PAGED_ADAMW_8BIT, "Work", "Optimizer", "8-bit ones come from bitsandbytes.")
-    gradient_checkpointing: bool = _field(True, "Work", "Gradient checkpointing", "Less memory, about a third slower.")
+    optimizer: Optimizer | None = _field(
+        None,
+        "Work",
+        "Optimizer",
+        "Empty: the preset's own (`as_users_run`: paged_adamw_8bit, `tuned`: adamw_torch). 8-bit: bitsandbytes.",
+    )
+    gradient_checkpointing: bool | Literal["auto"] | None = _field(
+        None,
+        "Work",
+        "Gradient checkpointing",
+        "Less memory, more computing. `auto`: only if it does not fit without. Empty: the preset's own "
+        "(`as_users_run`: on, `tuned`: auto).",
+    )
     lora_rank: int = _field(16, "Work", "LoRA rank", "Ignored for full fine-tuning.", ge=1, le=1024)
     lora_alpha: int = _field(32, "Work", "LoRA alpha", "Ignored for full fine-tuning.", ge=1, le=4096)
+    lora_dropout: float = _field(0.0, "Work", "LoRA dropout", "Ignored for full fine-tuning.", ge=0, lt=1)
+    lora_targets: Literal["attention", "all"] = _field(
+        "attention", "Work", "LoRA targets", "Adapt the attention's linear layers, or all that can be adapted."
+    )
     double_quantisation: bool = _field(True, "Work", "Double quantisation", "QLoRA only: quantise the scales as well.")
+    data_folder: str | None = _field(
+        None,
+        "Work",
+        "Data folder",
+        "Empty: the data is in memory. Else shard files are written to and read from this folder, as the pod sees it.",
+        min_length=1,
+        max_length=1000,
+    )
+    data_num_samples: int = _field(65_536, "Work", "Samples on disk", "Only with a data folder.", ge=1)
+    data_num_shards: int | None = _field(
+        None, "Work", "Shards on disk", "Only with a data folder. Empty: shards of about 128 MB.", ge=1, le=100_000
+    )
+    force: bool = _field(
+        False, "Work", "Run what cannot fit", "Also run what by the memory formula does not fit the node's GPUs."
+    )
 
     quick: bool = _field(
         False, "Measurement", "Quick", "A sanity check of a few steps; its figures are too noisy to judge nodes by."
@@ -132,12 +194,21 @@ class BenchmarkParams(Frozen):
         75.0, "Drill", "Throughput to take away (%)", "Choose it well beyond the noise.", ge=5, le=95
     )
 
-    @field_validator("model")
+    @field_validator("dimensions", mode="before")
     @classmethod
-    def _known_model(cls, name: str) -> str:
-        if name not in MODELS:
-            raise ValueError(f"not a known model: choose one of {', '.join(MODELS)}")
-        return name
+    def _json_object(cls, value: object) -> object:
+        """The command line and Airflow's API may give the object as text."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return json.loads(value) if value.strip() else None
+        except ValueError as error:
+            raise ValueError(f"not a JSON object ({error})") from None
+
+    @field_validator("optimizer", "gradient_checkpointing", "data_folder", mode="before")
+    @classmethod
+    def _empty_is_none(cls, value: object) -> object:
+        return None if value == "" else value
 
     @field_validator("nodes")
     @classmethod
@@ -154,13 +225,22 @@ class BenchmarkParams(Frozen):
             raise ValueError(f"drill_node '{self.drill_node}' is not among the nodes {', '.join(self.nodes)}")
         if self.reference is ReferenceMode.FIXED and self.fixed_samples_per_second is None:
             raise ValueError("reference 'fixed' needs fixed_samples_per_second: set it or choose another reference")
-        if self.recipe is Recipe.QLORA and self.precision is Precision.FP16:
-            raise ValueError("precision 'fp16' corrupts the packed 4-bit weights of qlora: choose bf16 or fp32")
+        if self.dimensions is None and self.model not in MODELS:
+            known = ", ".join(MODELS)
+            raise ValueError(
+                f"model is '{self.model}': not a known model: choose one of {known}, or give its dimensions"
+            )
+        if self.dimensions is not None and self.model in MODELS:
+            raise ValueError(f"model '{self.model}' has dimensions of its own: give yours another name")
         if self.max_measured_steps < self.measured_steps:
             raise ValueError(
                 f"max_measured_steps {self.max_measured_steps} is below measured_steps {self.measured_steps}: raise it"
             )
         return self
+
+    @property
+    def shape(self) -> ModelShape:
+        return self.dimensions or MODELS[self.model]
 
     @property
     def tolerances(self) -> Tolerances:
@@ -198,7 +278,10 @@ def parse_params(data: Mapping[str, Any], defaults: Mapping[str, Any] | None = N
     try:
         return BenchmarkParams.model_validate({**(defaults or {}), **data})
     except ValidationError as error:
-        raise ParamsError("; ".join(_explain(problem) for problem in error.errors(include_url=False)[:5])) from None
+        problems = error.errors(include_url=False)
+        # A field that takes a number or "auto" is told of once, not for each of the two.
+        told = [p for p in problems if not (p["type"] == "literal_error" and len(p["loc"]) > 1)]
+        raise ParamsError("; ".join(_explain(problem) for problem in (told or problems)[:5])) from None
 
 
 def _explain(problem: Any) -> str:
@@ -206,8 +289,13 @@ def _explain(problem: Any) -> str:
     message = str(problem["msg"]).removeprefix("Value error, ")
     if not name:
         return message
-    if problem["type"] == "extra_forbidden":
+    if problem["type"] == "extra_forbidden" and len(problem["loc"]) == 1:
         return f"{name} is not a parameter: choose from {', '.join(BenchmarkParams.model_fields)}"
+    if name == "dimensions":
+        # ("dimensions", family, field): what a union says of its members
+        where = ".".join(str(part) for part in problem["loc"])
+        shown = "" if isinstance(problem["input"], dict) else f" is {problem['input']!r:.120}"
+        return f"{where}{shown}: {message}"
     allowed = _allowed(name)
     advice = f"; allowed: {allowed}" if allowed and problem["type"] != "value_error" else ""
     return f"{name} is {problem['input']!r:.120}: {message}{advice}"
@@ -216,10 +304,14 @@ def _explain(problem: Any) -> str:
 def _allowed(name: str) -> str:
     schema = form()[name]
     schema = {**schema, **schema.get("items", {})}
+    if name == "micro_batch_size":
+        return "1 to 65536, or auto"
     if "enum" in schema:
-        return ", ".join(str(choice) for choice in schema["enum"])
-    if "pattern" in schema:
+        return ", ".join("empty" if choice is None else str(choice) for choice in schema["enum"])
+    if schema.get("pattern") == NODE_NAME:
         return "a Kubernetes node name (lower-case letters, digits, '-' and '.')"
+    if schema.get("pattern") == MODEL_LABEL:
+        return "letters, digits, '.', '_' and '-', at most 64"
     low, high = schema.get("minimum", schema.get("exclusiveMinimum")), schema.get("maximum")
     return f"{low} to {high}" if low is not None and high is not None else ""
 
@@ -230,14 +322,30 @@ def form(defaults: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]
     values = parse_params(defaults or {}).model_dump(mode="json")
     fields: dict[str, dict[str, Any]] = {}
     for name, prop in schema["properties"].items():
-        flat = _flatten(prop, schema.get("$defs", {}))
+        flat = {"default": values[name]} | _flatten({**prop, **BY_HAND.get(name, {})}, schema.get("$defs", {}))
         flat["description_md"] = flat.pop("description")
-        flat["default"] = values[name]
         flat["title"] = BenchmarkParams.model_fields[name].title
-        if name == "model":
-            flat["enum"] = list(MODELS)
         fields[name] = flat
+    # The form's text field and dropdown want text.
+    fields["micro_batch_size"]["default"] = str(values["micro_batch_size"])
+    fields["gradient_checkpointing"]["default"] = SWITCH[values["gradient_checkpointing"]]
     return fields
+
+
+# What a number or a switch that may also be "auto", a proposal and a JSON object are in Airflow's form. Numbers stay
+# allowed where text is drawn: Airflow's API sends them.
+BY_HAND: Mapping[str, Mapping[str, Any]] = {
+    "micro_batch_size": {
+        "type": ["string", "integer"],
+        "pattern": MICRO_BATCH,
+        "minimum": 1,
+        "maximum": 65536,
+        "anyOf": None,
+    },
+    "gradient_checkpointing": {"type": ["string", "null"], "enum": ["on", "off", "auto", None], "anyOf": None},
+    "model": {"examples": list(MODELS)},
+    "dimensions": {"type": ["object", "null"], "anyOf": None},
+}
 
 
 def _flatten(prop: Mapping[str, Any], defs: Mapping[str, Any]) -> dict[str, Any]:
@@ -246,10 +354,12 @@ def _flatten(prop: Mapping[str, Any], defs: Mapping[str, Any]) -> dict[str, Any]
     if "$ref" in prop:
         target = defs[prop["$ref"].rsplit("/", 1)[-1]]
         flat |= {"type": target["type"], "enum": target["enum"]}
-    if "anyOf" in prop:
+    if prop.get("anyOf"):
         real = next(option for option in prop["anyOf"] if option.get("type") != "null")
         flat |= _flatten(real, defs)
-        flat["type"] = [real["type"], "null"]
+        flat["type"] = [flat["type"], "null"]
+        if "enum" in flat:
+            flat["enum"] = [*flat["enum"], None]
     if "items" in prop:
         flat["items"] = _flatten(prop["items"], defs)
         if "enum" in flat["items"]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
-import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench_control.campaign import Campaign
-from bench_control.digest import REFERENCES, group_name, rates
+from bench_control.curve_plots import CURVES, INK, SOFT, curves, plain, scaling_efficiency
+from bench_control.digest import REFERENCES, group_name, rates, shown_groups
 from bench_control.formats import percent
 from bench_control.scaling import efficiencies
 from bench_control.verdicts import RED, GroupVerdict, Metric, NodeVerdict
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 NAMES = ("node_variance", "tokens_per_sec_vs_gpu", "step_time_vs_gpu", "scaling_efficiency", "gbps_vs_gpu")
 MAX_NODES = 40
 MAX_GROUPS = 6
-INK, SOFT, BAND, BREACH = "#22272e", "#8a929c", "#dfe7dc", "#b3261e"
+BAND, BREACH = "#dfe7dc", "#b3261e"
 _STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
@@ -37,32 +36,6 @@ _STYLE: dict[Any, Any] = {
     "legend.frameon": False,
 }
 _LEGEND = ("run", "re-run", "median", "median, red node", "noise (chance alone)", "limits", "reference")
-_MARKERS = "osD^vP"
-_LINES = ("-", "--", ":", "-.")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Curve:
-    """One figure over the number of GPUs."""
-
-    title: str
-    label: str
-    value: Callable[[RunResult], float | None]
-
-
-_CURVES = {
-    "tokens_per_sec_vs_gpu": Curve(
-        title="Throughput", label="tokens/s, all GPUs", value=lambda r: r.performance.tokens_per_second
-    ),
-    "step_time_vs_gpu": Curve(
-        title="Step time",
-        label="median step time (s)",
-        value=lambda r: r.performance.step_time.median_s if r.performance.step_time else None,
-    ),
-    "gbps_vs_gpu": Curve(
-        title="Host-to-device copy", label="GB/s per GPU, slowest GPU", value=lambda r: r.probes.h2d_gb_per_s
-    ),
-}
 
 
 def draw(campaign: Campaign) -> dict[str, bytes]:
@@ -84,10 +57,12 @@ def not_drawn(campaign: Campaign) -> dict[str, str]:
     absent = {}
     if not rates(campaign) or not campaign.nodes:
         absent["node_variance"] = "no node has a measured throughput"
+    elif not _compared(campaign):
+        absent["node_variance"] = "each work ran on one node only"
     if len(sizes) < 2:
         absent |= dict.fromkeys(NAMES[1:], one_size)
     elif not any(efficiencies(measured)):
-        absent["scaling_efficiency"] = "no smaller world size of the same work was measured"
+        absent["scaling_efficiency"] = "no smaller number of GPUs was measured for the same work"
     if not any(result.probes.h2d_gb_per_s for result in measured):
         absent["gbps_vs_gpu"] = "no host-to-device copy was measured"
     return absent
@@ -97,14 +72,14 @@ def _figure(name: str, campaign: Campaign) -> Figure:
     if name == "node_variance":
         return _node_variance(campaign)
     if name == "scaling_efficiency":
-        return _scaling_efficiency(campaign)
-    return _curves(_measured(campaign), _CURVES[name])
+        return scaling_efficiency(_measured(campaign))
+    return curves(_measured(campaign), CURVES[name])
 
 
 def _node_variance(campaign: Campaign) -> Figure:
     from matplotlib.figure import Figure
 
-    shown = [(group, _furthest(group)) for group in campaign.groups[:MAX_GROUPS] if group.nodes]
+    shown = [(group, _furthest(group)) for group in _compared(campaign)[:MAX_GROUPS]]
     heights = [1.0 + 0.34 * len(nodes) for _, nodes in shown]
     figure = Figure(figsize=(9, sum(heights) + 1.1), layout="constrained")
     all_axes = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
@@ -121,12 +96,18 @@ def _node_variance(campaign: Campaign) -> Figure:
     return figure
 
 
+def _compared(campaign: Campaign) -> tuple[GroupVerdict, ...]:
+    """The groups with something to see: not those of a single node among several, nor those that measured nothing."""
+    measured = {group_id for group_id, _ in rates(campaign)}
+    return tuple(group for group in shown_groups(campaign) if group.nodes and group.group_id in measured)
+
+
 def _label(axes: Axes, campaign: Campaign, group: GroupVerdict, nodes: Sequence[NodeVerdict]) -> None:
     title = group_name(campaign, group.group_id)
     if len(nodes) < len(group.nodes):
         title += f"\nthe {len(nodes)} of {len(group.nodes)} nodes furthest from their reference"
-    axes.set_title(_plain(title), loc="left", fontsize=10, fontweight="bold", color=INK)
-    axes.set_yticks(range(len(nodes)), [_plain(node.node) for node in nodes])
+    axes.set_title(plain(title), loc="left", fontsize=10, fontweight="bold", color=INK)
+    axes.set_yticks(range(len(nodes)), [plain(node.node) for node in nodes])
     axes.set_ylim(len(nodes) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x")
@@ -180,66 +161,9 @@ def _furthest(group: GroupVerdict) -> Sequence[NodeVerdict]:
     return [node for node in group.nodes if node.node in kept]
 
 
-def _scaling_efficiency(campaign: Campaign) -> Figure:
-    measured = _measured(campaign)
-    scaled = dict(zip((r.spec.run_id for r in measured), efficiencies(measured), strict=True))
-    bases = sorted({efficiency.base_world_size for efficiency in scaled.values() if efficiency})
-    base = f"{bases[0]} GPU" if bases == [1] else f"{' or '.join(map(str, bases))} GPUs"
-
-    def value(result: RunResult) -> float | None:
-        efficiency = scaled[result.spec.run_id]
-        return efficiency.pct if efficiency else None
-
-    figure = _curves(
-        measured, Curve(title="Scaling efficiency", label=f"% of the throughput per GPU at {base}", value=value)
-    )
-    axes = figure.axes[0]
-    axes.axhline(100, color=SOFT, linestyle=":", linewidth=1)
-    axes.set_ylim(top=max(110.0, axes.get_ylim()[1]))
-    return figure
-
-
-def _curves(measured: Sequence[RunResult], curve: Curve) -> Figure:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.5, 4.4), layout="constrained")
-    axes = figure.subplots()
-    points = _points(measured, curve.value)
-    for index, (name, by_size) in enumerate(points.items()):
-        sizes = sorted(by_size)
-        marker, line = _MARKERS[index % len(_MARKERS)], _LINES[index % len(_LINES)]
-        shade = (INK, "#6b4fa0", "#a35b00", "#1d6b5f")[index % 4]
-        medians = [statistics.median(by_size[size]) for size in sizes]
-        axes.plot(sizes, medians, marker=marker, linestyle=line, color=shade, label=_plain(name))
-    axes.set_xticks(sorted({size for by_size in points.values() for size in by_size}))
-    axes.set_xlabel("GPUs")
-    axes.set_ylabel(curve.label)
-    axes.set_ylim(0, 1.15 * max(number for by_size in points.values() for runs in by_size.values() for number in runs))
-    axes.grid(axis="y")
-    axes.set_title(f"{curve.title} (median of the runs)", loc="left", fontsize=11, fontweight="bold", color=INK)
-    figure.legend(loc="outside lower center", ncols=2, fontsize=9)
-    return figure
-
-
-def _points(
-    measured: Sequence[RunResult], value: Callable[[RunResult], float | None]
-) -> Mapping[str, Mapping[int, Sequence[float]]]:
-    points: dict[str, dict[int, list[float]]] = {}
-    for result in measured:
-        number, spec = value(result), result.spec
-        if number is not None:
-            name = f"{spec.model} {spec.recipe} {spec.strategy}"
-            points.setdefault(name, {}).setdefault(spec.world_size, []).append(number)
-    return points
-
-
 def _measured(campaign: Campaign) -> tuple[RunResult, ...]:
-    return tuple(r for r in campaign.results if r.performance.samples_per_second is not None)
-
-
-def _plain(text: str) -> str:
-    """Without the dollar signs that matplotlib reads as mathematics."""
-    return text.replace("$", r"\$")
+    """Without drills: they would draw a curve that is not there."""
+    return tuple(r for r in campaign.results if r.performance.samples_per_second is not None and not r.spec.drill)
 
 
 def _png(figure: Figure) -> bytes:

@@ -37,6 +37,11 @@ def throttle_pct(result: RunResult, reason: str) -> float | None:
     return max(_known(result, lambda gpu: (gpu.throttle_share_pct or {}).get(reason)), default=None)
 
 
+def exposed_communication_pct(result: RunResult) -> float | None:
+    """Share of the profiled steps' time in which communication was waited for."""
+    return result.communication.exposed_pct
+
+
 def gpu_name(result: RunResult) -> str | None:
     return result.context.gpus[0].name if result.context and result.context.gpus else None
 

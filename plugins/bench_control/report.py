@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bench_control import cost_report, digest, glossary, plots, run_tables
+from bench_control import cost_report, digest, glossary, plots, preset_tables, run_tables, strategy_tables
 from bench_control.campaign import Campaign
 from bench_control.formats import count, duration, listing, moment, sentence
 from bench_control.markdown import bullets, escape, table
@@ -25,8 +25,10 @@ def benchmark_report(campaign: Campaign, files: Sequence[str] = ()) -> str:
         _head(campaign),
         *_verdicts(campaign),
         *_red_nodes(campaign),
+        *_comparison("Strategies, on equal work", strategy_tables.strategies(campaign)),
+        *_comparison("Presets, on the same training job", preset_tables.presets(campaign)),
         *_findings(campaign),
-        *_section("Against its own history", digest.history_table(campaign.history)),
+        *_section("Against its own history", digest.history_table(campaign)),
         *_plots(campaign, files),
         *_section("Throughput, step time, utilisation", run_tables.performance(campaign), links),
         *_section("Scaling", run_tables.scaling(campaign), links),
@@ -57,7 +59,9 @@ def _head(campaign: Campaign) -> str:
 def _verdicts(campaign: Campaign) -> list[str]:
     if not campaign.groups:
         return ["## Verdict\n\nNo node gave a result that could be compared."]
-    return ["## Verdict", *(_group(campaign, group) for group in campaign.groups)]
+    alone = digest.lone_line(campaign)
+    groups = (_group(campaign, group) for group in digest.shown_groups(campaign))
+    return ["## Verdict", *groups, *([bullets([alone])] if alone else [])]
 
 
 def _group(campaign: Campaign, group: GroupVerdict) -> str:
@@ -98,6 +102,11 @@ def _plots(campaign: Campaign, files: Sequence[str]) -> list[str]:
     return ["## Plots", *images, *([absent] if absent else [])]
 
 
+def _comparison(title: str, tables: Sequence[Table]) -> list[str]:
+    parts = [f"### {escape(content.title)}\n\n{table(content)}" for content in tables]
+    return [f"## {title}", *parts] if parts else []
+
+
 def _cost(campaign: Campaign) -> str:
     lines = (cost_report.summary(campaign), *cost_report.sample_prices(campaign))
     return f"## Cost\n\n{bullets(lines)}\n{table(cost_report.prices_table(campaign))}"
@@ -106,6 +115,7 @@ def _cost(campaign: Campaign) -> str:
 def _configuration(campaign: Campaign) -> list[str]:
     parts = [f"### {escape(content.title)}\n\n{table(content)}" for content in run_tables.work(campaign)]
     for title, content in (
+        ("What was chosen, and by which means it ran", run_tables.chosen(campaign)),
         ("Software and hardware", run_tables.software(campaign)),
         ("Parameters", run_tables.parameters(campaign)),
     ):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from bench_control.campaign import Campaign
 from bench_control.digest import group_name, is_rerun
 from bench_control.formats import NA, count, degrees, duration, figure, listing, one_line, share
 from bench_control.readings import (
+    exposed_communication_pct,
     power_mean_w,
     sm_clock_mean_mhz,
     temperature_max_c,
@@ -52,6 +53,10 @@ PERFORMANCE = (
     Measure("HFU", lambda r: r.performance.hfu_pct, share, "performance.hfu_pct"),
     Measure("of matmul rate", lambda r: r.performance.matmul_share_pct, share, "performance.matmul_share_pct"),
     Measure("H2D GB/s", lambda r: r.probes.h2d_gb_per_s, figure, "probes.h2d_gb_per_s"),
+    Measure("exposed comm.", exposed_communication_pct, share, "communication.exposed_pct"),
+    Measure("all comm.", lambda r: r.communication.total_pct, share, "communication.total_pct"),
+    Measure("loader wait", lambda r: r.performance.loader_wait_pct, share, "performance.loader_wait_pct"),
+    Measure("input MB/s", lambda r: r.performance.input_mb_per_s, figure, "performance.input_mb_per_s"),
     Measure("mean loss", lambda r: r.performance.mean_loss, figure, "performance.mean_loss"),
 )
 
@@ -60,9 +65,11 @@ STARTUP = (
     Measure("import", lambda r: r.startup.import_s, duration, "startup.import_s"),
     Measure("build", lambda r: r.startup.build_s, duration, "startup.build_s"),
     Measure("probe", lambda r: r.startup.probe_s, duration, "startup.probe_s"),
+    Measure("choose", lambda r: r.startup.choose_s, duration, "startup.choose_s"),
     Measure("warm-up", lambda r: r.startup.warmup_s, duration, "startup.warmup_s"),
     Measure("(of it compile)", lambda r: r.startup.compile_s, duration, "startup.compile_s"),
     Measure("measure", lambda r: r.startup.measure_s, duration, "startup.measure_s"),
+    Measure("profile", lambda r: r.startup.profile_s, duration, "startup.profile_s"),
     Measure("total", lambda r: r.startup.total_s, duration, "startup.total_s"),
 )
 
@@ -75,6 +82,7 @@ TELEMETRY = (
     Measure("thermal throttling", lambda r: throttle_pct(r, "thermal"), share, "telemetry.gpus.*.throttle_share_pct"),
     Measure("power cap", lambda r: throttle_pct(r, "power_cap"), share, "telemetry.gpus.*.throttle_share_pct"),
     Measure("J per sample", lambda r: r.telemetry.energy_per_sample_j, figure, "telemetry.energy_per_sample_j"),
+    Measure("J per token", lambda r: r.telemetry.energy_per_token_j, figure, "telemetry.energy_per_token_j"),
     Measure(
         "CPU use",
         lambda r: r.telemetry.host.cpu_utilisation_mean_pct,
@@ -114,7 +122,7 @@ def scaling(campaign: Campaign) -> Table:
                 cells=(
                     names[r.spec.run_id],
                     str(r.spec.world_size),
-                    count(efficiency.base_world_size, "GPU"),
+                    f"{count(efficiency.base_world_size, 'GPU')} ({efficiency.base_strategy})",
                     share(efficiency.pct),
                 ),
                 run_id=r.spec.run_id,
@@ -152,19 +160,45 @@ def skipped(campaign: Campaign) -> Table:
 
 
 def work(campaign: Campaign) -> tuple[Table, ...]:
-    """For each group the settings that all of its runs share."""
+    """The settings of a single group; of several: what all share, then for each group what differs."""
     groups = {result.spec.group_id: result.spec for result in campaign.results}
-    return tuple(
-        Table(
-            columns=("setting", "value"),
-            rows=tuple(
-                Row(cells=(name, _setting(value)))
-                for name, value in spec.model_dump(mode="json", exclude=set(NOT_WORK)).items()
-            ),
-            title=group_name(campaign, group_id),
-        )
-        for group_id, spec in groups.items()
+    settings = {group_id: spec.model_dump(mode="json", exclude=set(NOT_WORK)) for group_id, spec in groups.items()}
+    if len(settings) < 2:
+        return tuple(_settings(values, group_name(campaign, group_id)) for group_id, values in settings.items())
+    first = next(iter(settings.values()))
+    differing = tuple(name for name in first if any(values[name] != first[name] for values in settings.values()))
+    rows = tuple(
+        Row(cells=(group_id, *(_setting(values[name]) for name in differing))) for group_id, values in settings.items()
     )
+    return (
+        _settings({name: value for name, value in first.items() if name not in differing}, "What all groups share"),
+        Table(columns=("group", *differing), rows=rows, title="What differs between the groups"),
+    )
+
+
+def _settings(values: Mapping[str, object], title: str) -> Table:
+    rows = tuple(Row(cells=(name, _setting(value))) for name, value in values.items())
+    return Table(columns=("setting", "value"), rows=rows, title=title)
+
+
+def chosen(campaign: Campaign) -> Table:
+    """What ran where the spec left a choice, why, and the means by which it ran; equal ones once, with their nodes."""
+    names = {group_id: group_name(campaign, group_id) for group_id in {r.spec.group_id for r in campaign.results}}
+    runs: dict[tuple[str, ...], dict[str, None]] = {}
+    for result in campaign.results:
+        if result.chosen:
+            means = "; ".join(f"{name} {value}" for name, value in result.chosen.means.items())
+            cells = (
+                f"{names[result.spec.group_id]}, {result.spec.preset}",
+                str(result.chosen.micro_batch_size),
+                "on" if result.chosen.gradient_checkpointing else "off",
+                result.chosen.why,
+                means or NA,
+            )
+            runs.setdefault(cells, {})[result.spec.node] = None
+    columns = ("work", "nodes", "micro-batch", "checkpointing", "how chosen", "means")
+    rows = tuple(Row(cells=(cells[0], listing(nodes), *cells[1:])) for cells, nodes in runs.items())
+    return Table(columns=columns, numeric=frozenset({"micro-batch"}), rows=rows)
 
 
 def software(campaign: Campaign) -> Table:
@@ -225,9 +259,11 @@ def phases(result: RunResult) -> Sequence[tuple[str, float]]:
         ("import", s.import_s),
         ("build", s.build_s),
         ("probe", s.probe_s),
+        ("choose", s.choose_s),
         ("warm-up", s.warmup_s),
         ("measure", s.measure_s),
+        ("profile", s.profile_s),
     ]
-    known = [(name, seconds) for name, seconds in named if seconds is not None]
+    known = [(name, seconds) for name, seconds in named if seconds]
     rest = (s.total_s or 0.0) - sum(seconds for _, seconds in known)
     return [*known, ("other", rest)] if rest > 0 else known

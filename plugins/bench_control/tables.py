@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from bench_control.formats import NA
-from bench_image.contract import RunResult
+from bench_image.contract import RunResult, RunSpec
 
 
 class Tone(StrEnum):
@@ -64,12 +65,19 @@ def runs_table(results: Sequence[RunResult], measures: Sequence[Measure], title:
 
 
 def short_names(results: Sequence[RunResult]) -> dict[str, str]:
-    """Run id -> the name of its row: without the group when all runs are of one group."""
-    one_group = len({result.spec.group_id for result in results}) == 1
-    return {
-        r.spec.run_id: r.spec.run_id.removeprefix(f"{r.spec.group_id}-") if one_group else r.spec.run_id
-        for r in results
-    }
+    """Run id -> the name of its row: without the group when all runs are of one group, else without the fingerprint
+    that ends the group, where the names still differ.
+    """
+    specs = [result.spec for result in results]
+    if len({spec.group_id for spec in specs}) == 1:
+        return {spec.run_id: spec.run_id.removeprefix(f"{spec.group_id}-") for spec in specs}
+    short = {spec.run_id: _without_fingerprint(spec) for spec in specs}
+    return short if len(set(short.values())) == len(short) else {run_id: run_id for run_id in short}
+
+
+def _without_fingerprint(spec: RunSpec) -> str:
+    readable = re.sub(r"-[0-9a-f]{12}$", "", spec.group_id)
+    return re.sub(rf"^{re.escape(spec.group_id)}(?=-)", readable, spec.run_id)
 
 
 def reason(result: RunResult, path: str) -> str:

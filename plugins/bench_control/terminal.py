@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from bench_control import cost_report, digest
+from bench_control import cost_report, digest, strategy_tables
 from bench_control.campaign import Campaign
 from bench_control.formats import one_line
 from bench_control.tables import Table, Tone
 from bench_control.verdicts import GroupVerdict
 
+STRATEGY_COLUMNS = ("GPUs", "strategy", "place", "tokens/s", "median step ms", "memory GB", "exposed comm.", "scaling")
 _STYLES = {Tone.GOOD: "green", Tone.WARN: "yellow", Tone.BAD: "bold red", Tone.PLAIN: ""}
 
 
 def verdict_table(campaign: Campaign) -> Group:
     """For each group its table with spread and noise; then the cost; the sentence that sums it up comes last."""
     parts: list[RenderableType] = []
-    for group in campaign.groups:
+    for group in digest.shown_groups(campaign):
         parts += _group(campaign, group)
+    for content in strategy_tables.strategies(campaign):
+        parts += [Text(content.title, style="bold"), _rich(_narrow(content)), *(Text(note) for note in content.notes)]
+    if alone := digest.lone_line(campaign):
+        parts.append(Text(alone))
+    parts += [Text(f"skipped {skipped.what}: {skipped.reason}") for skipped in campaign.skipped]
     parts += [Text(line) for line in (cost_report.summary(campaign), *cost_report.sample_prices(campaign))]
     if told := digest.drill(campaign):
         parts.append(Text(told, style="bold"))
@@ -32,6 +40,13 @@ def _group(campaign: Campaign, group: GroupVerdict) -> list[RenderableType]:
     content = digest.verdict_table(campaign, group)
     lines = (*digest.reasons(group), *digest.fleet_lines(group))
     return [Text(content.title, style="bold"), _rich(content), *(Text(line) for line in lines)]
+
+
+def _narrow(content: Table) -> Table:
+    """The columns of a table of strategies that fit 100 characters; the reports have the others."""
+    kept = [content.columns.index(name) for name in STRATEGY_COLUMNS]
+    rows = tuple(replace(row, cells=tuple(row.cells[place] for place in kept)) for row in content.rows)
+    return replace(content, columns=STRATEGY_COLUMNS, rows=rows)
 
 
 def _rich(content: Table) -> RichTable:

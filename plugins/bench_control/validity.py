@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
+from bench_control.formats import count
+from bench_control.readings import gpu_name
+from bench_control.scaling import efficiencies
 from bench_control.verdicts import Finding, Level
-from bench_image.contract import Device, RunResult, Status
+from bench_image.contract import Device, Recipe, RunResult, Status
 
 MAX_STEP_CV_PCT = 10.0  # a GPU's step time that varies more is not steady; docs/results has 0.2 to 1.1 %
 MAX_MEMORY_SHARE_PCT = 95.0  # of the GPU: above it the allocator is short of room, and a small change is an OOM
+MIN_SCALING_PCT = 30.0  # below it a larger gang is not worth its GPUs
+# A published comparison of strategies on A10 nodes gives these ranges for its one work, over all of its strategies.
+STATED_GPU = "NVIDIA A10"
+STATED_WORK = {
+    "model": "tier-a",
+    "recipe": Recipe.FULL,
+    "seq_length": 2048,
+    "micro_batch_size": 1,
+    "gradient_accumulation_steps": 4,
+}
+STATED_TOKENS_PER_S = {2: (6_000.0, 11_000.0), 4: (9_000.0, 18_000.0)}
 TELEMETRY = ("utilisation_mean_pct", "temperature_mean_c", "power_mean_w", "sm_clock_mean_mhz", "throttle_share_pct")
 
 
@@ -19,7 +34,7 @@ def validate(result: RunResult) -> tuple[Finding, ...]:
     everywhere = (*_loss(result), *_windows(result))
     if result.spec.device is Device.CPU:
         return everywhere
-    return (*_step_time(result), *_memory(result), *_telemetry(result), *everywhere)
+    return (*_step_time(result), *_memory(result), *_telemetry(result), *_stated_range(result), *everywhere)
 
 
 def _step_time(result: RunResult) -> Iterator[Finding]:
@@ -103,6 +118,39 @@ def _windows(result: RunResult) -> Iterator[Finding]:
             "the mean step time was not known as well as asked for when the steps ran out",
             "measure more steps, or find out what disturbs the node",
             Level.INFO if on_cpu else Level.WARNING,
+        )
+
+
+def scaling(results: Sequence[RunResult]) -> tuple[Finding, ...]:
+    """Doubts about how the throughput grows with the number of GPUs; needs the smaller sizes beside the larger."""
+    return tuple(
+        _doubt(
+            result,
+            "low_scaling_efficiency",
+            f"{efficiency.pct:.1f} % on {result.spec.world_size} GPUs",
+            f"at least {MIN_SCALING_PCT:g} % of the throughput per GPU at {count(efficiency.base_world_size, 'GPU')}",
+            f"'{result.spec.strategy}' gains little from more GPUs",
+            "look at the exposed communication and at the links between the GPUs; try another strategy",
+        )
+        for result, efficiency in zip(results, efficiencies(results), strict=True)
+        if efficiency and efficiency.pct < MIN_SCALING_PCT and result.spec.device is Device.CUDA
+    )
+
+
+def _stated_range(result: RunResult) -> Iterator[Finding]:
+    """The range that was published for this very work on this very GPU; it says nothing about any other."""
+    work, rate = result.work, result.performance.tokens_per_second
+    is_stated = all(getattr(work, name) == value for name, value in STATED_WORK.items())
+    low, high = STATED_TOKENS_PER_S.get(work.world_size, (0.0, math.inf))
+    if is_stated and gpu_name(result) == STATED_GPU and rate is not None and not low <= rate <= high:
+        yield _doubt(
+            result,
+            "throughput_out_of_range",
+            f"{rate:,.0f} tokens/s",
+            f"{low:,.0f} to {high:,.0f} tokens/s on {work.world_size} {STATED_GPU}",
+            "the throughput lies outside of what was published for this work on this GPU",
+            "see clocks, throttling and the links between the GPUs; if all is well, the new figure stands",
+            Level.INFO,
         )
 
 

@@ -16,8 +16,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from bench_control import noise
+from bench_control.formats import listing
 from bench_control.limits import UNITS, decide, deviation_of, figures, limit_of, side_of, too_noisy
-from bench_control.node_runs import NodeRuns, by_group, measured
+from bench_control.node_runs import NodeRuns, by_group, choice_of, measured
 from bench_control.noise import Noise
 from bench_control.verdicts import (
     Confirmation,
@@ -59,6 +60,12 @@ def nodes_to_confirm(groups: Sequence[GroupVerdict]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(pending))
 
 
+def lone_groups(groups: Sequence[GroupVerdict]) -> tuple[GroupVerdict, ...]:
+    """The groups that ran on one node only, where there are several: strategies or sizes side by side, not nodes."""
+    lone = tuple(g for g in groups if len(g.nodes) == 1 and g.nodes[0].state is State.INSUFFICIENT)
+    return lone if len(lone) > 1 else ()
+
+
 class _Group:
     """What the nodes of one group are compared with; lives for one call of `judge`."""
 
@@ -84,6 +91,7 @@ class _Group:
             spread_pct=100 * (rates[-1] - rates[0]) / statistics.median(rates) if len(rates) > 1 else None,
             noise_pct=100 * self.noise.sd if self.noise else None,
             detectable_pct=self._detectable_pct(self.noise) if self.noise else None,
+            choice=self.members[0].choice if self.members else None,
         )
 
     def _detectable_pct(self, run_noise: Noise) -> float:
@@ -192,7 +200,7 @@ def confirm(
 
     Beyond limit and noise on the same side again: confirmed. Within the limit, or beyond it on the other side: not
     confirmed, a notice. Beyond the limit, but within the noise of one run: inconclusive and `insufficient`. A re-run
-    that failed or never came back: inconclusive, and the breach stands.
+    that failed, never came back or chose other work: inconclusive, and the breach stands.
     """
     reruns = {(result.spec.group_id, result.spec.node): result for result in results}
     return tuple(
@@ -216,6 +224,9 @@ def _settled(node: NodeVerdict, rerun: RunResult | None, group: GroupVerdict, to
         return node.model_copy(
             update={"confirmation": Confirmation.INCONCLUSIVE, "reason": f"{node.reason}; the re-run {what}"}
         )
+    if group.choice and choice_of(rerun) != group.choice:
+        told = f"{node.reason}; the re-run chose other work ({choice_of(rerun)}) and tells nothing"
+        return node.model_copy(update={"confirmation": Confirmation.INCONCLUSIVE, "reason": told})
     widening = _single_run_widening(node, group)
     metrics = tuple(
         _retold(metric, measured(rerun, metric.metric), widening) if metric.state is State.BREACH else metric
@@ -279,12 +290,20 @@ def _reference_variance(mode: ReferenceMode, runs_of_nodes: Sequence[int]) -> fl
     return noise.median_variance(len(runs_of_nodes)) * of_node
 
 
+def other_work(member: NodeRuns) -> str:
+    """What the node's program chose in place of what its peers' did."""
+    chosen = listing(dict.fromkeys(choice_of(run) for run in member.strays))
+    return f"its program chose {chosen}, those of its peers {member.choice}: other work, not compared"
+
+
 def _overall(member: NodeRuns, metrics: Sequence[MetricVerdict]) -> tuple[State, str]:
     if not member.runs:
         return State.MISSING, "expected, but no result came back"
     if member.failed:
         told = (f"round {r.spec.round} {r.status.value}: {r.error.message}" for r in member.failed if r.error)
         return State.FAILED, "; ".join(told)
+    if not member.valid:
+        return State.NOT_JUDGED, other_work(member)
     for state in _WORST_FIRST:
         reasons = list(dict.fromkeys(m.reason for m in metrics if m.state is state))
         if reasons:

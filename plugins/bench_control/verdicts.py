@@ -103,6 +103,7 @@ class GroupVerdict(Frozen):
     spread_pct: float | None  # (max - min) / median of the nodes' samples/s
     noise_pct: float | None  # pooled standard deviation of one run's samples/s, from the repeats
     detectable_pct: float | None  # smallest deviation that this group's noise lets one tell from chance
+    choice: str | None = None  # what most nodes' programs chose where the spec left it to them
 
 
 class HistoryVerdict(Frozen):

@@ -18,7 +18,7 @@ BREAKS = {
     "truncated": lambda text: text[: len(text) // 2],
     "nan": lambda text: text.replace('"mean_loss":10.2', '"mean_loss":NaN'),
     "foreign": lambda text: text.replace("-foreign-r1", "-other-r1"),
-    "old-schema": lambda text: text.replace('"schema_version":1', '"schema_version":0'),
+    "old-schema": lambda text: text.replace('"schema_version":2', '"schema_version":0'),
     "oversized": lambda text: text + " " * MAX_RESULT_BYTES,
 }
 

@@ -124,7 +124,11 @@ def test_broken_results_fail_their_own_node_only(dagbag: Any, store: Any) -> Non
 
 @pytest.mark.parametrize(
     ("conf", "words"),
-    [({"nodes": ["gpu-a"], "precision": "fp16"}, "fp16"), ({"strategies": ["ddp"]}, "at least 2 GPUs")],
+    [
+        ({"nodes": ["gpu-a"], "precision": "fp16"}, "fp16"),
+        ({"strategies": ["ddp"]}, "at least 2 GPUs"),
+        ({"model": "gpt9"}, "not a known model"),
+    ],
 )
 def test_a_plan_that_cannot_be_made_is_red_with_the_reason(
     dagbag: Any, store: Any, conf: dict[str, Any], words: str, capfd: pytest.CaptureFixture[str]
@@ -138,7 +142,16 @@ def test_a_plan_that_cannot_be_made_is_red_with_the_reason(
 
 
 @pytest.mark.parametrize(
-    "conf", [{"model": "gpt9"}, {"nodes": ["../../x"]}, {"micro_batch_size": 0}, {"strategies": []}]
+    "conf",
+    [
+        {"model": "../x"},
+        {"nodes": ["../../x"]},
+        {"micro_batch_size": 0},
+        {"micro_batch_size": "most"},
+        {"gradient_checkpointing": "maybe"},
+        {"dimensions": "tiny"},
+        {"strategies": []},
+    ],
 )
 def test_the_form_refuses_wrong_values_before_anything_runs(dagbag: Any, conf: dict[str, Any]) -> None:
     from airflow.sdk.exceptions import ParamValidationError
@@ -147,6 +160,14 @@ def test_the_form_refuses_wrong_values_before_anything_runs(dagbag: Any, conf: d
 
     with pytest.raises(ParamValidationError):
         params.update(conf)
+
+
+def test_what_the_form_leaves_to_the_program_runs(dagbag: Any, store: Any) -> None:
+    dag_run = run(dagbag, nodes=HEALTHY, rounds=1, micro_batch_size="auto", gradient_checkpointing="auto")
+    campaign = campaign_of(store, dag_run)
+
+    assert dag_run.state == "success"
+    assert {(r.spec.micro_batch_size, r.work.micro_batch_size) for r in campaign.results} == {("auto", 8)}
 
 
 def test_every_pod_is_labelled_by_node_and_strategy(dagbag: Any, store: Any) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 import torch
 
-from bench_image.contract import Device, Drill, Optimizer, Precision, Preset, Recipe, RunResult, Status, Strategy
-from tests.image.processes import finish, make_spec, start
+from bench_image.contract import Device, Drill, Optimizer, Phase, Precision, Preset, Recipe, RunResult, Status, Strategy
+from tests.image.processes import finish, make_spec, start, wait_for
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 OPTIMIZERS = {
@@ -65,13 +66,61 @@ def test_too_large_a_batch_is_out_of_memory_with_its_phase(tmp_path: Path) -> No
     assert result.memory.num_ooms is not None
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 @pytest.mark.parametrize("preset", list(Preset))
+def test_the_program_chooses_what_is_left_to_it(tmp_path: Path, preset: Preset) -> None:
+    result = run(
+        tmp_path, recipe=Recipe.FULL, preset=preset, micro_batch_size="auto", gradient_checkpointing="auto",
+        model="gpt2", seq_length=1024, measured_steps=5, max_measured_steps=5, repeats=1,
+    )  # fmt: skip
+
+    assert (result.status, result.error) == (Status.OK, None)
+    assert result.chosen is not None
+    assert result.chosen.gradient_checkpointing is False  # a small model fits without
+    assert "the fastest of those tried that fit" in result.chosen.why
+
+
+@pytest.mark.parametrize("model", ["gpt2", "tier-a", "encoder-decoder"])
+def test_other_families_train(tmp_path: Path, model: str) -> None:
+    precision = Precision.FP16 if model == "encoder-decoder" else Precision.BF16
+    result = run(tmp_path, recipe=Recipe.FULL, model=model, precision=precision)
+
+    assert (result.status, result.error) == (Status.OK, None)
+
+
+def test_sigterm_while_compiling_gives_an_incomplete_result(tmp_path: Path) -> None:
+    spec = make_spec(
+        device=Device.CUDA, recipe=Recipe.LORA, preset=Preset.TUNED, model="mistral-7b", warmup_steps=20, timeout_s=240
+    )
+    process = start(spec, tmp_path)
+    wait_for(Phase.WARMUP, process, spec, tmp_path)
+    process.send_signal(signal.SIGTERM)
+    result = finish(process, tmp_path)
+
+    assert result.status is Status.INCOMPLETE
+    assert result.error is not None
+    assert result.error.kind == "SIGTERM"
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("strategy", [strategy for strategy in Strategy if strategy is not Strategy.SINGLE])
 @pytest.mark.parametrize("recipe", list(Recipe))
-def test_two_gpus_train_together(tmp_path: Path, recipe: Recipe, preset: Preset) -> None:
-    result = run(tmp_path, recipe=recipe, strategy=Strategy.DDP, preset=preset, gradient_accumulation_steps=2)
+def test_two_gpus_train_together(tmp_path: Path, recipe: Recipe, strategy: Strategy) -> None:
+    result = run(
+        tmp_path, recipe=recipe, strategy=strategy, preset=Preset.TUNED, gradient_accumulation_steps=2, gpus_per_node=2
+    )
 
     assert (result.status, result.error) == (Status.OK, None)
     assert len({rank.gpu_uuid for rank in result.ranks}) == 2
     assert len(result.telemetry.gpus) == 2
     assert result.probes.allreduce_bus_gb_per_s is not None
+    assert result.communication.total_pct is not None
+    assert result.communication.exposed_pct is not None
+    assert result.communication.total_pct > 0
+    assert 0 <= result.communication.exposed_pct <= result.communication.total_pct
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_two_gpus_train_together_as_users_do(tmp_path: Path) -> None:
+    result = run(tmp_path, recipe=Recipe.QLORA, strategy=Strategy.DDP, gpus_per_node=2)
+
+    assert (result.status, result.error) == (Status.OK, None)

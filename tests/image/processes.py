@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -42,7 +43,7 @@ def make_spec(**changes: Any) -> RunSpec:
         fields.setdefault("lora", Lora())
     if fields["recipe"] == Recipe.QLORA:
         fields.setdefault("quantisation", Quantisation())
-    if fields.get("strategy") == Strategy.DDP:
+    if fields.get("strategy", Strategy.SINGLE) != Strategy.SINGLE:
         fields.setdefault("gpus_per_node", 2)
     return RunSpec(**fields)
 
@@ -52,10 +53,17 @@ def environment(**changes: str) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": path} | changes
 
 
-def start(spec: RunSpec, folder: Path) -> subprocess.Popen[str]:
+def free_port() -> str:
+    """A port of the loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def start(spec: RunSpec, folder: Path, **env: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "bench_image", "--output", str(folder)],
-        env=environment(TRAINBENCH_SPEC=spec.model_dump_json()),
+        env=environment(TRAINBENCH_SPEC=spec.model_dump_json(), **env),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

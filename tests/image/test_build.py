@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from bench_image.build import WRAPPERS, build
+from bench_image.build import build
 from bench_image.contract import Lora, Precision, Preset, Recipe
+from bench_image.materialise import WRAPPERS
 from tests.image.processes import make_spec
 
 CPU = torch.device("cpu")

@@ -16,6 +16,7 @@ from bench_image.contract import Phase, Recipe, RunSpec, Status, Strategy, parse
 from bench_image.merge import Ending, merge
 from tests.image.processes import (
     ENDLESS,
+    ROOT,
     descendants,
     environment,
     finish,
@@ -29,7 +30,7 @@ from tests.image.processes import (
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
-@pytest.mark.parametrize("strategy", list(Strategy))
+@pytest.mark.parametrize("strategy", [Strategy.SINGLE, Strategy.DDP, Strategy.ZERO3])
 def test_sigterm_gives_an_incomplete_result(tmp_path: Path, strategy: Strategy) -> None:
     spec = make_spec(recipe=Recipe.FULL, strategy=strategy, **ENDLESS)
     process = start(spec, tmp_path)
@@ -84,8 +85,8 @@ def test_ranks_follow_a_supervisor_that_was_killed(tmp_path: Path) -> None:
 NAN_WEIGHTS = """
 import bench_image.build as build_module
 honest = build_module.build
-def build(spec, device):
-    built = honest(spec, device)
+def build(*arguments):
+    built = honest(*arguments)
     built.trainable[0].data.fill_(float("nan"))
     return built
 build_module.build = build
@@ -108,7 +109,7 @@ def test_a_loss_that_is_not_a_number_is_a_status_with_all_figures(tmp_path: Path
 TOO_LARGE = """
 import bench_image.build as build_module
 import torch
-def build(spec, device):
+def build(*arguments):
     torch.empty(2**60, dtype=torch.uint8)
 build_module.build = build
 """
@@ -122,6 +123,61 @@ def test_running_out_of_memory_is_a_status_with_its_phase(tmp_path: Path) -> Non
     assert result.status is Status.OOM
     assert result.error is not None
     assert (result.error.phase, result.error.rank) == (Phase.BUILD, 0)
+
+
+OUT_OF_MEMORY_AFTER = """
+import bench_image.loop as loop
+import torch
+honest, calls = loop.Stepper.__call__, 0
+def step(self):
+    global calls
+    calls += 1
+    if calls > {steps}:
+        torch.empty(2**60, dtype=torch.uint8)
+    return honest(self)
+loop.Stepper.__call__ = step
+"""
+
+
+@pytest.mark.parametrize(
+    ("steps", "phase", "windows"), [(1, Phase.WARMUP, 0), (2 + 4 + 1, Phase.MEASURE, 1)], ids=["warm-up", "window 2"]
+)
+def test_out_of_memory_while_training_keeps_what_was_measured(
+    tmp_path: Path, steps: int, phase: Phase, windows: int
+) -> None:
+    """Two warm-up steps, windows of four: the allocation fails really, at a step that the test chooses."""
+    spec = make_spec(recipe=Recipe.FULL, max_measured_steps=4)
+    report = run_rank(spec, tmp_path, OUT_OF_MEMORY_AFTER.format(steps=steps))
+    result = merge(spec, [report], Ending({0: 1}), NOW, NOW)
+
+    assert result.status is Status.OOM
+    assert result.error is not None
+    assert result.error.phase is phase
+    assert len(result.performance.windows) == windows
+
+
+DEAF = """
+import os, signal
+if "RANK" in os.environ:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+"""
+
+
+def test_a_rank_deaf_to_sigterm_cannot_hold_up_the_result(tmp_path: Path) -> None:
+    """As deep in a compiler, where Python's signal handlers do not run: the signal is really blocked."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(DEAF)
+    spec = make_spec(recipe=Recipe.FULL, **ENDLESS)
+    process = start(spec, tmp_path / "out", PYTHONPATH=f"{tmp_path / 'site'}:{ROOT}")
+    wait_for(Phase.MEASURE, process, spec, tmp_path / "out")
+    family = descendants(process)
+    process.send_signal(signal.SIGTERM)
+    result = finish(process, tmp_path / "out")
+
+    assert result.status is Status.INCOMPLETE
+    assert result.error is not None
+    assert (result.error.kind, result.error.phase) == ("SIGTERM", Phase.MEASURE)
+    assert not any(member.is_running() for member in family)
 
 
 BROKEN_IMPORT = "import sys; sys.modules['transformers'] = None"

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from bench_image.contract import (
+    Chosen,
+    Communication,
     Context,
     Gpu,
     GpuTelemetry,
@@ -18,6 +20,7 @@ from bench_image.contract import (
     Probes,
     Recipe,
     RunError,
+    Startup,
     Status,
 )
 from bench_image.merge import Ending, merge, verdict
@@ -26,7 +29,10 @@ from tests.image.processes import make_spec
 
 BEGIN = datetime(2026, 11, 21, tzinfo=UTC)
 END = BEGIN + timedelta(seconds=60)
-WINDOW = WindowRecord(started_s=20.0, wall_s=10.0, step_times_s=(2.0, 2.0, 3.0, 3.0), losses=(7.0, 6.5, 6.0, 5.5))
+WINDOW = WindowRecord(
+    started_s=20.0, wall_s=10.0, loader_wait_s=0.5, step_times_s=(2.0, 2.0, 3.0, 3.0), losses=(7.0, 6.5, 6.0, 5.5)
+)
+CHOSEN = Chosen(micro_batch_size=2, gradient_checkpointing=True, why="as asked", means={})
 
 
 def make_memory(allocated: int) -> Memory:
@@ -60,8 +66,10 @@ def make_report(rank: int = 0, **changes: Any) -> RankReport:
     fields: dict[str, Any] = {
         "rank": rank, "status": Status.OK, "error": None, "phase": Phase.REPORT, "written_at": 100.0 + rank,
         "startup": dict.fromkeys(
-            ("launch_s", "import_s", "build_s", "probe_s", "compile_s", "warmup_s", "measure_s"), 1.0
+            set(Startup.model_fields) - {"total_s"},
+            1.0,
         ),
+        "chosen": CHOSEN, "communication": Communication(total_pct=30.0, exposed_pct=10.0, profiled_steps=3),
         "windows": (WINDOW,), "own_step_time_median_s": 2.5, "own_mean_loss": 6.25, "gpu_uuid": "GPU-1",
         "context": make_context("NVIDIA H200"), "parameters": ParameterCount(total=10, trainable=1),
         "probes": Probes(h2d_gb_per_s=55.0, matmul_tflops=494.5, allreduce_bus_gb_per_s=300.0),
@@ -96,6 +104,41 @@ def test_figures_by_hand() -> None:
     assert result.telemetry.energy_per_sample_j == pytest.approx(450)
     assert result.telemetry.energy_per_token_j == pytest.approx(450 / 32)
     assert result.startup.total_s == 60
+
+
+def test_waiting_for_data_by_hand() -> None:
+    """0.5 s of 10 s; 25.6 tokens/s of 8 bytes each are 204.8 bytes/s."""
+    figures = merge(make_spec(recipe=Recipe.FULL), [make_report()], Ending({0: 0}), BEGIN, END).performance
+
+    assert figures.loader_wait_pct == pytest.approx(5)
+    assert figures.input_mb_per_s == pytest.approx(204.8e-6)
+
+
+def test_figures_count_what_the_program_chose() -> None:
+    """Four samples per step in place of two, and no recomputation: twice the rate of test_figures_by_hand."""
+    spec = make_spec(recipe=Recipe.FULL, micro_batch_size="auto", gradient_checkpointing="auto")
+    chosen = CHOSEN.model_copy(update={"micro_batch_size": 4, "gradient_checkpointing": False})
+    result = merge(spec, [make_report(chosen=chosen)], Ending({0: 0}), BEGIN, END)
+
+    assert result.performance.samples_per_second == pytest.approx(1.6)
+    assert result.performance.hfu_pct == result.performance.mfu_pct
+    assert (result.spec.micro_batch_size, result.work.micro_batch_size) == ("auto", 4)
+
+
+def test_a_run_that_ended_before_it_chose_has_no_figures() -> None:
+    spec = make_spec(recipe=Recipe.FULL, micro_batch_size="auto")
+    result = merge(spec, [failed(0, Status.OOM, "OOM").model_copy(update={"chosen": None, "windows": ()})],
+                   Ending({0: 1}), BEGIN, END)  # fmt: skip
+
+    assert (result.status, result.chosen, result.performance.samples_per_second) == (Status.OOM, None, None)
+
+
+def test_tokens_of_an_encoder_decoder_are_source_and_target() -> None:
+    """4 steps of 2 samples of 2 x 32 tokens in 10 s."""
+    spec = make_spec(recipe=Recipe.FULL, model="encoder-decoder")
+    figures = merge(spec, [make_report()], Ending({0: 0}), BEGIN, END).performance
+
+    assert figures.tokens_per_second == pytest.approx(51.2)
 
 
 def test_utilisation_by_hand() -> None:

@@ -10,11 +10,14 @@ import pytest
 
 from bench_control.artefacts import open_store
 from bench_control.assess import assess, judge, publish
+from bench_control.campaign import Campaign
+from bench_control.nodes import GpuNode, named
 from bench_control.params import parse_params
 from bench_control.plan import Plan, make_plan
 from bench_control.verdicts import State
 from bench_image.contract import RunResult
 from tests.builders import STARTED_AT, make_result
+from tests.conftest import GOLDEN_DIR
 
 NODES = ("node-1", "node-2", "node-3", "node-4")
 
@@ -91,3 +94,48 @@ def test_publish_writes_every_file_and_again_replaces_them(tmp_path: Path) -> No
     assert all(Path(address).is_file() for address in first.values())
     assert store.read_campaign("campaign-1") == campaign
     assert len(store.read_results("campaign-1").results) == 4
+
+
+def test_own_history_is_that_of_the_same_strategy() -> None:
+    """ddp on two GPUs is twice as fast as single; each is at its own past, and none is in breach."""
+    planned = plan(reference="history", strategies=["single", "ddp"], gpus_per_node=2)
+    measured = results(planned, *[9.5] * 4, *[19.0] * 4)
+    groups = judge(planned, measured, lambda run: [9.5 * run.spec.world_size])
+
+    assert [node.state for group in groups for node in group.nodes] == [State.OK] * 8
+
+
+def test_a_node_is_not_missed_where_the_plan_skips_it() -> None:
+    nodes = (*named(NODES), GpuNode(name="node-5", num_gpus=1))
+    planned = make_plan(parse_params({"strategies": ["single", "ddp"], "gpus_per_node": 2}), nodes, "campaign-1")
+    groups = judge(planned, results(planned, *[9.5] * 5, *[19.0] * 4), lambda _: ())
+
+    assert {state for group in groups for state in [node.state for node in group.nodes]} == {State.OK}
+    assert sorted(len(group.nodes) for group in groups) == [4, 5]
+
+
+def test_runs_over_several_nodes_judge_no_node() -> None:
+    planned = plan()
+    gang = make_result("node-1", 30.0, strategy="fsdp", nodes=2, gpus_per_node=2)
+    campaign = campaign_of(planned, [*results(planned, 9.5, 9.5, 9.5, 9.5), gang])
+
+    assert len(campaign.groups) == 1
+    assert gang.spec.run_id in {result.spec.run_id for result in campaign.results}
+
+
+def test_the_title_says_what_differs() -> None:
+    planned = plan(strategies=["single", "zero2", "zero3"], gpus_per_node=2)
+
+    assert campaign_of(planned, results(planned, *[9.5] * 12)).title == (
+        "mistral-7b qlora, batch 8 x 512 tokens, single, zero2 and zero3, on 4 nodes"
+    )
+
+
+def test_a_campaign_stored_with_results_of_schema_1_is_readable() -> None:
+    published = sorted(GOLDEN_DIR.parents[1].glob("docs/results/campaigns/h200-aa-*/summary/verdict.json"))
+
+    assert published
+    for path in published:
+        campaign = Campaign.model_validate_json(path.read_bytes())
+        assert {result.schema_version for result in campaign.results} == {2}
+        assert campaign.results[0].missing["chosen"] == "not measured by schema version 1"

@@ -18,7 +18,9 @@ from typer.testing import CliRunner, Result
 from bench_control.artefacts import open_store
 from bench_control.cli import ExitCode, app
 from bench_image.contract import RunResult, Status
+from tests import campaigns
 from tests.builders import make_failed, make_result
+from tests.conftest import GOLDEN_DIR
 
 # Stands for the image: answers every spec with a rate that depends on the node and on the drill only.
 FAKE_IMAGE = """
@@ -69,6 +71,14 @@ def write(folder: Path, *results: RunResult) -> None:
         (folder / str(number) / "result.json").write_text(result.model_dump_json())
 
 
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def document(result: Result) -> dict[str, Any]:
     data: dict[str, Any] = json.loads(result.stdout)
     return data
@@ -98,6 +108,37 @@ def test_cuda_starts_from_the_nightly_configuration() -> None:
     assert (spec["model"], spec["micro_batch_size"], spec["seq_length"]) == ("mistral-7b", 8, 512)
 
 
+def test_every_new_parameter_can_be_set_on_the_command_line() -> None:
+    shape = {"family": "gpt2", "hidden_size": 64, "num_layers": 2, "num_heads": 4}
+    asked = {
+        "model": "mine",
+        "dimensions": json.dumps(shape),
+        "weights": "/models/mine",
+        "recipe": "lora",
+        "micro_batch_size": "auto",
+        "gradient_checkpointing": "off",
+        "lora_targets": "all",
+        "lora_dropout": "0.05",
+        "data_folder": "/scratch/data",
+        "data_num_shards": "4",
+        "strategies": "fsdp,zero3",
+        "gpus_per_node": "2",
+        "force": "true",
+        "rounds": "1",
+        "optimizer": "",
+    }
+    sets = [argument for name, value in asked.items() for argument in ("--set", f"{name}={value}")]
+    data = document(trainbench("plan", "--json", "--nodes", "node-1", *sets))
+    first, second = data["specs"]
+
+    assert [first["strategy"], second["strategy"]] == ["fsdp", "zero3"]
+    assert (first["dimensions"]["hidden_size"], first["weights"]) == (64, "/models/mine")
+    assert (first["micro_batch_size"], first["gradient_checkpointing"]) == ("auto", False)
+    assert (first["lora"]["dropout"], len(first["lora"]["targets"])) == (0.05, 4)
+    assert first["data"] == {"folder": "/scratch/data", "num_samples": 65536, "num_shards": 4}
+    assert first["optimizer"] == "paged_adamw_8bit"
+
+
 def test_plan_prints_manifests_that_kubectl_takes() -> None:
     pods = list(yaml.safe_load_all(trainbench("plan", "--manifests", "--set", "rounds=1").stdout))
     assert [pod["kind"] for pod in pods] == ["Pod"] * 4
@@ -107,6 +148,9 @@ def test_plan_prints_manifests_that_kubectl_takes() -> None:
     ("arguments", "said"),
     [
         (["--set", "model=gpt9"], "model is 'gpt9': not a known model: choose one of tiny"),
+        (["--set", "micro_batch_size=most"], "micro_batch_size is 'most': Input should be a valid integer"),
+        (["--set", "model=mine", "--set", "dimensions={"], "dimensions is '{': not a JSON object"),
+        (["--set", "precision=fp16"], "nothing can run: strategy single: precision 'fp16' corrupts"),
         (["--nodes", ""], "zero nodes: name at least one"),
         (["--nodes", "../../x"], "nodes is '../../x'"),
         (["--set", "micro_batch_size=0"], "micro_batch_size is '0'"),
@@ -185,8 +229,8 @@ def test_a_stopped_run_leaves_no_process_and_keeps_its_results(home: Path, signu
     process.send_signal(signum)
     process.communicate(timeout=30)
     assert process.returncode == code
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(pid_file.read_text()), 0)
+    while is_running(int(pid_file.read_text())):  # killed, it stays in the table until init has seen it
+        time.sleep(0.05)
     (campaign_id,) = open_store().campaign_ids()
     assert [result.spec.node for result in open_store().read_results(campaign_id).results] == ["node-1"]
 
@@ -284,6 +328,31 @@ def test_report_writes_the_summary_of_a_folder_elsewhere(home: Path) -> None:
     summary = home / "published" / "campaigns" / "campaign-1" / "summary"
     assert document(result)["files"]["metrics.csv"] == str(summary / "metrics.csv")
     assert (summary / "BENCHMARK_REPORT.md").is_file()
+
+
+def test_report_of_a_folder_with_forty_runs_of_all_strategies(home: Path) -> None:
+    """Five strategies x 1, 2, 4 and 8 GPUs x three recipes are 39 runs; one more is an OOM."""
+    results = campaigns.strategy_results(("full", "lora", "qlora"), (1, 2, 4, 8))
+    write(home / "results", *results, make_failed("node-1", model="tier-a", strategy="ddp", gpus_per_node=16))
+    result = trainbench("report", "results", "--output", "published", "--json")
+    assert result.exit_code == ExitCode.OK, result.stderr
+    files = document(result)["files"]
+    names = ("tokens_per_sec_vs_gpu", "step_time_vs_gpu", "scaling_efficiency", "gbps_vs_gpu")
+    assert {f"plots/{name}.png" for name in names} <= files.keys()
+    report = Path(files["BENCHMARK_REPORT.md"]).read_text()
+    assert report.count("| 8 | zero2 | 1 of 4 |") == 3
+    assert len(Path(files["metrics.csv"]).read_text().splitlines()) == 1 + 40
+
+
+@pytest.mark.parametrize("has_verdict", [True, False])
+def test_report_of_what_schema_1_left_behind(home: Path, has_verdict: bool) -> None:
+    """The published campaigns, with the verdict of the time and from their result files alone."""
+    published = sorted(GOLDEN_DIR.parents[1].glob("docs/results/campaigns/*"))
+    assert published
+    for folder in published:
+        source = folder if has_verdict else folder / "runs"
+        result = trainbench("report", str(source), "--output", str(home / "again"), "--json")
+        assert result.exit_code == ExitCode.OK, result.stderr
 
 
 def test_report_says_of_a_stored_campaign_what_was_said_at_the_time() -> None:

@@ -12,8 +12,11 @@ from pydantic import BaseModel, ValidationError
 
 from bench_image import contract
 from bench_image.contract import (
+    ACROSS_STRATEGIES,
+    HOW_MEASURED,
     MAX_RESULT_BYTES,
     NOT_WORK,
+    Chosen,
     ContractError,
     Cost,
     Device,
@@ -30,6 +33,7 @@ from bench_image.contract import (
     parse_result,
     parse_spec,
 )
+from bench_image.shapes import Gpt2Shape
 from tests.builders import STARTED_AT, make_cpu_result, make_failed, make_result, make_spec
 from tests.conftest import GOLDEN_DIR, Golden
 
@@ -42,7 +46,8 @@ def spec_document(**changes: Any) -> Document:
 
 
 def result_document() -> Document:
-    return make_result().model_dump(mode="json")
+    """Null are only the cost and the probe of a gang."""
+    return make_result(exposed_communication_pct=4.0).model_dump(mode="json")
 
 
 def parse(document: Document) -> RunResult:
@@ -53,6 +58,20 @@ def paths_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Where each value of a JSON document lies, containers included."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(deeper for key, item in items for deeper in paths_of(item, (*path, key)))]
+
+
+def at(document: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        document = document[key]
+    return document
+
+
+def parses(document: Document) -> bool:
+    try:
+        parse(document)
+    except ContractError:
+        return False
+    return True
 
 
 def put(document: Document, path: tuple[Any, ...], value: Any) -> None:
@@ -66,17 +85,70 @@ def put(document: Document, path: tuple[Any, ...], value: Any) -> None:
 # --- schemas and old files
 
 
-@pytest.mark.parametrize("name", ["run-spec.v1.json", "run-result.v1.json"])
+@pytest.mark.parametrize("name", ["run-spec.v2.json", "run-result.v2.json"])
 def test_the_committed_schemas_are_those_of_the_models(name: str, golden: Golden) -> None:
     golden(name, json.dumps(json_schemas()[name], indent=2, ensure_ascii=False) + "\n", folder=SCHEMA_DIR)
 
 
-@pytest.mark.parametrize("name", ["result-v1.json", "result-v1-oom.json"])
-def test_a_result_of_schema_1_stays_readable_for_ever(name: str) -> None:
-    """These files are never rewritten: a change that breaks one needs a new schema version and a reader for the old."""
-    text = (GOLDEN_DIR / name).read_text()
+PUBLISHED = sorted(GOLDEN_DIR.parents[1].glob("docs/results/**/result.json"))
+GOLDEN_V1 = ("result-v1.json", "result-v1-oom.json")
 
-    assert json.loads(parse_result(text).model_dump_json()) == json.loads(text)
+
+@pytest.mark.parametrize("name", GOLDEN_V1)
+def test_a_result_of_schema_1_stays_readable_for_ever(name: str) -> None:
+    """These files are never rewritten: every value they hold is still there, and what they lack says why."""
+    old = json.loads((GOLDEN_DIR / name).read_text())
+    new = json.loads(parse(old).model_dump_json())
+
+    for path in paths_of(old):
+        if path and path[-1] != "schema_version" and not isinstance(at(old, path), dict):
+            assert at(new, path) == at(old, path), path
+    added = {path for path in paths_of(new) if path not in paths_of(old) and path[0] != "missing"}
+    assert {".".join(map(str, path)) for path in added} == {
+        "spec.dimensions", "chosen", "startup.choose_s", "startup.profile_s", "performance.loader_wait_pct",
+        "performance.input_mb_per_s", "communication", "communication.total_pct", "communication.exposed_pct",
+        "communication.profiled_steps",
+    }  # fmt: skip
+    assert new["missing"]["performance.loader_wait_pct"] == "not measured by schema version 1"
+
+
+def test_a_result_of_schema_1_is_written_as_schema_2_and_read_again() -> None:
+    result = parse_result((GOLDEN_DIR / "result-v1.json").read_bytes())
+
+    assert (result.schema_version, result.spec.schema_version, result.work) == (2, 2, result.spec)
+    assert parse_result(result.model_dump_json()) == result
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.parent.name)
+def test_the_published_results_are_readable(path: Path) -> None:
+    assert parse_result(path.read_bytes()).status is Status.OK
+
+
+BROKEN_VALUES: tuple[Any, ...] = (None, [], {}, "x", 7, [[]], {"schema_version": 1}, 1e308, "\ud800", True)
+
+
+@pytest.mark.parametrize("section", sorted(json.loads((GOLDEN_DIR / "result-v1.json").read_text())))
+@pytest.mark.parametrize("value", BROKEN_VALUES, ids=repr)
+def test_a_malformed_section_of_schema_1_is_a_contract_error(section: str, value: Any) -> None:
+    document = json.loads((GOLDEN_DIR / "result-v1.json").read_text())
+    if section in ("error", "missing", "ranks", "started_at") and parses(document | {section: value}):
+        return  # null for "no error", an empty list of ranks, seconds since 1970
+    with pytest.raises(ContractError):
+        parse(document | {section: value})
+
+
+@pytest.mark.parametrize("depth", [100, 900, 5_000, 100_000])
+def test_schema_1_with_endless_nesting_is_a_contract_error(depth: int) -> None:
+    with pytest.raises(ContractError):
+        parse_result('{"schema_version": 1, "ranks": ' + "[" * depth + "]" * depth + "}")
+
+
+def test_a_spec_of_another_version_inside_a_result_of_schema_1_is_refused() -> None:
+    document = json.loads((GOLDEN_DIR / "result-v1.json").read_text())
+    document["spec"]["schema_version"] = 3
+
+    with pytest.raises(ContractError, match=r"spec\.schema_version: Input should be 2"):
+        parse(document)
 
 
 def test_what_the_golden_result_says() -> None:
@@ -87,7 +159,7 @@ def test_what_the_golden_result_says() -> None:
     assert result.spec.samples_per_step == 8
     assert result.performance.samples_per_second == pytest.approx(15.976, abs=1e-3)
     assert result.memory.peak_during_training == pytest.approx(result.memory.peak_allocated_bytes / 1e9)  # type: ignore[operator]
-    assert result.missing == {"probes.allreduce_bus_gb_per_s": "one rank has no peer"}
+    assert result.missing["probes.allreduce_bus_gb_per_s"] == "one rank has no peer"
 
 
 @pytest.mark.parametrize(
@@ -139,7 +211,7 @@ def test_a_run_that_measured_nothing_still_has_a_valid_result(status: Status) ->
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"micro_batch_size": 0}, "micro_batch_size: Input should be greater than or equal to 1 (got 0)"),
+        ({"micro_batch_size": 0}, "Input should be greater than or equal to 1 (got 0)"),
         ({"nodes": 0}, "nodes: Input should be greater than or equal to 1 (got 0)"),
         ({"repeats": 0}, "repeats: Input should be greater than or equal to 1 (got 0)"),
         ({"seq_length": 4}, "seq_length: Input should be greater than or equal to 8 (got 4)"),
@@ -151,13 +223,22 @@ def test_a_run_that_measured_nothing_still_has_a_valid_result(status: Status) ->
         ({"recipe": "dora"}, "recipe: Input should be 'full', 'lora' or 'qlora' (got 'dora')"),
         ({"precision": "int8"}, "precision: Input should be 'fp32', 'fp16' or 'bf16' (got 'int8')"),
         ({"batch_size": 8}, "batch_size: Extra inputs are not permitted (got 8)"),
-        ({"schema_version": 2}, "schema_version: Input should be 1 (got 2)"),
+        ({"schema_version": 1}, "schema_version: Input should be 2 (got 1)"),
+        ({"micro_batch_size": "largest"}, "micro_batch_size"),
+        ({"gradient_checkpointing": "maybe"}, "gradient_checkpointing"),
+        ({"data": "disk"}, "data"),
+        ({"data": {"folder": ""}}, "data.DiskData.folder: String should have at least 1 character"),
+        ({"dimensions": {"family": "gpt3"}}, "dimensions: Input tag 'gpt3'"),
+        ({"model": "encoder-decoder"}, "recipe 'qlora' with an encoder-decoder model"),
         ({"lora": None}, "recipe 'qlora' with lora=None: LoRA settings go with lora and qlora only"),
         ({"quantisation": None}, "recipe 'qlora' with quantisation=None: it goes with qlora only"),
         ({"recipe": "full"}, "recipe 'full' with lora="),
-        ({"nodes": 2}, "strategy 'single' runs on one GPU, not 2: choose ddp"),
+        ({"nodes": 2}, "strategy 'single' runs on one GPU, not 2: choose one of the others"),
         ({"strategy": "ddp"}, "strategy 'ddp' needs at least 2 GPUs in all, got 1: choose single"),
-        ({"precision": "fp16"}, "precision 'fp16' corrupts packed 4-bit weights (bf16 storage): choose bf16 or fp32"),
+        (
+            {"precision": "fp16"},
+            "precision 'fp16' corrupts packed 4-bit weights (bf16 storage): choose bf16 or fp32 for qlora",
+        ),
         ({"measured_steps": 300}, "max_measured_steps 200 < measured_steps 300"),
     ],
 )
@@ -232,9 +313,9 @@ def test_a_foreign_document_is_refused(text: str) -> None:
         parse_result(text)
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None])
+@pytest.mark.parametrize("version", [0, 3, "1", None, True, 1.0, [1], {}])
 def test_an_older_or_newer_schema_is_named(version: Any) -> None:
-    with pytest.raises(ContractError, match="this version reads 1"):
+    with pytest.raises(ContractError, match="this version reads 1 and 2"):
         parse(result_document() | {"schema_version": version})
 
 
@@ -285,7 +366,7 @@ def test_a_good_result_has_a_throughput() -> None:
 def nullable_paths() -> list[tuple[Any, ...]]:
     """All fields of the measured sections that may be null, by trying."""
     document = result_document()
-    measured = [path for path in paths_of(document) if path and path[0] in contract._MEASURED]
+    measured = [path for path in paths_of(document) if path and path[0] in contract.SECTIONS]
     return [path for path in measured if "null without a reason" in _refusal_of_null(path)]
 
 
@@ -319,7 +400,7 @@ def test_the_search_for_nullable_fields_finds_them() -> None:
     """Each section that is measured has some, and so has each GPU."""
     found = nullable_paths()
 
-    assert {path[0] for path in found} == set(contract._MEASURED) - {"cost"}
+    assert {path[0] for path in found} == set(contract.SECTIONS) - {"cost"}
     assert ("telemetry", "gpus", 0, "remapped_rows") in found
 
 
@@ -370,16 +451,37 @@ def test_the_fingerprint_is_12_hex_digits_of_the_work() -> None:
 
     assert len(fingerprint(spec)) == 12
     assert int(fingerprint(spec), 16) >= 0
-    assert fingerprint(spec) == fingerprint(json.loads(spec.model_dump_json()))
+    assert fingerprint(spec) == fingerprint(parse_spec(spec.model_dump_json()))
 
 
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # of the value that no field takes
 @pytest.mark.parametrize("field", sorted(RunSpec.model_fields))
 def test_every_field_of_the_spec_is_work_unless_it_is_listed(field: str) -> None:
     """A new field enters the fingerprint by itself: comparing unequal work must be impossible by accident."""
-    document = make_spec().model_dump(mode="json")
-    changed = fingerprint(document | {field: "something else"}) != fingerprint(document)
+    spec = make_spec()
+    changed = fingerprint(spec.model_copy(update={field: "something else"})) != fingerprint(spec)
 
     assert changed == (field not in NOT_WORK)
+
+
+@pytest.mark.parametrize(
+    ("besides", "changes", "is_equal"),
+    [
+        (ACROSS_STRATEGIES, {"strategy": "zero3", "nodes": 2, "gpus_per_node": 4}, True),
+        (ACROSS_STRATEGIES, {"strategy": "zero3", "gpus_per_node": 4, "gradient_accumulation_steps": 4}, False),
+        (ACROSS_STRATEGIES, {"warmup_steps": 3}, False),
+        (HOW_MEASURED, {"warmup_steps": 3, "repeats": 1, "measured_steps": 5, "target_half_width_pct": 3.0}, True),
+        (HOW_MEASURED, {"warmup_steps": 3, "micro_batch_size": 4}, False),
+    ],
+)
+def test_a_comparison_lets_differ_what_it_compares_and_nothing_else(
+    besides: frozenset[str], changes: Document, is_equal: bool
+) -> None:
+    assert (fingerprint(make_spec(), besides) == fingerprint(make_spec(**changes), besides)) == is_equal
+
+
+def test_what_comparisons_let_differ_are_fields_of_the_spec() -> None:
+    assert RunSpec.model_fields.keys() >= ACROSS_STRATEGIES | HOW_MEASURED
 
 
 @pytest.mark.parametrize(
@@ -402,6 +504,36 @@ def test_nodes_rounds_and_drills_share_their_work() -> None:
 
 def test_what_is_not_work_is_listed_by_its_right_name() -> None:
     assert RunSpec.model_fields.keys() >= NOT_WORK
+
+
+# --- what was left to the program
+
+
+def test_the_work_of_a_result_is_the_spec_with_what_was_chosen() -> None:
+    asked = {"micro_batch_size": "auto", "gradient_checkpointing": "auto"}
+    chosen = Chosen(micro_batch_size=12, gradient_checkpointing=True, why="the largest that fits", means={})
+    work = make_result(chosen=chosen, **asked).work
+
+    assert (work.micro_batch_size, work.gradient_checkpointing, work.samples_per_step) == (12, True, 12)
+    fixed = make_spec(micro_batch_size=12, gradient_checkpointing=True)
+    assert fingerprint(work) == fingerprint(fixed) != fingerprint(make_spec(**asked))
+
+
+def test_a_run_that_never_came_to_choose_has_the_work_it_was_asked_for() -> None:
+    assert make_failed(micro_batch_size="auto").work.micro_batch_size == "auto"
+
+
+def test_the_global_batch_of_auto_is_not_known_before_the_run() -> None:
+    with pytest.raises(ContractError, match="only the run's result knows it"):
+        _ = make_spec(micro_batch_size="auto").samples_per_step
+
+
+def test_dimensions_of_ones_own_need_no_known_model() -> None:
+    mine = Gpt2Shape(family="gpt2", hidden_size=64, num_layers=2, num_heads=4)
+
+    assert make_spec(model="mine", dimensions=mine, recipe="full").shape == mine
+    with pytest.raises(ContractError, match="model 'mine' is not known"):
+        _ = make_spec(model="mine").shape
 
 
 # --- values

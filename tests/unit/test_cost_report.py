@@ -43,3 +43,11 @@ def test_a_missing_price_is_said_and_never_zero() -> None:
     assert "8 runs: no price for this hardware" in text
     assert "Set usd_per_gpu_hour" in text
     assert "$0" not in text
+
+
+def test_many_groups_are_told_by_their_two_ends() -> None:
+    """LoRA zero2 on two GPUs: 15,400 tokens/s are 7.52 samples/s, 2 x $0.60 / (7.52 x 3600) x 1000 = $0.0443."""
+    (line,) = sample_prices(campaigns.strategies())
+    assert line.startswith("Per 1K samples: from $0.0443 (tier-a lora, zero2 on 2 GPUs, ")
+    assert "to $0.145 (tier-a full, fsdp on 4 GPUs, " in line
+    assert line.endswith("over 19 groups; COST_REPORT.md has each.")

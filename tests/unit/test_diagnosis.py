@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from bench_control.diagnosis import diagnose
+from bench_control.diagnosis import diagnose, strays
 from bench_control.variance import confirm, judge
 from bench_control.verdicts import Finding, Level, Tolerances
-from bench_image.contract import Drill, RunResult, Status
+from bench_image.contract import Chosen, Drill, RunResult, Status
 from tests.builders import make_cpu_result, make_failed, make_result
 
 LIMITS = Tolerances()
@@ -108,3 +108,24 @@ def test_a_breach_that_its_re_run_did_not_confirm_is_information() -> None:
     groups = confirm(judge(results, [], LIMITS), [again], LIMITS)
     (finding,) = diagnose(groups, [*results, again])
     assert (finding.category, finding.level) == ("not_confirmed", Level.INFO)
+
+
+def test_a_node_whose_program_chose_other_work_is_a_finding() -> None:
+    def chose(size: int) -> Chosen:
+        return Chosen(micro_batch_size=size, gradient_checkpointing=False, why="fits", means={})
+
+    runs = [make_result(f"node-{i}", micro_batch_size="auto", chosen=chose(4 if i == 4 else 8)) for i in (1, 2, 3, 4)]
+    (finding,) = strays(runs)
+
+    assert diagnosed(*runs) == ()
+    assert (finding.category, finding.subject, finding.level) == ("chose_other_work", "node-4", Level.WARNING)
+    assert finding.measured == "micro-batch 4, checkpointing off"
+    assert finding.expected == "micro-batch 8, checkpointing off, as on most nodes"
+    assert strays(GOOD) == ()
+
+
+def test_strategies_on_one_node_are_not_a_finding_each() -> None:
+    one = [make_result(), make_result(strategy="ddp", gpus_per_node=2), make_result(strategy="fsdp", gpus_per_node=2)]
+
+    assert diagnosed(*one) == ()
+    assert [finding.category for finding in diagnosed(one[0])] == ["too_few_nodes"]

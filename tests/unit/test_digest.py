@@ -2,8 +2,10 @@ from __future__ import annotations
 
 from bench_control import digest
 from bench_control.tables import Tone
-from bench_control.verdicts import HistoryVerdict, State
+from bench_control.variance import judge
+from bench_control.verdicts import HistoryVerdict, State, Tolerances
 from tests import campaigns
+from tests.builders import make_result
 
 
 def test_the_verdict_in_one_sentence() -> None:
@@ -71,3 +73,34 @@ def test_reasons_are_told_once() -> None:
     assert digest.reasons(campaign.groups[0]) == (
         "node-1 and node-2 (insufficient): 2 nodes: they differ by 11.6 %, but which one is wrong cannot be told.",
     )
+
+
+def test_strategies_on_one_node_are_no_node_check() -> None:
+    runs = campaigns.strategy_results(("full",))
+    campaign = campaigns.make_campaign(runs, judge(runs, ["node-1"], Tolerances()))
+    assert digest.verdict(campaign) == (
+        "9 of 9 runs gave a figure. Nodes were not compared: each work ran on one node only."
+    )
+    assert digest.shown_groups(campaign) == ()
+    assert digest.lone_line(campaign) == (
+        "9 groups of equal runs had one node only (node-1): no peer to compare it with."
+    )
+    assert digest.lone_line(campaigns.healthy()) is None
+
+
+def test_the_name_of_a_group_says_what_was_chosen() -> None:
+    run = make_result(micro_batch_size="auto", strategy="fsdp", gpus_per_node=4)
+    campaign = campaigns.make_campaign([run], [campaigns.make_group([], run.spec.group_id)])
+    assert digest.group_name(campaign, run.spec.group_id) == (
+        "mistral-7b qlora, fsdp on 4 GPUs, batch auto (8) x 512 tokens, NVIDIA A10"
+    )
+
+
+def test_a_fleet_without_a_baseline_is_one_row() -> None:
+    healthy = campaigns.healthy()
+    waiting = healthy.history[0].model_copy(update={"state": State.NO_BASELINE})
+    few = digest.history_table(healthy.model_copy(update={"history": (waiting,) * 3}))
+    many = digest.history_table(healthy.model_copy(update={"history": (*healthy.history, *(waiting,) * 40)}))
+    assert len(few.rows) == 3
+    assert [row.cells[0] for row in many.rows] == ["node-1", "node-2", "node-3", "node-4", "40 more"]
+    assert many.rows[-1].cells[6] == "no baseline"

@@ -48,7 +48,14 @@ def test_dollars(value: float | None, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.4894, "489 ms"), (12.34, "12.3 s"), (302.0, "5 min 02 s"), (11100.0, "3 h 05 min"), (None, "n/a")],
+    [
+        (0.0, "0 s"),
+        (0.4894, "489 ms"),
+        (12.34, "12.3 s"),
+        (302.0, "5 min 02 s"),
+        (11100.0, "3 h 05 min"),
+        (None, "n/a"),
+    ],
 )
 def test_durations(seconds: float | None, text: str) -> None:
     assert duration(seconds) == text

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
+from bench_control.nodes import GpuNode, named
 from bench_control.params import parse_params
 from bench_control.plan import Plan, PlanError, campaign_id, confirm_specs, identifier, make_plan
-from bench_image.contract import IDENTIFIER, fingerprint
+from bench_image.contract import IDENTIFIER, DiskData, Lora, fingerprint
 
 NODES = ("node-1", "node-2", "node-3")
 
 
 def plan(**params: Any) -> Plan:
-    return make_plan(parse_params(params), NODES, "campaign-1")
+    return make_plan(parse_params(params), named(NODES), "campaign-1")
 
 
 def test_one_run_per_round_node_and_strategy_round_by_round() -> None:
@@ -60,6 +61,99 @@ def test_impossible_strategies_are_skipped_with_the_reason() -> None:
     assert "at least 2 GPUs" in skipped.reason
 
 
+def test_a_preset_brings_its_own_optimizer_and_checkpointing_unless_told_otherwise() -> None:
+    as_users_run, tuned = plan().specs[0], plan(preset="tuned").specs[0]
+    told = plan(preset="tuned", optimizer="adamw_8bit", gradient_checkpointing="off").specs[0]
+
+    assert (as_users_run.optimizer, as_users_run.gradient_checkpointing) == ("paged_adamw_8bit", True)
+    assert (tuned.optimizer, tuned.gradient_checkpointing) == ("adamw_torch", "auto")
+    assert (told.optimizer, told.gradient_checkpointing) == ("adamw_8bit", False)
+
+
+def test_what_is_asked_for_reaches_the_spec() -> None:
+    shape = {"family": "gpt2", "hidden_size": 64, "num_layers": 2, "num_heads": 4}
+    spec = plan(
+        model="Mine-1",
+        dimensions=shape,
+        weights="/models/mine",
+        recipe="lora",
+        micro_batch_size="auto",
+        lora_targets="all",
+        lora_dropout=0.05,
+        data_folder="/scratch/data",
+        data_num_samples=512,
+        data_num_shards=4,
+    ).specs[0]
+
+    assert (spec.shape.family, spec.weights, spec.micro_batch_size) == ("gpt2", "/models/mine", "auto")
+    assert spec.lora == Lora(dropout=0.05, targets=("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"))
+    assert spec.data == DiskData(folder="/scratch/data", num_samples=512, num_shards=4)
+    assert spec.run_id == f"mine-1-lora-single-1x1-bauto-s512-{fingerprint(spec)}-node-1-r1"
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"precision": "fp16"}, ["fp16", "qlora", "bf16"]),
+        ({"model": "encoder-decoder"}, ["encoder-decoder", "choose full"]),
+        ({"model": "gpt2", "seq_length": 2048}, ["seq_length 2048", "1024 positions of 'gpt2'"]),
+    ],
+)
+def test_what_does_not_go_together_says_so(params: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(PlanError) as refusal:
+        plan(**params)
+
+    assert all(word in str(refusal.value) for word in words), str(refusal.value)
+
+
+A10 = {"gpu_product": "NVIDIA-A10", "gpu_memory_bytes": 24 * 2**30}
+H200 = {"gpu_product": "NVIDIA-H200", "gpu_memory_bytes": 140 * 2**30}
+FULL_7B = {"recipe": "full", "optimizer": "adamw_torch", "micro_batch_size": 1}
+
+
+def test_what_cannot_fit_is_skipped_there_with_need_and_memory() -> None:
+    """Weights, gradients and AdamW states alone are 8 bytes for each of 7.24e9 parameters: 57.9 GB."""
+    nodes = (GpuNode(name="a10-1", **A10), GpuNode(name="h200-1", **H200), GpuNode(name="a10-2", **A10))
+    planned = make_plan(parse_params(FULL_7B), nodes, "campaign-1")
+    (skipped,) = planned.skipped
+
+    assert [spec.node for spec in planned.specs] == ["h200-1"]
+    assert (skipped.what, skipped.nodes) == ("strategy single on a10-1 and a10-2", ("a10-1", "a10-2"))
+    assert re.search(r"needs about (5[89]|6\d)\.\d GB of GPU memory, .*NVIDIA-A10.* has 25\.8 GB", skipped.reason)
+    assert "force" in skipped.reason
+    assert skipped.group_id == planned.specs[0].group_id
+
+
+def test_what_cannot_fit_runs_when_forced_and_where_the_memory_is_not_known() -> None:
+    forced = make_plan(parse_params(FULL_7B | {"force": True}), (GpuNode(name="a10-1", **A10),), "campaign-1")
+    unknown = make_plan(parse_params(FULL_7B), named(["somewhere"]), "campaign-1")
+
+    assert [(len(p.specs), p.skipped) for p in (forced, unknown)] == [(1, ()), (1, ())]
+
+
+def test_nothing_that_fits_is_an_error_with_the_figures() -> None:
+    with pytest.raises(PlanError, match=r"strategy single: needs about \d+\.\d GB of GPU memory"):
+        make_plan(parse_params(FULL_7B), (GpuNode(name="a10-1", **A10),), "campaign-1")
+
+
+def test_what_the_program_may_choose_is_judged_by_the_choice_that_needs_least() -> None:
+    asked = {"recipe": "lora", "micro_batch_size": "auto", "gradient_checkpointing": "auto"}
+
+    assert make_plan(parse_params(asked), (GpuNode(name="a10-1", **A10),), "campaign-1").skipped == ()
+
+
+def test_a_node_with_too_few_gpus_is_skipped_for_that_strategy_only() -> None:
+    nodes = (GpuNode(name="big", num_gpus=8), GpuNode(name="small", num_gpus=1))
+    planned = make_plan(parse_params({"strategies": ["single", "zero3"], "gpus_per_node": 4}), nodes, "campaign-1")
+    (skipped,) = planned.skipped
+
+    assert [(s.node, s.strategy.value) for s in planned.specs] == [
+        ("big", "single"), ("small", "single"), ("big", "zero3"),
+    ]  # fmt: skip
+    assert skipped.what == "strategy zero3 on small"
+    assert skipped.reason.startswith("needs 4 GPUs, the node has 1")
+
+
 def test_nothing_to_run_is_an_error_that_says_why() -> None:
     with pytest.raises(PlanError, match="ddp: needs at least 2 GPUs"):
         plan(strategies=["ddp"])
@@ -77,7 +171,7 @@ def test_quick_overrides_the_steps() -> None:
 
 def test_a_thousand_nodes() -> None:
     nodes = [f"gpu-{i:04}.cluster.example" for i in range(1000)]
-    specs = make_plan(parse_params({"rounds": 2}), nodes, "campaign-1").specs
+    specs = make_plan(parse_params({"rounds": 2}), named(nodes), "campaign-1").specs
 
     assert len({spec.run_id for spec in specs}) == 2000
 

@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import struct
 
-from bench_control import plots
+from bench_control import curve_plots, plots
+from bench_control.variance import judge
+from bench_control.verdicts import Tolerances
+from bench_image.contract import Strategy
 from tests import campaigns
-from tests.builders import make_cpu_result
+from tests.builders import make_cpu_result, make_result
 
 
 def size(png: bytes) -> tuple[int, int]:
@@ -53,3 +56,42 @@ def test_a_large_fleet_stays_readable_and_keeps_its_red_node() -> None:
     assert nodes[500] in shown
     drawn = plots.draw(campaigns.make_campaign(campaigns.healthy().results, [group]))
     assert size(drawn["node_variance.png"])[1] < 2500
+
+
+def test_each_work_has_its_own_axes_and_each_strategy_its_own_look() -> None:
+    """Full, LoRA, and full without accumulation; the copy rate depends on the hardware only."""
+    drawn = plots.draw(campaigns.strategies())
+    assert list(drawn) == [f"{name}.png" for name in plots.NAMES[1:]]
+    assert size(drawn["tokens_per_sec_vs_gpu.png"])[0] == round(3 * 4.3 * 110)
+    assert size(drawn["gbps_vs_gpu.png"])[0] == 825
+    assert set(curve_plots.STYLES) == set(Strategy)
+    for look in zip(*curve_plots.STYLES.values(), strict=True):
+        assert len(set(look)) > 1
+    assert len({(marker, line) for marker, line, _, _ in curve_plots.STYLES.values()}) == len(Strategy)
+
+
+def test_a_curve_of_the_scaling_starts_at_its_base() -> None:
+    """ddp: 8,400 / 2 over 4,600 is 91.3 %, 12,200 / 4 is 66.3 %."""
+    results = campaigns.strategy_results(("full",))
+    (axes,) = curve_plots.scaling_efficiency(results).axes
+    lines = {line.get_label(): line for line in axes.get_lines()}
+    assert list(lines["ddp"].get_xdata()) == [1, 2, 4]
+    assert [round(float(y), 1) for y in lines["ddp"].get_ydata()] == [100.0, 91.3, 66.3]
+
+
+def test_more_works_than_fit_are_counted() -> None:
+    results = [
+        make_result("node-1", 10.0, strategy="ddp", gpus_per_node=gpus, seq_length=8 * i)
+        for i in range(1, curve_plots.MAX_FACETS + 3)
+        for gpus in (2, 4)
+    ]
+    figure = curve_plots.curves(results, curve_plots.CURVES["tokens_per_sec_vs_gpu"])
+    assert len(figure.axes) == curve_plots.MAX_FACETS
+    assert "2 more in metrics.csv" in figure.get_suptitle()
+
+
+def test_works_of_one_node_each_have_no_node_plot() -> None:
+    runs = campaigns.strategy_results(("full",))
+    groups = judge(runs, ["node-1"], Tolerances())
+    absent = plots.not_drawn(campaigns.make_campaign(runs, groups))
+    assert absent == {"node_variance": "each work ran on one node only"}

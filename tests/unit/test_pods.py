@@ -77,3 +77,13 @@ def test_names_and_labels_fit_however_long_the_node_s_name_is() -> None:
 
 def test_the_title_names_node_and_strategy() -> None:
     assert title(make_spec(node="node-3", round=2)) == "node-3 / single · round 2"
+
+
+@pytest.mark.parametrize(
+    ("weights", "offline"),
+    [("random", True), ("/models/mine", True), ("./mine", True), ("mistralai/Mistral-7B-v0.1", False)],
+)
+def test_only_weights_from_the_hub_need_the_network(weights: str, offline: bool) -> None:
+    (container,) = manifest(make_spec(weights=weights), SETTINGS)["spec"]["containers"]
+
+    assert ("HF_HUB_OFFLINE" in {variable["name"] for variable in container["env"]}) == offline

@@ -13,7 +13,15 @@ FILES = ("BENCHMARK_REPORT.md", "COST_REPORT.md", "metrics.csv", "plots/node_var
 
 
 @pytest.mark.parametrize(
-    "make", [campaigns.healthy, campaigns.slow_node, campaigns.cpu_drill, campaigns.all_failed, campaigns.two_nodes]
+    "make",
+    [
+        campaigns.healthy,
+        campaigns.slow_node,
+        campaigns.cpu_drill,
+        campaigns.all_failed,
+        campaigns.two_nodes,
+        campaigns.strategies,
+    ],
 )
 def test_the_report(make: Callable[[], Campaign], golden: Callable[[str, str], None]) -> None:
     golden(f"report-{make.__name__.replace('_', '-')}.md", benchmark_report(make(), FILES))

@@ -20,7 +20,15 @@ def printed(campaign: Campaign) -> str:
 
 
 @pytest.mark.parametrize(
-    "make", [campaigns.healthy, campaigns.slow_node, campaigns.cpu_drill, campaigns.all_failed, campaigns.two_nodes]
+    "make",
+    [
+        campaigns.healthy,
+        campaigns.slow_node,
+        campaigns.cpu_drill,
+        campaigns.all_failed,
+        campaigns.two_nodes,
+        campaigns.strategies,
+    ],
 )
 def test_the_verdict_on_100_columns(make: Callable[[], Campaign], golden: Callable[[str, str], None]) -> None:
     text = printed(make())

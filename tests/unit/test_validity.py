@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from bench_control.validity import validate
+from bench_control.validity import scaling, validate
 from bench_control.verdicts import Level
 from bench_image.contract import RunResult
 from tests.builders import make_cpu_result, make_failed, make_result
@@ -69,3 +71,48 @@ def test_unsteady_windows_are_a_warning_on_a_gpu_and_expected_on_a_shared_cpu() 
 
 def test_the_cpu_has_no_gpu_telemetry_to_miss() -> None:
     assert categories(make_cpu_result(step_cv_pct=0.2)) == []
+
+
+def test_little_gain_from_more_gpus_is_a_doubt() -> None:
+    """10 samples/s on one GPU, 11.6 on four: 2.9 per GPU are 29 %; 12.4 would be 31 %."""
+    one = make_result("node-1", 10.0)
+    poor, fair = (make_result("node-1", rate, strategy="fsdp", gpus_per_node=4) for rate in (11.6, 12.4))
+
+    (doubt,) = scaling([one, poor])
+    assert (doubt.category, doubt.measured) == ("low_scaling_efficiency", "29.0 % on 4 GPUs")
+    assert scaling([one, fair]) == ()
+
+
+STATED: dict[str, Any] = {
+    "model": "tier-a",
+    "recipe": "full",
+    "seq_length": 2048,
+    "micro_batch_size": 1,
+    "gradient_accumulation_steps": 4,
+    "strategy": "ddp",
+    "gpus_per_node": 2,
+    "gpu_name": "NVIDIA A10",
+}
+
+
+@pytest.mark.parametrize(
+    ("tokens_per_s", "changes", "doubted"),
+    [
+        (8_369.0, {}, False),
+        (5_900.0, {}, True),
+        (12_000.0, {}, True),
+        (12_000.0, {"gpus_per_node": 4}, False),
+        (40_000.0, {"gpu_name": "NVIDIA H200"}, False),
+        (40_000.0, {"gpus_per_node": 8}, False),
+        (40_000.0, {"recipe": "lora"}, False),
+        (40_000.0, {"seq_length": 1024}, False),
+        (40_000.0, {"gradient_accumulation_steps": 1}, False),
+    ],
+)
+def test_the_published_range_is_for_its_own_work_and_gpu_only(
+    tokens_per_s: float, changes: dict[str, Any], doubted: bool
+) -> None:
+    work = STATED | changes
+    run = make_result("node-1", tokens_per_s / work["seq_length"], **work)
+
+    assert ("throughput_out_of_range" in categories(run)) == doubted

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bench_control.node_runs import NO_RESULTS, natural
-from bench_control.variance import confirm, judge, nodes_to_confirm
+from bench_control.variance import confirm, judge, lone_groups, nodes_to_confirm
 from bench_control.verdicts import (
     Confirmation,
     GroupVerdict,
@@ -14,7 +14,7 @@ from bench_control.verdicts import (
     State,
     Tolerances,
 )
-from bench_image.contract import Drill, RunResult, Status
+from bench_image.contract import Chosen, Drill, RunResult, Status
 from tests.builders import make_cpu_result, make_failed, make_result
 
 LIMITS = Tolerances()
@@ -315,3 +315,50 @@ class TestConfirm:
         (back,) = confirm(first, [make_result("node-4")], LIMITS)
         (gone,) = confirm(first, [make_result("node-4", temperature_c=None)], LIMITS)
         assert (by_name(back)["node-4"].state, by_name(gone)["node-4"].state) == (State.NOTICE, State.BREACH)
+
+
+def auto(node: str, rate: float, size: int, round: int = 1) -> RunResult:
+    chosen = Chosen(micro_batch_size=size, gradient_checkpointing=False, why="the largest that fits", means={})
+    asked = {"micro_batch_size": "auto", "gradient_checkpointing": "auto"}
+    return make_result(node, rate, round=round, chosen=chosen, **asked)
+
+
+class TestOtherWork:
+    def test_a_node_that_chose_another_micro_batch_is_not_compared_and_not_red(self) -> None:
+        """node-4 did half the work per step, 40 % slower: it says nothing of the node, nor of its peers' reference."""
+        group = judged([*(auto(f"node-{i}", 9.5, 12) for i in (1, 2, 3)), auto("node-4", 5.7, 6)])
+        stray = by_name(group)["node-4"]
+        assert states(group) == [State.OK, State.OK, State.OK, State.NOT_JUDGED]
+        assert (stray.metrics, stray.confirmation) == ((), Confirmation.NOT_NEEDED)
+        assert stray.reason == (
+            "its program chose micro-batch 6, checkpointing off, those of its peers micro-batch 12, checkpointing "
+            "off: other work, not compared"
+        )
+        assert group.choice == "micro-batch 12, checkpointing off"
+        assert group.spread_pct == 0.0
+
+    def test_one_round_of_other_work_is_left_out_and_the_rest_is_judged(self) -> None:
+        results = [auto(f"node-{i}", 9.5, 12, r) for i in (1, 2, 3) for r in (1, 2)]
+        group = judged([*results, auto("node-4", 9.5, 12), auto("node-4", 5.7, 6, 2)])
+        assert (by_name(group)["node-4"].state, by_name(group)["node-4"].num_runs) == (State.OK, 1)
+
+    def test_two_against_two_leaves_two_nodes_which_are_too_few(self) -> None:
+        group = judged(
+            [auto(f"node-{i}", rate, size) for i, (rate, size) in enumerate([(9, 8), (9, 8), (5, 4), (5, 4)])]
+        )
+        assert sorted(states(group)) == [State.INSUFFICIENT] * 2 + [State.NOT_JUDGED] * 2
+
+    def test_a_re_run_that_chose_other_work_leaves_the_breach_standing(self) -> None:
+        first = judge([*(auto(f"node-{i}", 9.5, 12) for i in (1, 2, 3)), auto("node-4", 8.5, 12)], [], LIMITS)
+        (group,) = confirm(first, [auto("node-4", 9.5, 6, 2)], LIMITS)
+        node = by_name(group)["node-4"]
+        assert (node.state, node.confirmation) == (State.BREACH, Confirmation.INCONCLUSIVE)
+        assert "the re-run chose other work (micro-batch 6, checkpointing off)" in node.reason
+
+
+class TestLoneGroups:
+    def test_strategies_on_one_node_are_lone_but_a_single_group_is_not(self) -> None:
+        two = judge([make_result(), make_result(strategy="ddp", gpus_per_node=2)], [], LIMITS)
+        assert lone_groups(two) == two
+        assert lone_groups(two[:1]) == ()
+        assert lone_groups((*two, judged(fleet(9.5, 9.5, 9.5)))) == two

@@ -1,0 +1,49 @@
+"""By which means a run does its work: dtypes, kernels, sharding; in words, for the result and the tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from bench_image.contract import Optimizer, RunSpec
+from bench_image.recipes import numerics
+from bench_image.tune import compiles, fuses
+
+if TYPE_CHECKING:
+    from bench_image.engine import Engine
+
+NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
+OFF = "off"
+
+
+def means(spec: RunSpec, engine: Engine, device: torch.device) -> dict[str, str]:
+    """Name -> value. What only says how memory and communication are shared comes from the engine's strategy."""
+    dtypes = numerics(spec)
+    trained = NAMES[dtypes.adapters if spec.lora else dtypes.weights]
+    known = {
+        "weights": NAMES[dtypes.weights],
+        "gradients": f"{trained}, averaged in {trained}",
+        "master weights": f"none wider than the weights ({trained})",
+        "optimizer": _optimizer(spec, device),
+        "optimizer states": trained,
+        "autocast": NAMES[dtypes.autocast] if dtypes.autocast else OFF,
+        "loss scaling": "dynamic" if dtypes.scaled else OFF,
+        "gradient clipping": "global norm of 1, computed in fp32",
+        "attention": "sdpa",
+        "compile": "each layer, and the loss" if compiles(spec, device) else OFF,
+    }
+    if spec.quantisation:
+        packed = f"{spec.quantisation.kind}{', scales quantised too' if spec.quantisation.double else ''}"
+        known["weights"] = f"{packed}, computed in {NAMES[dtypes.weights]}; the rest {NAMES[dtypes.unquantised]}"
+    if spec.lora:
+        known["adapters"] = f"{trained}, fused with the frozen weights" if fuses(spec, device) else trained
+    if spec.optimizer is not Optimizer.ADAMW_TORCH:
+        known["optimizer states"] = "8-bit with a scale per 256 numbers; fp32 for tensors of less than 4096"
+    return known | engine.sharing(spec)
+
+
+def _optimizer(spec: RunSpec, device: torch.device) -> str:
+    if spec.optimizer is Optimizer.ADAMW_TORCH:
+        return "torch AdamW, fused" if device.type == "cuda" else "torch AdamW"
+    return "bitsandbytes AdamW" + (", paged" if spec.optimizer is Optimizer.PAGED_ADAMW_8BIT else "")

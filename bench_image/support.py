@@ -1,0 +1,54 @@
+"""Which settings go together, and for those that do not: why. The plan and the contract ask here."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Recipe(StrEnum):
+    FULL = "full"
+    LORA = "lora"
+    QLORA = "qlora"
+
+
+class Strategy(StrEnum):
+    """How ranks share the work. fsdp is FSDP2; zero2 and zero3 are DeepSpeed's ZeRO stages."""
+
+    SINGLE = "single"
+    DDP = "ddp"
+    FSDP = "fsdp"
+    ZERO2 = "zero2"
+    ZERO3 = "zero3"
+
+
+class Precision(StrEnum):
+    """Dtype of weights, activations and LoRA adapters (`tuned`); fp16 trains under autocast with a gradient scaler."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+
+
+class Optimizer(StrEnum):
+    ADAMW_TORCH = "adamw_torch"
+    ADAMW_8BIT = "adamw_8bit"
+    PAGED_ADAMW_8BIT = "paged_adamw_8bit"
+
+
+DEEPSPEED = (Strategy.ZERO2, Strategy.ZERO3)
+
+
+def unsupported(
+    strategy: Strategy, recipe: Recipe, precision: Precision, optimizer: Optimizer, family: str | None
+) -> str | None:
+    """Why this combination cannot run, with what to choose instead; None if it can. `family` None: not looked at."""
+    if recipe is Recipe.QLORA and precision is Precision.FP16:
+        return "precision 'fp16' corrupts packed 4-bit weights (bf16 storage): choose bf16 or fp32 for qlora"
+    if strategy in DEEPSPEED and precision is Precision.FP16:
+        return (
+            f"precision 'fp16' with strategy '{strategy}': DeepSpeed turns all weights into fp16 and scales the loss "
+            "by its own rules, so its work would not equal that of other strategies: choose bf16, or ddp or fsdp"
+        )
+    if family == "encoder-decoder" and recipe is not Recipe.FULL:
+        return f"recipe '{recipe}' with an encoder-decoder model, which is trained from scratch: choose full"
+    return None

@@ -1,0 +1,168 @@
+"""Figures over the number of GPUs: one set of axes for each work, one curve for each strategy."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bench_control.comparison import WorkGroup, work_groups, work_names
+from bench_control.formats import listing
+from bench_control.scaling import efficiencies
+from bench_image.contract import RunResult, RunSpec, Strategy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, SOFT = "#22272e", "#8a929c"
+MAX_FACETS = 12
+# Strategy -> marker, line, shade and whether the marker is filled: each tells them apart alone, in black and white too.
+STYLES: dict[str, tuple[str, str, str, bool]] = {
+    Strategy.SINGLE: ("*", "", INK, True),
+    Strategy.DDP: ("o", "-", INK, True),
+    Strategy.FSDP: ("s", "--", "#6b4fa0", False),
+    Strategy.ZERO2: ("^", "-.", "#a35b00", True),
+    Strategy.ZERO3: ("D", ":", "#1d6b5f", False),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facet:
+    """One work's curves: strategy -> number of GPUs -> figures of its runs."""
+
+    title: str
+    points: Mapping[str, Mapping[int, Sequence[float]]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Curve:
+    """One figure over the number of GPUs."""
+
+    title: str
+    label: str
+    value: Callable[[RunResult], float | None]
+    depends_on_work: bool = True  # else only the hardware must be equal within one set of axes
+
+
+CURVES = {
+    "tokens_per_sec_vs_gpu": Curve(
+        title="Throughput", label="tokens/s, all GPUs", value=lambda r: r.performance.tokens_per_second
+    ),
+    "step_time_vs_gpu": Curve(
+        title="Step time",
+        label="median step time (s)",
+        value=lambda r: r.performance.step_time.median_s if r.performance.step_time else None,
+    ),
+    "gbps_vs_gpu": Curve(
+        title="Host-to-device copy",
+        label="GB/s per GPU, slowest GPU",
+        value=lambda r: r.probes.h2d_gb_per_s,
+        depends_on_work=False,
+    ),
+}
+
+
+def scaling_efficiency(measured: Sequence[RunResult]) -> Figure:
+    """Each strategy's throughput per GPU against its base, which stands at 100 %."""
+    found = zip(measured, efficiencies(measured), strict=True)
+    scaled = {result.spec.run_id: efficiency for result, efficiency in found if efficiency}
+    facets = []
+    for name, group in _named_groups(measured):
+        points: dict[str, dict[int, list[float]]] = {}
+        for result in group.results:
+            if efficiency := scaled.get(result.spec.run_id):
+                by_size = points.setdefault(result.spec.strategy.value, {efficiency.base_world_size: [100.0]})
+                by_size.setdefault(result.spec.world_size, []).append(efficiency.pct)
+        facets.append(Facet(title=name, points=points))
+    bases = sorted({efficiency.base_world_size for efficiency in scaled.values()})
+    base = f"{listing(map(str, bases))} GPU{'' if bases == [1] else 's'}"
+    figure = _facets(facets, "Scaling efficiency", f"% of the throughput per GPU at {base}")
+    for axes in figure.axes:
+        axes.axhline(100, color=SOFT, linestyle=":", linewidth=1)
+        axes.set_ylim(top=max(110.0, axes.get_ylim()[1]))
+    return figure
+
+
+def curves(measured: Sequence[RunResult], curve: Curve) -> Figure:
+    """One figure over the number of GPUs, each work apart."""
+    facets = []
+    groups = _named_groups(measured) if curve.depends_on_work else _by_hardware(measured)
+    for name, group in groups:
+        points: dict[str, dict[int, list[float]]] = {}
+        for result in group.results:
+            if (number := curve.value(result)) is not None:
+                points.setdefault(result.spec.strategy.value, {}).setdefault(result.spec.world_size, []).append(number)
+        facets.append(Facet(title=name, points=points))
+    return _facets(facets, curve.title, curve.label)
+
+
+def _named_groups(measured: Sequence[RunResult]) -> list[tuple[str, WorkGroup]]:
+    groups = work_groups(measured)
+    return list(zip(work_names(groups), groups, strict=True))
+
+
+def _by_hardware(measured: Sequence[RunResult]) -> list[tuple[str, WorkGroup]]:
+    return [(group.hardware, group) for group in work_groups(measured, frozenset(RunSpec.model_fields))]
+
+
+def _facets(facets: Sequence[Facet], title: str, label: str) -> Figure:
+    """One set of axes for each work: their figures must not be read against each other, so each has its own scale."""
+    from matplotlib.figure import Figure
+
+    filled = [facet for facet in facets if facet.points]
+    shown = filled[:MAX_FACETS]
+    columns = min(3, len(shown))
+    rows = math.ceil(len(shown) / columns)
+    width, height = (7.5, 4.4) if len(shown) == 1 else (4.3 * columns, 3.5 * rows + 0.8)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    all_axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, facet in zip(all_axes, shown, strict=False):
+        _draw_facet(axes, facet, label)
+    for axes in all_axes[len(shown) :]:
+        axes.remove()
+    left_out = f"; {len(filled) - len(shown)} more in metrics.csv" if len(filled) > len(shown) else ""
+    figure.suptitle(
+        f"{title} (median of the runs{left_out})", x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK
+    )
+    handles = {
+        text: handle for axes in figure.axes for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    present = [strategy for strategy in STYLES if strategy in handles]
+    figure.legend([handles[name] for name in present], present, loc="outside lower center", ncols=5, fontsize=9)
+    return figure
+
+
+def _draw_facet(axes: Axes, facet: Facet, label: str) -> None:
+    for strategy in sorted(facet.points, key=list(STYLES).index):
+        by_size = facet.points[strategy]
+        sizes = sorted(by_size)
+        marker, line, shade, is_filled = STYLES[strategy]
+        axes.plot(
+            sizes,
+            [statistics.median(by_size[size]) for size in sizes],
+            marker=marker,
+            linestyle=line,
+            color=shade,
+            markerfacecolor=shade if is_filled else "white",
+            markersize=7,
+            label=strategy,
+        )
+    numbers = [number for by_size in facet.points.values() for runs in by_size.values() for number in runs]
+    axes.set_xticks(sorted({size for by_size in facet.points.values() for size in by_size}))
+    axes.margins(x=0.08)
+    axes.set_xlabel("GPUs")
+    axes.set_ylabel(label, fontsize=9)
+    axes.set_ylim(0, 1.15 * max(numbers) or 1.0)
+    if max(numbers) >= 1000:
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.grid(axis="y")
+    axes.set_title(plain(textwrap.fill(facet.title, 46)), loc="left", fontsize=9, color=INK)
+
+
+def plain(text: str) -> str:
+    """Without the dollar signs that matplotlib reads as mathematics."""
+    return text.replace("$", r"\$")

@@ -1,0 +1,132 @@
+"""Trains a few steps of many configurations on this machine's GPU and writes down the peak memory of each.
+
+The evidence behind `bench_image.memory_need`; `docs/sizing.md` compares. Needs the training stack and one NVIDIA GPU:
+
+    python3 scripts/measure_peaks.py OUTPUT.json             all of them
+    python3 scripts/measure_peaks.py OUTPUT.json 1 4         every fourth, beginning with number 1: one GPU's share of 4
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench_image.build import build
+from bench_image.contract import Lora, Precision, Preset, Quantisation, Recipe, RunSpec
+from bench_image.faults import is_out_of_memory
+from bench_image.loop import Stepper
+from bench_image.shapes import MODELS
+from bench_image.sizing import lora_targets
+from bench_image.strategies import join
+
+STEPS = 3  # the optimizer's states are there from the first step on
+USERS, TUNED = Preset.AS_USERS_RUN, Preset.TUNED
+
+
+def spec(model: str, recipe: str, preset: Preset, batch: int, seq: int, checkpointing: bool, **more: Any) -> RunSpec:
+    """One configuration; LoRA adapts the attention unless `targets` says otherwise."""
+    fields: dict[str, Any] = {
+        "campaign_id": "peaks", "run_id": "run", "group_id": "group", "node": "gpu", "model": model, "recipe": recipe,
+        "preset": preset, "micro_batch_size": batch, "seq_length": seq, "gradient_checkpointing": checkpointing,
+        "optimizer": "adamw_torch" if preset is TUNED else "paged_adamw_8bit",
+    }  # fmt: skip
+    targets = more.pop("targets", "attention")
+    if recipe != Recipe.FULL:
+        fields["lora"] = Lora(targets=lora_targets(MODELS[model], targets))
+    if recipe == Recipe.QLORA:
+        fields["quantisation"] = Quantisation()
+    return RunSpec(**fields | more)
+
+
+def configurations() -> list[RunSpec]:
+    return [
+        spec("mistral-7b", "qlora", USERS, 8, 512, True),
+        spec("mistral-7b", "qlora", USERS, 4, 1024, True),
+        spec("mistral-7b", "qlora", USERS, 32, 512, True),
+        spec("mistral-7b", "qlora", USERS, 8, 512, False),
+        spec("mistral-7b", "qlora", TUNED, 8, 512, True),
+        spec("mistral-7b", "qlora", TUNED, 8, 512, False),
+        spec("mistral-7b", "qlora", TUNED, 8, 512, False, targets="all"),
+        spec("mistral-7b", "qlora", TUNED, 8, 2048, False, targets="all"),
+        spec("mistral-7b", "lora", USERS, 8, 512, True),
+        spec("mistral-7b", "lora", USERS, 8, 512, False),
+        spec("mistral-7b", "lora", TUNED, 8, 512, False, targets="all"),
+        spec("mistral-7b", "lora", TUNED, 8, 2048, False, targets="all"),
+        spec("mistral-7b", "lora", TUNED, 4, 2048, True),
+        spec("mistral-7b", "full", USERS, 8, 2048, True),
+        spec("mistral-7b", "full", TUNED, 4, 2048, True),
+        spec("mistral-7b", "full", TUNED, 4, 2048, False),
+        spec("llama2-7b", "lora", USERS, 4, 2048, True),
+        spec("llama2-7b", "lora", TUNED, 4, 2048, False),
+        spec("llama2-7b", "qlora", TUNED, 8, 512, False, targets="all"),
+        spec("llama2-7b", "full", TUNED, 4, 2048, False),
+        spec("llama2-13b", "lora", TUNED, 4, 2048, False),
+        spec("llama2-13b", "qlora", USERS, 4, 2048, True),
+        spec("llama2-13b", "full", TUNED, 1, 2048, True),
+        spec("yi-34b", "qlora", USERS, 2, 2048, True),
+        spec("llama2-70b", "qlora", USERS, 1, 2048, True),
+        spec("mixtral-8x7b", "qlora", USERS, 2, 2048, True),
+        spec("mixtral-8x7b", "lora", TUNED, 1, 2048, True),
+        spec("gpt2", "full", USERS, 32, 1024, False),
+        spec("gpt2-medium", "full", USERS, 16, 1024, False),
+        spec("gpt2-large", "full", USERS, 8, 1024, False),
+        spec("gpt2-large", "full", TUNED, 8, 1024, False),
+        spec("gpt2-large", "lora", TUNED, 8, 1024, False),
+        spec("gpt2-medium", "full", USERS, 8, 1024, False, precision=Precision.FP16, optimizer="adamw_torch"),
+        spec("gpt2-medium", "full", USERS, 8, 1024, False, precision=Precision.FP32, optimizer="adamw_torch"),
+        spec("tier-a", "full", TUNED, 1, 2048, False),
+        spec("tier-b", "full", TUNED, 1, 2048, False),
+        spec("tier-b", "full", USERS, 4, 2048, True, optimizer="adamw_8bit"),
+        spec("encoder-decoder", "full", USERS, 512, 128, False, precision=Precision.FP16, optimizer="adamw_torch"),
+        spec("encoder-decoder", "full", USERS, 512, 128, False, precision=Precision.FP32, optimizer="adamw_torch"),
+    ]
+
+
+def measure(work: RunSpec) -> dict[str, Any]:
+    """Peak of the steps after the first, in bytes, and what happened."""
+    strategy = join(work)
+    row: dict[str, Any] = {"spec": work.model_dump(mode="json"), "peak_allocated_bytes": None, "error": None}
+    started = time.perf_counter()
+    try:
+        step = Stepper(work, build(work, strategy.device, strategy.shard), strategy)
+        row["build_s"] = round(time.perf_counter() - started, 2)
+        step()
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        begin = time.perf_counter()
+        for _ in range(STEPS):
+            step()
+        torch.cuda.synchronize()
+        row["step_s"] = round((time.perf_counter() - begin) / STEPS, 4)
+        row["peak_allocated_bytes"] = torch.cuda.max_memory_allocated()
+    except Exception as error:
+        kind = "oom" if is_out_of_memory(error) else type(error).__name__
+        row["error"] = f"{kind}: {error}"[:500]
+    return row
+
+
+def main() -> None:
+    first, stride = (int(word) for word in sys.argv[2:4]) if len(sys.argv) > 2 else (0, 1)
+    os.environ.setdefault("LOCAL_RANK", "0")
+    rows = []
+    for work in configurations()[first::stride]:
+        rows.append(measure(work))
+        gc.collect()
+        torch._dynamo.reset()
+        torch.cuda.empty_cache()
+        row, name = rows[-1], f"{work.model} {work.recipe} {work.preset} {work.micro_batch_size}x{work.seq_length}"
+        peak = f"{row['peak_allocated_bytes'] / 1e9:.2f} GB" if row["peak_allocated_bytes"] else row["error"]
+        print(f"{name} checkpointing={work.gradient_checkpointing}: {peak}", flush=True)
+        gpu = torch.cuda.get_device_name()
+        Path(sys.argv[1]).write_text(json.dumps({"gpu": gpu, "torch": torch.__version__, "rows": rows}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""Discovery: named nodes need no leave to list the cluster's; without names there is nothing to run on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kubernetes.client import ApiException
+
+from bench_control import dag_factory
+from bench_control.params import parse_params
+from bench_control.settings import read_settings
+
+SETTINGS = read_settings({})
+
+
+@pytest.fixture
+def forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Any) -> Any:
+        raise ApiException(status=403, reason="Forbidden")
+
+    monkeypatch.setattr(dag_factory, "discover_nodes", refuse)
+
+
+@pytest.mark.usefixtures("forbidden")
+def test_named_nodes_run_without_leave_to_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert dag_factory._known_nodes(SETTINGS, parse_params({"nodes": ["gpu-a"]})) == ()
+    assert "no run is skipped for them: Forbidden" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("forbidden")
+def test_without_names_the_refusal_is_told() -> None:
+    with pytest.raises(ApiException, match="Forbidden"):
+        dag_factory._known_nodes(SETTINGS, parse_params({}))

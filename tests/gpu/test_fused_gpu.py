@@ -1,0 +1,61 @@
+"""Fused adapters on a GPU: the unpacking kernel against bitsandbytes' own, the compiled layers against PEFT's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from bench_image.build import build
+from bench_image.contract import Device, Lora, Preset, Recipe
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
+SEVEN = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("shape", [(1024, 4096), (96, 128), (4096, 14_336)])
+def test_unpacked_weights_are_bitsandbytes_to_the_bit(shape: tuple[int, int], double: bool) -> None:
+    import bitsandbytes.functional as bnb
+
+    from bench_image.nf4_kernel import unpack
+
+    weight = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+    packed, state = bnb.quantize_4bit(
+        weight, quant_type="nf4", compress_statistics=double, quant_storage=torch.bfloat16, blocksize=64
+    )
+    wide = torch.full((shape[0], shape[1] + 32), 7.0, device="cuda", dtype=torch.bfloat16)
+    scales = (state.offset, state.state2.absmax, state.state2.code) if double else ()
+    unpack(packed, state.absmax, scales, state.code, wide[:, : shape[1]])
+
+    # With double quantisation the scale is one fused multiply-add here and two roundings there.
+    allowed = 1e-5 if double else 0
+    differing = (wide[:, : shape[1]] != bnb.dequantize_4bit(packed, state)).float().mean().item()
+    assert differing <= allowed
+    assert bool((wide[:, shape[1] :] == 7).all())
+
+
+@pytest.mark.parametrize("recipe", [Recipe.LORA, Recipe.QLORA])
+def test_tuned_trains_as_peft_does(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.image.processes import make_spec
+    from tests.image.test_fused import largest_difference
+
+    spec = make_spec(
+        device=Device.CUDA, recipe=recipe, preset=Preset.TUNED, lora=Lora(targets=SEVEN), gradient_checkpointing=False
+    )
+    results = []
+    for fused in (False, True):
+        with monkeypatch.context() as patch:
+            if not fused:
+                patch.setattr("bench_image.tune.fuses", lambda *_: False)
+            model = build(spec, torch.device("cuda", 0)).model
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.data.fill_(0.01)
+        ids = torch.arange(64, device="cuda").view(2, 32)
+        loss = model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        gradients = {name: p.grad.float() for name, p in model.named_parameters() if p.grad is not None}
+        results.append((loss.item(), gradients))
+
+    assert results[1][0] == pytest.approx(results[0][0], abs=5e-3)
+    assert largest_difference(results[1][1], results[0][1]) < 0.05

@@ -1,0 +1,15 @@
+"""What more than one module of these tests needs, made once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.image.gangs import run_all
+
+
+@pytest.fixture(scope="session")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of two ranks saw in every case of `gangs`."""
+    return run_all(tmp_path_factory.mktemp("gang"))

@@ -1,0 +1,143 @@
+"""Trains many specs one after the other in one gang, because starting processes costs most of a test's time.
+
+Run by torchrun with a file of named specs (JSON) and a folder, into which each rank writes what it saw.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import nn
+
+import bench_image.build as build_module
+import bench_image.data as data_module
+from bench_image import strategies
+from bench_image.build import Built
+from bench_image.contract import RunSpec
+from bench_image.engine import Engine
+from bench_image.loop import Stepper
+from bench_image.means import means
+
+STEPS = 4
+LEARNING_RATE = 3e-3
+FORGETFUL = "forgetful"  # in a spec's name: its first micro-steps leave no gradients
+COUNTED = "wide"  # the model whose memory is counted: looking at all objects of a process takes its time
+STRANGERS = "strangers"  # in a spec's name: each rank believes to have another GPU
+
+
+def main(specs: Path, folder: Path) -> None:
+    torch.set_num_threads(1)
+    # The same batch in every step and a high rate: a wrong gradient shows in the losses at once.
+    build_module.LEARNING_RATE, data_module.POOL_STEPS = LEARNING_RATE, 1
+    seen = {}
+    for name, fields in json.loads(specs.read_text()).items():
+        with patch.object(strategies, "device_name", _own_kind if STRANGERS in name else strategies.device_name):
+            seen[name] = watched(RunSpec.model_validate(fields), forgetful=FORGETFUL in name)
+    (folder / f"seen-{os.environ['RANK']}.json").write_text(json.dumps(seen))
+
+
+def watched(spec: RunSpec, *, forgetful: bool) -> dict[str, Any]:
+    """The losses and what this rank holds after the last step; or the error."""
+    try:
+        before = _alive_bytes() if spec.model == COUNTED else 0
+        strategy = strategies.join(spec)
+        built = build_module.build(spec, strategy.device, strategy.shard)
+        step = Stepper(spec, built, strategy)
+        if forgetful:
+            _forget(step.engine)
+        losses = strategy.mean([float(step()) for _ in range(STEPS)])
+        alive = _alive_bytes() - before if spec.model == COUNTED else None
+        held = holdings(step, built)
+        held["bytes"]["alive"] = alive
+        return {"losses": losses, "means": means(spec, step.engine, strategy.device)} | held
+    except Exception as error:
+        traceback.print_exc()
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _own_kind(_device: torch.device) -> str:
+    return f"GPU of kind {os.environ['RANK']}"
+
+
+def _alive_bytes() -> int:
+    """Of all tensors of this process, each piece of memory once."""
+    gc.collect()
+    tensors = [thing for thing in gc.get_objects() if isinstance(thing, torch.Tensor) and thing.device.type == "cpu"]
+    storages = [tensor.untyped_storage() for tensor in tensors if not hasattr(tensor, "to_local")]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+
+def _forget(engine: Engine) -> None:
+    honest = engine.micro_step
+
+    def micro_step(ids: torch.Tensor, *, last: bool) -> torch.Tensor:
+        loss = honest(ids, last=last)
+        if not last:
+            engine.model.zero_grad()
+        return loss
+
+    engine.micro_step = micro_step  # type: ignore[method-assign]
+
+
+def holdings(step: Stepper, built: Built) -> dict[str, Any]:
+    """Bytes and dtypes of what this rank keeps: after a whole step, and of gradients before an update."""
+    weights = [_own(parameter) for parameter in built.model.parameters()]
+    kept: dict[str, list[torch.Tensor]] = {
+        "weights": weights,
+        "trainable": [_own(parameter) for parameter in built.trainable],
+        "copies": _copies(step.engine),
+        "states": _states(step.engine),
+    }
+    step.engine.micro_step(step.pool.batch(0, 0), last=True)
+    kept["gradients"] = _gradients(step.engine, built)
+    return {
+        "bytes": {name: sum(t.numel() * t.element_size() for t in tensors) for name, tensors in kept.items()},
+        "dtypes": {name: sorted({str(t.dtype) for t in tensors}) for name, tensors in kept.items()},
+    }
+
+
+def _own(parameter: Any) -> torch.Tensor:
+    """What of a parameter lies on this rank between steps."""
+    if hasattr(parameter, "ds_tensor") and not parameter.ds_persist:
+        assert parameter.numel() == 0, "a partitioned parameter must not stay whole"
+        return parameter.ds_tensor  # type: ignore[no-any-return]
+    return parameter.to_local() if hasattr(parameter, "to_local") else parameter.data  # type: ignore[no-any-return]
+
+
+def _zero(engine: Engine) -> Any:
+    """DeepSpeed's optimizer around ours; None under other strategies."""
+    optimizer = getattr(engine.model, "optimizer", None)
+    return None if isinstance(engine.model, nn.parallel.DistributedDataParallel) else optimizer
+
+
+def _copies(engine: Engine) -> list[torch.Tensor]:
+    zero = _zero(engine)
+    if zero is None:
+        return []
+    return list(getattr(zero, "single_partition_of_fp32_groups", None) or zero.fp32_partitioned_groups_flat)
+
+
+def _states(engine: Engine) -> list[torch.Tensor]:
+    """AdamW's two moments, with the scales and tables of 8-bit ones."""
+    state = (_zero(engine) or engine).optimizer.state
+    return [t for moments in state.values() for t in moments.values() if isinstance(t, torch.Tensor) and t.numel() > 1]
+
+
+def _gradients(engine: Engine, built: Built) -> list[torch.Tensor]:
+    zero = _zero(engine)
+    if zero is not None:
+        return [gradient for group in zero.averaged_gradients.values() for gradient in group]
+    whole = [parameter.grad for parameter in built.trainable if parameter.grad is not None]
+    return [gradient.to_local() if hasattr(gradient, "to_local") else gradient for gradient in whole]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,110 @@
+"""Cases of equal work, and one gang that trains all of them for the tests that look at what it saw."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench_image.contract import Lora, Optimizer, Precision, Preset, Recipe, RunSpec, Strategy
+from tests.image.equal_work import COUNTED, FORGETFUL, STRANGERS
+from tests.image.processes import environment, make_spec
+
+GANGS = (Strategy.DDP, Strategy.FSDP, Strategy.ZERO2, Strategy.ZERO3)
+SMALL = {"vocab_size": 512, "hidden_size": 64, "num_heads": 4}
+GPT2 = {
+    "model": "tiny-gpt2",
+    "dimensions": {"family": "gpt2", "num_layers": 2, "max_positions": 64} | SMALL,
+}
+MOE = {
+    "model": "tiny-mixtral",
+    "dimensions": {
+        "family": "mixtral", "intermediate_size": 128, "num_layers": 2, "num_kv_heads": 2, "max_positions": 64,
+        "num_experts": 4, "num_experts_per_token": 2,
+    } | SMALL,
+}  # fmt: skip
+SEQ2SEQ = {
+    "model": "tiny-seq2seq",
+    "dimensions": {
+        "family": "encoder-decoder", "intermediate_size": 128, "num_encoder_layers": 2, "num_decoder_layers": 2,
+    } | SMALL,
+}  # fmt: skip
+# Linears of more than 1e5 numbers, also when four are packed into one: ZeRO-3 leaves smaller tensors whole.
+WIDE = {
+    "model": COUNTED,
+    "dimensions": {
+        "family": "llama", "vocab_size": 1024, "hidden_size": 768, "intermediate_size": 1024, "num_layers": 2,
+        "num_heads": 4, "num_kv_heads": 4, "max_positions": 64,
+    },
+}  # fmt: skip
+TUNED, AS_USERS_RUN = {"preset": Preset.TUNED}, {"preset": Preset.AS_USERS_RUN}
+
+CASES: dict[str, dict[str, Any]] = {
+    "full fp32": {"recipe": Recipe.FULL, "precision": Precision.FP32, "gradient_checkpointing": False},
+    "full bf16 tuned": {"recipe": Recipe.FULL} | TUNED,
+    "full fp16": {"recipe": Recipe.FULL, "precision": Precision.FP16},
+    "full 8-bit": {"recipe": Recipe.FULL, "optimizer": Optimizer.ADAMW_8BIT} | TUNED,
+    "lora as users run": {"recipe": Recipe.LORA} | AS_USERS_RUN,
+    "lora paged 8-bit": {"recipe": Recipe.LORA, "optimizer": Optimizer.PAGED_ADAMW_8BIT, "lora": Lora(rank=64)} | TUNED,
+    "lora fp32": {"recipe": Recipe.LORA, "precision": Precision.FP32, "gradient_checkpointing": False},
+    "qlora bf16 tuned": {"recipe": Recipe.QLORA} | TUNED,
+    "qlora as users run": {"recipe": Recipe.QLORA} | AS_USERS_RUN,
+    "gpt2 full fp32": {"recipe": Recipe.FULL, "precision": Precision.FP32} | GPT2,
+    "gpt2 qlora tuned": {"recipe": Recipe.QLORA, "lora": Lora(targets=("attn.c_attn", "mlp.c_proj"))} | TUNED | GPT2,
+    "mixtral full tuned": {"recipe": Recipe.FULL} | TUNED | MOE,
+    "mixtral lora as users run": {"recipe": Recipe.LORA} | AS_USERS_RUN | MOE,
+    "mixtral qlora tuned": {"recipe": Recipe.QLORA} | TUNED | MOE,
+    "seq2seq bf16": {"recipe": Recipe.FULL} | SEQ2SEQ,
+}
+WIDE_CASES: dict[str, dict[str, Any]] = {
+    "wide full": {"recipe": Recipe.FULL} | TUNED | WIDE,
+    "wide qlora": {"recipe": Recipe.QLORA} | AS_USERS_RUN | WIDE,
+}
+NO_ZERO = {"full fp16"}
+FORGOTTEN = ("full fp32", "full bf16 tuned", "lora as users run", "qlora bf16 tuned", "seq2seq bf16")
+
+
+def strategies_of(case: str) -> tuple[Strategy, ...]:
+    return (Strategy.DDP, Strategy.FSDP) if case in NO_ZERO else GANGS
+
+
+def spec_of(case: str, strategy: Strategy) -> RunSpec:
+    """Global batch 8: two ranks that accumulate twice 2, or one rank that does so four times."""
+    fields = {"optimizer": Optimizer.ADAMW_TORCH} | (CASES | WIDE_CASES)[case]
+    steps = 4 if strategy is Strategy.SINGLE else 2
+    return make_spec(strategy=strategy, gradient_accumulation_steps=steps, **fields)
+
+
+def all_specs() -> Iterator[tuple[str, RunSpec]]:
+    """By strategy, DeepSpeed's last: it replaces functions of torch for the whole process."""
+    for strategy in Strategy:
+        for case in CASES:
+            if strategy is Strategy.SINGLE or strategy in strategies_of(case):
+                yield f"{case}/{strategy}", spec_of(case, strategy)
+        if strategy is not Strategy.SINGLE:
+            for case in WIDE_CASES:
+                yield f"{case}/{strategy}", spec_of(case, strategy)
+        if strategy is Strategy.DDP:
+            yield f"{STRANGERS}/{strategy}", spec_of("full fp32", strategy)
+            for case in FORGOTTEN:
+                yield f"{case}/{FORGETFUL}", spec_of(case, strategy)
+
+
+def run_all(folder: Path) -> list[dict[str, Any]]:
+    """What each of the two ranks saw, by the name of the spec."""
+    (folder / "specs.json").write_text(json.dumps({name: spec.model_dump(mode="json") for name, spec in all_specs()}))
+    program = str(Path(__file__).with_name("equal_work.py"))
+    arguments = ["--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", program]
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *arguments, str(folder / "specs.json"), str(folder)],
+        env=environment(OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1", DS_ACCELERATOR="cpu", PYTHONWARNINGS="ignore"),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads((folder / f"seen-{rank}.json").read_text()) for rank in range(2)]

@@ -1,0 +1,107 @@
+"""Real weights: a checkpoint that transformers saved, read back into the benchmark's own model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from bench_image.build import build
+from bench_image.contract import ContractError, Lora, Precision, Recipe, Status
+from bench_image.shapes import MODELS, DecoderShape, Gpt2Shape, ModelShape
+from bench_image.sizing import lora_targets
+from tests.image.processes import finish, make_spec, start
+from tests.image.test_sizing_against_transformers import TINY_GPT2, TINY_MIXTRAL, built_model
+
+CPU = torch.device("cpu")
+TINY = MODELS["tiny"]
+IDS = torch.arange(40).reshape(2, 20)
+
+
+def saved(shape: ModelShape, folder: Path, **settings: Any) -> Path:
+    """A checkpoint with other weights than the benchmark would draw."""
+    model = built_model(shape, "cpu")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.5)
+    model.save_pretrained(folder, **settings)
+    return folder
+
+
+def loss_of(**changes: Any) -> float:
+    model = build(make_spec(recipe=Recipe.FULL, precision=Precision.FP32, **changes), CPU).model
+    return float(model(input_ids=IDS, labels=IDS).loss)
+
+
+@pytest.mark.parametrize("shape", [TINY, TINY_GPT2], ids=lambda shape: shape.family)
+@pytest.mark.parametrize("settings", [{}, {"max_shard_size": "200KB"}], ids=["one-file", "sharded"])
+def test_the_model_computes_what_transformers_computes(
+    tmp_path: Path, shape: ModelShape, settings: dict[str, Any]
+) -> None:
+    folder = saved(shape, tmp_path, **settings)
+    auto: Any = AutoModelForCausalLM
+    theirs = float(auto.from_pretrained(folder)(input_ids=IDS, labels=IDS).loss)
+
+    assert loss_of(dimensions=shape, weights=str(folder)) == pytest.approx(theirs, abs=1e-5)
+    assert loss_of(dimensions=shape) != pytest.approx(theirs, abs=1e-3)
+
+
+def test_adapters_are_drawn_beside_real_weights(tmp_path: Path) -> None:
+    """lora_B is zero, so the loss is the base model's."""
+    folder = saved(TINY, tmp_path)
+    lora = Lora(targets=lora_targets(TINY, "all"))
+    spec = make_spec(recipe=Recipe.LORA, lora=lora, precision=Precision.FP32, weights=str(folder))
+    model = build(spec, CPU).model
+
+    assert float(model(input_ids=IDS, labels=IDS).loss) == pytest.approx(loss_of(weights=str(folder)), abs=1e-5)
+
+
+def test_a_whole_run_with_real_weights(tmp_path: Path) -> None:
+    spec = make_spec(weights=str(saved(TINY, tmp_path / "weights")))
+    result = finish(start(spec, tmp_path / "out"), tmp_path / "out")
+
+    assert (result.status, result.error) == (Status.OK, None)
+
+
+@pytest.mark.parametrize(
+    ("shape", "difference"),
+    [
+        (TINY.model_copy(update={"num_layers": 3}), r"num_layers 2 \(model: 3\)"),
+        (TINY.model_copy(update={"family": "llama"}), r"family mistral \(model: llama\)"),
+    ],
+)
+def test_weights_of_another_model_are_refused(tmp_path: Path, shape: DecoderShape, difference: str) -> None:
+    with pytest.raises(ContractError, match=difference):
+        loss_of(model="x", dimensions=shape, weights=str(saved(TINY, tmp_path)))
+
+
+def test_weights_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ContractError, match="there is no such folder"):
+        loss_of(weights=str(tmp_path / "absent"))
+    saved(TINY, tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(ContractError, match="only safetensors are read"):
+        loss_of(weights=str(tmp_path))
+
+
+def test_a_hub_that_cannot_be_reached_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ContractError, match="nobody/nothing' are neither a folder here nor on the hub"):
+        loss_of(weights="nobody/nothing")
+
+
+def test_mixtral_checkpoints_are_refused_with_the_reason() -> None:
+    with pytest.raises(ContractError, match="lay the weights out otherwise"):
+        loss_of(model="x", dimensions=TINY_MIXTRAL, weights="mistralai/Mixtral-8x7B-v0.1")
+
+
+def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
+    shape = Gpt2Shape(family="gpt2", vocab_size=512, hidden_size=64, num_layers=2, num_heads=4)
+    folder = saved(shape, tmp_path, max_shard_size="200KB")
+    index = folder / "model.safetensors.index.json"
+    index.write_text(index.read_text().replace("h.1.mlp.c_fc.weight", "h.9.mlp.c_fc.weight"))
+    with pytest.raises(ContractError, match=r"hold no tensor 'transformer\.h\.1\.mlp\.c_fc\.weight'"):
+        loss_of(model="x", dimensions=shape, weights=str(folder))

@@ -1,0 +1,129 @@
+"""Faults of one rank among several: the others do not wait for ever, and the result names the cause."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from bench_image.contract import Phase, Recipe, RunResult, RunSpec, Status, Strategy
+from bench_image.merge import Ending, merge
+from bench_image.rankfile import read_exits, read_reports
+from tests.image.processes import (
+    ENDLESS,
+    environment,
+    finish,
+    free_port,
+    make_spec,
+    rank_process,
+    run_rank,
+    start,
+    wait_for,
+)
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def run_gang(spec: RunSpec, folder: Path, prelude: str, *, limit_s: float = 60) -> RunResult:
+    """A gang whose ranks run a few lines of Python before they begin; fails if it takes longer than `limit_s`."""
+    program = folder / "broken_rank.py"
+    program.write_text(f"{prelude}\nimport os\nfrom bench_image.rank import main\nos._exit(main())")
+    meeting = ["--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", "--max-restarts=0"]
+    subprocess.run(
+        [sys.executable, "-m", "bench_image.gang", *meeting, str(program)],
+        env=environment(
+            TRAINBENCH_SPEC=spec.model_dump_json(), TRAINBENCH_OUTPUT_DIR=str(folder), OMP_NUM_THREADS="1",
+            HF_HUB_OFFLINE="1", DS_ACCELERATOR="cpu",
+        ),
+        capture_output=True,
+        check=False,
+        timeout=limit_s,
+    )  # fmt: skip
+    return merge(spec, read_reports(folder), Ending(read_exits(folder)), NOW, NOW)
+
+
+OUT_OF_MEMORY = """
+import os, torch
+from bench_image.engine import Engine
+honest = Engine.__init__
+def init(self, *arguments, **settings):
+    honest(self, *arguments, **settings)
+    update, self.steps = self.update, 0
+    def failing():
+        self.steps += 1
+        if os.environ["RANK"] == "1" and self.steps == 2:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+        update()
+    self.update = failing
+Engine.__init__ = init
+"""
+
+
+def test_one_rank_out_of_memory_ends_the_gang_as_oom(tmp_path: Path) -> None:
+    result = run_gang(make_spec(recipe=Recipe.FULL, strategy=Strategy.FSDP), tmp_path, OUT_OF_MEMORY)
+
+    assert result.status is Status.OOM
+    assert result.error is not None
+    assert (result.error.rank, result.error.phase) == (1, Phase.WARMUP)
+
+
+WITHOUT_DEEPSPEED = """
+import importlib.machinery as machinery
+honest = machinery.PathFinder.find_spec
+machinery.PathFinder.find_spec = lambda name, *where: None if name == "deepspeed" else honest(name, *where)
+"""
+
+
+def test_an_absent_deepspeed_is_named_with_the_strategy(tmp_path: Path) -> None:
+    spec = make_spec(recipe=Recipe.FULL, strategy=Strategy.ZERO2)
+    report = run_rank(spec, tmp_path, WITHOUT_DEEPSPEED)
+
+    assert report.error is not None
+    assert (report.status, report.error.phase) == (Status.ERROR, Phase.IMPORT)
+    assert report.error.message.startswith("strategy 'zero2' needs the package deepspeed")
+
+
+def test_a_killed_rank_ends_its_peers(tmp_path: Path) -> None:
+    spec = make_spec(recipe=Recipe.FULL, strategy=Strategy.ZERO3, **ENDLESS)
+    process = start(spec, tmp_path)
+    wait_for(Phase.MEASURE, process, spec, tmp_path)
+    rank_process(process, 1).send_signal(signal.SIGKILL)
+    result = finish(process, tmp_path)
+
+    assert result.error is not None
+    assert (result.status, result.error.kind, result.error.rank) == (Status.ERROR, "SIGKILL", 1)
+
+
+@pytest.mark.parametrize("node_rank", ["0", "1"])
+def test_a_node_that_never_comes_is_a_timeout_that_says_so(tmp_path: Path, node_rank: str) -> None:
+    spec = make_spec(recipe=Recipe.FULL, strategy=Strategy.DDP, nodes=2, gpus_per_node=1, timeout_s=8)
+    meeting = {"NODE_RANK": node_rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    result = finish(start(spec, tmp_path, **meeting), tmp_path)
+
+    assert result.status is Status.TIMEOUT
+    assert result.error is not None
+    assert "2 nodes met within timeout_s 8" in result.error.message
+
+
+def test_a_rank_does_not_wait_for_ever_for_one_that_is_missing(tmp_path: Path) -> None:
+    """Half of timeout_s: the error comes before the supervisor's deadline."""
+    spec = make_spec(recipe=Recipe.FULL, strategy=Strategy.DDP, timeout_s=6)
+    subprocess.run(
+        [sys.executable, "-m", "bench_image.rank"],
+        env=environment(
+            TRAINBENCH_SPEC=spec.model_dump_json(), TRAINBENCH_OUTPUT_DIR=str(tmp_path), RANK="0", LOCAL_RANK="0",
+            WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port(), HF_HUB_OFFLINE="1",
+        ),
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )  # fmt: skip
+    (report,) = read_reports(tmp_path)
+
+    assert report.error is not None
+    assert (report.status, report.error.phase) == (Status.ERROR, Phase.BUILD)
+    assert "1/2 clients joined" in report.error.message

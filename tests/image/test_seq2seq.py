@@ -1,0 +1,337 @@
+"""The encoder-decoder program: flags, the run they ask for, the file it writes; started plainly and by torchrun."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench_image import bench_file
+from bench_image.contract import Chosen, DiskData, ParameterCount, Precision, RunResult, Strategy, parse_result
+from bench_image.rankfile import WindowRecord
+from bench_image.seq2seq_flags import FlagError, Launch, Plan, parser, plan, visible_gpus
+from bench_image.sizing import num_parameters
+from tests.builders import make_cpu_result, make_result
+from tests.conftest import Golden
+from tests.image.processes import environment
+
+SMALL = (
+    "--device", "cpu", "--d-model", "16", "--nhead", "2", "--dim-feedforward", "32", "--vocab-size", "50",
+    "--seq-len", "8", "--batch-size", "4", "--num-samples", "25",
+)  # fmt: skip
+
+
+def planned(*arguments: str, gpus: int = 1, launch: Launch | None = None) -> Plan:
+    return plan(parser().parse_args(arguments), launch, "run-1", (gpus, None if gpus else "no driver"))
+
+
+# --- flags ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_default_is_the_documented_model_in_fp16_on_all_gpus() -> None:
+    """32,768 samples / (8 x 32) = 128 steps per epoch; one epoch of warm-up, three measured."""
+    asked = planned(gpus=8)
+    spec = asked.spec
+
+    assert num_parameters(spec.shape) == 3_445_056
+    assert (spec.strategy, spec.gpus_per_node, spec.precision) == (Strategy.DDP, 8, Precision.FP16)
+    assert (spec.warmup_steps, spec.measured_steps, spec.max_measured_steps, spec.repeats) == (128, 128, 128, 3)
+    assert (spec.data, asked.samples_per_epoch, asked.notes) == ("memory", 32_768, ())
+
+
+def test_every_flag_has_its_place_in_the_run() -> None:
+    spec = planned(
+        "--d-model", "64", "--nhead", "8", "--num-encoder-layers", "1", "--num-decoder-layers", "2",
+        "--dim-feedforward", "96", "--vocab-size", "70000", "--seq-len", "5000", "--batch-size", "3", "--epochs", "5",
+        "--warmup-epochs", "2", "--amp", "bf16", "--single", "--num-samples", "30", "--data-dir", "/mnt/x",
+        "--num-shards", "7", "--seed", "9", gpus=8,
+    ).spec  # fmt: skip
+
+    assert spec.shape.model_dump() == {
+        "family": "encoder-decoder", "vocab_size": 70_000, "hidden_size": 64, "intermediate_size": 96,
+        "num_encoder_layers": 1, "num_decoder_layers": 2, "num_heads": 8, "max_positions": 5000,
+    }  # fmt: skip
+    assert spec.data == DiskData(folder="/mnt/x", num_samples=30, num_shards=7)
+    assert (spec.strategy, spec.micro_batch_size, spec.seq_length, spec.seed) == (Strategy.SINGLE, 3, 5000, 9)
+    assert (spec.warmup_steps, spec.measured_steps, spec.repeats) == (20, 10, 5)
+    assert spec.precision is Precision.BF16
+
+
+@pytest.mark.parametrize("arguments", [("--no-amp",), ("--amp", "off")])
+def test_without_mixed_precision_it_is_fp32(arguments: tuple[str, ...]) -> None:
+    assert planned(*arguments).spec.precision is Precision.FP32
+
+
+def test_without_a_gpu_it_runs_on_the_cpu_in_fp32_and_says_so() -> None:
+    asked = planned(gpus=0)
+
+    assert (asked.spec.device, asked.spec.world_size, asked.spec.precision) == ("cpu", 1, Precision.FP32)
+    assert asked.notes == ("no NVIDIA GPU was found: this is a run on the CPU",)
+    assert planned("--device", "cpu", "--gpus", "2", "--amp", "fp16").spec.world_size == 2
+
+
+@pytest.mark.parametrize(("vocab", "token_bytes"), [("65536", 2), ("65537", 4)])
+def test_full_fills_30_gb(vocab: str, token_bytes: int) -> None:
+    """A sample is a source and a target of 128 tokens."""
+    asked = planned("--full", "--disk", "--vocab-size", vocab)
+
+    assert isinstance(asked.spec.data, DiskData)
+    assert asked.spec.data.num_samples == 30_000_000_000 // (256 * token_bytes)
+    assert Path(asked.spec.data.folder) == Path("data").absolute()
+    assert asked.spec.micro_batch_size == 1024
+
+
+def test_what_is_not_quite_as_asked_is_said() -> None:
+    """58,593,750 samples in steps of 1024: 57,220 of them, and 470 samples over. 25 samples in steps of 8: 3, and 1."""
+    full = planned("--full")
+    assert full.spec.warmup_steps == 10_000
+    assert full.notes == (
+        "warm-up ends after 10,000 steps, before 1 epochs are over",
+        "an epoch is 57,220 whole steps: 470 of 58,593,750 samples are left to the next one",
+    )
+    cold = planned("--num-samples", "25", "--batch-size", "8", "--warmup-epochs", "0")
+    assert cold.spec.warmup_steps == 1
+    assert [note.partition(":")[0] for note in cold.notes] == [
+        "one warm-up step runs before the first epoch", "an epoch is 3 whole steps",
+    ]  # fmt: skip
+
+
+WRONG = [
+    (("--nhead", "3"), "--nhead 3 does not divide --d-model 128"),
+    (("--epochs", "0"), "argument --epochs: '0' is not a whole number from 1 to 100"),
+    (("--batch-size", "many"), "argument --batch-size: 'many' is not a whole number"),
+    (("--amp", "int8"), "argument --amp: invalid choice"),
+    (("--full", "--num-samples", "4"), "--num-samples: not allowed with argument --full"),
+    (("--single", "--gpus", "2"), "not allowed with argument"),
+    (("--num-shards", "3"), "--num-shards goes with --disk or --data-dir"),
+    (("--num-samples", "40"), "1 steps per epoch, and 2 are the least: --num-samples 64"),
+    (("--full", "--batch-size", "8"), "100,000 are the most with --epochs 3: --batch-size 586 or more"),
+    (("--full", "--epochs", "100"), "3,500 are the most with --epochs 100: --batch-size 16742 or more"),
+    (("--gpus", "2"), "2 GPUs asked for, and 1 found: --gpus 1 to 1"),
+    (("--bogus",), "unrecognized arguments: --bogus"),
+    (("--d-mod", "8"), "unrecognized arguments: --d-mod"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG)
+def test_a_wrong_flag_is_refused_with_what_is_allowed(arguments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(FlagError, match=re.escape(message)):
+        planned(*arguments)
+
+
+def test_the_advice_of_a_refusal_works() -> None:
+    assert planned("--num-samples", "64").spec.measured_steps == 2
+    assert planned("--full", "--batch-size", "586").spec.measured_steps <= 100_000
+    assert planned("--full", "--epochs", "100", "--batch-size", "16742").spec.measured_steps <= 3_500
+
+
+def test_cuda_without_a_gpu_is_refused_with_the_reason() -> None:
+    with pytest.raises(FlagError, match=r"there is no NVIDIA GPU \(no driver\): --device cpu"):
+        planned("--device", "cuda", gpus=0)
+
+
+def test_torchrun_decides_how_many_ranks_there_are() -> None:
+    assert planned(gpus=8, launch=Launch(0, 2, 2)).spec.gpus_per_node == 2
+    assert planned("--single", launch=Launch(0, 1, 1)).spec.strategy is Strategy.SINGLE
+    with pytest.raises(FlagError, match="torchrun started 2 processes, and the flags ask for 1"):
+        planned("--single", gpus=8, launch=Launch(0, 2, 2))
+    with pytest.raises(FlagError, match="on several hosts"):
+        planned(gpus=8, launch=Launch(0, 16, 8))
+
+
+def test_torchrun_is_known_by_its_environment() -> None:
+    assert Launch.of({"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "3", "LOCAL_WORLD_SIZE": "4"}) == Launch(3, 8, 4)
+    assert Launch.of({"RANK": "0"}) is None
+
+
+class FakeNvml:
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def nvmlInit(self) -> None: ...
+
+    def nvmlDeviceGetCount(self) -> int:
+        return self.count
+
+
+@pytest.mark.parametrize(
+    ("count", "variable", "expected"),
+    [
+        (8, None, 8),
+        (8, "0,3", 2),
+        (8, "GPU-a, GPU-b,GPU-c", 3),
+        (8, "", 0),
+        (8, "0,-1,2", 1),
+        (2, "0,1,2", 2),
+        (0, None, 0),
+    ],
+)
+def test_visible_gpus_are_counted(count: int, variable: str | None, expected: int) -> None:
+    environ = {} if variable is None else {"CUDA_VISIBLE_DEVICES": variable}
+    found, why_none = visible_gpus(environ, nvml=FakeNvml(count))
+
+    assert found == expected
+    assert (why_none is None) == (expected > 0)
+
+
+# --- the file ---------------------------------------------------------------------------------------------------------
+
+
+def window(wall_s: float, losses: tuple[float, ...]) -> WindowRecord:
+    steps = len(losses)
+    return WindowRecord(
+        started_s=1.0, wall_s=wall_s, loader_wait_s=0.25, step_times_s=(wall_s / steps,) * steps, losses=losses
+    )
+
+
+def example() -> tuple[Plan, RunResult, list[WindowRecord]]:
+    """Two epochs of two steps on two GPUs. The figures do not hang together: only their way into the file matters."""
+    arguments = ("--epochs", "2", "--num-samples", "130", "--data-dir", "/data", "--warmup-epochs", "0")
+    asked = planned(*arguments, gpus=2)
+    chosen = Chosen(micro_batch_size=32, gradient_checkpointing=False, why="as asked", means={"data": "disk: 1 shard"})
+    spec = asked.spec.model_dump(exclude={"node", "round"})
+    count = num_parameters(asked.spec.shape)
+    result = make_result(
+        gpu_name="NVIDIA A100-SXM4-80GB", chosen=chosen, parameters=ParameterCount(total=count, trainable=count),
+        samples_per_s=85.3, **spec,
+    )  # fmt: skip
+    return asked, result, [window(2.0, (9.0, 8.0)), window(1.0, (8.0, 7.5))]
+
+
+def test_the_file_is_as_documented(golden: Golden) -> None:
+    content = bench_file.document(*example(), "runs/run-1/result.json")
+    text = bench_file.text_of(content)
+
+    assert json.loads(text) == content
+    assert parse_result(json.dumps(content["result"])) == example()[1]
+    golden("bench-encoder-decoder.json", text)
+    golden("bench-encoder-decoder.txt", bench_file.table(content))
+
+
+def test_an_epoch_is_all_its_samples_over_its_wall_time() -> None:
+    """Two steps of 2 x 32 samples in 2 s and in 1 s."""
+    content = bench_file.document(*example(), "")
+
+    first, second = content["epochs"]
+    assert (first["num_samples"], first["samples_per_second"], first["mean_loss"]) == (128, 64.0, 8.5)
+    assert (second["num_samples"], second["samples_per_second"], second["mean_loss"]) == (128, 128.0, 7.75)
+    assert content["summary"]["wall_time_per_epoch_mean_s"] == 1.5
+    assert content["configuration"]["samples_per_epoch"] == 128
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA A100-SXM4-80GB", "A100-SXM4-80GB"),
+        ("Tesla V100-SXM2-16GB", "V100-SXM2-16GB"),
+        ("NVIDIA GeForce RTX 4090", "GeForce-RTX-4090"),
+        ("../../etc/x_y", "etc-x-y"),
+        ("///", "unknown"),
+    ],
+)
+def test_the_file_is_named_by_the_gpu(name: str, expected: str, tmp_path: Path) -> None:
+    result = make_result(gpu_name=name)
+    path = bench_file.free_path(tmp_path, result)
+
+    assert path == tmp_path / f"bench_{expected}_1gpu_20261121T020000Z.json"
+    path.touch()
+    assert bench_file.free_path(tmp_path, result).name == f"bench_{expected}_1gpu_20261121T020000Z-2.json"
+
+
+def test_a_cpu_run_claims_no_gpu(tmp_path: Path) -> None:
+    assert bench_file.free_path(tmp_path, make_cpu_result()).name == "bench_CPU_0gpu_20261121T020000Z.json"
+
+
+# --- whole runs -------------------------------------------------------------------------------------------------------
+
+
+def run(folder: Path, *arguments: str, ranks: int | None = None) -> subprocess.CompletedProcess[str]:
+    """In `folder`, plainly or by torchrun."""
+    torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m"] if ranks else []
+    return subprocess.run(
+        [sys.executable, "-m", *torchrun, "bench_image.seq2seq", *arguments],
+        cwd=folder, env=environment(OMP_NUM_THREADS="1"), capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+
+
+def written(folder: Path, done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """The one bench file, whose path is the last line on stdout."""
+    assert done.returncode == 0, done.stderr
+    (path,) = (folder / "results").glob("bench_*.json")
+    assert done.stdout.splitlines()[-1] == str(path.relative_to(folder))
+    content: dict[str, Any] = json.loads(path.read_text())
+    result = parse_result(json.dumps(content["result"]))
+    assert result == parse_result((folder / "results" / content["trainbench_result"]).read_text())
+    return content
+
+
+@pytest.mark.parametrize(
+    ("ranks", "flags", "processes"),
+    [(None, ("--single",), 1), (None, ("--gpus", "2"), 2), (2, (), 2), (1, ("--single",), 1)],
+)
+def test_a_run_writes_its_epochs(tmp_path: Path, ranks: int | None, flags: tuple[str, ...], processes: int) -> None:
+    """25 samples: 6 steps of 4, or 3 of 8."""
+    content = written(tmp_path, run(tmp_path, *SMALL, "--epochs", "2", *flags, ranks=ranks))
+
+    steps = 6 // processes
+    assert [(epoch["num_steps"], epoch["num_samples"]) for epoch in content["epochs"]] == [(steps, 24)] * 2
+    assert content["hardware"]["num_processes"] == processes
+    assert content["configuration"]["amp"] == "off"
+    assert content["result"]["performance"]["measured_steps"] == 2 * steps
+    assert content["epochs"][1]["mean_loss"] < content["epochs"][0]["mean_loss"]
+
+
+def test_a_run_reads_the_shards_that_it_wrote(tmp_path: Path) -> None:
+    arguments = (*SMALL, "--epochs", "1", "--warmup-epochs", "0", "--amp", "fp16", "--disk", "--num-shards", "3")
+    first = written(tmp_path, run(tmp_path, *arguments))
+    (folder,) = (tmp_path / "data").iterdir()
+    files = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    (tmp_path / "results").rename(tmp_path / "first")
+    second = written(tmp_path, run(tmp_path, *arguments))
+
+    assert set(files) == {"manifest.json", "shard_0000.bin", "shard_0001.bin", "shard_0002.bin"}
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == files
+    assert "written in this run" in first["configuration"]["data"]
+    assert "found, checksums verified" in second["configuration"]["data"]
+    assert second["epochs"][0]["mean_loss"] == pytest.approx(first["epochs"][0]["mean_loss"], rel=1e-3)
+
+
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_a_run_that_fails_says_why_and_writes_no_bench_file(tmp_path: Path, ranks: int | None) -> None:
+    (tmp_path / "file").write_text("")
+    done = run(tmp_path, *SMALL, "--data-dir", "file", ranks=ranks)
+
+    assert done.returncode == 1
+    assert "DataError: the data in" in done.stderr
+    assert list((tmp_path / "results").glob("bench_*")) == []
+    (path,) = (tmp_path / "results").glob("runs/*/result.json")
+    error = parse_result(path.read_text()).error
+    assert error is not None
+    assert error.kind == "DataError"
+
+
+def test_a_wrong_flag_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    done = run(tmp_path, "--nhead", "3")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "seq2seq: --nhead 3 does not divide --d-model 128\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_names_every_flag_of_the_reference(tmp_path: Path) -> None:
+    done = run(tmp_path, "--help")
+
+    assert done.returncode == 0
+    for flag in (
+        "--d-model", "--nhead", "--num-encoder-layers", "--num-decoder-layers", "--dim-feedforward", "--vocab-size",
+        "--seq-len", "--batch-size", "--epochs", "--warmup-epochs", "--amp", "--no-amp", "--single", "--full",
+        "--num-samples", "--disk", "--data-dir", "--num-shards", "--device", "--gpus", "--seed", "--results-dir",
+    ):  # fmt: skip
+        assert f"  {flag} " in done.stdout, flag
+    assert "torchrun --nproc-per-node=8" in done.stdout

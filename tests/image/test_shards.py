@@ -1,0 +1,496 @@
+"""Data on disk: what is written, when it is used again, what is said when it cannot be, and who reads which sample."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bench_image import page_cache, shards
+from bench_image.contract import DiskData, Recipe, Status
+from bench_image.data import TokenPool, batches
+from bench_image.shard_layout import DataError, Layout
+from bench_image.shard_reader import AHEAD, Place, ShardBatches
+from bench_image.shards import Prepared, complete, prepare
+from bench_image.write_lock import WriteLock
+from tests.image.processes import environment, finish, make_spec, start
+
+ALL_THAT_IS_SAID: list[str] = []
+
+
+def layout_in(folder: Path, *, samples: int = 10, shards: int | None = 3, **changes: int) -> Layout:
+    data = DiskData(folder=str(folder), num_samples=samples, num_shards=shards)
+    return Layout.of(data, **{"length": 8, "vocab_size": 100, "seed": 0} | changes)
+
+
+def made(layout: Layout, **changes: int) -> Prepared:
+    return prepare(layout, **{"local_rank": 0, "num_local_ranks": 1} | changes, tell=ALL_THAT_IS_SAID.append)
+
+
+def tokens_of(layout: Layout) -> np.ndarray:
+    """All samples, read by other means than the reader's."""
+    parts = [np.fromfile(layout.path(index), layout.stored_dtype) for index in range(layout.num_shards)]
+    return np.concatenate(parts).reshape(-1, layout.length)
+
+
+def batches_of(layout: Layout, **changes: object) -> ShardBatches:
+    spec = make_spec(recipe=Recipe.FULL, **changes)
+    return ShardBatches(made(layout), spec, Place(0, spec.world_size), pinned=False, drops=True)
+
+
+# --- layout -----------------------------------------------------------------------------------------------------------
+
+
+def test_shards_hold_about_128_megabytes_unless_told() -> None:
+    """1e6 samples x 512 tokens x 2 bytes = 1.024e9 bytes: 8 times 128e6; one sample more is a ninth shard."""
+    for samples, expected in ((1_000_000, 8), (1_000_001, 9), (1, 1)):
+        assert layout_in(Path(), samples=samples, shards=None, length=512).num_shards == expected
+    assert layout_in(Path(), samples=1_000_000, shards=5, length=512).num_shards == 5
+
+
+def test_shards_share_the_samples_evenly() -> None:
+    """10 samples in 3 shards: 4, 3, 3."""
+    layout = layout_in(Path())
+
+    assert [layout.samples_of(shard) for shard in range(3)] == [4, 3, 3]
+    assert [layout.place(sample) for sample in (0, 3, 4, 6, 7, 9)] == [(0, 0), (0, 3), (1, 0), (1, 2), (2, 0), (2, 2)]
+
+
+@pytest.mark.parametrize(("vocab", "dtype"), [(65_536, "uint16"), (65_537, "uint32")])
+def test_token_ids_are_as_narrow_as_the_vocabulary_allows(vocab: int, dtype: str) -> None:
+    assert layout_in(Path(), vocab_size=vocab).dtype == dtype
+
+
+def test_more_shards_than_samples_are_refused() -> None:
+    with pytest.raises(DataError, match="num_shards 3 for 2 samples"):
+        layout_in(Path(), samples=2)
+
+
+def test_other_parameters_are_another_folder(tmp_path: Path) -> None:
+    others: tuple[dict[str, int], ...] = (
+        {},
+        {"samples": 11},
+        {"shards": 2},
+        {"length": 9},
+        {"vocab_size": 99},
+        {"seed": 1},
+    )
+    folders = {layout_in(tmp_path, **changes).folder for changes in others}
+
+    assert len(folders) == len(others)
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_written_is_described_and_drawn_from_the_vocabulary(tmp_path: Path) -> None:
+    layout = layout_in(tmp_path, samples=100, vocab_size=7)
+    assert made(layout).written
+
+    manifest = json.loads((layout.folder / "manifest.json").read_text())
+    expected = {"format": "trainbench-tokens", "version": 1, "dtype": "uint16", "sample_length": 8, "vocab_size": 7,
+                "num_samples": 100, "seed": 0}  # fmt: skip
+    assert expected.items() <= manifest.items()
+    for shard in manifest["shards"]:
+        content = (layout.folder / shard["file"]).read_bytes()
+        assert (len(content), f"{zlib.crc32(content):08x}") == (shard["num_bytes"], shard["crc32"])
+    assert sorted(path.name for path in layout.folder.iterdir()) == [
+        "manifest.json", "shard_0000.bin", "shard_0001.bin", "shard_0002.bin",
+    ]  # fmt: skip
+    assert set(tokens_of(layout).flatten()) == set(range(7))
+
+
+def test_a_shard_is_that_of_its_seed_and_number_however_large_the_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, again, other = (layout_in(tmp_path / name, seed=seed) for name, seed in (("a", 0), ("b", 0), ("c", 1)))
+    for layout in (first, again, other):
+        made(layout)
+
+    assert np.array_equal(tokens_of(first), tokens_of(again))
+    assert not np.array_equal(tokens_of(first), tokens_of(other))
+    assert not np.array_equal(tokens_of(first)[:3], tokens_of(first)[4:7])
+    monkeypatch.setattr(shards, "BLOCK_BYTES", 32)
+    assert np.array_equal(np.concatenate(list(shards.blocks(first, 1))), tokens_of(first)[4:7].flatten())
+
+
+def times_of(layout: Layout) -> list[int]:
+    return [layout.path(index).stat().st_mtime_ns for index in range(layout.num_shards)]
+
+
+def test_data_that_is_there_is_used_again(tmp_path: Path) -> None:
+    layout = layout_in(tmp_path)
+    made(layout)
+    before = times_of(layout)
+
+    assert not made(layout).written
+    assert times_of(layout) == before
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: os.truncate(path, 5)])
+def test_only_what_is_missing_or_has_another_size_is_made_again(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    layout = layout_in(tmp_path)
+    made(layout)
+    before, tokens = times_of(layout), tokens_of(layout)
+    damage(layout.path(1))
+
+    assert made(layout).written
+    assert np.array_equal(tokens_of(layout), tokens)
+    assert [old == new for old, new in zip(before, times_of(layout), strict=True)] == [True, False, True]
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[3] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("also_missing", [False, True])
+def test_a_corrupt_shard_is_named(tmp_path: Path, also_missing: bool) -> None:
+    """Also where another one has to be made anyway. Deleted, it is made again."""
+    layout = layout_in(tmp_path)
+    made(layout)
+    flip_a_bit(layout.path(2))
+    if also_missing:
+        layout.path(0).unlink()
+
+    with pytest.raises(DataError, match=r"shard_0002\.bin is corrupt: .*delete this file"):
+        made(layout)
+    layout.path(2).unlink()
+    made(layout)
+    assert not made(layout).written
+
+
+def test_the_ranks_of_a_host_check_all_shards_between_them(tmp_path: Path) -> None:
+    layout = layout_in(tmp_path)
+    made(layout)
+    flip_a_bit(layout.path(1))
+
+    made(layout, local_rank=0, num_local_ranks=2)
+    with pytest.raises(DataError, match=r"shard_0001\.bin"):
+        made(layout, local_rank=1, num_local_ranks=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{", "is not a manifest of this version"), (None, "describes other data than its folder's name")],
+)
+def test_a_manifest_of_something_else_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
+    layout = layout_in(tmp_path)
+    made(layout)
+    path = layout.folder / "manifest.json"
+    path.write_text(text or path.read_text().replace('"seed": 0', '"seed": 5'))
+
+    with pytest.raises(DataError, match=message):
+        made(layout)
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+def test_too_little_space_is_seen_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards.shutil, "disk_usage", lambda _path: shutil._ntuple_diskusage(100, 50, 50))  # type: ignore[attr-defined]
+    layout = layout_in(tmp_path)
+
+    with pytest.raises(DataError, match=r"no space left .* takes 0\.00 GB, 0\.00 GB are free .*fewer samples"):
+        made(layout)
+    assert list(layout.folder.iterdir()) == []
+
+
+def test_a_disk_that_fills_up_leaves_no_half_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error is injected at fsync: no file system is really full, so what the kernel does then is not tested."""
+
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("bench_image.shards.os.fsync", full)
+    layout = layout_in(tmp_path)
+    with pytest.raises(DataError, match="no space left"):
+        made(layout)
+    assert list(layout.folder.iterdir()) == []
+
+    monkeypatch.undo()
+    assert made(layout).written
+
+
+def test_a_place_that_cannot_hold_a_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"the data in .*file.* cannot be made"):
+        made(layout_in(tmp_path / "file"))
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_a_folder_without_permission_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Injected: tests may run as root, whom no permission stops."""
+
+    def refuse(_lock: WriteLock) -> bool:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(WriteLock, "take", refuse)
+    with pytest.raises(DataError, match=r"cannot be written or read: .*another folder"):
+        made(layout_in(tmp_path))
+
+
+# --- several writers --------------------------------------------------------------------------------------------------
+
+WRITER = """
+import sys
+from pathlib import Path
+from bench_image.contract import DiskData
+from bench_image.shard_layout import Layout
+from bench_image.shards import prepare
+data = DiskData(folder=sys.argv[1], num_samples=200_000, num_shards=8)
+layout = Layout.of(data, length=64, vocab_size=100, seed=0)
+for written in (True, False):
+    prepared = prepare(layout, local_rank=int(sys.argv[2]), num_local_ranks=2, tell=print)
+assert not prepared.written
+"""
+
+
+def test_processes_that_write_at_the_same_time_agree(tmp_path: Path) -> None:
+    """Two jobs of two ranks each, started together."""
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path), str(index % 2)],
+            env=environment(OMP_NUM_THREADS="1"), stderr=subprocess.PIPE, text=True,
+        )
+        for index in range(4)
+    ]  # fmt: skip
+    for writer in writers:
+        _, errors = writer.communicate(timeout=120)
+        assert writer.returncode == 0, errors
+
+    assert not list(tmp_path.rglob(".*"))
+
+
+def test_a_lock_whose_owner_is_gone_does_not_hold_anyone_up(tmp_path: Path) -> None:
+    layout = layout_in(tmp_path)
+    layout.folder.mkdir(parents=True)
+    code = "import sys; from pathlib import Path; from bench_image.write_lock import WriteLock as L; "
+    code += "assert L(Path(sys.argv[1])).take()"
+    subprocess.run([sys.executable, "-c", code, layout.folder / shards.LOCK], env=environment(), check=True)
+
+    assert made(layout).written
+
+
+def test_a_silent_owner_elsewhere_is_replaced_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = layout_in(tmp_path)
+    layout.folder.mkdir(parents=True)
+    (layout.folder / shards.LOCK).write_text("another-host 1 0")
+    monkeypatch.setattr("bench_image.write_lock.STALE_S", 0.5)
+
+    assert made(layout).written
+
+
+def test_a_rank_waits_for_the_one_that_writes(tmp_path: Path) -> None:
+    layout = layout_in(tmp_path)
+    done: list[Prepared] = []
+    waiting = threading.Thread(target=lambda: done.append(made(layout, local_rank=1, num_local_ranks=2)))
+    waiting.start()
+    waiting.join(0.5)
+    assert waiting.is_alive()
+    made(layout)
+    waiting.join(10)
+
+    assert [prepared.written for prepared in done] == [True]
+
+
+def test_a_rank_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "STALE_S", 0.2)
+    with pytest.raises(DataError, match=r"waited .* without a sign of life"):
+        made(layout_in(tmp_path), local_rank=1, num_local_ranks=2)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Layout]:
+    yield layout_in(tmp_path, samples=10)
+    left = [thread for thread in threading.enumerate() if thread.name == "shards"]
+    assert left == []
+
+
+def test_a_pass_reads_every_sample_once_and_begins_anew(data: Layout) -> None:
+    """Batches of 4 of 10 samples: 0-3, 4-7, 8-9 and 0-1, 2-5 ...; the shards' borders are at 4 and 7."""
+    reader = batches_of(data, micro_batch_size=4)
+    read = torch.cat([reader.batch(step, 0) for step in range(5)])
+    reader.close()
+
+    assert read.dtype == torch.int64
+    assert np.array_equal(read.numpy(), np.concatenate([tokens_of(data)] * 2))
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 4), (1, 2, 2), (2, 1, 2), (2, 2, 1), (4, 1, 1)])
+def test_a_step_trains_on_the_same_samples_for_every_world_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int, int]
+) -> None:
+    """World x accumulation x micro-batch = 4; no two ranks read the same sample."""
+    world, accumulation, size = shape
+    strategy = "ddp" if world > 1 else "single"
+    spec = make_spec(
+        recipe=Recipe.FULL, strategy=strategy, gpus_per_node=world, gradient_accumulation_steps=accumulation,
+        micro_batch_size=size, seq_length=8, data=DiskData(folder=str(tmp_path), num_samples=10),
+    )  # fmt: skip
+    readers = []
+    for rank in range(world):
+        monkeypatch.setenv("LOCAL_RANK", str(rank))
+        readers.append(batches(spec, rank, 100, pinned=False))
+    expected = tokens_of(layout_in(tmp_path, samples=10, shards=1))
+    for step in range(3):
+        read = [reader.batch(step, micro_step).numpy() for micro_step in range(accumulation) for reader in readers]
+        places = [(step * 4 + place) % 10 for place in range(4)]
+        assert np.array_equal(np.concatenate(read), expected[places])
+    for reader in readers:
+        reader.close()
+
+
+def test_asked_out_of_order_it_still_answers(data: Layout) -> None:
+    reader = batches_of(data, micro_batch_size=2)
+    third, first, second = (reader.batch(step, 0) for step in (2, 0, 1))
+    reader.close()
+
+    assert np.array_equal(torch.cat([first, second, third]).numpy(), tokens_of(data)[:6])
+
+
+def test_reading_ahead_is_bounded(data: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = batches_of(data, micro_batch_size=1)
+    reads: list[int] = []
+    original = ShardBatches.read
+
+    def counted(self: ShardBatches, index: int, files: Any) -> torch.Tensor:
+        reads.append(index)
+        return original(self, index, files)
+
+    monkeypatch.setattr(ShardBatches, "read", counted)
+    reader.batch(0, 0)
+    most = 1 + AHEAD + 1  # taken, in the queue, and one that waits for a place there
+    deadline = time.monotonic() + 10
+    while len(reads) < most and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.3)
+    reader.close()
+
+    assert reads == list(range(most))
+
+
+def test_a_file_that_goes_away_is_an_error_in_the_training_loop(data: Layout) -> None:
+    reader = batches_of(data, micro_batch_size=4)
+    data.path(2).unlink()
+
+    assert reader.batch(0, 0).shape == (4, 8)
+    for _ in range(2):  # and it stays one; samples 4 to 7 are the second shard and the first of the third
+        with pytest.raises(DataError, match=r"shard_0002\.bin cannot be read"):
+            reader.batch(1, 0)
+    reader.close()
+
+
+def test_a_file_that_became_shorter_is_an_error(data: Layout) -> None:
+    reader = batches_of(data, micro_batch_size=4)
+    os.truncate(data.path(0), 10)
+
+    with pytest.raises(DataError, match=r"shard_0000\.bin ends at byte 10"):
+        reader.batch(0, 0)
+    reader.close()
+
+
+def test_an_unforeseen_error_of_the_thread_is_raised_too(data: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = batches_of(data, micro_batch_size=4)
+    monkeypatch.setattr(ShardBatches, "read", lambda *_: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        reader.batch(0, 0)
+    reader.close()
+
+
+def test_a_data_set_smaller_than_a_step_is_refused(data: Layout) -> None:
+    with pytest.raises(DataError, match="one step takes 12 samples, and the data set has 10"):
+        batches_of(data, micro_batch_size=4, gradient_accumulation_steps=3)
+
+
+# --- the page cache ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which pages are in memory")
+def test_written_shards_leave_the_page_cache(tmp_path: Path) -> None:
+    """Where the file system has a disk behind it; read once, they are back in memory."""
+    layout = layout_in(tmp_path, samples=20_000, length=64)
+    prepared = made(layout)
+    paths = [layout.path(index) for index in range(3)]
+    cold = page_cache.resident_pct(paths)
+    if cold == 100:
+        pytest.skip("a file system in memory")
+    tokens_of(layout)
+
+    assert cold == 0
+    assert page_cache.resident_pct(paths) == 100
+    reader = ShardBatches(prepared, make_spec(recipe=Recipe.FULL), Place(0, 1), pinned=False, drops=True)
+    assert "100 % in the page cache at the start" in reader.means
+    page_cache.drop(paths[0])
+    assert page_cache.resident_pct(paths) == pytest.approx(100 * 2 / 3, abs=0.2)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which pages are in memory")
+def test_a_shard_left_behind_leaves_the_page_cache(tmp_path: Path) -> None:
+    layout = layout_in(tmp_path, samples=30_000, length=64)
+    reader = batches_of(layout, micro_batch_size=9_000)
+    if "page cache dropped" not in reader.means:
+        pytest.skip("a file system in memory")
+    for step in range(2):  # 18,000 samples: the first shard, and 8,000 of the second
+        reader.batch(step, 0)
+    reader.close()
+
+    assert page_cache.resident_pct([layout.path(0)]) == 0
+
+
+# --- a whole run ------------------------------------------------------------------------------------------------------
+
+
+def test_memory_and_disk_give_batches_of_the_same_size(tmp_path: Path) -> None:
+    """An encoder-decoder model reads a source and a target of seq_length each."""
+    spec = make_spec(recipe=Recipe.FULL, model="encoder-decoder", seq_length=8)
+    disk = spec.model_copy(update={"data": DiskData(folder=str(tmp_path), num_samples=10)})
+    pool, reader = TokenPool(spec, 0, 100, pinned=False), batches(disk, 0, 100, pinned=False)
+
+    assert pool.batch(0, 0).shape == reader.batch(0, 0).shape == (2, 16)
+    pool.close()
+    reader.close()
+
+
+def test_two_ranks_train_from_disk(tmp_path: Path) -> None:
+    spec = make_spec(
+        recipe=Recipe.FULL, strategy="ddp", data=DiskData(folder=str(tmp_path / "data"), num_samples=50, num_shards=3)
+    )
+    result = finish(start(spec, tmp_path / "out"), tmp_path / "out")
+
+    assert (result.status, result.error) == (Status.OK, None)
+    assert result.performance.loader_wait_pct is not None
+    (layout,) = (tmp_path / "data").iterdir()
+    assert len(list(layout.glob("shard_*.bin"))) == 3
+
+
+def test_a_corrupt_shard_ends_the_run_with_its_name(tmp_path: Path) -> None:
+    spec = make_spec(recipe=Recipe.FULL, data=DiskData(folder=str(tmp_path / "data"), num_samples=50, num_shards=3))
+    layout = layout_in(tmp_path / "data", samples=50, length=32, vocab_size=1024)
+    made(layout)
+    assert complete(layout)
+    flip_a_bit(layout.path(1))
+    result = finish(start(spec, tmp_path / "out"), tmp_path / "out")
+
+    assert result.status is Status.ERROR
+    assert result.error is not None
+    assert result.error.kind == "DataError"
+    assert "shard_0001.bin is corrupt" in result.error.message
