@@ -42,8 +42,6 @@ def unsupported(
     strategy: Strategy, recipe: Recipe, precision: Precision, optimizer: Optimizer, family: str | None
 ) -> str | None:
     """Why this combination cannot run, with what to choose instead; None if it can. `family` None: not looked at."""
-    if recipe is Recipe.QLORA and precision is Precision.FP16:
-        return "precision 'fp16' corrupts packed 4-bit weights (bf16 storage): choose bf16 or fp32 for qlora"
     if strategy in DEEPSPEED and precision is Precision.FP16:
         return (
             f"precision 'fp16' with strategy '{strategy}': DeepSpeed turns all weights into fp16 and scales the loss "

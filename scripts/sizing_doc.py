@@ -57,7 +57,8 @@ within 10 %).
 {measured}
 
 What a compiled layer keeps was counted from its formula and brought into agreement with these runs, so the error is
-that of a fit: expect more of it on other shapes. All in bf16. Sources: the `result.json` files and profiles under `docs/results/`.
+that of a fit: expect more of it on other shapes. All in bf16. Sources: the `result.json` files and profiles under
+`docs/results/`.
 
 Not measured yet, so take them as estimates: Mixtral, the encoder-decoder model, models beyond 8B parameters, fp16 and
 fp32, `tuned` GPT-2 other than with adapters. `scripts/measure_peaks.py` measures these and more on one GPU.

@@ -97,7 +97,12 @@ class BenchmarkParams(Frozen):
         1, "Work", "Gradient accumulation", "Forward passes per optimizer step.", ge=1, le=4096
     )
     seq_length: int = _field(512, "Work", "Sequence length", "Tokens per sample, no padding.", ge=8, le=1_048_576)
-    precision: Precision = _field(Precision.BF16, "Work", "Precision", "fp16 is not possible with QLoRA.")
+    precision: Precision = _field(
+        Precision.BF16,
+        "Work",
+        "Precision",
+        "Of weights and activations. fp16 is not possible with `zero2` and `zero3`.",
+    )
     optimizer: Optimizer | None = _field(
         None,
         "Work",

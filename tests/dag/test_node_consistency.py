@@ -125,7 +125,7 @@ def test_broken_results_fail_their_own_node_only(dagbag: Any, store: Any) -> Non
 @pytest.mark.parametrize(
     ("conf", "words"),
     [
-        ({"nodes": ["gpu-a"], "precision": "fp16"}, "fp16"),
+        ({"nodes": ["gpu-a"], "precision": "fp16", "strategies": ["zero2"], "gpus_per_node": 2}, "fp16"),
         ({"strategies": ["ddp"]}, "at least 2 GPUs"),
         ({"model": "gpt9"}, "not a known model"),
     ],

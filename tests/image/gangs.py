@@ -52,6 +52,8 @@ CASES: dict[str, dict[str, Any]] = {
     "lora fp32": {"recipe": Recipe.LORA, "precision": Precision.FP32, "gradient_checkpointing": False},
     "qlora bf16 tuned": {"recipe": Recipe.QLORA} | TUNED,
     "qlora as users run": {"recipe": Recipe.QLORA} | AS_USERS_RUN,
+    "qlora fp16 tuned": {"recipe": Recipe.QLORA, "precision": Precision.FP16} | TUNED,
+    "qlora fp16 as users run": {"recipe": Recipe.QLORA, "precision": Precision.FP16} | AS_USERS_RUN,
     "gpt2 full fp32": {"recipe": Recipe.FULL, "precision": Precision.FP32} | GPT2,
     "gpt2 qlora tuned": {"recipe": Recipe.QLORA, "lora": Lora(targets=("attn.c_attn", "mlp.c_proj"))} | TUNED | GPT2,
     "mixtral full tuned": {"recipe": Recipe.FULL} | TUNED | MOE,
@@ -63,7 +65,7 @@ WIDE_CASES: dict[str, dict[str, Any]] = {
     "wide full": {"recipe": Recipe.FULL} | TUNED | WIDE,
     "wide qlora": {"recipe": Recipe.QLORA} | AS_USERS_RUN | WIDE,
 }
-NO_ZERO = {"full fp16"}
+NO_ZERO = {"full fp16", "qlora fp16 tuned", "qlora fp16 as users run"}
 FORGOTTEN = ("full fp32", "full bf16 tuned", "lora as users run", "qlora bf16 tuned", "seq2seq bf16")
 
 

@@ -207,7 +207,11 @@ def run_program(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
-    [("{}", "model"), ("nonsense", "JSON"), (make_spec().model_dump_json().replace('"bf16"', '"fp16"'), "fp16")],
+    [
+        ("{}", "model"),
+        ("nonsense", "JSON"),
+        (make_spec(strategy=Strategy.ZERO2).model_dump_json().replace('"bf16"', '"fp16"'), "fp16"),
+    ],
 )
 def test_a_bad_spec_is_one_line_and_no_result(tmp_path: Path, text: str, complaint: str) -> None:
     done = run_program("--output", str(tmp_path), TRAINBENCH_SPEC=text)

@@ -150,7 +150,10 @@ def test_plan_prints_manifests_that_kubectl_takes() -> None:
         (["--set", "model=gpt9"], "model is 'gpt9': not a known model: choose one of tiny"),
         (["--set", "micro_batch_size=most"], "micro_batch_size is 'most': Input should be a valid integer"),
         (["--set", "model=mine", "--set", "dimensions={"], "dimensions is '{': not a JSON object"),
-        (["--set", "precision=fp16"], "nothing can run: strategy single: precision 'fp16' corrupts"),
+        (
+            ["--set", "precision=fp16", "--set", "strategies=zero3", "--set", "gpus_per_node=2"],
+            "nothing can run: strategy zero3: precision 'fp16' with strategy 'zero3'",
+        ),
         (["--nodes", ""], "zero nodes: name at least one"),
         (["--nodes", "../../x"], "nodes is '../../x'"),
         (["--set", "micro_batch_size=0"], "micro_batch_size is '0'"),

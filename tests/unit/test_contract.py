@@ -236,8 +236,8 @@ def test_a_run_that_measured_nothing_still_has_a_valid_result(status: Status) ->
         ({"nodes": 2}, "strategy 'single' runs on one GPU, not 2: choose one of the others"),
         ({"strategy": "ddp"}, "strategy 'ddp' needs at least 2 GPUs in all, got 1: choose single"),
         (
-            {"precision": "fp16"},
-            "precision 'fp16' corrupts packed 4-bit weights (bf16 storage): choose bf16 or fp32 for qlora",
+            {"precision": "fp16", "strategy": "zero2", "gpus_per_node": 2},
+            "precision 'fp16' with strategy 'zero2': DeepSpeed turns all weights into fp16",
         ),
         ({"measured_steps": 300}, "max_measured_steps 200 < measured_steps 300"),
     ],

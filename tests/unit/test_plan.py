@@ -94,7 +94,7 @@ def test_what_is_asked_for_reaches_the_spec() -> None:
 @pytest.mark.parametrize(
     ("params", "words"),
     [
-        ({"precision": "fp16"}, ["fp16", "qlora", "bf16"]),
+        ({"precision": "fp16", "strategies": ("zero2",), "gpus_per_node": 2}, ["fp16", "zero2", "choose bf16"]),
         ({"model": "encoder-decoder"}, ["encoder-decoder", "choose full"]),
         ({"model": "gpt2", "seq_length": 2048}, ["seq_length 2048", "1024 positions of 'gpt2'"]),
     ],
