@@ -13,7 +13,7 @@ import psutil
 import torch
 
 from bench_image.build import Built, checkpoint_activations
-from bench_image.contract import AUTO, Chosen, RunSpec
+from bench_image.contract import AUTO, RunSpec
 from bench_image.faults import is_out_of_memory
 from bench_image.memory_need import USABLE_SHARE, memory_need_bytes
 from bench_image.strategies import Single
@@ -38,26 +38,28 @@ class Trial(NamedTuple):
 Try = Callable[[RunSpec], Trial]
 
 
-def choose(spec: RunSpec, built: Built, strategy: Single, means: dict[str, str]) -> Chosen:
+class Choice(NamedTuple):
+    """The spec without 'auto', and how it came about."""
+
+    work: RunSpec
+    why: str
+
+
+def choose(spec: RunSpec, built: Built, strategy: Single) -> Choice:
     """The work as it will be done; switches the built model's checkpointing on where that was chosen.
 
     One GPU on its own is asked by trial. In a gang, where one rank out of memory leaves its peers waiting, and on the
     CPU, where it ends the process, the formula decides.
     """
     if spec.micro_batch_size != AUTO and spec.gradient_checkpointing != AUTO:
-        work, why = spec, "as asked"
-    elif strategy.world_size == 1 and strategy.device.type == "cuda":
-        work, why = by_trial(spec, memory_bytes(strategy), _trials(built, strategy))
+        return Choice(spec, "as asked")
+    if strategy.world_size == 1 and strategy.device.type == "cuda":
+        choice = by_trial(spec, memory_bytes(strategy), _trials(built, strategy))
     else:
-        work, why = by_formula(spec, memory_bytes(strategy))
-    if spec.gradient_checkpointing == AUTO and work.gradient_checkpointing is True:
+        choice = by_formula(spec, memory_bytes(strategy))
+    if spec.gradient_checkpointing == AUTO and choice.work.gradient_checkpointing is True:
         checkpoint_activations(built.base)
-    return Chosen(
-        micro_batch_size=work.samples_per_micro_step,
-        gradient_checkpointing=work.gradient_checkpointing is True,
-        why=why,
-        means=means,
-    )
+    return choice
 
 
 def memory_bytes(strategy: Single) -> int:
@@ -69,17 +71,18 @@ def memory_bytes(strategy: Single) -> int:
     return int(-strategy.slowest([-float(own)])[0])
 
 
-def by_formula(spec: RunSpec, memory: int) -> tuple[RunSpec, str]:
+def by_formula(spec: RunSpec, memory: int) -> Choice:
     """The largest micro-batch, rather without checkpointing, whose predicted need fits."""
     have_gb = memory * USABLE_SHARE / 1e9
     for work in _candidates(spec):
         need_gb = memory_need_bytes(work, memory).total / 1e9
         if need_gb <= have_gb:
-            return work, f"{_named(work)}: predicted {need_gb:.1f} GB of {have_gb:.1f} GB usable; not tried"
-    return work, f"{_named(work)}: nothing fits by prediction ({need_gb:.1f} GB of {have_gb:.1f} GB), this is the least"
+            return Choice(work, f"{_named(work)}: predicted {need_gb:.1f} GB of {have_gb:.1f} GB usable; not tried")
+    why = f"{_named(work)}: nothing fits by prediction ({need_gb:.1f} GB of {have_gb:.1f} GB), this is the least"
+    return Choice(work, why)
 
 
-def by_trial(spec: RunSpec, memory: int, attempt: Try) -> tuple[RunSpec, str]:
+def by_trial(spec: RunSpec, memory: int, attempt: Try) -> Choice:
     """The largest micro-batch that fits, rather without checkpointing, or a smaller one that trains faster."""
     work = spec
     for _, group in itertools.groupby(_candidates(spec), key=lambda work: work.gradient_checkpointing):
@@ -96,8 +99,8 @@ def by_trial(spec: RunSpec, memory: int, attempt: Try) -> tuple[RunSpec, str]:
             best = max(trials, key=lambda trial: trial.samples_per_s)
             rates = ", ".join(f"{trial.micro_batch_size}: {trial.samples_per_s:.2f} samples/s" for trial in trials)
             work = work.model_copy(update={"micro_batch_size": best.micro_batch_size})
-            return work, f"{_named(work)}: the fastest of those tried that fit ({rates})"
-    return work, f"{_named(work)}: every trial ran out of memory, this is the least"
+            return Choice(work, f"{_named(work)}: the fastest of those tried that fit ({rates})")
+    return Choice(work, f"{_named(work)}: every trial ran out of memory, this is the least")
 
 
 def _candidates(spec: RunSpec) -> Iterator[RunSpec]:

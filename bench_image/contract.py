@@ -33,7 +33,7 @@ from bench_image.support import Precision as Precision
 from bench_image.support import Recipe as Recipe
 from bench_image.support import Strategy as Strategy
 from bench_image.support import unsupported
-from bench_image.version_1 import from_version_1
+from bench_image.version_1 import from_version_1, spec_from_version_1
 
 SCHEMA_VERSION = 2
 MAX_RESULT_BYTES = 4_000_000
@@ -538,9 +538,11 @@ def failed_result(
 
 
 def parse_spec(text: str | bytes) -> RunSpec:
-    """Raises ContractError, which names each wrong field."""
+    """A spec of this schema version or an older one. Raises ContractError, which names each wrong field."""
     try:
-        return RunSpec.model_validate_json(text)
+        return RunSpec.model_validate_json(json.dumps(spec_from_version_1(json.loads(text))))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise ContractError(f"the run spec is not valid: no JSON: {error}") from None
     except ValidationError as error:
         raise ContractError(f"the run spec is not valid: {explain(error)}") from None
 

@@ -12,8 +12,9 @@ import torch
 from torch import nn
 
 from bench_image.build import Built
-from bench_image.contract import Preset, RunSpec
+from bench_image.contract import RunSpec
 from bench_image.data import batches
+from bench_image.recipes import looks_at_loss
 from bench_image.stats import half_width_pct
 from bench_image.strategies import Single
 
@@ -23,7 +24,7 @@ CHECK_EVERY = 10  # steps between decisions on whether a window is long enough
 class Stepper:
     """One optimizer step per call: copy to the device, forward, backward, clip, update. Returns its mean loss.
 
-    The loss stays on the device: reading it would wait for the GPU. Only `as_users_run` looks at it, as users do.
+    The loss stays on the device: reading it would wait for the GPU. Only a preset that stands for users' loops looks.
     """
 
     def __init__(self, spec: RunSpec, built: Built, strategy: Single) -> None:
@@ -55,9 +56,7 @@ class Stepper:
     def _micro_step(self, index: int, *, last: bool) -> torch.Tensor:
         ids = self._batch(index).to(self.strategy.device, non_blocking=True)
         loss = self.engine.micro_step(ids, last=last)
-        if self.spec.preset is Preset.AS_USERS_RUN:
-            # The HF Trainer's default `logging_nan_inf_filter` asks this after every backward pass, and so waits for
-            # the GPU before it launches the update.
+        if looks_at_loss(self.spec):
             _ = bool(torch.isnan(loss)) or bool(torch.isinf(loss))
         return loss
 

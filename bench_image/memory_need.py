@@ -160,7 +160,11 @@ def _width(spec: RunSpec) -> int:
 
 
 def _trainable_width(spec: RunSpec) -> int:
-    """fp16 needs fp32 weights to unscale into, and PEFT keeps adapters in fp32 unless told otherwise."""
+    """fp16 needs fp32 weights to unscale into, PEFT keeps adapters in fp32 unless told otherwise, and an
+    encoder-decoder is trained from scratch, in fp32 under autocast.
+    """
+    if isinstance(spec.shape, EncoderDecoderShape):
+        return 4
     peft_default = spec.lora is not None and spec.preset is Preset.AS_USERS_RUN
     return 2 if spec.precision is Precision.BF16 and not peft_default else 4
 

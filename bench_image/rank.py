@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from bench_image.contract import (
     OUTPUT_DIR_ENV,
     SPEC_ENV,
+    Chosen,
     Memory,
     Optimizer,
     Phase,
@@ -27,7 +28,6 @@ from bench_image.contract import (
     RunSpec,
     Status,
     parse_spec,
-    resolved,
 )
 from bench_image.faults import is_out_of_memory
 from bench_image.journal import Journal
@@ -97,10 +97,14 @@ def _run(spec: RunSpec, journal: Journal) -> RunError | None:
         sampler = _look_around(spec, journal, strategy)
         try:
             journal.enter(Phase.CHOOSE)
-            journal.chosen = choose(spec, built, strategy, means={})
-            work = resolved(spec, journal.chosen)
+            work, why = choose(spec, built, strategy)
             step = Stepper(work, built, strategy)
-            journal.chosen.means.update(means(work, step.engine, strategy.device), data=step.pool.means)
+            journal.chosen = Chosen(
+                micro_batch_size=work.samples_per_micro_step,
+                gradient_checkpointing=work.gradient_checkpointing is True,
+                why=why,
+                means=means(work, step.engine, strategy.device) | {"data": step.pool.means},
+            )
             _warm_up(work, journal, strategy, step)
             error = _measure(work, journal, strategy, step, sampler)
         finally:
@@ -243,7 +247,10 @@ def _profile(journal: Journal, strategy: Single, step: Stepper) -> None:
         journal.missing |= dict.fromkeys(("communication", "startup.profile_s"), "one rank has no peer")
         return
     journal.enter(Phase.PROFILE)
-    journal.communication = measure_communication(step, strategy)
+    try:
+        journal.communication = measure_communication(step, strategy)
+    except RuntimeError as error:  # what was measured before counts all the same
+        journal.missing["communication"] = f"the steps could not be profiled: {error}"[:1000]
 
 
 def _stop_sampling(journal: Journal, sampler: Sampler | None) -> None:

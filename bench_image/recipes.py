@@ -44,3 +44,11 @@ def numerics(spec: RunSpec) -> Numerics:
         autocast=dtype if autocast else None,
         scaled=fp16,
     )
+
+
+def looks_at_loss(spec: RunSpec) -> bool:
+    """Whether the loop asks after every backward pass if the loss is finite, and so waits for the GPU.
+
+    The HF Trainer does (`logging_nan_inf_filter`, on by default); an encoder-decoder of torch.nn is not trained by it.
+    """
+    return spec.preset is Preset.AS_USERS_RUN and spec.shape.family != "encoder-decoder"

@@ -1,4 +1,4 @@
-"""Results of schema version 1, read as version 2: what was not measured then is null and says so."""
+"""Specs and results of schema version 1, read as version 2: what was not measured then is null and says so."""
 
 from __future__ import annotations
 
@@ -12,11 +12,17 @@ ADDED = {
 }
 
 
+def spec_from_version_1(document: Any) -> Any:
+    """Version 2 only added fields, whose defaults are what version 1 did; what is not of version 1 stays as it is."""
+    is_old = isinstance(document, dict) and document.get("schema_version") == 1
+    return {**document, "schema_version": 2} if is_old else document
+
+
 def from_version_1(data: dict[str, Any]) -> dict[str, Any]:
     """The same result as a document of version 2; not yet validated, and what is malformed stays malformed."""
     upgraded = {**data, "schema_version": 2, "chosen": None}
-    if isinstance(data.get("spec"), dict) and data["spec"].get("schema_version") == 1:
-        upgraded["spec"] = {**data["spec"], "schema_version": 2}
+    if "spec" in data:
+        upgraded["spec"] = spec_from_version_1(data["spec"])
     for section, names in ADDED.items():
         known = data.get(section, {})
         if isinstance(known, dict):

@@ -1,10 +1,14 @@
-"""Writes requirements/*.txt anew: fresh environments from pyproject.toml's extras, then what pip put there."""
+"""Writes requirements/*.txt anew: fresh environments from pyproject.toml's extras, then what pip put there.
+
+requirements/image-source.txt is written by hand: one package, built against the torch of image.txt.
+"""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -18,22 +22,23 @@ TORCH_NOTE = "# torch: the CPU build where the package index offers one, else th
 
 def main() -> None:
     for base, (extras, dev_extras, dev_name) in FILES.items():
-        pins = frozen(f"{ROOT}[{extras}]")
-        more = frozen(
-            f"{ROOT}[{dev_extras}]", *([] if base == "control" else ["pytest", "pytest-timeout", "types-psutil"])
-        )
+        # setuptools and wheel, which freeze leaves out, are needed to build what comes from source.
+        flags = [] if base == "control" else ["--all", "--exclude", "pip"]
+        pins = frozen(f"{ROOT}[{extras}]", flags=flags)
+        tools = [] if base == "control" else ["pytest", "pytest-timeout", "types-psutil"]
+        more = frozen(f"{ROOT}[{dev_extras}]", *tools, flags=flags)
         note = TORCH_NOTE if base == "image" else ""
         write(base, HEAD + note, pins)
         write(dev_name, HEAD + f"-r {base}.txt\n", [pin for pin in more if pin not in pins])
 
 
-def frozen(*packages: str) -> list[str]:
+def frozen(*packages: str, flags: Sequence[str]) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         python = f"{folder}/bin/python"
         subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
         listed = subprocess.run(
-            [python, "-m", "pip", "freeze", "--exclude", "trainbench"], check=True, capture_output=True
+            [python, "-m", "pip", "freeze", "--exclude", "trainbench", *flags], check=True, capture_output=True
         )
     # A local build is named torch==2.13.0+cpu: the tag would tie the file to one index.
     return [line.split("+")[0] for line in listed.stdout.decode().splitlines()]

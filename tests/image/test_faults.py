@@ -10,10 +10,14 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 import pytest
+import torch
 
 from bench_image.__main__ import EXIT_CODES
 from bench_image.contract import Phase, Recipe, RunSpec, Status, Strategy, parse_result
+from bench_image.journal import Journal
 from bench_image.merge import Ending, merge
+from bench_image.rank import _profile
+from bench_image.strategies import Single
 from tests.image.processes import (
     ENDLESS,
     ROOT,
@@ -154,6 +158,21 @@ def test_out_of_memory_while_training_keeps_what_was_measured(
     assert result.error is not None
     assert result.error.phase is phase
     assert len(result.performance.windows) == windows
+
+
+def test_a_profiler_that_fails_does_not_lose_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("CUPTI is not allowed here")
+
+    monkeypatch.setattr("bench_image.communication._profiled", refuse)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    journal, strategy = Journal(tmp_path, now=0.0), Single(torch.device("cpu"))
+    strategy.world_size = 2
+    _profile(journal, strategy, step=lambda: None)  # type: ignore[arg-type]
+
+    assert journal.communication is None
+    assert journal.missing["communication"] == "the steps could not be profiled: CUPTI is not allowed here"
 
 
 DEAF = """

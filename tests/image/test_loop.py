@@ -94,3 +94,18 @@ def test_batches_depend_on_seed_and_place_only() -> None:
     assert not torch.equal(alone.batch(0, 0), alone.batch(0, 1))
     assert not torch.equal(alone.batch(0, 0), other_seed.batch(0, 0))
     assert alone.batch(0, 0).shape == (2, 32)
+
+
+@pytest.mark.parametrize(
+    ("preset", "model", "looks"),
+    [("as_users_run", "tiny", True), ("as_users_run", "encoder-decoder", False), ("tuned", "tiny", False)],
+)
+def test_only_what_stands_for_the_hf_trainer_looks_at_its_loss(
+    monkeypatch: pytest.MonkeyPatch, preset: str, model: str, looks: bool
+) -> None:
+    asked: list[torch.Tensor] = []
+    monkeypatch.setattr("bench_image.loop.torch.isnan", lambda loss: asked.append(loss) or torch.tensor(False))
+    step = stepper(make_spec(recipe=Recipe.FULL, preset=preset, model=model, gradient_accumulation_steps=2))
+    step()
+
+    assert len(asked) == (2 if looks else 0)

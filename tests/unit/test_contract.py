@@ -223,7 +223,7 @@ def test_a_run_that_measured_nothing_still_has_a_valid_result(status: Status) ->
         ({"recipe": "dora"}, "recipe: Input should be 'full', 'lora' or 'qlora' (got 'dora')"),
         ({"precision": "int8"}, "precision: Input should be 'fp32', 'fp16' or 'bf16' (got 'int8')"),
         ({"batch_size": 8}, "batch_size: Extra inputs are not permitted (got 8)"),
-        ({"schema_version": 1}, "schema_version: Input should be 2 (got 1)"),
+        ({"schema_version": 3}, "schema_version: Input should be 2 (got 3)"),
         ({"micro_batch_size": "largest"}, "micro_batch_size"),
         ({"gradient_checkpointing": "maybe"}, "gradient_checkpointing"),
         ({"data": "disk"}, "data"),
@@ -255,6 +255,17 @@ def test_a_refusal_names_five_fields_and_counts_the_rest() -> None:
 
     with pytest.raises(ContractError, match=r"; and 2 more$"):
         parse_spec(json.dumps(spec_document(**wrong)))
+
+
+def test_a_spec_of_version_1_does_what_it_did_then() -> None:
+    """The specs of the first published campaign run again."""
+    (path, *_) = sorted(GOLDEN_DIR.parents[1].glob("docs/results/campaigns/h200-aa-*/specs/*.json"))
+    old = json.loads(path.read_text())
+    spec = parse_spec(path.read_text())
+
+    assert (old["schema_version"], spec.schema_version) == (1, 2)
+    assert {name: spec.model_dump(mode="json")[name] for name in old} == old | {"schema_version": 2}
+    assert (spec.weights, spec.data, spec.dimensions) == ("random", "memory", None)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "not json", b"\xff\xfe"])
