@@ -27,18 +27,27 @@ def main():
             "Python %d.%d is not supported: trainbench needs 3.11, 3.12 or 3.13. "
             "Name one with `make PYTHON=python3.12 ...`." % version
         )
-    for name, (requirements, what) in ENVIRONMENTS.items():
-        stamp = os.path.join(ROOT, name, "installed.sha256")
-        wanted = digest(requirements)
-        if read(stamp) == wanted:
-            continue
-        check_disk()
-        started = time.time()
-        print("setup: %s (%s), this takes a few minutes ..." % (name, what), flush=True)
-        install(name, requirements)
-        with open(stamp, "w") as file:
-            file.write(wanted)
-        print("setup: %s ready after %.0f s" % (name, time.time() - started), flush=True)
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor() as pool:  # side by side: one core unpacks while the other downloads
+        for made in [pool.submit(make, name) for name in ENVIRONMENTS]:
+            made.result()
+
+
+def make(name):
+    """One environment, unless it is there and up to date."""
+    requirements, what = ENVIRONMENTS[name]
+    stamp = os.path.join(ROOT, name, "installed.sha256")
+    wanted = digest(requirements)
+    if read(stamp) == wanted:
+        return
+    check_disk()
+    started = time.time()
+    print("setup: %s (%s), this takes a few minutes ..." % (name, what), flush=True)
+    install(name, requirements)
+    with open(stamp, "w") as file:
+        file.write(wanted)
+    print("setup: %s ready after %.0f s" % (name, time.time() - started), flush=True)
 
 
 def install(name, requirements):

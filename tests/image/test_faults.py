@@ -34,7 +34,7 @@ from tests.image.processes import (
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
-@pytest.mark.parametrize("strategy", [Strategy.SINGLE, Strategy.DDP, Strategy.ZERO3])
+@pytest.mark.parametrize("strategy", [Strategy.SINGLE, Strategy.ZERO3])
 def test_sigterm_gives_an_incomplete_result(tmp_path: Path, strategy: Strategy) -> None:
     spec = make_spec(recipe=Recipe.FULL, strategy=strategy, **ENDLESS)
     process = start(spec, tmp_path)
