@@ -1,0 +1,14 @@
+"""The sweep of scripts/measure_peaks.py needs a GPU; that its configurations are valid and distinct does not."""
+
+from __future__ import annotations
+
+from bench_image.contract import HOW_MEASURED, fingerprint
+from bench_image.memory_need import memory_need_bytes
+from measure_peaks import configurations
+
+
+def test_the_configurations_are_valid_and_distinct() -> None:
+    specs = configurations()
+
+    assert len({fingerprint(spec, HOW_MEASURED) for spec in specs}) == len(specs) >= 20
+    assert all(memory_need_bytes(spec).total > 0 for spec in specs)
