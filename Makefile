@@ -22,7 +22,9 @@ demo: setup ## run the node check on this machine with a tiny model; DRILL=node-
 ui: setup ## open Airflow with the node check, until Ctrl-C
 	@$(VENV)/python scripts/demo.py --port $(PORT) --ui
 
-test: setup check test-fast test-image test-slow ## everything that runs without a GPU
+test: setup ## everything that runs without a GPU
+	@$(MAKE) --no-print-directory -j2 check test-fast test-image # they share no environment that they change
+	@$(MAKE) --no-print-directory test-slow
 
 test-fast: setup ## unit tests of the control plane and the contract
 	@$(VENV)/pytest -q tests/unit

@@ -49,7 +49,6 @@ CASES: dict[str, dict[str, Any]] = {
     "full 8-bit": {"recipe": Recipe.FULL, "optimizer": Optimizer.ADAMW_8BIT} | TUNED,
     "lora as users run": {"recipe": Recipe.LORA} | AS_USERS_RUN,
     "lora paged 8-bit": {"recipe": Recipe.LORA, "optimizer": Optimizer.PAGED_ADAMW_8BIT, "lora": Lora(rank=64)} | TUNED,
-    "lora fp32": {"recipe": Recipe.LORA, "precision": Precision.FP32, "gradient_checkpointing": False},
     "qlora bf16 tuned": {"recipe": Recipe.QLORA} | TUNED,
     "qlora as users run": {"recipe": Recipe.QLORA} | AS_USERS_RUN,
     "qlora fp16 tuned": {"recipe": Recipe.QLORA, "precision": Precision.FP16} | TUNED,
@@ -57,7 +56,6 @@ CASES: dict[str, dict[str, Any]] = {
     "gpt2 full fp32": {"recipe": Recipe.FULL, "precision": Precision.FP32} | GPT2,
     "gpt2 qlora tuned": {"recipe": Recipe.QLORA, "lora": Lora(targets=("attn.c_attn", "mlp.c_proj"))} | TUNED | GPT2,
     "mixtral full tuned": {"recipe": Recipe.FULL} | TUNED | MOE,
-    "mixtral lora as users run": {"recipe": Recipe.LORA} | AS_USERS_RUN | MOE,
     "mixtral qlora tuned": {"recipe": Recipe.QLORA} | TUNED | MOE,
     "seq2seq bf16": {"recipe": Recipe.FULL} | SEQ2SEQ,
 }
