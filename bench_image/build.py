@@ -13,8 +13,9 @@ from bench_image.architectures import layers_of, skeleton
 from bench_image.checkpoint import open_checkpoint
 from bench_image.contract import RANDOM, Optimizer, ParameterCount, RunSpec
 from bench_image.materialise import draw, materialise, rebuild_buffers
+from bench_image.presets import compiles
 from bench_image.recipes import numerics
-from bench_image.tune import compile_layers, compiles, tune
+from bench_image.tune import compile_layers, tune
 
 LEARNING_RATE = 1e-4
 
@@ -39,7 +40,7 @@ def build(spec: RunSpec, device: torch.device, shard: Callable[[nn.Module], obje
     base, model, parameters = outline(spec, checkpoint.config if checkpoint else None)
     if spec.gradient_checkpointing is True:  # 'auto' is decided later
         checkpoint_activations(base)
-    if compiles(spec, device):
+    if compiles(spec):
         compile_layers(base)
     names = {module: name for name, module in model.named_modules()}
     for layer in layers_of(base):
@@ -55,7 +56,7 @@ def build(spec: RunSpec, device: torch.device, shard: Callable[[nn.Module], obje
     if shard:
         shard(model)
     model.train()
-    tune(base, spec, device)
+    tune(base, spec)
     return Built(model, base, tuple(p for p in model.parameters() if p.requires_grad), parameters)
 
 

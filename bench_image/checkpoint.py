@@ -66,7 +66,7 @@ def open_checkpoint(spec: RunSpec) -> Checkpoint:
             f"weights '{spec.weights}' for a model of family '{spec.shape.family}': its checkpoints lay the weights "
             "out otherwise; choose weights 'random'"
         )
-    folder = _folder(spec.weights)
+    folder = _downloaded(spec.weights) if spec.needs_hub else _folder(spec.weights)
     auto: Any = AutoConfig
     config = auto.from_pretrained(folder)
     _check_shape(config, spec.shape, spec)
@@ -77,10 +77,12 @@ def open_checkpoint(spec: RunSpec) -> Checkpoint:
 
 
 def _folder(weights: str) -> Path:
-    if Path(weights).is_dir():
-        return Path(weights)
-    if weights.startswith(("/", ".")):
+    if not Path(weights).is_dir():
         raise ContractError(f"weights '{weights}': there is no such folder; mount it, or choose weights 'random'")
+    return Path(weights)
+
+
+def _downloaded(weights: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -88,8 +90,8 @@ def _folder(weights: str) -> Path:
         return Path(snapshot_download(weights, allow_patterns=["*.json", "*.safetensors"]))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ContractError(
-            f"weights '{weights}' are neither a folder here nor on the hub for this pod ({type(error).__name__}): "
-            "mount a folder, set HF_TOKEN for a gated model, or choose weights 'random'"
+            f"weights '{weights}' cannot be had from the hub ({type(error).__name__}): mount a folder and give its "
+            "path, beginning with / or ., set HF_TOKEN for a gated model, or choose weights 'random'"
         ) from error
 
 

@@ -136,7 +136,7 @@ class RunSpec(Frozen):
     model: str = Field(min_length=1, max_length=200, description="a known model, or any name with `dimensions`")
     dimensions: ModelShape | None = Field(None, description="null: those of the known model")
     weights: str = Field(
-        RANDOM, min_length=1, max_length=1000, description="'random', the folder of a checkpoint, or a hub id"
+        RANDOM, min_length=1, max_length=1000, description="'random', the path of a checkpoint's folder, or a hub id"
     )
     recipe: Recipe = Recipe.QLORA
     strategy: Strategy = Strategy.SINGLE
@@ -198,6 +198,11 @@ class RunSpec(Frozen):
     def shape(self) -> ModelShape:
         """Raises ContractError for an unknown model without dimensions."""
         return self.dimensions or shape_of(self.model)
+
+    @property
+    def needs_hub(self) -> bool:
+        """Whether the weights are to be downloaded: neither drawn nor in a folder, which is named by a path."""
+        return self.weights != RANDOM and not self.weights.startswith(("/", "."))
 
     @property
     def samples_per_micro_step(self) -> int:
@@ -399,7 +404,7 @@ class Probes(Frozen):
 class Communication(Frozen):
     """From a few profiled steps after the windows; shares of those steps' time, mean over ranks.
 
-    Exposed: no computation ran at the same time, so the step waited. In ZeRO and FSDP it includes waiting for peers.
+    Exposed: no computation ran at the same time, so the step waited. A rank that waits for its peers communicates.
     """
 
     total_pct: float | None

@@ -12,8 +12,6 @@ from bench_image.adapted_linear import NF4_BLOCK, SCALE_BLOCK, AdaptedLinear
 
 # Linear layers of one parent that read the same input, in the order in which the parent calls them.
 SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
-
-
 _apply: Callable[..., list[Tensor]] = AdaptedLinear.apply
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from bench_image.contract import Optimizer, RunSpec
+from bench_image.presets import compiles, fuses
 from bench_image.recipes import numerics
-from bench_image.tune import compiles, fuses
 
 if TYPE_CHECKING:
     from bench_image.engine import Engine
@@ -31,13 +31,13 @@ def means(spec: RunSpec, engine: Engine, device: torch.device) -> dict[str, str]
         "loss scaling": "dynamic" if dtypes.scaled else OFF,
         "gradient clipping": "global norm of 1, computed in fp32",
         "attention": "sdpa",
-        "compile": "each layer, and the loss" if compiles(spec, device) else OFF,
+        "compile": "each layer, and the loss" if compiles(spec) else OFF,
     }
     if spec.quantisation:
         packed = f"{spec.quantisation.kind}{', scales quantised too' if spec.quantisation.double else ''}"
         known["weights"] = f"{packed}, computed in {NAMES[dtypes.weights]}; the rest {NAMES[dtypes.unquantised]}"
     if spec.lora:
-        known["adapters"] = f"{trained}, fused with the frozen weights" if fuses(spec, device) else trained
+        known["adapters"] = f"{trained}, fused with the frozen weights" if fuses(spec) else trained
     if spec.optimizer is not Optimizer.ADAMW_TORCH:
         known["optimizer states"] = "8-bit with a scale per 256 numbers; fp32 for tensors of less than 4096"
     return known | engine.sharing(spec)

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from bench_image.contract import Lora, Optimizer, Precision, Preset, Recipe, RunSpec, Strategy
+from bench_image.contract import AUTO, Lora, Optimizer, Precision, Preset, Recipe, RunSpec, Strategy
+from bench_image.presets import compiles, fuses
 from bench_image.shapes import DecoderShape, EncoderDecoderShape, Gpt2Shape, MixtralShape, ModelShape
 from bench_image.sizing import num_linear, num_lora_parameters, num_parameters, num_quantisable, tokens_per_sample
+from bench_image.support import DEEPSPEED
 
-# Memory that a GPU really offers to a process, GB = 1e9 bytes, by the names in product lists; a few tenths of a GB of
-# each belong to the driver and to ECC. From NVIDIA's data sheets: capacity in GiB.
-GPU_MEMORY_GB: dict[str, float] = {
-    "RTX 4080": 17.2,
-    "RTX 3090": 25.8,
-    "RTX 4090": 25.8,
-    "A10": 24.1,
-    "L4": 24.1,
-    "A100 40GB": 42.5,
-    "L40S": 48.3,
-    "RTX A6000": 51.5,
-    "A100 80GB": 85.2,
-    "H100": 85.2,
-    "H200": 150.7,
-    "B200": 192.0,
+# Of one GPU, in GiB, as NVIDIA's data sheets name it.
+GPU_MEMORY_GIB: dict[str, int] = {
+    "RTX 4080": 16,
+    "A10": 24,
+    "L4": 24,
+    "RTX 3090": 24,
+    "RTX 4090": 24,
+    "A100 40GB": 40,
+    "L40S": 48,
+    "RTX A6000": 48,
+    "A100 80GB": 80,
+    "H100": 80,
+    "H200": 141,
+    "B200": 180,
 }
-USABLE_SHARE = 0.93  # the rest: CUDA context, NCCL's and cuBLAS's buffers, fragmentation
+# ECC takes a sixteenth of GDDR memory; the CUDA context, the buffers of NCCL and cuBLAS and fragmentation take more.
+USABLE_SHARE = 0.9
 GATHERED = (Strategy.FSDP, Strategy.ZERO3)  # weights lie in shards
-SHARED_STATES = (Strategy.FSDP, Strategy.ZERO2, Strategy.ZERO3)
-ZERO = (Strategy.ZERO2, Strategy.ZERO3)
+SHARED_STATES = (Strategy.FSDP, *DEEPSPEED)
 ZERO_BUCKET = 500_000_000  # numbers that DeepSpeed reduces at once
 WHOLE_SHARE = 1 / 6  # of a GPU's memory that fsdp lets whole weights, and whole gradients, take to spare communication
 
@@ -56,7 +57,7 @@ def memory_need_bytes(spec: RunSpec, gpu_memory_bytes: int | None = None) -> Mem
     """
     shape = spec.shape
     trainable = num_lora_parameters(shape, spec.lora) if spec.lora else num_parameters(shape)
-    micro_batch = 1 if spec.micro_batch_size == "auto" else spec.micro_batch_size
+    micro_batch = 1 if spec.micro_batch_size == AUTO else spec.micro_batch_size
     tokens = micro_batch * tokens_per_sample(shape, spec.seq_length)
 
     weights = _weights_per_gpu(spec, shape, gpu_memory_bytes)
@@ -77,9 +78,10 @@ def memory_need_bytes(spec: RunSpec, gpu_memory_bytes: int | None = None) -> Mem
 
 
 def smallest_gpu(spec: RunSpec) -> str | None:
-    """The GPU of GPU_MEMORY_GB with the least memory that holds the run's need; None if none does."""
-    for name, memory_gb in sorted(GPU_MEMORY_GB.items(), key=lambda item: item[1]):
-        if memory_need_bytes(spec, round(memory_gb * 1e9)).total / 1e9 <= memory_gb * USABLE_SHARE:
+    """The GPU of GPU_MEMORY_GIB with the least memory that holds the run's need; None if none does."""
+    for name, memory_gib in sorted(GPU_MEMORY_GIB.items(), key=lambda item: item[1]):
+        memory = memory_gib * 2**30
+        if memory_need_bytes(spec, memory).total <= memory * USABLE_SHARE:
             return name
     return None
 
@@ -129,7 +131,7 @@ def _gradients_per_gpu(spec: RunSpec, trainable: int) -> tuple[int, int]:
 def _optimizer_per_gpu(spec: RunSpec, trainable: int) -> int:
     """AdamW's states, and DeepSpeed's copy of the trainable weights."""
     ranks = spec.world_size if spec.strategy in SHARED_STATES else 1
-    copy = _trainable_width(spec) if spec.strategy in ZERO else 0
+    copy = _trainable_width(spec) if spec.strategy in DEEPSPEED else 0
     return round(trainable * (_optimizer_width(spec) + copy) / ranks)
 
 
@@ -138,7 +140,7 @@ def _unpacked_bytes(spec: RunSpec, shape: ModelShape) -> int:
     if spec.quantisation is None or not shape.linears:
         return 0
     largest = max(inputs * outputs for inputs, outputs in shape.linears.values())
-    return largest * _width(spec) * (2 if _compiled(spec) else 1)
+    return largest * _width(spec) * (2 if compiles(spec) else 1)
 
 
 def _logits_bytes(spec: RunSpec, shape: ModelShape, tokens: int) -> int:
@@ -146,12 +148,7 @@ def _logits_bytes(spec: RunSpec, shape: ModelShape, tokens: int) -> int:
     the logits and their gradient, as wide as the run's precision.
     """
     scored = tokens // 2 if isinstance(shape, EncoderDecoderShape) else tokens
-    return scored * shape.vocab_size * (2 * _width(spec) if _compiled(spec) else 3 * 4)
-
-
-def _compiled(spec: RunSpec) -> bool:
-    """As bench_image.tune decides."""
-    return spec.preset is Preset.TUNED and spec.strategy is not Strategy.ZERO3
+    return scored * shape.vocab_size * (2 * _width(spec) if compiles(spec) else 3 * 4)
 
 
 def _width(spec: RunSpec) -> int:
@@ -202,7 +199,7 @@ def _weight_bytes(spec: RunSpec, shape: ModelShape) -> int:
 
 def _layer_activation_bytes(spec: RunSpec, shape: ModelShape) -> int:
     """Bytes that one layer keeps per token for its backward pass, with fused attention."""
-    if _compiled(spec):
+    if compiles(spec):
         return _width(spec) * _compiled_numbers(spec, shape)
     return _eager_bytes(spec, shape)
 
@@ -225,7 +222,7 @@ def _compiled_numbers(spec: RunSpec, shape: ModelShape) -> int:
         inner *= shape.num_experts_per_token  # not measured
     if lora is None:
         return 6 * hidden + 2 * kv + 3 * inner
-    fused = spec.strategy is not Strategy.FSDP
+    fused = fuses(spec)
     kept = 5 * hidden + 2 * kv + 2 * inner + (hidden + kv if fused else 0)
     if not isinstance(shape, MixtralShape) and set(lora.targets) - shape.attention_linears.keys():
         return kept + hidden + inner

@@ -20,7 +20,6 @@ import psutil
 
 from bench_image.contract import (
     OUTPUT_DIR_ENV,
-    RANDOM,
     RESULT_FILE,
     SPEC_ENV,
     XCOM_DIR_ENV,
@@ -43,7 +42,7 @@ from bench_image.support import DEEPSPEED
 POLL_S = 0.1
 GRACE_S = 5.0  # what a rank gets after SIGTERM to write down what it knows
 TERMINATION_LOG = Path("/dev/termination-log")
-OFFLINE = {"HF_HUB_OFFLINE": "1"}  # random weights need no hub, and asking for it would cost seconds
+OFFLINE = {"HF_HUB_OFFLINE": "1"}  # asking for a hub that is not needed would cost seconds
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
     "TOKENIZERS_PARALLELISM": "false",
@@ -106,7 +105,7 @@ def command(spec: RunSpec, environ: Mapping[str, str]) -> list[str]:
 
 def rank_environment(spec: RunSpec, output: Path, environ: Mapping[str, str], started: float) -> dict[str, str]:
     """The ranks' environment: quiet libraries, the spec, and the moment at which the clock started."""
-    result = QUIET | (OFFLINE if spec.weights == RANDOM else {}) | dict(environ)
+    result = QUIET | ({} if spec.needs_hub else OFFLINE) | dict(environ)
     result |= {
         SPEC_ENV: spec.model_dump_json(),
         OUTPUT_DIR_ENV: str(output.resolve()),

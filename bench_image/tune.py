@@ -10,23 +10,12 @@ from typing import Any
 import torch
 
 from bench_image.architectures import layers_of
-from bench_image.contract import Preset, RunSpec, Strategy
+from bench_image.contract import RunSpec
+from bench_image.presets import compiles, fuses
 
 # 'auto' tries several micro-batches in one process, and the first layer, whose input needs no gradient, is a graph of
 # its own. Beyond the limit torch would run the layers uncompiled without a word.
 COMPILATIONS = 64
-
-
-def compiles(spec: RunSpec, device: torch.device) -> bool:
-    """ZeRO-3 fetches the weights of each small module by hooks, which would cut every layer's graph into pieces."""
-    return spec.preset is Preset.TUNED and device.type == "cuda" and spec.strategy is not Strategy.ZERO3
-
-
-def fuses(spec: RunSpec, device: torch.device) -> bool:
-    """Only where every rank holds whole weights: sharded ones are gathered, layer by layer, into memory of the
-    strategy's own, where siblings no longer lie side by side; that was not measured.
-    """
-    return compiles(spec, device) and spec.lora is not None and spec.strategy is not Strategy.FSDP
 
 
 def compile_layers(base: Any) -> None:
@@ -42,13 +31,13 @@ def compile_layers(base: Any) -> None:
         layer.compile(dynamic=False)
 
 
-def tune(base: Any, spec: RunSpec, device: torch.device) -> None:
+def tune(base: Any, spec: RunSpec) -> None:
     """The rest, once the weights are in place; `base` without what PEFT puts around it."""
-    if fuses(spec, device):
+    if fuses(spec):
         from bench_image.fused import fuse
 
         fuse(base)
-    if compiles(spec, device):
+    if compiles(spec):
         compile_loss(base)
 
 

@@ -20,7 +20,7 @@ from bench_image.contract import (
     parse_result,
     parse_spec,
 )
-from bench_image.memory_need import GPU_MEMORY_GB, USABLE_SHARE, memory_need_bytes, smallest_gpu
+from bench_image.memory_need import GPU_MEMORY_GIB, USABLE_SHARE, memory_need_bytes, smallest_gpu
 from bench_image.shapes import MODELS
 from bench_image.sizing import lora_targets, num_parameters
 
@@ -45,9 +45,9 @@ TEXT = """\
 skips what cannot fit and says so; `auto` settings in a gang rely on it. This page is written by
 `python scripts/sizing_doc.py`; a test keeps it so.
 
-GB are 1e9 bytes. {usable:.0%} of a GPU's memory counts as usable: the CUDA context, NCCL's and cuBLAS's buffers and
-fragmentation take the rest. States of the paged optimizer are not counted, neither by torch nor here: the driver may
-move them to the host.
+GB are 1e9 bytes, GiB 2^30. {usable:.0%} of a GPU's memory counts as usable: ECC, the CUDA context, the buffers of NCCL
+and cuBLAS and fragmentation take the rest. States of the paged optimizer are not counted, neither by torch nor here:
+the driver may move them to the host.
 
 ## Against measured peaks
 
@@ -70,7 +70,7 @@ One GPU, micro-batch 1 of 2,048 tokens with gradient checkpointing, bf16, preset
 
 {smallest}
 
-GPUs considered, GB: {gpus}.
+GPUs considered, with their memory in GiB by data sheet: {gpus}.
 """
 
 
@@ -156,7 +156,7 @@ def smallest_table() -> str:
 def document() -> str:
     rows = measured_rows()
     errors = [abs(row.error_pct) for row in rows]
-    gpus = ", ".join(f"{name} {memory:g}" for name, memory in sorted(GPU_MEMORY_GB.items(), key=lambda item: item[1]))
+    gpus = ", ".join(f"{name} {memory:g}" for name, memory in sorted(GPU_MEMORY_GIB.items(), key=lambda item: item[1]))
     return TEXT.format(
         usable=USABLE_SHARE,
         count=len(rows),

@@ -103,7 +103,7 @@ def _container(spec: RunSpec, settings: PodSettings) -> dict[str, Any]:
             {"name": "TRAINBENCH_IMAGE", "value": settings.image},
             {"name": "TRAINBENCH_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "HOME", "value": "/scratch"},
-            *([] if _from_the_hub(spec) else [{"name": "HF_HUB_OFFLINE", "value": "1"}]),
+            *([] if spec.needs_hub else [{"name": "HF_HUB_OFFLINE", "value": "1"}]),
         ],
         "resources": resources,
         "securityContext": {
@@ -120,11 +120,6 @@ def _container(spec: RunSpec, settings: PodSettings) -> dict[str, Any]:
             {"name": "results", "mountPath": "/results"},
         ],
     }
-
-
-def _from_the_hub(spec: RunSpec) -> bool:
-    """Whether the weights are to be downloaded: neither drawn nor in a folder."""
-    return spec.weights != "random" and not spec.weights.startswith(("/", "."))
 
 
 def _labels(spec: RunSpec) -> dict[str, str]:

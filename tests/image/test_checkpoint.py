@@ -89,7 +89,7 @@ def test_weights_that_are_not_there_are_refused(tmp_path: Path) -> None:
 
 def test_a_hub_that_cannot_be_reached_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(ContractError, match="nobody/nothing' are neither a folder here nor on the hub"):
+    with pytest.raises(ContractError, match="nobody/nothing' cannot be had from the hub"):
         loss_of(weights="nobody/nothing")
 
 
