@@ -27,8 +27,10 @@ class PodSettings(Frozen):
     """What depends on the cluster and not on the run."""
 
     namespace: str = "trainbench"
+    instance: str = "trainbench"  # which installation the pods belong to: two may share a namespace
     image: str = "trainbench/bench:0.1.0"
     priority_class: str | None = None
+    service: str = "trainbench-rendezvous"  # the headless Service by which the pods of a gang find each other
     shm_gib: int = 8
     memory_gib: int | None = None
 
@@ -41,7 +43,7 @@ def manifest(spec: RunSpec, settings: PodSettings) -> dict[str, Any]:
         "metadata": {
             "name": pod_name(spec),
             "namespace": settings.namespace,
-            "labels": _labels(spec),
+            "labels": _labels(spec, settings),
             "annotations": {
                 "trainbench.io/run-id": spec.run_id,
                 TITLE: title(spec),
@@ -74,6 +76,15 @@ def manifest(spec: RunSpec, settings: PodSettings) -> dict[str, Any]:
     if settings.priority_class:
         pod["spec"]["priorityClassName"] = settings.priority_class
     return pod
+
+
+def ours(settings: PodSettings) -> dict[str, str]:
+    """The labels by which this installation knows its pods: nothing else is ever listed or deleted."""
+    return {
+        "app.kubernetes.io/name": "trainbench",
+        "app.kubernetes.io/component": "benchmark",
+        "app.kubernetes.io/instance": settings.instance,
+    }
 
 
 def pod_name(spec: RunSpec) -> str:
@@ -122,10 +133,9 @@ def _container(spec: RunSpec, settings: PodSettings) -> dict[str, Any]:
     }
 
 
-def _labels(spec: RunSpec) -> dict[str, str]:
+def _labels(spec: RunSpec, settings: PodSettings) -> dict[str, str]:
     values = {
-        "app.kubernetes.io/name": "trainbench",
-        "app.kubernetes.io/component": "benchmark",
+        **ours(settings),
         "trainbench.io/campaign": spec.campaign_id,
         "trainbench.io/node": spec.node,
         "trainbench.io/strategy": spec.strategy.value,
