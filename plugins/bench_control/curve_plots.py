@@ -37,6 +37,10 @@ class Facet:
     title: str
     points: Mapping[str, Mapping[int, Sequence[float]]]
 
+    @property
+    def sizes(self) -> set[int]:
+        return {size for by_size in self.points.values() for size in by_size}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curve:
@@ -110,18 +114,26 @@ def _by_hardware(measured: Sequence[RunResult]) -> list[tuple[str, WorkGroup]]:
 
 
 def _facets(facets: Sequence[Facet], title: str, label: str) -> Figure:
-    """One set of axes for each work: their figures must not be read against each other, so each has its own scale."""
+    """One set of axes for each work: their figures must not be read against each other, so each has its own scale.
+
+    The numbers of GPUs are the same for all, so that a work measured at one of them shows which one.
+    """
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     filled = [facet for facet in facets if facet.points]
     shown = filled[:MAX_FACETS]
-    columns = min(3, len(shown))
+    columns = 2 if len(shown) == 4 else min(3, len(shown))
     rows = math.ceil(len(shown) / columns)
     width, height = (7.5, 4.4) if len(shown) == 1 else (4.3 * columns, 3.5 * rows + 0.8)
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08))
     all_axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    sizes = sorted(set[int]().union(*(facet.sizes for facet in shown)))
+    margin = 0.08 * (sizes[-1] - sizes[0]) or 0.5
     for axes, facet in zip(all_axes, shown, strict=False):
         _draw_facet(axes, facet, label)
+        axes.set_xticks(sizes)
+        axes.set_xlim(sizes[0] - margin, sizes[-1] + margin)
     for axes in all_axes[len(shown) :]:
         axes.remove()
     left_out = f"; {len(filled) - len(shown)} more in metrics.csv" if len(filled) > len(shown) else ""
@@ -152,8 +164,6 @@ def _draw_facet(axes: Axes, facet: Facet, label: str) -> None:
             label=strategy,
         )
     numbers = [number for by_size in facet.points.values() for runs in by_size.values() for number in runs]
-    axes.set_xticks(sorted({size for by_size in facet.points.values() for size in by_size}))
-    axes.margins(x=0.08)
     axes.set_xlabel("GPUs")
     axes.set_ylabel(label, fontsize=9)
     axes.set_ylim(0, 1.15 * max(numbers) or 1.0)

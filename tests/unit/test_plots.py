@@ -90,6 +90,25 @@ def test_more_works_than_fit_are_counted() -> None:
     assert "2 more in metrics.csv" in figure.get_suptitle()
 
 
+def test_a_work_of_one_size_shows_which_of_the_sizes_it_is() -> None:
+    lone = make_result("node-1", 10.0, strategy="fsdp", gpus_per_node=4, seq_length=8)
+    results = [*campaigns.strategy_results(("full",)), lone]
+    all_axes = curve_plots.curves(results, curve_plots.CURVES["tokens_per_sec_vs_gpu"]).axes
+    assert len(all_axes) == 2
+    assert {tuple(axes.get_xticks()) for axes in all_axes} == {(1, 2, 4)}
+    assert len({axes.get_xlim() for axes in all_axes}) == 1
+
+
+def test_four_works_stand_two_by_two() -> None:
+    results = [
+        make_result("node-1", 10.0, strategy="ddp", gpus_per_node=gpus, seq_length=8 * i)
+        for i in range(1, 5)
+        for gpus in (2, 4)
+    ]
+    grid = curve_plots.curves(results, curve_plots.CURVES["step_time_vs_gpu"]).axes[0].get_gridspec()
+    assert (grid.nrows, grid.ncols) == (2, 2)
+
+
 def test_works_of_one_node_each_have_no_node_plot() -> None:
     runs = campaigns.strategy_results(("full",))
     groups = judge(runs, ["node-1"], Tolerances())
