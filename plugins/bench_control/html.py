@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -11,11 +11,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from bench_control import cost_report, digest, glossary, html_charts, plots, preset_tables, run_tables, strategy_tables
 from bench_control.campaign import Campaign
 from bench_control.formats import count, duration, listing, moment, sentence
-from bench_control.tables import Tone
-from bench_control.verdicts import GroupVerdict
+from bench_control.tables import Row, Table, Tone
+from bench_control.verdicts import Finding, GroupVerdict
 
 # The page lies in summary/, the results beside that folder.
 RESULT_LINK = "../runs/{run_id}/result.json"
+MAX_ALIKE = 3  # findings of one kind, each as its own card; of more of them the first, and the others in a table
 WORDS = {Tone.GOOD: "All well", Tone.WARN: "Look closer", Tone.BAD: "Action needed"}
 
 
@@ -46,7 +47,7 @@ def report_html(campaign: Campaign, images: Mapping[str, bytes]) -> str:
             for group in digest.shown_groups(campaign)
         ],
         lone=digest.lone_line(campaign),
-        findings=campaign.findings,
+        findings=tuple(_findings(campaign.findings)),
         sentence=sentence,
         images={name: base64.b64encode(png).decode() for name, png in images.items() if name != "node_variance.png"},
         not_drawn=_not_drawn(campaign),
@@ -62,6 +63,20 @@ def report_html(campaign: Campaign, images: Mapping[str, bytes]) -> str:
 def _lines(group: GroupVerdict) -> tuple[str, ...]:
     applied = f"Limits: {', '.join(digest.limits(group)) or 'none applied'}."
     return (*digest.reasons(group), *digest.fleet_lines(group), applied)
+
+
+def _findings(findings: Sequence[Finding]) -> Iterator[tuple[Sequence[Finding], Table | None]]:
+    """Those of one kind together, in the order of their first: the cards, and a table of the others."""
+    kinds: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        kinds.setdefault((finding.level, finding.category), []).append(finding)
+    for alike in kinds.values():
+        if len(alike) <= MAX_ALIKE:
+            yield alike, None
+            continue
+        rows = tuple(Row(cells=(more.subject, more.summary, more.measured, more.expected)) for more in alike[1:])
+        title = f"{len(rows)} more like this one"
+        yield alike[:1], Table(columns=("subject", "what", "measured", "expected"), rows=rows, title=title)
 
 
 def _facts(campaign: Campaign) -> tuple[str, ...]:

@@ -72,6 +72,16 @@ def test_nothing_comes_from_the_network_and_nothing_runs() -> None:
     assert re.search(r"url\(|@import|https?://", text) is None
 
 
+def test_many_findings_of_one_kind_are_one_card_and_a_table() -> None:
+    campaign = campaigns.slow_node()
+    finding = campaign.findings[0]
+    alike = [finding.model_copy(update={"subject": f"run-{number}"}) for number in range(5)]
+    text = report_html(campaign.model_copy(update={"findings": (*alike, *campaign.findings[1:])}), {})
+    assert text.count('<article class="finding') == len(campaign.findings)
+    assert "<summary>4 more like this one</summary>" in text
+    assert all(f"run-{number}" in text for number in range(5))
+
+
 def test_each_run_links_to_its_result() -> None:
     campaign = campaigns.slow_node()
     links = set(Page(report_html(campaign, {})).links)
