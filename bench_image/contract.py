@@ -131,6 +131,7 @@ class RunSpec(Frozen):
     run_id: Identifier = Field(description="group + node + round; readable and unique within the campaign")
     group_id: Identifier = Field(description="equal for all runs that may be compared; ends in the fingerprint")
     node: NodeName
+    peers: tuple[NodeName, ...] = Field((), description="the other nodes of a gang, in the order of their ranks")
     round: int = Field(1, ge=1, le=100, description="which pass over the nodes: rounds are minutes apart")
 
     model: str = Field(min_length=1, max_length=200, description="a known model, or any name with `dimensions`")
@@ -182,6 +183,8 @@ class RunSpec(Frozen):
             raise ValueError(
                 f"strategy '{self.strategy}' needs at least 2 GPUs in all, got {self.world_size}: choose single"
             )
+        if self.peers and (len({self.node, *self.peers}) != self.nodes or len(self.peers) != self.nodes - 1):
+            raise ValueError(f"{self.nodes} nodes, but node {self.node} has the peers {', '.join(self.peers)}")
         shape = self.dimensions or MODELS.get(self.model)
         family = shape.family if shape else None
         if reason := unsupported(self.strategy, self.recipe, self.precision, self.optimizer, family):
@@ -219,7 +222,7 @@ class RunSpec(Frozen):
 
 # What may differ between runs that are still the same work; every other field of the spec enters the fingerprint.
 NOT_WORK = frozenset({
-    "schema_version", "campaign_id", "run_id", "group_id", "node", "round",
+    "schema_version", "campaign_id", "run_id", "group_id", "node", "peers", "round",
     "timeout_s", "telemetry_interval_s", "drill",
 })  # fmt: skip
 

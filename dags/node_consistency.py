@@ -1,13 +1,14 @@
 """The Airflow DAG of the nightly check: is every node as fast as its peers, and as it was last week?"""
 
-from bench_control.dag_factory import Suite, build_dag
+from bench_control.dag_factory import Suite, build_node_dag
 
-dag = build_dag(
+dag = build_node_dag(
     Suite(
         dag_id="node_consistency",
         title="Node consistency",
         schedule="0 2 * * *",
         tags=("trainbench", "nightly"),
+        hidden=("world_sizes",),
         doc="""\
 One independent benchmark pod per GPU node and strategy, all doing the same work; every node is compared with the
 median of the others.
@@ -20,7 +21,7 @@ median of the others.
 | `confirm` | runs every breaching node once more |
 | `publish` | reports, metrics and history |
 | `alert` | emits the asset event with what is wrong |
-| `gate` | turns the run red on confirmed breaches, failed or missing nodes |
+| `gate` | turns the run red on confirmed breaches, failed or missing nodes; a busy node is told, never red |
 
 A run with a node slowed on purpose (`drill_node`) must turn red: it shows that the alarm works.
 """,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench_control.nodes import named
+from bench_control.nodes import Fleet, named
 from bench_control.params import parse_params
 from bench_control.plan import make_plan
 from bench_image.contract import RunSpec, Strategy
@@ -44,7 +44,7 @@ def planned(campaign_id: str) -> Iterator[RunSpec]:
 
 
 def _specs(asked: dict[str, Any], campaign_id: str) -> tuple[RunSpec, ...]:
-    return make_plan(parse_params(asked), named([NODE]), campaign_id).specs
+    return make_plan(parse_params(asked), Fleet(nodes=named([NODE])), campaign_id).specs
 
 
 def main() -> None:

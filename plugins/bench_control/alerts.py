@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from bench_control.attendance import ABSENT, GONE, LOST_GPUS, UNMEASURED
 from bench_control.campaign import Campaign
 from bench_control.limits import NAMES, UNITS
 from bench_control.verdicts import RED, Confirmation, Level, NodeVerdict, State
 from bench_image.contract import Frozen
+
+ATTENDANCE = (ABSENT, GONE, LOST_GPUS, UNMEASURED)
 
 
 class Alert(Frozen):
@@ -37,7 +40,7 @@ def alerts(campaign: Campaign, dag_id: str, run_id: str) -> tuple[Alert, ...]:
             run_id=run_id,
         )
         for node in campaign.nodes
-        if node.state not in (State.OK, State.NOTICE)
+        if node.state not in (State.OK, State.NOTICE, State.BUSY)
     ]
     told += [
         Alert(
@@ -53,6 +56,36 @@ def alerts(campaign: Campaign, dag_id: str, run_id: str) -> tuple[Alert, ...]:
         )
         for past in campaign.history
         if past.state is State.BREACH
+    ]
+    told += [
+        Alert(
+            level=finding.level,
+            node=finding.subject,
+            state=State.BUSY if finding.category == UNMEASURED else State.MISSING,
+            is_drill=False,
+            red=False,  # nothing ran there: the cluster's own monitoring is the judge
+            text=f"{finding.subject} {finding.summary}",
+            resolution=finding.resolution,
+            dag_id=dag_id,
+            run_id=run_id,
+        )
+        for finding in campaign.findings
+        if finding.category in ATTENDANCE and finding.level is not Level.INFO
+    ]
+    told += [
+        Alert(
+            level=Level.ERROR,
+            node=None,
+            state=State.FAILED,
+            is_drill=result.spec.drill is not None,
+            red=True,
+            text=f"{result.spec.run_id}: {result.status.value}, {result.error.message}",
+            resolution="open the report of the run",
+            dag_id=dag_id,
+            run_id=run_id,
+        )
+        for result in campaign.unjudged_failures
+        if result.error
     ]
     return tuple(sorted(told, key=lambda alert: not alert.red))
 

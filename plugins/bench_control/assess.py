@@ -6,7 +6,20 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from bench_control import cost, cost_report, diagnosis, html, metrics, plots, prices, report, trend, validity, variance
+from bench_control import (
+    attendance,
+    cost,
+    cost_report,
+    diagnosis,
+    html,
+    metrics,
+    plots,
+    prices,
+    report,
+    trend,
+    validity,
+    variance,
+)
 from bench_control.artefacts import Store
 from bench_control.campaign import Campaign
 from bench_control.formats import count, listing
@@ -22,7 +35,8 @@ Past = Callable[[RunResult], Sequence[float]]
 def judge(plan: Plan, results: Sequence[RunResult], past: Past) -> tuple[GroupVerdict, ...]:
     """The first verdict, before any re-run; `past` is asked only when nodes are compared with their own history.
 
-    A node is not missed in a group that the plan skips there. Runs over several nodes cannot judge a node.
+    A node is not missed in a group that the plan skips there. Runs over several nodes cannot judge a node, and a plan
+    that compares strategies judges none.
     """
     tolerances = plan.params.tolerances
     skipped = {(skip.group_id, node) for skip in plan.skipped for node in skip.nodes}
@@ -31,6 +45,8 @@ def judge(plan: Plan, results: Sequence[RunResult], past: Past) -> tuple[GroupVe
         if result.spec.nodes == 1:
             groups.setdefault(result.spec.group_id, []).append(result)
     verdicts: list[GroupVerdict] = []
+    if not plan.judges_nodes:
+        return ()
     for group_id, members in sorted(groups.items()):
         expected = [node for node in plan.nodes if (group_id, node) not in skipped]
         own: dict[str, float] = {}
@@ -51,8 +67,11 @@ def assess(
     started_at: datetime,
     finished_at: datetime,
     past: Past,
+    last_measured: Mapping[str, datetime] | None = None,
 ) -> Campaign:
-    """Everything there is to say about one campaign. Pure but for `past`, which may ask a database."""
+    """Everything there is to say about one campaign. Pure but for `past`, which may ask a database. `last_measured`:
+    node -> its last valid run before this campaign, as far as the history goes.
+    """
     tolerances = plan.params.tolerances
     groups = variance.confirm(judge(plan, results, past), confirm_results, tolerances)
     measured = (*results, *confirm_results)
@@ -66,6 +85,8 @@ def assess(
         used |= {price} if price else set()
     history = tuple(trend.judge_history(result, past(result), tolerances) for result in _typical(results))
     findings = (
+        *attendance.absentees(plan.absent, plan.known),
+        *_unmeasured(plan, groups, last_measured or {}, finished_at),
         *diagnosis.diagnose(groups, measured),
         *diagnosis.strays([result for result in measured if result.spec.nodes == 1]),
         *(finding for verdict in history for finding in trend.findings(verdict)),
@@ -106,6 +127,17 @@ def publish(campaign: Campaign, store: Store) -> Mapping[str, str]:
     return store.write_summary(campaign.campaign_id, files)
 
 
+def _unmeasured(
+    plan: Plan, groups: Sequence[GroupVerdict], last_measured: Mapping[str, datetime], at: datetime
+) -> tuple[Finding, ...]:
+    verdicts = [node for group in groups for node in group.nodes]
+    missed = attendance.unmeasured(verdicts, last_measured, at)
+    if plan.params.nodes or not plan.judges_nodes:
+        return missed
+    listed = [*plan.nodes, *(node.name for node in plan.absent)]
+    return missed + attendance.gone(listed, last_measured, at)
+
+
 def _title(plan: Plan) -> str:
     """What all runs share of the work; where they differ, the values."""
     specs = plan.specs
@@ -131,10 +163,10 @@ def _gpu_name(result: RunResult) -> str | None:
 
 
 def _typical(results: Sequence[RunResult]) -> list[RunResult]:
-    """For each node, group and choice the valid run with the median throughput: one point of its history."""
+    """For each node, group and choice the valid run on it alone with the median throughput: a point of its history."""
     by_node: dict[tuple[str, str, str], list[RunResult]] = {}
     for result in results:
-        if result.status is Status.OK:
+        if result.status is Status.OK and result.spec.nodes == 1:
             by_node.setdefault((result.spec.node, result.spec.group_id, choice_of(result)), []).append(result)
     typical = []
     for runs in by_node.values():

@@ -7,8 +7,9 @@ from typing import Annotated
 from pydantic import AwareDatetime, BeforeValidator
 
 from bench_control.cost import RunCost
+from bench_control.pod_end import NOT_FREE
 from bench_control.verdicts import RED, Finding, GroupVerdict, HistoryVerdict, NodeVerdict
-from bench_image.contract import Frozen, RunResult, Strategy, upgraded
+from bench_image.contract import Frozen, RunResult, Status, Strategy, upgraded
 
 # A stored campaign may hold results of an older schema version.
 StoredResult = Annotated[RunResult, BeforeValidator(upgraded)]
@@ -48,6 +49,21 @@ class Campaign(Frozen):
     @property
     def red_nodes(self) -> tuple[NodeVerdict, ...]:
         return tuple(node for node in self.nodes if node.state in RED)
+
+    @property
+    def unjudged_failures(self) -> tuple[StoredResult, ...]:
+        """Failed runs that no node is judged by. What does not fit the memory is a row of the table, and a free node
+        that was not to be had is nobody's fault.
+        """
+        judged = {group.group_id for group in self.groups}
+        return tuple(
+            result
+            for result in self.results
+            if result.spec.group_id not in judged
+            and result.error is not None
+            and result.status is not Status.OOM
+            and result.error.kind not in NOT_FREE
+        )
 
     @property
     def is_drill(self) -> bool:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from bench_control import cli_cluster
 from bench_control.artefacts import BrokenFile, Store, StoreError, open_store
 from bench_control.campaign import Campaign
 from bench_control.local_pods import LocalPodError
-from bench_control.nodes import named
+from bench_control.nodes import Fleet, named
 from bench_control.params import LOCAL_DEFAULTS, ParamsError, parse_params
 from bench_control.plan import Plan, PlanError, make_plan
-from bench_control.pods import manifest
+from bench_control.pods import manifests
 from bench_control.settings import Settings, SettingsError, read_settings
 from bench_control.verdicts import RED, State
 from bench_image.contract import Device
@@ -40,9 +41,9 @@ class ExitCode(IntEnum):
 PIPED_WIDTH = 120  # columns when nobody's terminal says how many there are
 EXIT_CODES = """Exit codes:
 
-0: no node is red.
+0: no node is red; everything is ready.
 
-1: a node is in breach, failed or missing, or a stored result cannot be read.
+1: a node is in breach, failed or missing, a stored result cannot be read, or `doctor` found something not ready.
 
 2: wrong usage, or something outside is missing (store, interpreter, disk); standard error says what to do.
 
@@ -58,6 +59,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(cli_cluster.app)
 
 Nodes = Annotated[str | None, typer.Option(help="Node names, comma-separated. Default: TRAINBENCH_LOCAL_NODES.")]
 DeviceName = Annotated[
@@ -81,17 +83,17 @@ def plan(
     nodes: Nodes = None,
     device: DeviceName = Device.CPU,
     set_: Set = None,
-    manifests: Annotated[bool, typer.Option(help="Print the Pods as YAML for kubectl.")] = False,
+    with_manifests: Annotated[bool, typer.Option("--manifests", help="Print the Pods as YAML for kubectl.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show what would run, in which order, and what would not and why. Starts nothing."""
     with _errors_told():
         settings = read_settings()
         planned = _plan(settings, nodes, device, set_, "dry-run")
-        pods = [manifest(spec, settings.pods) for spec in planned.specs] if manifests else []
+        pods = [pod for spec in planned.specs for pod in manifests(spec, settings.pods)] if with_manifests else []
     if as_json:
-        _print_json(planned.model_dump(mode="json") | ({"manifests": pods} if manifests else {}))
-    elif manifests:
+        _print_json(planned.model_dump(mode="json") | ({"manifests": pods} if with_manifests else {}))
+    elif with_manifests:
         import yaml
 
         typer.echo(yaml.safe_dump_all(pods, sort_keys=False), nl=False)
@@ -165,7 +167,7 @@ def _plan(settings: Settings, nodes: str | None, device: Device, set_: Sequence[
     if nodes is not None:
         asked["nodes"] = _names(nodes)
     params = parse_params(asked, LOCAL_DEFAULTS if asked["device"] == Device.CPU else {})
-    return make_plan(params, named(settings.local_nodes), campaign_id)
+    return make_plan(params, Fleet(nodes=named(settings.local_nodes)), campaign_id)
 
 
 def _changes(set_: Sequence[str] | None) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from bench_control.artefacts import (
 )
 from bench_control.campaign import Campaign
 from bench_control.params import BenchmarkParams, ParamsError, form, parse_params
-from bench_control.plan import Plan, identifier
+from bench_control.plan import Plan
+from bench_control.work import identifier
 from bench_image.contract import DiskData, RunResult, RunSpec
 from bench_image.shapes import MODELS
 from bench_image.sizing import lora_targets

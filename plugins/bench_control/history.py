@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pydantic import AwareDatetime
@@ -107,6 +108,16 @@ class History:
             for campaign_id, samples_per_second in connection.execute(PAST, asked):
                 by_campaign.setdefault(campaign_id, []).append(samples_per_second)
         return [statistics.median(values) for values in by_campaign.values()]
+
+    def last_measured(self, since: datetime) -> dict[str, datetime]:
+        """Node -> when its last valid run began, for the nodes that had one since then; drills do not count."""
+        query = (
+            select(runs.c.node, func.max(runs.c.started_at))
+            .where((runs.c.started_at >= since) & (runs.c.status == Status.OK.value) & ~runs.c.is_drill)
+            .group_by(runs.c.node)
+        )
+        with self._transaction() as connection:
+            return {node: started_at for node, started_at in connection.execute(query)}
 
     def open_breaches(self) -> tuple[Breach, ...]:
         """Oldest first."""

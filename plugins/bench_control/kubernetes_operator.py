@@ -1,28 +1,129 @@
-"""The Airflow operator that runs a Pod manifest on the cluster and does not take silence for success."""
+"""The Airflow operator that runs a Pod manifest on the cluster, tells why a pod did not end well, and leaves none."""
 
 from __future__ import annotations
 
-from typing import Any
+import time
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
+from kubernetes.client import ApiException, V1DeleteOptions, V1Pod  # type: ignore[import-untyped]
+from urllib3.exceptions import HTTPError
+
+from bench_control.pod_end import EndKind, pod_end
+from bench_control.pods import CONTAINER, GANG, GRACE_S
+
+END = "pod_end"  # XCom key of a `PodEnd`
+UNREACHABLE = 503  # what stands for "no answer at all" among the API's status codes
+PEER_GRACE_S = 10.0  # what the peers of a failed pod get to fail by themselves, and to say why
 
 
 class BenchPodOperator(KubernetesPodOperator):
-    """Fails where the provider's operator ends as success without a result (its issues 72821 and 73117)."""
+    """`KubernetesPodOperator`, with four differences.
 
-    _result: Any = None
+    - It fails where the provider's operator ends as success without a result (its issues 72821 and 73117).
+    - How the pod ended is pushed as XCom `pod_end`. Only what a new pod may cure is retried; a node that is not free
+      skips the task, and nothing is judged by it.
+    - A pod whose creation was answered by an error although it was made is found again, not leaked.
+    - When a pod of a gang fails, the rest of the gang is ended: its members would wait for their peer.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._result: Any = None
+        self._last_seen: Mapping[str, Any] | None = None
 
     def execute(self, context: Context) -> Any:
-        result = super().execute(context)
-        return self._require(self._result if result is None else result)
+        try:
+            result = super().execute(context)
+            return self._require(self._result if result is None else result)
+        except TaskDeferred:
+            raise
+        except (AirflowException, ApiException, HTTPError) as error:
+            self._conclude(context, error)
 
     def trigger_reentry(self, context: Context, event: dict[str, Any]) -> Any:
-        self._result = super().trigger_reentry(context, event)
-        return self._require(self._result)
+        try:
+            self._result = super().trigger_reentry(context, event)
+            return self._require(self._result)
+        except TaskDeferred:
+            raise
+        except (AirflowException, ApiException, HTTPError) as error:
+            self._conclude(context, error)
+
+    def get_or_create_pod(self, pod_request_obj: V1Pod, context: Context) -> V1Pod:
+        try:
+            return super().get_or_create_pod(pod_request_obj, context)
+        except ApiException as error:
+            # The name ends in a random suffix: if it is taken, then by the pod whose creation we were not told of.
+            if error.status == 409 and (pod := self.find_pod(pod_request_obj.metadata.namespace, context=context)):
+                return pod
+            raise
+
+    def cleanup(self, pod: V1Pod, remote_pod: V1Pod, xcom_result: Any = None, context: Context | None = None) -> None:
+        if remote_pod is not None and self._last_seen is None:
+            self._last_seen = self._look(remote_pod)  # before it is deleted
+        super().cleanup(pod, remote_pod, xcom_result, context)
+
+    def on_kill(self) -> None:
+        super().on_kill()
+        self._end_gang(wait_s=0)
+
+    def _look(self, pod: V1Pod) -> Mapping[str, Any] | None:
+        try:
+            seen = self.client.read_namespaced_pod(pod.metadata.name, pod.metadata.namespace)
+        except ApiException:
+            return None
+        state: Mapping[str, Any] = self.client.api_client.sanitize_for_serialization(seen)
+        return state
 
     def _require(self, result: Any) -> Any:
         if result is None:
             raise AirflowException("the pod ended without a result, or vanished before it could be read")
         return result
+
+    def _conclude(self, context: Context, error: Exception) -> NoReturn:
+        """Ends the task with the cause. A failed pod's result has been pushed by the provider's operator by now."""
+        if isinstance(error, AirflowFailException | AirflowSkipException):
+            raise error  # concluded already: execute called trigger_reentry
+        told = str(error.reason if isinstance(error, ApiException) else error)
+        http_status = UNREACHABLE if isinstance(error, HTTPError) else getattr(error, "status", None)
+        end = pod_end(self._last_seen, self.base_container_name, told, http_status)
+        context["ti"].xcom_push(key=END, value=end.model_dump(mode="json"))
+        self._end_gang(wait_s=0 if end.kind in (EndKind.BUSY, EndKind.UNSCHEDULABLE) else PEER_GRACE_S)
+        if end.kind is EndKind.BUSY:
+            raise AirflowSkipException(end.message) from error
+        if end.is_infrastructure:
+            raise AirflowException(end.message) from error
+        raise AirflowFailException(end.message) from error
+
+    def _end_gang(self, wait_s: float) -> None:
+        """Deletes the gang's pods that still wait or run; those that have ended are left to their own tasks."""
+        metadata = (self.pod_template_dict or {})["metadata"]
+        if (gang := metadata["labels"].get(GANG)) is None:
+            return
+        time.sleep(wait_s)
+        try:
+            end_gang(self.client, metadata["namespace"], gang, only_active=True)
+        except (ApiException, HTTPError) as error:
+            self.log.warning("The gang %s could not be ended (%s): its deadline will", gang, error)
+
+
+def end_gang(client: Any, namespace: str, gang: str, only_active: bool = False) -> tuple[str, ...]:
+    """Deletes the pods of a gang; with `only_active` those whose program has not ended. Returns their names."""
+    deleted = []
+    for pod in client.list_namespaced_pod(namespace, label_selector=f"{GANG}={gang}").items:
+        base = next((s for s in pod.status.container_statuses or () if s.name == CONTAINER), None)
+        if only_active and base is not None and base.state.terminated:
+            continue
+        try:
+            client.delete_namespaced_pod(
+                pod.metadata.name, namespace, body=V1DeleteOptions(grace_period_seconds=GRACE_S)
+            )
+        except ApiException as error:
+            if error.status != 404:
+                raise
+        deleted.append(pod.metadata.name)
+    return tuple(deleted)

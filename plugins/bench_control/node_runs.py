@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from bench_control.noise import Run
+from bench_control.pod_end import NOT_FREE
 from bench_control.verdicts import Metric
 from bench_image.contract import Device, Frozen, RunResult, Status
 
@@ -36,8 +37,13 @@ class NodeRuns(Frozen):
         return self.choice is None or choice_of(run) == self.choice
 
     @property
+    def busy(self) -> tuple[RunResult, ...]:
+        """The runs for which the node was not free: nobody's fault, and nothing to judge."""
+        return tuple(run for run in self.runs if run.error and run.error.kind in NOT_FREE)
+
+    @property
     def failed(self) -> tuple[RunResult, ...]:
-        return tuple(run for run in self.runs if run.status is not Status.OK)
+        return tuple(run for run in self.runs if run.status is not Status.OK and run not in self.busy)
 
     @property
     def is_drill(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
@@ -24,6 +24,7 @@ from bench_image.shapes import MODELS, ModelShape
 NodeParam = Annotated[str, StringConstraints(pattern=NODE_NAME)]
 MODEL_LABEL = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 MICRO_BATCH = r"^(auto|[1-9][0-9]{0,4})$"
+WORLD_SIZES = (1, 2, 4)
 SWITCH = {True: "on", False: "off", "auto": "auto", None: None}
 
 
@@ -57,6 +58,14 @@ class BenchmarkParams(Frozen):
     )
     gpus_per_node: int = _field(
         1, "Nodes", "GPUs per node", "GPUs that every strategy but `single` uses on each node.", ge=1, le=64
+    )
+    world_sizes: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = _field(
+        WORLD_SIZES,
+        "Nodes",
+        "Numbers of GPUs",
+        "Every strategy but `single` runs at each of these above 1; `single` runs at 1. GPUs beyond those of one node "
+        "are taken from further nodes of the same kind.",
+        min_length=1,
     )
     device: Device = _field(Device.CUDA, "Nodes", "Device", "`cpu` is for trials without a GPU: slow and noisy.")
 
@@ -321,10 +330,15 @@ def _allowed(name: str) -> str:
     return f"{low} to {high}" if low is not None and high is not None else ""
 
 
-def form(defaults: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]:
-    """Field name -> keyword arguments of Airflow's `Param`: a JSON Schema, with default, section, title and help."""
+def form(
+    defaults: Mapping[str, Any] | None = None, world_sizes: Sequence[int] = WORLD_SIZES
+) -> dict[str, dict[str, Any]]:
+    """Field name -> keyword arguments of Airflow's `Param`: a JSON Schema, with default, section, title and help.
+
+    `world_sizes` are the numbers of GPUs that the form offers, all of them chosen unless `defaults` say otherwise.
+    """
     schema = BenchmarkParams.model_json_schema()
-    values = parse_params(defaults or {}).model_dump(mode="json")
+    values = parse_params({"world_sizes": world_sizes} | dict(defaults or {})).model_dump(mode="json")
     fields: dict[str, dict[str, Any]] = {}
     for name, prop in schema["properties"].items():
         flat = {"default": values[name]} | _flatten({**prop, **BY_HAND.get(name, {})}, schema.get("$defs", {}))
@@ -333,6 +347,8 @@ def form(defaults: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]
         fields[name] = flat
     # The form's text field and dropdown want text.
     fields["micro_batch_size"]["default"] = str(values["micro_batch_size"])
+    fields["world_sizes"]["default"] = [str(size) for size in values["world_sizes"]]
+    fields["world_sizes"]["examples"] = [str(size) for size in world_sizes]
     fields["gradient_checkpointing"]["default"] = SWITCH[values["gradient_checkpointing"]]
     return fields
 
@@ -349,6 +365,7 @@ BY_HAND: Mapping[str, Mapping[str, Any]] = {
     },
     "gradient_checkpointing": {"type": ["string", "null"], "enum": ["on", "off", "auto", None], "anyOf": None},
     "model": {"examples": list(MODELS)},
+    "world_sizes": {"items": {"type": ["string", "integer"]}},
     "dimensions": {"type": ["object", "null"], "anyOf": None},
 }
 

@@ -1,10 +1,17 @@
-"""A run spec -> a Pod manifest: a plain dict, the same for Kubernetes and for the local launcher."""
+"""A run spec -> its Pod manifests: plain dicts, the same for Kubernetes and for the local launcher.
+
+A run on one node is one pod. A gang is one pod on each of its nodes; they find each other by a headless Service that
+stands in the namespace all the time, so that no run needs the right to make one.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from bench_control.plan import identifier
+from pydantic import StringConstraints
+
+from bench_control.gangs import PORT, gang_id, nodes_of
+from bench_control.work import identifier
 from bench_image.contract import (
     OUTPUT_DIR_ENV,
     SPEC_ENV,
@@ -17,10 +24,20 @@ from bench_image.contract import (
 CONTAINER = "base"  # the container that KubernetesPodOperator reads logs and results from
 XCOM_DIR = "/airflow/xcom"
 TITLE = "trainbench.io/title"
+GANG = "trainbench.io/gang"
+RENDEZVOUS = "trainbench.io/rendezvous"
+DAG_ID, DAG_RUN_ID = "trainbench.io/dag-id", "trainbench.io/dag-run-id"
 USER_ID = 10001
 # The program writes its own result on a timeout; the cluster's deadline is the backstop behind it.
 DEADLINE_MARGIN_S = 120
 GRACE_S = 20
+
+
+class PodVolume(Frozen):
+    """A volume of the cluster for weights or data: where the pod sees it, and its source as a manifest has it."""
+
+    mount_path: Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._/-]+$")]
+    source: dict[str, Any]
 
 
 class PodSettings(Frozen):
@@ -29,24 +46,41 @@ class PodSettings(Frozen):
     namespace: str = "trainbench"
     instance: str = "trainbench"  # which installation the pods belong to: two may share a namespace
     image: str = "trainbench/bench:0.1.0"
+    image_pull_secret: str | None = None
+    service_account: str | None = None  # None: the namespace's default; none of them gets a token
     priority_class: str | None = None
     service: str = "trainbench-rendezvous"  # the headless Service by which the pods of a gang find each other
     shm_gib: int = 8
     memory_gib: int | None = None
+    volumes: tuple[PodVolume, ...] = ()
 
 
-def manifest(spec: RunSpec, settings: PodSettings) -> dict[str, Any]:
-    """The Pod of one single-node run: pinned to its node, unprivileged, without a service-account token."""
+class Owner(Frozen):
+    """The DAG run that the pods belong to: once it is over, nobody waits for them any more."""
+
+    dag_id: str
+    dag_run_id: str
+
+
+def manifests(spec: RunSpec, settings: PodSettings, owner: Owner | None = None) -> list[dict[str, Any]]:
+    """One Pod for each node of the run, in the order of their ranks."""
+    return [manifest(spec, settings, owner, rank) for rank in range(spec.nodes)]
+
+
+def manifest(spec: RunSpec, settings: PodSettings, owner: Owner | None = None, node_rank: int = 0) -> dict[str, Any]:
+    """Pinned to its node, unprivileged, without a service-account token."""
+    owned = {DAG_ID: owner.dag_id, DAG_RUN_ID: owner.dag_run_id} if owner else {}
     pod: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": pod_name(spec),
+            "name": pod_name(spec, node_rank),
             "namespace": settings.namespace,
-            "labels": _labels(spec, settings),
+            "labels": _labels(spec, settings, node_rank),
             "annotations": {
                 "trainbench.io/run-id": spec.run_id,
-                TITLE: title(spec),
+                TITLE: title(spec, node_rank),
+                **owned,
                 "sidecar.istio.io/inject": "false",
             },
         },
@@ -63,18 +97,27 @@ def manifest(spec: RunSpec, settings: PodSettings) -> dict[str, Any]:
                 "fsGroup": USER_ID,
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
-            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _on_node(spec.node)}},
+            "affinity": {
+                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _on_node(nodes_of(spec)[node_rank])}
+            },
             "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
-            "containers": [_container(spec, settings)],
+            "containers": [_container(spec, settings, node_rank)],
             "volumes": [
                 {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{settings.shm_gib}Gi"}},
                 {"name": "scratch", "emptyDir": {}},
                 {"name": "results", "emptyDir": {}},
+                *({"name": f"data-{i}", **volume.source} for i, volume in enumerate(settings.volumes)),
             ],
         },
     }
+    if spec.nodes > 1:
+        pod["spec"] |= {"hostname": host_name(spec, node_rank), "subdomain": settings.service}
     if settings.priority_class:
         pod["spec"]["priorityClassName"] = settings.priority_class
+    if settings.service_account:
+        pod["spec"]["serviceAccountName"] = settings.service_account
+    if settings.image_pull_secret:
+        pod["spec"]["imagePullSecrets"] = [{"name": settings.image_pull_secret}]
     return pod
 
 
@@ -87,17 +130,38 @@ def ours(settings: PodSettings) -> dict[str, str]:
     }
 
 
-def pod_name(spec: RunSpec) -> str:
+def pod_name(spec: RunSpec, node_rank: int = 0) -> str:
     """A DNS label, different for each run of each campaign."""
-    return identifier(f"tb-{spec.node}-{spec.strategy}-r{spec.round}-{spec.campaign_id}", 63).replace("_", "-")
+    node = nodes_of(spec)[node_rank]
+    size = f"-{spec.world_size}" if spec.nodes > 1 else ""
+    return identifier(f"tb-{node}-{spec.strategy}{size}-r{spec.round}-{spec.campaign_id}", 63).replace("_", "-")
 
 
-def title(spec: RunSpec) -> str:
-    """How the run is called in Airflow's grid."""
-    return f"{spec.node} / {spec.strategy} · round {spec.round}"
+def title(spec: RunSpec, node_rank: int = 0) -> str:
+    """How the pod is called in Airflow's grid."""
+    where = f"rank {node_rank} of {spec.nodes}" if spec.nodes > 1 else f"round {spec.round}"
+    return f"{nodes_of(spec)[node_rank]} / {spec.strategy} · {where}"
 
 
-def _container(spec: RunSpec, settings: PodSettings) -> dict[str, Any]:
+def host_name(spec: RunSpec, node_rank: int) -> str:
+    """Of one pod of a gang, within the Service's domain."""
+    return f"{gang_id(spec)}-r{node_rank}"
+
+
+def meeting_address(spec: RunSpec, settings: PodSettings) -> str:
+    """Where the gang's pods meet: the pod of node rank 0, by its name in the cluster's DNS."""
+    return f"{host_name(spec, 0)}.{settings.service}.{settings.namespace}.svc"
+
+
+def _meeting(spec: RunSpec, settings: PodSettings, node_rank: int) -> list[dict[str, str]]:
+    if spec.nodes == 1:
+        return []
+    address = meeting_address(spec, settings)
+    values = {"NODE_RANK": str(node_rank), "MASTER_ADDR": address, "MASTER_PORT": str(PORT)}
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str, Any]:
     resources: dict[str, dict[str, str]] = {}
     if spec.device is Device.CUDA:
         resources["limits"] = {"nvidia.com/gpu": str(spec.gpus_per_node)}
@@ -114,6 +178,7 @@ def _container(spec: RunSpec, settings: PodSettings) -> dict[str, Any]:
             {"name": "TRAINBENCH_IMAGE", "value": settings.image},
             {"name": "TRAINBENCH_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "HOME", "value": "/scratch"},
+            *_meeting(spec, settings, node_rank),
             *([] if spec.needs_hub else [{"name": "HF_HUB_OFFLINE", "value": "1"}]),
         ],
         "resources": resources,
@@ -129,17 +194,20 @@ def _container(spec: RunSpec, settings: PodSettings) -> dict[str, Any]:
             {"name": "scratch", "mountPath": "/scratch"},
             {"name": "scratch", "mountPath": "/tmp", "subPath": "tmp"},  # noqa: S108 - the pod's own volume
             {"name": "results", "mountPath": "/results"},
+            *({"name": f"data-{i}", "mountPath": volume.mount_path} for i, volume in enumerate(settings.volumes)),
         ],
     }
 
 
-def _labels(spec: RunSpec, settings: PodSettings) -> dict[str, str]:
+def _labels(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str, str]:
+    gang = {GANG: gang_id(spec), "trainbench.io/node-rank": str(node_rank), RENDEZVOUS: "true"}
     values = {
         **ours(settings),
         "trainbench.io/campaign": spec.campaign_id,
-        "trainbench.io/node": spec.node,
+        "trainbench.io/node": nodes_of(spec)[node_rank],
         "trainbench.io/strategy": spec.strategy.value,
         "trainbench.io/round": str(spec.round),
+        **(gang if spec.nodes > 1 else {}),
     }
     return {key: identifier(value, 63) for key, value in values.items()}
 

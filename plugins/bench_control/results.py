@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice, zip_longest
 
+from bench_control.pod_end import PodEnd
 from bench_image.contract import (
     ContractError,
     Phase,
@@ -22,22 +23,25 @@ def collect(
     specs: Sequence[RunSpec],
     payloads: Sequence[object | None],
     at: datetime,
-    states: Sequence[str | None] | None = None,
+    states: Sequence[str | None] = (),
+    ends: Sequence[PodEnd | None] = (),
 ) -> tuple[RunResult, ...]:
     """Payload i belongs to spec i: a mapping, JSON text, or None. A payload that is missing, broken or another run's
     becomes a failed sample at time `at`; so does every spec that `payloads` is too short for. `states` are the pods'
-    task states, for the message. Raises ValueError when there are more payloads than specs: they would be lost.
+    task states, for the message; `ends`: how the pods ended that did not end well. What a pod wrote while the cluster
+    took its node away is not counted. Raises ValueError when there are more payloads than specs: they would be lost.
     """
     if len(payloads) > len(specs):
         raise ValueError(f"{len(payloads)} payloads for {len(specs)} planned runs: pass one payload for each run")
-    known_states = states or ()
     return tuple(
-        _result(spec, payload, state, at)
-        for spec, payload, state in islice(zip_longest(specs, payloads, known_states), len(specs))
+        _result(spec, payload, state, end, at)
+        for spec, payload, state, end in islice(zip_longest(specs, payloads, states, ends), len(specs))
     )
 
 
-def _result(spec: RunSpec, payload: object | None, state: str | None, at: datetime) -> RunResult:
+def _result(spec: RunSpec, payload: object | None, state: str | None, end: PodEnd | None, at: datetime) -> RunResult:
+    if end and (payload is None or end.is_infrastructure):
+        return failed_result(spec, status=end.status, kind=end.kind, message=end.message, phase=Phase.LAUNCH, at=at)
     if payload is None:
         return failed_result(
             spec, status=Status.INCOMPLETE, kind="no_result", message=_no_result(spec, state), phase=Phase.LAUNCH, at=at

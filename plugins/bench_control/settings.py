@@ -8,10 +8,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from bench_control.local_pods import LocalImage
-from bench_control.params import LOCAL_DEFAULTS
-from bench_control.pods import PodSettings
+from bench_control.params import LOCAL_DEFAULTS, WORLD_SIZES
+from bench_control.pods import PodSettings, PodVolume
 from bench_image.contract import Frozen
+
+WEEK_S = 7 * 86_400
 
 
 class Launcher(StrEnum):
@@ -41,6 +45,7 @@ class Settings(Frozen):
     pods: PodSettings
     local_image: LocalImage
     local_nodes: tuple[str, ...]
+    world_sizes: tuple[int, ...]  # numbers of GPUs that `strategy_scaling` offers
     store_url: str | None
     history_url: str | None
 
@@ -60,14 +65,19 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         namespace=environ.get("TRAINBENCH_NAMESPACE", PodSettings().namespace),
         image=environ.get("TRAINBENCH_IMAGE", PodSettings().image),
         instance=environ.get("TRAINBENCH_INSTANCE", PodSettings().instance),
+        image_pull_secret=environ.get("TRAINBENCH_IMAGE_PULL_SECRET"),
+        service_account=environ.get("TRAINBENCH_SERVICE_ACCOUNT"),
         priority_class=environ.get("TRAINBENCH_PRIORITY_CLASS"),
+        shm_gib=_number(environ, "TRAINBENCH_SHM_GIB", PodSettings().shm_gib, 1024),
+        memory_gib=_number(environ, "TRAINBENCH_MEMORY_GIB", 1, 65_536) if "TRAINBENCH_MEMORY_GIB" in environ else None,
+        volumes=_volumes(environ),
         service=environ.get("TRAINBENCH_SERVICE", PodSettings().service),
     )
     cluster = ClusterSettings(
         connection_id=environ.get("TRAINBENCH_KUBERNETES_CONNECTION", ClusterSettings().connection_id),
         deferrable=_switch(environ, "TRAINBENCH_DEFERRABLE", ClusterSettings().deferrable),
-        queue_timeout_s=_seconds(environ, "TRAINBENCH_QUEUE_TIMEOUT_S", ClusterSettings().queue_timeout_s),
-        start_timeout_s=_seconds(environ, "TRAINBENCH_START_TIMEOUT_S", ClusterSettings().start_timeout_s),
+        queue_timeout_s=_number(environ, "TRAINBENCH_QUEUE_TIMEOUT_S", ClusterSettings().queue_timeout_s, WEEK_S),
+        start_timeout_s=_number(environ, "TRAINBENCH_START_TIMEOUT_S", ClusterSettings().start_timeout_s, WEEK_S),
         quarantine=tuple(name for name in environ.get("TRAINBENCH_QUARANTINE", "").split(",") if name),
     )
     return Settings(
@@ -79,6 +89,7 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
             pythonpath=environ.get("TRAINBENCH_LOCAL_PYTHONPATH", str(root)),
         ),
         local_nodes=tuple(environ.get("TRAINBENCH_LOCAL_NODES", "node-1,node-2,node-3,node-4").split(",")),
+        world_sizes=_world_sizes(environ),
         store_url=environ.get("TRAINBENCH_STORE"),
         history_url=environ.get("TRAINBENCH_HISTORY_URL"),
     )
@@ -91,8 +102,26 @@ def _switch(environ: Mapping[str, str], name: str, default: bool) -> bool:
     return text == "true"
 
 
-def _seconds(environ: Mapping[str, str], name: str, default: int) -> int:
+def _number(environ: Mapping[str, str], name: str, default: int, most: int) -> int:
     text = environ.get(name, str(default))
-    if not text.isdecimal() or not 1 <= int(text) <= 7 * 86_400:
-        raise SettingsError(f"{name} is '{text}': give whole seconds, 1 to {7 * 86_400}")
+    if not text.isdecimal() or not 1 <= int(text) <= most:
+        raise SettingsError(f"{name} is '{text}': give a whole number, 1 to {most}")
     return int(text)
+
+
+def _world_sizes(environ: Mapping[str, str]) -> tuple[int, ...]:
+    text = environ.get("TRAINBENCH_WORLD_SIZES", ",".join(map(str, WORLD_SIZES)))
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and 1 <= int(word) <= 65_536 for word in words):
+        raise SettingsError(f"TRAINBENCH_WORLD_SIZES is '{text}': give numbers of GPUs, for example 1,2,4")
+    return tuple(sorted({int(word) for word in words}))
+
+
+def _volumes(environ: Mapping[str, str]) -> tuple[PodVolume, ...]:
+    text = environ.get("TRAINBENCH_VOLUMES") or "[]"
+    try:
+        return TypeAdapter(tuple[PodVolume, ...]).validate_json(text)
+    except ValidationError as error:
+        example = '[{"mount_path": "/data", "source": {"persistentVolumeClaim": {"claimName": "datasets"}}}]'
+        problem = error.errors(include_url=False)[0]
+        raise SettingsError(f"TRAINBENCH_VOLUMES: {problem['msg']}: give JSON such as {example}") from None

@@ -302,6 +302,8 @@ def _overall(member: NodeRuns, metrics: Sequence[MetricVerdict]) -> tuple[State,
     if member.failed:
         told = (f"round {r.spec.round} {r.status.value}: {r.error.message}" for r in member.failed if r.error)
         return State.FAILED, "; ".join(told)
+    if not member.valid and member.busy:
+        return State.BUSY, next(run.error.message for run in member.busy if run.error)
     if not member.valid:
         return State.NOT_JUDGED, other_work(member)
     for state in _WORST_FIRST:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from kubernetes.client import ApiException
 
-from bench_control import dag_factory
+from bench_control import dag_tasks
+from bench_control.nodes import Fleet
 from bench_control.params import parse_params
 from bench_control.settings import read_settings
 
@@ -19,16 +20,16 @@ def forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: Any) -> Any:
         raise ApiException(status=403, reason="Forbidden")
 
-    monkeypatch.setattr(dag_factory, "discover_nodes", refuse)
+    monkeypatch.setattr(dag_tasks, "discover_fleet", refuse)
 
 
 @pytest.mark.usefixtures("forbidden")
 def test_named_nodes_run_without_leave_to_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert dag_factory._known_nodes(SETTINGS, parse_params({"nodes": ["gpu-a"]})) == ()
+    assert dag_tasks.known_fleet(SETTINGS, parse_params({"nodes": ["gpu-a"]})) == Fleet()
     assert "no run is skipped for them: Forbidden" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("forbidden")
 def test_without_names_the_refusal_is_told() -> None:
     with pytest.raises(ApiException, match="Forbidden"):
-        dag_factory._known_nodes(SETTINGS, parse_params({}))
+        dag_tasks.known_fleet(SETTINGS, parse_params({}))

@@ -6,6 +6,7 @@ What only a cluster can show (scheduling, logs, the XCom sidecar's exec) is not 
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -51,17 +52,19 @@ def test_a_pod_that_ends_without_a_result_fails_the_task(
     from airflow.sdk.exceptions import AirflowException
 
     monkeypatch.setattr(KubernetesPodOperator, silence, lambda *_: None)
-    arguments = [{}] if silence == "execute" else [{}, {}]
+    ti = Mock()
+    arguments = [{"ti": ti}] if silence == "execute" else [{"ti": ti}, {}]
 
-    with pytest.raises(AirflowException, match="without a result"):
+    with pytest.raises(AirflowException, match="deleted before its result could be read"):
         getattr(operator, silence)(*arguments)
+    assert ti.xcom_push.call_args.kwargs["value"]["kind"] == "vanished"
 
 
 def test_the_dag_hands_over_the_same_manifests_on_a_cluster(airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bench_control.dag_factory import Suite, build_dag
+    from bench_control.dag_factory import Suite, build_node_dag
 
     monkeypatch.setenv("TRAINBENCH_LAUNCHER", "kubernetes")
-    dag = build_dag(Suite(dag_id="nightly", title="Nightly", schedule="0 2 * * *", doc="", tags=()))
+    dag = build_node_dag(Suite(dag_id="nightly", title="Nightly", schedule="0 2 * * *", doc="", tags=()))
 
     assert dag.schedule == "0 2 * * *"
     assert dag.get_task("benchmark").operator_class.__name__ == "BenchPodOperator"

@@ -38,7 +38,7 @@ def states(dag_run: Any) -> dict[str, list[str]]:
 def test_the_dag_parses_without_the_heavy_libraries() -> None:
     program = """
 import sys
-from bench_control.dag_factory import build_dag
+from bench_control.dag_factory import build_node_dag
 import runpy; runpy.run_path("dags/node_consistency.py")
 print([m for m in ("torch", "pandas", "matplotlib", "numpy") if m in sys.modules])
 """

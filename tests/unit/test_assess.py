@@ -11,7 +11,7 @@ import pytest
 from bench_control.artefacts import open_store
 from bench_control.assess import assess, judge, publish
 from bench_control.campaign import Campaign
-from bench_control.nodes import GpuNode, named
+from bench_control.nodes import Fleet, GpuNode, named
 from bench_control.params import parse_params
 from bench_control.plan import Plan, make_plan
 from bench_control.verdicts import State
@@ -23,7 +23,7 @@ NODES = ("node-1", "node-2", "node-3", "node-4")
 
 
 def plan(**params: Any) -> Plan:
-    return make_plan(parse_params({"nodes": NODES, **params}), (), "campaign-1")
+    return make_plan(parse_params({"nodes": NODES, **params}), Fleet(), "campaign-1")
 
 
 def results(planned: Plan, *rates: float) -> list[RunResult]:
@@ -107,7 +107,9 @@ def test_own_history_is_that_of_the_same_strategy() -> None:
 
 def test_a_node_is_not_missed_where_the_plan_skips_it() -> None:
     nodes = (*named(NODES), GpuNode(name="node-5", num_gpus=1))
-    planned = make_plan(parse_params({"strategies": ["single", "ddp"], "gpus_per_node": 2}), nodes, "campaign-1")
+    planned = make_plan(
+        parse_params({"strategies": ["single", "ddp"], "gpus_per_node": 2}), Fleet(nodes=nodes), "campaign-1"
+    )
     groups = judge(planned, results(planned, *[9.5] * 5, *[19.0] * 4), lambda _: ())
 
     assert {state for group in groups for state in [node.state for node in group.nodes]} == {State.OK}

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
-from bench_control.nodes import GpuNode, named
+from bench_control.nodes import Fleet, GpuNode, named
 from bench_control.params import parse_params
-from bench_control.plan import Plan, PlanError, campaign_id, confirm_specs, identifier, make_plan
+from bench_control.plan import Plan, PlanError, campaign_id, confirm_specs, make_plan
+from bench_control.work import identifier
 from bench_image.contract import IDENTIFIER, DiskData, Lora, fingerprint
 
 NODES = ("node-1", "node-2", "node-3")
 
 
 def plan(**params: Any) -> Plan:
-    return make_plan(parse_params(params), named(NODES), "campaign-1")
+    return make_plan(parse_params(params), Fleet(nodes=named(NODES)), "campaign-1")
 
 
 def test_one_run_per_round_node_and_strategy_round_by_round() -> None:
@@ -114,7 +115,7 @@ FULL_7B = {"recipe": "full", "optimizer": "adamw_torch", "micro_batch_size": 1}
 def test_what_cannot_fit_is_skipped_there_with_need_and_memory() -> None:
     """Weights, gradients and AdamW states alone are 8 bytes for each of 7.24e9 parameters: 57.9 GB."""
     nodes = (GpuNode(name="a10-1", **A10), GpuNode(name="h200-1", **H200), GpuNode(name="a10-2", **A10))
-    planned = make_plan(parse_params(FULL_7B), nodes, "campaign-1")
+    planned = make_plan(parse_params(FULL_7B), Fleet(nodes=nodes), "campaign-1")
     (skipped,) = planned.skipped
 
     assert [spec.node for spec in planned.specs] == ["h200-1"]
@@ -125,26 +126,30 @@ def test_what_cannot_fit_is_skipped_there_with_need_and_memory() -> None:
 
 
 def test_what_cannot_fit_runs_when_forced_and_where_the_memory_is_not_known() -> None:
-    forced = make_plan(parse_params(FULL_7B | {"force": True}), (GpuNode(name="a10-1", **A10),), "campaign-1")
-    unknown = make_plan(parse_params(FULL_7B), named(["somewhere"]), "campaign-1")
+    forced = make_plan(
+        parse_params(FULL_7B | {"force": True}), Fleet(nodes=(GpuNode(name="a10-1", **A10),)), "campaign-1"
+    )
+    unknown = make_plan(parse_params(FULL_7B), Fleet(nodes=named(["somewhere"])), "campaign-1")
 
     assert [(len(p.specs), p.skipped) for p in (forced, unknown)] == [(1, ()), (1, ())]
 
 
 def test_nothing_that_fits_is_an_error_with_the_figures() -> None:
     with pytest.raises(PlanError, match=r"strategy single: needs about \d+\.\d GB of GPU memory"):
-        make_plan(parse_params(FULL_7B), (GpuNode(name="a10-1", **A10),), "campaign-1")
+        make_plan(parse_params(FULL_7B), Fleet(nodes=(GpuNode(name="a10-1", **A10),)), "campaign-1")
 
 
 def test_what_the_program_may_choose_is_judged_by_the_choice_that_needs_least() -> None:
     asked = {"recipe": "lora", "micro_batch_size": "auto", "gradient_checkpointing": "auto"}
 
-    assert make_plan(parse_params(asked), (GpuNode(name="a10-1", **A10),), "campaign-1").skipped == ()
+    assert make_plan(parse_params(asked), Fleet(nodes=(GpuNode(name="a10-1", **A10),)), "campaign-1").skipped == ()
 
 
 def test_a_node_with_too_few_gpus_is_skipped_for_that_strategy_only() -> None:
     nodes = (GpuNode(name="big", num_gpus=8), GpuNode(name="small", num_gpus=1))
-    planned = make_plan(parse_params({"strategies": ["single", "zero3"], "gpus_per_node": 4}), nodes, "campaign-1")
+    planned = make_plan(
+        parse_params({"strategies": ["single", "zero3"], "gpus_per_node": 4}), Fleet(nodes=nodes), "campaign-1"
+    )
     (skipped,) = planned.skipped
 
     assert [(s.node, s.strategy.value) for s in planned.specs] == [
@@ -158,7 +163,7 @@ def test_nothing_to_run_is_an_error_that_says_why() -> None:
     with pytest.raises(PlanError, match="ddp: needs at least 2 GPUs"):
         plan(strategies=["ddp"])
     with pytest.raises(PlanError, match="no nodes"):
-        make_plan(parse_params({}), (), "campaign-1")
+        make_plan(parse_params({}), Fleet(), "campaign-1")
     with pytest.raises(PlanError, match="drill_node 'node-9' is not among the nodes"):
         plan(drill_node="node-9")
 
@@ -171,7 +176,7 @@ def test_quick_overrides_the_steps() -> None:
 
 def test_a_thousand_nodes() -> None:
     nodes = [f"gpu-{i:04}.cluster.example" for i in range(1000)]
-    specs = make_plan(parse_params({"rounds": 2}), named(nodes), "campaign-1").specs
+    specs = make_plan(parse_params({"rounds": 2}), Fleet(nodes=named(nodes)), "campaign-1").specs
 
     assert len({spec.run_id for spec in specs}) == 2000
 

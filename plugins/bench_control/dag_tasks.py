@@ -1,0 +1,238 @@
+"""What the DAGs' tasks do: each reads the plan, asks the modules that decide, and writes down what they said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import Asset, TriggerRule, get_current_context, task
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from bench_control.nodes import Fleet, fleet, named
+from bench_control.params import BenchmarkParams, ParamsError, parse_params
+from bench_control.plan import Plan, PlanError, campaign_id, confirm_specs, make_plan
+from bench_control.pods import Owner, manifest, manifests
+from bench_control.scaling_plan import Cell, make_scaling_plan
+from bench_control.settings import Launcher, Settings, read_settings
+from bench_image.contract import RunResult, RunSpec
+
+RESULTS = Asset(name="trainbench_results", uri="x-trainbench://results/summary")
+BREACHES = Asset(name="trainbench_breaches", uri="x-trainbench://alerts/variance")
+RANK = "rank"  # task of a gang's pods within its group
+HISTORY_DAYS = 60  # how far back somebody may ask when a node was measured last
+
+
+@task(task_id="plan")
+def plan_nodes() -> list[dict[str, Any]]:
+    """The manifests of all runs; the plan itself goes to the later tasks under its own key."""
+    plan, settings = _planned(make_plan), read_settings()
+    return [manifest(spec, settings.pods, _owner()) for spec in plan.specs]
+
+
+@task(task_id="plan")
+def plan_scaling() -> None:
+    """The plan of a scaling study, for the gangs' own tasks."""
+    _planned(make_scaling_plan)
+
+
+@task(task_id="prepare", trigger_rule=TriggerRule.ALL_DONE)
+def prepare_gang(strategy: str, world_size: int) -> list[dict[str, Any]]:
+    """The manifests of one gang; skips what is not chosen, or cannot run."""
+    cell = Cell(strategy=strategy, world_size=world_size)
+    plan, settings = _plan(), read_settings()
+    spec = next((spec for spec in plan.specs if _cell(spec) == cell), None)
+    if spec is None:
+        raise AirflowSkipException(next((s.reason for s in plan.skipped if s.what == cell.title), "not chosen"))
+    return manifests(spec, settings.pods, _owner())
+
+
+@task(task_id="release")
+def release_gang(prepared: Sequence[Mapping[str, Any]]) -> None:
+    """Deletes what is left of a gang, whatever became of its tasks."""
+    settings = read_settings()
+    metadata = prepared[0]["metadata"]
+    if settings.launcher is Launcher.LOCAL or "trainbench.io/gang" not in metadata["labels"]:
+        return
+    from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+
+    from bench_control.kubernetes_operator import end_gang
+
+    client = KubernetesHook(conn_id=settings.cluster.connection_id).core_v1_client
+    deleted = end_gang(client, metadata["namespace"], metadata["labels"]["trainbench.io/gang"])
+    _log(f"deleted {', '.join(deleted)}" if deleted else "nothing was left")
+
+
+@task(task_id="judge", trigger_rule=TriggerRule.ALL_DONE)
+def judge() -> list[dict[str, Any]]:
+    """Stores every result and returns the manifests of the re-runs: breaching nodes are run once more."""
+    from bench_control import assess, variance
+    from bench_control.artefacts import open_store
+    from bench_control.history import open_history
+
+    plan, settings = _plan(), read_settings()
+    results = _collected("benchmark", plan.specs)
+    store = open_store(settings.store_url)
+    for result in results:
+        store.write_result(result)
+    past = open_history(settings.history_url, store).past
+    suspects = variance.nodes_to_confirm(assess.judge(plan, results, past))
+    return [manifest(spec, settings.pods, _owner()) for spec in confirm_specs(plan, suspects)]
+
+
+@task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
+def publish_nodes(suite: str) -> dict[str, str]:
+    """Judges with the re-runs, writes the reports, records the history; returns the reports' addresses."""
+    from bench_control import assess, variance
+    from bench_control.artefacts import open_store
+    from bench_control.history import open_history
+
+    plan, settings = _plan(), read_settings()
+    past = open_history(settings.history_url, open_store(settings.store_url)).past
+    results = _collected("benchmark", plan.specs)
+    suspects = variance.nodes_to_confirm(assess.judge(plan, results, past))
+    return _published(plan, suite, results, _collected("confirm", confirm_specs(plan, suspects)))
+
+
+@task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
+def publish_scaling(suite: str) -> dict[str, str]:
+    """Joins each gang's results, writes the reports, records the history; returns the reports' addresses."""
+    plan = _plan()
+    return _published(plan, suite, tuple(_gang_result(spec) for spec in plan.specs), ())
+
+
+@task(task_id="alert", trigger_rule=TriggerRule.ALL_DONE, outlets=[BREACHES])
+def raise_alert() -> list[Any]:
+    """Tells what is wrong: in the asset event, in the asset's store and to the gate. Never fails on a breach."""
+    from bench_control.alerts import alerts
+    from bench_control.artefacts import open_store
+
+    context = get_current_context()
+    plan = _plan()
+    campaign = open_store(read_settings().store_url).read_campaign(plan.campaign_id)
+    raised: list[Any] = [
+        alert.model_dump(mode="json") for alert in alerts(campaign, context["dag"].dag_id, context["run_id"])
+    ]
+    context["asset_state_store"][BREACHES].set("open", raised)
+    context["outlet_events"][BREACHES].extra = {"run_id": context["run_id"], "alerts": raised}
+    return raised
+
+
+@task(task_id="gate", trigger_rule=TriggerRule.ALL_DONE)
+def gate() -> None:
+    """The leaf: turns the DAG run red on confirmed breaches and missing results, after the report is out."""
+    raised = get_current_context()["ti"].xcom_pull(task_ids="alert")
+    if raised is None:
+        raise AirflowFailException("no verdict: an earlier task failed, its log says why")
+    if red := [alert["text"] for alert in raised if alert["red"]]:
+        raise AirflowFailException("; ".join(red))
+
+
+def known_fleet(settings: Settings, params: BenchmarkParams) -> Fleet:
+    """What the cluster tells of its nodes. For nodes given by name it need not tell: their memory stays unknown."""
+    if settings.launcher is Launcher.LOCAL:
+        return discover_fleet(settings)
+    from kubernetes.client import ApiException  # type: ignore[import-untyped]
+
+    try:
+        return discover_fleet(settings)
+    except ApiException as error:
+        if not params.nodes:
+            raise
+        _log(f"the nodes' GPUs are not known, so no run is skipped for them: {error.reason}")
+        return Fleet()
+
+
+def discover_fleet(settings: Settings) -> Fleet:
+    """The nodes of the configured launcher, with what is known of their GPUs."""
+    if settings.launcher is Launcher.LOCAL:
+        return Fleet(nodes=named(settings.local_nodes))
+    from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+
+    client = KubernetesHook(conn_id=settings.cluster.connection_id).core_v1_client
+    listed = client.api_client.sanitize_for_serialization(client.list_node().items)
+    return fleet(listed, settings.cluster.quarantine)
+
+
+def _planned(make: Any) -> Plan:
+    context, settings = get_current_context(), read_settings()
+    try:
+        params = parse_params(dict(context["params"]))
+        plan: Plan = make(params, known_fleet(settings, params), campaign_id(context["dag"].dag_id, context["run_id"]))
+    except (ParamsError, PlanError) as error:
+        raise AirflowFailException(str(error)) from None
+    for skipped in plan.skipped:
+        _log(f"skipped {skipped.what}: {skipped.reason}")
+    for node in plan.absent:
+        _log(f"{node.name} is not benchmarked: {node.reason}")
+    context["ti"].xcom_push(key="plan", value=plan.model_dump_json())
+    return plan
+
+
+def _plan() -> Plan:
+    text = get_current_context()["ti"].xcom_pull(task_ids="plan", key="plan")
+    if text is None:
+        raise AirflowSkipException("there is no plan: the task 'plan' failed, its log says why")
+    return Plan.model_validate_json(text)
+
+
+def _owner() -> Owner:
+    context = get_current_context()
+    return Owner(dag_id=context["dag"].dag_id, dag_run_id=context["run_id"])
+
+
+def _cell(spec: RunSpec) -> Cell:
+    return Cell(strategy=spec.strategy, world_size=spec.world_size)
+
+
+def _published(
+    plan: Plan, suite: str, results: Sequence[RunResult], confirm_results: Sequence[RunResult]
+) -> dict[str, str]:
+    from bench_control import assess
+    from bench_control.artefacts import open_store
+    from bench_control.history import open_history
+
+    context, settings, now = get_current_context(), read_settings(), datetime.now(UTC)
+    store = open_store(settings.store_url)
+    history = open_history(settings.history_url, store)
+    campaign = assess.assess(
+        plan,
+        results,
+        confirm_results,
+        suite=suite,
+        started_at=context["dag_run"].start_date or context["dag_run"].run_after,
+        finished_at=now,
+        past=history.past,
+        last_measured=history.last_measured(now - timedelta(days=HISTORY_DAYS)),
+    )
+    addresses = assess.publish(campaign, store)
+    history.record(campaign)
+    return dict(addresses)
+
+
+def _gang_result(spec: RunSpec) -> RunResult:
+    from bench_control.gangs import combine
+
+    return combine(spec, _collected(f"{_cell(spec).name}.{RANK}", (spec,) * spec.nodes))
+
+
+def _collected(task_id: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:
+    """One result for each pod: XComs of mapped tasks are asked for by index, so that none can be dropped."""
+    from bench_control.pod_end import PodEnd
+    from bench_control.results import collect
+
+    ti = get_current_context()["ti"]
+    if not specs:
+        return ()
+    indexes = list(range(len(specs)))
+    payloads = ti.xcom_pull(task_ids=task_id, map_indexes=indexes, key="return_value")
+    told = ti.xcom_pull(task_ids=task_id, map_indexes=indexes, key="pod_end")
+    ends = [PodEnd.model_validate(end) if end else None for end in told]
+    states: Mapping[str, Any] = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task_id], run_ids=[ti.run_id])
+    by_index = states.get(ti.run_id, {})
+    ended = [by_index.get(f"{task_id}_{index}") for index in indexes]
+    return collect(specs, payloads, datetime.now(UTC), ended, ends)
+
+
+def _log(line: str) -> None:
+    print(line)  # noqa: T201 - goes to the task's log
