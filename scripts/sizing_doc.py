@@ -65,8 +65,8 @@ prediction. Most of them are the fitted models on another number of GPUs, with a
 kind are full training of GPT-2, LoRA with zero3, and `as_users_run` without checkpointing.
 
 Beyond 10 %: {beyond}.
-Where the error is negative, the run needs more than was predicted; it comes out of the {margin:.0%} that do not count as
-usable.
+Where the error is negative, the run needs more than was predicted; that comes out of the {margin:.0%} that do not count
+as usable.
 
 {measured}
 

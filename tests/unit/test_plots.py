@@ -106,6 +106,7 @@ def test_four_works_stand_two_by_two() -> None:
         for gpus in (2, 4)
     ]
     grid = curve_plots.curves(results, curve_plots.CURVES["step_time_vs_gpu"]).axes[0].get_gridspec()
+    assert grid is not None
     assert (grid.nrows, grid.ncols) == (2, 2)
 
 
