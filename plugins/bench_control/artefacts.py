@@ -12,9 +12,11 @@ import errno
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 STORE_ENV = "TRAINBENCH_STORE"
 DEFAULT_STORE = ".trainbench/store"
 CAMPAIGN_FILE = "verdict.json"
+CAMPAIGN_FOLDERS = ("runs", "summary")
 MAX_CAMPAIGN_BYTES = 1_000_000_000
 LOCAL_PROTOCOLS = frozenset({"", "file", "local"})
 SUMMARY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,3}")
@@ -45,6 +48,19 @@ class BrokenFile:
 
     address: str
     reason: str
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a campaign takes in the store. `changed_at` is None where the store does not tell; `foreign` names entries
+    that no version of this program has put there.
+    """
+
+    campaign_id: str
+    num_files: int
+    num_bytes: int
+    changed_at: datetime | None
+    foreign: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -117,6 +133,53 @@ class Store:
         with _explained(campaigns, "read"):
             names = [entry.name for entry in campaigns.iterdir()] if campaigns.is_dir() else []
         return tuple(sorted(name for name in names if re.fullmatch(IDENTIFIER, name)))
+
+    def usage(self, campaign_id: str) -> Usage:
+        """Every file is looked at, none is read."""
+        folder = self._campaign(campaign_id)
+        with _explained(folder, "read"):
+            entries = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+            files = [path.stat() for path in folder.rglob("*") if path.is_file()]
+        # Some object stores tell when an object was made only: it is never changed, but replaced.
+        times = [file.st_mtime or getattr(file, "st_birthtime", 0) for file in files]
+        return Usage(
+            campaign_id=campaign_id,
+            num_files=len(files),
+            num_bytes=sum(file.st_size for file in files),
+            changed_at=datetime.fromtimestamp(max(times), UTC) if times and all(times) else None,
+            foreign=(campaign_id,) if self._is_link(folder) else tuple(n for n in entries if n not in CAMPAIGN_FOLDERS),
+        )
+
+    def delete_campaign(self, campaign_id: str) -> Usage:
+        """Results, summary and all; returns what was there. Raises StoreError if the folder holds anything foreign."""
+        usage = self.usage(campaign_id)
+        folder = self._campaign(campaign_id)
+        if usage.foreign:
+            raise StoreError(
+                f"{address(folder)} is not deleted: {', '.join(usage.foreign[:3])} is not of a campaign; move it away"
+            )
+        with _explained(folder, "deleted"):
+            if self.is_local:
+                shutil.rmtree(folder.path)  # does not follow links
+            else:
+                folder.fs.rm(folder.path, recursive=True)
+        return usage
+
+    def probe(self) -> str:
+        """Write a small object, read it back and delete it; returns the store's address. Raises StoreError."""
+        path, content = self.root / f".probe-{secrets.token_hex(4)}", secrets.token_bytes(64)
+        self._write(path, content)
+        try:
+            is_same = _read(path, len(content)) == content
+        finally:
+            with _explained(path, "deleted"):
+                path.unlink()
+        if not is_same:
+            raise StoreError(f"{address(path)} was read with other content than was written: check the store")
+        return address(self.root)
+
+    def _is_link(self, folder: UPath) -> bool:
+        return self.is_local and Path(folder.path).is_symlink()
 
     def _summary_file(self, campaign_id: str, name: str) -> UPath:
         if not SUMMARY_NAME.fullmatch(name):

@@ -16,7 +16,7 @@ from bench_control.tables import Table, Tone
 from bench_control.verdicts import GroupVerdict
 
 STRATEGY_COLUMNS = ("GPUs", "strategy", "place", "tokens/s", "median step ms", "memory GB", "exposed comm.", "scaling")
-_STYLES = {Tone.GOOD: "green", Tone.WARN: "yellow", Tone.BAD: "bold red", Tone.PLAIN: ""}
+STYLES = {Tone.GOOD: "green", Tone.WARN: "yellow", Tone.BAD: "bold red", Tone.PLAIN: ""}
 
 
 def verdict_table(campaign: Campaign) -> Group:
@@ -25,21 +25,25 @@ def verdict_table(campaign: Campaign) -> Group:
     for group in digest.shown_groups(campaign):
         parts += _group(campaign, group)
     for content in strategy_tables.strategies(campaign):
-        parts += [Text(content.title, style="bold"), _rich(_narrow(content)), *(Text(note) for note in content.notes)]
+        parts += [
+            Text(content.title, style="bold"),
+            rich_table(_narrow(content)),
+            *(Text(note) for note in content.notes),
+        ]
     if alone := digest.lone_line(campaign):
         parts.append(Text(alone))
     parts += [Text(f"skipped {skipped.what}: {skipped.reason}") for skipped in campaign.skipped]
     parts += [Text(line) for line in (cost_report.summary(campaign), *cost_report.sample_prices(campaign))]
     if told := digest.drill(campaign):
         parts.append(Text(told, style="bold"))
-    parts.append(Text(digest.verdict(campaign), style=_STYLES[digest.tone(campaign)]))
+    parts.append(Text(digest.verdict(campaign), style=STYLES[digest.tone(campaign)]))
     return Group(*parts)
 
 
 def _group(campaign: Campaign, group: GroupVerdict) -> list[RenderableType]:
     content = digest.verdict_table(campaign, group)
     lines = (*digest.reasons(group), *digest.fleet_lines(group))
-    return [Text(content.title, style="bold"), _rich(content), *(Text(line) for line in lines)]
+    return [Text(content.title, style="bold"), rich_table(content), *(Text(line) for line in lines)]
 
 
 def _narrow(content: Table) -> Table:
@@ -49,12 +53,13 @@ def _narrow(content: Table) -> Table:
     return replace(content, columns=STRATEGY_COLUMNS, rows=rows)
 
 
-def _rich(content: Table) -> RichTable:
+def rich_table(content: Table) -> RichTable:
+    """Any table in the house's style; the last cell carries the row's tone."""
     # Cells are Text: rich would read square brackets in a plain string as its own markup.
     shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in content.columns:
         shown.add_column(Text(name), justify="right" if name in content.numeric else "left", overflow="fold")
     for row in content.rows:
-        last = Text(one_line(row.cells[-1]), style=_STYLES[row.tone])
+        last = Text(one_line(row.cells[-1]), style=STYLES[row.tone])
         shown.add_row(*(Text(one_line(cell)) for cell in row.cells[:-1]), last)
     return shown
