@@ -1,4 +1,4 @@
-"""The weekly scaling study: every strategy at every number of GPUs."""
+"""The Airflow DAG of the weekly scaling study: every strategy at every number of GPUs."""
 
 from bench_control.dag_factory import Suite, build_scaling_dag
 

@@ -51,7 +51,7 @@ def build_scaling_dag(suite: Suite) -> DAG:
         published = dag_tasks.publish_scaling(suite.dag_id)
         for cell in cells(settings.world_sizes):
             last = _gang(cell, settings, after=last, before=published)
-        published >> dag_tasks.raise_alert() >> dag_tasks.gate()
+        last >> published >> dag_tasks.raise_alert() >> dag_tasks.gate()
     return dag
 
 
@@ -62,7 +62,8 @@ def _gang(cell: Cell, settings: Settings, after: Any, before: Any) -> Any:
         ranks = pod_tasks.gang(dag_tasks.RANK, settings).expand(pod_template_dict=prepared)
         released = dag_tasks.release_gang(prepared).as_teardown(setups=prepared)
         after >> prepared >> ranks >> released
-    ranks >> before
+        # Only teardowns behind it, and a failed rank would decide the run's state: that is the gate's to do.
+        ranks >> before
     return released
 
 

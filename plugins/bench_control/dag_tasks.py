@@ -226,12 +226,12 @@ def _collected(task_id: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:
         return ()
     indexes = list(range(len(specs)))
     payloads = ti.xcom_pull(task_ids=task_id, map_indexes=indexes, key="return_value")
-    told = ti.xcom_pull(task_ids=task_id, map_indexes=indexes, key="pod_end")
-    ends = [PodEnd.model_validate(end) if end else None for end in told]
-    states: Mapping[str, Any] = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task_id], run_ids=[ti.run_id])
-    by_index = states.get(ti.run_id, {})
-    ended = [by_index.get(f"{task_id}_{index}") for index in indexes]
-    return collect(specs, payloads, datetime.now(UTC), ended, ends)
+    by_run: Mapping[str, Any] = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task_id], run_ids=[ti.run_id])
+    states = [by_run.get(ti.run_id, {}).get(f"{task_id}_{index}") for index in indexes]
+    bad = [index for index in indexes if states[index] != "success"]
+    told = dict(zip(bad, ti.xcom_pull(task_ids=task_id, map_indexes=bad, key="pod_end") if bad else (), strict=True))
+    ends = [PodEnd.model_validate(told[index]) if told.get(index) else None for index in indexes]
+    return collect(specs, payloads, datetime.now(UTC), states, ends)
 
 
 def _log(line: str) -> None:

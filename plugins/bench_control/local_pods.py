@@ -1,7 +1,8 @@
 """Runs a Pod manifest as local processes: the flow without a cluster.
 
 It does what the benchmark needs of a kubelet: command, environment, `emptyDir` volumes as folders, the deadline, the
-grace period, one process group per pod. It does not simulate images, isolation, users, GPU limits or scheduling.
+grace period, one process group per pod, and that the pods of a gang find each other. It does not simulate images,
+isolation, users, GPU limits or scheduling.
 """
 
 from __future__ import annotations
@@ -111,6 +112,8 @@ class LocalPod:
         passed |= {"PYTHONPATH": self._image.pythonpath, "TMPDIR": str(root / "tmp"), "PYTHONUNBUFFERED": "1"}
         for variable in self._container["env"]:
             passed[variable["name"]] = _inside(self._value(variable), mounts)
+        if "subdomain" in self._spec:
+            passed["MASTER_ADDR"] = "127.0.0.1"  # all pods of a gang are this machine, and it has no cluster DNS
         return passed
 
     def _value(self, variable: Mapping[str, Any]) -> str:

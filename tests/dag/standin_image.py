@@ -25,8 +25,9 @@ BREAKS = {
 
 def main() -> int:
     spec = parse_spec(os.environ[SPEC_ENV])
-    kind = spec.node.rsplit("gpu-", 1)[-1]
-    print(f"phase=measure node={spec.node}", flush=True)
+    node = (spec.node, *spec.peers)[int(os.environ.get("NODE_RANK", "0"))]
+    kind = node.rsplit("gpu-", 1)[-1]
+    print(f"phase=measure node={node}", flush=True)
     if kind == "silent":
         return 0
     text = BREAKS.get(kind, str)(_oom(spec) if kind == "oom" else _healthy(spec, kind))

@@ -1,0 +1,85 @@
+"""The scaling study, run for real by Airflow with the stand-in image: gangs, what is not chosen, what fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench_control.plan import campaign_id
+from bench_image.contract import Status
+
+pytestmark = pytest.mark.slow
+# `dag.test()` runs a gang's pods one after another: the stand-in image does not wait for its peers.
+CONF = {"device": "cuda", "model": "tier-a", "nodes": ["gpu-a", "gpu-bb"], "recipe": "full", "gpus_per_node": 1}
+
+
+def run(dagbag: Any, **conf: Any) -> Any:
+    return dagbag.dags["strategy_scaling"].test(run_conf=CONF | conf)
+
+
+def states(dag_run: Any) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for ti in dag_run.get_task_instances():
+        found.setdefault(ti.task_id, []).append(str(ti.state))
+    return found
+
+
+def campaign_of(store: Any, dag_run: Any) -> Any:
+    return store.read_campaign(campaign_id("strategy_scaling", dag_run.run_id))
+
+
+def test_its_shape(dagbag: Any) -> None:
+    dag = dagbag.dags["strategy_scaling"]
+
+    assert dagbag.import_errors == {}
+    assert {name for name in dag.task_group_dict if name} == {
+        "single_1_gpu", *(f"{s}_{n}_gpu" for s in ("ddp", "fsdp", "zero2", "zero3") for n in (2, 4)),
+    }  # fmt: skip
+    assert [task.task_id for task in dag.leaves] == ["gate"]
+    # one gang at a time: each waits until the one before it is gone
+    assert dag.get_task("fsdp_2_gpu.prepare").upstream_task_ids == {"ddp_2_gpu.release"}
+    assert all(task.retries == 0 for task in dag.tasks)
+    assert "drill_node" not in dag.params
+
+
+def test_gangs_run_one_pod_per_node_and_the_report_has_them_all(dagbag: Any, store: Any) -> None:
+    dag_run = run(dagbag, strategies=["single", "ddp", "fsdp"], world_sizes=["1", "2"])
+    campaign = campaign_of(store, dag_run)
+    seen = states(dag_run)
+
+    assert dag_run.state == "success"
+    assert seen["ddp_2_gpu.rank"] == ["success"] * 2
+    assert seen["single_1_gpu.rank"] == ["success"]
+    assert (seen["zero2_2_gpu.prepare"], seen["ddp_4_gpu.prepare"]) == (["skipped"], ["skipped"])
+    assert [(r.spec.strategy.value, r.spec.world_size, r.status) for r in campaign.results] == [
+        ("single", 1, Status.OK), ("ddp", 2, Status.OK), ("fsdp", 2, Status.OK),
+    ]  # fmt: skip
+    assert campaign.groups == ()
+    assert [(run.spec.node, run.spec.peers) for run in campaign.results][1] == ("gpu-a", ("gpu-bb",))
+
+
+def test_a_gang_of_which_one_pod_fails_turns_the_run_red_with_the_cause(dagbag: Any, store: Any) -> None:
+    dag_run = run(dagbag, nodes=["gpu-a", "gpu-silent"], strategies=["single", "ddp", "fsdp"], world_sizes=["1", "2"])
+    campaign = campaign_of(store, dag_run)
+
+    assert dag_run.state == "failed"
+    assert [result.status for result in campaign.results] == [Status.OK, Status.INCOMPLETE, Status.INCOMPLETE]
+    assert campaign.results[1].error.message.startswith("gpu-silent: ")
+    assert states(dag_run)["fsdp_2_gpu.rank"] == ["success", "failed"]  # the next gang ran all the same
+    assert states(dag_run)["ddp_2_gpu.release"] == ["success"]
+
+
+def test_what_does_not_fit_is_a_row_and_no_alarm(dagbag: Any, store: Any) -> None:
+    dag_run = run(dagbag, nodes=["gpu-a", "gpu-oom"], strategies=["single", "ddp"], world_sizes=["1", "2"])
+    campaign = campaign_of(store, dag_run)
+
+    assert [result.status for result in campaign.results] == [Status.OK, Status.OOM]
+    assert dag_run.state == "success"
+
+
+def test_bad_values_are_refused_with_what_is_allowed(dagbag: Any, store: Any) -> None:
+    dag_run = run(dagbag, world_sizes=["0"])
+
+    assert dag_run.state == "failed"
+    assert states(dag_run)["plan"] == ["failed"]
