@@ -41,7 +41,11 @@ REFUSALS: tuple[tuple[str, str, str], ...] = (
         "quota",
         "raise the namespace's ResourceQuota, or wait for what uses it: `kubectl describe quota` tells",
     ),
-    (r"service ?account", "service account", f"{APPLY}, or set TRAINBENCH_SERVICE_ACCOUNT to one that exists"),
+    (
+        r"serviceaccount \S+ not found",
+        "service account",
+        f"{APPLY}, or set TRAINBENCH_SERVICE_ACCOUNT to one that exists",
+    ),
     (r"cannot create resource", "pod", f"{APPLY}: they bind the rights"),
     (r"admission webhook|denied the request", "admission", "a policy of the cluster refuses the pod: ask its owner"),
 )
@@ -148,11 +152,7 @@ def _gpus(found: Fleet | Refusal, facts: Facts) -> Check:
     away = "; ".join(f"{node.name}: {node.reason}" for node in found.absent[:3])
     more = f" and {len(found.absent) - 3} more" if len(found.absent) > 3 else ""
     if not found.nodes:
-        look = (
-            f"look at these: {away}{more}"
-            if away
-            else f"install NVIDIA's GPU operator or device plugin: {GPU_RESOURCE}"
-        )
+        look = f"look at these: {away}{more}" if away else "install NVIDIA's GPU operator, or its device plugin"
         return fail("GPUs", f"no node is ready and has allocatable {GPU_RESOURCE}", look)
     told = f"{count(len(found.nodes), 'node')} with {count(sum(n.num_gpus or 0 for n in found.nodes), 'GPU')}"
     told += f": {listing(_kinds(found.nodes))}"
