@@ -1,0 +1,23 @@
+"""The stand-in cluster, and a throw-away Airflow: configuration must be in the environment before Airflow is imported."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from tests.standin.fixture import cluster, standin
+
+__all__ = ["cluster", "standin"]
+
+HOME = Path(tempfile.mkdtemp(prefix="trainbench-airflow-"))
+os.environ.update(
+    {
+        "AIRFLOW_HOME": str(HOME),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAGS_FOLDER": str(Path(__file__).parent),
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME}/airflow.db",
+        "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
+        "AIRFLOW__API_AUTH__JWT_SECRET": "only-for-tests-" * 6,
+    }
+)

@@ -1,0 +1,212 @@
+"""`trainbench doctor` against an API server: every fault is made there, and found by the real client."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bench_control import doctor
+from bench_control.check import Check, CheckState
+from bench_control.cluster import NEEDED, Cluster, open_cluster
+from bench_control.pods import manifests
+from bench_control.settings import Settings, read_settings
+from bench_control.site_facts import SIDECAR_SECURITY
+from tests.builders import make_spec
+
+RBAC = Path(__file__).resolve().parents[2] / "docker" / "kubernetes" / "base" / "rbac.yaml"
+CONNECTION = "AIRFLOW_CONN_KUBERNETES_DEFAULT"
+
+
+@pytest.fixture
+def settings(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Of an installation as the deployment's manifests make it; three nodes with two GPUs each."""
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    for name in ("gpu-0", "gpu-1", "gpu-2"):
+        cluster.add_node(name, gpus=2)
+    return _settings(cluster, tmp_path)
+
+
+@pytest.fixture
+def opened(cluster: Any, settings: Settings) -> Callable[[], Cluster]:
+    return partial(open_cluster, settings, str(cluster.kubeconfig))
+
+
+def _settings(cluster: Any, folder: Path, **environ: str) -> Settings:
+    return read_settings(
+        {
+            "TRAINBENCH_NAMESPACE": cluster.namespace,
+            "TRAINBENCH_PRIORITY_CLASS": "trainbench-benchmark",
+            "TRAINBENCH_SERVICE_ACCOUNT": "trainbench-bench",
+            "TRAINBENCH_STORE": str(folder / "store"),
+            **environ,
+        }
+    )
+
+
+def connect(monkeypatch: pytest.MonkeyPatch, cluster: Any, **extra: Any) -> None:
+    connection = {"conn_type": "kubernetes", "extra": {"kube_config_path": str(cluster.kubeconfig), **extra}}
+    monkeypatch.setenv(CONNECTION, json.dumps(connection))
+
+
+def failed(checks: tuple[Check, ...]) -> dict[str, Check]:
+    return {check.name: check for check in checks if check.state is CheckState.FAIL}
+
+
+def roles(*without: str) -> list[dict[str, Any]]:
+    """The shipped Role and ClusterRole, without these verbs ("create pods")."""
+    made = [item for item in yaml.safe_load_all(RBAC.read_text()) if item["kind"] in ("Role", "ClusterRole")]
+    for rule in [rule for role in made for rule in role["rules"]]:
+        (resource,) = rule["resources"]
+        rule["verbs"] = [verb for verb in rule["verbs"] if f"{verb} {resource}" not in without]
+    return made
+
+
+def test_a_cluster_as_the_manifests_make_it_is_ready(
+    cluster: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sidecar = {"xcom_sidecar_container_image": settings.pods.image}
+    security = {"xcom_sidecar_container_security_context": json.dumps(SIDECAR_SECURITY)}
+    connect(monkeypatch, cluster, **sidecar, **security)
+    checks = doctor.examine(settings)
+    assert doctor.refusal(checks) is None
+    by_name = {check.name: check for check in checks}
+    ready = ("cluster", "permissions", "pod", "GPUs", "Service", "Airflow", "connection", "store", "history")
+    assert [name for name in ready if by_name[name].state is not CheckState.OK] == []
+    assert cluster.pods() == []
+    if cluster.simulated:
+        assert by_name["GPUs"].summary == "3 nodes with 6 GPUs: 3 x 2 NVIDIA-H200"
+        assert by_name["priority class"].summary == "trainbench-benchmark: priority -1000, preemption policy Never"
+
+
+def test_the_sidecar_that_airflow_adds_is_refused_under_restricted_pod_security(
+    cluster: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.label_namespace(**{"pod-security.kubernetes.io__enforce": "restricted"})
+    connect(monkeypatch, cluster)
+    found = failed(doctor.examine(settings))
+    assert list(found) == ["pod security"]
+    assert "airflow-xcom-sidecar" in found["pod security"].summary
+    assert "xcom_sidecar_container_security_context" in found["pod security"].resolution
+
+
+def test_the_shipped_rights_are_what_is_needed(cluster: Any, settings: Settings) -> None:
+    account = cluster.kubeconfig_of("system:serviceaccount:airflow:trainbench-airflow", roles())
+    checks = doctor.examine(settings, opened=partial(open_cluster, settings, str(account)))
+    assert {check.name: check.state for check in checks}["permissions"] is CheckState.OK
+    assert doctor.refusal(checks) is None
+
+
+@pytest.mark.parametrize("permission", NEEDED, ids=lambda permission: permission.name)
+def test_each_right_is_missed_when_it_is_gone(cluster: Any, settings: Settings, permission: Any) -> None:
+    account = cluster.kubeconfig_of("ada", roles(permission.name))
+    checks = doctor.examine(settings, opened=partial(open_cluster, settings, str(account)))
+    told = next(check for check in checks if check.name == "permissions")
+    assert told.state is not CheckState.OK
+    assert f"{permission.name} (to {permission.purpose})" in told.summary
+    if permission.name == "create pods":
+        assert "cannot create resource" in failed(checks)["pod"].summary
+    if permission.name == "list nodes":
+        assert "GPUs" in failed(checks)
+    if permission.name == "get services":
+        assert failed(checks) == {}
+
+
+def test_a_token_that_nobody_knows(cluster: Any, settings: Settings, tmp_path: Path) -> None:
+    config = yaml.safe_load(Path(cluster.kubeconfig).read_text())
+    config["users"] = [{"name": user["name"], "user": {"token": "wrong"}} for user in config["users"]]
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    checks = doctor.examine(settings, opened=partial(open_cluster, settings, str(path)))
+    assert list(failed(checks)) == ["cluster"]
+    assert "Unauthorized" in failed(checks)["cluster"].summary
+
+
+def test_no_gpus(cluster: Any, settings: Settings, opened: Any) -> None:
+    cluster.reset()
+    cluster.add_node("cpu-0", gpus=0)
+    assert list(failed(doctor.examine(settings, opened=opened))) == ["GPUs"]
+
+
+def test_nodes_that_are_not_ready_are_named(cluster: Any, settings: Settings, opened: Any) -> None:
+    cluster.add_node("gpu-3", ready=False)
+    cluster.add_node("gpu-4", labels={"trainbench.io/quarantine": "fan"})
+    told = next(check for check in doctor.examine(settings, opened=opened) if check.name == "GPUs")
+    assert told.state is CheckState.WARN
+    assert "gpu-3: not ready" in told.summary
+    assert "gpu-4: in quarantine: fan" in told.summary
+
+
+def test_without_the_service_no_gang_can_meet_but_single_pods_run(
+    cluster: Any, settings: Settings, opened: Any
+) -> None:
+    if not cluster.simulated:
+        pytest.skip("a real cluster's Service is not deleted")
+    opened()._ask("DELETE", f"/api/v1/namespaces/{cluster.namespace}/services/trainbench-rendezvous")
+    assert list(failed(doctor.examine(settings, opened=opened))) == ["Service"]
+    single = manifests(make_spec(node="gpu-0"), settings.pods)
+    assert doctor.refusal(doctor.examine(settings, single, opened=opened)) is None
+    gang = manifests(make_spec(node="gpu-0", nodes=2, peers=("gpu-1",), strategy="ddp"), settings.pods)
+    assert list(failed(doctor.examine(settings, gang, opened=opened))) == ["Service"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "found"),
+    [
+        ("TRAINBENCH_NAMESPACE", "nowhere", "namespace"),
+        ("TRAINBENCH_PRIORITY_CLASS", "nobody", "priority class"),
+        ("TRAINBENCH_SERVICE_ACCOUNT", "nobody", "service account"),
+    ],
+)
+def test_what_the_settings_name_and_the_cluster_has_not(
+    cluster: Any, settings: Settings, tmp_path: Path, name: str, value: str, found: str
+) -> None:
+    wrong = _settings(cluster, tmp_path, **{name: value})
+    checks = doctor.examine(wrong, opened=partial(open_cluster, wrong, str(cluster.kubeconfig)))
+    assert found in failed(checks)
+    assert value in failed(checks)[found].summary
+
+
+def test_a_pod_that_asks_for_too_much_is_refused(cluster: Any, settings: Settings, opened: Any) -> None:
+    cluster.label_namespace(**{"pod-security.kubernetes.io__enforce": "restricted"})
+    (pod,) = manifests(make_spec(node="gpu-0"), settings.pods)
+    pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+    found = failed(doctor.examine(settings, [pod], opened=opened))
+    assert list(found) == ["pod security"]
+    assert "allowPrivilegeEscalation" in found["pod security"].summary
+
+
+def test_a_server_that_hangs_up(cluster: Any, settings: Settings, opened: Any) -> None:
+    cluster.fault(path="/version", n=0, drop=True)
+    checks = doctor.examine(settings, opened=opened)
+    assert list(failed(checks)) == ["cluster"]
+    assert failed(checks)["cluster"].summary.startswith("no Kubernetes API at http")
+
+
+def test_a_server_that_fails(cluster: Any, settings: Settings, opened: Any) -> None:
+    cluster.fault(path="selfsubjectaccessreviews", n=0, code=500, message="etcd is gone")
+    cluster.fault(path="dryRun", n=0, code=503, message="try again")
+    states = {check.name: check.state for check in doctor.examine(settings, opened=opened)}
+    assert states["permissions"] is CheckState.UNKNOWN
+    assert states["pod"] is CheckState.UNKNOWN
+    assert states["GPUs"] is CheckState.OK
+
+
+def test_the_probe_finds_its_own_name_and_leaves_nothing(cluster: Any, settings: Settings, opened: Any) -> None:
+    by_name = {check.name: check for check in doctor.examine(settings, opened=opened, with_probe=True)}
+    assert by_name["DNS"].state is CheckState.OK
+    if cluster.simulated:
+        assert by_name["driver"].state is CheckState.FAIL  # its GPUs are pretended
+        cluster.wait_for_pods(lambda pods: pods == [])
+
+
+def test_the_probe_tells_of_an_image_that_cannot_be_pulled(cluster: Any, settings: Settings, tmp_path: Path) -> None:
+    wrong = _settings(cluster, tmp_path, TRAINBENCH_IMAGE="registry.invalid/none:1")
+    way = partial(open_cluster, wrong, str(cluster.kubeconfig))
+    found = failed(doctor.examine(wrong, opened=way, with_probe=True))
+    assert "registry.invalid/none:1" in found["probe"].summary

@@ -1,0 +1,116 @@
+"""Leaked pods against an API server: ours go, those of live runs and other people's stay."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from bench_control.cluster import Cluster, open_cluster
+from bench_control.leaked import Liveness, Rules
+from bench_control.pods import Owner, manifests, ours
+from bench_control.settings import Settings, read_settings
+from bench_control.sweep import document, sweep_pods
+from tests.builders import make_spec
+
+AT_ONCE = Rules(min_age_s=0.0, keep_ended_s=0.0)
+OVER, LIVE = Owner(dag_id="node_consistency", dag_run_id="over"), Owner(dag_id="node_consistency", dag_run_id="live")
+RUNS = {OVER: Liveness.ENDED, LIVE: Liveness.LIVE}
+
+
+def liveness(owner: Owner) -> Liveness:
+    return RUNS.get(owner, Liveness.NOT_FOUND)
+
+
+@pytest.fixture
+def settings(cluster: Any) -> Settings:
+    if not cluster.simulated:
+        pytest.skip("pods of a real cluster are not swept by a test")
+    cluster.add_node("gpu-0", gpus=8)
+    return read_settings({"TRAINBENCH_NAMESPACE": cluster.namespace, "TRAINBENCH_IMAGE": "test/shell:1"})
+
+
+@pytest.fixture
+def api(cluster: Any, settings: Settings) -> Cluster:
+    return open_cluster(settings, str(cluster.kubeconfig))
+
+
+@pytest.fixture
+def make(api: Cluster, settings: Settings) -> Callable[..., str]:
+    def make(name: str, owner: Owner | None, command: str = "exec sleep 600", **labels: str) -> str:
+        (pod,) = manifests(make_spec(node="gpu-0"), settings.pods, owner)
+        pod = copy.deepcopy(pod)
+        pod["metadata"]["name"] = name
+        pod["metadata"]["labels"] |= {key.replace("__", "/"): value for key, value in labels.items()}
+        pod["spec"]["containers"][0]["command"] = ["sh", "-c", command]
+        return str(api.create_pod(pod)["metadata"]["uid"])
+
+    return make
+
+
+def sweep(api: Cluster, settings: Settings, deletes: bool, rules: Rules = AT_ONCE) -> dict[str, Any]:
+    return document(sweep_pods(api, ours(settings.pods), liveness, rules, deletes, datetime.now(UTC)))
+
+
+def names(cluster: Any) -> set[str]:
+    return {pod["metadata"]["name"] for pod in cluster.pods()}
+
+
+def test_only_pods_of_ours_whose_run_is_over_go(cluster: Any, api: Cluster, settings: Settings, make: Any) -> None:
+    make("leaked", OVER)
+    make("live", LIVE)
+    make("of-another-airflow", Owner(dag_id="node_consistency", dag_run_id="elsewhere"))
+    make("by-hand", None)
+    make("of-another-installation", OVER, **{"app.kubernetes.io__instance": "theirs"})
+    make("somebodys", OVER, **{"app.kubernetes.io__name": "notebook"})
+    cluster.wait_for_pods(lambda pods: all(pod["status"]["phase"] == "Running" for pod in pods))
+
+    told = sweep(api, settings, deletes=False)
+    assert told["to_delete"] == ["leaked"]
+    assert set(told["to_look_at"]) == {"of-another-airflow", "by-hand"}
+    assert told["looked_at"] == 4
+    assert len(names(cluster)) == 6
+
+    assert sweep(api, settings, deletes=True)["deleted"] == ["leaked"]
+    cluster.wait_for_pods(lambda pods: len(pods) == 5)
+    assert names(cluster) == {"live", "of-another-airflow", "by-hand", "of-another-installation", "somebodys"}
+
+
+def test_ended_pods_are_kept_for_their_log_first(cluster: Any, api: Cluster, settings: Settings, make: Any) -> None:
+    make("failed", OVER, "exit 3")
+    make("done", None, "exit 0")
+    cluster.wait_for_pods(lambda pods: {pod["status"]["phase"] for pod in pods} == {"Failed", "Succeeded"})
+
+    assert sweep(api, settings, True, Rules(min_age_s=0.0, keep_ended_s=3600.0))["deleted"] == []
+    assert set(sweep(api, settings, deletes=True)["deleted"]) == {"failed", "done"}
+    cluster.wait_for_pods(lambda pods: pods == [])
+
+
+def test_a_pod_that_waits_for_ever_goes_too(cluster: Any, api: Cluster, settings: Settings, make: Any) -> None:
+    cluster.add_node("gpu-0", gpus=0)
+    make("pending", OVER)
+    assert sweep(api, settings, deletes=True)["deleted"] == ["pending"]
+    cluster.wait_for_pods(lambda pods: pods == [])
+
+
+def test_a_pod_that_took_the_name_since_is_left_alone(
+    cluster: Any, api: Cluster, settings: Settings, make: Any
+) -> None:
+    make("tb-1", LIVE)
+    with pytest.raises(Exception, match="UID"):
+        api.delete_pod("tb-1", "the-uid-of-the-one-before")
+    assert names(cluster) == {"tb-1"}
+
+
+def test_one_that_cannot_be_deleted_does_not_save_the_others(
+    cluster: Any, api: Cluster, settings: Settings, make: Any
+) -> None:
+    make("a", OVER)
+    make("b", OVER)
+    cluster.fault(method="DELETE", path="/pods/a$", n=0, code=403, message="a policy keeps it")
+    told = sweep(api, settings, deletes=True)
+    assert told["deleted"] == ["b"]
+    assert told["faults"] == {"a": "a policy keeps it"}

@@ -1,0 +1,101 @@
+"""`python -m tests.standin`: a cluster of pretended GPU nodes on this machine, for tests and for hand use."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import yaml
+from aiohttp import web
+
+from tests.standin.cluster import Cluster
+from tests.standin.server import Server
+
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.standin", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=0, metavar="N", help="nodes gpu-0 ... gpu-(N-1) with one GPU each")
+    parser.add_argument("--gpus", type=int, default=1, help="GPUs of each of these nodes")
+    parser.add_argument("--namespace", default="trainbench")
+    parser.add_argument("--images", type=Path, help="JSON file: image name -> what stands for it (see README.md)")
+    parser.add_argument("--port", type=int, default=0, help="0: any free one")
+    parser.add_argument("--kubeconfig", type=Path, help="where to write the kubeconfig")
+    parser.add_argument("--restricted", action="store_true", help="the namespace enforces restricted pod security")
+    parser.add_argument("--until-stdin-closes", action="store_true", help="end with the process that started this one")
+    asyncio.run(_serve(parser.parse_args()))
+
+
+async def _serve(options: argparse.Namespace) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="trainbench-standin-"))
+    folder.chmod(0o755)
+    network = _network()
+    enter = ["nsenter", f"--net=/proc/{network.pid}/ns/net", "--"]
+    cluster = Cluster(options.namespace, folder, enter, RESTRICTED if options.restricted else {})
+    if options.images:
+        cluster.images.update(json.loads(options.images.read_text()))
+    for index in range(options.nodes):
+        cluster.set_node(f"gpu-{index}", {"gpus": options.gpus})
+    server = Server(cluster, secrets.token_urlsafe(16))
+    runner = web.AppRunner(server.app(), access_log=None, shutdown_timeout=1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", options.port)
+    await site.start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    if options.kubeconfig:
+        options.kubeconfig.write_text(kubeconfig(url, server.token, options.namespace))
+    print(json.dumps({"url": url, "token": server.token}), flush=True)
+    await _until_stopped(options.until_stdin_closes)
+    await cluster.kubelets.stop_all()
+    network.kill()
+    await runner.cleanup()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def kubeconfig(url: str, token: str, namespace: str) -> str:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "standin", "cluster": {"server": url}}],
+        "users": [{"name": "standin", "user": {"token": token}}],
+        "contexts": [{"name": "standin", "context": {"cluster": "standin", "user": "standin", "namespace": namespace}}],
+        "current-context": "standin",
+    }
+    return yaml.safe_dump(config, sort_keys=False)
+
+
+def _network() -> subprocess.Popen[bytes]:
+    """Holds a network that has a loopback and nothing else: pods meet there, and no port of the host is taken."""
+    command = "ip link set lo up; echo up; exec sleep infinity"
+    holder = subprocess.Popen(
+        ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "sh", "-c", command], stdout=subprocess.PIPE
+    )
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    return holder
+
+
+async def _until_stopped(with_stdin: bool) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signum, stop.set)
+    if with_stdin:
+        loop.add_reader(sys.stdin.fileno(), stop.set)
+    with suppress(asyncio.CancelledError):
+        await stop.wait()
+
+
+if __name__ == "__main__":
+    main()

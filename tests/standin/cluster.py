@@ -1,0 +1,131 @@
+"""The parts put together: store, scheduler loop, kubelets, faults."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.standin import defaults
+from tests.standin.events import Recorder
+from tests.standin.faults import Faults, PodFault
+from tests.standin.kubelet import Kubelets
+from tests.standin.pod_status import set_condition
+from tests.standin.scheduler import Unschedulable, place
+from tests.standin.status import failure
+from tests.standin.store import Store
+from tests.standin.validate import check_pod
+
+Object = dict[str, Any]
+
+
+class Cluster:
+    def __init__(self, namespace: str, folder: Path, network: list[str], labels: Mapping[str, str]) -> None:
+        self.namespace = namespace
+        self._namespace_labels = labels
+        self._folder = folder
+        self._network = network
+        self.images: dict[str, Object] = {}
+        self._furnish()
+
+    def _furnish(self) -> None:
+        self.store = Store()
+        self.events = Recorder(self.store)
+        self.faults = Faults()
+        self.kubelets = Kubelets(self.store, self.events, self._folder, self._network, self._at_moment, self.schedule)
+        self.kubelets.images = self.images
+        self._held: set[str] = set()
+        defaults.furnish(self.store, self.namespace, self._namespace_labels)
+
+    async def reset(self) -> None:
+        """Ends every pod and forgets everything but the images."""
+        self.faults.clear()
+        await self.kubelets.stop_all()
+        self._furnish()
+
+    def create_pod(self, pod: Object, namespace: str, dry_run: bool) -> Object:
+        if not self.store.has("namespaces", "", namespace):
+            raise failure(404, f'namespaces "{namespace}" not found')
+        labels = self.store.get("namespaces", "", namespace)["metadata"].get("labels", {})
+        check_pod(pod, labels)
+        pod = copy.deepcopy(pod)
+        defaults.admit_pod(pod, namespace, self.store)
+        if dry_run:
+            return pod
+        self.store.create("pods", pod)
+        self._at_moment(pod, "created")
+        asyncio.get_running_loop().call_soon(self.schedule)
+        return pod
+
+    def set_node(self, name: str, values: Mapping[str, Any]) -> None:
+        """Makes the node, or makes it anew; with `evict_after_s`, a node that is not ready loses its pods then."""
+        values = dict(values)
+        evict_after_s = values.pop("evict_after_s", None)
+        made = defaults.node(name, **values)
+        if self.store.has("nodes", "", name):
+            known = self.store.get("nodes", "", name)
+            known["metadata"]["labels"] = made["metadata"]["labels"]
+            known |= {"spec": made["spec"], "status": made["status"]}
+            self.store.touch("nodes", known)
+        else:
+            known = self.store.create("nodes", made)
+        if not values.get("ready", True):
+            self._lose(name, evict_after_s)
+        self.schedule()
+
+    def _lose(self, node: str, evict_after_s: float | None) -> None:
+        for pod in self.store.all("pods"):
+            if pod["spec"].get("nodeName") == node:
+                self.events.record(pod, "Warning", "NodeNotReady", "Node is not ready")
+                set_condition(pod["status"], "Ready", False, "NodeNotReady")
+                self.store.touch("pods", pod)
+                if evict_after_s is not None:
+                    asyncio.get_running_loop().call_later(evict_after_s, self.kubelets.taint_evict, pod)
+
+    def schedule(self) -> None:
+        """Binds every waiting pod that fits, the highest priority first."""
+        waiting = [
+            pod
+            for pod in self.store.all("pods")
+            if not pod["spec"].get("nodeName")
+            and "deletionTimestamp" not in pod["metadata"]
+            and pod["metadata"]["uid"] not in self._held
+        ]
+        for pod in sorted(waiting, key=lambda pod: -pod["spec"]["priority"]):
+            nodes = self.store.all("nodes")
+            try:
+                name = place(pod, nodes, self.store.all("pods"))
+            except Unschedulable as error:
+                if set_condition(pod["status"], "PodScheduled", False, "Unschedulable", str(error)):
+                    self.store.touch("pods", pod)
+                    self.events.record(pod, "Warning", "FailedScheduling", str(error))
+                continue
+            pod["spec"]["nodeName"] = name
+            set_condition(pod["status"], "PodScheduled", True)
+            metadata = pod["metadata"]
+            where = f"Successfully assigned {metadata['namespace']}/{metadata['name']} to {name}"
+            self.events.record(pod, "Normal", "Scheduled", where)
+            self.kubelets.start(pod)
+
+    def _at_moment(self, pod: Object, moment: str) -> None:
+        for fault in self.faults.for_pod(pod["metadata"]["name"], moment):
+            if fault.delay_s:
+                asyncio.get_running_loop().call_later(fault.delay_s, self.inflict, fault, pod)
+            else:
+                self.inflict(fault, pod)
+
+    def inflict(self, fault: PodFault, pod: Object) -> None:
+        if fault.action == "hold":
+            self._held.add(pod["metadata"]["uid"])
+        elif fault.action == "vanish":
+            self.kubelets.delete(pod, 0)
+        elif fault.action == "delete":
+            self.kubelets.delete(pod, fault.grace_s)
+        elif fault.action == "oom":
+            self.kubelets.oom(pod)
+        elif fault.action == "evict":
+            self.kubelets.evict(pod, fault.grace_s)
+        else:
+            self.kubelets.preempt(pod, fault.grace_s)

@@ -1,0 +1,128 @@
+"""What admission fills in: names, defaults, priority, service account. And the objects a fresh cluster has."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.standin.status import failure, forbidden
+from tests.standin.store import Store, timestamp
+
+Object = dict[str, Any]
+NOT_READY = "node.kubernetes.io/not-ready"
+
+
+def admit_pod(pod: Object, namespace: str, store: Store) -> None:
+    """Fills in the defaults. Raises ApiError for what the cluster does not have."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    name_object(metadata, namespace)
+    account = spec.setdefault("serviceAccountName", "default")
+    if not store.has("serviceaccounts", namespace, account):
+        why = f'error looking up service account {namespace}/{account}: serviceaccount "{account}" not found'
+        raise forbidden("pods", metadata["name"], why)
+    name = spec.get("priorityClassName")
+    if name and not store.has("priorityclasses", "", name):
+        raise forbidden("pods", metadata["name"], f"no PriorityClass with name {name} was found")
+    chosen = store.get("priorityclasses", "", name) if name else {}
+    spec["priority"] = chosen.get("value", 0)
+    spec["preemptionPolicy"] = chosen.get("preemptionPolicy", "PreemptLowerPriority")
+    for key, value in {
+        "restartPolicy": "Always",
+        "dnsPolicy": "ClusterFirst",
+        "schedulerName": "default-scheduler",
+    }.items():
+        spec.setdefault(key, value)
+    spec.setdefault("terminationGracePeriodSeconds", 30)
+    spec["tolerations"] = [*(spec.get("tolerations") or []), *_tolerations()]
+    for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
+        container.setdefault("terminationMessagePath", "/dev/termination-log")
+        container.setdefault("terminationMessagePolicy", "File")
+        container.setdefault("imagePullPolicy", "IfNotPresent")
+        container.setdefault("resources", {})
+        if container["resources"].get("limits"):
+            asked = container["resources"].get("requests") or {}
+            container["resources"]["requests"] = {**container["resources"]["limits"], **asked}
+    if spec["restartPolicy"] != "Never":
+        raise failure(501, f"the stand-in runs pods with restartPolicy Never only, not {spec['restartPolicy']}")
+    pod["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
+
+
+def name_object(metadata: Object, namespace: str) -> None:
+    given = metadata.setdefault("namespace", namespace) if namespace else ""
+    if given != namespace:
+        why = "the namespace of the provided object does not match the namespace sent on the request"
+        raise failure(400, f"{why}: {given}, {namespace}")
+    if not metadata.get("name"):
+        metadata["name"] = metadata.get("generateName", "") + secrets.token_hex(3)[:5]
+
+
+def node(
+    name: str,
+    gpus: int = 1,
+    product: str | None = "NVIDIA-H200",
+    memory_mib: int | None = 143_771,
+    ready: bool = True,
+    labels: Mapping[str, str] | None = None,
+    taints: Sequence[Mapping[str, str]] = (),
+    unschedulable: bool = False,
+) -> Object:
+    """As GPU feature discovery labels it; without GPUs, the labels are not there."""
+    own = {"kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux"}
+    if gpus:
+        own |= {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.count": str(gpus)}
+        own |= {"nvidia.com/gpu.product": product} if product else {}
+        own |= {"nvidia.com/gpu.memory": str(memory_mib)} if memory_mib else {}
+    room = {"cpu": "64", "memory": "1056763064Ki", "ephemeral-storage": "1Ti", "pods": "110"}
+    room |= {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    spec: Object = {"unschedulable": True} if unschedulable else {}
+    all_taints = [*taints, *([] if ready else [{"key": NOT_READY, "effect": e} for e in ("NoSchedule", "NoExecute")])]
+    return {
+        "metadata": {"name": name, "labels": own | dict(labels or {})},
+        "spec": spec | ({"taints": all_taints} if all_taints else {}),
+        "status": {
+            "capacity": room,
+            "allocatable": dict(room),
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": name}],
+            "conditions": [
+                {
+                    "type": "Ready",
+                    "status": str(ready),
+                    "reason": "KubeletReady" if ready else "KubeletNotReady",
+                    "message": "kubelet is posting ready status" if ready else "container runtime is down",
+                    "lastHeartbeatTime": timestamp(),
+                    "lastTransitionTime": timestamp(),
+                }
+            ],
+            "nodeInfo": {"kubeletVersion": "v1.33.13", "containerRuntimeVersion": "standin://1"},
+        },
+    }
+
+
+def furnish(store: Store, namespace: str, namespace_labels: Mapping[str, str]) -> None:
+    """The objects that the project's manifests make: namespace, accounts, Service, priority classes."""
+    for space in ("default", namespace):
+        labels = {"kubernetes.io/metadata.name": space} | (dict(namespace_labels) if space == namespace else {})
+        item = {"metadata": {"name": space, "labels": labels}, "spec": {}, "status": {"phase": "Active"}}
+        store.create("namespaces", item)
+        for account in ("default", "trainbench-airflow", "trainbench-bench"):
+            store.create("serviceaccounts", {"metadata": {"name": account, "namespace": space}})
+    service = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {"trainbench.io/rendezvous": "true"},
+        "ports": [{"name": "rendezvous", "port": 29500, "protocol": "TCP"}],
+    }
+    store.create("services", {"metadata": {"name": "trainbench-rendezvous", "namespace": namespace}, "spec": service})
+    for name, value, policy in (
+        ("trainbench-benchmark", -1000, "Never"),
+        ("production", 1_000_000, "PreemptLowerPriority"),
+    ):
+        priority = {"metadata": {"name": name}, "value": value, "preemptionPolicy": policy, "globalDefault": False}
+        store.create("priorityclasses", priority)
+
+
+def _tolerations() -> list[Object]:
+    unreachable = "node.kubernetes.io/unreachable"
+    common = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+    return [{"key": key, **common} for key in (NOT_READY, unreachable)]

@@ -1,0 +1,93 @@
+"""What a test lets go wrong: replies of the API server, and lives of pods."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+ACTIONS = ("delete", "evict", "hold", "oom", "preempt", "vanish")
+MOMENTS = ("now", "created", "scheduled", "running", "ended")
+
+
+class FaultError(ValueError):
+    """The fault that was asked for does not exist; the message says what does."""
+
+
+@dataclass
+class ReplyFault:
+    """The next `n` requests that match (0: all) fail. `after`: they are carried out, then the reply is lost."""
+
+    path: str = ""  # a regular expression, searched in path and query
+    method: str = ""
+    n: int = 1
+    skip: int = 0  # so many matching requests first pass untouched
+    code: int | None = None  # the status of the reply
+    message: str = "injected fault"
+    after: bool = False
+    delay_s: float = 0.0
+    drop: bool = False  # the connection is closed without a reply
+    retry_after_s: int | None = None
+
+
+@dataclass
+class PodFault:
+    """At `moment` of the next `n` pods whose name matches (0: all), `delay_s` later, `action` happens to it."""
+
+    action: str
+    pod: str = ""  # a regular expression, searched in the name
+    moment: str = "now"
+    n: int = 1
+    delay_s: float = 0.0
+    grace_s: float | None = None
+
+
+class Faults:
+    def __init__(self) -> None:
+        self._replies: list[ReplyFault] = []
+        self._pods: list[PodFault] = []
+
+    def add(self, values: Mapping[str, Any]) -> ReplyFault | PodFault:
+        """A fault with an `action` is a pod's, all others are replies'."""
+        fault: ReplyFault | PodFault
+        if "action" not in values:
+            fault = ReplyFault(**values)
+            self._replies.append(fault)
+            return fault
+        fault = PodFault(**values)
+        if fault.action not in ACTIONS or fault.moment not in MOMENTS:
+            raise FaultError(
+                f"no fault '{fault.action}' at '{fault.moment}': actions are {', '.join(ACTIONS)}; "
+                f"moments are {', '.join(MOMENTS)}"
+            )
+        if fault.moment != "now":
+            self._pods.append(fault)
+        return fault
+
+    def clear(self) -> None:
+        self._replies.clear()
+        self._pods.clear()
+
+    def for_request(self, method: str, path: str) -> ReplyFault | None:
+        for fault in self._replies:
+            if fault.method in ("", method) and re.search(fault.path, path):
+                if fault.skip > 0:
+                    fault.skip -= 1
+                    return None
+                _use(fault, self._replies)
+                return fault
+        return None
+
+    def for_pod(self, name: str, moment: str) -> list[PodFault]:
+        due = [fault for fault in self._pods if fault.moment == moment and re.search(fault.pod, name)]
+        for fault in due:
+            _use(fault, self._pods)
+        return due
+
+
+def _use(fault: Any, faults: list[Any]) -> None:
+    if fault.n == 1:
+        faults.remove(fault)
+    elif fault.n > 1:
+        fault.n -= 1

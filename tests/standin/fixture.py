@@ -1,0 +1,242 @@
+"""pytest's `cluster`: the stand-in in a process of its own, or the real cluster that E2E_KUBECONFIG names."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.standin.__main__ import kubeconfig
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMESPACE = "trainbench"
+TOOLS = ("unshare", "nsenter", "setpriv", "ip", "chroot")
+Object = dict[str, Any]
+
+
+def python_image(python: Path, *paths: Path, **env: str) -> Object:
+    """An image whose `python` is this interpreter, with these further paths of the host in it."""
+    prefix, base = python.absolute().parents[1], python.resolve().parents[1]
+    return {
+        "env": {"PATH": f"{prefix / 'bin'}:/usr/local/bin:/usr/bin:/bin", "PYTHONUNBUFFERED": "1", **env},
+        "paths": sorted({str(path) for path in (prefix, base, *paths)}),
+    }
+
+
+def scripted_image(folder: Path, script: Path, *paths: Path, **env: str) -> Object:
+    """An image whose `python` runs this script with the tests' interpreter, whatever its arguments."""
+    image = python_image(Path(sys.executable), folder, script, *paths, **env)
+    wrapper = folder / "python"
+    wrapper.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "$@"\n')
+    wrapper.chmod(0o755)
+    image["env"]["PATH"] = f"{folder}:{image['env']['PATH']}"
+    return image
+
+
+def shell_image() -> Object:
+    """sh, sleep, pgrep and what else the host's system folders have."""
+    return {"cmd": ["sh"]}
+
+
+def bench_image() -> Object:
+    """The benchmark program of this checkout with the environment that `make setup` made for it."""
+    code = ROOT / "bench_image"
+    return python_image(ROOT / ".venv-image" / "bin" / "python", code, PYTHONPATH=str(ROOT))
+
+
+class StandinCluster:
+    """A handle on the running stand-in. `images` are known from the start of each test; `set_images` adds others."""
+
+    simulated = True
+
+    def __init__(self, folder: Path, images: Mapping[str, Object], restricted: bool = True) -> None:
+        self.namespace = NAMESPACE
+        self.kubeconfig = folder / "kubeconfig"
+        self.images = dict(images)
+        self._folder = folder
+        (folder / "images.json").write_text(json.dumps(self.images))
+        command: list[str | Path] = [
+            sys.executable,
+            "-m",
+            "tests.standin",
+            "--until-stdin-closes",
+            "--images",
+            folder / "images.json",
+        ]
+        command += [
+            "--namespace",
+            NAMESPACE,
+            "--kubeconfig",
+            self.kubeconfig,
+            *(["--restricted"] if restricted else []),
+        ]
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=(folder / "stderr.log").open("w")
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the stand-in did not start:\n{(folder / 'stderr.log').read_text()}")
+        reached = json.loads(line)
+        self.url, self.token = reached["url"], reached["token"]
+
+    def stop(self) -> None:
+        """Ends the pods too."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def reset(self) -> None:
+        """No nodes, pods, faults or recorded requests; the images of the start."""
+        self._post("reset")
+        self._post("images", **self.images)
+
+    def set_images(self, images: Mapping[str, Object]) -> None:
+        """For the rest of this test, besides those of the start."""
+        self._post("images", **{**self.images, **images})
+
+    def add_node(self, name: str, gpus: int = 1, **node: Any) -> None:
+        """`node`: product, memory_mib, ready, labels, taints, unschedulable. The same name again changes the node; with
+        ready=False and `evict_after_s` its pods are deleted that much later, as by the taint manager."""
+        self._post("node", name=name, gpus=gpus, **node)
+
+    def fault(self, **fault: Any) -> None:
+        """A reply's (fields of `faults.ReplyFault`) or, with `action`, a pod's (fields of `faults.PodFault`)."""
+        self._post("fault", **fault)
+
+    def pods(self) -> list[Object]:
+        return list(self._call("GET", "pods"))
+
+    def requests(self) -> list[Object]:
+        """{t, verb, uri, code, ua} of each request so far, in the order of arrival."""
+        return list(self._call("GET", "requests"))
+
+    def kubeconfig_of(self, user: str, roles: Sequence[Mapping[str, Any]]) -> Path:
+        """For a user who may do what these Role and ClusterRole manifests say, and nothing else."""
+        token = secrets.token_hex(8)
+        self._post("identity", user=user, token=token, roles=list(roles))
+        path = self._folder / f"kubeconfig-{token}"
+        path.write_text(kubeconfig(self.url, token, self.namespace))
+        return path
+
+    def label_namespace(self, **labels: str) -> None:
+        self._post("namespace", labels={key.replace("__", "/"): value for key, value in labels.items()})
+
+    def wait_for_pods(self, test: Callable[[list[Object]], bool], timeout_s: float = 60) -> list[Object]:
+        """Polls until the list of pods passes; raises TimeoutError with what there is instead."""
+        give_up = time.monotonic() + timeout_s
+        while not test(pods := self.pods()):
+            if time.monotonic() > give_up:
+                raise TimeoutError(json.dumps([pod["status"] for pod in pods], indent=1))
+            time.sleep(0.1)
+        return pods
+
+    def _post(self, what: str, **values: Any) -> None:
+        self._call("POST", what, values)
+
+    def _call(self, method: str, what: str, values: Object | None = None) -> Any:
+        request = urllib.request.Request(f"{self.url}/_standin/{what}", method=method)
+        request.add_header("Authorization", f"Bearer {self.token}")
+        if values is not None:
+            request.data = json.dumps(values).encode()
+        try:
+            with urllib.request.urlopen(request, timeout=30) as reply:
+                return json.load(reply)
+        except urllib.error.HTTPError as error:
+            raise ValueError(error.read().decode()) from None
+
+
+class RealCluster:
+    """A real cluster: what cannot be done to it skips the test."""
+
+    simulated = False
+
+    def __init__(self, kubeconfig_path: Path) -> None:
+        config = yaml.safe_load(kubeconfig_path.read_text())
+        current = next(c for c in config["contexts"] if c["name"] == config["current-context"])
+        self.kubeconfig = kubeconfig_path
+        self.namespace = current["context"].get("namespace", NAMESPACE)
+
+    def reset(self) -> None:
+        pass
+
+    def add_node(self, name: str, gpus: int = 1, **node: Any) -> None:
+        """The cluster's own nodes are used."""
+
+    def pods(self) -> list[Object]:
+        from kubernetes import client, config  # type: ignore[import-untyped]
+
+        api = client.CoreV1Api(config.new_client_from_config(str(self.kubeconfig)))
+        listed = api.list_namespaced_pod(self.namespace, label_selector="app.kubernetes.io/name=trainbench")
+        return list(client.ApiClient().sanitize_for_serialization(listed)["items"])
+
+    def __getattr__(self, name: str) -> Any:
+        pytest.skip(f"`{name}` needs the stand-in; E2E_KUBECONFIG names a real cluster")
+
+
+def connection(cluster: StandinCluster | RealCluster, sidecar_image: str = "test/shell:1") -> str:
+    """The Airflow connection to the cluster, for an AIRFLOW_CONN_... variable."""
+    extra = {
+        "in_cluster": False,
+        "kube_config_path": str(cluster.kubeconfig),
+        "namespace": cluster.namespace,
+        "xcom_sidecar_container_image": sidecar_image,
+    }
+    return json.dumps({"conn_type": "kubernetes", "extra": extra})
+
+
+def unavailable() -> str | None:
+    """Why the stand-in cannot run here; None when it can."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return "the Kubernetes stand-in needs root on Linux: it gives each container namespaces of its own"
+    if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
+        return f"the Kubernetes stand-in needs {', '.join(missing)} (util-linux, iproute2)"
+    tried = subprocess.run(
+        ["unshare", "--mount", "--pid", "--net", "--uts", "--fork", "true"], capture_output=True, text=True, check=False
+    )
+    return f"the Kubernetes stand-in may not make namespaces here: {tried.stderr.strip()}" if tried.returncode else None
+
+
+IMAGES = {
+    "trainbench/bench:0.1.0": bench_image(),
+    "test/shell:1": shell_image(),
+    "test/python:1": python_image(Path(sys.executable)),
+}
+
+
+@pytest.fixture(scope="session")
+def standin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandinCluster | RealCluster]:
+    if path := os.environ.get("E2E_KUBECONFIG"):
+        yield RealCluster(Path(path))
+        return
+    if why := unavailable():
+        pytest.skip(why)
+    running = StandinCluster(tmp_path_factory.mktemp("standin"), IMAGES)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+@pytest.fixture
+def cluster(standin: StandinCluster | RealCluster) -> Iterator[StandinCluster | RealCluster]:
+    """Empty at the start of each test: no nodes, no pods."""
+    standin.reset()
+    yield standin
+    standin.reset()

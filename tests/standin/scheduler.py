@@ -1,0 +1,136 @@
+"""Which node a pod fits on, and the scheduler's own words when it fits on none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tests.standin.quantities import quantity
+
+Object = Mapping[str, Any]
+SELECTOR_MISMATCH = "node(s) didn't match Pod's node affinity/selector"
+
+
+class Unschedulable(Exception):
+    """The message of the pod's PodScheduled condition and of its FailedScheduling event."""
+
+
+def place(pod: Object, nodes: Sequence[Object], pods: Iterable[Object]) -> str:
+    """The node with the most free room for the pod's GPUs. Raises Unschedulable."""
+    if not nodes:
+        raise Unschedulable("no nodes available to schedule pods")
+    placed = [other for other in pods if occupies(other)]
+    refusals: dict[str, list[str]] = {}
+    for node in nodes:
+        reasons = _refusal(pod, node, [p for p in placed if p["spec"]["nodeName"] == node["metadata"]["name"]])
+        if not reasons:
+            return str(node["metadata"]["name"])
+        refusals[node["metadata"]["name"]] = reasons
+    counts = Counter(reason for reasons in refusals.values() for reason in reasons)
+    listed = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
+    raise Unschedulable(f"0/{len(nodes)} nodes are available: {listed}. {_preemption(pod, refusals)}")
+
+
+def occupies(pod: Object) -> bool:
+    """Whether the pod holds resources of its node."""
+    return bool(pod["spec"].get("nodeName")) and pod["status"]["phase"] not in ("Succeeded", "Failed")
+
+
+def requests(pod: Object) -> dict[str, float]:
+    """What the pod asks for: the sum of its containers, or its largest init container where that is more."""
+    total: Counter[str] = Counter()
+    for container in pod["spec"]["containers"]:
+        total.update(_container_requests(container))
+    for container in pod["spec"].get("initContainers", []):
+        asked = _container_requests(container)
+        if container.get("restartPolicy") == "Always":
+            total.update(asked)
+        else:
+            total = Counter({name: max(total[name], asked.get(name, 0)) for name in {*total, *asked}})
+    return dict(total)
+
+
+def _container_requests(container: Object) -> dict[str, float]:
+    resources = container.get("resources") or {}
+    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: quantity(value) for name, value in asked.items()}
+
+
+def _refusal(pod: Object, node: Object, there: Sequence[Object]) -> list[str]:
+    """The reasons of the first filter that refuses, in the real scheduler's order of filters."""
+    spec = node.get("spec", {})
+    tolerations = pod["spec"].get("tolerations", [])
+    if spec.get("unschedulable") and not _tolerated(
+        {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}, tolerations
+    ):
+        return ["node(s) were unschedulable"]
+    for taint in spec.get("taints", []):
+        if taint["effect"] in ("NoSchedule", "NoExecute") and not _tolerated(taint, tolerations):
+            return [f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"]
+    if not _selected(pod, node):
+        return [SELECTOR_MISMATCH]
+    used: Counter[str] = Counter()
+    for other in there:
+        used.update(requests(other))
+    room = node["status"]["allocatable"]
+    short = [
+        name for name, need in requests(pod).items() if need > 0 and quantity(room.get(name, 0)) - used[name] < need
+    ]
+    return [f"Insufficient {name}" for name in sorted(short)]
+
+
+def _tolerated(taint: Object, tolerations: Iterable[Object]) -> bool:
+    for toleration in tolerations:
+        if toleration.get("effect") not in (None, "", taint["effect"]):
+            continue
+        if toleration.get("operator", "Equal") == "Exists":
+            if toleration.get("key") in (None, "", taint["key"]):
+                return True
+        elif toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get("value", ""):
+            return True
+    return False
+
+
+def _selected(pod: Object, node: Object) -> bool:
+    labels = node["metadata"].get("labels", {})
+    if any(labels.get(key) != value for key, value in (pod["spec"].get("nodeSelector") or {}).items()):
+        return False
+    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    return required is None or any(_term(term, node) for term in required["nodeSelectorTerms"])
+
+
+def _term(term: Object, node: Object) -> bool:
+    labels, fields = node["metadata"].get("labels", {}), {"metadata.name": node["metadata"]["name"]}
+    expressions, on_fields = term.get("matchExpressions", []), term.get("matchFields", [])
+    if not expressions and not on_fields:
+        return False  # an empty term selects nothing
+    return all(_expression(e, labels) for e in expressions) and all(_expression(e, fields) for e in on_fields)
+
+
+def _expression(expression: Object, labels: Mapping[str, str]) -> bool:
+    key, values = expression["key"], expression.get("values", [])
+    match expression["operator"]:
+        case "In":
+            return labels.get(key) in values
+        case "NotIn":
+            return labels.get(key) not in values
+        case "Exists":
+            return key in labels
+        case "DoesNotExist":
+            return key not in labels
+        case "Gt":
+            return labels.get(key, "").isdecimal() and int(labels[key]) > int(values[0])
+        case _:
+            return labels.get(key, "").isdecimal() and int(labels[key]) < int(values[0])
+
+
+def _preemption(pod: Object, refusals: Mapping[str, list[str]]) -> str:
+    if pod["spec"].get("preemptionPolicy") == "Never":
+        return "preemption: not eligible due to preemptionPolicy=Never."
+    helpful = sum(1 for reasons in refusals.values() if reasons[0].startswith("Insufficient"))
+    parts = [f"{helpful} No preemption victims found for incoming pod"] if helpful else []
+    if len(refusals) > helpful:
+        parts.append(f"{len(refusals) - helpful} Preemption is not helpful for scheduling")
+    return f"preemption: 0/{len(refusals)} nodes are available: {', '.join(parts)}."

@@ -1,0 +1,67 @@
+"""Label and field selectors of list, watch and deletecollection."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.standin.status import failure
+
+Match = Callable[[Mapping[str, Any]], bool]
+
+_SET = re.compile(r"^(?P<key>\S+)\s+(?P<op>in|notin)\s+\((?P<values>[^)]*)\)$")
+_EQUAL = re.compile(r"^(?P<key>[^=!\s]+)\s*(?P<op>==|=|!=)\s*(?P<value>[^=!]*)$")
+_EXISTS = re.compile(r"^(?P<not>!?)\s*(?P<key>[A-Za-z0-9][\w./-]*)$")
+
+# The fields that the real server indexes; it refuses all others.
+FIELDS = {
+    "pods": (
+        *("metadata.name", "metadata.namespace", "spec.nodeName", "spec.restartPolicy", "spec.schedulerName"),
+        *("spec.serviceAccountName", "status.phase", "status.podIP"),
+    ),
+    "events": (
+        *("metadata.name", "metadata.namespace", "involvedObject.kind", "involvedObject.namespace"),
+        *("involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion", "involvedObject.fieldPath"),
+        *("involvedObject.resourceVersion", "reason", "reportingComponent", "source", "type"),
+    ),
+    "nodes": ("metadata.name", "spec.unschedulable"),
+}
+
+
+def label_selector(text: str) -> Match:
+    """`k=v,k!=v,k in (a,b),k notin (a,b),k,!k` -> a test on an object."""
+    tests = [_label_test(part.strip()) for part in re.split(r",(?![^(]*\))", text) if part.strip()]
+    return lambda item: all(test(item["metadata"].get("labels") or {}) for test in tests)
+
+
+def field_selector(text: str, resource: str) -> Match:
+    tests = []
+    for part in filter(None, text.split(",")):
+        found = _EQUAL.match(part)
+        if not found or found["key"] not in FIELDS.get(resource, ("metadata.name", "metadata.namespace")):
+            raise failure(400, f"field label not supported: {found['key'] if found else part}")
+        tests.append((found["key"].split("."), found["value"], found["op"] == "!="))
+    return lambda item: all((_field(item, path) == value) != negated for path, value, negated in tests)
+
+
+def _label_test(part: str) -> Callable[[Mapping[str, str]], bool]:
+    if found := _SET.match(part):
+        key, values = found["key"], {value.strip() for value in found["values"].split(",")}
+        if found["op"] == "in":
+            return lambda labels: labels.get(key) in values
+        return lambda labels: labels.get(key) not in values
+    if found := _EQUAL.match(part):
+        key, value, negated = found["key"], found["value"], found["op"] == "!="
+        return lambda labels: (labels.get(key) == value) != negated
+    if found := _EXISTS.match(part):
+        key, absent = found["key"], bool(found["not"])
+        return lambda labels: (key in labels) != absent
+    raise failure(400, f"unable to parse requirement: found '{part}', expected: identifier")
+
+
+def _field(item: Mapping[str, Any], path: list[str]) -> str:
+    value: Any = item
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return {None: "", True: "true", False: "false"}.get(value, value) if not isinstance(value, dict) else ""

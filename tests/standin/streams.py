@@ -1,0 +1,171 @@
+"""Replies that go on: watches, logs and exec."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from contextlib import suppress
+from typing import Any
+
+from aiohttp import WSMsgType, web
+
+from tests.standin.container import Container, Line
+from tests.standin.kubelet import Kubelets
+from tests.standin.rbac import Call
+from tests.standin.selectors import Match
+from tests.standin.status import ApiError, failure
+from tests.standin.store import Store
+
+Object = dict[str, Any]
+_STDIN, _STDOUT, _STDERR, _STATUS = 0, 1, 2, 3
+
+
+def _is_true(text: str | None) -> bool:
+    """Clients of generated code send `True`."""
+    return (text or "").lower() in ("true", "1")
+
+
+async def watch(store: Store, call: Call, request: web.Request, match: Match) -> web.StreamResponse:
+    asked = request.query.get("resourceVersion", "")
+    since = int(asked) if asked.isdecimal() and asked != "0" else None
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    await response.prepare(request)
+    with suppress(TimeoutError, ConnectionResetError):
+        async with asyncio.timeout(float(request.query.get("timeoutSeconds") or 1800)):
+            try:
+                async for kind, item in store.watch(call.resource, call.namespace or None, match, since):
+                    await _send(response, {"type": kind, "object": item})
+            except ApiError as error:
+                await _send(response, {"type": "ERROR", "object": error.body()})
+    return response
+
+
+async def _send(response: web.StreamResponse, item: Object) -> None:
+    await response.write(json.dumps(item).encode() + b"\n")
+
+
+async def log(kubelets: Kubelets, pod: Object, request: web.Request) -> web.StreamResponse:
+    name = _container_name(pod, request)
+    run = kubelets.runs.get(pod["metadata"]["uid"])
+    if run is None:
+        return web.Response(status=204)  # not bound to a node yet: there is no kubelet to ask
+    container = run.containers.get(name)
+    if container is None or not container.started_file.exists():
+        raise failure(
+            400, f'container "{name}" in pod "{pod["metadata"]["name"]}" is waiting to start: {_waits(pod, name)}'
+        )
+    if _is_true(request.query.get("previous")):
+        raise failure(400, f'previous terminated container "{name}" in pod "{pod["metadata"]["name"]}" not found')
+    response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+    await response.prepare(request)
+    stamped = _is_true(request.query.get("timestamps"))
+    sent = _first_line(container, request)
+    with suppress(ConnectionResetError):
+        while True:
+            changed = container.changed
+            batch, sent = container.lines[sent:], len(container.lines)
+            if batch:
+                await response.write(b"".join(_rendered(line, stamped) for line in batch))
+            if container.exit_code is not None or not _is_true(request.query.get("follow")):
+                if sent == len(container.lines):
+                    break
+                continue
+            await changed.wait()
+    return response
+
+
+def _first_line(container: Container, request: web.Request) -> int:
+    lines = container.lines
+    first = 0
+    if seconds := request.query.get("sinceSeconds"):
+        since = time.time_ns() - int(seconds) * 10**9
+        first = next((i for i, line in enumerate(lines) if line.at_ns >= since), len(lines))
+    if (tail := request.query.get("tailLines")) is not None:
+        first = max(first, len(lines) - int(tail))
+    return first
+
+
+def _rendered(line: Line, stamped: bool) -> bytes:
+    return line.stamp + line.text if stamped else line.text
+
+
+async def execute(kubelets: Kubelets, pod: Object, request: web.Request) -> web.StreamResponse:
+    """The websocket protocols v4 and v5: the first byte of each message names its channel."""
+    name, argv = _container_name(pod, request), request.query.getall("command", [])
+    if not argv:
+        raise failure(400, "you must specify at least 1 command for the container")
+    run = kubelets.runs.get(pod["metadata"]["uid"])
+    container = run.containers.get(name) if run else None
+    if run is None or container is None or container.exit_code is not None or container.pid is None:
+        raise failure(500, f'unable to upgrade connection: container not found ("{name}")')
+    socket = web.WebSocketResponse(protocols=("v5.channel.k8s.io", "v4.channel.k8s.io"))
+    await socket.prepare(request)
+    with_stdin = _is_true(request.query.get("stdin"))
+    process = await asyncio.create_subprocess_exec(
+        *run.exec_command(name, argv),
+        stdin=asyncio.subprocess.PIPE if with_stdin else asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    incoming = asyncio.create_task(_feed(socket, process))
+    await asyncio.gather(_pump(socket, _STDOUT, process.stdout), _pump(socket, _STDERR, process.stderr))
+    code = await process.wait()
+    with suppress(ConnectionResetError):
+        await socket.send_bytes(bytes([_STATUS]) + json.dumps(_exec_status(code)).encode())
+        await socket.close()
+    incoming.cancel()
+    return socket
+
+
+async def _feed(socket: web.WebSocketResponse, process: asyncio.subprocess.Process) -> None:
+    """The client's input, in text or binary frames, until it closes; a client that goes away ends its command."""
+    async for message in socket:
+        data = message.data.encode() if message.type is WSMsgType.TEXT else bytes(message.data or b"")
+        if process.stdin is not None and data[:1] == bytes([_STDIN]):
+            process.stdin.write(data[1:])
+            with suppress(ConnectionResetError, BrokenPipeError):
+                await process.stdin.drain()
+    if process.returncode is None:
+        process.kill()
+
+
+async def _pump(socket: web.WebSocketResponse, channel: int, stream: asyncio.StreamReader | None) -> None:
+    assert stream is not None
+    while chunk := await stream.read(65_536):
+        with suppress(ConnectionResetError):
+            await socket.send_bytes(bytes([channel]) + chunk)
+
+
+def _exec_status(code: int) -> Object:
+    if code == 0:
+        return {"metadata": {}, "status": "Success"}
+    exit_code = code if code > 0 else 128 - code
+    return {
+        "metadata": {},
+        "status": "Failure",
+        "reason": "NonZeroExitCode",
+        "message": f"command terminated with non-zero exit code: exit status {exit_code}",
+        "details": {"causes": [{"reason": "ExitCode", "message": str(exit_code)}]},
+    }
+
+
+def _container_name(pod: Object, request: web.Request) -> str:
+    names = [c["name"] for c in [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]]
+    name = request.query.get("container", "")
+    if not name and len(pod["spec"]["containers"]) == 1:
+        return str(pod["spec"]["containers"][0]["name"])
+    if not name:
+        choices = " ".join(names)
+        raise failure(
+            400, f"a container name must be specified for pod {pod['metadata']['name']}, choose one of: [{choices}]"
+        )
+    if name not in names:
+        raise failure(400, f"container {name} is not valid for pod {pod['metadata']['name']}")
+    return name
+
+
+def _waits(pod: Object, name: str) -> str:
+    statuses = [*pod["status"].get("initContainerStatuses", []), *pod["status"].get("containerStatuses", [])]
+    reason = next((own["state"].get("waiting", {}).get("reason", "") for own in statuses if own["name"] == name), "")
+    return "trying and failing to pull image" if reason in ("ErrImagePull", "ImagePullBackOff") else reason
