@@ -107,6 +107,7 @@ def assess(
         history=history,
         findings=_by_level(findings),
         costs=tuple(costs),
+        judges_nodes=plan.judges_nodes,
     )
 
 

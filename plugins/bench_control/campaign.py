@@ -41,6 +41,7 @@ class Campaign(Frozen):
     history: tuple[HistoryVerdict, ...]
     findings: tuple[Finding, ...]
     costs: tuple[RunCost, ...]  # one for each result, in the same order
+    judges_nodes: bool = True  # else it compares strategies, and no node is judged by it
 
     @property
     def nodes(self) -> tuple[NodeVerdict, ...]:

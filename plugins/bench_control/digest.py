@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from bench_control import strategy_tables
 from bench_control.campaign import Campaign
 from bench_control.formats import NA, count, degrees, figure, listing, one_line, percent, sentence, share
 from bench_control.readings import gpu_name
@@ -22,7 +23,7 @@ from bench_control.verdicts import (
     ReferenceMode,
     State,
 )
-from bench_image.contract import AUTO, Device, RunResult
+from bench_image.contract import AUTO, Device, RunResult, Status
 
 NO_GPU = f"{NA}: no GPU"
 REFERENCES = {
@@ -46,8 +47,10 @@ _LEVEL_TONES = {Level.INFO: Tone.PLAIN, Level.WARNING: Tone.WARN, Level.ERROR: T
 
 def tone(campaign: Campaign) -> Tone:
     """Red as soon as a node is; amber when one fell behind its own past, which no re-run has confirmed."""
-    if campaign.red_nodes:
+    if campaign.red_nodes or campaign.unjudged_failures:
         return Tone.BAD
+    if not campaign.judges_nodes and all(result.status is Status.OK for result in campaign.results):
+        return Tone.GOOD
     behind = any(past.state is State.BREACH for past in campaign.history)
     if campaign.nodes and not behind and all(node.state is State.OK for node in campaign.nodes):
         return Tone.GOOD
@@ -57,6 +60,8 @@ def tone(campaign: Campaign) -> Tone:
 def verdict(campaign: Campaign) -> str:
     """The whole campaign in one sentence."""
     nodes = campaign.nodes
+    if not campaign.judges_nodes:
+        return " ".join((_measured(campaign), *_failed(campaign), *strategy_tables.leaders(campaign)))
     if not nodes:
         return "No node was judged."
     lone = lone_groups(campaign.groups)
@@ -100,6 +105,16 @@ def lone_line(campaign: Campaign) -> str | None:
 def _measured(campaign: Campaign) -> str:
     good = sum(result.performance.samples_per_second is not None for result in campaign.results)
     return f"{good} of {count(len(campaign.results), 'run')} gave a figure."
+
+
+def _failed(campaign: Campaign) -> list[str]:
+    bad = [result for result in campaign.results if result.status is not Status.OK]
+    told = listing(
+        f"{result.spec.strategy} on {count(result.spec.world_size, 'GPU')} ({result.error.kind})"
+        for result in bad
+        if result.error
+    )
+    return [f"Not {told}."] if told else []
 
 
 def what(node: NodeVerdict, reference: ReferenceMode) -> str:

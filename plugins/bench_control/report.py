@@ -57,6 +57,8 @@ def _head(campaign: Campaign) -> str:
 
 
 def _verdicts(campaign: Campaign) -> list[str]:
+    if not campaign.judges_nodes:
+        return []
     if not campaign.groups:
         return ["## Verdict\n\nNo node gave a result that could be compared."]
     alone = digest.lone_line(campaign)

@@ -78,10 +78,8 @@ def _spec_or_reason(
     if cell.world_size % gpus:
         return f"{cell.world_size} GPUs cannot be spread evenly with {gpus} on each node: choose another gpus_per_node"
     if cell.world_size // gpus > len(nodes):
-        return (
-            f"needs {cell.world_size // gpus} nodes with {count(gpus, 'GPU')} each, there are {len(nodes)} of one kind: "
-            "raise gpus_per_node, or choose a smaller world size"
-        )
+        needed = f"needs {cell.world_size // gpus} nodes with {count(gpus, 'GPU')} each"
+        return f"{needed}, there are {len(nodes)} of one kind: raise gpus_per_node, or choose a smaller world size"
     if reason := impossible(cell.strategy, params):
         return reason
     used = nodes[: cell.world_size // gpus]

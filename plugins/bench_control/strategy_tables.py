@@ -72,6 +72,21 @@ def strategies(campaign: Campaign) -> tuple[Table, ...]:
     return tuple(_table(comparison, group) for group in groups)
 
 
+def leaders(campaign: Campaign) -> tuple[str, ...]:
+    """Which strategy made the most tokens at the largest size, one sentence for each work that had a choice."""
+    told = []
+    groups = work_groups(campaign.results)
+    for group, name in zip(groups, work_names(groups), strict=True):
+        size = max(result.spec.world_size for result in group.results)
+        first, *others = _entries(group, size)
+        if others:
+            what = f" of {name}" if len(groups) > 1 else ""
+            told.append(
+                f"On {count(size, 'GPU')} {first.strategy} is first{what}: {figure(first.tokens_per_s)} tokens/s."
+            )
+    return tuple(told)
+
+
 def _table(comparison: _Comparison, group: WorkGroup) -> Table:
     rows: list[Row] = []
     for size in sorted({result.spec.world_size for result in group.results}):
