@@ -1,0 +1,400 @@
+"""What is deployed fits what the code does: manifests, rights, settings, images, compose file and the page on them."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import PodDefaults
+
+from bench_control.cluster import NEEDED
+from bench_control.gangs import PORT
+from bench_control.pods import GANG, RENDEZVOUS, USER_ID, XCOM_DIR, PodSettings, manifests, ours
+from bench_control.settings import Launcher, read_settings
+from tests.builders import make_spec
+from try_bench_image import container_arguments
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCKER = ROOT / "docker"
+KUBERNETES = DOCKER / "kubernetes"
+VERSION = "1.33"
+DOCKERFILES = sorted(DOCKER.glob("*/*Dockerfile"))
+COMPOSE_FILES = sorted(DOCKER.glob("compose*.yaml"))
+VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])([^}]*))?\}")
+Document = dict[str, Any]
+
+
+def documents(folder: Path) -> list[Document]:
+    """The manifests that a kustomization of this folder lists, without its bases."""
+    listed = kustomization(folder)
+    names = [name for name in listed["resources"] if name.endswith(".yaml")]
+    return [document for name in names for document in yaml.safe_load_all((folder / name).read_text())]
+
+
+def kustomization(folder: Path) -> Document:
+    loaded: Document = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    return loaded
+
+
+FOLDERS = sorted(path.parent for path in KUBERNETES.rglob("kustomization.yaml"))
+BASE = documents(KUBERNETES / "base")
+EVERY = [(folder, document) for folder in FOLDERS for document in documents(folder)]
+VALUES: Document = yaml.safe_load((DOCKER / "helm" / "values.yaml").read_text())
+HELM_ENV = {variable["name"]: variable["value"] for variable in VALUES["env"]}
+
+
+def one(kind: str, name: str) -> Document:
+    (found,) = (d for d in BASE if d["kind"] == kind and d["metadata"]["name"] == name)
+    return found
+
+
+def compose_environment() -> dict[str, str]:
+    """What the compose file gives Airflow when docker/.env holds the example's values and some secret for each."""
+    text = (DOCKER / "compose.yaml").read_text()
+    filled = VARIABLE.sub(lambda m: (m[3] or "") if m[2] == "-" else "a-secret", text)
+    environment: dict[str, str] = yaml.safe_load(filled)["services"]["scheduler"]["environment"]
+    return environment
+
+
+ENVIRONMENTS = {"helm": HELM_ENV, "compose": compose_environment()}
+
+
+def sent_pods(environ: dict[str, str]) -> list[Document]:
+    """A single pod and a gang's as Airflow sends them under these settings, with the sidecar of its connection."""
+    extra = json.loads(environ["AIRFLOW_CONN_KUBERNETES_DEFAULT"])["extra"]
+    sidecar = {
+        "name": PodDefaults.SIDECAR_CONTAINER_NAME,
+        "image": extra["xcom_sidecar_container_image"],
+        "command": PodDefaults.SIDECAR_CONTAINER.command,
+        "securityContext": json.loads(extra["xcom_sidecar_container_security_context"]),
+        "volumeMounts": [{"name": "xcom", "mountPath": XCOM_DIR}],
+    }
+    settings = read_settings(environ).pods
+    gang = make_spec(strategy="ddp", nodes=2, peers=("node-2",))
+    pods = [*manifests(make_spec(), settings), *manifests(gang, settings)]
+    for pod in pods:
+        pod["spec"]["containers"].append(sidecar)
+        pod["spec"]["volumes"].append({"name": "xcom", "emptyDir": {}})
+    return pods
+
+
+PODS = [(name, pod) for name, environ in ENVIRONMENTS.items() for pod in sent_pods(environ)]
+
+
+# ---------------------------------------------------------------- manifests
+
+
+def test_kubernetes_accepts_every_manifest_strictly() -> None:
+    for _, document in EVERY:
+        kubernetes_validate.validate(document, VERSION, strict=True)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_kustomization_lists_all_files_beside_it_and_only_such(folder: Path) -> None:
+    listed = kustomization(folder)
+    named = {*listed["resources"], *(patch["path"] for patch in listed.get("patches", ()))}
+
+    assert {name for name in named if name.endswith(".yaml")} == {p.name for p in folder.glob("*.yaml")} - {
+        "kustomization.yaml"
+    }
+    assert all((folder / name).exists() for name in named)
+
+
+def test_the_rights_are_those_that_the_code_asks_for() -> None:
+    role, nodes = one("Role", "trainbench-launcher"), one("ClusterRole", "trainbench-node-reader")
+    granted = {(v, r, False) for rule in role["rules"] for r in rule["resources"] for v in rule["verbs"]}
+    granted |= {(v, r, True) for rule in nodes["rules"] for r in rule["resources"] for v in rule["verbs"]}
+
+    assert granted == {
+        (p.verb, f"{p.resource}/{p.subresource}" if p.subresource else p.resource, p.is_cluster_wide) for p in NEEDED
+    }
+
+
+def test_the_rights_belong_to_airflow_s_account_and_the_pods_have_none() -> None:
+    (account,) = (d for d in documents(KUBERNETES / "airflow") if d["kind"] == "ServiceAccount")
+    subject = {"kind": "ServiceAccount", **{key: account["metadata"][key] for key in ("name", "namespace")}}
+    bindings = [d for d in BASE if d["kind"].endswith("Binding")]
+
+    assert [binding["subjects"] for binding in bindings] == [[subject], [subject]]
+    assert all(d["automountServiceAccountToken"] is False for d in BASE if d["kind"] == "ServiceAccount")
+
+
+def test_the_service_is_the_one_by_which_gangs_meet() -> None:
+    service = one("Service", PodSettings().service)
+    spec = service["spec"]
+
+    assert service["metadata"]["namespace"] == PodSettings().namespace
+    assert (spec["clusterIP"], spec["publishNotReadyAddresses"]) == ("None", True)
+    assert spec["selector"] == {RENDEZVOUS: "true"}
+    assert [port["port"] for port in spec["ports"]] == [PORT]
+
+
+def test_the_priority_class_displaces_nothing_and_the_namespace_takes_no_other() -> None:
+    (priority,) = (d for d in BASE if d["kind"] == "PriorityClass")
+    (term,) = one("ResourceQuota", "benchmark-priority-only")["spec"]["scopeSelector"]["matchExpressions"]
+
+    assert (priority["preemptionPolicy"], priority["value"] < 0) == ("Never", True)
+    assert (term["operator"], term["values"]) == ("NotIn", [priority["metadata"]["name"]])
+    assert {pod["spec"]["priorityClassName"] for _, pod in PODS} == {priority["metadata"]["name"]}
+
+
+@pytest.mark.parametrize(("name", "pod"), PODS, ids=lambda value: value if isinstance(value, str) else "")
+def test_the_namespace_lets_the_pods_in(name: str, pod: Document) -> None:
+    """Pod security `restricted`, as https://kubernetes.io/docs/concepts/security/pod-security-standards has it."""
+    kubernetes_validate.validate(pod, VERSION, strict=True)
+
+    assert one("Namespace", pod["metadata"]["namespace"])["metadata"]["labels"][
+        "pod-security.kubernetes.io/enforce"
+    ] == ("restricted")
+    assert list(restricted_violations(pod["spec"])) == []
+    assert one("ServiceAccount", pod["spec"]["serviceAccountName"])
+
+
+def restricted_violations(spec: Document) -> Iterator[str]:
+    volumes = {
+        "configMap",
+        "csi",
+        "downwardAPI",
+        "emptyDir",
+        "ephemeral",
+        "persistentVolumeClaim",
+        "projected",
+        "secret",
+    }
+    yield from (flag for flag in ("hostNetwork", "hostPID", "hostIPC") if spec.get(flag))
+    yield from (f"volume {v['name']}" for v in spec["volumes"] if not set(v) - {"name"} <= volumes)
+    pod = spec["securityContext"]
+    for container in spec["containers"]:
+        own = container.get("securityContext", {})
+        if {**pod, **own}.get("runAsNonRoot") is not True or {**pod, **own}.get("runAsUser") == 0:
+            yield f"{container['name']}: may be root"
+        if {**pod, **own}.get("seccompProfile", {}).get("type") not in ("RuntimeDefault", "Localhost"):
+            yield f"{container['name']}: seccomp"
+        if own.get("privileged") or own.get("allowPrivilegeEscalation") is not False:
+            yield f"{container['name']}: privilege escalation"
+        capabilities = own.get("capabilities", {})
+        if "ALL" not in capabilities.get("drop", ()) or set(capabilities.get("add", ())) - {"NET_BIND_SERVICE"}:
+            yield f"{container['name']}: capabilities"
+        yield from (f"{container['name']}: host port" for port in container.get("ports", ()) if port.get("hostPort"))
+
+
+def test_a_pod_that_is_not_restricted_is_noticed() -> None:
+    """The check above is ours: it has to be able to fail."""
+    spec = PODS[0][1]["spec"] | {"hostNetwork": True, "volumes": [{"name": "x", "hostPath": {"path": "/"}}]}
+    bare = {"name": "base", "ports": [{"hostPort": 1}]}
+
+    assert list(restricted_violations(spec | {"containers": [bare]})) == [
+        "hostNetwork",
+        "volume x",
+        "base: privilege escalation",
+        "base: capabilities",
+        "base: host port",
+    ]
+
+
+def test_network_policies_shut_everything_but_names_and_gang_peers() -> None:
+    single = ours(PodSettings())
+    gang = next(pod for _, pod in PODS if GANG in pod["metadata"]["labels"])["metadata"]["labels"]
+    stranger = {"app": "other"}
+
+    assert [policies_of(labels) for labels in (stranger, single, gang)] == [
+        {"deny-all"},
+        {"deny-all", "allow-dns"},
+        {"deny-all", "allow-dns", "allow-gang-peers"},
+    ]
+    peers = one("NetworkPolicy", "allow-gang-peers")["spec"]
+    (ingress,), (egress,) = peers["ingress"], peers["egress"]
+    assert [set(ingress), set(egress)] == [{"from"}, {"to"}], "any port: NCCL chooses its own"
+    assert ingress["from"] == egress["to"] == [{"podSelector": peers["podSelector"]}]
+    assert "ingress" not in one("NetworkPolicy", "deny-all")["spec"]
+
+
+def policies_of(labels: dict[str, str]) -> set[str]:
+    return {
+        d["metadata"]["name"]
+        for d in BASE
+        if d["kind"] == "NetworkPolicy"
+        and (d["spec"]["podSelector"].get("matchLabels") or {}).items() <= labels.items()
+    }
+
+
+def test_a_pod_s_requests_lie_within_the_fence() -> None:
+    fence = one("ResourceQuota", "fence")["spec"]["hard"]
+    gpus = [c["resources"].get("limits", {}) for _, pod in PODS for c in pod["spec"]["containers"] if "resources" in c]
+
+    assert set(fence) == {
+        "pods",
+        "requests.nvidia.com/gpu",
+        "services",
+        "services.nodeports",
+        "services.loadbalancers",
+    }, "a quota on CPU or memory would refuse pods that do not ask for any"
+    assert max(int(limits["nvidia.com/gpu"]) for limits in gpus) <= int(fence["requests.nvidia.com/gpu"])
+    assert int(fence["pods"]) >= 1000, "a night of 1,000 nodes"
+
+
+# ---------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize("environ", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
+def test_the_settings_are_valid_and_name_what_the_manifests_make(environ: dict[str, str]) -> None:
+    settings = read_settings(environ)
+    connection = json.loads(environ["AIRFLOW_CONN_KUBERNETES_DEFAULT"])
+
+    assert settings.launcher is Launcher.KUBERNETES
+    assert settings.pods.namespace == connection["extra"]["namespace"] == "trainbench"
+    assert one("ServiceAccount", settings.pods.service_account or "")
+    assert connection["conn_type"] == "kubernetes"
+    assert connection["extra"]["xcom_sidecar_container_image"] == settings.pods.image
+    # Together with the connection it makes deferred tasks fail: "mutually exclusive".
+    assert "KUBECONFIG" not in environ
+
+
+def test_helm_runs_what_needs_the_cluster_with_the_account_that_has_the_rights() -> None:
+    accounts = {
+        name: VALUES[name]["serviceAccount"] for name in ("scheduler", "triggerer", "dagProcessor", "apiServer")
+    }
+
+    assert accounts["scheduler"] == accounts["triggerer"] == {"create": False, "name": "trainbench-airflow"}
+    assert not any(accounts[name]["automountServiceAccountToken"] for name in ("dagProcessor", "apiServer"))
+    assert VALUES["triggerer"]["enabled"]
+    assert (VALUES["rbac"]["create"], VALUES["allowPodLaunching"]) == (False, False)
+    (claim,) = (d for d in documents(KUBERNETES / "airflow") if d["kind"] == "PersistentVolumeClaim")
+    assert VALUES["volumes"][0]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    assert VALUES["volumeMounts"][0]["mountPath"] == HELM_ENV["TRAINBENCH_STORE"]
+
+
+def test_images_carry_the_project_s_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+    assert HELM_ENV["TRAINBENCH_IMAGE"] == PodSettings().image == f"trainbench/bench:{version}"
+    assert VALUES["images"]["airflow"]["tag"] == VALUES["defaultAirflowTag"] == version
+    pins = dict(
+        line.split("==") for line in (ROOT / "requirements/control.txt").read_text().splitlines() if "==" in line
+    )
+    assert VALUES["airflowVersion"] == pins["apache-airflow"]
+
+
+# ---------------------------------------------------------------- compose
+
+
+@pytest.mark.parametrize("path", COMPOSE_FILES, ids=lambda path: path.name)
+def test_compose_files_name_only_files_and_images_that_there_are(path: Path) -> None:
+    loaded = yaml.safe_load(path.read_text())
+
+    for name, service in loaded["services"].items():
+        image = VARIABLE.sub(lambda m: m[3] or "", service.get("image", "trainbench/airflow:0.1.0"))
+        assert re.search(r":[\w.-]+$", image), name
+        assert not image.endswith(":latest"), name
+        for volume in service.get("volumes", ()):
+            source = str(volume).split(":")[0]
+            assert not source.startswith(".") or (DOCKER / source).is_file(), volume
+    mentioned = re.findall(r"compose\.\w+\.yaml|docker/[\w./-]+", path.read_text())
+    assert all((DOCKER / m.removeprefix("docker/")).exists() for m in mentioned if not m.endswith("/.env"))
+
+
+def test_compose_starts_every_component_checks_it_and_listens_on_this_machine_only() -> None:
+    services = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
+    commands = {name: service["command"][1] for name, service in services.items() if "command" in service}
+
+    assert commands == {
+        "init": "db",
+        "api-server": "api-server",
+        "scheduler": "scheduler",
+        "dag-processor": "dag-processor",
+        "triggerer": "triggerer",
+    }
+    assert {name for name, service in services.items() if "healthcheck" in service} == {*services} - {"init"}
+    published = {name: service["ports"] for name, service in services.items() if "ports" in service}
+    assert published == {"api-server": ["${AIRFLOW_LISTEN:-127.0.0.1}:${AIRFLOW_PORT:-8080}:8080"]}
+
+
+def test_the_environment_example_names_every_variable_and_holds_no_secret() -> None:
+    lines = (DOCKER / ".env.example").read_text().splitlines()
+    example = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    used = VARIABLE.findall((DOCKER / "compose.yaml").read_text())
+
+    assert set(example) == {name for name, _, _ in used}
+    assert {name for name, value in example.items() if not value} == {name for name, sign, _ in used if sign == "?"}
+    assert ".env" in (DOCKER / ".gitignore").read_text().split()
+
+
+# ---------------------------------------------------------------- images
+
+
+@pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: str(path.relative_to(DOCKER)))
+def test_dockerfiles_copy_what_there_is_pin_their_base_and_end_without_root(path: Path) -> None:
+    text = path.read_text()
+    steps = re.sub(r"\\\n\s*", " ", re.sub(r"(?m)^#.*\n", "", text)).splitlines()
+    instructions = [step.split(maxsplit=1) for step in steps if step]
+    sources = [
+        word
+        for name, rest in instructions
+        if name == "COPY" and not rest.startswith("--from=")
+        for word in rest.split()[:-1]
+    ]
+
+    assert all((ROOT / source).exists() for source in sources)
+    assert all(is_in_context(source) for source in sources), "see .dockerignore"
+    bases = [rest.split("=", 1)[1] for name, rest in instructions if name == "ARG" and "IMAGE=" in rest]
+    assert bases
+    assert all(re.search(r":\d[\w.-]+$", base) for base in bases)
+    users = [rest for name, rest in instructions if name == "USER"]
+    assert re.fullmatch(r"[1-9]\d*:\d+", users[-1])
+    assert "--mount" not in text, "BuildKit only: buildah and older builders stop there"
+    assert "<<" not in text, "BuildKit only: buildah and older builders stop there"
+
+
+def is_in_context(source: str) -> bool:
+    rules = (ROOT / ".dockerignore").read_text().splitlines()
+    allowed = [rule[1:] for rule in rules if rule.startswith("!")]
+    return "*" in rules and any(Path(source).match(rule) or Path(source).is_relative_to(rule) for rule in allowed)
+
+
+def test_the_bench_image_is_what_pods_and_setup_expect() -> None:
+    text = (DOCKER / "bench" / "Dockerfile").read_text()
+    setup = (ROOT / "scripts" / "setup.py").read_text()
+
+    assert f"USER {USER_ID}:{USER_ID}" in text
+    assert "procps" in text, "Airflow ends its sidecar, this image, with pgrep"
+    for words in ("--no-deps", "--no-build-isolation", "DS_BUILD_OPS", "image-source.txt"):
+        assert words in text
+        assert words in setup
+
+
+def test_the_airflow_image_keeps_airflow_out_of_the_package() -> None:
+    assert (ROOT / "plugins" / ".airflowignore").read_text().split() == ["bench_control/"]
+    pins = [(ROOT / name).read_text() for name in ("requirements/control.txt", "docker/airflow/requirements.txt")]
+    names = [{line.split("==")[0].lower() for line in pin.splitlines() if "==" in line} for pin in pins]
+    assert not names[0] & names[1], "two pins of one package"
+
+
+def test_the_trial_container_is_as_restricted_as_the_pod(tmp_path: Path) -> None:
+    (pod,) = manifests(make_spec(), PodSettings())
+    arguments = container_arguments(pod, tmp_path)
+
+    for wanted in ("--read-only", "--cap-drop=ALL", f"--user={USER_ID}:{USER_ID}", "--network=none", "--shm-size=8g"):
+        assert wanted in arguments
+    assert f"--volume={tmp_path}/scratch/tmp:/tmp:rw" in arguments
+    assert f"--env=TRAINBENCH_POD={pod['metadata']['name']}" in arguments
+    assert arguments[-4:] == ["--entrypoint=python", PodSettings().image, "-m", "bench_image"]
+
+
+# ---------------------------------------------------------------- the page
+
+
+def test_the_page_names_only_files_that_there_are_and_every_right() -> None:
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    paths = set(re.findall(r"\b(?:docker|scripts|requirements|plugins|docs)/[\w./-]*\w", page))
+
+    assert [path for path in sorted(paths) if not (ROOT / path).exists() and path != "docker/.env"] == []
+    for permission in NEEDED:
+        resource = f"{permission.resource}/{permission.subresource}" if permission.subresource else permission.resource
+        assert re.search(rf"\| `{resource}` \|[^\n]*\b{permission.verb}\b", page), permission.name
