@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,12 +16,11 @@ from bench_control.gangs import PORT
 from bench_control.nodes import GPU_RESOURCE, Fleet, GpuNode
 from bench_control.pods import RENDEZVOUS
 from bench_control.probe import ProbeFacts
-from bench_control.site_facts import Unknown
+from bench_control.site_facts import SIDECAR_SECURITY, Unknown
 
 APPLY = "apply the deployment's manifests (docs/deploy.md)"
 EXEC_CREATE_SINCE = (1, 35)  # before it, the get of pods/exec was enough
 MIN_PEERS = 3  # fewer nodes of one kind cannot say which of them is wrong
-RESTRICTED = '{"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}'
 
 # (what the API server's refusal says, the check that it belongs to, what to do)
 REFUSALS: tuple[tuple[str, str, str], ...] = (
@@ -28,7 +28,7 @@ REFUSALS: tuple[tuple[str, str, str], ...] = (
     (
         rf"violates PodSecurity.*{SIDECAR}",
         "pod security",
-        f"set the extra xcom_sidecar_container_security_context of the Airflow connection to {RESTRICTED}",
+        f"set the connection's extra xcom_sidecar_container_security_context to {json.dumps(SIDECAR_SECURITY)}",
     ),
     (r"violates PodSecurity", "pod security", "the pods are made for 'restricted': report what it asks beyond that"),
     (

@@ -11,12 +11,13 @@ from contextlib import suppress
 from typing import Any
 
 from bench_control.cluster import Cluster, ClusterError
-from bench_control.pod_end import pod_end
+from bench_control.pod_end import EndKind, pod_end
 from bench_control.pods import CONTAINER, RENDEZVOUS, PodSettings
 from bench_control.site_facts import Unknown
 from bench_image.contract import Frozen
 
 WAIT_S = 600.0  # an image of 10 GB takes its time
+PLACE_WAIT_S = 120.0  # on a busy cluster, a free GPU may take hours
 POLL_S = 2.0
 MARK = "trainbench-probe "
 # A headless Service tells of a new pod after a moment; the pod asks for its own name.
@@ -71,15 +72,21 @@ def run_probe(cluster: Cluster, pod: Mapping[str, Any], wait_s: float = WAIT_S) 
             cluster.delete_pod(name, uid)
     line = next((line for line in log.splitlines() if line.startswith(MARK)), None)
     if line is None:
-        return Unknown(reason=pod_end(ended, CONTAINER, f"not done within {wait_s:g} s").message)
+        return Unknown(reason=pod_end(ended, CONTAINER, "it was not done in time").message)
     said = json.loads(line.removeprefix(MARK))
     return ProbeFacts(node=ended["spec"].get("nodeName", "an unknown node"), name=pod["spec"]["hostname"], **said)
 
 
 def _ended(cluster: Cluster, name: str, wait_s: float) -> dict[str, Any]:
-    give_up = time.monotonic() + wait_s
+    """The pod's last state: ended, or as good as that, for it will not get an image or a place in useful time."""
+    started = time.monotonic()
     while True:
         pod = cluster.pod(name)
-        if pod["status"].get("phase") in ("Succeeded", "Failed") or time.monotonic() > give_up:
+        waited_s = time.monotonic() - started
+        is_placed = bool(pod["spec"].get("nodeName"))
+        has_ended = pod["status"].get("phase") in ("Succeeded", "Failed")
+        if has_ended or waited_s > (wait_s if is_placed else min(wait_s, PLACE_WAIT_S)):
+            return pod
+        if pod_end(pod, CONTAINER, "").kind is EndKind.NO_IMAGE:
             return pod
         time.sleep(POLL_S)

@@ -22,6 +22,8 @@ PROVIDER = "apache-airflow-providers-cncf-kubernetes"
 IMAGE_MODULES = ("torch", "transformers", "peft", "psutil", "bench_image")
 INTERPRETER_TIMEOUT_S = 20
 POSTGRES_TIMEOUT_S = "4"
+# What a namespace with restricted pod security asks of the sidecar too; the provider's own has none of it.
+SIDECAR_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 class Unknown(Frozen):

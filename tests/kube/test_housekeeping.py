@@ -40,7 +40,9 @@ def api(cluster: Any, settings: Settings) -> Cluster:
 
 @pytest.fixture
 def make(api: Cluster, settings: Settings) -> Callable[..., str]:
-    def make(name: str, owner: Owner | None, command: str = "exec sleep 600", **labels: str) -> str:
+    def make(
+        name: str, owner: Owner | None, command: str = "trap 'exit 0' TERM; sleep 600 & wait", **labels: str
+    ) -> str:
         (pod,) = manifests(make_spec(node="gpu-0"), settings.pods, owner)
         pod = copy.deepcopy(pod)
         pod["metadata"]["name"] = name

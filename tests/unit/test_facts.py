@@ -133,7 +133,7 @@ def test_the_pod_that_is_tried_is_the_operators_with_the_sidecar_under_a_free_na
     (sent,) = cluster.sent
     assert [container["name"] for container in sent["spec"]["containers"]] == ["base", "airflow-xcom-sidecar"]
     assert {"name": "xcom", "mountPath": "/airflow/xcom"} in sent["spec"]["containers"][0]["volumeMounts"]
-    assert sent["spec"]["containers"][1]["image"].startswith("alpine:")
+    assert sent["spec"]["containers"][1]["image"] == "trainbench/bench:0.1.0"
     assert sent["metadata"]["name"].startswith("tb-doctor-")
     assert sent["spec"]["containers"][0]["image"] == "trainbench/bench:0.1.0"
 
