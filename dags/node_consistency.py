@@ -15,6 +15,7 @@ median of the others.
 
 | task | does |
 |---|---|
+| `ready` | says in one sentence what is missing, before every pod does |
 | `plan` | finds the nodes, checks the parameters, writes one Pod manifest per run |
 | `benchmark` | one mapped pod per node, strategy and round; its label names them |
 | `judge` | compares the nodes: samples/s ± 5 %, GPU memory ± 2 %, temperature ± 10 °C |

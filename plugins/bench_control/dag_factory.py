@@ -33,7 +33,8 @@ def build_node_dag(suite: Suite) -> DAG:
     """Independent pods on every node, judgement, re-runs of what stands out, report, alert, gate."""
     settings = read_settings()
     with _dag(suite, settings) as dag:
-        planned = dag_tasks.plan_nodes()
+        planned: Any = dag_tasks.plan_nodes()
+        dag_tasks.check_ready() >> planned
         benchmarks = pod_tasks.pods("benchmark", settings).expand(pod_template_dict=planned)
         suspects = dag_tasks.judge()
         benchmarks >> suspects
@@ -48,6 +49,7 @@ def build_scaling_dag(suite: Suite) -> DAG:
     settings = read_settings()
     with _dag(suite, settings) as dag:
         last: Any = dag_tasks.plan_scaling()
+        dag_tasks.check_ready() >> last
         published = dag_tasks.publish_scaling(suite.dag_id)
         for cell in cells(settings.world_sizes):
             last = _gang(cell, settings, after=last, before=published)

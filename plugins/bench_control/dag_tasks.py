@@ -23,6 +23,18 @@ RANK = "rank"  # task of a gang's pods within its group
 HISTORY_DAYS = 60  # how far back somebody may ask when a node was measured last
 
 
+@task(task_id="ready")
+def check_ready() -> None:
+    """Says in one sentence why nothing can run, before every pod says so."""
+    from bench_control import doctor
+
+    checks = doctor.examine(read_settings())
+    for row in doctor.table(checks).rows:
+        _log(" ".join(row.cells))
+    if told := doctor.refusal(checks):
+        raise AirflowFailException(told)
+
+
 @task(task_id="plan")
 def plan_nodes() -> list[dict[str, Any]]:
     """The manifests of all runs; the plan itself goes to the later tasks under its own key."""

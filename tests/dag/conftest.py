@@ -49,7 +49,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     from bench_control.artefacts import open_store
 
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{ROOT / "tests" / "dag" / "standin_image.py"}"\n')
+    program = ROOT / "tests" / "dag" / "standin_image.py"
+    asked = '[ "$1" = -c ] && exec echo 3.11.0'  # by the task `ready`: which version, and is anything missing
+    python.write_text(f'#!/bin/sh\n{asked}\nexec "{sys.executable}" "{program}"\n')
     python.chmod(python.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("TRAINBENCH_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("TRAINBENCH_HISTORY_URL", f"sqlite:///{tmp_path / 'history.db'}")

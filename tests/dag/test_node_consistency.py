@@ -52,7 +52,7 @@ def test_its_shape(dagbag: Any) -> None:
 
     assert dagbag.import_errors == {}
     assert [task.task_id for task in dag.topological_sort()] == [
-        "plan", "benchmark", "judge", "confirm", "publish", "alert", "gate",
+        "ready", "plan", "benchmark", "judge", "confirm", "publish", "alert", "gate",
     ]  # fmt: skip
     assert [task.task_id for task in dag.leaves] == ["gate"]
     assert (dag.catchup, dag.max_active_runs) == (False, 1)
