@@ -1,4 +1,4 @@
-"""The stand-in cluster, and a throw-away Airflow: configuration must be in the environment before Airflow is imported."""
+"""The stand-in cluster and a throw-away Airflow, whose configuration must be there before it is imported."""
 
 from __future__ import annotations
 

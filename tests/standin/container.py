@@ -108,13 +108,20 @@ class Container:
             self._notify()
         if pending:
             self.lines.append(Line(time.time_ns(), pending))
-        code = await self.process.wait()
-        if code == 127 and self.lines and self.lines[-1].text.startswith(b"setpriv: failed to execute"):
-            self.start_error = self.lines.pop().text.decode(errors="replace").strip()
-            code = 128
-        self.exit_code = code if code >= 0 else 128 - code
+        self.exit_code = self._exit_code(await self.process.wait())
         self._ended.set()
         self._notify()
+
+    def _exit_code(self, code: int) -> int:
+        """Of the container's process 1, which its helpers tell in words where they cannot pass it on."""
+        last = self.lines[-1].text if self.lines else b""
+        if code == 127 and last.startswith(b"setpriv: failed to execute"):
+            self.start_error = self.lines.pop().text.decode(errors="replace").strip()
+            return 128
+        if code == 1 and last.startswith(b"unshare: sigprocmask unblock failed"):
+            self.lines.pop()
+            return 128 + signal.SIGKILL
+        return code if code >= 0 else 128 - code
 
     def _notify(self) -> None:
         self.changed.set()

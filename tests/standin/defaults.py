@@ -10,6 +10,11 @@ from tests.standin.status import failure, forbidden
 from tests.standin.store import Store, timestamp
 
 Object = dict[str, Any]
+_NODE_INFO = {
+    **dict.fromkeys(("bootID", "machineID", "systemUUID", "kubeProxyVersion"), ""),
+    **{"architecture": "amd64", "operatingSystem": "linux", "osImage": "stand-in", "kernelVersion": "6.1.0"},
+    **{"containerRuntimeVersion": "standin://1", "kubeletVersion": "v1.33.13"},
+}
 NOT_READY = "node.kubernetes.io/not-ready"
 
 
@@ -94,7 +99,7 @@ def node(
                     "lastTransitionTime": timestamp(),
                 }
             ],
-            "nodeInfo": {"kubeletVersion": "v1.33.13", "containerRuntimeVersion": "standin://1"},
+            "nodeInfo": _NODE_INFO,
         },
     }
 

@@ -138,7 +138,7 @@ class StandinCluster:
     def label_namespace(self, **labels: str) -> None:
         self._post("namespace", labels={key.replace("__", "/"): value for key, value in labels.items()})
 
-    def wait_for_pods(self, test: Callable[[list[Object]], bool], timeout_s: float = 60) -> list[Object]:
+    def wait_for_pods(self, test: Callable[[list[Object]], bool], timeout_s: float = 15) -> list[Object]:
         """Polls until the list of pods passes; raises TimeoutError with what there is instead."""
         give_up = time.monotonic() + timeout_s
         while not test(pods := self.pods()):
@@ -191,12 +191,14 @@ class RealCluster:
 
 
 def connection(cluster: StandinCluster | RealCluster, sidecar_image: str = "test/shell:1") -> str:
-    """The Airflow connection to the cluster, for an AIRFLOW_CONN_... variable."""
+    """The Airflow connection to the cluster, for an AIRFLOW_CONN_... variable; its sidecar passes restricted security."""
+    sidecar_security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     extra = {
         "in_cluster": False,
         "kube_config_path": str(cluster.kubeconfig),
         "namespace": cluster.namespace,
         "xcom_sidecar_container_image": sidecar_image,
+        "xcom_sidecar_container_security_context": json.dumps(sidecar_security),
     }
     return json.dumps({"conn_type": "kubernetes", "extra": extra})
 

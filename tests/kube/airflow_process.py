@@ -1,0 +1,27 @@
+"""`python -m tests.kube.airflow_process PORT STATE_FOLDER`: the real Airflow, with triggerer, until standard input closes.
+
+A process of its own, because on its way out it ends everything that descends from it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from local_airflow import LocalAirflow
+
+PASSED = ("TRAINBENCH_", "AIRFLOW_CONN_")
+
+
+def main() -> None:
+    port, state = int(sys.argv[1]), Path(sys.argv[2])
+    environment = {name: value for name, value in os.environ.items() if name.startswith(PASSED)}
+    with LocalAirflow(port, with_triggerer=True, state=state, environment=environment) as airflow:
+        airflow.wait_until_healthy("strategy_scaling")
+        print("healthy", flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()
