@@ -6,6 +6,8 @@ import os
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from tests.standin.fixture import cluster, standin
 
 __all__ = ["cluster", "standin"]
@@ -18,6 +20,14 @@ os.environ.update(
         "AIRFLOW__CORE__DAGS_FOLDER": str(Path(__file__).parent),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME}/airflow.db",
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
+        "AIRFLOW__WORKERS__API_RETRIES": "2",  # tests do not wait 15 s for an API server that goes on failing
         "AIRFLOW__API_AUTH__JWT_SECRET": "only-for-tests-" * 6,
     }
 )
+
+
+@pytest.fixture(scope="session")
+def airflow_db() -> None:
+    from airflow.utils import db
+
+    db.initdb()

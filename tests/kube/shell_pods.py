@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-SHELL = "test/shell:1"
+from tests.standin.fixture import SHELL
+
 IN_POD = {"runAsNonRoot": True, "runAsUser": 10001, "runAsGroup": 10001, "seccompProfile": {"type": "RuntimeDefault"}}
 IN_CONTAINER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 

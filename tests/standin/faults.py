@@ -21,6 +21,7 @@ class ReplyFault:
 
     path: str = ""  # a regular expression, searched in path and query
     method: str = ""
+    body: str = ""  # a regular expression, searched in what was sent
     n: int = 1
     skip: int = 0  # so many matching requests first pass untouched
     code: int | None = None  # the status of the reply
@@ -69,9 +70,9 @@ class Faults:
         self._replies.clear()
         self._pods.clear()
 
-    def for_request(self, method: str, path: str) -> ReplyFault | None:
+    def for_request(self, method: str, path: str, body: str) -> ReplyFault | None:
         for fault in self._replies:
-            if fault.method in ("", method) and re.search(fault.path, path):
+            if fault.method in ("", method) and re.search(fault.path, path) and re.search(fault.body, body):
                 if fault.skip > 0:
                     fault.skip -= 1
                     return None

@@ -22,6 +22,7 @@ from tests.standin.__main__ import kubeconfig
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = "trainbench"
+SHELL = os.environ.get("E2E_IMAGE", "test/shell:1")  # has sh and pgrep
 TOOLS = ("unshare", "nsenter", "setpriv", "ip", "chroot")
 Object = dict[str, Any]
 
@@ -190,12 +191,14 @@ class RealCluster:
         pytest.skip(f"`{name}` needs the stand-in; E2E_KUBECONFIG names a real cluster")
 
 
-def connection(cluster: StandinCluster | RealCluster, sidecar_image: str = "test/shell:1") -> str:
-    """The Airflow connection to the cluster, for an AIRFLOW_CONN_... variable; its sidecar passes restricted security."""
+def connection(
+    cluster: StandinCluster | RealCluster, sidecar_image: str = SHELL, kubeconfig_path: Path | None = None
+) -> str:
+    """The value of an AIRFLOW_CONN_... variable; the sidecar that it asks for passes restricted pod security."""
     sidecar_security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     extra = {
         "in_cluster": False,
-        "kube_config_path": str(cluster.kubeconfig),
+        "kube_config_path": str(kubeconfig_path or cluster.kubeconfig),
         "namespace": cluster.namespace,
         "xcom_sidecar_container_image": sidecar_image,
         "xcom_sidecar_container_security_context": json.dumps(sidecar_security),
@@ -217,7 +220,7 @@ def unavailable() -> str | None:
 
 IMAGES = {
     "trainbench/bench:0.1.0": bench_image(),
-    "test/shell:1": shell_image(),
+    SHELL: shell_image(),
     "test/python:1": python_image(Path(sys.executable)),
 }
 

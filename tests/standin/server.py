@@ -61,7 +61,8 @@ class Server:
         return response
 
     async def _with_faults(self, request: web.Request) -> web.StreamResponse:
-        fault = self.cluster.faults.for_request(request.method, request.raw_path)
+        body = await request.text() if request.can_read_body else ""
+        fault = self.cluster.faults.for_request(request.method, request.raw_path, body)
         if fault is None:
             return await self._answer(request)
         await asyncio.sleep(fault.delay_s)

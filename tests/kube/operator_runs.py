@@ -1,0 +1,158 @@
+"""Many pod tasks in one DAG run of the real Airflow: its start-up costs more than the pods do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
+
+from bench_control.kubernetes_operator import BenchPodOperator
+from tests.kube.shell_pods import pod
+
+BUNDLE = "dags-folder"
+RESULT = '{"samples_per_s": 9.5}'
+WRITE = f"echo '{RESULT}' > /airflow/xcom/return.json"
+FAST = {
+    "poll_interval": 0.5,
+    "startup_check_interval_seconds": 1,
+    "startup_timeout_seconds": 8,
+    "schedule_timeout_seconds": 2,
+    "termination_grace_period": 1,
+    "log_pod_spec_on_failure": False,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One task: a shell script as a pod. `faults` happen to its pods, `options` are the operator's."""
+
+    name: str
+    script: str = WRITE
+    deferrable: bool = False
+    faults: tuple[dict[str, Any], ...] = ()
+    spec: dict[str, Any] = field(default_factory=dict)
+    gpus: int = 0
+    operator: type[KubernetesPodOperator] = BenchPodOperator
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class Outcome(NamedTuple):
+    """`xcoms`: everything that the task pushed, by key; `requests`: what the API server saw of its pod."""
+
+    state: str
+    tries: int
+    xcoms: dict[str, Any]
+    requests: list[dict[str, Any]]
+    pods_left: list[dict[str, Any]]
+
+    @property
+    def result(self) -> Any:
+        return self.xcoms.get("return_value")
+
+    @property
+    def end(self) -> dict[str, str]:
+        return dict(self.xcoms.get("pod_end") or {})
+
+
+class SlowReentry:
+    """The pod is gone when the deferred task resumes: the provider's issue 73117."""
+
+    def trigger_reentry(self, context: Any, event: dict[str, Any]) -> Any:
+        self.client.delete_namespaced_pod(event["name"], event["namespace"], grace_period_seconds=0)  # type: ignore[attr-defined]
+        return super().trigger_reentry(context, event)  # type: ignore[misc]
+
+
+class AlreadyTerminal:
+    """The pod has ended before the task defers, as after a retry that finds it again: the provider's issue 72821."""
+
+    def invoke_defer_method(self, *args: Any, **kwargs: Any) -> Any:
+        name, namespace = self.pod.metadata.name, self.pod.metadata.namespace  # type: ignore[has-type]
+        while True:
+            self.pod = self.hook.get_pod(name, namespace)  # type: ignore[attr-defined]
+            if any(own.name == "base" and own.state.terminated for own in self.pod.status.container_statuses or ()):
+                return super().invoke_defer_method(*args, **kwargs)  # type: ignore[misc]
+
+
+class BenchSlow(SlowReentry, BenchPodOperator):
+    pass
+
+
+class PlainSlow(SlowReentry, KubernetesPodOperator):
+    pass
+
+
+class BenchTerminal(AlreadyTerminal, BenchPodOperator):
+    pass
+
+
+class PlainTerminal(AlreadyTerminal, KubernetesPodOperator):
+    pass
+
+
+def run_cases(cluster: Any, cases: Sequence[Case]) -> dict[str, Outcome]:
+    """Runs each case's task to its end, and tells what became of it."""
+    from airflow.sdk import DAG
+
+    with DAG("operator_cases") as dag:
+        for case in cases:
+            _task(cluster, case)
+    run = _run(dag)
+    requests, pods = cluster.requests() if cluster.simulated else [], cluster.pods()
+    instances = {instance.task_id: instance for instance in run.get_task_instances()}
+    return {case.name: _outcome(instances[case.name], requests, pods) for case in cases}
+
+
+def _task(cluster: Any, case: Case) -> None:
+    name = f"case-{case.name}"
+    for fault in case.faults:
+        target = {"pod": f"^{name}-"} if "action" in fault else {}
+        cluster.fault(**{**target, **{key: _named(value, name) for key, value in fault.items()}})
+    manifest = pod(name, case.script, case.gpus, labels={"app.kubernetes.io/name": "trainbench"}, **case.spec)
+    manifest["metadata"]["namespace"] = cluster.namespace
+    manifest["metadata"]["annotations"] = {}
+    options = {**FAST, "on_finish_action": "delete_pod", "retries": 0, "retry_delay": timedelta(0), **case.options}
+    case.operator(
+        task_id=case.name, pod_template_dict=manifest, do_xcom_push=True, deferrable=case.deferrable, **options
+    )
+
+
+def _named(value: Any, name: str) -> Any:
+    return value.replace("NAME", name) if isinstance(value, str) else value
+
+
+def _run(dag: Any) -> Any:
+    """`dag.test()` of a DAG that stands in no file: it has to be in the database."""
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+
+    DagBundlesManager().sync_bundles_to_db()
+    bag = DagBag(dag_folder=os.devnull, bundle_path=Path(os.devnull).parent, bundle_name=BUNDLE)
+    bag.bag_dag(dag)
+    sync_bag_to_db(bag, BUNDLE, None)
+    return dag.test()
+
+
+def _outcome(instance: Any, requests: Sequence[Any], pods: Sequence[Any]) -> Outcome:
+    name = f"case-{instance.task_id}-"
+    of_task = f"task_id%3D{instance.task_id}%2C"
+    return Outcome(
+        state=str(instance.state),
+        tries=instance.try_number,
+        xcoms=_xcoms(instance),
+        requests=[entry for entry in requests if name in entry["uri"] or of_task in entry["uri"]],
+        pods_left=[item for item in pods if item["metadata"]["name"].startswith(name)],
+    )
+
+
+def _xcoms(instance: Any) -> dict[str, Any]:
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        rows = session.query(XComModel).filter_by(run_id=instance.run_id, task_id=instance.task_id).all()
+        return {row.key: XComModel.deserialize_value(row) for row in rows}

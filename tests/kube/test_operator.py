@@ -1,0 +1,264 @@
+"""The operator on the cluster, through the real Airflow: each sharp edge of the provider's, sync and deferrable.
+
+The tasks run as the service account of the shipped manifests, in a namespace with restricted pod security.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
+
+from tests.kube.operator_runs import (
+    RESULT,
+    WRITE,
+    BenchSlow,
+    BenchTerminal,
+    Case,
+    Outcome,
+    PlainSlow,
+    PlainTerminal,
+    run_cases,
+)
+from tests.standin.fixture import connection
+
+pytestmark = pytest.mark.slow
+
+RBAC = Path(__file__).resolve().parents[2] / "docker" / "kubernetes" / "base" / "rbac.yaml"
+SLEEP = "exec sleep 100"
+NO_NODE = {"nodeSelector": {"kubernetes.io/hostname": "no-such-node"}}
+# Needs nothing of the cluster but the right to run pods: these cases run on a real one too.
+ANYWHERE = (
+    Case("ok", f"echo hello; sleep 1; {WRITE}"),
+    Case("ok-deferrable", f"echo hello; sleep 1; {WRITE}", deferrable=True),
+    Case("twice", f"{WRITE}; echo line; sleep 2", deferrable=True, options={"logging_interval": 1}),
+    Case("empty", "true"),
+    Case("empty-deferrable", "true", deferrable=True),
+    Case("plain-empty", "true", operator=KubernetesPodOperator),
+    Case("plain-empty-deferrable", "true", deferrable=True, operator=KubernetesPodOperator),
+    Case("failed-with-result", f"{WRITE}; echo out of memory > /dev/termination-log; exit 3"),
+    Case("failed-with-result-deferrable", f"{WRITE}; exit 3", deferrable=True),
+    Case("silent-failure", "echo the loss is NaN > /dev/termination-log; exit 3", deferrable=True),
+    Case("no-node", spec=NO_NODE),
+    Case("no-node-deferrable", spec=NO_NODE, deferrable=True),
+    Case("plain-no-node-deferrable", spec=NO_NODE, deferrable=True, operator=KubernetesPodOperator),
+    Case("deadline", SLEEP, spec={"activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 1}),
+    Case("gone", deferrable=True, operator=BenchSlow),
+    Case("plain-gone", deferrable=True, operator=PlainSlow),
+    Case("terminal", deferrable=True, operator=BenchTerminal),
+    Case("plain-terminal", deferrable=True, operator=PlainTerminal),
+)
+IMAGE_MISSING = {"kubernetes_conn_id": "no_sidecar"}
+LOST = {"method": "POST", "path": "/pods$", "body": "NAME", "code": 503, "after": True}
+ONLY_STANDIN = (
+    Case("oom", SLEEP, faults=({"action": "oom", "moment": "running"},)),
+    Case("oom-deferrable", SLEEP, deferrable=True, faults=({"action": "oom", "moment": "running", "delay_s": 1},)),
+    Case("no-sidecar", options=IMAGE_MISSING),
+    Case("no-sidecar-deferrable", deferrable=True, options=IMAGE_MISSING),
+    Case("vanished", SLEEP, faults=({"action": "vanish", "moment": "running", "delay_s": 1.5},)),
+    Case("vanished-deferrable", SLEEP, True, ({"action": "vanish", "moment": "running", "delay_s": 1.5},)),
+    Case("evicted", SLEEP, faults=({"action": "evict", "moment": "running", "delay_s": 1},)),
+    Case("evicted-deferrable", SLEEP, True, ({"action": "evict", "moment": "running", "delay_s": 1},)),
+    Case("preempted", SLEEP, faults=({"action": "preempt", "moment": "running", "delay_s": 1},)),
+    Case("repeated", faults=({"action": "preempt", "moment": "scheduled", "n": 1},), options={"retries": 1}),
+    Case("busy", gpus=1),
+    Case("busy-deferrable", gpus=1, deferrable=True),
+    Case("lost", faults=(LOST,)),
+    Case("lost-deferrable", deferrable=True, faults=(LOST,)),
+    Case("plain-lost", operator=KubernetesPodOperator, faults=(LOST,)),
+    Case("refused-events", faults=({"path": "/events.*NAME", "code": 403, "n": 0},)),
+    Case("refused-events-deferrable", deferrable=True, faults=({"path": "/events.*NAME", "code": 403, "n": 0},)),
+    Case("refused-exec", faults=({"path": "NAME-[^/]*/exec", "code": 403, "n": 0},)),
+    Case("refused", faults=({"method": "POST", "path": "/pods$", "body": "NAME", "code": 403, "n": 0},)),
+)
+
+
+@pytest.fixture(scope="module")
+def outcomes(standin: Any, airflow_db: None) -> Iterator[dict[str, Outcome]]:
+    """All cases in one DAG run, one after another."""
+    standin.reset()
+    standin.add_node("gpu-0", gpus=1)
+    path, cases = standin.kubeconfig, ANYWHERE
+    if standin.simulated:
+        roles = [doc for doc in yaml.safe_load_all(RBAC.read_text()) if doc["kind"] in ("Role", "ClusterRole")]
+        path, cases = (
+            standin.kubeconfig_of("system:serviceaccount:airflow:trainbench-airflow", roles),
+            ANYWHERE + ONLY_STANDIN,
+        )
+        _occupy_the_gpu(standin)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection(standin, kubeconfig_path=path))
+        patch.setenv("AIRFLOW_CONN_NO_SIDECAR", connection(standin, "no/such:1", path))
+        yield run_cases(standin, cases)
+
+
+def _occupy_the_gpu(standin: Any) -> None:
+    from kubernetes import client, config  # type: ignore[import-untyped]
+
+    from tests.kube.shell_pods import pod
+
+    api = client.CoreV1Api(config.new_client_from_config(str(standin.kubeconfig)))
+    api.create_namespaced_pod(standin.namespace, pod("production", SLEEP, gpus=1, priorityClassName="production"))
+
+
+@pytest.fixture
+def outcome(outcomes: dict[str, Outcome], request: pytest.FixtureRequest) -> Outcome:
+    """Of the case that the test names."""
+    if request.param not in outcomes:
+        pytest.skip("this fault needs the stand-in; E2E_KUBECONFIG names a real cluster")
+    return outcomes[request.param]
+
+
+def of(*names: str) -> Any:
+    return pytest.mark.parametrize("outcome", names, indirect=True)
+
+
+@of(
+    "ok", "ok-deferrable", "twice", "terminal", "refused-events", "refused-events-deferrable", "lost", "lost-deferrable"
+)
+def test_the_result_arrives_and_no_pod_stays(outcome: Outcome) -> None:
+    """`twice`: its log is read in pieces that overlap. `terminal`: over before the task deferred. `lost`: the pod was
+    made, but the reply said 503."""
+    assert outcome.state == "success"
+    assert outcome.result == json.loads(RESULT)
+    assert outcome.pods_left == []
+
+
+@of("plain-terminal")
+def test_without_ours_a_pod_that_is_over_early_loses_its_result(outcome: Outcome) -> None:
+    assert (outcome.state, outcome.result) == ("success", None)
+
+
+@of("empty", "empty-deferrable")
+def test_silence_is_no_success(outcome: Outcome) -> None:
+    assert outcome.state == "failed"
+    assert outcome.end["kind"] == "no_result"
+    assert outcome.pods_left == []
+
+
+@of("plain-empty", "plain-empty-deferrable")
+def test_without_ours_silence_is_success(outcome: Outcome) -> None:
+    assert (outcome.state, outcome.result) == ("success", None)
+
+
+@of("failed-with-result", "failed-with-result-deferrable")
+def test_a_failed_program_still_hands_over_its_result(outcome: Outcome) -> None:
+    assert outcome.state == "failed"
+    assert outcome.result == json.loads(RESULT)
+    assert outcome.pods_left == []
+
+
+@of("silent-failure")
+def test_the_program_s_last_words_are_the_cause(outcome: Outcome) -> None:
+    assert outcome.state == "failed"
+    assert outcome.end["kind"] == "no_result"
+    assert "the loss is NaN" in outcome.end["message"]
+
+
+@of("no-node", "no-node-deferrable")
+def test_a_pod_that_no_node_may_take_says_so(outcome: Outcome) -> None:
+    assert outcome.state == "failed"
+    assert outcome.end["kind"] == "unschedulable"
+    assert "didn't match Pod's node affinity/selector" in outcome.end["message"]
+    assert outcome.pods_left == []
+
+
+@of("busy", "busy-deferrable")
+def test_a_busy_node_is_skipped(outcome: Outcome) -> None:
+    assert outcome.state == "skipped"
+    assert outcome.end["kind"] == "busy"
+    assert "Insufficient nvidia.com/gpu" in outcome.end["message"]
+    assert outcome.pods_left == []
+
+
+@of("oom", "oom-deferrable")
+def test_the_host_s_memory_is_named(outcome: Outcome) -> None:
+    assert outcome.state == "failed"
+    assert outcome.end["kind"] == "host_out_of_memory"
+
+
+@of("deadline")
+def test_the_cluster_s_deadline_is_named(outcome: Outcome) -> None:
+    assert outcome.state == "failed"
+    assert outcome.end["kind"] == "deadline"
+    assert outcome.pods_left == []
+
+
+@of("no-sidecar", "no-sidecar-deferrable")
+def test_a_sidecar_without_an_image_is_named(outcome: Outcome) -> None:
+    assert outcome.state == "failed"
+    assert outcome.end["kind"] == "no_image"
+    assert "'no/such:1' of container 'airflow-xcom-sidecar'" in outcome.end["message"]
+    assert outcome.pods_left == []
+
+
+@of("gone", "vanished", "vanished-deferrable")
+def test_a_pod_that_somebody_deleted_is_no_result(outcome: Outcome) -> None:
+    """`gone`: after its end, before its result was read."""
+    assert outcome.state == "failed"
+    assert outcome.end["kind"] == "vanished"
+
+
+@of("plain-gone")
+def test_without_ours_a_pod_that_somebody_deleted_is_success(outcome: Outcome) -> None:
+    assert (outcome.state, outcome.result) == ("success", None)
+
+
+@of("evicted", "evicted-deferrable", "preempted")
+def test_what_the_cluster_took_away_is_named(outcome: Outcome, request: pytest.FixtureRequest) -> None:
+    assert outcome.state == "failed"
+    assert outcome.end["kind"] in ("evicted", "preempted", "vanished")
+    assert outcome.pods_left == []
+
+
+@of("repeated")
+def test_a_preempted_pod_is_repeated(outcome: Outcome) -> None:
+    assert (outcome.state, outcome.tries) == ("success", 2)
+    assert outcome.result == json.loads(RESULT)
+
+
+@of("plain-lost")
+def test_without_ours_a_lost_reply_leaks_the_pod(outcome: Outcome) -> None:
+    assert outcome.state == "failed"
+    assert len(outcome.pods_left) == 1
+
+
+@of("refused", "refused-exec")
+def test_a_missing_right_is_named(outcome: Outcome) -> None:
+    assert outcome.state == "failed"
+    assert outcome.end["kind"] == "refused"
+    assert outcome.pods_left == []
+
+
+# The requests that the operator made of a real API server for one pod, without the reads of the pod itself.
+SYNC = [
+    "list pods",
+    "create pods",
+    "list pods",
+    "list events",
+    "get log",
+    "get exec",
+    "get exec",
+    "patch pods",
+    "delete pods",
+]
+DEFERRED = ["list pods", "create pods", "watch events", "get log", "get exec", "get exec", "patch pods", "delete pods"]
+
+
+@pytest.mark.parametrize(("outcome", "recorded"), [("ok", SYNC), ("ok-deferrable", DEFERRED)], indirect=["outcome"])
+def test_the_requests_are_those_that_a_real_cluster_sees(outcome: Outcome, recorded: list[str]) -> None:
+    made = []
+    for entry in outcome.requests:
+        path = entry["uri"].split("?")[0].split("/")
+        what = path[-1] if path[-1] in ("log", "exec", "events") else "pods"
+        request = f"{entry['verb']} {what}"
+        if request != "get pods" and not (request in ("list events", "watch events", "get log") and request in made):
+            made.append(request)
+
+    assert made == recorded
+    assert all(entry["code"] < 300 for entry in outcome.requests)
