@@ -8,7 +8,7 @@ IMAGE_PYTHON := .venv-image/bin/python
 CODE := dags plugins bench_image scripts tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui test test-fast test-image test-slow check format golden lock clean
+.PHONY: help setup demo ui check-manifests test test-fast test-image test-slow check format golden lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ check: setup ## formatting, lint, types, walls
 	@$(VENV)/mypy plugins dags scripts/demo.py
 	@$(VENV)/mypy --python-executable $(IMAGE_PYTHON) bench_image
 	@PYTHONPATH=.:plugins $(VENV)/lint-imports
+
+check-manifests: setup ## the manifests under docker/ through a security linter, in an environment of its own
+	@PYTHONPATH=. $(VENV)/python scripts/lint_manifests.py
 
 format: setup ## rewrite the code in the house format
 	@$(VENV)/ruff check --fix-only --quiet $(CODE)

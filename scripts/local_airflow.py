@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,8 +32,13 @@ class LocalAirflowError(RuntimeError):
 class LocalAirflow:
     """A context: components start on entry; on exit no process of theirs is left, whatever happened."""
 
-    def __init__(self, port: int, with_triggerer: bool) -> None:
+    def __init__(
+        self, port: int, with_triggerer: bool, state: Path = STATE, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """`state`: the folder of database and logs; `environment`: what shall differ from the embedded defaults."""
         self.port = port
+        self.state = state
+        self._changes = dict(environment or {})
         self.url = f"http://127.0.0.1:{port}"
         self._components = ["api-server", "scheduler", "dag-processor"] + (["triggerer"] if with_triggerer else [])
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -46,7 +51,7 @@ class LocalAirflow:
         _adopt_orphans()
         try:
             for folder in ("airflow", "logs"):
-                (STATE / folder).mkdir(parents=True, exist_ok=True)
+                (self.state / folder).mkdir(parents=True, exist_ok=True)
             self._run_once(["db", "migrate"])
             for name in self._components:
                 options = [] if name in ("api-server", "dag-processor") else ["--skip-serve-logs"]
@@ -71,7 +76,7 @@ class LocalAirflow:
                 return
             time.sleep(0.5)
         errors = (self.get("/api/v2/importErrors") or {}).get("import_errors", [])
-        cause = errors[0]["stack_trace"].strip().splitlines()[-1] if errors else f"see {STATE / 'logs'}"
+        cause = errors[0]["stack_trace"].strip().splitlines()[-1] if errors else f"see {self.state / 'logs'}"
         raise LocalAirflowError(f"Airflow was not ready after {timeout_s:.0f} s: {cause}")
 
     def end_stopped_runs(self, dag_id: str) -> None:
@@ -110,7 +115,7 @@ class LocalAirflow:
         return reply.json() if reply.status_code == httpx.codes.OK else None
 
     def _start(self, name: str, command: Sequence[str]) -> None:
-        log = (STATE / "logs" / f"{name}.log").open("wb")
+        log = (self.state / "logs" / f"{name}.log").open("wb")
         with log:
             self._processes[name] = subprocess.Popen(
                 [sys.executable, "-m", "airflow", *command],
@@ -126,15 +131,16 @@ class LocalAirflow:
         self._start(name, command)
         process = self._processes.pop(name)
         if process.wait() != 0:
-            raise LocalAirflowError(f"`airflow {' '.join(command)}` failed: {_last_line(name)}")
+            raise LocalAirflowError(f"`airflow {' '.join(command)}` failed: {_last_line(self.state, name)}")
 
     def _check_alive(self) -> None:
         for name, process in self._processes.items():
             if process.poll() is not None:
-                raise LocalAirflowError(f"Airflow's {name} ended with code {process.returncode}: {_last_line(name)}")
+                told = _last_line(self.state, name)
+                raise LocalAirflowError(f"Airflow's {name} ended with code {process.returncode}: {told}")
 
     def _environment(self) -> dict[str, str]:
-        home = STATE / "airflow"
+        home = self.state / "airflow"
         secret = home / "jwt-secret"
         if not secret.exists():
             secret.write_text(secrets.token_urlsafe(64))
@@ -160,8 +166,9 @@ class LocalAirflow:
             "NO_PROXY": "127.0.0.1,localhost",
             "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'plugins'}",
             "TRAINBENCH_LAUNCHER": "local",
-            "TRAINBENCH_STORE": str(STATE / "store"),
-            "TRAINBENCH_HISTORY_URL": f"sqlite:///{STATE / 'history.db'}",
+            "TRAINBENCH_STORE": str(self.state / "store"),
+            "TRAINBENCH_HISTORY_URL": f"sqlite:///{self.state / 'history.db'}",
+            **self._changes,
         }
 
 
@@ -203,6 +210,6 @@ def _check_disk() -> None:
         raise LocalAirflowError(f"the disk has {free_gb:.1f} GB free and {NEEDED_GB:.0f} GB is needed: free some space")
 
 
-def _last_line(name: str) -> str:
-    lines = [line for line in (STATE / "logs" / f"{name}.log").read_text(errors="replace").splitlines() if line.strip()]
+def _last_line(state: Path, name: str) -> str:
+    lines = [line for line in (state / "logs" / f"{name}.log").read_text(errors="replace").splitlines() if line.strip()]
     return lines[-1] if lines else "it wrote no log"

@@ -10,7 +10,7 @@ from typing import Any
 
 from bench_control.cluster import NEEDED, Cluster, Permission, Refused
 from bench_control.nodes import Fleet, fleet
-from bench_control.pods import CONTAINER, GANG, XCOM_DIR
+from bench_control.pods import CONTAINER, RENDEZVOUS, XCOM_DIR
 from bench_control.settings import Settings
 from bench_image.contract import Frozen
 
@@ -119,7 +119,7 @@ def _one_of_each_kind(manifests: Sequence[Mapping[str, Any]]) -> list[Mapping[st
 
 
 def is_of_gang(pod: Mapping[str, Any]) -> bool:
-    return GANG in pod["metadata"]["labels"]
+    return RENDEZVOUS in pod["metadata"]["labels"]
 
 
 def _as_sent(pod: Mapping[str, Any], sidecar: Sidecar) -> dict[str, Any]:

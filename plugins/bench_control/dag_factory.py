@@ -10,6 +10,7 @@ from airflow.sdk import DAG, Param, TaskGroup
 
 from bench_control import dag_tasks, pod_tasks
 from bench_control.params import form
+from bench_control.pods import CAMPAIGN, GANG
 from bench_control.scaling_plan import Cell, cells
 from bench_control.settings import Launcher, Settings, read_settings
 from bench_image.contract import Frozen
@@ -33,13 +34,15 @@ def build_node_dag(suite: Suite) -> DAG:
     """Independent pods on every node, judgement, re-runs of what stands out, report, alert, gate."""
     settings = read_settings()
     with _dag(suite, settings) as dag:
-        planned: Any = dag_tasks.plan_nodes()
+        planned: Any = dag_tasks.plan_nodes().as_setup()
         dag_tasks.check_ready() >> planned
         benchmarks = pod_tasks.pods("benchmark", settings).expand(pod_template_dict=planned)
         suspects = dag_tasks.judge()
         benchmarks >> suspects
         confirms = pod_tasks.pods("confirm", settings).expand(pod_template_dict=suspects)
         published = dag_tasks.publish_nodes(suite.dag_id)
+        released: Any = dag_tasks.release_pods(planned, CAMPAIGN)
+        [benchmarks, confirms] >> released.as_teardown(setups=planned)
         confirms >> published >> dag_tasks.raise_alert() >> dag_tasks.gate()
     return dag
 
@@ -62,7 +65,7 @@ def _gang(cell: Cell, settings: Settings, after: Any, before: Any) -> Any:
     with TaskGroup(cell.name, tooltip=cell.title):
         prepared: Any = dag_tasks.prepare_gang(cell.strategy.value, cell.world_size).as_setup()
         ranks = pod_tasks.gang(dag_tasks.RANK, settings).expand(pod_template_dict=prepared)
-        released = dag_tasks.release_gang(prepared).as_teardown(setups=prepared)
+        released = dag_tasks.release_pods(prepared, GANG).as_teardown(setups=prepared)
         after >> prepared >> ranks >> released
         # Only teardowns behind it, and a failed rank would decide the run's state: that is the gate's to do.
         ranks >> before
@@ -79,8 +82,7 @@ def _dag(suite: Suite, settings: Settings) -> DAG:
         dag_display_name=suite.title,
         description=suite.title,
         doc_md=suite.doc,
-        # A trial on one machine is started by hand: nobody wants it at 02:00, nor the last 02:00 made up for at once.
-        schedule=suite.schedule if settings.launcher is Launcher.KUBERNETES else None,
+        schedule=settings.schedule(suite.dag_id, suite.schedule),
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,

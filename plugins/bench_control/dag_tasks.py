@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from bench_control.nodes import Fleet, fleet, named
 from bench_control.params import BenchmarkParams, ParamsError, parse_params
 from bench_control.plan import Plan, PlanError, campaign_id, confirm_specs, make_plan
-from bench_control.pods import Owner, manifest, manifests
+from bench_control.pods import Owner, manifest, manifests, ours
 from bench_control.scaling_plan import Cell, make_scaling_plan
 from bench_control.settings import Launcher, Settings, read_settings
 from bench_image.contract import RunResult, RunSpec
@@ -20,6 +20,7 @@ from bench_image.contract import RunResult, RunSpec
 RESULTS = Asset(name="trainbench_results", uri="x-trainbench://results/summary")
 BREACHES = Asset(name="trainbench_breaches", uri="x-trainbench://alerts/variance")
 RANK = "rank"  # task of a gang's pods within its group
+VERDICT_TASKS = ("ready", "plan", "judge", "publish", "alert")  # without any of them there is no verdict
 HISTORY_DAYS = 60  # how far back somebody may ask when a node was measured last
 
 
@@ -60,18 +61,19 @@ def prepare_gang(strategy: str, world_size: int) -> list[dict[str, Any]]:
 
 
 @task(task_id="release")
-def release_gang(prepared: Sequence[Mapping[str, Any]]) -> None:
-    """Deletes what is left of a gang, whatever became of its tasks."""
+def release_pods(made: Sequence[Mapping[str, Any]], label: str) -> None:
+    """Deletes what is left of these pods and of all that share the label with them, whatever became of their tasks."""
     settings = read_settings()
-    metadata = prepared[0]["metadata"]
-    if settings.launcher is Launcher.LOCAL or "trainbench.io/gang" not in metadata["labels"]:
+    if settings.launcher is Launcher.LOCAL:
         return
     from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 
-    from bench_control.kubernetes_operator import end_gang
+    from bench_control.kubernetes_operator import delete_pods
 
     client = KubernetesHook(conn_id=settings.cluster.connection_id).core_v1_client
-    deleted = end_gang(client, metadata["namespace"], metadata["labels"]["trainbench.io/gang"])
+    metadata = made[0]["metadata"]
+    labels = {**ours(settings.pods), label: metadata["labels"][label]}
+    deleted = delete_pods(client, metadata["namespace"], labels)
     _log(f"deleted {', '.join(deleted)}" if deleted else "nothing was left")
 
 
@@ -133,9 +135,14 @@ def raise_alert() -> list[Any]:
 @task(task_id="gate", trigger_rule=TriggerRule.ALL_DONE)
 def gate() -> None:
     """The leaf: turns the DAG run red on confirmed breaches and missing results, after the report is out."""
-    raised = get_current_context()["ti"].xcom_pull(task_ids="alert")
+    ti = get_current_context()["ti"]
+    raised = ti.xcom_pull(task_ids="alert")
     if raised is None:
-        raise AirflowFailException("no verdict: an earlier task failed, its log says why")
+        states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+        failed = [name for name in VERDICT_TASKS if states.get(name) == "failed"]
+        raise AirflowFailException(
+            f"no verdict: the task '{failed[0] if failed else 'alert'}' failed, its log says why"
+        )
     if red := [alert["text"] for alert in raised if alert["red"]]:
         raise AirflowFailException("; ".join(red))
 
@@ -144,14 +151,14 @@ def known_fleet(settings: Settings, params: BenchmarkParams) -> Fleet:
     """What the cluster tells of its nodes. For nodes given by name it need not tell: their memory stays unknown."""
     if settings.launcher is Launcher.LOCAL:
         return discover_fleet(settings)
-    from kubernetes.client import ApiException  # type: ignore[import-untyped]
+    from bench_control.cluster import Refused, Unreachable
 
     try:
         return discover_fleet(settings)
-    except ApiException as error:
+    except (Refused, Unreachable) as error:
         if not params.nodes:
-            raise
-        _log(f"the nodes' GPUs are not known, so no run is skipped for them: {error.reason}")
+            raise AirflowFailException(f"{error}; or name nodes in the parameter 'nodes'") from None
+        _log(f"the nodes' GPUs are not known, so no run is skipped for them: {error}")
         return Fleet()
 
 
@@ -159,11 +166,9 @@ def discover_fleet(settings: Settings) -> Fleet:
     """The nodes of the configured launcher, with what is known of their GPUs."""
     if settings.launcher is Launcher.LOCAL:
         return Fleet(nodes=named(settings.local_nodes))
-    from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+    from bench_control.cluster import open_cluster
 
-    client = KubernetesHook(conn_id=settings.cluster.connection_id).core_v1_client
-    listed = client.api_client.sanitize_for_serialization(client.list_node().items)
-    return fleet(listed, settings.cluster.quarantine)
+    return fleet(open_cluster(settings).nodes(), settings.cluster.quarantine)
 
 
 def _planned(make: Any) -> Plan:

@@ -108,13 +108,12 @@ def _measured(campaign: Campaign) -> str:
 
 
 def _failed(campaign: Campaign) -> list[str]:
-    bad = [result for result in campaign.results if result.status is not Status.OK]
-    told = listing(
+    bad = [
         f"{result.spec.strategy} on {count(result.spec.world_size, 'GPU')} ({result.error.kind})"
-        for result in bad
+        for result in campaign.results
         if result.error
-    )
-    return [f"Not {told}."] if told else []
+    ]
+    return [f"None from {listing(bad)}."] if bad else []
 
 
 def what(node: NodeVerdict, reference: ReferenceMode) -> str:

@@ -44,7 +44,7 @@ def build_housekeeping(dag_id: str) -> DAG:
         dag_display_name="Housekeeping",
         description="Leaked pods and expired artefacts",
         doc_md=DOC,
-        schedule=SCHEDULE if settings.launcher is Launcher.KUBERNETES else None,
+        schedule=settings.schedule(dag_id, SCHEDULE),
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,

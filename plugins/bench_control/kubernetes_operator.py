@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
+from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import PodDefaults
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 from kubernetes.client import ApiException, V1DeleteOptions, V1Pod  # type: ignore[import-untyped]
 from urllib3.exceptions import HTTPError
 
 from bench_control.pod_end import EndKind, pod_end
-from bench_control.pods import CONTAINER, GANG, GRACE_S
+from bench_control.pods import CONTAINER, GANG, GRACE_S, RENDEZVOUS
 
 END = "pod_end"  # XCom key of a `PodEnd`
 UNREACHABLE = 503  # what stands for "no answer at all" among the API's status codes
@@ -21,12 +22,13 @@ PEER_GRACE_S = 10.0  # what the peers of a failed pod get to fail by themselves,
 
 
 class BenchPodOperator(KubernetesPodOperator):
-    """`KubernetesPodOperator`, with four differences.
+    """`KubernetesPodOperator`, with five differences.
 
     - It fails where the provider's operator ends as success without a result (its issues 72821 and 73117).
     - How the pod ended is pushed as XCom `pod_end`. Only what a new pod may cure is retried; a node that is not free
       skips the task, and nothing is judged by it.
     - A pod whose creation was answered by an error although it was made is found again, not leaked.
+    - The sidecar for the result is our image under our pod security, unless the connection says otherwise.
     - When a pod of a gang fails, the rest of the gang is ended: its members would wait for their peer.
     """
 
@@ -53,7 +55,22 @@ class BenchPodOperator(KubernetesPodOperator):
         except (AirflowException, ApiException, HTTPError) as error:
             self._conclude(context, error)
 
+    def build_pod_request_obj(self, context: Context | None = None, *, dry_run: bool = False) -> V1Pod:
+        """The sidecar that hands over the result needs a shell and `pgrep`, which our own image has, and must pass the
+        same pod security; what the Airflow connection says of it wins.
+        """
+        pod = super().build_pod_request_obj(context, dry_run=dry_run)
+        base = next(container for container in pod.spec.containers if container.name == self.base_container_name)
+        for container in pod.spec.containers:
+            if container.name == PodDefaults.SIDECAR_CONTAINER_NAME:
+                if container.image == PodDefaults.SIDECAR_CONTAINER.image:
+                    container.image = base.image
+                container.security_context = container.security_context or base.security_context
+        return pod
+
     def get_or_create_pod(self, pod_request_obj: V1Pod, context: Context) -> V1Pod:
+        if self._has_peers and context["ti"].try_number > 1:
+            return self._found_again(pod_request_obj, context)
         try:
             return super().get_or_create_pod(pod_request_obj, context)
         except ApiException as error:
@@ -61,6 +78,24 @@ class BenchPodOperator(KubernetesPodOperator):
             if error.status == 409 and (pod := self.find_pod(pod_request_obj.metadata.namespace, context=context)):
                 return pod
             raise
+
+    @property
+    def _has_peers(self) -> bool:
+        return RENDEZVOUS in self._metadata["labels"]
+
+    @property
+    def _metadata(self) -> Mapping[str, Any]:
+        metadata: Mapping[str, Any] = (self.pod_template_dict or {})["metadata"]
+        return metadata
+
+    def _found_again(self, pod_request_obj: V1Pod, context: Context) -> V1Pod:
+        """A pod of a gang is never made anew: it could not join the others. What Airflow lost, it may find again."""
+        pod = self.find_pod(pod_request_obj.metadata.namespace, context=context, exclude_checked=False)
+        if pod is None:
+            raise AirflowFailException(
+                "Airflow lost this task, and the pod is gone with its result: run the gang again"
+            )
+        return pod
 
     def cleanup(self, pod: V1Pod, remote_pod: V1Pod, xcom_result: Any = None, context: Context | None = None) -> None:
         if remote_pod is not None and self._last_seen is None:
@@ -95,26 +130,27 @@ class BenchPodOperator(KubernetesPodOperator):
         self._end_gang(wait_s=0 if end.kind in (EndKind.BUSY, EndKind.UNSCHEDULABLE) else PEER_GRACE_S)
         if end.kind is EndKind.BUSY:
             raise AirflowSkipException(end.message) from error
-        if end.is_infrastructure:
+        if end.is_infrastructure and not self._has_peers:
             raise AirflowException(end.message) from error
         raise AirflowFailException(end.message) from error
 
     def _end_gang(self, wait_s: float) -> None:
         """Deletes the gang's pods that still wait or run; those that have ended are left to their own tasks."""
-        metadata = (self.pod_template_dict or {})["metadata"]
-        if (gang := metadata["labels"].get(GANG)) is None:
+        if not self._has_peers:
             return
         time.sleep(wait_s)
+        gang = self._metadata["labels"][GANG]
         try:
-            end_gang(self.client, metadata["namespace"], gang, only_active=True)
+            delete_pods(self.client, self._metadata["namespace"], {GANG: gang}, only_active=True)
         except (ApiException, HTTPError) as error:
             self.log.warning("The gang %s could not be ended (%s): its deadline will", gang, error)
 
 
-def end_gang(client: Any, namespace: str, gang: str, only_active: bool = False) -> tuple[str, ...]:
-    """Deletes the pods of a gang; with `only_active` those whose program has not ended. Returns their names."""
+def delete_pods(client: Any, namespace: str, labels: Mapping[str, str], only_active: bool = False) -> tuple[str, ...]:
+    """Deletes the pods with these labels; with `only_active` those whose program has not ended. Returns their names."""
     deleted = []
-    for pod in client.list_namespaced_pod(namespace, label_selector=f"{GANG}={gang}").items:
+    selector = ",".join(f"{key}={value}" for key, value in labels.items())
+    for pod in client.list_namespaced_pod(namespace, label_selector=selector).items:
         base = next((s for s in pod.status.container_statuses or () if s.name == CONTAINER), None)
         if only_active and base is not None and base.state.terminated:
             continue

@@ -11,6 +11,7 @@ from bench_control.settings import Launcher, Settings
 LABEL = "{{ task.pod_template_dict['metadata']['annotations']['" + TITLE + "'] }}"
 RETRIES = 2  # for what a new pod may cure: a lost node, a preemption, an API server that did not answer
 RETRY_DELAY = timedelta(seconds=30)
+GANG_RETRY_DELAY = timedelta(seconds=5)
 
 
 def pods(task_id: str, settings: Settings) -> Any:
@@ -21,10 +22,10 @@ def pods(task_id: str, settings: Settings) -> Any:
 
 
 def gang(task_id: str, settings: Settings) -> Any:
-    """The pods of one gang, all at once. None is repeated alone: it could not join the others."""
+    """The pods of one gang, all at once. None is made anew alone; a task that Airflow lost finds its pod again."""
     if settings.launcher is Launcher.LOCAL:
         return _local(task_id)
-    return _on_cluster(task_id, settings, retries=0)
+    return _on_cluster(task_id, settings, retries=1, retry_delay=GANG_RETRY_DELAY)
 
 
 def _local(task_id: str, **more: Any) -> Any:

@@ -24,7 +24,8 @@ from bench_image.contract import (
 CONTAINER = "base"  # the container that KubernetesPodOperator reads logs and results from
 XCOM_DIR = "/airflow/xcom"
 TITLE = "trainbench.io/title"
-GANG = "trainbench.io/gang"
+CAMPAIGN = "trainbench.io/campaign"
+GANG = "trainbench.io/gang"  # one run's pods, be it one
 RENDEZVOUS = "trainbench.io/rendezvous"
 DAG_ID, DAG_RUN_ID = "trainbench.io/dag-id", "trainbench.io/dag-run-id"
 USER_ID = 10001
@@ -179,7 +180,7 @@ def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str
             {"name": "TRAINBENCH_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "HOME", "value": "/scratch"},
             *_meeting(spec, settings, node_rank),
-            *([] if spec.needs_hub else [{"name": "HF_HUB_OFFLINE", "value": "1"}]),
+            {"name": "HF_HUB_OFFLINE", "value": "0" if spec.needs_hub else "1"},  # the image's own is 1
         ],
         "resources": resources,
         "securityContext": {
@@ -200,14 +201,15 @@ def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str
 
 
 def _labels(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str, str]:
-    gang = {GANG: gang_id(spec), "trainbench.io/node-rank": str(node_rank), RENDEZVOUS: "true"}
+    rendezvous = {"trainbench.io/node-rank": str(node_rank), RENDEZVOUS: "true"}
     values = {
         **ours(settings),
-        "trainbench.io/campaign": spec.campaign_id,
+        CAMPAIGN: spec.campaign_id,
+        GANG: gang_id(spec),
         "trainbench.io/node": nodes_of(spec)[node_rank],
         "trainbench.io/strategy": spec.strategy.value,
         "trainbench.io/round": str(spec.round),
-        **(gang if spec.nodes > 1 else {}),
+        **(rendezvous if spec.nodes > 1 else {}),
     }
     return {key: identifier(value, 63) for key, value in values.items()}
 

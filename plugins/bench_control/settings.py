@@ -15,6 +15,7 @@ from bench_control.params import LOCAL_DEFAULTS, WORLD_SIZES
 from bench_control.pods import PodSettings, PodVolume
 from bench_image.contract import Frozen
 
+SCHEDULE = "TRAINBENCH_SCHEDULE_"
 WEEK_S = 7 * 86_400
 
 
@@ -45,9 +46,14 @@ class Settings(Frozen):
     pods: PodSettings
     local_image: LocalImage
     local_nodes: tuple[str, ...]
+    schedules: Mapping[str, str | None]  # DAG id -> cron expression, where it is not the DAG's own; None: by hand only
     world_sizes: tuple[int, ...]  # numbers of GPUs that `strategy_scaling` offers
     store_url: str | None
     history_url: str | None
+
+    def schedule(self, dag_id: str, usual: str | None) -> str | None:
+        """A trial on one machine is started by hand: nobody wants it at 02:00, nor the last 02:00 made up for."""
+        return self.schedules.get(dag_id, usual) if self.launcher is Launcher.KUBERNETES else None
 
     @property
     def defaults(self) -> Mapping[str, Any]:
@@ -89,6 +95,11 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
             pythonpath=environ.get("TRAINBENCH_LOCAL_PYTHONPATH", str(root)),
         ),
         local_nodes=tuple(environ.get("TRAINBENCH_LOCAL_NODES", "node-1,node-2,node-3,node-4").split(",")),
+        schedules={
+            name.removeprefix(SCHEDULE).lower(): None if text.lower() == "none" else text
+            for name, text in environ.items()
+            if name.startswith(SCHEDULE)
+        },
         world_sizes=_world_sizes(environ),
         store_url=environ.get("TRAINBENCH_STORE"),
         history_url=environ.get("TRAINBENCH_HISTORY_URL"),

@@ -24,6 +24,7 @@ os.environ.update(
         "AIRFLOW__API_AUTH__JWT_SECRET": "only-for-tests-" * 6,
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "ada:admin,vera:viewer",
         "TRAINBENCH_LAUNCHER": "local",
+        "TRAINBENCH_WORLD_SIZES": "1,2",
     }
 )
 

@@ -1,13 +1,15 @@
 """Stands for the benchmark image in DAG tests: writes a made result at once. It does not simulate training at all.
 
 The node's name says what happens: `slow` loses 20 %, `flaky` does so in round 1 only; `truncated`, `nan`, `foreign`,
-`old-schema`, `oversized`, `silent` and `oom` break the result in that way. Everything else is healthy.
+`old-schema`, `oversized`, `silent` and `oom` break the result in that way. Everything else is healthy. STANDIN_S is how
+long it takes: Airflow loses a deferred task whose pod ends within seconds.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 from bench_image.contract import MAX_RESULT_BYTES, SPEC_ENV, XCOM_DIR_ENV, XCOM_FILE, Phase, RunSpec, Status, parse_spec
@@ -28,6 +30,7 @@ def main() -> int:
     node = (spec.node, *spec.peers)[int(os.environ.get("NODE_RANK", "0"))]
     kind = node.rsplit("gpu-", 1)[-1]
     print(f"phase=measure node={node}", flush=True)
+    time.sleep(float(os.environ.get("STANDIN_S", "0")))
     if kind == "silent":
         return 0
     text = BREAKS.get(kind, str)(_oom(spec) if kind == "oom" else _healthy(spec, kind))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kubernetes.client import ApiException
+from airflow.sdk.exceptions import AirflowFailException
 
 from bench_control import dag_tasks
+from bench_control.cluster import Refused
 from bench_control.nodes import Fleet
 from bench_control.params import parse_params
 from bench_control.settings import read_settings
@@ -18,7 +19,7 @@ SETTINGS = read_settings({})
 @pytest.fixture
 def forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: Any) -> Any:
-        raise ApiException(status=403, reason="Forbidden")
+        raise Refused("GET /api/v1/nodes", 403, "Forbidden", "nodes is forbidden")
 
     monkeypatch.setattr(dag_tasks, "discover_fleet", refuse)
 
@@ -26,10 +27,10 @@ def forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("forbidden")
 def test_named_nodes_run_without_leave_to_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert dag_tasks.known_fleet(SETTINGS, parse_params({"nodes": ["gpu-a"]})) == Fleet()
-    assert "no run is skipped for them: Forbidden" in capsys.readouterr().out
+    assert "no run is skipped for them: GET /api/v1/nodes: nodes is forbidden" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("forbidden")
 def test_without_names_the_refusal_is_told() -> None:
-    with pytest.raises(ApiException, match="Forbidden"):
+    with pytest.raises(AirflowFailException, match=r"nodes is forbidden.*name nodes in the parameter"):
         dag_tasks.known_fleet(SETTINGS, parse_params({}))

@@ -52,9 +52,9 @@ def test_its_shape(dagbag: Any) -> None:
 
     assert dagbag.import_errors == {}
     assert [task.task_id for task in dag.topological_sort()] == [
-        "ready", "plan", "benchmark", "judge", "confirm", "publish", "alert", "gate",
+        "ready", "plan", "benchmark", "judge", "confirm", "publish", "release", "alert", "gate",
     ]  # fmt: skip
-    assert [task.task_id for task in dag.leaves] == ["gate"]
+    assert {task.task_id for task in dag.leaves} == {"gate", "release"}
     assert (dag.catchup, dag.max_active_runs) == (False, 1)
     assert {run_type.value for run_type in dag.allowed_run_types} == {"manual", "scheduled"}
     assert all(task.retries == 0 for task in dag.tasks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -70,12 +71,13 @@ class SlowReentry:
 class AlreadyTerminal:
     """The pod has ended before the task defers, as after a retry that finds it again: the provider's issue 72821."""
 
-    def invoke_defer_method(self, *args: Any, **kwargs: Any) -> Any:
+    def invoke_defer_method(self, last_log_time: Any = None, context: Any = None) -> Any:
         name, namespace = self.pod.metadata.name, self.pod.metadata.namespace  # type: ignore[has-type]
         while True:
             self.pod = self.hook.get_pod(name, namespace)  # type: ignore[attr-defined]
             if any(own.name == "base" and own.state.terminated for own in self.pod.status.container_statuses or ()):
-                return super().invoke_defer_method(*args, **kwargs)  # type: ignore[misc]
+                return super().invoke_defer_method(last_log_time, context)  # type: ignore[misc]
+            time.sleep(0.2)
 
 
 class BenchSlow(SlowReentry, BenchPodOperator):
@@ -102,7 +104,7 @@ def run_cases(cluster: Any, cases: Sequence[Case]) -> dict[str, Outcome]:
         for case in cases:
             _task(cluster, case)
     run = _run(dag)
-    requests, pods = cluster.requests() if cluster.simulated else [], cluster.pods()
+    requests, pods = cluster.requests() if cluster.simulated else [], _pods_that_stay(cluster)
     instances = {instance.task_id: instance for instance in run.get_task_instances()}
     return {case.name: _outcome(instances[case.name], requests, pods) for case in cases}
 
@@ -144,9 +146,23 @@ def _outcome(instance: Any, requests: Sequence[Any], pods: Sequence[Any]) -> Out
         state=str(instance.state),
         tries=instance.try_number,
         xcoms=_xcoms(instance),
-        requests=[entry for entry in requests if name in entry["uri"] or of_task in entry["uri"]],
+        requests=[entry for entry in requests if _concerns(entry, name, of_task)],
         pods_left=[item for item in pods if item["metadata"]["name"].startswith(name)],
     )
+
+
+def _concerns(entry: dict[str, Any], name: str, of_task: str) -> bool:
+    return name in entry["uri"] or of_task in entry["uri"] or entry.get("name", "").startswith(name)
+
+
+def _pods_that_stay(cluster: Any) -> list[dict[str, Any]]:
+    """Without those on their way out."""
+    for _ in range(100):
+        pods: list[dict[str, Any]] = cluster.pods()
+        if not any("deletionTimestamp" in item["metadata"] for item in pods):
+            return pods
+        time.sleep(0.1)
+    return pods
 
 
 def _xcoms(instance: Any) -> dict[str, Any]:

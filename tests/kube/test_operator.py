@@ -35,18 +35,18 @@ NO_NODE = {"nodeSelector": {"kubernetes.io/hostname": "no-such-node"}}
 # Needs nothing of the cluster but the right to run pods: these cases run on a real one too.
 ANYWHERE = (
     Case("ok", f"echo hello; sleep 1; {WRITE}"),
-    Case("ok-deferrable", f"echo hello; sleep 1; {WRITE}", deferrable=True),
+    Case("deferred-ok", f"echo hello; sleep 1; {WRITE}", deferrable=True),
     Case("twice", f"{WRITE}; echo line; sleep 2", deferrable=True, options={"logging_interval": 1}),
     Case("empty", "true"),
-    Case("empty-deferrable", "true", deferrable=True),
+    Case("deferred-empty", "true", deferrable=True),
     Case("plain-empty", "true", operator=KubernetesPodOperator),
-    Case("plain-empty-deferrable", "true", deferrable=True, operator=KubernetesPodOperator),
+    Case("plain-deferred-empty", "true", deferrable=True, operator=KubernetesPodOperator),
     Case("failed-with-result", f"{WRITE}; echo out of memory > /dev/termination-log; exit 3"),
-    Case("failed-with-result-deferrable", f"{WRITE}; exit 3", deferrable=True),
+    Case("deferred-failed-with-result", f"{WRITE}; exit 3", deferrable=True),
     Case("silent-failure", "echo the loss is NaN > /dev/termination-log; exit 3", deferrable=True),
     Case("no-node", spec=NO_NODE),
-    Case("no-node-deferrable", spec=NO_NODE, deferrable=True),
-    Case("plain-no-node-deferrable", spec=NO_NODE, deferrable=True, operator=KubernetesPodOperator),
+    Case("deferred-no-node", spec=NO_NODE, deferrable=True),
+    Case("plain-deferred-no-node", spec=NO_NODE, deferrable=True, operator=KubernetesPodOperator),
     Case("deadline", SLEEP, spec={"activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 1}),
     Case("gone", deferrable=True, operator=BenchSlow),
     Case("plain-gone", deferrable=True, operator=PlainSlow),
@@ -57,24 +57,24 @@ IMAGE_MISSING = {"kubernetes_conn_id": "no_sidecar"}
 LOST = {"method": "POST", "path": "/pods$", "body": "NAME", "code": 503, "after": True}
 ONLY_STANDIN = (
     Case("oom", SLEEP, faults=({"action": "oom", "moment": "running"},)),
-    Case("oom-deferrable", SLEEP, deferrable=True, faults=({"action": "oom", "moment": "running", "delay_s": 1},)),
+    Case("deferred-oom", SLEEP, deferrable=True, faults=({"action": "oom", "moment": "running", "delay_s": 1},)),
     Case("no-sidecar", options=IMAGE_MISSING),
-    Case("no-sidecar-deferrable", deferrable=True, options=IMAGE_MISSING),
+    Case("deferred-no-sidecar", deferrable=True, options=IMAGE_MISSING),
     Case("vanished", SLEEP, faults=({"action": "vanish", "moment": "running", "delay_s": 1.5},)),
-    Case("vanished-deferrable", SLEEP, True, ({"action": "vanish", "moment": "running", "delay_s": 1.5},)),
+    Case("deferred-vanished", SLEEP, True, ({"action": "vanish", "moment": "running", "delay_s": 1.5},)),
     Case("evicted", SLEEP, faults=({"action": "evict", "moment": "running", "delay_s": 1},)),
-    Case("evicted-deferrable", SLEEP, True, ({"action": "evict", "moment": "running", "delay_s": 1},)),
+    Case("deferred-evicted", SLEEP, True, ({"action": "evict", "moment": "running", "delay_s": 1},)),
     Case("preempted", SLEEP, faults=({"action": "preempt", "moment": "running", "delay_s": 1},)),
     Case("repeated", faults=({"action": "preempt", "moment": "scheduled", "n": 1},), options={"retries": 1}),
     Case("busy", gpus=1),
-    Case("busy-deferrable", gpus=1, deferrable=True),
+    Case("deferred-busy", gpus=1, deferrable=True),
     Case("lost", faults=(LOST,)),
-    Case("lost-deferrable", deferrable=True, faults=(LOST,)),
+    Case("deferred-lost", deferrable=True, faults=(LOST,)),
     Case("plain-lost", operator=KubernetesPodOperator, faults=(LOST,)),
     Case("refused-events", faults=({"path": "/events.*NAME", "code": 403, "n": 0},)),
-    Case("refused-events-deferrable", deferrable=True, faults=({"path": "/events.*NAME", "code": 403, "n": 0},)),
+    Case("deferred-refused-events", deferrable=True, faults=({"path": "/events.*NAME", "code": 403, "n": 0},)),
     Case("refused-exec", faults=({"path": "NAME-[^/]*/exec", "code": 403, "n": 0},)),
-    Case("refused", faults=({"method": "POST", "path": "/pods$", "body": "NAME", "code": 403, "n": 0},)),
+    Case("no-create", faults=({"method": "POST", "path": "/pods$", "body": "NAME", "code": 403, "n": 0},)),
 )
 
 
@@ -118,9 +118,7 @@ def of(*names: str) -> Any:
     return pytest.mark.parametrize("outcome", names, indirect=True)
 
 
-@of(
-    "ok", "ok-deferrable", "twice", "terminal", "refused-events", "refused-events-deferrable", "lost", "lost-deferrable"
-)
+@of("ok", "deferred-ok", "twice", "terminal", "refused-events", "deferred-refused-events", "lost", "deferred-lost")
 def test_the_result_arrives_and_no_pod_stays(outcome: Outcome) -> None:
     """`twice`: its log is read in pieces that overlap. `terminal`: over before the task deferred. `lost`: the pod was
     made, but the reply said 503."""
@@ -134,19 +132,19 @@ def test_without_ours_a_pod_that_is_over_early_loses_its_result(outcome: Outcome
     assert (outcome.state, outcome.result) == ("success", None)
 
 
-@of("empty", "empty-deferrable")
+@of("empty", "deferred-empty")
 def test_silence_is_no_success(outcome: Outcome) -> None:
     assert outcome.state == "failed"
     assert outcome.end["kind"] == "no_result"
     assert outcome.pods_left == []
 
 
-@of("plain-empty", "plain-empty-deferrable")
+@of("plain-empty", "plain-deferred-empty")
 def test_without_ours_silence_is_success(outcome: Outcome) -> None:
     assert (outcome.state, outcome.result) == ("success", None)
 
 
-@of("failed-with-result", "failed-with-result-deferrable")
+@of("failed-with-result", "deferred-failed-with-result")
 def test_a_failed_program_still_hands_over_its_result(outcome: Outcome) -> None:
     assert outcome.state == "failed"
     assert outcome.result == json.loads(RESULT)
@@ -160,7 +158,7 @@ def test_the_program_s_last_words_are_the_cause(outcome: Outcome) -> None:
     assert "the loss is NaN" in outcome.end["message"]
 
 
-@of("no-node", "no-node-deferrable")
+@of("no-node", "deferred-no-node")
 def test_a_pod_that_no_node_may_take_says_so(outcome: Outcome) -> None:
     assert outcome.state == "failed"
     assert outcome.end["kind"] == "unschedulable"
@@ -168,7 +166,7 @@ def test_a_pod_that_no_node_may_take_says_so(outcome: Outcome) -> None:
     assert outcome.pods_left == []
 
 
-@of("busy", "busy-deferrable")
+@of("busy", "deferred-busy")
 def test_a_busy_node_is_skipped(outcome: Outcome) -> None:
     assert outcome.state == "skipped"
     assert outcome.end["kind"] == "busy"
@@ -176,7 +174,7 @@ def test_a_busy_node_is_skipped(outcome: Outcome) -> None:
     assert outcome.pods_left == []
 
 
-@of("oom", "oom-deferrable")
+@of("oom", "deferred-oom")
 def test_the_host_s_memory_is_named(outcome: Outcome) -> None:
     assert outcome.state == "failed"
     assert outcome.end["kind"] == "host_out_of_memory"
@@ -189,7 +187,7 @@ def test_the_cluster_s_deadline_is_named(outcome: Outcome) -> None:
     assert outcome.pods_left == []
 
 
-@of("no-sidecar", "no-sidecar-deferrable")
+@of("no-sidecar", "deferred-no-sidecar")
 def test_a_sidecar_without_an_image_is_named(outcome: Outcome) -> None:
     assert outcome.state == "failed"
     assert outcome.end["kind"] == "no_image"
@@ -197,7 +195,7 @@ def test_a_sidecar_without_an_image_is_named(outcome: Outcome) -> None:
     assert outcome.pods_left == []
 
 
-@of("gone", "vanished", "vanished-deferrable")
+@of("gone", "vanished", "deferred-vanished")
 def test_a_pod_that_somebody_deleted_is_no_result(outcome: Outcome) -> None:
     """`gone`: after its end, before its result was read."""
     assert outcome.state == "failed"
@@ -209,7 +207,7 @@ def test_without_ours_a_pod_that_somebody_deleted_is_success(outcome: Outcome) -
     assert (outcome.state, outcome.result) == ("success", None)
 
 
-@of("evicted", "evicted-deferrable", "preempted")
+@of("evicted", "deferred-evicted", "preempted")
 def test_what_the_cluster_took_away_is_named(outcome: Outcome, request: pytest.FixtureRequest) -> None:
     assert outcome.state == "failed"
     assert outcome.end["kind"] in ("evicted", "preempted", "vanished")
@@ -228,7 +226,7 @@ def test_without_ours_a_lost_reply_leaks_the_pod(outcome: Outcome) -> None:
     assert len(outcome.pods_left) == 1
 
 
-@of("refused", "refused-exec")
+@of("no-create", "refused-exec")
 def test_a_missing_right_is_named(outcome: Outcome) -> None:
     assert outcome.state == "failed"
     assert outcome.end["kind"] == "refused"
@@ -250,7 +248,7 @@ SYNC = [
 DEFERRED = ["list pods", "create pods", "watch events", "get log", "get exec", "get exec", "patch pods", "delete pods"]
 
 
-@pytest.mark.parametrize(("outcome", "recorded"), [("ok", SYNC), ("ok-deferrable", DEFERRED)], indirect=["outcome"])
+@pytest.mark.parametrize(("outcome", "recorded"), [("ok", SYNC), ("deferred-ok", DEFERRED)], indirect=["outcome"])
 def test_the_requests_are_those_that_a_real_cluster_sees(outcome: Outcome, recorded: list[str]) -> None:
     made = []
     for entry in outcome.requests:

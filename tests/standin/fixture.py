@@ -125,7 +125,7 @@ class StandinCluster:
         return list(self._call("GET", "pods"))
 
     def requests(self) -> list[Object]:
-        """{t, verb, uri, code, ua} of each request so far, in the order of arrival."""
+        """{t, verb, uri, code, ua} of each request, and the name of what was created, so far, in the order of arrival."""
         return list(self._call("GET", "requests"))
 
     def kubeconfig_of(self, user: str, roles: Sequence[Mapping[str, Any]]) -> Path:

@@ -45,9 +45,10 @@ class Server:
         return app
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
+        call = _parse(request)
         entry = {
             "t": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
-            "verb": _verb(request, _parse(request)),
+            "verb": _verb(request, call),
             "uri": request.raw_path,
             "code": 0,
             "ua": request.headers.get("User-Agent", ""),
@@ -58,6 +59,8 @@ class Server:
         except ApiError as error:
             response = web.json_response(error.body(), status=error.code, headers=error.headers)
         entry["code"] = response.status
+        if call is not None and call.verb == "create":
+            entry["name"] = _name_in(await request.text())
         return response
 
     async def _with_faults(self, request: web.Request) -> web.StreamResponse:
@@ -227,6 +230,13 @@ async def _body(request: web.Request) -> Object:
     except ValueError as error:
         raise failure(400, f"the object provided is unrecognized: {error}") from None
     return body if isinstance(body, dict) else {}
+
+
+def _name_in(text: str) -> str:
+    try:
+        return str(json.loads(text)["metadata"]["name"])
+    except (ValueError, LookupError, TypeError):
+        return ""
 
 
 async def _patch_body(request: web.Request) -> Object:

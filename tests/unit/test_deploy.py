@@ -16,7 +16,7 @@ from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import PodDefaults
 
 from bench_control.cluster import NEEDED
 from bench_control.gangs import PORT
-from bench_control.pods import GANG, RENDEZVOUS, USER_ID, XCOM_DIR, PodSettings, manifests, ours
+from bench_control.pods import RENDEZVOUS, USER_ID, XCOM_DIR, PodSettings, manifests, ours
 from bench_control.settings import Launcher, read_settings
 from tests.builders import make_spec
 from try_bench_image import container_arguments
@@ -201,7 +201,7 @@ def test_a_pod_that_is_not_restricted_is_noticed() -> None:
 
 def test_network_policies_shut_everything_but_names_and_gang_peers() -> None:
     single = ours(PodSettings())
-    gang = next(pod for _, pod in PODS if GANG in pod["metadata"]["labels"])["metadata"]["labels"]
+    gang = next(pod for _, pod in PODS if RENDEZVOUS in pod["metadata"]["labels"])["metadata"]["labels"]
     stranger = {"app": "other"}
 
     assert [policies_of(labels) for labels in (stranger, single, gang)] == [

@@ -20,7 +20,7 @@ from bench_control.facts import gather, probed, sample_pods
 from bench_control.history import open_history
 from bench_control.local_pods import LocalImage
 from bench_control.nodes import Fleet, GpuNode
-from bench_control.pods import GANG, manifests
+from bench_control.pods import RENDEZVOUS, manifests
 from bench_control.probe import MARK, probe_pod
 from bench_control.settings import Settings, read_settings
 from bench_control.site_facts import HistoryFacts, Unknown, history_facts, image_facts, sidecar, store_facts
@@ -143,7 +143,7 @@ def test_of_a_plan_one_pod_of_each_kind_is_tried(settings: Settings) -> None:
     single = manifests(make_spec(node="gpu-0"), settings.pods)
     gang = manifests(make_spec(node="gpu-0", nodes=2, peers=("gpu-1",), strategy="ddp"), settings.pods)
     told = ask(settings, cluster, [*single, *single, *gang])
-    assert [GANG in pod["metadata"]["labels"] for pod in cluster.sent] == [False, True]
+    assert [RENDEZVOUS in pod["metadata"]["labels"] for pod in cluster.sent] == [False, True]
     assert [admission.pod for admission in told.cluster.admissions] == ["a pod", "a pod of a gang"]
     assert (told.has_plan, told.needs_service) == (True, True)
     assert not ask(settings, FakeCluster(), single).needs_service
