@@ -14,6 +14,7 @@ from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperato
 
 from bench_control.kubernetes_operator import BenchPodOperator
 from tests.kube.shell_pods import pod
+from tests.standin.fixture import SHELL
 
 BUNDLE = "dags-folder"
 RESULT = '{"samples_per_s": 9.5}'
@@ -38,6 +39,7 @@ class Case:
     faults: tuple[dict[str, Any], ...] = ()
     spec: dict[str, Any] = field(default_factory=dict)
     gpus: int = 0
+    image: str = SHELL
     operator: type[KubernetesPodOperator] = BenchPodOperator
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -116,7 +118,7 @@ def _task(cluster: Any, case: Case) -> None:
         cluster.fault(**{**target, **{key: _named(value, name) for key, value in fault.items()}})
     manifest = pod(name, case.script, case.gpus, labels={"app.kubernetes.io/name": "trainbench"}, **case.spec)
     manifest["metadata"]["namespace"] = cluster.namespace
-    manifest["metadata"]["annotations"] = {}
+    manifest["spec"]["containers"][0]["image"] = case.image
     options = {**FAST, "on_finish_action": "delete_pod", "retries": 0, "retry_delay": timedelta(0), **case.options}
     case.operator(
         task_id=case.name, pod_template_dict=manifest, do_xcom_push=True, deferrable=case.deferrable, **options

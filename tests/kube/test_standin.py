@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ from kubernetes.client import ApiException
 from kubernetes.stream import stream  # type: ignore[import-untyped]
 
 from tests.kube.shell_pods import IN_CONTAINER, container, pod
-from tests.standin.fixture import StandinCluster
+from tests.standin.fixture import SHELL, StandinCluster
 
 NS = "trainbench"
 pytestmark = pytest.mark.slow
@@ -453,3 +456,35 @@ def test_events_are_watched(cluster: StandinCluster, api: Any) -> None:
     api.create_namespaced_pod(NS, pod("p"))
     following.join(timeout=30)
     assert seen == ["Scheduled", "Pulled", "Created", "Started"]
+
+
+@pytest.mark.parametrize("way", ["stopped", "killed"])
+def test_no_process_outlives_the_stand_in(standin: StandinCluster, tmp_path: Path, way: str) -> None:
+    if not standin.simulated:
+        pytest.skip("about the stand-in only")
+    own = StandinCluster(tmp_path, {SHELL: {}})
+    own.add_node("gpu-0")
+    api = client.CoreV1Api(config.new_client_from_config(str(own.kubeconfig)))
+    api.create_namespaced_pod(NS, pod("p", f"sleep 54321.{os.getpid()}; echo"))
+    own.wait_for_pods(has_phase("Running"))
+    assert _processes(f"54321.{os.getpid()}")
+    if way == "stopped":
+        own.stop()
+    else:
+        own.process.kill()
+        own.process.wait()
+
+    for _ in range(100):
+        if not _processes(f"54321.{os.getpid()}"):
+            return
+        time.sleep(0.1)
+    pytest.fail("the container's processes are still there")
+
+
+def _processes(argument: str) -> list[str]:
+    """The command lines of this machine that contain it."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            lines.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in lines if argument in line]

@@ -23,6 +23,7 @@ from tests.standin.__main__ import kubeconfig
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = "trainbench"
 SHELL = os.environ.get("E2E_IMAGE", "test/shell:1")  # has sh and pgrep
+SLOW = os.environ.get("E2E_IMAGE", "test/slow:1")  # the same, but it takes its time to be pulled
 TOOLS = ("unshare", "nsenter", "setpriv", "ip", "chroot")
 Object = dict[str, Any]
 
@@ -83,11 +84,11 @@ class StandinCluster:
             self.kubeconfig,
             *(["--restricted"] if restricted else []),
         ]
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=(folder / "stderr.log").open("w")
         )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(f"the stand-in did not start:\n{(folder / 'stderr.log').read_text()}")
         reached = json.loads(line)
@@ -95,13 +96,13 @@ class StandinCluster:
 
     def stop(self) -> None:
         """Ends the pods too."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
         try:
-            self._process.wait(timeout=20)
+            self.process.wait(timeout=20)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.process.kill()
+            self.process.wait()
 
     def reset(self) -> None:
         """No nodes, pods, faults or recorded requests; the images of the start."""
@@ -125,7 +126,7 @@ class StandinCluster:
         return list(self._call("GET", "pods"))
 
     def requests(self) -> list[Object]:
-        """{t, verb, uri, code, ua} of each request, and the name of what was created, so far, in the order of arrival."""
+        """{t, verb, uri, code, ua} of each request in the order of arrival, with the name of what was created."""
         return list(self._call("GET", "requests"))
 
     def kubeconfig_of(self, user: str, roles: Sequence[Mapping[str, Any]]) -> Path:
@@ -221,6 +222,7 @@ def unavailable() -> str | None:
 IMAGES = {
     "trainbench/bench:0.1.0": bench_image(),
     SHELL: shell_image(),
+    SLOW: {**shell_image(), "pull_s": 1.5},
     "test/python:1": python_image(Path(sys.executable)),
 }
 
