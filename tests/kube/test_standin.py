@@ -25,6 +25,13 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
+def cluster(cluster: Any) -> Any:
+    if not cluster.simulated:
+        pytest.skip("these tests are about the stand-in; E2E_KUBECONFIG names a real cluster")
+    return cluster
+
+
+@pytest.fixture
 def api(cluster: StandinCluster) -> Any:
     return client.CoreV1Api(config.new_client_from_config(str(cluster.kubeconfig)))
 
@@ -459,9 +466,7 @@ def test_events_are_watched(cluster: StandinCluster, api: Any) -> None:
 
 
 @pytest.mark.parametrize("way", ["stopped", "killed"])
-def test_no_process_outlives_the_stand_in(standin: StandinCluster, tmp_path: Path, way: str) -> None:
-    if not standin.simulated:
-        pytest.skip("about the stand-in only")
+def test_no_process_outlives_the_stand_in(cluster: StandinCluster, tmp_path: Path, way: str) -> None:
     own = StandinCluster(tmp_path, {SHELL: {}})
     own.add_node("gpu-0")
     api = client.CoreV1Api(config.new_client_from_config(str(own.kubeconfig)))

@@ -84,8 +84,14 @@ class StandinCluster:
             self.kubeconfig,
             *(["--restricted"] if restricted else []),
         ]
+        environment = {**os.environ, "TMPDIR": str(folder)}  # what a killed stand-in leaves lies with the test's files
         self.process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=(folder / "stderr.log").open("w")
+            command,
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=(folder / "stderr.log").open("w"),
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
