@@ -10,7 +10,7 @@ from bench_control.settings import Launcher, Settings
 
 LABEL = "{{ task.pod_template_dict['metadata']['annotations']['" + TITLE + "'] }}"
 RETRIES = 2  # for what a new pod may cure: a lost node, a preemption, an API server that did not answer
-RETRY_DELAY = timedelta(seconds=30)
+RETRY_DELAY = timedelta(seconds=15)
 GANG_RETRY_DELAY = timedelta(seconds=5)
 
 

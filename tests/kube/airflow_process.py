@@ -1,4 +1,4 @@
-"""`python -m tests.kube.airflow_process PORT STATE_FOLDER`: the real Airflow, with triggerer, until standard input closes.
+"""`python -m tests.kube.airflow_process PORT STATE_FOLDER`: the real Airflow, until standard input closes.
 
 A process of its own, because on its way out it ends everything that descends from it.
 """

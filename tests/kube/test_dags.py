@@ -1,0 +1,232 @@
+"""The DAGs by the real scheduler, triggerer and operator, deferrable as by default, against the stand-in cluster.
+
+One Airflow for all of them; it takes half a minute to start. What the stand-in does not simulate stands in its README.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench_control.artefacts import open_store
+from bench_control.campaign import Campaign
+from bench_control.plan import campaign_id
+from bench_control.verdicts import State
+from bench_image.contract import Status
+from local_airflow import LocalAirflow
+from tests.standin.fixture import ROOT, connection, scripted_image
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+SETTINGS = {
+    "TRAINBENCH_LAUNCHER": "kubernetes",
+    "TRAINBENCH_QUEUE_TIMEOUT_S": "12",
+    "TRAINBENCH_WORLD_SIZES": "1,2",
+    # Nothing may start by itself: the last 02:00 would, at once.
+    "TRAINBENCH_SCHEDULE_NODE_CONSISTENCY": "none",
+    "TRAINBENCH_SCHEDULE_STRATEGY_SCALING": "none",
+    "TRAINBENCH_SCHEDULE_HOUSEKEEPING": "none",
+}
+# The benchmark program itself, with real torchrun and gloo.
+TINY = {
+    "device": "cpu", "model": "tiny", "recipe": "full", "seq_length": 64, "micro_batch_size": 2, "warmup_steps": 3,
+    "gradient_accumulation_steps": 1, "repeats": 2, "gpus_per_node": 1,
+}  # fmt: skip
+SHORT = {"measured_steps": 5, "max_measured_steps": 5, "timeout_s": 120}
+ENDED = ("success", "failed")
+
+
+class Runs:
+    """A client of the running Airflow: starts DAG runs, waits, tells how they went."""
+
+    def __init__(self, airflow: LocalAirflow) -> None:
+        self._airflow = airflow
+
+    def start(self, dag_id: str, **conf: Any) -> str:
+        return self._airflow.trigger(dag_id, conf)
+
+    def wait(self, dag_id: str, run_id: str, timeout_s: float = 180) -> str:
+        def ended() -> str | None:
+            run = self._airflow.get(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")
+            return run["state"] if run and run["state"] in ENDED else None
+
+        return str(self._until(ended, timeout_s))
+
+    def wait_for_task(self, dag_id: str, run_id: str, task: tuple[str, int], state: str, timeout_s: float = 90) -> None:
+        self._until(lambda: self.tasks(dag_id, run_id).get(task) == state, timeout_s)
+
+    def tasks(self, dag_id: str, run_id: str) -> dict[tuple[str, int], str]:
+        listed = self._airflow.get(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances?limit=1000") or {}
+        return {(ti["task_id"], ti["map_index"]): ti["state"] for ti in listed["task_instances"]}
+
+    def mark_failed(self, dag_id: str, run_id: str, task_id: str, map_index: int) -> None:
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/{map_index}"
+        self._airflow._client.patch(path, json={"new_state": "failed"}).raise_for_status()
+
+    def campaign(self, dag_id: str, run_id: str) -> Campaign:
+        return open_store(str(self._airflow.state / "store")).read_campaign(campaign_id(dag_id, run_id))
+
+    @staticmethod
+    def _until(test: Any, timeout_s: float) -> Any:
+        give_up = time.monotonic() + timeout_s
+        while not (found := test()):
+            if time.monotonic() > give_up:
+                raise TimeoutError
+            time.sleep(0.5)
+        return found
+
+
+@pytest.fixture(scope="module")
+def runs(standin: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    if not standin.simulated:
+        pytest.skip("the nodes of a real cluster are not ours to fill and to name")
+    state = tmp_path_factory.mktemp("airflow")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    path = os.pathsep.join(str(ROOT / folder) for folder in ("", "plugins", "scripts"))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+    environment |= SETTINGS | {"PYTHONPATH": path, "AIRFLOW_CONN_KUBERNETES_DEFAULT": connection(standin)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.kube.airflow_process", str(port), str(state)],
+        cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline() == "healthy\n", (state / "logs" / "scheduler.log").read_text()[-2000:]
+        yield Runs(LocalAirflow(port, with_triggerer=True, state=state))
+    finally:
+        process.stdin.close()
+        process.wait(timeout=60)
+
+
+@pytest.fixture
+def image(cluster: Any, tmp_path: Path) -> str:
+    """The stand-in image: a made result after some seconds, by the node's name."""
+    tmp_path.chmod(0o755)
+    program = ROOT / "tests" / "dag" / "standin_image.py"
+    made = scripted_image(tmp_path, program, ROOT, PYTHONPATH=f"{ROOT}:{ROOT / 'plugins'}", STANDIN_S="8")
+    cluster.set_images({"trainbench/bench:0.1.0": made})
+    return "trainbench/bench:0.1.0"
+
+
+def production(node: str) -> dict[str, Any]:
+    """Other work that holds the node's GPU."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"production-{node}"},
+        "spec": {
+            "restartPolicy": "Never",
+            "nodeSelector": {"kubernetes.io/hostname": node},
+            "containers": [
+                {
+                    "name": "serve",
+                    "image": "test/shell:1",
+                    "command": ["sleep", "600"],
+                    "resources": {"limits": {"nvidia.com/gpu": "1"}},
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "runAsNonRoot": True,
+                        "runAsUser": 10001,
+                        "capabilities": {"drop": ["ALL"]},
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                }
+            ],
+        },
+    }
+
+
+def occupy(cluster: Any, node: str) -> None:
+    from kubernetes import client, config
+
+    api = client.CoreV1Api(config.new_client_from_config(str(cluster.kubeconfig)))
+    api.create_namespaced_pod(cluster.namespace, production(node))
+
+
+def wait_until_ours_are_gone(cluster: Any) -> None:
+    """A pod that was told to end keeps its grace period: its sidecar does not listen to SIGTERM."""
+    cluster.wait_for_pods(lambda pods: not any(is_ours(pod) for pod in pods), timeout_s=40)
+
+
+def is_ours(pod: dict[str, Any]) -> bool:
+    labels: dict[str, str] = pod["metadata"].get("labels", {})
+    return labels.get("app.kubernetes.io/name") == "trainbench"
+
+
+def test_a_night_on_a_shared_cluster(cluster: Any, runs: Runs, image: str) -> None:
+    """Of three healthy nodes one loses its pod to other work once; a fourth is busy all night; one is not ready."""
+    for name in ("gpu-a", "gpu-bb", "gpu-ccc", "gpu-dddd"):
+        cluster.add_node(name, gpus=1, product="NVIDIA-H200", memory_mib=143771)
+    cluster.add_node("gpu-e", gpus=1, ready=False)
+    occupy(cluster, "gpu-dddd")
+    cluster.fault(action="preempt", moment="running", pod="tb-gpu-bb-", n=1)
+    run_id = runs.start("node_consistency", rounds=1)
+    state = runs.wait("node_consistency", run_id)
+    campaign = runs.campaign("node_consistency", run_id)
+
+    assert {node.node: node.state for node in campaign.nodes} == {
+        "gpu-a": State.OK, "gpu-bb": State.OK, "gpu-ccc": State.OK, "gpu-dddd": State.BUSY,
+    }  # fmt: skip
+    assert state == "success"
+    assert "Insufficient nvidia.com/gpu" in next(n.reason for n in campaign.nodes if n.node == "gpu-dddd")
+    assert [f.subject for f in campaign.findings if f.category == "absent_node"] == ["gpu-e"]
+    benchmarks = [state for (task, _), state in runs.tasks("node_consistency", run_id).items() if task == "benchmark"]
+    assert sorted(benchmarks) == ["skipped", "success", "success", "success"]
+    wait_until_ours_are_gone(cluster)
+    assert [pod["status"]["phase"] for pod in cluster.pods()] == ["Running"]  # production was left alone
+
+
+def test_a_gang_meets_by_the_names_of_its_service(cluster: Any, runs: Runs) -> None:
+    for name in ("node-1", "node-2"):
+        cluster.add_node(name, gpus=1)
+    run_id = runs.start("strategy_scaling", strategies=["single", "ddp"], world_sizes=["1", "2"], **TINY, **SHORT)
+    state = runs.wait("strategy_scaling", run_id)
+    results = runs.campaign("strategy_scaling", run_id).results
+
+    assert [(r.spec.strategy.value, r.status, r.error) for r in results] == [
+        ("single", Status.OK, None), ("ddp", Status.OK, None),
+    ]  # fmt: skip
+    assert [rank.rank for rank in results[1].ranks] == [0, 1]
+    assert state == "success"
+    wait_until_ours_are_gone(cluster)
+
+
+def test_a_gang_with_a_rank_that_finds_no_place_ends_and_tells_so(cluster: Any, runs: Runs) -> None:
+    for name in ("node-1", "node-2"):
+        cluster.add_node(name, gpus=1)
+    cluster.fault(action="hold", moment="created", pod="tb-node-2-", n=0)
+    run_id = runs.start("strategy_scaling", strategies=["ddp"], world_sizes=["2"], **TINY, **SHORT)
+    state = runs.wait("strategy_scaling", run_id)
+    (result,) = runs.campaign("strategy_scaling", run_id).results
+
+    assert result.error is not None
+    assert result.error.kind in ("unschedulable", "busy")
+    assert result.error.message.startswith("node-2: ")
+    assert state == ("success" if result.error.kind == "busy" else "failed")
+    wait_until_ours_are_gone(cluster)
+
+
+def test_a_rank_marked_failed_by_hand_ends_the_gang_in_bounded_time(cluster: Any, runs: Runs) -> None:
+    for name in ("node-1", "node-2"):
+        cluster.add_node(name, gpus=1)
+    endless = {"measured_steps": 100_000, "max_measured_steps": 100_000, "timeout_s": 40}
+    run_id = runs.start("strategy_scaling", strategies=["ddp"], world_sizes=["2"], **TINY, **endless)
+    cluster.wait_for_pods(lambda pods: [pod["status"]["phase"] for pod in pods] == ["Running"] * 2, timeout_s=60)
+    runs.wait_for_task("strategy_scaling", run_id, ("ddp_2_gpu.rank", 0), "deferred")
+    runs.mark_failed("strategy_scaling", run_id, "ddp_2_gpu.rank", 0)
+    state = runs.wait("strategy_scaling", run_id)
+    (result,) = runs.campaign("strategy_scaling", run_id).results
+
+    assert state == "failed"
+    assert result.status is not Status.OK
+    wait_until_ours_are_gone(cluster)
