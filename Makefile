@@ -8,7 +8,7 @@ IMAGE_PYTHON := .venv-image/bin/python
 CODE := dags plugins bench_image scripts tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui check-manifests test test-fast test-image test-slow check format golden lock clean
+.PHONY: help setup demo ui check-manifests test test-fast test-image test-slow test-kube check format golden lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,8 +23,7 @@ ui: setup ## open Airflow with the node check, until Ctrl-C
 	@$(VENV)/python scripts/demo.py --port $(PORT) --ui
 
 test: setup ## everything that runs without a GPU
-	@$(MAKE) --no-print-directory -j2 check test-fast test-image # they share no environment that they change
-	@$(MAKE) --no-print-directory test-slow
+	@$(MAKE) --no-print-directory -j3 check test-fast test-image test-kube test-slow # they share nothing that they change
 
 test-fast: setup ## unit tests of the control plane and the contract
 	@$(VENV)/pytest -q tests/unit
@@ -34,6 +33,9 @@ test-image: setup ## the benchmark program on the CPU, real processes
 
 test-slow: setup ## real DAG runs
 	@$(VENV)/pytest -q tests/dag
+
+test-kube: setup ## operator, doctor, housekeeping and DAGs against a stand-in for a Kubernetes cluster (needs root on Linux)
+	@$(VENV)/pytest -q tests/kube
 
 test-gpu: ## the benchmark program on an NVIDIA GPU, with this machine's python3
 	@$(PYTHON) -m pytest -q tests/gpu

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -35,6 +36,8 @@ class BenchPodOperator(KubernetesPodOperator):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._result: Any = None
+        self._handed_over: dict[Any, Any] | None = None
+        self._pod_name: str | None = None
         self._last_seen: Mapping[str, Any] | None = None
 
     def execute(self, context: Context) -> Any:
@@ -47,6 +50,7 @@ class BenchPodOperator(KubernetesPodOperator):
             self._conclude(context, error)
 
     def trigger_reentry(self, context: Context, event: dict[str, Any]) -> Any:
+        self._pod_name = event["name"]
         try:
             self._result = super().trigger_reentry(context, event)
             return self._require(self._result)
@@ -69,6 +73,7 @@ class BenchPodOperator(KubernetesPodOperator):
         return pod
 
     def get_or_create_pod(self, pod_request_obj: V1Pod, context: Context) -> V1Pod:
+        self._pod_name = pod_request_obj.metadata.name
         if self._has_peers and context["ti"].try_number > 1:
             return self._found_again(pod_request_obj, context)
         try:
@@ -102,6 +107,13 @@ class BenchPodOperator(KubernetesPodOperator):
             self._last_seen = self._look(remote_pod)  # before it is deleted
         super().cleanup(pod, remote_pod, xcom_result, context)
 
+    def extract_xcom(self, pod: V1Pod, *, ignore_kill_failure: bool = True) -> dict[Any, Any] | None:
+        try:
+            self._handed_over = super().extract_xcom(pod, ignore_kill_failure=ignore_kill_failure)
+            return self._handed_over
+        except (ApiException, AttributeError) as error:  # the provider stumbles over a refused websocket
+            raise ApiException(status=_handshake_status(error), reason="the pod's result may not be read") from error
+
     def on_kill(self) -> None:
         super().on_kill()
         self._end_gang(wait_s=0)
@@ -114,6 +126,18 @@ class BenchPodOperator(KubernetesPodOperator):
         state: Mapping[str, Any] = self.client.api_client.sanitize_for_serialization(seen)
         return state
 
+    def _events(self) -> tuple[tuple[str, str], ...]:
+        """Reason and message of each event of the pod: they outlive it."""
+        if self._pod_name is None:
+            return ()
+        try:
+            listed = self.client.list_namespaced_event(
+                self._metadata["namespace"], field_selector=f"involvedObject.name={self._pod_name}"
+            )
+        except (ApiException, HTTPError):
+            return ()
+        return tuple((event.reason or "", event.message or "") for event in listed.items)
+
     def _require(self, result: Any) -> Any:
         if result is None:
             raise AirflowException("the pod ended without a result, or vanished before it could be read")
@@ -124,8 +148,11 @@ class BenchPodOperator(KubernetesPodOperator):
         if isinstance(error, AirflowFailException | AirflowSkipException):
             raise error  # concluded already: execute called trigger_reentry
         told = str(error.reason if isinstance(error, ApiException) else error)
-        http_status = UNREACHABLE if isinstance(error, HTTPError) else getattr(error, "status", None)
-        end = pod_end(self._last_seen, self.base_container_name, told, http_status)
+        http_status = UNREACHABLE if isinstance(error, HTTPError) else _http_status(error)
+        events = () if self._last_seen else self._events()
+        end = pod_end(self._last_seen, self.base_container_name, told, http_status, events)
+        if end.kind is EndKind.NO_RESULT and self._handed_over:
+            raise AirflowFailException(_cause(self._handed_over)) from error
         context["ti"].xcom_push(key=END, value=end.model_dump(mode="json"))
         self._end_gang(wait_s=0 if end.kind in (EndKind.BUSY, EndKind.UNSCHEDULABLE) else PEER_GRACE_S)
         if end.kind is EndKind.BUSY:
@@ -144,6 +171,30 @@ class BenchPodOperator(KubernetesPodOperator):
             delete_pods(self.client, self._metadata["namespace"], {GANG: gang}, only_active=True)
         except (ApiException, HTTPError) as error:
             self.log.warning("The gang %s could not be ended (%s): its deadline will", gang, error)
+
+
+def _cause(result: Mapping[Any, Any]) -> str:
+    """What a failed run's result says of itself."""
+    error = result.get("error") if isinstance(result, Mapping) else None
+    return f"{error.get('kind')}: {error.get('message')}" if isinstance(error, Mapping) else "failed: see the result"
+
+
+def _http_status(error: BaseException) -> int | None:
+    """Of the API's answer that ended the task; a refusal may hide behind what the provider raises while cleaning up."""
+    if isinstance(error, ApiException):
+        return int(error.status)
+    cause = error.__cause__ or error.__context__
+    status = _http_status(cause) if cause else None
+    return status if status in (401, 403) else None
+
+
+def _handshake_status(error: BaseException | None) -> int:
+    """HTTP status with which a websocket was refused: the client tells it in words only, somewhere in the chain."""
+    while error is not None:
+        if found := re.search(r"Handshake status (\d{3})", str(error)):
+            return int(found[1])
+        error = error.__cause__ or error.__context__
+    return UNREACHABLE
 
 
 def delete_pods(client: Any, namespace: str, labels: Mapping[str, str], only_active: bool = False) -> tuple[str, ...]:

@@ -38,6 +38,12 @@ STATUSES = {EndKind.DEADLINE: Status.TIMEOUT, EndKind.OUT_OF_MEMORY: Status.ERRO
 
 EVICTIONS = ("Evicted", "NodeShutdown", "NodeLost", "Terminated", "UnexpectedAdmissionError", "NodeAffinity")
 DISRUPTIONS = {"PreemptionByScheduler": EndKind.PREEMPTED, "PreemptionByKubeScheduler": EndKind.PREEMPTED}
+EVENTS = {
+    "Preempted": EndKind.PREEMPTED,
+    "Preempting": EndKind.PREEMPTED,
+    "Evicted": EndKind.EVICTED,
+    "TaintManagerEviction": EndKind.EVICTED,
+}
 PULLS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
 SIGKILL_CODE = 137
 
@@ -57,9 +63,16 @@ class PodEnd(Frozen):
         return STATUSES.get(self.kind, Status.INCOMPLETE)
 
 
-def pod_end(pod: Mapping[str, Any] | None, base: str, told: str, http_status: int | None = None) -> PodEnd:
+def pod_end(
+    pod: Mapping[str, Any] | None,
+    base: str,
+    told: str,
+    http_status: int | None = None,
+    events: Sequence[tuple[str, str]] = (),
+) -> PodEnd:
     """`pod`: its last state as the API's JSON, None when it is gone; `base`: the container that does the work; `told`:
-    the operator's last words; `http_status`: of the API's answer, where that was what failed.
+    the operator's last words; `http_status`: of the API's answer, where that was what failed; `events`: reason and
+    message of what is known of a pod that is gone.
     """
     if http_status in (401, 403):
         return _end(
@@ -70,6 +83,9 @@ def pod_end(pod: Mapping[str, Any] | None, base: str, told: str, http_status: in
     if pod is None:
         if http_status is not None and http_status != 404:
             return _end(EndKind.API, f"the Kubernetes API failed with {http_status}: {told}")
+        for reason, message in events:
+            if reason in EVENTS:
+                return _end(EVENTS[reason], f"the pod had to leave its node: {message or reason}")
         return _end(EndKind.VANISHED, "the pod was deleted before its result could be read: by whom, its node may say")
     status = pod.get("status", {})
     return (
