@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from bench_control.gangs import PORT
 from bench_control.nodes import GPU_RESOURCE, Fleet, GpuNode
 from bench_control.pods import RENDEZVOUS
 from bench_control.probe import ProbeFacts
-from bench_control.site_facts import SIDECAR_SECURITY, Unknown
+from bench_control.site_facts import Unknown
 
 APPLY = "apply the deployment's manifests (docs/deploy.md)"
 EXEC_CREATE_SINCE = (1, 35)  # before it, the get of pods/exec was enough
@@ -28,7 +27,7 @@ REFUSALS: tuple[tuple[str, str, str], ...] = (
     (
         rf"violates PodSecurity.*{SIDECAR}",
         "pod security",
-        f"set the connection's extra xcom_sidecar_container_security_context to {json.dumps(SIDECAR_SECURITY)}",
+        "remove xcom_sidecar_container_security_context from the connection's extras: without it, it is the pod's own",
     ),
     (r"violates PodSecurity", "pod security", "the pods are made for 'restricted': report what it asks beyond that"),
     (

@@ -55,7 +55,6 @@ class Sidecar(Frozen):
     """The container that Airflow adds to every pod to fetch its result, as the API writes it."""
 
     image: str
-    is_default_image: bool
     container: dict[str, Any]
 
 

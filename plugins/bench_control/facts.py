@@ -21,7 +21,6 @@ from bench_control.pods import manifests
 from bench_control.probe import WAIT_S, ProbeFacts, probe_pod, run_probe
 from bench_control.settings import Launcher, Settings
 from bench_control.site_facts import (
-    SIDECAR_SECURITY,
     AirflowFacts,
     HistoryFacts,
     ImageFacts,
@@ -104,8 +103,7 @@ def sample_pods(settings: Settings, fleet: Fleet) -> Manifests:
 def _cluster_facts(cluster: Cluster | Unknown, settings: Settings, planned: Manifests, airflow: Any) -> Any:
     if isinstance(cluster, Unknown):
         return cluster
-    good = {"image": settings.pods.image, "securityContext": SIDECAR_SECURITY}  # where the connection is not looked at
-    added: Sidecar = airflow.sidecar if isinstance(airflow, AirflowFacts) else sidecar(good)
+    added: Sidecar = airflow.sidecar if isinstance(airflow, AirflowFacts) else sidecar({}, settings.pods.image)
     return gather_cluster(cluster, settings, lambda fleet: planned or sample_pods(settings, fleet), added)
 
 

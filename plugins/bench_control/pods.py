@@ -6,6 +6,7 @@ stands in the namespace all the time, so that no run needs the right to make one
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Annotated, Any
 
 from pydantic import StringConstraints
@@ -29,6 +30,11 @@ GANG = "trainbench.io/gang"  # one run's pods, be it one
 RENDEZVOUS = "trainbench.io/rendezvous"
 DAG_ID, DAG_RUN_ID = "trainbench.io/dag-id", "trainbench.io/dag-run-id"
 USER_ID = 10001
+CONTAINER_SECURITY = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
 # The program writes its own result on a timeout; the cluster's deadline is the backstop behind it.
 DEADLINE_MARGIN_S = 120
 GRACE_S = 20
@@ -183,11 +189,7 @@ def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str
             {"name": "HF_HUB_OFFLINE", "value": "0" if spec.needs_hub else "1"},  # the image's own is 1
         ],
         "resources": resources,
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": deepcopy(CONTAINER_SECURITY),  # manifests are plain dicts, and may be changed
         "terminationMessagePath": "/dev/termination-log",
         "terminationMessagePolicy": "File",
         "volumeMounts": [

@@ -52,13 +52,6 @@ def _connection(airflow: AirflowFacts, facts: Facts) -> Check:
             "deferred pods fail with 'mutually exclusive'",
             "unset KUBECONFIG where Airflow runs",
         )
-    if airflow.sidecar.is_default_image:
-        return warn(
-            "connection",
-            f"{name} names no xcom_sidecar_container_image: every node pulls {airflow.sidecar.image} from a public "
-            "registry",
-            f"set that extra to an image that the nodes have, for example {facts.settings.pods.image}",
-        )
     return ok("connection", f"{name}, results are fetched by {airflow.sidecar.image}")
 
 

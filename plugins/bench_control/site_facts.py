@@ -15,6 +15,7 @@ from typing import Any
 from bench_control.artefacts import open_store
 from bench_control.cluster_facts import Sidecar
 from bench_control.local_pods import LocalImage
+from bench_control.pods import CONTAINER_SECURITY
 from bench_control.settings import Settings
 from bench_image.contract import Frozen
 
@@ -22,8 +23,6 @@ PROVIDER = "apache-airflow-providers-cncf-kubernetes"
 IMAGE_MODULES = ("torch", "transformers", "peft", "psutil", "bench_image")
 INTERPRETER_TIMEOUT_S = 20
 POSTGRES_TIMEOUT_S = "4"
-# What a namespace with restricted pod security asks of the sidecar too; the provider's own has none of it.
-SIDECAR_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 class Unknown(Frozen):
@@ -81,19 +80,21 @@ def airflow_facts(settings: Settings) -> AirflowFacts:
                 "image": hook.get_xcom_sidecar_container_image(),
                 "resources": hook.get_xcom_sidecar_container_resources(),
                 "securityContext": hook.get_xcom_sidecar_container_security_context(),
-            }
+            },
+            settings.pods.image,
         ),
     )
 
 
-def sidecar(extras: Mapping[str, Any]) -> Sidecar:
-    """The provider's own sidecar, with what the connection says of it."""
+def sidecar(extras: Mapping[str, Any], image: str) -> Sidecar:
+    """As our operator adds it: our image under our pods' security, but for what the connection says of it."""
     from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import PodDefaults
     from kubernetes.client import ApiClient  # type: ignore[import-untyped]
 
     given = {name: json.loads(value) if _is_json(name, value) else value for name, value in extras.items() if value}
-    container = {**ApiClient().sanitize_for_serialization(PodDefaults.SIDECAR_CONTAINER), **given}
-    return Sidecar(image=container["image"], is_default_image="image" not in given, container=container)
+    ours = {"image": image, "securityContext": CONTAINER_SECURITY}
+    container = {**ApiClient().sanitize_for_serialization(PodDefaults.SIDECAR_CONTAINER), **ours, **given}
+    return Sidecar(image=container["image"], container=container)
 
 
 def store_facts(settings: Settings) -> StoreFacts:

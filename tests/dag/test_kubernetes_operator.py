@@ -53,7 +53,8 @@ def test_a_pod_that_ends_without_a_result_fails_the_task(
 
     monkeypatch.setattr(KubernetesPodOperator, silence, lambda *_: None)
     ti = Mock()
-    arguments = [{"ti": ti}] if silence == "execute" else [{"ti": ti}, {}]
+    monkeypatch.setattr(operator, "_events", tuple)  # there is no API to ask
+    arguments = [{"ti": ti}] if silence == "execute" else [{"ti": ti}, {"name": "pod-1"}]
 
     with pytest.raises(AirflowException, match="deleted before its result could be read"):
         getattr(operator, silence)(*arguments)

@@ -16,7 +16,6 @@ from bench_control.check import Check, CheckState
 from bench_control.cluster import NEEDED, Cluster, open_cluster
 from bench_control.pods import manifests
 from bench_control.settings import Settings, read_settings
-from bench_control.site_facts import SIDECAR_SECURITY
 from tests.builders import make_spec
 
 RBAC = Path(__file__).resolve().parents[2] / "docker" / "kubernetes" / "base" / "rbac.yaml"
@@ -70,9 +69,7 @@ def roles(*without: str) -> list[dict[str, Any]]:
 def test_a_cluster_as_the_manifests_make_it_is_ready(
     cluster: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sidecar = {"xcom_sidecar_container_image": settings.pods.image}
-    security = {"xcom_sidecar_container_security_context": json.dumps(SIDECAR_SECURITY)}
-    connect(monkeypatch, cluster, **sidecar, **security)
+    connect(monkeypatch, cluster)
     checks = doctor.examine(settings)
     assert doctor.refusal(checks) is None
     by_name = {check.name: check for check in checks}
@@ -84,11 +81,11 @@ def test_a_cluster_as_the_manifests_make_it_is_ready(
         assert by_name["priority class"].summary == "trainbench-benchmark: priority -1000, preemption policy Never"
 
 
-def test_the_sidecar_that_airflow_adds_is_refused_under_restricted_pod_security(
+def test_a_sidecar_that_the_connection_makes_too_mighty_is_refused_under_restricted_pod_security(
     cluster: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.label_namespace(**{"pod-security.kubernetes.io__enforce": "restricted"})
-    connect(monkeypatch, cluster)
+    connect(monkeypatch, cluster, xcom_sidecar_container_security_context='{"privileged": true}')
     found = failed(doctor.examine(settings))
     assert list(found) == ["pod security"]
     assert "airflow-xcom-sidecar" in found["pod security"].summary

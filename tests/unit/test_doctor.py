@@ -23,7 +23,7 @@ SERVICE = ServiceFacts(
     is_headless=True, publishes_not_ready=True, selector={"trainbench.io/rendezvous": "true"}, ports=(29500,)
 )
 ACCEPTED = Admission(pod="a pod", refusal=None, priority=-1000, preemption_policy="Never")
-SIDECAR = Sidecar(image="registry/bench:1", is_default_image=False, container={"name": "airflow-xcom-sidecar"})
+SIDECAR = Sidecar(image="registry/bench:1", container={"name": "airflow-xcom-sidecar"})
 KUBERNETES = read_settings({"TRAINBENCH_PRIORITY_CLASS": "trainbench-benchmark", "TRAINBENCH_STORE": "s3://b/store"})
 LOCAL = read_settings({"TRAINBENCH_LAUNCHER": "local"})
 
@@ -287,13 +287,6 @@ def test_two_ways_to_the_cluster_at_once_are_an_error() -> None:
     assert told.state is CheckState.FAIL
     assert told.resolution == "unset KUBECONFIG where Airflow runs"
     assert check("connection", kubeconfig_env="/root/.kube/config").state is CheckState.OK
-
-
-def test_a_sidecar_from_a_public_registry_is_told() -> None:
-    public = Sidecar(image="alpine:3.24.2", is_default_image=True, container={})
-    told = check("connection", airflow=airflow(sidecar=public))
-    assert told.state is CheckState.WARN
-    assert "alpine:3.24.2" in told.summary
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from bench_control.facts import gather, probed, sample_pods
 from bench_control.history import open_history
 from bench_control.local_pods import LocalImage
 from bench_control.nodes import Fleet, GpuNode
-from bench_control.pods import RENDEZVOUS, manifests
+from bench_control.pods import CONTAINER_SECURITY, RENDEZVOUS, manifests
 from bench_control.probe import MARK, probe_pod
 from bench_control.settings import Settings, read_settings
 from bench_control.site_facts import HistoryFacts, Unknown, history_facts, image_facts, sidecar, store_facts
@@ -171,7 +171,7 @@ def test_nothing_else_is_asked_of_a_cluster_that_does_not_answer() -> None:
             raise AssertionError("asked")
 
     with pytest.raises(Unreachable):
-        gather_cluster(Dead(), read_settings({}), lambda _: (), sidecar({}))
+        gather_cluster(Dead(), read_settings({}), lambda _: (), sidecar({}, "bench:1"))
 
 
 def test_a_cluster_that_cannot_be_opened_is_unknown_with_the_reason(settings: Settings) -> None:
@@ -247,14 +247,12 @@ def test_the_probe_is_deleted_whatever_it_said(settings: Settings) -> None:
     assert silent.deleted == ["uid-1"]
 
 
-def test_the_sidecar_is_the_providers_with_what_the_connection_says() -> None:
-    plain = sidecar({"image": None, "resources": None, "securityContext": None})
-    assert plain.is_default_image
-    assert plain.container["name"] == "airflow-xcom-sidecar"
-    ours = sidecar({"image": "bench:1", "resources": None, "securityContext": '{"runAsNonRoot": true}'})
-    assert (ours.image, ours.is_default_image) == ("bench:1", False)
-    assert ours.container["securityContext"] == {"runAsNonRoot": True}
-    assert sidecar({"securityContext": {"runAsNonRoot": True}}).container["securityContext"] == {"runAsNonRoot": True}
+def test_the_sidecar_is_our_image_under_our_security_but_for_what_the_connection_says() -> None:
+    plain = sidecar({"image": None, "resources": None, "securityContext": None}, "bench:1")
+    assert (plain.image, plain.container["name"]) == ("bench:1", "airflow-xcom-sidecar")
+    assert plain.container["securityContext"] == CONTAINER_SECURITY
+    other = sidecar({"image": "other:2", "resources": None, "securityContext": '{"runAsNonRoot": true}'}, "bench:1")
+    assert (other.image, other.container["securityContext"]) == ("other:2", {"runAsNonRoot": True})
 
 
 def test_a_store_tells_its_free_space(settings: Settings, tmp_path: Path) -> None:
