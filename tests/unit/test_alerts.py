@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from bench_control.alerts import alerts
+from bench_control.attendance import absentees
+from bench_control.nodes import AbsentNode
 from bench_control.verdicts import HistoryVerdict, State
+from bench_image.contract import Status
 from tests import campaigns
+from tests.builders import make_failed, make_result
 
 
 def test_a_healthy_fleet_raises_none() -> None:
@@ -49,3 +53,27 @@ def test_falling_behind_one_s_own_past_is_told_but_not_red() -> None:
 
     assert not alert.red
     assert alert.text.startswith("node-2 fell behind its own past: -3.4 %")
+
+
+def test_a_node_that_nothing_ran_on_is_told_but_not_red() -> None:
+    absent = (
+        AbsentNode(name="gpu-9", reason="not ready: kubelet stopped", expected=True),
+        AbsentNode(name="gpu-10", reason="cordoned", expected=False),
+    )
+    (alert,) = alerts(campaigns.healthy().model_copy(update={"findings": absentees(absent, ())}), "dag", "run")
+
+    assert (alert.node, alert.red, alert.state) == ("gpu-9", False, State.MISSING)
+    assert alert.text == "gpu-9 was not benchmarked: not ready: kubelet stopped"
+
+
+def test_of_strategies_a_broken_run_is_red_and_one_that_does_not_fit_or_found_no_place_is_not() -> None:
+    results = [
+        make_result(),
+        make_failed(status=Status.OOM),
+        make_failed(status=Status.INCOMPLETE, kind="busy", message="no room"),
+        make_failed(status=Status.ERROR, kind="RuntimeError", message="NCCL error"),
+    ]
+    (alert,) = alerts(campaigns.make_campaign(results, judges_nodes=False), "dag", "run")
+
+    assert alert.red
+    assert alert.text.endswith("error, NCCL error")

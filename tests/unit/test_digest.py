@@ -4,8 +4,9 @@ from bench_control import digest
 from bench_control.tables import Tone
 from bench_control.variance import judge
 from bench_control.verdicts import HistoryVerdict, State, Tolerances
+from bench_image.contract import Status
 from tests import campaigns
-from tests.builders import make_result
+from tests.builders import make_failed, make_result
 
 
 def test_the_verdict_in_one_sentence() -> None:
@@ -104,3 +105,17 @@ def test_a_fleet_without_a_baseline_is_one_row() -> None:
     assert len(few.rows) == 3
     assert [row.cells[0] for row in many.rows] == ["node-1", "node-2", "node-3", "node-4", "40 more"]
     assert many.rows[-1].cells[6] == "no baseline"
+
+
+def test_a_scaling_study_says_what_ran_and_who_is_first() -> None:
+    gang = {"gpus_per_node": 2, "recipe": "full", "optimizer": "adamw_torch"}
+    ddp = make_result(samples_per_s=20.0, strategy="ddp", **gang)
+    fsdp = make_result(samples_per_s=22.0, strategy="fsdp", **gang)
+    study = campaigns.make_campaign([ddp, fsdp], judges_nodes=False)
+    broken = make_failed(status=Status.ERROR, kind="RuntimeError", strategy="zero2", **gang)
+
+    assert digest.verdict(study) == "2 of 2 runs gave a figure. On 2 GPUs fsdp is first: 11,264 tokens/s."
+    assert digest.tone(study) is Tone.GOOD
+    with_broken = campaigns.make_campaign([ddp, broken], judges_nodes=False)
+    assert digest.verdict(with_broken) == "1 of 2 runs gave a figure. None from zero2 on 2 GPUs (RuntimeError)."
+    assert digest.tone(with_broken) is Tone.BAD

@@ -436,3 +436,17 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
 def test_status_words_are_the_contracts(history: History) -> None:
     history.record(night(1, *(make_failed(f"node-{s}", status=s) for s in (Status.OOM, Status.TIMEOUT))))
     assert [row["status"] for row in rows(history, runs)] == ["oom", "timeout"]
+
+
+def test_when_each_node_was_last_measured(history: History) -> None:
+    """Failed runs and drills are no measurement."""
+    history.record(night(1, make_result("node-1"), make_result("node-2")))
+    history.record(
+        night(2, make_result("node-1"), make_failed("node-2"), make_result("node-3", drill=Drill(slowdown_pct=50)))
+    )
+
+    assert {node: at.date() for node, at in history.last_measured(DAY_1 - timedelta(days=1)).items()} == {
+        "node-1": (DAY_1 + timedelta(days=1)).date(),
+        "node-2": DAY_1.date(),
+    }
+    assert set(history.last_measured(DAY_1 + timedelta(hours=12))) == {"node-1"}

@@ -362,3 +362,21 @@ class TestLoneGroups:
         assert lone_groups(two) == two
         assert lone_groups(two[:1]) == ()
         assert lone_groups((*two, judged(fleet(9.5, 9.5, 9.5)))) == two
+
+
+def test_a_node_that_was_not_free_is_busy_and_judges_nobody() -> None:
+    busy = make_failed("node-4", status=Status.INCOMPLETE, kind="busy", message="no room on the node")
+    (group,) = judge([*(make_result(f"node-{i}", 9.5) for i in (1, 2, 3)), busy], [], Tolerances())
+
+    assert [node.state for node in group.nodes] == [State.OK, State.OK, State.OK, State.BUSY]
+    assert group.nodes[3].reason == "no room on the node"
+
+
+def test_a_node_that_was_preempted_once_is_judged_by_its_other_round() -> None:
+    taken = make_failed(
+        "node-3", status=Status.INCOMPLETE, kind="preempted", message="other work took the node", round=2
+    )
+    results = [make_result(f"node-{i}", 9.5, round=r) for r in (1, 2) for i in (1, 2, 3) if (i, r) != (3, 2)]
+    (group,) = judge([*results, taken], [], Tolerances())
+
+    assert [node.state for node in group.nodes] == [State.OK] * 3
