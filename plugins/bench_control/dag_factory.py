@@ -10,7 +10,6 @@ from airflow.sdk import DAG, Param, TaskGroup
 
 from bench_control import dag_tasks, pod_tasks
 from bench_control.params import form
-from bench_control.pods import CAMPAIGN, GANG
 from bench_control.scaling_plan import Cell, cells
 from bench_control.settings import Launcher, Settings, read_settings
 from bench_image.contract import Frozen
@@ -41,7 +40,7 @@ def build_node_dag(suite: Suite) -> DAG:
         benchmarks >> suspects
         confirms = pod_tasks.pods("confirm", settings).expand(pod_template_dict=suspects)
         published = dag_tasks.publish_nodes(suite.dag_id)
-        released: Any = dag_tasks.release_pods(planned, CAMPAIGN)
+        released: Any = dag_tasks.release_campaign()
         [benchmarks, confirms] >> released.as_teardown(setups=planned)
         confirms >> published >> dag_tasks.raise_alert() >> dag_tasks.gate()
     return dag
@@ -65,7 +64,7 @@ def _gang(cell: Cell, settings: Settings, after: Any, before: Any) -> Any:
     with TaskGroup(cell.name, tooltip=cell.title):
         prepared: Any = dag_tasks.prepare_gang(cell.strategy.value, cell.world_size).as_setup()
         ranks = pod_tasks.gang(dag_tasks.RANK, settings).expand(pod_template_dict=prepared)
-        released = dag_tasks.release_pods(prepared, GANG).as_teardown(setups=prepared)
+        released = dag_tasks.release_gang(prepared).as_teardown(setups=prepared)
         after >> prepared >> ranks >> released
         # Only teardowns behind it, and a failed rank would decide the run's state: that is the gate's to do.
         ranks >> before

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from bench_control.nodes import Fleet, fleet, named
 from bench_control.params import BenchmarkParams, ParamsError, parse_params
 from bench_control.plan import Plan, PlanError, campaign_id, confirm_specs, make_plan
-from bench_control.pods import Owner, manifest, manifests, ours
+from bench_control.pods import CAMPAIGN, GANG, Owner, label_value, manifest, manifests, ours
 from bench_control.scaling_plan import Cell, make_scaling_plan
 from bench_control.settings import Launcher, Settings, read_settings
 from bench_image.contract import RunResult, RunSpec
@@ -61,8 +61,19 @@ def prepare_gang(strategy: str, world_size: int) -> list[dict[str, Any]]:
 
 
 @task(task_id="release")
-def release_pods(made: Sequence[Mapping[str, Any]], label: str) -> None:
-    """Deletes what is left of these pods and of all that share the label with them, whatever became of their tasks."""
+def release_campaign() -> None:
+    """Deletes what is left of this DAG run's pods, whatever became of their tasks."""
+    context = get_current_context()
+    _release(CAMPAIGN, label_value(campaign_id(context["dag"].dag_id, context["run_id"])))
+
+
+@task(task_id="release")
+def release_gang(prepared: Sequence[Mapping[str, Any]]) -> None:
+    """Deletes what is left of a gang, whatever became of its tasks."""
+    _release(GANG, prepared[0]["metadata"]["labels"][GANG])
+
+
+def _release(label: str, value: str) -> None:
     settings = read_settings()
     if settings.launcher is Launcher.LOCAL:
         return
@@ -71,9 +82,7 @@ def release_pods(made: Sequence[Mapping[str, Any]], label: str) -> None:
     from bench_control.kubernetes_operator import delete_pods
 
     client = KubernetesHook(conn_id=settings.cluster.connection_id).core_v1_client
-    metadata = made[0]["metadata"]
-    labels = {**ours(settings.pods), label: metadata["labels"][label]}
-    deleted = delete_pods(client, metadata["namespace"], labels)
+    deleted = delete_pods(client, settings.pods.namespace, ours(settings.pods) | {label: value})
     _log(f"deleted {', '.join(deleted)}" if deleted else "nothing was left")
 
 

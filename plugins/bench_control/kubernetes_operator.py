@@ -151,10 +151,10 @@ class BenchPodOperator(KubernetesPodOperator):
         http_status = UNREACHABLE if isinstance(error, HTTPError) else _http_status(error)
         events = () if self._last_seen else self._events()
         end = pod_end(self._last_seen, self.base_container_name, told, http_status, events)
+        self._end_gang(wait_s=0 if end.kind in (EndKind.BUSY, EndKind.UNSCHEDULABLE) else PEER_GRACE_S)
         if end.kind is EndKind.NO_RESULT and self._handed_over:
             raise AirflowFailException(_cause(self._handed_over)) from error
         context["ti"].xcom_push(key=END, value=end.model_dump(mode="json"))
-        self._end_gang(wait_s=0 if end.kind in (EndKind.BUSY, EndKind.UNSCHEDULABLE) else PEER_GRACE_S)
         if end.kind is EndKind.BUSY:
             raise AirflowSkipException(end.message) from error
         if end.is_infrastructure and not self._has_peers:

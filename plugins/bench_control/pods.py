@@ -133,7 +133,7 @@ def ours(settings: PodSettings) -> dict[str, str]:
     return {
         "app.kubernetes.io/name": "trainbench",
         "app.kubernetes.io/component": "benchmark",
-        "app.kubernetes.io/instance": settings.instance,
+        "app.kubernetes.io/instance": label_value(settings.instance),
     }
 
 
@@ -213,7 +213,12 @@ def _labels(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str, s
         "trainbench.io/round": str(spec.round),
         **(rendezvous if spec.nodes > 1 else {}),
     }
-    return {key: identifier(value, 63) for key, value in values.items()}
+    return {key: label_value(value) for key, value in values.items()}
+
+
+def label_value(text: str) -> str:
+    """As Kubernetes allows it: 63 characters."""
+    return identifier(text, 63)
 
 
 def _on_node(node: str) -> dict[str, Any]:
