@@ -211,11 +211,11 @@ class BenchmarkParams(Frozen):
     @field_validator("dimensions", mode="before")
     @classmethod
     def _json_object(cls, value: object) -> object:
-        """The command line and Airflow's API may give the object as text."""
+        """The command line and Airflow's API may give the object as text; the form's editor shows nothing as `{}`."""
         if not isinstance(value, str):
-            return value
+            return value or None
         try:
-            return json.loads(value) if value.strip() else None
+            return (json.loads(value) or None) if value.strip() else None
         except ValueError as error:
             raise ValueError(f"not a JSON object ({error})") from None
 

@@ -152,3 +152,8 @@ def test_dimensions_come_as_an_object_or_as_its_text() -> None:
 
     assert as_object == parse_params({"model": "mine", "dimensions": json.dumps(shape)})
     assert as_object.shape.hidden_size == 64
+
+
+@pytest.mark.parametrize("nothing", [None, {}, "", " ", "{}"])
+def test_no_dimensions_are_those_of_the_model(nothing: object) -> None:
+    assert parse_params({"dimensions": nothing}).dimensions is None
