@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import statistics
 from collections.abc import Sequence
 
-from bench_control.pod_end import CONSEQUENCES, INFRASTRUCTURE
+from bench_control.pod_end import EndKind
 from bench_image.contract import (
     Communication,
     Memory,
@@ -19,6 +20,10 @@ from bench_image.contract import (
 )
 
 PORT = 29500  # torchrun's own default
+SILENT = frozenset({EndKind.VANISHED, EndKind.NO_RESULT})  # a peer's own end, or what ours took with it
+WAITED = frozenset({"SIGTERM", "timeout"})
+# What gloo, NCCL and the store say when a peer is gone.
+LOST_PEER = re.compile(r"connection (reset|closed|refused)|broken pipe|remote (process|peer)|timed out", re.IGNORECASE)
 
 
 def gang_id(spec: RunSpec) -> str:
@@ -72,16 +77,21 @@ def _all_ok(spec: RunSpec, results: Sequence[RunResult]) -> RunResult:
 
 
 def _precedence(result: RunResult) -> tuple[int, float]:
-    """What a rank says of itself comes first; then what the cluster says; last what a lost peer leads to."""
+    """What a rank says of itself comes first, then what the cluster says; a pod that just ended comes before what its
+    peers tell of losing it.
+    """
     assert result.error is not None
+    kind = result.error.kind
     if result.status in (Status.OOM, Status.INVALID_LOSS):
         order = 0
-    elif result.error.kind in CONSEQUENCES:
-        order = 4
-    elif result.error.kind in INFRASTRUCTURE:
+    elif kind in SILENT:
+        order = 3
+    elif kind in set(EndKind):
         order = 1
+    elif kind in WAITED or LOST_PEER.search(result.error.message):
+        order = 4
     else:
-        order = {Status.ERROR: 2, Status.TIMEOUT: 3}.get(result.status, 3)
+        order = 2
     return order, result.finished_at.timestamp()
 
 

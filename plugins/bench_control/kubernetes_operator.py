@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from kubernetes.client import ApiException, V1DeleteOptions, V1Pod  # type: ignore[import-untyped]
 from urllib3.exceptions import HTTPError
 
-from bench_control.pod_end import EndKind, pod_end
+from bench_control.pod_end import EndKind, PodEnd, pod_end
 from bench_control.pods import CONTAINER, GANG, GRACE_S, RENDEZVOUS
 
 END = "pod_end"  # XCom key of a `PodEnd`
@@ -36,6 +36,7 @@ class BenchPodOperator(KubernetesPodOperator):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._result: Any = None
+        self._unreadable: str | None = None
         self._handed_over: dict[Any, Any] | None = None
         self._pod_name: str | None = None
         self._last_seen: Mapping[str, Any] | None = None
@@ -113,6 +114,9 @@ class BenchPodOperator(KubernetesPodOperator):
             return self._handed_over
         except (ApiException, AttributeError) as error:  # the provider stumbles over a refused websocket
             raise ApiException(status=_handshake_status(error), reason="the pod's result may not be read") from error
+        except ValueError as error:
+            self._unreadable = f"the pod's result is not JSON ({error}): was its volume full?"
+            raise AirflowException(self._unreadable) from error
 
     def on_kill(self) -> None:
         super().on_kill()
@@ -151,6 +155,8 @@ class BenchPodOperator(KubernetesPodOperator):
         http_status = UNREACHABLE if isinstance(error, HTTPError) else _http_status(error)
         events = () if self._last_seen else self._events()
         end = pod_end(self._last_seen, self.base_container_name, told, http_status, events)
+        if self._unreadable:
+            end = PodEnd(kind=EndKind.NO_RESULT, message=self._unreadable)
         self._end_gang(wait_s=0 if end.kind in (EndKind.BUSY, EndKind.UNSCHEDULABLE) else PEER_GRACE_S)
         if end.kind is EndKind.NO_RESULT and self._handed_over:
             raise AirflowFailException(_cause(self._handed_over)) from error

@@ -32,8 +32,6 @@ class EndKind(StrEnum):
 INFRASTRUCTURE = frozenset({EndKind.PREEMPTED, EndKind.EVICTED, EndKind.VANISHED, EndKind.API})
 # The node was not free: it is counted, not judged.
 NOT_FREE = frozenset({EndKind.BUSY, EndKind.PREEMPTED})
-# In a gang, what the pods say that the end of another one took with it.
-CONSEQUENCES = frozenset({EndKind.VANISHED, EndKind.NO_RESULT, "SIGTERM", "timeout"})
 STATUSES = {EndKind.DEADLINE: Status.TIMEOUT, EndKind.OUT_OF_MEMORY: Status.ERROR, EndKind.REFUSED: Status.ERROR}
 
 EVICTIONS = ("Evicted", "NodeShutdown", "NodeLost", "Terminated", "UnexpectedAdmissionError", "NodeAffinity")

@@ -216,6 +216,21 @@ def test_a_gang_with_a_rank_that_finds_no_place_ends_and_tells_so(cluster: Any, 
     wait_until_ours_are_gone(cluster)
 
 
+def test_a_rank_that_is_killed_ends_the_gang_and_is_the_cause(cluster: Any, runs: Runs) -> None:
+    for name in ("node-1", "node-2"):
+        cluster.add_node(name, gpus=1)
+    cluster.fault(action="oom", moment="running", pod="tb-node-2-", delay_s=4, n=1)
+    endless = {"measured_steps": 100_000, "max_measured_steps": 100_000, "timeout_s": 120}
+    run_id = runs.start("strategy_scaling", strategies=["ddp"], world_sizes=["2"], **TINY, **endless)
+    state = runs.wait("strategy_scaling", run_id)
+    (result,) = runs.campaign("strategy_scaling", run_id).results
+
+    assert state == "failed"
+    assert result.error is not None
+    assert (result.error.kind, result.error.message[:8]) == ("host_out_of_memory", "node-2: ")
+    wait_until_ours_are_gone(cluster)
+
+
 def test_a_rank_marked_failed_by_hand_ends_the_gang_in_bounded_time(cluster: Any, runs: Runs) -> None:
     for name in ("node-1", "node-2"):
         cluster.add_node(name, gpus=1)

@@ -43,6 +43,8 @@ ANYWHERE = (
     Case("plain-deferred-empty", "true", deferrable=True, operator=KubernetesPodOperator),
     Case("failed-with-result", f"{WRITE}; echo out of memory > /dev/termination-log; exit 3"),
     Case("deferred-failed-with-result", f"{WRITE}; exit 3", deferrable=True),
+    Case("cut-off", f"{WRITE}; truncate -s 20 /airflow/xcom/return.json"),
+    Case("deferred-cut-off", f"{WRITE}; truncate -s 20 /airflow/xcom/return.json", deferrable=True),
     Case("silent-failure", "echo the loss is NaN > /dev/termination-log; exit 3", deferrable=True),
     Case("no-node", spec=NO_NODE),
     Case("deferred-no-node", spec=NO_NODE, deferrable=True),
@@ -160,6 +162,14 @@ def test_a_failed_program_still_hands_over_its_result(outcome: Outcome) -> None:
     assert outcome.state == "failed"
     assert outcome.result == json.loads(RESULT)
     assert outcome.end == {}  # the result itself says why
+    assert outcome.pods_left == []
+
+
+@of("cut-off", "deferred-cut-off")
+def test_a_result_that_was_cut_off_is_not_repeated(outcome: Outcome) -> None:
+    assert (outcome.state, outcome.tries) == ("failed", 1)
+    assert outcome.end["kind"] == "no_result"
+    assert "is not JSON" in outcome.end["message"]
     assert outcome.pods_left == []
 
 

@@ -71,6 +71,10 @@ def test_the_slowest_copy_counts() -> None:
         # a pod that never found a place: its peer waited for it, and was ended
         ((("vanished", Status.INCOMPLETE, 9.0), ("unschedulable", Status.INCOMPLETE, 5.0)), "unschedulable"),
         ((("timeout", Status.TIMEOUT, 3.0), ("evicted", Status.INCOMPLETE, 9.0)), "evicted"),
+        # a pod was deleted; its peer lost it, and is not to blame
+        ((("connection reset by peer", Status.ERROR, 1.0), ("vanished", Status.INCOMPLETE, 9.0)), "vanished"),
+        # rank 0 failed by itself, and its peer was ended for that
+        ((("RuntimeError", Status.ERROR, 1.0), ("vanished", Status.INCOMPLETE, 9.0)), "RuntimeError"),
         ((("SIGTERM", Status.INCOMPLETE, 1.0), ("RuntimeError", Status.ERROR, 2.0)), "RuntimeError"),
     ],
 )
