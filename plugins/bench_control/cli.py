@@ -228,8 +228,10 @@ def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[Bro
 def exit_code(campaign: Campaign, broken: Sequence[BrokenFile] = ()) -> ExitCode:
     """Red wins; else at least one node must have been judged well."""
     states = {node.state for node in campaign.nodes}
-    if broken or states & RED:
+    if broken or states & RED or campaign.unjudged_failures:
         return ExitCode.RED
+    if not campaign.judges_nodes:
+        return ExitCode.OK
     return ExitCode.OK if states & {State.OK, State.NOTICE} else ExitCode.NOT_JUDGED
 
 

@@ -81,6 +81,7 @@ def _of_campaign(campaign: Campaign, changes: Mapping[str, str]) -> Replay:
             nodes=_distinct(spec.node for spec in specs),
             specs=tuple(spec for spec in specs if spec.round <= params.rounds),
             skipped=campaign.skipped,
+            judges_nodes=campaign.judges_nodes,
         ),
         results=tuple(result for result in campaign.results if result.spec.round <= params.rounds),
         confirm_results=tuple(result for result in campaign.results if result.spec.round > params.rounds),

@@ -16,7 +16,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from bench_control.artefacts import open_store
-from bench_control.cli import ExitCode, app
+from bench_control.cli import ExitCode, app, exit_code
 from bench_image.contract import RunResult, Status
 from tests import campaigns
 from tests.builders import make_failed, make_result
@@ -376,3 +376,12 @@ def test_help_states_the_exit_codes_and_loads_nothing_heavy() -> None:
     said = " ".join(trainbench("--help").stdout.split())
     for words in ("0: no node is red", "1: a node is in breach", "2: wrong usage", "3: no node could be judged"):
         assert words in said
+
+
+def test_a_scaling_study_is_red_by_its_failed_runs_and_judges_no_node() -> None:
+    well = campaigns.make_campaign([make_result()], judges_nodes=False)
+    broken = campaigns.make_campaign(
+        [make_failed(status=Status.ERROR, kind="RuntimeError", message="NCCL error")], judges_nodes=False
+    )
+
+    assert (exit_code(well), exit_code(broken)) == (ExitCode.OK, ExitCode.RED)
