@@ -2,43 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from enum import IntEnum
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from bench_control import cli_cluster
-from bench_control.artefacts import BrokenFile, Store, StoreError, open_store
+from bench_control.artefacts import BrokenFile, Store, open_store
 from bench_control.campaign import Campaign
-from bench_control.local_pods import LocalPodError
+from bench_control.cli_base import AsJson, ExitCode, StoreUrl, console, errors_told, print_json, tell_broken
 from bench_control.nodes import Fleet, named
 from bench_control.params import LOCAL_DEFAULTS, ParamsError, parse_params
-from bench_control.plan import Plan, PlanError, make_plan
+from bench_control.plan import Plan, make_plan
 from bench_control.pods import manifests
-from bench_control.settings import Settings, SettingsError, read_settings
+from bench_control.settings import Settings, read_settings
 from bench_control.verdicts import RED, State
 from bench_image.contract import Device
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-
-class ExitCode(IntEnum):
-    """What scripts may rely on; `trainbench --help` prints it."""
-
-    OK = 0
-    RED = 1
-    USAGE = 2
-    NOT_JUDGED = 3
-
-
-PIPED_WIDTH = 120  # columns when nobody's terminal says how many there are
 EXIT_CODES = """Exit codes:
 
 0: no node is red; everything is ready.
@@ -74,8 +57,6 @@ Limit = Annotated[
     typer.Option("--set", "-s", metavar="NAME=VALUE", help="Another limit or price to judge by; may be repeated."),
 ]
 Source = Annotated[str, typer.Argument(help="A campaign's id, or a folder with result.json files at any depth.")]
-StoreUrl = Annotated[str | None, typer.Option("--store", help="Folder or URL. Default: TRAINBENCH_STORE, else here.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 
 
 @app.command()
@@ -87,12 +68,12 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show what would run, in which order, and what would not and why. Starts nothing."""
-    with _errors_told():
+    with errors_told():
         settings = read_settings()
         planned = _plan(settings, nodes, device, set_, "dry-run")
         pods = [pod for spec in planned.specs for pod in manifests(spec, settings.pods)] if with_manifests else []
     if as_json:
-        _print_json(planned.model_dump(mode="json") | ({"manifests": pods} if with_manifests else {}))
+        print_json(planned.model_dump(mode="json") | ({"manifests": pods} if with_manifests else {}))
     elif with_manifests:
         import yaml
 
@@ -110,7 +91,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run the whole flow on this machine: plan, pods one after another, judgement, re-runs, report."""
-    with _errors_told():
+    with errors_told():
         settings = read_settings()
         started = datetime.now(UTC)
         planned = _plan(settings, nodes, device, set_, f"local-{started:%Y%m%d-%H%M%S}")
@@ -123,7 +104,7 @@ def run(
         # SystemExit, not sudden death: the pod that is running is stopped on the way out.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         history = open_history(settings.history_url, store)
-        campaign = run_campaign(planned, settings, store, history.past, _console(stderr=True))
+        campaign = run_campaign(planned, settings, store, history.past, console(stderr=True))
         files = publish(campaign, store)
         history.record(campaign)
     _conclude(campaign, files, (), as_json)
@@ -132,7 +113,7 @@ def run(
 @app.command()
 def check(source: Source, set_: Limit = None, store_url: StoreUrl = None, as_json: AsJson = False) -> None:
     """Judge stored results again, with other limits or prices if wanted. Writes no report."""
-    with _errors_told():
+    with errors_told():
         campaign, broken = _judged_again(source, open_store(store_url), _changes(set_))
     _conclude(campaign, {}, broken, as_json)
 
@@ -147,16 +128,16 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Write the summary files again, from a stored campaign or from result files."""
-    with _errors_told():
+    with errors_told():
         store = open_store(store_url)
         campaign, broken = _judged_again(source, store, {}, keep_verdict=True)
 
         from bench_control.assess import publish
 
         files = publish(campaign, open_store(output) if output else store)
-    _tell_broken(broken)
+    tell_broken(broken)
     if as_json:
-        _print_json({"campaign_id": campaign.campaign_id, "files": dict(files)})
+        print_json({"campaign_id": campaign.campaign_id, "files": dict(files)})
     else:
         typer.echo("\n".join(files.values()))
     raise typer.Exit(ExitCode.RED if broken else ExitCode.OK)
@@ -211,15 +192,15 @@ def _judged_again(
 def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[BrokenFile], as_json: bool) -> NoReturn:
     """Print the verdict and leave with its exit code."""
     code = exit_code(campaign, broken)
-    _tell_broken(broken)
+    tell_broken(broken)
     if as_json:
         # The results themselves are in their files: thousands of step times would bury the verdict.
         said = campaign.model_dump(mode="json", exclude={"results"})
-        _print_json(said | {"files": dict(files), "exit_code": int(code)})
+        print_json(said | {"files": dict(files), "exit_code": int(code)})
     else:
         from bench_control.terminal import verdict_table
 
-        _console().print(verdict_table(campaign))
+        console().print(verdict_table(campaign))
         for address in files.values():
             typer.echo(address)
     raise typer.Exit(code)
@@ -250,32 +231,7 @@ def _print_plan(planned: Plan) -> None:
     for number, spec in enumerate(planned.specs, start=1):
         drill = f" (drill: {spec.drill.slowdown_pct:g} % slower)" if spec.drill else ""
         table.add_row(str(number), f"{spec.node}{drill}", spec.strategy, str(spec.round), spec.run_id)
-    console = _console()
-    console.print(table)
+    shown = console()
+    shown.print(table)
     for skipped in planned.skipped:
-        console.print(f"skipped {skipped.what}: {skipped.reason}", markup=False)
-
-
-def _console(stderr: bool = False) -> Console:
-    from rich.console import Console
-
-    console = Console(stderr=stderr)
-    return console if console.is_terminal else Console(stderr=stderr, width=PIPED_WIDTH)
-
-
-def _print_json(document: Any) -> None:
-    typer.echo(json.dumps(document, indent=1))
-
-
-def _tell_broken(broken: Sequence[BrokenFile]) -> None:
-    for file in broken:
-        typer.echo(f"trainbench: {file.address} is left out: {file.reason}", err=True)
-
-
-@contextmanager
-def _errors_told() -> Iterator[None]:
-    try:
-        yield
-    except (ParamsError, PlanError, SettingsError, StoreError, LocalPodError) as error:
-        typer.echo(f"trainbench: {error}", err=True)
-        raise typer.Exit(ExitCode.USAGE) from None
+        shown.print(f"skipped {skipped.what}: {skipped.reason}", markup=False)

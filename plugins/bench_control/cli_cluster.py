@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bench_control.cli_base import AsJson, ExitCode, StoreUrl, console, errors_told, print_json
+
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
@@ -23,8 +25,6 @@ Kubeconfig = Annotated[
     str | None, typer.Option(help="A kubeconfig file instead of the Airflow connection.", metavar="FILE")
 ]
 Context = Annotated[str | None, typer.Option(help="The context of the kubeconfig.", metavar="NAME")]
-StoreUrl = Annotated[str | None, typer.Option("--store", help="Folder or URL. Default: TRAINBENCH_STORE, else here.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 
 
 @app.command()
@@ -37,22 +37,20 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Say whether everything is ready for a benchmark, what is wrong and how to put it right."""
-    # Here and not above: that module brings these commands to the others.
-    from bench_control.cli import ExitCode, _console, _errors_told, _print_json
     from bench_control.doctor import examine, refusal, verdict
     from bench_control.settings import read_settings
 
-    with _errors_told():
+    with errors_told():
         settings = read_settings()
     opened = _way(settings, kubeconfig, context) if kubeconfig or context else None
     checks = examine(settings, opened=opened, with_probe=probe)
     is_ready = refusal(checks) is None
     if as_json:
-        _print_json({"ready": is_ready, "checks": [check.model_dump(mode="json") for check in checks]})
+        print_json({"ready": is_ready, "checks": [check.model_dump(mode="json") for check in checks]})
     else:
-        console = _console()
-        console.print(_checks_table(checks))
-        console.print(verdict(checks), markup=False, highlight=False)
+        shown = console()
+        shown.print(_checks_table(checks))
+        shown.print(verdict(checks), markup=False, highlight=False)
     raise typer.Exit(ExitCode.OK if is_ready else ExitCode.RED)
 
 
@@ -77,12 +75,11 @@ def housekeeping(
 ) -> None:
     """Find leaked pods and expired artefacts of ours. Deletes nothing unless told to."""
     from bench_control.artefacts import StoreError, open_store
-    from bench_control.cli import ExitCode, _errors_told
     from bench_control.cluster import ClusterError
     from bench_control.settings import Launcher, read_settings
     from bench_control.sweep import read_sweep_settings, sweep_artefacts
 
-    with _errors_told():
+    with errors_told():
         settings, days = read_settings(), read_sweep_settings().retention_days
     pods: tuple[Swept, ...] | None = None
     artefacts: tuple[Swept, ...] | None = None
@@ -126,7 +123,6 @@ def _tell_swept(
     pods: Sequence[Swept] | None, artefacts: Sequence[Swept] | None, problems: Sequence[str], as_json: bool
 ) -> None:
     """None: it was not looked at, and a problem says why."""
-    from bench_control.cli import _console, _print_json
     from bench_control.sweep import artefacts_table, document, pods_table, summary
     from bench_control.terminal import rich_table
 
@@ -135,16 +131,16 @@ def _tell_swept(
     if as_json:
         found = {"pods": pods, "artefacts": artefacts}
         told = {name: None if swept is None else document(swept) for name, swept in found.items()}
-        _print_json({**told, "problems": list(problems)})
+        print_json({**told, "problems": list(problems)})
         return
-    console = _console()
+    shown = console()
     for swept, noun, table in ((pods, "pod", pods_table), (artefacts, "campaign", artefacts_table)):
         if swept is None:
             continue
         content = table(swept)
         if content.rows:
-            console.print(rich_table(content))
-        console.print(summary(swept, noun), markup=False, highlight=False)
+            shown.print(rich_table(content))
+        shown.print(summary(swept, noun), markup=False, highlight=False)
 
 
 def _checks_table(checks: Sequence[Check]) -> RichTable:
