@@ -107,7 +107,8 @@ def assess(
         history=history,
         findings=_by_level(findings),
         costs=tuple(costs),
-        judges_nodes=plan.judges_nodes,
+        question=plan.question,
+        labels=plan.labels,
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BeforeValidator
+from pydantic import AwareDatetime, BeforeValidator, model_validator
 
 from bench_control.cost import RunCost
 from bench_control.pod_end import NOT_FREE
@@ -13,6 +15,16 @@ from bench_image.contract import Frozen, RunResult, Status, Strategy, upgraded
 
 # A stored campaign may hold results of an older schema version.
 StoredResult = Annotated[RunResult, BeforeValidator(upgraded)]
+
+
+class Question(StrEnum):
+    """What a campaign was made to answer. Only the first judges nodes; the others compare what ran on them."""
+
+    NODES = "nodes"  # is every node as fast as its peers?
+    STRATEGIES = "strategies"  # which strategy, on how many GPUs?
+    CONFIGURATIONS = "configurations"  # what helped, against a baseline?
+    HARDWARE = "hardware"  # which GPU for which model and recipe?
+    NOISE = "noise"  # how much do equal runs differ here?
 
 
 class Skipped(Frozen):
@@ -41,7 +53,21 @@ class Campaign(Frozen):
     history: tuple[HistoryVerdict, ...]
     findings: tuple[Finding, ...]
     costs: tuple[RunCost, ...]  # one for each result, in the same order
-    judges_nodes: bool = True  # else it compares strategies, and no node is judged by it
+    question: Question = Question.NODES
+    labels: Mapping[str, str] = {}  # group id -> the name under which its work was asked for
+
+    @model_validator(mode="before")
+    @classmethod
+    def _upgraded(cls, data: Any) -> Any:
+        """Campaigns stored by version 0.1 only knew whether they judge nodes; else they compared strategies."""
+        if not isinstance(data, dict) or "judges_nodes" not in data:
+            return data
+        rest = {name: value for name, value in data.items() if name != "judges_nodes"}
+        return rest | {"question": Question.NODES if data["judges_nodes"] else Question.STRATEGIES}
+
+    @property
+    def judges_nodes(self) -> bool:
+        return self.question is Question.NODES
 
     @property
     def nodes(self) -> tuple[NodeVerdict, ...]:

@@ -1,10 +1,21 @@
-"""What a run costs: prices in, US dollars out. Unknown prices give None, never 0."""
+"""What a run costs: prices in, US dollars out. Unknown prices give None, never 0.
+
+Rates in, USD out; each raises QuantityError for what is not a number above 0:
+    usd_per_1000_samples(usd_per_gpu_hour, num_gpus, samples_per_s) -> USD
+    usd_per_1m_tokens(usd_per_gpu_hour, num_gpus, tokens_per_s) -> USD
+    tokens_per_usd(usd_per_gpu_hour, num_gpus, tokens_per_s) -> tokens
+    quote(num_samples, usd_per_gpu_hour, num_gpus, samples_per_s, epochs=1) -> Quote(num_samples, hours, usd)
+    savings(baseline_usd, usd) -> Savings(usd, pct)
+Of results: price_run(result, price) -> RunCost; campaign_cost(costs) -> CampaignCost.
+Other prices per GPU-hour to put in: spot.py, ownership.py; electricity: energy.py. docs/cost.md has each formula.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from bench_control.prices import Price
+from bench_control.quantities import not_negative, positive
 from bench_image.contract import Cost, Device, Frozen, RunResult, Status
 
 
@@ -32,32 +43,48 @@ class CampaignCost(Frozen):
 
 
 class Quote(Frozen):
-    """Time and cost of training on a number of samples at a measured rate."""
+    """Time and cost of training on a number of samples, those of all epochs together, at a measured rate."""
 
     num_samples: int
     hours: float
     usd: float
 
 
+class Savings(Frozen):
+    """What is paid less than for the baseline; negative: more."""
+
+    usd: float
+    pct: float
+
+
 def usd_per_1000_samples(usd_per_gpu_hour: float, num_gpus: int, samples_per_s: float) -> float:
-    """usd_per_gpu_hour * GPUs / (samples/s of all of them * 3600) * 1000. Raises ValueError for a rate <= 0."""
-    return usd_per_gpu_hour * num_gpus / (_rate(samples_per_s, "samples/s") * 3600) * 1000
+    """usd_per_gpu_hour * GPUs / (samples/s of all of them * 3600) * 1000."""
+    return _usd_per_hour(usd_per_gpu_hour, num_gpus) / (positive(samples_per_s, "samples/s") * 3600) * 1000
 
 
 def usd_per_1m_tokens(usd_per_gpu_hour: float, num_gpus: int, tokens_per_s: float) -> float:
-    """usd_per_gpu_hour * GPUs / (tokens/s of all of them * 3600) * 1e6. Raises ValueError for a rate <= 0."""
-    return usd_per_gpu_hour * num_gpus / (_rate(tokens_per_s, "tokens/s") * 3600) * 1e6
+    """usd_per_gpu_hour * GPUs / (tokens/s of all of them * 3600) * 1e6."""
+    return _usd_per_hour(usd_per_gpu_hour, num_gpus) / (positive(tokens_per_s, "tokens/s") * 3600) * 1e6
 
 
 def tokens_per_usd(usd_per_gpu_hour: float, num_gpus: int, tokens_per_s: float) -> float:
-    """Tokens/s of all GPUs * 3600 / the USD that all of them cost per hour. Raises ValueError for a price <= 0."""
-    return tokens_per_s * 3600 / (_rate(usd_per_gpu_hour, "USD per GPU-hour") * num_gpus)
+    """Tokens/s of all GPUs * 3600 / the USD that all of them cost per hour."""
+    return positive(tokens_per_s, "tokens/s") * 3600 / _usd_per_hour(usd_per_gpu_hour, num_gpus)
 
 
-def quote(num_samples: int, usd_per_gpu_hour: float, num_gpus: int, samples_per_s: float) -> Quote:
-    """Start-up not counted. Raises ValueError for a rate <= 0."""
-    hours = num_samples / (_rate(samples_per_s, "samples/s") * 3600)
-    return Quote(num_samples=num_samples, hours=hours, usd=hours * usd_per_gpu_hour * num_gpus)
+def quote(
+    num_samples: int, usd_per_gpu_hour: float, num_gpus: int, samples_per_s: float, epochs: float = 1.0
+) -> Quote:
+    """Hours = samples * epochs / (samples/s * 3600); USD = hours * price * GPUs. Start-up not counted."""
+    work = positive(num_samples, "number of samples") * positive(epochs, "epochs")
+    hours = work / (positive(samples_per_s, "samples/s") * 3600)
+    return Quote(num_samples=round(work), hours=hours, usd=hours * _usd_per_hour(usd_per_gpu_hour, num_gpus))
+
+
+def savings(baseline_usd: float, usd: float) -> Savings:
+    """Baseline - cost, and that over the baseline in percent. Both for the same work, e.g. per 1K samples."""
+    saved = positive(baseline_usd, "baseline in USD") - not_negative(usd, "cost in USD")
+    return Savings(usd=saved, pct=saved / baseline_usd * 100)
 
 
 def price_run(result: RunResult, price: Price | None) -> RunCost:
@@ -75,10 +102,10 @@ def price_run(result: RunResult, price: Price | None) -> RunCost:
         gpu_hours=gpu_hours,
         run_usd=gpu_hours * usd_per_gpu_hour if gpu_hours is not None and usd_per_gpu_hour is not None else None,
         usd_per_1000_samples=usd_per_1000_samples(usd_per_gpu_hour, num_gpus, samples_per_s)
-        if usd_per_gpu_hour is not None and samples_per_s
+        if usd_per_gpu_hour is not None and _is_rate(samples_per_s)
         else None,
         usd_per_1m_tokens=usd_per_1m_tokens(usd_per_gpu_hour, num_gpus, tokens_per_s)
-        if usd_per_gpu_hour is not None and tokens_per_s
+        if usd_per_gpu_hour is not None and _is_rate(tokens_per_s)
         else None,
         reason=_reason(result, price),
     )
@@ -126,7 +153,5 @@ def _reason(result: RunResult, price: Price | None) -> str | None:
     return None
 
 
-def _rate(value: float, name: str) -> float:
-    if value <= 0:
-        raise ValueError(f"{name} is {value:g}: it must be above 0 to price anything")
-    return value
+def _usd_per_hour(usd_per_gpu_hour: float, num_gpus: int) -> float:
+    return positive(usd_per_gpu_hour, "USD per GPU-hour") * positive(num_gpus, "number of GPUs")

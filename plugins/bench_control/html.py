@@ -8,7 +8,8 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from bench_control import cost_report, digest, glossary, html_charts, plots, preset_tables, run_tables, strategy_tables
+from bench_control import cost_report, digest, glossary, html_charts, plots, run_tables
+from bench_control.answers import answers
 from bench_control.campaign import Campaign
 from bench_control.formats import count, duration, listing, moment, sentence
 from bench_control.tables import Row, Table, Tone
@@ -54,6 +55,7 @@ def report_html(campaign: Campaign, images: Mapping[str, bytes]) -> str:
         startup_chart=html_charts.startup_chart(campaign),
         cost_lines=(cost_report.summary(campaign), *cost_report.sample_prices(campaign)),
         cost_gaps=cost_report.missing_prices(campaign),
+        answers=answers(campaign),
         sections=_sections(campaign),
         glossary=glossary,
         result_link=RESULT_LINK,
@@ -89,8 +91,6 @@ def _sections(campaign: Campaign) -> dict[str, object]:
     return {
         "history": digest.history_table(campaign),
         "performance": run_tables.performance(campaign),
-        "strategies": strategy_tables.strategies(campaign),
-        "presets": preset_tables.presets(campaign),
         "chosen": run_tables.chosen(campaign),
         "scaling": run_tables.scaling(campaign),
         "startup": run_tables.startup(campaign),

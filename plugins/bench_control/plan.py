@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from bench_control.campaign import Skipped
+from bench_control.campaign import Question, Skipped
 from bench_control.fit import does_not_fit
 from bench_control.formats import listing
 from bench_control.nodes import AbsentNode, Fleet, GpuNode, named
@@ -20,8 +20,7 @@ class PlanError(ValueError):
 class Plan(Frozen):
     """`specs` are ordered round by round, so that the rounds of a node lie as far apart as they can.
 
-    `judges_nodes`: the runs are there to compare nodes; else strategies, and no node is judged by them. `absent`: GPU
-    nodes of the cluster that nothing runs on; empty when the nodes were named.
+    `absent`: GPU nodes of the cluster that nothing runs on; empty when the nodes were named.
     """
 
     campaign_id: str
@@ -29,9 +28,14 @@ class Plan(Frozen):
     nodes: tuple[str, ...]
     specs: tuple[RunSpec, ...]
     skipped: tuple[Skipped, ...]
-    judges_nodes: bool = True
+    question: Question = Question.NODES
+    labels: Mapping[str, str] = {}  # group id -> the name under which its work was asked for
     known: tuple[GpuNode, ...] = ()
     absent: tuple[AbsentNode, ...] = ()
+
+    @property
+    def judges_nodes(self) -> bool:
+        return self.question is Question.NODES
 
 
 def make_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -> Plan:

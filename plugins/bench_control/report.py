@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bench_control import cost_report, digest, glossary, plots, preset_tables, run_tables, strategy_tables
+from bench_control import cost_report, digest, glossary, plots, run_tables
+from bench_control.answers import answers
 from bench_control.campaign import Campaign
 from bench_control.formats import count, duration, listing, moment, sentence
 from bench_control.markdown import bullets, escape, table
@@ -25,8 +26,7 @@ def benchmark_report(campaign: Campaign, files: Sequence[str] = ()) -> str:
         _head(campaign),
         *_verdicts(campaign),
         *_red_nodes(campaign),
-        *_comparison("Strategies, on equal work", strategy_tables.strategies(campaign)),
-        *_comparison("Presets, on the same training job", preset_tables.presets(campaign)),
+        *(part for answer in answers(campaign) for part in _comparison(answer.title, answer.tables)),
         *_findings(campaign),
         *_section("Against its own history", digest.history_table(campaign)),
         *_plots(campaign, files),
@@ -106,7 +106,7 @@ def _plots(campaign: Campaign, files: Sequence[str]) -> list[str]:
 
 def _comparison(title: str, tables: Sequence[Table]) -> list[str]:
     parts = [f"### {escape(content.title)}\n\n{table(content)}" for content in tables]
-    return [f"## {title}", *parts] if parts else []
+    return [f"## {title}", *parts]
 
 
 def _cost(campaign: Campaign) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
-from bench_control.campaign import Skipped
+from bench_control.campaign import Question, Skipped
 from bench_control.formats import count
 from bench_control.nodes import Fleet, GpuNode, alike
 from bench_control.params import BenchmarkParams
@@ -66,7 +66,7 @@ def make_scaling_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -
         nodes=tuple(node.name for node in nodes if node.name in used),
         specs=tuple(specs),
         skipped=tuple(skipped),
-        judges_nodes=False,
+        question=Question.STRATEGIES,
         known=tuple(node for node in nodes if node.name in used),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bench_control.alerts import alerts
 from bench_control.attendance import absentees
+from bench_control.campaign import Question
 from bench_control.nodes import AbsentNode
 from bench_control.verdicts import HistoryVerdict, State
 from bench_image.contract import Status
@@ -73,7 +74,7 @@ def test_of_strategies_a_broken_run_is_red_and_one_that_does_not_fit_or_found_no
         make_failed(status=Status.INCOMPLETE, kind="busy", message="no room"),
         make_failed(status=Status.ERROR, kind="RuntimeError", message="NCCL error"),
     ]
-    (alert,) = alerts(campaigns.make_campaign(results, judges_nodes=False), "dag", "run")
+    (alert,) = alerts(campaigns.make_campaign(results, question=Question.STRATEGIES), "dag", "run")
 
     assert alert.red
     assert alert.text.endswith("error, NCCL error")

@@ -16,6 +16,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from bench_control.artefacts import open_store
+from bench_control.campaign import Question
 from bench_control.cli import ExitCode, app, exit_code
 from bench_image.contract import RunResult, Status
 from tests import campaigns
@@ -379,9 +380,9 @@ def test_help_states_the_exit_codes_and_loads_nothing_heavy() -> None:
 
 
 def test_a_scaling_study_is_red_by_its_failed_runs_and_judges_no_node() -> None:
-    well = campaigns.make_campaign([make_result()], judges_nodes=False)
+    well = campaigns.make_campaign([make_result()], question=Question.STRATEGIES)
     broken = campaigns.make_campaign(
-        [make_failed(status=Status.ERROR, kind="RuntimeError", message="NCCL error")], judges_nodes=False
+        [make_failed(status=Status.ERROR, kind="RuntimeError", message="NCCL error")], question=Question.STRATEGIES
     )
 
     assert (exit_code(well), exit_code(broken)) == (ExitCode.OK, ExitCode.RED)

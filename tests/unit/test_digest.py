@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from bench_control import digest
+from bench_control.campaign import Question
 from bench_control.tables import Tone
 from bench_control.variance import judge
 from bench_control.verdicts import HistoryVerdict, State, Tolerances
@@ -111,11 +112,11 @@ def test_a_scaling_study_says_what_ran_and_who_is_first() -> None:
     gang = {"gpus_per_node": 2, "recipe": "full", "optimizer": "adamw_torch"}
     ddp = make_result(samples_per_s=20.0, strategy="ddp", **gang)
     fsdp = make_result(samples_per_s=22.0, strategy="fsdp", **gang)
-    study = campaigns.make_campaign([ddp, fsdp], judges_nodes=False)
+    study = campaigns.make_campaign([ddp, fsdp], question=Question.STRATEGIES)
     broken = make_failed(status=Status.ERROR, kind="RuntimeError", strategy="zero2", **gang)
 
     assert digest.verdict(study) == "2 of 2 runs gave a figure. On 2 GPUs fsdp is first: 11,264 tokens/s."
     assert digest.tone(study) is Tone.GOOD
-    with_broken = campaigns.make_campaign([ddp, broken], judges_nodes=False)
+    with_broken = campaigns.make_campaign([ddp, broken], question=Question.STRATEGIES)
     assert digest.verdict(with_broken) == "1 of 2 runs gave a figure. None from zero2 on 2 GPUs (RuntimeError)."
     assert digest.tone(with_broken) is Tone.BAD

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bench_control.campaign import Question
 from bench_control.nodes import Fleet, GpuNode
 from bench_control.params import parse_params
 from bench_control.plan import Plan, PlanError
@@ -43,7 +44,8 @@ def test_nodes_with_one_gpu_each_give_one_pod_per_gpu() -> None:
         (strategy, 4, 4) for strategy in ("ddp", "fsdp", "zero2", "zero3")
     }
     assert planned.specs[-1].peers == ("gpu-2", "gpu-3", "gpu-4")
-    assert planned.judges_nodes is False
+    assert planned.question is Question.STRATEGIES
+    assert not planned.judges_nodes
 
 
 def test_a_node_with_enough_gpus_takes_the_gang_alone() -> None:

@@ -1,0 +1,38 @@
+"""The tables that compare what ran, one set for each question: the same in every report, in this order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bench_control import preset_tables, strategy_tables
+from bench_control.campaign import Campaign
+from bench_control.tables import Table
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """`anchor` is stable: other pages link to it. Each table carries the work that it compares as its title."""
+
+    anchor: str
+    name: str  # in the page's navigation
+    title: str
+    tables: tuple[Table, ...]
+
+
+def answers(campaign: Campaign) -> tuple[Answer, ...]:
+    """Those that have something to say of this campaign."""
+    every = (
+        Answer(
+            anchor="strategies",
+            name="Strategies",
+            title="Strategies, on equal work",
+            tables=tuple(strategy_tables.strategies(campaign)),
+        ),
+        Answer(
+            anchor="presets",
+            name="Presets",
+            title="Presets, on the same training job",
+            tables=tuple(preset_tables.presets(campaign)),
+        ),
+    )
+    return tuple(answer for answer in every if answer.tables)
