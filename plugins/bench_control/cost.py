@@ -12,7 +12,7 @@ Other prices per GPU-hour to put in: spot.py, ownership.py; electricity: energy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from bench_control.prices import Price
 from bench_control.quantities import not_negative, positive
@@ -72,9 +72,7 @@ def tokens_per_usd(usd_per_gpu_hour: float, num_gpus: int, tokens_per_s: float) 
     return positive(tokens_per_s, "tokens/s") * 3600 / _usd_per_hour(usd_per_gpu_hour, num_gpus)
 
 
-def quote(
-    num_samples: int, usd_per_gpu_hour: float, num_gpus: int, samples_per_s: float, epochs: float = 1.0
-) -> Quote:
+def quote(num_samples: int, usd_per_gpu_hour: float, num_gpus: int, samples_per_s: float, epochs: float = 1.0) -> Quote:
     """Hours = samples * epochs / (samples/s * 3600); USD = hours * price * GPUs. Start-up not counted."""
     work = positive(num_samples, "number of samples") * positive(epochs, "epochs")
     hours = work / (positive(samples_per_s, "samples/s") * 3600)
@@ -101,12 +99,8 @@ def price_run(result: RunResult, price: Price | None) -> RunCost:
         price_as_of=price.as_of.isoformat() if price and price.as_of else None,
         gpu_hours=gpu_hours,
         run_usd=gpu_hours * usd_per_gpu_hour if gpu_hours is not None and usd_per_gpu_hour is not None else None,
-        usd_per_1000_samples=usd_per_1000_samples(usd_per_gpu_hour, num_gpus, samples_per_s)
-        if usd_per_gpu_hour is not None and _is_rate(samples_per_s)
-        else None,
-        usd_per_1m_tokens=usd_per_1m_tokens(usd_per_gpu_hour, num_gpus, tokens_per_s)
-        if usd_per_gpu_hour is not None and _is_rate(tokens_per_s)
-        else None,
+        usd_per_1000_samples=_where_known(usd_per_1000_samples, usd_per_gpu_hour, num_gpus, samples_per_s),
+        usd_per_1m_tokens=_where_known(usd_per_1m_tokens, usd_per_gpu_hour, num_gpus, tokens_per_s),
         reason=_reason(result, price),
     )
 
@@ -151,6 +145,12 @@ def _reason(result: RunResult, price: Price | None) -> str | None:
     if result.startup.total_s is None:
         return "the run's duration is not known"
     return None
+
+
+def _where_known(
+    formula: Callable[[float, int, float], float], usd_per_gpu_hour: float | None, num_gpus: int, rate: float | None
+) -> float | None:
+    return formula(usd_per_gpu_hour, num_gpus, rate) if usd_per_gpu_hour is not None and rate and rate > 0 else None
 
 
 def _usd_per_hour(usd_per_gpu_hour: float, num_gpus: int) -> float:

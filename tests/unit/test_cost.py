@@ -8,12 +8,14 @@ from bench_control.cost import (
     campaign_cost,
     price_run,
     quote,
+    savings,
     tokens_per_usd,
     usd_per_1m_tokens,
     usd_per_1000_samples,
     with_cost,
 )
 from bench_control.prices import Price, price_for
+from bench_control.quantities import QuantityError
 from bench_image.contract import RunResult, parse_result
 from tests.builders import make_cpu_result, make_failed, make_result
 
@@ -54,9 +56,47 @@ class TestFormulas:
         """A100 40GB at $1.99, 2987 tokens/s: 1.99 / 10.7532 = $0.18506."""
         assert usd_per_1m_tokens(1.99, 1, 2987) == pytest.approx(0.18506, abs=1e-5)
 
-    def test_a_rate_of_zero_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="samples/s is 0: it must be above 0"):
-            usd_per_1000_samples(1.0, 1, 0.0)
+    def test_four_a10_nodes_as_the_reference_document_should_have_it(self) -> None:
+        """30 min on 4 GPUs at $0.60: 10,000 / 1800 s = 5.5556 samples/s; 0.5 h * $2.40 = $1.20 = $0.120 per 1K. The
+        document's table says $1.20 in all and, divided by the nodes, $0.030 per 1K.
+        """
+        samples_per_s = 10_000 / 1800
+        assert quote(10_000, 0.60, 4, samples_per_s).usd == pytest.approx(1.20)
+        assert usd_per_1000_samples(0.60, 4, samples_per_s) == pytest.approx(0.120)
+
+    def test_every_epoch_reads_all_samples(self) -> None:
+        """3 epochs of 10,000 at 5.5 samples/s: 30,000 / 19,800 = 1.51515 h; 4 * $0.60 * 1.51515 = $3.63636."""
+        found = quote(10_000, 0.60, 4, 5.5, epochs=3)
+        assert found.num_samples == 30_000
+        assert (found.hours, found.usd) == (pytest.approx(1.51515, abs=1e-5), pytest.approx(3.63636, abs=1e-5))
+
+    def test_savings_against_the_baseline(self) -> None:
+        """10K samples: $2.4155 before, $1.1416 after: $1.2739 less, 1.2739 / 2.4155 = 52.74 %; the guide rounds to 53.
+
+        The other way round it costs 1.2739 / 1.1416 = 111.6 % more.
+        """
+        before, after = (usd_per_1000_samples(0.60, 1, rate) * 10 for rate in (0.69, 1.46))
+        assert savings(before, after).usd == pytest.approx(1.2739, abs=1e-4)
+        assert savings(before, after).pct == pytest.approx(52.74, abs=0.01)
+        assert savings(after, before).pct == pytest.approx(-111.6, abs=0.1)
+
+    @pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), float("inf"), float("-inf")])
+    def test_what_is_no_rate_or_price_is_refused(self, wrong: float) -> None:
+        for formula in (usd_per_1000_samples, usd_per_1m_tokens, tokens_per_usd):
+            with pytest.raises(QuantityError, match=rf"s is {wrong:g}: it must be a number above 0"):
+                formula(1.0, 1, wrong)
+            with pytest.raises(QuantityError, match=rf"USD per GPU-hour is {wrong:g}: it must be"):
+                formula(wrong, 1, 1.0)
+        with pytest.raises(QuantityError, match="epochs is"):
+            quote(1, 1.0, 1, 1.0, epochs=wrong)
+        with pytest.raises(QuantityError, match="baseline in USD is"):
+            savings(wrong, 1.0)
+
+    def test_no_gpus_and_no_samples_are_refused(self) -> None:
+        with pytest.raises(QuantityError, match="number of GPUs is 0"):
+            usd_per_1000_samples(1.0, 0, 1.0)
+        with pytest.raises(QuantityError, match="number of samples is 0"):
+            quote(0, 1.0, 1, 1.0)
 
 
 class TestPriceRun:
