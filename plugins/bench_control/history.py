@@ -21,6 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from bench_control.artefacts import Store, StoreError
 from bench_control.campaign import Campaign
 from bench_control.cost import RunCost
+from bench_control.energy import measured_joules
 from bench_control.history_database import HistoryError, connect, migrate
 from bench_control.history_tables import breaches, runs
 from bench_control.verdicts import RED, Metric, NodeVerdict, State
@@ -215,6 +216,21 @@ def _row(result: RunResult, cost: RunCost, state: State | None, past: State | No
         "gpu_hours": cost.gpu_hours,
         "run_usd": cost.run_usd,
         "usd_per_1000_samples": cost.usd_per_1000_samples,
+        **_paid_for(result, cost),
+    }
+
+
+def _paid_for(result: RunResult, cost: RunCost) -> dict[str, Any]:
+    size = result.work.micro_batch_size
+    return {
+        "peers": ",".join(result.spec.peers),
+        "world_size": result.spec.world_size,
+        "micro_batch_size": size if isinstance(size, int) else None,
+        "seq_length": result.spec.seq_length,
+        "usd_per_gpu_hour": cost.usd_per_gpu_hour,
+        "price_source": cost.price_source,
+        "energy_j": measured_joules(result),
+        "energy_per_sample_j": result.telemetry.energy_per_sample_j,
     }
 
 

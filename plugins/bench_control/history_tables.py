@@ -70,6 +70,14 @@ runs = Table(
     Column("gpu_hours", Float),
     Column("run_usd", Float),
     Column("usd_per_1000_samples", Float),
+    Column("peers", String),  # the other nodes of a gang, comma-separated; "" for none
+    Column("world_size", Integer),
+    Column("micro_batch_size", Integer),
+    Column("seq_length", Integer),
+    Column("usd_per_gpu_hour", Float),
+    Column("price_source", String),
+    Column("energy_j", Float),  # of the measured windows, all GPUs
+    Column("energy_per_sample_j", Float),
     Index("runs_by_node", "node", "history_key", "started_at"),
     Index("runs_by_group", "group_id", "started_at"),
     Index("runs_by_time", "started_at"),

@@ -450,3 +450,16 @@ def test_when_each_node_was_last_measured(history: History) -> None:
         "node-2": DAY_1.date(),
     }
     assert set(history.last_measured(DAY_1 + timedelta(hours=12))) == {"node-1"}
+
+
+def test_a_run_keeps_what_it_was_paid_for(history: History) -> None:
+    """A gang of two nodes with one GPU each, $0.60 per GPU-hour; each GPU took 27,000 J."""
+    gang = make_result("node-1", strategy="ddp", nodes=2, gpus_per_node=1, peers=("node-2",))
+    history.record(night(1, gang))
+    names = ("peers", "world_size", "micro_batch_size", "seq_length", "usd_per_gpu_hour", "energy_per_sample_j")
+    with history.engine.begin() as connection:
+        (row,) = connection.execute(select(*(runs.c[name] for name in names))).all()
+
+    assert tuple(row)[:4] == ("node-2", 2, 8, 512)
+    assert row.usd_per_gpu_hour == _cost(gang).usd_per_gpu_hour
+    assert row.energy_per_sample_j == 67.0
