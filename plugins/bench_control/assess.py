@@ -8,10 +8,12 @@ from datetime import datetime
 
 from bench_control import (
     attendance,
+    confirmation,
     cost,
     cost_report,
     diagnosis,
     html,
+    identity,
     metrics,
     plots,
     prices,
@@ -19,6 +21,7 @@ from bench_control import (
     trend,
     validity,
     variance,
+    watch,
 )
 from bench_control.artefacts import Store
 from bench_control.campaign import Campaign
@@ -73,7 +76,7 @@ def assess(
     node -> its last valid run before this campaign, as far as the history goes.
     """
     tolerances = plan.params.tolerances
-    groups = variance.confirm(judge(plan, results, past), confirm_results, tolerances)
+    groups = confirmation.confirm(judge(plan, results, past), confirm_results, tolerances)
     measured = (*results, *confirm_results)
     table = prices.load_prices()
     costs, priced, used = [], [], set()
@@ -88,6 +91,8 @@ def assess(
         *attendance.absentees(plan.absent, plan.known),
         *_unmeasured(plan, groups, last_measured or {}, finished_at),
         *diagnosis.diagnose(groups, measured),
+        *watch.findings(groups),
+        *identity.findings(measured),
         *diagnosis.strays([result for result in measured if result.spec.nodes == 1]),
         *(finding for verdict in history for finding in trend.findings(verdict)),
         *(finding for result in measured for finding in validity.validate(result)),

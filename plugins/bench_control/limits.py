@@ -12,6 +12,9 @@ NAMES = {
     Metric.TEMPERATURE_C: "temperature",
 }
 
+# A node that is slow by exactly the limit is beyond it every second night only: half of it is told.
+WATCHED_SHARE = 0.5
+
 
 def limit_of(metric: Metric, tolerances: Tolerances) -> float:
     """Percent of the reference; degrees C for temperature."""
@@ -27,6 +30,11 @@ def decide(deviation: float, limit: float, noise_pct: float | None) -> State:
     if noise_pct is None or noise_pct <= limit:
         return State.BREACH if abs(deviation) > limit else State.OK
     return State.BREACH if abs(deviation) > limit + noise_pct else State.INSUFFICIENT
+
+
+def is_slow(deviation: float, limit: float) -> bool:
+    """Slower than the reference by more than half of the limit; percent."""
+    return deviation < -WATCHED_SHARE * limit
 
 
 def deviation_of(metric: Metric, value: float, reference: float) -> float:

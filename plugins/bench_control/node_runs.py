@@ -5,17 +5,21 @@ from __future__ import annotations
 import re
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
 
 from bench_control.noise import Run
 from bench_control.pod_end import NOT_FREE
 from bench_control.verdicts import Metric
-from bench_image.contract import Device, Frozen, RunResult, Status
+from bench_image.contract import Device, RunResult, Status
 
 NO_RESULTS = "no-results"  # group_id when nothing came back at all
 
 
-class NodeRuns(Frozen):
+@dataclass(frozen=True)  # not a model: that would check every result of the fleet once more
+class NodeRuns:
     """The runs of one node in one group; no runs at all when it is missing. `choice`: the group's usual one."""
 
     node: str
@@ -23,7 +27,7 @@ class NodeRuns(Frozen):
     runs: tuple[RunResult, ...]
     choice: str | None = None
 
-    @property
+    @cached_property
     def valid(self) -> tuple[RunResult, ...]:
         """The runs that can be compared with those of the other nodes."""
         return tuple(run for run in self.runs if run.status is Status.OK and self._is_usual(run))
@@ -53,7 +57,7 @@ class NodeRuns(Frozen):
     def on_gpu(self) -> bool:
         return any(run.spec.device is Device.CUDA for run in self.runs)
 
-    @property
+    @cached_property
     def rates(self) -> tuple[Run, ...]:
         return tuple(
             Run(run.spec.round, rate, tuple(window.samples_per_second for window in run.performance.windows))
@@ -103,16 +107,35 @@ def natural(name: str) -> tuple[tuple[str, int], ...]:
     return tuple((text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", name))
 
 
+def latest(results: Iterable[RunResult]) -> list[RunResult]:
+    """Each run once: of several results of one run the one that finished last, where the first of them stood.
+
+    A run that came back twice would count twice in its node's median, and in the degrees of freedom of the noise.
+    """
+    found: dict[tuple[str, str, str], RunResult] = {}
+    for result in results:
+        key = (result.spec.campaign_id, result.spec.node, result.spec.run_id)
+        if key not in found or _finished(result) > _finished(found[key]):
+            found[key] = result
+    return list(found.values())
+
+
+def _finished(result: RunResult) -> tuple[datetime, str]:
+    """When it finished; the text decides between two that say the same time, so that their order does not."""
+    return result.finished_at, result.model_dump_json()
+
+
 def by_group(
     results: Sequence[RunResult], expected_nodes: Sequence[str]
 ) -> dict[tuple[str, str | None], list[NodeRuns]]:
     """(group_id, GPU name) -> its nodes, all in natural order; each group_id holds every expected node.
 
     A node that never told its GPU (missing, or failed early) goes to the group's only kind of GPU; where there are
-    several kinds, to a group of its own without a GPU name. Raises ValueError for runs over several nodes.
+    several kinds, to a group of its own without a GPU name. A run that came back twice counts once. Raises ValueError
+    for runs over several nodes.
     """
     runs: dict[str, dict[str, list[RunResult]]] = {}
-    for result in results:
+    for result in latest(results):
         if result.spec.nodes != 1:
             raise ValueError(
                 f"run '{result.spec.run_id}' spans {result.spec.nodes} nodes: ranks of one synchronous job share a "
@@ -133,4 +156,4 @@ def by_group(
 
 def _with_choice(members: list[NodeRuns]) -> list[NodeRuns]:
     choice = usual_choice(members)
-    return [member.model_copy(update={"choice": choice}) for member in members]
+    return [replace(member, choice=choice) for member in members]

@@ -1,25 +1,36 @@
-"""Is every node as fast as its peers? Results of independent single-node runs -> verdicts, and the confirm step.
+"""Is every node as fast as its peers? Results of independent single-node runs -> verdicts.
 
 A node is compared with the **median of the other nodes** unless told otherwise: a reference that contains the node
-hides it (one of four at -6 % reads -4.6 % against their mean). The median of the others survives one bad node; where
-two of four are slow it falls on the other kind, so the good ones read fast and the slow ones slow: all four breach,
-each with its side named, and none is hidden.
+hides it (one of four at -6 % reads -4.6 % against their mean). The median of the others survives any minority of bad
+nodes (see `peers`); where two of four are slow it falls on the other kind, so the good ones read fast and the slow ones
+slow: all four breach, each with its side named, and none is hidden.
 
 A deviation counts when it is beyond the limit; if chance alone could explain more than the limit, it has to be beyond
-both together, else the verdict is `insufficient`, with both figures (see `noise`).
+both together, else the verdict is `insufficient`, with both figures (see `noise`). A node slow by more than half of the
+limit and by more than chance is `ok` but watched: told, never red. docs/detection.md shows what this finds, by
+simulation.
 """
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 
 from bench_control import noise
 from bench_control.formats import listing
-from bench_control.limits import UNITS, decide, deviation_of, figures, limit_of, side_of, too_noisy
-from bench_control.node_runs import NodeRuns, by_group, choice_of, measured
+from bench_control.limits import (
+    UNITS,
+    decide,
+    deviation_of,
+    figures,
+    is_slow,
+    limit_of,
+    side_of,
+)
+from bench_control.node_runs import NodeRuns, by_group, choice_of
 from bench_control.noise import Noise
+from bench_control.odd_gpu import odd_gpu
+from bench_control.peers import MIN_NODES, OWN_REFERENCE, reference_for, reference_variance, usable
 from bench_control.verdicts import (
     Confirmation,
     GroupVerdict,
@@ -30,10 +41,9 @@ from bench_control.verdicts import (
     State,
     Tolerances,
 )
-from bench_image.contract import RunResult, Status
+from bench_control.watch import is_watched
+from bench_image.contract import RunResult
 
-MIN_NODES = 3  # with two, either may be the odd one
-OWN_REFERENCE = (ReferenceMode.HISTORY, ReferenceMode.FIXED)  # throughput only; they need no peers
 _WORST_FIRST = (State.BREACH, State.INSUFFICIENT, State.NO_BASELINE)
 
 
@@ -76,19 +86,26 @@ class _Group:
         self.values = {
             metric: {m.node: value for m in members if (value := m.value(metric)) is not None} for metric in Metric
         }
-        self.ordered = {metric: sorted(values.values()) for metric, values in self.values.items()}
+        drilled = {m.node for m in members if m.is_drill}
+        self.ordered = {
+            metric: usable(
+                [value for node, value in values.items() if node not in drilled],
+                [value for node, value in values.items() if node in drilled],
+            )
+            for metric, values in self.values.items()
+        }
         own = tolerances.reference in OWN_REFERENCE
         self.noise = noise.estimate([m.rates for m in members if m.rates], rounds_are_shared=not own)
-        self.reference_variance = _reference_variance(tolerances.reference, [len(m.rates) for m in members if m.rates])
+        self.reference_variance = reference_variance(tolerances.reference, [len(m.rates) for m in members if m.rates])
 
     def verdict(self, group_id: str, gpu_name: str | None) -> GroupVerdict:
-        rates = self.ordered[Metric.SAMPLES_PER_SECOND]
+        rates = self.values[Metric.SAMPLES_PER_SECOND].values()
         return GroupVerdict(
             group_id=group_id,
             gpu_name=gpu_name,
             reference=self.tolerances.reference,
             nodes=tuple(self._node(member) for member in self.members),
-            spread_pct=100 * (rates[-1] - rates[0]) / statistics.median(rates) if len(rates) > 1 else None,
+            spread_pct=100 * (max(rates) - min(rates)) / statistics.median(rates) if len(rates) > 1 else None,
             noise_pct=100 * self.noise.sd if self.noise else None,
             detectable_pct=self._detectable_pct(self.noise) if self.noise else None,
             choice=self.members[0].choice if self.members else None,
@@ -103,6 +120,7 @@ class _Group:
     def _node(self, member: NodeRuns) -> NodeVerdict:
         metrics = tuple(self._metric(member, metric) for metric in Metric) if member.valid else ()
         state, reason = _overall(member, metrics)
+        watched = state is State.OK and is_watched(metrics[0])
         return NodeVerdict(
             node=member.node,
             gpu_name=member.gpu_name,
@@ -112,7 +130,8 @@ class _Group:
             confirmation=Confirmation.PENDING if state is State.BREACH else Confirmation.NOT_NEEDED,
             confirm_deviation_pct=None,
             is_drill=member.is_drill,
-            reason=reason,
+            reason=f"{reason}, but watched: {metrics[0].reason}" if watched else reason,
+            is_watched=watched,
         )
 
     def _metric(self, member: NodeRuns, metric: Metric) -> MetricVerdict:
@@ -134,6 +153,9 @@ class _Group:
             variance = noise.median_variance(len(member.rates)) + self.reference_variance
             noise_pct = noise.to_pct(self.noise.half_width(variance), slow=deviation < 0)
         state = decide(deviation, limit, noise_pct)
+        is_off = state is State.BREACH or (metric is Metric.SAMPLES_PER_SECOND and is_slow(deviation, limit))
+        odd = odd_gpu(member.valid, metric, side_of(metric, deviation)) if is_off else None
+        told = figures(metric, state, deviation, limit, noise_pct)
         return MetricVerdict(
             metric=metric,
             state=state,
@@ -143,7 +165,8 @@ class _Group:
             limit=limit,
             noise=noise_pct,
             side=side_of(metric, deviation) if state is State.BREACH else None,
-            reason=figures(metric, state, deviation, limit, noise_pct),
+            reason=f"{told}; {odd.told}" if odd else told,
+            gpu=odd.gpu if odd else None,
         )
 
     def _own_reference(self, node: str) -> float | None:
@@ -155,16 +178,11 @@ class _Group:
         ordered = self.ordered[metric]
         if len(ordered) < MIN_NODES:
             return None
-        if self.tolerances.reference is ReferenceMode.MEAN:
-            return statistics.fmean(ordered)
-        if self.tolerances.reference is ReferenceMode.MEDIAN:
-            return statistics.median(ordered)
-        i = ordered.index(value)
-        return statistics.median(ordered[:i] + ordered[i + 1 :])
+        return reference_for(value, ordered, self.tolerances.reference)
 
     def _too_few(self, metric: Metric) -> str:
         ordered = self.ordered[metric]
-        if len(ordered) < 2:
+        if len(ordered) < 2:  # all of them: with fewer than MIN_NODES the drilled ones are in
             return f"no peer has a value to compare with: at least {MIN_NODES} nodes are needed"
         apart = abs(deviation_of(metric, ordered[1], ordered[0]))
         return f"the pair differs by {apart:.1f}{UNITS[metric]}, but two nodes cannot tell which one is off"
@@ -191,103 +209,6 @@ class _Group:
             side=None,
             reason=reason,
         )
-
-
-def confirm(
-    groups: Sequence[GroupVerdict], results: Sequence[RunResult], tolerances: Tolerances
-) -> tuple[GroupVerdict, ...]:
-    """Settles every pending breach by its one re-run in `results`, compared with the first verdict's reference.
-
-    Beyond limit and noise on the same side again: confirmed. Within the limit, or beyond it on the other side: not
-    confirmed, a notice. Beyond the limit, but within the noise of one run: inconclusive and `insufficient`. A re-run
-    that failed, never came back or chose other work: inconclusive, and the breach stands.
-    """
-    reruns = {(result.spec.group_id, result.spec.node): result for result in results}
-    return tuple(
-        group.model_copy(
-            update={
-                "nodes": tuple(
-                    _settled(node, reruns.get((group.group_id, node.node)), group, tolerances)
-                    if node.confirmation is Confirmation.PENDING
-                    else node
-                    for node in group.nodes
-                )
-            }
-        )
-        for group in groups
-    )
-
-
-def _settled(node: NodeVerdict, rerun: RunResult | None, group: GroupVerdict, tolerances: Tolerances) -> NodeVerdict:
-    if rerun is None or rerun.status is not Status.OK:
-        what = "did not come back" if rerun is None or rerun.error is None else f"failed: {rerun.error.message}"
-        return node.model_copy(
-            update={"confirmation": Confirmation.INCONCLUSIVE, "reason": f"{node.reason}; the re-run {what}"}
-        )
-    if group.choice and choice_of(rerun) != group.choice:
-        told = f"{node.reason}; the re-run chose other work ({choice_of(rerun)}) and tells nothing"
-        return node.model_copy(update={"confirmation": Confirmation.INCONCLUSIVE, "reason": told})
-    widening = _single_run_widening(node, group)
-    metrics = tuple(
-        _retold(metric, measured(rerun, metric.metric), widening) if metric.state is State.BREACH else metric
-        for metric in node.metrics
-    )
-    throughput = node.metric(Metric.SAMPLES_PER_SECOND)
-    again = None
-    if throughput and throughput.reference and rerun.performance.samples_per_second:
-        again = noise.deviation_pct(rerun.performance.samples_per_second, throughput.reference)
-    states = {metric.state for old, metric in zip(node.metrics, metrics, strict=True) if old.state is State.BREACH}
-    state = next(s for s in (State.BREACH, State.INSUFFICIENT, State.NOTICE) if s in states)
-    return node.model_copy(
-        update={
-            "state": state,
-            "metrics": metrics,
-            "confirmation": {
-                State.BREACH: Confirmation.CONFIRMED,
-                State.INSUFFICIENT: Confirmation.INCONCLUSIVE,
-                State.NOTICE: Confirmation.NOT_CONFIRMED,
-            }[state],
-            "confirm_deviation_pct": again,
-            "reason": "; ".join(dict.fromkeys(m.reason for m in metrics if m.state is state)),
-        }
-    )
-
-
-def _retold(first: MetricVerdict, value: float | None, widening: float) -> MetricVerdict:
-    """The breach of one metric in the light of its re-run."""
-    if value is None:
-        return first.model_copy(update={"reason": f"{first.reason}; nor by the re-run"})
-    if first.reference is None:  # it was missing and is there now
-        return first.model_copy(update={"state": State.NOTICE, "reason": f"{first.reason}; the re-run measured it"})
-    deviation = deviation_of(first.metric, value, first.reference)
-    noise_pct = None
-    if first.noise is not None and first.deviation is not None:
-        slow = first.deviation < 0
-        noise_pct = noise.to_pct(noise.from_pct(first.noise, slow=slow) * widening, slow=slow)
-    state = State.NOTICE
-    if side_of(first.metric, deviation) is first.side and abs(deviation) > first.limit:
-        state = decide(deviation, first.limit, noise_pct)
-    told = {State.BREACH: "", State.NOTICE: ", not confirmed", State.INSUFFICIENT: too_noisy(noise_pct)}[state]
-    unit = UNITS[first.metric]
-    reason = f"{first.reason}; re-run {deviation:+.1f}{unit}{told}"
-    return first.model_copy(update={"state": state, "reason": reason})
-
-
-def _single_run_widening(node: NodeVerdict, group: GroupVerdict) -> float:
-    """Half-width of one run's deviation / half-width of the deviation of the median of the node's runs."""
-    runs = [n.num_runs for n in group.nodes if n.num_runs]
-    reference_variance = _reference_variance(group.reference, runs)
-    return math.sqrt((1 + reference_variance) / (noise.median_variance(max(node.num_runs, 1)) + reference_variance))
-
-
-def _reference_variance(mode: ReferenceMode, runs_of_nodes: Sequence[int]) -> float:
-    """Upper bound of the reference's variance in units of one run's: the node with the fewest runs stands for all."""
-    if mode in OWN_REFERENCE or not runs_of_nodes:
-        return 0.0
-    of_node = noise.median_variance(min(runs_of_nodes))
-    if mode is ReferenceMode.LEAVE_ONE_OUT_MEDIAN:
-        return noise.median_variance(max(len(runs_of_nodes) - 1, 1)) * of_node
-    return noise.median_variance(len(runs_of_nodes)) * of_node
 
 
 def other_work(member: NodeRuns) -> str:

@@ -76,6 +76,7 @@ class MetricVerdict(Frozen):
     noise: float | None  # half-width that chance alone explains, from the repeats; None: no repeats to tell
     side: Side | None
     reason: str  # one sentence; says why a number is missing
+    gpu: str | None = None  # of several GPUs the one that explains the deviation, where the results tell
 
 
 class NodeVerdict(Frozen):
@@ -88,6 +89,7 @@ class NodeVerdict(Frozen):
     confirm_deviation_pct: float | None  # samples/s of the re-run against the same reference
     is_drill: bool
     reason: str
+    is_watched: bool = False  # within the limit, but too slow to be well: told, not red, and closes no breach
 
     def metric(self, metric: Metric) -> MetricVerdict | None:
         return next((m for m in self.metrics if m.metric is metric), None)

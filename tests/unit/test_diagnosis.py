@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from bench_control.confirmation import confirm
 from bench_control.diagnosis import diagnose, strays
-from bench_control.variance import confirm, judge
+from bench_control.variance import judge
 from bench_control.verdicts import Finding, Level, Tolerances
 from bench_image.contract import Chosen, Drill, RunResult, Status
 from tests.builders import make_cpu_result, make_failed, make_result
