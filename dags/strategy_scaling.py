@@ -32,6 +32,7 @@ failure turns the run red, after the report is out.
         },
         local_defaults={"strategies": ["single", "ddp", "fsdp"], "world_sizes": [1, 2], "gpus_per_node": 1},
         hidden=(
+            "noise_floor",
             "rounds",
             "reference",
             "fixed_samples_per_second",

@@ -6,7 +6,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from bench_control.verdicts import ReferenceMode, Tolerances
 from bench_image.contract import (
@@ -26,6 +34,7 @@ MODEL_LABEL = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 MICRO_BATCH = r"^(auto|[1-9][0-9]{0,4})$"
 WORLD_SIZES = (1, 2, 4)
 SWITCH = {True: "on", False: "off", "auto": "auto", None: None}
+NOISE_FLOOR_ROUNDS = 5  # below, the noise itself is known to a factor of two at best
 
 
 class ParamsError(ValueError):
@@ -167,13 +176,22 @@ class BenchmarkParams(Frozen):
         le=100,
     )
     repeats: int = _field(3, "Measurement", "Windows per pod", "Measured windows; they show plateaus.", ge=1, le=100)
+    noise_floor: bool = _field(
+        False,
+        "Measurement",
+        "Noise floor only",
+        f"Every node does the same work {NOISE_FLOOR_ROUNDS} times or more and none is judged: the report tells how "
+        "much equal runs differ here, and which deviation this fleet can detect.",
+    )
     rounds: int = _field(
         1,
         "Measurement",
         "Rounds",
-        "Passes over all nodes, minutes apart; two or more measure the noise between runs.",
+        f"Passes over all nodes, minutes apart; two or more measure the noise between runs. {NOISE_FLOOR_ROUNDS} at "
+        "least for the noise floor.",
         ge=1,
         le=20,
+        validate_default=True,
     )
     timeout_s: float = _field(1800.0, "Measurement", "Timeout (s)", "Of one pod's program.", ge=5, le=86_400)
     seed: int = _field(0, "Measurement", "Seed", "Of weights and data.", ge=0, lt=2**31)
@@ -224,6 +242,12 @@ class BenchmarkParams(Frozen):
     def _empty_is_none(cls, value: object) -> object:
         return None if value == "" else value
 
+    @field_validator("rounds")
+    @classmethod
+    def _enough_for_noise(cls, rounds: int, info: ValidationInfo) -> int:
+        """The form always sends a number, so a smaller one need not be anybody's wish."""
+        return max(rounds, NOISE_FLOOR_ROUNDS) if info.data.get("noise_floor") else rounds
+
     @field_validator("nodes")
     @classmethod
     def _distinct_nodes(cls, nodes: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -237,6 +261,8 @@ class BenchmarkParams(Frozen):
     def _consistent(self) -> BenchmarkParams:
         if self.drill_node and self.nodes and self.drill_node not in self.nodes:
             raise ValueError(f"drill_node '{self.drill_node}' is not among the nodes {', '.join(self.nodes)}")
+        if self.drill_node and self.noise_floor:
+            raise ValueError("drill_node with noise_floor: no node is judged there, so no drill is found: drop one")
         if self.reference is ReferenceMode.FIXED and self.fixed_samples_per_second is None:
             raise ValueError("reference 'fixed' needs fixed_samples_per_second: set it or choose another reference")
         if self.dimensions is None and self.model not in MODELS:

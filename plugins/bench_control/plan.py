@@ -63,6 +63,7 @@ def make_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -> Plan:
         nodes=names,
         specs=specs,
         skipped=skipped,
+        question=Question.NOISE if params.noise_floor else Question.NODES,
         known=chosen,
         absent=() if params.nodes else fleet.absent,
     )

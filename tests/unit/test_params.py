@@ -48,6 +48,7 @@ from bench_control.verdicts import ReferenceMode
         ({"max_measured_steps": 5}, ["max_measured_steps 5", "measured_steps 17"]),
         ({"reference": "fixed"}, ["fixed_samples_per_second"]),
         ({"drill_node": "d", "nodes": ["a", "b", "c"]}, ["drill_node 'd'", "a, b, c"]),
+        ({"drill_node": "a", "noise_floor": True}, ["drill_node with noise_floor", "drop one"]),
         ({"batch": 8}, ["batch is not a parameter", "micro_batch_size"]),
     ],
 )
@@ -157,3 +158,9 @@ def test_dimensions_come_as_an_object_or_as_its_text() -> None:
 @pytest.mark.parametrize("nothing", [None, {}, "", " ", "{}"])
 def test_no_dimensions_are_those_of_the_model(nothing: object) -> None:
     assert parse_params({"dimensions": nothing}).dimensions is None
+
+
+@pytest.mark.parametrize(("asked", "rounds"), [({}, 5), ({"rounds": 1}, 5), ({"rounds": 8}, 8)])
+def test_a_noise_floor_takes_five_rounds_or_more(asked: dict[str, Any], rounds: int) -> None:
+    assert parse_params({"noise_floor": "true", **asked}).rounds == rounds
+    assert parse_params(asked).rounds == asked.get("rounds", 1)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bench_control.campaign import Question
 from bench_control.nodes import Fleet, GpuNode, named
 from bench_control.params import parse_params
 from bench_control.plan import Plan, PlanError, campaign_id, confirm_specs, make_plan
@@ -190,3 +191,10 @@ def test_identifiers_hold_nothing_that_a_path_could_misread(text: str) -> None:
 def test_long_names_stay_different() -> None:
     assert identifier("x" * 99 + "a", 60) != identifier("x" * 99 + "b", 60)
     assert campaign_id("node_consistency", "manual__1") == "node_consistency-manual__1"
+
+
+def test_a_noise_floor_is_a_plan_that_judges_nobody() -> None:
+    planned = plan(noise_floor=True)
+
+    assert (planned.question, planned.judges_nodes) == (Question.NOISE, False)
+    assert len(planned.specs) == 5 * 3
