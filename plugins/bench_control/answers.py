@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench_control import preset_tables, strategy_tables
+from bench_control import patterns, preset_tables, strategy_tables
 from bench_control.campaign import Campaign
 from bench_control.tables import Table
 
@@ -27,6 +27,12 @@ def answers(campaign: Campaign) -> tuple[Answer, ...]:
             name="Strategies",
             title="Strategies, on equal work",
             tables=tuple(strategy_tables.strategies(campaign)),
+        ),
+        Answer(
+            anchor="patterns",
+            name="Patterns",
+            title="What kind of choice each strategy is",
+            tables=patterns.tables(campaign),
         ),
         Answer(
             anchor="presets",

@@ -96,7 +96,7 @@ def assess(
         *diagnosis.strays([result for result in measured if result.spec.nodes == 1]),
         *(finding for verdict in history for finding in trend.findings(verdict)),
         *(finding for result in measured for finding in validity.validate(result)),
-        *validity.scaling(measured),
+        *validity.compare(measured),
         *prices.stale(used, finished_at.date()),
     )
     return Campaign(

@@ -20,6 +20,7 @@ FIGURES = (
     ("scaling efficiency", "Throughput per GPU over that at the smallest number of GPUs measured for the same work."),
     ("equal work", "Model, data, batch, dtypes, optimizer, checkpointing are equal, by fingerprint; else no ranking."),
     ("pattern", "Throughput and memory against the median of the strategies beside it; medium: within 5 %."),
+    ("level", "Nearer to each other than the noise that their runs and windows show: chance could swap them."),
 )  # fmt: skip
 
 STATES = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bench_control.campaign import Campaign
 from bench_control.comparison import MEANS, WorkGroup, work_groups
+from bench_control.entries import Entry
 from bench_control.formats import count, figure, share
-from bench_control.strategy_tables import Entry
 from bench_control.tables import Row, Table
 from bench_image.contract import HOW_MEASURED, Preset, RunResult, RunSpec
 

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bench_control.comparison import work_groups
+from bench_control.entries import Entry
+from bench_control.formats import count
 from bench_image.contract import RunResult, Strategy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Efficiency:
-    """`pct`: per-GPU throughput as a share of that at `base_world_size` GPUs with `base_strategy`."""
+    """`pct`: per-GPU throughput as a share of that at `base_world_size` GPUs with `base_strategy`.
+
+    `strange_nodes`: the machines of the base when the larger size used none of them: their own speed is in `pct` too.
+    """
 
     pct: float
     base_world_size: int
     base_strategy: Strategy
+    strange_nodes: tuple[str, ...] = ()
+
+    @property
+    def base(self) -> str:
+        return f"{self.base_strategy} on {count(self.base_world_size, 'GPU')}"
 
 
 def efficiencies(results: Sequence[RunResult]) -> tuple[Efficiency | None, ...]:
@@ -27,21 +37,41 @@ def efficiencies(results: Sequence[RunResult]) -> tuple[Efficiency | None, ...]:
     """
     found: dict[int, Efficiency | None] = {}
     for group in work_groups(results):
-        rates: dict[tuple[Strategy, int], list[float]] = {}
+        bases: dict[tuple[Strategy, int], list[RunResult]] = {}
         for result in group.results:
-            rates.setdefault((result.spec.strategy, result.spec.world_size), []).append(_per_gpu(result))
-        found |= {id(result): _efficiency(result, rates) for result in group.results}
+            bases.setdefault((result.spec.strategy, result.spec.world_size), []).append(result)
+        found |= {id(result): _efficiency(result, bases) for result in group.results}
     return tuple(found.get(id(result)) for result in results)
 
 
-def _efficiency(result: RunResult, rates: dict[tuple[Strategy, int], list[float]]) -> Efficiency | None:
+def entry_efficiencies(results: Sequence[RunResult]) -> Callable[[Entry], float | None]:
+    """Of the runs in `results`: entry -> the median efficiency of its runs in percent; None without a base."""
+    by_run = {id(result): found for result, found in zip(results, efficiencies(results), strict=True)}
+
+    def of(entry: Entry) -> float | None:
+        known = [found.pct for result in entry.results if (found := by_run.get(id(result)))]
+        return statistics.median(known) if known else None
+
+    return of
+
+
+def _efficiency(result: RunResult, runs: dict[tuple[Strategy, int], list[RunResult]]) -> Efficiency | None:
     spec = result.spec
-    bases = [key for key in rates if key[0] in (spec.strategy, Strategy.SINGLE) and key[1] < spec.world_size]
+    bases = [key for key in runs if key[0] in (spec.strategy, Strategy.SINGLE) and key[1] < spec.world_size]
     if not bases:
         return None
     base = min(bases, key=lambda key: key[1])
-    pct = 100 * _per_gpu(result) / statistics.median(rates[base])
-    return Efficiency(pct=pct, base_world_size=base[1], base_strategy=base[0])
+    of_base = {name for run in runs[base] for name in _nodes(run)}
+    return Efficiency(
+        pct=100 * _per_gpu(result) / statistics.median(_per_gpu(run) for run in runs[base]),
+        base_world_size=base[1],
+        base_strategy=base[0],
+        strange_nodes=tuple(sorted(of_base)) if of_base.isdisjoint(_nodes(result)) else (),
+    )
+
+
+def _nodes(result: RunResult) -> tuple[str, ...]:
+    return (result.spec.node, *result.spec.peers)
 
 
 def _per_gpu(result: RunResult) -> float:

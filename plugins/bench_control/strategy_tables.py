@@ -3,43 +3,23 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bench_control.campaign import Campaign
 from bench_control.comparison import ACROSS, WorkGroup, differences, nearest, work_groups, work_names
+from bench_control.entries import Entry, entries, level_with, sizes, tie_words
 from bench_control.formats import count, figure, listing, share, usd
+from bench_control.patterns import patterns
 from bench_control.readings import exposed_communication_pct, gpu_name
 from bench_control.scaling import Efficiency, efficiencies
 from bench_control.tables import Row, Table, Tone
-from bench_image.contract import RunResult, Strategy, fingerprint
+from bench_image.contract import RunResult, fingerprint
 
 FIGURES = (
     "place", "tokens/s", "of the fastest", "per GPU", "median step ms", "memory GB", "MFU", "exposed comm.", "scaling",
     "per 1M tokens",
 )  # fmt: skip
-CLOSE_PCT = 5.0  # nearer than this to the median of its peers, a strategy is neither high nor low
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
-    """The runs of one strategy at one size, each figure their median."""
-
-    strategy: Strategy
-    world_size: int
-    results: tuple[RunResult, ...]
-
-    def median(self, value: Callable[[RunResult], float | None]) -> float | None:
-        known = [number for result in self.results if (number := value(result)) is not None]
-        return statistics.median(known) if known else None
-
-    @property
-    def tokens_per_s(self) -> float:
-        return self.median(lambda r: r.performance.tokens_per_second) or 0.0
-
-    @property
-    def memory_gb(self) -> float | None:
-        return self.median(lambda r: r.memory.peak_during_training)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,20 +58,20 @@ def leaders(campaign: Campaign) -> tuple[str, ...]:
     groups = work_groups(campaign.results)
     for group, name in zip(groups, work_names(groups), strict=True):
         size = max(result.spec.world_size for result in group.results)
-        first, *others = _entries(group, size)
+        first, *others = entries(group, size)
         if others:
             what = f" of {name}" if len(groups) > 1 else ""
-            told.append(
-                f"On {count(size, 'GPU')} {first.strategy} is first{what}: {figure(first.tokens_per_s)} tokens/s."
-            )
+            level = level_with(first, others)
+            who = listing(entry.strategy.value for entry in (first, *level))
+            place = "share the first place" if level else "is first"
+            told.append(f"On {count(size, 'GPU')} {who} {place}{what}: {figure(first.tokens_per_s)} tokens/s.")
     return tuple(told)
 
 
 def _table(comparison: _Comparison, group: WorkGroup) -> Table:
     rows: list[Row] = []
-    for size in sorted({result.spec.world_size for result in group.results}):
-        entries = _entries(group, size)
-        rows += [_row(comparison, entry, place, entries) for place, entry in enumerate(entries, start=1)]
+    for size in sizes(group):
+        rows += _rows(comparison, entries(group, size))
     rows += [_failed_row(result) for result in _failed(comparison.campaign, group)]
     return Table(
         columns=("GPUs", "strategy", *FIGURES, "pattern"),
@@ -102,53 +82,44 @@ def _table(comparison: _Comparison, group: WorkGroup) -> Table:
     )
 
 
-def _entries(group: WorkGroup, size: int) -> list[Entry]:
-    """Those of one world size, fastest first."""
-    runs: dict[Strategy, list[RunResult]] = {}
-    for result in group.results:
-        if result.spec.world_size == size:
-            runs.setdefault(result.spec.strategy, []).append(result)
-    entries = [Entry(strategy=strategy, world_size=size, results=tuple(of)) for strategy, of in runs.items()]
-    return sorted(entries, key=lambda entry: -entry.tokens_per_s)
+def _rows(comparison: _Comparison, peers: Sequence[Entry]) -> list[Row]:
+    efficiency = [_efficiency_pct(comparison, entry) for entry in peers]
+    words = [pattern.words for pattern in patterns(peers, efficiency)] or [""] * len(peers)
+    return [
+        _row(comparison, entry, f"{place} of {len(peers)}", peers[0], pct, pattern)
+        for place, (entry, pct, pattern) in enumerate(zip(peers, efficiency, words, strict=True), start=1)
+    ]
 
 
-def _row(comparison: _Comparison, entry: Entry, place: int, entries: Sequence[Entry]) -> Row:
-    efficiency = [found.pct for r in entry.results if (found := comparison.efficiency.get(r.spec.run_id))]
+def _efficiency_pct(comparison: _Comparison, entry: Entry) -> float | None:
+    known = [found.pct for r in entry.results if (found := comparison.efficiency.get(r.spec.run_id))]
+    return statistics.median(known) if known else None
+
+
+def _row(
+    comparison: _Comparison, entry: Entry, place: str, first: Entry, efficiency_pct: float | None, pattern: str
+) -> Row:
     return Row(
         cells=(
             str(entry.world_size),
             entry.strategy.value,
-            f"{place} of {len(entries)}",
+            place,
             figure(entry.tokens_per_s),
-            share(100 * entry.tokens_per_s / entries[0].tokens_per_s if entries[0].tokens_per_s else None),
+            share(100 * entry.tokens_per_s / first.tokens_per_s if first.tokens_per_s else None),
             figure(entry.tokens_per_s / entry.world_size),
             figure(entry.median(_step_ms)),
             figure(entry.memory_gb),
             share(entry.median(lambda r: r.performance.mfu_pct)),
             share(entry.median(exposed_communication_pct)),
-            share(statistics.median(efficiency) if efficiency else None),
+            share(efficiency_pct),
             usd(entry.median(lambda r: comparison.usd_per_1m_tokens.get(r.spec.run_id))),
-            pattern(entry, entries),
+            pattern,
         )
     )
 
 
 def _step_ms(result: RunResult) -> float | None:
     return result.performance.step_time.median_s * 1000 if result.performance.step_time else None
-
-
-def pattern(entry: Entry, entries: Sequence[Entry]) -> str:
-    """Throughput and memory against the median of the strategies of the same work and size; "" for fewer than 3."""
-    memories = [e.memory_gb for e in entries if e.memory_gb is not None]
-    if len(entries) < 3 or entry.memory_gb is None or len(memories) < 3:
-        return ""
-    rate = _level(entry.tokens_per_s, statistics.median(e.tokens_per_s for e in entries))
-    return f"{rate} throughput, {_level(entry.memory_gb, statistics.median(memories))} memory"
-
-
-def _level(value: float, middle: float) -> str:
-    apart_pct = 100 * (value / middle - 1) if middle else 0.0
-    return "medium" if abs(apart_pct) <= CLOSE_PCT else "high" if apart_pct > 0 else "low"
 
 
 def _failed(campaign: Campaign, group: WorkGroup) -> list[RunResult]:
@@ -171,11 +142,27 @@ def _failed_row(result: RunResult) -> Row:
 def _notes(comparison: _Comparison, group: WorkGroup) -> tuple[str, ...]:
     runs = count(len(group.results), "run")
     notes = [f"Equal work: places hold within one number of GPUs. {runs}; where a row has several, their median."]
+    for size in sizes(group):
+        notes += tie_words(entries(group, size))
     found = [e for r in group.results if (e := comparison.efficiency.get(r.spec.run_id))]
     if bases := sorted({(efficiency.base_world_size, efficiency.base_strategy.value) for efficiency in found}):
         told = listing(f"{count(size, 'GPU')} ({strategy})" for size, strategy in bases)
         notes.append(f"Scaling: throughput per GPU against that at {told}, the smallest size measured.")
+    if strange := sorted({f"{e.base} on {listing(e.strange_nodes)}" for e in found if e.strange_nodes}):
+        notes.append(f"The base ran elsewhere, {listing(strange)}: how fast that machine itself is, is in the scaling.")
+    if not found and (other := _base_on_other_gpu(comparison, group)):
+        notes.append(other)
     if near := nearest(group, comparison.groups):
         fields = listing(differences(group, near), most=8)
         notes.append(f"Other work is not ranked here. Nearest is {comparison.name(near)}; it differs in: {fields}.")
     return tuple(notes)
+
+
+def _base_on_other_gpu(comparison: _Comparison, group: WorkGroup) -> str | None:
+    """Why there is no scaling although fewer GPUs did the same work: they were of another kind."""
+    key, smallest = fingerprint(group.work, ACROSS), min(sizes(group))
+    for other in comparison.groups:
+        if fingerprint(other.work, ACROSS) == key and other.hardware != group.hardware and min(sizes(other)) < smallest:
+            size = count(min(sizes(other)), "GPU")
+            return f"No scaling: {size} did this work only as {other.hardware}, which says nothing of {group.hardware}."
+    return None

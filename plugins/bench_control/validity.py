@@ -1,17 +1,23 @@
-"""Can this run's figures be trusted? One result -> findings, independent of its peers."""
+"""Can these figures be trusted? `validate`: one result by itself; `compare`: results beside each other."""
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Sequence
 
-from bench_control.formats import count
+from bench_control.comparison import work_groups
+from bench_control.entries import Entry, entries, sizes
+from bench_control.formats import count, listing
 from bench_control.readings import gpu_name
 from bench_control.scaling import efficiencies
 from bench_control.verdicts import Finding, Level
-from bench_image.contract import Device, Recipe, RunResult, Status
+from bench_image.contract import Device, Recipe, RunResult, Status, Strategy, fingerprint
 
-MAX_STEP_CV_PCT = 10.0  # a GPU's step time that varies more is not steady; docs/results has 0.2 to 1.1 %
+# A GPU's step time that varies more is not steady. docs/results: 0.2 to 0.4 % for the node check's work, and up to
+# 14.5 % where steps are short or several GPUs wait for each other: those runs are doubted.
+MAX_STEP_CV_PCT = 10.0
+MAX_BETWEEN_RUNS_PCT = 10.0  # of the step time, between equal runs on the same machines
 MAX_MEMORY_SHARE_PCT = 95.0  # of the GPU: above it the allocator is short of room, and a small change is an OOM
 MIN_SCALING_PCT = 30.0  # below it a larger gang is not worth its GPUs
 # A published comparison of strategies on A10 nodes gives these ranges for its one work, over all of its strategies.
@@ -24,6 +30,14 @@ STATED_WORK = {
     "gradient_accumulation_steps": 4,
 }
 STATED_TOKENS_PER_S = {2: (6_000.0, 11_000.0), 4: (9_000.0, 18_000.0)}
+# Sharding takes memory away: (less, more), as published for those four. Models that differ may differ, so it informs.
+MEMORY_ORDER = (
+    (Strategy.ZERO2, Strategy.DDP),
+    (Strategy.ZERO3, Strategy.DDP),
+    (Strategy.FSDP, Strategy.DDP),
+    (Strategy.ZERO3, Strategy.FSDP),
+)
+CLOSE_MEMORY_PCT = 2.0
 TELEMETRY = ("utilisation_mean_pct", "temperature_mean_c", "power_mean_w", "sm_clock_mean_mhz", "throttle_share_pct")
 
 
@@ -121,20 +135,80 @@ def _windows(result: RunResult) -> Iterator[Finding]:
         )
 
 
-def scaling(results: Sequence[RunResult]) -> tuple[Finding, ...]:
-    """Doubts about how the throughput grows with the number of GPUs; needs the smaller sizes beside the larger."""
-    return tuple(
-        _doubt(
-            result,
-            "low_scaling_efficiency",
-            f"{efficiency.pct:.1f} % on {result.spec.world_size} GPUs",
-            f"at least {MIN_SCALING_PCT:g} % of the throughput per GPU at {count(efficiency.base_world_size, 'GPU')}",
-            f"'{result.spec.strategy}' gains little from more GPUs",
-            "look at the exposed communication and at the links between the GPUs; try another strategy",
-        )
-        for result, efficiency in zip(results, efficiencies(results), strict=True)
-        if efficiency and efficiency.pct < MIN_SCALING_PCT and result.spec.device is Device.CUDA
-    )
+def compare(results: Sequence[RunResult]) -> tuple[Finding, ...]:
+    """Doubts that need the runs beside each other: of several sizes, of several strategies, of equal runs."""
+    on_gpu = [result for result in results if result.spec.device is Device.CUDA]
+    return (*_scaling(on_gpu), *_memory_order(on_gpu), *_between_runs(on_gpu))
+
+
+def _scaling(results: Sequence[RunResult]) -> Iterator[Finding]:
+    for result, efficiency in zip(results, efficiencies(results), strict=True):
+        if efficiency and efficiency.pct < MIN_SCALING_PCT:
+            yield _doubt(
+                result,
+                "low_scaling_efficiency",
+                f"{efficiency.pct:.1f} % on {result.spec.world_size} GPUs",
+                f"at least {MIN_SCALING_PCT:g} % of the throughput per GPU at "
+                f"{count(efficiency.base_world_size, 'GPU')}",
+                f"'{result.spec.strategy}' gains little from more GPUs",
+                "look at the exposed communication and at the links between the GPUs; try another strategy",
+            )
+        if efficiency and efficiency.strange_nodes:
+            yield _doubt(
+                result,
+                "scaling_base_elsewhere",
+                f"{efficiency.base} on {listing(efficiency.strange_nodes)}",
+                f"the base on {result.spec.node}" + (" or its peers" if result.spec.peers else ""),
+                "the scaling efficiency compares different machines",
+                "measure the smallest size on the machines of the larger one",
+            )
+
+
+def _memory_order(results: Sequence[RunResult]) -> Iterator[Finding]:
+    """For each work and number of GPUs, the strategies that need more memory than theory lets expect."""
+    for group in work_groups(results):
+        for size in sizes(group):
+            by_strategy = {entry.strategy: entry for entry in entries(group, size) if entry.memory_gb is not None}
+            pairs = [(by_strategy.get(less), by_strategy.get(more)) for less, more in MEMORY_ORDER]
+            wrong = [(less, more) for less, more in pairs if less and more and _needs_more(less, more)]
+            if wrong:
+                yield _doubt(
+                    wrong[0][0].results[0],
+                    "memory_order",
+                    "; ".join(
+                        f"{less.strategy} {less.memory_gb:.2f} GB, {more.strategy} {more.memory_gb:.2f} GB"
+                        for less, more in wrong
+                    ),
+                    listing((f"{less.strategy} below {more.strategy}" for less, more in wrong), most=len(MEMORY_ORDER)),
+                    "sharding saves no memory here: what it gathers weighs more than what it spreads",
+                    "nothing, if the model is small or most of its weights are frozen; else check its set-up",
+                    Level.INFO,
+                )
+
+
+def _needs_more(less: Entry, more: Entry) -> bool:
+    return (less.memory_gb or 0.0) > (more.memory_gb or 0.0) * (1 + CLOSE_MEMORY_PCT / 100)
+
+
+def _between_runs(results: Sequence[RunResult]) -> Iterator[Finding]:
+    """Runs of one work on the same machines; drills are slow on purpose."""
+    equal: dict[tuple[str, ...], list[RunResult]] = {}
+    for result in results:
+        if result.performance.step_time and not result.spec.drill:
+            # not the spec's: "auto" may have chosen differently
+            equal.setdefault((fingerprint(result.work), result.spec.node, *result.spec.peers), []).append(result)
+    for runs in equal.values():
+        steps_s = [result.performance.step_time.median_s for result in runs if result.performance.step_time]
+        apart_pct = 100 * (max(steps_s) - min(steps_s)) / statistics.median(steps_s)
+        if apart_pct > MAX_BETWEEN_RUNS_PCT:
+            yield _doubt(
+                max(runs, key=lambda run: run.performance.step_time.median_s if run.performance.step_time else 0.0),
+                "unstable_between_runs",
+                f"median step times of {count(len(runs), 'run')} {apart_pct:.1f} % apart",
+                f"at most {MAX_BETWEEN_RUNS_PCT:g} %",
+                "equal runs on the same machine differ, so one of them is an outlier",
+                "compare their clocks, temperatures and other processes; then repeat the run",
+            )
 
 
 def _stated_range(result: RunResult) -> Iterator[Finding]:

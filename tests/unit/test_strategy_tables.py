@@ -74,10 +74,10 @@ def test_patterns_are_told_against_the_strategies_beside() -> None:
     four = [row for row in cells(full, "GPUs", "strategy", "pattern") if row[0] == "4"]
 
     assert four == [
-        ("4", "zero2", "high throughput, medium memory"),
-        ("4", "zero3", "high throughput, low memory"),
-        ("4", "ddp", "low throughput, high memory"),
-        ("4", "fsdp", "low throughput, medium memory"),
+        ("4", "zero2", "sweet spot: highest throughput, medium memory"),
+        ("4", "zero3", "saves memory: high throughput, low memory"),
+        ("4", "ddp", "high overhead: low throughput, high memory"),
+        ("4", "fsdp", "high overhead: low throughput, medium memory"),
     ]
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bench_control.validity import scaling, validate
+from bench_control.validity import compare, validate
 from bench_control.verdicts import Level
 from bench_image.contract import RunResult
 from tests.builders import make_cpu_result, make_failed, make_result
@@ -78,9 +78,9 @@ def test_little_gain_from_more_gpus_is_a_doubt() -> None:
     one = make_result("node-1", 10.0)
     poor, fair = (make_result("node-1", rate, strategy="fsdp", gpus_per_node=4) for rate in (11.6, 12.4))
 
-    (doubt,) = scaling([one, poor])
+    (doubt,) = compare([one, poor])
     assert (doubt.category, doubt.measured) == ("low_scaling_efficiency", "29.0 % on 4 GPUs")
-    assert scaling([one, fair]) == ()
+    assert compare([one, fair]) == ()
 
 
 STATED: dict[str, Any] = {
@@ -116,3 +116,47 @@ def test_the_published_range_is_for_its_own_work_and_gpu_only(
     run = make_result("node-1", tokens_per_s / work["seq_length"], **work)
 
     assert ("throughput_out_of_range" in categories(run)) == doubted
+
+
+def test_a_base_on_another_machine_is_a_doubt() -> None:
+    """Measured on node-7, used for node-1; a gang that holds node-7 too is compared with itself."""
+    base = make_result("node-7", 10.0)
+    gang = {"strategy": "ddp", "nodes": 2, "gpus_per_node": 1}
+    (doubt,) = compare([base, make_result("node-1", 19.0, peers=("node-2",), **gang)])
+
+    assert (doubt.category, doubt.measured) == ("scaling_base_elsewhere", "single on 1 GPU on node-7")
+    assert doubt.expected == "the base on node-1 or its peers"
+    assert compare([base, make_result("node-1", 19.0, peers=("node-7",), **gang)]) == ()
+
+
+def test_sharding_that_needs_more_memory_is_information() -> None:
+    """zero3 11 GB above ddp 10 GB and fsdp 9 GB; zero2 9.9 GB is in order, and 10.1 GB would be within 2 %."""
+    memory = {"ddp": 10.0, "fsdp": 9.0, "zero2": 10.1, "zero3": 11.0}
+    runs = [make_result("node-1", memory_gb=gb, strategy=name, gpus_per_node=2) for name, gb in memory.items()]
+    (doubt,) = compare(runs)
+
+    assert (doubt.category, doubt.level) == ("memory_order", Level.INFO)
+    assert doubt.expected == "zero3 below ddp and zero3 below fsdp"
+    assert doubt.measured == "zero3 11.00 GB, ddp 10.00 GB; zero3 11.00 GB, fsdp 9.00 GB"
+
+
+def test_memory_of_other_work_is_not_compared() -> None:
+    ddp = make_result("node-1", memory_gb=5.0, strategy="ddp", gpus_per_node=2, seq_length=128)
+    zero3 = make_result("node-1", memory_gb=9.0, strategy="zero3", gpus_per_node=2)
+
+    assert compare([ddp, zero3]) == ()
+
+
+def test_equal_runs_whose_steps_differ_by_more_than_10_pct() -> None:
+    """8 samples a step at 10.0 and 8.9 samples/s: 0.8 and 0.899 s; apart by 0.099 of a median of 0.849 is 11.6 %."""
+    fast, slow = make_result("node-1", 10.0), make_result("node-1", 8.9, round=2)
+    (doubt,) = compare([fast, slow])
+
+    assert (doubt.category, doubt.measured) == ("unstable_between_runs", "median step times of 2 runs 11.6 % apart")
+    assert doubt.subject == slow.spec.run_id
+    assert compare([fast, make_result("node-2", 8.9)]) == ()
+    assert compare([fast, make_result("node-1", 9.5, round=2)]) == ()
+
+
+def test_a_cpu_is_too_noisy_for_these_doubts() -> None:
+    assert compare([make_cpu_result("node-1", 40.0), make_cpu_result("node-1", 20.0, round=2)]) == ()
