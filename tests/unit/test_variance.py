@@ -4,7 +4,8 @@ import pytest
 
 from bench_control.confirmation import confirm
 from bench_control.node_runs import NO_RESULTS, natural
-from bench_control.variance import judge, lone_groups
+from bench_control.results import collect
+from bench_control.variance import judge, lone_groups, nodes_to_confirm
 from bench_control.verdicts import (
     Confirmation,
     GroupVerdict,
@@ -15,8 +16,9 @@ from bench_control.verdicts import (
     State,
     Tolerances,
 )
-from bench_image.contract import Chosen, Drill, RunResult, Status
-from tests.builders import make_cpu_result, make_failed, make_result
+from bench_image.contract import Chosen, Drill, RunResult, Status, parse_result
+from tests.builders import STARTED_AT, make_cpu_result, make_failed, make_result
+from tests.conftest import GOLDEN_DIR
 
 LIMITS = Tolerances()
 RATE = Metric.SAMPLES_PER_SECOND
@@ -320,3 +322,175 @@ def test_a_node_that_was_preempted_once_is_judged_by_its_other_round() -> None:
     (group,) = judge([*results, taken], [], Tolerances())
 
     assert [node.state for node in group.nodes] == [State.OK] * 3
+
+
+class TestKindsOfFleet:
+    """The issue's words: every state, quarantined and missing nodes, 1 to 1,000 nodes, several GPU types."""
+
+    @pytest.mark.parametrize("reference", list(ReferenceMode))
+    @pytest.mark.parametrize("num_nodes", [0, 1, 2, 3, 4, 9])
+    def test_every_reference_answers_for_every_size(self, reference: ReferenceMode, num_nodes: int) -> None:
+        """All nodes at 10 samples/s, one expected besides: nobody breaches, nobody is lost, each has its reason."""
+        names = [f"node-{i}" for i in range(1, num_nodes + 2)]
+        limits = Tolerances(reference=reference, fixed_samples_per_second=10.0)
+        (group,) = judge([make_result(name, 10.0) for name in names[:-1]], names, limits, dict.fromkeys(names, 10.0))
+        assert [node.node for node in group.nodes] == names
+        assert group.nodes[-1].state is State.MISSING
+        few = num_nodes < 3  # memory and temperature have no reference but the peers
+        assert set(states(group)[:-1]) <= {State.INSUFFICIENT if few else State.OK}
+        assert all(node.reason for node in group.nodes)
+        rate = [node.metrics[0].state for node in group.nodes[:-1]]
+        own = reference in (ReferenceMode.HISTORY, ReferenceMode.FIXED)
+        assert set(rate) <= {State.INSUFFICIENT if few and not own else State.OK}
+
+    @pytest.mark.parametrize("reference", list(ReferenceMode))
+    @pytest.mark.parametrize(("rate", "side"), [(8.5, Side.SLOW), (11.5, Side.FAST)])
+    def test_every_reference_has_two_sides(self, reference: ReferenceMode, rate: float, side: Side) -> None:
+        """15 % off is beyond 5 % even against a mean of four that holds the node: 8.5 / 9.625 is -11.7 %."""
+        limits = Tolerances(reference=reference, fixed_samples_per_second=10.0)
+        own = {f"node_{i}": 10.0 for i in (1, 2, 3, 4)}
+        nodes = by_name(judged(fleet(10.0, 10.0, rate, 10.0), limits=limits, **own))
+        assert [node.state is State.BREACH for node in nodes.values()] == [False, False, True, False]
+        assert nodes["node-3"].metrics[0].side is side
+
+    @pytest.mark.parametrize(
+        ("metric", "fields", "side"),
+        [
+            (Metric.MEMORY_GB, {"memory_gb": 6.9}, Side.LOW),
+            (Metric.MEMORY_GB, {"memory_gb": 7.3}, Side.HIGH),
+            (Metric.TEMPERATURE_C, {"temperature_c": 49.0}, Side.LOW),
+            (Metric.TEMPERATURE_C, {"temperature_c": 71.0}, Side.HIGH),
+        ],
+    )
+    def test_memory_and_temperature_have_two_sides(self, metric: Metric, fields: dict[str, float], side: Side) -> None:
+        node = judged([*fleet(9.5, 9.5, 9.5), make_result("node-4", **fields)]).nodes[3]
+        found = node.metric(metric)
+        assert found
+        assert (found.state, found.side) == (State.BREACH, side)
+
+    def test_one_slow_node_of_three_is_named_and_the_good_ones_are_not(self) -> None:
+        """Against the mean of the other two, each 10 would read 10 / 9.5: +5.3 %, and be blamed as fast."""
+        assert states(judged(fleet(10.0, 9.0, 10.0))) == [State.OK, State.BREACH, State.OK]
+
+    def test_one_hot_node_of_three_is_named_and_the_good_ones_are_not(self) -> None:
+        results = [make_result(f"node-{i}", temperature_c=t) for i, t in enumerate((60.0, 85.0, 61.0), 1)]
+        assert states(judged(results)) == [State.OK, State.BREACH, State.OK]
+
+    def test_two_slow_nodes_of_five_are_named_and_the_good_ones_are_not(self) -> None:
+        found = states(judged(fleet(10.0, 9.0, 10.0, 9.0, 10.0)))
+        assert found == [State.OK, State.BREACH, State.OK, State.BREACH, State.OK]
+
+    def test_a_drill_beside_a_slow_node_blames_no_good_one(self) -> None:
+        """Of 10, 10, 9.2 and the drilled 4 the median of the others of each 10 would be 9.2: +8.7 %."""
+        results = [*fleet(10.0, 10.0, 9.2), make_result("node-4", 4.0, drill=Drill(slowdown_pct=60))]
+        assert states(judged(results)) == [State.OK, State.OK, State.BREACH, State.BREACH]
+
+    def test_a_slow_node_is_found_among_its_own_kind_of_gpu(self) -> None:
+        """An A100 at 3.5 is slow among A100s at 4; the H200s at 9.5 know nothing of it."""
+        a100 = [make_result(f"node-{i}", rate, gpu_name="NVIDIA A100") for i, rate in ((4, 4.0), (5, 3.5), (6, 4.0))]
+        results = [*fleet(9.5, 9.5, 9.5), *a100]
+        first, second = judge(results, [result.spec.node for result in results], LIMITS)
+        assert (first.gpu_name, states(first)) == ("NVIDIA A100", [State.OK, State.BREACH, State.OK])
+        assert (second.gpu_name, states(second)) == ("NVIDIA H200", [State.OK] * 3)
+
+    def test_a_node_with_two_kinds_of_gpu_is_a_kind_of_its_own(self) -> None:
+        mixed = make_result("node-4", 5.0, strategy="ddp", gpus_per_node=2)
+        context = mixed.context
+        assert context
+        gpus = (context.gpus[0], context.gpus[1].model_copy(update={"name": "NVIDIA A100"}))
+        mixed = mixed.model_copy(update={"context": context.model_copy(update={"gpus": gpus})})
+        same = [make_result(f"node-{i}", 9.5, strategy="ddp", gpus_per_node=2) for i in (1, 2, 3)]
+        alone, others = sorted(judge([*same, mixed], [], LIMITS), key=lambda group: len(group.nodes))
+        assert alone.gpu_name == "NVIDIA A100 + NVIDIA H200"
+        assert (states(alone), states(others)) == ([State.INSUFFICIENT], [State.OK] * 3)
+
+    def test_a_node_in_quarantine_is_not_expected_and_so_not_missing(self) -> None:
+        """The plan leaves it out of the expected nodes, and tells so (nodes.fleet, attendance)."""
+        assert states(judged(fleet(9.5, 9.5, 9.5), ["node-1", "node-2", "node-3"])) == [State.OK] * 3
+
+    def test_every_state_side_by_side(self) -> None:
+        """One campaign with a good, a slow, a failed, a busy, a missing and a stray node."""
+        busy = make_failed("node-6", status=Status.INCOMPLETE, kind="busy", message="no room on the node")
+        ran = [auto(f"node-{i}", rate, 12) for i, rate in ((1, 9.5), (2, 9.5), (3, 9.5), (4, 8.0))]
+        lost = [make_failed("node-5", **ran[0].spec.model_dump(include={"group_id"})), busy]
+        lost = [
+            run.model_copy(update={"spec": run.spec.model_copy(update={"group_id": ran[0].spec.group_id})})
+            for run in lost
+        ]
+        group = judged([*ran, *lost, auto("node-8", 5.0, 6)], [f"node-{i}" for i in range(1, 9)])
+        assert states(group) == [State.OK] * 3 + [
+            State.BREACH, State.FAILED, State.BUSY, State.MISSING, State.NOT_JUDGED,
+        ]  # fmt: skip
+
+    def test_a_thousand_nodes_of_two_kinds_under_two_strategies(self) -> None:
+        """scripts/time_judge.py tells how long five strategies take."""
+        template = {gpu: make_result(gpu_name=gpu) for gpu in ("NVIDIA H200", "NVIDIA A100")}
+        names = [f"node-{i}" for i in range(1000)]
+        results = [
+            template["NVIDIA H200" if i % 2 else "NVIDIA A100"].model_copy(
+                update={
+                    "spec": template["NVIDIA H200"].spec.model_copy(update={"node": name, "group_id": strategy}),
+                    "performance": template["NVIDIA H200"].performance.model_copy(
+                        update={"samples_per_second": (9.0 if i in (7, 500) else 10.0) - 5 * (i % 2)}
+                    ),
+                }
+            )
+            for strategy in ("single", "ddp")
+            for i, name in enumerate(names)
+        ]
+        groups = judge(results, names, LIMITS)
+        assert [(group.gpu_name, len(group.nodes)) for group in groups[:2]] == [
+            ("NVIDIA A100", 500),
+            ("NVIDIA H200", 500),
+        ]
+        assert nodes_to_confirm(groups) == ("node-500", "node-7")
+
+
+class TestBadInput:
+    def test_a_node_that_was_renamed_has_no_past_and_says_so(self) -> None:
+        limits = Tolerances(reference=ReferenceMode.HISTORY)
+        node = judge([make_result("node-new", 9.5)], [], limits, {"node-old": 9.5})[0].nodes[0]
+        assert node.metrics[0].state is State.NO_BASELINE
+        assert node.metrics[0].reason == "no past figure of this node to compare with"
+
+    @pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity", "1e999"])
+    def test_no_figure_that_is_not_a_number_reaches_the_judge(self, word: str) -> None:
+        """They end as a failed run of their node, in words (results.collect): the node is red, not skipped."""
+        good = make_result("node-4", 9.5)
+        text = good.model_dump_json().replace('"samples_per_second":9.5,', f'"samples_per_second":{word},', 1)
+        assert word in text
+        (failed,) = collect([good.spec], [text], STARTED_AT)
+        node = judged([*fleet(9.5, 9.5, 9.5), failed]).nodes[3]
+        assert node.state is State.FAILED
+        assert node.reason.startswith("round 1 error: result ")
+
+    def test_a_run_that_finished_before_it_started_is_a_failed_run(self) -> None:
+        good = make_result("node-4", 9.5)
+        text = good.model_dump_json().replace(good.model_dump(mode="json")["finished_at"], "2026-11-21T01:00:00Z", 1)
+        (failed,) = collect([good.spec], [text], STARTED_AT)
+        node = judged([*fleet(9.5, 9.5, 9.5), failed]).nodes[3]
+        assert node.state is State.FAILED
+        assert "finished_at 2026-11-21 01:00:00+00:00 lies before started_at" in node.reason
+
+    def test_results_of_two_schema_versions_stand_side_by_side(self) -> None:
+        """The old one is read as of today; being of other work, it is a group of its own."""
+        old = parse_result((GOLDEN_DIR / "result-v1.json").read_bytes())
+        groups = judge([*fleet(9.5, 9.5, 9.5), old], [], LIMITS)
+        assert sorted(len(group.nodes) for group in groups) == [1, 3]
+        assert all(node.reason for group in groups for node in group.nodes)
+
+    def test_old_and_new_results_of_the_same_work_are_compared(self) -> None:
+        old = parse_result((GOLDEN_DIR / "result-v1.json").read_bytes())
+        spec = old.spec
+        again = [
+            old.model_copy(update={"spec": spec.model_copy(update={"node": f"node-{i}", "run_id": f"r-{i}"})})
+            for i in (11, 12)
+        ]
+        (group,) = judge([old, *again], [], LIMITS)
+        assert len(group.nodes) == 3
+        assert {node.metrics[0].state for node in group.nodes} <= {State.OK}
+
+    def test_a_result_of_two_kinds_of_node_names_keeps_a_natural_order(self) -> None:
+        names = ["gpu-b", "gpu-10", "10.0.0.2", "gpu-2"]
+        group = judged([make_result(name) for name in names])
+        assert [node.node for node in group.nodes] == ["10.0.0.2", "gpu-2", "gpu-10", "gpu-b"]

@@ -1,0 +1,194 @@
+"""Simulated nights of a fleet, judged by the real rules: what is found, and what is blamed by chance.
+
+**Model.** log samples/s of a run = node + round + error. The node's effect is drawn once a night (spread between the
+nodes), the error for each run anew; 30 % of its variance shows between the three windows of a run as well. A round's
+effect hits all nodes alike and drops out of every comparison with peers; it is set to 1 %. A bad node has its own
+effect, too, and loses `slow_pct` of its speed. Every night has its own seed, so it is the same in every process.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from bench_control.confirmation import confirm
+from bench_control.trend import judge_history
+from bench_control.variance import judge, nodes_to_confirm
+from bench_control.verdicts import RED, GroupVerdict, NodeVerdict, ReferenceMode, State, Tolerances
+from bench_image.contract import Drill, Frozen, RunResult, RunSpec, Window, parse_result
+
+CAMPAIGN = Path(__file__).resolve().parents[1] / "docs" / "results" / "campaigns" / "h200-aa-2026-11-21"
+TYPICAL = 10.0  # samples/s of a typical node
+ROUND_SD = 0.01
+NUM_WINDOWS, WINDOW_SHARE = 3, 0.3
+PAST_RUNS = 10  # behind the figure that the reference `history` compares with
+
+
+class Fleet(Frozen):
+    """One kind of night. The first `len(slow_pct)` nodes are slow, the first one is hot, heavy or drilled."""
+
+    nodes: int
+    spread_pct: float = 0.4
+    noise_pct: float = 0.1
+    rounds: int = 1
+    slow_pct: tuple[float, ...] = ()
+    reference: ReferenceMode = ReferenceMode.LEAVE_ONE_OUT_MEDIAN
+    tails: Literal["normal", "t3"] = "normal"  # t3: Student's t with 3 degrees of freedom, of the same deviation
+    disturbed_pct: float = 0.0  # share of the runs that something else slows by 10 to 30 %
+    drill_pct: float = 0.0
+    temperature_spread_c: float = 0.0
+    hot_c: float = 0.0
+    memory_spread_pct: float = 0.0
+    heavy_pct: float = 0.0
+
+    @property
+    def num_bad(self) -> int:
+        return max(len(self.slow_pct), int(bool(self.hot_c or self.heavy_pct or self.drill_pct)))
+
+
+class Past(Frozen):
+    """One node against its own history."""
+
+    points: int
+    noise_pct: float
+    drop_pct: float = 0.0
+
+
+def simulate(case: Fleet | Past, nights: int) -> dict[str, int]:
+    """Name -> in how many nights; what starts with `bad_` counts bad nodes instead."""
+    counts: Counter[str] = Counter(nights=nights)
+    for night in range(nights):
+        # S311: a simulation wants the same numbers again, not secret ones
+        draw = random.Random(f"{case.model_dump_json(exclude_defaults=True)} night {night}")  # noqa: S311
+        counts.update(_past_night(case, draw) if isinstance(case, Past) else _fleet_night(case, draw))
+    return dict(sorted(counts.items()))
+
+
+def _fleet_night(fleet: Fleet, draw: random.Random) -> Sequence[str]:
+    effects = [draw.gauss(0, fleet.spread_pct / 100) for _ in range(fleet.nodes)]
+    own_past = {
+        _name(i): TYPICAL * math.exp(effect + statistics.median(_errors(fleet, draw, PAST_RUNS)))
+        for i, effect in enumerate(effects)
+    }
+    for i, slow in enumerate(fleet.slow_pct):
+        effects[i] += math.log1p(-slow / 100)
+    if fleet.drill_pct:
+        effects[0] += math.log1p(-fleet.drill_pct / 100)
+    hidden = _other_metrics(fleet, draw)
+    rounds = range(1, fleet.rounds + 1)
+    results = []
+    for round_ in rounds:
+        drift = draw.gauss(0, ROUND_SD) if fleet.rounds > 1 else 0.0
+        results += [_run(fleet, i, round_, effect + drift, hidden.get(i, {}), draw) for i, effect in enumerate(effects)]
+    limits = Tolerances(reference=fleet.reference, fixed_samples_per_second=TYPICAL)
+    first = judge(results, (), limits, own_past)
+    suspects = nodes_to_confirm(first)
+    again = [
+        _run(fleet, i, fleet.rounds + 1, effect, hidden.get(i, {}), draw)
+        for i, effect in enumerate(effects)
+        if _name(i) in suspects
+    ]
+    return _told(fleet.num_bad, first, confirm(first, again, limits))
+
+
+def _told(num_bad: int, first: Sequence[GroupVerdict], settled: Sequence[GroupVerdict]) -> list[str]:
+    bad_names = {_name(i) for i in range(num_bad)}
+    before = {node.node: node for group in first for node in group.nodes}
+    nodes = [node for group in settled for node in group.nodes]
+    good = [node for node in nodes if node.node not in bad_names]
+    bad = [node for node in nodes if node.node in bad_names]
+    told = [f"bad_{_word(node)}" for node in bad] + ["bad"] * len(bad)
+    told += ["bad_first_red" for node in bad if before[node.node].state in RED]
+    told += ["red_first"] if any(before[node.node].state in RED for node in good) else []
+    return told + sorted({_word(node) for node in good} - {"well"})
+
+
+def _word(node: NodeVerdict) -> str:
+    """red; told: watched, or out of the limits once; unsure; well."""
+    if node.state in RED:
+        return "red"
+    if node.is_watched:
+        return "watched"
+    return {State.INSUFFICIENT: "unsure", State.NOTICE: "notice", State.OK: "well"}[node.state]
+
+
+def _past_night(past: Past, draw: random.Random) -> Sequence[str]:
+    sd = past.noise_pct / 100
+    before = [TYPICAL * math.exp(draw.gauss(0, sd)) for _ in range(past.points)]
+    rate = TYPICAL * (1 - past.drop_pct / 100) * math.exp(draw.gauss(0, sd))
+    usual = template()
+    result = usual.model_copy(update={"performance": usual.performance.model_copy(update={"samples_per_second": rate})})
+    state = judge_history(result, before, Tolerances()).state
+    return (state.value,)
+
+
+def _run(
+    fleet: Fleet, node: int, round_: int, log_rate: float, sections: Mapping[str, object], draw: random.Random
+) -> RunResult:
+    if draw.random() < fleet.disturbed_pct / 100:
+        log_rate += math.log1p(-draw.uniform(0.10, 0.30))
+    across, *inside = _errors(fleet, draw, 1 + NUM_WINDOWS)
+    log_rate += across * math.sqrt(1 - WINDOW_SHARE)
+    windows = [log_rate + error * math.sqrt(NUM_WINDOWS * WINDOW_SHARE) for error in inside]
+    usual = template()
+    performance = usual.performance.model_copy(
+        update={
+            "samples_per_second": TYPICAL * math.exp(statistics.fmean(windows)),
+            "windows": tuple(_window(TYPICAL * math.exp(window)) for window in windows),
+        }
+    )
+    spec = _spec(node, round_, fleet.drill_pct if node == 0 else 0.0)
+    return usual.model_copy(update={"spec": spec, "performance": performance, **sections})
+
+
+def _errors(fleet: Fleet, draw: random.Random, number: int) -> list[float]:
+    sd = fleet.noise_pct / 100
+    if fleet.tails == "normal":
+        return [draw.gauss(0, sd) for _ in range(number)]
+    # Student's t with 3 degrees of freedom has the variance 3, and chi squared / 3 is gamma(1.5, 2) / 3
+    return [draw.gauss(0, sd) / math.sqrt(draw.gammavariate(1.5, 2) / 3) / math.sqrt(3) for _ in range(number)]
+
+
+def _other_metrics(fleet: Fleet, draw: random.Random) -> dict[int, dict[str, object]]:
+    """Node -> the sections of its results that are not the template's. They belong to the node, not to the run."""
+    if not (fleet.temperature_spread_c or fleet.hot_c or fleet.memory_spread_pct or fleet.heavy_pct):
+        return {}
+    usual = template()
+    found: dict[int, dict[str, object]] = {}
+    gpu, peak = usual.telemetry.gpus[0], usual.memory.peak_during_training or 0.0
+    for node in range(fleet.nodes):
+        celsius = 60 + draw.gauss(0, fleet.temperature_spread_c) + (fleet.hot_c if node == 0 else 0)
+        memory = peak * (1 + draw.gauss(0, fleet.memory_spread_pct / 100)) * (1 + fleet.heavy_pct / 100 * (node == 0))
+        warm = (gpu.model_copy(update={"temperature_mean_c": celsius}),)
+        found[node] = {
+            "telemetry": usual.telemetry.model_copy(update={"gpus": warm}),
+            "memory": usual.memory.model_copy(update={"peak_during_training": memory}),
+        }
+    return found
+
+
+def _name(node: int) -> str:
+    return f"node-{node}"
+
+
+@cache
+def template() -> RunResult:
+    """A measured run; what the simulation says replaces what it measured."""
+    return parse_result(min(CAMPAIGN.glob("runs/*/result.json")).read_bytes())
+
+
+@cache
+def _spec(node: int, round_: int, drill_pct: float) -> RunSpec:
+    drill = Drill(slowdown_pct=drill_pct) if drill_pct else None
+    update = {"node": _name(node), "round": round_, "run_id": f"{_name(node)}-r{round_}", "drill": drill}
+    return template().spec.model_copy(update=update)
+
+
+def _window(samples_per_s: float) -> Window:
+    return template().performance.windows[0].model_copy(update={"samples_per_second": samples_per_s})

@@ -1,0 +1,155 @@
+"""Runs the detection study: which slow nodes are found, and how often a good one is blamed. Writes a JSON of counts.
+
+PYTHONPATH=.:plugins python scripts/detection_study.py docs/results/detection-2026-11-21/counts.json
+PYTHONPATH=.:plugins python scripts/detection_doc.py     # writes docs/detection.md from it
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from bench_control.verdicts import ReferenceMode
+from bench_image.contract import Frozen
+from detection_nights import Fleet, Past, simulate
+
+FIRST = 20  # nights whose counts are kept apart, so that a test can repeat them
+SPREADS, NOISES = (0.2, 0.4, 1.3), (0.1, 0.3, 1.0, 2.0)
+SLOW = (2.0, 3.0, 5.0, 6.0, 7.0, 10.0)
+
+Slow = tuple[float, ...]
+NONE: Slow = ()
+
+
+class Case(Frozen):
+    table: str
+    nights: int
+    case: Fleet | Past
+
+
+def cases() -> Iterator[Case]:
+    yield from _targets()
+    yield from _grid()
+    yield from _sizes()
+    yield from _references()
+    yield from _odd_fleets()
+    yield from _histories()
+    yield from _other_metrics()
+
+
+def _targets() -> Iterator[Case]:
+    for noise in (0.1, 0.3):
+        for rounds in (1, 3):
+            for slow in _each(5.0, 7.0):
+                fleet = Fleet(nodes=4, noise_pct=noise, rounds=rounds, slow_pct=slow)
+                yield Case(table="targets", nights=10_000, case=fleet)
+
+
+def _grid() -> Iterator[Case]:
+    """Four nodes."""
+    for rounds in (1, 3):
+        for spread in SPREADS:
+            for noise in NOISES:
+                for slow in _each(*SLOW):
+                    fleet = Fleet(nodes=4, spread_pct=spread, noise_pct=noise, rounds=rounds, slow_pct=slow)
+                    yield Case(table="grid", nights=1000, case=fleet)
+
+
+def _sizes() -> Iterator[Case]:
+    for nodes, nights in ((3, 3000), (8, 3000), (32, 1000)):
+        for spread in SPREADS:
+            for slow in _each(5.0, 7.0):
+                fleet = Fleet(nodes=nodes, spread_pct=spread, noise_pct=0.3, slow_pct=slow)
+                yield Case(table="sizes", nights=nights, case=fleet)
+    for spread in SPREADS:  # of a thousand nodes 40 are slow at once: the others' median does not notice
+        yield Case(table="sizes", nights=100, case=Fleet(nodes=1000, spread_pct=spread, noise_pct=0.3))
+        for pct in (5.0, 7.0):
+            fleet = Fleet(nodes=1000, spread_pct=spread, noise_pct=0.3, slow_pct=(pct,) * 40)
+            yield Case(table="sizes", nights=25, case=fleet)
+
+
+def _references() -> Iterator[Case]:
+    for reference in ReferenceMode:
+        for slow in _each(5.0, 6.0, 7.0, 10.0):
+            fleet = Fleet(nodes=4, slow_pct=slow, reference=reference)
+            yield Case(table="references", nights=1000, case=fleet)
+
+
+def _odd_fleets() -> Iterator[Case]:
+    for nodes, bad, pct in ((3, 1, 10.0), (3, 1, 20.0), (4, 2, 10.0), (5, 2, 10.0), (6, 3, 10.0)):
+        yield Case(table="several", nights=1000, case=Fleet(nodes=nodes, slow_pct=(pct,) * bad))
+    for drill in (20.0, 60.0):
+        yield Case(table="drills", nights=1000, case=Fleet(nodes=4, drill_pct=drill))
+        yield Case(table="drills", nights=1000, case=Fleet(nodes=4, drill_pct=drill, slow_pct=(0.0, 7.0)))
+    for noise in (0.3, 1.0, 2.0):
+        for rounds in (1, 3):
+            for slow in _each(10.0):
+                fleet = Fleet(nodes=4, noise_pct=noise, rounds=rounds, slow_pct=slow, tails="t3")
+                yield Case(table="tails", nights=3000, case=fleet)
+    for disturbed in (0.5, 2.0):
+        for rounds in (1, 3):
+            fleet = Fleet(nodes=4, rounds=rounds, disturbed_pct=disturbed)
+            yield Case(table="disturbed", nights=10_000, case=fleet)
+
+
+def _histories() -> Iterator[Case]:
+    for noise in (0.1, 0.3, 0.5, 1.0):
+        for points in (5, 10, 30):
+            for drop in (0.0, 1.0, 2.0, 3.0):
+                past = Past(points=points, noise_pct=noise, drop_pct=drop)
+                yield Case(table="history", nights=10_000 if drop in (0.0, 2.0) else 2000, case=past)
+
+
+def _other_metrics() -> Iterator[Case]:
+    for spread in (1.0, 2.0, 4.0):
+        for hot in (0.0, 8.0, 10.0, 12.0, 15.0):
+            fleet = Fleet(nodes=4, temperature_spread_c=spread, hot_c=hot)
+            yield Case(table="temperature", nights=1000, case=fleet)
+    for memory in (0.0, 0.3):
+        for heavy in (0.0, 1.0, 2.1, 3.0):
+            fleet = Fleet(nodes=4, memory_spread_pct=memory, heavy_pct=heavy)
+            yield Case(table="memory", nights=1000, case=fleet)
+
+
+def _each(*slow: float) -> tuple[Slow, ...]:
+    """No slow node, then one that is slow by each."""
+    return (NONE, *((pct,) for pct in slow))
+
+
+def counted(case: Case) -> dict[str, object]:
+    """The row of the JSON."""
+    first = simulate(case.case, FIRST) if case.nights >= 1000 else None
+    return {
+        **case.model_dump(mode="json", exclude_defaults=True),
+        "counts": simulate(case.case, case.nights),
+        "first": first,
+    }
+
+
+def main(path: Path, workers: int = 2) -> None:
+    started, planned = time.monotonic(), list(cases())
+    with ProcessPoolExecutor(workers) as pool:
+        rows = []
+        for i, row in enumerate(pool.map(counted, planned), 1):
+            rows.append(row)
+            print(f"\r{i} of {len(planned)} cases, {time.monotonic() - started:.0f} s", end="", flush=True)
+    about = {
+        "took_s": round(time.monotonic() - started),
+        "cpu_s": round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime),
+        "workers": workers,
+        "python": platform.python_version(),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = ",\n".join(json.dumps(row) for row in rows)
+    path.write_text(f'{{"about": {json.dumps(about)}, "first_nights": {FIRST}, "cases": [\n{lines}\n]}}\n')
+    print(f"\n{path}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
