@@ -121,7 +121,7 @@ class Store:
 
     def read_summary(self, campaign_id: str, name: str) -> bytes:
         """One file of the summary. Raises StoreError when it is not there."""
-        return _read(self._summary_file(campaign_id, name), MAX_CAMPAIGN_BYTES)
+        return read_bounded(self._summary_file(campaign_id, name), MAX_CAMPAIGN_BYTES)
 
     def summary_address(self, campaign_id: str, name: str) -> str:
         """Where a person finds a file of the summary."""
@@ -170,7 +170,7 @@ class Store:
         path, content = self.root / f".probe-{secrets.token_hex(4)}", secrets.token_bytes(64)
         self._write(path, content)
         try:
-            is_same = _read(path, len(content)) == content
+            is_same = read_bounded(path, len(content)) == content
         finally:
             with _explained(path, "deleted"):
                 path.unlink()
@@ -206,7 +206,7 @@ def read_results(folder: UPath) -> StoredResults:
     broken: list[BrokenFile] = []
     for path in paths:
         try:
-            results.append(parse_payload(_read(path, MAX_RESULT_BYTES)))
+            results.append(parse_payload(read_bounded(path, MAX_RESULT_BYTES)))
         except (ContractError, StoreError) as error:
             broken.append(BrokenFile(address(path), str(error)))
     return StoredResults(tuple(results), tuple(broken))
@@ -215,7 +215,7 @@ def read_results(folder: UPath) -> StoredResults:
 def read_campaign(path: UPath) -> Campaign:
     """Raises StoreError when the file is not there, too large, or not a campaign."""
     try:
-        return Campaign.model_validate_json(_read(path, MAX_CAMPAIGN_BYTES))
+        return Campaign.model_validate_json(read_bounded(path, MAX_CAMPAIGN_BYTES))
     except ValidationError as error:
         raise StoreError(f"{address(path)} is not a campaign of this version: {explain(error)}") from None
 
@@ -231,7 +231,8 @@ def _identifier(name: str) -> str:
     return name
 
 
-def _read(path: UPath, max_bytes: int) -> bytes:
+def read_bounded(path: UPath, max_bytes: int) -> bytes:
+    """Raises StoreError, also for more than `max_bytes`."""
     with _explained(path, "read"), path.open("rb") as file:
         content: bytes = file.read(max_bytes + 1)
     if len(content) > max_bytes:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from bench_control import cli_cluster
+from bench_control import cli_cluster, cli_results
 from bench_control.artefacts import BrokenFile, Store, open_store
 from bench_control.campaign import Campaign
 from bench_control.cli_base import AsJson, ExitCode, StoreUrl, console, errors_told, print_json, tell_broken
@@ -43,6 +43,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(cli_cluster.app)
+app.add_typer(cli_results.app)
 
 Nodes = Annotated[str | None, typer.Option(help="Node names, comma-separated. Default: TRAINBENCH_LOCAL_NODES.")]
 DeviceName = Annotated[

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bench_control.artefacts import BrokenFile, StoreError
+from bench_control.formats import one_line
 from bench_control.local_pods import LocalPodError
 from bench_control.params import ParamsError
 from bench_control.plan import PlanError
@@ -50,7 +51,7 @@ def print_json(document: Any) -> None:
 def tell_broken(broken: Sequence[BrokenFile]) -> None:
     """Files that could not be read, on standard error: one line each."""
     for file in broken:
-        typer.echo(f"trainbench: {file.address} is left out: {file.reason}", err=True)
+        typer.echo(f"trainbench: {one_line(f'{file.address} is left out: {file.reason}', 2000)}", err=True)
 
 
 @contextmanager

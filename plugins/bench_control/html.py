@@ -23,16 +23,9 @@ WORDS = {Tone.GOOD: "All well", Tone.WARN: "Look closer", Tone.BAD: "Action need
 
 def report_html(campaign: Campaign, images: Mapping[str, bytes]) -> str:
     """`images`: file name -> PNG, as `plots.draw` gives them; the node chart is drawn by the page itself."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    template = environment().get_template("report.html.j2")
     tone = digest.tone(campaign)
-    return environment.get_template("report.html.j2").render(
+    return template.render(
         campaign=campaign,
         tone=tone,
         word=WORDS[tone],
@@ -59,6 +52,18 @@ def report_html(campaign: Campaign, images: Mapping[str, bytes]) -> str:
         sections=_sections(campaign),
         glossary=glossary,
         result_link=RESULT_LINK,
+    )
+
+
+def environment() -> Environment:
+    """The templates, escaping whatever is put in."""
+    return Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
 
 

@@ -26,24 +26,24 @@ def verdict_table(campaign: Campaign) -> Group:
         parts += _group(campaign, group)
     for content in strategy_tables.strategies(campaign):
         parts += [
-            Text(content.title, style="bold"),
+            plain(content.title, style="bold"),
             rich_table(_narrow(content)),
-            *(Text(note) for note in content.notes),
+            *(plain(note) for note in content.notes),
         ]
     if alone := digest.lone_line(campaign):
-        parts.append(Text(alone))
-    parts += [Text(f"skipped {skipped.what}: {skipped.reason}") for skipped in campaign.skipped]
-    parts += [Text(line) for line in (cost_report.summary(campaign), *cost_report.sample_prices(campaign))]
+        parts.append(plain(alone))
+    parts += [plain(f"skipped {skipped.what}: {skipped.reason}") for skipped in campaign.skipped]
+    parts += [plain(line) for line in (cost_report.summary(campaign), *cost_report.sample_prices(campaign))]
     if told := digest.drill(campaign):
-        parts.append(Text(told, style="bold"))
-    parts.append(Text(digest.verdict(campaign), style=STYLES[digest.tone(campaign)]))
+        parts.append(plain(told, style="bold"))
+    parts.append(plain(digest.verdict(campaign), style=STYLES[digest.tone(campaign)]))
     return Group(*parts)
 
 
 def _group(campaign: Campaign, group: GroupVerdict) -> list[RenderableType]:
     content = digest.verdict_table(campaign, group)
     lines = (*digest.reasons(group), *digest.fleet_lines(group))
-    return [Text(content.title, style="bold"), rich_table(content), *(Text(line) for line in lines)]
+    return [plain(content.title, style="bold"), rich_table(content), *(plain(line) for line in lines)]
 
 
 def _narrow(content: Table) -> Table:
@@ -51,6 +51,11 @@ def _narrow(content: Table) -> Table:
     kept = [content.columns.index(name) for name in STRATEGY_COLUMNS]
     rows = tuple(replace(row, cells=tuple(row.cells[place] for place in kept)) for row in content.rows)
     return replace(content, columns=STRATEGY_COLUMNS, rows=rows)
+
+
+def plain(text: str, style: str = "") -> Text:
+    """Text as it is: neither rich's markup nor a terminal's escapes work in it, however long it is."""
+    return Text(one_line(text, most=len(text) + 1), style=style)
 
 
 def rich_table(content: Table) -> RichTable:

@@ -1,0 +1,126 @@
+"""The commands that carry results around: `compare`, `export`, `import`, `reindex`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from bench_control.cli_base import AsJson, ExitCode, StoreUrl, console, errors_told, print_json, tell_broken
+
+app = typer.Typer()
+
+
+class _PricesInARow(TyperCommand):
+    """Takes `--cost 3.00 5.50 8.00` as users of the encoder-decoder's own tool write it, besides a --cost for each."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, list(_each_its_option(args)))
+
+
+def _each_its_option(args: Sequence[str]) -> Iterator[str]:
+    is_price = False
+    for position, argument in enumerate(args):
+        follows_price = is_price and position > 0 and args[position - 1] != "--cost"
+        is_price = argument == "--cost" or (is_price and _is_number(argument))
+        if follows_price and is_price and argument != "--cost":
+            yield "--cost"
+        yield argument
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return not Path(text).exists()
+
+
+@app.command(cls=_PricesInARow)
+def compare(
+    sources: Annotated[
+        list[str], typer.Argument(help="Result files, folders of them, bench_*.json files, or ids of campaigns.")
+    ],
+    cost: Annotated[
+        list[float] | None,
+        typer.Option(help="$ per GPU-hour of each row, in order: --cost 3.00 5.50. Default: the price table."),
+    ] = None,
+    baseline: Annotated[int | None, typer.Option(help="The row to compare with. Default: the first.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write a page of its own.", metavar="FILE")] = None,
+    store_url: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put results of different machines side by side: speed, memory and cost on equal work."""
+    from bench_control import compare as comparing
+    from bench_control.artefacts import open_store
+    from bench_control.prices import load_prices
+    from bench_control.sources import find, gather
+
+    with errors_told(), _told(comparing.CompareError):
+        found = find(sources, open_store(store_url))
+        with _progress("files read", len(found)) as advance:
+            gathered = gather(found, advance)
+        jobs = comparing.compare(gathered.contenders, load_prices(), cost or (), baseline)
+        if html:
+            from bench_control.compare_page import comparison_html
+
+            _write(html, comparison_html(jobs, gathered, html.absolute().parent))
+    tell_broken(gathered.broken)
+    if as_json:
+        left_out = [{"address": file.address, "reason": file.reason} for file in gathered.broken]
+        print_json(comparing.document(jobs, gathered.notes, left_out))
+    else:
+        _print_comparison(jobs, gathered.notes)
+        if html:
+            typer.echo(str(html.absolute()))
+    if not gathered.contenders:
+        typer.echo("trainbench: no file holds a run that measured something", err=True)
+        raise typer.Exit(ExitCode.RED if gathered.broken else ExitCode.NOT_JUDGED)
+    raise typer.Exit(ExitCode.RED if gathered.broken else ExitCode.OK)
+
+
+def _print_comparison(jobs: Sequence[Any], notes: Sequence[str]) -> None:
+    from bench_control import compare as comparing
+    from bench_control.terminal import plain, rich_table
+
+    shown = console()
+    for table in comparing.tables(jobs):
+        shown.print(plain(table.title, style="bold"), rich_table(table), *map(plain, table.notes), sep="\n")
+    for line in (*notes, *comparing.summary(jobs)):
+        shown.print(plain(line))
+
+
+def _write(path: Path, text: str) -> None:
+    from bench_control.artefacts import StoreError
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+@contextmanager
+def _told(*kinds: type[Exception]) -> Iterator[None]:
+    """These too are one line on standard error and exit code 2."""
+    try:
+        yield
+    except kinds as error:
+        typer.echo(f"trainbench: {error}", err=True)
+        raise typer.Exit(ExitCode.USAGE) from None
+
+
+@contextmanager
+def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
+    """A bar on standard error where somebody watches it, and the work is long."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    shown = console(stderr=True)
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal or total < 20) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda: progress.advance(task)
