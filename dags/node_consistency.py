@@ -1,14 +1,15 @@
 """The Airflow DAG of the nightly check: is every node as fast as its peers, and as it was last week?"""
 
+from bench_control.campaign import Question
 from bench_control.dag_factory import Suite, build_node_dag
 
 dag = build_node_dag(
     Suite(
         dag_id="node_consistency",
         title="Node consistency",
+        question=Question.NODES,
         schedule="0 2 * * *",
         tags=("trainbench", "nightly"),
-        hidden=("world_sizes",),
         doc="""\
 One independent benchmark pod per GPU node and strategy, all doing the same work; every node is compared with the
 median of the others.

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import AwareDatetime, BeforeValidator, model_validator
 
 from bench_control.cost import RunCost
+from bench_control.nodes import GpuNode
 from bench_control.pod_end import NOT_FREE
 from bench_control.verdicts import RED, Finding, GroupVerdict, HistoryVerdict, NodeVerdict
 from bench_image.contract import Frozen, RunResult, Status, Strategy, upgraded
@@ -28,7 +29,11 @@ class Question(StrEnum):
 
 
 class Skipped(Frozen):
-    """A combination that was asked for and will not run, and why. `nodes`: those that it was asked for on."""
+    """A combination that was asked for and will not run, and why. `nodes`: those that it was asked for on.
+
+    `label`: the name under which the plan would have run it. When other work of the plan is the very same, `group_id`
+    is that work's, and its figures hold here too.
+    """
 
     what: str
     reason: str
@@ -36,6 +41,8 @@ class Skipped(Frozen):
     gpus_per_node: int | None = None
     nodes: tuple[str, ...] = ()
     group_id: str | None = None  # of the runs that there are not; None: no run can be described
+    label: str | None = None
+    gpu_product: str | None = None  # of the nodes, as far as it is known
 
 
 class Campaign(Frozen):
@@ -55,6 +62,7 @@ class Campaign(Frozen):
     costs: tuple[RunCost, ...]  # one for each result, in the same order
     question: Question = Question.NODES
     labels: Mapping[str, str] = {}  # group id -> the name under which its work was asked for
+    known: tuple[GpuNode, ...] = ()  # the plan's nodes, as far as they were known before anything ran
 
     @model_validator(mode="before")
     @classmethod

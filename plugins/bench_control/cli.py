@@ -14,9 +14,11 @@ from bench_control import cli_cluster, cli_results
 from bench_control.artefacts import BrokenFile, Store, open_store
 from bench_control.campaign import Campaign
 from bench_control.cli_base import AsJson, ExitCode, StoreUrl, console, errors_told, print_json, tell_broken
+from bench_control.formats import listing
 from bench_control.nodes import Fleet, named
-from bench_control.params import LOCAL_DEFAULTS, ParamsError, parse_params
-from bench_control.plan import Plan, make_plan
+from bench_control.params import ParamsError, form
+from bench_control.plan import Plan
+from bench_control.planners import PLANNERS, SUITES
 from bench_control.pods import manifests
 from bench_control.settings import Settings, read_settings
 from bench_control.verdicts import RED, State
@@ -49,6 +51,7 @@ Nodes = Annotated[str | None, typer.Option(help="Node names, comma-separated. De
 DeviceName = Annotated[
     Device, typer.Option(help="cuda starts from the nightly check's configuration, cpu from a trial with a tiny model.")
 ]
+Suite = Annotated[str, typer.Option(help=f"Which of the DAGs: {', '.join(SUITES)}.")]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", metavar="NAME=VALUE", help="Any parameter of the trigger form; may be repeated."),
@@ -62,6 +65,7 @@ Source = Annotated[str, typer.Argument(help="A campaign's id, or a folder with r
 
 @app.command()
 def plan(
+    suite: Suite = "node_consistency",
     nodes: Nodes = None,
     device: DeviceName = Device.CPU,
     set_: Set = None,
@@ -71,7 +75,7 @@ def plan(
     """Show what would run, in which order, and what would not and why. Starts nothing."""
     with errors_told():
         settings = read_settings()
-        planned = _plan(settings, nodes, device, set_, "dry-run")
+        planned = _plan(suite, settings, nodes, device, set_, "dry-run")
         pods = [pod for spec in planned.specs for pod in manifests(spec, settings.pods)] if with_manifests else []
     if as_json:
         print_json(planned.model_dump(mode="json") | ({"manifests": pods} if with_manifests else {}))
@@ -85,6 +89,7 @@ def plan(
 
 @app.command()
 def run(
+    suite: Suite = "node_consistency",
     nodes: Nodes = None,
     device: DeviceName = Device.CPU,
     set_: Set = None,
@@ -95,7 +100,7 @@ def run(
     with errors_told():
         settings = read_settings()
         started = datetime.now(UTC)
-        planned = _plan(settings, nodes, device, set_, f"local-{started:%Y%m%d-%H%M%S}")
+        planned = _plan(suite, settings, nodes, device, set_, f"local-{started:%Y%m%d-%H%M%S}")
         store = open_store(store_url)
 
         from bench_control.assess import publish
@@ -144,21 +149,27 @@ def report(
     raise typer.Exit(ExitCode.RED if broken else ExitCode.OK)
 
 
-def _plan(settings: Settings, nodes: str | None, device: Device, set_: Sequence[str] | None, campaign_id: str) -> Plan:
+def _plan(
+    suite: str, settings: Settings, nodes: str | None, device: Device, set_: Sequence[str] | None, campaign_id: str
+) -> Plan:
+    if suite not in SUITES:
+        raise ParamsError(f"--suite is '{suite}': choose {', '.join(SUITES)}")
+    planner = PLANNERS[SUITES[suite]]
     asked: dict[str, Any] = {"device": device} | _changes(set_)
     if nodes is not None:
         asked["nodes"] = _names(nodes)
-    params = parse_params(asked, LOCAL_DEFAULTS if asked["device"] == Device.CPU else {})
-    return make_plan(params, Fleet(nodes=named(settings.local_nodes)), campaign_id)
+    params = planner.params(asked, locally=asked["device"] == Device.CPU)
+    return planner.make(params, Fleet(nodes=named(settings.local_nodes)), campaign_id)
 
 
 def _changes(set_: Sequence[str] | None) -> dict[str, Any]:
     changes: dict[str, Any] = {}
+    lists = {name for name, field in form().items() if "array" in field["type"]}
     for item in set_ or ():
         name, equals, value = item.partition("=")
         if not equals:
             raise ParamsError(f"--set {item!r} has no '=': write --set NAME=VALUE, for example --set rounds=3")
-        changes[name] = _names(value) if name in ("nodes", "strategies") else value or None
+        changes[name] = _names(value) if name in lists else value or None
     return changes
 
 
@@ -220,18 +231,18 @@ def exit_code(campaign: Campaign, broken: Sequence[BrokenFile] = ()) -> ExitCode
 def _print_plan(planned: Plan) -> None:
     from rich.table import Column, Table
 
-    params = planned.params
     table = Table(
         "#",
         "node",
-        "strategy",
+        "work" if planned.labels else "strategy",
         "round",
         Column("run", overflow="fold"),
-        title=f"{len(planned.specs)} runs of {params.model}",
+        title=f"{len(planned.specs)} runs of {listing(dict.fromkeys(spec.model for spec in planned.specs))}",
     )
     for number, spec in enumerate(planned.specs, start=1):
         drill = f" (drill: {spec.drill.slowdown_pct:g} % slower)" if spec.drill else ""
-        table.add_row(str(number), f"{spec.node}{drill}", spec.strategy, str(spec.round), spec.run_id)
+        what = planned.labels.get(spec.group_id, spec.strategy)
+        table.add_row(str(number), f"{spec.node}{drill}", what, str(spec.round), spec.run_id)
     shown = console()
     shown.print(table)
     for skipped in planned.skipped:

@@ -25,7 +25,7 @@ from bench_image.contract import DiskData, RunResult, RunSpec
 from bench_image.shapes import MODELS
 from bench_image.sizing import lora_targets
 
-JUDGING_SECTIONS = ("Limits", "Cost")
+JUDGING_SECTIONS = ("Limits", "Cost", "Report")
 MAX_ROUNDS = 20  # of BenchmarkParams
 
 T = TypeVar("T")
@@ -83,6 +83,7 @@ def _of_campaign(campaign: Campaign, changes: Mapping[str, str]) -> Replay:
             skipped=campaign.skipped,
             question=campaign.question,
             labels=campaign.labels,
+            known=campaign.known,
         ),
         results=tuple(result for result in campaign.results if result.spec.round <= params.rounds),
         confirm_results=tuple(result for result in campaign.results if result.spec.round > params.rounds),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from rich.console import Console
@@ -25,11 +25,11 @@ def run_campaign(plan: Plan, settings: Settings, store: Store, past: Past, conso
     """Runs the plan and re-runs each breaching node once; every result is stored as soon as its pod has ended."""
     started_at = datetime.now(UTC)
     try:
-        results = _run_pods(plan.specs, settings, store, console)
+        results = _run_pods(plan.specs, plan.labels, settings, store, console)
         suspects = nodes_to_confirm(judge(plan, results, past))
         if suspects:
             console.print(f"once more, to confirm: {', '.join(suspects)}")
-        confirm_results = _run_pods(confirm_specs(plan, suspects), settings, store, console)
+        confirm_results = _run_pods(confirm_specs(plan, suspects), plan.labels, settings, store, console)
     except (KeyboardInterrupt, SystemExit):
         console.print(f"stopped; what was measured is stored: trainbench check {plan.campaign_id}", soft_wrap=True)
         raise
@@ -44,10 +44,12 @@ def run_campaign(plan: Plan, settings: Settings, store: Store, past: Past, conso
     )
 
 
-def _run_pods(specs: Sequence[RunSpec], settings: Settings, store: Store, console: Console) -> tuple[RunResult, ...]:
+def _run_pods(
+    specs: Sequence[RunSpec], labels: Mapping[str, str], settings: Settings, store: Store, console: Console
+) -> tuple[RunResult, ...]:
     results = []
     for number, spec in enumerate(specs, start=1):
-        name = f"{number}/{len(specs)} {title(spec)}"
+        name = f"{number}/{len(specs)} {title(spec, what=labels.get(spec.group_id))}"
         result = _run_pod(spec, settings, name, console)
         store.write_result(result)
         console.print(f"{name}: {_outcome(result)}", highlight=False)

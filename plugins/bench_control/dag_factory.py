@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.sdk import DAG, Param, TaskGroup
 
 from bench_control import dag_tasks, pod_tasks
+from bench_control.asked import is_asked
+from bench_control.campaign import Question
 from bench_control.params import form
+from bench_control.planners import PLANNERS
 from bench_control.scaling_plan import Cell, cells
 from bench_control.settings import Launcher, Settings, read_settings
 from bench_image.contract import Frozen
 
 
 class Suite(Frozen):
-    """What makes one benchmark DAG different from another. `hidden`: params that its form does not show."""
+    """What makes one benchmark DAG different from another: its question decides what its form asks and begins with."""
 
     dag_id: str
     title: str
+    question: Question
     schedule: str | None
     doc: str
     tags: tuple[str, ...]
     timeout_h: float = 8.0
-    defaults: Mapping[str, Any] = {}
-    local_defaults: Mapping[str, Any] = {}
-    hidden: tuple[str, ...] = ()
 
 
 def build_node_dag(suite: Suite) -> DAG:
     """Independent pods on every node, judgement, re-runs of what stands out, report, alert, gate."""
     settings = read_settings()
     with _dag(suite, settings) as dag:
-        planned: Any = dag_tasks.plan_nodes().as_setup()
+        planned: Any = dag_tasks.plan_pods(suite.question).as_setup()
         dag_tasks.check_ready() >> planned
         benchmarks = pod_tasks.pods("benchmark", settings).expand(pod_template_dict=planned)
         suspects = dag_tasks.judge()
@@ -43,6 +43,20 @@ def build_node_dag(suite: Suite) -> DAG:
         released: Any = dag_tasks.release_campaign()
         [benchmarks, confirms] >> released.as_teardown(setups=planned)
         confirms >> published >> dag_tasks.raise_alert() >> dag_tasks.gate()
+    return dag
+
+
+def build_comparison_dag(suite: Suite) -> DAG:
+    """Independent pods, one after another in the plan's order, so that none shares a host; report, alert, gate."""
+    settings = read_settings()
+    with _dag(suite, settings) as dag:
+        planned: Any = dag_tasks.plan_pods(suite.question).as_setup()
+        dag_tasks.check_ready() >> planned
+        benchmarks = pod_tasks.pods("benchmark", settings, in_turn=True).expand(pod_template_dict=planned)
+        published = dag_tasks.publish_comparison(suite.dag_id)
+        released: Any = dag_tasks.release_campaign()
+        benchmarks >> released.as_teardown(setups=planned)
+        benchmarks >> published >> dag_tasks.raise_alert() >> dag_tasks.gate()
     return dag
 
 
@@ -72,9 +86,7 @@ def _gang(cell: Cell, settings: Settings, after: Any, before: Any) -> Any:
 
 
 def _dag(suite: Suite, settings: Settings) -> DAG:
-    defaults = {**suite.defaults, **settings.defaults}
-    if settings.launcher is Launcher.LOCAL:
-        defaults |= suite.local_defaults
+    defaults = PLANNERS[suite.question].starts_with(locally=settings.launcher is Launcher.LOCAL)
     fields = form(defaults, settings.world_sizes)
     return DAG(
         suite.dag_id,
@@ -89,5 +101,5 @@ def _dag(suite: Suite, settings: Settings) -> DAG:
         dagrun_timeout=timedelta(hours=suite.timeout_h),
         tags=list(suite.tags),
         default_args={"owner": "trainbench", "retries": 0},
-        params={name: Param(**field) for name, field in fields.items() if name not in suite.hidden},
+        params={name: Param(**field) for name, field in fields.items() if is_asked(name, suite.question)},
     )

@@ -9,11 +9,13 @@ from typing import Any
 from airflow.sdk import Asset, TriggerRule, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from bench_control.campaign import Question
 from bench_control.nodes import Fleet, fleet, named
 from bench_control.params import BenchmarkParams, ParamsError, parse_params
-from bench_control.plan import Plan, PlanError, campaign_id, confirm_specs, make_plan
+from bench_control.plan import Plan, PlanError, campaign_id, confirm_specs
+from bench_control.planners import PLANNERS
 from bench_control.pods import CAMPAIGN, GANG, Owner, label_value, manifest, manifests, ours
-from bench_control.scaling_plan import Cell, make_scaling_plan
+from bench_control.scaling_plan import Cell
 from bench_control.settings import Launcher, Settings, read_settings
 from bench_image.contract import RunResult, RunSpec
 
@@ -37,16 +39,16 @@ def check_ready() -> None:
 
 
 @task(task_id="plan")
-def plan_nodes() -> list[dict[str, Any]]:
+def plan_pods(question: str) -> list[dict[str, Any]]:
     """The manifests of all runs; the plan itself goes to the later tasks under its own key."""
-    plan, settings = _planned(make_plan), read_settings()
-    return [manifest(spec, settings.pods, _owner()) for spec in plan.specs]
+    plan, settings = _planned(Question(question)), read_settings()
+    return [manifest(spec, settings.pods, _owner(), what=plan.labels.get(spec.group_id)) for spec in plan.specs]
 
 
 @task(task_id="plan")
 def plan_scaling() -> None:
     """The plan of a scaling study, for the gangs' own tasks."""
-    _planned(make_scaling_plan)
+    _planned(Question.STRATEGIES)
 
 
 @task(task_id="prepare", trigger_rule=TriggerRule.ALL_DONE)
@@ -118,6 +120,13 @@ def publish_nodes(suite: str) -> dict[str, str]:
 
 
 @task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
+def publish_comparison(suite: str) -> dict[str, str]:
+    """Compares what ran, writes the reports, records the history; returns the reports' addresses."""
+    plan = _plan()
+    return _published(plan, suite, _collected("benchmark", plan.specs), ())
+
+
+@task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
 def publish_scaling(suite: str) -> dict[str, str]:
     """Joins each gang's results, writes the reports, records the history; returns the reports' addresses."""
     plan = _plan()
@@ -180,11 +189,12 @@ def discover_fleet(settings: Settings) -> Fleet:
     return fleet(open_cluster(settings).nodes(), settings.cluster.quarantine)
 
 
-def _planned(make: Any) -> Plan:
+def _planned(question: Question) -> Plan:
     context, settings = get_current_context(), read_settings()
     try:
         params = parse_params(dict(context["params"]))
-        plan: Plan = make(params, known_fleet(settings, params), campaign_id(context["dag"].dag_id, context["run_id"]))
+        name = campaign_id(context["dag"].dag_id, context["run_id"])
+        plan = PLANNERS[question].make(params, known_fleet(settings, params), name)
     except (ParamsError, PlanError) as error:
         raise AirflowFailException(str(error)) from None
     for skipped in plan.skipped:

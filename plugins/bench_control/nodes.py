@@ -34,6 +34,7 @@ class AbsentNode(Frozen):
     name: str
     reason: str
     expected: bool
+    gpu_product: str | None = None
 
 
 class Fleet(Frozen):
@@ -52,7 +53,7 @@ def fleet(nodes: Iterable[Mapping[str, Any]], quarantine: Collection[str] = ()) 
         told = _gpu_node(node)
         reason, expected = _obstacle(node, told, quarantine)
         if reason:
-            absent.append(AbsentNode(name=told.name, reason=reason, expected=expected))
+            absent.append(AbsentNode(name=told.name, reason=reason, expected=expected, gpu_product=told.gpu_product))
         else:
             usable.append(told)
     return Fleet(

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    ConfigDict,
     Field,
     StringConstraints,
     ValidationError,
@@ -16,11 +15,13 @@ from pydantic import (
     model_validator,
 )
 
+from bench_control.comparison_params import ComparisonParams
+from bench_control.comparison_params import field as _field
+from bench_control.variants import VARIANTS
 from bench_control.verdicts import ReferenceMode, Tolerances
 from bench_image.contract import (
     NODE_NAME,
     Device,
-    Frozen,
     Optimizer,
     Precision,
     Preset,
@@ -33,6 +34,8 @@ NodeParam = Annotated[str, StringConstraints(pattern=NODE_NAME)]
 MODEL_LABEL = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 MICRO_BATCH = r"^(auto|[1-9][0-9]{0,4})$"
 WORLD_SIZES = (1, 2, 4)
+# The order in which the form shows them.
+SECTIONS = ("Configurations", "Survey", "Nodes", "Work", "Measurement", "Limits", "Cost", "Report", "Drill")
 SWITCH = {True: "on", False: "off", "auto": "auto", None: None}
 NOISE_FLOOR_ROUNDS = 5  # below, the noise itself is known to a factor of two at best
 
@@ -41,14 +44,8 @@ class ParamsError(ValueError):
     """The message says which value is wrong, what is allowed and what to do."""
 
 
-def _field(default: Any, section: str, title: str, text: str, **constraints: Any) -> Any:
-    return Field(default, title=title, description=text, json_schema_extra={"section": section}, **constraints)
-
-
-class BenchmarkParams(Frozen):
+class BenchmarkParams(ComparisonParams):
     """One field for each field of the trigger form, in the form's order."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_enum_values=False)
 
     nodes: tuple[NodeParam, ...] | None = _field(
         None,
@@ -321,6 +318,8 @@ def parse_params(data: Mapping[str, Any], defaults: Mapping[str, Any] | None = N
         problems = error.errors(include_url=False)
         # A field that takes a number or "auto" is told of once, not for each of the two.
         told = [p for p in problems if not (p["type"] == "literal_error" and len(p["loc"]) > 1)]
+        # Nor does a list of one wrong value need to hear that it is too short without it.
+        told = [p for p in told if p["type"] != "too_short" or not p["input"]]
         raise ParamsError("; ".join(_explain(problem) for problem in (told or problems)[:5])) from None
 
 
@@ -376,7 +375,7 @@ def form(
     fields["world_sizes"]["default"] = [str(size) for size in values["world_sizes"]]
     fields["world_sizes"]["examples"] = [str(size) for size in world_sizes]
     fields["gradient_checkpointing"]["default"] = SWITCH[values["gradient_checkpointing"]]
-    return fields
+    return dict(sorted(fields.items(), key=lambda item: SECTIONS.index(item[1]["section"])))
 
 
 # What a number or a switch that may also be "auto", a proposal and a JSON object are in Airflow's form. Numbers stay
@@ -392,7 +391,10 @@ BY_HAND: Mapping[str, Mapping[str, Any]] = {
     "gradient_checkpointing": {"type": ["string", "null"], "enum": ["on", "off", "auto", None], "anyOf": None},
     "model": {"examples": list(MODELS)},
     "world_sizes": {"items": {"type": ["string", "integer"]}},
+    "variants": {"items": {"type": "string", "enum": list(VARIANTS)}},
+    "models": {"items": {"type": "string", "enum": list(MODELS)}},
     "dimensions": {"type": ["object", "null"], "anyOf": None},
+    "purchase_usd": {"type": ["object", "null"]},
 }
 
 

@@ -14,11 +14,14 @@ RETRY_DELAY = timedelta(seconds=15)
 GANG_RETRY_DELAY = timedelta(seconds=5)
 
 
-def pods(task_id: str, settings: Settings) -> Any:
-    """Independent pods, each repeated when the cluster took it away. Locally one after another, on one machine."""
+def pods(task_id: str, settings: Settings, *, in_turn: bool = False) -> Any:
+    """Independent pods, each repeated when the cluster took it away. `in_turn`: one after another in their order, as
+    always on one machine; Airflow counts the deferred ones too.
+    """
     if settings.launcher is Launcher.LOCAL:
         return _local(task_id, max_active_tis_per_dagrun=1)
-    return _on_cluster(task_id, settings, retries=RETRIES, retry_delay=RETRY_DELAY)
+    limit = {"max_active_tis_per_dagrun": 1} if in_turn else {}
+    return _on_cluster(task_id, settings, retries=RETRIES, retry_delay=RETRY_DELAY, **limit)
 
 
 def gang(task_id: str, settings: Settings) -> Any:

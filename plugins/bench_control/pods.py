@@ -74,8 +74,10 @@ def manifests(spec: RunSpec, settings: PodSettings, owner: Owner | None = None) 
     return [manifest(spec, settings, owner, rank) for rank in range(spec.nodes)]
 
 
-def manifest(spec: RunSpec, settings: PodSettings, owner: Owner | None = None, node_rank: int = 0) -> dict[str, Any]:
-    """Pinned to its node, unprivileged, without a service-account token."""
+def manifest(
+    spec: RunSpec, settings: PodSettings, owner: Owner | None = None, node_rank: int = 0, what: str | None = None
+) -> dict[str, Any]:
+    """Pinned to its node, unprivileged, without a service-account token. `what`: the work's name, for the title."""
     owned = {DAG_ID: owner.dag_id, DAG_RUN_ID: owner.dag_run_id} if owner else {}
     pod: dict[str, Any] = {
         "apiVersion": "v1",
@@ -86,7 +88,7 @@ def manifest(spec: RunSpec, settings: PodSettings, owner: Owner | None = None, n
             "labels": _labels(spec, settings, node_rank),
             "annotations": {
                 "trainbench.io/run-id": spec.run_id,
-                TITLE: title(spec, node_rank),
+                TITLE: title(spec, node_rank, what),
                 **owned,
                 "sidecar.istio.io/inject": "false",
             },
@@ -141,13 +143,15 @@ def pod_name(spec: RunSpec, node_rank: int = 0) -> str:
     """A DNS label, different for each run of each campaign."""
     node = nodes_of(spec)[node_rank]
     size = f"-{spec.world_size}" if spec.nodes > 1 else ""
-    return identifier(f"tb-{node}-{spec.strategy}{size}-r{spec.round}-{spec.campaign_id}", 63).replace("_", "-")
+    work = spec.group_id[-6:]  # of the fingerprint: one campaign may do several works on a node
+    name = f"tb-{node}-{spec.strategy}{size}-{work}-r{spec.round}-{spec.campaign_id}"
+    return identifier(name, 63).replace("_", "-")
 
 
-def title(spec: RunSpec, node_rank: int = 0) -> str:
-    """How the pod is called in Airflow's grid."""
+def title(spec: RunSpec, node_rank: int = 0, what: str | None = None) -> str:
+    """How the pod is called in Airflow's grid: by node and strategy, or by the name that its plan gave the work."""
     where = f"rank {node_rank} of {spec.nodes}" if spec.nodes > 1 else f"round {spec.round}"
-    return f"{nodes_of(spec)[node_rank]} / {spec.strategy} · {where}"
+    return f"{nodes_of(spec)[node_rank]} / {what or spec.strategy} · {where}"
 
 
 def host_name(spec: RunSpec, node_rank: int) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
+from typing import Any
 
 from bench_control.campaign import Question, Skipped
 from bench_control.formats import count
@@ -12,6 +13,20 @@ from bench_control.params import BenchmarkParams
 from bench_control.plan import Plan, PlanError, chosen_nodes, impossible_on
 from bench_control.work import impossible, spec_of
 from bench_image.contract import Frozen, RunSpec, Strategy
+
+DEFAULTS: Mapping[str, Any] = {
+    "model": "tier-a",
+    "recipe": "full",
+    "preset": "tuned",
+    "strategies": ["single", "ddp", "fsdp", "zero2", "zero3"],
+    "gpus_per_node": 8,
+    "micro_batch_size": 1,
+    "gradient_accumulation_steps": 4,
+    "seq_length": 2048,
+    "optimizer": "adamw_torch",
+    "gradient_checkpointing": False,
+}
+LOCAL_DEFAULTS: Mapping[str, Any] = {"strategies": ["single", "ddp", "fsdp"], "world_sizes": [1, 2], "gpus_per_node": 1}
 
 
 class Cell(Frozen):

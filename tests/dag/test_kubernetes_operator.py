@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from bench_control.campaign import Question
 from bench_control.pods import PodSettings, manifest
 from tests.builders import make_spec
 
@@ -65,7 +66,8 @@ def test_the_dag_hands_over_the_same_manifests_on_a_cluster(airflow_db: None, mo
     from bench_control.dag_factory import Suite, build_node_dag
 
     monkeypatch.setenv("TRAINBENCH_LAUNCHER", "kubernetes")
-    dag = build_node_dag(Suite(dag_id="nightly", title="Nightly", schedule="0 2 * * *", doc="", tags=()))
+    suite = Suite(dag_id="nightly", title="Nightly", question=Question.NODES, schedule="0 2 * * *", doc="", tags=())
+    dag = build_node_dag(suite)
 
     assert dag.schedule == "0 2 * * *"
     assert dag.get_task("benchmark").operator_class.__name__ == "BenchPodOperator"

@@ -159,7 +159,7 @@ def test_plan_prints_manifests_that_kubectl_takes() -> None:
         (["--nodes", "../../x"], "nodes is '../../x'"),
         (["--set", "micro_batch_size=0"], "micro_batch_size is '0'"),
         (["--set", "rounds"], "--set 'rounds' has no '='"),
-        (["--set", "colour=red"], "colour is not a parameter: choose from nodes"),
+        (["--set", "colour=red"], "colour is not a parameter: choose from"),
         (["--set", "usd_per_gpu_hour=nan"], "usd_per_gpu_hour is 'nan'"),
         (["--set", "drill_node=node-9"], "drill_node 'node-9' is not among the nodes"),
         (["--set", "strategies=ddp"], "nothing can run: strategy ddp"),

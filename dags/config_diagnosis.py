@@ -1,0 +1,35 @@
+"""The Airflow DAG that finds out which configuration helps: a baseline against variants of it, on the same node."""
+
+from bench_control.campaign import Question
+from bench_control.dag_factory import Suite, build_comparison_dag
+
+dag = build_comparison_dag(
+    Suite(
+        dag_id="config_diagnosis",
+        title="Configuration diagnosis",
+        question=Question.CONFIGURATIONS,
+        schedule=None,
+        tags=("trainbench", "manual"),
+        timeout_h=24.0,
+        doc="""\
+**What makes our training faster or cheaper, and what does not?** The work as the form describes it is the baseline;
+each chosen configuration is that work with one thing changed. One node runs them in turn, the baseline in every round
+(A B C, A B C, ...), so that a machine that warms up or gets busy does so for all of them.
+
+| configuration | changes |
+|---|---|
+| `adamw_torch` | the optimizer |
+| `LoRA r8` | the rank of the adapters |
+| `seq 512` | the length of a sample |
+| `seq 512 + batch 8` | the length, and twice as many samples at once |
+| `fp16` | the precision, with loss scaling |
+| `checkpointing off` | activations are kept and not computed again |
+| `data from disk` | ready tokens come from shard files instead of memory |
+| `QLoRA plain`, `+ double quantisation`, `+ checkpointing`, `+ both` | the four ways to spend less memory |
+
+The report tells what helped, what did not and what failed: speed-up with its uncertainty, memory, cost and saving.
+Samples of another length are other work: they are told, never ranked with the rest. What does not fit the GPU's memory
+is a row of the table; any other failure turns the run red, after the report is out.
+""",
+    )
+)
