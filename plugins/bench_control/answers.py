@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench_control import patterns, preset_tables, strategy_tables
+from bench_control import more_gpus, patterns, preset_tables, strategy_tables
 from bench_control.campaign import Campaign
 from bench_control.tables import Table
 
@@ -33,6 +33,12 @@ def answers(campaign: Campaign) -> tuple[Answer, ...]:
             name="Patterns",
             title="What kind of choice each strategy is",
             tables=patterns.tables(campaign),
+        ),
+        Answer(
+            anchor="more-gpus",
+            name="More GPUs",
+            title="When more GPUs pay",
+            tables=more_gpus.tables(campaign),
         ),
         Answer(
             anchor="presets",

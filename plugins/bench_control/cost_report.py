@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 
-from bench_control import markdown
+from bench_control import markdown, more_gpus
 from bench_control.campaign import Campaign
 from bench_control.cost import RunCost
 from bench_control.digest import drill, group_name
@@ -32,6 +32,9 @@ def cost_report(campaign: Campaign) -> str:
     if told := drill(campaign):
         head.append(f"**{markdown.escape(told)}** Its runs cost what they cost; their prices per sample mean nothing.")
     body = [f"## {title}\n\n{markdown.table(table)}".rstrip("\n") for title, table in sections]
+    if larger := more_gpus.tables(campaign):
+        parts = (f"### {markdown.escape(content.title)}\n\n{markdown.table(content)}" for content in larger)
+        body.append("\n\n".join(["## When more GPUs pay", *parts]).rstrip("\n"))
     if missing := missing_prices(campaign):
         body.append(f"## Prices that are missing\n\n{markdown.bullets(missing)}".rstrip("\n"))
     foot = f"\nCampaign {markdown.escape(campaign.campaign_id)}, finished {moment(campaign.finished_at)}."

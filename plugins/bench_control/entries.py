@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 from bench_control.comparison import WorkGroup
@@ -13,7 +14,7 @@ from bench_control.formats import count, share
 from bench_image.contract import RunResult, Strategy
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Entry:
     """The runs of one strategy at one size, each figure their median."""
 
@@ -25,15 +26,15 @@ class Entry:
         known = [number for result in self.results if (number := value(result)) is not None]
         return statistics.median(known) if known else None
 
-    @property
+    @cached_property
     def tokens_per_s(self) -> float:
         return self.median(lambda r: r.performance.tokens_per_second) or 0.0
 
-    @property
+    @cached_property
     def samples_per_s(self) -> float:
         return self.median(lambda r: r.performance.samples_per_second) or 0.0
 
-    @property
+    @cached_property
     def memory_gb(self) -> float | None:
         return self.median(lambda r: r.memory.peak_during_training)
 
@@ -41,7 +42,7 @@ class Entry:
     def num_nodes(self) -> int:
         return max(result.spec.nodes for result in self.results)
 
-    @property
+    @cached_property
     def nodes(self) -> frozenset[str]:
         """Every machine that any of the runs used."""
         return frozenset(name for result in self.results for name in (result.spec.node, *result.spec.peers))
@@ -52,7 +53,7 @@ class Entry:
         of = f" of {count(self.num_nodes, 'node')}" if self.num_nodes > 1 else ""
         return f"{self.strategy} on {count(self.world_size, 'GPU')}{of}"
 
-    @property
+    @cached_property
     def noise_pct(self) -> float:
         """How far chance may have moved the throughput, as seen here: the largest of half the range of the runs, half
         the range of the windows of one run, and the 95 % half-width of the mean step time.

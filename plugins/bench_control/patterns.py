@@ -89,10 +89,11 @@ def patterns(peers: Sequence[Entry], efficiency_pct: Sequence[float | None]) -> 
 
 def tables(campaign: Campaign) -> tuple[Table, ...]:
     """One for each work, at the largest number of GPUs on which three strategies ran."""
-    groups = work_groups(campaign.results)
+    if len({result.spec.strategy for result in campaign.results}) < MIN_STRATEGIES:
+        return ()
+    groups, efficiency = work_groups(campaign.results), entry_efficiencies(campaign.results)
     found = []
     for group, name in zip(groups, work_names(groups), strict=True):
-        efficiency = entry_efficiencies(campaign.results)
         for size in reversed(sizes(group)):
             peers = entries(group, size)
             if told := patterns(peers, [efficiency(entry) for entry in peers]):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench_control.comparison import work_groups
 from bench_control.entries import Entry
 from bench_control.formats import count
 from bench_image.contract import RunResult, Strategy
+
+Size = tuple[Strategy, int]  # and number of GPUs
+_Base = tuple[float, frozenset[str]]  # median samples/s per GPU, and the machines that it was measured on
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,9 +40,10 @@ def efficiencies(results: Sequence[RunResult]) -> tuple[Efficiency | None, ...]:
     """
     found: dict[int, Efficiency | None] = {}
     for group in work_groups(results):
-        bases: dict[tuple[Strategy, int], list[RunResult]] = {}
+        runs: dict[Size, list[RunResult]] = {}
         for result in group.results:
-            bases.setdefault((result.spec.strategy, result.spec.world_size), []).append(result)
+            runs.setdefault((result.spec.strategy, result.spec.world_size), []).append(result)
+        bases = {size: _base(of) for size, of in runs.items()}
         found |= {id(result): _efficiency(result, bases) for result in group.results}
     return tuple(found.get(id(result)) for result in results)
 
@@ -55,18 +59,22 @@ def entry_efficiencies(results: Sequence[RunResult]) -> Callable[[Entry], float 
     return of
 
 
-def _efficiency(result: RunResult, runs: dict[tuple[Strategy, int], list[RunResult]]) -> Efficiency | None:
+def _base(runs: Sequence[RunResult]) -> _Base:
+    return statistics.median(map(_per_gpu, runs)), frozenset(name for run in runs for name in _nodes(run))
+
+
+def _efficiency(result: RunResult, bases: Mapping[Size, _Base]) -> Efficiency | None:
     spec = result.spec
-    bases = [key for key in runs if key[0] in (spec.strategy, Strategy.SINGLE) and key[1] < spec.world_size]
-    if not bases:
+    smaller = [size for size in bases if size[0] in (spec.strategy, Strategy.SINGLE) and size[1] < spec.world_size]
+    if not smaller:
         return None
-    base = min(bases, key=lambda key: key[1])
-    of_base = {name for run in runs[base] for name in _nodes(run)}
+    size = min(smaller, key=lambda key: key[1])
+    per_gpu, nodes = bases[size]
     return Efficiency(
-        pct=100 * _per_gpu(result) / statistics.median(_per_gpu(run) for run in runs[base]),
-        base_world_size=base[1],
-        base_strategy=base[0],
-        strange_nodes=tuple(sorted(of_base)) if of_base.isdisjoint(_nodes(result)) else (),
+        pct=100 * _per_gpu(result) / per_gpu,
+        base_world_size=size[1],
+        base_strategy=size[0],
+        strange_nodes=tuple(sorted(nodes)) if nodes.isdisjoint(_nodes(result)) else (),
     )
 
 
