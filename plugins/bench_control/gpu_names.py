@@ -1,0 +1,69 @@
+"""A GPU's name in a price catalogue -> the words that NVML uses for it, as the price table wants them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+TWO_MEMORIES = {"A100": (40, 80), "V100": (16, 32)}  # sold with either; GB as in the name
+NVL_MEMORY_GB = 94  # an H100 with it is the NVL one, whatever the catalogue calls it
+# Accelerators of these catalogues that are no NVIDIA GPU, by how their names begin.
+NOT_NVIDIA = ("tpu", "trainium", "inferentia", "gaudi", "mi2", "mi3", "radeon", "v710", "xilinx", "ponte", "alveo")
+_AS_NVML = {
+    "a6000": "RTX A6000",
+    "a5000": "RTX A5000",
+    "a4000": "RTX A4000",
+    "rtx6000": "Quadro RTX 6000",
+    "rtx6000ada": "RTX 6000 Ada Generation",
+    "h100mega": "H100",
+}
+
+
+class GpuNameError(ValueError):
+    """A name that says no GPU, or not which; the message says why."""
+
+
+def nvml_words(name: str, memories_gb: Collection[int] = ()) -> str:
+    """`A100-80GB` -> `A100 80GB`, `RTX4090` -> `RTX 4090`, `H100-SXM` -> `H100`. `memories_gb`: what the catalogue may
+    mean as the memory of one GPU, for names that are sold with two. Raises GpuNameError.
+    """
+    plain = " ".join(re.split(r"[\s_-]+", name.strip()))
+    key = plain.lower().replace(" ", "")
+    if not key:
+        raise GpuNameError("no GPU is named")
+    if key.startswith(NOT_NVIDIA):
+        raise GpuNameError("not an NVIDIA GPU")
+    if key in _AS_NVML:
+        return _AS_NVML[key]
+    words = [word for word in _split(plain) if not re.fullmatch(r"(?i)nvidia|tesla|geforce|sxm\d?|hbm\d?e?", word)]
+    family = words[0].upper() if words else ""
+    if family in TWO_MEMORIES and not any(re.fullmatch(r"(?i)\d+gb?", word) for word in words):
+        words.insert(1, f"{_one_memory(family, memories_gb)}GB")
+    if words == ["H100"] and NVL_MEMORY_GB in memories_gb:
+        words.append("NVL")
+    return " ".join(_written(word) for word in words)
+
+
+def _split(plain: str) -> list[str]:
+    """`RTX4090Ti` -> RTX, 4090, Ti; `RTXA6000` -> RTX, A6000; `H100NVL` -> H100, NVL."""
+    apart = re.sub(r"(?i)\b(rtx|gtx)(?=[a-z]?\d)", r"\1 ", plain)
+    apart = re.sub(r"(?i)(?<=\d)(nvl|pcie|sxm\d?|ti|super|ada)\b", r" \1", apart)
+    return apart.split()
+
+
+def _written(word: str) -> str:
+    memory = re.fullmatch(r"(?i)(\d+)gb?", word)
+    if memory:
+        return f"{memory[1]}GB"
+    return {"pcie": "PCIe", "ti": "Ti", "ada": "Ada"}.get(word.lower(), word.upper())
+
+
+def _one_memory(family: str, memories_gb: Collection[int]) -> int:
+    """The smaller memory is what a bare name means by custom; a memory that is said must say which."""
+    meant = set(TWO_MEMORIES[family]) & set(memories_gb)
+    if len(meant) == 1:
+        return meant.pop()
+    if memories_gb:
+        small, large = TWO_MEMORIES[family]
+        raise GpuNameError(f"{family} with {small} or {large} GB: the file does not say which")
+    return TWO_MEMORIES[family][0]
