@@ -62,6 +62,7 @@ class Campaign(Frozen):
     costs: tuple[RunCost, ...]  # one for each result, in the same order
     question: Question = Question.NODES
     labels: Mapping[str, str] = {}  # group id -> the name under which its work was asked for
+    dag_run_id: str | None = None  # None: not made by a DAG run
     known: tuple[GpuNode, ...] = ()  # the plan's nodes, as far as they were known before anything ran
 
     @model_validator(mode="before")

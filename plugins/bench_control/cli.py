@@ -198,7 +198,8 @@ def _judged_again(
         finished_at=replay.finished_at,
         past=open_history(store=store).past if replay.campaign else lambda _: (),
     )
-    return campaign, replay.broken
+    dag_run_id = replay.campaign.dag_run_id if replay.campaign else None
+    return campaign.model_copy(update={"dag_run_id": dag_run_id}), replay.broken
 
 
 def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[BrokenFile], as_json: bool) -> NoReturn:
