@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
 from bench_control import (
     attendance,
+    clocks,
     confirmation,
     cost,
     cost_report,
@@ -17,18 +18,21 @@ from bench_control import (
     metrics,
     plots,
     prices,
+    renames,
     report,
+    step_changes,
     trend,
     validity,
     variance,
     watch,
 )
 from bench_control.artefacts import Store
-from bench_control.campaign import Campaign
+from bench_control.campaign import Campaign, Question
 from bench_control.formats import count, listing
 from bench_control.node_runs import choice_of
 from bench_control.plan import Plan
-from bench_control.verdicts import Finding, GroupVerdict, ReferenceMode
+from bench_control.trails import Trails, no_trails, points_of
+from bench_control.verdicts import Finding, GroupVerdict, HistoryVerdict, ReferenceMode, State
 from bench_image.contract import RunResult, Status
 
 # The past samples/s of the same node doing the same work with the same hardware and software, oldest first.
@@ -71,11 +75,16 @@ def assess(
     finished_at: datetime,
     past: Past,
     last_measured: Mapping[str, datetime] | None = None,
+    trails: Trails = no_trails,
 ) -> Campaign:
     """Everything there is to say about one campaign. Pure but for `past`, which may ask a database. `last_measured`:
-    node -> its last valid run before this campaign, as far as the history goes.
+    node -> its last valid run before this campaign, as far as the history goes. `trails`: see there.
     """
     tolerances = plan.params.tolerances
+    now = points_of((*results, *confirm_results), started_at)
+    earlier = trails({point.fingerprint for point in now}, plan.campaign_id, started_at)
+    renamed = renames.find(now, earlier)
+    past = _own_past(past, renamed, started_at, finished_at)
     groups = confirmation.confirm(judge(plan, results, past), confirm_results, tolerances)
     measured = (*results, *confirm_results)
     table = prices.load_prices()
@@ -86,15 +95,21 @@ def assess(
         costs.append(run_cost)
         priced.append(cost.with_cost(result, run_cost))
         used |= {price} if price else set()
-    history = tuple(trend.judge_history(result, past(result), tolerances) for result in _typical(results))
+    history = _history(plan, results, past)
+    changed = step_changes.series_of((*earlier, *now), renames.names(renamed))
+    since = step_changes.find({key: changed[key] for key in {point.trail for point in now}}, tolerances)
+    dated = {change.node for change in since if change.category in step_changes.SLOWER}
     findings = (
         *attendance.absentees(plan.absent, plan.known),
-        *_unmeasured(plan, groups, last_measured or {}, finished_at),
+        *_unmeasured(plan, groups, last_measured or {}, finished_at, {rename.was for rename in renamed}),
+        *renames.findings(renamed, started_at),
+        *clocks.findings(measured, started_at, finished_at),
+        *step_changes.findings(since, changed),
         *diagnosis.diagnose(groups, measured),
         *watch.findings(groups),
         *identity.findings(measured),
         *diagnosis.strays([result for result in measured if result.spec.nodes == 1]),
-        *(finding for verdict in history for finding in trend.findings(verdict)),
+        *(finding for verdict in history if not _is_told(verdict, dated) for finding in trend.findings(verdict)),
         *(finding for result in measured for finding in validity.validate(result)),
         *validity.compare(measured),
         *prices.stale(used, finished_at.date()),
@@ -114,6 +129,7 @@ def assess(
         costs=tuple(costs),
         question=plan.question,
         labels=plan.labels,
+        known=plan.known,
     )
 
 
@@ -134,14 +150,46 @@ def publish(campaign: Campaign, store: Store) -> Mapping[str, str]:
     return store.write_summary(campaign.campaign_id, files)
 
 
+def _own_past(past: Past, renamed: Sequence[renames.Rename], started_at: datetime, finished_at: datetime) -> Past:
+    """`past` by the campaign's clock, where a node's own is wrong, and with that under an old name of the node."""
+    was = {rename.node: rename.was for rename in renamed}
+
+    def asked(result: RunResult) -> Sequence[float]:
+        at = clocks.on_our_clock(result.started_at, started_at, finished_at)
+        dated = result if at == result.started_at else result.model_copy(update={"started_at": at})
+        if result.spec.node not in was:
+            return past(dated)
+        old = result.spec.model_copy(update={"node": was[result.spec.node]})
+        return [*past(dated.model_copy(update={"spec": old})), *past(dated)]
+
+    return asked
+
+
+def _history(plan: Plan, results: Sequence[RunResult], past: Past) -> tuple[HistoryVerdict, ...]:
+    """Where the noise is measured, nobody is judged."""
+    if plan.question is Question.NOISE:
+        return ()
+    tolerances = plan.params.tolerances
+    return tuple(trend.judge_history(result, past(result), tolerances) for result in _typical(results))
+
+
+def _is_told(verdict: HistoryVerdict, dated: Collection[str]) -> bool:
+    """A slowdown whose date is known is told with it, once."""
+    return verdict.state is State.BREACH and verdict.node in dated
+
+
 def _unmeasured(
-    plan: Plan, groups: Sequence[GroupVerdict], last_measured: Mapping[str, datetime], at: datetime
+    plan: Plan,
+    groups: Sequence[GroupVerdict],
+    last_measured: Mapping[str, datetime],
+    at: datetime,
+    old_names: Collection[str],
 ) -> tuple[Finding, ...]:
     verdicts = [node for group in groups for node in group.nodes]
     missed = attendance.unmeasured(verdicts, last_measured, at)
     if plan.params.nodes or not plan.judges_nodes:
         return missed
-    listed = [*plan.nodes, *(node.name for node in plan.absent)]
+    listed = [*plan.nodes, *(node.name for node in plan.absent), *old_names]
     return missed + attendance.gone(listed, last_measured, at)
 
 

@@ -110,7 +110,7 @@ def run(
         # SystemExit, not sudden death: the pod that is running is stopped on the way out.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         history = open_history(settings.history_url, store)
-        campaign = run_campaign(planned, settings, store, history.past, console(stderr=True))
+        campaign = run_campaign(planned, settings, store, history.past, console(stderr=True), history.trails)
         files = publish(campaign, store)
         history.record(campaign)
     _conclude(campaign, files, (), as_json)
@@ -188,7 +188,9 @@ def _judged_again(
 
     from bench_control.assess import assess
     from bench_control.history import open_history
+    from bench_control.trails import no_trails
 
+    history = open_history(store=store) if replay.campaign else None
     campaign = assess(
         replay.plan,
         replay.results,
@@ -196,7 +198,8 @@ def _judged_again(
         suite=replay.suite,
         started_at=replay.started_at,
         finished_at=replay.finished_at,
-        past=open_history(store=store).past if replay.campaign else lambda _: (),
+        past=history.past if history else lambda _: (),
+        trails=history.trails if history else no_trails,
     )
     dag_run_id = replay.campaign.dag_run_id if replay.campaign else None
     return campaign.model_copy(update={"dag_run_id": dag_run_id}), replay.broken

@@ -15,13 +15,16 @@ from bench_control.plan import Plan, confirm_specs
 from bench_control.pods import manifest, title
 from bench_control.results import collect
 from bench_control.settings import Settings
+from bench_control.trails import Trails, no_trails
 from bench_control.variance import nodes_to_confirm
 from bench_image.contract import RunResult, RunSpec, Status
 
 SUITE = "local"
 
 
-def run_campaign(plan: Plan, settings: Settings, store: Store, past: Past, console: Console) -> Campaign:
+def run_campaign(
+    plan: Plan, settings: Settings, store: Store, past: Past, console: Console, trails: Trails = no_trails
+) -> Campaign:
     """Runs the plan and re-runs each breaching node once; every result is stored as soon as its pod has ended."""
     started_at = datetime.now(UTC)
     try:
@@ -41,6 +44,7 @@ def run_campaign(plan: Plan, settings: Settings, store: Store, past: Past, conso
         started_at=started_at,
         finished_at=datetime.now(UTC),
         past=past,
+        trails=trails,
     )
 
 

@@ -240,6 +240,7 @@ def _published(
         finished_at=now,
         past=history.past,
         last_measured=history.last_measured(now - timedelta(days=HISTORY_DAYS)),
+        trails=history.trails,
     ).model_copy(update={"dag_run_id": context["run_id"]})
     addresses = assess.publish(campaign, store)
     history.record(campaign)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import date, datetime
 
 NA = "n/a"
 MINUS = "\u2212"
@@ -61,6 +61,11 @@ def duration(seconds: float | None) -> str:
 def moment(at: datetime) -> str:
     """To the second, with the zone: "2026-11-21 02:00:00 UTC"."""
     return f"{at:%Y-%m-%d %H:%M:%S} {at.tzname()}"
+
+
+def day(at: date) -> str:
+    """ "12 Nov 2026"."""
+    return f"{at.day} {at:%b %Y}"
 
 
 def sentence(text: str) -> str:

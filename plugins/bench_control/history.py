@@ -5,10 +5,8 @@ SQLite beside the store by default, PostgreSQL by URL. It can be rebuilt from th
 
 from __future__ import annotations
 
-import hashlib
-import json
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,16 +18,16 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from bench_control.artefacts import Store, StoreError
 from bench_control.campaign import Campaign
-from bench_control.cost import RunCost
-from bench_control.energy import measured_joules
 from bench_control.history_database import HistoryError, connect, migrate
+from bench_control.history_rows import history_key, rows
 from bench_control.history_tables import breaches, runs
+from bench_control.history_trails import read_trails
+from bench_control.trails import Point
 from bench_control.verdicts import RED, Metric, NodeVerdict, State
-from bench_image.contract import Frozen, RunResult, Status, fingerprint
+from bench_image.contract import Frozen, RunResult, Status
 
 BASELINE_CAMPAIGNS = 30
 WELL = frozenset({State.OK, State.NOTICE})
-NOT_A_BASELINE = RED | {State.BUSY}
 
 
 class Breach(Frozen):
@@ -53,23 +51,6 @@ class Reindexed:
     unreadable: tuple[str, ...]  # one sentence each
 
 
-def history_key(result: RunResult) -> str | None:
-    """12 hex digits that are equal when a node may be compared with its own past: same work, image, driver, GPU, torch.
-
-    torch's version stands beside the image because a tag can move. None for a run that has no context.
-    """
-    if result.context is None:
-        return None
-    same = {
-        "fingerprint": fingerprint(result.work),
-        "image": result.context.image,
-        "driver": result.context.driver,
-        "gpus": sorted(gpu.name for gpu in result.context.gpus),
-        "torch": result.context.libraries.get("torch"),
-    }
-    return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:12]
-
-
 def open_history(url: str | None = None, store: Store | None = None) -> History:
     """`url`, else the environment's TRAINBENCH_HISTORY_URL, else an SQLite file beside the store. The schema is brought
     up to date first; any number of processes may do so at once. Raises HistoryError.
@@ -85,11 +66,11 @@ class History:
 
     def record(self, campaign: Campaign) -> None:
         """All runs and breaches of a campaign, in one transaction; recording it again replaces what it said before."""
-        rows = _rows(campaign)
+        made = rows(campaign)
         with self._transaction(write=True) as connection:
             connection.execute(delete(runs).where(runs.c.campaign_id == campaign.campaign_id))
-            if rows:
-                connection.execute(insert(runs), rows)
+            if made:
+                connection.execute(insert(runs), made)
             _update_breaches(connection, campaign)
 
     def past(self, result: RunResult, limit: int = BASELINE_CAMPAIGNS) -> list[float]:
@@ -109,6 +90,14 @@ class History:
             for campaign_id, samples_per_second in connection.execute(PAST, asked):
                 by_campaign.setdefault(campaign_id, []).append(samples_per_second)
         return [statistics.median(values) for values in by_campaign.values()]
+
+    def trails(self, fingerprints: Collection[str], campaign_id: str, before: datetime) -> tuple[Point, ...]:
+        """What each node reached in the last campaigns before that one, whatever driver and image it had; see `Point`.
+
+        The `history_key` hides a slowdown that comes with an update: it starts a new past. A trail does not.
+        """
+        with self._transaction() as connection:
+            return read_trails(connection, fingerprints, campaign_id, before)
 
     def last_measured(self, since: datetime) -> dict[str, datetime]:
         """Node -> when its last valid run began, for the nodes that had one since then; drills do not count."""
@@ -169,74 +158,6 @@ def _past() -> Select[str, float]:
 
 
 PAST = _past()  # built once: a large campaign asks it thousands of times
-
-
-def _rows(campaign: Campaign) -> list[dict[str, Any]]:
-    states = {(group.group_id, node.node): node.state for group in campaign.groups for node in group.nodes}
-    pasts = {(verdict.group_id, verdict.node): verdict.state for verdict in campaign.history}
-    rows = []
-    for result, cost in zip(campaign.results, campaign.costs, strict=True):
-        subject = (result.spec.group_id, result.spec.node)
-        row = _row(result, cost, states.get(subject), pasts.get(subject))
-        rows.append({"campaign_id": campaign.campaign_id, "suite": campaign.suite, **row})
-    return rows
-
-
-def _row(result: RunResult, cost: RunCost, state: State | None, past: State | None) -> dict[str, Any]:
-    spec, context = result.spec, result.context
-    key = history_key(result)
-    temperatures = [gpu.temperature_mean_c for gpu in result.telemetry.gpus if gpu.temperature_mean_c is not None]
-    return {
-        "run_id": spec.run_id,
-        "group_id": spec.group_id,
-        "node": spec.node,
-        "round": spec.round,
-        "model": spec.model,
-        "recipe": spec.recipe.value,
-        "strategy": spec.strategy.value,
-        "preset": spec.preset.value,
-        "fingerprint": fingerprint(result.work),
-        "history_key": key,
-        "gpu_name": context.gpus[0].name if context and context.gpus else None,
-        "driver": context.driver if context else None,
-        "image": context.image if context else None,
-        "torch": context.libraries.get("torch") if context else None,
-        "status": result.status.value,
-        "state": state.value if state else None,
-        "history_state": past.value if past else None,
-        "is_drill": spec.drill is not None,
-        "is_baseline": key is not None and _is_healthy(result, state, past),
-        "started_at": result.started_at,
-        "finished_at": result.finished_at,
-        "samples_per_second": result.performance.samples_per_second,
-        "tokens_per_second": result.performance.tokens_per_second,
-        "memory_gb": result.memory.peak_during_training,
-        "temperature_c": max(temperatures, default=None),
-        "mfu_pct": result.performance.mfu_pct,
-        "gpu_hours": cost.gpu_hours,
-        "run_usd": cost.run_usd,
-        "usd_per_1000_samples": cost.usd_per_1000_samples,
-        **_paid_for(result, cost),
-    }
-
-
-def _paid_for(result: RunResult, cost: RunCost) -> dict[str, Any]:
-    size = result.work.micro_batch_size
-    return {
-        "peers": ",".join(result.spec.peers),
-        "world_size": result.spec.world_size,
-        "micro_batch_size": size if isinstance(size, int) else None,
-        "seq_length": result.spec.seq_length,
-        "usd_per_gpu_hour": cost.usd_per_gpu_hour,
-        "price_source": cost.price_source,
-        "energy_j": measured_joules(result),
-        "energy_per_sample_j": result.telemetry.energy_per_sample_j,
-    }
-
-
-def _is_healthy(result: RunResult, state: State | None, past: State | None) -> bool:
-    is_judged_well = state not in NOT_A_BASELINE and past is not State.BREACH
-    return result.status is Status.OK and result.spec.drill is None and is_judged_well
 
 
 def _update_breaches(connection: Connection, campaign: Campaign) -> None:

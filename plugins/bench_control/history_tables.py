@@ -78,6 +78,13 @@ runs = Table(
     Column("price_source", String),
     Column("energy_j", Float),  # of the measured windows, all GPUs
     Column("energy_per_sample_j", Float),
+    Column("kernel", String),
+    Column("vbios", String),
+    Column("power_limit_w", Float),  # the lowest of the GPUs'
+    Column("sm_clock_mhz", Float),  # of the slowest GPU
+    Column("gpu_uuids", String),  # comma-separated, ascending
+    Column("libraries", String),  # JSON: name -> version
+    Index("runs_by_work", "fingerprint", "started_at"),
     Index("runs_by_node", "node", "history_key", "started_at"),
     Index("runs_by_group", "group_id", "started_at"),
     Index("runs_by_time", "started_at"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from bench_control.campaign import Campaign
 from bench_control.nodes import Fleet, GpuNode, named
 from bench_control.params import parse_params
 from bench_control.plan import Plan, make_plan
+from bench_control.trails import points_of
 from bench_control.verdicts import State
 from bench_image.contract import RunResult
 from tests.builders import STARTED_AT, make_result
@@ -141,3 +143,48 @@ def test_a_campaign_stored_with_results_of_schema_1_is_readable() -> None:
         campaign = Campaign.model_validate_json(path.read_bytes())
         assert {result.schema_version for result in campaign.results} == {2}
         assert campaign.results[0].missing["chosen"] == "not measured by schema version 1"
+
+
+def test_a_slowdown_that_comes_with_an_update_is_told_with_its_date_and_no_baseline_hides_it() -> None:
+    """The history key starts anew with a driver, so the past is empty; the trail is not. 9.0 / 9.5 - 1 = -5.3 %."""
+    planned = plan()
+    measured = results(planned, 9.0, 9.0, 9.0, 9.0)
+    nights = [(i, 9.5, "575.1") for i in range(9, 2, -1)] + [(2, 9.0, "580.65.06"), (1, 9.0, "580.65.06")]
+    earlier = [
+        point
+        for days, rate, driver in nights
+        for point in points_of(
+            [make_result(node, rate, driver=driver, campaign_id=f"night-{days}") for node in NODES],
+            STARTED_AT - timedelta(days=days),
+        )
+    ]
+    campaign = assess(
+        planned, measured, (), suite="nightly", started_at=STARTED_AT, finished_at=STARTED_AT + timedelta(minutes=9),
+        past=lambda _: (), trails=lambda works, *_: [point for point in earlier if point.fingerprint in works],
+    )  # fmt: skip
+    (told,) = (finding for finding in campaign.findings if finding.category == "step_slower")
+
+    assert {verdict.state for verdict in campaign.history} == {State.NO_BASELINE}
+    assert told.subject == "node-1, node-2, node-3 and node-4"
+    assert told.summary.startswith("are 5.3 % slower since 19 Nov 2026, when the driver went from 575.1 to 580.65.06")
+
+
+def test_a_renamed_node_keeps_its_past_and_its_old_name_is_not_missed() -> None:
+    planned = plan()
+    measured = results(planned, 9.5, 9.5, 9.5, 9.5)
+    asked: list[str] = []
+
+    def past(result: RunResult) -> list[float]:
+        asked.append(result.spec.node)
+        return [9.5] * 5 if result.spec.node == "old-name" else []
+
+    old = points_of(measured, STARTED_AT - timedelta(days=1))[0]
+    campaign = assess(
+        planned, measured, (), suite="nightly", started_at=STARTED_AT, finished_at=STARTED_AT + timedelta(minutes=9),
+        past=past, trails=lambda *_: [replace(old, node="old-name", campaign_id="yesterday")],
+    )  # fmt: skip
+    history = {verdict.node: verdict.state for verdict in campaign.history}
+
+    assert asked.count("old-name") == 1
+    assert (history["node-1"], history["node-2"]) == (State.OK, State.NO_BASELINE)
+    assert [finding.subject for finding in campaign.findings if finding.category == "renamed_node"] == ["node-1"]

@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import inspect, select, text
+from sqlalchemy import inspect, select, text, update
 
 from bench_control.artefacts import open_store
-from bench_control.campaign import Campaign
+from bench_control.campaign import Campaign, Question
 from bench_control.cost import RunCost
 from bench_control.history import History, history_key, open_history
 from bench_control.history_database import HistoryError, connect
 from bench_control.history_tables import breaches, metadata, runs
+from bench_control.setups import setup_of
 from bench_control.verdicts import (
     Confirmation,
     GroupVerdict,
@@ -32,7 +33,7 @@ from bench_control.verdicts import (
     Side,
     State,
 )
-from bench_image.contract import Drill, RunResult, Status
+from bench_image.contract import Drill, RunResult, Status, fingerprint
 from tests.builders import make_cpu_result, make_failed, make_result
 
 DAY_1 = datetime(2026, 11, 1, 2, 0, tzinfo=UTC)
@@ -264,6 +265,56 @@ def test_a_run_that_measured_nothing_has_no_past(history: History) -> None:
     assert history.past(tonight(make_failed())) == []
 
 
+# --- trails -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_trail_goes_on_over_new_drivers_and_bad_nights(history: History) -> None:
+    """Three nights: the second was a breach, the third came with another driver. A drill and another work are none."""
+    history.record(night(2, make_result(samples_per_s=8.0), states={"node-1": State.BREACH}))
+    history.record(night(1, make_result(samples_per_s=9.4), make_result(samples_per_s=9.6, round=2)))
+    history.record(night(3, make_result(samples_per_s=9.0, driver="590.1")))
+    history.record(night(4, make_result(drill=Drill(slowdown_pct=50)), make_result("node-2", seq_length=1024)))
+    points = history.trails([fingerprint(make_result().work)], "night-20", DAY_1 + timedelta(days=19))
+    assert [(p.campaign_id, p.node, p.samples_per_second) for p in points] == [
+        ("night-1", "node-1", 9.5), ("night-2", "node-1", 8.0), ("night-3", "node-1", 9.0),
+    ]  # fmt: skip
+    assert [p.setup.driver for p in points] == ["580.65.06", "580.65.06", "590.1"]
+    assert points[0].setup == setup_of(make_result().context)
+    assert points[0].temperature_c == 60.0
+
+
+def test_a_trail_ends_before_the_campaign_that_asks(history: History) -> None:
+    for day in (1, 20, 21):
+        history.record(night(day, make_result()))
+    points = history.trails([fingerprint(make_result().work)], "night-20", DAY_1 + timedelta(days=19))
+    assert [point.campaign_id for point in points] == ["night-1"]
+
+
+def test_rows_of_before_the_setup_was_kept_are_points_without_one(history: History) -> None:
+    history.record(night(1, make_result()))
+    with history.engine.begin() as connection:
+        connection.execute(update(runs).values(kernel=None, vbios=None, libraries=None, gpu_uuids=None))
+    (point,) = history.trails([fingerprint(make_result().work)], "night-20", DAY_1 + timedelta(days=19))
+    assert (point.setup.kernel, point.setup.gpu_uuids) == (None, frozenset())
+    assert point.setup.libraries == {"torch": "2.13.0"}
+
+
+@pytest.mark.parametrize("years", [-50, 50])
+def test_a_node_whose_clock_is_wrong_keeps_its_place_in_the_order(history: History, years: int) -> None:
+    campaign = night(1, make_result())
+    wrong = campaign.results[0].started_at + timedelta(days=365 * years)
+    skewed = campaign.results[0].model_copy(update={"started_at": wrong, "finished_at": wrong})
+    history.record(campaign.model_copy(update={"results": (skewed,)}))
+    (row,) = rows(history, runs)
+    assert DAY_1 <= row["started_at"] <= DAY_1 + timedelta(hours=1)
+    assert history.past(tonight()) == [9.5]
+
+
+def test_runs_that_measured_the_noise_were_judged_by_nobody_and_are_no_baseline(history: History) -> None:
+    history.record(night(1, make_result()).model_copy(update={"question": Question.NOISE, "groups": ()}))
+    assert history.past(tonight()) == []
+
+
 # --- breaches ---------------------------------------------------------------------------------------------------------
 
 
@@ -378,16 +429,25 @@ def test_processes_that_open_a_fresh_database_at_once_do_not_disturb_each_other(
 
 
 def test_a_campaign_that_cannot_be_recorded_leaves_the_old_one(history: History) -> None:
-    """The second campaign holds the same run twice: the database refuses it, and nothing of it stays."""
     history.record(night(1, make_result(samples_per_s=9.5)))
+    with history.engine.begin() as connection:
+        connection.execute(text("DROP TABLE breaches"))
     with pytest.raises(HistoryError):
-        history.record(night(1, make_result(samples_per_s=1.0), make_result(samples_per_s=2.0)))
+        history.record(night(1, make_result(samples_per_s=1.0)))
     assert [row["samples_per_second"] for row in rows(history, runs)] == [9.5]
+
+
+def test_of_a_run_that_came_back_twice_the_later_one_is_recorded(history: History) -> None:
+    campaign = night(1, make_result(samples_per_s=2.0), make_result(samples_per_s=1.0))
+    late = campaign.results[0].finished_at + timedelta(minutes=5)
+    twice = (campaign.results[0].model_copy(update={"finished_at": late}), campaign.results[1])
+    history.record(campaign.model_copy(update={"results": twice}))
+    assert [row["samples_per_second"] for row in rows(history, runs)] == [2.0]
 
 
 def test_queries_of_the_dashboard_have_an_index(history: History) -> None:
     names = {index["name"] for index in inspect(history.engine).get_indexes("runs")}
-    assert names == {"runs_by_node", "runs_by_group", "runs_by_time"}
+    assert names == {"runs_by_node", "runs_by_group", "runs_by_time", "runs_by_work"}
 
 
 def test_the_database_lies_beside_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,69 @@
+"""With what a run was done: versions of driver, image, kernel, VBIOS and libraries, power limit and GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from bench_image.contract import Context, Frozen
+
+
+class Setup(Frozen):
+    """None: not recorded, which is no change to anything."""
+
+    driver: str | None = None
+    image: str | None = None
+    kernel: str | None = None
+    vbios: str | None = None
+    power_limit_w: float | None = None  # the lowest of the GPUs'
+    libraries: Mapping[str, str] | None = None  # torch is one of them
+    gpu_uuids: frozenset[str] = frozenset()
+
+
+def setup_of(context: Context | None) -> Setup:
+    if context is None:
+        return Setup()
+    limits = [gpu.power_limit_w for gpu in context.gpus if gpu.power_limit_w is not None]
+    return Setup(
+        driver=context.driver,
+        image=context.image,
+        kernel=context.kernel,
+        vbios=" + ".join(sorted({gpu.vbios for gpu in context.gpus if gpu.vbios})) or None,
+        power_limit_w=min(limits, default=None),
+        libraries=context.libraries,
+        gpu_uuids=frozenset(gpu.uuid for gpu in context.gpus if gpu.uuid),
+    )
+
+
+def versions(setup: Setup) -> dict[str, str]:
+    """Name -> value of everything known that has a name of its own; not which GPUs they are."""
+    own: dict[str, str | None] = {
+        "driver": setup.driver,
+        "image": setup.image,
+        "kernel": setup.kernel,
+        "VBIOS": setup.vbios,
+        "power limit": None if setup.power_limit_w is None else f"{setup.power_limit_w:g} W",
+    }
+    return {name: value for name, value in own.items() if value is not None} | dict(setup.libraries or {})
+
+
+def changes(before: Sequence[Setup], after: Setup) -> tuple[str, ...]:
+    """What is other `after` than it was: "the driver went from 575.1 to 580.95". `before`: newest last; of each thing
+    the value that was recorded last counts, so that one run that could not tell it hides no change.
+    """
+    known: dict[str, str] = {}
+    for setup in before:
+        known |= versions(setup)
+    now = versions(after)
+    return tuple(
+        f"{_the(name)} went from {was} to {now[name]}" for name, was in known.items() if now.get(name, was) != was
+    )
+
+
+def new_gpus(before: Sequence[Setup], after: Setup) -> tuple[str, ...]:
+    """UUIDs that had not been seen there. A pod on a node with many GPUs may get another one each night."""
+    seen = frozenset[str]().union(*(setup.gpu_uuids for setup in before))
+    return tuple(sorted(after.gpu_uuids - seen)) if seen else ()
+
+
+def _the(name: str) -> str:
+    return f"the {name}" if name in ("driver", "image", "kernel", "VBIOS", "power limit") else name
