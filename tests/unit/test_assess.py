@@ -154,7 +154,12 @@ def test_a_slowdown_that_comes_with_an_update_is_told_with_its_date_and_no_basel
         point
         for days, rate, driver in nights
         for point in points_of(
-            [make_result(node, rate, driver=driver, campaign_id=f"night-{days}") for node in NODES],
+            [
+                make_result(spec.node, rate, driver=driver).model_copy(
+                    update={"spec": spec.model_copy(update={"campaign_id": f"night-{days}"})}
+                )
+                for spec in planned.specs
+            ],
             STARTED_AT - timedelta(days=days),
         )
     ]
