@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -124,3 +125,68 @@ def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
     with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal or total < 20) as progress:
         task = progress.add_task(what, total=total)
         yield lambda: progress.advance(task)
+
+
+@app.command()
+def export(
+    source: Annotated[str, typer.Argument(help="A result.json file, a folder with results, or a campaign's id.")],
+    run_id: Annotated[str | None, typer.Option("--run", help="Which run, where there are several.")] = None,
+    output: Annotated[Path, typer.Option(help="Folder to write to.", metavar="FOLDER")] = Path(),
+    with_names: Annotated[
+        bool, typer.Option("--with-names", help="Keep the names of nodes, pods, hosts and GPUs.")
+    ] = False,
+    bench: Annotated[
+        bool, typer.Option("--bench", help="As bench_{GPU}_{N}gpu_{TIMESTAMP}.json: runs of the encoder-decoder only.")
+    ] = False,
+    store_url: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write one result with everything that is needed to publish it: JSON, and Markdown for people."""
+    from bench_control.artefacts import open_store
+    from bench_control.bench_files import BenchFileError
+    from bench_control.exporting import choose, export_files
+    from bench_control.submission import SubmissionError
+
+    with errors_told(), _told(SubmissionError, BenchFileError):
+        result = choose(source, run_id, open_store(store_url))
+        files = export_files(result, datetime.now(UTC), with_names=with_names, as_bench_file=bench)
+        paths = {name: output / name for name in files}
+        for name, text in files.items():
+            _write(paths[name], text)
+    if as_json:
+        print_json({"run_id": result.spec.run_id, "files": [str(path.absolute()) for path in paths.values()]})
+    else:
+        typer.echo("\n".join(str(path.absolute()) for path in paths.values()))
+
+
+@app.command("import")
+def import_(
+    files: Annotated[list[Path], typer.Argument(help="Files that `trainbench export` wrote.")],
+    store_url: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put published results into the store, each as a campaign of its own: compare and report read them there."""
+    from upath import UPath
+
+    from bench_control.artefacts import BrokenFile, StoreError, open_store, read_bounded
+    from bench_control.submission import MAX_SUBMISSION_BYTES, SubmissionError, imported, parse_submission
+
+    taken: dict[str, str] = {}
+    broken: list[BrokenFile] = []
+    with errors_told():
+        store = open_store(store_url)
+        for path in files:
+            try:
+                result = imported(parse_submission(read_bounded(UPath(path.absolute()), MAX_SUBMISSION_BYTES)))
+            except (SubmissionError, StoreError) as error:
+                broken.append(BrokenFile(str(path), str(error)))
+            else:
+                taken[str(path)] = result.spec.campaign_id
+                store.write_result(result)
+    tell_broken(broken)
+    if as_json:
+        left_out = [{"address": file.address, "reason": file.reason} for file in broken]
+        print_json({"campaigns": taken, "left_out": left_out})
+    else:
+        typer.echo("\n".join(taken.values()), nl=bool(taken))
+    raise typer.Exit(ExitCode.RED if broken else ExitCode.OK)

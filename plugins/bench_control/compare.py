@@ -209,12 +209,11 @@ COST: tuple[Column, ...] = (
 def _table(job: Job, title: str, columns: Sequence[Column], notes: Sequence[str]) -> Table:
     """Columns that no row fills, and settings that all rows share, become notes."""
     values = {name: {cell(row) for row in job.rows} for name, _, cell in columns}
-    shared = [
-        name for name in SHARED if len(job.rows) > 1 and len(values.get(name, ())) == 1 and NA not in values[name]
-    ]
+    shared = [name for name in SHARED if len(values.get(name, ())) == 1 and NA not in values[name]]
     absent = [name for name, cells in values.items() if cells == {NA}]
     kept = [column for column in columns if column[0] not in (*shared, *absent)]
-    told = [f"All rows: {listing(f'{name} {next(iter(values[name]))}' for name in shared)}."] if shared else []
+    who = "All rows" if len(job.rows) > 1 else f"Row {job.base.number}"
+    told = [f"{who}: {', '.join(f'{name} {next(iter(values[name]))}' for name in shared)}."] if shared else []
     told += [f"{NA} for all rows: {listing(absent, most=9)}."] if absent else []
     if len(job.rows) > MAX_ROWS:
         told.append(f"And {len(job.rows) - MAX_ROWS} more rows: --json has all of them.")

@@ -1,0 +1,104 @@
+"""A result without the names by which its owner's machines could be known. What was measured stays as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from bench_image.contract import Context, DiskData, RunResult, RunSpec
+
+CAMPAIGN, HOST = "published", "left-out"
+LEFT_OUT = "left out when the result was exported"
+_ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b(?:[0-9a-f]{1,4}:){4,7}[0-9a-f]{1,4}\b", re.IGNORECASE)
+_UUID = re.compile(r"\b(?:GPU|MIG)-[0-9a-f-]{8,}\b", re.IGNORECASE)
+
+
+def anonymised(result: RunResult) -> RunResult:
+    """Nodes are numbered; pod, host, UUIDs, the image's registry and folders go; their names go from every text too."""
+    names = _names(result)
+    spec = _spec(result.spec, names)
+    missing = dict(result.missing)
+    context = result.context and _context(result.context, spec.node, missing)
+    gpus = tuple(gpu.model_copy(update={"uuid": None}) for gpu in result.telemetry.gpus)
+    ranks = tuple(rank.model_copy(update={"gpu_uuid": None}) for rank in result.ranks)
+    missing |= dict.fromkeys(("telemetry.gpus.*.uuid", "ranks.*.gpu_uuid"), LEFT_OUT)
+    plain = result.model_copy(
+        update={
+            "spec": spec,
+            "context": context,
+            "telemetry": result.telemetry.model_copy(update={"gpus": gpus}),
+            "ranks": ranks,
+            "missing": missing,
+        }
+    )
+    return _without_names(plain, {**dict.fromkeys(_others(result), HOST), **names})
+
+
+def _names(result: RunResult) -> dict[str, str]:
+    """Node name -> "node-1" and so on, in the order of the ranks."""
+    return {name: f"node-{number}" for number, name in enumerate((result.spec.node, *result.spec.peers), 1)}
+
+
+def _others(result: RunResult) -> Iterator[str]:
+    """Further names that may stand in a message."""
+    context, spec = result.context, result.spec
+    if context:
+        yield from filter(None, (context.pod, context.hostname, context.node))
+    yield from filter(None, (gpu.uuid for gpu in context.gpus) if context else ())
+    if isinstance(spec.data, DiskData):
+        yield spec.data.folder
+    if spec.weights.startswith("/"):
+        yield spec.weights
+    yield spec.campaign_id
+
+
+def _spec(spec: RunSpec, names: dict[str, str]) -> RunSpec:
+    changes: dict[str, Any] = {
+        "campaign_id": CAMPAIGN,
+        "node": names[spec.node],
+        "peers": tuple(names[peer] for peer in spec.peers),
+        "run_id": f"{spec.group_id}-{names[spec.node]}-r{spec.round}"[:200],
+    }
+    if isinstance(spec.data, DiskData):
+        changes["data"] = spec.data.model_copy(update={"folder": _folder(spec.data.folder)})
+    if spec.weights.startswith("/"):
+        changes["weights"] = _folder(spec.weights)
+    return spec.model_copy(update=changes)
+
+
+def _context(context: Context, node: str, missing: dict[str, str]) -> Context:
+    missing |= dict.fromkeys(("context.pod", "context.gpus.*.uuid"), LEFT_OUT)
+    return context.model_copy(
+        update={
+            "node": node,
+            "pod": None,
+            "hostname": HOST,
+            "image": context.image and context.image.rpartition("/")[2],  # a registry's address is its owner's
+            "gpus": tuple(gpu.model_copy(update={"uuid": None}) for gpu in context.gpus),
+        }
+    )
+
+
+def _folder(path: str) -> str:
+    """The last name of a path: two results of other weights must not look alike."""
+    return f"/{HOST}/{PurePosixPath(path).name}"
+
+
+def _without_names(result: RunResult, secrets: Mapping[str, str]) -> RunResult:
+    """The texts that a program or a library wrote: error, reasons, means."""
+    changes: dict[str, Any] = {"missing": {path: _plain(why, secrets) for path, why in result.missing.items()}}
+    if result.error:
+        changes["error"] = result.error.model_copy(update={"message": _plain(result.error.message, secrets)[:4000]})
+    if result.chosen:
+        means = {name: _plain(value, secrets) for name, value in result.chosen.means.items()}
+        changes["chosen"] = result.chosen.model_copy(update={"why": _plain(result.chosen.why, secrets), "means": means})
+    return result.model_copy(update=changes)
+
+
+def _plain(text: str, secrets: Mapping[str, str]) -> str:
+    """Every secret that stands alone in `text` replaced, the longest first: a pod's name holds its node's."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(secret)}(?![A-Za-z0-9])", secrets[secret], text)
+    return _UUID.sub(HOST, _ADDRESS.sub("x.x.x.x", text))
