@@ -169,7 +169,7 @@ def _update_breaches(connection: Connection, campaign: Campaign) -> None:
     for group in campaign.groups:
         for verdict in group.nodes:
             keys = [(verdict.node, group.group_id, is_drill) for is_drill in (False, True)]
-            if verdict.state in WELL:
+            if verdict.state in WELL and not verdict.is_watched:
                 _close(connection, [earliest[key] for key in keys if key in earliest], campaign)
             elif verdict.state in RED:
                 _open(connection, earliest.get(keys[verdict.is_drill]), verdict, group.group_id, campaign)

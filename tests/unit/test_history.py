@@ -338,6 +338,15 @@ def test_a_node_that_was_not_judged_stays_as_it_was(history: History, state: Sta
     assert [breach.node for breach in history.open_breaches()] == ["node-1"]
 
 
+def test_a_node_that_is_still_slow_within_its_limit_closes_no_breach(history: History) -> None:
+    history.record(night(1, make_result(), states={"node-1": State.BREACH}))
+    within = night(2, make_result())
+    (group,) = within.groups
+    slow = group.nodes[0].model_copy(update={"is_watched": True})
+    history.record(within.model_copy(update={"groups": (group.model_copy(update={"nodes": (slow,)}),)}))
+    assert [breach.node for breach in history.open_breaches()] == ["node-1"]
+
+
 def test_a_missing_node_is_a_breach_without_a_figure(history: History) -> None:
     history.record(night(1, make_result("node-1"), states={"node-9": State.MISSING}))
     (breach,) = history.open_breaches()
