@@ -123,6 +123,19 @@ class Store:
         """One file of the summary. Raises StoreError when it is not there."""
         return read_bounded(self._summary_file(campaign_id, name), MAX_CAMPAIGN_BYTES)
 
+    def read_summary_head(self, campaign_id: str, name: str, num_bytes: int) -> bytes:
+        """The first bytes of one file of the summary. Raises StoreError."""
+        path = self._summary_file(campaign_id, name)
+        with _explained(path, "read"), path.open("rb") as file:
+            head: bytes = file.read(num_bytes)
+        return head
+
+    def has_verdict(self, campaign_id: str) -> bool:
+        """Whether the campaign was published. Raises StoreError."""
+        path = self._summary_file(campaign_id, CAMPAIGN_FILE)
+        with _explained(path, "read"):
+            return bool(path.is_file())
+
     def summary_address(self, campaign_id: str, name: str) -> str:
         """Where a person finds a file of the summary."""
         return address(self._summary_file(campaign_id, name))

@@ -190,3 +190,29 @@ def import_(
     else:
         typer.echo("\n".join(taken.values()), nl=bool(taken))
     raise typer.Exit(ExitCode.RED if broken else ExitCode.OK)
+
+
+@app.command()
+def reindex(store_url: StoreUrl = None, as_json: AsJson = False) -> None:
+    """Build the history again from the artefacts of the store. Nothing is deleted; Airflow may go on meanwhile."""
+    from bench_control.artefacts import open_store
+    from bench_control.formats import count
+    from bench_control.history import open_history
+    from bench_control.reindexing import reindex as rebuild
+    from bench_control.settings import read_settings
+
+    with errors_told():
+        store = open_store(store_url)
+        history = open_history(read_settings().history_url, store)
+        with _progress("campaigns", len(store.campaign_ids())) as advance:
+            told = rebuild(store, history, advance)
+    tell_broken(told.broken)
+    if as_json:
+        left_out = [{"address": file.address, "reason": file.reason} for file in told.broken]
+        skipped = {"unpublished": told.unpublished, "imported": told.imported}
+        print_json({"recorded": told.recorded, **skipped, "left_out": left_out})
+    else:
+        others = ((told.unpublished, "without a verdict"), (told.imported, "imported"), (told.broken, "unreadable"))
+        rest = "".join(f", {len(names)} {what}" for names, what in others if names)
+        typer.echo(f"{count(len(told.recorded), 'campaign')} recorded{rest}")
+    raise typer.Exit(ExitCode.RED if told.broken else ExitCode.OK)
