@@ -1,6 +1,6 @@
 """What happened before: every run and every breach in SQL, so that a node can be compared with its own past.
 
-SQLite beside the store by default, PostgreSQL by URL. It can be rebuilt from the artefacts (`History.reindex`).
+SQLite beside the store by default, PostgreSQL by URL. It can be rebuilt from the artefacts (`reindexing`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import AwareDatetime
 from sqlalchemy import Connection, Engine, Integer, Row, Select, bindparam, delete, func, insert, or_, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from bench_control.artefacts import Store, StoreError
+from bench_control.artefacts import Store
 from bench_control.campaign import Campaign
 from bench_control.history_database import HistoryError, connect, migrate
 from bench_control.history_rows import history_key, rows
@@ -43,12 +43,6 @@ class Breach(Frozen):
     is_drill: bool
     opened_at: AwareDatetime
     closed_at: AwareDatetime | None
-
-
-@dataclass(frozen=True)
-class Reindexed:
-    num_campaigns: int
-    unreadable: tuple[str, ...]  # one sentence each
 
 
 def open_history(url: str | None = None, store: Store | None = None) -> History:
@@ -115,18 +109,6 @@ class History:
         query = select(*columns).where(breaches.c.closed_at.is_(None)).order_by(breaches.c.opened_at, breaches.c.node)
         with self._transaction() as connection:
             return tuple(Breach.model_validate(row._asdict()) for row in connection.execute(query))
-
-    def reindex(self, store: Store) -> Reindexed:
-        """Record every campaign of the store again, oldest first. Rows whose artefacts are gone stay as they are."""
-        campaigns, unreadable = [], []
-        for campaign_id in store.campaign_ids():
-            try:
-                campaigns.append(store.read_campaign(campaign_id))
-            except StoreError as error:
-                unreadable.append(str(error))
-        for campaign in sorted(campaigns, key=lambda campaign: campaign.finished_at):
-            self.record(campaign)
-        return Reindexed(len(campaigns), tuple(unreadable))
 
     @contextmanager
     def _transaction(self, write: bool = False) -> Iterator[Connection]:
