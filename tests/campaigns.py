@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from bench_control.campaign import Campaign, Skipped
+from bench_control.campaign import Campaign, Question, Skipped
 from bench_control.cost import RunCost
 from bench_control.verdicts import (
     Confirmation,
@@ -22,7 +22,7 @@ from bench_control.verdicts import (
     Side,
     State,
 )
-from bench_image.contract import Drill, RunResult, Strategy
+from bench_image.contract import Drill, Lora, Quantisation, RunResult, Strategy
 from tests.builders import STARTED_AT, make_cpu_result, make_failed, make_result
 
 USD_PER_GPU_HOUR = 0.60
@@ -181,6 +181,21 @@ def healthy() -> Campaign:
         for name, rate in rates.items()
     ]
     return make_campaign(results, [make_group(nodes, results[0].spec.group_id)], history=tuple(history))
+
+
+def slower_since() -> Campaign:
+    """The healthy fleet, nine nights after a driver update that cost all of it some speed."""
+    finding = Finding(
+        level=Level.WARNING,
+        category="step_slower",
+        subject="node-1, node-2, node-3 and node-4",
+        measured="1.450 samples/s, median of 9 campaigns, on node-2",
+        expected="1.549 samples/s, median of the 11 before",
+        summary="are 5.8 to 6.4 % slower since 12 Nov 2026, when the driver went from 575.1 to 580.95; so are all "
+        "nodes that got this change",
+        resolution="undo this change on one of them and run the check again",
+    )
+    return healthy().model_copy(update={"findings": (finding,)})
 
 
 def slow_node() -> Campaign:
@@ -386,3 +401,58 @@ def strategies() -> Campaign:
     title = "tier-a full and lora, batch 1 x 2048 tokens, on 1 node"
     params = {"model": "tier-a", "rounds": 1, "micro_batch_size": 1, "seq_length": 2048}
     return make_campaign([*results, *unequal, oom], title=title, params=params, skipped=(skipped,))
+
+
+# As in the reference guide: samples/s on one A10, and GB of memory (the memory is made).
+CONFIGURATION_FIGURES: dict[str, tuple[float, float, dict[str, Any]]] = {
+    "baseline": (0.69, 14.2, {}),
+    "adamw_torch": (0.69, 14.3, {"optimizer": "adamw_torch"}),
+    "LoRA r8": (0.6914, 14.1, {"lora": Lora(rank=8)}),
+    "seq 512": (1.30, 10.1, {"seq_length": 512}),
+    "seq 512 + batch 8": (1.46, 14.0, {"seq_length": 512, "micro_batch_size": 8}),
+    "fp16": (0.66, 14.2, {"precision": "fp16"}),
+    "QLoRA + checkpointing": (0.72, 14.6, {"quantisation": Quantisation(double=False)}),
+}
+BASE_WORK = {"micro_batch_size": 4, "seq_length": 1024}
+
+
+def configurations(nodes: Sequence[str] = ("gpu-1",), rounds: int = 3, **fields: Any) -> Campaign:
+    """The guide's six configurations and some more on A10s; round 2 is 1 % slower for all of them."""
+    results, labels = [], {}
+    for round_ in range(1, rounds + 1):
+        for node in nodes:
+            for i, (name, (rate, memory_gb, changes)) in enumerate(CONFIGURATION_FIGURES.items()):
+                of_round = 0.99 if round_ == 2 else 1.0
+                wobble = 1 + 0.002 * ((i + round_) % 3 - 1)  # of one run against another
+                made: dict[str, Any] = {"memory_gb": memory_gb, "campaign_id": "diagnosis-1", **BASE_WORK, **changes}
+                result = a10(node, rate * of_round * wobble, round_, **made)
+                labels[result.spec.group_id] = name
+                results.append(result)
+            off = make_failed(node, round=round_, campaign_id="diagnosis-1", gradient_checkpointing=False, **BASE_WORK)
+            labels[off.spec.group_id] = "checkpointing off"
+            results.append(off)
+    skipped = (
+        Skipped(
+            what="QLoRA + both",
+            label="QLoRA + both",
+            reason="with these parameters it is the very work of 'baseline', whose runs tell of both",
+            group_id=results[0].spec.group_id,
+        ),
+        Skipped(
+            what="QLoRA plain",
+            label="QLoRA plain",
+            reason="needs about 27.1 GB of GPU memory, a GPU of the node (NVIDIA-A10) has 24.1 GB",
+            nodes=tuple(nodes),
+            gpu_product="NVIDIA-A10",
+            group_id="plain",
+        ),
+    )
+    defaults = {
+        "suite": "config_diagnosis",
+        "title": "mistral-7b qlora, on 1 node",
+        "question": Question.CONFIGURATIONS,
+        "labels": labels,
+        "skipped": skipped,
+        "params": {"model": "mistral-7b", "rounds": rounds},
+    }
+    return make_campaign(results, **defaults | fields)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench_control import more_gpus, patterns, preset_tables, strategy_tables
+from bench_control import configuration_tables, more_gpus, patterns, preset_tables, strategy_tables
 from bench_control.campaign import Campaign
 from bench_control.tables import Table
 
@@ -22,6 +22,12 @@ class Answer:
 def answers(campaign: Campaign) -> tuple[Answer, ...]:
     """Those that have something to say of this campaign."""
     every = (
+        Answer(
+            anchor="configurations",
+            name="Configurations",
+            title="Configurations, against the baseline",
+            tables=configuration_tables.configurations(campaign),
+        ),
         Answer(
             anchor="strategies",
             name="Strategies",

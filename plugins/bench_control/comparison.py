@@ -46,8 +46,14 @@ def work_groups(results: Sequence[RunResult], besides: frozenset[str] = ACROSS) 
 def differences(one: WorkGroup, other: WorkGroup, besides: frozenset[str] = ACROSS) -> tuple[str, ...]:
     """What makes two groups unequal work, as "gradient_accumulation_steps 4 vs 1"."""
     mine, its = (group.work.model_dump(mode="json", exclude=set(NOT_WORK | besides)) for group in (one, other))
-    told = tuple(_differing(mine, its))
-    return told if one.hardware == other.hardware else (*told, f"GPU {one.hardware} vs {other.hardware}")
+    fields = tuple(f"{name} {told(a)} vs {told(b)}" for name, a, b in _differing(mine, its))
+    return fields if one.hardware == other.hardware else (*fields, f"GPU {one.hardware} vs {other.hardware}")
+
+
+def changed_fields(before: RunSpec, after: RunSpec) -> tuple[str, ...]:
+    """What makes `after` other work than `before`, as "seq_length 512, was 1024"."""
+    old, new = (work.model_dump(mode="json", exclude=set(NOT_WORK | HOW_MEASURED)) for work in (before, after))
+    return tuple(f"{name} {told(a)}, was {told(b)}" for name, a, b in _differing(new, old))
 
 
 def nearest(group: WorkGroup, others: Sequence[WorkGroup], besides: frozenset[str] = ACROSS) -> WorkGroup | None:
@@ -87,18 +93,21 @@ def _name_among(group: WorkGroup, namesakes: Sequence[WorkGroup], besides: froze
     return ", ".join([_plain_name(group), *own])
 
 
-def _differing(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> Iterator[str]:
+def _differing(one: dict[str, Any], other: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, object, object]]:
     for name in one | other:
         mine, its = one.get(name), other.get(name)
         if isinstance(mine, dict) and isinstance(its, dict):
             yield from _differing(mine, its, f"{prefix}{name}.")
         elif mine != its:
-            yield f"{prefix}{name} {_told(mine)} vs {_told(its)}"
+            yield f"{prefix}{name}", mine, its
 
 
-def _told(value: Any) -> str:
+def told(value: Any) -> str:
+    """The value of a field of the work, in a word."""
     if value is None:
         return "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
     if isinstance(value, dict):
-        return "given"
+        return f"shards in {value['folder']}" if "folder" in value else "given"
     return value if isinstance(value, str) else json.dumps(value)

@@ -131,7 +131,7 @@ def nodes_table(campaign: Campaign) -> Table:
 
 
 def runs_table(campaign: Campaign) -> Table:
-    names = short_names(campaign.results)
+    names = short_names(campaign.results, campaign.labels)
     numeric = ("GPUs", "GPU-hours", "run", "per 1K samples", "per 1M tokens")
     return Table(
         columns=("run id", *numeric, "remark"),

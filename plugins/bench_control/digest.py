@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bench_control import strategy_tables
+from bench_control import configuration_tables, strategy_tables
 from bench_control.campaign import Campaign
 from bench_control.formats import NA, count, degrees, figure, listing, one_line, percent, sentence, share
 from bench_control.readings import gpu_name
@@ -61,7 +61,8 @@ def verdict(campaign: Campaign) -> str:
     """The whole campaign in one sentence."""
     nodes = campaign.nodes
     if not campaign.judges_nodes:
-        return " ".join((_measured(campaign), *_failed(campaign), *strategy_tables.leaders(campaign)))
+        told = (*strategy_tables.leaders(campaign), *configuration_tables.headline(campaign))
+        return " ".join((_measured(campaign), *_failed(campaign), *told))
     if not nodes:
         return "No node was judged."
     lone = lone_groups(campaign.groups)
@@ -108,11 +109,12 @@ def _measured(campaign: Campaign) -> str:
 
 
 def _failed(campaign: Campaign) -> list[str]:
-    bad = [
-        f"{result.spec.strategy} on {count(result.spec.world_size, 'GPU')} ({result.error.kind})"
+    bad = dict.fromkeys(
+        f"{campaign.labels.get(result.spec.group_id, result.spec.strategy)} on "
+        f"{result.spec.node if campaign.labels else count(result.spec.world_size, 'GPU')} ({result.error.kind})"
         for result in campaign.results
         if result.error
-    ]
+    )
     return [f"None from {listing(bad)}."] if bad else []
 
 
@@ -273,7 +275,8 @@ def group_name(campaign: Campaign, group_id: str) -> str:
     asked = spec.micro_batch_size
     batch = f"{asked} ({result.work.micro_batch_size})" if asked == AUTO and result.chosen else str(asked)
     gpus = f" on {count(spec.world_size, 'GPU')}" if spec.world_size > 1 else ""
-    work = f"{spec.model} {spec.recipe}, {spec.strategy}{gpus}, batch {batch} x {spec.seq_length} tokens"
+    label = f"{campaign.labels[group_id]}: " if group_id in campaign.labels else ""
+    work = f"{label}{spec.model} {spec.recipe}, {spec.strategy}{gpus}, batch {batch} x {spec.seq_length} tokens"
     gpu = next((g.gpu_name for g in campaign.groups if g.group_id == group_id and g.gpu_name), gpu_name(result))
     return f"{work}, {'CPU' if spec.device is Device.CPU else gpu or 'GPU unknown'}"
 

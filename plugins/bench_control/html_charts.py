@@ -110,7 +110,7 @@ def startup_chart(campaign: Campaign) -> BarChart | None:
     if not results:
         return None
     longest = max(sum(seconds for _, seconds in phases(result)) for result in results)
-    names = short_names(campaign.results)
+    names = short_names(campaign.results, campaign.labels)
     rows = []
     for result in results[:MAX_ROWS]:
         parts, at = [], 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
+from bench_control.asked import is_asked
 from bench_control.campaign import Campaign
 from bench_control.digest import group_name, is_rerun
 from bench_control.formats import NA, count, degrees, duration, figure, listing, one_line, share
@@ -99,20 +100,20 @@ def measured(campaign: Campaign) -> tuple[RunResult, ...]:
 
 
 def performance(campaign: Campaign) -> Table:
-    return runs_table(measured(campaign), PERFORMANCE)
+    return runs_table(measured(campaign), PERFORMANCE, labels=campaign.labels)
 
 
 def startup(campaign: Campaign) -> Table:
-    return runs_table(measured(campaign), STARTUP)
+    return runs_table(measured(campaign), STARTUP, labels=campaign.labels)
 
 
 def telemetry(campaign: Campaign) -> Table:
-    return runs_table(measured(campaign), TELEMETRY)
+    return runs_table(measured(campaign), TELEMETRY, labels=campaign.labels)
 
 
 def scaling(campaign: Campaign) -> Table:
     """The runs for which a smaller world size of the same work was measured."""
-    names = short_names(campaign.results)
+    names = short_names(campaign.results, campaign.labels)
     columns = ("run", "GPUs", "compared with", "efficiency")
     return Table(
         columns=columns,
@@ -135,7 +136,7 @@ def scaling(campaign: Campaign) -> Table:
 
 def failures(campaign: Campaign) -> Table:
     """Each run whose status is not ok, with the error as it was reported."""
-    names = short_names(campaign.results)
+    names = short_names(campaign.results, campaign.labels)
     return Table(
         columns=("run", "status", "phase", "error"),
         rows=tuple(
@@ -217,10 +218,14 @@ def software(campaign: Campaign) -> Table:
 
 
 def parameters(campaign: Campaign) -> Table:
-    """What was asked for, as it came in."""
+    """What was asked for, as it came in, without what only other questions ask."""
     return Table(
         columns=("parameter", "value"),
-        rows=tuple(Row(cells=(name, _setting(value))) for name, value in campaign.params.items()),
+        rows=tuple(
+            Row(cells=(name, _setting(value)))
+            for name, value in campaign.params.items()
+            if is_asked(name, campaign.question)
+        ),
     )
 
 

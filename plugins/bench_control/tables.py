@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -48,10 +48,12 @@ class Measure:
     path: str
 
 
-def runs_table(results: Sequence[RunResult], measures: Sequence[Measure], title: str = "") -> Table:
+def runs_table(
+    results: Sequence[RunResult], measures: Sequence[Measure], title: str = "", labels: Mapping[str, str] | None = None
+) -> Table:
     """One row for each run. Columns that no run filled are left out, and the notes say which and why."""
     filled = [m for m in measures if any(m.value(result) is not None for result in results)]
-    names = short_names(results)
+    names = short_names(results, labels)
     rows = tuple(
         Row(cells=(names[r.spec.run_id], *(m.text(m.value(r)) for m in filled)), run_id=r.spec.run_id) for r in results
     )
@@ -64,11 +66,13 @@ def runs_table(results: Sequence[RunResult], measures: Sequence[Measure], title:
     )
 
 
-def short_names(results: Sequence[RunResult]) -> dict[str, str]:
-    """Run id -> the name of its row: without the group when all runs are of one group, else without the fingerprint
-    that ends the group, where the names still differ.
+def short_names(results: Sequence[RunResult], labels: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Run id -> the name of its row: with the label of its group where each has one (group id -> label); without the
+    group when all runs are of one group, else without the fingerprint that ends it, where the names still differ.
     """
     specs = [result.spec for result in results]
+    if labels and all(spec.group_id in labels for spec in specs):
+        return {s.run_id: f"{labels[s.group_id]}, {s.run_id.removeprefix(f'{s.group_id}-')}" for s in specs}
     if len({spec.group_id for spec in specs}) == 1:
         return {spec.run_id: spec.run_id.removeprefix(f"{spec.group_id}-") for spec in specs}
     short = {spec.run_id: _without_fingerprint(spec) for spec in specs}

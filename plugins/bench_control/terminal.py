@@ -9,13 +9,17 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from bench_control import cost_report, digest, strategy_tables
+from bench_control import configuration_tables, cost_report, digest, noise_tables, strategy_tables
 from bench_control.campaign import Campaign
 from bench_control.formats import one_line
 from bench_control.tables import Table, Tone
 from bench_control.verdicts import GroupVerdict
 
-STRATEGY_COLUMNS = ("GPUs", "strategy", "place", "tokens/s", "median step ms", "memory GB", "exposed comm.", "scaling")
+# What fits 100 characters; the reports have the other columns.
+NARROW = frozenset({
+    "GPUs", "strategy", "place", "tokens/s", "median step ms", "memory GB", "exposed comm.", "scaling",
+    "verdict", "configuration", "in words",
+})  # fmt: skip
 STYLES = {Tone.GOOD: "green", Tone.WARN: "yellow", Tone.BAD: "bold red", Tone.PLAIN: ""}
 
 
@@ -24,10 +28,16 @@ def verdict_table(campaign: Campaign) -> Group:
     parts: list[RenderableType] = []
     for group in digest.shown_groups(campaign):
         parts += _group(campaign, group)
-    for content in strategy_tables.strategies(campaign):
+    for content in (*configuration_tables.verdicts(campaign), *strategy_tables.strategies(campaign)):
         parts += [
             plain(content.title, style="bold"),
             rich_table(_narrow(content)),
+            *(plain(note) for note in content.notes),
+        ]
+    for content in noise_tables.noise_tables(campaign):
+        parts += [
+            plain(content.title, style="bold"),
+            rich_table(content),
             *(plain(note) for note in content.notes),
         ]
     if alone := digest.lone_line(campaign):
@@ -47,10 +57,9 @@ def _group(campaign: Campaign, group: GroupVerdict) -> list[RenderableType]:
 
 
 def _narrow(content: Table) -> Table:
-    """The columns of a table of strategies that fit 100 characters; the reports have the others."""
-    kept = [content.columns.index(name) for name in STRATEGY_COLUMNS]
+    kept = [place for place, name in enumerate(content.columns) if name in NARROW]
     rows = tuple(replace(row, cells=tuple(row.cells[place] for place in kept)) for row in content.rows)
-    return replace(content, columns=STRATEGY_COLUMNS, rows=rows)
+    return replace(content, columns=tuple(content.columns[place] for place in kept), rows=rows)
 
 
 def plain(text: str, style: str = "") -> Text:

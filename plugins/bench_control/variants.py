@@ -34,6 +34,7 @@ _ALL = (
         name="seq 512 + batch 8",
         changes={"seq_length": 512, "micro_batch_size": 8},
         tests="whether more of the shorter samples at once fill the GPU better",
+        against="seq 512",
     ),
     Variant(name="fp16", changes={"precision": Precision.FP16}, tests="fp16 with loss scaling instead of bf16"),
     Variant(

@@ -26,11 +26,11 @@ def test_strategies_and_numbers_of_gpus_are_one_work() -> None:
     [
         ({"gradient_accumulation_steps": 4}, "gradient_accumulation_steps 1 vs 4"),
         ({"precision": "fp32"}, "precision bf16 vs fp32"),
-        ({"gradient_checkpointing": False}, "gradient_checkpointing true vs false"),
+        ({"gradient_checkpointing": False}, "gradient_checkpointing on vs off"),
         ({"optimizer": "adamw_torch"}, "optimizer paged_adamw_8bit vs adamw_torch"),
         ({"lora": Lora(rank=8)}, "lora.rank 16 vs 8"),
         ({"preset": "tuned"}, "preset as_users_run vs tuned"),
-        ({"data": {"folder": "/scratch/data"}}, "data memory vs given"),
+        ({"data": {"folder": "/scratch/data"}}, "data memory vs shards in /scratch/data"),
         ({"gpu_name": "NVIDIA A10"}, "GPU NVIDIA H200 vs NVIDIA A10"),
     ],
 )

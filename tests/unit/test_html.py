@@ -53,6 +53,7 @@ class Page(HTMLParser):
         campaigns.all_failed,
         campaigns.two_nodes,
         campaigns.strategies,
+        campaigns.configurations,
     ],
 )
 def test_the_page(make: Callable[[], Campaign], golden: Callable[[str, str], None]) -> None:

@@ -21,6 +21,7 @@ FILES = ("BENCHMARK_REPORT.md", "COST_REPORT.md", "metrics.csv", "plots/node_var
         campaigns.all_failed,
         campaigns.two_nodes,
         campaigns.strategies,
+        campaigns.configurations,
     ],
 )
 def test_the_report(make: Callable[[], Campaign], golden: Callable[[str, str], None]) -> None:

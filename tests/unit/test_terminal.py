@@ -28,6 +28,7 @@ def printed(campaign: Campaign) -> str:
         campaigns.all_failed,
         campaigns.two_nodes,
         campaigns.strategies,
+        campaigns.configurations,
     ],
 )
 def test_the_verdict_on_100_columns(make: Callable[[], Campaign], golden: Callable[[str, str], None]) -> None:
