@@ -2,8 +2,9 @@
 
 **Model.** log samples/s of a run = node + round + error. The node's effect is drawn once a night (spread between the
 nodes), the error for each run anew; 30 % of its variance shows between the three windows of a run as well. A round's
-effect hits all nodes alike and drops out of every comparison with peers; it is set to 1 %. A bad node has its own
-effect, too, and loses `slow_pct` of its speed. Every night has its own seed, so it is the same in every process.
+effect has the deviation of the error and hits all nodes of the round alike, so it drops out of a comparison with peers,
+but not out of that of a re-run, which comes later, nor out of one with an own past. A bad node has its own effect, too,
+and loses `slow_pct` of its speed. Every night has its own seed, so it is the same in every process.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from bench_image.contract import Drill, Frozen, RunResult, RunSpec, Window, pars
 
 CAMPAIGN = Path(__file__).resolve().parents[1] / "docs" / "results" / "campaigns" / "h200-aa-2026-11-21"
 TYPICAL = 10.0  # samples/s of a typical node
-ROUND_SD = 0.01
 NUM_WINDOWS, WINDOW_SHARE = 3, 0.3
 PAST_RUNS = 10  # behind the figure that the reference `history` compares with
 
@@ -73,7 +73,7 @@ def simulate(case: Fleet | Past, nights: int) -> dict[str, int]:
 def _fleet_night(fleet: Fleet, draw: random.Random) -> Sequence[str]:
     effects = [draw.gauss(0, fleet.spread_pct / 100) for _ in range(fleet.nodes)]
     own_past = {
-        _name(i): TYPICAL * math.exp(effect + statistics.median(_errors(fleet, draw, PAST_RUNS)))
+        _name(i): TYPICAL * math.exp(effect + statistics.median(_past_errors(fleet, draw)))
         for i, effect in enumerate(effects)
     }
     for i, slow in enumerate(fleet.slow_pct):
@@ -84,13 +84,14 @@ def _fleet_night(fleet: Fleet, draw: random.Random) -> Sequence[str]:
     rounds = range(1, fleet.rounds + 1)
     results = []
     for round_ in rounds:
-        drift = draw.gauss(0, ROUND_SD) if fleet.rounds > 1 else 0.0
+        drift = draw.gauss(0, fleet.noise_pct / 100)
         results += [_run(fleet, i, round_, effect + drift, hidden.get(i, {}), draw) for i, effect in enumerate(effects)]
     limits = Tolerances(reference=fleet.reference, fixed_samples_per_second=TYPICAL)
     first = judge(results, (), limits, own_past)
     suspects = nodes_to_confirm(first)
+    drift = draw.gauss(0, fleet.noise_pct / 100)
     again = [
-        _run(fleet, i, fleet.rounds + 1, effect, hidden.get(i, {}), draw)
+        _run(fleet, i, fleet.rounds + 1, effect + drift, hidden.get(i, {}), draw)
         for i, effect in enumerate(effects)
         if _name(i) in suspects
     ]
@@ -153,6 +154,11 @@ def _errors(fleet: Fleet, draw: random.Random, number: int) -> list[float]:
         return [draw.gauss(0, sd) for _ in range(number)]
     # Student's t with 3 degrees of freedom has the variance 3, and chi squared / 3 is gamma(1.5, 2) / 3
     return [draw.gauss(0, sd) / math.sqrt(draw.gammavariate(1.5, 2) / 3) / math.sqrt(3) for _ in range(number)]
+
+
+def _past_errors(fleet: Fleet, draw: random.Random) -> list[float]:
+    """Of runs on other nights: each in a round of its own."""
+    return [draw.gauss(0, fleet.noise_pct / 100) + error for error in _errors(fleet, draw, PAST_RUNS)]
 
 
 def _other_metrics(fleet: Fleet, draw: random.Random) -> dict[int, dict[str, object]]:

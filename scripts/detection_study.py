@@ -36,6 +36,7 @@ class Case(Frozen):
 def cases() -> Iterator[Case]:
     yield from _targets()
     yield from _grid()
+    yield from _rounds()
     yield from _sizes()
     yield from _references()
     yield from _odd_fleets()
@@ -59,6 +60,15 @@ def _grid() -> Iterator[Case]:
                 for slow in _each(*SLOW):
                     fleet = Fleet(nodes=4, spread_pct=spread, noise_pct=noise, rounds=rounds, slow_pct=slow)
                     yield Case(table="grid", nights=1000, case=fleet)
+
+
+def _rounds() -> Iterator[Case]:
+    """What more rounds do for a fleet with noisy runs."""
+    for noise in (1.0, 2.0):
+        for rounds in (1, 3, 6, 10):
+            for slow in _each(7.0, 10.0):
+                fleet = Fleet(nodes=4, noise_pct=noise, rounds=rounds, slow_pct=slow)
+                yield Case(table="rounds", nights=500, case=fleet)
 
 
 def _sizes() -> Iterator[Case]:
@@ -124,7 +134,7 @@ def _each(*slow: float) -> tuple[Slow, ...]:
 
 def counted(case: Case) -> dict[str, object]:
     """The row of the JSON."""
-    first = simulate(case.case, FIRST) if case.nights >= 1000 else None
+    first = simulate(case.case, FIRST) if case.nights >= 500 else None
     return {
         **case.model_dump(mode="json", exclude_defaults=True),
         "counts": simulate(case.case, case.nights),

@@ -1,0 +1,304 @@
+"""Writes the tables of docs/detection.md from the counts of the detection study (scripts/detection_study.py).
+
+PYTHONPATH=.:plugins python scripts/detection_doc.py
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bench_control.verdicts import ReferenceMode
+from detection_nights import Fleet, Past
+
+ROOT = Path(__file__).resolve().parents[1]
+COUNTS = ROOT / "docs" / "results" / "detection-2026-11-21" / "counts.json"
+PAGE = ROOT / "docs" / "detection.md"
+REFERENCES = {
+    ReferenceMode.LEAVE_ONE_OUT_MEDIAN: "median of the others (default)",
+    ReferenceMode.MEDIAN: "median of all",
+    ReferenceMode.MEAN: "mean of all",
+    ReferenceMode.HISTORY: "own history, 10 runs",
+    ReferenceMode.FIXED: "fixed figure",
+}
+
+
+class Row(NamedTuple):
+    """One case of the study and what was counted."""
+
+    case: Fleet | Past
+    counts: Mapping[str, int]
+
+    def rate(self, *names: str, of: str = "nights") -> tuple[int, int]:
+        return sum(self.counts.get(name, 0) for name in names), self.counts[of]
+
+    @property
+    def fleet(self) -> Fleet:
+        assert isinstance(self.case, Fleet)
+        return self.case
+
+    @property
+    def past(self) -> Past:
+        assert isinstance(self.case, Past)
+        return self.case
+
+
+def interval_pct(k: int, n: int) -> tuple[float, float]:
+    """95 % of a share: Wilson's; where nothing or everything was counted, the rule of three (3 / n)."""
+    if k in (0, n):
+        return (0.0, 300 / n) if k == 0 else (100 - 300 / n, 100.0)
+    z, p = 1.96, k / n
+    middle = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return 100 * (middle - half), 100 * (middle + half)
+
+
+def share(counted: tuple[int, int]) -> str:
+    """ "0 (≤ 0.03)", "47.1 (46.1-48.1)", "100 (≥ 99.97)": percent with its 95 % interval."""
+    k, n = counted
+    low, high = interval_pct(k, n)
+    if k == 0:
+        return f"0 (≤ {high:.2g})"
+    if k == n:
+        return f"100 (≥ {_pct(low)})"
+    return f"{_pct(100 * k / n)} ({_pct(low)}-{_pct(high)})"
+
+
+def _pct(value: float) -> str:
+    """As many digits as its distance to 0 or 100 asks for: 47.1, 99.93, 0.04."""
+    near = min(value, 100 - value)
+    return f"{value:.{1 if near >= 1 else 2}f}"
+
+
+def load(path: Path = COUNTS) -> tuple[dict[str, list[Row]], dict[str, object]]:
+    """(table -> its rows, about the study)"""
+    document = json.loads(path.read_text())
+    tables: dict[str, list[Row]] = {}
+    for row in document["cases"]:
+        kind = Past if "points" in row["case"] else Fleet
+        tables.setdefault(row["table"], []).append(Row(kind.model_validate(row["case"]), row["counts"]))
+    return tables, document["about"]
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def slow_of(fleet: Fleet) -> float:
+    return fleet.slow_pct[0] if fleet.slow_pct else 0.0
+
+
+def by_slow(rows: Sequence[Row], key: Callable[[Fleet], Sequence[str]]) -> dict[tuple[str, ...], dict[float, Row]]:
+    """Cells of the first columns -> how slow the bad node is -> the case."""
+    found: dict[tuple[str, ...], dict[float, Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(key(row.fleet)), {})[slow_of(row.fleet)] = row
+    return found
+
+
+def told(row: Row) -> str:
+    return share(row.rate("bad_red", "bad_watched", of="bad"))
+
+
+def red(row: Row) -> str:
+    return share(row.rate("bad_red", of="bad"))
+
+
+def chance(row: Row) -> list[str]:
+    """What happens to the good nodes in a night."""
+    return [share(row.rate("red")), share(row.rate("watched")), share(row.rate("unsure"))]
+
+
+CHANCE = ("a good node red", "a good node watched", "cannot tell")
+
+
+def targets(rows: Sequence[Row]) -> str:
+    head = ["noise %", "rounds", *CHANCE, "5 % slow: told", "of it red", "7 % slow: told", "of it red"]
+    groups = by_slow(rows, lambda f: (f"{f.noise_pct:g}", str(f.rounds)))
+    return markdown(
+        head, ([*key, *chance(by[0]), told(by[5]), red(by[5]), told(by[7]), red(by[7])] for key, by in groups.items())
+    )
+
+
+def grid_chance(rows: Sequence[Row]) -> str:
+    groups = by_slow(rows, _setting)
+    return markdown(["spread %", "noise %", "rounds", *CHANCE], ([*key, *chance(by[0])] for key, by in groups.items()))
+
+
+def grid_found(rows: Sequence[Row]) -> str:
+    """Percent of the nights."""
+    groups = by_slow(rows, _setting)
+    slow = sorted({slow_of(row.fleet) for row in rows} - {0.0})
+    head = ["spread %", "noise %", "rounds", *(f"{pct:g} % slow" for pct in slow)]
+    return markdown(head, ([*key, *(_told_red_missed(by[pct]) for pct in slow)] for key, by in groups.items()))
+
+
+def rounds(rows: Sequence[Row]) -> str:
+    groups = by_slow(rows, lambda f: (f"{f.noise_pct:g}", str(f.rounds)))
+    head = ["noise %", "rounds", *CHANCE, "7 % slow", "10 % slow"]
+    return markdown(
+        head,
+        ([*key, *chance(by[0]), _told_red_missed(by[7]), _told_red_missed(by[10])] for key, by in groups.items()),
+    )
+
+
+def _setting(fleet: Fleet) -> list[str]:
+    return [f"{fleet.spread_pct:g}", f"{fleet.noise_pct:g}", str(fleet.rounds)]
+
+
+def _told_red_missed(row: Row) -> str:
+    """ "86 (26), 3": told, of that red, and called well; the rest could not be judged, and said so."""
+    names = (("bad_red", "bad_watched"), ("bad_red",), ("bad_well", "bad_notice"))
+    told_pct, red_pct, missed_pct = (_whole(row.rate(*name, of="bad")) for name in names)
+    return f"{told_pct} ({red_pct}), {missed_pct}"
+
+
+def _whole(counted: tuple[int, int]) -> str:
+    """Percent without decimals, but never a rounded 0 or 100."""
+    k, n = counted
+    pct = 100 * k / n
+    return f"{pct:.0f}" if k in (0, n) or 0.5 <= pct < 99.5 else "<1" if pct < 0.5 else ">99"
+
+
+def sizes(rows: Sequence[Row]) -> str:
+    head = ["nodes", "spread %", *CHANCE, "5 % slow: told", "of it red", "7 % slow: told", "of it red"]
+    groups = by_slow(rows, lambda f: (f"{f.nodes:,}", f"{f.spread_pct:g}"))
+    return markdown(
+        head, ([*key, *chance(by[0]), told(by[5]), red(by[5]), told(by[7]), red(by[7])] for key, by in groups.items())
+    )
+
+
+def references(rows: Sequence[Row]) -> str:
+    slow = (5.0, 6.0, 7.0, 10.0)
+    head = ["compared with", "a good node red beside a 10 % slow one", *(f"{pct:g} % slow: red" for pct in slow)]
+    groups = by_slow(rows, lambda f: (REFERENCES[f.reference],))
+    return markdown(
+        head,
+        ([*key, share(by[10].rate("red")), *(red(by[pct]) for pct in slow)] for key, by in groups.items()),
+    )
+
+
+def several(rows: Sequence[Row]) -> str:
+    head = ["nodes", "of them slow", "by %", "a slow one red", "a good node red"]
+    return markdown(
+        head,
+        (
+            [str(r.fleet.nodes), str(r.fleet.num_bad), f"{slow_of(r.fleet):g}", red(r), share(r.rate("red"))]
+            for r in rows
+        ),
+    )
+
+
+def drills(rows: Sequence[Row]) -> str:
+    head = ["drill", "another node 7 % slow", "drilled and slow ones red", "a good node red"]
+    return markdown(
+        head,
+        ([f"{r.fleet.drill_pct:g} %", "yes" if r.fleet.slow_pct else "no", red(r), share(r.rate("red"))] for r in rows),
+    )
+
+
+def tails(rows: Sequence[Row]) -> str:
+    head = ["noise %", "rounds", *CHANCE, "10 % slow: told", "of it red"]
+    groups = by_slow(rows, lambda f: (f"{f.noise_pct:g}", str(f.rounds)))
+    return markdown(head, ([*key, *chance(by[0]), told(by[10]), red(by[10])] for key, by in groups.items()))
+
+
+def disturbed(rows: Sequence[Row]) -> str:
+    head = ["runs disturbed %", "rounds", "a good node red at first", "after its re-run"]
+    return markdown(
+        head,
+        (
+            [f"{r.fleet.disturbed_pct:g}", str(r.fleet.rounds), share(r.rate("red_first")), share(r.rate("red"))]
+            for r in rows
+        ),
+    )
+
+
+def histories(rows: Sequence[Row]) -> str:
+    by: dict[tuple[float, int], dict[float, Row]] = {}
+    for row in rows:
+        by.setdefault((row.past.noise_pct, row.past.points), {})[row.past.drop_pct] = row
+    drops = sorted({row.past.drop_pct for row in rows} - {0.0})
+    head = ["noise %", "past runs", "breach by chance", *(f"{drop:g} % drop: found" for drop in drops)]
+    return markdown(
+        head,
+        (
+            [
+                f"{noise:g}",
+                str(points),
+                share(of[0].rate("breach")),
+                *(share(of[drop].rate("breach")) for drop in drops),
+            ]
+            for (noise, points), of in by.items()
+        ),
+    )
+
+
+def temperature(rows: Sequence[Row]) -> str:
+    return _metric(rows, "spread °C", "°C hotter", lambda f: (f.temperature_spread_c, f.hot_c))
+
+
+def memory(rows: Sequence[Row]) -> str:
+    return _metric(rows, "spread %", "% more", lambda f: (f.memory_spread_pct, f.heavy_pct))
+
+
+def _metric(rows: Sequence[Row], spread: str, off: str, read: Callable[[Fleet], tuple[float, float]]) -> str:
+    by: dict[float, dict[float, Row]] = {}
+    for row in rows:
+        own, by_how_much = read(row.fleet)
+        by.setdefault(own, {})[by_how_much] = row
+    steps = sorted({step for of in by.values() for step in of} - {0.0})
+    head = [spread, "a good node red", *(f"{step:g} {off}: red" for step in steps)]
+    return markdown(
+        head,
+        ([f"{own:g}", share(of[0].rate("red")), *(red(of[step]) for step in steps)] for own, of in by.items()),
+    )
+
+
+TABLES: dict[str, tuple[str, Callable[[Sequence[Row]], str]]] = {
+    "targets": ("targets", targets),
+    "grid_chance": ("grid", grid_chance),
+    "grid_found": ("grid", grid_found),
+    "rounds": ("rounds", rounds),
+    "sizes": ("sizes", sizes),
+    "references": ("references", references),
+    "several": ("several", several),
+    "drills": ("drills", drills),
+    "tails": ("tails", tails),
+    "disturbed": ("disturbed", disturbed),
+    "history": ("history", histories),
+    "temperature": ("temperature", temperature),
+    "memory": ("memory", memory),
+}
+
+
+def about_text(tables: Mapping[str, Sequence[Row]], about: Mapping[str, object]) -> str:
+    cases = sum(len(rows) for rows in tables.values())
+    nights = sum(row.counts["nights"] for rows in tables.values() for row in rows)
+    return (
+        f"{cases} cases, {nights:,} nights: {about['cpu_s']} s of CPU time in {about['workers']} processes, "
+        f"{about['took_s']} s on two cores that others used as well, Python {about['python']}."
+    )
+
+
+def refreshed(page: str) -> str:
+    """`page` with every table between its marks written anew. Raises KeyError for a mark without a table."""
+    tables, about = load()
+
+    def block(found: re.Match[str]) -> str:
+        name = found[1]
+        if name == "about":
+            return f"<!-- {name} -->\n{about_text(tables, about)}\n<!-- /{name} -->"
+        of, draw = TABLES[name]
+        return f"<!-- {name} -->\n{draw(tables[of])}\n<!-- /{name} -->"
+
+    return re.sub(r"<!-- (\w+) -->.*?<!-- /\1 -->", block, page, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(refreshed(PAGE.read_text()))
