@@ -5,6 +5,7 @@ from __future__ import annotations
 from bench_control.attendance import ABSENT, GONE, LOST_GPUS, UNMEASURED
 from bench_control.campaign import Campaign
 from bench_control.limits import NAMES, UNITS
+from bench_control.step_changes import SLOWER
 from bench_control.verdicts import RED, Confirmation, Level, NodeVerdict, State
 from bench_image.contract import Frozen
 
@@ -27,6 +28,7 @@ class Alert(Frozen):
 
 def alerts(campaign: Campaign, dag_id: str, run_id: str) -> tuple[Alert, ...]:
     """Red ones first; then what could not be judged, and nodes that fell behind their own past."""
+    measured = {result.spec.node for result in campaign.results}
     told = [
         Alert(
             level=Level.ERROR if node.state in RED else Level.WARNING,
@@ -56,6 +58,21 @@ def alerts(campaign: Campaign, dag_id: str, run_id: str) -> tuple[Alert, ...]:
         )
         for past in campaign.history
         if past.state is State.BREACH
+    ]
+    told += [
+        Alert(
+            level=finding.level,
+            node=finding.subject if finding.subject in measured else None,
+            state=State.BREACH,
+            is_drill=False,
+            red=False,  # as fast as its peers, or they fell behind together
+            text=f"{finding.subject} {finding.summary}",
+            resolution=finding.resolution,
+            dag_id=dag_id,
+            run_id=run_id,
+        )
+        for finding in campaign.findings
+        if finding.category in SLOWER
     ]
     told += [
         Alert(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench_control import configuration_tables, more_gpus, patterns, preset_tables, strategy_tables
+from bench_control import configuration_tables, more_gpus, noise_tables, patterns, preset_tables, strategy_tables
 from bench_control.campaign import Campaign
 from bench_control.tables import Table
 
@@ -51,6 +51,12 @@ def answers(campaign: Campaign) -> tuple[Answer, ...]:
             name="Presets",
             title="Presets, on the same training job",
             tables=tuple(preset_tables.presets(campaign)),
+        ),
+        Answer(
+            anchor="noise",
+            name="Noise",
+            title="How much equal runs differ here",
+            tables=noise_tables.noise_tables(campaign),
         ),
     )
     return tuple(answer for answer in every if answer.tables)

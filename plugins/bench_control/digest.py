@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bench_control import configuration_tables, strategy_tables
-from bench_control.campaign import Campaign
+from bench_control import configuration_tables, noise_advice, strategy_tables
+from bench_control.campaign import Campaign, Question
 from bench_control.formats import NA, count, degrees, figure, listing, one_line, percent, sentence, share
 from bench_control.readings import gpu_name
+from bench_control.step_changes import SLOWER
 from bench_control.tables import Row, Table, Tone
 from bench_control.variance import lone_groups
 from bench_control.verdicts import (
@@ -35,6 +36,7 @@ REFERENCES = {
 }
 METRICS = {Metric.SAMPLES_PER_SECOND: "samples/s", Metric.MEMORY_GB: "memory", Metric.TEMPERATURE_C: "temperature"}
 MAX_WAITING = 10
+MAX_DATED = 3
 _CONFIRMATIONS = {
     Confirmation.PENDING: "re-run pending",
     Confirmation.CONFIRMED: "confirmed",
@@ -52,17 +54,23 @@ def tone(campaign: Campaign) -> Tone:
     if not campaign.judges_nodes and all(result.status is Status.OK for result in campaign.results):
         return Tone.GOOD
     behind = any(past.state is State.BREACH for past in campaign.history)
+    behind |= any(finding.category in SLOWER for finding in campaign.findings)
     if campaign.nodes and not behind and all(node.state is State.OK for node in campaign.nodes):
         return Tone.GOOD
     return Tone.WARN
 
 
 def verdict(campaign: Campaign) -> str:
-    """The whole campaign in one sentence."""
+    """The whole campaign in one sentence, and one more for each slowdown that has a date."""
+    dated = [sentence(f"{f.subject} {f.summary}") for f in campaign.findings if f.category in SLOWER]
+    more = [f"{len(dated) - MAX_DATED} more slowdowns have a date."] if len(dated) > MAX_DATED else []
+    return " ".join((_judged(campaign), *dated[:MAX_DATED], *more))
+
+
+def _judged(campaign: Campaign) -> str:
     nodes = campaign.nodes
     if not campaign.judges_nodes:
-        told = (*strategy_tables.leaders(campaign), *configuration_tables.headline(campaign))
-        return " ".join((_measured(campaign), *_failed(campaign), *told))
+        return " ".join((_measured(campaign), *_failed(campaign), *_answered(campaign)))
     if not nodes:
         return "No node was judged."
     lone = lone_groups(campaign.groups)
@@ -86,6 +94,16 @@ def verdict(campaign: Campaign) -> str:
         told = listing(f"{node.node} ({_plain(node.state)})" for node in rest)
         return f"No breach, but {len(rest)} of {_checked(campaign)} could not be called ok: {told}."
     return f"All {_checked(campaign)} are within their limits."
+
+
+def _answered(campaign: Campaign) -> list[str]:
+    """What a campaign says that compares what ran, not the nodes."""
+    noise = noise_advice.headline(campaign) if campaign.question is Question.NOISE else None
+    return [
+        *strategy_tables.leaders(campaign),
+        *configuration_tables.headline(campaign),
+        *([noise] if noise else []),
+    ]
 
 
 def shown_groups(campaign: Campaign) -> tuple[GroupVerdict, ...]:

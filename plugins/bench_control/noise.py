@@ -71,11 +71,11 @@ def median_variance(n: int) -> float:
 
 def estimate(nodes: Sequence[Sequence[Run]], *, rounds_are_shared: bool = True) -> Noise | None:
     """The noise of one run; None when nothing was repeated."""
-    found = [e for e in (_between_runs(nodes, rounds_are_shared), _within_runs(nodes)) if e]
+    found = [e for e in (between_runs(nodes, rounds_are_shared=rounds_are_shared), within_runs(nodes)) if e]
     return max(found, key=lambda noise: noise.sd, default=None)
 
 
-def _between_runs(nodes: Sequence[Sequence[Run]], rounds_are_shared: bool) -> Noise | None:
+def between_runs(nodes: Sequence[Sequence[Run]], *, rounds_are_shared: bool) -> Noise | None:
     rounds = sorted({run.round for runs in nodes for run in runs})
     by_round = [{run.round: math.log(run.rate) for run in runs} for runs in nodes]
     table = [[rates[r] for r in rounds] for rates in by_round if len(rates) == len(rounds)]
@@ -92,7 +92,7 @@ def _between_runs(nodes: Sequence[Sequence[Run]], rounds_are_shared: bool) -> No
     )
 
 
-def _within_runs(nodes: Sequence[Sequence[Run]]) -> Noise | None:
+def within_runs(nodes: Sequence[Sequence[Run]]) -> Noise | None:
     repeated = [[math.log(rate) for rate in run.windows] for runs in nodes for run in runs if len(run.windows) > 1]
     degrees_of_freedom = sum(len(windows) - 1 for windows in repeated)
     if not degrees_of_freedom:

@@ -28,13 +28,8 @@ def verdict_table(campaign: Campaign) -> Group:
     parts: list[RenderableType] = []
     for group in digest.shown_groups(campaign):
         parts += _group(campaign, group)
-    for content in (*configuration_tables.verdicts(campaign), *strategy_tables.strategies(campaign)):
-        parts += [
-            plain(content.title, style="bold"),
-            rich_table(_narrow(content)),
-            *(plain(note) for note in content.notes),
-        ]
-    for content in noise_tables.noise_tables(campaign):
+    compared = (*configuration_tables.verdicts(campaign), *strategy_tables.strategies(campaign))
+    for content in (*map(_narrow, compared), *noise_tables.noise_tables(campaign)):
         parts += [
             plain(content.title, style="bold"),
             rich_table(content),

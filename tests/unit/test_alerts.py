@@ -78,3 +78,13 @@ def test_of_strategies_a_broken_run_is_red_and_one_that_does_not_fit_or_found_no
 
     assert alert.red
     assert alert.text.endswith("error, NCCL error")
+
+
+def test_a_dated_slowdown_of_the_fleet_is_one_alert_and_not_red() -> None:
+    (alert,) = alerts(campaigns.slower_since(), "dag", "run")
+
+    assert (alert.node, alert.red, alert.level) == (None, False, "warning")
+    assert alert.text.startswith(
+        "node-1, node-2, node-3 and node-4 are 5.8 to 6.4 % slower since 12 Nov 2026, when the"
+    )
+    assert alert.resolution.startswith("undo this change")

@@ -120,3 +120,14 @@ def test_a_scaling_study_says_what_ran_and_who_is_first() -> None:
     with_broken = campaigns.make_campaign([ddp, broken], question=Question.STRATEGIES)
     assert digest.verdict(with_broken) == "1 of 2 runs gave a figure. None from zero2 on 2 GPUs (RuntimeError)."
     assert digest.tone(with_broken) is Tone.BAD
+
+
+def test_a_dated_slowdown_is_said_with_the_verdict_and_is_amber() -> None:
+    campaign = campaigns.slower_since()
+    assert digest.verdict(campaign) == (
+        "All 4 nodes are within their limits. node-1, node-2, node-3 and node-4 are 5.8 to 6.4 % slower since "
+        "12 Nov 2026, when the driver went from 575.1 to 580.95; so are all nodes that got this change."
+    )
+    assert digest.tone(campaign) is Tone.WARN
+    many = campaign.model_copy(update={"findings": campaign.findings * 5})
+    assert digest.verdict(many).endswith("2 more slowdowns have a date.")
