@@ -10,11 +10,8 @@ NVL_MEMORY_GB = 94  # an H100 with it is the NVL one, whatever the catalogue cal
 # Accelerators of these catalogues that are no NVIDIA GPU, by how their names begin.
 NOT_NVIDIA = ("tpu", "trainium", "inferentia", "gaudi", "mi2", "mi3", "radeon", "v710", "xilinx", "ponte", "alveo")
 _AS_NVML = {
-    "a6000": "RTX A6000",
-    "a5000": "RTX A5000",
-    "a4000": "RTX A4000",
+    **{f"a{number}": f"RTX A{number}" for number in (2000, 4000, 4500, 5000, 5500, 6000)},
     "rtx6000": "Quadro RTX 6000",
-    "rtx6000ada": "RTX 6000 Ada Generation",
     "h100mega": "H100",
 }
 
@@ -41,13 +38,14 @@ def nvml_words(name: str, memories_gb: Collection[int] = ()) -> str:
         words.insert(1, f"{_one_memory(family, memories_gb)}GB")
     if words == ["H100"] and NVL_MEMORY_GB in memories_gb:
         words.append("NVL")
-    return " ".join(_written(word) for word in words)
+    return " ".join(filter(None, map(_written, words)))
 
 
 def _split(plain: str) -> list[str]:
     """`RTX4090Ti` -> RTX, 4090, Ti; `RTXA6000` -> RTX, A6000; `H100NVL` -> H100, NVL."""
-    apart = re.sub(r"(?i)\b(rtx|gtx)(?=[a-z]?\d)", r"\1 ", plain)
-    apart = re.sub(r"(?i)(?<=\d)(nvl|pcie|sxm\d?|ti|super|ada)\b", r" \1", apart)
+    apart = re.sub(r"(?i)\b(rtx|gtx)(?=[a-z]?\d|pro)", r"\1 ", plain)
+    apart = re.sub(r"(?i)\b(pro)(?=\d)", r"\1 ", apart)
+    apart = re.sub(r"(?i)(?<=\d)(nvl|pcie|sxm\d?|ti|super|ada)(?=super\b|\b)", r" \1 ", apart)
     return apart.split()
 
 
@@ -55,7 +53,7 @@ def _written(word: str) -> str:
     memory = re.fullmatch(r"(?i)(\d+)gb?", word)
     if memory:
         return f"{memory[1]}GB"
-    return {"pcie": "PCIe", "ti": "Ti", "ada": "Ada"}.get(word.lower(), word.upper())
+    return {"pcie": "PCIe", "ti": "Ti", "ada": "Ada Generation", "generation": ""}.get(word.lower(), word.upper())
 
 
 def _one_memory(family: str, memories_gb: Collection[int]) -> int:

@@ -12,7 +12,6 @@ import json
 import math
 import re
 import statistics
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from bench_control.formats import one_line
+from bench_control.formats import count, one_line
 from bench_control.gpu_names import GpuNameError, nvml_words
 from bench_control.prices import Price, PriceError
 from bench_image.contract import Frozen, explain
@@ -284,7 +283,7 @@ def _memories_gb(gpu_info: object, num_gpus: int) -> tuple[int, ...]:
 
 
 def tally(imported: Imported) -> str:
-    """ "4 prices of 9 rows; 5 rows left out"."""
+    """ "4 prices of 2 GPUs from 9 rows; 3 left out"."""
     left = sum(skip.count for skip in imported.skipped)
-    counts = Counter(price.gpu for price in imported.prices)
-    return f"{len(imported.prices):,} prices of {len(counts)} GPUs from {imported.num_rows:,} rows; {left:,} left out"
+    gpus = count(len({price.gpu for price in imported.prices}), "GPU")
+    return f"{count(len(imported.prices), 'price')} of {gpus} from {count(imported.num_rows, 'row')}; {left:,} left out"

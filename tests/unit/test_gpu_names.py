@@ -31,10 +31,15 @@ from bench_control.gpu_names import GpuNameError, nvml_words
         ("RTX6000Ada", (48,), "RTX 6000 Ada Generation"),
         ("H100NVL", (94,), "H100 NVL"),
         ("L40S", (48,), "L40S"),
+        ("A4500", (20,), "RTX A4500"),
+        ("RTX2000Ada", (16,), "RTX 2000 Ada Generation"),
+        ("RTX4070TiSUPER", (16,), "RTX 4070 Ti SUPER"),
+        ("RTXPRO6000", (96,), "RTX PRO 6000"),
         # as NVML does
         ("NVIDIA A100-SXM4-80GB", (), "A100 80GB"),
         ("NVIDIA A100 80GB PCIe", (), "A100 80GB PCIe"),
         ("NVIDIA GeForce RTX 3090", (), "RTX 3090"),
+        ("NVIDIA RTX 6000 Ada Generation", (), "RTX 6000 Ada Generation"),
     ],
 )
 def test_names_of_catalogues(name: str, memories_gb: tuple[int, ...], words: str) -> None:
