@@ -30,7 +30,7 @@ def prices(
     provider: Annotated[str | None, typer.Option(help="Only providers whose name holds this.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the price table: yours (TRAINBENCH_PRICES) first, then the built-in one; `import` makes one from a catalogue."""
+    """Show the prices: yours (TRAINBENCH_PRICES) first, then the built-in ones. `import` reads a catalogue."""
     if context.invoked_subcommand:
         return
     from bench_control.money_tables import price_row, prices_table
