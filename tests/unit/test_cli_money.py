@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from bench_control import cli_money
 from bench_control.prices import PRICES_FILE, load_prices
 from tests.builders import make_result
+from tests.conftest import Golden
 from tests.unit.test_price_import import SKYPILOT
 
 A10 = "NVIDIA A10"
@@ -130,6 +131,10 @@ class TestEstimate:
         assert "VM.GPU.A10.1" in told.stdout
         assert "10,000 samples take 1 h 54 min at 1.460 samples/s and cost $1.14 to $" in told.stdout
         assert "Rate: measured: the median of 3 runs of results" in told.stdout
+
+    def test_the_whole_text(self, results: Path, golden: Golden) -> None:
+        told = trainbench("estimate", str(results), "--samples", "10000", "--epochs", "3")
+        golden("estimate-a10.txt", told.stdout)
 
     def test_on_gpus_that_were_not_measured(self, results: Path) -> None:
         told = trainbench("estimate", "results", "--samples", "10000", "--gpus", "4", "--price", "0.60")
