@@ -6,28 +6,28 @@ SQLite beside the store by default, PostgreSQL by URL. It can be rebuilt from th
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from pydantic import AwareDatetime
-from sqlalchemy import Connection, Engine, Integer, Row, Select, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Engine, Integer, Select, bindparam, delete, func, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from bench_control.artefacts import Store
 from bench_control.campaign import Campaign
+from bench_control.history_breaches import update_breaches
 from bench_control.history_database import HistoryError, connect, migrate
 from bench_control.history_rows import history_key, rows
+from bench_control.history_summaries import record_summary, summarise, with_known_gpus
 from bench_control.history_tables import breaches, runs
 from bench_control.history_trails import read_trails
 from bench_control.trails import Point
-from bench_control.verdicts import RED, Metric, NodeVerdict, State
+from bench_control.verdicts import Metric, State
 from bench_image.contract import Frozen, RunResult, Status
 
 BASELINE_CAMPAIGNS = 30
-WELL = frozenset({State.OK, State.NOTICE})
 
 
 class Breach(Frozen):
@@ -43,6 +43,10 @@ class Breach(Frozen):
     is_drill: bool
     opened_at: AwareDatetime
     closed_at: AwareDatetime | None
+    dag_id: str | None = None  # of the campaign that opened it
+    dag_run_id: str | None = None
+    cause: str | None = None  # what the diagnosis says, after the node's name
+    resolution: str | None = None  # what to do next
 
 
 def open_history(url: str | None = None, store: Store | None = None) -> History:
@@ -59,13 +63,15 @@ class History:
     engine: Engine
 
     def record(self, campaign: Campaign) -> None:
-        """All runs and breaches of a campaign, in one transaction; recording it again replaces what it said before."""
-        made = rows(campaign)
+        """A campaign's runs, verdicts and breaches, in one transaction; recording it again replaces what it said."""
+        made = with_known_gpus(rows(campaign))
+        works = summarise(campaign, made)
         with self._transaction(write=True) as connection:
             connection.execute(delete(runs).where(runs.c.campaign_id == campaign.campaign_id))
             if made:
                 connection.execute(insert(runs), made)
-            _update_breaches(connection, campaign)
+            record_summary(connection, campaign, made, works)
+            update_breaches(connection, campaign, works)
 
     def past(self, result: RunResult, limit: int = BASELINE_CAMPAIGNS) -> list[float]:
         """What the same node reached before with the same `history_key`: the median samples/s of each of the last
@@ -140,47 +146,3 @@ def _past() -> Select[str, float]:
 
 
 PAST = _past()  # built once: a large campaign asks it thousands of times
-
-
-def _update_breaches(connection: Connection, campaign: Campaign) -> None:
-    """A red node opens a breach unless one covers this moment; a node that is well closes the ones that do."""
-    at = campaign.finished_at
-    not_over = select(breaches).where(or_(breaches.c.closed_at.is_(None), breaches.c.closed_at > at))
-    rows = connection.execute(not_over.order_by(breaches.c.opened_at.desc())).all()
-    earliest = {(row.node, row.group_id, row.is_drill): row for row in rows}
-    for group in campaign.groups:
-        for verdict in group.nodes:
-            keys = [(verdict.node, group.group_id, is_drill) for is_drill in (False, True)]
-            if verdict.state in WELL and not verdict.is_watched:
-                _close(connection, [earliest[key] for key in keys if key in earliest], campaign)
-            elif verdict.state in RED:
-                _open(connection, earliest.get(keys[verdict.is_drill]), verdict, group.group_id, campaign)
-
-
-def _close(connection: Connection, rows: Sequence[Row[Any]], campaign: Campaign) -> None:
-    end = {"closed_at": campaign.finished_at, "closed_by_campaign_id": campaign.campaign_id}
-    for row in rows:
-        if row.opened_at <= campaign.finished_at:
-            connection.execute(update(breaches).where(breaches.c.id == row.id).values(end))
-
-
-def _open(
-    connection: Connection, row: Row[Any] | None, verdict: NodeVerdict, group_id: str, campaign: Campaign
-) -> None:
-    red = next((metric for metric in verdict.metrics if metric.state is State.BREACH), None)
-    values = {
-        "node": verdict.node,
-        "group_id": group_id,
-        "campaign_id": campaign.campaign_id,
-        "state": verdict.state.value,
-        "metric": red.metric.value if red else None,
-        "deviation": red.deviation if red else None,
-        "reason": verdict.reason,
-        "is_drill": verdict.is_drill,
-        "opened_at": campaign.finished_at,
-    }
-    if row is None:
-        connection.execute(insert(breaches).values(values))
-    elif row.campaign_id == campaign.campaign_id or row.opened_at > campaign.finished_at:
-        # The same campaign again, or an older one recorded late: the breach began here.
-        connection.execute(update(breaches).where(breaches.c.id == row.id).values(values))

@@ -105,7 +105,16 @@ breaches = Table(
     Column("opened_at", UtcDateTime, nullable=False),
     Column("closed_at", UtcDateTime),
     Column("closed_by_campaign_id", String),
+    Column("dag_id", String),  # the suite of the campaign that opened it, as in `runs`
+    Column("dag_run_id", String),
+    Column("gpu_name", String),
+    Column("model", String),
+    Column("recipe", String),
+    Column("strategy", String),
+    Column("cause", String),  # what the diagnosis says, after the node's name; null: nothing
+    Column("resolution", String),  # what to do next
     Index("breaches_by_node", "node", "group_id", "opened_at"),
+    Index("breaches_by_end", "closed_at"),
 )
 
 # At most one open breach of a kind: a drill does not hide a real one.

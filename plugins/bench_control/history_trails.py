@@ -59,12 +59,12 @@ def _runs(connection: Connection, work: str, campaign_id: str, before: datetime)
             gpu_name=values[4],
             samples_per_second=values[5],
             temperature_c=values[6],
-            setup=_setup(*values[7:]),
+            setup=stored_setup(*values[7:]),
         )
 
 
 @lru_cache(maxsize=10_000)  # a fleet has few setups, and the history a row for each run
-def _setup(
+def stored_setup(
     driver: str | None,
     image: str | None,
     kernel: str | None,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Mapping
 
 from bench_control.campaign import Campaign, Skipped
 from bench_control.comparison import ACROSS
 from bench_control.cost import RunCost
+from bench_control.csv_cells import Cell, lines
 from bench_control.readings import (
     gpu_name,
     power_mean_w,
@@ -20,8 +19,6 @@ from bench_control.readings import (
 )
 from bench_control.scaling import Efficiency, efficiencies
 from bench_image.contract import AUTO, RunResult, fingerprint
-
-Cell = str | int | float | bool | None
 
 # The columns that scripts of existing users read, in their order; ours follow.
 FLAT_ROW = (
@@ -42,8 +39,6 @@ FLAT_ROW = (
 )
 SKIPPED = "skipped"  # the status of what was asked for and did not run
 _TIER = re.compile(r"(?:decoder-)?tier-([a-z])")
-# A spreadsheet takes a cell that begins so for a formula and runs it.
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def metrics_csv(campaign: Campaign) -> str:
@@ -53,11 +48,7 @@ def metrics_csv(campaign: Campaign) -> str:
     ]
     rows += [_skipped_row(campaign, skipped, node) for skipped in campaign.skipped for node in skipped.nodes or (None,)]
     header = tuple(dict.fromkeys(name for row in (dict.fromkeys(FLAT_ROW), *rows) for name in row))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows([_cell(row.get(name)) for name in header] for row in rows)
-    return text.getvalue()
+    return lines([header, *([row.get(name) for name in header] for row in rows)])
 
 
 def _flat_row(result: RunResult, efficiency: Efficiency | None) -> dict[str, Cell]:
@@ -212,15 +203,3 @@ def _before_measuring_s(result: RunResult) -> float | None:
     """Process start to the end of the run without the measured windows."""
     total_s, measure_s = result.startup.total_s, result.startup.measure_s
     return total_s - measure_s if total_s is not None and measure_s is not None else None
-
-
-def _cell(value: Cell) -> str:
-    """Full precision for numbers; text that a spreadsheet would run as a formula gets a leading apostrophe."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        text = " ".join(str(value).splitlines())
-        return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
-    return repr(value)

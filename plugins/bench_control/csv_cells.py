@@ -1,0 +1,30 @@
+"""One value as a cell of a CSV file. An unknown number is an empty cell."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+
+Cell = str | int | float | bool | None
+# A spreadsheet takes a cell that begins so for a formula and runs it.
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def cell(value: Cell) -> str:
+    """Full precision for numbers; text that a spreadsheet would run as a formula gets a leading apostrophe."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        text = " ".join(str(value).splitlines())
+        return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+    return repr(value)
+
+
+def lines(rows: Iterable[Iterable[Cell]]) -> str:
+    """CSV text, one line for each row."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([cell(value) for value in row] for row in rows)
+    return text.getvalue()

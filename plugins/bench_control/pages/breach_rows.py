@@ -1,0 +1,105 @@
+"""The breaches that a reader may see: open ones, and those closed of late."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, case, func, select
+
+from bench_control.history_tables import breaches
+from bench_control.pages.filters import Scope
+from bench_control.pages.views import Acknowledgement, Breaches, BreachRow
+from bench_control.summary_tables import acknowledgements
+from bench_control.verdicts import Metric, State
+
+MAX_BREACHES = 500
+# An id may come back in a database that was made anew: the node and the group tell whose it is.
+_ACKNOWLEDGED = breaches.outerjoin(
+    acknowledgements,
+    and_(
+        acknowledgements.c.breach_id == breaches.c.id,
+        acknowledgements.c.node == breaches.c.node,
+        acknowledgements.c.group_id == breaches.c.group_id,
+    ),
+)
+_IS_OPEN = breaches.c.closed_at.is_(None)
+
+
+def open_breaches(connection: Connection, scope: Scope) -> Breaches:
+    """Those that nobody acknowledged first, real ones before drills, the oldest first. The filters' time does not hide
+    what is wrong now.
+    """
+    order = (acknowledgements.c.breach_id.is_not(None), breaches.c.is_drill, breaches.c.opened_at, breaches.c.id)
+    return _breaches(connection, scope.breaches & _IS_OPEN, *order)
+
+
+def closed_breaches(connection: Connection, scope: Scope) -> Breaches:
+    """Those that were closed within the filters' time, the last one first."""
+    closed = and_(breaches.c.closed_at.is_not(None), *scope.within(breaches.c.closed_at))
+    return _breaches(connection, scope.breaches & closed, breaches.c.closed_at.desc(), breaches.c.id.desc())
+
+
+def breaches_of(connection: Connection, scope: Scope, node: str) -> tuple[BreachRow, ...]:
+    """Of one node, open or closed; those opened last first."""
+    of_node = scope.breaches & (breaches.c.node == node)
+    return _breaches(connection, of_node, breaches.c.opened_at.desc(), breaches.c.id.desc()).rows
+
+
+def breach_by_id(connection: Connection, scope: Scope, breach_id: int) -> BreachRow | None:
+    rows = _breaches(connection, scope.breaches & (breaches.c.id == breach_id), breaches.c.id).rows
+    return rows[0] if rows else None
+
+
+def open_nodes(connection: Connection, scope: Scope) -> tuple[int, int, int]:
+    """Nodes with an open breach: those with one that nobody acknowledged, those without, and those with a drill's."""
+    unseen = func.max(case((acknowledgements.c.breach_id.is_(None), 1), else_=0)).label("unseen")
+    drilled = func.max(case((breaches.c.is_drill, 1), else_=0)).label("drilled")
+    of_node = (
+        select(unseen, drilled)
+        .select_from(_ACKNOWLEDGED)
+        .where(scope.breaches, _IS_OPEN)
+        .group_by(breaches.c.node)
+        .subquery()
+    )
+    total = func.coalesce(func.sum(of_node.c.unseen), 0), func.coalesce(func.sum(of_node.c.drilled), 0)
+    num_unseen, num_drilled, num_nodes = connection.execute(select(*total, func.count()).select_from(of_node)).one()
+    return num_unseen, num_nodes - num_unseen, num_drilled
+
+
+def _breaches(connection: Connection, which: ColumnElement[bool], *order: Any) -> Breaches:
+    rows = connection.execute(_selected().where(which).order_by(*order).limit(MAX_BREACHES)).all()
+    num_total = len(rows)
+    if num_total == MAX_BREACHES:
+        num_total = connection.execute(select(func.count()).select_from(breaches).where(which)).scalar_one()
+    return Breaches(rows=tuple(map(_row, rows)), num_total=num_total)
+
+
+def _selected() -> Select[Any]:
+    acknowledged = acknowledgements.c.who, acknowledgements.c.at, acknowledgements.c.reason.label("told")
+    return select(breaches, *acknowledged).select_from(_ACKNOWLEDGED)
+
+
+def _row(row: Row[Any]) -> BreachRow:
+    return BreachRow(
+        breach_id=row.id,
+        node=row.node,
+        group_id=row.group_id,
+        gpu_name=row.gpu_name,
+        model=row.model,
+        recipe=row.recipe,
+        strategy=row.strategy,
+        state=State(row.state),
+        metric=Metric(row.metric) if row.metric else None,
+        deviation=row.deviation,
+        reason=row.reason,
+        cause=row.cause,
+        resolution=row.resolution,
+        is_drill=row.is_drill,
+        opened_at=row.opened_at,
+        closed_at=row.closed_at,
+        closed_by_campaign_id=row.closed_by_campaign_id,
+        campaign_id=row.campaign_id,
+        dag_id=row.dag_id,
+        dag_run_id=row.dag_run_id,
+        acknowledgement=Acknowledgement(who=row.who, at=row.at, reason=row.told) if row.who is not None else None,
+    )

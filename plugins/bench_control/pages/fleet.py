@@ -1,0 +1,212 @@
+"""How is the fleet? The figures on top of the page, and the map of nodes and days."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import date, timedelta
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    and_,
+    case,
+    cast,
+    exists,
+    func,
+    literal,
+    select,
+)
+
+from bench_control.node_runs import natural
+from bench_control.pages.breach_rows import open_nodes
+from bench_control.pages.filters import Scope
+from bench_control.pages.views import CampaignRow, HeatCell, HeatMap, HeatRow, Overview
+from bench_control.summary_tables import campaigns, node_verdicts, works
+from bench_control.verdicts import State
+
+MEASURED_DAYS = 7  # a node that was not judged for so long is not of the fleet that the page counts
+SPEND_DAYS = 30
+MAX_DAYS = 92
+NODES_ON_PAGE = 50
+MAX_RED_ROWS = 20_000  # the newest decide the order; in a worse month the rest only makes a node's count smaller
+MAX_NODES = 20_000
+# How bad a cell is; the last is the worst.
+BADNESS = (
+    State.OK,
+    State.NO_BASELINE,
+    State.NOT_JUDGED,
+    State.BUSY,
+    State.INSUFFICIENT,
+    State.NOTICE,
+    State.BREACH,
+    State.MISSING,
+    State.FAILED,
+)
+_SCALE = 10**12  # more than there will ever be works
+
+
+def overview(connection: Connection, scope: Scope, today: date) -> Overview:
+    until = min(today, scope.filters.until or today)
+    measured_since, spend_since = (until - timedelta(days=days - 1) for days in (MEASURED_DAYS, SPEND_DAYS))
+    lately = scope.of(scope.filters.between(measured_since, until))
+    nodes = _nodes(connection, lately)
+    measured = _nodes(connection, lately, node_verdicts.c.samples_per_second.is_not(None))
+    unseen, acknowledged, drilled = open_nodes(connection, scope)
+    spend = connection.execute(
+        select(
+            func.sum(works.c.run_usd),
+            func.sum(works.c.gpu_hours),
+            func.coalesce(func.sum(works.c.num_runs), 0),
+            func.coalesce(func.sum(works.c.num_unpriced), 0),
+        ).where(scope.of(scope.filters.between(spend_since, until)).works)
+    ).one()
+    return Overview(
+        num_nodes=len(nodes),
+        num_measured=len(measured),
+        num_red=unseen,
+        num_acknowledged=acknowledged,
+        num_drilled=drilled,
+        last_campaign=_last_campaign(connection, scope),
+        measured_since=measured_since,
+        spend_since=spend_since,
+        spend_usd=spend[0],
+        gpu_hours=spend[1],
+        num_runs=spend[2],
+        num_unpriced=spend[3],
+    )
+
+
+def heat_map(connection: Connection, scope: Scope, today: date, days: int, page: int) -> HeatMap:
+    """The last `days` days up to today or the filters' end; the filters' beginning cuts them."""
+    until = min(today, scope.filters.until or today)
+    first = until - timedelta(days=min(max(days, 1), MAX_DAYS) - 1)
+    since = max(first, scope.filters.since or first)
+    shown = tuple((since + timedelta(days=i)).isoformat() for i in range((until - since).days + 1))
+    window = scope.of(scope.filters.between(since, until))
+    red = _red_first(connection, window)
+    healthy = sorted(set(_nodes(connection, window)) - set(red), key=natural)
+    nodes = [*red, *healthy]
+    num_pages = max(1, math.ceil(len(nodes) / NODES_ON_PAGE))
+    page = min(max(page, 1), num_pages)
+    chosen = nodes[(page - 1) * NODES_ON_PAGE : page * NODES_ON_PAGE]
+    return HeatMap(
+        days=shown,
+        rows=_rows(connection, window, chosen, shown, red),
+        num_nodes=len(nodes),
+        num_red_nodes=len(red),
+        page=page,
+        num_pages=num_pages,
+    )
+
+
+def campaign_row(row: Row[Any]) -> CampaignRow:
+    """Of the columns of `campaigns`."""
+    values = {name: value for name, value in row._mapping.items() if name != "suite"}
+    return CampaignRow(dag_id=row.suite, **values)
+
+
+def _last_campaign(connection: Connection, scope: Scope) -> CampaignRow | None:
+    of_scope = exists().where(works.c.campaign_id == campaigns.c.campaign_id, scope.works)
+    query = select(campaigns).where(campaigns.c.suite.in_(scope.suites), of_scope)
+    row = connection.execute(query.order_by(campaigns.c.finished_at.desc()).limit(1)).first()
+    return campaign_row(row) if row else None
+
+
+def _nodes(connection: Connection, scope: Scope, *conditions: ColumnElement[bool]) -> list[str]:
+    """The nodes that have a verdict in the scope. Each name is found by one step in the index on names, not by reading
+    all verdicts: a node that was judged lately needs a second step only.
+    """
+    first = connection.execute(select(func.min(works.c.id)).where(scope.works)).scalar()
+    if first is None:
+        return []
+    names = select(func.min(node_verdicts.c.node).label("node")).cte("names", recursive=True)
+    following = select(func.min(node_verdicts.c.node)).where(node_verdicts.c.node > names.c.node).scalar_subquery()
+    names = names.union_all(select(following).where(names.c.node.is_not(None)))
+    judged = exists().where(
+        node_verdicts.c.node == names.c.node,
+        node_verdicts.c.work_id >= first,
+        works.c.id == node_verdicts.c.work_id,
+        scope.works,
+        *conditions,
+    )
+    return list(connection.execute(select(names.c.node).where(judged).limit(MAX_NODES)).scalars())
+
+
+def _red_first(connection: Connection, scope: Scope) -> dict[str, int]:
+    """Node -> on how many days it was red, in the order of the map."""
+    query = _joined(works.c.day, node_verdicts.c.node, node_verdicts.c.deviation_pct).where(
+        scope.works, node_verdicts.c.is_red.is_(True)
+    )
+    days: dict[str, set[str]] = {}
+    farthest: dict[str, float] = {}
+    for day, node, deviation in connection.execute(query.order_by(works.c.at.desc()).limit(MAX_RED_ROWS)):
+        days.setdefault(node, set()).add(day)
+        farthest[node] = max(farthest.get(node, 0.0), abs(deviation or 0.0))
+    by_name = sorted(days, key=natural)
+    order = sorted(by_name, key=lambda node: (max(days[node]), len(days[node]), farthest[node]), reverse=True)
+    return {node: len(days[node]) for node in order}
+
+
+def _rows(
+    connection: Connection, scope: Scope, nodes: Sequence[str], days: Sequence[str], red: dict[str, int]
+) -> tuple[HeatRow, ...]:
+    found = connection.execute(_cells(scope, nodes)).all() if nodes else []
+    worst = {row.worst % _SCALE for row in found}
+    run = select(works.c.id, works.c.campaign_id, campaigns.c.suite, campaigns.c.dag_run_id)
+    joined = run.join(campaigns, campaigns.c.campaign_id == works.c.campaign_id).where(works.c.id.in_(worst))
+    made_by = {row.id: row for row in connection.execute(joined)}
+    cells = {(row.node, row.day): _cell(row, made_by[row.worst % _SCALE]) for row in found}
+    gpus = {row.node: row.gpu_name for row in sorted(found, key=lambda row: row.day) if row.gpu_name}
+    return tuple(
+        HeatRow(
+            node=node,
+            gpu_name=gpus.get(node),
+            num_red_days=red.get(node, 0),
+            cells=tuple(cells.get((node, day)) for day in days),
+        )
+        for node in nodes
+    )
+
+
+def _cells(scope: Scope, nodes: Sequence[str]) -> Select[Any]:
+    """`worst` holds two numbers, so that one maximum finds the worst verdict and the work that it was given to."""
+    badness = case({state.value: rank for rank, state in enumerate(BADNESS)}, value=node_verdicts.c.state, else_=0)
+    return (
+        _joined(
+            node_verdicts.c.node,
+            works.c.day,
+            func.max(works.c.gpu_name).label("gpu_name"),
+            func.max(cast(badness, BigInteger) * literal(_SCALE, BigInteger) + works.c.id).label("worst"),
+            func.min(node_verdicts.c.deviation_pct).label("lowest"),
+            func.max(node_verdicts.c.deviation_pct).label("highest"),
+            func.max(case((node_verdicts.c.history_state == State.BREACH.value, 1), else_=0)).label("is_behind"),
+            func.max(case((node_verdicts.c.is_drill, 1), else_=0)).label("is_drill"),
+            func.count().label("num_verdicts"),
+        )
+        .where(and_(scope.works, node_verdicts.c.node.in_(nodes)))
+        .group_by(node_verdicts.c.node, works.c.day)
+    )
+
+
+def _joined(*columns: Any) -> Select[Any]:
+    return select(*columns).select_from(works.join(node_verdicts, node_verdicts.c.work_id == works.c.id))
+
+
+def _cell(row: Row[Any], made_by: Any) -> HeatCell:
+    deviations = [value for value in (row.lowest, row.highest) if value is not None]
+    return HeatCell(
+        day=row.day,
+        state=BADNESS[row.worst // _SCALE],
+        deviation_pct=max(deviations, key=abs, default=None),
+        is_behind_own_past=bool(row.is_behind),
+        is_drill=bool(row.is_drill),
+        num_verdicts=row.num_verdicts,
+        campaign_id=made_by.campaign_id,
+        dag_id=made_by.suite,
+        dag_run_id=made_by.dag_run_id,
+    )
