@@ -6,15 +6,10 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from bench_control.airflow_pages import BreachBanners
-
 
 class TrainbenchPlugin(AirflowPlugin):
     name = "trainbench"
-    fastapi_root_middlewares = [  # noqa: RUF012 - the base class declares them as attributes of the instance
-        {"middleware": BreachBanners, "args": [], "kwargs": {}, "name": "trainbench banners"}
-    ]
-    external_views = [  # noqa: RUF012
+    external_views = [  # noqa: RUF012 - the base class declares them as attributes of the instance
         {
             "name": "Benchmark",
             "href": "trainbench/dags/{DAG_ID}/runs/{RUN_ID}",
@@ -23,8 +18,16 @@ class TrainbenchPlugin(AirflowPlugin):
         }
     ]
 
+    # Properties: every process of Airflow loads this file, but only the API server asks for these, and only it needs
+    # FastAPI and our history.
     @property
-    def fastapi_apps(self) -> list[Any]:  # type: ignore[override]  # a property: only the API server asks for it, and only it needs FastAPI
-        from bench_control.airflow_pages import build_app
+    def fastapi_root_middlewares(self) -> list[Any]:  # type: ignore[override]
+        from bench_control.pages.banners import BreachBanners
+
+        return [{"middleware": BreachBanners, "args": [], "kwargs": {}, "name": "trainbench banners"}]
+
+    @property
+    def fastapi_apps(self) -> list[Any]:  # type: ignore[override]
+        from bench_control.pages.routes import build_app
 
         return [{"app": build_app(), "url_prefix": "/trainbench", "name": "trainbench"}]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bench_control.airflow_pages import banner, refresh_banners
 from bench_control.history import open_history
+from bench_control.pages.banners import banner, refresh_banners
 from bench_control.plan import campaign_id
 from tests import campaigns
 

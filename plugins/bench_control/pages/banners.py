@@ -1,7 +1,4 @@
-"""What Airflow's own pages show of us: the report of a run in a tab, and a banner for each open breach.
-
-Imported in the API server only; FastAPI and Airflow's security live inside the functions for that reason.
-"""
+"""A banner on Airflow's home page for each open breach. Runs in the API server only."""
 
 from __future__ import annotations
 
@@ -13,52 +10,12 @@ from bench_control.artefacts import StoreError, open_store
 from bench_control.history import Breach, open_history
 from bench_control.history_database import HistoryError
 from bench_control.limits import NAMES, UNITS
-from bench_control.plan import campaign_id
 from bench_control.settings import read_settings
 
 log = logging.getLogger(__name__)
 MAX_BANNERS = 3
 Scope = MutableMapping[str, Any]
 Asgi = Callable[[Scope, Any, Any], Awaitable[None]]
-
-NO_REPORT = """<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark">
-<body style="font: 15px/1.5 system-ui; margin: 3rem; max-width: 40rem">
-<h1 style="font-size: 1.2rem">No report yet</h1>
-<p>This run has not published its report. It appears here when the task <code>publish</code> has ended; until then, the
-tasks' logs show the progress.</p>"""
-
-
-def build_app() -> Any:
-    """The report of each DAG run, for users who may read that run. Plugin apps are open unless every route asks."""
-    from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity
-    from airflow.api_fastapi.core_api.security import requires_access_dag, requires_access_view
-    from fastapi import Depends, FastAPI
-    from fastapi.responses import HTMLResponse
-
-    app = FastAPI(
-        title="trainbench",
-        dependencies=[Depends(requires_access_view(AccessView.PLUGINS))],
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-    )
-
-    @app.get(
-        "/dags/{dag_id}/runs/{run_id}",
-        response_class=HTMLResponse,
-        dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))],
-    )
-    def report(dag_id: str, run_id: str) -> HTMLResponse:
-        store = open_store(read_settings().store_url)
-        try:
-            page = store.read_summary(campaign_id(dag_id, run_id), "report.html").decode()
-        except StoreError:
-            return HTMLResponse(NO_REPORT, status_code=404)
-        # The report holds no script; the header keeps it so, whatever a result may have brought.
-        policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-        return HTMLResponse(page, headers={"Content-Security-Policy": policy})
-
-    return app
 
 
 class BreachBanners:
