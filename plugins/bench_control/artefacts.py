@@ -2,6 +2,7 @@
 
     {root}/campaigns/{campaign_id}/runs/{run_id}/result.json
     {root}/campaigns/{campaign_id}/summary/verdict.json, metrics.csv, BENCHMARK_REPORT.md, plots/*.png, ...
+    {root}/cost/{report_id}/COST_REPORT.md, cost_report.html, costs.csv, costs.json
 
 The root is a local folder or an object store (`s3://`, `gs://`); both look the same through `UPath`.
 """
@@ -13,7 +14,8 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,6 +36,7 @@ DEFAULT_STORE = ".trainbench/store"
 CAMPAIGN_FILE = "verdict.json"
 CAMPAIGN_FOLDERS = ("runs", "summary")
 MAX_CAMPAIGN_BYTES = 1_000_000_000
+WRITERS = 16
 LOCAL_PROTOCOLS = frozenset({"", "file", "local"})
 SUMMARY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,3}")
 
@@ -99,6 +102,12 @@ class Store:
         path = self._campaign(result.spec.campaign_id) / "runs" / _identifier(result.spec.run_id) / RESULT_FILE
         return self._write(path, result.model_dump_json(indent=1).encode())
 
+    def write_results(self, results: Sequence[RunResult]) -> None:
+        """Several at a time: each waits for the disk or the network, not for the others."""
+        with ThreadPoolExecutor(WRITERS) as writers:
+            for _ in writers.map(self.write_result, results):
+                pass
+
     def read_results(self, campaign_id: str) -> StoredResults:
         return read_results(self._campaign(campaign_id) / "runs")
 
@@ -118,6 +127,11 @@ class Store:
             name: self._write(paths[name], content.encode() if isinstance(content, str) else content)
             for name, content in files.items()
         }
+
+    def write_cost_report(self, report_id: str, files: Mapping[str, str]) -> dict[str, str]:
+        """Of many campaigns together: relative name -> content in; relative name -> address out."""
+        paths = {name: _named(self.root / "cost" / _identifier(report_id), name) for name in files}
+        return {name: self._write(paths[name], content.encode()) for name, content in files.items()}
 
     def read_summary(self, campaign_id: str, name: str) -> bytes:
         """One file of the summary. Raises StoreError when it is not there."""
@@ -195,9 +209,7 @@ class Store:
         return self.is_local and Path(folder.path).is_symlink()
 
     def _summary_file(self, campaign_id: str, name: str) -> UPath:
-        if not SUMMARY_NAME.fullmatch(name):
-            raise StoreError(f"summary file {name!r}: only plain relative names such as 'plots/step_time.png'")
-        return self._campaign(campaign_id) / "summary" / name
+        return _named(self._campaign(campaign_id) / "summary", name)
 
     def _campaign(self, campaign_id: str) -> UPath:
         return self.root / "campaigns" / _identifier(campaign_id)
@@ -236,6 +248,12 @@ def read_campaign(path: UPath) -> Campaign:
 def address(path: UPath) -> str:
     """What a person can open: an absolute path, or a URL."""
     return path.path if path.protocol in LOCAL_PROTOCOLS else str(path)
+
+
+def _named(folder: UPath, name: str) -> UPath:
+    if not SUMMARY_NAME.fullmatch(name):
+        raise StoreError(f"summary file {name!r}: only plain relative names such as 'plots/step_time.png'")
+    return folder / name
 
 
 def _identifier(name: str) -> str:

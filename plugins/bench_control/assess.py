@@ -142,8 +142,7 @@ def publish(campaign: Campaign, store: Store) -> Mapping[str, str]:
         "report.html": html.report_html(campaign, images),
         **{f"plots/{name}": png for name, png in images.items()},
     }
-    for result in campaign.results:
-        store.write_result(result)
+    store.write_results(campaign.results)
     raw = [f"../runs/{result.spec.run_id}/result.json" for result in campaign.results]
     files["BENCHMARK_REPORT.md"] = report.benchmark_report(campaign, [*sorted(files), *raw])
     store.write_campaign(campaign)

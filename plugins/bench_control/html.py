@@ -12,7 +12,7 @@ from bench_control import cost_report, digest, glossary, html_charts, plots, run
 from bench_control.answers import answers
 from bench_control.campaign import Campaign
 from bench_control.formats import count, duration, listing, moment, sentence
-from bench_control.tables import Row, Table, Tone
+from bench_control.tables import Row, Table, Tone, shortened
 from bench_control.verdicts import Finding, GroupVerdict
 
 # The page lies in summary/, the results beside that folder.
@@ -57,7 +57,7 @@ def report_html(campaign: Campaign, images: Mapping[str, bytes]) -> str:
 
 def environment() -> Environment:
     """The templates, escaping whatever is put in."""
-    return Environment(
+    made = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -65,6 +65,8 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    made.filters["shortened"] = shortened
+    return made
 
 
 def _lines(group: GroupVerdict) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from bench_control.formats import one_line
-from bench_control.tables import Row, Table
+from bench_control.tables import Row, Table, shortened
 
 # & first: the entities that follow must stay whole.
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
@@ -26,7 +26,8 @@ def escape(text: str) -> str:
 
 
 def table(content: Table, links: Mapping[str, str] | None = None) -> str:
-    """`links`: run id -> address of its result; runs without one are plain text."""
+    """`links`: run id -> address of its result; runs without one are plain text. Long tables are cut."""
+    content = shortened(content)
     head = "| " + " | ".join(escape(name) for name in content.columns) + " |"
     rule = "|" + "|".join("---:" if name in content.numeric else "---" for name in content.columns) + "|"
     body = [_row(row, links or {}) for row in content.rows]

@@ -14,6 +14,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -157,6 +158,7 @@ def stale(prices: Iterable[Price], today: date) -> tuple[Finding, ...]:
     )
 
 
+@lru_cache(maxsize=4096)  # a fleet asks for the same GPU thousands of times
 def words_of(name: str) -> frozenset[str]:
     return frozenset(re.split(r"[\s-]+", name.lower())) - {""}
 

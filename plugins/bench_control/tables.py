@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from bench_control.formats import NA
@@ -48,6 +48,22 @@ class Measure:
     path: str
 
 
+MAX_ROWS = 200  # nobody reads on; a page of 100,000 rows cannot even be opened
+_FIRST = {Tone.BAD: 0, Tone.WARN: 1}
+
+
+def shortened(content: Table, most: int = MAX_ROWS) -> Table:
+    """At most so many rows, those to look at first; a note tells how many more there are, and where."""
+    left_out = len(content.rows) - most
+    if left_out <= 0:
+        return content
+    rows = sorted(content.rows, key=lambda row: _FIRST.get(row.tone, 2))
+    marked = sum(row.tone in _FIRST for row in rows[most:])
+    told = f", {marked:,} of them marked" if marked else ""
+    note = f"And {left_out:,} more rows{told}: report.json and metrics.csv have all of them."
+    return replace(content, rows=tuple(rows[:most]), notes=(note, *content.notes))
+
+
 def runs_table(
     results: Sequence[RunResult], measures: Sequence[Measure], title: str = "", labels: Mapping[str, str] | None = None
 ) -> Table:
@@ -55,13 +71,18 @@ def runs_table(
     filled = [m for m in measures if any(m.value(result) is not None for result in results)]
     names = short_names(results, labels)
     rows = tuple(
-        Row(cells=(names[r.spec.run_id], *(m.text(m.value(r)) for m in filled)), run_id=r.spec.run_id) for r in results
+        Row(cells=(names[r.spec.run_id], *(m.text(m.value(r)) for m in filled)), run_id=r.spec.run_id)
+        for r in results[:MAX_ROWS]
     )
+    more = len(results) - len(rows)
     return Table(
         columns=("run", *(m.name for m in filled)),
         rows=rows,
         numeric=frozenset(m.name for m in filled),
-        notes=_absences(results, measures),
+        notes=(
+            *((f"And {more:,} more runs: metrics.csv has all of them.",) if more else ()),
+            *_absences(results, measures),
+        ),
         title=title,
     )
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from bench_control import configuration_tables, cost_report, digest, noise_tables, strategy_tables
 from bench_control.campaign import Campaign
 from bench_control.formats import one_line
-from bench_control.tables import Table, Tone
+from bench_control.tables import Table, Tone, shortened
 from bench_control.verdicts import GroupVerdict
 
 # What fits 100 characters; the reports have the other columns.
@@ -63,12 +63,15 @@ def plain(text: str, style: str = "") -> Text:
 
 
 def rich_table(content: Table) -> RichTable:
-    """Any table in the house's style; the last cell carries the row's tone."""
+    """Any table in the house's style; the last cell carries the row's tone. Of a long one the first rows."""
+    short = shortened(content)
     # Cells are Text: rich would read square brackets in a plain string as its own markup.
     shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in content.columns:
-        shown.add_column(Text(name), justify="right" if name in content.numeric else "left", overflow="fold")
-    for row in content.rows:
+    if len(short.rows) < len(content.rows):
+        shown.caption = plain(short.notes[0])
+    for name in short.columns:
+        shown.add_column(Text(name), justify="right" if name in short.numeric else "left", overflow="fold")
+    for row in short.rows:
         last = Text(one_line(row.cells[-1]), style=STYLES[row.tone])
         shown.add_row(*(Text(one_line(cell)) for cell in row.cells[:-1]), last)
     return shown
