@@ -105,7 +105,7 @@ def assess(
         *renames.findings(renamed, started_at),
         *clocks.findings(measured, started_at, finished_at),
         *step_changes.findings(since, changed),
-        *diagnosis.diagnose(groups, measured),
+        *diagnosis.diagnose(groups, measured, plan.known),
         *watch.findings(groups),
         *identity.findings(measured),
         *diagnosis.strays([result for result in measured if result.spec.nodes == 1]),
@@ -209,7 +209,8 @@ def _title(plan: Plan) -> str:
         work += f", {shapes[0]}"
     if len(strategies) > 1:
         work += f", {listing(strategies)}"
-    return f"{work}, on {count(len(plan.nodes), 'node')}"
+    noise = "noise floor: " if plan.question is Question.NOISE else ""
+    return f"{noise}{work}, on {count(len(plan.nodes), 'node')}"
 
 
 def _gpu_name(result: RunResult) -> str | None:

@@ -3,21 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from bench_control.evidence import Clue, clues
+from bench_control.clues import Case, Clue, explained, explains_nothing
+from bench_control.evidence import slow_clues
+from bench_control.evidence_elsewhere import LOOK_AT_PEERS, fast_clues, memory_clues, temperature_clues
+from bench_control.evidence_gpu import THERMAL
 from bench_control.formats import count, listing
 from bench_control.limits import UNITS
 from bench_control.node_runs import by_group, choice_of, gpu_name
+from bench_control.nodes import GpuNode
+from bench_control.pod_end import EndKind
 from bench_control.variance import lone_groups, other_work
-from bench_control.verdicts import Confirmation, Finding, GroupVerdict, Level, MetricVerdict, NodeVerdict, State
+from bench_control.verdicts import (
+    RED,
+    Confirmation,
+    Finding,
+    GroupVerdict,
+    Level,
+    Metric,
+    MetricVerdict,
+    NodeVerdict,
+    Side,
+    State,
+)
 from bench_image.contract import RunResult, Status
 
-UNKNOWN = Clue(
-    category="cause_unknown",
-    measured="",
-    expected="",
-    cause="cause unknown: nothing measured sets the node apart from its peers",
-    resolution="repeat the check on this node and a good one; if it stays, look at the host: dmesg, BIOS, cooling",
+CAUSE_UNKNOWN = "cause_unknown"
+MAX_PEERS = 100  # runs that a node is set beside: what is typical does not need a thousand
+_UNKNOWN = {
+    Side.SLOW: (
+        "nothing measured sets the node apart from its peers",
+        "repeat the check on this node and a good one; if it stays, look at the host: dmesg, BIOS, cooling",
+    ),
+    Side.FAST: ("nothing measured tells why it is faster than its peers", LOOK_AT_PEERS),
+}
+_UNKNOWN_MEMORY = (
+    "versions, means and GPU are those of its peers, and yet it allocated other amounts",
+    "repeat the run; if it stays, compare both results' `chosen` and the images' digests",
 )
 _NEXT_STEP = {
     Status.OOM: "see which process holds GPU memory on this node; if all nodes fail, use a smaller micro-batch",
@@ -26,18 +49,37 @@ _NEXT_STEP = {
     Status.INCOMPLETE: "find out who ended the pod (eviction, preemption, node restart), then repeat",
     Status.ERROR: "read the error and the pod's log",
 }
+# By how the pod ended, where the cluster told it.
+_NEXT_STEP_OF_POD: dict[str, str] = {
+    EndKind.EVICTED: "see why the node could not keep the pod (kubectl describe node: pressure, taints), then repeat",
+    EndKind.VANISHED: "ask who deletes pods in this namespace (the audit log knows), then repeat",
+    EndKind.API: "see whether the Kubernetes API is well, then repeat",
+    EndKind.UNSCHEDULABLE: "compare the node's labels, taints and free resources with what the pod asks for",
+    EndKind.NO_IMAGE: "see whether the node reaches the registry, and whether the image and its secret are right",
+    EndKind.NOT_STARTED: "read the pod's events: runtime class, device plugin and volumes are what a start waits for",
+    EndKind.OUT_OF_MEMORY: "raise the pod's memory (TRAINBENCH_MEMORY_GIB), or see what else fills the node's memory",
+    EndKind.DEADLINE: "read the pod's last log lines for the phase it hung in, then repeat",
+    EndKind.REFUSED: "run `trainbench doctor`: it names the right or the field that is refused",
+}
 
 
-def diagnose(groups: Sequence[GroupVerdict], results: Sequence[RunResult]) -> tuple[Finding, ...]:
-    """Findings in the order of the groups and nodes. `category` is the likely cause, or what is the case.
+def diagnose(
+    groups: Sequence[GroupVerdict], results: Sequence[RunResult], known: Sequence[GpuNode] = ()
+) -> tuple[Finding, ...]:
+    """Findings in the order of the groups and nodes. `category` is the likely cause, or what is the case. `known`: what
+    the cluster said of its nodes before anything ran.
 
     Groups that ran on one node only, to be compared with each other, are no matter for a finding each.
     """
-    lone = lone_groups(groups)
+    lone = {id(group) for group in lone_groups(groups)}
+    of_group: dict[str, list[RunResult]] = {}
+    for result in results:
+        of_group.setdefault(result.spec.group_id, []).append(result)
+    troubles = {node.name: node.troubles for node in known}
     return tuple(
-        _DIAGNOSES[node.state](node, group, results)
+        _DIAGNOSES[node.state](node, _Scene(group, of_group.get(group.group_id, ()), troubles.get(node.node, ())))
         for group in groups
-        if group not in lone
+        if id(group) not in lone
         for node in group.nodes
         if node.state in _DIAGNOSES
     )
@@ -62,53 +104,106 @@ def strays(results: Sequence[RunResult]) -> tuple[Finding, ...]:
     )
 
 
-def _breach(node: NodeVerdict, group: GroupVerdict, results: Sequence[RunResult]) -> Finding:
-    own, peers = _runs(node, group, results)
-    absent = [metric for metric in node.metrics if metric.state is State.BREACH and metric.value is None]
-    found = clues(own, peers) or ((_unmeasured(absent),) if absent else (UNKNOWN,))
+class _Scene(NamedTuple):
+    """What a node is diagnosed in: its group, the group's runs, and what the cluster says of the node."""
+
+    group: GroupVerdict
+    runs: Sequence[RunResult]
+    troubles: Sequence[str]
+
+
+def _breach(node: NodeVerdict, scene: _Scene) -> Finding:
+    found, off_pct = _found(node, scene)
+    first = found[0]
     unsure = {
         Confirmation.PENDING: "; not yet confirmed by a re-run",
         Confirmation.INCONCLUSIVE: "; the re-run gave no answer",
     }.get(node.confirmation, "")
-    further = f" (also: {'; '.join(clue.cause for clue in found[1:])})" if len(found) > 1 else ""
+    further = f" (also: {'; '.join(_also(clue, off_pct) for clue in found[1:])})" if len(found) > 1 else ""
     return Finding(
         level=Level.ERROR,
-        category=found[0].category,
+        category=first.category,
         subject=node.node,
-        measured="; ".join(filter(None, (*map(_deviation, _breaching(node)), found[0].measured))),
-        expected="; ".join(filter(None, (*map(_limit, _breaching(node)), found[0].expected))),
-        summary=f"{node.reason}{unsure}. {_sentence(found[0].cause)}{further}",
-        resolution=found[0].resolution,
+        measured="; ".join(filter(None, (*map(_deviation, _breaching(node)), first.measured))),
+        expected="; ".join(filter(None, (*map(_limit, _breaching(node)), first.expected))),
+        summary=f"{node.reason}{unsure}. {_sentence(explained(first, off_pct))}{further}",
+        resolution=first.resolution,
     )
 
 
-def _failed(node: NodeVerdict, group: GroupVerdict, results: Sequence[RunResult]) -> Finding:
-    own = [run for run in results if run.spec.group_id == group.group_id and run.spec.node == node.node]
-    status = next((run.status for run in own if run.status is not Status.OK), Status.ERROR)
+def _found(node: NodeVerdict, scene: _Scene) -> tuple[list[Clue], float]:
+    """At least one clue, the likeliest cause first, and the deviation of samples/s that they are to explain."""
+    own, peers = _runs(node, scene)
+    breaching = _breaching(node)
+    rate = next((metric for metric in breaching if metric.metric is Metric.SAMPLES_PER_SECOND), None)
+    off_pct = abs(rate.deviation or 0.0) if rate else 0.0
+    case = Case(own, peers, off_pct, scene.troubles)
+    found: list[Clue] = []
+    for metric in breaching:
+        found += _of_metric(metric, case)
+    if is_hot := THERMAL.category in {clue.category for clue in found}:  # the heat is told with it
+        found = [clue for clue in found if clue.category not in ("cooling", "hot")]
+    if rate and rate.side is Side.SLOW and not is_hot:  # what is slow draws less power
+        found = [clue for clue in found if clue.category not in ("low_power", "cooler")]
+    if absent := [metric for metric in node.metrics if metric.state is State.BREACH and metric.value is None]:
+        found.append(_unmeasured(absent))
+    return list({clue.category: clue for clue in reversed(found)}.values())[::-1], off_pct
+
+
+def _of_metric(metric: MetricVerdict, case: Case) -> tuple[Clue, ...]:
+    """Never empty: a cause that is not known is said to be so, with what was seen and is too small."""
+    if metric.metric is Metric.TEMPERATURE_C:
+        return temperature_clues(case) or (_unknown("its temperature is not in the results", "read it on the node"),)
+    if metric.metric is Metric.MEMORY_GB:
+        return memory_clues(case) or (_unknown(*_UNKNOWN_MEMORY),)
+    slow = metric.side is not Side.FAST
+    found = slow_clues(case) if slow else fast_clues(case)
+    if found and not explains_nothing(found[0], case.off_pct):
+        return found
+    return (_unknown(*_UNKNOWN[Side.SLOW if slow else Side.FAST]), *found)
+
+
+def _also(clue: Clue, off_pct: float) -> str:
+    return f"{clue.cause}, too little to explain it" if explains_nothing(clue, off_pct) else clue.cause
+
+
+def _unknown(why: str, resolution: str) -> Clue:
+    return Clue(category=CAUSE_UNKNOWN, measured="", expected="", cause=f"cause unknown: {why}", resolution=resolution)
+
+
+def _failed(node: NodeVerdict, scene: _Scene) -> Finding:
+    own = [run for run in scene.runs if run.spec.node == node.node]
+    bad = next((run for run in own if run.status is not Status.OK), None)
+    status = bad.status if bad else Status.ERROR
+    kind = bad.error.kind if bad and bad.error else ""
     return Finding(
         level=Level.ERROR,
         category=f"run_{status.value}",
         subject=node.node,
         measured=f"{sum(run.status is not Status.OK for run in own)} of {len(own)} runs failed",
         expected="0",
-        summary=f"gave no valid result: {node.reason}",
-        resolution=_NEXT_STEP[status],
+        summary=f"gave no valid result: {node.reason}{_told(scene.troubles)}",
+        resolution=_NEXT_STEP_OF_POD.get(kind, _NEXT_STEP[status]),
     )
 
 
-def _missing(node: NodeVerdict, *_: object) -> Finding:
+def _told(troubles: Sequence[str]) -> str:
+    return f". The cluster says of the node: {listing(troubles)}" if troubles else ""
+
+
+def _missing(node: NodeVerdict, scene: _Scene) -> Finding:
     return Finding(
         level=Level.ERROR,
         category="node_missing",
         subject=node.node,
         measured="no result",
         expected="at least one",
-        summary="was expected, but no result came back",
+        summary=f"was expected, but no result came back{_told(scene.troubles)}",
         resolution="see whether the node is Ready and has free GPUs, and read the events of its pod",
     )
 
 
-def _insufficient(node: NodeVerdict, *_: object) -> Finding:
+def _insufficient(node: NodeVerdict, _: _Scene) -> Finding:
     doubtful = [metric for metric in node.metrics if metric.state is State.INSUFFICIENT]
     too_noisy = any(metric.noise is not None for metric in doubtful)
     resolution = (
@@ -125,7 +220,7 @@ def _insufficient(node: NodeVerdict, *_: object) -> Finding:
     )
 
 
-def _notice(node: NodeVerdict, *_: object) -> Finding:
+def _notice(node: NodeVerdict, _: _Scene) -> Finding:
     noticed = [metric for metric in node.metrics if metric.state is State.NOTICE]
     return Finding(
         level=Level.INFO,
@@ -138,7 +233,7 @@ def _notice(node: NodeVerdict, *_: object) -> Finding:
     )
 
 
-def _no_baseline(node: NodeVerdict, *_: object) -> Finding:
+def _no_baseline(node: NodeVerdict, _: _Scene) -> Finding:
     return Finding(
         level=Level.INFO,
         category="no_baseline",
@@ -150,7 +245,7 @@ def _no_baseline(node: NodeVerdict, *_: object) -> Finding:
     )
 
 
-_DIAGNOSES: dict[State, Callable[[NodeVerdict, GroupVerdict, Sequence[RunResult]], Finding]] = {
+_DIAGNOSES: dict[State, Callable[[NodeVerdict, _Scene], Finding]] = {
     State.BREACH: _breach,
     State.FAILED: _failed,
     State.MISSING: _missing,
@@ -160,20 +255,20 @@ _DIAGNOSES: dict[State, Callable[[NodeVerdict, GroupVerdict, Sequence[RunResult]
 }
 
 
-def _runs(
-    node: NodeVerdict, group: GroupVerdict, results: Sequence[RunResult]
-) -> tuple[list[RunResult], list[RunResult]]:
-    """The valid runs of the node and of its peers. A drilled peer is no example of a healthy node."""
+def _runs(node: NodeVerdict, scene: _Scene) -> tuple[list[RunResult], list[RunResult]]:
+    """The valid runs of the node and of its peers. Neither a drilled peer nor, while there are others, one that is red
+    is an example of a healthy node.
+    """
+    group = scene.group
     valid = [
         run
-        for run in results
-        if run.status is Status.OK
-        and run.spec.group_id == group.group_id
-        and gpu_name(run) == group.gpu_name
-        and group.choice in (None, choice_of(run))
+        for run in scene.runs
+        if run.status is Status.OK and gpu_name(run) == group.gpu_name and group.choice in (None, choice_of(run))
     ]
-    own = [run for run in valid if run.spec.node == node.node]
-    return own, [run for run in valid if run.spec.node != node.node and not run.spec.drill]
+    red = {other.node for other in group.nodes if other.state in RED}
+    peers = [run for run in valid if run.spec.node != node.node and not run.spec.drill]
+    healthy = [run for run in peers if run.spec.node not in red] or peers
+    return [run for run in valid if run.spec.node == node.node], healthy[:: max(len(healthy) // MAX_PEERS, 1)]
 
 
 def _unmeasured(metrics: Sequence[MetricVerdict]) -> Clue:

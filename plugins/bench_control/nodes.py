@@ -26,6 +26,7 @@ class GpuNode(Frozen):
     num_gpus_lost: int = 0  # of its capacity: unhealthy, as its device plugin sees it
     gpu_product: str | None = None
     gpu_memory_bytes: int | None = None  # of one GPU
+    troubles: tuple[str, ...] = ()  # what is wrong with it though it is ready, as its conditions say
 
 
 class AbsentNode(Frozen):
@@ -110,7 +111,22 @@ def _gpu_node(node: Mapping[str, Any]) -> GpuNode:
         num_gpus_lost=max(_count(status, "capacity") - allocatable, 0),
         gpu_product=labels.get(PRODUCT),
         gpu_memory_bytes=int(mebibytes) * 2**20 if mebibytes.isdecimal() else None,
+        troubles=_troubles(status.get("conditions") or ()),
     )
+
+
+def _troubles(conditions: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """By the usual convention a condition names a trouble (MemoryPressure, KernelDeadlock, XidError) and is True when
+    it is there; one that ends in Ready or Healthy names what is wanted.
+    """
+    told = []
+    for condition in conditions:
+        name, status = str(condition.get("type", "")), condition.get("status")
+        if name != "Ready" and status == ("False" if name.endswith(("Ready", "Healthy")) else "True"):
+            wanted = "" if status == "True" else "not "
+            why = condition.get("message") or condition.get("reason")
+            told.append(f"{wanted}{name}{f' ({why})' if why else ''}")
+    return tuple(told)
 
 
 def _count(status: Mapping[str, Any], of: str) -> int:

@@ -193,3 +193,13 @@ def test_a_renamed_node_keeps_its_past_and_its_old_name_is_not_missed() -> None:
     assert asked.count("old-name") == 1
     assert (history["node-1"], history["node-2"]) == (State.OK, State.NO_BASELINE)
     assert [finding.subject for finding in campaign.findings if finding.category == "renamed_node"] == ["node-1"]
+
+
+def test_a_noise_floor_judges_nobody_and_says_so_in_its_title() -> None:
+    planned = plan(noise_floor=True)
+    measured = results(planned, *[9.5, 9.4, 7.0, 9.6] * 5)
+    campaign = campaign_of(planned, measured, past=lambda _: [12.0] * 9)
+
+    assert campaign.title.startswith("noise floor: mistral-7b qlora")
+    assert (campaign.groups, campaign.history, campaign.red_nodes) == ((), (), ())
+    assert len(campaign.results) == 20

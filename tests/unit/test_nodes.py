@@ -92,3 +92,18 @@ def test_a_gang_takes_nodes_of_the_most_common_gpu() -> None:
 
     assert [node.name for node in alike(nodes)] == ["b", "c"]
     assert alike([]) == ()
+
+
+def test_the_conditions_of_a_ready_node_may_tell_of_trouble() -> None:
+    """True is the trouble's own state, but for names that end in Ready or Healthy."""
+    found = node("gpu-1")
+    found["status"]["conditions"] += [
+        {"type": "XidError", "status": "True", "message": "Xid 63", "reason": "RowRemap"},
+        {"type": "AcceleratedHardwareReady", "status": "False", "reason": "NvidiaNVLinkError"},
+        {"type": "NetworkingReady", "status": "True"},
+        {"type": "KernelDeadlock", "status": "Unknown"},
+    ]
+    (known,) = fleet([found]).nodes
+
+    assert known.troubles == ("XidError (Xid 63)", "not AcceleratedHardwareReady (NvidiaNVLinkError)")
+    assert fleet([node("gpu-2")]).nodes[0].troubles == ()
