@@ -5,6 +5,7 @@ One Airflow for all of them; it takes half a minute to start. What the stand-in 
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -72,6 +73,28 @@ class Runs:
 
     def campaign(self, dag_id: str, run_id: str) -> Campaign:
         return open_store(str(self._airflow.state / "store")).read_campaign(campaign_id(dag_id, run_id))
+
+    @property
+    def state(self) -> Path:
+        return self._airflow.state
+
+    def cost_reports_after(self, run_id: str) -> list[str]:
+        """Those that the results of this DAG run have started."""
+        return self._until(lambda: [run for run, _, source in self._cost_report_causes() if source == run_id], 90)
+
+    def causes_of_cost_reports(self) -> set[str]:
+        """The DAGs whose asset events have started one so far."""
+        return {dag_id for _, dag_id, _ in self._cost_report_causes()}
+
+    def _cost_report_causes(self) -> list[tuple[str, str, str]]:
+        """(run of cost_report, DAG and run whose asset event it was started by)"""
+        path = "/api/v2/dags/cost_report/dagRuns"
+        listed = self._airflow.get(f"{path}?run_type=asset_triggered&limit=100") or {"dag_runs": []}
+        return [
+            (run["dag_run_id"], event["source_dag_id"], event["source_run_id"])
+            for run in listed["dag_runs"]
+            for event in self._airflow.get(f"{path}/{run['dag_run_id']}/upstreamAssetEvents")["asset_events"]
+        ]
 
     @staticmethod
     def _until(test: Any, timeout_s: float) -> Any:
@@ -184,6 +207,14 @@ def test_a_night_on_a_shared_cluster(cluster: Any, runs: Runs, image: str) -> No
     assert sorted(benchmarks) == ["skipped", "success", "success", "success"]
     wait_until_ours_are_gone(cluster)
     assert [pod["status"]["phase"] for pod in cluster.pods()] == ["Running"]  # production was left alone
+    # Once for each time that results are published, and never because of itself.
+    (cost_run,) = runs.cost_reports_after(run_id)
+    assert runs.wait("cost_report", cost_run) == "success"
+    report = json.loads(
+        (runs.state / "store" / "cost" / campaign_id("cost_report", cost_run) / "costs.json").read_text()
+    )
+    assert report["spend"][-1]["total"]["num_runs"] >= len(campaign.results)
+    assert "cost_report" not in runs.causes_of_cost_reports()
 
 
 def test_a_gang_meets_by_the_names_of_its_service(cluster: Any, runs: Runs) -> None:

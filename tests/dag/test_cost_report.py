@@ -1,0 +1,98 @@
+"""The cost report as Airflow runs it: when it starts, what it may emit, what it writes, and what stops it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench_control.history import open_history
+from bench_control.settings import read_settings
+from bench_control.spend_dag import MONTHLY, _schedule
+from tests import campaigns
+
+KUBERNETES = {"TRAINBENCH_LAUNCHER": "kubernetes"}
+
+
+def states(dag_run: Any) -> dict[str, str]:
+    return {ti.task_id: ti.state for ti in dag_run.get_task_instances()}
+
+
+def addresses(dag_run: Any) -> Any:
+    (ti,) = dag_run.get_task_instances()
+    value = ti.xcom_pull(task_ids="report")
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def test_its_shape(dagbag: Any) -> None:
+    dag = dagbag.dags["cost_report"]
+    (task,) = dag.tasks
+
+    assert dagbag.import_errors == {}
+    assert {run_type.value for run_type in dag.allowed_run_types} == {"manual", "scheduled", "asset_triggered"}
+    assert (dag.catchup, dag.max_active_runs, task.retries) == (False, 1, 0)
+    assert list(dag.params)[:3] == ["month", "months", "usd_per_gpu_hour"]
+    # it must not start itself: what it emits is not what it waits for
+    assert [asset.name for asset in task.outlets] == ["trainbench_costs"]
+
+
+def test_on_a_cluster_it_waits_for_results_and_the_first_of_the_month() -> None:
+    schedule = _schedule(read_settings(KUBERNETES), "cost_report")
+
+    assert schedule.timetable.expression == MONTHLY
+    assert [asset.name for asset in schedule.asset_condition.objects] == ["trainbench_results"]
+
+
+@pytest.mark.parametrize(
+    "environ", [{"TRAINBENCH_LAUNCHER": "local"}, KUBERNETES | {"TRAINBENCH_SCHEDULE_COST_REPORT": "none"}]
+)
+def test_else_it_is_started_by_hand(environ: dict[str, str]) -> None:
+    assert _schedule(read_settings(environ), "cost_report") is None
+
+
+def test_it_writes_the_report_of_what_the_history_holds(dagbag: Any, store: Any) -> None:
+    open_history(store=store).record(campaigns.healthy())
+    dag_run = dagbag.dags["cost_report"].test(run_conf={"month": "2026-11", "usd_per_gpu_hour": 0.9})
+    files = addresses(dag_run)
+
+    assert dag_run.state == "success"
+    assert set(files) == {"COST_REPORT.md", "cost_report.html", "costs.csv", "costs.json"}
+    assert "Benchmarking cost $0.0733 in 2026-11" in Path(files["COST_REPORT.md"]).read_text()
+    assert Path(files["COST_REPORT.md"]).parent.parent == Path(store.root.path) / "cost"
+
+
+def test_an_empty_history_is_a_green_report_of_this_month(dagbag: Any, store: Any) -> None:
+    dag_run = dagbag.dags["cost_report"].test()
+
+    assert dag_run.state == "success"
+    told = json.loads(Path(addresses(dag_run)["costs.json"]).read_text())
+    assert told["month"] == f"{datetime.now(UTC):%Y-%m}"
+    assert told["summary"][0].startswith("No run was recorded")
+
+
+@pytest.mark.parametrize(
+    ("conf", "words"),
+    [({"price_basis": "owned"}, "needs purchase_usd_per_gpu"), ({}, "history sqlite:////proc/none/h.db")],
+)
+def test_what_stops_it_is_one_sentence(
+    dagbag: Any, store: Any, conf: Any, words: str, capfd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not conf:
+        monkeypatch.setenv("TRAINBENCH_HISTORY_URL", "sqlite:////proc/none/h.db")
+    dag_run = dagbag.dags["cost_report"].test(run_conf=conf)
+    out, err = capfd.readouterr()
+
+    assert dag_run.state == "failed"
+    assert words in out + err
+
+
+@pytest.mark.parametrize("conf", [{"month": "2026"}, {"price_basis": "free"}, {"utilisation": 2}, {"months": 1}])
+def test_the_form_refuses_wrong_values(dagbag: Any, conf: dict[str, Any]) -> None:
+    from airflow.sdk.exceptions import ParamValidationError
+
+    params = dagbag.dags["cost_report"].params.__copy__()
+    with pytest.raises(ParamValidationError):
+        params.update(conf)
