@@ -22,7 +22,7 @@ from bench_control.verdicts import (
     Side,
     State,
 )
-from bench_image.contract import Drill, Lora, Quantisation, RunResult, Strategy
+from bench_image.contract import Chosen, Drill, Lora, Quantisation, RunResult, Strategy
 from tests.builders import STARTED_AT, make_cpu_result, make_failed, make_result
 
 USD_PER_GPU_HOUR = 0.60
@@ -454,5 +454,67 @@ def configurations(nodes: Sequence[str] = ("gpu-1",), rounds: int = 3, **fields:
         "labels": labels,
         "skipped": skipped,
         "params": {"model": "mistral-7b", "rounds": rounds},
+    }
+    return make_campaign(results, **defaults | fields)
+
+
+# Made, near the reference tables: tokens/s, GB of memory and micro-batch on each GPU.
+SURVEY_FIGURES: dict[str, dict[str, tuple[float, float, int]]] = {
+    "full": {"NVIDIA A100-SXM4-80GB": (2_100.0, 56.0, 4)},
+    "lora": {"NVIDIA A100-SXM4-80GB": (5_420.0, 19.6, 8), "NVIDIA A10": (1_800.0, 16.8, 4)},
+    "qlora": {"NVIDIA A100-SXM4-80GB": (4_000.0, 10.1, 4), "NVIDIA A10": (1_500.0, 12.6, 8)},
+}
+SURVEY_NODES = {"NVIDIA A100-SXM4-80GB": "big-1", "NVIDIA A10": "small-1"}
+SURVEY_PRICES = {"NVIDIA A100-SXM4-80GB": 2.0, "NVIDIA A10": 0.6}
+SURVEY_SEQ = 1024
+
+
+def survey(gpus: Sequence[str] = tuple(SURVEY_NODES), **fields: Any) -> Campaign:
+    """llama2-7b on an A100 and an A10: full does not fit the A10, and the only H100 is away."""
+    results, labels = [], {}
+    for recipe, of_gpu in SURVEY_FIGURES.items():
+        for gpu in [name for name in of_gpu if name in gpus]:
+            tokens_per_s, memory_gb, size = of_gpu[gpu]
+            result = make_result(
+                SURVEY_NODES[gpu],
+                tokens_per_s / SURVEY_SEQ,
+                gpu_name=gpu,
+                memory_gb=memory_gb,
+                memory_total_gb=24.0 if gpu == "NVIDIA A10" else 80.0,
+                campaign_id="survey-1",
+                model="llama2-7b",
+                recipe=recipe,
+                seq_length=SURVEY_SEQ,
+                micro_batch_size="auto",
+                optimizer="adamw_torch",
+                chosen=Chosen(
+                    micro_batch_size=size, gradient_checkpointing=True, why="the fastest that fits", means={}
+                ),
+            )
+            labels[result.spec.group_id] = f"llama2-7b {recipe}"
+            results.append(result)
+    skipped = (
+        Skipped(
+            what="llama2-7b full on NVIDIA-A10",
+            label="llama2-7b full",
+            reason="needs about 54.2 GB of GPU memory, a GPU of the node (NVIDIA-A10) has 24.1 GB",
+            nodes=("small-1",),
+            gpu_product="NVIDIA-A10",
+        ),
+        Skipped(
+            what="everything on NVIDIA-H100-80GB-HBM3",
+            reason="h100-1: cordoned",
+            nodes=("h100-1",),
+            gpu_product="NVIDIA-H100-80GB-HBM3",
+        ),
+    )
+    defaults = {
+        "suite": "hardware_survey",
+        "title": "llama2-7b full, lora and qlora, on 2 nodes",
+        "question": Question.HARDWARE,
+        "labels": labels,
+        "skipped": skipped if len(gpus) > 1 else (),
+        "params": {"models": ["llama2-7b"], "purchase_usd": {"A100 80GB": 15_000.0}, "budgets_usd": [500, 20_000]},
+        "costs": tuple(make_cost(r, SURVEY_PRICES[r.context.gpus[0].name]) for r in results if r.context),
     }
     return make_campaign(results, **defaults | fields)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench_control import configuration_tables, more_gpus, noise_tables, patterns, preset_tables, strategy_tables
+from bench_control import (
+    configuration_tables,
+    more_gpus,
+    noise_tables,
+    patterns,
+    preset_tables,
+    strategy_tables,
+    survey_tables,
+)
 from bench_control.campaign import Campaign
 from bench_control.tables import Table
 
@@ -27,6 +35,24 @@ def answers(campaign: Campaign) -> tuple[Answer, ...]:
             name="Configurations",
             title="Configurations, against the baseline",
             tables=configuration_tables.configurations(campaign),
+        ),
+        Answer(
+            anchor="hardware",
+            name="Hardware",
+            title="Kinds of GPU, side by side",
+            tables=survey_tables.speed(campaign),
+        ),
+        Answer(
+            anchor="memory",
+            name="Memory",
+            title="What a recipe saves in memory",
+            tables=survey_tables.memory(campaign),
+        ),
+        Answer(
+            anchor="budgets",
+            name="Budgets",
+            title="What a budget buys, and whether to rent or to buy",
+            tables=survey_tables.money(campaign),
         ),
         Answer(
             anchor="strategies",

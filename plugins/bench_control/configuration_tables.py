@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain
 
 from bench_control.campaign import Campaign, Question
-from bench_control.configurations import WORTH_PCT, Kind, Standing, Verdict, kinds_compared
+from bench_control.configurations import TELLING_PCT, WORTH_PCT, Kind, Standing, Verdict, kinds_compared
 from bench_control.formats import NA, count, figure, listing, one_line, percent, usd
 from bench_control.speedups import SpeedUp
 from bench_control.tables import Row, Table, Tone
@@ -99,7 +99,11 @@ def _memory_words(one: Standing) -> list[str]:
 
 def _money_words(one: Standing) -> list[str]:
     """Only what lies beyond noise: the price is the speed's inverse."""
-    if one.saving_pct is None or one.token_saving_pct is None or one.verdict is Verdict.NO_DIFFERENCE:
+    if (
+        one.saving_pct is None
+        or one.token_saving_pct is None
+        or one.verdict in (Verdict.NO_DIFFERENCE, Verdict.UNCLEAR)
+    ):
         return []
     if one.verdict is Verdict.OTHER_WORK:
         return [f"{_costs('sample', one.saving_pct)}, {_costs('token', one.token_saving_pct)}"]
@@ -113,7 +117,8 @@ def _costs(what: str, saving_pct: float) -> str:
 def _verdict_notes(kind: Kind) -> tuple[str, ...]:
     notes = [
         "Judged where samples have the same length. A difference is one beyond noise (99 % interval of the rounds' "
-        f"ratios) and of {WORTH_PCT:g} % or more. What a configuration does to the model's quality is not measured.",
+        f"ratios) and of {WORTH_PCT:g} % or more; noise above {TELLING_PCT:g} % cannot tell. What a configuration does "
+        "to the model's quality is not measured.",
         *kind.drift,
     ]
     if kind.one_run is None:

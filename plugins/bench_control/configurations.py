@@ -18,6 +18,7 @@ from bench_control.variants import BASELINE, VARIANTS
 from bench_image.contract import RunResult
 
 WORTH_PCT = 1.0  # a smaller difference, however sure, helps nobody
+TELLING_PCT = 5.0  # noise above that hides differences that somebody would want to know of
 
 
 class Verdict(StrEnum):
@@ -28,6 +29,7 @@ class Verdict(StrEnum):
     OTHER_WORK = "other work"
     NO_DIFFERENCE = "no difference"
     SLOWER = "slower"
+    UNCLEAR = "too noisy to tell"
     NOT_COMPARED = "not compared"
     FAILED = "failed"
     NOT_RUN = "did not run"
@@ -180,6 +182,8 @@ class _Comparer:
             return Verdict.NOT_COMPARED, "the baseline gave no figure in any round that this one ran in"
         if results[0].spec.seq_length != self._base[0].spec.seq_length:
             return Verdict.OTHER_WORK, ""
+        if not tokens.is_beyond_noise and (tokens.log_half_width is None or tokens.log_half_width > TELLING_PCT / 100):
+            return Verdict.UNCLEAR, ""
         if not tokens.is_beyond_noise or abs(tokens.ratio - 1) * 100 < WORTH_PCT:
             return Verdict.NO_DIFFERENCE, ""
         return (Verdict.HELPED if tokens.ratio > 1 else Verdict.SLOWER), ""

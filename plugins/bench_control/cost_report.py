@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from bench_control import markdown, more_gpus
 from bench_control.campaign import Campaign
 from bench_control.cost import RunCost
-from bench_control.digest import drill, group_name
+from bench_control.digest import drill, work_name
 from bench_control.formats import NA, count, duration, figure, moment, usd
 from bench_control.readings import gpu_name
 from bench_control.tables import Row, Table, short_names
@@ -64,11 +64,12 @@ def summary(campaign: Campaign) -> str:
 
 def sample_prices(campaign: Campaign) -> tuple[str, ...]:
     """For each group: "$0.114 per 1K samples, $0.223 per 1M tokens (median of 4 runs)"; of many, the two ends."""
-    if len(_typical_groups(campaign)) > MAX_GROUPS_TOLD:
-        return _price_range(campaign)
+    groups = _typical_groups(campaign)
+    if len(groups) > MAX_GROUPS_TOLD:
+        return _price_range(groups)
     lines = []
-    for group_id, priced in _typical_groups(campaign):
-        name = f" – {group_name(campaign, group_id)}" if len(campaign.groups) > 1 else ""
+    for work, priced in groups:
+        name = f" – {work}" if len(groups) > 1 else ""
         samples = _median(cost.usd_per_1000_samples for _, cost in priced)
         tokens = _median(cost.usd_per_1m_tokens for _, cost in priced)
         if samples is None:
@@ -79,16 +80,15 @@ def sample_prices(campaign: Campaign) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _price_range(campaign: Campaign) -> tuple[str, ...]:
-    prices = {
-        group_id: usd_per_1000
-        for group_id, priced in _typical_groups(campaign)
+def _price_range(groups: Sequence[tuple[str, Sequence[Priced]]]) -> tuple[str, ...]:
+    prices = [
+        (usd_per_1000, work)
+        for work, priced in groups
         if (usd_per_1000 := _median(cost.usd_per_1000_samples for _, cost in priced)) is not None
-    }
+    ]
     if not prices:
         return (f"Per 1K samples: {NA}.",)
-    ends = (min(prices, key=prices.__getitem__), max(prices, key=prices.__getitem__))
-    low, high = (f"{usd(prices[group_id])} ({group_name(campaign, group_id)})" for group_id in ends)
+    low, high = (f"{usd(price)} ({work})" for price, work in (min(prices), max(prices)))
     return (f"Per 1K samples: from {low} to {high}, over {count(len(prices), 'group')}; COST_REPORT.md has each.",)
 
 
@@ -157,11 +157,11 @@ def runs_table(campaign: Campaign) -> Table:
 def example_table(campaign: Campaign) -> Table:
     """Time and cost of training on EXAMPLE_SAMPLES at the measured median, on as many GPUs as were measured."""
     rows = []
-    for group_id, priced in _typical_groups(campaign):
+    for work, priced in _typical_groups(campaign):
         rate = _median(result.performance.samples_per_second for result, _ in priced)
         price = _median(cost.usd_per_1000_samples for _, cost in priced)
         cells = (
-            group_name(campaign, group_id),
+            work,
             str(priced[0][0].spec.world_size),
             duration(EXAMPLE_SAMPLES / rate if rate else None),
             usd(price * EXAMPLE_SAMPLES / 1000 if price is not None else None),
@@ -187,11 +187,12 @@ def _priced(campaign: Campaign) -> Sequence[Priced]:
 
 
 def _typical_groups(campaign: Campaign) -> list[tuple[str, list[Priced]]]:
-    groups: dict[str, list[Priced]] = {}
+    """The name of each work on each kind of GPU, and its runs that measured something."""
+    groups: dict[tuple[str, str | None], list[Priced]] = {}
     for result, cost in _priced(campaign):
         if result.performance.samples_per_second is not None and not result.spec.drill:
-            groups.setdefault(result.spec.group_id, []).append((result, cost))
-    return list(groups.items())
+            groups.setdefault((result.spec.group_id, gpu_name(result)), []).append((result, cost))
+    return [(work_name(campaign, priced[0][0]), priced) for priced in groups.values()]
 
 
 def _median(values: Iterable[float | None]) -> float | None:

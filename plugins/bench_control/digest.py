@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bench_control import configuration_tables, noise_advice, strategy_tables
+from bench_control import configuration_tables, noise_advice, strategy_tables, survey_tables
 from bench_control.campaign import Campaign, Question
 from bench_control.formats import NA, count, degrees, figure, listing, one_line, percent, sentence, share
 from bench_control.readings import gpu_name
@@ -102,6 +102,7 @@ def _answered(campaign: Campaign) -> list[str]:
     return [
         *strategy_tables.leaders(campaign),
         *configuration_tables.headline(campaign),
+        *survey_tables.headline(campaign),
         *([noise] if noise else []),
     ]
 
@@ -289,14 +290,20 @@ def group_name(campaign: Campaign, group_id: str) -> str:
     if first is None:
         return group_id
     result = first if first.chosen else next((r for r in of_group if r.chosen), first)
+    gpu = next((g.gpu_name for g in campaign.groups if g.group_id == group_id and g.gpu_name), None)
+    return work_name(campaign, result, gpu)
+
+
+def work_name(campaign: Campaign, result: RunResult, gpu: str | None = None) -> str:
+    """The work and the hardware of one run, and the label under which it was asked for. `gpu`: where it never told."""
     spec = result.spec
     asked = spec.micro_batch_size
     batch = f"{asked} ({result.work.micro_batch_size})" if asked == AUTO and result.chosen else str(asked)
     gpus = f" on {count(spec.world_size, 'GPU')}" if spec.world_size > 1 else ""
-    label = f"{campaign.labels[group_id]}: " if group_id in campaign.labels else ""
-    work = f"{label}{spec.model} {spec.recipe}, {spec.strategy}{gpus}, batch {batch} x {spec.seq_length} tokens"
-    gpu = next((g.gpu_name for g in campaign.groups if g.group_id == group_id and g.gpu_name), gpu_name(result))
-    return f"{work}, {'CPU' if spec.device is Device.CPU else gpu or 'GPU unknown'}"
+    label = campaign.labels.get(spec.group_id, "")
+    work = f"{spec.model} {spec.recipe}, {spec.strategy}{gpus}, batch {batch} x {spec.seq_length} tokens"
+    named = f"{label}: {work}" if label and not work.startswith(label) else work
+    return f"{named}, {'CPU' if spec.device is Device.CPU else gpu or gpu_name(result) or 'GPU unknown'}"
 
 
 def is_rerun(campaign: Campaign, result: RunResult) -> bool:

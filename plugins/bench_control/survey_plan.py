@@ -20,8 +20,9 @@ LOCAL_DEFAULTS: Mapping[str, Any] = {
     "recipes": ["full", "lora", "qlora"],
     "micro_batch_size": 4,
     "seq_length": 64,
-    "measured_steps": 4,
-    "max_measured_steps": 8,
+    "warmup_steps": 1,
+    "measured_steps": 2,
+    "max_measured_steps": 4,
     "rounds": 1,
     "epoch_samples": 10_000,
 }

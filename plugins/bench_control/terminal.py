@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from bench_control import configuration_tables, cost_report, digest, noise_tables, strategy_tables
+from bench_control import configuration_tables, cost_report, digest, noise_tables, strategy_tables, survey_tables
 from bench_control.campaign import Campaign
 from bench_control.formats import one_line
 from bench_control.tables import Table, Tone, shortened
@@ -19,6 +19,7 @@ from bench_control.verdicts import GroupVerdict
 NARROW = frozenset({
     "GPUs", "strategy", "place", "tokens/s", "median step ms", "memory GB", "exposed comm.", "scaling",
     "verdict", "configuration", "in words",
+    "recipe", "GPU", "micro-batch", "relative speed", "per 1M samples",
 })  # fmt: skip
 STYLES = {Tone.GOOD: "green", Tone.WARN: "yellow", Tone.BAD: "bold red", Tone.PLAIN: ""}
 
@@ -28,7 +29,11 @@ def verdict_table(campaign: Campaign) -> Group:
     parts: list[RenderableType] = []
     for group in digest.shown_groups(campaign):
         parts += _group(campaign, group)
-    compared = (*configuration_tables.verdicts(campaign), *strategy_tables.strategies(campaign))
+    compared = (
+        *configuration_tables.verdicts(campaign),
+        *survey_tables.speed(campaign),
+        *strategy_tables.strategies(campaign),
+    )
     for content in (*map(_narrow, compared), *noise_tables.noise_tables(campaign)):
         parts += [
             plain(content.title, style="bold"),

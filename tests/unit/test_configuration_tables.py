@@ -105,6 +105,16 @@ def test_more_nodes_repeat_the_comparison() -> None:
     assert any(told.startswith("seq 512 1.8") for told in kind.over_nodes)
 
 
+@pytest.mark.parametrize(("windows", "verdict"), [((0.7, 0.7, 0.7), "helped"), ((0.4, 0.7, 1.2), "too noisy to tell")])
+def test_noise_that_would_hide_a_difference_is_not_called_none(windows: tuple[float, ...], verdict: str) -> None:
+    """0.75 over 0.69 is 9 %: clear at no noise, and nothing at half the rate."""
+    work: dict[str, Any] = {**campaigns.BASE_WORK, "windows": windows}
+    runs = [campaigns.a10("gpu-1", 0.69, **work), campaigns.a10("gpu-1", 0.75, precision="fp16", **work)]
+    labels = {runs[0].spec.group_id: "baseline", runs[1].spec.group_id: "fp16"}
+
+    assert standing("fp16", campaigns.make_campaign(runs, question=GUIDE.question, labels=labels)).verdict == verdict
+
+
 def test_one_round_says_what_it_cannot_know() -> None:
     verdicts, *_ = configurations(campaigns.configurations(rounds=1))
 

@@ -54,6 +54,7 @@ class Page(HTMLParser):
         campaigns.two_nodes,
         campaigns.strategies,
         campaigns.configurations,
+        campaigns.survey,
     ],
 )
 def test_the_page(make: Callable[[], Campaign], golden: Callable[[str, str], None]) -> None:

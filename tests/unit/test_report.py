@@ -22,6 +22,7 @@ FILES = ("BENCHMARK_REPORT.md", "COST_REPORT.md", "metrics.csv", "plots/node_var
         campaigns.two_nodes,
         campaigns.strategies,
         campaigns.configurations,
+        campaigns.survey,
     ],
 )
 def test_the_report(make: Callable[[], Campaign], golden: Callable[[str, str], None]) -> None:

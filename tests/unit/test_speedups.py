@@ -88,7 +88,7 @@ def test_failures_and_drills_do_not_count() -> None:
         (1.88, 0.02, "1.88x ± 0.04", True),
         (1.002, 0.004, "1.002x ± 0.004", False),
         (0.5, 0.0, "0.500x ± 0.001", True),
-        (1.5, 0.7, "1.50x ± 1.52", False),
+        (1.5, 0.7, "1.50x (0.74x to 3.02x)", False),
     ],
 )
 def test_the_text_shows_as_many_digits_as_are_known(

@@ -29,6 +29,7 @@ def printed(campaign: Campaign) -> str:
         campaigns.two_nodes,
         campaigns.strategies,
         campaigns.configurations,
+        campaigns.survey,
     ],
 )
 def test_the_verdict_on_100_columns(make: Callable[[], Campaign], golden: Callable[[str, str], None]) -> None:
