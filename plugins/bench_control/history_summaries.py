@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, delete, insert, select, text
 
 from bench_control.campaign import Campaign
 from bench_control.comparison import ACROSS
@@ -22,6 +22,9 @@ from bench_image.contract import RunResult, Status, fingerprint
 Rows = Sequence[Mapping[str, Any]]
 WORK = ("work_key", "gpu_name", "model", "recipe", "strategy", "preset", "world_size", "micro_batch_size", "seq_length")
 MEDIANS = ("samples_per_second", "tokens_per_second", "memory_gb", "mfu_pct", "usd_per_1000_samples")
+
+# In this form SQLite and PostgreSQL take it alike; the order of the names keeps two writers from waiting in a circle.
+KNOWN_NODE = text("INSERT INTO nodes (node) VALUES (:node) ON CONFLICT DO NOTHING")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +44,7 @@ def record_summary(connection: Connection, campaign: Campaign, rows: Rows, summa
         (work_id,) = connection.execute(insert(works).values(work.values)).inserted_primary_key or (None,)
         if work.verdicts:
             connection.execute(insert(node_verdicts), [{"work_id": work_id, **row} for row in work.verdicts.values()])
+            connection.execute(KNOWN_NODE, [{"node": node} for node in sorted(work.verdicts)])
 
 
 def _forget(connection: Connection, campaign_id: str) -> None:

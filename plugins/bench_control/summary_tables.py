@@ -68,6 +68,11 @@ works = Table(
     Index("works_by_campaign", "campaign_id"),
 )
 
+ON_THE_MAP = ("state", "history_state", "is_drill", "deviation_pct")
+
+# Every name that a verdict was ever given to: to be looked for, instead of being found among a million verdicts.
+nodes = Table("nodes", metadata, Column("node", String, primary_key=True))
+
 node_verdicts = Table(
     "node_verdicts",
     metadata,
@@ -88,7 +93,8 @@ node_verdicts = Table(
     Column("memory_deviation_pct", Float),
     Column("temperature_deviation_c", Float),
     Column("reason", String),  # null when the node is ok
-    Index("node_verdicts_by_node", "node", "work_id"),
+    # The map reads a node's month from the index alone: in the table every night is another page.
+    Index("node_verdicts_by_node", "node", "work_id", *ON_THE_MAP),
 )
 _red = node_verdicts.c.is_red.is_(True)  # written the same in the queries, else SQLite does not take the index
 Index("node_verdicts_red", node_verdicts.c.work_id, node_verdicts.c.node, sqlite_where=_red, postgresql_where=_red)

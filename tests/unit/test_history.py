@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from bench_control.artefacts import open_store
 from bench_control.campaign import Campaign, Question
 from bench_control.cost import RunCost
 from bench_control.history import History, history_key, open_history
-from bench_control.history_database import HistoryError, connect
+from bench_control.history_database import HistoryError
 from bench_control.history_tables import breaches, metadata, runs
 from bench_control.reindexing import reindex
 from bench_control.setups import setup_of
@@ -38,32 +38,6 @@ from bench_image.contract import Drill, RunResult, Status, fingerprint
 from tests.builders import make_cpu_result, make_failed, make_result
 
 DAY_1 = datetime(2026, 11, 1, 2, 0, tzinfo=UTC)
-POSTGRES_URL = os.environ.get("TRAINBENCH_TEST_POSTGRES_URL")
-
-
-@pytest.fixture(
-    params=[
-        "sqlite",
-        pytest.param(
-            "postgres", marks=pytest.mark.skipif(not POSTGRES_URL, reason="needs TRAINBENCH_TEST_POSTGRES_URL")
-        ),
-    ]
-)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of an empty database."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/history.sqlite"
-        return
-    assert POSTGRES_URL
-    with connect(POSTGRES_URL).begin() as connection:
-        connection.execute(text("DROP SCHEMA public CASCADE"))
-        connection.execute(text("CREATE SCHEMA public"))
-    yield POSTGRES_URL
-
-
-@pytest.fixture
-def history(url: str) -> History:
-    return open_history(url)
 
 
 def night(

@@ -26,7 +26,7 @@ from bench_control.node_runs import natural
 from bench_control.pages.breach_rows import open_nodes
 from bench_control.pages.filters import Scope
 from bench_control.pages.views import CampaignRow, HeatCell, HeatMap, HeatRow, Overview
-from bench_control.summary_tables import campaigns, node_verdicts, works
+from bench_control.summary_tables import campaigns, node_verdicts, nodes, works
 from bench_control.verdicts import State
 
 MEASURED_DAYS = 7  # a node that was not judged for so long is not of the fleet that the page counts
@@ -35,6 +35,8 @@ MAX_DAYS = 92
 NODES_ON_PAGE = 50
 MAX_RED_ROWS = 20_000  # the newest decide the order; in a worse month the rest only makes a node's count smaller
 MAX_NODES = 20_000
+NEWEST_WORKS = 40
+NAMES_AT_ONCE = 500
 # How bad a cell is; the last is the worst.
 BADNESS = (
     State.OK,
@@ -54,7 +56,7 @@ def overview(connection: Connection, scope: Scope, today: date) -> Overview:
     until = min(today, scope.filters.until or today)
     measured_since, spend_since = (until - timedelta(days=days - 1) for days in (MEASURED_DAYS, SPEND_DAYS))
     lately = scope.of(scope.filters.between(measured_since, until))
-    nodes = _nodes(connection, lately)
+    judged = _nodes(connection, lately)
     measured = _nodes(connection, lately, node_verdicts.c.samples_per_second.is_not(None))
     unseen, acknowledged, drilled = open_nodes(connection, scope)
     spend = connection.execute(
@@ -66,7 +68,7 @@ def overview(connection: Connection, scope: Scope, today: date) -> Overview:
         ).where(scope.of(scope.filters.between(spend_since, until)).works)
     ).one()
     return Overview(
-        num_nodes=len(nodes),
+        num_nodes=len(judged),
         num_measured=len(measured),
         num_red=unseen,
         num_acknowledged=acknowledged,
@@ -89,15 +91,15 @@ def heat_map(connection: Connection, scope: Scope, today: date, days: int, page:
     shown = tuple((since + timedelta(days=i)).isoformat() for i in range((until - since).days + 1))
     window = scope.of(scope.filters.between(since, until))
     red = _red_first(connection, window)
-    healthy = sorted(set(_nodes(connection, window)) - set(red), key=natural)
-    nodes = [*red, *healthy]
-    num_pages = max(1, math.ceil(len(nodes) / NODES_ON_PAGE))
+    healthy = sorted(_nodes(connection, window) - set(red), key=natural)
+    names = [*red, *healthy]
+    num_pages = max(1, math.ceil(len(names) / NODES_ON_PAGE))
     page = min(max(page, 1), num_pages)
-    chosen = nodes[(page - 1) * NODES_ON_PAGE : page * NODES_ON_PAGE]
+    chosen = names[(page - 1) * NODES_ON_PAGE : page * NODES_ON_PAGE]
     return HeatMap(
         days=shown,
         rows=_rows(connection, window, chosen, shown, red),
-        num_nodes=len(nodes),
+        num_nodes=len(names),
         num_red_nodes=len(red),
         page=page,
         num_pages=num_pages,
@@ -117,24 +119,29 @@ def _last_campaign(connection: Connection, scope: Scope) -> CampaignRow | None:
     return campaign_row(row) if row else None
 
 
-def _nodes(connection: Connection, scope: Scope, *conditions: ColumnElement[bool]) -> list[str]:
-    """The nodes that have a verdict in the scope. Each name is found by one step in the index on names, not by reading
-    all verdicts: a node that was judged lately needs a second step only.
+def _nodes(connection: Connection, scope: Scope, *conditions: ColumnElement[bool]) -> set[str]:
+    """The nodes that have a verdict in the scope. Nearly all are among the newest works' verdicts, which lie together;
+    only the other known names are looked for one by one.
     """
-    first = connection.execute(select(func.min(works.c.id)).where(scope.works)).scalar()
-    if first is None:
-        return []
-    names = select(func.min(node_verdicts.c.node).label("node")).cte("names", recursive=True)
-    following = select(func.min(node_verdicts.c.node)).where(node_verdicts.c.node > names.c.node).scalar_subquery()
-    names = names.union_all(select(following).where(names.c.node.is_not(None)))
+    newest = select(works.c.id).where(scope.works).order_by(works.c.at.desc()).limit(NEWEST_WORKS)
+    work_ids = list(connection.execute(newest).scalars())
+    if not work_ids:
+        return set()
+    of_newest = select(node_verdicts.c.node).where(node_verdicts.c.work_id.in_(work_ids), *conditions).distinct()
+    found = set(connection.execute(of_newest).scalars())
+    rest = sorted(set(connection.execute(select(nodes.c.node).limit(MAX_NODES)).scalars()) - found)
+    first = connection.execute(select(func.min(works.c.id)).where(scope.works)).scalar_one()
     judged = exists().where(
-        node_verdicts.c.node == names.c.node,
-        node_verdicts.c.work_id >= first,
+        node_verdicts.c.node == nodes.c.node,
+        node_verdicts.c.work_id >= first,  # of each name the index holds the old works first
         works.c.id == node_verdicts.c.work_id,
         scope.works,
         *conditions,
     )
-    return list(connection.execute(select(names.c.node).where(judged).limit(MAX_NODES)).scalars())
+    for start in range(0, len(rest), NAMES_AT_ONCE):
+        some = nodes.c.node.in_(rest[start : start + NAMES_AT_ONCE])
+        found |= set(connection.execute(select(nodes.c.node).where(some, judged)).scalars())
+    return found
 
 
 def _red_first(connection: Connection, scope: Scope) -> dict[str, int]:
@@ -153,9 +160,9 @@ def _red_first(connection: Connection, scope: Scope) -> dict[str, int]:
 
 
 def _rows(
-    connection: Connection, scope: Scope, nodes: Sequence[str], days: Sequence[str], red: dict[str, int]
+    connection: Connection, scope: Scope, names: Sequence[str], days: Sequence[str], red: dict[str, int]
 ) -> tuple[HeatRow, ...]:
-    found = connection.execute(_cells(scope, nodes)).all() if nodes else []
+    found = connection.execute(_cells(scope, names)).all() if names else []
     worst = {row.worst % _SCALE for row in found}
     run = select(works.c.id, works.c.campaign_id, campaigns.c.suite, campaigns.c.dag_run_id)
     joined = run.join(campaigns, campaigns.c.campaign_id == works.c.campaign_id).where(works.c.id.in_(worst))
@@ -169,11 +176,11 @@ def _rows(
             num_red_days=red.get(node, 0),
             cells=tuple(cells.get((node, day)) for day in days),
         )
-        for node in nodes
+        for node in names
     )
 
 
-def _cells(scope: Scope, nodes: Sequence[str]) -> Select[Any]:
+def _cells(scope: Scope, names: Sequence[str]) -> Select[Any]:
     """`worst` holds two numbers, so that one maximum finds the worst verdict and the work that it was given to."""
     badness = case({state.value: rank for rank, state in enumerate(BADNESS)}, value=node_verdicts.c.state, else_=0)
     return (
@@ -188,7 +195,7 @@ def _cells(scope: Scope, nodes: Sequence[str]) -> Select[Any]:
             func.max(case((node_verdicts.c.is_drill, 1), else_=0)).label("is_drill"),
             func.count().label("num_verdicts"),
         )
-        .where(and_(scope.works, node_verdicts.c.node.in_(nodes)))
+        .where(and_(scope.works, node_verdicts.c.node.in_(names)))
         .group_by(node_verdicts.c.node, works.c.day)
     )
 

@@ -72,6 +72,7 @@ def _create_works() -> None:
 
 
 def _create_verdicts() -> None:
+    op.create_table("nodes", sa.Column("node", sa.String, primary_key=True))
     op.create_table(
         "node_verdicts",
         sa.Column("work_id", ROW_ID, primary_key=True, autoincrement=False),
@@ -89,7 +90,8 @@ def _create_verdicts() -> None:
         *(sa.Column(name, sa.Float) for name in ("memory_deviation_pct", "temperature_deviation_c")),
         sa.Column("reason", sa.String),
     )
-    op.create_index("node_verdicts_by_node", "node_verdicts", ["node", "work_id"])
+    on_the_map = ["state", "history_state", "is_drill", "deviation_pct"]
+    op.create_index("node_verdicts_by_node", "node_verdicts", ["node", "work_id", *on_the_map])
     op.create_index(
         "node_verdicts_red",
         "node_verdicts",
@@ -117,5 +119,5 @@ def downgrade() -> None:
     op.drop_index("breaches_by_end", "breaches")
     for name in OF_BREACHES:
         op.drop_column("breaches", name)
-    for table in ("acknowledgements", "node_verdicts", "works", "campaigns"):
+    for table in ("acknowledgements", "node_verdicts", "nodes", "works", "campaigns"):
         op.drop_table(table)

@@ -1,0 +1,324 @@
+"""How long the pages' reads take over a long history: fills a database through the real tables, then times every read.
+
+    PYTHONPATH=.:plugins python scripts/measure_pages.py sqlite:////tmp/pages.sqlite OUTPUT.json
+    PYTHONPATH=.:plugins python scripts/measure_pages.py postgresql+psycopg://USER@HOST/EMPTY OUTPUT.json --nights 200
+
+The database must be new: `--keep` takes one that this command has filled before. Each night is a campaign of every node
+with every strategy; one real campaign is made, and its rows are repeated with other times, figures and states.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy
+from sqlalchemy import func, insert, select, text
+
+from bench_control.campaign import Campaign
+from bench_control.history import History, open_history
+from bench_control.history_rows import rows
+from bench_control.history_summaries import KNOWN_NODE, Work, summarise, with_known_gpus
+from bench_control.history_tables import breaches, runs
+from bench_control.pages.filters import Filters
+from bench_control.pages.queries import Pages
+from bench_control.pages.views import RunSort
+from bench_control.summary_tables import acknowledgements, campaigns, node_verdicts, works
+from bench_control.verdicts import HistoryVerdict, Metric, MetricVerdict, State
+from bench_image.contract import RunResult
+from tests.builders import make_result
+from tests.campaigns import make_campaign, make_group, make_metric, make_node
+
+STRATEGIES = ("single", "ddp", "fsdp", "zero2", "zero3")
+GPUS = ("NVIDIA H200", "NVIDIA A100-SXM4-80GB")  # two nodes of three have the first
+LAST_NIGHT = datetime(2026, 11, 21, 2, 0, tzinfo=UTC)
+TODAY = LAST_NIGHT.date()
+RED_SHARE = 0.001  # of all verdicts
+SEEN, HIDDEN = "node_consistency", "somebody_elses"
+HIDDEN_EVERY = 20  # nights: then the campaign belongs to a DAG that the reader may not see
+NEW_DRIVER_AFTER = (60, 140)  # nights
+Row = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("url")
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--nights", type=int, default=200)
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--times", type=int, default=10, help="how often each read is repeated, after a first time")
+    parser.add_argument("--keep", action="store_true", help="the database is filled already")
+    asked = parser.parse_args()
+    history = open_history(asked.url)
+    told: dict[str, Any] = {"machine": machine(history), "nodes": asked.nodes, "nights": asked.nights}
+    night = one_night(asked.nodes)
+    if not asked.keep:
+        told["fill_s"] = fill(history, night, asked.nights)
+    told["rows"] = count_rows(history)
+    told["reads"] = [timed(history, name, read, asked.times) for name, read in reads(history, night)]
+    told["record_s"] = time_record(history, night)
+    told["worst_ms"] = max(read["worst_ms"] for read in told["reads"])
+    asked.output.write_text(json.dumps(told, indent=1) + "\n")
+    print(f"worst of all {told['worst_ms']:.0f} ms; {asked.output}")
+
+
+def machine(history: History) -> Row:
+    with history.engine.connect() as connection:
+        version = connection.execute(text("SELECT sqlite_version()" if is_sqlite(history) else "SHOW server_version"))
+        return {
+            "database": f"{history.engine.dialect.name} {version.scalar()}",
+            "cpus": os.cpu_count(),
+            "python": platform.python_version(),
+            "sqlalchemy": sqlalchemy.__version__,
+        }
+
+
+def one_night(num_nodes: int) -> Campaign:
+    """Every node well, with its own past."""
+    results: list[RunResult] = []
+    groups, history = [], []
+    for strategy in STRATEGIES:
+        gpus_per_node = 1 if strategy == "single" else 2
+        made = [
+            make_result(f"gpu-{i}", 9.5, strategy=strategy, gpus_per_node=gpus_per_node, gpu_name=GPUS[i % 3 == 2])
+            for i in range(num_nodes)
+        ]
+        results += made
+        group_id = made[0].spec.group_id
+        for gpu in GPUS:
+            members = [run for run in made if run.context and run.context.gpus[0].name == gpu]
+            nodes = [make_node(run.spec.node, metrics(), gpu_name=gpu, num_runs=1) for run in members]
+            groups.append(make_group(nodes, group_id, gpu_name=gpu))
+            history += [_own_past(run) for run in members]
+    return make_campaign(results, groups, history=tuple(history), usd_per_gpu_hour=3.0, suite=SEEN)
+
+
+def metrics() -> tuple[MetricVerdict, ...]:
+    return (
+        make_metric(9.5, 9.5),
+        make_metric(7.1, 7.1, metric=Metric.MEMORY_GB, limit=2.0),
+        make_metric(60.0, 60.0, metric=Metric.TEMPERATURE_C, limit=10.0, deviation=0.0),
+    )
+
+
+def _own_past(run: RunResult) -> HistoryVerdict:
+    return HistoryVerdict(
+        node=run.spec.node,
+        group_id=run.spec.group_id,
+        state=State.OK,
+        samples_per_second=9.5,
+        baseline_median=9.5,
+        deviation_pct=0.0,
+        limit_pct=1.5,
+        num_points=30,
+        reason="as it was",
+    )
+
+
+def fill(history: History, night: Campaign, num_nights: int) -> float:
+    """Returns seconds."""
+    began = time.perf_counter()
+    template = with_known_gpus(rows(night))
+    summary = summarise(night, template)
+    chance = random.Random(1)  # noqa: S311 - figures for a benchmark
+    work_id = 0
+    for number in range(num_nights):
+        at = LAST_NIGHT - timedelta(days=num_nights - 1 - number)
+        told = {"campaign_id": f"{SEEN}-scheduled-{at:%Y-%m-%dt%H-%M-%S}", "suite": SEEN}
+        if number % HIDDEN_EVERY == 1:
+            told["suite"] = HIDDEN
+        driver = f"580.65.{sum(number >= after for after in NEW_DRIVER_AFTER)}"
+        of_night = [_run(row, at, driver, chance) | told for row in template]
+        made, verdicts = _works(summary, told, at, work_id, chance)
+        work_id += len(made)
+        opened = [
+            _breach(verdict, of, told, at, number == num_nights - 1) for verdict, of in verdicts if verdict["is_red"]
+        ]
+        with history.engine.execution_options(is_write=True).begin() as connection:
+            connection.execute(insert(runs), of_night)
+            connection.execute(insert(campaigns).values(_campaign(told, at, len(of_night), len(opened))))
+            connection.execute(insert(works), made)
+            connection.execute(insert(node_verdicts), [verdict for verdict, _ in verdicts])
+            connection.execute(KNOWN_NODE, [{"node": verdict["node"]} for verdict, _ in verdicts])
+            if opened:
+                connection.execute(insert(breaches), opened)
+        print(f"\r{number + 1} of {num_nights} nights", end="", file=sys.stderr)
+    _finish_filling(history)
+    return round(time.perf_counter() - began, 1)
+
+
+def _finish_filling(history: History) -> None:
+    """The numbers of the rows given here are taken; and what the database's own upkeep does within minutes."""
+    with history.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        if is_sqlite(history):
+            return
+        connection.execute(text("SELECT setval(pg_get_serial_sequence('works', 'id'), (SELECT MAX(id) FROM works))"))
+        connection.execute(text("VACUUM ANALYZE"))
+
+
+def _run(row: Row, at: datetime, driver: str, chance: random.Random) -> Row:
+    started_at = at + timedelta(seconds=chance.randrange(3600))
+    rate = 9.5 * (1 + chance.gauss(0, 0.01))
+    return {
+        **row,
+        "driver": driver,
+        "started_at": started_at,
+        "finished_at": started_at + timedelta(seconds=55),
+        "samples_per_second": rate,
+        "tokens_per_second": rate * 512,
+        "run_usd": chance.uniform(0.04, 0.06),
+    }
+
+
+def _works(
+    summary: tuple[Work, ...], told: Row, at: datetime, last_id: int, chance: random.Random
+) -> tuple[list[Row], list[tuple[Row, Row]]]:
+    """Rows of `works`; and rows of `node_verdicts`, each with its work's."""
+    made: list[Row] = []
+    verdicts: list[tuple[Row, Row]] = []
+    ended_at = at + timedelta(hours=1)
+    for number, work in enumerate(summary, start=last_id + 1):
+        of = {**work.values, **told, "id": number, "at": ended_at, "day": ended_at.date().isoformat()}
+        made.append(of)
+        for row in work.verdicts.values():
+            red = {"state": "breach", "is_red": True, "reason": "slow"} if chance.random() < RED_SHARE else {}
+            deviation = -8.0 if red else chance.gauss(0, 1)
+            verdicts.append(({**row, "work_id": number, "deviation_pct": deviation, **red}, of))
+    return made, verdicts
+
+
+def _campaign(told: Row, at: datetime, num_runs: int, num_red: int) -> Row:
+    figures = {"num_runs": num_runs, "num_failed": 0, "num_nodes": num_runs // len(STRATEGIES), "num_red": num_red}
+    times = {"started_at": at, "finished_at": at + timedelta(hours=1)}
+    return {**told, **times, **figures, "title": "a night", "question": "nodes", "is_drill": False}
+
+
+def _breach(verdict: Row, work: Row, told: Row, at: datetime, is_last: bool) -> Row:
+    """Open on the last night, else closed by the next."""
+    opened_at = at + timedelta(hours=1)
+    return {
+        **{name: work[name] for name in ("group_id", "gpu_name", "model", "recipe", "strategy")},
+        "node": verdict["node"],
+        "campaign_id": told["campaign_id"],
+        "dag_id": told["suite"],
+        "state": "breach",
+        "metric": "samples_per_second",
+        "deviation": -8.0,
+        "reason": "slow",
+        "cause": "The GPU slows itself down because it is hot",
+        "resolution": "Check the fans",
+        "is_drill": False,
+        "opened_at": opened_at,
+        "closed_at": None if is_last else opened_at + timedelta(days=1),
+    }
+
+
+def reads(history: History, night: Campaign) -> Iterator[tuple[str, Callable[[], Any]]]:
+    pages = Pages(history.engine, {SEEN})
+    month = {"since": TODAY - timedelta(days=29), "until": TODAY}
+    run_id = night.results[0].spec.run_id
+    campaign_id = f"{SEEN}-scheduled-{LAST_NIGHT:%Y-%m-%dt%H-%M-%S}"
+    narrowed = {
+        "all time": Filters(),
+        "30 days": Filters(**month),
+        "30 days, one GPU": Filters(**month, gpu_name=GPUS[1]),
+        "30 days, one strategy": Filters(**month, strategy="zero3"),
+        "all time, everything chosen": Filters(
+            gpu_name=GPUS[0], model="mistral-7b", recipe="qlora", strategy="ddp", since=date(2026, 1, 1), until=TODAY
+        ),
+        "a model that was never run": Filters(model="llama2-7b"),
+    }
+    yield "choices", pages.choices
+    yield "run", lambda: pages.run(campaign_id, run_id)
+    for name, filters in narrowed.items():
+        for what, read in _narrowed(pages, filters).items():
+            yield f"{what}, {name}", read
+
+
+def _narrowed(pages: Pages, filters: Filters) -> dict[str, Callable[[], Any]]:
+    return {
+        "overview": lambda: pages.overview(filters, TODAY),
+        "heat map": lambda: pages.heat_map(filters, TODAY),
+        "heat map, 92 days, last page": lambda: pages.heat_map(filters, TODAY, 92, 10_000),
+        "open breaches": lambda: pages.open_breaches(filters),
+        "closed breaches": lambda: pages.closed_breaches(filters),
+        "node": lambda: pages.node("gpu-7", filters),
+        "strategies": lambda: pages.strategies(filters),
+        "costs": lambda: pages.costs(filters),
+        "runs": lambda: pages.runs(filters),
+        "runs, last page": lambda: pages.runs(filters, 10_000_000),
+        "runs, slowest": lambda: pages.runs(filters, 1, RunSort.SLOWEST),
+        "runs, dearest, page 100": lambda: pages.runs(filters, 100, RunSort.DEAREST),
+        "first 1,000 lines of the CSV": lambda: _first_lines(pages, filters),
+    }
+
+
+def _first_lines(pages: Pages, filters: Filters) -> list[str]:
+    pieces = pages.runs_csv(filters)
+    return [piece for piece, _ in zip(pieces, range(2), strict=False)]
+
+
+def timed(history: History, name: str, read: Callable[[], Any], times: int) -> Row:
+    """`cold`: of SQLite the file is out of the machine's memory; of PostgreSQL it is the first time."""
+    forget(history)
+    cold_ms = _ms(read)
+    warm_ms = [_ms(read) for _ in range(times)]
+    told = {"read": name, "cold_ms": cold_ms, "median_ms": statistics.median(warm_ms), "worst_ms": max(warm_ms)}
+    print(f"{name:55} {told['cold_ms']:8.1f} {told['median_ms']:8.1f} {told['worst_ms']:8.1f}")
+    return told
+
+
+def _ms(read: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    read()
+    return round(1000 * (time.perf_counter() - began), 1)
+
+
+def forget(history: History) -> None:
+    """Every read opens a connection of its own, so SQLite's cache is empty; the machine's is emptied of the file."""
+    if not is_sqlite(history) or not hasattr(os, "posix_fadvise"):
+        return
+    with Path(str(history.engine.url.database)).open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def time_record(history: History, night: Campaign) -> Row:
+    """One more night, recorded as a DAG run would; then again, which replaces it."""
+    at = LAST_NIGHT + timedelta(days=1)
+    fresh = night.model_copy(
+        update={
+            "campaign_id": "one-more-night",
+            "started_at": at,
+            "finished_at": at + timedelta(hours=1),
+        }
+    )
+    return {
+        "num_runs": len(fresh.results),
+        "first": _ms(lambda: history.record(fresh)) / 1000,
+        "again": _ms(lambda: history.record(fresh)) / 1000,
+    }
+
+
+def count_rows(history: History) -> dict[str, int]:
+    with history.engine.connect() as connection:
+        tables = (runs, campaigns, works, node_verdicts, breaches, acknowledgements)
+        return {t.name: connection.execute(select(func.count()).select_from(t)).scalar_one() for t in tables}
+
+
+def is_sqlite(history: History) -> bool:
+    return history.engine.dialect.name == "sqlite"
+
+
+if __name__ == "__main__":
+    main()

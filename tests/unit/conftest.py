@@ -1,0 +1,21 @@
+"""What the tests of the history share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench_control.history import History, open_history
+from tests.databases import DATABASES, empty_database
+
+
+@pytest.fixture(params=DATABASES)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database."""
+    return empty_database(request.param, tmp_path)
+
+
+@pytest.fixture
+def history(url: str) -> History:
+    return open_history(url)
