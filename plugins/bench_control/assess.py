@@ -87,7 +87,7 @@ def assess(
     past = _own_past(past, renamed, started_at, finished_at)
     groups = confirmation.confirm(judge(plan, results, past), confirm_results, tolerances)
     measured = (*results, *confirm_results)
-    table = prices.load_prices()
+    table, unread = prices.usable_prices()
     costs, priced, used = [], [], set()
     for result in measured:
         price = prices.price_for(_gpu_name(result), table, plan.params.usd_per_gpu_hour)
@@ -112,6 +112,7 @@ def assess(
         *(finding for verdict in history if not _is_told(verdict, dated) for finding in trend.findings(verdict)),
         *(finding for result in measured for finding in validity.validate(result)),
         *validity.compare(measured),
+        *unread,
         *prices.stale(used, finished_at.date()),
     )
     return Campaign(
