@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from bench_control.attendance import ABSENT, GONE, LOST_GPUS, UNMEASURED
+from bench_control.attendance import ATTENDANCE, UNMEASURED
 from bench_control.campaign import Campaign
 from bench_control.limits import NAMES, UNITS
 from bench_control.step_changes import SLOWER
 from bench_control.verdicts import RED, Confirmation, Level, NodeVerdict, State
 from bench_image.contract import Frozen
-
-ATTENDANCE = (ABSENT, GONE, LOST_GPUS, UNMEASURED)
 
 
 class Alert(Frozen):

@@ -11,6 +11,7 @@ from bench_control.verdicts import Finding, Level, NodeVerdict, State
 UNMEASURED_DAYS = 3  # busy for so long, and somebody should make room
 GONE_DAYS = 7  # for so long a node that the cluster no longer lists is missed
 ABSENT, GONE, LOST_GPUS, UNMEASURED = "absent_node", "gone_node", "lost_gpus", "unmeasured_node"
+ATTENDANCE = frozenset({ABSENT, GONE, LOST_GPUS, UNMEASURED})
 
 
 def absentees(absent: Iterable[AbsentNode], known: Iterable[GpuNode]) -> tuple[Finding, ...]:

@@ -23,6 +23,7 @@ from bench_control.history_rows import history_key, rows
 from bench_control.history_summaries import record_summary, summarise, with_known_gpus
 from bench_control.history_tables import breaches, runs
 from bench_control.history_trails import read_trails
+from bench_control.history_warnings import update_warnings
 from bench_control.trails import Point
 from bench_control.verdicts import Metric, State
 from bench_image.contract import Frozen, RunResult, Status
@@ -72,6 +73,7 @@ class History:
                 connection.execute(insert(runs), made)
             record_summary(connection, campaign, made, works)
             update_breaches(connection, campaign, works)
+            update_warnings(connection, campaign)
 
     def past(self, result: RunResult, limit: int = BASELINE_CAMPAIGNS) -> list[float]:
         """What the same node reached before with the same `history_key`: the median samples/s of each of the last

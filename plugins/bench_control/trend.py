@@ -11,6 +11,7 @@ from bench_image.contract import RunResult, Status
 
 # A normal distribution's standard deviation / its median absolute deviation: 1 / the 75 % quantile.
 MAD_TO_SD = 1.4826
+HISTORY_SLOWER, HISTORY_FASTER = "history_slower", "history_faster"
 
 
 def judge_history(
@@ -61,7 +62,7 @@ def findings(verdict: HistoryVerdict) -> tuple[Finding, ...]:
     return (
         Finding(
             level=Level.WARNING if slower else Level.INFO,
-            category="history_slower" if slower else "history_faster",
+            category=HISTORY_SLOWER if slower else HISTORY_FASTER,
             subject=verdict.node,
             measured=f"{verdict.samples_per_second:.4g} samples/s",
             expected=f"{verdict.baseline_median:.4g} samples/s ± {verdict.limit_pct:.1f} %",
