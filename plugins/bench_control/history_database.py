@@ -20,6 +20,7 @@ from bench_control.artefacts import Store, StoreError, open_store
 HISTORY_ENV = "TRAINBENCH_HISTORY_URL"
 HISTORY_FILE = "history.sqlite"
 LOCK_TIMEOUT_S = 60
+CONNECT_TIMEOUT_S = 5
 POSTGRES_LOCK = 7_265_103  # any number, the same in every process: the key of the advisory lock
 
 # Alembic keeps the running migration in module globals: one thread of a process at a time.
@@ -43,7 +44,7 @@ def connect(url: str | None = None, store: Store | None = None) -> Engine:
     if parsed.get_backend_name() == "sqlite":
         return _sqlite(parsed)
     try:
-        return create_engine(parsed, poolclass=NullPool)
+        return create_engine(parsed, poolclass=NullPool, connect_args=_patience(parsed))
     except ImportError as error:
         raise HistoryError(f"history {parsed!r}: {error}; install the driver, e.g. psycopg for postgresql") from None
 
@@ -66,6 +67,12 @@ def migrate(engine: Engine) -> None:
         ) from None
     except (OSError, SQLAlchemyError, sqlite3.Error) as error:
         raise HistoryError.of(engine.url, error) from None
+
+
+def _patience(url: URL) -> dict[str, int]:
+    """A server that does not answer is away after seconds; by default libpq waits for it as long as TCP does."""
+    knows = url.get_driver_name() in ("psycopg", "psycopg2") and "connect_timeout" not in url.query
+    return {"connect_timeout": CONNECT_TIMEOUT_S} if knows else {}
 
 
 def _parsed(url: str) -> URL:
