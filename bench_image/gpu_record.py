@@ -52,6 +52,13 @@ class GpuRecord:
             self._values["energy_mj"].append(after - before)
         self._keep(_AT_WINDOW_END)
 
+    def glance(self) -> tuple[float | None, float | None]:
+        """(utilisation in percent, temperature in degrees C) of this moment; not kept."""
+        reasons = dict(self._reasons)
+        seen = tuple(self._read(name, _UNDER_LOAD[name]) for name in ("utilisation_pct", "temperature_c"))
+        self._reasons = reasons
+        return seen[0], seen[1]
+
     def summary(self, missing: dict[str, str]) -> GpuTelemetry:
         """Adds the reason of each null to `missing`."""
         if "energy_mj" in self._reasons:

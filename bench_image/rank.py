@@ -105,7 +105,7 @@ def _run(spec: RunSpec, journal: Journal) -> RunError | None:
                 why=why,
                 means=means(work, step.engine, strategy.device) | {"data": step.pool.means},
             )
-            _warm_up(work, journal, strategy, step)
+            _warm_up(work, journal, strategy, step, sampler)
             error = _measure(work, journal, strategy, step, sampler)
         finally:
             _stop_sampling(journal, sampler)
@@ -191,7 +191,7 @@ def _probe(spec: RunSpec, journal: Journal, strategy: Single) -> Probes:
     )
 
 
-def _warm_up(spec: RunSpec, journal: Journal, strategy: Single, step: Stepper) -> None:
+def _warm_up(spec: RunSpec, journal: Journal, strategy: Single, step: Stepper, sampler: Sampler | None) -> None:
     from bench_image.loop import warm_up
 
     journal.enter(Phase.WARMUP)
@@ -201,13 +201,19 @@ def _warm_up(spec: RunSpec, journal: Journal, strategy: Single, step: Stepper) -
         nonlocal told_at
         if time.monotonic() - told_at >= TELL_EVERY_S or done == spec.warmup_steps:
             told_at = time.monotonic()
-            journal.tell(step=f"{done}/{spec.warmup_steps}", step_s=round(seconds, 4))
+            rate = round(spec.samples_per_step / seconds, 3)
+            journal.tell(step=f"{done}/{spec.warmup_steps}", samples_per_s=rate, **_glance(sampler))
 
     seconds = warm_up(step, spec.warmup_steps, strategy.device, tell)
     if len(seconds) > 1:
         journal.startup["compile_s"] = max(0.0, seconds[0] - seconds[-1])
     else:
         journal.missing["startup.compile_s"] = "one warm-up step shows no difference: warm up for 2 or more"
+
+
+def _glance(sampler: Sampler | None) -> dict[str, object]:
+    """For whoever follows the log. Between windows only: it asks the driver."""
+    return sampler.glance() if sampler else {}
 
 
 def _measure(
@@ -232,7 +238,7 @@ def _measure(
         journal.timings.append(timing)
         steps = len(timing.step_times_s)
         rate = steps * spec.samples_per_step / timing.wall_s
-        journal.tell(window=f"{number}/{spec.repeats}", steps=steps, samples_per_s=round(rate, 3))
+        journal.tell(window=f"{number}/{spec.repeats}", steps=steps, samples_per_s=round(rate, 3), **_glance(sampler))
         if None in timing.losses:
             message = f"loss of step {timing.losses.index(None) + 1} in window {number} is NaN or infinite"
             return RunError(kind="invalid_loss", message=message, phase=Phase.MEASURE)

@@ -66,6 +66,14 @@ class Sampler:
             for record in self._records:
                 record.close_window()
 
+    def glance(self) -> dict[str, object]:
+        """How the GPUs are right now: the least used one and the hottest one. Empty where nothing can be read."""
+        with self._lock:
+            seen = [gpu.glance() for gpu in self._gpus]
+        used = [utilisation for utilisation, _ in seen if utilisation is not None]
+        warm = [temperature for _, temperature in seen if temperature is not None]
+        return ({"gpu_use_pct": min(used)} if used else {}) | ({"temperature_c": max(warm)} if warm else {})
+
     def stop(self) -> tuple[tuple[GpuTelemetry, ...], HostTelemetry, dict[str, str]]:
         """Everything seen, and why each null is null (paths relative to `telemetry`). Ends the thread."""
         self.pause()

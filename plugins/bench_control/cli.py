@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from bench_control import cli_cluster, cli_cost, cli_money, cli_results
+from bench_control import cli_cluster, cli_cost, cli_money, cli_results, cli_watch
 from bench_control.artefacts import BrokenFile, Store, open_store
 from bench_control.campaign import Campaign
 from bench_control.cli_base import AsJson, ExitCode, StoreUrl, console, errors_told, print_json, tell_broken
@@ -46,6 +46,7 @@ app = typer.Typer(
 )
 app.add_typer(cli_cluster.app)
 app.add_typer(cli_results.app)
+app.add_typer(cli_watch.app)
 app.add_typer(cli_money.app)
 app.add_typer(cli_cost.app)
 

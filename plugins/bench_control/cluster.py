@@ -130,8 +130,9 @@ class Cluster:
     def pod(self, name: str) -> dict[str, Any]:
         return self._ask("GET", self._path("pods", name))
 
-    def log(self, name: str, container: str) -> str:
-        return self._text("GET", f"{self._path('pods', name)}/log", {"container": container})
+    def log(self, name: str, container: str, last_lines: int | None = None) -> str:
+        tail = {} if last_lines is None else {"tailLines": str(last_lines)}
+        return self._text("GET", f"{self._path('pods', name)}/log", {"container": container, **tail})
 
     def delete_pod(self, name: str, uid: str) -> None:
         """This very pod: another one that has taken its name since is left alone. One that is gone is gone."""

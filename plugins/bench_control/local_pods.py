@@ -7,6 +7,7 @@ isolation, users, GPU limits or scheduling.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -20,6 +21,10 @@ from typing import Any
 
 from bench_control.pods import CONTAINER, XCOM_DIR
 from bench_image.contract import MAX_RESULT_BYTES, XCOM_FILE, Frozen
+
+FOLDER_PREFIX = "trainbench-pod-"
+POD_FILE, PROGRESS_FILE = "pod.json", "progress"
+PROGRESS_MARK = "phase="  # how a line begins in which the program tells where it is
 
 
 class LocalPodError(RuntimeError):
@@ -56,7 +61,7 @@ class LocalPod:
         """Starts the pod, hands each line of its output to `on_line`, and returns when it and its children are gone."""
         if not os.access(self._image.python, os.X_OK):
             raise LocalPodError(f"no interpreter at {self._image.python}: run `make setup`, which makes it")
-        with tempfile.TemporaryDirectory(prefix="trainbench-pod-") as folder:
+        with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as folder:
             root = Path(folder)
             command = [self._image.python, *self._container["command"][1:], *self._container.get("args", [])]
             self._process = subprocess.Popen(
@@ -73,10 +78,14 @@ class LocalPod:
             deadline = threading.Timer(self._spec["activeDeadlineSeconds"], self.stop, ("DeadlineExceeded",))
             deadline.daemon = True
             deadline.start()
+            self._introduce(root)
             try:
                 assert self._process.stdout is not None
-                for line in self._process.stdout:
-                    on_line(line.rstrip("\n"))
+                with (root / PROGRESS_FILE).open("w", buffering=1) as progress:
+                    for line in self._process.stdout:
+                        if line.startswith(PROGRESS_MARK):
+                            progress.write(line)
+                        on_line(line.rstrip("\n"))
                 exit_code = self._process.wait()
             finally:
                 deadline.cancel()
@@ -96,6 +105,12 @@ class LocalPod:
         while self._process.poll() is None and time.monotonic() < give_up:
             time.sleep(0.1)
         self._kill(signal.SIGKILL)
+
+    def _introduce(self, root: Path) -> None:
+        """Who this is, for `trainbench watch`: a process of another terminal."""
+        assert self._process is not None
+        about = {"pid": self._process.pid, "started_at": time.time(), "metadata": self._metadata}
+        (root / POD_FILE).write_text(json.dumps(about))
 
     def _kill(self, signum: signal.Signals) -> None:
         if self._process is not None:

@@ -251,3 +251,19 @@ class _Times:
 
     def _asdict(self) -> dict[str, float]:
         return self._seconds
+
+
+def test_a_glance_tells_the_least_used_and_the_hottest_gpu_and_leaves_no_trace() -> None:
+    """Between windows, for the log: nothing of it enters the result, neither a reading nor a reason."""
+    sampler = Sampler(Device.CUDA, ("GPU-a", "GPU-b"), NEVER_S, nvml=FakeNvml())
+    sampler.start()
+    assert sampler.glance() == {"gpu_use_pct": 98, "temperature_c": 60}
+    (first, _), _, missing = sampler.stop()
+    assert (first.utilisation_mean_pct, first.num_samples) == (None, 0)
+    assert missing["gpus.0.utilisation_mean_pct"] == "no measured window"
+
+
+def test_a_glance_at_what_cannot_be_read_is_empty() -> None:
+    assert Sampler(Device.CPU, (), NEVER_S).glance() == {}
+    broken = FakeNvml(nvmlDeviceGetUtilizationRates=NVMLError("lost"), nvmlDeviceGetTemperature=NVMLError("lost"))
+    assert Sampler(Device.CUDA, ("GPU-a",), NEVER_S, nvml=broken).glance() == {}

@@ -1,0 +1,44 @@
+"""`trainbench watch` against an API server: real pods, their logs by the real client."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from bench_control.cli import app
+from bench_control.cluster import open_cluster
+from bench_control.pods import PodSettings, ours
+from bench_control.settings import read_settings
+from tests.kube.shell_pods import pod
+
+PROGRESS = "echo phase=measure window=1/3 steps=50 samples_per_s=9.5 gpu_use_pct=99 temperature_c=64; sleep 60"
+
+
+def test_what_runs_in_the_cluster(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One pod of ours that tells its progress, one that waits for a GPU, and a stranger's."""
+    monkeypatch.setenv("TRAINBENCH_NAMESPACE", cluster.namespace)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    labels = {**ours(PodSettings()), "trainbench.io/node": "gpu-1"}
+    cluster.add_node("gpu-1", gpus=1)
+    reached = open_cluster(read_settings(), str(cluster.kubeconfig))
+    for made in (
+        pod("tb-works", PROGRESS, gpus=1, labels=labels),
+        pod("tb-waits", PROGRESS, gpus=1, labels=labels),
+        pod("stranger", "sleep 60"),
+    ):
+        reached.create_pod(made)
+        if made["metadata"]["name"] == "tb-works":
+            cluster.wait_for_pods(lambda pods: pods[0]["status"]["phase"] == "Running")
+    cluster.wait_for_pods(lambda pods: any(item["status"].get("conditions") for item in pods[1:]))
+
+    told = CliRunner().invoke(app, ["watch", "--json", "--kubeconfig", str(cluster.kubeconfig)])
+    assert told.exit_code == 0, told.stderr
+    pods = {item["pod"]: item for item in json.loads(told.stdout)["pods"]}
+    assert pods.keys() == {"tb-works", "tb-waits"}
+    assert (pods["tb-works"]["state"], pods["tb-waits"]["state"]) == ("Running", "Pending")
+    assert pods["tb-works"]["progress"]["step"] in ("window 1/3", None)  # its log may not be there yet
+    assert "Insufficient nvidia.com/gpu" in pods["tb-waits"]["why"]
