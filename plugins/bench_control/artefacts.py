@@ -108,6 +108,11 @@ class Store:
             for _ in writers.map(self.write_result, results):
                 pass
 
+    def read_result_file(self, campaign_id: str, run_id: str) -> bytes:
+        """One run's result as it was stored. Raises StoreError."""
+        path = self._campaign(campaign_id) / "runs" / _identifier(run_id) / RESULT_FILE
+        return read_bounded(path, MAX_RESULT_BYTES)
+
     def read_results(self, campaign_id: str) -> StoredResults:
         return read_results(self._campaign(campaign_id) / "runs")
 
