@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, StringConstraints, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 from sqlalchemy import ColumnElement, Connection, Table, and_, select
 
 from bench_control.history_tables import breaches, runs
@@ -40,7 +40,8 @@ def _none(value: Any) -> Any:
 Name = Annotated[
     Annotated[str, StringConstraints(max_length=300), AfterValidator(_text)] | None, BeforeValidator(_none)
 ]
-Day = Annotated[date | None, BeforeValidator(_none)]
+# Days that the arithmetic of dates and every database can hold.
+Day = Annotated[Annotated[date, Field(ge=date(2000, 1, 1), le=date(2999, 12, 31))] | None, BeforeValidator(_none)]
 
 
 class Filters(Frozen):
@@ -94,7 +95,7 @@ class Scope:
     def within(self, at: ColumnElement[datetime]) -> list[ColumnElement[bool]]:
         since, until = self.filters.since, self.filters.until
         found = [at >= _midnight(since)] if since else []
-        return found + ([at < _midnight(until) + timedelta(days=1)] if until and until < date.max else [])
+        return found + ([at < _midnight(until) + timedelta(days=1)] if until else [])
 
     def _named(self, table: Table) -> list[ColumnElement[bool]]:
         chosen = self.filters.model_dump(include=set(NAMES), exclude_none=True)
