@@ -10,25 +10,25 @@ from bench_control.notice_tables import warnings
 from bench_control.step_changes import SLOWER
 from bench_control.summary_tables import campaigns
 from bench_control.trend import HISTORY_SLOWER
-from bench_control.verdicts import Finding, Level
+from bench_control.verdicts import RED, Finding, Level, State
 
 WARNED = frozenset({HISTORY_SLOWER, *SLOWER, *ATTENDANCE})
+MEASURED = frozenset({State.OK, State.NOTICE, State.INSUFFICIENT})
 
 
 def update_warnings(connection: Connection, campaign: Campaign) -> None:
     """What this campaign warns of is opened unless it is open; what it could have said again and did not is closed.
 
-    Only the newest campaign of its DAG has a say: one that is recorded late changes nothing. A node that it left out
-    stays as it is.
+    Only the newest campaign of its DAG has a say: one that is recorded late changes nothing. A node that it left out,
+    or did not measure, stays as it is; so does one that is red now.
     """
     if not campaign.judges_nodes or _is_old(connection, campaign):
         return
     told = {(finding.subject, finding.category): finding for finding in warned(campaign)}
     of_dag = (warnings.c.dag_id == campaign.suite) & warnings.c.closed_at.is_(None)
     rows = connection.execute(select(warnings).where(of_dag)).all()
-    seen = {node.node for node in campaign.nodes}
     for row in rows:
-        if (row.node, row.category) not in told and (row.node in seen or _is_whole(campaign)):
+        if (row.node, row.category) not in told and _could_tell(campaign, row.node):
             end = {"closed_at": campaign.finished_at, "closed_by_campaign_id": campaign.campaign_id}
             connection.execute(update(warnings).where(warnings.c.id == row.id).values(end))
     known = {(row.node, row.category) for row in rows}
@@ -52,7 +52,7 @@ def update_warnings(connection: Connection, campaign: Campaign) -> None:
 
 def warned(campaign: Campaign) -> tuple[Finding, ...]:
     """The findings to warn of: not of nodes that are red, which have a breach, nor of those slowed down on purpose."""
-    others = {node.node for node in campaign.red_nodes} | {node.node for node in campaign.nodes if node.is_drill}
+    others = _red_or_drilled(campaign)
     return tuple(
         finding
         for finding in campaign.findings
@@ -60,9 +60,16 @@ def warned(campaign: Campaign) -> tuple[Finding, ...]:
     )
 
 
-def _is_whole(campaign: Campaign) -> bool:
-    """Whether it looked at every node that there is."""
+def _could_tell(campaign: Campaign, node: str) -> bool:
+    """Whether its silence means something: it measured the node, or looked at every node that there is."""
+    states = {verdict.state for verdict in campaign.nodes if verdict.node == node}
+    if states:
+        return states <= MEASURED and node not in _red_or_drilled(campaign)
     return not campaign.params.get("nodes")
+
+
+def _red_or_drilled(campaign: Campaign) -> set[str]:
+    return {node.node for node in campaign.nodes if node.state in RED or node.is_drill}
 
 
 def _is_old(connection: Connection, campaign: Campaign) -> bool:

@@ -44,8 +44,7 @@ notices = Table(
     Column("about_id", Integer, primary_key=True, autoincrement=False),
     Column("event", String, primary_key=True),  # opened, closed
     Column("channel", String, primary_key=True),
-    Column("node", String, nullable=False),  # an id may come back in a database that was made anew
-    Column("opened_at", UtcDateTime, nullable=False),
+    Column("node", String, nullable=False),
     Column("claimed_at", UtcDateTime, nullable=False),
     Column("sent_at", UtcDateTime),
     Column("problem", String),  # why the last try failed; null: none did, or nobody knows how it ended

@@ -72,6 +72,14 @@ def test_a_campaign_without_the_node_does_not_close_its_warning(history: History
     assert [row[3] for row in found(history)] == ["night-3", "night-3"]
 
 
+@pytest.mark.parametrize("state", [State.BREACH, State.BUSY, State.FAILED])
+def test_a_node_that_was_not_measured_or_is_red_now_keeps_its_warning(history: History, state: State) -> None:
+    record(history, 1, slower())
+    record(history, 2, states={"node-2": state})
+
+    assert found(history)[0][3] is None
+
+
 def test_red_nodes_drilled_nodes_and_mere_information_are_no_warnings(history: History) -> None:
     record(history, 1, slower(), states={"node-2": State.BREACH})
     record(history, 2, slower(), drilled=["node-2"])

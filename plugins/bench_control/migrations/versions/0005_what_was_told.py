@@ -40,7 +40,6 @@ def upgrade() -> None:
         sa.Column("event", sa.String, primary_key=True),
         sa.Column("channel", sa.String, primary_key=True),
         sa.Column("node", sa.String, nullable=False),
-        sa.Column("opened_at", AWARE, nullable=False),
         sa.Column("claimed_at", AWARE, nullable=False),
         sa.Column("sent_at", AWARE),
         sa.Column("problem", sa.String),
