@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench_control.comparison import WorkGroup, work_groups, work_names
+from bench_control.entries import both_noises_pct, entries, sizes
 from bench_control.formats import listing
 from bench_control.scaling import efficiencies
 from bench_image.contract import RunResult, RunSpec, Strategy
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 INK, SOFT = "#22272e", "#8a929c"
 MAX_FACETS = 12
+MAX_COLUMNS = 2  # more make the figure so wide that nobody reads its letters on a phone
+APART = 0.02  # of the axis, between the points of two strategies: one must not hide another
 # Strategy -> marker, line, shade and whether the marker is filled: each tells them apart alone, in black and white too.
 STYLES: dict[str, tuple[str, str, str, bool]] = {
     Strategy.SINGLE: ("*", "", INK, True),
@@ -31,15 +34,36 @@ STYLES: dict[str, tuple[str, str, str, bool]] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """`noise_pct`: how far chance may have moved it; None where that is not known."""
+
+    value: float
+    noise_pct: float | None = None
+
+    @property
+    def half(self) -> float:
+        return self.value * (self.noise_pct or 0.0) / 100
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Facet:
-    """One work's curves: strategy -> number of GPUs -> figures of its runs."""
+    """One work's curves: strategy -> number of GPUs -> median of its runs."""
 
     title: str
-    points: Mapping[str, Mapping[int, Sequence[float]]]
+    points: Mapping[str, Mapping[int, Point]]
 
     @property
     def sizes(self) -> set[int]:
         return {size for by_size in self.points.values() for size in by_size}
+
+    def place(self, strategy: str, size: int) -> float:
+        """Of its point among those of the same size: -1, 0 and 1 for three of them."""
+        there = [name for name in STYLES if size in self.points.get(name, ())]
+        return there.index(strategy) - (len(there) - 1) / 2
+
+    @property
+    def top(self) -> float:
+        return max(point.value + point.half for by_size in self.points.values() for point in by_size.values())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,20 +95,23 @@ CURVES = {
 
 
 def scaling_efficiency(measured: Sequence[RunResult]) -> Figure:
-    """Each strategy's throughput per GPU against its base, which stands at 100 %."""
-    found = zip(measured, efficiencies(measured), strict=True)
-    scaled = {result.spec.run_id: efficiency for result, efficiency in found if efficiency}
+    """Each strategy's throughput per GPU against its base, which stands at 100 %; its noise and the base's are one."""
+    scaled = {id(r): found for r, found in zip(measured, efficiencies(measured), strict=True) if found}
     facets = []
     for name, group in _named_groups(measured):
-        points: dict[str, dict[int, list[float]]] = {}
-        for result in group.results:
-            if efficiency := scaled.get(result.spec.run_id):
-                by_size = points.setdefault(result.spec.strategy.value, {efficiency.base_world_size: [100.0]})
-                by_size.setdefault(result.spec.world_size, []).append(efficiency.pct)
+        among = {(entry.strategy, entry.world_size): entry for size in sizes(group) for entry in entries(group, size)}
+        points: dict[str, dict[int, Point]] = {}
+        for entry in among.values():
+            found = [efficiency for result in entry.results if (efficiency := scaled.get(id(result)))]
+            if found:
+                base = among[found[0].base_strategy, found[0].base_world_size]
+                by_size = points.setdefault(entry.strategy.value, {base.world_size: Point(value=100.0)})
+                pct = statistics.median(efficiency.pct for efficiency in found)
+                by_size[entry.world_size] = Point(value=pct, noise_pct=both_noises_pct(entry, base))
         facets.append(Facet(title=name, points=points))
     bases = sorted({efficiency.base_world_size for efficiency in scaled.values()})
-    base = f"{listing(map(str, bases))} GPU{'' if bases == [1] else 's'}"
-    figure = _facets(facets, "Scaling efficiency", f"% of the throughput per GPU at {base}")
+    base_sizes = f"{listing(map(str, bases))} GPU{'' if bases == [1] else 's'}"
+    figure = _facets(facets, "Scaling efficiency", f"% of the throughput per GPU at {base_sizes}")
     for axes in figure.axes:
         axes.axhline(100, color=SOFT, linestyle=":", linewidth=1)
         axes.set_ylim(top=max(110.0, axes.get_ylim()[1]))
@@ -96,10 +123,12 @@ def curves(measured: Sequence[RunResult], curve: Curve) -> Figure:
     facets = []
     groups = _named_groups(measured) if curve.depends_on_work else _by_hardware(measured)
     for name, group in groups:
-        points: dict[str, dict[int, list[float]]] = {}
-        for result in group.results:
-            if (number := curve.value(result)) is not None:
-                points.setdefault(result.spec.strategy.value, {}).setdefault(result.spec.world_size, []).append(number)
+        points: dict[str, dict[int, Point]] = {}
+        for entry in (entry for size in sizes(group) for entry in entries(group, size)):
+            if (number := entry.median(curve.value)) is not None:
+                # the noise is that of the throughput: it says nothing of a probe
+                noise_pct = entry.noise_pct if curve.depends_on_work else None
+                points.setdefault(entry.strategy.value, {})[entry.world_size] = Point(value=number, noise_pct=noise_pct)
         facets.append(Facet(title=name, points=points))
     return _facets(facets, curve.title, curve.label)
 
@@ -123,51 +152,57 @@ def _facets(facets: Sequence[Facet], title: str, label: str) -> Figure:
 
     filled = [facet for facet in facets if facet.points]
     shown = filled[:MAX_FACETS]
-    columns = 2 if len(shown) == 4 else min(3, len(shown))
+    columns = min(MAX_COLUMNS, len(shown))
     rows = math.ceil(len(shown) / columns)
     width, height = (7.5, 4.4) if len(shown) == 1 else (4.3 * columns, 3.5 * rows + 0.8)
     figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08))
     all_axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    sizes = sorted(set[int]().union(*(facet.sizes for facet in shown)))
-    margin = 0.08 * (sizes[-1] - sizes[0]) or 0.5
+    found = sorted(set[int]().union(*(facet.sizes for facet in shown)))
+    margin = 0.08 * (found[-1] - found[0]) or 0.5
     for axes, facet in zip(all_axes, shown, strict=False):
-        _draw_facet(axes, facet, label)
-        axes.set_xticks(sizes)
-        axes.set_xlim(sizes[0] - margin, sizes[-1] + margin)
+        _draw_facet(axes, facet, label, apart=APART * (found[-1] - found[0]))
+        axes.set_xticks(found)
+        axes.set_xlim(found[0] - margin, found[-1] + margin)
     for axes in all_axes[len(shown) :]:
         axes.remove()
     left_out = f"; {len(filled) - len(shown)} more in metrics.csv" if len(filled) > len(shown) else ""
+    has_noise = any(point.half for facet in shown for by_size in facet.points.values() for point in by_size.values())
+    bars = ", bars: noise" if has_noise else ""
     figure.suptitle(
-        f"{title} (median of the runs{left_out})", x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK
+        f"{title} (median of the runs{bars}{left_out})", x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK
     )
     handles = {
         text: handle for axes in figure.axes for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     present = [strategy for strategy in STYLES if strategy in handles]
-    figure.legend([handles[name] for name in present], present, loc="outside lower center", ncols=5, fontsize=9)
+    figure.legend(
+        [handles[name] for name in present], present, loc="outside lower center", ncols=5, fontsize=9, handlelength=3.5
+    )
     return figure
 
 
-def _draw_facet(axes: Axes, facet: Facet, label: str) -> None:
+def _draw_facet(axes: Axes, facet: Facet, label: str, apart: float) -> None:
     for strategy in sorted(facet.points, key=list(STYLES).index):
         by_size = facet.points[strategy]
-        sizes = sorted(by_size)
+        measured = sorted(by_size)
         marker, line, shade, is_filled = STYLES[strategy]
-        axes.plot(
-            sizes,
-            [statistics.median(by_size[size]) for size in sizes],
+        axes.errorbar(
+            [size + apart * facet.place(strategy, size) for size in measured],
+            [by_size[size].value for size in measured],
+            yerr=[by_size[size].half for size in measured],
             marker=marker,
             linestyle=line,
             color=shade,
             markerfacecolor=shade if is_filled else "white",
             markersize=7,
+            elinewidth=1,
+            capsize=3,
             label=strategy,
         )
-    numbers = [number for by_size in facet.points.values() for runs in by_size.values() for number in runs]
     axes.set_xlabel("GPUs")
     axes.set_ylabel(label, fontsize=9)
-    axes.set_ylim(0, 1.15 * max(numbers) or 1.0)
-    if max(numbers) >= 1000:
+    axes.set_ylim(0, 1.15 * facet.top or 1.0)
+    if facet.top >= 1000:
         axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.grid(axis="y")
     axes.set_title(plain(textwrap.fill(facet.title, 46)), loc="left", fontsize=9, color=INK)
