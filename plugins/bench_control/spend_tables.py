@@ -34,8 +34,8 @@ def _months(report: SpendReport) -> Table:
     return _table("What benchmarking cost", ("month", "DAG", *SPEND), rows, SPEND, (UNKNOWN,))
 
 
-SPEND = ("runs", "GPU-hours", "cost", "runs without a known cost")
-UNKNOWN = "The cost sums what is known. Runs without a known cost are not in it, nor is a node's waiting for a pod."
+SPEND = ("runs", "GPU-hours", "cost", "not known")
+UNKNOWN = "Not known: runs whose cost is not in the sum. Nor is the time in it that a node waited for a pod."
 
 
 def _spend_cells(line: Spend) -> tuple[str, ...]:
