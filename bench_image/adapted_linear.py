@@ -92,17 +92,7 @@ def adapted_linear_backward(
     """
     flat_x, flat_down = x.reshape(-1, x.shape[-1]), down.reshape(-1, a.shape[0])
     flat_grads = [grad.reshape(-1, grad.shape[-1]) for grad in grads]
-    grad_down, grad_b = torch.empty_like(flat_down), torch.empty_like(b)
-    for grad, b_i, down_i, mine_down, mine_b in zip(
-        flat_grads,
-        torch.split(b, rows),
-        _columns(flat_down, b),
-        _columns(grad_down, b),
-        torch.split(grad_b, rows),
-        strict=True,
-    ):
-        torch.addmm(mine_down, grad, b_i, beta=0, alpha=scale, out=mine_down)
-        torch.addmm(mine_b, grad.t(), down_i, beta=0, alpha=scale, out=mine_b)
+    grad_down, grad_b = _adapter_gradients(flat_grads, flat_down, rows, b, scale)
     grad_a = grad_down.t() @ flat_x
     if not wants_x:
         return x.new_empty(0), grad_a, grad_b
@@ -138,6 +128,24 @@ def frozen_linear_backward(grads: list[Tensor], weights: list[Tensor], rows: lis
 @frozen_linear_backward.register_fake
 def _(grads: list[Tensor], weights: list[Tensor], rows: list[int], features: int) -> Tensor:
     return grads[0].new_empty(*grads[0].shape[:-1], features)
+
+
+def _adapter_gradients(
+    grads: list[Tensor], down: Tensor, rows: list[int], b: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    """d = scale grad_i B_i, side by side, and scale grad_i^T (x A_i^T), on top of each other."""
+    if b.is_cuda:
+        from bench_image import adapter_kernel
+
+        if adapter_kernel.suits(grads, down, b):
+            return adapter_kernel.gradients(grads, down, b, scale)
+    grad_down, grad_b = torch.empty_like(down), torch.empty_like(b)
+    for grad, b_i, down_i, mine_down, mine_b in zip(
+        grads, torch.split(b, rows), _columns(down, b), _columns(grad_down, b), torch.split(grad_b, rows), strict=True
+    ):
+        torch.addmm(mine_down, grad, b_i, beta=0, alpha=scale, out=mine_down)
+        torch.addmm(mine_b, grad.t(), down_i, beta=0, alpha=scale, out=mine_b)
+    return grad_down, grad_b
 
 
 def _columns(down: Tensor, b: Tensor) -> tuple[Tensor, ...]:

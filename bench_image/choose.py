@@ -16,11 +16,12 @@ from bench_image.build import Built, checkpoint_activations
 from bench_image.contract import AUTO, RunSpec
 from bench_image.faults import is_out_of_memory
 from bench_image.memory_need import USABLE_SHARE, memory_need_bytes
+from bench_image.presets import STEPS_BEFORE_CAPTURE
 from bench_image.strategies import Single
 
 SIZES = tuple(2**power for power in range(11))  # micro-batches that 'auto' looks at
 TRIED_FOR_SPEED = 3  # the largest that fits, and the next smaller ones
-LET_SETTLE, TIMED = 2, 3  # steps of a trial
+LET_SETTLE, TIMED = STEPS_BEFORE_CAPTURE + 1, 3  # steps of a trial
 OPTIMISM = 1.25  # a trial is worth its seconds up to this many times the memory, for the formula may be wrong
 
 

@@ -69,4 +69,6 @@ class Engine:
         norms = torch._foreach_norm(gradients, 2, dtype=torch.float32)
         norm = self.over_ranks(torch.stack(norms).square().sum()).sqrt() / self.scaler.scale(self._one)
         factor = (MAX_GRAD_NORM / (norm + 1e-6)).clamp(max=1.0)
-        torch._foreach_mul_(gradients, torch.where(norm.isfinite(), factor, torch.nan))
+        # In their dtype, to which a multiplication on the GPU would round it anyway: then one kernel does for many.
+        factor = torch.where(norm.isfinite(), factor, torch.nan).to(gradients[0].dtype)
+        torch._foreach_mul_(gradients, factor)

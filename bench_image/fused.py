@@ -79,7 +79,12 @@ def _switch(layers: Sequence[Any]) -> int:
 
 @torch.no_grad()
 def _lay_side_by_side(bases: Sequence[Any]) -> None:
-    """Moves the weights into one block of memory, so that one matrix product can read them all."""
+    """Moves the weights into one block of memory, so that one matrix product can read them all.
+
+    Not sharded ones: their strategy gathers each into memory of its own.
+    """
+    if any(hasattr(base.weight, "to_local") for base in bases):
+        return
     block = torch.cat([base.weight for base in bases])
     for base, part in zip(bases, torch.split(block, [base.out_features for base in bases]), strict=True):
         base.weight.data = part

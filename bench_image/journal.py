@@ -56,6 +56,7 @@ class Journal:
         self.probes: Probes | None = None
         self.communication: Communication | None = None
         self.memory: Memory | None = None
+        self.replay_peak_bytes = 0  # of a step that was recorded: its memory is not counted when it is replayed
         self.gpus: tuple[GpuTelemetry, ...] = ()
         self.host: HostTelemetry | None = None
         self.missing: dict[str, str] = {}

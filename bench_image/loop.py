@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -14,7 +14,9 @@ from torch import nn
 from bench_image.build import Built
 from bench_image.contract import RunSpec
 from bench_image.data import batches
+from bench_image.presets import STEPS_BEFORE_CAPTURE, replays
 from bench_image.recipes import looks_at_loss
+from bench_image.replay import Replay
 from bench_image.stats import half_width_pct
 from bench_image.strategies import Single
 
@@ -32,6 +34,7 @@ class Stepper:
         self.engine = strategy.engine(spec, built)
         self.pool = batches(spec, strategy.rank, spec.shape.vocab_size, pinned=strategy.device.type == "cuda")
         self.steps_done = 0
+        self.replay: Replay | None = None
         self.loader_wait_s = 0.0  # since the first step; the caller takes differences
 
     @property
@@ -41,20 +44,33 @@ class Stepper:
 
     def __call__(self) -> torch.Tensor:
         begin = time.perf_counter()
-        last = self.spec.gradient_accumulation_steps - 1
-        losses = [self._micro_step(index, last=index == last) for index in range(last + 1)]
-        self.engine.update()
+        if replays(self.spec) and self.steps_done >= STEPS_BEFORE_CAPTURE:
+            loss = self._replayed()
+        else:
+            loss = self._launched(self._batch(index) for index in range(self.spec.gradient_accumulation_steps))
         self.steps_done += 1
         if self.spec.drill:
             self._lose_time(begin, self.spec.drill.slowdown_pct)
-        return torch.stack(losses).mean()
+        return loss
 
     def close(self) -> None:
         """Ends the reading ahead."""
         self.pool.close()
 
-    def _micro_step(self, index: int, *, last: bool) -> torch.Tensor:
-        ids = self._batch(index).to(self.strategy.device, non_blocking=True)
+    def _replayed(self) -> torch.Tensor:
+        batches = [self._batch(index) for index in range(self.spec.gradient_accumulation_steps)]
+        if self.replay is None:
+            self.replay = Replay(self._launched, batches, self.engine.optimizer, self.strategy.device)
+        return self.replay(batches)
+
+    def _launched(self, batches: Iterable[torch.Tensor]) -> torch.Tensor:
+        last = self.spec.gradient_accumulation_steps - 1
+        losses = [self._micro_step(batch, last=index == last) for index, batch in enumerate(batches)]
+        self.engine.update()
+        return torch.stack(losses).mean()
+
+    def _micro_step(self, batch: torch.Tensor, *, last: bool) -> torch.Tensor:
+        ids = batch.to(self.strategy.device, non_blocking=True)
         loss = self.engine.micro_step(ids, last=last)
         if looks_at_loss(self.spec):
             _ = bool(torch.isnan(loss)) or bool(torch.isinf(loss))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from bench_image.contract import Optimizer, RunSpec
-from bench_image.presets import compiles, fuses
+from bench_image.presets import compiles, fuses, replays
 from bench_image.recipes import numerics
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def means(spec: RunSpec, engine: Engine, device: torch.device) -> dict[str, str]
         "gradient clipping": "global norm of 1, computed in fp32",
         "attention": "sdpa",
         "compile": "each layer, and the loss" if compiles(spec) else OFF,
+        "CUDA graph": "the whole step" if replays(spec) else OFF,
     }
     if spec.quantisation:
         packed = f"{spec.quantisation.kind}{', scales quantised too' if spec.quantisation.double else ''}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bench_image.contract import Device, Precision, Preset, RunSpec, Strategy
+from bench_image.contract import Device, Optimizer, Precision, Preset, RunSpec, Strategy
+
+STEPS_BEFORE_CAPTURE = 2  # the first one compiles, and makes the states of the optimizer
 
 
 def compiles(spec: RunSpec) -> bool:
@@ -11,10 +13,17 @@ def compiles(spec: RunSpec) -> bool:
 
 
 def fuses(spec: RunSpec) -> bool:
-    """Adapters as one operation with their frozen weight: without dropout, and in one dtype, as fp16 training is not.
+    """Adapters as one operation with their frozen weight: without dropout, and in one dtype, unlike fp16 training."""
+    return compiles(spec) and spec.lora is not None and spec.lora.dropout == 0 and spec.precision is not Precision.FP16
 
-    Only where every rank holds whole weights: sharded ones are gathered, layer by layer, into memory of the strategy's
-    own, where siblings no longer lie side by side; that was not measured.
+
+def replays(spec: RunSpec) -> bool:
+    """The whole step as one CUDA graph: for one GPU, and where no part of the step asks the GPU for a number.
+
+    Loss scaling asks whether to skip a step, 8-bit optimizers count steps on the host, and a mixture of experts counts
+    its tokens. The warm-up must hold the capture, and what has to run once before it.
     """
-    plain = spec.lora is not None and spec.lora.dropout == 0 and spec.precision is not Precision.FP16
-    return compiles(spec) and plain and spec.strategy is not Strategy.FSDP
+    decoder = spec.shape.family not in ("mixtral", "encoder-decoder")
+    counts_on_gpu = spec.optimizer is Optimizer.ADAMW_TORCH and spec.precision is not Precision.FP16
+    alone = compiles(spec) and spec.strategy is Strategy.SINGLE
+    return alone and decoder and counts_on_gpu and spec.warmup_steps > STEPS_BEFORE_CAPTURE

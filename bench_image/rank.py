@@ -205,6 +205,7 @@ def _warm_up(spec: RunSpec, journal: Journal, strategy: Single, step: Stepper, s
             journal.tell(step=f"{done}/{spec.warmup_steps}", samples_per_s=rate, **_glance(sampler))
 
     seconds = warm_up(step, spec.warmup_steps, strategy.device, tell)
+    journal.replay_peak_bytes = step.replay.peak_bytes if step.replay else 0
     if len(seconds) > 1:
         journal.startup["compile_s"] = max(0.0, seconds[0] - seconds[-1])
     else:
@@ -270,7 +271,7 @@ def _memory(device: torch.device, journal: Journal) -> Memory:
     import torch
 
     if device.type == "cuda":
-        allocated = torch.cuda.max_memory_allocated(device)
+        allocated = max(torch.cuda.max_memory_allocated(device), journal.replay_peak_bytes)
         stats = torch.cuda.memory_stats(device)
         return Memory(
             kind="cuda_allocated",

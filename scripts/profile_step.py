@@ -24,12 +24,13 @@ from bench_image.gpus import peak_tflops
 from bench_image.sizing import flops_per_token
 
 PROFILED_STEPS = 2
+PARTS = ("fused", "loss", "masks", "kernel", "graph")  # masks: asking about them is left out; kernel: of the adapters
 # The first match wins. Names are those of cuBLAS, cuDNN, flash attention, bitsandbytes, torch and inductor on CUDA 13.
 CLASSES = {
     "attention": re.compile(r"flash|fmha|sdpa|attention|cudnn", re.IGNORECASE),
     "dequantise": re.compile(r"dequant|^_unpack$", re.IGNORECASE),
     "optimizer": re.compile(r"adam|optimizer|multi_tensor|lpnorm|8bit", re.IGNORECASE),
-    "matmul": re.compile(r"gemm|gemv|nvjet|cutlass|splitk|xmma|cublas", re.IGNORECASE),
+    "matmul": re.compile(r"gemm|gemv|nvjet|cutlass|splitk|xmma|cublas|^_share$|^_add_up$", re.IGNORECASE),
     "loss": re.compile(r"softmax|nll|cross_entropy|log_softmax", re.IGNORECASE),
     "copy": re.compile(r"memcpy|memset|copy_kernel|CatArray", re.IGNORECASE),
 }
@@ -99,12 +100,18 @@ def mfu_pct(spec: RunSpec, tokens_per_second: float) -> float | None:
 
 def leave_out(parts: list[str]) -> None:
     """Switches off parts of `tuned` for the rest of this process."""
-    from bench_image import tune
+    from bench_image import adapter_kernel, loop, tune
 
     if "fused" in parts:
         tune.fuses = lambda *_: False
     if "loss" in parts:
         tune.compile_loss = lambda *_: None
+    if "masks" in parts:
+        tune.leave_masks_out = lambda *_: None
+    if "kernel" in parts:
+        adapter_kernel.suits = lambda *_: False
+    if "graph" in parts:
+        loop.replays = lambda *_: False
 
 
 def profiled(spec: RunSpec) -> dict[str, Any]:
@@ -154,7 +161,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("specs", nargs="+", type=Path, help="RunSpec JSON files, strategy single")
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--without", nargs="*", choices=["fused", "loss"], default=[])
+    parser.add_argument("--without", nargs="*", choices=PARTS, default=[])
     arguments = parser.parse_args()
     leave_out(arguments.without)
     arguments.output.mkdir(parents=True, exist_ok=True)

@@ -34,6 +34,30 @@ def test_unpacked_weights_are_bitsandbytes_to_the_bit(shape: tuple[int, int], do
     assert bool((wide[:, shape[1] :] == 7).all())
 
 
+@pytest.mark.parametrize("rank", [16, 64])
+@pytest.mark.parametrize("widths", [(4096, 1024, 1024), (300, 260), (14_336,)])
+def test_one_reading_gives_both_adapter_gradients(widths: tuple[int, ...], rank: int) -> None:
+    """Against fp32 products of the same numbers: what is left is the rounding of the result to bf16."""
+    from bench_image import adapter_kernel
+
+    tokens, members = 1000, len(widths)
+    grads = [torch.randn(tokens, width, device="cuda", dtype=torch.bfloat16) for width in widths]
+    down = torch.randn(tokens, members * rank, device="cuda", dtype=torch.bfloat16)
+    b = torch.randn(sum(widths), rank, device="cuda", dtype=torch.bfloat16)
+    assert adapter_kernel.suits(grads, down, b)
+    grad_down, grad_b = adapter_kernel.gradients(grads, down, b, 0.5)
+
+    pairs = list(zip(grads, torch.split(b, list(widths)), torch.split(down, rank, 1), strict=True))
+    want_down = torch.cat([0.5 * grad.float() @ b_i.float() for grad, b_i, _ in pairs], 1)
+    want_b = torch.cat([0.5 * grad.float().t() @ down_i.float() for grad, _, down_i in pairs])
+    assert largest_error(grad_down, want_down) < 4e-3
+    assert largest_error(grad_b, want_b) < 4e-3
+
+
+def largest_error(ours: torch.Tensor, theirs: torch.Tensor) -> float:
+    return float((ours.float() - theirs).norm() / theirs.norm())
+
+
 @pytest.mark.parametrize("recipe", [Recipe.LORA, Recipe.QLORA])
 def test_tuned_trains_as_peft_does(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.image.processes import make_spec

@@ -19,9 +19,9 @@ from torch import nn
 
 import bench_image.build as build_module
 import bench_image.data as data_module
-from bench_image import strategies
+from bench_image import strategies, tune
 from bench_image.build import Built
-from bench_image.contract import RunSpec
+from bench_image.contract import RunSpec, Strategy
 from bench_image.engine import Engine
 from bench_image.loop import Stepper
 from bench_image.means import means
@@ -30,6 +30,7 @@ STEPS = 4
 LEARNING_RATE = 3e-3
 FORGETFUL = "forgetful"  # in a spec's name: its first micro-steps leave no gradients
 COUNTED = "wide"  # the model whose memory is counted: looking at all objects of a process takes its time
+FUSED = "fused"  # in a spec's name: adapters are fused as on a GPU
 STRANGERS = "strangers"  # in a spec's name: each rank believes to have another GPU
 
 
@@ -40,7 +41,9 @@ def main(specs: Path, folder: Path) -> None:
     seen = {}
     for name, fields in json.loads(specs.read_text()).items():
         with patch.object(strategies, "device_name", _own_kind if STRANGERS in name else strategies.device_name):
-            seen[name] = watched(RunSpec.model_validate(fields), forgetful=FORGETFUL in name)
+            fuses = _fuses_anywhere if FUSED in name else tune.fuses
+            with patch.object(tune, "fuses", fuses):
+                seen[name] = watched(RunSpec.model_validate(fields), forgetful=FORGETFUL in name)
     (folder / f"seen-{os.environ['RANK']}.json").write_text(json.dumps(seen))
 
 
@@ -61,6 +64,10 @@ def watched(spec: RunSpec, *, forgetful: bool) -> dict[str, Any]:
     except Exception as error:
         traceback.print_exc()
         return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _fuses_anywhere(spec: RunSpec) -> bool:
+    return spec.strategy is not Strategy.ZERO3
 
 
 def _own_kind(_device: torch.device) -> str:

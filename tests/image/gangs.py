@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench_image.contract import Lora, Optimizer, Precision, Preset, Recipe, RunSpec, Strategy
-from tests.image.equal_work import COUNTED, FORGETFUL, STRANGERS
+from tests.image.equal_work import COUNTED, FORGETFUL, FUSED, STRANGERS
 from tests.image.processes import environment, make_spec
 
 GANGS = (Strategy.DDP, Strategy.FSDP, Strategy.ZERO2, Strategy.ZERO3)
@@ -40,6 +40,7 @@ WIDE = {
         "num_heads": 4, "num_kv_heads": 4, "max_positions": 64,
     },
 }  # fmt: skip
+SEVEN = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 TUNED, AS_USERS_RUN = {"preset": Preset.TUNED}, {"preset": Preset.AS_USERS_RUN}
 
 CASES: dict[str, dict[str, Any]] = {
@@ -50,6 +51,8 @@ CASES: dict[str, dict[str, Any]] = {
     "lora as users run": {"recipe": Recipe.LORA} | AS_USERS_RUN,
     "lora paged 8-bit": {"recipe": Recipe.LORA, "optimizer": Optimizer.PAGED_ADAMW_8BIT, "lora": Lora(rank=64)} | TUNED,
     "qlora bf16 tuned": {"recipe": Recipe.QLORA} | TUNED,
+    f"lora tuned {FUSED}": {"recipe": Recipe.LORA, "lora": Lora(targets=SEVEN)} | TUNED,
+    f"qlora tuned {FUSED}": {"recipe": Recipe.QLORA, "lora": Lora(targets=SEVEN[:4])} | TUNED,
     "qlora as users run": {"recipe": Recipe.QLORA} | AS_USERS_RUN,
     "qlora fp16 tuned": {"recipe": Recipe.QLORA, "precision": Precision.FP16} | TUNED,
     "qlora fp16 as users run": {"recipe": Recipe.QLORA, "precision": Precision.FP16} | AS_USERS_RUN,

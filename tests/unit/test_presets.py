@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import Device, Lora, Precision, Preset, Recipe, Strategy
-from bench_image.presets import compiles, fuses
+from bench_image.contract import Device, Lora, Optimizer, Precision, Preset, Recipe, Strategy
+from bench_image.presets import STEPS_BEFORE_CAPTURE, compiles, fuses, replays
 from tests.builders import make_spec
 
 
@@ -21,7 +21,7 @@ from tests.builders import make_spec
         ({"device": Device.CPU}, False, False),
         ({"strategy": Strategy.DDP, "gpus_per_node": 2}, True, True),
         ({"strategy": Strategy.ZERO2, "gpus_per_node": 2}, True, True),
-        ({"strategy": Strategy.FSDP, "gpus_per_node": 2}, True, False),
+        ({"strategy": Strategy.FSDP, "gpus_per_node": 2}, True, True),
         ({"strategy": Strategy.ZERO3, "gpus_per_node": 2}, False, False),
         ({"lora": Lora(dropout=0.1)}, True, False),
         ({"precision": Precision.FP16}, True, False),
@@ -31,3 +31,24 @@ def test_tuned_compiles_and_fuses_where_it_can(changes: dict[str, Any], compiled
     spec = make_spec(**{"preset": Preset.TUNED} | changes)
 
     assert (compiles(spec), fuses(spec)) == (compiled, fused)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"recipe": Recipe.FULL}, True),
+        ({"model": "gpt2", "recipe": Recipe.FULL}, True),
+        ({"gradient_accumulation_steps": 4}, True),
+        ({"preset": Preset.AS_USERS_RUN}, False),
+        ({"device": Device.CPU}, False),
+        ({"strategy": Strategy.DDP, "gpus_per_node": 2}, False),
+        ({"optimizer": Optimizer.PAGED_ADAMW_8BIT}, False),
+        ({"precision": Precision.FP16}, False),
+        ({"model": "mixtral-8x7b"}, False),
+        ({"warmup_steps": STEPS_BEFORE_CAPTURE}, False),
+        ({"warmup_steps": STEPS_BEFORE_CAPTURE + 1}, True),
+    ],
+)
+def test_one_gpu_replays_steps_in_which_nothing_asks_it(changes: dict[str, Any], expected: bool) -> None:
+    assert replays(make_spec(**{"preset": Preset.TUNED, "optimizer": Optimizer.ADAMW_TORCH} | changes)) is expected

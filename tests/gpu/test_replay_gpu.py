@@ -1,0 +1,60 @@
+"""A step as one CUDA graph on a GPU: the losses of the same step launched kernel by kernel, and its memory."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+import torch
+
+from bench_image.build import build
+from bench_image.contract import Device, Lora, Optimizer, Preset, Recipe, RunSpec
+from bench_image.loop import Stepper
+from bench_image.presets import replays
+from bench_image.strategies import Single
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
+CASES: dict[str, dict[str, Any]] = {
+    "full": {"recipe": Recipe.FULL},
+    "full, accumulating": {"recipe": Recipe.FULL, "gradient_accumulation_steps": 2},
+    "lora": {"recipe": Recipe.LORA, "lora": Lora(targets=("q_proj", "v_proj"))},
+    "qlora, checkpointing": {"recipe": Recipe.QLORA, "gradient_checkpointing": True},
+    "gpt2": {"recipe": Recipe.FULL, "model": "gpt2"},
+}
+
+
+def spec_of(case: str) -> RunSpec:
+    from tests.image.processes import make_spec
+
+    fields = {
+        "device": Device.CUDA, "preset": Preset.TUNED, "optimizer": Optimizer.ADAMW_TORCH, "seq_length": 256,
+        "gradient_checkpointing": False, "warmup_steps": 4,
+    }  # fmt: skip
+    return make_spec(**fields | CASES[case])
+
+
+def losses(spec: RunSpec, monkeypatch: pytest.MonkeyPatch, replayed: bool, steps: int = 8) -> tuple[list[float], int]:
+    """Of the first steps, and the peak of bytes that torch allocated in them."""
+    device = torch.device("cuda", 0)
+    monkeypatch.setattr("bench_image.build.LEARNING_RATE", 1e-3)
+    monkeypatch.setattr("bench_image.loop.replays", replays if replayed else lambda _: False)
+    torch.compiler.reset()
+    gc.collect()  # models of earlier cases must not count
+    step = Stepper(spec, build(spec, device), Single(device))
+    seen = [step().item() for _ in range(3)]
+    torch.cuda.reset_peak_memory_stats()
+    seen += [step().item() for _ in range(steps - 3)]
+    assert (step.replay is not None) is replayed
+    return seen, step.replay.peak_bytes if step.replay else torch.cuda.max_memory_allocated()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_losses_and_memory_are_those_of_single_launches(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = spec_of(case)
+    assert replays(spec)
+    (launched, launched_bytes), (replayed, replayed_bytes) = (losses(spec, monkeypatch, on) for on in (False, True))
+
+    assert launched[-1] < launched[0]
+    assert replayed == pytest.approx(launched, abs=2e-3)
+    assert replayed_bytes == pytest.approx(launched_bytes, rel=0.1, abs=80e6)  # a graph has a workspace of cuBLAS more
