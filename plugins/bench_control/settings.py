@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from bench_control.channels import NOTIFY_ENV, Channel, parse_channels
 from bench_control.local_pods import LocalImage
 from bench_control.params import LOCAL_DEFAULTS, WORLD_SIZES
 from bench_control.pods import PodSettings, PodVolume
@@ -50,6 +51,7 @@ class Settings(Frozen):
     world_sizes: tuple[int, ...]  # numbers of GPUs that `strategy_scaling` offers
     store_url: str | None
     history_url: str | None
+    notify: tuple[Channel, ...] = ()
 
     def schedule(self, dag_id: str, usual: str | None) -> str | None:
         """A trial on one machine is started by hand: nobody wants it at 02:00, nor the last 02:00 made up for."""
@@ -103,7 +105,15 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         world_sizes=_world_sizes(environ),
         store_url=environ.get("TRAINBENCH_STORE"),
         history_url=environ.get("TRAINBENCH_HISTORY_URL"),
+        notify=_channels(environ),
     )
+
+
+def _channels(environ: Mapping[str, str]) -> tuple[Channel, ...]:
+    try:
+        return parse_channels(environ.get(NOTIFY_ENV, ""))
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
 
 
 def _switch(environ: Mapping[str, str], name: str, default: bool) -> bool:

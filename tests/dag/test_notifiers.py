@@ -1,0 +1,67 @@
+"""Airflow's own notifiers over Airflow's connections, to servers on this machine: what arrives is what was said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench_control.channels import Channel, Mail, Slack, Webhook
+from bench_control.notifications import message
+from bench_control.notify import send
+from tests.dag.sinks import connection, http_sink, smtp_sink
+from tests.unit.test_notifications import HOSTILE, notice
+
+CONTENT = message([notice(cause=HOSTILE)], "https://airflow.example.org")
+
+
+def test_a_mail_holds_the_words_and_nothing_of_it_is_a_template(monkeypatch: pytest.MonkeyPatch) -> None:
+    with smtp_sink() as (port, mails):
+        extra = {"disable_ssl": True, "disable_tls": True, "from_email": "bench@example.org", "retry_limit": 0}
+        told = connection(conn_type="smtp", host="127.0.0.1", port=port, extra=extra)
+        monkeypatch.setenv("AIRFLOW_CONN_SMTP_DEFAULT", told)
+        send(Mail(kind="mail", to=("a@example.org", "b@example.org")), CONTENT)
+    (mail,) = mails
+    body = mail.get_body(("html",))
+
+    assert (mail["From"], mail["To"]) == ("bench@example.org", "a@example.org, b@example.org")
+    assert mail["Subject"] == CONTENT.subject
+    assert mail.get_all("Message-ID") == [CONTENT.message_id]
+    assert body is not None
+    assert body.get_content().replace("\r\n", "\n").strip() == CONTENT.html.strip()
+    assert "{{ 7 * 7 }}" in body.get_content()
+
+
+@pytest.mark.parametrize(
+    ("channel", "fields", "path"),
+    [
+        (Webhook(kind="webhook", connection="sink", path="hooks/gpu"), {"conn_type": "http"}, "/hooks/gpu"),
+        (Slack(kind="slack", connection="sink"), {"conn_type": "slackwebhook", "password": "T/B/x"}, "/T/B/x"),
+        (Slack(kind="slack", connection="sink", channel="#gpu"), {"conn_type": "slack", "password": "x"}, "/api/chat"),
+    ],
+)
+def test_webhook_and_slack_get_the_same_words(
+    channel: Channel, fields: dict[str, Any], path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with http_sink() as (port, posted):
+        where = {"host": f"http://127.0.0.1:{port}"}
+        if fields["conn_type"] == "slack":
+            where = {"extra": {"base_url": f"http://127.0.0.1:{port}/api/"}}
+        monkeypatch.setenv("AIRFLOW_CONN_SINK", connection(**fields, **where))
+        send(channel, CONTENT)
+    ((posted_to, body),) = posted
+
+    assert posted_to.startswith(path)
+    assert body == CONTENT.payload if isinstance(channel, Webhook) else body["text"] == CONTENT.slack
+
+
+def test_a_server_that_refuses_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with http_sink() as (port, _):
+        monkeypatch.setenv("AIRFLOW_CONN_SINK", connection(conn_type="http", host=f"http://127.0.0.1:{port}"))
+        with pytest.raises(Exception, match="500"):
+            send(Webhook(kind="webhook", connection="sink", path="broken"), CONTENT)
+
+
+def test_a_connection_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(Exception, match="nowhere"):
+        send(Webhook(kind="webhook", connection="nowhere"), CONTENT)
