@@ -9,13 +9,35 @@ from airflow.plugins_manager import AirflowPlugin
 
 class TrainbenchPlugin(AirflowPlugin):
     name = "trainbench"
+    # No leading slash: Airflow's page resolves them against its own address, be it behind a prefix.
     external_views = [  # noqa: RUF012 - the base class declares them as attributes of the instance
+        {
+            "name": "Benchmarks",
+            "href": "trainbench/",
+            "destination": "nav",
+            "nav_top_level": True,
+            "icon": "trainbench/static/icon.svg",
+            "icon_dark_mode": "trainbench/static/icon-dark.svg",
+            "url_route": "trainbench",
+        },
+        {
+            "name": "Benchmarks",
+            "href": "trainbench/dags/{DAG_ID}",
+            "destination": "dag",
+            "url_route": "trainbench-dag",
+        },
         {
             "name": "Benchmark",
             "href": "trainbench/dags/{DAG_ID}/runs/{RUN_ID}",
             "destination": "dag_run",
             "url_route": "trainbench-run",
-        }
+        },
+        {
+            "name": "Result",
+            "href": "trainbench/dags/{DAG_ID}/runs/{RUN_ID}/tasks/{TASK_ID}?map_index={MAP_INDEX}",
+            "destination": "task_instance",
+            "url_route": "trainbench-task",
+        },
     ]
 
     # Properties: every process of Airflow loads this file, but only the API server asks for these, and only it needs

@@ -47,7 +47,9 @@ def test_a_run_without_a_report_says_when_it_comes(client: Any, store: Any) -> N
 
 
 def test_a_viewer_reads_the_report_and_nothing_in_it_can_run(client: Any, store: Any) -> None:
-    store.write_summary(campaign_id("node_consistency", RUN), {"report.html": "<h1>verdict</h1>"})
+    campaign = campaigns.cpu_drill().model_copy(update={"campaign_id": campaign_id("node_consistency", RUN)})
+    store.write_campaign(campaign)
+    store.write_summary(campaign.campaign_id, {"report.html": "<h1>verdict</h1>"})
     reply = client.get(PAGE, headers=headers(client, "vera"))
 
     assert (reply.status_code, reply.text) == (200, "<h1>verdict</h1>")

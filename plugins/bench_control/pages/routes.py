@@ -1,30 +1,47 @@
 """Our pages as an application of their own that Airflow's API server mounts at `/trainbench`.
 
-Imported in the API server only; FastAPI and Airflow's security live inside the functions for that reason.
+Imported in the API server only. Plugin applications are open to everybody unless every route asks: the application asks
+for the permission to see plugins, and each route for the DAGs that it shows.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
-from bench_control.artefacts import StoreError, open_store
-from bench_control.plan import campaign_id
-from bench_control.settings import read_settings
+from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
+from airflow.api_fastapi.core_api.security import requires_access_view
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, Response
+from starlette.exceptions import HTTPException as StarletteHTTPException
 
-NO_REPORT = """<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark">
-<body style="font: 15px/1.5 system-ui; margin: 3rem; max-width: 40rem">
-<h1 style="font-size: 1.2rem">No report yet</h1>
-<p>This run has not published its report. It appears here when the task <code>publish</code> has ended; until then, the
-tasks' logs show the progress.</p>"""
+from bench_control.artefacts import StoreError
+from bench_control.history_database import HistoryError
+from bench_control.pages import breach_routes, fleet_routes, run_routes
+from bench_control.pages.render import HEADERS, assets, respond
+from bench_control.settings import SettingsError
+
+log = logging.getLogger(__name__)
+TITLES = {
+    401: "You are not logged in",
+    403: "You may not see this",
+    404: "This is not here",
+    409: "Not possible any more",
+    413: "Too large",
+    422: "This address asks for something that cannot be",
+    503: "The benchmarks' history cannot be read",
+}
+SENTENCES = {
+    401: "Log in to Airflow, then open this page again.",
+    403: "Your Airflow account lacks the permission for it. Ask whoever administers Airflow.",
+    404: "The address may be of an older run whose files have expired, or mistyped.",
+}
+PLAIN_DETAILS = {"Not Found", "Forbidden", "Not authenticated", "Unauthorized", "Invalid JWT token", ""}
+KEEP = "private, max-age=31536000, immutable"
 
 
-def build_app() -> Any:
-    """The report of each DAG run, for users who may read that run. Plugin apps are open unless every route asks."""
-    from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity
-    from airflow.api_fastapi.core_api.security import requires_access_dag, requires_access_view
-    from fastapi import Depends, FastAPI
-    from fastapi.responses import HTMLResponse
-
+def build_app() -> FastAPI:
     app = FastAPI(
         title="trainbench",
         dependencies=[Depends(requires_access_view(AccessView.PLUGINS))],
@@ -32,20 +49,45 @@ def build_app() -> Any:
         redoc_url=None,
         openapi_url=None,
     )
-
-    @app.get(
-        "/dags/{dag_id}/runs/{run_id}",
-        response_class=HTMLResponse,
-        dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))],
-    )
-    def report(dag_id: str, run_id: str) -> HTMLResponse:
-        store = open_store(read_settings().store_url)
-        try:
-            page = store.read_summary(campaign_id(dag_id, run_id), "report.html").decode()
-        except StoreError:
-            return HTMLResponse(NO_REPORT, status_code=404)
-        # The report holds no script; the header keeps it so, whatever a result may have brought.
-        policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-        return HTMLResponse(page, headers={"Content-Security-Policy": policy})
-
+    for routes in (fleet_routes, breach_routes, run_routes):
+        app.include_router(routes.router)
+    app.add_api_route("/static/{name}", static, methods=["GET"])
+    app.add_exception_handler(StarletteHTTPException, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    for kind in (HistoryError, StoreError, SettingsError):
+        app.add_exception_handler(kind, _away)
     return app
+
+
+def static(name: str) -> Response:
+    """Our style, script and icon, and plotly's script; from a list, never a path from outside."""
+    asset = assets().get(name)
+    if asset is None:
+        raise HTTPException(404, "There is no such file.")
+    keep = KEEP if asset.path.suffix != ".svg" else "private, max-age=3600"
+    headers = {**HEADERS, "Cache-Control": keep}
+    return FileResponse(asset.path, media_type=asset.media_type, headers=headers)
+
+
+def _refused(request: Request, error: Any) -> Response:
+    told = error.detail if isinstance(error.detail, str) and error.detail not in PLAIN_DETAILS else None
+    return _problem(request, error.status_code, told or SENTENCES.get(error.status_code, "The request was refused."))
+
+
+def _invalid(request: Request, error: Any) -> Response:
+    problem = error.errors()[0]
+    where, said = ".".join(str(part) for part in problem["loc"][1:]), problem["msg"]
+    return _problem(request, 422, f"{where}: {said[:1].lower()}{said[1:]}.")
+
+
+def _away(request: Request, error: Any) -> Response:
+    log.error("trainbench: %s", error)
+    return _problem(request, 503, f"{error}. Airflow itself is not affected.")
+
+
+def _problem(request: Request, status: int, text: str) -> Response:
+    """A page for people; JSON for our own script, which shows the sentence."""
+    if request.method != "GET":
+        return JSONResponse({"detail": text}, status, headers=HEADERS)
+    title = TITLES.get(status, "This did not work")
+    return respond(request, "message.html.j2", None, status, title=title, texts=(text,), needs_login=status == 401)

@@ -1,0 +1,78 @@
+"""Who is asking, and what they may see. Airflow's auth manager decides; nothing here grants more than it does."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
+from airflow.api_fastapi.core_api.security import get_user
+from airflow.configuration import conf
+from airflow.models.dag import DagModel, DagTag
+from airflow.utils.session import create_session
+from fastapi import Depends, HTTPException, Request
+from sqlalchemy import select
+
+TAG = "trainbench"  # every DAG of ours has it
+COMMAND_LINE_SUITES = frozenset({"local", "results"})  # campaigns without a DAG
+MAX_BODY_BYTES = 16_384
+
+
+@dataclass(frozen=True)
+class Reader:
+    """`dag_ids`: what this person may see; with the command line's campaigns for those who may see any DAG of ours."""
+
+    user: BaseUser
+    dag_ids: frozenset[str]
+    sees_ours: bool  # any DAG of ours
+
+    def may_acknowledge(self, dag_id: str) -> bool:
+        """Whoever may change the DAG's runs; for campaigns without a DAG: those of any DAG of ours."""
+        asked = _ours(self.dag_ids) if dag_id in COMMAND_LINE_SUITES else {dag_id} & self.dag_ids
+        return any(_may_change(self.user, each) for each in asked)
+
+
+def reader(user: BaseUser = Depends(get_user)) -> Reader:
+    readable = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
+    sees_ours = bool(_ours(readable))
+    return Reader(user, frozenset(readable) | (COMMAND_LINE_SUITES if sees_ours else frozenset()), sees_ours)
+
+
+def own_page(request: Request) -> None:
+    """What changes something comes from our own page: other sites can neither set our header nor send JSON unasked."""
+    headers = request.headers
+    is_json = headers.get("content-type", "").split(";")[0].strip().lower() == "application/json"
+    if headers.get("x-trainbench") != "1" or not is_json:
+        raise HTTPException(403, "this call needs the header X-Trainbench: 1 and a JSON body: use the page's button")
+    if not _is_own_site(request):
+        raise HTTPException(403, "this call came from another site and was not carried out: use the page's button")
+    length = headers.get("content-length", "")
+    if not length.isdecimal() or int(length) > MAX_BODY_BYTES:
+        raise HTTPException(413, f"the body must tell its length, and be of at most {MAX_BODY_BYTES} bytes")
+
+
+def _is_own_site(request: Request) -> bool:
+    """By the browser's own word where it gives it; else by the origin, which is this server or its public address."""
+    if site := request.headers.get("sec-fetch-site"):
+        return site == "same-origin"
+    origin = request.headers.get("origin")
+    public = urlsplit(conf.get("api", "base_url", fallback="") or "").netloc
+    return origin is None or urlsplit(origin).netloc in {request.headers.get("host"), public} - {None, ""}
+
+
+def _may_change(user: BaseUser, dag_id: str) -> bool:
+    return get_auth_manager().is_authorized_dag(
+        method="PUT",
+        access_entity=DagAccessEntity.RUN,
+        details=DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id)),
+        user=user,
+    )
+
+
+def _ours(dag_ids: Collection[str]) -> set[str]:
+    with create_session() as session:
+        tagged = session.scalars(select(DagTag.dag_id).where(DagTag.name == TAG)).all()
+    return set(tagged) & set(dag_ids)

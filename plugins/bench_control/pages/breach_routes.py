@@ -1,0 +1,64 @@
+"""A breach: what is known of it, and somebody's word that it has been seen."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import APIRouter, Depends, HTTPException, Request
+from fastapi.responses import JSONResponse, Response
+
+from bench_control.pages.access import Reader, own_page, reader
+from bench_control.pages.acknowledge import MAX_REASON, AcknowledgeError, Problem
+from bench_control.pages.answering import visible
+from bench_control.pages.queries import Pages
+from bench_control.pages.render import HEADERS, respond
+from bench_control.pages.views import BreachRow
+
+router = APIRouter()
+STATUS_OF = {Problem.UNKNOWN: 404, Problem.CLOSED: 409, Problem.ALREADY: 409, Problem.REASON: 422, Problem.WHO: 422}
+
+
+async def body(request: Request, _: None = Depends(own_page)) -> Any:
+    """Read only after the headers were looked at."""
+    try:
+        return json.loads(await request.body())
+    except (ValueError, RecursionError):
+        raise HTTPException(422, 'the body is not JSON: send {"reason": "..."}') from None
+
+
+@router.get("/breaches/{breach_id}")
+def breach(
+    request: Request, breach_id: int, pages: Pages = Depends(visible), who: Reader = Depends(reader)
+) -> Response:
+    found = _breach(pages, breach_id)
+    may = who.may_acknowledge(found.dag_id)
+    return respond(request, "breach.html.j2", breach=found, may_acknowledge=may, max_reason=MAX_REASON)
+
+
+@router.post("/breaches/{breach_id}/acknowledge")
+def acknowledge(
+    breach_id: int, sent: Any = Depends(body), pages: Pages = Depends(visible), who: Reader = Depends(reader)
+) -> Response:
+    found = _breach(pages, breach_id)
+    if not who.may_acknowledge(found.dag_id):
+        raise HTTPException(
+            403, f"You may read this breach, but not acknowledge it: {found.dag_id} is not yours to edit."
+        )
+    reason = sent.get("reason") if isinstance(sent, dict) else None
+    if not isinstance(reason, str):
+        raise HTTPException(422, 'the reason is missing: send {"reason": "..."}')
+    mine = Pages(pages.engine, {found.dag_id})
+    try:
+        seen = mine.acknowledge(breach_id, who.user.get_name(), reason, datetime.now(UTC))
+    except AcknowledgeError as error:
+        raise HTTPException(STATUS_OF[error.problem], str(error)) from None
+    return JSONResponse({"who": seen.who, "at": seen.at.isoformat(), "reason": seen.reason}, headers=HEADERS)
+
+
+def _breach(pages: Pages, breach_id: int) -> BreachRow:
+    found = pages.breach(breach_id)
+    if found is None:
+        raise HTTPException(404, "There is no such breach: open the Benchmarks page again.")
+    return found

@@ -1,0 +1,209 @@
+"""Plotly figures as plain JSON values. Colours are names of the page's palette, which the page's script resolves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from bench_control.formats import figure, percent
+from bench_control.pages.listings import signed_degrees, words
+from bench_control.pages.views import CostRow, EventKind, NodeEvent, NodePoint, NodeSeries
+from bench_control.verdicts import RED, Tolerances
+
+LIMITS = Tolerances()
+EVENT_MARKS = {
+    EventKind.SETUP: ("diamond", "accent"),
+    EventKind.BREACH_OPENED: ("x", "bad"),
+    EventKind.BREACH_CLOSED: ("circle", "good"),
+    EventKind.ACKNOWLEDGED: ("square", "warn"),
+}
+Figure = dict[str, Any]
+Hover = Callable[[NodePoint], str]
+Values = Sequence[tuple[NodePoint, float | None]]
+
+
+def plain(text: str) -> str:
+    """Plotly reads text as a little HTML: what comes from outside must stay text."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def node_chart(series: NodeSeries, events: Sequence[NodeEvent]) -> Figure | None:
+    """Samples/s with the node's own median and the band around its peers; memory and temperature against the peers;
+    what happened above. None when no point has a figure.
+    """
+    points = series.points
+    if not any(point.samples_per_second is not None for point in points):
+        return None
+    panels = [_throughput(points), _memory(points), _temperature(points)]
+    shown = [panel for panel in panels if panel]
+    first, last = points[0].at, points[-1].at
+    within = [event for event in events if first <= event.at <= last]
+    layout: Figure = {"height": 150 + 130 * len(shown), "xaxis": _time_axis(), "shapes": [], "showlegend": False}
+    traces: list[Figure] = []
+    for row, panel in enumerate(shown, start=1):
+        axis = "y" if row == 1 else f"y{row}"
+        traces += [{**trace, "yaxis": axis, "xaxis": "x"} for trace in panel["traces"]]
+        layout[axis.replace("y", "yaxis", 1)] = {"title": {"text": panel["title"]}, "domain": _domain(row, len(shown))}
+        layout["shapes"] += [{**shape, "yref": axis} for shape in panel["shapes"]]
+    if within:
+        traces += [_event_trace(within)]
+        layout["yaxis9"] = {"domain": [0.94, 1.0], "visible": False, "range": [0, 1], "fixedrange": True}
+        layout["shapes"] += [_event_line(event) for event in within]
+    return {"data": traces, "layout": layout}
+
+
+def months_chart(months: Sequence[CostRow]) -> Figure | None:
+    """None for less than two months with a known cost."""
+    known = [row for row in reversed(months) if row.usd is not None]
+    if len(known) < 2:
+        return None
+    bars = {
+        "type": "bar",
+        "x": [row.name for row in known],
+        "y": [row.usd for row in known],
+        "marker": {"color": "var(--accent)"},
+        "hovertemplate": "%{x}: $%{y:,.2f}<extra></extra>",
+    }
+    layout = {
+        "height": 220,
+        "xaxis": {"type": "category"},
+        "yaxis": {"title": {"text": "$"}, "rangemode": "tozero"},
+        "showlegend": False,
+    }
+    return {"data": [bars], "layout": layout}
+
+
+def _throughput(points: Sequence[NodePoint]) -> Figure:
+    share = LIMITS.samples_per_second_pct / 100
+    peers = [(p.at, p.peers_samples_per_second) for p in points if p.peers_samples_per_second is not None]
+    own = [(p.at, p.own_median_samples_per_second) for p in points if p.own_median_samples_per_second is not None]
+    days = [at.isoformat() for at, _ in peers]
+    band = [
+        {"x": days, "y": [value * (1 - share) for _, value in peers], **_invisible()},
+        {"x": days, "y": [value * (1 + share) for _, value in peers], **_invisible(), "fill": "tonexty",
+         "fillcolor": "var(--band)"},
+    ]  # fmt: skip
+    median = {
+        "type": "scatter", "mode": "lines", "x": [at.isoformat() for at, _ in own], "y": [value for _, value in own],
+        "line": {"color": "var(--soft)", "dash": "dot", "width": 1.5, "shape": "hv"}, "hoverinfo": "skip",
+    }  # fmt: skip
+    values = [(point, point.samples_per_second) for point in points]
+    return {
+        "title": "samples/s",
+        "traces": [*(band if len(peers) > 1 else []), *([median] if len(own) > 1 else []), *_marks(values, _hover)],
+        "shapes": [],
+    }
+
+
+def _memory(points: Sequence[NodePoint]) -> Figure | None:
+    values = [(point, point.memory_deviation_pct) for point in points]
+    return _against_peers("memory, %", values, LIMITS.memory_pct, lambda p: f"memory {percent(p.memory_deviation_pct)}")
+
+
+def _temperature(points: Sequence[NodePoint]) -> Figure | None:
+    values = [(point, point.temperature_deviation_c) for point in points]
+    return _against_peers(
+        "temperature, °C", values, LIMITS.temperature_c, lambda p: signed_degrees(p.temperature_deviation_c)
+    )
+
+
+def _against_peers(
+    title: str, values: Sequence[tuple[NodePoint, float | None]], limit: float, hover: Hover
+) -> Figure | None:
+    if not any(value is not None for _, value in values):
+        return None
+    band = {
+        "type": "rect", "xref": "paper", "x0": 0, "x1": 1, "y0": -limit, "y1": limit, "layer": "below",
+        "fillcolor": "var(--band)", "line": {"width": 0},
+    }  # fmt: skip
+    return {"title": title, "traces": _marks(values, lambda p: f"{_day(p.at)}<br>{hover(p)}"), "shapes": [band]}
+
+
+def _marks(values: Values, hover: Hover) -> list[Figure]:
+    """One line with a mark for each campaign; red verdicts have another mark, not only another colour."""
+    known = [(point, value) for point, value in values if value is not None]
+    red = [point.state in RED for point, _ in known]
+    return [
+        {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "x": [point.at.isoformat() for point, _ in known],
+            "y": [value for _, value in known],
+            "text": [hover(point) for point, _ in known],
+            "hovertemplate": "%{text}<extra></extra>",
+            "line": {"color": "var(--ink)", "width": 1},
+            "marker": {
+                "color": ["var(--bad)" if is_red else "var(--ink)" for is_red in red],
+                "symbol": ["x" if is_red else "circle" for is_red in red],
+                "size": [9 if is_red else 5 for is_red in red],
+            },
+        }
+    ]
+
+
+def _hover(point: NodePoint) -> str:
+    against = "" if point.deviation_pct is None else f", {percent(point.deviation_pct)} against its peers"
+    drill = "drill: " if point.is_drill else ""
+    state = f"{drill}{words(point.state)}"
+    return f"{_day(point.at)}<br>{figure(point.samples_per_second)} samples/s{against}<br>{plain(state)}"
+
+
+def _event_trace(events: Sequence[NodeEvent]) -> Figure:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [event.at.isoformat() for event in events],
+        "y": [0.5] * len(events),
+        "yaxis": "y9",
+        "xaxis": "x",
+        "text": [f"{_day(event.at)}<br>{_wrapped(event.text)}" for event in events],
+        "hovertemplate": "%{text}<extra></extra>",
+        "marker": {
+            "symbol": [EVENT_MARKS[event.kind][0] for event in events],
+            "color": [f"var(--{EVENT_MARKS[event.kind][1]})" for event in events],
+            "size": 9,
+        },
+    }
+
+
+def _event_line(event: NodeEvent) -> Figure:
+    at = event.at.isoformat()
+    line = {"color": f"var(--{EVENT_MARKS[event.kind][1]})", "width": 1, "dash": "dot"}
+    return {
+        "type": "line", "xref": "x", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 0.94, "line": line,
+        "layer": "below",
+    }  # fmt: skip
+
+
+def _wrapped(text: str, width: int = 60, most: int = 240) -> str:
+    """Lines that fit a hover label."""
+    cut = text if len(text) <= most else text[: most - 1] + "…"
+    rows, row = [], ""
+    for word in cut.split():
+        if row and len(row) + len(word) >= width:
+            rows.append(row)
+            row = ""
+        row = f"{row} {word}".strip()
+    return "<br>".join(plain(line) for line in [*rows, row])
+
+
+def _invisible() -> Figure:
+    return {"type": "scatter", "mode": "lines", "line": {"width": 0, "shape": "hv"}, "hoverinfo": "skip"}
+
+
+def _time_axis() -> Figure:
+    return {"type": "date", "anchor": "free", "position": 0}
+
+
+def _domain(row: int, count: int) -> list[float]:
+    """The first panel has half of the height where there are others."""
+    if count == 1:
+        return [0.0, 0.9]
+    bottom = {2: (0.42, 0.0), 3: (0.5, 0.25, 0.0)}[count]
+    top = {2: (0.92, 0.34), 3: (0.92, 0.43, 0.18)}[count]
+    return [bottom[row - 1], top[row - 1]]
+
+
+def _day(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,187 @@
+"""The pages over many runs: the fleet, a node, strategies, costs, the list of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.core_api.security import requires_access_dag
+from fastapi import APIRouter, Depends, HTTPException, Query, Request
+from fastapi.responses import Response
+
+from bench_control.csv_cells import lines
+from bench_control.pages import charts, listings
+from bench_control.pages.access import Reader, reader
+from bench_control.pages.answering import MAX_PAGE, Format, csv_of, csv_pieces, filtered_page, pages_of, visible
+from bench_control.pages.form import Narrowed, narrowed
+from bench_control.pages.links import links
+from bench_control.pages.queries import Pages
+from bench_control.pages.views import RunSort, StrategyRow
+
+router = APIRouter()
+FleetTable = Literal["heat", "open", "closed"]
+MAX_WORKS_SHOWN = 40
+MAX_BREACHES_SHOWN = 12
+
+
+@router.get("/")
+def fleet(
+    request: Request,
+    page: int = Query(1, ge=1, le=MAX_PAGE),
+    output: Format = Query("html", alias="format"),
+    table: FleetTable = "heat",
+    asked: Narrowed = Depends(narrowed),
+    pages: Pages = Depends(visible),
+) -> Response:
+    if output == "csv":
+        return _fleet_csv(request, pages, asked, table)
+    return _fleet(request, pages, asked, page, None)
+
+
+@router.get("/dags/{dag_id}", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))])
+def fleet_of_dag(
+    request: Request,
+    dag_id: str,
+    page: int = Query(1, ge=1, le=MAX_PAGE),
+    output: Format = Query("html", alias="format"),
+    table: FleetTable = "heat",
+    asked: Narrowed = Depends(narrowed),
+    who: Reader = Depends(reader),
+) -> Response:
+    """The same page of one DAG's campaigns: a tab of that DAG."""
+    pages = Pages(pages_of(who).engine, who.dag_ids & {dag_id})
+    if output == "csv":
+        return _fleet_csv(request, pages, asked, table)
+    return _fleet(request, pages, asked, page, dag_id)
+
+
+@router.get("/nodes/{node}")
+def node(
+    request: Request,
+    node: str,
+    output: Format = Query("html", alias="format"),
+    table: str = "events",
+    asked: Narrowed = Depends(narrowed),
+    pages: Pages = Depends(visible),
+) -> Response:
+    found = pages.node(node, asked.filters)
+    if found is None:
+        raise HTTPException(404, "Nothing is known of this node in this time with these filters: choose a longer time.")
+    to = links(request.scope, asked.query)
+    events = listings.events_table(found.events)
+    cut = output == "html"
+    points = [listings.points_table(series, n, to, cut=cut) for n, series in enumerate(found.series, start=1)]
+    if output == "csv":
+        return csv_of(table, [events, *points])
+    works = [
+        {"series": series, "table": points[n], "figure": charts.node_chart(series, found.events)}
+        for n, series in enumerate(found.series)
+    ]
+    return filtered_page(
+        request, "node.html.j2", asked, pages, with_charts=True, found=found, works=works, events=events
+    )
+
+
+@router.get("/strategies")
+def strategies(
+    request: Request,
+    output: Format = Query("html", alias="format"),
+    asked: Narrowed = Depends(narrowed),
+    pages: Pages = Depends(visible),
+) -> Response:
+    found = pages.strategies(asked.filters)
+    if output == "csv":
+        return csv_pieces("strategies", [listings.strategies_csv(found.rows)])
+    works: dict[tuple[Any, ...], list[StrategyRow]] = {}
+    for row in found.rows:
+        work = (row.model, row.recipe, row.gpu_name, row.preset, row.micro_batch_size, row.seq_length, row.work_key)
+        works.setdefault(work, []).append(row)
+    compared = sorted(works.values(), key=lambda rows: len(rows) < 2)  # a strategy alone compares nothing
+    shown = [(rows[0], listings.strategies_table(rows)) for rows in compared[:MAX_WORKS_SHOWN]]
+    return filtered_page(
+        request,
+        "strategies.html.j2",
+        asked,
+        pages,
+        works=shown,
+        left_out=len(compared) - len(shown),
+        is_cut=found.is_cut,
+    )
+
+
+@router.get("/costs")
+def costs(
+    request: Request,
+    output: Format = Query("html", alias="format"),
+    table: Literal["months", "dags", "works"] = "months",
+    asked: Narrowed = Depends(narrowed),
+    pages: Pages = Depends(visible),
+) -> Response:
+    found = pages.costs(asked.filters)
+    tables = (
+        listings.costs_table(found.months, "months", "By month", "month"),
+        listings.costs_table(found.dags, "dags", "By DAG", "DAG"),
+        listings.costs_table(found.works, "works", "By work", "work"),
+    )
+    if output == "csv":
+        return csv_of(table, tables)
+    figure = charts.months_chart(found.months)
+    return filtered_page(
+        request,
+        "costs.html.j2",
+        asked,
+        pages,
+        with_charts=figure is not None,
+        total=found.total,
+        tables=tables,
+        figure=figure,
+    )
+
+
+@router.get("/runs")
+def runs(
+    request: Request,
+    page: int = Query(1, ge=1, le=MAX_PAGE),
+    sort: RunSort = RunSort.NEWEST,
+    output: Format = Query("html", alias="format"),
+    asked: Narrowed = Depends(narrowed),
+    pages: Pages = Depends(visible),
+) -> Response:
+    if output == "csv":
+        return csv_pieces("runs", pages.runs_csv(asked.filters))
+    found = pages.runs(asked.filters, page, sort)
+    table = listings.runs_table(found.rows, sort, links(request.scope, asked.query))
+    return filtered_page(request, "runs.html.j2", asked, pages, found=found, sort=sort, content=table)
+
+
+def _fleet(request: Request, pages: Pages, asked: Narrowed, page: int, dag_id: str | None) -> Response:
+    return filtered_page(
+        request,
+        "fleet.html.j2",
+        asked,
+        pages,
+        overview=pages.overview(asked.filters, asked.today),
+        heat=pages.heat_map(asked.filters, asked.today, asked.days, page),
+        open=pages.open_breaches(asked.filters),
+        closed=pages.closed_breaches(asked.filters),
+        most=MAX_BREACHES_SHOWN,
+        dag_id=dag_id,
+    )
+
+
+def _fleet_csv(request: Request, pages: Pages, asked: Narrowed, table: FleetTable) -> Response:
+    if table == "heat":
+        return csv_pieces("heat", _heat(pages, asked))
+    found = pages.open_breaches(asked.filters) if table == "open" else pages.closed_breaches(asked.filters)
+    return csv_of(table, [listings.breaches_table(found.rows, links(request.scope), table, table)])
+
+
+def _heat(pages: Pages, asked: Narrowed) -> Iterator[str]:
+    """All nodes of the map, one page after the other."""
+    yield lines([listings.HEAT_COLUMNS])
+    page, num_pages = 1, 1
+    while page <= num_pages:
+        heat = pages.heat_map(asked.filters, asked.today, asked.days, page)
+        yield from listings.heat_csv(heat)
+        page, num_pages = page + 1, heat.num_pages

@@ -1,0 +1,133 @@
+"""The pages of one run: the report of a DAG run, a pod's figures, its raw result."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.core_api.security import requires_access_dag
+from fastapi import APIRouter, Depends, HTTPException, Query, Request
+from fastapi.responses import HTMLResponse, Response
+
+from bench_control.artefacts import CAMPAIGN_FILE, Store, StoreError
+from bench_control.pages.access import Reader, reader
+from bench_control.pages.answering import pages_of, the_store, visible
+from bench_control.pages.links import links
+from bench_control.pages.queries import Pages
+from bench_control.pages.render import HEADERS, respond
+from bench_control.pages.run_figures import run_figures
+from bench_control.pages.task_results import task_of, task_result
+from bench_control.pages.views import RunPage
+from bench_control.plan import campaign_id
+from bench_control.results import parse_payload
+from bench_image.contract import ContractError, RunResult
+
+router = APIRouter()
+# The report holds no script; the header keeps it so, whatever a result may have brought.
+REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'; base-uri 'none'"
+HEAD_BYTES = 2000
+SUITE = re.compile(rb'"suite":\s*("[^"\\]*")')
+MAX_MAP_INDEX = 1_000_000
+NO_REPORT = (
+    "This run has not published its report. It appears here when the task publish has ended; until then, the tasks' "
+    "logs show the progress.",
+    "DAGs that benchmark nothing never have one.",
+)
+NO_RESULT = (
+    "This task has handed back no result. Tasks that run a benchmark pod have one when they have ended; if this is one "
+    "and it failed, its log says why.",
+    "The report of the whole run says what became of each pod.",
+)
+
+
+@router.get("/dags/{dag_id}/runs/{run_id}", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))])
+def report(request: Request, dag_id: str, run_id: str) -> Response:
+    name, store = campaign_id(dag_id, run_id), the_store()
+    try:
+        page = store.read_summary(name, "report.html").decode() if _suite(store, name) == dag_id else None
+    except StoreError:
+        page = None
+    if page is None:
+        return respond(request, "message.html.j2", status=404, title="No report yet", texts=NO_REPORT)
+    results = f"{links(request.scope).up}results/{name}/"
+    linked = page.replace('href="../runs/', f'href="{results}')  # the file's own links are those of its folder
+    return HTMLResponse(linked, headers={**HEADERS, "Content-Security-Policy": REPORT_POLICY})
+
+
+@router.get(
+    "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}",
+    dependencies=[
+        Depends(requires_access_dag("GET", DagAccessEntity.RUN)),
+        Depends(requires_access_dag("GET", DagAccessEntity.XCOM)),
+    ],
+)
+def task(
+    request: Request,
+    dag_id: str,
+    run_id: str,
+    task_id: str,
+    map_index: int = Query(-1, ge=-1, le=MAX_MAP_INDEX),
+    who: Reader = Depends(reader),
+) -> Response:
+    """What a pod's task handed back: there before the report is."""
+    found = task_result(dag_id, run_id, task_id, map_index)
+    if found is None:
+        back = links(request.scope).report(dag_id, run_id)
+        return respond(
+            request, "message.html.j2", status=404, title="No result here", texts=NO_RESULT, back=(back, "The report")
+        )
+    known = pages_of(who).run(found.spec.campaign_id, found.spec.run_id)
+    return _run(request, found, dag_id, run_id, known)
+
+
+@router.get("/runs/{campaign}/{run_id}")
+def run(request: Request, campaign: str, run_id: str, pages: Pages = Depends(visible)) -> Response:
+    found = pages.run(campaign, run_id)
+    if found is None:
+        raise HTTPException(404, "There is no such run.")
+    return _run(request, _stored(campaign, run_id), found.run.dag_id, found.run.dag_run_id, found)
+
+
+@router.get("/results/{campaign}/{run_id}")
+@router.get("/results/{campaign}/{run_id}/result.json")
+def raw_result(campaign: str, run_id: str, pages: Pages = Depends(visible)) -> Response:
+    """As it was stored. Only a run that the history knows of, and that this person may see, is ever looked for."""
+    if pages.run(campaign, run_id) is None:
+        raise HTTPException(404, "There is no such run.")
+    try:
+        stored = the_store().read_result_file(campaign, run_id)
+    except StoreError:
+        raise HTTPException(404, "The run's file has expired; the list of runs still has its figures.") from None
+    return Response(stored, media_type="application/json", headers=HEADERS)
+
+
+def _run(
+    request: Request, result: RunResult | None, dag_id: str, dag_run_id: str | None, known: RunPage | None
+) -> Response:
+    """`result`: None where its file has expired; `known`: what the history tells, None before it is recorded."""
+    place = task_of(dag_id, dag_run_id, result.spec) if result and dag_run_id else None
+    return respond(
+        request,
+        "run.html.j2",
+        result=result,
+        tables=run_figures(result) if result else (),
+        known=known,
+        dag_id=dag_id,
+        dag_run_id=dag_run_id,
+        task=links(request.scope).airflow_task(dag_id, dag_run_id, *place) if place and dag_run_id else None,
+    )
+
+
+def _suite(store: Store, campaign: str) -> str | None:
+    """Whose campaign it is: the ids of two DAGs' runs can make one folder's name, and only one of them is its owner."""
+    found = SUITE.search(store.read_summary_head(campaign, CAMPAIGN_FILE, HEAD_BYTES))
+    return str(json.loads(found[1])) if found else None
+
+
+def _stored(campaign: str, run_id: str) -> RunResult | None:
+    """None: the file has expired, or cannot be read; the history keeps its figures."""
+    try:
+        return parse_payload(the_store().read_result_file(campaign, run_id))
+    except (StoreError, ContractError):
+        return None

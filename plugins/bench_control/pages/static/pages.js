@@ -1,0 +1,181 @@
+"use strict";
+// What the pages do in the browser. Without it they show everything but the charts, and cannot acknowledge.
+const root = document.documentElement;
+root.classList.add("scripted");
+root.classList.toggle("framed", window.top !== window.self);
+
+// Airflow keeps the chosen colour mode in the local storage of the same origin; its frame's class follows it.
+function colourMode() {
+  let chosen = "";
+  try {
+    chosen = localStorage.getItem("theme") || "";
+    if (window.parent !== window && window.parent.document) {
+      const outer = window.parent.document.documentElement.classList;
+      chosen = outer.contains("dark") ? "dark" : outer.contains("light") ? "light" : chosen;
+    }
+  } catch { /* another origin's frame, or no storage: the system's mode */ }
+  if (chosen === "dark" || chosen === "light") root.dataset.mode = chosen;
+  else delete root.dataset.mode;
+}
+colourMode();
+addEventListener("storage", () => { colourMode(); redraw(); });
+try {
+  if (window.parent !== window) {
+    new MutationObserver(() => { colourMode(); redraw(); })
+      .observe(window.parent.document.documentElement, { attributeFilter: ["class"] });
+  }
+} catch { /* another origin's frame */ }
+
+// Airflow's frame is sandboxed: links out of it do nothing by themselves. One in Airflow's own document does.
+function openOutside(href, newTab) {
+  const outer = window.parent.document;
+  const link = outer.createElement("a");
+  link.href = href;
+  if (newTab) { link.target = "_blank"; link.rel = "noopener"; }
+  outer.body.append(link);
+  link.click();
+  link.remove();
+}
+function follow(event) {
+  const link = event.target.closest("a[href]");
+  if (!link || event.defaultPrevented || window.parent === window) return;
+  const newTab = event.ctrlKey || event.metaKey || event.button === 1;
+  if (link.target !== "_top" && !newTab) return;
+  event.preventDefault();
+  openOutside(link.href, newTab);
+}
+addEventListener("click", follow);
+addEventListener("auxclick", (event) => { if (event.button === 1) follow(event); });
+
+// ---------------------------------------------------------------- charts
+const drawn = new Set();
+function colour(name) {
+  const probe = document.createElement("span");
+  probe.style.color = name;
+  document.body.append(probe);
+  const value = getComputedStyle(probe).color;
+  probe.remove();
+  return value;
+}
+function coloured(value) {
+  if (typeof value === "string") return value.startsWith("var(--") ? colour(value) : value;
+  if (Array.isArray(value)) return value.map(coloured);
+  if (value && typeof value === "object") {
+    return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, coloured(inner)]));
+  }
+  return value;
+}
+function draw(place) {
+  const waiting = place.querySelector(".waiting");
+  if (!window.Plotly) {
+    if (waiting) waiting.textContent = "The chart could not be loaded; its figures are in the table below.";
+    return;
+  }
+  const figure = coloured(JSON.parse(place.dataset.figure));
+  const axis = { gridcolor: colour("var(--line)"), linecolor: colour("var(--line)"), zeroline: false, automargin: true };
+  const layout = figure.layout;
+  for (const name of Object.keys(layout)) {
+    if (/^[xy]axis/.test(name)) layout[name] = { ...axis, ...layout[name] };
+  }
+  Object.assign(layout, {
+    autosize: true, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    margin: { l: 60, r: 16, t: 8, b: 36 }, hovermode: "closest",
+    font: { color: colour("var(--soft)"), size: 12, family: getComputedStyle(document.body).fontFamily },
+    hoverlabel: { bgcolor: colour("var(--card)"), bordercolor: colour("var(--line)"), font: { color: colour("var(--ink)") }, align: "left" },
+  });
+  waiting?.remove();
+  drawn.add(place);
+  window.Plotly.react(place, figure.data, layout, {
+    displaylogo: false, responsive: true, scrollZoom: false,
+    modeBarButtonsToRemove: ["toImage", "select2d", "lasso2d", "autoScale2d"],
+  });
+}
+function redraw() { drawn.forEach(draw); }
+function charts() {
+  const places = document.querySelectorAll("[data-figure]");
+  if (!places.length) return;
+  const seen = new IntersectionObserver((entries) => {
+    for (const entry of entries) {
+      if (entry.isIntersecting) { seen.unobserve(entry.target); draw(entry.target); }
+    }
+  }, { rootMargin: "300px" });
+  places.forEach((place) => seen.observe(place));
+}
+
+// ---------------------------------------------------------------- the map of nodes and days
+function heatMap(map) {
+  const readout = document.querySelector(".readout");
+  const rows = [...map.querySelectorAll("tbody tr")].map((row) => [...row.querySelectorAll("td")].map((cell) => cell.firstElementChild));
+  const tell = (cell) => { readout.textContent = cell?.title || readout.dataset.empty; };
+  for (const cell of rows.flat()) cell.tabIndex = -1;
+  const newest = rows[0]?.findLast((cell) => cell.href) || rows[0]?.[0];
+  if (newest) newest.tabIndex = 0;
+  map.addEventListener("mouseover", (event) => { const cell = event.target.closest("td > *"); if (cell) tell(cell); });
+  map.addEventListener("mouseleave", () => tell(map.contains(document.activeElement) ? document.activeElement : null));
+  map.addEventListener("focusin", (event) => {
+    const cell = event.target.closest("td > *");
+    if (!cell) return;
+    map.querySelectorAll("td > [tabindex='0']").forEach((other) => { other.tabIndex = -1; });
+    cell.tabIndex = 0;
+    tell(cell);
+  });
+  map.addEventListener("keydown", (event) => {
+    const y = rows.findIndex((row) => row.includes(event.target));
+    if (y < 0) return;
+    const x = rows[y].indexOf(event.target);
+    const last = rows[y].length - 1;
+    const to = {
+      ArrowLeft: [y, x - 1], ArrowRight: [y, x + 1], ArrowUp: [y - 1, x], ArrowDown: [y + 1, x],
+      Home: [y, 0], End: [y, last], PageUp: [Math.max(0, y - 10), x], PageDown: [Math.min(rows.length - 1, y + 10), x],
+    }[event.key];
+    const cell = to && rows[to[0]]?.[to[1]];
+    if (!cell) return;
+    event.preventDefault();
+    cell.focus();
+    cell.scrollIntoView({ block: "nearest", inline: "nearest" });
+  });
+  const frame = map.closest(".scroll");
+  frame.scrollLeft = frame.scrollWidth; // the newest day
+}
+
+// ---------------------------------------------------------------- acknowledging
+async function acknowledge(form) {
+  const failure = form.querySelector(".failure");
+  const button = form.querySelector("button.primary");
+  const reason = form.elements.reason.value.trim();
+  if (!reason) { failure.textContent = "Say in one sentence why it may stay as it is."; form.elements.reason.focus(); return; }
+  failure.textContent = "";
+  button.disabled = true;
+  button.textContent = "Saving…";
+  try {
+    const reply = await fetch(form.dataset.acknowledge, {
+      method: "POST", credentials: "same-origin",
+      headers: { "Content-Type": "application/json", "X-Trainbench": "1" }, body: JSON.stringify({ reason }),
+    });
+    if (reply.ok) { location.hash = ""; location.reload(); return; }
+    const told = await reply.json().catch(() => ({}));
+    failure.textContent = told.detail || `The server answered ${reply.status}: try again.`;
+  } catch {
+    failure.textContent = "The server did not answer: try again.";
+  }
+  button.disabled = false;
+  button.textContent = "Acknowledge";
+}
+
+document.addEventListener("DOMContentLoaded", () => {
+  charts();
+  document.querySelectorAll(".heat table").forEach(heatMap);
+  for (const form of document.querySelectorAll(".filters")) {
+    form.addEventListener("change", () => { document.getElementById("main").ariaBusy = "true"; form.requestSubmit(); });
+  }
+  for (const button of document.querySelectorAll("[data-opens]")) {
+    const dialog = document.getElementById(button.dataset.opens);
+    button.addEventListener("click", () => dialog.showModal());
+    dialog.querySelector("[data-closes]").addEventListener("click", () => dialog.close());
+    if (location.hash === "#acknowledge") dialog.showModal();
+  }
+  for (const form of document.querySelectorAll("[data-acknowledge]")) {
+    form.addEventListener("submit", (event) => { event.preventDefault(); acknowledge(form); });
+  }
+});
+addEventListener("pageshow", () => { document.getElementById("main")?.removeAttribute("aria-busy"); });
