@@ -20,6 +20,7 @@ from bench_control import (
     prices,
     renames,
     report,
+    report_json,
     step_changes,
     trend,
     validity,
@@ -141,6 +142,7 @@ def publish(campaign: Campaign, store: Store) -> Mapping[str, str]:
         "metrics.csv": metrics.metrics_csv(campaign),
         "COST_REPORT.md": cost_report.cost_report(campaign),
         "report.html": html.report_html(campaign, images),
+        "report.json": report_json.report_json(campaign),
         **{f"plots/{name}": png for name, png in images.items()},
     }
     store.write_results(campaign.results)

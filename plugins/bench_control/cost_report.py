@@ -11,7 +11,7 @@ from bench_control.cost import RunCost
 from bench_control.digest import drill, work_name
 from bench_control.formats import NA, count, duration, figure, moment, usd
 from bench_control.readings import gpu_name
-from bench_control.tables import Row, Table, short_names
+from bench_control.tables import RESULT_LINK, Row, Table, median_run, short_names
 from bench_image.contract import Device, RunResult
 
 EXAMPLE_SAMPLES = 10_000
@@ -31,7 +31,8 @@ def cost_report(campaign: Campaign) -> str:
     head = [f"# Cost report: {markdown.escape(campaign.title)}", markdown.escape(summary(campaign))]
     if told := drill(campaign):
         head.append(f"**{markdown.escape(told)}** Its runs cost what they cost; their prices per sample mean nothing.")
-    body = [f"## {title}\n\n{markdown.table(table)}".rstrip("\n") for title, table in sections]
+    links = {result.spec.run_id: RESULT_LINK.format(run_id=result.spec.run_id) for result in campaign.results}
+    body = [f"## {title}\n\n{markdown.table(table, links)}".rstrip("\n") for title, table in sections]
     if larger := more_gpus.tables(campaign):
         parts = (f"### {markdown.escape(content.title)}\n\n{markdown.table(content)}" for content in larger)
         body.append("\n\n".join(["## When more GPUs pay", *parts]).rstrip("\n"))
@@ -108,8 +109,10 @@ def prices_table(campaign: Campaign) -> Table:
 def nodes_table(campaign: Campaign) -> Table:
     """What checking each node cost, re-runs included."""
     by_node: dict[str, list[RunCost]] = {}
+    runs: dict[str, list[RunResult]] = {}
     for result, cost in _priced(campaign):
         by_node.setdefault(result.spec.node, []).append(cost)
+        runs.setdefault(result.spec.node, []).append(result)
     return Table(
         columns=("node", "runs", "GPU-hours", "cost"),
         numeric=frozenset({"runs", "GPU-hours", "cost"}),
@@ -120,7 +123,8 @@ def nodes_table(campaign: Campaign) -> Table:
                     str(len(costs)),
                     figure(_total(c.gpu_hours for c in costs), 3),
                     usd(_total(c.run_usd for c in costs)),
-                )
+                ),
+                run_id=median_run(runs[node]),
             )
             for node, costs in by_node.items()
         ),
@@ -166,7 +170,7 @@ def example_table(campaign: Campaign) -> Table:
             duration(EXAMPLE_SAMPLES / rate if rate else None),
             usd(price * EXAMPLE_SAMPLES / 1000 if price is not None else None),
         )
-        rows.append(Row(cells=cells))
+        rows.append(Row(cells=cells, run_id=median_run(result for result, _ in priced)))
     return Table(
         columns=("work", "GPUs", "time", "cost"), numeric=frozenset({"GPUs", "time", "cost"}), rows=tuple(rows)
     )

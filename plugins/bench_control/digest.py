@@ -9,7 +9,7 @@ from bench_control.campaign import Campaign, Question
 from bench_control.formats import NA, count, degrees, figure, listing, one_line, percent, sentence, share
 from bench_control.readings import gpu_name
 from bench_control.step_changes import SLOWER
-from bench_control.tables import Row, Table, Tone
+from bench_control.tables import Row, Table, Tone, median_run
 from bench_control.variance import lone_groups
 from bench_control.verdicts import (
     RED,
@@ -158,8 +158,10 @@ def drill(campaign: Campaign) -> str | None:
 
 
 def verdict_table(campaign: Campaign, group: GroupVerdict) -> Table:
-    """One row for each node, red ones first."""
-    on_cpu = {r.spec.device for r in campaign.results if r.spec.group_id == group.group_id} == {Device.CPU}
+    """One row for each node, red ones first; it links to the run with the node's median samples/s."""
+    runs = [result for result in campaign.results if result.spec.group_id == group.group_id]
+    shown_runs = _median_runs(runs)
+    on_cpu = {run.spec.device for run in runs} == {Device.CPU}
     against = f"vs {REFERENCES[group.reference]}"
     columns = ("node", "samples/s", against, "memory GB", "temperature", "state")
     return Table(
@@ -176,11 +178,20 @@ def verdict_table(campaign: Campaign, group: GroupVerdict) -> Table:
                     state_words(node),
                 ),
                 tone=_STATE_TONES.get(node.state, Tone.WARN),
+                run_id=shown_runs.get(node.node),
             )
             for node in sorted(group.nodes, key=lambda node: node.state not in RED)
         ),
         title=group_name(campaign, group.group_id),
     )
+
+
+def _median_runs(runs: Sequence[RunResult]) -> Mapping[str, str | None]:
+    """Node -> the id of the run to show for it."""
+    by_node: dict[str, list[RunResult]] = {}
+    for run in runs:
+        by_node.setdefault(run.spec.node, []).append(run)
+    return {node: median_run(of) for node, of in by_node.items()}
 
 
 def state_words(node: NodeVerdict) -> str:
@@ -253,12 +264,15 @@ def history_table(campaign: Campaign) -> Table:
     waiting = [verdict for verdict in campaign.history if verdict.state is State.NO_BASELINE]
     is_long = len(waiting) > MAX_WAITING
     shown = [verdict for verdict in campaign.history if not (is_long and verdict.state is State.NO_BASELINE)]
-    has_groups = len({verdict.group_id for verdict in shown}) > 1
+    names = {group_id: group_name(campaign, group_id) for group_id in {verdict.group_id for verdict in shown}}
+    has_groups = len(names) > 1
+    runs = _runs_of_groups(campaign) if shown else {}
     columns = ("node", "samples/s", "own median", "deviation", "limit", "past runs", "state", "reason")
     rows = [
         Row(
-            cells=(*((group_name(campaign, h.group_id),) if has_groups else ()), *_history_cells(h)),
+            cells=(*((names[h.group_id],) if has_groups else ()), *_history_cells(h)),
             tone=_STATE_TONES.get(h.state, Tone.PLAIN),
+            run_id=runs.get(h.group_id, {}).get(h.node),
         )
         for h in shown
     ]
@@ -268,6 +282,13 @@ def history_table(campaign: Campaign) -> Table:
     return Table(
         columns=("work", *columns) if has_groups else columns, numeric=frozenset(columns[1:6]), rows=tuple(rows)
     )
+
+
+def _runs_of_groups(campaign: Campaign) -> Mapping[str, Mapping[str, str | None]]:
+    by_group: dict[str, list[RunResult]] = {}
+    for run in campaign.results:
+        by_group.setdefault(run.spec.group_id, []).append(run)
+    return {group_id: _median_runs(of) for group_id, of in by_group.items()}
 
 
 def _history_cells(h: HistoryVerdict) -> tuple[str, ...]:

@@ -12,11 +12,9 @@ from bench_control import cost_report, digest, glossary, html_charts, plots, run
 from bench_control.answers import answers
 from bench_control.campaign import Campaign
 from bench_control.formats import count, duration, listing, moment, sentence
-from bench_control.tables import Row, Table, Tone, shortened
+from bench_control.tables import RESULT_LINK, Row, Table, Tone, shortened
 from bench_control.verdicts import Finding, GroupVerdict
 
-# The page lies in summary/, the results beside that folder.
-RESULT_LINK = "../runs/{run_id}/result.json"
 MAX_ALIKE = 3  # findings of one kind, each as its own card; of more of them the first, and the others in a table
 WORDS = {Tone.GOOD: "All well", Tone.WARN: "Look closer", Tone.BAD: "Action needed"}
 

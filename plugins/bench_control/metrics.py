@@ -42,13 +42,20 @@ _TIER = re.compile(r"(?:decoder-)?tier-([a-z])")
 
 
 def metrics_csv(campaign: Campaign) -> str:
+    rows = metric_rows(campaign)
+    header = tuple(dict.fromkeys(name for row in (dict.fromkeys(FLAT_ROW), *rows) for name in row))
+    return lines([header, *([row.get(name) for name in header] for row in rows)])
+
+
+def metric_rows(campaign: Campaign) -> list[dict[str, Cell]]:
+    """Column -> value of each run, and of what was skipped; units end the columns' names."""
     scaled = zip(campaign.results, campaign.costs, efficiencies(campaign.results), strict=True)
     rows = [
         _flat_row(result, efficiency) | _our_columns(result, cost, efficiency) for result, cost, efficiency in scaled
     ]
-    rows += [_skipped_row(campaign, skipped, node) for skipped in campaign.skipped for node in skipped.nodes or (None,)]
-    header = tuple(dict.fromkeys(name for row in (dict.fromkeys(FLAT_ROW), *rows) for name in row))
-    return lines([header, *([row.get(name) for name in header] for row in rows)])
+    return rows + [
+        _skipped_row(campaign, skipped, node) for skipped in campaign.skipped for node in skipped.nodes or (None,)
+    ]
 
 
 def _flat_row(result: RunResult, efficiency: Efficiency | None) -> dict[str, Cell]:

@@ -6,7 +6,7 @@ from bench_control.campaign import Campaign
 from bench_control.comparison import MEANS, WorkGroup, work_groups
 from bench_control.entries import Entry
 from bench_control.formats import count, figure, share
-from bench_control.tables import Row, Table
+from bench_control.tables import Row, Table, median_run
 from bench_image.contract import HOW_MEASURED, Preset, RunResult, RunSpec
 
 
@@ -58,7 +58,8 @@ def _way_row(way: WorkGroup, base: float) -> Row:
             figure(entry.memory_gb),
             share(entry.median(lambda r: r.performance.mfu_pct)),
             str(len(way.results)),
-        )
+        ),
+        run_id=median_run(way.results),
     )
 
 

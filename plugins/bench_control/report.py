@@ -16,6 +16,7 @@ OTHER_FILES = {
     "report.html": "this report with charts, in one file",
     "COST_REPORT.md": "prices, cost of each run and node check",
     "metrics.csv": "one row for each run",
+    "report.json": "verdicts, findings, runs and tables for programs",
 }
 
 
@@ -24,11 +25,11 @@ def benchmark_report(campaign: Campaign, files: Sequence[str] = ()) -> str:
     links = _result_links(campaign, files)
     parts = [
         _head(campaign),
-        *_verdicts(campaign),
+        *_verdicts(campaign, links),
         *_red_nodes(campaign),
-        *(part for answer in answers(campaign) for part in _comparison(answer.title, answer.tables)),
+        *(part for answer in answers(campaign) for part in _comparison(answer.title, answer.tables, links)),
         *_findings(campaign),
-        *_section("Against its own history", digest.history_table(campaign)),
+        *_section("Against its own history", digest.history_table(campaign), links),
         *_plots(campaign, files),
         *_section("Throughput, step time, utilisation", run_tables.performance(campaign), links),
         *_section("Scaling", run_tables.scaling(campaign), links),
@@ -56,22 +57,22 @@ def _head(campaign: Campaign) -> str:
     return "\n\n".join(lines)
 
 
-def _verdicts(campaign: Campaign) -> list[str]:
+def _verdicts(campaign: Campaign, links: Mapping[str, str]) -> list[str]:
     if not campaign.judges_nodes:
         return []
     if not campaign.groups:
         return ["## Verdict\n\nNo node gave a result that could be compared."]
     alone = digest.lone_line(campaign)
-    groups = (_group(campaign, group) for group in digest.shown_groups(campaign))
+    groups = (_group(campaign, group, links) for group in digest.shown_groups(campaign))
     return ["## Verdict", *groups, *([bullets([alone])] if alone else [])]
 
 
-def _group(campaign: Campaign, group: GroupVerdict) -> str:
+def _group(campaign: Campaign, group: GroupVerdict, links: Mapping[str, str]) -> str:
     content = digest.verdict_table(campaign, group)
     lines = (*digest.reasons(group), *digest.fleet_lines(group))
     if allowed := digest.limits(group):
         lines = (*lines, f"Limits: {', '.join(allowed)}, against the {digest.REFERENCES[group.reference]}.")
-    return f"### {escape(content.title)}\n\n{table(content)}\n{bullets(lines)}"
+    return f"### {escape(content.title)}\n\n{table(content, links)}\n{bullets(lines)}"
 
 
 def _red_nodes(campaign: Campaign) -> list[str]:
@@ -104,8 +105,8 @@ def _plots(campaign: Campaign, files: Sequence[str]) -> list[str]:
     return ["## Plots", *images, *([absent] if absent else [])]
 
 
-def _comparison(title: str, tables: Sequence[Table]) -> list[str]:
-    parts = [f"### {escape(content.title)}\n\n{table(content)}" for content in tables]
+def _comparison(title: str, tables: Sequence[Table], links: Mapping[str, str]) -> list[str]:
+    parts = [f"### {escape(content.title)}\n\n{table(content, links)}" for content in tables]
     return [f"## {title}", *parts]
 
 
@@ -128,7 +129,7 @@ def _configuration(campaign: Campaign) -> list[str]:
 def _reading() -> str:
     figures = "".join(f"- **{name}**: {escape(text)}\n" for name, text in glossary.FIGURES)
     states = "".join(f"- **{name}**: {escape(text)}\n" for name, text in glossary.STATES)
-    return f"## How to read this\n\n{figures}\nStates:\n\n{states}"
+    return f"## How to read this\n\n{figures}\n{glossary.MORE}\n\nStates:\n\n{states}"
 
 
 def _other_files(files: Sequence[str]) -> list[str]:

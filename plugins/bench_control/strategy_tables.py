@@ -13,7 +13,7 @@ from bench_control.formats import count, figure, listing, share, usd
 from bench_control.patterns import patterns
 from bench_control.readings import exposed_communication_pct, gpu_name
 from bench_control.scaling import Efficiency, efficiencies
-from bench_control.tables import Row, Table, Tone
+from bench_control.tables import Row, Table, Tone, median_run
 from bench_image.contract import RunResult, fingerprint
 
 FIGURES = (
@@ -114,7 +114,8 @@ def _row(
             share(efficiency_pct),
             usd(entry.median(lambda r: comparison.usd_per_1m_tokens.get(r.spec.run_id))),
             pattern,
-        )
+        ),
+        run_id=median_run(entry.results),
     )
 
 
@@ -136,7 +137,7 @@ def _failed(campaign: Campaign, group: WorkGroup) -> list[RunResult]:
 
 def _failed_row(result: RunResult) -> Row:
     cells = (str(result.spec.world_size), result.spec.strategy.value, result.status.value)
-    return Row(cells=(*cells, *[""] * len(FIGURES)), tone=Tone.BAD)
+    return Row(cells=(*cells, *[""] * len(FIGURES)), tone=Tone.BAD, run_id=result.spec.run_id)
 
 
 def _notes(comparison: _Comparison, group: WorkGroup) -> tuple[str, ...]:

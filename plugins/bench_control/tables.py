@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -48,6 +48,8 @@ class Measure:
     path: str
 
 
+# A summary lies in summary/, the results beside that folder.
+RESULT_LINK = "../runs/{run_id}/result.json"
 MAX_ROWS = 200  # nobody reads on; a page of 100,000 rows cannot even be opened
 _FIRST = {Tone.BAD: 0, Tone.WARN: 1}
 
@@ -85,6 +87,17 @@ def runs_table(
         ),
         title=title,
     )
+
+
+def median_run(results: Iterable[RunResult]) -> str | None:
+    """The run to show for a row that stands for several: that with the median samples/s, else the first."""
+    runs = list(results)
+    measured = sorted(
+        (run.performance.samples_per_second, run.spec.run_id) for run in runs if run.performance.samples_per_second
+    )
+    if measured:
+        return measured[(len(measured) - 1) // 2][1]
+    return runs[0].spec.run_id if runs else None
 
 
 def short_names(results: Sequence[RunResult], labels: Mapping[str, str] | None = None) -> dict[str, str]:
