@@ -21,7 +21,7 @@ from bench_control.scaling_cost import (
     step,
     worth_choosing,
 )
-from bench_control.tables import Row, Table
+from bench_control.tables import Row, Table, median_run
 from bench_image.contract import Strategy
 
 SAMPLES = 10_000
@@ -82,7 +82,8 @@ def _row(found: Point, efficiency_pct: float | None, base: Point | None) -> Row:
             _price(found),
             usd(None if cost is None else cost / SAMPLES * 1000),
             _against(step(base, found, SAMPLES)) if base else "",
-        )
+        ),
+        run_id=median_run(found.entry.results),
     )
 
 

@@ -15,7 +15,7 @@ from bench_control.comparison import work_groups, work_names
 from bench_control.entries import Entry, entries, is_tie, level_with, sizes, tie_words
 from bench_control.formats import count, figure, listing, percent, share
 from bench_control.scaling import entry_efficiencies
-from bench_control.tables import Row, Table
+from bench_control.tables import Row, Table, median_run
 
 CLOSE_PCT = 5.0  # nearer than this to the median of its peers, a strategy is neither high nor low
 # Published for four GPUs: "35 to 45 % is good", with two GPUs taken for one. Against the true base that is 70 to 90 %.
@@ -179,7 +179,8 @@ def _table(found: Sequence[Pattern], title: str) -> Table:
                     _against(_memory(pattern.entry), memories),
                     share(pattern.efficiency_pct),
                     pattern.meaning,
-                )
+                ),
+                run_id=median_run(pattern.entry.results),
             )
             for pattern in found
         ),
