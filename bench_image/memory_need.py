@@ -209,8 +209,8 @@ def _compiled_numbers(spec: RunSpec, shape: ModelShape) -> int:
 
     Attention: the layer's input and its norm, q, k, v after rotation, the attention's output, the residual sum. MLP:
     its norm, gate, up and their product. Frozen linears need no input, so without adapters on the MLP its norm and
-    the product go. Fused adapters keep q, k and v as one matrix beside the rotated q and k. Under fsdp 4-bit layers
-    cut the compiled graph, and the product is kept between the pieces.
+    the product go. Fused adapters keep q, k and v as one matrix beside the rotated q and k. 4-bit layers that are not
+    fused cut the compiled graph, and the product is kept between the pieces.
     """
     hidden, lora = shape.hidden_size, spec.lora
     if isinstance(shape, EncoderDecoderShape):
@@ -243,6 +243,10 @@ def _eager_bytes(spec: RunSpec, shape: ModelShape) -> int:
     kept = (20 * hidden + 8 * inner + 4 * shape.kv_size) * width // 2
     if spec.lora is not None:
         kept += width * (_adapter_inputs(spec, shape, spec.lora) - (3 * hidden + inner))
+        # DeepSpeed's own linear layer keeps its input, also where the weight is frozen; measured on one shape.
+        frozen_mlp = not set(spec.lora.targets) - shape.attention_linears.keys()
+        if spec.strategy is Strategy.ZERO3 and spec.quantisation is None and frozen_mlp:
+            kept += width * inner
     return kept + (16 * hidden if _stream_width(spec) > width else 0)
 
 
