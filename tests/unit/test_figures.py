@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench_control import cost_report, digest, glossary, run_tables
+from bench_control import cost_report, digest, glossary, run_tables, spend_tables
 from bench_control.answers import answers
 from bench_control.campaign import Campaign
 from bench_control.figures import Figure, document, load_figures
@@ -15,6 +15,7 @@ from bench_control.tables import Table
 from bench_image.contract import RunResult
 from tests import campaigns
 from tests.conftest import GOLDEN_DIR, Golden
+from tests.unit.test_spend_report import report, two_months
 
 ROOT = GOLDEN_DIR.parents[1]
 FIGURES = load_figures().figure
@@ -54,6 +55,7 @@ def test_every_column_of_every_report_is_known() -> None:
     known = load_figures()
     columns = {column for made in whole_campaigns() for table in tables(made) for column in table.columns}
     columns |= {measure.name for measures in MEASURES for measure in measures}
+    columns |= {column for table in spend_tables.tables(report(two_months())) for column in table.columns}
     assert len(columns) > 80
     assert sorted(c for c in columns if known.of(c) is None and not known.is_label(c)) == []
 
