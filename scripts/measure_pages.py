@@ -28,7 +28,7 @@ from sqlalchemy import func, insert, select, text
 from bench_control.campaign import Campaign
 from bench_control.history import History, open_history
 from bench_control.history_rows import rows
-from bench_control.history_summaries import KNOWN_NODE, Work, summarise, with_known_gpus
+from bench_control.history_summaries import KNOWN_NODE, Work, known_nodes, summarise, with_known_gpus
 from bench_control.history_tables import breaches, runs
 from bench_control.pages.filters import Filters
 from bench_control.pages.queries import Pages
@@ -67,9 +67,11 @@ def main() -> None:
     told["rows"] = count_rows(history)
     told["reads"] = [timed(history, name, read, asked.times) for name, read in reads(history, night)]
     told["record_s"] = time_record(history, night)
-    told["worst_ms"] = max(read["worst_ms"] for read in told["reads"])
+    told["load_average_at_the_end"] = os.getloadavg()
+    for figure in ("cold_ms", "median_ms", "worst_ms"):
+        told[f"largest_{figure}"] = max(read[figure] for read in told["reads"])
+        print(f"largest {figure}: {told[f'largest_{figure}']:.0f}")
     asked.output.write_text(json.dumps(told, indent=1) + "\n")
-    print(f"worst of all {told['worst_ms']:.0f} ms; {asked.output}")
 
 
 def machine(history: History) -> Row:
@@ -138,7 +140,8 @@ def fill(history: History, night: Campaign, num_nights: int) -> float:
         if number % HIDDEN_EVERY == 1:
             told["suite"] = HIDDEN
         driver = f"580.65.{sum(number >= after for after in NEW_DRIVER_AFTER)}"
-        of_night = [_run(row, at, driver, chance) | told for row in template]
+        number_of = {run_id: work_id + i for i, work in enumerate(summary, start=1) for run_id in work.run_ids}
+        of_night = [_run(row, at, driver, chance) | told | {"work_id": number_of[row["run_id"]]} for row in template]
         made, verdicts = _works(summary, told, at, work_id, chance)
         work_id += len(made)
         opened = [
@@ -149,7 +152,9 @@ def fill(history: History, night: Campaign, num_nights: int) -> float:
             connection.execute(insert(campaigns).values(_campaign(told, at, len(of_night), len(opened))))
             connection.execute(insert(works), made)
             connection.execute(insert(node_verdicts), [verdict for verdict, _ in verdicts])
-            connection.execute(KNOWN_NODE, [{"node": verdict["node"]} for verdict, _ in verdicts])
+            connection.execute(
+                KNOWN_NODE, [row | {"suite": told["suite"]} for work in summary for row in known_nodes(work)]
+            )
             if opened:
                 connection.execute(insert(breaches), opened)
         print(f"\r{number + 1} of {num_nights} nights", end="", file=sys.stderr)
@@ -259,7 +264,7 @@ def _narrowed(pages: Pages, filters: Filters) -> dict[str, Callable[[], Any]]:
         "runs, last page": lambda: pages.runs(filters, 10_000_000),
         "runs, slowest": lambda: pages.runs(filters, 1, RunSort.SLOWEST),
         "runs, dearest, page 100": lambda: pages.runs(filters, 100, RunSort.DEAREST),
-        "first 1,000 lines of the CSV": lambda: _first_lines(pages, filters),
+        "first 500 lines of the CSV": lambda: _first_lines(pages, filters),
     }
 
 
@@ -273,8 +278,9 @@ def timed(history: History, name: str, read: Callable[[], Any], times: int) -> R
     forget(history)
     cold_ms = _ms(read)
     warm_ms = [_ms(read) for _ in range(times)]
-    told = {"read": name, "cold_ms": cold_ms, "median_ms": statistics.median(warm_ms), "worst_ms": max(warm_ms)}
-    print(f"{name:55} {told['cold_ms']:8.1f} {told['median_ms']:8.1f} {told['worst_ms']:8.1f}")
+    told: Row = {"read": name, "cold_ms": cold_ms, "best_ms": min(warm_ms)}
+    told |= {"median_ms": round(statistics.median(warm_ms), 1), "worst_ms": max(warm_ms)}
+    print(f"{name:60} {cold_ms:8.1f} {told['median_ms']:8.1f} {told['worst_ms']:8.1f}", flush=True)
     return told
 
 

@@ -69,9 +69,9 @@ class History:
         works = summarise(campaign, made)
         with self._transaction(write=True) as connection:
             connection.execute(delete(runs).where(runs.c.campaign_id == campaign.campaign_id))
+            work_ids = record_summary(connection, campaign, made, works)
             if made:
-                connection.execute(insert(runs), made)
-            record_summary(connection, campaign, made, works)
+                connection.execute(insert(runs), [{**row, "work_id": work_ids[row["run_id"]]} for row in made])
             update_breaches(connection, campaign, works)
             update_warnings(connection, campaign)
 

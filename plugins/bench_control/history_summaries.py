@@ -24,27 +24,39 @@ WORK = ("work_key", "gpu_name", "model", "recipe", "strategy", "preset", "world_
 MEDIANS = ("samples_per_second", "tokens_per_second", "memory_gb", "mfu_pct", "usd_per_1000_samples")
 
 # In this form SQLite and PostgreSQL take it alike; the order of the names keeps two writers from waiting in a circle.
-KNOWN_NODE = text("INSERT INTO nodes (node) VALUES (:node) ON CONFLICT DO NOTHING")
+KNOWN_NODE = text("INSERT INTO nodes (node, suite, gpu_name) VALUES (:node, :suite, :gpu_name) ON CONFLICT DO NOTHING")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """A row of `works` before it has its number, and the verdicts that belong to it."""
+    """A row of `works` before it has its number, and the runs and verdicts that belong to it."""
 
     group_id: str
     values: Mapping[str, Any]
+    run_ids: tuple[str, ...] = ()
     verdicts: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # by node
 
 
-def record_summary(connection: Connection, campaign: Campaign, rows: Rows, summary: Sequence[Work]) -> None:
-    """Replaces what was said of the campaign before. `rows`: its rows in `runs`; `summary`: what they come to."""
+def record_summary(connection: Connection, campaign: Campaign, rows: Rows, summary: Sequence[Work]) -> dict[str, int]:
+    """Replaces what was said of the campaign before. `rows`: its rows in `runs`; `summary`: what they come to. Returns
+    the number of the work of each run, by run id.
+    """
     _forget(connection, campaign.campaign_id)
     connection.execute(insert(campaigns).values(_campaign_row(campaign, rows)))
+    work_ids: dict[str, int] = {}
     for work in summary:
-        (work_id,) = connection.execute(insert(works).values(work.values)).inserted_primary_key or (None,)
+        work_id: int = connection.execute(insert(works).values(work.values).returning(works.c.id)).scalar_one()
+        work_ids |= dict.fromkeys(work.run_ids, work_id)
         if work.verdicts:
             connection.execute(insert(node_verdicts), [{"work_id": work_id, **row} for row in work.verdicts.values()])
-            connection.execute(KNOWN_NODE, [{"node": node} for node in sorted(work.verdicts)])
+            connection.execute(KNOWN_NODE, known_nodes(work))
+    return work_ids
+
+
+def known_nodes(work: Work) -> list[dict[str, str]]:
+    """Rows of `nodes`."""
+    of = {"suite": work.values["suite"], "gpu_name": work.values["gpu_name"] or ""}
+    return [{"node": node, **of} for node in sorted(work.verdicts)]
 
 
 def _forget(connection: Connection, campaign_id: str) -> None:
@@ -165,7 +177,7 @@ def _work(
         "run_usd": _sum(row["run_usd"] for row in rows),
         "num_unpriced": sum(row["run_usd"] is None for row in rows),
     }
-    return Work(group_id=group_id, values=values)
+    return Work(group_id=group_id, values=values, run_ids=tuple(row["run_id"] for row in rows))
 
 
 def _work_of_missing(campaign: Campaign, group: GroupVerdict, made: list[Work]) -> Work:

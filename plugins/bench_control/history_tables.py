@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     Column,
     DateTime,
@@ -35,6 +36,8 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 metadata = MetaData()
+
+RowId = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows by itself in a column of type INTEGER only
 
 runs = Table(
     "runs",
@@ -84,7 +87,9 @@ runs = Table(
     Column("sm_clock_mhz", Float),  # of the slowest GPU
     Column("gpu_uuids", String),  # comma-separated, ascending
     Column("libraries", String),  # JSON: name -> version
+    Column("work_id", RowId),  # its row in `works`
     Index("runs_by_work", "fingerprint", "started_at"),
+    Index("runs_by_work_id", "work_id", "node"),
     Index("runs_by_node", "node", "history_key", "started_at"),
     Index("runs_by_group", "group_id", "started_at"),
     Index("runs_by_time", "started_at"),

@@ -6,11 +6,9 @@ which has some rows for each campaign. The migrations build exactly these.
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, String, Table
+from sqlalchemy import Boolean, Column, Float, Index, Integer, String, Table
 
-from bench_control.history_tables import UtcDateTime, metadata
-
-RowId = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows by itself in a column of type INTEGER only
+from bench_control.history_tables import RowId, UtcDateTime, metadata
 
 campaigns = Table(
     "campaigns",
@@ -70,8 +68,14 @@ works = Table(
 
 ON_THE_MAP = ("state", "history_state", "is_drill", "deviation_pct")
 
-# Every name that a verdict was ever given to: to be looked for, instead of being found among a million verdicts.
-nodes = Table("nodes", metadata, Column("node", String, primary_key=True))
+# Every node that a verdict was ever given to: to be looked for, instead of being found among a million verdicts.
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("node", String, primary_key=True),
+    Column("suite", String, primary_key=True),
+    Column("gpu_name", String, primary_key=True),  # "": not known
+)
 
 node_verdicts = Table(
     "node_verdicts",

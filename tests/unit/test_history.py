@@ -431,7 +431,7 @@ def test_of_a_run_that_came_back_twice_the_later_one_is_recorded(history: Histor
 
 def test_queries_of_the_dashboard_have_an_index(history: History) -> None:
     names = {index["name"] for index in inspect(history.engine).get_indexes("runs")}
-    assert names == {"runs_by_node", "runs_by_group", "runs_by_time", "runs_by_work"}
+    assert names == {"runs_by_node", "runs_by_group", "runs_by_time", "runs_by_work", "runs_by_work_id"}
 
 
 def test_the_database_lies_beside_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from bench_control.pages.filters import Scope
 from bench_control.pages.run_list import num_runs_by_campaign, runs_of_campaign
 from bench_control.pages.views import RunRow
 
-ROWS_AT_ONCE = 1000
+ROWS_AT_ONCE = 500
 COLUMNS = tuple(RunRow.__slots__)
 
 Connect = Callable[[], AbstractContextManager[Connection]]

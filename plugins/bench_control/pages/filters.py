@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 from sqlalchemy import ColumnElement, Connection, Table, and_, select
 
-from bench_control.history_tables import breaches, runs
-from bench_control.summary_tables import campaigns, works
+from bench_control.history_tables import breaches
+from bench_control.summary_tables import campaigns, nodes, works
 from bench_image.contract import Frozen
 
 NAMES = ("gpu_name", "model", "recipe", "strategy")
@@ -80,14 +80,15 @@ class Scope:
         return and_(works.c.suite.in_(self.suites), *self._named(works), *self.within(works.c.at))
 
     @property
-    def runs(self) -> ColumnElement[bool]:
-        """On `runs`, without the time: that is the campaign's, which `works` knows."""
-        return and_(runs.c.suite.in_(self.suites), *self._named(runs))
-
-    @property
     def breaches(self) -> ColumnElement[bool]:
         """On `breaches`, without the time."""
         return and_(breaches.c.dag_id.in_(self.suites), *self._named(breaches))
+
+    @property
+    def nodes(self) -> ColumnElement[bool]:
+        """On `nodes`, which know their GPU only: more than the scope holds, never less."""
+        gpu_name = self.filters.gpu_name
+        return and_(nodes.c.suite.in_(self.suites), *([nodes.c.gpu_name == gpu_name] if gpu_name else []))
 
     def of(self, filters: Filters) -> Scope:
         return Scope(self.suites, filters)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from datetime import date, timedelta
 from typing import Any
 
@@ -13,7 +13,6 @@ from sqlalchemy import (
     Connection,
     Row,
     Select,
-    and_,
     case,
     cast,
     exists,
@@ -57,7 +56,7 @@ def overview(connection: Connection, scope: Scope, today: date) -> Overview:
     measured_since, spend_since = (until - timedelta(days=days - 1) for days in (MEASURED_DAYS, SPEND_DAYS))
     lately = scope.of(scope.filters.between(measured_since, until))
     judged = _nodes(connection, lately)
-    measured = _nodes(connection, lately, node_verdicts.c.samples_per_second.is_not(None))
+    measured = _nodes(connection, lately, node_verdicts.c.samples_per_second.is_not(None), among=judged)
     unseen, acknowledged, drilled = open_nodes(connection, scope)
     spend = connection.execute(
         select(
@@ -119,28 +118,27 @@ def _last_campaign(connection: Connection, scope: Scope) -> CampaignRow | None:
     return campaign_row(row) if row else None
 
 
-def _nodes(connection: Connection, scope: Scope, *conditions: ColumnElement[bool]) -> set[str]:
+def _nodes(
+    connection: Connection, scope: Scope, *conditions: ColumnElement[bool], among: Set[str] | None = None
+) -> set[str]:
     """The nodes that have a verdict in the scope. Nearly all are among the newest works' verdicts, which lie together;
-    only the other known names are looked for one by one.
+    only the other known names, or those `among` them, are looked for one by one.
     """
-    newest = select(works.c.id).where(scope.works).order_by(works.c.at.desc()).limit(NEWEST_WORKS)
-    work_ids = list(connection.execute(newest).scalars())
+    work_ids = list(connection.execute(select(works.c.id).where(scope.works).order_by(works.c.at.desc())).scalars())
     if not work_ids:
         return set()
-    of_newest = select(node_verdicts.c.node).where(node_verdicts.c.work_id.in_(work_ids), *conditions).distinct()
-    found = set(connection.execute(of_newest).scalars())
-    rest = sorted(set(connection.execute(select(nodes.c.node).limit(MAX_NODES)).scalars()) - found)
-    first = connection.execute(select(func.min(works.c.id)).where(scope.works)).scalar_one()
-    judged = exists().where(
-        node_verdicts.c.node == nodes.c.node,
-        node_verdicts.c.work_id >= first,  # of each name the index holds the old works first
-        works.c.id == node_verdicts.c.work_id,
-        scope.works,
-        *conditions,
-    )
+    newest = node_verdicts.c.work_id.in_(work_ids[:NEWEST_WORKS])
+    found = set(connection.execute(select(node_verdicts.c.node).where(newest, *conditions).distinct()).scalars())
+    known = connection.execute(select(nodes.c.node).where(scope.nodes).distinct().limit(MAX_NODES)).scalars()
+    rest = sorted((set(known) if among is None else among) - found)
     for start in range(0, len(rest), NAMES_AT_ONCE):
-        some = nodes.c.node.in_(rest[start : start + NAMES_AT_ONCE])
-        found |= set(connection.execute(select(nodes.c.node).where(some, judged)).scalars())
+        query = (
+            select(node_verdicts.c.node)
+            .join(works, works.c.id == node_verdicts.c.work_id)
+            .where(node_verdicts.c.node.in_(rest[start : start + NAMES_AT_ONCE]), scope.works, *conditions)
+            .where(node_verdicts.c.work_id >= min(work_ids))  # of each name the index holds the old works first
+        )
+        found |= set(connection.execute(query.distinct()).scalars())
     return found
 
 
@@ -162,7 +160,8 @@ def _red_first(connection: Connection, scope: Scope) -> dict[str, int]:
 def _rows(
     connection: Connection, scope: Scope, names: Sequence[str], days: Sequence[str], red: dict[str, int]
 ) -> tuple[HeatRow, ...]:
-    found = connection.execute(_cells(scope, names)).all() if names else []
+    first = connection.execute(select(func.min(works.c.id)).where(scope.works)).scalar()
+    found = connection.execute(_cells(scope, names, first)).all() if names and first else []
     worst = {row.worst % _SCALE for row in found}
     run = select(works.c.id, works.c.campaign_id, campaigns.c.suite, campaigns.c.dag_run_id)
     joined = run.join(campaigns, campaigns.c.campaign_id == works.c.campaign_id).where(works.c.id.in_(worst))
@@ -180,8 +179,10 @@ def _rows(
     )
 
 
-def _cells(scope: Scope, names: Sequence[str]) -> Select[Any]:
-    """`worst` holds two numbers, so that one maximum finds the worst verdict and the work that it was given to."""
+def _cells(scope: Scope, names: Sequence[str], first: int) -> Select[Any]:
+    """`worst` holds two numbers, so that one maximum finds the worst verdict and the work that it was given to.
+    `first`: the lowest number of a work in the scope; the index holds a node's verdicts in the order of these numbers.
+    """
     badness = case({state.value: rank for rank, state in enumerate(BADNESS)}, value=node_verdicts.c.state, else_=0)
     return (
         _joined(
@@ -195,7 +196,7 @@ def _cells(scope: Scope, names: Sequence[str]) -> Select[Any]:
             func.max(case((node_verdicts.c.is_drill, 1), else_=0)).label("is_drill"),
             func.count().label("num_verdicts"),
         )
-        .where(and_(scope.works, node_verdicts.c.node.in_(names)))
+        .where(scope.works, node_verdicts.c.node.in_(names), node_verdicts.c.work_id >= first)
         .group_by(node_verdicts.c.node, works.c.day)
     )
 

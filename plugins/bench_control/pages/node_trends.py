@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import Connection, Row, and_, or_, select
 
 from bench_control.history_tables import runs
 from bench_control.history_trails import stored_setup
@@ -98,8 +98,9 @@ def _series(points: Sequence[Row[Any]]) -> tuple[NodeSeries, ...]:
 def _runs(connection: Connection, scope: Scope, node: str) -> Sequence[Row[Any]]:
     """Newest first; runs that could not tell their setup are left out."""
     columns = (runs.c.started_at, runs.c.suite, runs.c.campaign_id, runs.c.gpu_name, *(runs.c[n] for n in _SETUP))
-    told = (runs.c.node == node) & runs.c.image.is_not(None) | (runs.c.node == node) & runs.c.driver.is_not(None)
-    query = select(*columns).where(scope.runs, told, *scope.within(runs.c.started_at))
+    told = or_(runs.c.image.is_not(None), runs.c.driver.is_not(None))
+    of_scope = runs.c.work_id.in_(select(works.c.id).where(scope.works))
+    query = select(*columns).where(and_(runs.c.node == node, told), of_scope)
     return connection.execute(query.order_by(runs.c.started_at.desc()).limit(MAX_RUNS)).all()
 
 

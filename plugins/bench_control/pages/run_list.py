@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, select, tuple_
 
 from bench_control.history_tables import runs
 from bench_control.pages.filters import Scope
@@ -24,7 +24,7 @@ RANKED_RUNS = 20_000
 _COPIED = tuple(name for name in RunRow.__slots__ if name in runs.c and name not in ("peers", "state", "history_state"))
 _COLUMNS = (
     *(runs.c[name] for name in _COPIED),
-    *(runs.c[name] for name in ("suite", "peers", "state", "history_state", "group_id")),
+    *(runs.c[name] for name in ("suite", "peers", "state", "history_state", "group_id", "work_id")),
     campaigns.c.dag_run_id,
 )
 _RANKS: dict[RunSort, tuple[ColumnElement[Any], ...]] = {
@@ -58,8 +58,8 @@ def run_page(connection: Connection, scope: Scope, campaign_id: str, run_id: str
     row = connection.execute(_selected().where(here, runs.c.run_id == run_id)).first()
     if row is None:
         return None
-    same = here & (runs.c.node == row.node) & (runs.c.group_id == row.group_id)
-    others = select(runs.c.run_id).where(same, runs.c.run_id != run_id).order_by(runs.c.round, runs.c.run_id).limit(100)
+    same = (runs.c.work_id == row.work_id) & (runs.c.node == row.node) & (runs.c.run_id != run_id)
+    others = select(runs.c.run_id).where(same).order_by(runs.c.round, runs.c.run_id).limit(100)
     of_node = (works.c.campaign_id == campaign_id) & (works.c.group_id == row.group_id)
     verdict = connection.execute(
         select(*verdict_columns()).select_from(joined()).where(of_node, node_verdicts.c.node == row.node)
@@ -115,22 +115,37 @@ def _by_time(
 
 def _of_campaign(
     connection: Connection, scope: Scope, campaign_id: str, sort: RunSort, offset: int, limit: int
-) -> Sequence[Row[Any]]:
+) -> list[Row[Any]]:
     order = (
         (runs.c.started_at, runs.c.run_id)
         if sort is RunSort.OLDEST
         else (runs.c.started_at.desc(), runs.c.run_id.desc())
     )
-    query = _selected().where(runs.c.campaign_id == campaign_id, scope.runs)
-    return connection.execute(query.order_by(*order).offset(offset).limit(limit)).all()
+    return _sorted(connection, scope, [campaign_id], order, offset, limit)
 
 
 def _ranked(
     connection: Connection, scope: Scope, campaign_ids: Sequence[str], sort: RunSort, offset: int
-) -> Sequence[Row[Any]]:
-    query = _selected().where(runs.c.campaign_id.in_(campaign_ids), scope.runs)
-    order = (*_RANKS[sort], runs.c.started_at.desc(), runs.c.run_id)
-    return connection.execute(query.order_by(*order).offset(offset).limit(RUNS_ON_PAGE)).all()
+) -> list[Row[Any]]:
+    order = (*_RANKS[sort], runs.c.started_at.desc(), runs.c.campaign_id, runs.c.run_id)
+    return _sorted(connection, scope, campaign_ids, order, offset, RUNS_ON_PAGE)
+
+
+def _sorted(
+    connection: Connection,
+    scope: Scope,
+    campaign_ids: Sequence[str],
+    order: Sequence[ColumnElement[Any]],
+    offset: int,
+    limit: int,
+) -> list[Row[Any]]:
+    """Only the keys are sorted, then the page's rows are read: a run has many columns."""
+    of_scope = select(works.c.id).where(scope.works, works.c.campaign_id.in_(campaign_ids))
+    sort = select(runs.c.campaign_id, runs.c.run_id).where(runs.c.work_id.in_(of_scope))
+    keys = [(row[0], row[1]) for row in connection.execute(sort.order_by(*order).offset(offset).limit(limit))]
+    query = _selected().where(tuple_(runs.c.campaign_id, runs.c.run_id).in_(keys))
+    found = {(row.campaign_id, row.run_id): row for row in connection.execute(query)} if keys else {}
+    return [found[key] for key in keys]
 
 
 def _selected() -> Select[Any]:

@@ -21,6 +21,8 @@ def upgrade() -> None:
     _create_works()
     _create_verdicts()
     _create_acknowledgements()
+    op.add_column("runs", sa.Column("work_id", ROW_ID))
+    op.create_index("runs_by_work_id", "runs", ["work_id", "node"])
     for name in OF_BREACHES:
         op.add_column("breaches", sa.Column(name, sa.String))
     op.create_index("breaches_by_end", "breaches", ["closed_at"])
@@ -72,7 +74,7 @@ def _create_works() -> None:
 
 
 def _create_verdicts() -> None:
-    op.create_table("nodes", sa.Column("node", sa.String, primary_key=True))
+    op.create_table("nodes", *(sa.Column(name, sa.String, primary_key=True) for name in ("node", "suite", "gpu_name")))
     op.create_table(
         "node_verdicts",
         sa.Column("work_id", ROW_ID, primary_key=True, autoincrement=False),
@@ -117,6 +119,8 @@ def _create_acknowledgements() -> None:
 
 def downgrade() -> None:
     op.drop_index("breaches_by_end", "breaches")
+    op.drop_index("runs_by_work_id", "runs")
+    op.drop_column("runs", "work_id")
     for name in OF_BREACHES:
         op.drop_column("breaches", name)
     for table in ("acknowledgements", "node_verdicts", "nodes", "works", "campaigns"):
