@@ -89,3 +89,21 @@ def test_a_single_strategy_on_a_single_size_is_no_comparison() -> None:
     fleet: list[Any] = [make_result("node-1"), make_result("node-2"), make_result("node-3", seq_length=1024)]
 
     assert strategies(campaigns.make_campaign(fleet)) == ()
+
+
+def test_a_base_on_another_machine_is_named_in_the_notes() -> None:
+    elsewhere = [make_result("node-7", 10.0), make_result("node-1", 18.0, strategy="ddp", gpus_per_node=2)]
+    (table,) = strategies(campaigns.make_campaign(elsewhere))
+
+    assert "The base ran elsewhere, single on 1 GPU on node-7: " in " ".join(table.notes)
+
+
+def test_fewer_gpus_of_another_kind_are_no_base_and_that_is_said() -> None:
+    other = make_result("node-7", 4.0, gpu_name="NVIDIA A10")
+    of_a10, of_h200 = strategies(
+        campaigns.make_campaign([other, make_result("node-1", 18.0, strategy="ddp", gpus_per_node=2)])
+    )
+
+    assert cells(of_h200, "scaling") == [("n/a",)]
+    assert "No scaling: 1 GPU did this work only as NVIDIA A10, which says nothing of NVIDIA H200." in of_h200.notes
+    assert "No scaling" not in " ".join(of_a10.notes)
