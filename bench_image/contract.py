@@ -503,7 +503,7 @@ def _null_paths(result: RunResult) -> Iterator[str]:
         elif isinstance(value, BaseModel):
             for name in type(value).model_fields:
                 yield from walk(getattr(value, name), f"{path}.{name}")
-        elif isinstance(value, tuple):
+        elif isinstance(value, tuple) and not isinstance(next(iter(value), None), float):  # numbers hold no null
             for i, item in enumerate(value):
                 yield from walk(item, f"{path}.{i}")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BeforeValidator, model_validator
+from pydantic import AwareDatetime, WrapValidator, model_validator
 
 from bench_control.cost import RunCost
 from bench_control.nodes import GpuNode
@@ -14,8 +14,13 @@ from bench_control.pod_end import NOT_FREE
 from bench_control.verdicts import RED, Finding, GroupVerdict, HistoryVerdict, NodeVerdict
 from bench_image.contract import Frozen, RunResult, Status, Strategy, upgraded
 
-# A stored campaign may hold results of an older schema version.
-StoredResult = Annotated[RunResult, BeforeValidator(upgraded)]
+
+def _stored(value: Any, validate: Callable[[Any], RunResult]) -> RunResult:
+    """A stored campaign may hold results of an older schema version; a result that is one already was checked."""
+    return value if isinstance(value, RunResult) else validate(upgraded(value))
+
+
+StoredResult = Annotated[RunResult, WrapValidator(_stored)]
 
 
 class Question(StrEnum):
