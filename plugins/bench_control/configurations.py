@@ -28,6 +28,7 @@ class Verdict(StrEnum):
     HELPED = "helped"
     OTHER_WORK = "other work"
     NO_DIFFERENCE = "no difference"
+    SAME_WORK = "the baseline itself"
     SLOWER = "slower"
     UNCLEAR = "too noisy to tell"
     NOT_COMPARED = "not compared"
@@ -145,7 +146,8 @@ class _Comparer:
         runs = self._runs_of(name)
         results = good(runs)
         failed = tuple(r for r in runs if r not in results)
-        rate = speed_up(self._base, results, self._one_run) if self._base and results else None
+        one_run = None if results == self._base else self._one_run  # against itself there is nothing to doubt
+        rate = speed_up(self._base, results, one_run) if self._base and results else None
         tokens = rate and rate.scaled(_tokens_per_sample(results) / _tokens_per_sample(self._base))
         verdict, why_not = self._verdict(name, results, failed, tokens)
         prices = self._prices(results)
@@ -178,6 +180,8 @@ class _Comparer:
             return Verdict.NOT_RUN, self._skips[name].reason if name in self._skips else "the plan has no run of it"
         if name == BASELINE:
             return Verdict.BASELINE, ""
+        if self._twins.get(name) == BASELINE:
+            return Verdict.SAME_WORK, self._skips[name].reason
         if tokens is None:
             return Verdict.NOT_COMPARED, "the baseline gave no figure in any round that this one ran in"
         if results[0].spec.seq_length != self._base[0].spec.seq_length:

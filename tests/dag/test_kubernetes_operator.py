@@ -72,3 +72,21 @@ def test_the_dag_hands_over_the_same_manifests_on_a_cluster(airflow_db: None, mo
     assert dag.schedule == "0 2 * * *"
     assert dag.get_task("benchmark").operator_class.__name__ == "BenchPodOperator"
     assert dag.params["model"] == "mistral-7b"
+
+
+def test_pods_that_are_compared_run_one_at_a_time_on_a_cluster(
+    airflow_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow counts deferred tasks for this limit, so it holds without a pool."""
+    from airflow.ti_deps.dependencies_states import ACTIVE_STATES
+    from airflow.utils.state import TaskInstanceState
+
+    from bench_control.dag_factory import Suite, build_comparison_dag
+
+    monkeypatch.setenv("TRAINBENCH_LAUNCHER", "kubernetes")
+    suite = Suite(dag_id="diagnosis", title="", question=Question.CONFIGURATIONS, schedule=None, doc="", tags=())
+    dag = build_comparison_dag(suite)
+
+    assert dag.get_task("benchmark").max_active_tis_per_dagrun == 1
+    assert TaskInstanceState.DEFERRED in ACTIVE_STATES
+    assert (dag.params["model"], dag.params["seq_length"]) == ("mistral-7b", 1024)

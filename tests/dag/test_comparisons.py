@@ -1,0 +1,131 @@
+"""config_diagnosis and hardware_survey, run for real by Airflow with the stand-in image: one run each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench_control.campaign import Question
+from bench_control.plan import campaign_id
+from bench_control.variants import VARIANTS
+from bench_image.contract import Status
+
+pytestmark = pytest.mark.slow
+DAGS = ("config_diagnosis", "hardware_survey")
+CONF = {"device": "cuda", "measured_steps": 50, "max_measured_steps": 200}
+
+
+def run(dagbag: Any, store: Any, dag_id: str, **conf: Any) -> tuple[Any, Any, str]:
+    """The DAG run, its campaign, and its report."""
+    dag_run = dagbag.dags[dag_id].test(run_conf=CONF | conf)
+    campaign = store.read_campaign(campaign_id(dag_id, dag_run.run_id))
+    summary = store.root / "campaigns" / campaign.campaign_id / "summary"
+    return dag_run, campaign, (summary / "BENCHMARK_REPORT.md").read_text()
+
+
+def states(dag_run: Any) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for ti in dag_run.get_task_instances():
+        found.setdefault(ti.task_id, []).append(str(ti.state))
+    return found
+
+
+@pytest.mark.parametrize("dag_id", DAGS)
+def test_its_shape(dagbag: Any, dag_id: str) -> None:
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    dag = dagbag.dags[dag_id]
+
+    assert dagbag.import_errors == {}
+    assert [task.task_id for task in dag.topological_sort()] == [
+        "ready", "plan", "benchmark", "publish", "release", "alert", "gate",
+    ]  # fmt: skip
+    assert {task.task_id for task in dag.leaves} == {"gate", "release"}
+    assert dag.get_task("benchmark").max_active_tis_per_dagrun == 1
+    assert (dag.schedule, dag.catchup, bool(dag.doc_md)) == (None, False, True)
+    # most of it is the form, once for each task: pods are mapped, not unrolled
+    assert len(json.dumps(DagSerialization.serialize_dag(dag))) < 150_000
+    assert "airflow" in Path(dag.fileloc).read_text().lower()  # or Airflow would not look into it
+
+
+def test_each_form_asks_what_its_question_needs(dagbag: Any) -> None:
+    forms = {dag_id: set(dag.params) for dag_id, dag in dagbag.dags.items() if dag_id in (*DAGS, "node_consistency")}
+
+    assert {"variants", "model", "rounds"} <= forms["config_diagnosis"]
+    assert not {"models", "budgets_usd", "drill_node", "strategies", "reference"} & forms["config_diagnosis"]
+    assert {"models", "recipes", "nodes_per_gpu_type", "budgets_usd"} <= forms["hardware_survey"]
+    assert not {"variants", "model", "recipe", "noise_floor", "world_sizes"} & forms["hardware_survey"]
+    assert not {"variants", "models", "budgets_usd"} & forms["node_consistency"]
+
+
+@pytest.mark.parametrize(
+    ("dag_id", "conf"),
+    [
+        ("config_diagnosis", {"variants": []}),
+        ("config_diagnosis", {"variants": ["no such"]}),
+        ("hardware_survey", {"models": ["gpt9"]}),
+        ("hardware_survey", {"nodes_per_gpu_type": 0}),
+        ("hardware_survey", {"budgets_usd": [-1]}),
+        ("hardware_survey", {"purchase_usd": {"A10": 0}}),
+    ],
+)
+def test_the_form_refuses_wrong_values_before_anything_runs(dagbag: Any, dag_id: str, conf: dict[str, Any]) -> None:
+    from airflow.sdk.exceptions import ParamValidationError
+
+    params = dagbag.dags[dag_id].params.__copy__()
+
+    with pytest.raises(ParamValidationError):
+        params.update(conf)
+
+
+def test_a_diagnosis_runs_in_turn_and_an_oom_is_a_row(dagbag: Any, store: Any) -> None:
+    dag_run, campaign, report = run(
+        dagbag,
+        store,
+        "config_diagnosis",
+        model="mistral-7b",
+        nodes=["gpu-tight"],
+        variants=["fp16", "checkpointing off", "QLoRA + both"],
+        rounds=2,
+    )
+    labels = [ti.rendered_map_index for ti in dag_run.get_task_instances() if ti.task_id == "benchmark"]
+
+    assert dag_run.state == "success"
+    assert sorted(labels) == sorted(
+        f"gpu-tight / {name} · round {round_}"
+        for round_ in (1, 2)
+        for name in ("baseline", "fp16", "checkpointing off")
+    )
+    assert campaign.question is Question.CONFIGURATIONS
+    assert [campaign.labels[r.spec.group_id] for r in campaign.results] == ["baseline", "fp16", "checkpointing off"] * 2
+    assert [r.status for r in campaign.results] == [Status.OK, Status.OK, Status.OOM] * 2
+    assert "| failed | checkpointing off | oom: CUDA out of memory" in report
+    assert "| no difference | fp16 | 1.0" in report
+    assert VARIANTS["fp16"].tests in report
+    assert "none: the work of baseline" in report
+
+
+def test_a_survey_reports_and_then_turns_red_for_a_pod_that_failed(dagbag: Any, store: Any) -> None:
+    dag_run, campaign, report = run(
+        dagbag,
+        store,
+        "hardware_survey",
+        nodes=["gpu-a", "gpu-silent"],
+        models=["gpt2", "encoder-decoder"],
+        recipes=["lora"],
+        micro_batch_size=8,
+        rounds=1,
+    )
+    seen = states(dag_run)
+
+    assert (dag_run.state, seen["publish"], seen["alert"], seen["gate"]) == (
+        "failed", ["success"], ["success"], ["failed"],
+    )  # fmt: skip
+    assert sorted(seen["benchmark"]) == ["failed", "failed", "success", "success"]
+    assert campaign.question is Question.HARDWARE
+    assert {campaign.labels[r.spec.group_id] for r in campaign.results} == {"gpt2 lora", "encoder-decoder full"}
+    assert "## Kinds of GPU, side by side" in report
+    assert "### What a budget buys, rented" in report
