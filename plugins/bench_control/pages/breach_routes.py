@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fastapi import APIRouter, Depends, HTTPException, Request
 from fastapi.responses import JSONResponse, Response
 
+from bench_control.pages import charts
 from bench_control.pages.access import Reader, own_page, reader
 from bench_control.pages.acknowledge import MAX_REASON, AcknowledgeError, Problem
 from bench_control.pages.answering import visible
+from bench_control.pages.filters import Filters
 from bench_control.pages.queries import Pages
 from bench_control.pages.render import HEADERS, respond
 from bench_control.pages.views import BreachRow
 
 router = APIRouter()
+TREND_DAYS = 90
 STATUS_OF = {Problem.UNKNOWN: 404, Problem.CLOSED: 409, Problem.ALREADY: 409, Problem.REASON: 422, Problem.WHO: 422}
 
 
@@ -33,8 +36,15 @@ def breach(
     request: Request, breach_id: int, pages: Pages = Depends(visible), who: Reader = Depends(reader)
 ) -> Response:
     found = _breach(pages, breach_id)
-    may = who.may_acknowledge(found.dag_id)
-    return respond(request, "breach.html.j2", breach=found, may_acknowledge=may, max_reason=MAX_REASON)
+    return respond(
+        request,
+        "breach.html.j2",
+        with_charts=True,
+        breach=found,
+        may_acknowledge=who.may_acknowledge(found.dag_id),
+        max_reason=MAX_REASON,
+        figure=_trend(pages, found),
+    )
 
 
 @router.post("/breaches/{breach_id}/acknowledge")
@@ -62,3 +72,11 @@ def _breach(pages: Pages, breach_id: int) -> BreachRow:
     if found is None:
         raise HTTPException(404, "There is no such breach: open the Benchmarks page again.")
     return found
+
+
+def _trend(pages: Pages, found: BreachRow) -> charts.Figure | None:
+    """Of the breach's work on its node."""
+    since = datetime.now(UTC).date() - timedelta(days=TREND_DAYS)
+    node = pages.node(found.node, Filters(since=since))
+    series = [each for each in node.series if each.group_id == found.group_id] if node else []
+    return charts.node_chart(series[0], node.events) if node and series else None

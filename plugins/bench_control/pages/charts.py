@@ -18,6 +18,7 @@ EVENT_MARKS = {
     EventKind.BREACH_CLOSED: ("circle", "good"),
     EventKind.ACKNOWLEDGED: ("square", "warn"),
 }
+HEIGHTS = {1: 200, 2: 270, 3: 340}  # pixels, by the number of panels
 Figure = dict[str, Any]
 Hover = Callable[[NodePoint], str]
 Values = Sequence[tuple[NodePoint, float | None]]
@@ -39,16 +40,24 @@ def node_chart(series: NodeSeries, events: Sequence[NodeEvent]) -> Figure | None
     shown = [panel for panel in panels if panel]
     first, last = points[0].at, points[-1].at
     within = [event for event in events if first <= event.at <= last]
-    layout: Figure = {"height": 150 + 130 * len(shown), "xaxis": _time_axis(), "shapes": [], "showlegend": False}
+    layout: Figure = {
+        "height": HEIGHTS[len(shown)],
+        "showlegend": False,
+        "xaxis": _time_axis(),
+        "shapes": [],
+        "annotations": [],
+    }
     traces: list[Figure] = []
     for row, panel in enumerate(shown, start=1):
         axis = "y" if row == 1 else f"y{row}"
         traces += [{**trace, "yaxis": axis, "xaxis": "x"} for trace in panel["traces"]]
-        layout[axis.replace("y", "yaxis", 1)] = {"title": {"text": panel["title"]}, "domain": _domain(row, len(shown))}
+        domain = _domain(row, len(shown))
+        layout[axis.replace("y", "yaxis", 1)] = {"domain": domain, "nticks": 5} | panel.get("axis", {})
+        layout["annotations"] += [_panel_title(panel["title"], domain[1])]
         layout["shapes"] += [{**shape, "yref": axis} for shape in panel["shapes"]]
     if within:
         traces += [_event_trace(within)]
-        layout["yaxis9"] = {"domain": [0.94, 1.0], "visible": False, "range": [0, 1], "fixedrange": True}
+        layout["yaxis9"] = {"domain": [0.95, 1.0], "visible": False, "range": [0, 1], "fixedrange": True}
         layout["shapes"] += [_event_line(event) for event in within]
     return {"data": traces, "layout": layout}
 
@@ -66,9 +75,10 @@ def months_chart(months: Sequence[CostRow]) -> Figure | None:
         "hovertemplate": "%{x}: $%{y:,.2f}<extra></extra>",
     }
     layout = {
-        "height": 220,
+        "height": 180,
+        "bargap": 0.5,
         "xaxis": {"type": "category"},
-        "yaxis": {"title": {"text": "$"}, "rangemode": "tozero"},
+        "yaxis": {"tickprefix": "$", "rangemode": "tozero", "nticks": 5},
         "showlegend": False,
     }
     return {"data": [bars], "layout": layout}
@@ -98,13 +108,18 @@ def _throughput(points: Sequence[NodePoint]) -> Figure:
 
 def _memory(points: Sequence[NodePoint]) -> Figure | None:
     values = [(point, point.memory_deviation_pct) for point in points]
-    return _against_peers("memory, %", values, LIMITS.memory_pct, lambda p: f"memory {percent(p.memory_deviation_pct)}")
+    return _against_peers(
+        "memory against its peers, %", values, LIMITS.memory_pct, lambda p: f"memory {percent(p.memory_deviation_pct)}"
+    )
 
 
 def _temperature(points: Sequence[NodePoint]) -> Figure | None:
     values = [(point, point.temperature_deviation_c) for point in points]
     return _against_peers(
-        "temperature, °C", values, LIMITS.temperature_c, lambda p: signed_degrees(p.temperature_deviation_c)
+        "temperature against its peers, °C",
+        values,
+        LIMITS.temperature_c,
+        lambda p: signed_degrees(p.temperature_deviation_c),
     )
 
 
@@ -117,7 +132,13 @@ def _against_peers(
         "type": "rect", "xref": "paper", "x0": 0, "x1": 1, "y0": -limit, "y1": limit, "layer": "below",
         "fillcolor": "var(--band)", "line": {"width": 0},
     }  # fmt: skip
-    return {"title": title, "traces": _marks(values, lambda p: f"{_day(p.at)}<br>{hover(p)}"), "shapes": [band]}
+    reach = max(limit * 1.5, *(abs(value) * 1.1 for _, value in values if value is not None))
+    return {
+        "title": title,
+        "traces": _marks(values, lambda p: f"{_day(p.at)}<br>{hover(p)}"),
+        "shapes": [band],
+        "axis": {"range": [-reach, reach], "nticks": 4},
+    }
 
 
 def _marks(values: Values, hover: Hover) -> list[Figure]:
@@ -171,7 +192,7 @@ def _event_line(event: NodeEvent) -> Figure:
     at = event.at.isoformat()
     line = {"color": f"var(--{EVENT_MARKS[event.kind][1]})", "width": 1, "dash": "dot"}
     return {
-        "type": "line", "xref": "x", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 0.94, "line": line,
+        "type": "line", "xref": "x", "yref": "paper", "x0": at, "x1": at, "y0": 0, "y1": 0.95, "line": line,
         "layer": "below",
     }  # fmt: skip
 
@@ -196,13 +217,16 @@ def _time_axis() -> Figure:
     return {"type": "date", "anchor": "free", "position": 0}
 
 
+def _panel_title(text: str, top: float) -> Figure:
+    place = {"x": 0, "xref": "paper", "xanchor": "left", "y": top, "yref": "paper", "yanchor": "bottom"}
+    return {"text": text, "showarrow": False, "font": {"size": 11}, **place}
+
+
 def _domain(row: int, count: int) -> list[float]:
-    """The first panel has half of the height where there are others."""
-    if count == 1:
-        return [0.0, 0.9]
-    bottom = {2: (0.42, 0.0), 3: (0.5, 0.25, 0.0)}[count]
-    top = {2: (0.92, 0.34), 3: (0.92, 0.43, 0.18)}[count]
-    return [bottom[row - 1], top[row - 1]]
+    """Of the figure's height, from below; the first panel has the most, and the events stand above it."""
+    return {1: [[0.0, 0.84]], 2: [[0.36, 0.88], [0.0, 0.26]], 3: [[0.51, 0.9], [0.25, 0.43], [0.0, 0.17]]}[count][
+        row - 1
+    ]
 
 
 def _day(at: datetime) -> str:

@@ -7,7 +7,7 @@ from bench_control.pages.listings import words
 from bench_control.pages.views import HeatCell
 from bench_control.verdicts import RED, State
 
-STEPS = (1.0, 2.0, 4.0)  # percent: from where a shade begins
+STEPS = (2.5, 4.0)  # percent: from where a shade begins; below, nights differ by chance
 ASIDE = frozenset({State.BUSY, State.NOT_JUDGED})
 MARKS = {State.FAILED: "✕", State.MISSING: "?", State.BUSY: "·", State.NOT_JUDGED: "·"}
 

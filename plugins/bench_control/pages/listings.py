@@ -8,7 +8,7 @@ from bench_control.csv_cells import lines
 from bench_control.formats import NA, degrees, figure, percent, share, usd
 from bench_control.limits import NAMES, UNITS
 from bench_control.pages.links import Links
-from bench_control.pages.page_tables import Cell, Column, PageTable, moment, number, with_bars
+from bench_control.pages.page_tables import WHEN, Cell, Column, PageTable, moment, number, with_bars
 from bench_control.pages.views import (
     BreachRow,
     CostRow,
@@ -25,8 +25,8 @@ from bench_control.verdicts import RED, State
 MAX_POINT_ROWS = 60
 WORK_COLUMNS = tuple(Column(name=name) for name in ("GPU", "model", "recipe", "strategy"))
 SORTS = {
-    RunSort.NEWEST: ("started", "descending"),
-    RunSort.OLDEST: ("started", "ascending"),
+    RunSort.NEWEST: ("started (UTC)", "descending"),
+    RunSort.OLDEST: ("started (UTC)", "ascending"),
     RunSort.SLOWEST: ("samples/s", "ascending"),
     RunSort.FASTEST: ("samples/s", "descending"),
     RunSort.DEAREST: ("cost", "descending"),
@@ -82,7 +82,7 @@ def events_table(events: Sequence[NodeEvent]) -> PageTable:
     return PageTable(
         name="events",
         title="What happened to it",
-        columns=tuple(Column(name=name) for name in ("when", "kind", "what")),
+        columns=(WHEN, Column(name="kind"), Column(name="what", is_long=True)),
         rows=tuple(
             (moment(event.at), Cell(text=words(event.kind), tone=_event_tone(event)), Cell(text=event.text))
             for event in events
@@ -121,10 +121,11 @@ def points_table(series: NodeSeries, number_of_series: int, links: Links, *, cut
         name=f"points-{number_of_series}",
         title=f"Figures of {series.label or series.group_id}",
         columns=(
-            Column(name="when"),
+            WHEN,
             Column(name="state"),
             *(Column(name=name, numeric=True) for name in names),
-            *(Column(name=name) for name in ("reason", "run", "DAG run")),
+            Column(name="reason", is_long=True),
+            *(Column(name=name) for name in ("run", "DAG run")),
         ),
         rows=rows,
         notes=(f"{left_out} older rows are in the CSV.",) if left_out else (),
@@ -203,7 +204,7 @@ def runs_table(rows: Sequence[RunRow], sort: RunSort, links: Links) -> PageTable
     measures = ("samples/s", "tokens/s", "memory GB", "temperature", "MFU", "cost")
     sorted_by, order = SORTS[sort]
     columns = (
-        Column(name="started"),
+        Column(name="started (UTC)", key="started"),
         Column(name="node"),
         Column(name="state"),
         Column(name="status"),
@@ -232,6 +233,7 @@ def _sortable(column: Column, sort: RunSort, sorted_by: str, order: str, links: 
     is_sorted = column.name == sorted_by
     return Column(
         name=column.name,
+        key=column.key,
         numeric=column.numeric,
         href=links.runs(sort=(other if is_sorted else choices[0]).value),
         order=order if is_sorted else None,

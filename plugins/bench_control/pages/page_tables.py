@@ -31,6 +31,7 @@ class Column:
     numeric: bool = False
     key: str = ""  # of the CSV; the name with underscores where empty
     href: str | None = None  # sorts by this column
+    is_long: bool = False  # sentences: the cell may break
     order: str | None = None  # ascending or descending, where the table is sorted by it
 
 
@@ -55,6 +56,9 @@ def moment(at: datetime | None, **more: object) -> Cell:
     if at is None:
         return Cell(text="", **more)  # type: ignore[arg-type]
     return Cell(text=f"{at:%Y-%m-%d %H:%M}", value=at.isoformat(), at=at, **more)  # type: ignore[arg-type]
+
+
+WHEN = Column(name="when (UTC)", key="when")
 
 
 def csv(table: PageTable) -> str:

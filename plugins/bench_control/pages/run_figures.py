@@ -12,7 +12,7 @@ from bench_control.tables import Measure, reason
 from bench_image.contract import RunResult
 
 GROUPS = (("Measured", PERFORMANCE), ("GPU and host", TELEMETRY), ("Start-up, beside the measured time", STARTUP))
-TWO = (Column(name="what"), Column(name="value"))
+TWO = (Column(name="what"), Column(name="value", is_long=True))
 
 
 def run_figures(result: RunResult) -> tuple[PageTable, ...]:

@@ -68,7 +68,7 @@ function coloured(value) {
 function draw(place) {
   const waiting = place.querySelector(".waiting");
   if (!window.Plotly) {
-    if (waiting) waiting.textContent = "The chart could not be loaded; its figures are in the table below.";
+    if (waiting) waiting.textContent = "The chart could not be loaded; its figures are in the table.";
     return;
   }
   const figure = coloured(JSON.parse(place.dataset.figure));
@@ -84,6 +84,7 @@ function draw(place) {
     hoverlabel: { bgcolor: colour("var(--card)"), bordercolor: colour("var(--line)"), font: { color: colour("var(--ink)") }, align: "left" },
   });
   waiting?.remove();
+  place.style.height = `${layout.height}px`;
   drawn.add(place);
   window.Plotly.react(place, figure.data, layout, {
     displaylogo: false, responsive: true, scrollZoom: false,
