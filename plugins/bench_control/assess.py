@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 
 from bench_control import (
     attendance,
@@ -89,9 +90,10 @@ def assess(
     groups = confirmation.confirm(judge(plan, results, past), confirm_results, tolerances)
     measured = (*results, *confirm_results)
     table, unread = prices.usable_prices()
+    price_of = cache(lambda gpu: prices.price_for(gpu, table, plan.params.usd_per_gpu_hour))
     costs, priced, used = [], [], set()
     for result in measured:
-        price = prices.price_for(_gpu_name(result), table, plan.params.usd_per_gpu_hour)
+        price = price_of(_gpu_name(result))
         run_cost = cost.price_run(result, price)
         costs.append(run_cost)
         priced.append(cost.with_cost(result, run_cost))
