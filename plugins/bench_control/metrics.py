@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from bench_control.campaign import Campaign, Skipped
+from bench_control.asked import is_asked
+from bench_control.campaign import Campaign, Question, Skipped
 from bench_control.comparison import ACROSS
 from bench_control.cost import RunCost
 from bench_control.csv_cells import Cell, lines
@@ -51,7 +52,10 @@ def metric_rows(campaign: Campaign) -> list[dict[str, Cell]]:
     """Column -> value of each run, and of what was skipped; units end the columns' names."""
     scaled = zip(campaign.results, campaign.costs, efficiencies(campaign.results), strict=True)
     rows = [
-        _flat_row(result, efficiency) | _our_columns(result, cost, efficiency) for result, cost, efficiency in scaled
+        _flat_row(result, efficiency)
+        | _our_columns(result, cost, efficiency)
+        | _label(campaign, campaign.labels.get(result.spec.group_id))
+        for result, cost, efficiency in scaled
     ]
     return rows + [
         _skipped_row(campaign, skipped, node) for skipped in campaign.skipped for node in skipped.nodes or (None,)
@@ -142,10 +146,15 @@ def _step_costs(result: RunResult) -> dict[str, Cell]:
 
 
 def _skipped_row(campaign: Campaign, skipped: Skipped, node: str | None) -> dict[str, Cell]:
-    """What was asked for and did not run: the settings are in the campaign's parameters."""
-    asked = {name: campaign.params.get(name) for name in ("model", "recipe", "precision", "preset", "device")}
-    batch, tokens = campaign.params.get("micro_batch_size"), campaign.params.get("seq_length")
-    return {
+    """What was asked for and did not run: the settings are in the campaign's parameters, unless its label says them."""
+    names = ("model", "recipe", "precision", "preset", "device", "micro_batch_size", "seq_length")
+    asked = {name: campaign.params.get(name) for name in names if is_asked(name, campaign.question)}
+    if campaign.question is Question.CONFIGURATIONS:  # one of these is what the configuration changes
+        asked = {name: asked.get(name) for name in ("model", "device")}
+    if campaign.question is Question.HARDWARE and skipped.label:
+        asked["model"], _, asked["recipe"] = skipped.label.rpartition(" ")
+    batch, tokens = asked.pop("micro_batch_size", None), asked.pop("seq_length", None)
+    return _label(campaign, skipped.label) | {
         "strategy": skipped.strategy.value if skipped.strategy else skipped.what,
         "world_size": skipped.gpus_per_node,
         "seq_len": tokens if isinstance(tokens, int) else None,
@@ -157,6 +166,11 @@ def _skipped_row(campaign: Campaign, skipped: Skipped, node: str | None) -> dict
         "error": skipped.reason,
         **{name: str(value) for name, value in asked.items() if value is not None},
     }
+
+
+def _label(campaign: Campaign, label: str | None) -> dict[str, Cell]:
+    """The name under which the work was asked for, in campaigns that name it."""
+    return {"label": label} if campaign.labels else {}
 
 
 def _identity(result: RunResult) -> dict[str, Cell]:

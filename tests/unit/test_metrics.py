@@ -123,3 +123,17 @@ def test_text_cannot_become_a_spreadsheet_formula_or_a_second_row() -> None:
 
 def test_the_file(golden: Callable[[str, str], None]) -> None:
     golden("metrics-scaling.csv", metrics_csv(campaigns.scaling()))
+
+
+def test_a_configuration_has_its_name_and_what_did_not_run_claims_no_settings() -> None:
+    by_label = {row["label"]: row for row in rows(metrics_csv(campaigns.configurations()))}
+
+    assert by_label["seq 512"]["seq_len"] == "512"
+    plain = by_label["QLoRA plain"]
+    assert (plain["status"], plain["model"], plain["recipe"], plain["seq_len"]) == ("skipped", "mistral-7b", "", "")
+
+
+def test_what_did_not_run_in_a_survey_has_its_own_model_and_recipe() -> None:
+    (row,) = [row for row in rows(metrics_csv(campaigns.survey())) if row["status"] == "skipped" and row["label"]]
+
+    assert (row["model"], row["recipe"], row["node"]) == ("llama2-7b", "full", "small-1")
