@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
 from bench_control.history_tables import runs
 from bench_control.pages.filters import Scope
@@ -20,7 +20,7 @@ from bench_control.summary_tables import campaigns, node_verdicts, works
 from bench_control.verdicts import State
 
 RUNS_ON_PAGE = 100
-RANKED_RUNS = 20_000
+RANKED_RUNS = 10_000
 _COPIED = tuple(name for name in RunRow.__slots__ if name in runs.c and name not in ("peers", "state", "history_state"))
 _COLUMNS = (
     *(runs.c[name] for name in _COPIED),
@@ -143,8 +143,11 @@ def _sorted(
     of_scope = select(works.c.id).where(scope.works, works.c.campaign_id.in_(campaign_ids))
     sort = select(runs.c.campaign_id, runs.c.run_id).where(runs.c.work_id.in_(of_scope))
     keys = [(row[0], row[1]) for row in connection.execute(sort.order_by(*order).offset(offset).limit(limit))]
-    query = _selected().where(tuple_(runs.c.campaign_id, runs.c.run_id).in_(keys))
-    found = {(row.campaign_id, row.run_id): row for row in connection.execute(query)} if keys else {}
+    found: dict[tuple[str, str], Row[Any]] = {}
+    for campaign_id in dict.fromkeys(campaign_id for campaign_id, _ in keys):  # SQLite has no index for pairs of values
+        run_ids = [run_id for of, run_id in keys if of == campaign_id]
+        query = _selected().where(runs.c.campaign_id == campaign_id, runs.c.run_id.in_(run_ids))
+        found |= {(campaign_id, row.run_id): row for row in connection.execute(query)}
     return [found[key] for key in keys]
 
 
