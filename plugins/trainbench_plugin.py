@@ -40,6 +40,12 @@ class TrainbenchPlugin(AirflowPlugin):
         },
     ]
 
+    @property
+    def listeners(self) -> list[Any]:  # type: ignore[override]
+        from bench_control import run_notes  # light: the scheduler and every task ask for it
+
+        return [run_notes]
+
     # Properties: every process of Airflow loads this file, but only the API server asks for these, and only it needs
     # FastAPI and our history.
     @property

@@ -42,7 +42,8 @@ def build_node_dag(suite: Suite) -> DAG:
         published = dag_tasks.publish_nodes(suite.dag_id)
         released: Any = dag_tasks.release_campaign()
         [benchmarks, confirms] >> released.as_teardown(setups=planned)
-        confirms >> published >> dag_tasks.raise_alert() >> dag_tasks.gate()
+        confirms >> published
+        _tell(published, settings)
     return dag
 
 
@@ -56,7 +57,8 @@ def build_comparison_dag(suite: Suite) -> DAG:
         published = dag_tasks.publish_comparison(suite.dag_id)
         released: Any = dag_tasks.release_campaign()
         benchmarks >> released.as_teardown(setups=planned)
-        benchmarks >> published >> dag_tasks.raise_alert() >> dag_tasks.gate()
+        benchmarks >> published
+        _tell(published, settings)
     return dag
 
 
@@ -69,8 +71,18 @@ def build_scaling_dag(suite: Suite) -> DAG:
         published = dag_tasks.publish_scaling(suite.dag_id)
         for cell in cells(settings.world_sizes):
             last = _gang(cell, settings, after=last, before=published)
-        last >> published >> dag_tasks.raise_alert() >> dag_tasks.gate()
+        last >> published
+        _tell(published, settings)
     return dag
+
+
+def _tell(published: Any, settings: Settings) -> None:
+    """Alert, notices where somebody is to get them, gate: the gate is the leaf, and alone decides the run's state."""
+    told: Any = dag_tasks.raise_alert()
+    published >> told
+    if settings.notify:
+        told = told >> dag_tasks.send_notices()
+    told >> dag_tasks.gate()
 
 
 def _gang(cell: Cell, settings: Settings, after: Any, before: Any) -> Any:

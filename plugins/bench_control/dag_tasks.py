@@ -23,6 +23,8 @@ RESULTS = Asset(name="trainbench_results", uri="x-trainbench://results/summary")
 BREACHES = Asset(name="trainbench_breaches", uri="x-trainbench://alerts/variance")
 RANK = "rank"  # task of a gang's pods within its group
 VERDICT_TASKS = ("ready", "plan", "judge", "publish", "alert")  # without any of them there is no verdict
+MAX_REASONS = 20  # in the words of a red gate
+NOTIFY_RETRIES = 3
 HISTORY_DAYS = 60  # how far back somebody may ask when a node was measured last
 
 
@@ -135,19 +137,44 @@ def publish_scaling(suite: str) -> dict[str, str]:
 
 @task(task_id="alert", trigger_rule=TriggerRule.ALL_DONE, outlets=[BREACHES])
 def raise_alert() -> list[Any]:
-    """Tells what is wrong: in the asset event, in the asset's store and to the gate. Never fails on a breach."""
+    """Tells what is wrong: in the asset event, in the run's note and to the gate. Never fails on a breach."""
+    from bench_control import run_notes, run_summary
     from bench_control.alerts import alerts
     from bench_control.artefacts import open_store
 
     context = get_current_context()
-    plan = _plan()
-    campaign = open_store(read_settings().store_url).read_campaign(plan.campaign_id)
-    raised: list[Any] = [
-        alert.model_dump(mode="json") for alert in alerts(campaign, context["dag"].dag_id, context["run_id"])
-    ]
-    context["asset_state_store"][BREACHES].set("open", raised)
-    context["outlet_events"][BREACHES].extra = {"run_id": context["run_id"], "alerts": raised}
-    return raised
+    dag_id, run_id, base_url = context["dag"].dag_id, context["run_id"], _base_url()
+    campaign = open_store(read_settings().store_url).read_campaign(_plan().campaign_id)
+    raised = alerts(campaign, dag_id, run_id)
+    extra = run_summary.breaches_extra(campaign, raised, dag_id, run_id, base_url)
+    context["outlet_events"][BREACHES].extra = extra
+    note = run_summary.note(campaign, raised, dag_id, run_id, base_url)
+    context["ti"].xcom_push(key=run_notes.KEY, value={run_notes.FIELD: note})
+    return [alert.model_dump(mode="json") for alert in raised]
+
+
+@task(
+    task_id="notify",
+    trigger_rule=TriggerRule.ALL_DONE,
+    retries=NOTIFY_RETRIES,
+    retry_delay=timedelta(minutes=1),
+    execution_timeout=timedelta(minutes=10),
+)
+def send_notices() -> None:
+    """Tells the channels what opened and what is over. When it fails it is retried; the run's state is the gate's."""
+    from bench_control import notify
+    from bench_control.artefacts import open_store
+    from bench_control.history import open_history
+    from bench_control.outbox import Outbox
+
+    context, settings = get_current_context(), read_settings()
+    outbox = Outbox(open_history(settings.history_url, open_store(settings.store_url)).engine)
+    dag_id, now = context["dag"].dag_id, datetime.now(UTC)
+    told = notify.send_due(outbox, dag_id, settings.notify, _base_url(), now, notify.send)
+    for line in told.lines or ("nothing is due",):
+        _log(line)
+    if told.problems:
+        raise RuntimeError(f"not everybody could be told: {'; '.join(told.problems)}")
 
 
 @task(task_id="gate", trigger_rule=TriggerRule.ALL_DONE)
@@ -162,7 +189,7 @@ def gate() -> None:
             f"no verdict: the task '{failed[0] if failed else 'alert'}' failed, its log says why"
         )
     if red := [alert["text"] for alert in raised if alert["red"]]:
-        raise AirflowFailException("; ".join(red))
+        raise AirflowFailException("; ".join(red[:MAX_REASONS]) + ("; and more" if len(red) > MAX_REASONS else ""))
 
 
 def known_fleet(settings: Settings, params: BenchmarkParams) -> Fleet:
@@ -224,7 +251,7 @@ def _cell(spec: RunSpec) -> Cell:
 def _published(
     plan: Plan, suite: str, results: Sequence[RunResult], confirm_results: Sequence[RunResult]
 ) -> dict[str, str]:
-    from bench_control import assess
+    from bench_control import assess, run_summary
     from bench_control.artefacts import open_store
     from bench_control.history import open_history
 
@@ -244,7 +271,16 @@ def _published(
     ).model_copy(update={"dag_run_id": context["run_id"]})
     addresses = assess.publish(campaign, store)
     history.record(campaign)
+    extra = run_summary.results_extra(campaign, context["dag"].dag_id, context["run_id"], _base_url())
+    context["outlet_events"][RESULTS].extra = extra
     return dict(addresses)
+
+
+def _base_url() -> str | None:
+    """Airflow's own address, where it is configured."""
+    from airflow.configuration import conf
+
+    return conf.get("api", "base_url", fallback=None) or None
 
 
 def _gang_result(spec: RunSpec) -> RunResult:

@@ -12,14 +12,12 @@ from typing import Any
 from pydantic import AwareDatetime
 
 from bench_control.addresses import absolute, benchmarks_page, breach_page, prefix_of, report_tab
-from bench_control.formats import MINUS, listing, one_line, sentence
+from bench_control.formats import listing, one_line, sentence
 from bench_control.html import environment
-from bench_control.limits import NAMES, UNITS
-from bench_control.verdicts import Level, Metric, State
+from bench_control.verdicts import Level
 from bench_image.contract import Frozen
 
 MAX_TOLD = 20  # in one message; of the others only how many they are
-_STATES = {State.FAILED: "gave no valid result", State.MISSING: "did not run"}
 
 
 class Kind(StrEnum):
@@ -69,14 +67,6 @@ class Message(Frozen):
     html: str
     payload: dict[str, Any]
     message_id: str
-
-
-def how_far(state: State, metric: Metric | None, deviation: float | None) -> str:
-    """How far from its peers the node is; of a breach without a figure what is the case."""
-    if metric is None or deviation is None:
-        return _STATES.get(state, "is in breach")
-    sign = MINUS if deviation < 0 else "+"
-    return f"{NAMES[metric]} {sign}{abs(deviation):.1f}{UNITS[metric]} against its peers"
 
 
 def message(notices: Sequence[Notice], base_url: str | None) -> Message:

@@ -16,11 +16,12 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, and_, exists, insert, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
+from bench_control.breach_words import how_far, likely_cause
 from bench_control.channels import Channel
 from bench_control.history_database import HistoryError
 from bench_control.history_tables import breaches
 from bench_control.notice_tables import notices, warnings
-from bench_control.notifications import Event, Kind, Notice, how_far
+from bench_control.notifications import Event, Kind, Notice
 from bench_control.summary_tables import acknowledgements
 from bench_control.verdicts import Level, Metric, State
 
@@ -135,7 +136,7 @@ def _of_breach(row: Row[Any]) -> Notice:
         node=row.node,
         what=how_far(State(row.state), metric, row.deviation),
         reason=row.reason,
-        cause=row.cause,
+        cause=likely_cause(row.cause, row.reason),
         resolution=row.resolution,
         work=", ".join(value for name in _WORK if (value := row._mapping[name])) or None,
         is_drill=row.is_drill,

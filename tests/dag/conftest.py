@@ -22,7 +22,7 @@ os.environ.update(
         "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{HOME}/airflow.db",
         "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
         "AIRFLOW__API_AUTH__JWT_SECRET": "only-for-tests-" * 6,
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "ada:admin,vera:viewer",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "ada:admin,olaf:op,uma:user,vera:viewer",
         "TRAINBENCH_LAUNCHER": "local",
         "TRAINBENCH_WORLD_SIZES": "1,2",
     }
@@ -39,6 +39,11 @@ def airflow_db() -> None:
 @pytest.fixture
 def dagbag(airflow_db: None) -> Any:
     """Fresh for each test: `dag.test(run_conf=...)` leaves its parameters in the DAG object."""
+    return load_dags()
+
+
+def load_dags() -> Any:
+    """As the environment is now."""
     from airflow.dag_processing.dagbag import DagBag
 
     return DagBag(dag_folder=str(ROOT / "dags"), bundle_path=ROOT / "dags", bundle_name="dags-folder")

@@ -10,13 +10,17 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import psutil
 import pytest
+
+from bench_control.addresses import report_tab
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = [sys.executable, str(ROOT / "scripts" / "demo.py")]
@@ -54,6 +58,20 @@ def test_a_drill_ends_with_the_verdict_and_the_reports(port: int, environment: d
     # red if and only if a node is in breach: the exit status says no more and no less than the table
     rows = re.findall(r"^ node-\d .*$", done.stdout, re.MULTILINE)
     assert any("breach" in row for row in rows) == (done.returncode == 1)
+    # the real scheduler put the verdict on top of the run's page
+    run_id, note = last_run_and_note()
+    assert note.startswith("**Benchmark.** **DRILL.** ")
+    assert f"[Report]({report_tab('node_consistency', run_id)})" in note
+
+
+def last_run_and_note() -> tuple[str, str]:
+    query = """
+        SELECT dag_run.run_id, dag_run_note.content FROM dag_run
+        LEFT JOIN dag_run_note ON dag_run_note.dag_run_id = dag_run.id ORDER BY dag_run.id DESC LIMIT 1
+    """
+    with closing(sqlite3.connect(ROOT / ".trainbench" / "airflow" / "airflow.db")) as connection:
+        run_id, note = connection.execute(query).fetchone()
+    return str(run_id), str(note)
 
 
 def test_ctrl_c_even_twice_leaves_no_process_behind(port: int, environment: dict[str, str]) -> None:

@@ -13,6 +13,8 @@ import pytest
 
 from bench_control.plan import campaign_id
 from bench_control.verdicts import Confirmation, State
+from tests.dag.conftest import load_dags
+from tests.dag.sinks import connection, http_sink, smtp_sink
 
 pytestmark = pytest.mark.slow
 HEALTHY = ["gpu-a", "gpu-bb", "gpu-ccc"]
@@ -66,6 +68,7 @@ def test_a_healthy_fleet_is_green_and_publishes_everything(dagbag: Any, store: A
     campaign = campaign_of(store, dag_run)
 
     assert dag_run.state == "success"
+    assert "notify" not in states(dag_run)  # nobody asked to be told
     assert [node.state for node in campaign.nodes] == [State.OK] * 4
     assert states(dag_run)["benchmark"] == ["success"] * 8
     assert states(dag_run)["confirm"] == ["skipped"]
@@ -74,8 +77,20 @@ def test_a_healthy_fleet_is_green_and_publishes_everything(dagbag: Any, store: A
     assert names <= {path.name for path in summary.iterdir()}
 
 
-def test_a_slow_node_is_confirmed_named_and_turns_the_run_red(dagbag: Any, store: Any) -> None:
-    dag_run = run(dagbag, nodes=[*HEALTHY, "gpu-slow"])
+def test_a_slow_node_is_confirmed_named_told_and_turns_the_run_red(
+    store: Any, airflow_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channels = [
+        {"kind": "mail", "to": ["oncall@example.org"]},
+        {"kind": "webhook", "connection": "sink", "path": "hook"},
+    ]
+    monkeypatch.setenv("TRAINBENCH_NOTIFY", json.dumps(channels))
+    with smtp_sink() as (smtp_port, mails), http_sink() as (http_port, posted):
+        extra = {"disable_ssl": True, "disable_tls": True, "from_email": "bench@example.org"}
+        smtp = connection(conn_type="smtp", host="127.0.0.1", port=smtp_port, extra=extra)
+        monkeypatch.setenv("AIRFLOW_CONN_SMTP_DEFAULT", smtp)
+        monkeypatch.setenv("AIRFLOW_CONN_SINK", connection(conn_type="http", host=f"http://127.0.0.1:{http_port}"))
+        dag_run = run(load_dags(), nodes=[*HEALTHY, "gpu-slow"])
     campaign = campaign_of(store, dag_run)
     (slow,) = campaign.red_nodes
 
@@ -86,6 +101,13 @@ def test_a_slow_node_is_confirmed_named_and_turns_the_run_red(dagbag: Any, store
     (alert,) = alerts_of(dag_run)
     assert alert["red"] is True
     assert "gpu-slow is in breach: samples/s -20.0 %" in alert["text"] or "-19.9 %" in alert["text"]
+
+    assert states(dag_run)["notify"] == ["success"]
+    assert [mail["Subject"].split(":")[0] for mail in mails] == ["[trainbench] gpu-slow"]
+    assert [(path, body["notices"][0]["node"]) for path, body in posted] == [("/hook", "gpu-slow")]
+    event = last_event("trainbench_breaches")
+    assert (event["run_id"], event["num_red"], event["alerts"][0]["node"]) == (dag_run.run_id, 1, "gpu-slow")
+    assert last_event("trainbench_results")["runs"] == {"total": 9, "ok": 9}
 
 
 def test_a_breach_that_the_re_run_does_not_confirm_is_a_notice_and_green(dagbag: Any, store: Any) -> None:
@@ -175,6 +197,16 @@ def test_every_pod_is_labelled_by_node_and_strategy(dagbag: Any, store: Any) -> 
     labels = {ti.rendered_map_index for ti in dag_run.get_task_instances() if ti.task_id == "benchmark"}
 
     assert labels == {f"{node} / single · round 1" for node in HEALTHY}
+
+
+def last_event(asset: str) -> Any:
+    from airflow.models.asset import AssetEvent, AssetModel
+    from airflow.settings import Session
+    from sqlalchemy import select
+
+    of_asset = select(AssetEvent.extra).join(AssetModel, AssetModel.id == AssetEvent.asset_id)
+    with Session() as session:
+        return session.scalars(of_asset.where(AssetModel.name == asset).order_by(AssetEvent.id.desc())).first()
 
 
 def alerts_of(dag_run: Any) -> list[dict[str, Any]]:
