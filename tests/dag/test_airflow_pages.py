@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from bench_control.history import open_history
-from bench_control.pages.banners import banner, refresh_banners
 from bench_control.plan import campaign_id
 from tests import campaigns
 
@@ -61,28 +59,3 @@ def test_hostile_names_open_no_path(client: Any, store: Any, dag_id: str) -> Non
     reply = client.get(f"/trainbench/dags/{dag_id}/runs/passwd", headers=headers(client, "ada"))
 
     assert reply.status_code in (404, 405)
-
-
-def test_open_breaches_become_banners_and_go_when_the_node_is_well(client: Any, store: Any) -> None:
-    from airflow import settings
-
-    history = open_history(store=store)
-    history.record(campaigns.cpu_drill())
-    shown = client.get("/ui/config", headers=headers(client, "vera")).json()["dashboard_alert"]
-    (breach,) = history.open_breaches()
-
-    assert [alert["text"] for alert in shown] == [banner(breach)]
-    assert banner(breach).startswith("**DRILL** Node `node-3`: breach, samples/s -76.1 % against its peers, since")
-    assert len(settings.DASHBOARD_UIALERTS) == 1
-    assert client.get("/ui/config", headers=headers(client, "vera")).json()["dashboard_alert"] == shown
-
-
-def test_airflow_s_pages_load_without_our_database(client: Any, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from airflow import settings
-
-    monkeypatch.setenv("TRAINBENCH_HISTORY_URL", "sqlite:////nowhere/history.db")
-    settings.DASHBOARD_UIALERTS[:] = ["somebody else's"]
-    refresh_banners()
-
-    assert settings.DASHBOARD_UIALERTS == ["somebody else's"]
-    settings.DASHBOARD_UIALERTS[:] = []

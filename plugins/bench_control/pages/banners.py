@@ -1,61 +1,126 @@
-"""A banner on Airflow's home page for each open breach. Runs in the API server only."""
+"""Banners on Airflow's home page: open breaches and new warnings of the DAGs that the reader may see.
+
+A middleware that adds them to Airflow's own answer about what its home page should show. Whatever goes wrong here,
+Airflow's answer goes out as it was. Imported in the API server only.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-from bench_control.artefacts import StoreError, open_store
-from bench_control.history import Breach, open_history
-from bench_control.history_database import HistoryError
-from bench_control.limits import NAMES, UNITS
+from bench_control.addresses import benchmarks_page, breach_page, report_tab
+from bench_control.artefacts import open_store
+from bench_control.formats import count
+from bench_control.markdown import escape
+from bench_control.pages.banner_cache import BannerCache
+from bench_control.pages.banner_rows import Said, said
+from bench_control.pages.queries import open_engine
 from bench_control.settings import read_settings
+from bench_control.verdicts import Level
 
 log = logging.getLogger(__name__)
 MAX_BANNERS = 3
+PATH, FIELD = "/ui/config", "dashboard_alert"
 Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
 Asgi = Callable[[Scope, Any, Any], Awaitable[None]]
+Banner = dict[str, str]
+
+
+def read() -> tuple[Said, ...]:
+    settings = read_settings()
+    engine = open_engine(settings.history_url, open_store(settings.store_url))
+    with engine.begin() as connection:
+        return said(connection, datetime.now(UTC))
+
+
+CACHE = BannerCache(read)
 
 
 class BreachBanners:
-    """ASGI middleware: before Airflow answers what its home page should show, our banners are brought up to date."""
-
     def __init__(self, app: Asgi) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and scope["path"].endswith("/ui/config"):
-            from starlette.concurrency import run_in_threadpool
+        if scope["type"] != "http" or not scope["path"].endswith(PATH):
+            await self.app(scope, receive, send)
+            return
+        answer: list[Message] = []
 
-            await run_in_threadpool(refresh_banners)
-        await self.app(scope, receive, send)
+        async def keep(message: Message) -> None:
+            answer.append(message)
+
+        await self.app(scope, receive, keep)
+        for message in await _with_banners(scope, answer):
+            await send(message)
 
 
-def refresh_banners() -> None:
-    """Replaces our entries in Airflow's list of alerts and leaves those of others. Never raises."""
-    from airflow import settings
-    from airflow.api_fastapi.common.types import UIAlert
+def banners(rows: Sequence[Said], prefix: str) -> list[Banner]:
+    """What Airflow shows, in this order: each once, at most MAX_BANNERS of them, and one more for the others."""
+    shown = [{"category": row.level.value, "text": text(row, prefix)} for row in rows[:MAX_BANNERS]]
+    rest = rows[MAX_BANNERS:]
+    if rest:
+        level = Level.ERROR if any(row.level is Level.ERROR for row in rest) else Level.WARNING
+        more = f"and {count(len(rest), 'more')}".removesuffix("s")
+        shown.append({"category": level.value, "text": f"{more}: [Benchmarks]({benchmarks_page(prefix)})"})
+    return shown
 
-    class BreachAlert(UIAlert):
-        """Marks an entry as ours."""
 
+def text(row: Said, prefix: str) -> str:
+    """Markdown: which node, how far, since when, why in few words, where to look. Relative links hold behind a
+    prefix.
+    """
+    drill = "**DRILL** " if row.is_drill else ""
+    links = [
+        f"[Breach]({breach_page(row.breach_id, prefix)})" if row.breach_id is not None else "",
+        f"[Report]({report_tab(row.dag_id, row.dag_run_id)})" if row.dag_run_id else "",
+    ]
+    parts = [
+        f"{drill}**{escape(row.node)}**: {escape(row.what)}, since {row.since:%d %b %H:%M} UTC.",
+        f"{escape(row.cause)}." if row.cause else "",
+        " · ".join(filter(None, links)),
+    ]
+    return " ".join(filter(None, parts))
+
+
+async def _with_banners(scope: Scope, answer: Sequence[Message]) -> Sequence[Message]:
+    """Airflow's answer with ours in it; as it was where there is nothing to add, or something is not as expected."""
     try:
-        chosen = read_settings()
-        breaches = open_history(chosen.history_url, open_store(chosen.store_url)).open_breaches()
-    except (HistoryError, StoreError):
-        # Airflow's home page must load without our database; the log says why the banners are not there.
-        log.exception("trainbench: the open breaches cannot be read")
-        breaches = ()
-    others = [alert for alert in settings.DASHBOARD_UIALERTS if type(alert).__name__ != BreachAlert.__name__]
-    ours = [BreachAlert(category="error", text=banner(breach)) for breach in breaches[:MAX_BANNERS]]
-    settings.DASHBOARD_UIALERTS[:] = [*others, *ours]
+        start, body = answer[0], b"".join(message.get("body", b"") for message in answer[1:])
+        if start["status"] != 200:
+            return answer
+        config = json.loads(body)
+        if not isinstance(config.get(FIELD), list) or not (rows := await _visible(scope)):
+            return answer
+        ours = banners(rows, scope.get("root_path", ""))
+        # The page opens the first one and folds the others: what is red comes before other people's words.
+        first = [banner for banner in ours if banner["category"] == Level.ERROR.value]
+        config[FIELD] = [*first, *config[FIELD], *(banner for banner in ours if banner not in first)]
+        new = json.dumps(config, separators=(",", ":"), ensure_ascii=False).encode()
+        headers = [(name, value) for name, value in start["headers"] if name.lower() != b"content-length"]
+        length = (b"content-length", str(len(new)).encode())
+        return [{**start, "headers": [*headers, length]}, {"type": "http.response.body", "body": new}]
+    except Exception:
+        log.exception("trainbench: the banners cannot be shown")
+        return answer
 
 
-def banner(breach: Breach) -> str:
-    """Markdown, one sentence: which node, how far, since when."""
-    drill = "**DRILL** " if breach.is_drill else ""
-    what = f"{breach.state.value}"
-    if breach.metric is not None and breach.deviation is not None:
-        what += f", {NAMES[breach.metric]} {breach.deviation:+.1f}{UNITS[breach.metric]} against its peers"
-    return f"{drill}Node `{breach.node}`: {what}, since {breach.opened_at:%d %b %H:%M} UTC (`{breach.campaign_id}`)"
+async def _visible(scope: Scope) -> tuple[Said, ...]:
+    """Of the DAGs that whoever asks may see."""
+    from airflow.api_fastapi.core_api.security import bearer_scheme, get_user
+    from starlette.concurrency import run_in_threadpool
+    from starlette.requests import Request
+
+    rows = await run_in_threadpool(CACHE.get)
+    if not rows:
+        return ()
+    from bench_control.pages.access import reader
+
+    request = Request(scope)
+    user = await get_user(request, None, await bearer_scheme(request))
+    who = await run_in_threadpool(reader, user)
+    return tuple(row for row in rows if row.dag_id in who.dag_ids)

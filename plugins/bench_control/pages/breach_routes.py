@@ -13,6 +13,7 @@ from bench_control.pages import charts
 from bench_control.pages.access import Reader, own_page, reader
 from bench_control.pages.acknowledge import MAX_REASON, AcknowledgeError, Problem
 from bench_control.pages.answering import visible
+from bench_control.pages.banners import CACHE
 from bench_control.pages.filters import Filters
 from bench_control.pages.queries import Pages
 from bench_control.pages.render import HEADERS, respond
@@ -64,6 +65,7 @@ def acknowledge(
         seen = mine.acknowledge(breach_id, who.user.get_name(), reason, datetime.now(UTC))
     except AcknowledgeError as error:
         raise HTTPException(STATUS_OF[error.problem], str(error)) from None
+    CACHE.forget()
     return JSONResponse({"who": seen.who, "at": seen.at.isoformat(), "reason": seen.reason}, headers=HEADERS)
 
 

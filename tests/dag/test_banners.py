@@ -1,0 +1,231 @@
+"""Banners in the answer of Airflow's real API server: who sees which, when they come and go, and that nothing of ours
+can spoil Airflow's own.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench_control.channels import Mail
+from bench_control.history import open_history
+from bench_control.notifications import Message
+from bench_control.notify import send_due
+from bench_control.outbox import Outbox
+from bench_control.pages import banners
+from bench_control.pages.banner_cache import BannerCache
+from bench_control.trend import HISTORY_SLOWER
+from bench_control.verdicts import Finding, Level, State
+from tests import campaigns
+from tests.nights import ENDED_AT, night
+
+DAG = "node_consistency"
+TODAY = (datetime.now(UTC) - ENDED_AT).days + 1  # nights are numbered by day; warnings are shown while they are new
+RATES = {"node-1": 10.0, "node-2": 9.0, "node-3": 10.1}
+RED = {"node-2": State.BREACH}
+
+
+@pytest.fixture(scope="module")
+def client(airflow_db: None) -> Iterator[Any]:
+    from airflow.api_fastapi.app import create_app
+    from airflow.models.dag import DagModel, DagTag
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.settings import Session
+    from fastapi.testclient import TestClient
+
+    with Session() as session:
+        if session.get(DagModel, DAG) is None:
+            if session.get(DagBundleModel, "dags-folder") is None:
+                session.add(DagBundleModel(name="dags-folder"))
+                session.flush()
+            tags = [DagTag(name="trainbench", dag_id=DAG)]
+            session.add(DagModel(dag_id=DAG, bundle_name="dags-folder", tags=tags, fileloc="x"))
+            session.commit()
+    with TestClient(create_app()) as started:
+        yield started
+
+
+@pytest.fixture
+def history(store: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Fresh, and read to the end by whoever asks: a test must not depend on how fast this machine is."""
+    monkeypatch.setattr(banners, "CACHE", BannerCache(banners.read, wait_s=60))
+    return open_history(store=store)
+
+
+def headers(client: Any, user: str) -> dict[str, str]:
+    from airflow.api_fastapi.app import get_auth_manager
+
+    passwords = json.loads(Path(get_auth_manager().get_generated_password_file()).read_text())
+    reply = client.post("/auth/token", json={"username": user, "password": passwords[user]})
+    return {"Authorization": f"Bearer {reply.json()['access_token']}"}
+
+
+def shown(client: Any, user: str = "vera") -> list[Mapping[str, str]]:
+    banners.CACHE.forget()
+    reply = client.get("/ui/config", headers=headers(client, user) | {"Accept-Encoding": "identity"})
+    assert reply.status_code == 200
+    assert int(reply.headers["content-length"]) == len(reply.content)
+    told: list[Mapping[str, str]] = reply.json()["dashboard_alert"]
+    return told
+
+
+def test_the_drill_from_breach_to_recovery(client: Any, history: Any) -> None:
+    """It appears and is told, is acknowledged and goes, and is over: told once, and nothing is left."""
+    subjects: list[str] = []
+
+    def post(_channel: Any, content: Message) -> None:
+        subjects.append(content.subject)
+
+    def tell(day: int) -> None:
+        mail = Mail(kind="mail", to=("oncall@example.org",))
+        send_due(Outbox(history.engine), DAG, [mail], None, ENDED_AT + timedelta(days=day - 1), post)
+
+    history.record(night(1, RATES, RED, drilled=["node-2"]))
+    tell(1)
+    (banner,) = shown(client)
+    number = history_id(history)
+
+    assert banner["category"] == "error"
+    assert banner["text"] == (
+        "**DRILL** **node-2**: samples/s −10.0 % against its peers, since 01 Nov 03:00 UTC. "
+        "node-2 is hot: its fans stand still. "
+        f"[Breach](plugin/trainbench/trainbench/breaches/{number}) · "
+        "[Report](dags/node_consistency/runs/scheduled__1/plugin/trainbench-run)"
+    )
+    assert client.get(f"/trainbench/breaches/{number}", headers=headers(client, "vera")).status_code == 200
+
+    history.record(night(2, RATES, RED, drilled=["node-2"]))
+    tell(2)
+    assert [text["text"] for text in shown(client)] == [banner["text"]]
+
+    reply = client.post(
+        f"/trainbench/breaches/{number}/acknowledge",
+        headers=headers(client, "ada") | {"X-Trainbench": "1"},
+        json={"reason": "this is our drill"},
+    )
+    assert (reply.status_code, reply.json()["reason"]) == (200, "this is our drill")
+    assert shown(client) == []
+    assert len(history.open_breaches()) == 1
+
+    history.record(night(3, RATES))
+    tell(3)
+    tell(3)
+    assert shown(client) == []
+    assert history.open_breaches() == ()
+    assert subjects == [
+        "[trainbench] DRILL: node-2: samples/s −10.0 % against its peers (node_consistency)",
+        "[trainbench] DRILL: node-2: well again (node_consistency)",
+    ]
+
+
+def test_red_first_warnings_while_they_are_new_and_never_more_than_a_few(client: Any, history: Any) -> None:
+    slower = Finding(
+        level=Level.WARNING,
+        category=HISTORY_SLOWER,
+        subject="node-1",
+        measured="9.6",
+        expected="10",
+        summary="node-1 is slower than it was",
+        resolution="look",
+    )
+    history.record(night(TODAY - 10, RATES, findings=(slower.model_copy(update={"subject": "node-3"}),)))
+    rates = RATES | {f"node-{i}": 9.0 for i in range(10, 14)}
+    history.record(night(TODAY, rates, dict.fromkeys(list(rates)[3:], State.BREACH), findings=(slower,)))
+    found = shown(client)
+
+    assert [alert["category"] for alert in found] == ["error"] * 4
+    assert found[-1]["text"] == "and 2 more: [Benchmarks](plugin/trainbench/trainbench/)"
+    history.record(night(TODAY + 1, rates, findings=(slower,)))
+    assert [alert["category"] for alert in shown(client)] == ["warning"]
+
+
+def test_a_node_that_is_well_again_has_no_banner(client: Any, history: Any) -> None:
+    history.record(night(1, RATES, RED))
+    history.record(night(2, RATES))
+
+    assert shown(client) == []
+
+
+def test_banners_about_dags_that_one_may_not_see_are_not_there(
+    client: Any, history: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.api_fastapi.app import get_auth_manager
+
+    history.record(night(1, RATES, RED))
+    assert len(shown(client)) == 1
+    monkeypatch.setattr(get_auth_manager(), "get_authorized_dag_ids", lambda **_: {"somebody_else_s"})
+    assert shown(client) == []
+
+
+def test_anonymous_users_get_airflow_s_refusal(client: Any, history: Any) -> None:
+    history.record(night(1, RATES, RED))
+    reply = client.get("/ui/config")
+
+    assert reply.status_code == 401
+    assert "node-2" not in reply.text
+
+
+def test_other_people_s_alerts_stay(client: Any, history: Any) -> None:
+    from airflow import settings
+    from airflow.api_fastapi.common.types import UIAlert
+
+    settings.DASHBOARD_UIALERTS.append(UIAlert(text="maintenance on Sunday", category="info"))
+    try:
+        history.record(night(1, RATES, RED))
+        assert [alert["category"] for alert in shown(client)] == ["error", "info"]
+    finally:
+        settings.DASHBOARD_UIALERTS.clear()
+
+
+def test_hostile_names_make_no_markup(client: Any, history: Any) -> None:
+    history.record(campaigns.all_failed())
+    texts = " ".join(alert["text"] for alert in shown(client))
+
+    assert "<b>" not in texts
+    assert "node-&lt;b&gt;9\\|" in texts
+
+
+@pytest.mark.parametrize("url", ["sqlite:////nowhere/history.db", "mysql://x/y", "postgresql://127.0.0.1:1/none"])
+def test_airflow_s_pages_load_without_our_database(
+    client: Any, history: Any, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("TRAINBENCH_HISTORY_URL", url)
+
+    assert shown(client) == []
+
+
+def test_airflow_s_pages_load_with_settings_that_are_wrong(
+    client: Any, history: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINBENCH_NOTIFY", "[")
+
+    assert shown(client) == []
+
+
+def test_airflow_s_pages_do_not_wait_for_our_database(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = threading.Event()
+
+    def hang() -> tuple[()]:
+        answer.wait()
+        return ()
+
+    monkeypatch.setattr(banners, "CACHE", BannerCache(hang, wait_s=0.001))
+    try:
+        assert shown(client) == []  # the database answers only after this
+    finally:
+        answer.set()
+
+
+def history_id(history: Any) -> int:
+    from sqlalchemy import select
+
+    from bench_control.history_tables import breaches
+
+    with history.engine.connect() as connection:
+        return int(connection.execute(select(breaches.c.id)).scalar_one())
