@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -270,8 +271,7 @@ def _narrowed(pages: Pages, filters: Filters) -> dict[str, Callable[[], Any]]:
 
 
 def _first_lines(pages: Pages, filters: Filters) -> list[str]:
-    pieces = pages.runs_csv(filters)
-    return [piece for piece, _ in zip(pieces, range(2), strict=False)]
+    return list(islice(pages.runs_csv(filters), 2))
 
 
 def timed(history: History, name: str, read: Callable[[], Any], times: int) -> Row:

@@ -91,7 +91,7 @@ def _series(points: Sequence[Row[Any]]) -> tuple[NodeSeries, ...]:
         of_work.setdefault(tuple(getattr(row, name) for name in _WORK), []).append(verdict_point(row))
     return tuple(
         NodeSeries(**dict(zip(_WORK, work, strict=True)), points=tuple(of))
-        for work, of in sorted(of_work.items(), key=str)
+        for work, of in sorted(of_work.items(), key=lambda item: str(item[0]))
     )
 
 
