@@ -34,6 +34,11 @@ class Mail(_Channel):
     def name(self) -> str:
         return f"mail:{self.connection}:{','.join(sorted(self.to))}"
 
+    @property
+    def needs(self) -> tuple[str, str]:
+        """The connection's type, and the package that knows it."""
+        return "smtp", "apache-airflow-providers-smtp"
+
 
 class Slack(_Channel):
     """With `channel` by Slack's API (a connection of type slack), without by an incoming webhook (slackwebhook)."""
@@ -43,7 +48,11 @@ class Slack(_Channel):
 
     @property
     def name(self) -> str:
-        return f"slack:{self.connection}:{self.channel or ''}"
+        return f"slack:{self.connection}:{self.channel or ''}".rstrip(":")
+
+    @property
+    def needs(self) -> tuple[str, str]:
+        return "slack" if self.channel else "slackwebhook", "apache-airflow-providers-slack"
 
 
 class Webhook(_Channel):
@@ -54,7 +63,11 @@ class Webhook(_Channel):
 
     @property
     def name(self) -> str:
-        return f"webhook:{self.connection}:{self.path or ''}"
+        return f"webhook:{self.connection}:{self.path or ''}".rstrip(":")
+
+    @property
+    def needs(self) -> tuple[str, str]:
+        return "http", "apache-airflow-providers-http"
 
 
 Channel = Annotated[Mail | Slack | Webhook, Field(discriminator="kind")]

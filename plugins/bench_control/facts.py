@@ -22,15 +22,19 @@ from bench_control.probe import WAIT_S, ProbeFacts, probe_pod, run_probe
 from bench_control.settings import Launcher, Settings
 from bench_control.site_facts import (
     AirflowFacts,
+    ChannelFacts,
     HistoryFacts,
     ImageFacts,
     StoreFacts,
     Unknown,
+    UnsentFacts,
     airflow_facts,
+    channel_facts,
     history_facts,
     image_facts,
     sidecar,
     store_facts,
+    unsent_facts,
 )
 from bench_image.contract import Frozen
 
@@ -52,6 +56,8 @@ class Facts(Frozen):
     image: ImageFacts | Unknown | None = None
     store: StoreFacts | Unknown
     history: HistoryFacts | Unknown
+    channels: tuple[ChannelFacts, ...] | Unknown | None = None
+    unsent: UnsentFacts | Unknown | None = None
 
 
 def gather(
@@ -66,11 +72,14 @@ def gather(
         "store": lambda: store_facts(settings),
         "history": lambda: history_facts(settings),
     }
+    if settings.notify:
+        questions["unsent"] = lambda: unsent_facts(settings)
+    # In this thread: a task asks its supervisor for a connection.
+    channels = _answer(lambda: channel_facts(settings)) if settings.notify and asks_airflow else None
     airflow: Any = None
     if settings.launcher is Launcher.LOCAL:
         questions["image"] = lambda: image_facts(settings.local_image)
     else:
-        # In this thread: a task asks its supervisor for the connection.
         airflow = _answer(lambda: airflow_facts(settings)) if asks_airflow else None
         cluster = _answer(opened)
         questions["cluster"] = lambda: _cluster_facts(cluster, settings, planned, airflow)
@@ -80,6 +89,7 @@ def gather(
         needs_service=not planned or any(is_of_gang(pod) for pod in planned),
         kubeconfig_env=os.environ.get("KUBECONFIG"),
         airflow=airflow,
+        channels=channels,
         **_side_by_side(questions, deadline_s),
     )
 

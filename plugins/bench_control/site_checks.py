@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bench_control.artefacts import STORE_ENV
+from bench_control.channels import NOTIFY_ENV
 from bench_control.check import Check, fail, ok, warn
 from bench_control.facts import Facts
+from bench_control.formats import listing
 from bench_control.history_database import HISTORY_ENV
 from bench_control.settings import Launcher
-from bench_control.site_facts import PROVIDER, AirflowFacts, Unknown
+from bench_control.site_facts import PROVIDER, AirflowFacts, Unknown, UnsentFacts
 
 MIN_AIRFLOW, MIN_PROVIDER = (3, 3), (10, 25)
 LITTLE_DISK_BYTES, NO_DISK_BYTES = 10_000_000_000, 500_000_000
@@ -32,6 +34,8 @@ def site_checks(facts: Facts) -> Iterator[Check]:
         yield _interpreter(facts)
     yield _store(facts)
     yield _history(facts)
+    if facts.settings.notify:
+        yield _notifications(facts)
 
 
 def _versions(airflow: AirflowFacts) -> Check:
@@ -99,6 +103,21 @@ def _history(facts: Facts) -> Check:
             "history", f"{history.where}, revision {history.revision}: the next run brings it to {history.newest}"
         )
     return ok("history", f"{history.where}, revision {history.revision}")
+
+
+def _notifications(facts: Facts) -> Check:
+    """Never a reason not to run: a night without a message is better than a night without a check."""
+    names = ", ".join(channel.name for channel in facts.settings.notify)
+    if isinstance(facts.channels, Unknown):
+        return warn("notifications", f"{names}: {facts.channels.reason}", f"check {NOTIFY_ENV}")
+    wrong = [f"{channel.name}: {channel.problem}" for channel in facts.channels or () if channel.problem]
+    if wrong:
+        return warn("notifications", "; ".join(wrong), f"make the connection in Airflow, or change {NOTIFY_ENV}")
+    if isinstance(facts.unsent, UnsentFacts) and facts.unsent.notices:
+        advice = "the next run of the DAG tries again what failed; the log of its task 'notify' says more"
+        return warn("notifications", f"not sent: {listing(facts.unsent.notices, most=3)}", advice)
+    looked = "" if facts.channels is not None else "; their connections were not looked at"
+    return ok("notifications", f"{names}{looked}")
 
 
 def _number(version: str | None) -> tuple[int, ...]:

@@ -7,13 +7,16 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
 from bench_control.artefacts import open_store
+from bench_control.channels import Channel
 from bench_control.cluster_facts import Sidecar
+from bench_control.formats import one_line
 from bench_control.local_pods import LocalImage
 from bench_control.pods import CONTAINER_SECURITY
 from bench_control.settings import Settings
@@ -23,6 +26,7 @@ PROVIDER = "apache-airflow-providers-cncf-kubernetes"
 IMAGE_MODULES = ("torch", "transformers", "peft", "psutil", "bench_image")
 INTERPRETER_TIMEOUT_S = 20
 POSTGRES_TIMEOUT_S = "4"
+SENDING_MINUTES = 15  # a notice may be under way for so long
 
 
 class Unknown(Frozen):
@@ -55,6 +59,19 @@ class HistoryFacts(Frozen):
     revision: str | None
     newest: str
     is_known: bool  # this version knows the database's revision
+
+
+class ChannelFacts(Frozen):
+    """Of a channel that is told of breaches."""
+
+    name: str
+    problem: str | None  # None: its connection is there, and of the right type
+
+
+class UnsentFacts(Frozen):
+    """Notices of the last days that did not go out: one sentence each."""
+
+    notices: tuple[str, ...]
 
 
 class ImageFacts(Frozen):
@@ -97,6 +114,26 @@ def sidecar(extras: Mapping[str, Any], image: str) -> Sidecar:
     return Sidecar(image=container["image"], container=container)
 
 
+def channel_facts(settings: Settings) -> tuple[ChannelFacts, ...]:
+    """Reads each connection and sends nothing."""
+    return tuple(ChannelFacts(name=channel.name, problem=_channel_problem(channel)) for channel in settings.notify)
+
+
+def _channel_problem(channel: Channel) -> str | None:
+    from airflow.sdk import Connection
+
+    wanted, package = channel.needs
+    if _installed(package) is None:
+        return f"{package} is not installed"
+    try:
+        found = Connection.get(channel.connection)
+    except Exception as error:  # Airflow has several for a connection that is not there
+        return f"the connection '{channel.connection}' cannot be read: {one_line(str(error))}"
+    if found.conn_type != wanted:
+        return f"the connection '{channel.connection}' is of type {found.conn_type}, not {wanted}"
+    return None
+
+
 def store_facts(settings: Settings) -> StoreFacts:
     """Writes, reads and deletes a small object. Raises StoreError, or what the object store's client raises."""
     store = open_store(settings.store_url)
@@ -108,27 +145,38 @@ def store_facts(settings: Settings) -> StoreFacts:
 
 def history_facts(settings: Settings) -> HistoryFacts:
     """Opens the database and compares its schema with ours; changes nothing. Raises HistoryError or SQLAlchemyError."""
-    from alembic.config import Config
-    from alembic.script import ScriptDirectory
     from sqlalchemy import URL
 
     from bench_control.history_database import connect
 
     engine = connect(_impatient(settings.history_url), open_store(settings.store_url))
     url: URL = engine.url
-    with as_file(files("bench_control.migrations")) as scripts:
-        config = Config()
-        config.set_main_option("script_location", str(scripts).replace("%", "%%"))
-        config.set_main_option("path_separator", "os")
-        directory = ScriptDirectory.from_config(config)
-        newest = str(directory.get_current_head())
-        known = {script.revision for script in directory.walk_revisions()}
+    newest, known = _revisions()
     revision = _revision(engine)
     return HistoryFacts(
         where=url.render_as_string(hide_password=True),
         revision=revision,
         newest=newest,
         is_known=revision is None or revision in known,
+    )
+
+
+def unsent_facts(settings: Settings) -> UnsentFacts:
+    """Of a history whose schema is not up to date nothing is known. Raises HistoryError."""
+    from bench_control.history_database import connect
+    from bench_control.outbox import DUE_DAYS, Outbox
+
+    engine = connect(_impatient(settings.history_url), open_store(settings.store_url))
+    if _revision(engine) != _revisions()[0]:
+        return UnsentFacts(notices=())
+    now = datetime.now(UTC)
+    rows = Outbox(engine).unsent(now - timedelta(days=DUE_DAYS), now - timedelta(minutes=SENDING_MINUTES))
+    return UnsentFacts(
+        notices=tuple(
+            f"{row.channel}: {row.node} ({row.kind} {row.event}) of {row.claimed_at:%Y-%m-%d %H:%M} UTC, "
+            f"{row.problem or 'its sender was stopped'}"
+            for row in rows
+        )
     )
 
 
@@ -150,6 +198,19 @@ def image_facts(image: LocalImage) -> ImageFacts:
     )
     number, *missing = answer.stdout.split()
     return ImageFacts(python=image.python, version=number, missing=tuple(missing))
+
+
+def _revisions() -> tuple[str, frozenset[str]]:
+    """Of the schema: the newest, and all that this version knows."""
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    with as_file(files("bench_control.migrations")) as scripts:
+        config = Config()
+        config.set_main_option("script_location", str(scripts).replace("%", "%%"))
+        config.set_main_option("path_separator", "os")
+        directory = ScriptDirectory.from_config(config)
+        return str(directory.get_current_head()), frozenset(script.revision for script in directory.walk_revisions())
 
 
 def _revision(engine: Any) -> str | None:

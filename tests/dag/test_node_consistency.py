@@ -63,6 +63,17 @@ def test_its_shape(dagbag: Any) -> None:
     assert dag.render_template_as_native_obj is False
 
 
+def test_with_channels_they_are_told_before_the_gate_which_alone_decides(
+    airflow_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINBENCH_NOTIFY", json.dumps([{"kind": "webhook", "connection": "sink"}]))
+    dag = load_dags().dags["node_consistency"]
+
+    assert {task.task_id for task in dag.leaves} == {"gate", "release"}
+    assert dag.get_task("gate").upstream_task_ids == {"notify"}
+    assert (dag.get_task("notify").retries, dag.get_task("gate").trigger_rule) == (3, "all_done")
+
+
 def test_a_healthy_fleet_is_green_and_publishes_everything(dagbag: Any, store: Any) -> None:
     dag_run = run(dagbag, nodes=[*HEALTHY, "gpu-dddd"])
     campaign = campaign_of(store, dag_run)

@@ -9,6 +9,8 @@ import pytest
 from bench_control.channels import Channel, Mail, Slack, Webhook
 from bench_control.notifications import message
 from bench_control.notify import send
+from bench_control.settings import read_settings
+from bench_control.site_facts import channel_facts
 from tests.dag.sinks import connection, http_sink, smtp_sink
 from tests.unit.test_notifications import HOSTILE, notice
 
@@ -60,6 +62,22 @@ def test_a_server_that_refuses_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setenv("AIRFLOW_CONN_SINK", connection(conn_type="http", host=f"http://127.0.0.1:{port}"))
         with pytest.raises(Exception, match="500"):
             send(Webhook(kind="webhook", connection="sink", path="broken"), CONTENT)
+
+
+def test_the_doctor_says_which_connection_is_missing_or_of_another_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_SINK", connection(conn_type="http", host="x"))
+    channels = (
+        Webhook(kind="webhook", connection="sink"),
+        Webhook(kind="webhook", connection="nowhere"),
+        Slack(kind="slack", connection="sink"),
+    )
+    settings = read_settings().model_copy(update={"notify": channels})
+    good, missing, other = (found.problem for found in channel_facts(settings))
+
+    assert good is None
+    assert missing is not None
+    assert missing.startswith("the connection 'nowhere' cannot be read: ")
+    assert other == "the connection 'sink' is of type http, not slackwebhook"
 
 
 def test_a_connection_that_is_not_there_is_an_error() -> None:

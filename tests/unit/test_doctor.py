@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bench_control.channels import Webhook
 from bench_control.check import Check, CheckState
 from bench_control.cluster import NEEDED
 from bench_control.cluster_facts import Admission, ClusterFacts, Refusal, ServiceFacts, Sidecar
@@ -14,7 +15,15 @@ from bench_control.facts import Facts
 from bench_control.nodes import AbsentNode, Fleet, GpuNode
 from bench_control.probe import ProbeFacts
 from bench_control.settings import read_settings
-from bench_control.site_facts import AirflowFacts, HistoryFacts, ImageFacts, StoreFacts, Unknown
+from bench_control.site_facts import (
+    AirflowFacts,
+    ChannelFacts,
+    HistoryFacts,
+    ImageFacts,
+    StoreFacts,
+    Unknown,
+    UnsentFacts,
+)
 from bench_control.tables import Tone
 
 H200 = {"num_gpus": 8, "gpu_product": "NVIDIA-H200", "gpu_memory_bytes": 143_771 * 2**20}
@@ -363,3 +372,34 @@ def test_the_table_reads_without_colour() -> None:
     )
     assert rows["DNS"].cells[0] == "?"
     assert verdict(told) == "Not ready: GPUs."
+
+
+# --- who is told of breaches ------------------------------------------------------------------------------------------
+
+TELLING = KUBERNETES.model_copy(update={"notify": (Webhook(kind="webhook", connection="oncall"),)})
+
+
+def told_of(**changes: Any) -> Check:
+    there = (ChannelFacts(name="webhook:oncall", problem=None),)
+    return check("notifications", **{"settings": TELLING, "channels": there} | changes)
+
+
+def test_channels_whose_connections_are_there() -> None:
+    assert told_of().state is CheckState.OK
+    assert told_of(channels=None).summary == "webhook:oncall; their connections were not looked at"
+
+
+def test_a_channel_that_cannot_work_is_a_warning_and_stops_nothing() -> None:
+    problem = "the connection 'oncall' cannot be read: it isn't defined"
+    told = told_of(channels=(ChannelFacts(name="webhook:oncall", problem=problem),))
+
+    assert (told.state, told.summary) == (CheckState.WARN, f"webhook:oncall: {problem}")
+    assert "TRAINBENCH_NOTIFY" in told.resolution
+    assert told_of(channels=Unknown(reason="no")).state is CheckState.WARN
+
+
+def test_notices_that_nobody_got_are_told() -> None:
+    told = told_of(unsent=UnsentFacts(notices=("webhook:oncall: node-3 (breach opened), TimeoutError",)))
+
+    assert told.state is CheckState.WARN
+    assert "not sent: webhook:oncall: node-3 (breach opened), TimeoutError" in told.summary

@@ -190,6 +190,18 @@ def test_many_breaches_of_a_night_are_one_message_and_each_is_marked(history: Hi
     assert {(row.event, row.sent_at, row.num_tries) for row in rows} == {(Event.OPENED.value, on(1), 1)}
 
 
+def test_the_doctor_is_told_what_did_not_go_out(history: History, post: Post) -> None:
+    history.record(night(1, RATES, RED))
+    post.broken[MAIL.name] = TimeoutError("no answer")
+    tell(history, post, 1, MAIL, HOOK)
+    (row,) = Outbox(history.engine).unsent(on(0), on(2))
+
+    assert (row.channel, row.node, row.event, row.problem) == (
+        MAIL.name, "node-2", "opened", "TimeoutError: no answer",
+    )  # fmt: skip
+    assert Outbox(history.engine).unsent(on(0), on(1)) == ()
+
+
 def acknowledge(history: History) -> None:
     with history.engine.execution_options(is_write=True).begin() as connection:
         breach: Any = connection.execute(select(breaches)).one()
