@@ -7,20 +7,22 @@ from typing import Any, Literal
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import requires_access_dag
-from fastapi import APIRouter, Depends, HTTPException, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from bench_control.csv_cells import lines
 from bench_control.pages import charts, listings
 from bench_control.pages.access import Reader, reader
 from bench_control.pages.answering import MAX_PAGE, Format, csv_of, csv_pieces, filtered_page, pages_of, visible
-from bench_control.pages.form import Narrowed, narrowed
+from bench_control.pages.form import DAYS, Narrowed, narrowed
 from bench_control.pages.links import links
 from bench_control.pages.queries import Pages
+from bench_control.pages.render import respond
 from bench_control.pages.views import RunSort, StrategyRow
 
 router = APIRouter()
 FleetTable = Literal["heat", "open", "closed"]
+NO_NODE = "Nothing is known of this node in this time with these filters."
 MAX_WORKS_SHOWN = 40
 MAX_BREACHES_SHOWN = 12
 
@@ -66,9 +68,10 @@ def node(
     pages: Pages = Depends(visible),
 ) -> Response:
     found = pages.node(node, asked.filters)
-    if found is None:
-        raise HTTPException(404, "Nothing is known of this node in this time with these filters: choose a longer time.")
     to = links(request.scope, asked.query)
+    if found is None:
+        back = (links(request.scope).node(node, days=DAYS[-1]), f"The last {DAYS[-1]} days, without filters")
+        return respond(request, "message.html.j2", status=404, title="Nothing known", texts=(NO_NODE,), back=back)
     events = listings.events_table(found.events)
     cut = output == "html"
     points = [listings.points_table(series, n, to, cut=cut) for n, series in enumerate(found.series, start=1)]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Annotated
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import requires_access_dag
 from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, Response
+from pydantic import BeforeValidator
 
 from bench_control.artefacts import CAMPAIGN_FILE, Store, StoreError
 from bench_control.pages.access import Reader, reader
@@ -29,6 +31,13 @@ REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; f
 HEAD_BYTES = 2000
 SUITE = re.compile(rb'"suite":\s*("[^"\\]*")')
 MAX_MAP_INDEX = 1_000_000
+NOT_MAPPED = -1
+# Airflow's page leaves the place of the index in our tab's address as it is where the task is not mapped.
+MapIndex = Annotated[
+    int,
+    Query(ge=NOT_MAPPED, le=MAX_MAP_INDEX),
+    BeforeValidator(lambda text: NOT_MAPPED if text == "{MAP_INDEX}" else text),
+]
 NO_REPORT = (
     "This run has not published its report. It appears here when the task publish has ended; until then, the tasks' "
     "logs show the progress.",
@@ -67,7 +76,7 @@ def task(
     dag_id: str,
     run_id: str,
     task_id: str,
-    map_index: int = Query(-1, ge=-1, le=MAX_MAP_INDEX),
+    map_index: MapIndex = NOT_MAPPED,
     who: Reader = Depends(reader),
 ) -> Response:
     """What a pod's task handed back: there before the report is."""

@@ -87,8 +87,7 @@ function draw(place) {
   place.style.height = `${layout.height}px`;
   drawn.add(place);
   window.Plotly.react(place, figure.data, layout, {
-    displaylogo: false, responsive: true, scrollZoom: false,
-    modeBarButtonsToRemove: ["toImage", "select2d", "lasso2d", "autoScale2d"],
+    displayModeBar: false, responsive: true, scrollZoom: false,
   });
 }
 function redraw() { drawn.forEach(draw); }
@@ -168,6 +167,9 @@ document.addEventListener("DOMContentLoaded", () => {
   document.querySelectorAll(".heat table").forEach(heatMap);
   for (const form of document.querySelectorAll(".filters")) {
     form.addEventListener("change", () => { document.getElementById("main").ariaBusy = "true"; form.requestSubmit(); });
+    form.addEventListener("formdata", (event) => { // what was not chosen stays out of the address
+      for (const [name, value] of [...event.formData]) if (value === "") event.formData.delete(name);
+    });
   }
   for (const button of document.querySelectorAll("[data-opens]")) {
     const dialog = document.getElementById(button.dataset.opens);
