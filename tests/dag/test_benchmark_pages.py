@@ -24,6 +24,7 @@ import pytest
 
 from bench_control.artefacts import open_store
 from bench_control.history import open_history
+from bench_control.pages.render import asset_name
 from bench_control.verdicts import State
 from tests.dag.conftest import ROOT
 from tests.nights import ENDED_AT, night
@@ -490,9 +491,30 @@ def test_the_report_s_links_lead_to_the_raw_results(client: Any, own_pages: Path
     name = campaign_id("page_nodes", "r/1")
     store = open_store(str(own_pages / "store"))
     store.write_campaign(night(LAST_NIGHT, WELL, suite="page_nodes", campaign_id=name))
-    store.write_summary(name, {"report.html": '<a href="../runs/x-1/result.json">x</a>'})
+    own = """<meta http-equiv="Content-Security-Policy" content="default-src 'none'">"""
+    store.write_summary(name, {"report.html": f'<head>{own}</head><a href="../runs/x-1/result.json">x</a>'})
+    reply = get(client, "dags/page_nodes/runs/r-1")
 
-    assert get(client, "dags/page_nodes/runs/r-1").text == f'<a href="../../../results/{name}/x-1/result.json">x</a>'
+    assert f'</script></head><a href="../../../results/{name}/x-1/result.json">x</a>' in reply.text
+    assert own not in reply.text  # the header is stricter than it, but for one script
+
+
+def test_only_our_script_runs_in_a_report(client: Any, own_pages: Path) -> None:
+    from bench_control.plan import campaign_id
+
+    name = campaign_id("page_nodes", "r")
+    store = open_store(str(own_pages / "store"))
+    store.write_campaign(night(LAST_NIGHT, WELL, suite="page_nodes", campaign_id=name))
+    store.write_summary(name, {"report.html": f"<head></head>{HOSTILE}"})
+    replies = [get(client, "dags/page_nodes/runs/r") for _ in range(2)]
+    nonces = [re.search(r"script-src 'nonce-([\w-]{22})'", r.headers["content-security-policy"]) for r in replies]
+
+    assert nonces[0]
+    assert nonces[1]
+    assert nonces[0][1] != nonces[1][1]
+    assert re.findall(r'nonce="([\w-]+)" src="([^"]+)"', replies[0].text) == [
+        (nonces[0][1], f"../../../static/{asset_name('pages.js')}")
+    ]
 
 
 def test_a_report_is_shown_to_readers_of_its_own_dag_only(client: Any, own_pages: Path) -> None:

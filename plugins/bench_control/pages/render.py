@@ -58,6 +58,11 @@ def assets() -> Mapping[str, Asset]:
     return found | ({_plotly_name(): Asset(plotly, TYPES[".js"])} if plotly else {})
 
 
+def asset_name(file: str) -> str:
+    """Of a file of ours in addresses."""
+    return _stamped(HERE / "static" / file)
+
+
 def respond(
     request: Request,
     template: str,
@@ -68,13 +73,12 @@ def respond(
     **values: Any,
 ) -> HTMLResponse:
     """`query`: the filters, for the links; `with_charts`: the page loads plotly."""
-    known = {path.name: name for name, path in ((name, asset.path) for name, asset in assets().items())}
     to = links(request.scope, query)
     page = _environment().get_template(template)
     text = page.render(
         links=to,
-        css=to.static(known["pages.css"]),
-        script=to.static(known["pages.js"]),
+        css=to.static(asset_name("pages.css")),
+        script=to.static(asset_name("pages.js")),
         plotly=to.static(_plotly_name()) if with_charts and _plotly_name() in assets() else None,
         now=datetime.now(UTC),
         **values,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from typing import Annotated
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
@@ -17,7 +18,7 @@ from bench_control.pages.access import Reader, reader
 from bench_control.pages.answering import pages_of, the_store, visible
 from bench_control.pages.links import links
 from bench_control.pages.queries import Pages
-from bench_control.pages.render import HEADERS, respond
+from bench_control.pages.render import HEADERS, asset_name, policy_text, respond
 from bench_control.pages.run_figures import run_figures
 from bench_control.pages.task_results import task_of, task_result
 from bench_control.pages.views import RunPage
@@ -26,8 +27,17 @@ from bench_control.results import parse_payload
 from bench_image.contract import ContractError, RunResult
 
 router = APIRouter()
-# The report holds no script; the header keeps it so, whatever a result may have brought.
-REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'; base-uri 'none'"
+# The report holds no script. One of ours is put in, for the colour mode; no other runs, whatever a result has brought.
+REPORT_POLICY = {
+    "default-src": "'none'",
+    "script-src": "'nonce-{nonce}'",
+    "style-src": "'unsafe-inline'",
+    "img-src": "data:",
+    "frame-ancestors": "'self'",
+    "base-uri": "'none'",
+    "form-action": "'none'",
+}
+OWN_POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="[^"]*">')  # of the report as a file
 HEAD_BYTES = 2000
 SUITE = re.compile(rb'"suite":\s*("[^"\\]*")')
 MAX_MAP_INDEX = 1_000_000
@@ -59,9 +69,12 @@ def report(request: Request, dag_id: str, run_id: str) -> Response:
         page = None
     if page is None:
         return respond(request, "message.html.j2", status=404, title="No report yet", texts=NO_REPORT)
-    results = f"{links(request.scope).up}results/{name}/"
-    linked = page.replace('href="../runs/', f'href="{results}')  # the file's own links are those of its folder
-    return HTMLResponse(linked, headers={**HEADERS, "Content-Security-Policy": REPORT_POLICY})
+    to, nonce = links(request.scope), secrets.token_urlsafe(16)
+    linked = page.replace('href="../runs/', f'href="{to.up}results/{name}/')  # the file's own links: in its folder
+    script = f'<script nonce="{nonce}" src="{to.static(asset_name("pages.js"))}"></script>'
+    shown = OWN_POLICY.sub("", linked, count=1).replace("</head>", f"{script}</head>", 1)
+    policy = policy_text(REPORT_POLICY).format(nonce=nonce)
+    return HTMLResponse(shown, headers={**HEADERS, "Content-Security-Policy": policy})
 
 
 @router.get(
