@@ -27,11 +27,8 @@ _COLUMNS = (
     *(runs.c[name] for name in ("suite", "peers", "state", "history_state", "group_id", "work_id")),
     campaigns.c.dag_run_id,
 )
-_RANKS: dict[RunSort, tuple[ColumnElement[Any], ...]] = {
-    RunSort.SLOWEST: (runs.c.samples_per_second.is_(None), runs.c.samples_per_second),
-    RunSort.FASTEST: (runs.c.samples_per_second.is_(None), runs.c.samples_per_second.desc()),
-    RunSort.DEAREST: (runs.c.run_usd.is_(None), runs.c.run_usd.desc()),
-}
+_SORTED_BY = (runs.c.started_at, runs.c.samples_per_second, runs.c.run_usd)
+_RANKS = (RunSort.SLOWEST, RunSort.FASTEST, RunSort.DEAREST)
 
 
 def runs_page(connection: Connection, scope: Scope, page: int, sort: RunSort) -> RunsPage:
@@ -45,7 +42,7 @@ def runs_page(connection: Connection, scope: Scope, page: int, sort: RunSort) ->
     page = min(max(page, 1), num_pages)
     offset = (page - 1) * RUNS_ON_PAGE
     rows = (
-        _ranked(connection, scope, [campaign_id for campaign_id, _ in counted], sort, offset)
+        _sorted(connection, scope, [campaign_id for campaign_id, _ in counted], sort, offset, RUNS_ON_PAGE)
         if sort in _RANKS
         else _by_time(connection, scope, counted, sort, offset)
     )
@@ -116,39 +113,37 @@ def _by_time(
 def _of_campaign(
     connection: Connection, scope: Scope, campaign_id: str, sort: RunSort, offset: int, limit: int
 ) -> list[Row[Any]]:
-    order = (
-        (runs.c.started_at, runs.c.run_id)
-        if sort is RunSort.OLDEST
-        else (runs.c.started_at.desc(), runs.c.run_id.desc())
-    )
-    return _sorted(connection, scope, [campaign_id], order, offset, limit)
-
-
-def _ranked(
-    connection: Connection, scope: Scope, campaign_ids: Sequence[str], sort: RunSort, offset: int
-) -> list[Row[Any]]:
-    order = (*_RANKS[sort], runs.c.started_at.desc(), runs.c.campaign_id, runs.c.run_id)
-    return _sorted(connection, scope, campaign_ids, order, offset, RUNS_ON_PAGE)
+    return _sorted(connection, scope, [campaign_id], sort, offset, limit)
 
 
 def _sorted(
-    connection: Connection,
-    scope: Scope,
-    campaign_ids: Sequence[str],
-    order: Sequence[ColumnElement[Any]],
-    offset: int,
-    limit: int,
+    connection: Connection, scope: Scope, campaign_ids: Sequence[str], sort: RunSort, offset: int, limit: int
 ) -> list[Row[Any]]:
     """Only the keys are sorted, then the page's rows are read: a run has many columns."""
     of_scope = select(works.c.id).where(scope.works, works.c.campaign_id.in_(campaign_ids))
-    sort = select(runs.c.campaign_id, runs.c.run_id).where(runs.c.work_id.in_(of_scope))
-    keys = [(row[0], row[1]) for row in connection.execute(sort.order_by(*order).offset(offset).limit(limit))]
+    query = select(runs.c.campaign_id, runs.c.run_id, *_SORTED_BY).where(runs.c.work_id.in_(of_scope))
+    # Else PostgreSQL may walk through all runs in the order of their time, in search of the first hundred of these.
+    some = query.cte("some").prefix_with("MATERIALIZED", dialect="postgresql")
+    sorted_keys = select(some.c.campaign_id, some.c.run_id).order_by(*_order(some.c, sort))
+    keys = [(row[0], row[1]) for row in connection.execute(sorted_keys.offset(offset).limit(limit))]
     found: dict[tuple[str, str], Row[Any]] = {}
     for campaign_id in dict.fromkeys(campaign_id for campaign_id, _ in keys):  # SQLite has no index for pairs of values
         run_ids = [run_id for of, run_id in keys if of == campaign_id]
         query = _selected().where(runs.c.campaign_id == campaign_id, runs.c.run_id.in_(run_ids))
         found |= {(campaign_id, row.run_id): row for row in connection.execute(query)}
     return [found[key] for key in keys]
+
+
+def _order(of: Any, sort: RunSort) -> tuple[ColumnElement[Any], ...]:
+    """What is not known comes last; the ids decide between equals."""
+    latest = (of.started_at.desc(), of.campaign_id.desc(), of.run_id.desc())
+    return {
+        RunSort.NEWEST: latest,
+        RunSort.OLDEST: (of.started_at, of.campaign_id, of.run_id),
+        RunSort.SLOWEST: (of.samples_per_second.is_(None), of.samples_per_second, *latest),
+        RunSort.FASTEST: (of.samples_per_second.is_(None), of.samples_per_second.desc(), *latest),
+        RunSort.DEAREST: (of.run_usd.is_(None), of.run_usd.desc(), *latest),
+    }[sort]
 
 
 def _selected() -> Select[Any]:
