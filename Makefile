@@ -8,7 +8,7 @@ IMAGE_PYTHON := .venv-image/bin/python
 CODE := dags plugins bench_image scripts tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui check-manifests test test-fast test-image test-slow test-kube check format golden lock clean
+.PHONY: help setup demo ui check-manifests test test-fast test-image test-slow test-kube test-browser screenshots check format golden lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,7 +23,7 @@ ui: setup ## open Airflow with the node check, until Ctrl-C
 	@$(VENV)/python scripts/demo.py --port $(PORT) --ui
 
 test: setup ## everything that runs without a GPU
-	@$(MAKE) --no-print-directory -j2 -Otarget test-image check test-fast test-slow test-kube # they share nothing
+	@$(MAKE) --no-print-directory -j2 -Otarget test-image check test-fast test-slow test-kube test-browser # they share nothing
 
 test-fast: setup ## unit tests of the control plane and the contract
 	@$(VENV)/pytest -q tests/unit
@@ -36,6 +36,9 @@ test-slow: setup ## real DAG runs
 
 test-kube: setup ## operator, doctor, housekeeping and DAGs against a stand-in for a Kubernetes cluster (needs root on Linux)
 	@$(VENV)/pytest -q tests/kube
+
+test-browser: setup ## our pages in a real Airflow, by a real Chromium (installed by apt where it may be)
+	@$(VENV)/pytest -q tests/browser
 
 test-gpu: ## the benchmark program on an NVIDIA GPU, with this machine's python3
 	@$(PYTHON) -m pytest -q tests/gpu
@@ -56,6 +59,9 @@ format: setup ## rewrite the code in the house format
 
 golden: setup ## rewrite the golden files; the diff is the review
 	@$(VENV)/pytest -q tests/unit --golden
+
+screenshots: setup ## make the pictures under docs/images anew
+	@PYTHONPATH=. $(VENV)/python scripts/screenshots.py
 
 lock: ## write requirements/*.txt anew from pyproject.toml
 	@$(PYTHON) scripts/lock.py

@@ -119,7 +119,7 @@ class LocalAirflow:
         with log:
             self._processes[name] = subprocess.Popen(
                 [sys.executable, "-m", "airflow", *command],
-                env=self._environment(),
+                env=self.environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -139,7 +139,8 @@ class LocalAirflow:
                 told = _last_line(self.state, name)
                 raise LocalAirflowError(f"Airflow's {name} ended with code {process.returncode}: {told}")
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
+        """What its processes run in."""
         home = self.state / "airflow"
         secret = home / "jwt-secret"
         if not secret.exists():

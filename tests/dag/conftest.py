@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import stat
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.dag.standin_image import as_python
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = Path(tempfile.mkdtemp(prefix="trainbench-airflow-"))
@@ -54,13 +54,8 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A fresh store and history; pods run the stand-in image."""
     from bench_control.artefacts import open_store
 
-    python = tmp_path / "python"
-    program = ROOT / "tests" / "dag" / "standin_image.py"
-    asked = '[ "$1" = -c ] && exec echo 3.11.0'  # by the task `ready`: which version, and is anything missing
-    python.write_text(f'#!/bin/sh\n{asked}\nexec "{sys.executable}" "{program}"\n')
-    python.chmod(python.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("TRAINBENCH_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("TRAINBENCH_HISTORY_URL", f"sqlite:///{tmp_path / 'history.db'}")
-    monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHON", str(python))
+    monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHON", str(as_python(tmp_path)))
     monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHONPATH", f"{ROOT}{os.pathsep}{ROOT / 'plugins'}")
     return open_store(str(tmp_path / "store"))

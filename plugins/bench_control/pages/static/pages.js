@@ -186,7 +186,10 @@ document.addEventListener("DOMContentLoaded", () => {
     const dialog = document.getElementById(button.dataset.opens);
     button.addEventListener("click", () => dialog.showModal());
     dialog.querySelector("[data-closes]").addEventListener("click", () => dialog.close());
-    if (location.hash === "#acknowledge") dialog.showModal();
+    if (location.hash === "#acknowledge") {
+      history.replaceState(null, "", location.pathname + location.search); // else the browser takes the focus there
+      dialog.showModal();
+    }
   }
   for (const form of document.querySelectorAll("[data-acknowledge]")) {
     form.addEventListener("submit", (event) => { event.preventDefault(); acknowledge(form); });

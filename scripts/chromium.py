@@ -1,0 +1,68 @@
+"""A real Chromium, driven by Playwright: Debian's, or any other that is there. Nothing but packages is downloaded."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from playwright.sync_api import Browser, sync_playwright
+
+NAMED_BY = "TRAINBENCH_CHROMIUM"
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+# Root in a container has no sandbox, and nothing may ask the network for anything.
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+class NoChromium(RuntimeError):
+    """One sentence: what is missing and what to do."""
+
+
+def find_chromium() -> str:
+    """Its path; as root on Debian it is installed if need be. Raises NoChromium."""
+    if named := os.environ.get(NAMED_BY):
+        if found := shutil.which(named):
+            return found
+        raise NoChromium(f"{NAMED_BY} is '{named}', which is no program: name one, or unset it")
+    found = _on_path()
+    if not found and os.geteuid() == 0 and shutil.which("apt-get"):
+        _install()
+        found = _on_path()
+    if not found:
+        raise NoChromium(f"no Chromium here: install the package chromium, or name one with {NAMED_BY}=/path/to/it")
+    return found
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Headless, with a fresh profile that goes with it. Raises NoChromium."""
+    path = find_chromium()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def _on_path() -> str | None:
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+def _install() -> None:
+    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["update"], ["install", "--yes", "--no-install-recommends", "chromium"]):
+        done = subprocess.run(["apt-get", "-qq", *command], env=environment, capture_output=True, text=True)  # noqa: S607
+        if done.returncode != 0:
+            told = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            raise NoChromium(f"`apt-get {' '.join(command)}` failed: {told}")

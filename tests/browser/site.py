@@ -1,0 +1,85 @@
+"""A real Airflow with logins, in a throw-away folder, whose pods are the stand-in image."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from local_airflow import ROOT, LocalAirflow
+from tests.dag.standin_image import as_python
+
+USERS = {"ada": "admin", "vera": "viewer"}
+DAG_ID = "node_consistency"
+NODES = ["gpu-a", "gpu-b", "gpu-c"]
+# One run of each node, and of the slow one again: the stand-in does not care for the rest.
+CONF = {"device": "cuda", "model": "mistral-7b", "rounds": 1, "measured_steps": 50, "max_measured_steps": 200}
+PATIENCE_S = 300
+
+
+class Site(LocalAirflow):
+    """Calls are made as ada. `passwords`: of every user, their own name."""
+
+    def __init__(self, state: Path, prefix: str = "") -> None:
+        port = free_port()
+        passwords = state / "passwords.json"
+        passwords.write_text(json.dumps({user: user for user in USERS}))
+        python = as_python(state)
+        self.base = f"http://127.0.0.1:{port}{prefix}"
+        super().__init__(
+            port,
+            with_triggerer=False,
+            state=state,
+            environment={
+                "AIRFLOW__API__BASE_URL": self.base,
+                "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
+                "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(map(":".join, USERS.items())),
+                "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
+                "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60.0",  # not 5 s: the machine may be busy
+                "TRAINBENCH_LOCAL_PYTHON": str(python),
+                "TRAINBENCH_LOCAL_PYTHONPATH": f"{ROOT}:{ROOT / 'plugins'}",
+            },
+        )
+
+    @property
+    def history_url(self) -> str:
+        return f"sqlite:///{self.state / 'history.db'}"
+
+    def wait_until_healthy(self, dag_id: str = DAG_ID, timeout_s: float = PATIENCE_S) -> None:
+        self._client.headers["Authorization"] = f"Bearer {self.token('ada')}"
+        super().wait_until_healthy(dag_id, timeout_s)
+
+    def token(self, user: str) -> str:
+        """As soon as the server answers."""
+        give_up = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                reply = self._client.post(f"{self.base}/auth/token", json={"username": user, "password": user})
+                return str(reply.raise_for_status().json()["access_token"])
+            except httpx.HTTPError:
+                self._check_alive()
+                if time.monotonic() > give_up:
+                    raise
+                time.sleep(0.5)
+
+    def run(self, **conf: Any) -> tuple[str, str]:
+        """A run of the node check from trigger to end: its id and state."""
+        run_id = self.trigger(DAG_ID, CONF | {"nodes": NODES} | conf)
+        give_up = time.monotonic() + PATIENCE_S
+        while time.monotonic() < give_up:
+            told = self.get(f"/api/v2/dags/{DAG_ID}/dagRuns/{run_id}") or {}
+            if told.get("state") in ("success", "failed"):
+                return run_id, str(told["state"])
+            time.sleep(0.5)
+        raise AssertionError(f"{run_id} did not end within {PATIENCE_S} s. {self.cause(DAG_ID, run_id)}")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+        return number

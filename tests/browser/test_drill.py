@@ -1,0 +1,130 @@
+"""A drill as the on-call engineer meets it: told, explained, acknowledged, over. One breach, test after test."""
+
+from __future__ import annotations
+
+import json
+import re
+from urllib.parse import quote
+
+from playwright.sync_api import FrameLocator, Page, expect
+
+from tests.browser.conftest import DRILLED, Visit, open_home
+from tests.browser.site import DAG_ID, Site
+
+REASON = "our drill: <b>leave it</b> until Monday"
+BANNER = f"DRILL {DRILLED}: samples/s −20.0 % against its peers"
+MOST_KEYS = 80  # from the top of Airflow's page to anything in ours
+
+
+def ours(page: Page) -> FrameLocator:
+    """Our page within Airflow's."""
+    return page.frame_locator("iframe")
+
+
+def press_until(page: Page, key: str, focused: str) -> None:
+    """As somebody without a mouse; `focused`: the text of what has the focus in our page at last."""
+    active = "() => document.activeElement?.textContent.trim()"
+    for _ in range(MOST_KEYS):
+        if focused in [frame.evaluate(active) for frame in page.frames]:
+            return
+        page.keyboard.press(key)
+    raise AssertionError(f"{MOST_KEYS} times {key} do not lead to '{focused}'")
+
+
+def test_the_home_page_tells_it_with_links_that_work(site: Site, drill: str, visit: Visit) -> None:
+    page = visit("vera")
+    open_home(page, site, BANNER)
+    with page.context.expect_page() as opened:
+        page.get_by_role("link", name="Breach", exact=True).click()
+    expect(ours(opened.value).locator("h1")).to_have_text(f"{DRILLED}: drill, samples/s −20.0 %")
+    with page.context.expect_page() as opened:
+        page.get_by_role("link", name="Report", exact=True).click()
+
+    expect(opened.value).to_have_url(f"{site.base}/dags/{DAG_ID}/runs/{quote(drill)}/plugin/trainbench-run")
+    expect(ours(opened.value).locator("body")).to_contain_text(f"trainbench slowed {DRILLED} by 90 % on purpose")
+
+
+def test_the_benchmarks_page_tells_cause_and_next_step(site: Site, drill: str, visit: Visit) -> None:
+    page = visit("vera")
+    page.goto(f"{site.base}/")
+    page.get_by_role("link", name="Benchmarks").click()
+    card = ours(page).get_by_role("article").filter(has_text=DRILLED)
+
+    expect(ours(page).locator("h1")).to_have_text("1 node needs attention")
+    expect(card).to_contain_text("Likely cause:")
+    expect(card).to_contain_text("the node was slowed on purpose by 90 %")
+    expect(card).to_contain_text("Next: nothing to repair: the checks work.")
+    expect(ours(page).locator("td a").filter(has_text="−20")).to_have_accessible_name(re.compile(f"^{DRILLED}, "))
+    card.get_by_role("link", name="DAG run").click()
+    expect(page).to_have_url(re.compile(f"/dags/{DAG_ID}/runs/{re.escape(quote(drill))}"))
+
+
+def test_the_node_s_page_draws_the_trend_and_lists_what_happened(site: Site, drill: str, visit: Visit) -> None:
+    page = visit("vera")
+    page.goto(f"{site.base}/plugin/trainbench")
+    ours(page).get_by_role("article").get_by_role("link", name="Node", exact=True).click()
+
+    expect(ours(page).locator("h1")).to_have_text(DRILLED)
+    expect(ours(page).locator(".chart .main-svg").first).to_be_visible()  # plotly's, from the installed package
+    ours(page).get_by_text("Figures", exact=True).click()
+    expect(ours(page).get_by_role("row").filter(has_text="−20.0")).to_have_count(1)
+    events = ours(page).get_by_role("region", name="What happened to it")
+    expect(events).to_contain_text("breach")
+    expect(events).to_contain_text("drill")
+
+
+def test_a_task_shows_what_its_pod_handed_back(site: Site, drill: str, visit: Visit) -> None:
+    page = visit("vera")
+    page.goto(f"{site.base}/dags/{DAG_ID}/runs/{quote(drill)}/tasks/benchmark/mapped/0")
+    page.get_by_role("link", name="Result").click()
+    expect(ours(page).locator("h1")).to_have_text("gpu-a · single: ok")
+    raw = ours(page).get_by_role("link", name="raw result (JSON)").get_attribute("href")
+    inner = next(frame for frame in page.frames if "/trainbench/" in frame.url and frame != page.main_frame)
+    stored = json.loads(inner.evaluate("async (address) => (await fetch(address)).text()", raw))
+
+    assert (stored["spec"]["node"], stored["status"]) == ("gpu-a", "ok")
+
+
+def test_a_viewer_may_read_but_not_acknowledge(site: Site, drill: str, visit: Visit) -> None:
+    page = visit("vera", refusals={403})
+    page.goto(f"{site.base}/trainbench/")
+    page.get_by_role("link", name=DRILLED).first.click()
+    expect(page.get_by_text("Acknowledging needs the permission to edit runs of node_consistency")).to_be_visible()
+    forged = """async () => (await fetch(location.pathname + "/acknowledge", {method: "POST", body: '{"reason": "x"}',
+        headers: {"Content-Type": "application/json", "X-Trainbench": "1"}})).status"""
+
+    expect(page.get_by_role("button", name="Acknowledge")).to_have_count(0)
+    assert page.evaluate(forged) == 403
+    page.reload()
+    expect(page.locator("#acknowledged")).to_have_text("by nobody")
+
+
+def test_who_acknowledges_by_keyboard_is_kept_with_the_reason(site: Site, drill: str, visit: Visit) -> None:
+    page = visit("ada")
+    page.goto(f"{site.base}/plugin/trainbench")
+    ours(page).get_by_role("article").wait_for()  # the only one: the drill's
+    press_until(page, "Tab", "Acknowledge")
+    page.keyboard.press("Enter")
+    expect(ours(page).get_by_role("dialog")).to_be_visible()
+    page.keyboard.type(REASON)
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+
+    kept = ours(page).locator("#acknowledged")
+    expect(kept).to_have_text(re.compile(r"^by ada, \d{4}-\d\d-\d\d \d\d:\d\d UTC: " + re.escape(REASON)))
+    expect(ours(page).get_by_role("button", name="Acknowledge")).to_have_count(0)
+    expect(ours(page).locator("h1")).not_to_contain_text("well again")  # seen is not repaired
+    open_home(page, site, BANNER, is_told=False)
+
+
+def test_a_good_run_ends_it(site: Site, drill: str, visit: Visit) -> None:
+    _, state = site.run()
+    page = visit("vera")
+    page.goto(f"{site.base}/plugin/trainbench")
+
+    assert state == "success"
+    expect(ours(page).locator("h1")).to_have_text("All 3 nodes are well")
+    ours(page).get_by_text("1 closed in 30 days").click()
+    ours(page).get_by_role("listitem").get_by_role("link", name=DRILLED).click()
+    expect(ours(page).locator("h1")).to_have_text(f"{DRILLED}: drill, samples/s −20.0 %, well again")
+    expect(ours(page).locator("#acknowledged")).to_contain_text(REASON)

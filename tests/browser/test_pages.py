@@ -1,0 +1,141 @@
+"""What holds for every page of ours: for any eye, hand, screen, name, login and address."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Page, expect
+from sqlalchemy import inspect, text
+
+from bench_control.history import open_history
+from bench_control.pages.links import in_airflow
+from bench_control.verdicts import State
+from tests.browser.conftest import DRILLED, Visit, open_home
+from tests.browser.site import DAG_ID, Site
+from tests.nights import night
+
+HOSTILE = "<img src=x onerror=alert(1)>[x](javascript:alert(2))"
+PHONE = {"width": 390, "height": 844}
+OURS = ("", f"nodes/{DRILLED}", "strategies", "costs", "runs", "breaches/1", f"dags/{DAG_ID}")
+DARK, LIGHT = "rgb(18, 21, 24)", "rgb(250, 250, 249)"
+WHAT_IS_WRONG = (Path(__file__).parent / "readable.js").read_text()
+
+
+@pytest.fixture(scope="module")
+def hostile(site: Site, drill: str) -> int:
+    """The open breach of a node whose name no cluster would allow; returns its id."""
+    history = open_history(site.history_url)
+    rates = {"evil": 8.0, "well": 10.0, "fine": 10.0}
+    history.record(night(1, rates, {"evil": State.BREACH}, suite=DAG_ID, dag_run_id=drill))
+    found = inspect(history.engine)
+    with history.engine.begin() as connection:
+        for table in found.get_table_names():
+            if "node" in {column["name"] for column in found.get_columns(table)}:
+                rename = text(f"UPDATE {table} SET node = :hostile WHERE node = 'evil'")
+                connection.execute(rename, {"hostile": HOSTILE})
+        return int(connection.scalar(text("SELECT id FROM breaches WHERE node = :node"), {"node": HOSTILE}) or 0)
+
+
+@pytest.fixture
+def behind_a_prefix(site: Site) -> Iterator[Site]:
+    """A second API server over the same database, whose address ends in /af."""
+    other = Site(site.state, prefix="/af")
+    command = [sys.executable, "-m", "airflow", "api-server"]
+    with (site.state / "logs" / "prefixed.log").open("wb") as log:
+        server = subprocess.Popen(command, env=other.environment(), stdout=log, stderr=log, start_new_session=True)
+    other.token("ada")
+    yield other
+    server.terminate()
+    server.wait()
+
+
+def test_our_pages_follow_airflow_s_colour_mode(site: Site, drill: str, visit: Visit) -> None:
+    page = visit("vera", color_scheme="light")
+    page.goto(f"{site.base}/plugin/trainbench")
+    body = page.frame_locator("iframe").locator("body")
+    for chosen, colour in (("Dark Mode", DARK), ("Light Mode", LIGHT)):
+        page.get_by_role("button", name="User").click()
+        page.get_by_role("menuitem", name="Appearance").click()
+        page.get_by_text(chosen, exact=True).click()
+        expect(body).to_have_css("background-color", colour)
+        page.keyboard.press("Escape")
+
+
+def test_on_a_phone_no_page_scrolls_sideways(site: Site, hostile: int, visit: Visit) -> None:
+    page = visit("vera", viewport=PHONE, is_mobile=True, has_touch=True)
+    for path in (*OURS, f"breaches/{hostile}", f"nodes/{quote(HOSTILE, safe='')}"):
+        open_ours(page, site, path)
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= PHONE["width"], f"/{path} is {width} px wide"
+
+
+def test_every_page_can_be_read_aloud_and_walked_by_keyboard(site: Site, hostile: int, visit: Visit) -> None:
+    page = visit("ada", refusals={404})
+    for path in (*OURS, f"breaches/{hostile}", "nodes/unknown"):
+        open_ours(page, site, path)
+        assert (path, page.evaluate(WHAT_IS_WRONG)) == (path, [])
+    page.keyboard.press("Tab")
+    expect(page.get_by_text("Skip to the content")).to_be_focused()
+
+
+def test_names_from_outside_are_text(site: Site, hostile: int, visit: Visit) -> None:
+    page = visit("ada")
+    said: list[str] = []
+    page.on("dialog", lambda dialog: said.append(dialog.message))
+    for path in ("", f"breaches/{hostile}", f"nodes/{quote(HOSTILE, safe='')}", "runs"):
+        open_ours(page, site, path)
+        expect(page.get_by_text(HOSTILE).first).to_be_attached()
+        assert page.locator("img, [onerror], a[href^='javascript:']").count() == 0
+    open_home(page, site, HOSTILE)
+    banner = page.get_by_test_id("dashboard-alert-content").filter(has_text=HOSTILE)
+    assert banner.locator("img, a[href^='javascript:']").count() == 0
+    assert said == []
+
+
+def test_who_is_not_logged_in_is_asked_to(site: Site, drill: str, visit: Visit) -> None:
+    page = visit(None, refusals={401})
+    page.goto(f"{site.base}/trainbench/breaches/1")
+    expect(page.locator("body")).not_to_contain_text(DRILLED)
+    page.get_by_role("link", name="Log in").click()
+    page.get_by_label("Username").fill("vera")
+    page.get_by_label("Password").fill("vera")
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("heading", name="Welcome").wait_for()
+    page.goto(f"{site.base}/trainbench/breaches/1")
+
+    expect(page.locator("h1")).to_contain_text(DRILLED)
+
+
+def test_every_link_holds_behind_a_prefix(behind_a_prefix: Site, drill: str, hostile: int, visit: Visit) -> None:
+    base = behind_a_prefix.base
+    page = visit("vera", at=behind_a_prefix)
+    open_home(page, behind_a_prefix, HOSTILE)
+    with page.context.expect_page() as opened:
+        page.get_by_role("link", name="Breach", exact=True).click()
+    breach = opened.value
+    expect(breach).to_have_url(f"{base}/{in_airflow(f'breaches/{hostile}', '/af')}")
+    expect(breach.frame_locator("iframe").locator("h1")).to_contain_text(HOSTILE)
+    breach.frame_locator("iframe").get_by_role("link", name="DAG run").click()
+    expect(breach).to_have_url(f"{base}/dags/{DAG_ID}/runs/{quote(drill)}")
+    breach.get_by_role("link", name="Benchmark", exact=True).click()
+    expect(breach.frame_locator("iframe").locator("body")).to_contain_text("slowed gpu-b by 90 % on purpose")
+
+    page.get_by_role("link", name="Benchmarks").click()
+    inside = page.frame_locator("iframe")
+    for name in ("Strategies", "Costs", "Runs", "Fleet"):
+        inside.get_by_role("link", name=name, exact=True).click()
+        expect(inside.get_by_role("link", name=name, exact=True)).to_have_attribute("aria-current", "page")
+    expect(page).to_have_url(re.compile(re.escape(f"{base}/plugin/trainbench")))
+
+
+def open_ours(page: Page, site: Site, path: str) -> None:
+    """As a page of its own, with its charts drawn."""
+    page.goto(f"{site.base}/trainbench/{path}")
+    page.locator("main").wait_for()
+    expect(page.locator(".chart:first-of-type .waiting")).to_have_count(0)
