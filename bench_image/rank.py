@@ -212,7 +212,7 @@ def _warm_up(spec: RunSpec, journal: Journal, strategy: Single, step: Stepper, s
         journal.missing["startup.compile_s"] = "one warm-up step shows no difference: warm up for 2 or more"
 
 
-def _glance(sampler: Sampler | None) -> dict[str, object]:
+def _glance(sampler: Sampler | None) -> dict[str, float]:
     """For whoever follows the log. Between windows only: it asks the driver."""
     return sampler.glance() if sampler else {}
 

@@ -66,7 +66,7 @@ class Sampler:
             for record in self._records:
                 record.close_window()
 
-    def glance(self) -> dict[str, object]:
+    def glance(self) -> dict[str, float]:
         """How the GPUs are right now: the least used one and the hottest one. Empty where nothing can be read."""
         with self._lock:
             seen = [gpu.glance() for gpu in self._gpus]
