@@ -597,12 +597,14 @@ def test_rows_of_a_version_without_summaries_ask_for_a_reindex(history: History)
 
     from bench_control.summary_tables import campaigns
 
-    history.record(night(1, {"node-1": 10.0}))
+    """Its breaches are there all the same."""
+    history.record(night(1, {"node-1": 9.0}, {"node-1": State.BREACH}))
     pages = Pages(history.engine, {SEEN})
     assert not pages.needs_reindex()
     with history.engine.execution_options(is_write=True).begin() as connection:
         connection.execute(delete(campaigns))
     assert pages.needs_reindex()
+    assert [breach.node for breach in pages.open_breaches(ALL).rows] == ["node-1"]
 
 
 # --- export -----------------------------------------------------------------------------------------------------------

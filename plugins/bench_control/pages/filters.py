@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
-from sqlalchemy import ColumnElement, Connection, Table, and_, select
+from sqlalchemy import ColumnElement, Connection, Table, and_, select, union
 
 from bench_control.history_tables import breaches
 from bench_control.summary_tables import campaigns, nodes, works
@@ -104,7 +104,8 @@ class Scope:
 
 
 def scope_of(connection: Connection, dag_ids: Collection[str], filters: Filters) -> Scope:
-    recorded = connection.execute(select(campaigns.c.suite).distinct()).scalars()
+    """A breach of before there were summaries is a DAG's, too."""
+    recorded = connection.execute(union(select(campaigns.c.suite), select(breaches.c.dag_id))).scalars()
     return Scope(tuple(sorted(set(recorded) & set(dag_ids))), filters)
 
 
