@@ -1,0 +1,106 @@
+"""Nights of a fleet that does not exist, for the screenshots: the figures are made, judged and kept by the real code.
+
+Ten nodes with one H200 each, 45 nights. 18 nights ago the driver was updated, which cost 3 %. gpu-07 ran hot for four
+nights and was repaired; gpu-04 failed once; something has held gpu-09's power down for two nights.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from bench_control.assess import assess, judge
+from bench_control.campaign import Campaign
+from bench_control.history import History
+from bench_control.nodes import Fleet
+from bench_control.plan import Plan, campaign_id, confirm_specs, make_plan
+from bench_control.planners import PLANNERS, Question
+from bench_control.variance import nodes_to_confirm
+from bench_image.contract import RunResult, RunSpec
+from tests.builders import make_failed, make_result
+from tests.campaigns import strategies
+
+DAG_ID, SCALING = "node_consistency", "strategy_scaling"
+NODES = tuple(f"gpu-{number:02}" for number in range(1, 11))
+NUM_NIGHTS = 45
+RATES = (10.3, 10.0)  # before and after the driver: the stand-in image goes on with the second
+SPREAD, NOISE = 0.004, 0.002  # between the nodes; between the runs of one
+DRIVERS = ("575.57.08", "580.65.06")
+UPDATED, HOT, FAILED, BRAKED = 18, range(9, 13), 30, range(1, 3)  # nights ago
+
+
+def record_nights(history: History, params: Mapping[str, Any]) -> None:
+    """`params`: of the trigger form, so that later runs of the DAG continue these."""
+    chosen = PLANNERS[Question.NODES].params({**params, "nodes": list(NODES)}, locally=True)
+    draw = random.Random(1)  # noqa: S311 - the same picture every time
+    own = {node: draw.gauss(0, SPREAD) for node in NODES}
+    for ago in range(NUM_NIGHTS, 0, -1):
+        at = datetime.now(UTC).replace(hour=2, minute=0, second=0, microsecond=0) - timedelta(days=ago - 1)
+        if ago % 7 == 0:
+            history.record(_weekly(at))
+        dag_run_id = f"scheduled__{at.isoformat()}"
+        plan = make_plan(chosen, Fleet(), campaign_id(DAG_ID, dag_run_id))
+        history.record(_night(plan, ago, at, own, draw, history).model_copy(update={"dag_run_id": dag_run_id}))
+
+
+def _night(
+    plan: Plan, ago: int, at: datetime, own: Mapping[str, float], draw: random.Random, history: History
+) -> Campaign:
+    def run(spec: RunSpec) -> RunResult:
+        rate = RATES[ago <= UPDATED] * (1 + own[spec.node] + draw.gauss(0, NOISE))
+        return _run(spec, ago, rate, at, draw)
+
+    results = [run(spec) for spec in plan.specs]
+    suspects = nodes_to_confirm(judge(plan, results, history.past))
+    again = [run(spec) for spec in confirm_specs(plan, suspects)]
+    return assess(
+        plan,
+        results,
+        again,
+        suite=DAG_ID,
+        started_at=at,
+        finished_at=at + timedelta(minutes=9),
+        past=history.past,
+        trails=history.trails,
+    )
+
+
+def _run(spec: RunSpec, ago: int, rate: float, at: datetime, draw: random.Random) -> RunResult:
+    """What happened to this node on that night."""
+    dated = {"spec": spec, "started_at": at + timedelta(minutes=spec.round), "finished_at": at + timedelta(minutes=5)}
+    if spec.node == "gpu-04" and ago == FAILED:
+        return make_failed(spec.node).model_copy(update=dated)
+    told: dict[str, Any] = {"temperature_c": 60 + draw.gauss(0, 0.8), "driver": DRIVERS[ago <= UPDATED]}
+    if spec.node == "gpu-07" and ago in HOT:
+        rate *= 0.91
+        told |= {"temperature_c": 84.0, "sm_clock_mhz": 1620.0, "throttle_share_pct": {"thermal": 41.0}}
+    if spec.node == "gpu-09" and ago in BRAKED:
+        rate *= 0.93
+        told |= {"sm_clock_mhz": 1785.0, "power_w": 560.0, "throttle_share_pct": {"power_brake": 52.0}}
+    return make_result(spec.node, rate, **told).model_copy(update=dated)
+
+
+def _weekly(at: datetime) -> Campaign:
+    """A comparison of the strategies."""
+    dag_run_id = f"scheduled__{at.isoformat()}"
+    update = {
+        "campaign_id": campaign_id(SCALING, dag_run_id),
+        "suite": SCALING,
+        "dag_run_id": dag_run_id,
+        "started_at": at - timedelta(hours=1),
+        "finished_at": at,
+    }
+    made = strategies()
+    results = tuple(
+        result.model_copy(
+            update={
+                "spec": result.spec.model_copy(update={"campaign_id": update["campaign_id"]}),
+                "started_at": at - timedelta(minutes=30),
+                "finished_at": at - timedelta(minutes=29),
+            }
+        )
+        for result in made.results
+    )
+    return made.model_copy(update={**update, "results": results})
