@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from PIL import Image
-from playwright.sync_api import Browser, Locator, Page
+from playwright.sync_api import Browser, Locator, Page, ViewportSize
 
 from bench_control.history import open_history
 from chromium import NoChromium, chromium
@@ -37,7 +37,8 @@ SCALED = {
     "gpus_per_node": 1,
     "strategies": ["single", "ddp", "fsdp"],
 }
-DESK, TALL, PHONE = ({"width": width, "height": height} for width, height in ((1280, 760), (1280, 960), (390, 844)))
+DESK, TALL = ViewportSize(width=1280, height=760), ViewportSize(width=1280, height=960)
+PHONE = ViewportSize(width=390, height=844)
 COLOURS = 256  # of a picture's palette: a third of the size
 PATIENCE_S = 900
 
