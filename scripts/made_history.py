@@ -12,11 +12,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bench_control.assess import assess, judge
-from bench_control.campaign import Campaign
+from bench_control.campaign import Campaign, Question
 from bench_control.history import History
 from bench_control.nodes import Fleet
 from bench_control.plan import Plan, campaign_id, confirm_specs, make_plan
-from bench_control.planners import PLANNERS, Question
+from bench_control.planners import PLANNERS
 from bench_control.variance import nodes_to_confirm
 from bench_image.contract import RunResult, RunSpec
 from tests.builders import make_failed, make_result
