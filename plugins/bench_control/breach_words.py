@@ -18,7 +18,7 @@ def how_far(state: State, metric: Metric | None, deviation: float | None) -> str
     return f"{NAMES[metric]} {sign}{abs(deviation):.1f}{UNITS[metric]} against its peers"
 
 
-def likely_cause(cause: str | None, reason: str | None) -> str | None:
+def likely_cause(cause: str | None, reason: str | None, most: int = MAX_CAUSE) -> str | None:
     """What the diagnosis adds to the verdict's own reason, with which its sentence begins; None: nothing."""
     told = (cause or "").rpartition(reason or "\x00")[2].strip(" .,;:")
-    return one_line(told, most=MAX_CAUSE) or None
+    return one_line(told, most=most) or None

@@ -18,9 +18,11 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bench_control import formats
+from bench_control.breach_words import likely_cause
 from bench_control.pages import heat_cells, listings
 from bench_control.pages.links import links
 
+MAX_CAUSE = 1000  # characters: a page has room for all of it
 HERE = Path(__file__).parent
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 POLICY = {
@@ -117,6 +119,7 @@ def _environment() -> Environment:
         "day": formats.day,
         "figure": formats.figure,
         "json": json.dumps,
+        "likely_cause": lambda breach: likely_cause(breach.cause, breach.reason, MAX_CAUSE),
         "percent": formats.percent,
         "sentence": formats.sentence,
         "share": formats.share,
