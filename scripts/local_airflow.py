@@ -162,6 +162,7 @@ class LocalAirflow:
             "AIRFLOW__API_AUTH__JWT_SECRET": secret.read_text(),
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home / 'airflow.db'}",
             "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
+            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60.0",  # not 5 s: the machine may be busy
             "AIRFLOW__LOGGING__LOGGING_LEVEL": "WARNING",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
             "NO_PROXY": "127.0.0.1,localhost",

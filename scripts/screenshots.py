@@ -58,7 +58,6 @@ def _make(state: Path) -> None:
         "TRAINBENCH_LOCAL_PYTHON": str(as_python(state)),
         "TRAINBENCH_LOCAL_PYTHONPATH": f"{ROOT}:{ROOT / 'plugins'}",
         "TRAINBENCH_WORLD_SIZES": "1,2,4",
-        "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60.0",
     }
     record_nights(open_history(f"sqlite:///{state / 'history.db'}"), JOB)
     with LocalAirflow(free_port(), with_triggerer=True, state=state, environment=environment) as airflow:

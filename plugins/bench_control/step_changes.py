@@ -160,7 +160,7 @@ def _stepped(same: Sequence[Change], num_nodes: int, num_got: int) -> str:
         return f"{told}; no change of driver, image, kernel, VBIOS, power limit or libraries is recorded then"
     told += f", when {listing(causes)}"
     if num_nodes < num_got:
-        return f"{told}; {num_got - num_nodes} of the {num_got} nodes with this change are as fast as before"
+        return f"{told}; it is not seen on {num_got - num_nodes} of the {num_got} nodes with this change"
     return f"{told}; so are all nodes that got this change" if num_nodes > 1 else told
 
 

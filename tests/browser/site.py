@@ -39,7 +39,6 @@ class Site(LocalAirflow):
                 "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
                 "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(map(":".join, USERS.items())),
                 "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
-                "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60.0",  # not 5 s: the machine may be busy
                 "TRAINBENCH_LOCAL_PYTHON": str(python),
                 "TRAINBENCH_LOCAL_PYTHONPATH": f"{ROOT}:{ROOT / 'plugins'}",
             },
