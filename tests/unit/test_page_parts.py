@@ -114,6 +114,15 @@ def test_a_chart_has_the_band_of_the_limit_the_median_and_marks_red_points() -> 
     assert marks["text"][1] == "2026-11-22 08:00 UTC<br>9.000 samples/s, −10.0 % against its peers<br>breach"
 
 
+def test_a_single_night_stands_in_the_middle_of_a_day() -> None:
+    figure = charts.node_chart(series(point(0, 10.1)), ())
+    several = charts.node_chart(series(point(0, 10.1), point(1, 10.0)), ())
+    assert figure is not None and several is not None
+
+    assert figure["layout"]["xaxis"]["range"] == ["2026-11-20T20:00:00+00:00", "2026-11-21T20:00:00+00:00"]
+    assert "range" not in several["layout"]["xaxis"]
+
+
 def test_memory_and_temperature_have_panels_where_they_are_known() -> None:
     known = series(point(0, 10.0, memory_deviation_pct=3.0), point(1, 10.0, temperature_deviation_c=-20.0))
     figure = charts.node_chart(known, ())

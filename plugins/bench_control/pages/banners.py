@@ -14,7 +14,6 @@ from typing import Any
 
 from bench_control.addresses import benchmarks_page, breach_page, report_tab
 from bench_control.artefacts import open_store
-from bench_control.formats import count
 from bench_control.markdown import escape
 from bench_control.pages.banner_cache import BannerCache
 from bench_control.pages.banner_rows import Said, said
@@ -60,13 +59,17 @@ class BreachBanners:
 
 
 def banners(rows: Sequence[Said], prefix: str) -> list[Banner]:
-    """What Airflow shows, in this order: each once, at most MAX_BANNERS of them, and one more for the others."""
-    shown = [{"category": row.level.value, "text": text(row, prefix)} for row in rows[:MAX_BANNERS]]
-    rest = rows[MAX_BANNERS:]
+    """What Airflow shows, in this order: each once, at most MAX_BANNERS of them, and one more for the others, which is
+    the last of them where there is only one.
+    """
+    num_shown = MAX_BANNERS if len(rows) > MAX_BANNERS + 1 else len(rows)
+    shown = [{"category": row.level.value, "text": text(row, prefix)} for row in rows[:num_shown]]
+    rest = rows[num_shown:]
     if rest:
         level = Level.ERROR if any(row.level is Level.ERROR for row in rest) else Level.WARNING
-        more = f"and {count(len(rest), 'more')}".removesuffix("s")
-        shown.append({"category": level.value, "text": f"{more}: [Benchmarks]({benchmarks_page(prefix)})"})
+        shown.append(
+            {"category": level.value, "text": f"and {len(rest):,} more: [Benchmarks]({benchmarks_page(prefix)})"}
+        )
     return shown
 
 

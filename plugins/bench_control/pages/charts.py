@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from bench_control.formats import figure, percent
@@ -19,6 +19,7 @@ EVENT_MARKS = {
     EventKind.ACKNOWLEDGED: ("square", "warn"),
 }
 HEIGHTS = {1: 200, 2: 270, 3: 340}  # pixels, by the number of panels
+HALF_A_DAY = timedelta(hours=12)
 Figure = dict[str, Any]
 Hover = Callable[[NodePoint], str]
 Values = Sequence[tuple[NodePoint, float | None]]
@@ -43,7 +44,7 @@ def node_chart(series: NodeSeries, events: Sequence[NodeEvent]) -> Figure | None
     layout: Figure = {
         "height": HEIGHTS[len(shown)],
         "showlegend": False,
-        "xaxis": _time_axis(),
+        "xaxis": _time_axis(first, last),
         "shapes": [],
         "annotations": [],
     }
@@ -213,8 +214,11 @@ def _invisible() -> Figure:
     return {"type": "scatter", "mode": "lines", "line": {"width": 0, "shape": "hv"}, "hoverinfo": "skip"}
 
 
-def _time_axis() -> Figure:
-    return {"type": "date", "anchor": "free", "position": 0}
+def _time_axis(first: datetime, last: datetime) -> Figure:
+    axis: Figure = {"type": "date", "anchor": "free", "position": 0}
+    if last - first < timedelta(days=1):  # plotly would write milliseconds at a single night
+        axis["range"] = [(first - HALF_A_DAY).isoformat(), (last + HALF_A_DAY).isoformat()]
+    return axis
 
 
 def _panel_title(text: str, top: float) -> Figure:
