@@ -117,7 +117,8 @@ def test_a_chart_has_the_band_of_the_limit_the_median_and_marks_red_points() -> 
 def test_a_single_night_stands_in_the_middle_of_a_day() -> None:
     figure = charts.node_chart(series(point(0, 10.1)), ())
     several = charts.node_chart(series(point(0, 10.1), point(1, 10.0)), ())
-    assert figure is not None and several is not None
+    assert figure is not None
+    assert several is not None
 
     assert figure["layout"]["xaxis"]["range"] == ["2026-11-20T20:00:00+00:00", "2026-11-21T20:00:00+00:00"]
     assert "range" not in several["layout"]["xaxis"]
