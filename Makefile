@@ -29,7 +29,7 @@ test-fast: setup ## unit tests of the control plane and the contract
 	@$(VENV)/pytest -q tests/unit
 
 test-image: setup ## the benchmark program on the CPU, real processes
-	@$(IMAGE_PYTHON) -m pytest -q tests/image
+	@nice -n 15 $(IMAGE_PYTHON) -m pytest -q tests/image # beside it Airflow runs pods that are timed
 
 test-slow: setup ## real DAG runs
 	@$(VENV)/pytest -q tests/dag

@@ -24,7 +24,7 @@ from bench_control.addresses import report_tab
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = [sys.executable, str(ROOT / "scripts" / "demo.py")]
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1000)]
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def environment() -> dict[str, str]:
 
 def test_a_drill_ends_with_the_verdict_and_the_reports(port: int, environment: dict[str, str]) -> None:
     command = [*DEMO, "--port", str(port), "--drill", "node-3"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=500)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900)
     rates = {node: float(rate) for node, rate in re.findall(r"^ (node-\d) +([\d.]+) ", done.stdout, re.MULTILINE)}
     (state,) = re.findall(r"DAG run ended as (\w+)", done.stdout)
 
