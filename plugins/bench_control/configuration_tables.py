@@ -8,7 +8,7 @@ from bench_control.campaign import Campaign, Question
 from bench_control.configurations import TELLING_PCT, WORTH_PCT, Kind, Standing, Verdict, kinds_compared
 from bench_control.formats import NA, count, figure, listing, one_line, percent, usd
 from bench_control.speedups import SpeedUp
-from bench_control.tables import Row, Table, Tone
+from bench_control.tables import Row, Table, Tone, median_run
 from bench_control.variants import BASELINE, VARIANTS
 
 FIGURES = (
@@ -73,6 +73,7 @@ def _verdicts(kind: Kind) -> Table:
                     VARIANTS[one.name].tests if one.name in VARIANTS else "",
                 ),
                 tone=TONES.get(one.verdict, Tone.PLAIN),
+                run_id=_run(one),
             )
             for one in sorted(judged, key=lambda one: (order.index(one.verdict), -_ratio(one)))
         ),
@@ -158,7 +159,11 @@ def _figures_row(one: Standing) -> Row:
         str(done) if done == asked else f"{done} of {asked}",
         one.verdict.value,
     )
-    return Row(cells=cells, tone=TONES.get(one.verdict, Tone.PLAIN))
+    return Row(cells=cells, tone=TONES.get(one.verdict, Tone.PLAIN), run_id=_run(one))
+
+
+def _run(one: Standing) -> str | None:
+    return median_run(one.results or one.failed)
 
 
 def _figures_notes(kind: Kind) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ from bench_control.campaign import Campaign
 from bench_control.formats import NA, figure, share
 from bench_control.noise_advice import advice, num_nodes
 from bench_control.noise_floor import PAST_CAMPAIGNS, ROUNDS, Floor, Spread, floors, measures_noise
-from bench_control.tables import Row, Table
+from bench_control.tables import Row, Table, median_run
+from bench_image.contract import RunResult
 
 NODES = (3, 4, 8, 16)
 
@@ -31,7 +32,8 @@ def _noise(campaign: Campaign, floor: Floor) -> Table:
                 *_spread(node.between),
                 _spread(node.within)[0],
                 share(node.range_pct, 2),
-            )
+            ),
+            run_id=median_run(run for run in campaign.results if _is_of(run, floor.group_id, node.node)),
         )
         for node in floor.nodes
     ]
@@ -80,3 +82,7 @@ def _spread(spread: Spread | None) -> tuple[str, str]:
     if spread is None:
         return NA, NA
     return share(spread.sd_pct, 2), f"{share(spread.low_pct, 2)} to {share(spread.high_pct, 2)}"
+
+
+def _is_of(run: RunResult, group_id: str, node: str) -> bool:
+    return (run.spec.group_id, run.spec.node) == (group_id, node)

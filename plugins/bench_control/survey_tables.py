@@ -19,7 +19,7 @@ from bench_control.survey import (
     relative,
     saved_memory,
 )
-from bench_control.tables import Row, Table, Tone
+from bench_control.tables import Row, Table, Tone, median_run
 from bench_image.contract import AUTO
 
 SPEED = (
@@ -149,7 +149,7 @@ def _speed_row(cell: Cell, base: Cell | None, wanted: ComparisonParams, has_seve
         usd(cell.usd_per_1m_samples),
         usd(cell.usd_per_1m_tokens),
     )
-    return Row(cells=(cell.recipe, cell.gpu, *figures, _remark(cell)))
+    return Row(cells=(cell.recipe, cell.gpu, *figures, _remark(cell)), run_id=median_run(cell.results))
 
 
 def _remark(cell: Cell) -> str:
@@ -201,5 +201,6 @@ def _memory_row(cell: Cell, found: Sequence[Cell]) -> Row:
             figure(saved.full_gb) if saved else "",
             percent(saved.pct) if saved else "",
             "" if not saved else "by formula" if saved.by_formula else "measured",
-        )
+        ),
+        run_id=median_run(cell.results),
     )
