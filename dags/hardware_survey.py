@@ -1,7 +1,7 @@
 """The Airflow DAG that compares kinds of GPU: the same models and recipes on each kind that the cluster has."""
 
-from bench_control.campaign import Question
-from bench_control.dag_factory import Suite, build_comparison_dag
+from bench_control.asking.question import Question
+from bench_control.flows.dag_factory import Suite, build_comparison_dag
 
 dag = build_comparison_dag(
     Suite(

@@ -42,7 +42,7 @@ class TrainbenchPlugin(AirflowPlugin):
 
     @property
     def listeners(self) -> list[Any]:  # type: ignore[override]
-        from bench_control import run_notes  # light: the scheduler and every task ask for it
+        from bench_control.alerting import run_notes  # light: the scheduler and every task ask for it
 
         return [run_notes]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from rich.console import Console
 
-from bench_control.artefacts import StoreError, open_store
-from bench_control.plan import campaign_id
-from bench_control.terminal import verdict_table
+from bench_control.collecting.artefacts import StoreError, open_store
+from bench_control.planning.plan import campaign_id
+from bench_control.reporting.terminal import verdict_table
 from local_airflow import STATE, LocalAirflow, LocalAirflowError
 
 DAG_ID = "node_consistency"

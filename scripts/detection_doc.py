@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bench_control.verdicts import ReferenceMode
+from bench_control.words.verdicts import ReferenceMode
 from detection_nights import Fleet, Past
 
 ROOT = Path(__file__).resolve().parents[1]

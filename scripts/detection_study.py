@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from bench_control.verdicts import ReferenceMode
+from bench_control.words.verdicts import ReferenceMode
 from bench_image.contract import Frozen
 from detection_nights import Fleet, Past, simulate
 

@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bench_control.assess import assess, judge
-from bench_control.campaign import Campaign, Question
-from bench_control.history import History
-from bench_control.nodes import Fleet
-from bench_control.plan import Plan, campaign_id, confirm_specs, make_plan
-from bench_control.planners import PLANNERS
-from bench_control.variance import nodes_to_confirm
+from bench_control.asking.question import Question
+from bench_control.collecting.campaign import Campaign
+from bench_control.flows.assess import assess, judge
+from bench_control.judging.variance import nodes_to_confirm
+from bench_control.past.history import History
+from bench_control.planning.nodes import Fleet
+from bench_control.planning.plan import Plan, campaign_id, confirm_specs, make_plan
+from bench_control.planning.planners import PLANNERS
 from bench_image.contract import RunResult, RunSpec
 from tests.builders import make_failed, make_result
 from tests.campaigns import strategies

@@ -26,16 +26,16 @@ from typing import Any
 import sqlalchemy
 from sqlalchemy import func, insert, select, text
 
-from bench_control.campaign import Campaign
-from bench_control.history import History, open_history
-from bench_control.history_rows import rows
-from bench_control.history_summaries import KNOWN_NODE, Work, known_nodes, summarise, with_known_gpus
-from bench_control.history_tables import breaches, runs
+from bench_control.collecting.campaign import Campaign
 from bench_control.pages.filters import Filters
 from bench_control.pages.queries import Pages
 from bench_control.pages.views import RunSort
-from bench_control.summary_tables import acknowledgements, campaigns, node_verdicts, works
-from bench_control.verdicts import HistoryVerdict, Metric, MetricVerdict, State
+from bench_control.past.history import History, open_history
+from bench_control.past.history_rows import rows
+from bench_control.past.history_summaries import KNOWN_NODE, Work, known_nodes, summarise, with_known_gpus
+from bench_control.past.history_tables import breaches, runs
+from bench_control.past.summary_tables import acknowledgements, campaigns, node_verdicts, works
+from bench_control.words.verdicts import HistoryVerdict, Metric, MetricVerdict, State
 from bench_image.contract import RunResult
 from tests.builders import make_result
 from tests.campaigns import make_campaign, make_group, make_metric, make_node

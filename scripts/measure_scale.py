@@ -23,13 +23,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench_control.artefacts import open_store
-from bench_control.assess import assess, publish
-from bench_control.history import open_history
-from bench_control.nodes import Fleet, GpuNode
-from bench_control.params import parse_params
-from bench_control.plan import make_plan
-from bench_control.results import collect
+from bench_control.asking.params import parse_params
+from bench_control.collecting.artefacts import open_store
+from bench_control.collecting.results import collect
+from bench_control.flows.assess import assess, publish
+from bench_control.past.history import open_history
+from bench_control.planning.nodes import Fleet, GpuNode
+from bench_control.planning.plan import make_plan
 from bench_image.contract import RunSpec, Strategy
 from tests.builders import make_result
 
@@ -151,7 +151,7 @@ def _write_results(folder: Path, number: int) -> None:
 
 def _command(words: Sequence[str]) -> dict[str, Any]:
     begin = time.perf_counter()
-    program = [sys.executable, "-c", "from bench_control.cli import app; app()", *words]
+    program = [sys.executable, "-c", "from bench_control.cli.app import app; app()", *words]
     null = os.open(os.devnull, os.O_WRONLY)
     pid = os.posix_spawn(program[0], program, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, null, 1)])
     _, status, usage = os.wait4(pid, 0)

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, ViewportSize
 
-from bench_control.history import open_history
+from bench_control.past.history import open_history
 from chromium import NoChromium, chromium
 from local_airflow import ROOT, LocalAirflow, LocalAirflowError
 from made_history import DAG_ID, NODES, SCALING, record_nights

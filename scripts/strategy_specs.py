@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench_control.nodes import Fleet, named
-from bench_control.params import parse_params
-from bench_control.plan import make_plan
+from bench_control.asking.params import parse_params
+from bench_control.planning.nodes import Fleet, named
+from bench_control.planning.plan import make_plan
 from bench_image.contract import RunSpec, Strategy
 
 NODE = "h200-4"

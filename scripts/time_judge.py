@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from bench_control import confirmation, diagnosis, identity, variance, watch
-from bench_control.verdicts import ReferenceMode, Tolerances
+from bench_control.diagnosing import diagnosis
+from bench_control.judging import confirmation, identity, variance, watch
+from bench_control.words.verdicts import ReferenceMode, Tolerances
 from bench_image.contract import RunResult
 from detection_nights import template
 

@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from bench_control.campaign import Campaign, Question, Skipped
-from bench_control.cost import RunCost
-from bench_control.verdicts import (
+from bench_control.asking.question import Question
+from bench_control.collecting.campaign import Campaign
+from bench_control.planning.skipped import Skipped
+from bench_control.pricing.cost import RunCost
+from bench_control.words.verdicts import (
     Confirmation,
     Finding,
     GroupVerdict,

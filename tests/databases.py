@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from bench_control.history_database import connect
+from bench_control.past.history_database import connect
 
 POSTGRES_URL = os.environ.get("TRAINBENCH_TEST_POSTGRES_URL")
 NEEDS_POSTGRES = pytest.mark.skipif(not POSTGRES_URL, reason="needs TRAINBENCH_TEST_POSTGRES_URL")

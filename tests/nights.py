@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bench_control.campaign import Campaign
-from bench_control.verdicts import Finding, Level, NodeVerdict, State
+from bench_control.collecting.campaign import Campaign
+from bench_control.words.verdicts import Finding, Level, NodeVerdict, State
 from bench_image.contract import RunResult
 from tests.builders import make_result
 from tests.campaigns import make_campaign, make_group, make_metric, make_node

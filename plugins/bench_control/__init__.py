@@ -1,7 +1,9 @@
 """The control plane: decides what to run, launches it, judges the results and reports them. It never imports torch.
 
     params -> plan -> pods -> results -> checks -> report -> alert
+    asking    planning launching collecting judging reporting alerting
 
-Read `plan.py`, `variance.py` and `assess.py` first; `dag_factory.py` puts them into Airflow, `cli.py` onto a command
-line.
+One package for each step, and each knows only those before it (the layers in pyproject.toml; `lint-imports` holds
+them). Read `planning/plan.py`, `judging/variance.py` and `flows/assess.py` first; `flows/dag_factory.py` puts them into
+Airflow, `cli/app.py` onto a command line.
 """

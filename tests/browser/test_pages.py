@@ -13,9 +13,9 @@ import pytest
 from playwright.sync_api import Page, expect
 from sqlalchemy import inspect, text
 
-from bench_control.history import open_history
-from bench_control.pages.links import in_airflow
-from bench_control.verdicts import State
+from bench_control.alerting.addresses import in_airflow
+from bench_control.past.history import open_history
+from bench_control.words.verdicts import State
 from tests.browser.conftest import DRILLED, Visit, open_home
 from tests.browser.site import DAG_ID, Site
 from tests.nights import night

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench_control.plan import campaign_id
+from bench_control.planning.plan import campaign_id
 from tests import campaigns
 
 RUN = "manual__2026-11-21T02:00:00+00:00"

@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from bench_control.channels import Mail
-from bench_control.history import open_history
-from bench_control.notifications import Message
-from bench_control.notify import send_due
-from bench_control.outbox import Outbox
+from bench_control.alerting.notifications import Message
+from bench_control.alerting.notify import send_due
+from bench_control.alerting.outbox import Outbox
+from bench_control.installation.channels import Mail
+from bench_control.judging.trend import HISTORY_SLOWER
 from bench_control.pages import banners
 from bench_control.pages.banner_cache import BannerCache
-from bench_control.trend import HISTORY_SLOWER
-from bench_control.verdicts import Finding, Level, State
+from bench_control.past.history import open_history
+from bench_control.words.verdicts import Finding, Level, State
 from tests import campaigns
 from tests.nights import ENDED_AT, night
 
@@ -225,7 +225,7 @@ def test_airflow_s_pages_do_not_wait_for_our_database(client: Any, monkeypatch: 
 def history_id(history: Any) -> int:
     from sqlalchemy import select
 
-    from bench_control.history_tables import breaches
+    from bench_control.past.history_tables import breaches
 
     with history.engine.connect() as connection:
         return int(connection.execute(select(breaches.c.id)).scalar_one())

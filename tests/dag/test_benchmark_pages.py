@@ -22,10 +22,10 @@ from typing import Any
 
 import pytest
 
-from bench_control.artefacts import open_store
-from bench_control.history import open_history
+from bench_control.collecting.artefacts import open_store
 from bench_control.pages.render import asset_name
-from bench_control.verdicts import State
+from bench_control.past.history import open_history
+from bench_control.words.verdicts import State
 from tests.dag.conftest import ROOT
 from tests.nights import ENDED_AT, night
 
@@ -208,7 +208,7 @@ def test_campaigns_of_the_command_line_are_seen_by_those_who_see_a_dag_of_ours(
 
 
 def test_the_command_line_names_its_suites_as_the_pages_do() -> None:
-    from bench_control.cli_run import SUITE
+    from bench_control.cli.run import SUITE
     from bench_control.pages.access import COMMAND_LINE_SUITES
 
     assert SUITE in COMMAND_LINE_SUITES
@@ -474,8 +474,8 @@ def test_a_run_whose_file_has_expired_says_so(client: Any, own_pages: Path) -> N
 
 
 def test_a_task_shows_the_result_that_it_handed_back(client: Any, pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bench_control.collecting.results import parse_payload
     from bench_control.pages import run_routes
-    from bench_control.results import parse_payload
 
     file = pages / f"store/campaigns/last/runs/{a_run(pages)}/result.json"
     monkeypatch.setattr(run_routes, "task_result", lambda *asked: parse_payload(file.read_text()))
@@ -486,7 +486,7 @@ def test_a_task_shows_the_result_that_it_handed_back(client: Any, pages: Path, m
 
 
 def test_the_report_s_links_lead_to_the_raw_results(client: Any, own_pages: Path) -> None:
-    from bench_control.plan import campaign_id
+    from bench_control.planning.plan import campaign_id
 
     name = campaign_id("page_nodes", "r/1")
     store = open_store(str(own_pages / "store"))
@@ -500,7 +500,7 @@ def test_the_report_s_links_lead_to_the_raw_results(client: Any, own_pages: Path
 
 
 def test_only_our_script_runs_in_a_report(client: Any, own_pages: Path) -> None:
-    from bench_control.plan import campaign_id
+    from bench_control.planning.plan import campaign_id
 
     name = campaign_id("page_nodes", "r")
     store = open_store(str(own_pages / "store"))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from bench_control.campaign import Question
-from bench_control.plan import campaign_id
-from bench_control.variants import VARIANTS
+from bench_control.asking.question import Question
+from bench_control.asking.variants import VARIANTS
+from bench_control.planning.plan import campaign_id
 from bench_image.contract import Status
 
 pytestmark = pytest.mark.slow

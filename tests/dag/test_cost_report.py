@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from bench_control.history import open_history
-from bench_control.settings import read_settings
-from bench_control.spend_dag import MONTHLY, _schedule
+from bench_control.flows.spend_dag import MONTHLY, _schedule
+from bench_control.installation.settings import read_settings
+from bench_control.past.history import open_history
 from tests import campaigns
 
 KUBERNETES = {"TRAINBENCH_LAUNCHER": "kubernetes"}

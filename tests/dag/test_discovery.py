@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from bench_control import dag_tasks
-from bench_control.cluster import Refused
-from bench_control.nodes import Fleet
-from bench_control.params import parse_params
-from bench_control.settings import read_settings
+from bench_control.asking.params import parse_params
+from bench_control.flows import dag_tasks
+from bench_control.installation.settings import read_settings
+from bench_control.planning.nodes import Fleet
+from bench_control.site.cluster import Refused
 
 SETTINGS = read_settings({})
 

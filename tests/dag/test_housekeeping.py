@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from bench_control import cluster as cluster_module
-from bench_control.artefacts import Store
-from bench_control.cluster import Unreachable
-from bench_control.housekeeping import _deletes, _liveness, build_housekeeping
-from bench_control.leaked import Liveness
-from bench_control.pods import DAG_ID, DAG_RUN_ID, Owner, PodSettings, ours
+from bench_control.collecting.artefacts import Store
+from bench_control.flows.housekeeping import _deletes, _liveness, build_housekeeping
+from bench_control.launching.pods import DAG_ID, DAG_RUN_ID, Owner, PodSettings, ours
+from bench_control.site import cluster as cluster_module
+from bench_control.site.cluster import Unreachable
+from bench_control.site.leaked import Liveness
 
 
 def old_campaign(store: Store) -> None:

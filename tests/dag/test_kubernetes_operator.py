@@ -10,8 +10,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from bench_control.campaign import Question
-from bench_control.pods import PodSettings, manifest
+from bench_control.asking.question import Question
+from bench_control.launching.pods import PodSettings, manifest
 from tests.builders import make_spec
 
 MANIFEST = manifest(make_spec(node="gpu-7", gpus_per_node=1), PodSettings(priority_class="benchmark-low"))
@@ -19,7 +19,7 @@ MANIFEST = manifest(make_spec(node="gpu-7", gpus_per_node=1), PodSettings(priori
 
 @pytest.fixture
 def operator(airflow_db: None) -> Any:
-    from bench_control.kubernetes_operator import BenchPodOperator
+    from bench_control.flows.kubernetes_operator import BenchPodOperator
 
     return BenchPodOperator(task_id="benchmark", pod_template_dict=MANIFEST, do_xcom_push=True, in_cluster=False)
 
@@ -63,7 +63,7 @@ def test_a_pod_that_ends_without_a_result_fails_the_task(
 
 
 def test_the_dag_hands_over_the_same_manifests_on_a_cluster(airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bench_control.dag_factory import Suite, build_node_dag
+    from bench_control.flows.dag_factory import Suite, build_node_dag
 
     monkeypatch.setenv("TRAINBENCH_LAUNCHER", "kubernetes")
     suite = Suite(dag_id="nightly", title="Nightly", question=Question.NODES, schedule="0 2 * * *", doc="", tags=())
@@ -81,7 +81,7 @@ def test_pods_that_are_compared_run_one_at_a_time_on_a_cluster(
     from airflow.ti_deps.dependencies_states import ACTIVE_STATES
     from airflow.utils.state import TaskInstanceState
 
-    from bench_control.dag_factory import Suite, build_comparison_dag
+    from bench_control.flows.dag_factory import Suite, build_comparison_dag
 
     monkeypatch.setenv("TRAINBENCH_LAUNCHER", "kubernetes")
     suite = Suite(dag_id="diagnosis", title="", question=Question.CONFIGURATIONS, schedule=None, doc="", tags=())

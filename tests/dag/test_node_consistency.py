@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from bench_control.plan import campaign_id
-from bench_control.verdicts import Confirmation, State
+from bench_control.planning.plan import campaign_id
+from bench_control.words.verdicts import Confirmation, State
 from tests.dag.conftest import load_dags
 from tests.dag.sinks import connection, http_sink, smtp_sink
 
@@ -40,7 +40,7 @@ def states(dag_run: Any) -> dict[str, list[str]]:
 def test_the_dag_parses_without_the_heavy_libraries() -> None:
     program = """
 import sys
-from bench_control.dag_factory import build_node_dag
+from bench_control.flows.dag_factory import build_node_dag
 import runpy; runpy.run_path("dags/node_consistency.py")
 print([m for m in ("torch", "pandas", "matplotlib", "numpy") if m in sys.modules])
 """

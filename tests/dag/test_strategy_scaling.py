@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench_control.plan import campaign_id
+from bench_control.planning.plan import campaign_id
 from bench_image.contract import Status
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 
-from bench_control.kubernetes_operator import BenchPodOperator
+from bench_control.flows.kubernetes_operator import BenchPodOperator
 from tests.kube.shell_pods import pod
 from tests.standin.fixture import SHELL
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from bench_control.artefacts import open_store
-from bench_control.campaign import Campaign
-from bench_control.plan import campaign_id
-from bench_control.verdicts import State
+from bench_control.collecting.artefacts import open_store
+from bench_control.collecting.campaign import Campaign
+from bench_control.planning.plan import campaign_id
+from bench_control.words.verdicts import State
 from bench_image.contract import Status
 from local_airflow import LocalAirflow
 from tests.standin.fixture import ROOT, connection, scripted_image

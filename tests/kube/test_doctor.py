@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from bench_control import doctor
-from bench_control.check import Check, CheckState
-from bench_control.cluster import NEEDED, Cluster, open_cluster
-from bench_control.pods import manifests
-from bench_control.settings import Settings, read_settings
+from bench_control.installation.settings import Settings, read_settings
+from bench_control.launching.pods import manifests
+from bench_control.site import doctor
+from bench_control.site.cluster import NEEDED, Cluster, open_cluster
+from bench_control.words.check import Check, CheckState
 from tests.builders import make_spec
 
 RBAC = Path(__file__).resolve().parents[2] / "docker" / "kubernetes" / "base" / "rbac.yaml"

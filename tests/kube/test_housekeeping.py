@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from bench_control.cluster import Cluster, open_cluster
-from bench_control.leaked import Liveness, Rules
-from bench_control.pods import Owner, manifests, ours
-from bench_control.settings import Settings, read_settings
-from bench_control.sweep import document, sweep_pods
+from bench_control.installation.settings import Settings, read_settings
+from bench_control.launching.pods import Owner, manifests, ours
+from bench_control.site.cluster import Cluster, open_cluster
+from bench_control.site.leaked import Liveness, Rules
+from bench_control.site.sweep import document, sweep_pods
 from tests.builders import make_spec
 
 AT_ONCE = Rules(min_age_s=0.0, keep_ended_s=0.0)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from bench_control.cli import app
-from bench_control.cluster import open_cluster
-from bench_control.pods import PodSettings, ours
-from bench_control.settings import read_settings
+from bench_control.cli.app import app
+from bench_control.installation.settings import read_settings
+from bench_control.launching.pods import PodSettings, ours
+from bench_control.site.cluster import open_cluster
 from tests.kube.shell_pods import pod
 
 PROGRESS = "echo phase=measure window=1/3 steps=50 samples_per_s=9.5 gpu_use_pct=99 temperature_c=64; sleep 60"

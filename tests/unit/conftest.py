@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench_control.history import History, open_history
+from bench_control.past.history import History, open_history
 from tests.databases import DATABASES, empty_database
 
 

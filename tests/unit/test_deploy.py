@@ -14,10 +14,10 @@ import pytest
 import yaml
 from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import PodDefaults
 
-from bench_control.cluster import NEEDED
-from bench_control.gangs import PORT
-from bench_control.pods import RENDEZVOUS, USER_ID, XCOM_DIR, PodSettings, manifests, ours
-from bench_control.settings import Launcher, read_settings
+from bench_control.installation.settings import Launcher, read_settings
+from bench_control.launching.gangs import PORT
+from bench_control.launching.pods import RENDEZVOUS, USER_ID, XCOM_DIR, PodSettings, manifests, ours
+from bench_control.site.cluster import NEEDED
 from tests.builders import make_spec
 from try_bench_image import container_arguments
 

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from bench_control.pages.breach_rows import breach_by_id
 from bench_control.pages.filters import Scope, is_text
 from bench_control.pages.views import Acknowledgement, BreachRow
-from bench_control.summary_tables import acknowledgements
+from bench_control.past.summary_tables import acknowledgements
 
 MAX_REASON = 500
 MAX_WHO = 200

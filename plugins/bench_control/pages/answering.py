@@ -8,13 +8,13 @@ from typing import Any, Literal
 from fastapi import Depends, HTTPException, Request
 from fastapi.responses import Response, StreamingResponse
 
-from bench_control.artefacts import Store, open_store
+from bench_control.collecting.artefacts import Store, open_store
+from bench_control.installation.settings import read_settings
 from bench_control.pages.access import Reader, reader
 from bench_control.pages.form import DAYS, Narrowed
 from bench_control.pages.page_tables import PageTable, csv
 from bench_control.pages.queries import Pages, open_engine
 from bench_control.pages.render import HEADERS, respond
-from bench_control.settings import read_settings
 
 Format = Literal["html", "csv"]
 MAX_PAGE = 1_000_000

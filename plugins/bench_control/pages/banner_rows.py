@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, and_, exists, select
 
-from bench_control.breach_words import how_far, likely_cause
-from bench_control.history_tables import breaches
-from bench_control.notice_tables import warnings
-from bench_control.summary_tables import acknowledgements
-from bench_control.verdicts import Level, Metric, State
+from bench_control.alerting.breach_words import how_far, likely_cause
+from bench_control.past.history_tables import breaches
+from bench_control.past.notice_tables import warnings
+from bench_control.past.summary_tables import acknowledgements
+from bench_control.words.verdicts import Level, Metric, State
 
 MAX_ROWS = 500
 WARNING_DAYS = 3  # a weekend; later a warning stands on the reports only

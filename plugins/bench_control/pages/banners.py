@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from bench_control.addresses import benchmarks_page, breach_page, report_tab
-from bench_control.artefacts import open_store
-from bench_control.markdown import escape
+from bench_control.alerting.addresses import benchmarks_page, breach_page, report_tab
+from bench_control.collecting.artefacts import open_store
+from bench_control.installation.settings import read_settings
 from bench_control.pages.banner_cache import BannerCache
 from bench_control.pages.banner_rows import Said, said
 from bench_control.pages.queries import open_engine
-from bench_control.settings import read_settings
-from bench_control.verdicts import Level
+from bench_control.words.markdown import escape
+from bench_control.words.verdicts import Level
 
 log = logging.getLogger(__name__)
 MAX_BANNERS = 3

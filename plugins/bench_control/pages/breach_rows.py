@@ -6,11 +6,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, case, func, select
 
-from bench_control.history_tables import breaches
 from bench_control.pages.filters import Scope
 from bench_control.pages.views import Acknowledgement, Breaches, BreachRow
-from bench_control.summary_tables import acknowledgements
-from bench_control.verdicts import Metric, State
+from bench_control.past.history_tables import breaches
+from bench_control.past.summary_tables import acknowledgements
+from bench_control.words.verdicts import Metric, State
 
 MAX_BREACHES = 500
 # An id may come back in a database that was made anew: the node and the group tell whose it is.

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from bench_control.formats import figure, percent
 from bench_control.pages.listings import signed_degrees, words
 from bench_control.pages.views import CostRow, EventKind, NodeEvent, NodePoint, NodeSeries
-from bench_control.verdicts import RED, Tolerances
+from bench_control.words.formats import figure, percent
+from bench_control.words.verdicts import RED, Tolerances
 
 LIMITS = Tolerances()
 EVENT_MARKS = {

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Row, func, select
 
 from bench_control.pages.filters import Scope
 from bench_control.pages.views import CostRow, Costs, Strategies, StrategyRow
-from bench_control.summary_tables import works
+from bench_control.past.summary_tables import works
 
 MAX_WORKS = 20_000
 MAX_COST_ROWS = 500

@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager
 
 from sqlalchemy import Connection
 
-from bench_control.csv_cells import Cell, lines
 from bench_control.pages.filters import Scope
 from bench_control.pages.run_list import num_runs_by_campaign, runs_of_campaign
 from bench_control.pages.views import RunRow
+from bench_control.words.csv_cells import Cell, lines
 
 ROWS_AT_ONCE = 500
 COLUMNS = tuple(RunRow.__slots__)

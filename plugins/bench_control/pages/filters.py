@@ -10,8 +10,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 from sqlalchemy import ColumnElement, Connection, Table, and_, select, union
 
-from bench_control.history_tables import breaches
-from bench_control.summary_tables import campaigns, nodes, works
+from bench_control.past.history_tables import breaches
+from bench_control.past.summary_tables import campaigns, nodes, works
 from bench_image.contract import Frozen
 
 NAMES = ("gpu_name", "model", "recipe", "strategy")

@@ -21,12 +21,12 @@ from sqlalchemy import (
     select,
 )
 
-from bench_control.node_runs import natural
 from bench_control.pages.breach_rows import open_nodes
 from bench_control.pages.filters import Scope
 from bench_control.pages.views import CampaignRow, HeatCell, HeatMap, HeatRow, Overview
-from bench_control.summary_tables import campaigns, node_verdicts, nodes, works
-from bench_control.verdicts import State
+from bench_control.past.summary_tables import campaigns, node_verdicts, nodes, works
+from bench_control.words.ordering import natural
+from bench_control.words.verdicts import State
 
 MEASURED_DAYS = 7  # a node that was not judged for so long is not of the fleet that the page counts
 SPEND_DAYS = 30

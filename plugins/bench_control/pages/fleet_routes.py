@@ -10,7 +10,6 @@ from airflow.api_fastapi.core_api.security import requires_access_dag
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
-from bench_control.csv_cells import lines
 from bench_control.pages import charts, listings
 from bench_control.pages.access import Reader, reader
 from bench_control.pages.answering import MAX_PAGE, Format, csv_of, csv_pieces, filtered_page, pages_of, visible
@@ -19,6 +18,7 @@ from bench_control.pages.links import links
 from bench_control.pages.queries import Pages
 from bench_control.pages.render import respond
 from bench_control.pages.views import RunSort, StrategyRow
+from bench_control.words.csv_cells import lines
 
 router = APIRouter()
 FleetTable = Literal["heat", "open", "closed"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bench_control.formats import count, percent
 from bench_control.pages.listings import words
 from bench_control.pages.views import HeatCell
-from bench_control.verdicts import RED, State
+from bench_control.words.formats import count, percent
+from bench_control.words.verdicts import RED, State
 
 STEPS = (2.5, 4.0)  # percent: from where a shade begins; below, nights differ by chance
 ASIDE = frozenset({State.BUSY, State.NOT_JUDGED})

@@ -7,16 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
 
-MOUNT = "/trainbench"
-PLUGIN_ROUTE = "trainbench"
+from bench_control.alerting.addresses import MOUNT
+
 DOTS = frozenset({"", ".", ".."})  # a browser takes these for folders, quoted or not
-
-
-def in_airflow(path: str, prefix: str = "") -> str:
-    """The page `path` (such as "breaches/3") inside Airflow's frame, without a leading slash: relative to Airflow's
-    base address. `prefix`: the path of that address, such as "/airflow".
-    """
-    return f"plugin/{PLUGIN_ROUTE}{prefix.rstrip('/')}{MOUNT}/{path}"
 
 
 @dataclass(frozen=True)

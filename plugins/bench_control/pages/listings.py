@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bench_control.csv_cells import lines
-from bench_control.formats import NA, degrees, figure, percent, share, usd
-from bench_control.limits import NAMES, UNITS
+from bench_control.judging.limits import NAMES, UNITS
 from bench_control.pages.links import Links
 from bench_control.pages.page_tables import WHEN, Cell, Column, PageTable, moment, number, with_bars
-from bench_control.pages.views import (
-    BreachRow,
-    CostRow,
-    HeatMap,
-    NodeEvent,
-    NodeSeries,
-    RunRow,
-    RunSort,
-    StrategyRow,
-)
-from bench_control.tables import Tone
-from bench_control.verdicts import RED, State
+from bench_control.pages.views import BreachRow, CostRow, HeatMap, NodeEvent, NodeSeries, RunRow, RunSort, StrategyRow
+from bench_control.words.csv_cells import lines
+from bench_control.words.formats import NA, degrees, figure, percent, share, usd
+from bench_control.words.tables import Tone
+from bench_control.words.verdicts import RED, State
 
 MAX_POINT_ROWS = 60
 WORK_COLUMNS = tuple(Column(name=name) for name in ("GPU", "model", "recipe", "strategy"))

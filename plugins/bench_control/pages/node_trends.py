@@ -7,14 +7,14 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, or_, select
 
-from bench_control.history_tables import runs
-from bench_control.history_trails import stored_setup
+from bench_control.collecting.setups import versions
 from bench_control.pages.breach_rows import breaches_of
 from bench_control.pages.filters import Scope
 from bench_control.pages.views import BreachRow, EventKind, NodeEvent, NodePage, NodePoint, NodeSeries
-from bench_control.setups import versions
-from bench_control.summary_tables import campaigns, node_verdicts, works
-from bench_control.verdicts import Confirmation, State
+from bench_control.past.history_tables import runs
+from bench_control.past.history_trails import stored_setup
+from bench_control.past.summary_tables import campaigns, node_verdicts, works
+from bench_control.words.verdicts import Confirmation, State
 
 MAX_POINTS = 3000
 MAX_RUNS = 3000

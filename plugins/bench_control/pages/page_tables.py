@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from bench_control.csv_cells import Cell as CsvCell
-from bench_control.csv_cells import lines
-from bench_control.tables import Tone
+from bench_control.words.csv_cells import Cell as CsvCell
+from bench_control.words.csv_cells import lines
+from bench_control.words.tables import Tone
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,10 +15,7 @@ from functools import lru_cache
 from sqlalchemy import Connection, Engine, exists, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from bench_control.artefacts import Store
-from bench_control.history import open_history
-from bench_control.history_database import HistoryError
-from bench_control.history_tables import runs
+from bench_control.collecting.artefacts import Store
 from bench_control.pages import acknowledge, breach_rows, comparisons, export, fleet, node_trends, run_list
 from bench_control.pages.filters import NAMES, Filters, Scope, is_text, scope_of
 from bench_control.pages.views import (
@@ -35,7 +32,10 @@ from bench_control.pages.views import (
     RunsPage,
     Strategies,
 )
-from bench_control.summary_tables import campaigns, works
+from bench_control.past.history import open_history
+from bench_control.past.history_database import HistoryError
+from bench_control.past.history_tables import runs
+from bench_control.past.summary_tables import campaigns, works
 
 HEAT_MAP_DAYS = 30
 MAX_CHOICES = 500

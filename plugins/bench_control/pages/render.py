@@ -17,10 +17,10 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from bench_control import formats
-from bench_control.breach_words import likely_cause
+from bench_control.alerting.breach_words import likely_cause
 from bench_control.pages import heat_cells, listings
 from bench_control.pages.links import links
+from bench_control.words import formats
 
 MAX_CAUSE = 1000  # characters: a page has room for all of it
 HERE = Path(__file__).parent

@@ -16,11 +16,11 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from bench_control.artefacts import StoreError
-from bench_control.history_database import HistoryError
+from bench_control.collecting.artefacts import StoreError
+from bench_control.installation.settings import SettingsError
 from bench_control.pages import breach_routes, fleet_routes, run_routes
 from bench_control.pages.render import HEADERS, assets, respond
-from bench_control.settings import SettingsError
+from bench_control.past.history_database import HistoryError
 
 log = logging.getLogger(__name__)
 TITLES = {

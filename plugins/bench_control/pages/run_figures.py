@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench_control.formats import NA
+from bench_control.collecting.setups import setup_of, versions
 from bench_control.pages.page_tables import Cell, Column, PageTable
-from bench_control.run_tables import PERFORMANCE, STARTUP, TELEMETRY
-from bench_control.setups import setup_of, versions
-from bench_control.tables import Measure, reason
+from bench_control.reporting.run_tables import PERFORMANCE, STARTUP, TELEMETRY
+from bench_control.words.formats import NA
+from bench_control.words.tables import Measure, reason
 from bench_image.contract import RunResult
 
 GROUPS = (("Measured", PERFORMANCE), ("GPU and host", TELEMETRY), ("Start-up, beside the measured time", STARTUP))

@@ -11,13 +11,13 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
-from bench_control.history_tables import runs
 from bench_control.pages.filters import Scope
 from bench_control.pages.fleet import campaign_row
 from bench_control.pages.node_trends import joined, verdict_columns, verdict_point
 from bench_control.pages.views import RunPage, RunRow, RunSort, RunsPage
-from bench_control.summary_tables import campaigns, node_verdicts, works
-from bench_control.verdicts import State
+from bench_control.past.history_tables import runs
+from bench_control.past.summary_tables import campaigns, node_verdicts, works
+from bench_control.words.verdicts import State
 
 RUNS_ON_PAGE = 100
 RANKED_RUNS = 10_000

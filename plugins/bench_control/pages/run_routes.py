@@ -13,7 +13,8 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, Response
 from pydantic import BeforeValidator
 
-from bench_control.artefacts import CAMPAIGN_FILE, Store, StoreError
+from bench_control.collecting.artefacts import CAMPAIGN_FILE, Store, StoreError
+from bench_control.collecting.results import parse_payload
 from bench_control.pages.access import Reader, reader
 from bench_control.pages.answering import pages_of, the_store, visible
 from bench_control.pages.links import links
@@ -22,8 +23,7 @@ from bench_control.pages.render import HEADERS, asset_name, policy_text, respond
 from bench_control.pages.run_figures import run_figures
 from bench_control.pages.task_results import task_of, task_result
 from bench_control.pages.views import RunPage
-from bench_control.plan import campaign_id
-from bench_control.results import parse_payload
+from bench_control.planning.plan import campaign_id
 from bench_image.contract import ContractError, RunResult
 
 router = APIRouter()

@@ -9,8 +9,8 @@ from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
-from bench_control.pods import title
-from bench_control.results import parse_payload
+from bench_control.collecting.results import parse_payload
+from bench_control.launching.pods import title
 from bench_image.contract import ContractError, RunResult, RunSpec
 
 MAX_CANDIDATES = 20

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from enum import StrEnum
 
-from bench_control.verdicts import Confirmation, Metric, State
+from bench_control.words.verdicts import Confirmation, Metric, State
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,24 @@
+"""A breach in few words: how far, and why. The same on banners, in notices and in subjects."""
+
+from __future__ import annotations
+
+from bench_control.judging.limits import NAMES, UNITS
+from bench_control.words.formats import MINUS, one_line
+from bench_control.words.verdicts import Metric, State
+
+MAX_CAUSE = 160
+_STATES = {State.FAILED: "gave no valid result", State.MISSING: "did not run"}
+
+
+def how_far(state: State, metric: Metric | None, deviation: float | None) -> str:
+    """How far from its peers the node is; of a breach without a figure what is the case."""
+    if metric is None or deviation is None:
+        return _STATES.get(state, "is in breach")
+    sign = MINUS if deviation < 0 else "+"
+    return f"{NAMES[metric]} {sign}{abs(deviation):.1f}{UNITS[metric]} against its peers"
+
+
+def likely_cause(cause: str | None, reason: str | None, most: int = MAX_CAUSE) -> str | None:
+    """What the diagnosis adds to the verdict's own reason, with which its sentence begins; None: nothing."""
+    told = (cause or "").rpartition(reason or "\x00")[2].strip(" .,;:")
+    return one_line(told, most=most) or None

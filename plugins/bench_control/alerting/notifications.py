@@ -1,0 +1,167 @@
+"""What is said of a breach or a warning when it opens and when it is over: pure, the same words on every channel.
+
+Texts come from results and may be anything. They are escaped for each channel, and no template is made of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+from pydantic import AwareDatetime
+
+from bench_control.alerting.addresses import absolute, benchmarks_page, breach_page, prefix_of, report_tab
+from bench_control.reporting.html import environment
+from bench_control.words.formats import listing, one_line, sentence
+from bench_control.words.verdicts import Level
+from bench_image.contract import Frozen
+
+MAX_TOLD = 20  # in one message; of the others only how many they are
+
+
+class Kind(StrEnum):
+    BREACH = "breach"
+    WARNING = "warning"
+
+
+class Event(StrEnum):
+    OPENED = "opened"
+    CLOSED = "closed"
+
+
+class Notice(Frozen):
+    """One breach or warning that one channel is to be told of."""
+
+    kind: Kind
+    about_id: int
+    event: Event
+    node: str
+    what: str  # that the node's name stands before
+    reason: str | None
+    cause: str | None
+    resolution: str | None
+    work: str | None
+    is_drill: bool
+    opened_at: AwareDatetime
+    closed_at: AwareDatetime | None
+    dag_id: str
+    dag_run_id: str | None  # that opened it
+
+    @property
+    def level(self) -> Level:
+        return Level.ERROR if self.kind is Kind.BREACH else Level.WARNING
+
+    @property
+    def id(self) -> str:
+        """The same for the same notice, whenever it is sent."""
+        return f"{self.kind}-{self.about_id}-{self.event}"
+
+
+class Message(Frozen):
+    """`payload`: the JSON of a webhook; `message_id`: mail programs show a second one with the same id once."""
+
+    subject: str
+    text: str
+    slack: str
+    html: str
+    payload: dict[str, Any]
+    message_id: str
+
+
+def message(notices: Sequence[Notice], base_url: str | None) -> Message:
+    """`notices`: at least one, all of one DAG and one event. `base_url`: Airflow's own address, else there are no
+    links.
+    """
+    told, left_off = notices[:MAX_TOLD], max(0, len(notices) - MAX_TOLD)
+    subject = _subject(notices)
+    links = [_links(notice, base_url) for notice in told]
+    more = f"and {left_off} more: see the Benchmarks page" if left_off else None
+    lines = [_lines(notice) for notice in told]
+    page = absolute(base_url, benchmarks_page(prefix_of(base_url)))
+    return Message(
+        subject=subject,
+        text=_text(subject, lines, links, more),
+        slack=_slack(subject, lines, links, more),
+        html=environment()
+        .get_template("notice.html.j2")
+        .render(subject=subject, told=list(zip(lines, links, strict=True)), more=more, page=page),
+        payload={
+            "source": "trainbench",
+            "event": notices[0].event.value,
+            "dag_id": notices[0].dag_id,
+            "subject": subject,
+            "page": page,
+            "notices": [
+                {**notice.model_dump(mode="json"), "id": notice.id, "level": notice.level.value, "links": dict(link)}
+                for notice, link in zip(told, links, strict=True)
+            ],
+            "left_off": left_off,
+        },
+        message_id=f"<{notices[0].id}-{notices[0].opened_at:%Y%m%d%H%M%S}-{len(notices)}@trainbench>",
+    )
+
+
+def _subject(notices: Sequence[Notice]) -> str:
+    drill = "DRILL: " if all(notice.is_drill for notice in notices) else ""
+    first = notices[0]
+    if first.event is Event.CLOSED:
+        over = all(notice.kind is Kind.WARNING for notice in notices)
+        nodes = listing(dict.fromkeys(notice.node for notice in notices), most=3)
+        said = "this is over" if over else "well again"
+        what = f"{nodes}: {said}"
+    elif len(notices) == 1:
+        what = f"{first.node}: {first.what}"
+    else:
+        what = f"{len(notices)} to look at: {listing((f'{n.node} ({n.what})' for n in notices), most=3)}"
+    return one_line(f"[trainbench] {drill}{what} ({first.dag_id})", most=180)
+
+
+def _lines(notice: Notice) -> tuple[str, ...]:
+    """The first names the node; the others explain."""
+    drill = "DRILL: " if notice.is_drill else ""
+    if notice.event is Event.CLOSED:
+        ended = f"{notice.closed_at:%d %b %Y %H:%M} UTC" if notice.closed_at else "now"
+        over = "well again" if notice.kind is Kind.BREACH else "this is over"
+        return (
+            f"{drill}{notice.node}: {over} since {ended}",
+            f"It was: {sentence(notice.what)} Open since {notice.opened_at:%d %b %Y %H:%M} UTC.",
+        )
+    lines = [
+        f"{drill}{notice.node}: {notice.what}",
+        f"Since {notice.opened_at:%d %b %Y %H:%M} UTC" + (f", {notice.work}." if notice.work else "."),
+        sentence(notice.reason) if notice.reason else "",
+        f"Likely cause: {sentence(notice.cause)}" if notice.cause else "",
+        f"Next: {sentence(notice.resolution)}" if notice.resolution else "",
+    ]
+    return tuple(one_line(line, most=500) for line in lines if line)
+
+
+def _links(notice: Notice, base_url: str | None) -> tuple[tuple[str, str], ...]:
+    of_breach = breach_page(notice.about_id, prefix_of(base_url)) if notice.kind is Kind.BREACH else None
+    found = [
+        ("report", absolute(base_url, report_tab(notice.dag_id, notice.dag_run_id)) if notice.dag_run_id else None),
+        ("breach", absolute(base_url, of_breach) if of_breach else None),
+    ]
+    return tuple((name, address) for name, address in found if address)
+
+
+def _text(subject: str, told: Sequence[Sequence[str]], links: Sequence[Sequence[tuple[str, str]]], more: Any) -> str:
+    parts = [
+        "\n".join([*lines, *(f"{name}: {address}" for name, address in link)])
+        for lines, link in zip(told, links, strict=True)
+    ]
+    return "\n\n".join([subject, *parts, *([more] if more else [])]) + "\n"
+
+
+def _slack(subject: str, told: Sequence[Sequence[str]], links: Sequence[Sequence[tuple[str, str]]], more: Any) -> str:
+    """Slack's own markup: only these three characters must be escaped, and no mention can be made without them."""
+
+    def safe(text: str) -> str:
+        return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+    parts = [
+        "\n".join([*map(safe, lines), *(f"<{address}|{name}>" for name, address in link)])
+        for lines, link in zip(told, links, strict=True)
+    ]
+    return "\n\n".join([safe(subject), *parts, *([safe(more)] if more else [])])

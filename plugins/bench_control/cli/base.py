@@ -1,0 +1,64 @@
+"""What all commands share: exit codes, options, the console, and how an error is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bench_control.asking.params import ParamsError
+from bench_control.collecting.artefacts import BrokenFile, StoreError
+from bench_control.installation.settings import SettingsError
+from bench_control.launching.local_pods import LocalPodError
+from bench_control.planning.plan import PlanError
+from bench_control.pricing.prices import PriceError
+from bench_control.words.formats import one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class ExitCode(IntEnum):
+    """What scripts may rely on; `trainbench --help` prints it."""
+
+    OK = 0
+    RED = 1
+    USAGE = 2
+    NOT_JUDGED = 3
+
+
+PIPED_WIDTH = 120  # columns when nobody's terminal says how many there are
+
+StoreUrl = Annotated[str | None, typer.Option("--store", help="Folder or URL. Default: TRAINBENCH_STORE, else here.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+
+
+def console(stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    shown = Console(stderr=stderr)
+    return shown if shown.is_terminal else Console(stderr=stderr, width=PIPED_WIDTH)
+
+
+def print_json(document: Any) -> None:
+    typer.echo(json.dumps(document, indent=1))
+
+
+def tell_broken(broken: Sequence[BrokenFile]) -> None:
+    """Files that could not be read, on standard error: one line each."""
+    for file in broken:
+        typer.echo(f"trainbench: {one_line(f'{file.address} is left out: {file.reason}', 2000)}", err=True)
+
+
+@contextmanager
+def errors_told() -> Iterator[None]:
+    """Turns what a user can put right into one line on standard error and exit code 2."""
+    try:
+        yield
+    except (ParamsError, PlanError, PriceError, SettingsError, StoreError, LocalPodError) as error:
+        typer.echo(f"trainbench: {error}", err=True)
+        raise typer.Exit(ExitCode.USAGE) from None

@@ -1,0 +1,178 @@
+"""Stored results -> the plan they came from, so that they can be judged again or reported elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bench_control.asking.params import BenchmarkParams, ParamsError, form, parse_params
+from bench_control.collecting.artefacts import (
+    CAMPAIGN_FILE,
+    BrokenFile,
+    Store,
+    StoredResults,
+    StoreError,
+    read_campaign,
+    read_results,
+)
+from bench_control.collecting.campaign import Campaign
+from bench_control.planning.plan import Plan
+from bench_control.planning.work import identifier
+from bench_image.contract import DiskData, RunResult, RunSpec
+from bench_image.shapes import MODELS
+from bench_image.sizing import lora_targets
+
+JUDGING_SECTIONS = ("Limits", "Cost", "Report")
+MAX_ROUNDS = 20  # of BenchmarkParams
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What `assess` needs. `campaign` is what was said at the time; None when only result files were found."""
+
+    plan: Plan
+    results: tuple[RunResult, ...]
+    confirm_results: tuple[RunResult, ...]
+    suite: str
+    started_at: datetime
+    finished_at: datetime
+    campaign: Campaign | None
+    broken: tuple[BrokenFile, ...]
+
+
+def open_replay(source: str, store: Store, changes: Mapping[str, str]) -> Replay:
+    """`source` is a folder with result.json files at any depth, or the id of a campaign in `store`; `changes` are
+    parameters to judge by instead. Raises StoreError and ParamsError.
+    """
+    _only_judging(changes)
+    if Path(source).is_dir():
+        return _of_folder(Path(source).resolve(), changes)
+    if source not in store.campaign_ids():
+        known = ", ".join(store.campaign_ids()[-10:]) or "none, the store is empty"
+        raise StoreError(f"'{source}' is neither a folder nor a campaign of the store: there are {known}")
+    try:
+        campaign = store.read_campaign(source)
+    except StoreError:  # stopped before it was published: its results are there
+        return _of_results(source, store.read_results(source), changes)
+    return _of_campaign(campaign, changes)
+
+
+def _of_folder(folder: Path, changes: Mapping[str, str]) -> Replay:
+    from upath import UPath
+
+    verdict = folder / "summary" / CAMPAIGN_FILE
+    if verdict.is_file():
+        return _of_campaign(read_campaign(UPath(verdict)), changes)
+    return _of_results(identifier(folder.name, 150), read_results(UPath(folder)), changes)
+
+
+def _of_campaign(campaign: Campaign, changes: Mapping[str, str]) -> Replay:
+    params = parse_params({**campaign.params, **changes})
+    specs = tuple(result.spec for result in campaign.results)
+    return Replay(
+        plan=Plan(
+            campaign_id=campaign.campaign_id,
+            params=params,
+            nodes=_distinct(spec.node for spec in specs),
+            specs=tuple(spec for spec in specs if spec.round <= params.rounds),
+            skipped=campaign.skipped,
+            question=campaign.question,
+            labels=campaign.labels,
+            known=campaign.known,
+        ),
+        results=tuple(result for result in campaign.results if result.spec.round <= params.rounds),
+        confirm_results=tuple(result for result in campaign.results if result.spec.round > params.rounds),
+        suite=campaign.suite,
+        started_at=campaign.started_at,
+        finished_at=campaign.finished_at,
+        campaign=campaign,
+        broken=(),
+    )
+
+
+def _of_results(name: str, stored: StoredResults, changes: Mapping[str, str]) -> Replay:
+    if not stored.results:
+        reasons = "; ".join(f"{file.address}: {file.reason}" for file in stored.broken[:3])
+        raise StoreError(f"'{name}' holds no readable result.json{': ' if reasons else ''}{reasons}")
+    results = _as_one_campaign(name, stored.results)
+    specs = tuple(result.spec for result in results)
+    return Replay(
+        plan=Plan(
+            campaign_id=specs[0].campaign_id,
+            params=_params_of(results, changes),
+            nodes=_distinct(spec.node for spec in specs),
+            specs=specs,
+            skipped=(),
+        ),
+        results=results,
+        confirm_results=(),
+        suite="results",
+        started_at=min(result.started_at for result in results),
+        finished_at=max(result.finished_at for result in results),
+        campaign=None,
+        broken=stored.broken,
+    )
+
+
+def _as_one_campaign(name: str, results: Sequence[RunResult]) -> tuple[RunResult, ...]:
+    """Files of several campaigns are judged as one named `name`; one spec run several times becomes rounds, by time."""
+    by_time = sorted(results, key=lambda result: result.started_at)
+    campaign_ids = {result.spec.campaign_id for result in results}
+    campaign_id = campaign_ids.pop() if len(campaign_ids) == 1 else name
+    has_repeats = len({result.spec.run_id for result in results}) < len(results)
+    rounds: dict[tuple[str, str], int] = {}
+    renamed = []
+    for result in by_time:
+        changes: dict[str, Any] = {"campaign_id": campaign_id}
+        if has_repeats:
+            key = (result.spec.group_id, result.spec.node)
+            rounds[key] = rounds.get(key, 0) + 1
+            changes |= {"round": rounds[key], "run_id": identifier("-".join([*key, f"r{rounds[key]}"]), 200)}
+        renamed.append(result.model_copy(update={"spec": result.spec.model_copy(update=changes)}))
+    return tuple(renamed)
+
+
+def _params_of(results: Sequence[RunResult], changes: Mapping[str, str]) -> BenchmarkParams:
+    """What the specs say of the parameters; the rest are defaults."""
+    spec = results[0].spec
+    shared = (BenchmarkParams.model_fields.keys() & RunSpec.model_fields.keys()) - {"nodes"}
+    asked: dict[str, Any] = {
+        "nodes": _distinct(result.spec.node for result in results),
+        "strategies": _distinct(result.spec.strategy for result in results),
+        "rounds": min(max(result.spec.round for result in results), MAX_ROUNDS),
+    }
+    if spec.lora:
+        is_attention = spec.lora.targets == lora_targets(spec.shape, "attention")
+        asked |= {
+            "lora_rank": spec.lora.rank,
+            "lora_alpha": spec.lora.alpha,
+            "lora_dropout": spec.lora.dropout,
+            "lora_targets": "attention" if is_attention else "all",
+        }
+    if spec.quantisation:
+        asked |= {"double_quantisation": spec.quantisation.double}
+    if isinstance(spec.data, DiskData):
+        asked |= {
+            "data_folder": spec.data.folder,
+            "data_num_samples": spec.data.num_samples,
+            "data_num_shards": spec.data.num_shards,
+        }
+    if spec.dimensions:  # a name that the form may refuse
+        asked["model"] = identifier(f"{spec.model}-custom" if spec.model in MODELS else spec.model, 64)
+    return parse_params({name: getattr(spec, name) for name in shared} | asked | dict(changes))
+
+
+def _only_judging(changes: Mapping[str, str]) -> None:
+    allowed = [name for name, field in form().items() if field["section"] in JUDGING_SECTIONS]
+    for name in changes:
+        if name not in allowed:
+            raise ParamsError(f"{name} cannot be changed after the runs: choose from {', '.join(allowed)}")
+
+
+def _distinct(values: Iterable[T]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys(values))

@@ -1,0 +1,310 @@
+"""The files of a campaign in one store: results, the campaign itself, and the summary that people read.
+
+    {root}/campaigns/{campaign_id}/runs/{run_id}/result.json
+    {root}/campaigns/{campaign_id}/summary/verdict.json, metrics.csv, BENCHMARK_REPORT.md, plots/*.png, ...
+    {root}/cost/{report_id}/COST_REPORT.md, cost_report.html, costs.csv, costs.json
+
+The root is a local folder or an object store (`s3://`, `gs://`); both look the same through `UPath`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from bench_control.collecting.campaign import Campaign
+from bench_control.collecting.results import parse_payload
+from bench_image.contract import IDENTIFIER, MAX_RESULT_BYTES, RESULT_FILE, ContractError, RunResult, explain
+
+if TYPE_CHECKING:
+    from upath import UPath
+
+STORE_ENV = "TRAINBENCH_STORE"
+DEFAULT_STORE = ".trainbench/store"
+CAMPAIGN_FILE = "verdict.json"
+CAMPAIGN_FOLDERS = ("runs", "summary")
+MAX_CAMPAIGN_BYTES = 1_000_000_000
+WRITERS = 16
+LOCAL_PROTOCOLS = frozenset({"", "file", "local"})
+SUMMARY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,3}")
+
+
+class StoreError(RuntimeError):
+    """The store cannot be read or written; the message says which address, why, and what to do."""
+
+
+@dataclass(frozen=True)
+class BrokenFile:
+    """A stored result that cannot be read, and why; it is reported, and the others are read all the same."""
+
+    address: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a campaign takes in the store. `changed_at` is None where the store does not tell; `foreign` names entries
+    that no version of this program has put there.
+    """
+
+    campaign_id: str
+    num_files: int
+    num_bytes: int
+    changed_at: datetime | None
+    foreign: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StoredResults:
+    results: tuple[RunResult, ...]
+    broken: tuple[BrokenFile, ...]
+
+
+def open_store(url: str | None = None) -> Store:
+    """`url`, else the environment's TRAINBENCH_STORE, else `.trainbench/store` here. Nothing is created yet."""
+    from upath import UPath
+
+    url = url or os.environ.get(STORE_ENV) or DEFAULT_STORE
+    if "://" not in url:
+        return Store(UPath(Path(url).expanduser().absolute()))
+    try:
+        root = UPath(url)
+        _ = root.fs
+    except (ImportError, ValueError) as error:
+        raise StoreError(f"store '{url}' cannot be opened: {error}; allowed: a folder, s3://..., gs://...") from None
+    return Store(root)
+
+
+@dataclass(frozen=True)
+class Store:
+    """Verbs over one root. Writing a key again replaces it; a reader sees the old file or the new one, never half."""
+
+    root: UPath
+
+    @property
+    def is_local(self) -> bool:
+        return self.root.protocol in LOCAL_PROTOCOLS
+
+    def write_result(self, result: RunResult) -> str:
+        """Returns the file's address."""
+        path = self._campaign(result.spec.campaign_id) / "runs" / _identifier(result.spec.run_id) / RESULT_FILE
+        return self._write(path, result.model_dump_json(indent=1).encode())
+
+    def write_results(self, results: Sequence[RunResult]) -> None:
+        """Several at a time: each waits for the disk or the network, not for the others."""
+        with ThreadPoolExecutor(WRITERS) as writers:
+            for _ in writers.map(self.write_result, results):
+                pass
+
+    def read_result_file(self, campaign_id: str, run_id: str) -> bytes:
+        """One run's result as it was stored. Raises StoreError."""
+        path = self._campaign(campaign_id) / "runs" / _identifier(run_id) / RESULT_FILE
+        return read_bounded(path, MAX_RESULT_BYTES)
+
+    def read_results(self, campaign_id: str) -> StoredResults:
+        return read_results(self._campaign(campaign_id) / "runs")
+
+    def write_campaign(self, campaign: Campaign) -> str:
+        """Returns the file's address."""
+        path = self._campaign(campaign.campaign_id) / "summary" / CAMPAIGN_FILE
+        return self._write(path, campaign.model_dump_json(indent=1).encode())
+
+    def read_campaign(self, campaign_id: str) -> Campaign:
+        """Raises StoreError when there is none or it cannot be read."""
+        return read_campaign(self._campaign(campaign_id) / "summary" / CAMPAIGN_FILE)
+
+    def write_summary(self, campaign_id: str, files: Mapping[str, str | bytes]) -> dict[str, str]:
+        """Relative name -> content in; relative name -> address out. All names are checked before one is written."""
+        paths = {name: self._summary_file(campaign_id, name) for name in files}
+        return {
+            name: self._write(paths[name], content.encode() if isinstance(content, str) else content)
+            for name, content in files.items()
+        }
+
+    def write_cost_report(self, report_id: str, files: Mapping[str, str]) -> dict[str, str]:
+        """Of many campaigns together: relative name -> content in; relative name -> address out."""
+        paths = {name: _named(self.root / "cost" / _identifier(report_id), name) for name in files}
+        return {name: self._write(paths[name], content.encode()) for name, content in files.items()}
+
+    def read_summary(self, campaign_id: str, name: str) -> bytes:
+        """One file of the summary. Raises StoreError when it is not there."""
+        return read_bounded(self._summary_file(campaign_id, name), MAX_CAMPAIGN_BYTES)
+
+    def read_summary_head(self, campaign_id: str, name: str, num_bytes: int) -> bytes:
+        """The first bytes of one file of the summary. Raises StoreError."""
+        path = self._summary_file(campaign_id, name)
+        with _explained(path, "read"), path.open("rb") as file:
+            head: bytes = file.read(num_bytes)
+        return head
+
+    def has_verdict(self, campaign_id: str) -> bool:
+        """Whether the campaign was published. Raises StoreError."""
+        path = self._summary_file(campaign_id, CAMPAIGN_FILE)
+        with _explained(path, "read"):
+            return bool(path.is_file())
+
+    def summary_address(self, campaign_id: str, name: str) -> str:
+        """Where a person finds a file of the summary."""
+        return address(self._summary_file(campaign_id, name))
+
+    def campaign_ids(self) -> tuple[str, ...]:
+        """Of all campaigns that hold anything, sorted."""
+        campaigns = self.root / "campaigns"
+        with _explained(campaigns, "read"):
+            names = [entry.name for entry in campaigns.iterdir()] if campaigns.is_dir() else []
+        return tuple(sorted(name for name in names if re.fullmatch(IDENTIFIER, name)))
+
+    def usage(self, campaign_id: str) -> Usage:
+        """Every file is looked at, none is read."""
+        folder = self._campaign(campaign_id)
+        with _explained(folder, "read"):
+            entries = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+            files = [path.stat() for path in folder.rglob("*") if path.is_file()]
+        # Some object stores tell when an object was made only: it is never changed, but replaced.
+        times = [file.st_mtime or getattr(file, "st_birthtime", 0) for file in files]
+        return Usage(
+            campaign_id=campaign_id,
+            num_files=len(files),
+            num_bytes=sum(file.st_size for file in files),
+            changed_at=datetime.fromtimestamp(max(times), UTC) if times and all(times) else None,
+            foreign=(campaign_id,) if self._is_link(folder) else tuple(n for n in entries if n not in CAMPAIGN_FOLDERS),
+        )
+
+    def delete_campaign(self, campaign_id: str) -> Usage:
+        """Results, summary and all; returns what was there. Raises StoreError if the folder holds anything foreign."""
+        usage = self.usage(campaign_id)
+        folder = self._campaign(campaign_id)
+        if usage.foreign:
+            raise StoreError(
+                f"{address(folder)} is not deleted: {', '.join(usage.foreign[:3])} is not of a campaign; move it away"
+            )
+        with _explained(folder, "deleted"):
+            if self.is_local:
+                shutil.rmtree(folder.path)  # does not follow links
+            else:
+                folder.fs.rm(folder.path, recursive=True)
+        return usage
+
+    def probe(self) -> str:
+        """Write a small object, read it back and delete it; returns the store's address. Raises StoreError."""
+        path, content = self.root / f".probe-{secrets.token_hex(4)}", secrets.token_bytes(64)
+        self._write(path, content)
+        try:
+            is_same = read_bounded(path, len(content)) == content
+        finally:
+            with _explained(path, "deleted"):
+                path.unlink()
+        if not is_same:
+            raise StoreError(f"{address(path)} was read with other content than was written: check the store")
+        return address(self.root)
+
+    def _is_link(self, folder: UPath) -> bool:
+        return self.is_local and Path(folder.path).is_symlink()
+
+    def _summary_file(self, campaign_id: str, name: str) -> UPath:
+        return _named(self._campaign(campaign_id) / "summary", name)
+
+    def _campaign(self, campaign_id: str) -> UPath:
+        return self.root / "campaigns" / _identifier(campaign_id)
+
+    def _write(self, path: UPath, content: bytes) -> str:
+        with _explained(path, "written"):
+            if self.is_local:
+                _write_local(Path(path.path), content)
+            else:
+                path.write_bytes(content)  # one put: object stores show an object only when it is complete
+        return address(path)
+
+
+def read_results(folder: UPath) -> StoredResults:
+    """All `result.json` files at any depth below `folder`, ordered by path."""
+    with _explained(folder, "read"):
+        paths = sorted(folder.rglob(RESULT_FILE), key=str) if folder.is_dir() else []
+    results: list[RunResult] = []
+    broken: list[BrokenFile] = []
+    for path in paths:
+        try:
+            results.append(parse_payload(read_bounded(path, MAX_RESULT_BYTES)))
+        except (ContractError, StoreError) as error:
+            broken.append(BrokenFile(address(path), str(error)))
+    return StoredResults(tuple(results), tuple(broken))
+
+
+def read_campaign(path: UPath) -> Campaign:
+    """Raises StoreError when the file is not there, too large, or not a campaign."""
+    try:
+        return Campaign.model_validate_json(read_bounded(path, MAX_CAMPAIGN_BYTES))
+    except ValidationError as error:
+        raise StoreError(f"{address(path)} is not a campaign of this version: {explain(error)}") from None
+
+
+def address(path: UPath) -> str:
+    """What a person can open: an absolute path, or a URL."""
+    return path.path if path.protocol in LOCAL_PROTOCOLS else str(path)
+
+
+def _named(folder: UPath, name: str) -> UPath:
+    if not SUMMARY_NAME.fullmatch(name):
+        raise StoreError(f"summary file {name!r}: only plain relative names such as 'plots/step_time.png'")
+    return folder / name
+
+
+def _identifier(name: str) -> str:
+    if not re.fullmatch(IDENTIFIER, name):
+        raise StoreError(f"id {name!r:.220} cannot name a folder: lower-case letters, digits, '.', '_' and '-' only")
+    return name
+
+
+def read_bounded(path: UPath, max_bytes: int) -> bytes:
+    """Raises StoreError, also for more than `max_bytes`."""
+    with _explained(path, "read"), path.open("rb") as file:
+        content: bytes = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise StoreError(f"{address(path)} is larger than the {max_bytes} bytes allowed: it is not read")
+    return content
+
+
+def _write_local(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with draft.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())  # else a crash may leave the new name with no content
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+REASONS = {
+    errno.ENOSPC: f"the disk is full: free space, or set {STORE_ENV} to another place",
+    errno.EDQUOT: f"the disk quota is used up: free space, or set {STORE_ENV} to another place",
+    errno.EROFS: f"the file system is read-only: set {STORE_ENV} to a place that can be written",
+    errno.EACCES: f"permission denied: set {STORE_ENV} to a place that this user may use",
+    errno.EPERM: f"permission denied: set {STORE_ENV} to a place that this user may use",
+    errno.ENOENT: f"it does not exist: check the id, and that {STORE_ENV} is the store that was written to",
+}
+
+
+@contextmanager
+def _explained(path: UPath, done: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        # PermissionError and FileNotFoundError of object stores come without a number
+        number = error.errno or {PermissionError: errno.EACCES, FileNotFoundError: errno.ENOENT}.get(type(error), 0)
+        reason = REASONS.get(number, str(error))
+        raise StoreError(f"{address(path)} cannot be {done}: {reason}") from None

@@ -1,0 +1,133 @@
+"""What a budget buys and whether to rent or to buy: from measured throughput and prices, never from a list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench_control.asking.comparison_params import ComparisonParams
+from bench_control.comparing.survey import Cell
+from bench_control.pricing.ownership import rent_or_buy
+from bench_control.pricing.prices import words_of
+from bench_control.words.formats import NA, figure, usd
+from bench_control.words.tables import Row, Table
+
+NO_PURCHASE_PRICE = "no purchase price was given for it: set purchase_usd"
+NO_PURCHASE_PRICES = "cannot be answered: no purchase price was given: set purchase_usd"
+OWNED = "What a budget buys, owned"
+DAYS_FROM_H = 72
+NOTHING = Table(columns=("budget",), rows=())
+
+
+def rented(found: Sequence[Cell], wanted: ComparisonParams) -> Table:
+    """For each work the GPU that is cheapest per sample, and how far each budget goes on it."""
+    budgets = tuple(f"{usd(budget)} buys" for budget in wanted.budgets_usd)
+    works: dict[str, list[Cell]] = {}
+    for cell in found:
+        works.setdefault(cell.work, []).append(cell)
+    return Table(
+        columns=("work", "cheapest GPU", "per 1M samples", *budgets),
+        numeric=frozenset({"per 1M samples"}),
+        rows=tuple(_rented_row(work, of_work, wanted) for work, of_work in works.items()),
+        notes=(
+            f"Rented by the hour: samples, epochs of {wanted.epoch_samples:,} samples, time on one GPU. Start-up "
+            "and storage are left out; several GPUs take less time, at the efficiency that a scaling study measures.",
+        ),
+        title="What a budget buys, rented",
+    )
+
+
+def _rented_row(work: str, found: Sequence[Cell], wanted: ComparisonParams) -> Row:
+    priced = [cell for cell in found if cell.usd_per_1m_samples]
+    if not priced:
+        why = f"cannot be answered: no price for {' or '.join(cell.gpu for cell in found)}"
+        return Row(cells=(work, NA, NA, *[why] * len(wanted.budgets_usd)))
+    best = min(priced, key=lambda cell: cell.usd_per_1m_samples or 0.0)
+    told = (_bought(budget, best, wanted.epoch_samples) for budget in wanted.budgets_usd)
+    return Row(cells=(work, best.gpu, usd(best.usd_per_1m_samples), *told))
+
+
+def _bought(budget_usd: float, cell: Cell, epoch_samples: int) -> str:
+    """Budget / price of a sample; over samples/s it is the time."""
+    assert cell.usd_per_1m_samples is not None, "only priced cells are asked"
+    assert cell.samples_per_s is not None, "only measured cells have a price"
+    samples = budget_usd / cell.usd_per_1m_samples * 1e6
+    hours = samples / cell.samples_per_s / 3600
+    time = f"{figure(hours / 24, 3)} days" if hours > DAYS_FROM_H else f"{figure(hours, 3)} h"
+    return f"{figure(samples / 1e6, 3)} M samples, {figure(samples / epoch_samples, 3)} epochs, {time}"
+
+
+def owned(found: Sequence[Cell], wanted: ComparisonParams) -> Table:
+    """For each budget how many GPUs it buys, best first by what they do together on the work that most GPUs ran."""
+    work, columns = _common_work(found), ("budget", "buys", "which together do")
+    if not wanted.purchase_usd:
+        return (
+            Table(columns=columns, rows=(Row(cells=("any", NO_PURCHASE_PRICES, NA)),), title=OWNED)
+            if found
+            else NOTHING
+        )
+    return Table(
+        columns=columns,
+        rows=tuple(_owned_row(budget, [c for c in found if c.work == work], wanted) for budget in wanted.budgets_usd),
+        notes=(f"By {work}, the work that most kinds of GPU ran, each GPU on its own: no loss by communication.",),
+        title=OWNED,
+    )
+
+
+def _owned_row(budget_usd: float, found: Sequence[Cell], wanted: ComparisonParams) -> Row:
+    priced = [(cell, price) for cell in found if (price := purchase_usd(cell.gpu, wanted))]
+    if not priced:
+        return Row(cells=(usd(budget_usd), f"cannot be answered: {NO_PURCHASE_PRICE}", NA))
+    together = {cell.gpu: (int(budget_usd // price), cell, price) for cell, price in priced if price <= budget_usd}
+    if not together:
+        cell, price = min(priced, key=lambda item: item[1])
+        return Row(cells=(usd(budget_usd), f"none: the cheapest with a price is {cell.gpu} at {usd(price)}", NA))
+    number, cell, price = max(together.values(), key=lambda item: item[0] * (item[1].tokens_per_s or 0.0))
+    rate = figure(number * (cell.tokens_per_s or 0.0))
+    return Row(cells=(usd(budget_usd), f"{number} x {cell.gpu} at {usd(price)}", f"{rate} tokens/s"))
+
+
+def rent_or_buy_table(found: Sequence[Cell], wanted: ComparisonParams) -> Table:
+    """One row for each kind of GPU."""
+    first: dict[str, Cell] = {}
+    for cell in found:
+        first.setdefault(cell.gpu, cell)
+    columns = ("rent per GPU-hour", "purchase", "pays above h a month", "pays after")
+    notes = (
+        f"Owned: {figure(wanted.used_hours_per_month, 3)} h of use a month, worth 0 after "
+        f"{figure(wanted.life_months, 3)} months, {usd(wanted.opex_usd_per_gpu_hour)} of running cost per GPU-hour.",
+        *dict.fromkeys(f"Rent of {gpu}: {cell.price_source}." for gpu, cell in first.items() if cell.price_source),
+    )
+    return Table(
+        columns=("GPU", *columns, "choice"),
+        numeric=frozenset(columns),
+        rows=tuple(_choice_row(gpu, cell, wanted) for gpu, cell in first.items()),
+        notes=notes,
+        title="Rent or buy",
+    )
+
+
+def _choice_row(gpu: str, cell: Cell, wanted: ComparisonParams) -> Row:
+    rent, capex = cell.usd_per_gpu_hour, purchase_usd(gpu, wanted)
+    if rent is None or capex is None:
+        missing = NO_PURCHASE_PRICE if capex is None else "no price per hour is known: usd_per_gpu_hour"
+        return Row(cells=(gpu, usd(rent), usd(capex), NA, NA, f"cannot be answered: {missing}"))
+    told = rent_or_buy(
+        rent, capex, wanted.used_hours_per_month, wanted.life_months, opex_usd_per_gpu_hour=wanted.opex_usd_per_gpu_hour
+    )
+    hours = "never" if told.break_even_hours_per_month is None else figure(told.break_even_hours_per_month, 3)
+    months = told.break_even_months
+    after = "never" if months is None else f"{figure(months, 3)} months"
+    return Row(cells=(gpu, usd(rent), usd(capex), hours, after, told.why))
+
+
+def purchase_usd(gpu: str, wanted: ComparisonParams) -> float | None:
+    """The price whose words are all in the GPU's name; of several, the one with the most."""
+    fitting = [name for name in wanted.purchase_usd if words_of(name) <= words_of(gpu)]
+    return wanted.purchase_usd[max(fitting, key=lambda name: len(words_of(name)))] if fitting else None
+
+
+def _common_work(found: Sequence[Cell]) -> str:
+    on: dict[str, set[str]] = {}
+    for cell in found:
+        on.setdefault(cell.work, set()).add(cell.gpu)
+    return max(on, key=lambda work: len(on[work]), default="nothing")

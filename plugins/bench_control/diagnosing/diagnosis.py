@@ -1,0 +1,300 @@
+"""Why is a node not well, and what next? Verdicts and results -> one finding for each node that is not `ok`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from bench_control.diagnosing.clues import Case, Clue, explained, explains_nothing
+from bench_control.diagnosing.evidence import slow_clues
+from bench_control.diagnosing.evidence_elsewhere import LOOK_AT_PEERS, fast_clues, memory_clues, temperature_clues
+from bench_control.diagnosing.evidence_gpu import THERMAL
+from bench_control.judging.limits import UNITS
+from bench_control.judging.node_runs import by_group, choice_of, gpu_name
+from bench_control.judging.variance import lone_groups, other_work
+from bench_control.launching.pod_end import EndKind
+from bench_control.planning.nodes import GpuNode
+from bench_control.words.formats import count, listing
+from bench_control.words.verdicts import (
+    RED,
+    Confirmation,
+    Finding,
+    GroupVerdict,
+    Level,
+    Metric,
+    MetricVerdict,
+    NodeVerdict,
+    Side,
+    State,
+)
+from bench_image.contract import RunResult, Status
+
+CAUSE_UNKNOWN = "cause_unknown"
+MAX_PEERS = 100  # runs that a node is set beside: what is typical does not need a thousand
+_UNKNOWN = {
+    Side.SLOW: (
+        "nothing measured sets the node apart from its peers",
+        "repeat the check on this node and a good one; if it stays, look at the host: dmesg, BIOS, cooling",
+    ),
+    Side.FAST: ("nothing measured tells why it is faster than its peers", LOOK_AT_PEERS),
+}
+_UNKNOWN_MEMORY = (
+    "versions, means and GPU are those of its peers, and yet it allocated other amounts",
+    "repeat the run; if it stays, compare both results' `chosen` and the images' digests",
+)
+_NEXT_STEP = {
+    Status.OOM: "see which process holds GPU memory on this node; if all nodes fail, use a smaller micro-batch",
+    Status.INVALID_LOSS: "repeat the run; NaN on one node alone points at its GPU: check ECC counters",
+    Status.TIMEOUT: "read the pod's last log lines for the phase it hung in, then repeat",
+    Status.INCOMPLETE: "find out who ended the pod (eviction, preemption, node restart), then repeat",
+    Status.ERROR: "read the error and the pod's log",
+}
+# By how the pod ended, where the cluster told it.
+_NEXT_STEP_OF_POD: dict[str, str] = {
+    EndKind.EVICTED: "see why the node could not keep the pod (kubectl describe node: pressure, taints), then repeat",
+    EndKind.VANISHED: "ask who deletes pods in this namespace (the audit log knows), then repeat",
+    EndKind.API: "see whether the Kubernetes API is well, then repeat",
+    EndKind.UNSCHEDULABLE: "compare the node's labels, taints and free resources with what the pod asks for",
+    EndKind.NO_IMAGE: "see whether the node reaches the registry, and whether the image and its secret are right",
+    EndKind.NOT_STARTED: "read the pod's events: runtime class, device plugin and volumes are what a start waits for",
+    EndKind.OUT_OF_MEMORY: "raise the pod's memory (TRAINBENCH_MEMORY_GIB), or see what else fills the node's memory",
+    EndKind.DEADLINE: "read the pod's last log lines for the phase it hung in, then repeat",
+    EndKind.REFUSED: "run `trainbench doctor`: it names the right or the field that is refused",
+}
+
+
+def diagnose(
+    groups: Sequence[GroupVerdict], results: Sequence[RunResult], known: Sequence[GpuNode] = ()
+) -> tuple[Finding, ...]:
+    """Findings in the order of the groups and nodes. `category` is the likely cause, or what is the case. `known`: what
+    the cluster said of its nodes before anything ran.
+
+    Groups that ran on one node only, to be compared with each other, are no matter for a finding each.
+    """
+    lone = {id(group) for group in lone_groups(groups)}
+    of_group: dict[str, list[RunResult]] = {}
+    for result in results:
+        of_group.setdefault(result.spec.group_id, []).append(result)
+    troubles = {node.name: node.troubles for node in known}
+    return tuple(
+        _DIAGNOSES[node.state](node, _Scene(group, of_group.get(group.group_id, ()), troubles.get(node.node, ())))
+        for group in groups
+        if id(group) not in lone
+        for node in group.nodes
+        if node.state in _DIAGNOSES
+    )
+
+
+def strays(results: Sequence[RunResult]) -> tuple[Finding, ...]:
+    """The nodes whose program chose other work than those of their peers, for one run or for all."""
+    return tuple(
+        Finding(
+            level=Level.WARNING,
+            category="chose_other_work",
+            subject=member.node,
+            measured=listing(dict.fromkeys(choice_of(run) for run in member.strays)),
+            expected=f"{member.choice}, as on most nodes",
+            summary=f"{count(len(member.strays), 'run')} not compared: {other_work(member)}",
+            resolution="see in the result why it was chosen, and what else holds GPU memory on this node; or give the "
+            "micro-batch and the checkpointing instead of 'auto'",
+        )
+        for members in by_group(results, ()).values()
+        for member in members
+        if member.strays
+    )
+
+
+class _Scene(NamedTuple):
+    """What a node is diagnosed in: its group, the group's runs, and what the cluster says of the node."""
+
+    group: GroupVerdict
+    runs: Sequence[RunResult]
+    troubles: Sequence[str]
+
+
+def _breach(node: NodeVerdict, scene: _Scene) -> Finding:
+    found, off_pct = _found(node, scene)
+    first = found[0]
+    unsure = {
+        Confirmation.PENDING: "; not yet confirmed by a re-run",
+        Confirmation.INCONCLUSIVE: "; the re-run gave no answer",
+    }.get(node.confirmation, "")
+    further = f" (also: {'; '.join(_also(clue, off_pct) for clue in found[1:])})" if len(found) > 1 else ""
+    return Finding(
+        level=Level.ERROR,
+        category=first.category,
+        subject=node.node,
+        measured="; ".join(filter(None, (*map(_deviation, _breaching(node)), first.measured))),
+        expected="; ".join(filter(None, (*map(_limit, _breaching(node)), first.expected))),
+        summary=f"{node.reason}{unsure}. {_sentence(explained(first, off_pct))}{further}",
+        resolution=first.resolution,
+    )
+
+
+def _found(node: NodeVerdict, scene: _Scene) -> tuple[list[Clue], float]:
+    """At least one clue, the likeliest cause first, and the deviation of samples/s that they are to explain."""
+    own, peers = _runs(node, scene)
+    breaching = _breaching(node)
+    rate = next((metric for metric in breaching if metric.metric is Metric.SAMPLES_PER_SECOND), None)
+    off_pct = abs(rate.deviation or 0.0) if rate else 0.0
+    case = Case(own, peers, off_pct, scene.troubles)
+    found: list[Clue] = []
+    for metric in breaching:
+        found += _of_metric(metric, case)
+    if is_hot := THERMAL.category in {clue.category for clue in found}:  # the heat is told with it
+        found = [clue for clue in found if clue.category not in ("cooling", "hot")]
+    if rate and rate.side is Side.SLOW and not is_hot:  # what is slow draws less power
+        found = [clue for clue in found if clue.category not in ("low_power", "cooler")]
+    if absent := [metric for metric in node.metrics if metric.state is State.BREACH and metric.value is None]:
+        found.append(_unmeasured(absent))
+    return list({clue.category: clue for clue in reversed(found)}.values())[::-1], off_pct
+
+
+def _of_metric(metric: MetricVerdict, case: Case) -> tuple[Clue, ...]:
+    """Never empty: a cause that is not known is said to be so, with what was seen and is too small."""
+    if metric.metric is Metric.TEMPERATURE_C:
+        return temperature_clues(case) or (_unknown("its temperature is not in the results", "read it on the node"),)
+    if metric.metric is Metric.MEMORY_GB:
+        return memory_clues(case) or (_unknown(*_UNKNOWN_MEMORY),)
+    slow = metric.side is not Side.FAST
+    found = slow_clues(case) if slow else fast_clues(case)
+    if found and not explains_nothing(found[0], case.off_pct):
+        return found
+    return (_unknown(*_UNKNOWN[Side.SLOW if slow else Side.FAST]), *found)
+
+
+def _also(clue: Clue, off_pct: float) -> str:
+    return f"{clue.cause}, too little to explain it" if explains_nothing(clue, off_pct) else clue.cause
+
+
+def _unknown(why: str, resolution: str) -> Clue:
+    return Clue(category=CAUSE_UNKNOWN, measured="", expected="", cause=f"cause unknown: {why}", resolution=resolution)
+
+
+def _failed(node: NodeVerdict, scene: _Scene) -> Finding:
+    own = [run for run in scene.runs if run.spec.node == node.node]
+    bad = next((run for run in own if run.status is not Status.OK), None)
+    status = bad.status if bad else Status.ERROR
+    kind = bad.error.kind if bad and bad.error else ""
+    return Finding(
+        level=Level.ERROR,
+        category=f"run_{status.value}",
+        subject=node.node,
+        measured=f"{sum(run.status is not Status.OK for run in own)} of {len(own)} runs failed",
+        expected="0",
+        summary=f"gave no valid result: {node.reason}{_told(scene.troubles)}",
+        resolution=_NEXT_STEP_OF_POD.get(kind, _NEXT_STEP[status]),
+    )
+
+
+def _told(troubles: Sequence[str]) -> str:
+    return f". The cluster says of the node: {listing(troubles)}" if troubles else ""
+
+
+def _missing(node: NodeVerdict, scene: _Scene) -> Finding:
+    return Finding(
+        level=Level.ERROR,
+        category="node_missing",
+        subject=node.node,
+        measured="no result",
+        expected="at least one",
+        summary=f"was expected, but no result came back{_told(scene.troubles)}",
+        resolution="see whether the node is Ready and has free GPUs, and read the events of its pod",
+    )
+
+
+def _insufficient(node: NodeVerdict, _: _Scene) -> Finding:
+    doubtful = [metric for metric in node.metrics if metric.state is State.INSUFFICIENT]
+    too_noisy = any(metric.noise is not None for metric in doubtful)
+    resolution = (
+        "run more rounds, or on a quieter machine" if too_noisy else "check at least 3 nodes of this kind together"
+    )
+    return Finding(
+        level=Level.WARNING,
+        category="too_noisy" if too_noisy else "too_few_nodes",
+        subject=node.node,
+        measured="; ".join(map(_deviation, doubtful)),
+        expected="; ".join(map(_limit, doubtful)),
+        summary=f"cannot be judged: {node.reason}",
+        resolution=resolution,
+    )
+
+
+def _notice(node: NodeVerdict, _: _Scene) -> Finding:
+    noticed = [metric for metric in node.metrics if metric.state is State.NOTICE]
+    return Finding(
+        level=Level.INFO,
+        category="not_confirmed",
+        subject=node.node,
+        measured="; ".join(map(_deviation, noticed)),
+        expected="; ".join(map(_limit, noticed)),
+        summary=f"was outside the limits once and not in its re-run: {node.reason}",
+        resolution="nothing now; if it comes back, look for what disturbs the node now and then",
+    )
+
+
+def _no_baseline(node: NodeVerdict, _: _Scene) -> Finding:
+    return Finding(
+        level=Level.INFO,
+        category="no_baseline",
+        subject=node.node,
+        measured="no past figure",
+        expected="a past figure of the same work",
+        summary=f"cannot be judged: {node.reason}",
+        resolution="run the check on a few more nights, or compare with peers",
+    )
+
+
+_DIAGNOSES: dict[State, Callable[[NodeVerdict, _Scene], Finding]] = {
+    State.BREACH: _breach,
+    State.FAILED: _failed,
+    State.MISSING: _missing,
+    State.INSUFFICIENT: _insufficient,
+    State.NOTICE: _notice,
+    State.NO_BASELINE: _no_baseline,
+}
+
+
+def _runs(node: NodeVerdict, scene: _Scene) -> tuple[list[RunResult], list[RunResult]]:
+    """The valid runs of the node and of its peers. Neither a drilled peer nor, while there are others, one that is red
+    is an example of a healthy node.
+    """
+    group = scene.group
+    valid = [
+        run
+        for run in scene.runs
+        if run.status is Status.OK and gpu_name(run) == group.gpu_name and group.choice in (None, choice_of(run))
+    ]
+    red = {other.node for other in group.nodes if other.state in RED}
+    peers = [run for run in valid if run.spec.node != node.node and not run.spec.drill]
+    healthy = [run for run in peers if run.spec.node not in red] or peers
+    return [run for run in valid if run.spec.node == node.node], healthy[:: max(len(healthy) // MAX_PEERS, 1)]
+
+
+def _unmeasured(metrics: Sequence[MetricVerdict]) -> Clue:
+    names = ", ".join(metric.metric.value for metric in metrics)
+    return Clue(
+        category="metric_missing",
+        measured=f"no {names}",
+        expected=names,
+        cause=f"{names} could not be read",
+        resolution="see `missing` in the result for the reason; check that the driver's NVML works inside the pod",
+    )
+
+
+def _breaching(node: NodeVerdict) -> list[MetricVerdict]:
+    return [metric for metric in node.metrics if metric.state is State.BREACH and metric.deviation is not None]
+
+
+def _deviation(metric: MetricVerdict) -> str:
+    if metric.deviation is None:
+        return f"{metric.metric.value} n/a"
+    return f"{metric.metric.value} {metric.deviation:+.1f}{UNITS[metric.metric]}"
+
+
+def _limit(metric: MetricVerdict) -> str:
+    return f"± {metric.limit:g}{UNITS[metric.metric]}"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,1 @@
+"""Results that travel: files of other benchmarks read, ours published, imported, compared across machines."""

@@ -1,0 +1,236 @@
+"""Results -> campaign: judges, diagnoses and prices what was measured, and publishes it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from functools import cache
+
+from bench_control.asking.question import Question
+from bench_control.collecting.artefacts import Store
+from bench_control.collecting.campaign import Campaign
+from bench_control.comparing import validity
+from bench_control.diagnosing import diagnosis
+from bench_control.judging import (
+    attendance,
+    clocks,
+    confirmation,
+    identity,
+    renames,
+    step_changes,
+    trend,
+    variance,
+    watch,
+)
+from bench_control.judging.node_runs import choice_of
+from bench_control.judging.trails import Trails, no_trails, points_of
+from bench_control.planning.plan import Plan
+from bench_control.pricing import cost, prices
+from bench_control.reporting import cost_report, html, metrics, plots, report, report_json
+from bench_control.words.formats import count, listing
+from bench_control.words.verdicts import Finding, GroupVerdict, HistoryVerdict, ReferenceMode, State
+from bench_image.contract import RunResult, Status
+
+# The past samples/s of the same node doing the same work with the same hardware and software, oldest first.
+Past = Callable[[RunResult], Sequence[float]]
+
+
+def judge(plan: Plan, results: Sequence[RunResult], past: Past) -> tuple[GroupVerdict, ...]:
+    """The first verdict, before any re-run; `past` is asked only when nodes are compared with their own history.
+
+    A node is not missed in a group that the plan skips there. Runs over several nodes cannot judge a node, and a plan
+    that compares strategies judges none.
+    """
+    tolerances = plan.params.tolerances
+    skipped = {(skip.group_id, node) for skip in plan.skipped for node in skip.nodes}
+    groups: dict[str, list[RunResult]] = {}
+    for result in results:
+        if result.spec.nodes == 1:
+            groups.setdefault(result.spec.group_id, []).append(result)
+    verdicts: list[GroupVerdict] = []
+    if not plan.judges_nodes:
+        return ()
+    for group_id, members in sorted(groups.items()):
+        expected = [node for node in plan.nodes if (group_id, node) not in skipped]
+        own: dict[str, float] = {}
+        if tolerances.reference is ReferenceMode.HISTORY:
+            own = {run.spec.node: statistics.median(points) for run in _typical(members) if (points := past(run))}
+        verdicts += variance.judge(members, expected, tolerances, own)
+    if not results:
+        verdicts += variance.judge((), plan.nodes, tolerances)
+    return tuple(verdicts)
+
+
+def assess(
+    plan: Plan,
+    results: Sequence[RunResult],
+    confirm_results: Sequence[RunResult],
+    *,
+    suite: str,
+    started_at: datetime,
+    finished_at: datetime,
+    past: Past,
+    last_measured: Mapping[str, datetime] | None = None,
+    trails: Trails = no_trails,
+) -> Campaign:
+    """Everything there is to say about one campaign. Pure but for `past`, which may ask a database. `last_measured`:
+    node -> its last valid run before this campaign, as far as the history goes. `trails`: see there.
+    """
+    tolerances = plan.params.tolerances
+    now = points_of((*results, *confirm_results), started_at)
+    earlier = trails({point.fingerprint for point in now}, plan.campaign_id, started_at)
+    renamed = renames.find(now, earlier)
+    past = _own_past(past, renamed, started_at, finished_at)
+    groups = confirmation.confirm(judge(plan, results, past), confirm_results, tolerances)
+    measured = (*results, *confirm_results)
+    table, unread = prices.usable_prices()
+    price_of = cache(lambda gpu: prices.price_for(gpu, table, plan.params.usd_per_gpu_hour))
+    costs, priced, used = [], [], set()
+    for result in measured:
+        price = price_of(_gpu_name(result))
+        run_cost = cost.price_run(result, price)
+        costs.append(run_cost)
+        priced.append(cost.with_cost(result, run_cost))
+        used |= {price} if price else set()
+    history = _history(plan, results, past)
+    changed = step_changes.series_of((*earlier, *now), renames.names(renamed))
+    since = step_changes.find({key: changed[key] for key in {point.trail for point in now}}, tolerances)
+    dated = {change.node for change in since if change.category in step_changes.SLOWER}
+    findings = (
+        *attendance.absentees(plan.absent, plan.known),
+        *_unmeasured(plan, groups, last_measured or {}, finished_at, {rename.was for rename in renamed}),
+        *renames.findings(renamed, started_at),
+        *clocks.findings(measured, started_at, finished_at),
+        *step_changes.findings(since, changed),
+        *diagnosis.diagnose(groups, measured, plan.known),
+        *watch.findings(groups),
+        *identity.findings(measured),
+        *diagnosis.strays([result for result in measured if result.spec.nodes == 1]),
+        *(finding for verdict in history if not _is_told(verdict, dated) for finding in trend.findings(verdict)),
+        *(finding for result in measured for finding in validity.validate(result)),
+        *validity.compare(measured),
+        *unread,
+        *prices.stale(used, finished_at.date()),
+    )
+    return Campaign(
+        campaign_id=plan.campaign_id,
+        suite=suite,
+        title=_title(plan),
+        started_at=started_at,
+        finished_at=finished_at,
+        params=plan.params.model_dump(mode="json"),
+        skipped=plan.skipped,
+        results=tuple(priced),
+        groups=groups,
+        history=history,
+        findings=_by_level(findings),
+        costs=tuple(costs),
+        question=plan.question,
+        labels=plan.labels,
+        known=plan.known,
+    )
+
+
+def publish(campaign: Campaign, store: Store) -> Mapping[str, str]:
+    """Writes every file of the campaign's summary; returns relative path -> address. A rewrite replaces."""
+    images = plots.draw(campaign)
+    files: dict[str, str | bytes] = {
+        "metrics.csv": metrics.metrics_csv(campaign),
+        "COST_REPORT.md": cost_report.cost_report(campaign),
+        "report.html": html.report_html(campaign, images),
+        "report.json": report_json.report_json(campaign),
+        **{f"plots/{name}": png for name, png in images.items()},
+    }
+    store.write_results(campaign.results)
+    raw = [f"../runs/{result.spec.run_id}/result.json" for result in campaign.results]
+    files["BENCHMARK_REPORT.md"] = report.benchmark_report(campaign, [*sorted(files), *raw])
+    store.write_campaign(campaign)
+    return store.write_summary(campaign.campaign_id, files)
+
+
+def _own_past(past: Past, renamed: Sequence[renames.Rename], started_at: datetime, finished_at: datetime) -> Past:
+    """`past` by the campaign's clock, where a node's own is wrong, and with that under an old name of the node."""
+    was = {rename.node: rename.was for rename in renamed}
+
+    def asked(result: RunResult) -> Sequence[float]:
+        at = clocks.on_our_clock(result.started_at, started_at, finished_at)
+        dated = result if at == result.started_at else result.model_copy(update={"started_at": at})
+        if result.spec.node not in was:
+            return past(dated)
+        old = result.spec.model_copy(update={"node": was[result.spec.node]})
+        return [*past(dated.model_copy(update={"spec": old})), *past(dated)]
+
+    return asked
+
+
+def _history(plan: Plan, results: Sequence[RunResult], past: Past) -> tuple[HistoryVerdict, ...]:
+    """Where the noise is measured, nobody is judged."""
+    if plan.question is Question.NOISE:
+        return ()
+    tolerances = plan.params.tolerances
+    return tuple(trend.judge_history(result, past(result), tolerances) for result in _typical(results))
+
+
+def _is_told(verdict: HistoryVerdict, dated: Collection[str]) -> bool:
+    """A slowdown whose date is known is told with it, once."""
+    return verdict.state is State.BREACH and verdict.node in dated
+
+
+def _unmeasured(
+    plan: Plan,
+    groups: Sequence[GroupVerdict],
+    last_measured: Mapping[str, datetime],
+    at: datetime,
+    old_names: Collection[str],
+) -> tuple[Finding, ...]:
+    verdicts = [node for group in groups for node in group.nodes]
+    missed = attendance.unmeasured(verdicts, last_measured, at)
+    if plan.params.nodes or not plan.judges_nodes:
+        return missed
+    listed = [*plan.nodes, *(node.name for node in plan.absent), *old_names]
+    return missed + attendance.gone(listed, last_measured, at)
+
+
+def _title(plan: Plan) -> str:
+    """What all runs share of the work; where they differ, the values."""
+    specs = plan.specs
+    models, recipes, shapes, strategies = (
+        list(dict.fromkeys(values))
+        for values in (
+            (spec.model for spec in specs),
+            (spec.recipe.value for spec in specs),
+            (f"batch {spec.micro_batch_size} x {spec.seq_length} tokens" for spec in specs),
+            (spec.strategy.value for spec in specs),
+        )
+    )
+    work = f"{listing(models)} {listing(recipes)}"
+    if len(shapes) == 1:
+        work += f", {shapes[0]}"
+    if len(strategies) > 1:
+        work += f", {listing(strategies)}"
+    noise = "noise floor: " if plan.question is Question.NOISE else ""
+    return f"{noise}{work}, on {count(len(plan.nodes), 'node')}"
+
+
+def _gpu_name(result: RunResult) -> str | None:
+    return result.context.gpus[0].name if result.context and result.context.gpus else None
+
+
+def _typical(results: Sequence[RunResult]) -> list[RunResult]:
+    """For each node, group and choice the valid run on it alone with the median throughput: a point of its history."""
+    by_node: dict[tuple[str, str, str], list[RunResult]] = {}
+    for result in results:
+        if result.status is Status.OK and result.spec.nodes == 1:
+            by_node.setdefault((result.spec.node, result.spec.group_id, choice_of(result)), []).append(result)
+    typical = []
+    for runs in by_node.values():
+        rates = {run.spec.run_id: run.performance.samples_per_second or 0.0 for run in runs}
+        middle = statistics.median_low(rates.values())
+        typical.append(next(run for run in runs if rates[run.spec.run_id] == middle))
+    return typical
+
+
+def _by_level(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    order = {"error": 0, "warning": 1, "info": 2}
+    return tuple(sorted(findings, key=lambda finding: order[finding.level]))

@@ -1,0 +1,314 @@
+"""What the DAGs' tasks do: each reads the plan, asks the modules that decide, and writes down what they said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import Asset, TriggerRule, get_current_context, task
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from bench_control.asking.params import BenchmarkParams, ParamsError, parse_params
+from bench_control.asking.question import Question
+from bench_control.installation.settings import Launcher, Settings, read_settings
+from bench_control.launching.pods import CAMPAIGN, GANG, Owner, label_value, manifest, manifests, ours
+from bench_control.planning.nodes import Fleet, fleet, named
+from bench_control.planning.plan import Plan, PlanError, campaign_id, confirm_specs
+from bench_control.planning.planners import PLANNERS
+from bench_control.planning.scaling_plan import Cell
+from bench_image.contract import RunResult, RunSpec
+
+RESULTS = Asset(name="trainbench_results", uri="x-trainbench://results/summary")
+BREACHES = Asset(name="trainbench_breaches", uri="x-trainbench://alerts/variance")
+RANK = "rank"  # task of a gang's pods within its group
+VERDICT_TASKS = ("ready", "plan", "judge", "publish", "alert")  # without any of them there is no verdict
+MAX_REASONS = 20  # in the words of a red gate
+NOTIFY_RETRIES = 3
+HISTORY_DAYS = 60  # how far back somebody may ask when a node was measured last
+
+
+@task(task_id="ready")
+def check_ready() -> None:
+    """Says in one sentence why nothing can run, before every pod says so."""
+    from bench_control.site import doctor
+
+    checks = doctor.examine(read_settings())
+    for row in doctor.table(checks).rows:
+        _log(" ".join(row.cells))
+    if told := doctor.refusal(checks):
+        raise AirflowFailException(told)
+
+
+@task(task_id="plan")
+def plan_pods(question: str) -> list[dict[str, Any]]:
+    """The manifests of all runs; the plan itself goes to the later tasks under its own key."""
+    plan, settings = _planned(Question(question)), read_settings()
+    return [manifest(spec, settings.pods, _owner(), what=plan.labels.get(spec.group_id)) for spec in plan.specs]
+
+
+@task(task_id="plan")
+def plan_scaling() -> None:
+    """The plan of a scaling study, for the gangs' own tasks."""
+    _planned(Question.STRATEGIES)
+
+
+@task(task_id="prepare", trigger_rule=TriggerRule.ALL_DONE)
+def prepare_gang(strategy: str, world_size: int) -> list[dict[str, Any]]:
+    """The manifests of one gang; skips what is not chosen, or cannot run."""
+    cell = Cell(strategy=strategy, world_size=world_size)
+    plan, settings = _plan(), read_settings()
+    spec = next((spec for spec in plan.specs if _cell(spec) == cell), None)
+    if spec is None:
+        raise AirflowSkipException(next((s.reason for s in plan.skipped if s.what == cell.title), "not chosen"))
+    return manifests(spec, settings.pods, _owner())
+
+
+@task(task_id="release")
+def release_campaign() -> None:
+    """Deletes what is left of this DAG run's pods, whatever became of their tasks."""
+    context = get_current_context()
+    _release(CAMPAIGN, label_value(campaign_id(context["dag"].dag_id, context["run_id"])))
+
+
+@task(task_id="release")
+def release_gang(prepared: Sequence[Mapping[str, Any]]) -> None:
+    """Deletes what is left of a gang, whatever became of its tasks."""
+    _release(GANG, prepared[0]["metadata"]["labels"][GANG])
+
+
+def _release(label: str, value: str) -> None:
+    settings = read_settings()
+    if settings.launcher is Launcher.LOCAL:
+        return
+    from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+
+    from bench_control.flows.kubernetes_operator import delete_pods
+
+    client = KubernetesHook(conn_id=settings.cluster.connection_id).core_v1_client
+    deleted = delete_pods(client, settings.pods.namespace, ours(settings.pods) | {label: value})
+    _log(f"deleted {', '.join(deleted)}" if deleted else "nothing was left")
+
+
+@task(task_id="judge", trigger_rule=TriggerRule.ALL_DONE)
+def judge() -> list[dict[str, Any]]:
+    """Stores every result and returns the manifests of the re-runs: breaching nodes are run once more."""
+    from bench_control.collecting.artefacts import open_store
+    from bench_control.flows import assess
+    from bench_control.judging import variance
+    from bench_control.past.history import open_history
+
+    plan, settings = _plan(), read_settings()
+    results = _collected("benchmark", plan.specs)
+    store = open_store(settings.store_url)
+    for result in results:
+        store.write_result(result)
+    past = open_history(settings.history_url, store).past
+    suspects = variance.nodes_to_confirm(assess.judge(plan, results, past))
+    return [manifest(spec, settings.pods, _owner()) for spec in confirm_specs(plan, suspects)]
+
+
+@task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
+def publish_nodes(suite: str) -> dict[str, str]:
+    """Judges with the re-runs, writes the reports, records the history; returns the reports' addresses."""
+    from bench_control.collecting.artefacts import open_store
+    from bench_control.flows import assess
+    from bench_control.judging import variance
+    from bench_control.past.history import open_history
+
+    plan, settings = _plan(), read_settings()
+    past = open_history(settings.history_url, open_store(settings.store_url)).past
+    results = _collected("benchmark", plan.specs)
+    suspects = variance.nodes_to_confirm(assess.judge(plan, results, past))
+    return _published(plan, suite, results, _collected("confirm", confirm_specs(plan, suspects)))
+
+
+@task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
+def publish_comparison(suite: str) -> dict[str, str]:
+    """Compares what ran, writes the reports, records the history; returns the reports' addresses."""
+    plan = _plan()
+    return _published(plan, suite, _collected("benchmark", plan.specs), ())
+
+
+@task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
+def publish_scaling(suite: str) -> dict[str, str]:
+    """Joins each gang's results, writes the reports, records the history; returns the reports' addresses."""
+    plan = _plan()
+    return _published(plan, suite, tuple(_gang_result(spec) for spec in plan.specs), ())
+
+
+@task(task_id="alert", trigger_rule=TriggerRule.ALL_DONE, outlets=[BREACHES])
+def raise_alert() -> list[Any]:
+    """Tells what is wrong: in the asset event, in the run's note and to the gate. Never fails on a breach."""
+    from bench_control.alerting import run_notes, run_summary
+    from bench_control.alerting.alerts import alerts
+    from bench_control.collecting.artefacts import open_store
+
+    context = get_current_context()
+    dag_id, run_id, base_url = context["dag"].dag_id, context["run_id"], _base_url()
+    campaign = open_store(read_settings().store_url).read_campaign(_plan().campaign_id)
+    raised = alerts(campaign, dag_id, run_id)
+    extra = run_summary.breaches_extra(campaign, raised, dag_id, run_id, base_url)
+    context["outlet_events"][BREACHES].extra = extra
+    note = run_summary.note(campaign, raised, dag_id, run_id, base_url)
+    context["ti"].xcom_push(key=run_notes.KEY, value={run_notes.FIELD: note})
+    return [alert.model_dump(mode="json") for alert in raised]
+
+
+@task(
+    task_id="notify",
+    trigger_rule=TriggerRule.ALL_DONE,
+    retries=NOTIFY_RETRIES,
+    retry_delay=timedelta(minutes=1),
+    execution_timeout=timedelta(minutes=10),
+)
+def send_notices() -> None:
+    """Tells the channels what opened and what is over. When it fails it is retried; the run's state is the gate's."""
+    from bench_control.alerting import notify
+    from bench_control.alerting.outbox import Outbox
+    from bench_control.collecting.artefacts import open_store
+    from bench_control.past.history import open_history
+
+    context, settings = get_current_context(), read_settings()
+    outbox = Outbox(open_history(settings.history_url, open_store(settings.store_url)).engine)
+    dag_id, now = context["dag"].dag_id, datetime.now(UTC)
+    told = notify.send_due(outbox, dag_id, settings.notify, _base_url(), now, notify.send)
+    for line in told.lines or ("nothing is due",):
+        _log(line)
+    if told.problems:
+        raise RuntimeError(f"not everybody could be told: {'; '.join(told.problems)}")
+
+
+@task(task_id="gate", trigger_rule=TriggerRule.ALL_DONE)
+def gate() -> None:
+    """The leaf: turns the DAG run red on confirmed breaches and missing results, after the report is out."""
+    ti = get_current_context()["ti"]
+    raised = ti.xcom_pull(task_ids="alert")
+    if raised is None:
+        states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+        failed = [name for name in VERDICT_TASKS if states.get(name) == "failed"]
+        raise AirflowFailException(
+            f"no verdict: the task '{failed[0] if failed else 'alert'}' failed, its log says why"
+        )
+    if red := [alert["text"] for alert in raised if alert["red"]]:
+        raise AirflowFailException("; ".join(red[:MAX_REASONS]) + ("; and more" if len(red) > MAX_REASONS else ""))
+
+
+def known_fleet(settings: Settings, params: BenchmarkParams) -> Fleet:
+    """What the cluster tells of its nodes. For nodes given by name it need not tell: their memory stays unknown."""
+    if settings.launcher is Launcher.LOCAL:
+        return discover_fleet(settings)
+    from bench_control.site.cluster import Refused, Unreachable
+
+    try:
+        return discover_fleet(settings)
+    except (Refused, Unreachable) as error:
+        if not params.nodes:
+            raise AirflowFailException(f"{error}; or name nodes in the parameter 'nodes'") from None
+        _log(f"the nodes' GPUs are not known, so no run is skipped for them: {error}")
+        return Fleet()
+
+
+def discover_fleet(settings: Settings) -> Fleet:
+    """The nodes of the configured launcher, with what is known of their GPUs."""
+    if settings.launcher is Launcher.LOCAL:
+        return Fleet(nodes=named(settings.local_nodes))
+    from bench_control.site.cluster import open_cluster
+
+    return fleet(open_cluster(settings).nodes(), settings.cluster.quarantine)
+
+
+def _planned(question: Question) -> Plan:
+    context, settings = get_current_context(), read_settings()
+    try:
+        params = parse_params(dict(context["params"]))
+        name = campaign_id(context["dag"].dag_id, context["run_id"])
+        plan = PLANNERS[question].make(params, known_fleet(settings, params), name)
+    except (ParamsError, PlanError) as error:
+        raise AirflowFailException(str(error)) from None
+    for skipped in plan.skipped:
+        _log(f"skipped {skipped.what}: {skipped.reason}")
+    for node in plan.absent:
+        _log(f"{node.name} is not benchmarked: {node.reason}")
+    context["ti"].xcom_push(key="plan", value=plan.model_dump_json())
+    return plan
+
+
+def _plan() -> Plan:
+    text = get_current_context()["ti"].xcom_pull(task_ids="plan", key="plan")
+    if text is None:
+        raise AirflowSkipException("there is no plan: the task 'plan' failed, its log says why")
+    return Plan.model_validate_json(text)
+
+
+def _owner() -> Owner:
+    context = get_current_context()
+    return Owner(dag_id=context["dag"].dag_id, dag_run_id=context["run_id"])
+
+
+def _cell(spec: RunSpec) -> Cell:
+    return Cell(strategy=spec.strategy, world_size=spec.world_size)
+
+
+def _published(
+    plan: Plan, suite: str, results: Sequence[RunResult], confirm_results: Sequence[RunResult]
+) -> dict[str, str]:
+    from bench_control.alerting import run_summary
+    from bench_control.collecting.artefacts import open_store
+    from bench_control.flows import assess
+    from bench_control.past.history import open_history
+
+    context, settings, now = get_current_context(), read_settings(), datetime.now(UTC)
+    store = open_store(settings.store_url)
+    history = open_history(settings.history_url, store)
+    campaign = assess.assess(
+        plan,
+        results,
+        confirm_results,
+        suite=suite,
+        started_at=context["dag_run"].start_date or context["dag_run"].run_after,
+        finished_at=now,
+        past=history.past,
+        last_measured=history.last_measured(now - timedelta(days=HISTORY_DAYS)),
+        trails=history.trails,
+    ).model_copy(update={"dag_run_id": context["run_id"]})
+    addresses = assess.publish(campaign, store)
+    history.record(campaign)
+    extra = run_summary.results_extra(campaign, context["dag"].dag_id, context["run_id"], _base_url())
+    context["outlet_events"][RESULTS].extra = extra
+    return dict(addresses)
+
+
+def _base_url() -> str | None:
+    """Airflow's own address, where it is configured."""
+    from airflow.configuration import conf
+
+    return conf.get("api", "base_url", fallback=None) or None
+
+
+def _gang_result(spec: RunSpec) -> RunResult:
+    from bench_control.launching.gangs import combine
+
+    return combine(spec, _collected(f"{_cell(spec).name}.{RANK}", (spec,) * spec.nodes))
+
+
+def _collected(task_id: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:
+    """One result for each pod: XComs of mapped tasks are asked for by index, so that none can be dropped."""
+    from bench_control.collecting.results import collect
+    from bench_control.launching.pod_end import PodEnd
+
+    ti = get_current_context()["ti"]
+    if not specs:
+        return ()
+    indexes = list(range(len(specs)))
+    payloads = ti.xcom_pull(task_ids=task_id, map_indexes=indexes, key="return_value")
+    by_run: Mapping[str, Any] = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task_id], run_ids=[ti.run_id])
+    states = [by_run.get(ti.run_id, {}).get(f"{task_id}_{index}") for index in indexes]
+    bad = [index for index in indexes if states[index] != "success"]
+    told = dict(zip(bad, ti.xcom_pull(task_ids=task_id, map_indexes=bad, key="pod_end") if bad else (), strict=True))
+    ends = [PodEnd.model_validate(told[index]) if told.get(index) else None for index in indexes]
+    return collect(specs, payloads, datetime.now(UTC), states, ends)
+
+
+def _log(line: str) -> None:
+    print(line)  # noqa: T201 - goes to the task's log

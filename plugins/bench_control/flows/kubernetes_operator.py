@@ -1,0 +1,222 @@
+"""The Airflow operator that runs a Pod manifest on the cluster, tells why a pod did not end well, and leaves none."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
+from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import PodDefaults
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
+from kubernetes.client import ApiException, V1DeleteOptions, V1Pod  # type: ignore[import-untyped]
+from urllib3.exceptions import HTTPError
+
+from bench_control.launching.pod_end import EndKind, PodEnd, pod_end
+from bench_control.launching.pods import CONTAINER, GANG, GRACE_S, RENDEZVOUS
+
+END = "pod_end"  # XCom key of a `PodEnd`
+UNREACHABLE = 503  # what stands for "no answer at all" among the API's status codes
+PEER_GRACE_S = 10.0  # what the peers of a failed pod get to fail by themselves, and to say why
+
+
+class BenchPodOperator(KubernetesPodOperator):
+    """`KubernetesPodOperator`, with five differences.
+
+    - It fails where the provider's operator ends as success without a result (its issues 72821 and 73117).
+    - How the pod ended is pushed as XCom `pod_end`. Only what a new pod may cure is retried; a node that is not free
+      skips the task, and nothing is judged by it.
+    - A pod whose creation was answered by an error although it was made is found again, not leaked.
+    - The sidecar for the result is our image under our pod security, unless the connection says otherwise.
+    - When a pod of a gang fails, the rest of the gang is ended: its members would wait for their peer.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._result: Any = None
+        self._unreadable: str | None = None
+        self._handed_over: dict[Any, Any] | None = None
+        self._pod_name: str | None = None
+        self._last_seen: Mapping[str, Any] | None = None
+
+    def execute(self, context: Context) -> Any:
+        try:
+            result = super().execute(context)
+            return self._require(self._result if result is None else result)
+        except TaskDeferred:
+            raise
+        except (AirflowException, ApiException, HTTPError) as error:
+            self._conclude(context, error)
+
+    def trigger_reentry(self, context: Context, event: dict[str, Any]) -> Any:
+        self._pod_name = event["name"]
+        try:
+            self._result = super().trigger_reentry(context, event)
+            return self._require(self._result)
+        except TaskDeferred:
+            raise
+        except (AirflowException, ApiException, HTTPError) as error:
+            self._conclude(context, error)
+
+    def build_pod_request_obj(self, context: Context | None = None, *, dry_run: bool = False) -> V1Pod:
+        """The sidecar that hands over the result needs a shell and `pgrep`, which our own image has, and must pass the
+        same pod security; what the Airflow connection says of it wins.
+        """
+        pod = super().build_pod_request_obj(context, dry_run=dry_run)
+        base = next(container for container in pod.spec.containers if container.name == self.base_container_name)
+        for container in pod.spec.containers:
+            if container.name == PodDefaults.SIDECAR_CONTAINER_NAME:
+                if container.image == PodDefaults.SIDECAR_CONTAINER.image:
+                    container.image = base.image
+                container.security_context = container.security_context or base.security_context
+        return pod
+
+    def get_or_create_pod(self, pod_request_obj: V1Pod, context: Context) -> V1Pod:
+        self._pod_name = pod_request_obj.metadata.name
+        if self._has_peers and context["ti"].try_number > 1:
+            return self._found_again(pod_request_obj, context)
+        try:
+            return super().get_or_create_pod(pod_request_obj, context)
+        except ApiException as error:
+            # The name ends in a random suffix: if it is taken, then by the pod whose creation we were not told of.
+            if error.status == 409 and (pod := self.find_pod(pod_request_obj.metadata.namespace, context=context)):
+                return pod
+            raise
+
+    @property
+    def _has_peers(self) -> bool:
+        return RENDEZVOUS in self._metadata["labels"]
+
+    @property
+    def _metadata(self) -> Mapping[str, Any]:
+        metadata: Mapping[str, Any] = (self.pod_template_dict or {})["metadata"]
+        return metadata
+
+    def _found_again(self, pod_request_obj: V1Pod, context: Context) -> V1Pod:
+        """A pod of a gang is never made anew: it could not join the others. What Airflow lost, it may find again."""
+        pod = self.find_pod(pod_request_obj.metadata.namespace, context=context, exclude_checked=False)
+        if pod is None:
+            raise AirflowFailException(
+                "Airflow lost this task, and the pod is gone with its result: run the gang again"
+            )
+        return pod
+
+    def cleanup(self, pod: V1Pod, remote_pod: V1Pod, xcom_result: Any = None, context: Context | None = None) -> None:
+        if remote_pod is not None and self._last_seen is None:
+            self._last_seen = self._look(remote_pod)  # before it is deleted
+        super().cleanup(pod, remote_pod, xcom_result, context)
+
+    def extract_xcom(self, pod: V1Pod, *, ignore_kill_failure: bool = True) -> dict[Any, Any] | None:
+        try:
+            self._handed_over = super().extract_xcom(pod, ignore_kill_failure=ignore_kill_failure)
+            return self._handed_over
+        except (ApiException, AttributeError) as error:  # the provider stumbles over a refused websocket
+            raise ApiException(status=_handshake_status(error), reason="the pod's result may not be read") from error
+        except ValueError as error:
+            self._unreadable = f"the pod's result is not JSON ({error}): was its volume full?"
+            raise AirflowException(self._unreadable) from error
+
+    def on_kill(self) -> None:
+        super().on_kill()
+        self._end_gang(wait_s=0)
+
+    def _look(self, pod: V1Pod) -> Mapping[str, Any] | None:
+        try:
+            seen = self.client.read_namespaced_pod(pod.metadata.name, pod.metadata.namespace)
+        except ApiException:
+            return None
+        state: Mapping[str, Any] = self.client.api_client.sanitize_for_serialization(seen)
+        return state
+
+    def _events(self) -> tuple[tuple[str, str], ...]:
+        """Reason and message of each event of the pod: they outlive it."""
+        if self._pod_name is None:
+            return ()
+        try:
+            listed = self.client.list_namespaced_event(
+                self._metadata["namespace"], field_selector=f"involvedObject.name={self._pod_name}"
+            )
+        except (ApiException, HTTPError):
+            return ()
+        return tuple((event.reason or "", event.message or "") for event in listed.items)
+
+    def _require(self, result: Any) -> Any:
+        if result is None:
+            raise AirflowException("the pod ended without a result, or vanished before it could be read")
+        return result
+
+    def _conclude(self, context: Context, error: Exception) -> NoReturn:
+        """Ends the task with the cause. A failed pod's result has been pushed by the provider's operator by now."""
+        if isinstance(error, AirflowFailException | AirflowSkipException):
+            raise error  # concluded already: execute called trigger_reentry
+        told = str(error.reason if isinstance(error, ApiException) else error)
+        http_status = UNREACHABLE if isinstance(error, HTTPError) else _http_status(error)
+        events = () if self._last_seen else self._events()
+        end = pod_end(self._last_seen, self.base_container_name, told, http_status, events)
+        if self._unreadable:
+            end = PodEnd(kind=EndKind.NO_RESULT, message=self._unreadable)
+        self._end_gang(wait_s=0 if end.kind in (EndKind.BUSY, EndKind.UNSCHEDULABLE) else PEER_GRACE_S)
+        if end.kind is EndKind.NO_RESULT and self._handed_over:
+            raise AirflowFailException(_cause(self._handed_over)) from error
+        context["ti"].xcom_push(key=END, value=end.model_dump(mode="json"))
+        if end.kind is EndKind.BUSY:
+            raise AirflowSkipException(end.message) from error
+        if end.is_infrastructure and not self._has_peers:
+            raise AirflowException(end.message) from error
+        raise AirflowFailException(end.message) from error
+
+    def _end_gang(self, wait_s: float) -> None:
+        """Deletes the gang's pods that still wait or run; those that have ended are left to their own tasks."""
+        if not self._has_peers:
+            return
+        time.sleep(wait_s)
+        gang = self._metadata["labels"][GANG]
+        try:
+            delete_pods(self.client, self._metadata["namespace"], {GANG: gang}, only_active=True)
+        except (ApiException, HTTPError) as error:
+            self.log.warning("The gang %s could not be ended (%s): its deadline will", gang, error)
+
+
+def _cause(result: Mapping[Any, Any]) -> str:
+    """What a failed run's result says of itself."""
+    error = result.get("error") if isinstance(result, Mapping) else None
+    return f"{error.get('kind')}: {error.get('message')}" if isinstance(error, Mapping) else "failed: see the result"
+
+
+def _http_status(error: BaseException) -> int | None:
+    """Of the API's answer that ended the task; a refusal may hide behind what the provider raises while cleaning up."""
+    if isinstance(error, ApiException):
+        return int(error.status)
+    cause = error.__cause__ or error.__context__
+    status = _http_status(cause) if cause else None
+    return status if status in (401, 403) else None
+
+
+def _handshake_status(error: BaseException | None) -> int:
+    """HTTP status with which a websocket was refused: the client tells it in words only, somewhere in the chain."""
+    while error is not None:
+        if found := re.search(r"Handshake status (\d{3})", str(error)):
+            return int(found[1])
+        error = error.__cause__ or error.__context__
+    return UNREACHABLE
+
+
+def delete_pods(client: Any, namespace: str, labels: Mapping[str, str], only_active: bool = False) -> tuple[str, ...]:
+    """Deletes the pods with these labels; with `only_active` those whose program has not ended. Returns their names."""
+    deleted = []
+    selector = ",".join(f"{key}={value}" for key, value in labels.items())
+    for pod in client.list_namespaced_pod(namespace, label_selector=selector).items:
+        base = next((s for s in pod.status.container_statuses or () if s.name == CONTAINER), None)
+        if only_active and base is not None and base.state.terminated:
+            continue
+        try:
+            client.delete_namespaced_pod(
+                pod.metadata.name, namespace, body=V1DeleteOptions(grace_period_seconds=GRACE_S)
+            )
+        except ApiException as error:
+            if error.status != 404:
+                raise
+        deleted.append(pod.metadata.name)
+    return tuple(deleted)

@@ -1,0 +1,116 @@
+"""How far apart two equally fast nodes may seem by chance: the noise of one run, from repeats, and what it hides.
+
+**Model.** Logarithms, for machine noise is a factor: `log(samples/s) = node + round + error`, the error of a run having
+the standard deviation `sd`. It is estimated twice, and the larger estimate counts:
+
+- *between runs* (two rounds or more): what is left of the runs when each node's mean and each round's mean are taken
+  out. A drift that hits every node of a round alike is no difference between nodes. Degrees of freedom
+  (nodes - 1) * (rounds - 1), from nodes that have every round; with one node, or a reference that does not share
+  the rounds (history, fixed), the rounds stay in and nodes * (rounds - 1) are left.
+- *within runs*: the windows of each run about their mean, pooled. It is not divided by sqrt(windows): windows of one
+  pod are seconds apart and err together, so their number says little about the next pod.
+
+**Half-width.** A node's value is the median of its k runs, its reference the median of m others, so the deviation has
+the variance sd^2 * (c(k) + c(m) * c(k')), where c(n) * sd^2 bounds the variance of a median of n: exactly 1/n up to
+two, below pi / (2 n) from there on (asymptotic variance of the median of normal values; for n = 3 it is 0.449, the
+bound 0.524). Times Student's t at 99.5 % on either side, with the estimate's degrees of freedom.
+
+**What that gives.** A node is red only when the run and its re-run are both beyond limit *and* noise, on the same side.
+Simulated nights of four equal nodes, three windows a run (tests/unit/judging/test_noise.py), red by chance: never at a
+GPU's 0.3 %; where runs scatter by 30 % and a third of that shows between windows, 0.01 % with three rounds, 0.04 % with
+two. The worst case, windows that tell nothing, gives 0.1 % with three rounds and 0.3 % with two: three degrees of
+freedom know little. A node 10 % slow at 0.3 % is found every night; one 75 % slow in 99.6 % at 15 % with three rounds
+(77 % with two), in 53 % at 30 %. What is not found is `insufficient`, never `ok`. One round cannot see
+what differs between pods: take three on shared machines.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+# Student's t, 99.5 % quantile (a standard table; tests integrate the density). Between rows the row before counts.
+_T_DF = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 25, 30, 40, 60, 120, 1000)
+_T_995 = (
+    63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3.055, 2.977, 2.921, 2.878, 2.845,
+    2.787, 2.750, 2.704, 2.660, 2.617, 2.581,
+)  # fmt: skip
+
+
+class Run(NamedTuple):
+    """Samples/s of one run, as a whole and of its windows."""
+
+    round: int
+    rate: float
+    windows: tuple[float, ...]
+
+
+class Noise(NamedTuple):
+    """`sd`: standard deviation of one run's log samples/s, so 0.01 is 1 %."""
+
+    sd: float
+    degrees_of_freedom: int
+
+    def half_width(self, variance: float) -> float:
+        """Of a figure with the variance `variance` * sd^2, as a logarithm."""
+        return t_995(self.degrees_of_freedom) * self.sd * math.sqrt(variance)
+
+
+def t_995(degrees_of_freedom: int) -> float:
+    """One-sided 99.5 % quantile of Student's t; for values between the table's rows the larger neighbour."""
+    return _T_995[bisect.bisect_right(_T_DF, degrees_of_freedom) - 1]
+
+
+def median_variance(n: int) -> float:
+    """Upper bound of the variance of the median of `n` normal values, in units of one value's variance."""
+    return 1 / n if n <= 2 else math.pi / (2 * n)
+
+
+def estimate(nodes: Sequence[Sequence[Run]], *, rounds_are_shared: bool = True) -> Noise | None:
+    """The noise of one run; None when nothing was repeated."""
+    found = [e for e in (between_runs(nodes, rounds_are_shared=rounds_are_shared), within_runs(nodes)) if e]
+    return max(found, key=lambda noise: noise.sd, default=None)
+
+
+def between_runs(nodes: Sequence[Sequence[Run]], *, rounds_are_shared: bool) -> Noise | None:
+    rounds = sorted({run.round for runs in nodes for run in runs})
+    by_round = [{run.round: math.log(run.rate) for run in runs} for runs in nodes]
+    table = [[rates[r] for r in rounds] for rates in by_round if len(rates) == len(rounds)]
+    if not table or len(rounds) < 2:
+        return None
+    residuals = [[value - statistics.fmean(row) for value in row] for row in table]
+    degrees_of_freedom = len(table) * (len(rounds) - 1)
+    if rounds_are_shared and len(table) > 1:
+        drift = [statistics.fmean(column) for column in zip(*residuals, strict=True)]
+        residuals = [[value - common for value, common in zip(row, drift, strict=True)] for row in residuals]
+        degrees_of_freedom = (len(table) - 1) * (len(rounds) - 1)
+    return Noise(
+        math.sqrt(sum(value**2 for row in residuals for value in row) / degrees_of_freedom), degrees_of_freedom
+    )
+
+
+def within_runs(nodes: Sequence[Sequence[Run]]) -> Noise | None:
+    repeated = [[math.log(rate) for rate in run.windows] for runs in nodes for run in runs if len(run.windows) > 1]
+    degrees_of_freedom = sum(len(windows) - 1 for windows in repeated)
+    if not degrees_of_freedom:
+        return None
+    squares = sum((rate - statistics.fmean(windows)) ** 2 for windows in repeated for rate in windows)
+    return Noise(math.sqrt(squares / degrees_of_freedom), degrees_of_freedom)
+
+
+def to_pct(half_width: float, *, slow: bool) -> float:
+    """A logarithmic half-width as percent of the reference, on the side asked for: 0.693 is 50 % slow or 100 % fast."""
+    return 100 * (-math.expm1(-half_width) if slow else math.expm1(half_width))
+
+
+def from_pct(pct: float, *, slow: bool) -> float:
+    """The inverse of `to_pct`."""
+    return -math.log1p(-pct / 100) if slow else math.log1p(pct / 100)
+
+
+def deviation_pct(value: float, reference: float) -> float:
+    # rounded, so that 4.75 against 5.00 is -5 % and not a hair beyond the limit
+    return round(100 * (value - reference) / reference, 9)

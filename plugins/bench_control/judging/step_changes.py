@@ -1,0 +1,210 @@
+"""Since when is a node slower, and what was changed then? Trails -> dated changes, each told once for all its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import NamedTuple
+
+from bench_control.collecting.setups import changes, new_gpus
+from bench_control.judging import change_points
+from bench_control.judging.change_points import Drift
+from bench_control.judging.trails import Point
+from bench_control.words.formats import count, day, degrees, figure, listing
+from bench_control.words.ordering import natural
+from bench_control.words.verdicts import Finding, Level, Tolerances
+
+SLOWER_STEP, FASTER_STEP, SLOWER_DRIFT, FASTER_DRIFT = "step_slower", "step_faster", "drift_slower", "drift_faster"
+SLOWER = frozenset({SLOWER_STEP, SLOWER_DRIFT})
+ONE_NIGHT = timedelta(days=2)  # between two campaigns that follow each other; else the date is a span
+MIN_WARMER_C = 5.0
+
+
+class Change(NamedTuple):
+    """What became of one node at one work. `since`: the first campaign at the new level, or of a drift."""
+
+    node: str
+    fingerprint: str
+    is_drift: bool
+    before: float  # samples/s
+    after: float
+    last_before: datetime
+    since: datetime
+    num_before: int
+    num_after: int
+    what: tuple[str, ...]  # was changed in between, as far as it is recorded
+    gpus: tuple[str, ...]  # that the node had not had before
+    warmer_c: float | None
+
+    @property
+    def change_pct(self) -> float:
+        return 100 * (self.after / self.before - 1)
+
+    @property
+    def category(self) -> str:
+        if self.is_drift:
+            return SLOWER_DRIFT if self.after < self.before else FASTER_DRIFT
+        return SLOWER_STEP if self.after < self.before else FASTER_STEP
+
+
+Series = Mapping[tuple[str, str, str | None], Sequence[Point]]
+
+
+def series_of(points: Iterable[Point], names: Mapping[str, str] = {}) -> Series:
+    """(node, fingerprint, GPU) -> its points by time. `names`: an old name of a node -> its name of today."""
+    series: dict[tuple[str, str, str | None], list[Point]] = {}
+    for point in points:
+        node, work, gpu = point.trail
+        series.setdefault((names.get(node, node), work, gpu), []).append(point)
+    return {key: sorted(trail, key=lambda point: point.at) for key, trail in series.items()}
+
+
+def find(series: Series, tolerances: Tolerances) -> tuple[Change, ...]:
+    """The last change of each trail, judged by the limits of the history; nodes in natural order."""
+    found = (_change(key[0], key[1], trail, tolerances) for key, trail in series.items())
+    return tuple(sorted((change for change in found if change), key=lambda change: natural(change.node)))
+
+
+def findings(found: Sequence[Change], series: Series) -> tuple[Finding, ...]:
+    """One for all nodes that the same thing happened to: the same change, or no known change in the same night."""
+    together: dict[tuple[object, ...], list[Change]] = {}
+    for change in found:
+        cause = change.what or (change.node if change.is_drift or change.gpus else change.since.date())
+        together.setdefault((change.category, cause), []).append(change)
+    got: dict[tuple[str, ...], set[str]] = {}
+    if any(change.what for change in found):
+        for (node, _, _), trail in series.items():
+            for before, after in pairwise(trail):
+                if before.setup is not after.setup and (what := changes([before.setup], after.setup)):
+                    got.setdefault(what, set()).add(node)
+    return tuple(_finding(same, len(got.get(same[0].what, ()))) for same in together.values())
+
+
+def _change(node: str, work: str, trail: Sequence[Point], tolerances: Tolerances) -> Change | None:
+    days = [(point.at - trail[0].at) / timedelta(days=1) for point in trail]
+    rates = [point.samples_per_second for point in trail]
+    found = change_points.change(days, rates, tolerances.history_pct, tolerances.history_mads)
+    if found is None:
+        return None
+    if isinstance(found, Drift):
+        third = max(len(trail) // 3, 1)
+        return Change(
+            node=node,
+            fingerprint=work,
+            is_drift=True,
+            before=found.first,
+            after=found.last,
+            last_before=trail[0].at,
+            since=trail[0].at,
+            num_before=len(trail),
+            num_after=0,
+            what=(),
+            gpus=(),
+            warmer_c=_warmer(trail[:third], trail[-third:]),
+        )
+    before, after = trail[: found.at], trail[found.at :]
+    level = before[len(before) - found.num_before :]
+    return Change(
+        node=node,
+        fingerprint=work,
+        is_drift=False,
+        before=found.before,
+        after=found.after,
+        last_before=before[-1].at,
+        since=after[0].at,
+        num_before=len(level),
+        num_after=len(after),
+        what=changes([point.setup for point in level], after[0].setup),
+        gpus=new_gpus([point.setup for point in before], after[0].setup),
+        warmer_c=_warmer(level, after),
+    )
+
+
+def _warmer(before: Sequence[Point], after: Sequence[Point]) -> float | None:
+    def typical(points: Sequence[Point]) -> float | None:
+        known = sorted(point.temperature_c for point in points if point.temperature_c is not None)
+        return known[len(known) // 2] if known else None
+
+    was, now = typical(before), typical(after)
+    return None if was is None or now is None else now - was
+
+
+def _finding(same: Sequence[Change], num_got: int) -> Finding:
+    first, nodes = same[0], list(dict.fromkeys(change.node for change in same))
+    worst = max(same, key=lambda change: abs(change.change_pct))
+    slower = first.category in SLOWER
+    campaigns = count(worst.num_after, "campaign")
+    return Finding(
+        level=Level.WARNING if slower else Level.INFO,
+        category=first.category,
+        subject=nodes[0] if len(nodes) == 1 else listing(nodes),
+        measured=f"{figure(worst.after)} samples/s"
+        + ("" if first.is_drift else f", median of {campaigns}")
+        + (f", on {worst.node}" if len(nodes) > 1 else ""),
+        expected=f"{figure(worst.before)} samples/s"
+        + (f" as on {day(worst.since)}" if first.is_drift else f", median of the {worst.num_before} before"),
+        summary=f"{_drifted(same) if first.is_drift else _stepped(same, len(nodes), num_got)}{_temperature(same)}",
+        resolution=_resolution(first, len(nodes)) if slower else _FASTER,
+    )
+
+
+def _stepped(same: Sequence[Change], num_nodes: int, num_got: int) -> str:
+    first = same[0]
+    word = "slower" if first.after < first.before else "faster"
+    told = f"{'is' if num_nodes == 1 else 'are'} {_range(same)} {word} since {_when(same)}"
+    causes = [*first.what]
+    if num_nodes == 1 and first.gpus:
+        causes.append(f"{listing(first.gpus)} had not been seen there before")
+    if not causes:
+        return f"{told}; no change of driver, image, kernel, VBIOS, power limit or libraries is recorded then"
+    told += f", when {listing(causes)}"
+    if num_nodes < num_got:
+        return f"{told}; it is not seen on {num_got - num_nodes} of the {num_got} nodes with this change"
+    return f"{told}; so are all nodes that got this change" if num_nodes > 1 else told
+
+
+def _drifted(same: Sequence[Change]) -> str:
+    first = same[0]
+    word = "slower" if first.after < first.before else "faster"
+    return f"has become {_range(same)} {word} little by little since {day(first.since)}: a drift, not a step"
+
+
+def _range(same: Sequence[Change]) -> str:
+    """ "6.1 %", or "5.8 to 6.4 %"."""
+    sizes = sorted(abs(change.change_pct) for change in same)
+    low, high = f"{sizes[0]:.1f}", f"{sizes[-1]:.1f}"
+    return f"{low} %" if low == high else f"{low} to {high} %"
+
+
+def _when(same: Sequence[Change]) -> str:
+    days = sorted({change.since.date() for change in same})
+    if len(days) > 1:
+        return f"{day(days[0])} to {day(days[-1])}"
+    gap = min(same, key=lambda change: change.since - change.last_before)
+    if gap.since - gap.last_before <= ONE_NIGHT:
+        return day(days[0])
+    return f"some time between {day(gap.last_before)} and {day(days[0])}"
+
+
+def _temperature(same: Sequence[Change]) -> str:
+    warmer = [change.warmer_c for change in same if change.warmer_c is not None]
+    if not warmer or min(map(abs, warmer)) < MIN_WARMER_C or min(warmer) * max(warmer) < 0:
+        return ""
+    most = max(warmer, key=abs)
+    return f"; its GPU runs {degrees(abs(most))} {'warmer' if most > 0 else 'cooler'} than it did"
+
+
+_FASTER = "nothing to do: a new baseline grows by itself; note what was changed, the other nodes may gain as well"
+
+
+def _resolution(first: Change, num_nodes: int) -> str:
+    if first.what:
+        one = "it" if num_nodes == 1 else "one of them"
+        return f"undo this change on {one} and run the check again; hold it back elsewhere until that is known"
+    if first.gpus:
+        return "compare the new GPU with its neighbours: VBIOS, power limit, clocks, ECC"
+    if first.is_drift:
+        return "look at what wears: dust, fans, thermal paste, memory; compare its clocks and temperatures then and now"
+    where = "this node" if num_nodes == 1 else "these nodes"
+    return f"ask what was done to {where} then: cooling, power, firmware, cabling, other tenants, storage"

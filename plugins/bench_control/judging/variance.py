@@ -1,0 +1,226 @@
+"""Is every node as fast as its peers? Results of independent single-node runs -> verdicts.
+
+A node is compared with the **median of the other nodes** unless told otherwise: a reference that contains the node
+hides it (one of four at -6 % reads -4.6 % against their mean). The median of the others survives any minority of bad
+nodes (see `peers`); where two of four are slow it falls on the other kind, so the good ones read fast and the slow ones
+slow: all four breach, each with its side named, and none is hidden.
+
+A deviation counts when it is beyond the limit; if chance alone could explain more than the limit, it has to be beyond
+both together, else the verdict is `insufficient`, with both figures (see `noise`). A node slow by more than half of the
+limit and by more than chance is `ok` but watched: told, never red. docs/detection.md shows what this finds, by
+simulation.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+from bench_control.judging import noise
+from bench_control.judging.limits import UNITS, decide, deviation_of, figures, is_slow, limit_of, side_of
+from bench_control.judging.node_runs import NodeRuns, by_group, choice_of
+from bench_control.judging.noise import Noise
+from bench_control.judging.odd_gpu import odd_gpu
+from bench_control.judging.peers import MIN_NODES, OWN_REFERENCE, reference_for, reference_variance, usable
+from bench_control.judging.watch import is_watched
+from bench_control.words.formats import listing
+from bench_control.words.verdicts import (
+    Confirmation,
+    GroupVerdict,
+    Metric,
+    MetricVerdict,
+    NodeVerdict,
+    ReferenceMode,
+    State,
+    Tolerances,
+)
+from bench_image.contract import RunResult
+
+_WORST_FIRST = (State.BREACH, State.INSUFFICIENT, State.NO_BASELINE)
+
+
+def judge(
+    results: Sequence[RunResult],
+    expected_nodes: Sequence[str],
+    tolerances: Tolerances,
+    history: Mapping[str, float] | None = None,
+) -> tuple[GroupVerdict, ...]:
+    """One verdict for each (group_id, GPU name), every expected node in it, nodes in natural order.
+
+    `history` (node -> its own past samples/s) serves the reference `history`. Breaches are to be confirmed by a re-run.
+    Raises ValueError for runs over several nodes, and for the reference `fixed` without a figure.
+    """
+    if tolerances.reference is ReferenceMode.FIXED and not tolerances.fixed_samples_per_second:
+        raise ValueError("reference 'fixed' needs fixed_samples_per_second > 0: give it, or choose another reference")
+    groups = by_group(results, expected_nodes)
+    return tuple(_Group(members, tolerances, history or {}).verdict(*key) for key, members in groups.items())
+
+
+def nodes_to_confirm(groups: Sequence[GroupVerdict]) -> tuple[str, ...]:
+    """Nodes whose breach waits for its re-run, each once, in the groups' order."""
+    pending = (n.node for group in groups for n in group.nodes if n.confirmation is Confirmation.PENDING)
+    return tuple(dict.fromkeys(pending))
+
+
+def lone_groups(groups: Sequence[GroupVerdict]) -> tuple[GroupVerdict, ...]:
+    """The groups that ran on one node only, where there are several: strategies or sizes side by side, not nodes."""
+    lone = tuple(g for g in groups if len(g.nodes) == 1 and g.nodes[0].state is State.INSUFFICIENT)
+    return lone if len(lone) > 1 else ()
+
+
+class _Group:
+    """What the nodes of one group are compared with; lives for one call of `judge`."""
+
+    def __init__(self, members: Sequence[NodeRuns], tolerances: Tolerances, history: Mapping[str, float]) -> None:
+        self.members = members
+        self.tolerances = tolerances
+        self.history = history
+        self.values = {
+            metric: {m.node: value for m in members if (value := m.value(metric)) is not None} for metric in Metric
+        }
+        drilled = {m.node for m in members if m.is_drill}
+        self.ordered = {
+            metric: usable(
+                [value for node, value in values.items() if node not in drilled],
+                [value for node, value in values.items() if node in drilled],
+            )
+            for metric, values in self.values.items()
+        }
+        own = tolerances.reference in OWN_REFERENCE
+        self.noise = noise.estimate([m.rates for m in members if m.rates], rounds_are_shared=not own)
+        self.reference_variance = reference_variance(tolerances.reference, [len(m.rates) for m in members if m.rates])
+
+    def verdict(self, group_id: str, gpu_name: str | None) -> GroupVerdict:
+        rates = self.values[Metric.SAMPLES_PER_SECOND].values()
+        return GroupVerdict(
+            group_id=group_id,
+            gpu_name=gpu_name,
+            reference=self.tolerances.reference,
+            nodes=tuple(self._node(member) for member in self.members),
+            spread_pct=100 * (max(rates) - min(rates)) / statistics.median(rates) if len(rates) > 1 else None,
+            noise_pct=100 * self.noise.sd if self.noise else None,
+            detectable_pct=self._detectable_pct(self.noise) if self.noise else None,
+            choice=self.members[0].choice if self.members else None,
+        )
+
+    def _detectable_pct(self, run_noise: Noise) -> float:
+        """How far below the reference a typical node must be to tell it from chance."""
+        runs = statistics.median_low([len(m.rates) for m in self.members if m.rates])
+        variance = noise.median_variance(runs) + self.reference_variance
+        return noise.to_pct(run_noise.half_width(variance), slow=True)
+
+    def _node(self, member: NodeRuns) -> NodeVerdict:
+        metrics = tuple(self._metric(member, metric) for metric in Metric) if member.valid else ()
+        state, reason = _overall(member, metrics)
+        watched = state is State.OK and is_watched(metrics[0])
+        return NodeVerdict(
+            node=member.node,
+            gpu_name=member.gpu_name,
+            state=state,
+            metrics=metrics,
+            num_runs=len(member.valid),
+            confirmation=Confirmation.PENDING if state is State.BREACH else Confirmation.NOT_NEEDED,
+            confirm_deviation_pct=None,
+            is_drill=member.is_drill,
+            reason=f"{reason}, but watched: {metrics[0].reason}" if watched else reason,
+            is_watched=watched,
+        )
+
+    def _metric(self, member: NodeRuns, metric: Metric) -> MetricVerdict:
+        value = self.values[metric].get(member.node)
+        if value is None:
+            return self._unmeasured(member, metric)
+        own = metric is Metric.SAMPLES_PER_SECOND and self.tolerances.reference in OWN_REFERENCE
+        reference = self._own_reference(member.node) if own else self._peers_reference(metric, value)
+        if reference is None and own:
+            return self._not_compared(metric, value, State.NO_BASELINE, "no past figure of this node to compare with")
+        if reference is None:
+            return self._not_compared(metric, value, State.INSUFFICIENT, self._too_few(metric))
+        return self._compared(member, metric, value, reference)
+
+    def _compared(self, member: NodeRuns, metric: Metric, value: float, reference: float) -> MetricVerdict:
+        limit, deviation = limit_of(metric, self.tolerances), deviation_of(metric, value, reference)
+        noise_pct = None
+        if metric is Metric.SAMPLES_PER_SECOND and self.noise:
+            variance = noise.median_variance(len(member.rates)) + self.reference_variance
+            noise_pct = noise.to_pct(self.noise.half_width(variance), slow=deviation < 0)
+        state = decide(deviation, limit, noise_pct)
+        is_off = state is State.BREACH or (metric is Metric.SAMPLES_PER_SECOND and is_slow(deviation, limit))
+        odd = odd_gpu(member.valid, metric, side_of(metric, deviation)) if is_off else None
+        told = figures(metric, state, deviation, limit, noise_pct)
+        return MetricVerdict(
+            metric=metric,
+            state=state,
+            value=value,
+            reference=reference,
+            deviation=deviation,
+            limit=limit,
+            noise=noise_pct,
+            side=side_of(metric, deviation) if state is State.BREACH else None,
+            reason=f"{told}; {odd.told}" if odd else told,
+            gpu=odd.gpu if odd else None,
+        )
+
+    def _own_reference(self, node: str) -> float | None:
+        if self.tolerances.reference is ReferenceMode.FIXED:
+            return self.tolerances.fixed_samples_per_second
+        return self.history.get(node)
+
+    def _peers_reference(self, metric: Metric, value: float) -> float | None:
+        ordered = self.ordered[metric]
+        if len(ordered) < MIN_NODES:
+            return None
+        return reference_for(value, ordered, self.tolerances.reference)
+
+    def _too_few(self, metric: Metric) -> str:
+        ordered = self.ordered[metric]
+        if len(ordered) < 2:  # all of them: with fewer than MIN_NODES the drilled ones are in
+            return f"no peer has a value to compare with: at least {MIN_NODES} nodes are needed"
+        apart = abs(deviation_of(metric, ordered[1], ordered[0]))
+        return f"the pair differs by {apart:.1f}{UNITS[metric]}, but two nodes cannot tell which one is off"
+
+    def _unmeasured(self, member: NodeRuns, metric: Metric) -> MetricVerdict:
+        if member.on_gpu:
+            return self._not_compared(metric, None, State.BREACH, f"{metric.value} was not measured on a GPU run")
+        if metric is Metric.TEMPERATURE_C:
+            return self._not_compared(metric, None, State.NOT_JUDGED, "no GPU")
+        resident = [gb for run in member.valid if (gb := run.memory.peak_during_training) is not None]
+        shown = statistics.median(resident) if resident else None
+        reason = "no GPU; the resident memory of a process is not deterministic"
+        return self._not_compared(metric, shown, State.NOT_JUDGED, reason)
+
+    def _not_compared(self, metric: Metric, value: float | None, state: State, reason: str) -> MetricVerdict:
+        return MetricVerdict(
+            metric=metric,
+            state=state,
+            value=value,
+            reference=None,
+            deviation=None,
+            limit=limit_of(metric, self.tolerances),
+            noise=None,
+            side=None,
+            reason=reason,
+        )
+
+
+def other_work(member: NodeRuns) -> str:
+    """What the node's program chose in place of what its peers' did."""
+    chosen = listing(dict.fromkeys(choice_of(run) for run in member.strays))
+    return f"its program chose {chosen}, those of its peers {member.choice}: other work, not compared"
+
+
+def _overall(member: NodeRuns, metrics: Sequence[MetricVerdict]) -> tuple[State, str]:
+    if not member.runs:
+        return State.MISSING, "expected, but no result came back"
+    if member.failed:
+        told = (f"round {r.spec.round} {r.status.value}: {r.error.message}" for r in member.failed if r.error)
+        return State.FAILED, "; ".join(told)
+    if not member.valid and member.busy:
+        return State.BUSY, next(run.error.message for run in member.busy if run.error)
+    if not member.valid:
+        return State.NOT_JUDGED, other_work(member)
+    for state in _WORST_FIRST:
+        reasons = list(dict.fromkeys(m.reason for m in metrics if m.state is state))
+        if reasons:
+            return state, "; ".join(reasons)
+    return State.OK, "within all limits"

@@ -1,0 +1,35 @@
+"""Slow, but not red: a node that is within the limit, and yet too slow to be well, is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench_control.judging.limits import WATCHED_SHARE, is_slow
+from bench_control.words.verdicts import Finding, GroupVerdict, Level, Metric, MetricVerdict
+
+
+def is_watched(rate: MetricVerdict) -> bool:
+    """Slower by more than half of the limit and by more than chance; without repeats chance is not known."""
+    if rate.deviation is None or rate.noise is None:
+        return False
+    return is_slow(rate.deviation, rate.limit) and abs(rate.deviation) > rate.noise
+
+
+def findings(groups: Sequence[GroupVerdict]) -> tuple[Finding, ...]:
+    """The nodes that are not red, but slower than their reference by more than half of the limit and by more than
+    chance. A node slow by exactly the limit is beyond it every second night: this tells of it on the others.
+    """
+    return tuple(
+        Finding(
+            level=Level.WARNING,
+            category="watch",
+            subject=node.node,
+            measured=f"samples/s {rate.deviation:+.1f} %",
+            expected=f"no more than {WATCHED_SHARE * rate.limit:g} % slow, half of the limit",
+            summary=f"is slow, but not red: {rate.reason}",
+            resolution="nothing tonight; if it stays, look at clocks, temperature and driver as for a breach",
+        )
+        for group in groups
+        for node in group.nodes
+        if node.is_watched and (rate := node.metric(Metric.SAMPLES_PER_SECOND))
+    )

@@ -1,0 +1,150 @@
+"""What happened before: every run and every breach in SQL, so that a node can be compared with its own past.
+
+SQLite beside the store by default, PostgreSQL by URL. It can be rebuilt from the artefacts (`reindexing`).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+from pydantic import AwareDatetime
+from sqlalchemy import Connection, Engine, Integer, Select, bindparam, delete, func, insert, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from bench_control.collecting.artefacts import Store
+from bench_control.collecting.campaign import Campaign
+from bench_control.judging.trails import Point
+from bench_control.past.history_breaches import update_breaches
+from bench_control.past.history_database import HistoryError, connect, migrate
+from bench_control.past.history_rows import history_key, rows
+from bench_control.past.history_summaries import record_summary, summarise, with_known_gpus
+from bench_control.past.history_tables import breaches, runs
+from bench_control.past.history_trails import read_trails
+from bench_control.past.history_warnings import update_warnings
+from bench_control.words.verdicts import Metric, State
+from bench_image.contract import Frozen, RunResult, Status
+
+BASELINE_CAMPAIGNS = 30
+
+
+class Breach(Frozen):
+    """A node that was found red and is not yet well again; `closed_at` is None while it is open."""
+
+    node: str
+    group_id: str
+    campaign_id: str  # that opened it
+    state: State
+    metric: Metric | None  # None: the node failed or was missing
+    deviation: float | None  # percent of the reference; degrees C for temperature
+    reason: str
+    is_drill: bool
+    opened_at: AwareDatetime
+    closed_at: AwareDatetime | None
+    dag_id: str | None = None  # of the campaign that opened it
+    dag_run_id: str | None = None
+    cause: str | None = None  # what the diagnosis says, after the node's name
+    resolution: str | None = None  # what to do next
+
+
+def open_history(url: str | None = None, store: Store | None = None) -> History:
+    """`url`, else the environment's TRAINBENCH_HISTORY_URL, else an SQLite file beside the store. The schema is brought
+    up to date first; any number of processes may do so at once. Raises HistoryError.
+    """
+    engine = connect(url, store)
+    migrate(engine)
+    return History(engine)
+
+
+@dataclass(frozen=True)
+class History:
+    engine: Engine
+
+    def record(self, campaign: Campaign) -> None:
+        """A campaign's runs, verdicts and breaches, in one transaction; recording it again replaces what it said."""
+        made = with_known_gpus(rows(campaign))
+        works = summarise(campaign, made)
+        with self._transaction(write=True) as connection:
+            connection.execute(delete(runs).where(runs.c.campaign_id == campaign.campaign_id))
+            work_ids = record_summary(connection, campaign, made, works)
+            if made:
+                connection.execute(insert(runs), [{**row, "work_id": work_ids[row["run_id"]]} for row in made])
+            update_breaches(connection, campaign, works)
+            update_warnings(connection, campaign)
+
+    def past(self, result: RunResult, limit: int = BASELINE_CAMPAIGNS) -> list[float]:
+        """What the same node reached before with the same `history_key`: the median samples/s of each of the last
+        `limit` earlier campaigns, oldest first. Only healthy runs count: status ok, not judged red or busy, not slower
+        than their own past, no drill.
+        """
+        asked = {
+            "node": result.spec.node,
+            "history_key": history_key(result),
+            "before": result.started_at,
+            "campaign_id": result.spec.campaign_id,
+            "limit": limit,
+        }
+        by_campaign: dict[str, list[float]] = {}
+        with self._transaction() as connection:
+            for campaign_id, samples_per_second in connection.execute(PAST, asked):
+                by_campaign.setdefault(campaign_id, []).append(samples_per_second)
+        return [statistics.median(values) for values in by_campaign.values()]
+
+    def trails(self, fingerprints: Collection[str], campaign_id: str, before: datetime) -> tuple[Point, ...]:
+        """What each node reached in the last campaigns before that one, whatever driver and image it had; see `Point`.
+
+        The `history_key` hides a slowdown that comes with an update: it starts a new past. A trail does not.
+        """
+        with self._transaction() as connection:
+            return read_trails(connection, fingerprints, campaign_id, before)
+
+    def last_measured(self, since: datetime) -> dict[str, datetime]:
+        """Node -> when its last valid run began, for the nodes that had one since then; drills do not count."""
+        query = (
+            select(runs.c.node, func.max(runs.c.started_at))
+            .where((runs.c.started_at >= since) & (runs.c.status == Status.OK.value) & ~runs.c.is_drill)
+            .group_by(runs.c.node)
+        )
+        with self._transaction() as connection:
+            return {node: started_at for node, started_at in connection.execute(query)}
+
+    def open_breaches(self) -> tuple[Breach, ...]:
+        """Oldest first."""
+        columns = [breaches.c[name] for name in Breach.model_fields]
+        query = select(*columns).where(breaches.c.closed_at.is_(None)).order_by(breaches.c.opened_at, breaches.c.node)
+        with self._transaction() as connection:
+            return tuple(Breach.model_validate(row._asdict()) for row in connection.execute(query))
+
+    @contextmanager
+    def _transaction(self, write: bool = False) -> Iterator[Connection]:
+        try:
+            with self.engine.execution_options(is_write=write).begin() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            raise HistoryError.of(self.engine.url, error) from None
+
+
+def _past() -> Select[str, float]:
+    healthy = (runs.c.node == bindparam("node")) & (runs.c.history_key == bindparam("history_key")) & runs.c.is_baseline
+    earlier = (runs.c.started_at < bindparam("before")) & (runs.c.campaign_id != bindparam("campaign_id"))
+    began_at = func.min(runs.c.started_at).label("began_at")
+    recent = (
+        select(runs.c.campaign_id, began_at)
+        .where(healthy & earlier)
+        .group_by(runs.c.campaign_id)
+        .order_by(began_at.desc())
+        .limit(bindparam("limit", type_=Integer))
+        .subquery()
+    )
+    return (
+        select(runs.c.campaign_id, runs.c.samples_per_second)
+        .join(recent, recent.c.campaign_id == runs.c.campaign_id)
+        .where(healthy)
+        .order_by(recent.c.began_at, runs.c.campaign_id)
+    )
+
+
+PAST = _past()  # built once: a large campaign asks it thousands of times

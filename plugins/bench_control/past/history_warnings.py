@@ -1,0 +1,78 @@
+"""The warnings of the history: opened by a finding about a node that is not red, closed by the campaign without it."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from bench_control.collecting.campaign import Campaign
+from bench_control.judging.attendance import ATTENDANCE
+from bench_control.judging.step_changes import SLOWER
+from bench_control.judging.trend import HISTORY_SLOWER
+from bench_control.past.notice_tables import warnings
+from bench_control.past.summary_tables import campaigns
+from bench_control.words.verdicts import RED, Finding, Level, State
+
+WARNED = frozenset({HISTORY_SLOWER, *SLOWER, *ATTENDANCE})
+MEASURED = frozenset({State.OK, State.NOTICE, State.INSUFFICIENT})
+
+
+def update_warnings(connection: Connection, campaign: Campaign) -> None:
+    """What this campaign warns of is opened unless it is open; what it could have said again and did not is closed.
+
+    Only the newest campaign of its DAG has a say: one that is recorded late changes nothing. A node that it left out,
+    or did not measure, stays as it is; so does one that is red now.
+    """
+    if not campaign.judges_nodes or _is_old(connection, campaign):
+        return
+    told = {(finding.subject, finding.category): finding for finding in warned(campaign)}
+    of_dag = (warnings.c.dag_id == campaign.suite) & warnings.c.closed_at.is_(None)
+    rows = connection.execute(select(warnings).where(of_dag)).all()
+    for row in rows:
+        if (row.node, row.category) not in told and _could_tell(campaign, row.node):
+            end = {"closed_at": campaign.finished_at, "closed_by_campaign_id": campaign.campaign_id}
+            connection.execute(update(warnings).where(warnings.c.id == row.id).values(end))
+    known = {(row.node, row.category) for row in rows}
+    opened = [
+        {
+            "dag_id": campaign.suite,
+            "node": finding.subject,
+            "category": finding.category,
+            "summary": finding.summary.removeprefix(f"{finding.subject} "),
+            "resolution": finding.resolution,
+            "campaign_id": campaign.campaign_id,
+            "dag_run_id": campaign.dag_run_id,
+            "opened_at": campaign.finished_at,
+        }
+        for key, finding in told.items()
+        if key not in known
+    ]
+    if opened:
+        connection.execute(insert(warnings), opened)
+
+
+def warned(campaign: Campaign) -> tuple[Finding, ...]:
+    """The findings to warn of: not of nodes that are red, which have a breach, nor of those slowed down on purpose."""
+    others = _red_or_drilled(campaign)
+    return tuple(
+        finding
+        for finding in campaign.findings
+        if finding.category in WARNED and finding.level is Level.WARNING and finding.subject not in others
+    )
+
+
+def _could_tell(campaign: Campaign, node: str) -> bool:
+    """Whether its silence means something: it measured the node, or looked at every node that there is."""
+    states = {verdict.state for verdict in campaign.nodes if verdict.node == node}
+    if states:
+        return states <= MEASURED and node not in _red_or_drilled(campaign)
+    return not campaign.params.get("nodes")
+
+
+def _red_or_drilled(campaign: Campaign) -> set[str]:
+    return {node.node for node in campaign.nodes if node.state in RED or node.is_drill}
+
+
+def _is_old(connection: Connection, campaign: Campaign) -> bool:
+    latest = select(func.max(campaigns.c.finished_at)).where(campaigns.c.suite == campaign.suite)
+    found = connection.execute(latest.where(campaigns.c.campaign_id != campaign.campaign_id)).scalar_one()
+    return found is not None and found > campaign.finished_at

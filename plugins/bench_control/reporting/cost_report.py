@@ -1,0 +1,212 @@
+"""COST_REPORT.md: what the campaign cost and what the measured work would cost, with the prices used."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+
+from bench_control.collecting.campaign import Campaign
+from bench_control.collecting.readings import gpu_name
+from bench_control.pricing.cost import RunCost
+from bench_control.reporting import more_gpus
+from bench_control.reporting.digest import drill, work_name
+from bench_control.words import markdown
+from bench_control.words.formats import NA, count, duration, figure, moment, usd
+from bench_control.words.tables import RESULT_LINK, Row, Table, median_run, short_names
+from bench_image.contract import Device, RunResult
+
+EXAMPLE_SAMPLES = 10_000
+MAX_GROUPS_TOLD = 6  # more of them are told as a range
+MISSING = "Set usd_per_gpu_hour, or add the GPU to the price table with its source and date."
+
+Priced = tuple[RunResult, RunCost]
+
+
+def cost_report(campaign: Campaign) -> str:
+    sections: list[tuple[str, Table]] = [
+        ("Prices used", prices_table(campaign)),
+        ("Each node check", nodes_table(campaign)),
+        (f"Example: {EXAMPLE_SAMPLES:,} samples", example_table(campaign)),
+        ("Each run", runs_table(campaign)),
+    ]
+    head = [f"# Cost report: {markdown.escape(campaign.title)}", markdown.escape(summary(campaign))]
+    if told := drill(campaign):
+        head.append(f"**{markdown.escape(told)}** Its runs cost what they cost; their prices per sample mean nothing.")
+    links = {result.spec.run_id: RESULT_LINK.format(run_id=result.spec.run_id) for result in campaign.results}
+    body = [f"## {title}\n\n{markdown.table(table, links)}".rstrip("\n") for title, table in sections]
+    if larger := more_gpus.tables(campaign):
+        parts = (f"### {markdown.escape(content.title)}\n\n{markdown.table(content)}" for content in larger)
+        body.append("\n\n".join(["## When more GPUs pay", *parts]).rstrip("\n"))
+    if missing := missing_prices(campaign):
+        body.append(f"## Prices that are missing\n\n{markdown.bullets(missing)}".rstrip("\n"))
+    foot = f"\nCampaign {markdown.escape(campaign.campaign_id)}, finished {moment(campaign.finished_at)}."
+    return "\n\n".join([*head, *body, f"## How it is computed\n\n{markdown.bullets(FORMULAS)}{foot}"]) + "\n"
+
+
+FORMULAS = (
+    "GPU-hours: from process start to result, every GPU of the run, start-up included.",
+    "Cost of a run: GPU-hours x price per GPU-hour.",
+    "Per 1K samples: price per GPU-hour x GPUs / (samples/s x 3600) x 1000, start-up left out; per 1M tokens likewise.",
+    "Medians are over the runs of one group that measured a throughput, drills left out.",
+)
+
+
+def summary(campaign: Campaign) -> str:
+    """The campaign's cost in one sentence: "This campaign cost $0.21: 4 runs, 0.35 GPU-hours"."""
+    known = [cost.run_usd for cost in campaign.costs if cost.run_usd is not None]
+    hours = [cost.gpu_hours for cost in campaign.costs if cost.gpu_hours is not None]
+    runs = count(len(campaign.costs), "run")
+    spent = f"{runs}, {figure(sum(hours), 3)} GPU-hours" if hours else runs
+    if not known:
+        return f"The cost of this campaign is not known: no run has a price ({spent})."
+    unknown = len(campaign.costs) - len(known)
+    more = f"; {count(unknown, 'run')} without a known cost not included" if unknown else ""
+    return f"This campaign cost {usd(sum(known))}: {spent}{more}."
+
+
+def sample_prices(campaign: Campaign) -> tuple[str, ...]:
+    """For each group: "$0.114 per 1K samples, $0.223 per 1M tokens (median of 4 runs)"; of many, the two ends."""
+    groups = _typical_groups(campaign)
+    if len(groups) > MAX_GROUPS_TOLD:
+        return _price_range(groups)
+    lines = []
+    for work, priced in groups:
+        name = f" – {work}" if len(groups) > 1 else ""
+        samples = _median(cost.usd_per_1000_samples for _, cost in priced)
+        tokens = _median(cost.usd_per_1m_tokens for _, cost in priced)
+        if samples is None:
+            lines.append(f"Per 1K samples: {NA}{name}.")
+        else:
+            runs = count(len(priced), "run")
+            lines.append(f"{usd(samples)} per 1K samples, {usd(tokens)} per 1M tokens (median of {runs}){name}.")
+    return tuple(lines)
+
+
+def _price_range(groups: Sequence[tuple[str, Sequence[Priced]]]) -> tuple[str, ...]:
+    prices = [
+        (usd_per_1000, work)
+        for work, priced in groups
+        if (usd_per_1000 := _median(cost.usd_per_1000_samples for _, cost in priced)) is not None
+    ]
+    if not prices:
+        return (f"Per 1K samples: {NA}.",)
+    low, high = (f"{usd(price)} ({work})" for price, work in (min(prices), max(prices)))
+    return (f"Per 1K samples: from {low} to {high}, over {count(len(prices), 'group')}; COST_REPORT.md has each.",)
+
+
+def prices_table(campaign: Campaign) -> Table:
+    used: dict[tuple[str, ...], int] = {}
+    for result, cost in _priced(campaign):
+        on = "CPU" if result.spec.device is Device.CPU else gpu_name(result) or f"{NA}: GPU not reported"
+        price = (on, usd(cost.usd_per_gpu_hour), cost.price_source or NA, cost.price_as_of or NA)
+        used[price] = used.get(price, 0) + 1
+    return Table(
+        columns=("hardware", "per GPU-hour", "source", "as of", "runs"),
+        numeric=frozenset({"per GPU-hour", "runs"}),
+        rows=tuple(Row(cells=(*price, str(runs))) for price, runs in used.items()),
+    )
+
+
+def nodes_table(campaign: Campaign) -> Table:
+    """What checking each node cost, re-runs included."""
+    by_node: dict[str, list[RunCost]] = {}
+    runs: dict[str, list[RunResult]] = {}
+    for result, cost in _priced(campaign):
+        by_node.setdefault(result.spec.node, []).append(cost)
+        runs.setdefault(result.spec.node, []).append(result)
+    return Table(
+        columns=("node", "runs", "GPU-hours", "cost"),
+        numeric=frozenset({"runs", "GPU-hours", "cost"}),
+        rows=tuple(
+            Row(
+                cells=(
+                    node,
+                    str(len(costs)),
+                    figure(_total(c.gpu_hours for c in costs), 3),
+                    usd(_total(c.run_usd for c in costs)),
+                ),
+                run_id=median_run(runs[node]),
+            )
+            for node, costs in by_node.items()
+        ),
+        notes=("n/a: at least one run of the node has no known cost.",)
+        if any(cost.run_usd is None for cost in campaign.costs)
+        else (),
+    )
+
+
+def runs_table(campaign: Campaign) -> Table:
+    names = short_names(campaign.results, campaign.labels)
+    numeric = ("GPUs", "GPU-hours", "run", "per 1K samples", "per 1M tokens")
+    return Table(
+        columns=("run id", *numeric, "remark"),
+        numeric=frozenset(numeric),
+        rows=tuple(
+            Row(
+                cells=(
+                    names[result.spec.run_id],
+                    str(result.spec.world_size),
+                    figure(cost.gpu_hours, 3),
+                    usd(cost.run_usd),
+                    usd(cost.usd_per_1000_samples),
+                    usd(cost.usd_per_1m_tokens),
+                    "; ".join(filter(None, ["drill" if result.spec.drill else "", cost.reason or ""])),
+                ),
+                run_id=result.spec.run_id,
+            )
+            for result, cost in _priced(campaign)
+        ),
+    )
+
+
+def example_table(campaign: Campaign) -> Table:
+    """Time and cost of training on EXAMPLE_SAMPLES at the measured median, on as many GPUs as were measured."""
+    rows = []
+    for work, priced in _typical_groups(campaign):
+        rate = _median(result.performance.samples_per_second for result, _ in priced)
+        price = _median(cost.usd_per_1000_samples for _, cost in priced)
+        cells = (
+            work,
+            str(priced[0][0].spec.world_size),
+            duration(EXAMPLE_SAMPLES / rate if rate else None),
+            usd(price * EXAMPLE_SAMPLES / 1000 if price is not None else None),
+        )
+        rows.append(Row(cells=cells, run_id=median_run(result for result, _ in priced)))
+    return Table(
+        columns=("work", "GPUs", "time", "cost"), numeric=frozenset({"GPUs", "time", "cost"}), rows=tuple(rows)
+    )
+
+
+def missing_prices(campaign: Campaign) -> tuple[str, ...]:
+    """Why figures are missing, each reason once, and what to set."""
+    reasons: dict[str, list[str]] = {}
+    for cost in campaign.costs:
+        if cost.reason:
+            reasons.setdefault(cost.reason, []).append(cost.run_id)
+    lines = [f"{count(len(runs), 'run')}: {why}" for why, runs in reasons.items()]
+    return (*lines, *([MISSING] if any(cost.usd_per_gpu_hour is None for cost in campaign.costs) else []))
+
+
+def _priced(campaign: Campaign) -> Sequence[Priced]:
+    return list(zip(campaign.results, campaign.costs, strict=True))
+
+
+def _typical_groups(campaign: Campaign) -> list[tuple[str, list[Priced]]]:
+    """The name of each work on each kind of GPU, and its runs that measured something."""
+    groups: dict[tuple[str, str | None], list[Priced]] = {}
+    for result, cost in _priced(campaign):
+        if result.performance.samples_per_second is not None and not result.spec.drill:
+            groups.setdefault((result.spec.group_id, gpu_name(result)), []).append((result, cost))
+    return [(work_name(campaign, priced[0][0]), priced) for priced in groups.values()]
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _total(values: Iterable[float | None]) -> float | None:
+    """None as soon as one is unknown: a sum without it would look complete."""
+    numbers = list(values)
+    known = [number for number in numbers if number is not None]
+    return sum(known) if len(known) == len(numbers) else None

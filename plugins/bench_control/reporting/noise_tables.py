@@ -1,0 +1,88 @@
+"""The noise floor as tables: how much equal runs differ on each node, and which slowdown can be found here."""
+
+from __future__ import annotations
+
+from bench_control.collecting.campaign import Campaign
+from bench_control.comparing.noise_advice import advice, num_nodes
+from bench_control.comparing.noise_floor import PAST_CAMPAIGNS, ROUNDS, Floor, Spread, floors, measures_noise
+from bench_control.reporting import digest
+from bench_control.words.formats import NA, figure, share
+from bench_control.words.tables import Row, Table, median_run
+from bench_image.contract import RunResult
+
+NODES = (3, 4, 8, 16)
+
+
+def noise_tables(campaign: Campaign) -> tuple[Table, ...]:
+    """Two tables for each work and kind of GPU; none where the noise was not measured."""
+    if not measures_noise(campaign):
+        return ()
+    found = floors(campaign.results)
+    return tuple(table for floor in found for table in (_noise(campaign, floor), _found(campaign, floor)) if table)
+
+
+def _noise(campaign: Campaign, floor: Floor) -> Table:
+    columns = ("node", "runs", "samples/s", "between runs", "95 % interval", "within runs", "fastest \u2212 slowest")
+    rows = [
+        Row(
+            cells=(
+                node.node,
+                str(node.num_runs),
+                figure(node.samples_per_second),
+                *_spread(node.between),
+                _spread(node.within)[0],
+                share(node.range_pct, 2),
+            ),
+            run_id=median_run(run for run in campaign.results if _is_of(run, floor.group_id, node.node)),
+        )
+        for node in floor.nodes
+    ]
+    if len(rows) > 1:
+        runs = str(sum(node.num_runs for node in floor.nodes))
+        rows.append(Row(cells=("all nodes", runs, NA, *_spread(floor.between), _spread(floor.within)[0], NA)))
+    return Table(
+        columns=columns,
+        numeric=frozenset(columns[1:]),
+        rows=tuple(rows),
+        notes=(
+            "Standard deviations of samples/s. All nodes: pooled, without what a round does to all nodes alike.",
+            *advice(floor, campaign.params),
+        ),
+        title=digest.group_name(campaign, floor.group_id),
+    )
+
+
+def _found(campaign: Campaign, floor: Floor) -> Table | None:
+    if floor.between is None:
+        return None
+    sizes = sorted({*NODES, num_nodes(floor)})
+    columns = ("rounds", *(f"{size} nodes" for size in sizes), "own history")
+    return Table(
+        columns=columns,
+        numeric=frozenset(columns),
+        rows=tuple(
+            Row(
+                cells=(
+                    str(rounds),
+                    *(share(floor.told_pct(rounds, size - 1, found=True), 2) for size in sizes),
+                    share(floor.told_pct(rounds, None, found=True), 2),
+                )
+            )
+            for rounds in ROUNDS
+        ),
+        notes=(
+            "Slower by this much, a node is told from chance in 19 of 20 nights, where the limit is no wider. Own "
+            f"history: against its last {PAST_CAMPAIGNS} campaigns; what differs from day to day is not in it.",
+        ),
+        title=f"Smallest slowdown that is found: {digest.group_name(campaign, floor.group_id)}",
+    )
+
+
+def _spread(spread: Spread | None) -> tuple[str, str]:
+    if spread is None:
+        return NA, NA
+    return share(spread.sd_pct, 2), f"{share(spread.low_pct, 2)} to {share(spread.high_pct, 2)}"
+
+
+def _is_of(run: RunResult, group_id: str, node: str) -> bool:
+    return (run.spec.group_id, run.spec.node) == (group_id, node)

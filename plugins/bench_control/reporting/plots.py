@@ -1,0 +1,176 @@
+"""The PNGs. Only what the data can show is drawn; `not_drawn` says why the rest is absent."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from bench_control.collecting.campaign import Campaign
+from bench_control.comparing.scaling import efficiencies
+from bench_control.reporting.curve_plots import CURVES, INK, SOFT, curves, plain, scaling_efficiency
+from bench_control.reporting.digest import REFERENCES, group_name, rates, shown_groups
+from bench_control.words.formats import percent
+from bench_control.words.verdicts import RED, GroupVerdict, Metric, NodeVerdict
+from bench_image.contract import RunResult
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+NAMES = ("node_variance", "tokens_per_sec_vs_gpu", "step_time_vs_gpu", "scaling_efficiency", "gbps_vs_gpu")
+MAX_NODES = 40
+MAX_GROUPS = 6
+BAND, BREACH = "#dfe7dc", "#b3261e"
+_STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": SOFT,
+    "axes.labelcolor": INK,
+    "axes.axisbelow": True,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": "#e4e7ea",
+    "legend.frameon": False,
+}
+_LEGEND = ("run", "re-run", "median", "median, red node", "noise (chance alone)", "limits", "reference")
+
+
+def draw(campaign: Campaign) -> dict[str, bytes]:
+    """File name -> PNG."""
+    from matplotlib import rc_context
+
+    absent = not_drawn(campaign)
+    with rc_context(_STYLE):
+        return {f"{name}.png": _png(_figure(name, campaign)) for name in NAMES if name not in absent}
+
+
+def not_drawn(campaign: Campaign) -> dict[str, str]:
+    """Name of each plot that this data cannot fill -> why."""
+    measured = _measured(campaign)
+    sizes = sorted({result.spec.world_size for result in measured})
+    one_size = f"only {sizes[0]} GPU per run was measured, a curve needs two sizes" if sizes else "no run was measured"
+    if sizes and sizes[0] > 1:
+        one_size = one_size.replace("GPU per", "GPUs per")
+    absent = {}
+    if not rates(campaign) or not campaign.nodes:
+        absent["node_variance"] = "no node has a measured throughput"
+    elif not _compared(campaign):
+        absent["node_variance"] = "each work ran on one node only"
+    if len(sizes) < 2:
+        absent |= dict.fromkeys(NAMES[1:], one_size)
+    elif not any(efficiencies(measured)):
+        absent["scaling_efficiency"] = "no smaller number of GPUs was measured for the same work"
+    if not any(result.probes.h2d_gb_per_s for result in measured):
+        absent["gbps_vs_gpu"] = "no host-to-device copy was measured"
+    return absent
+
+
+def _figure(name: str, campaign: Campaign) -> Figure:
+    if name == "node_variance":
+        return _node_variance(campaign)
+    if name == "scaling_efficiency":
+        return scaling_efficiency(_measured(campaign))
+    return curves(_measured(campaign), CURVES[name])
+
+
+def _node_variance(campaign: Campaign) -> Figure:
+    from matplotlib.figure import Figure
+
+    shown = [(group, _furthest(group)) for group in _compared(campaign)[:MAX_GROUPS]]
+    heights = [1.0 + 0.34 * len(nodes) for _, nodes in shown]
+    figure = Figure(figsize=(9, sum(heights) + 1.1), layout="constrained")
+    all_axes = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
+    measured = rates(campaign)
+    for axes, (group, nodes) in zip(all_axes, shown, strict=True):
+        for row, node in enumerate(nodes):
+            _node_row(axes, row, node, measured.get((group.group_id, node.node), ()))
+        _label(axes, campaign, group, nodes)
+    handles = {
+        text: handle for axes in all_axes for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    present = [text for text in _LEGEND if text in handles]
+    figure.legend([handles[text] for text in present], present, loc="outside lower center", ncols=4, fontsize=9)
+    return figure
+
+
+def _compared(campaign: Campaign) -> tuple[GroupVerdict, ...]:
+    """The groups with something to see: not those of a single node among several, nor those that measured nothing."""
+    measured = {group_id for group_id, _ in rates(campaign)}
+    return tuple(group for group in shown_groups(campaign) if group.nodes and group.group_id in measured)
+
+
+def _label(axes: Axes, campaign: Campaign, group: GroupVerdict, nodes: Sequence[NodeVerdict]) -> None:
+    title = group_name(campaign, group.group_id)
+    if len(nodes) < len(group.nodes):
+        title += f"\nthe {len(nodes)} of {len(group.nodes)} nodes furthest from their reference"
+    axes.set_title(plain(title), loc="left", fontsize=10, fontweight="bold", color=INK)
+    axes.set_yticks(range(len(nodes)), [plain(node.node) for node in nodes])
+    axes.set_ylim(len(nodes) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
+    axes.margins(x=0.12)
+    axes.set_xlim(left=max(0.0, axes.get_xlim()[0]))
+    axes.set_xlabel(f"samples/s (reference: {REFERENCES[group.reference]})")
+
+
+def _node_row(axes: Axes, row: int, node: NodeVerdict, runs: Sequence[tuple[float, bool]]) -> None:
+    metric = node.metric(Metric.SAMPLES_PER_SECOND)
+    if metric and metric.reference is not None:
+        low, high = (metric.reference * (1 + sign * metric.limit / 100) for sign in (-1, 1))
+        axes.barh(row, high - low, left=low, height=0.62, color=BAND, edgecolor=SOFT, linewidth=0.6, label="limits")
+        axes.vlines(metric.reference, row - 0.31, row + 0.31, color=SOFT, linestyle=":", label="reference")
+    planned = [rate for rate, rerun in runs if not rerun]
+    again = [rate for rate, rerun in runs if rerun]
+    axes.plot(planned, [row] * len(planned), "o", color="none", markeredgecolor=INK, markersize=6, label="run")
+    if again:
+        axes.plot(again, [row] * len(again), "^", color="none", markeredgecolor=INK, markersize=7, label="re-run")
+    if metric is None or metric.value is None:
+        axes.text(0.5, row, f"{node.state}: no figure", transform=axes.get_yaxis_transform(), va="center", color=BREACH)
+        return
+    red = node.state in RED
+    if metric.noise is not None and metric.reference is not None:
+        half = metric.reference * metric.noise / 100
+        axes.errorbar(metric.value, row, xerr=half, color=INK, capsize=3, linewidth=1, label="noise (chance alone)")
+    if red:
+        axes.plot(metric.value, row, "X", color=BREACH, markersize=11, label="median, red node")
+    else:
+        axes.plot(metric.value, row, "|", color=INK, markersize=15, markeredgewidth=2.5, label="median")
+    if red and metric.deviation is not None:
+        axes.annotate(
+            percent(metric.deviation),
+            (metric.value, row),
+            xytext=(0, 9),
+            textcoords="offset points",
+            ha="center",
+            fontsize=9,
+            color=BREACH,
+        )
+
+
+def _furthest(group: GroupVerdict) -> Sequence[NodeVerdict]:
+    """At most MAX_NODES, red ones and large deviations first to stay, in the group's own order."""
+
+    def importance(node: NodeVerdict) -> tuple[bool, float]:
+        metric = node.metric(Metric.SAMPLES_PER_SECOND)
+        return node.state in RED, abs(metric.deviation or 0.0) if metric else 0.0
+
+    kept = {node.node for node in sorted(group.nodes, key=importance, reverse=True)[:MAX_NODES]}
+    return [node for node in group.nodes if node.node in kept]
+
+
+def _measured(campaign: Campaign) -> tuple[RunResult, ...]:
+    """Without drills: they would draw a curve that is not there."""
+    return tuple(r for r in campaign.results if r.performance.samples_per_second is not None and not r.spec.drill)
+
+
+def _png(figure: Figure) -> bytes:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    FigureCanvasAgg(figure)
+    image = io.BytesIO()
+    # No version string: the same data gives the same bytes.
+    figure.savefig(image, format="png", dpi=110, metadata={"Software": None})
+    return image.getvalue()

@@ -1,0 +1,166 @@
+"""What a work costs this month against last: why it changed, split exactly into price and throughput.
+
+Cost of 1K samples = price x u, where u = GPUs x 1000 / (samples/s x 3600) is GPU-hours for 1K samples. With both
+months' means, (p1 - p0) x (u0 + u1) / 2 + (u1 - u0) x (p0 + p1) / 2 = p1 x u1 - p0 x u0: nothing is left over, and it
+does not matter which is said to have changed first.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from bench_control.pricing.cost import usd_per_1m_tokens, usd_per_1000_samples
+from bench_control.spending.spend import PaidRun, grouped, month_of
+from bench_control.words.formats import MINUS, figure, percent, share, usd
+from bench_image.contract import Frozen
+
+UNCHANGED_PCT = 0.05  # less is not shown by a figure with one decimal
+MIN_RUNS = 3  # for an uncertainty of the median
+
+
+class WorkMonth(Frozen):
+    """The valid runs of one work on one kind of GPU in one month: medians, and the costs that follow from them."""
+
+    month: str
+    num_runs: int
+    samples_per_s: float
+    samples_per_s_uncertainty_pct: float | None  # 95 %, of the median; None for fewer than 3 runs
+    tokens_per_s: float | None
+    usd_per_gpu_hour: float | None
+    price_sources: tuple[str, ...]
+    usd_per_1000_samples: float | None
+    usd_per_1m_tokens: float | None
+    joules_per_sample: float | None
+    last_run: str  # "campaign/run", whose raw result shows what such a run measured
+
+
+class Change(Frozen):
+    """Of the cost of 1K samples; `usd` = `by_price_usd` + `by_throughput_usd`."""
+
+    usd: float
+    pct: float
+    by_price_usd: float
+    by_throughput_usd: float
+
+
+class WorkCost(Frozen):
+    """`why` says what changed against last month, or why that cannot be told."""
+
+    work: str
+    fingerprint: str
+    gpu_name: str | None
+    num_gpus: int
+    this: WorkMonth | None
+    last: WorkMonth | None
+    change: Change | None
+    why: str
+
+
+def work_costs(runs: Sequence[PaidRun], month: str, before: str) -> tuple[WorkCost, ...]:
+    """Each work on each kind of GPU that ran in one of the two months, by name; drills and failed runs left out."""
+    valid = [run for run in runs if run.is_measured and run.num_gpus and month_of(run) in (month, before)]
+    found = []
+    for of in grouped(valid, lambda run: f"{run.fingerprint} {run.gpu_name}").values():
+        by_month = grouped(of, month_of)
+        this, last = (_work_month(name, by_month.get(name, ())) for name in (month, before))
+        first = of[-1]
+        found.append(
+            WorkCost(
+                work=first.work,
+                fingerprint=first.fingerprint,
+                gpu_name=first.gpu_name,
+                num_gpus=first.num_gpus or 1,
+                this=this,
+                last=last,
+                change=change(this, last),
+                why=why(this, last),
+            )
+        )
+    return tuple(sorted(found, key=lambda cost: (cost.work, cost.gpu_name or "", cost.fingerprint)))
+
+
+def change(this: WorkMonth | None, last: WorkMonth | None) -> Change | None:
+    """None unless both months have a price and a throughput."""
+    if not (this and last and this.usd_per_1000_samples and last.usd_per_1000_samples):
+        return None
+    new_price, old_price = this.usd_per_gpu_hour or 0.0, last.usd_per_gpu_hour or 0.0
+    new_use, old_use = this.usd_per_1000_samples / new_price, last.usd_per_1000_samples / old_price
+    apart = this.usd_per_1000_samples - last.usd_per_1000_samples
+    return Change(
+        usd=apart,
+        pct=100 * apart / last.usd_per_1000_samples,
+        by_price_usd=(new_price - old_price) * (old_use + new_use) / 2,
+        by_throughput_usd=(new_use - old_use) * (old_price + new_price) / 2,
+    )
+
+
+def why(this: WorkMonth | None, last: WorkMonth | None) -> str:
+    """ "price from $0.600 to $0.900: +$0.0558; samples/s from 1.460 to 1.518 (+4.0 %): -$0.00549"."""
+    if this is None:
+        return "not run this month"
+    if last is None:
+        return "not run last month"
+    rate = _rate_words(this, last)
+    found = change(this, last)
+    if found is None:
+        months = [part.month for part in (last, this) if part.usd_per_gpu_hour is None]
+        return f"no price in {' and '.join(months)}; {rate or 'samples/s unchanged'}"
+    parts = []
+    if this.usd_per_gpu_hour != last.usd_per_gpu_hour:
+        prices = f"from {usd(last.usd_per_gpu_hour)} to {usd(this.usd_per_gpu_hour)}"
+        parts.append(f"price {prices}: {signed_usd(found.by_price_usd)}")
+    if rate:
+        parts.append(f"{rate}: {signed_usd(found.by_throughput_usd)}")
+    return "; ".join(parts) or "unchanged"
+
+
+def signed_usd(value: float) -> str:
+    sign = MINUS if value < 0 else "+" if value > 0 else ""
+    return f"{sign}{usd(abs(value))}"
+
+
+def _rate_words(this: WorkMonth, last: WorkMonth) -> str:
+    pct = 100 * (this.samples_per_s / last.samples_per_s - 1)
+    if abs(pct) < UNCHANGED_PCT:
+        return ""
+    known = [part.samples_per_s_uncertainty_pct for part in (this, last)]
+    noise = math.hypot(*(number or 0.0 for number in known)) if None not in known else None
+    within = f", within the ± {share(noise)} of the medians" if noise is not None and abs(pct) <= noise else ""
+    return f"samples/s from {figure(last.samples_per_s)} to {figure(this.samples_per_s)} ({percent(pct)}{within})"
+
+
+def _work_month(month: str, runs: Sequence[PaidRun]) -> WorkMonth | None:
+    if not runs:
+        return None
+    rates = [run.samples_per_s for run in runs if run.samples_per_s]
+    rate, tokens = statistics.median(rates), _median([run.tokens_per_s for run in runs])
+    price, num_gpus = _median([run.usd_per_gpu_hour for run in runs]), runs[0].num_gpus or 1
+    return WorkMonth(
+        month=month,
+        num_runs=len(runs),
+        samples_per_s=rate,
+        samples_per_s_uncertainty_pct=_uncertainty_pct(rates),
+        tokens_per_s=tokens,
+        usd_per_gpu_hour=price,
+        price_sources=tuple(sorted({run.price_source for run in runs if run.price_source})),
+        usd_per_1000_samples=usd_per_1000_samples(price, num_gpus, rate) if price else None,
+        usd_per_1m_tokens=usd_per_1m_tokens(price, num_gpus, tokens) if price and tokens else None,
+        joules_per_sample=_median([run.energy_per_sample_j for run in runs]),
+        last_run=f"{runs[-1].campaign_id}/{runs[-1].run_id}",
+    )
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _uncertainty_pct(rates: Sequence[float]) -> float | None:
+    """95 % of the median: 1.96 x 1.2533 x sigma / sqrt(n), sigma = 1.4826 x MAD, for runs that scatter normally."""
+    if len(rates) < MIN_RUNS:
+        return None
+    middle = statistics.median(rates)
+    sigma: float = 1.4826 * statistics.median(abs(rate - middle) for rate in rates)
+    return 100 * 1.96 * 1.2533 * sigma / math.sqrt(len(rates)) / middle

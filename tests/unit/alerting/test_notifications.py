@@ -1,0 +1,131 @@
+"""What is said of breaches: the same words on every channel, whatever a result may hold."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from bench_control.alerting.breach_words import how_far, likely_cause
+from bench_control.alerting.notifications import Event, Kind, Notice, message
+from bench_control.words.verdicts import Level, Metric, State
+from tests.conftest import Golden
+
+HOSTILE = "<script>alert('x')</script> {{ 7 * 7 }} <!channel>\r\nBcc: x@example.org"
+
+
+def notice(**changes: Any) -> Notice:
+    fields: dict[str, Any] = {
+        "kind": Kind.BREACH,
+        "about_id": 12,
+        "event": Event.OPENED,
+        "node": "node-3",
+        "what": how_far(State.BREACH, Metric.SAMPLES_PER_SECOND, -9.66),
+        "reason": "samples/s is 9.7 % below the leave-one-out median; the limit is 5 %; re-run -9.0 %",
+        "cause": "The GPU of node-3 slows itself down because it is hot",
+        "resolution": "Check fans, filters and the air flow of node-3, then run it again",
+        "work": "mistral-7b, qlora, single, NVIDIA H200",
+        "is_drill": False,
+        "opened_at": datetime(2026, 11, 21, 2, 12, tzinfo=UTC),
+        "closed_at": None,
+        "dag_id": "node_consistency",
+        "dag_run_id": "scheduled__2026-11-21T02:00:00+00:00",
+    }
+    return Notice(**fields | changes)
+
+
+def closed(**changes: Any) -> Notice:
+    return notice(event=Event.CLOSED, closed_at=datetime(2026, 11, 22, 2, 12, tzinfo=UTC), **changes)
+
+
+def test_how_far() -> None:
+    assert how_far(State.BREACH, Metric.SAMPLES_PER_SECOND, -9.66) == "samples/s −9.7 % against its peers"
+    assert how_far(State.BREACH, Metric.TEMPERATURE_C, 12.0) == "temperature +12.0 °C against its peers"
+    assert how_far(State.FAILED, None, None) == "gave no valid result"
+    assert how_far(State.MISSING, None, None) == "did not run"
+
+
+def test_the_cause_is_what_the_diagnosis_adds_to_the_reason() -> None:
+    reason = "samples/s is 9.7 % below the median; the limit is 5 %"
+    cause = f"{reason}. The GPU throttles because it is hot, which explains up to 9.0 of the 9.7 %"
+
+    assert likely_cause(cause, reason) == "The GPU throttles because it is hot, which explains up to 9.0 of the 9.7 %"
+    assert likely_cause(f"gave no valid result: {reason}", reason) is None
+    assert likely_cause("is hot", reason) == "is hot"
+    assert likely_cause(None, reason) is None
+
+
+def test_the_subject_says_node_deviation_and_dag() -> None:
+    def subject(*notices: Notice) -> str:
+        return message(notices, None).subject
+
+    assert subject(notice()) == "[trainbench] node-3: samples/s −9.7 % against its peers (node_consistency)"
+    assert subject(notice(is_drill=True)).startswith("[trainbench] DRILL: node-3: samples/s")
+    assert subject(closed()) == "[trainbench] node-3: well again (node_consistency)"
+    assert subject(notice(), notice(node="node-4", what="did not run")) == (
+        "[trainbench] 2 to look at: node-3 (samples/s −9.7 % against its peers) and node-4 (did not run) "
+        "(node_consistency)"
+    )
+
+
+def test_a_breach_as_text_and_as_mail(golden: Golden) -> None:
+    warning = notice(
+        kind=Kind.WARNING,
+        about_id=3,
+        node="node-5",
+        what="is 3.4 % slower than it was",
+        reason=None,
+        cause=None,
+        work=None,
+    )
+    content = message([notice(), warning], "https://airflow.example.org/bench")
+
+    golden("notice.txt", content.text)
+    golden("notice.html", content.html)
+    assert (
+        "https://airflow.example.org/bench/dags/node_consistency/runs/scheduled__2026-11-21T02%3A00%3A00%2B00%3A00/"
+        in (content.text)
+    )
+
+
+def test_without_an_address_of_airflow_there_are_no_links() -> None:
+    content = message([notice()], None)
+
+    assert "http" not in content.text + content.slack + content.html
+    assert content.payload["page"] is None
+
+
+def test_hostile_text_stays_text() -> None:
+    content = message([notice(node=HOSTILE, what=HOSTILE, cause=HOSTILE, reason=None)], "https://a.example.org")
+
+    assert "\n" not in content.subject
+    assert "\r" not in content.subject
+    assert "<script" not in content.html
+    assert "&lt;script" in content.html
+    assert "<!channel>" not in content.slack
+    assert "&lt;!channel&gt;" in content.slack
+    assert json.loads(json.dumps(content.payload))["notices"][0]["node"] == HOSTILE
+
+
+def test_what_a_webhook_gets_can_be_matched_with_what_it_gets_later() -> None:
+    (began,) = message([notice()], None).payload["notices"]
+    (ended,) = message([closed()], None).payload["notices"]
+
+    assert (began["id"], ended["id"]) == ("breach-12-opened", "breach-12-closed")
+    assert (began["level"], began["node"], began["event"]) == (Level.ERROR, "node-3", "opened")
+
+
+def test_many_at_once_are_one_message_of_bounded_size() -> None:
+    content = message([notice(about_id=i, node=f"node-{i}") for i in range(1000)], None)
+
+    assert content.subject.startswith("[trainbench] 1000 to look at: node-0")
+    assert len(content.subject) <= 180
+    assert content.payload["left_off"] == 980
+    assert content.text.rstrip().endswith("and 980 more: see the Benchmarks page")
+
+
+def test_a_warning_that_is_over_is_not_called_well_again() -> None:
+    content = message([closed(kind=Kind.WARNING, what="is 3.4 % slower than it was")], None)
+
+    assert "well again" not in content.text
+    assert "node-3: this is over since 22 Nov 2026 02:12 UTC" in content.text

@@ -1,0 +1,209 @@
+"""Each breach is told once when it opens and once when it is over; what fails is told later, what was sent is not."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import insert, select
+
+from bench_control.alerting.notifications import Event, Message
+from bench_control.alerting.notify import Sent, send_due
+from bench_control.alerting.outbox import DUE_DAYS, Outbox
+from bench_control.installation.channels import Channel, Mail, Webhook
+from bench_control.judging.trend import HISTORY_SLOWER
+from bench_control.past.history import History, open_history
+from bench_control.past.history_tables import breaches
+from bench_control.past.notice_tables import notices
+from bench_control.past.summary_tables import acknowledgements
+from bench_control.words.verdicts import Finding, Level, State
+from tests.databases import DATABASES, empty_database
+from tests.nights import ENDED_AT, night
+
+RATES = {"node-1": 10.0, "node-2": 9.0, "node-3": 10.1}
+RED = {"node-2": State.BREACH}
+MAIL = Mail(kind="mail", to=("oncall@example.org",))
+HOOK = Webhook(kind="webhook", connection="oncall", at_least=Level.WARNING)
+DAG = "node_consistency"
+
+
+@pytest.fixture(params=DATABASES)
+def history(request: pytest.FixtureRequest, tmp_path: Path) -> History:
+    return open_history(empty_database(request.param, tmp_path))
+
+
+class Post:
+    """Keeps what was sent; a channel whose name is in `broken` refuses."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, str]] = []
+        self.broken: dict[str, Exception] = {}
+
+    def __call__(self, channel: Channel, content: Message) -> None:
+        if channel.name in self.broken:
+            raise self.broken[channel.name]
+        self.sent.append((channel.kind, content.subject.removeprefix("[trainbench] ")))
+
+
+@pytest.fixture
+def post() -> Post:
+    return Post()
+
+
+def on(day: int) -> datetime:
+    return ENDED_AT + timedelta(days=day - 1, minutes=5)
+
+
+def tell(history: History, post: Post, day: int, *channels: Channel, dag_id: str = DAG) -> Sent:
+    return send_due(Outbox(history.engine), dag_id, channels or (MAIL,), None, on(day), post)
+
+
+def test_once_when_it_opens_and_once_when_it_is_over_and_nothing_in_between(history: History, post: Post) -> None:
+    for day, states in enumerate([{}, RED, RED, RED, {}, {}], start=1):
+        history.record(night(day, RATES, states))
+        tell(history, post, day)
+        tell(history, post, day)
+
+    assert post.sent == [
+        ("mail", "node-2: samples/s −10.0 % against its peers (node_consistency)"),
+        ("mail", "node-2: well again (node_consistency)"),
+    ]
+
+
+def test_a_node_that_breaks_again_is_a_new_breach(history: History, post: Post) -> None:
+    for day, states in enumerate([RED, {}, RED], start=1):
+        history.record(night(day, RATES, states))
+        tell(history, post, day)
+
+    assert [subject.split(":")[1].split(" ")[1] for _, subject in post.sent] == ["samples/s", "well", "samples/s"]
+
+
+def test_what_fails_is_told_by_the_next_try_and_the_others_are_not_told_twice(history: History, post: Post) -> None:
+    history.record(night(1, RATES, RED))
+    post.broken[MAIL.name] = ConnectionRefusedError("no route to https://hooks.example.org/services/SECRET")
+    failed = tell(history, post, 1, MAIL, HOOK)
+    post.broken.clear()
+    again = tell(history, post, 1, MAIL, HOOK)
+
+    assert failed.problems == (f"{MAIL.name}: 1 notice (opened): ConnectionRefusedError: no route to …",)
+    assert again.problems == ()
+    assert [kind for kind, _ in post.sent] == ["webhook", "mail"]
+
+
+def test_a_sender_that_was_stopped_leaves_a_notice_that_is_told_of_and_not_sent_twice(
+    history: History, post: Post
+) -> None:
+    history.record(night(1, RATES, RED))
+    Outbox(history.engine).take(DAG, MAIL, on(1))
+    told = tell(history, post, 2)
+
+    assert post.sent == []
+    assert len(told.lines) == 1
+    assert "not known whether the notice of node-2 (breach opened) went out" in told.lines[0]
+
+
+def test_an_acknowledged_breach_is_not_told_any_more(history: History, post: Post) -> None:
+    history.record(night(1, RATES, RED))
+    acknowledge(history)
+    tell(history, post, 1)
+    history.record(night(2, RATES))
+    tell(history, post, 2)
+
+    assert post.sent == []
+
+
+def test_who_was_told_of_a_breach_that_was_acknowledged_later_hears_that_it_is_over(
+    history: History, post: Post
+) -> None:
+    history.record(night(1, RATES, RED))
+    tell(history, post, 1)
+    acknowledge(history)
+    history.record(night(2, RATES))
+    tell(history, post, 2)
+
+    assert [subject for _, subject in post.sent][1:] == ["node-2: well again (node_consistency)"]
+
+
+def test_what_opened_and_closed_while_nobody_could_be_told_is_not_told(history: History, post: Post) -> None:
+    post.broken[MAIL.name] = TimeoutError("no answer")
+    history.record(night(1, RATES, RED))
+    tell(history, post, 1)
+    post.broken.clear()
+    history.record(night(2, RATES))
+
+    assert tell(history, post, 2).lines == ()
+    assert post.sent == []
+
+
+def test_old_breaches_of_a_rebuilt_history_are_not_told(history: History, post: Post) -> None:
+    history.record(night(1, RATES, RED))
+    tell(history, post, 1 + DUE_DAYS + 1)
+
+    assert post.sent == []
+
+
+def test_each_dag_tells_its_own(history: History, post: Post) -> None:
+    history.record(night(1, RATES, RED))
+    tell(history, post, 1, dag_id="another_dag")
+
+    assert post.sent == []
+
+
+def test_warnings_go_to_those_who_asked_for_them(history: History, post: Post) -> None:
+    slower = Finding(
+        level=Level.WARNING,
+        category=HISTORY_SLOWER,
+        subject="node-3",
+        measured="9.6",
+        expected="10",
+        summary="node-3 is slower than it was",
+        resolution="look",
+    )
+    for day, findings in enumerate([[slower], [slower], []], start=1):
+        history.record(night(day, RATES, findings=tuple(findings)))
+        tell(history, post, day, MAIL, HOOK)
+
+    assert post.sent == [
+        ("webhook", "node-3: is slower than it was (node_consistency)"),
+        ("webhook", "node-3: this is over (node_consistency)"),
+    ]
+
+
+def test_a_drill_is_told_as_one(history: History, post: Post) -> None:
+    history.record(night(1, RATES, RED, drilled=["node-2"]))
+    tell(history, post, 1)
+
+    assert post.sent[0][1].startswith("DRILL: node-2: ")
+
+
+def test_many_breaches_of_a_night_are_one_message_and_each_is_marked(history: History, post: Post) -> None:
+    rates = {f"node-{i}": 9.0 for i in range(30)}
+    history.record(night(1, rates, dict.fromkeys(rates, State.BREACH)))
+    tell(history, post, 1)
+
+    assert len(post.sent) == 1
+    with history.engine.connect() as connection:
+        rows = connection.execute(select(notices)).all()
+    assert len(rows) == 30
+    assert {(row.event, row.sent_at, row.num_tries) for row in rows} == {(Event.OPENED.value, on(1), 1)}
+
+
+def test_the_doctor_is_told_what_did_not_go_out(history: History, post: Post) -> None:
+    history.record(night(1, RATES, RED))
+    post.broken[MAIL.name] = TimeoutError("no answer")
+    tell(history, post, 1, MAIL, HOOK)
+    (row,) = Outbox(history.engine).unsent(on(0), on(2))
+
+    assert (row.channel, row.node, row.event, row.problem) == (
+        MAIL.name, "node-2", "opened", "TimeoutError: no answer",
+    )  # fmt: skip
+    assert Outbox(history.engine).unsent(on(0), on(1)) == ()
+
+
+def acknowledge(history: History) -> None:
+    with history.engine.execution_options(is_write=True).begin() as connection:
+        breach: Any = connection.execute(select(breaches)).one()
+        values = {"breach_id": breach.id, "node": breach.node, "group_id": breach.group_id}
+        connection.execute(insert(acknowledgements).values(values | {"who": "ada", "at": on(1), "reason": "known"}))

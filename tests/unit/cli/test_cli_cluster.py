@@ -1,0 +1,172 @@
+"""`trainbench doctor` and `trainbench housekeeping` as a script sees them: output, exit codes, what is deleted."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from bench_control.cli.app import app
+from bench_control.collecting.artefacts import open_store
+from bench_control.launching.pods import DAG_ID, DAG_RUN_ID, PodSettings, ours
+from bench_control.site import cluster as cluster_module
+from tests.unit.site.test_facts import FakeCluster
+
+OLD = "2026-01-01T00:00:00Z"
+
+
+def pod(name: str, owned: bool = True, **metadata: Any) -> dict[str, Any]:
+    annotations = {DAG_ID: "d", DAG_RUN_ID: "r"} if owned else {}
+    return {
+        "metadata": {
+            "name": name,
+            "uid": f"uid-{name}",
+            "labels": ours(PodSettings()),
+            "annotations": annotations,
+            "creationTimestamp": OLD,
+            **metadata,
+        },
+        "spec": {},
+        "status": {"phase": "Running"},
+    }
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in [name for name in os.environ if name.startswith("TRAINBENCH_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("TRAINBENCH_STORE", str(tmp_path / "store"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    listed = (pod("owned"), pod("nobodys", owned=False), pod("foreign", labels={"app": "x"}))
+
+    class WithPods(FakeCluster):
+        def pods(self, labels: Any) -> Any:
+            return listed
+
+    fake = WithPods()
+    monkeypatch.setattr(cluster_module, "open_cluster", lambda *_: fake)
+    return fake
+
+
+def trainbench(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def old_campaign(home: Path) -> None:
+    open_store(str(home / "store")).write_summary("old", {"metrics.csv": "x" * 1000})
+    at = (datetime.now(UTC) - timedelta(days=400)).timestamp()
+    os.utime(home / "store" / "campaigns" / "old" / "summary" / "metrics.csv", (at, at))
+
+
+def test_a_doctor_who_finds_nothing_wrong_leaves_with_0(fake: FakeCluster, home: Path) -> None:
+    told = trainbench("doctor", "--kubeconfig", "any", "--json")
+    assert told.exit_code == 0
+    document = json.loads(told.stdout)
+    assert document["ready"] is True
+    assert document["checks"][0] == {
+        "name": "cluster",
+        "state": "ok",
+        "summary": "Kubernetes v1.33.13, namespace trainbench, as ada",
+        "resolution": "",
+    }
+
+
+def test_a_cluster_that_is_not_there_is_one_line_and_1(home: Path) -> None:
+    told = trainbench("doctor", "--kubeconfig", str(home / "none"))
+    assert told.exit_code == 1
+    assert "✗   cluster" in told.stdout
+    assert "Check KUBECONFIG or --kubeconfig, the network and the API server." in " ".join(told.stdout.split())
+    assert told.stdout.endswith("Not ready: cluster.\n")
+
+
+def test_the_local_launcher_is_examined_without_a_cluster(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINBENCH_LAUNCHER", "local")
+    monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHON", str(home / "none"))
+    told = trainbench("doctor", "--json")
+    assert told.exit_code == 1
+    assert [check["name"] for check in json.loads(told.stdout)["checks"]] == ["interpreter", "store", "history"]
+
+
+def test_a_wrong_setting_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINBENCH_LAUNCHER", "nomad")
+    assert trainbench("doctor").exit_code == 2
+    monkeypatch.setenv("TRAINBENCH_LAUNCHER", "local")
+    monkeypatch.setenv("TRAINBENCH_RETENTION_DAYS", "-3")
+    told = trainbench("housekeeping")
+    assert told.exit_code == 2
+    assert "TRAINBENCH_RETENTION_DAYS is '-3': give whole days" in told.stderr
+
+
+def test_housekeeping_only_tells(fake: FakeCluster, home: Path) -> None:
+    old_campaign(home)
+    told = trainbench("housekeeping", "--json")
+    assert told.exit_code == 0
+    assert json.loads(told.stdout) == {
+        "pods": {
+            "deleted": [],
+            "to_delete": [],
+            "to_look_at": {
+                "owned": "its run r of d cannot be asked about from here",
+                "nobodys": "names no DAG run: started by hand? Delete it by hand if nobody needs it",
+            },
+            "faults": {},
+            "bytes": 0,
+            "looked_at": 2,
+        },
+        "artefacts": {
+            "deleted": [],
+            "to_delete": ["old"],
+            "to_look_at": {},
+            "faults": {},
+            "bytes": 1000,
+            "looked_at": 1,
+        },
+        "problems": [],
+    }
+    assert fake.deleted == []
+    assert (home / "store" / "campaigns" / "old").exists()
+
+
+def test_delete_alone_deletes_no_pod_whose_run_may_be_on(fake: FakeCluster, home: Path) -> None:
+    old_campaign(home)
+    told = trainbench("housekeeping", "--delete")
+    assert told.exit_code == 0
+    assert fake.deleted == []
+    assert not (home / "store" / "campaigns" / "old").exists()
+    assert "2 pods: 2 to be looked at" in told.stdout
+    assert "1 campaign: 1 deleted (1.0 kB)" in told.stdout
+
+
+def test_force_trusts_the_age_of_ours_only(fake: FakeCluster) -> None:
+    told = trainbench("housekeeping", "--delete", "--force")
+    assert told.exit_code == 0
+    assert fake.deleted == ["uid-owned"]
+    assert "foreign" not in told.stdout
+
+
+def test_without_a_cluster_the_artefacts_are_tidied_all_the_same(home: Path) -> None:
+    old_campaign(home)
+    told = trainbench("housekeeping", "--delete", "--kubeconfig", str(home / "none"))
+    assert told.exit_code == 2
+    assert "no Kubernetes cluster is configured" in told.stderr
+    assert "1 campaign: 1 deleted" in told.stdout
+    assert "pods" not in told.stdout
+
+
+def test_retention_0_keeps_for_ever(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINBENCH_LAUNCHER", "local")
+    old_campaign(home)
+    told = trainbench("housekeeping", "--delete", "--retention-days", "0")
+    assert told.exit_code == 0
+    assert "1 campaign: nothing to do" in told.stdout
+    assert "the local launcher leaves no pods" in told.stderr

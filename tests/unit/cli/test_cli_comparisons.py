@@ -1,0 +1,91 @@
+"""The two comparisons on the command line: planned, and replayed from the store as what they were."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from bench_control.cli.app import ExitCode, app
+from bench_control.collecting.artefacts import open_store
+from bench_control.collecting.campaign import Campaign
+from bench_control.flows.assess import publish
+from tests import campaigns
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def trainbench(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def works(*arguments: str) -> list[str]:
+    data: dict[str, Any] = json.loads(trainbench("plan", "--json", *arguments).stdout)
+    return [data["labels"][spec["group_id"]] for spec in data["specs"]]
+
+
+def test_a_suite_is_planned_by_its_name() -> None:
+    diagnosis = ("--suite", "config_diagnosis", "--device", "cuda", "-s", "variants=fp16,seq 512", "-s", "rounds=1")
+    survey = ("--suite", "hardware_survey", "--device", "cuda", "-s", "models=gpt2,tiny", "-s", "recipes=lora")
+
+    assert works(*diagnosis) == ["baseline", "seq 512", "fp16"]
+    assert works(*survey) == ["gpt2 lora", "tiny lora"]
+    assert "baseline" in trainbench("plan", *diagnosis).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--suite", "nightly"), "--suite is 'nightly': choose node_consistency, config_diagnosis, hardware_survey"),
+        (("--suite", "config_diagnosis", "-s", "variants="), "variants is []"),
+        (("--suite", "hardware_survey", "-s", "models=tiny,tiny"), "'tiny' is named twice"),
+        (("--suite", "hardware_survey", "-s", "purchase_usd=[1"), "purchase_usd is '[1': not a JSON object"),
+    ],
+)
+def test_wrong_input_is_one_line(arguments: tuple[str, ...], said: str) -> None:
+    result = trainbench("plan", *arguments)
+
+    assert result.exit_code == ExitCode.USAGE
+    assert said in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("make", "heading"),
+    [(campaigns.configurations, "## Configurations, against"), (campaigns.survey, "## Kinds of GPU, side by side")],
+)
+def test_a_stored_comparison_is_judged_and_reported_again_as_one(
+    make: Callable[[], Campaign], heading: str, home: Path
+) -> None:
+    store = open_store(str(home / "store"))
+    campaign = make()
+    publish(campaign, store)
+    again = trainbench("check", campaign.campaign_id, "--store", str(home / "store"), "--json")
+    written = trainbench("report", campaign.campaign_id, "--store", str(home / "store"), "--output", str(home / "copy"))
+    data = json.loads(again.stdout)
+
+    assert (data["question"], data["labels"]) == (campaign.question.value, campaign.labels)
+    assert again.exit_code == ExitCode.OK
+    assert written.exit_code == ExitCode.OK
+    (report,) = (home / "copy").rglob("BENCHMARK_REPORT.md")
+    assert heading in report.read_text()
+
+
+def test_prices_and_budgets_may_be_asked_again_after_the_runs(home: Path) -> None:
+    store = open_store(str(home / "store"))
+    publish(campaigns.survey(), store)
+    told = trainbench(
+        "check", "manual-2026-11-21", "--store", str(home / "store"), "--json",
+        "-s", "budgets_usd=100,200", "-s", 'purchase_usd={"A10": 3000}', "-s", "baseline_gpu=A10",
+    )  # fmt: skip
+    params = json.loads(told.stdout)["params"]
+
+    assert params["budgets_usd"] == [100.0, 200.0]
+    assert (params["purchase_usd"], params["baseline_gpu"]) == ({"A10": 3000.0}, "A10")

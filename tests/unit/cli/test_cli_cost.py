@@ -1,0 +1,74 @@
+"""`trainbench cost`: the report of the DAG, by hand."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from bench_control.cli.app import app
+from bench_control.collecting.artefacts import open_store
+from bench_control.past.history import open_history
+from tests import campaigns
+
+runner = CliRunner()
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """With one healthy night of 2026-11 in its history."""
+    monkeypatch.setenv("TRAINBENCH_HISTORY_URL", f"sqlite:///{tmp_path}/history.sqlite")
+    monkeypatch.setenv("TRAINBENCH_STORE", str(tmp_path / "store"))
+    opened = open_store()
+    open_history(store=opened).record(campaigns.healthy())
+    return opened
+
+
+def test_it_tells_the_month_and_writes_nothing(store: Any) -> None:
+    done = runner.invoke(app, ["cost", "--month", "2026-11"])
+
+    assert done.exit_code == 0
+    assert "Benchmarking cost $0.0733 in 2026-11" in done.stdout
+    assert "Each node in 2026-11" in done.stdout
+    assert not Path(store.root.path).exists()
+
+
+def test_it_writes_when_told(store: Any) -> None:
+    done = runner.invoke(app, ["cost", "--month", "2026-11", "--write", "--json", "-s", "usd_per_gpu_hour=0.9"])
+    told = json.loads(done.stdout)
+
+    assert Path(told["files"]["cost_report.html"]).read_text().startswith("<!doctype html>")
+    assert Path(told["files"]["COST_REPORT.md"]).parent.name == "by-hand-2026-11"
+    assert [price["usd_per_gpu_hour"] for price in told["prices"] if price["basis"] is None] == [0.9]
+    assert told["month"] == "2026-11"
+
+
+def test_without_a_month_it_is_this_month(store: Any) -> None:
+    done = runner.invoke(app, ["cost", "--json"])
+    assert json.loads(done.stdout)["month"] == f"{datetime.now(UTC):%Y-%m}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--month", "11/2026"], "month is '11/2026': write it as 2026-11"),
+        (["-s", "pue"], "--set 'pue' has no '='"),
+        (["-s", "euro=1"], "euro is not a parameter"),
+        (["-s", "price_basis=owned"], "needs purchase_usd_per_gpu"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(store: Any, arguments: list[str], told: str) -> None:
+    done = runner.invoke(app, ["cost", *arguments])
+    assert done.exit_code == 2
+    assert told in done.stderr
+
+
+def test_a_history_that_is_away(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINBENCH_HISTORY_URL", "sqlite:////proc/none/history.sqlite")
+    done = runner.invoke(app, ["cost"])
+    assert done.exit_code == 2
+    assert done.stderr.startswith("trainbench: history sqlite:////proc/none/history.sqlite")

@@ -1,0 +1,192 @@
+"""The noise floor: how much equal runs differ, and what that leaves to be found. Figures by hand where they can be."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Sequence
+
+import pytest
+
+from bench_control.asking.question import Question
+from bench_control.collecting.artefacts import read_campaign
+from bench_control.collecting.campaign import Campaign
+from bench_control.comparing.noise_advice import advice, headline
+from bench_control.comparing.noise_floor import Floor, Spread, _median_variance, chi2_quantile, floors
+from bench_control.reporting.answers import answers
+from bench_control.reporting.digest import verdict
+from bench_control.reporting.noise_tables import noise_tables
+from bench_control.reporting.report import benchmark_report
+from bench_control.words.markdown import table
+from bench_control.words.verdicts import Metric
+from bench_image.contract import Drill, RunResult
+from tests import campaigns
+from tests.builders import make_failed, make_result
+from tests.conftest import GOLDEN_DIR, Golden
+
+
+def fleet(rates: dict[str, Sequence[float]], **fields: object) -> list[RunResult]:
+    return [make_result(node, rate, round=i, **fields) for node, of in rates.items() for i, rate in enumerate(of, 1)]  # type: ignore[arg-type]
+
+
+def measured(results: Sequence[RunResult], **params: object) -> Campaign:
+    return campaigns.make_campaign(results, question=Question.NOISE, params=params)
+
+
+NOISY = {
+    "gpu-1": (10.0, 10.1, 9.9, 10.05, 9.95),
+    "gpu-2": (10.2, 10.3, 10.12, 10.22, 10.16),
+    "gpu-3": (9.8, 9.88, 9.7, 9.86, 9.76),
+    "gpu-4": (10.0, 10.12, 9.92, 10.04, 9.92),
+}
+
+
+QUIET = Spread(sd_pct=0.02, low_pct=0.01, high_pct=0.03, degrees_of_freedom=9)
+
+
+def floor_of(sd_pct: float, nodes: int = 4, nodes_sd_pct: float | None = 0.0, df: int = 12, **fields: object) -> Floor:
+    """A floor with given figures. 12 degrees of freedom: t at 99.5 % is 3.055."""
+    spread = Spread(sd_pct=sd_pct, low_pct=sd_pct / 2, high_pct=sd_pct * 2, degrees_of_freedom=df)
+    node = floors(fleet({"gpu-1": (10.0, 10.1)}))[0].nodes[0]
+    values = {
+        "group_id": "g", "gpu_name": "NVIDIA H200", "nodes": (node,) * nodes, "between": spread, "between_own": spread,
+        "within": None, "nodes_sd_pct": nodes_sd_pct, "largest": {},
+    }  # fmt: skip
+    return Floor.model_validate(values | fields)
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def test_one_node_s_noise_by_hand() -> None:
+    """log 9.9, 10, 10.1: their standard deviation is 1.0 % of the mean, from two degrees of freedom. The 95 % interval
+    is sd * sqrt(2 / 7.378) = 0.521 sd to sd * sqrt(2 / 0.0506) = 6.285 sd.
+    """
+    (floor,) = floors(fleet({"gpu-1": (9.9, 10.0, 10.1)}))
+    (node,) = floor.nodes
+    assert node.between is not None
+    assert node.between.sd_pct == pytest.approx(1.0, abs=0.001)
+    assert node.between.low_pct == pytest.approx(0.521, abs=0.001)
+    assert node.between.high_pct == pytest.approx(6.285, abs=0.01)
+    assert node.range_pct == pytest.approx(2.0)
+    assert floor.nodes_sd_pct is None
+
+
+def test_what_a_round_does_to_all_nodes_is_no_noise_between_them() -> None:
+    """Each round 1 % faster on all nodes: each node's own runs differ, the nodes do not."""
+    (floor,) = floors(fleet({f"gpu-{i}": (10.0, 10.1, 10.201) for i in (1, 2, 3)}))
+    assert floor.between is not None
+    assert floor.between.sd_pct == pytest.approx(0, abs=1e-9)
+    assert floor.nodes[0].between is not None
+    assert floor.nodes[0].between.sd_pct == pytest.approx(0.995, abs=0.001)
+    assert floor.between_own is not None
+    assert floor.between_own.sd_pct == pytest.approx(0.995, abs=0.001)
+    assert (floor.told_pct(1, 2) or 0) < 1e-6 < 1 < (floor.told_pct(1, None) or 0)
+
+
+def test_the_nodes_own_differences_are_told_apart_from_the_noise() -> None:
+    """Means of 9.9, 10, 10.1 without noise: 1 %."""
+    (floor,) = floors(fleet({"a": (9.9,) * 5, "b": (10.0,) * 5, "c": (10.1,) * 5}))
+    assert floor.nodes_sd_pct == pytest.approx(1.0, abs=0.001)
+
+
+def test_a_slowdown_that_is_told_by_hand() -> None:
+    """sd 1 %, 1 round against 3 peers: error = 0.01 * sqrt(1 + 0.4487) = 0.012036, times 3.055 = 0.03677: 3.61 %.
+    Found in 19 of 20: times (3.055 + 1.6449) = 0.05657: 5.50 %. Against 10 past campaigns: sqrt(1 + pi / 20) =
+    1.0757, times 0.03055: 3.23 %. With nodes that differ by 1 %, too: sqrt(2) times the error: 5.07 %.
+    """
+    floor = floor_of(1.0)
+    assert floor.told_pct(1, 3) == pytest.approx(3.61, abs=0.01)
+    assert floor.told_pct(1, 3, found=True) == pytest.approx(5.50, abs=0.01)
+    assert floor.told_pct(1, None) == pytest.approx(3.23, abs=0.01)
+    assert floor_of(1.0, nodes_sd_pct=1.0).told_pct(1, 3) == pytest.approx(5.07, abs=0.01)
+    assert floor_of(1.0, between=None).told_pct(1, 3) is None
+
+
+def test_the_variance_of_a_median_of_few() -> None:
+    rng = random.Random(1)
+    for n in (1, 2, 3, 4, 5):
+        drawn = statistics.pvariance(statistics.median(rng.gauss(0, 1) for _ in range(n)) for _ in range(20_000))
+        assert _median_variance(n) == pytest.approx(drawn, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("probability", "df", "value"),
+    [(0.975, 1, 5.0239), (0.025, 4, 0.48442), (0.975, 4, 11.1433), (0.025, 12, 4.40379), (0.975, 100, 129.561)],
+)
+def test_quantiles_of_chi2_are_those_of_the_tables(probability: float, df: int, value: float) -> None:
+    assert chi2_quantile(probability, df) == pytest.approx(value, rel=1e-4)
+
+
+def test_failed_runs_drills_and_gangs_do_not_count() -> None:
+    runs = fleet({"gpu-1": (9.9, 10.0, 10.1)})
+    others = [
+        make_failed("gpu-2"),
+        make_result("gpu-3", 2.0, drill=Drill(slowdown_pct=75)),
+        make_result("gpu-1", 30.0, strategy="ddp", nodes=2, gpus_per_node=1),
+    ]
+    (floor,) = floors([*runs, *others])
+    assert [node.node for node in floor.nodes] == ["gpu-1"]
+    assert floors([make_failed("gpu-2")]) == floors([]) == ()
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("floor", "words"),
+    [
+        (floor_of(0.3), "samples/s is sensible: with one round on 4 nodes chance alone reaches 1.10 %; ±1.5 %"),
+        (floor_of(0.3, 1, None), "samples/s is sensible: with one round on 4 nodes chance alone reaches 1.10 %."),
+        (floor_of(2.0), "too tight: with one round on 4 nodes chance alone reaches 7.09 %; take 3 rounds, or raise it"),
+        (floor_of(9.0), "too tight: with one round on 4 nodes chance alone reaches 28.17 %; 5 rounds would not do"),
+        (floor_of(1.0), "history's 1.5 % is below the noise: chance alone reaches 3.23 %"),
+        (floor_of(0.1), "history's 1.5 % is sensible: chance alone reaches 0.33 %"),
+        (floor_of(0.1, largest={Metric.MEMORY_GB: 3.0}), "±2.0 % for memory is too tight: the furthest of all runs"),
+        (floor_of(0.1, largest={Metric.MEMORY_GB: 0.1}), "±2.0 % for memory is sensible: the furthest"),
+        (floor_of(0.1, largest={Metric.TEMPERATURE_C: 7.0}), "±10 °C for temperature is tight: the furthest of all"),
+        (floor_of(0.1, 4, 0.8), "The nodes differ by 0.80 % (standard deviation) beyond the noise of their runs"),
+        (floor_of(0.1, within=QUIET), "Pods differ more than the windows of one pod: more rounds help"),
+        (floor_of(0.1, 1, None), "How much good nodes differ is not known: that takes three nodes"),
+        (floor_of(0.1, between=None), "cannot be judged: no node ran twice"),
+    ],
+)  # fmt: skip
+def test_what_it_means_for_the_limits(floor: Floor, words: str) -> None:
+    assert any(words in sentence for sentence in advice(floor, {})), advice(floor, {})
+
+
+def test_the_limits_are_those_of_the_campaign() -> None:
+    params = {"samples_per_second_tolerance_pct": 1.0, "memory_tolerance_pct": None}
+    assert "The limit of ±1.0 % for samples/s is too tight" in advice(floor_of(0.3), params)[0]
+
+
+# --- reports ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_tables(golden: Golden) -> None:
+    campaign = measured(fleet(NOISY))
+    text = "\n\n".join(f"### {content.title}\n\n{table(content)}" for content in noise_tables(campaign))
+    golden("noise-floor.md", f"{headline(campaign)}\n\n{text}")
+
+
+def test_a_campaign_that_measures_the_noise_says_so_first() -> None:
+    campaign = measured(fleet(NOISY))
+    assert verdict(campaign).startswith("20 of 20 runs gave a figure. Equal runs differ by 0.1")
+    assert "How much equal runs differ here" in benchmark_report(campaign)
+
+
+def test_a_nightly_check_has_no_such_tables_and_one_that_was_repeated_has() -> None:
+    nightly = campaigns.make_campaign(fleet({"gpu-1": (10.0, 10.1, 9.9)}))
+    assert noise_tables(nightly) == ()
+    assert noise_tables(campaigns.make_campaign(fleet(NOISY))) != ()
+
+
+def test_the_published_a_a_campaign_tells_its_noise() -> None:
+    """Five runs on one H200: 16.155, 16.132, 16.121, 16.139, 16.148 samples/s, whose standard deviation is 0.083 %."""
+    from upath import UPath
+
+    folder = GOLDEN_DIR.parents[1] / "docs/results/campaigns/h200-aa-2026-11-21/summary"
+    campaign = read_campaign(UPath(folder / "verdict.json"))
+    (shown,) = [answer for answer in answers(campaign) if answer.anchor == "noise"]
+    assert shown.tables[0].rows[0].cells[3] == "0.08 %"
+    assert "The limit of ±5.0 % for samples/s is sensible" in shown.tables[0].notes[1]

@@ -1,0 +1,108 @@
+"""Patterns: from figures alone, on equal work, ties named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench_control.comparing.comparison import work_groups
+from bench_control.comparing.entries import Entry, entries, is_tie, tie_words
+from bench_control.comparing.patterns import Kind, Pattern, Standing, patterns, tables
+from bench_image.contract import RunResult
+from tests import campaigns
+from tests.builders import make_result
+
+NAMES = ("ddp", "fsdp", "zero2", "zero3")
+
+
+def peers(*figures: tuple[float, float], **fields: Any) -> list[Entry]:
+    """(samples/s, GB) of ddp, fsdp, zero2, zero3, in this order, on four GPUs."""
+    runs = [
+        make_result("node-1", rate, memory_gb=gb, strategy=name, gpus_per_node=4, **fields)
+        for name, (rate, gb) in zip(NAMES, figures, strict=False)
+    ]
+    return entries(work_groups(runs)[0], 4)
+
+
+def told(found: list[Entry], efficiency: float | None = 80.0) -> dict[str, Pattern]:
+    return {p.entry.strategy.value: p for p in patterns(found, [efficiency] * len(found))}
+
+
+def test_the_four_published_patterns() -> None:
+    """The published figures as if the work had been equal: 12.2, 9.4, 18.1 and 16.0 K tokens/s, median 14.1;
+    13.97, 10.9 (between the two others, as stated), 10.47 and 9.67 GB, median 10.69.
+    """
+    found = told(peers((12.2, 13.97), (9.4, 10.9), (18.1, 10.47), (16.0, 9.67)), efficiency=69.6)
+
+    assert (found["zero2"].kind, found["zero2"].throughput, found["zero2"].memory) == (
+        Kind.SWEET_SPOT, Standing.HIGHEST, Standing.MEDIUM,
+    )  # fmt: skip
+    assert (found["zero3"].kind, found["zero3"].memory) == (Kind.SAVER, Standing.LOW)
+    assert found["fsdp"].kind is Kind.OVERHEAD
+    assert found["ddp"].memory is Standing.HIGH
+    assert found["ddp"].outdone_by == ("zero2", "zero3")  # called fast there, yet two are faster with less memory
+
+
+def test_fast_and_memory_hungry() -> None:
+    """20 samples/s is 33 % above the median of 15, 14 GB is 40 % above that of 10."""
+    found = told(peers((20.0, 14.0), (15.0, 10.0), (14.9, 10.0), (10.0, 9.9)))
+
+    assert found["ddp"].words == "fast, memory-hungry: highest throughput, high memory"
+    assert found["zero2"].kind is Kind.MIDDLE
+    assert found["zero3"].meaning == "Slower than most and saves no memory: choose another for this work."
+
+
+def test_which_strategy_it_is_does_not_matter() -> None:
+    figures = [(20.0, 14.0), (15.0, 10.0), (12.0, 8.0), (8.0, 10.0)]
+    kinds = [p.kind for p in told(peers(*figures)).values()]
+    turned = [p.kind for p in told(peers(*figures[::-1])).values()]
+
+    assert kinds == turned == [Kind.HUNGRY, Kind.MIDDLE, Kind.SAVER, Kind.SLOWER]
+
+
+def test_a_saver_that_is_slow_pays_with_speed() -> None:
+    found = told(peers((20.0, 14.0), (19.0, 13.0), (10.0, 6.0)))
+    assert found["zero2"].meaning == "Saves memory and pays for it with speed: for what does not fit otherwise."
+
+
+@pytest.mark.parametrize(("efficiency", "kind"), [(69.9, Kind.OVERHEAD), (70.0, Kind.SLOWER), (None, Kind.SLOWER)])
+def test_high_overhead_needs_a_measured_poor_scaling(efficiency: float | None, kind: Kind) -> None:
+    found = told(peers((20.0, 10.0), (19.0, 10.0), (10.0, 10.0)), efficiency)
+    assert found["zero2"].kind is kind
+
+
+def test_ties_within_the_noise_are_named_and_share_the_first_place() -> None:
+    """Windows of 19.2 to 20.8: half the range is 4 % of 20; two such make sqrt(2) x 4 = 5.7 %. 19.2 is 4.0 % below."""
+    noisy = {"windows": (19.2, 20.0, 20.8)}
+    first, second, third, _ = peers((20.0, 10.0), (19.2, 10.0), (12.0, 10.0), (11.0, 12.0), **noisy)
+    found = told([first, second, third])
+
+    assert is_tie(first, second)
+    assert not is_tie(second, third)
+    assert tie_words([first, second, third]) == (
+        "ddp on 4 GPUs and fsdp are level: 4.0 % apart, within their noise of 5.7 %.",
+    )
+    assert found["ddp"].kind is found["fsdp"].kind is Kind.SWEET_SPOT
+    assert found["ddp"].meaning.endswith("Level with fsdp within the noise.")
+
+
+def test_the_noise_of_several_runs_is_their_range() -> None:
+    """9, 10 and 11 samples/s: half the range is 10 % of the median."""
+    runs = [make_result(f"node-{i}", rate, strategy="ddp", gpus_per_node=4) for i, rate in enumerate((9.0, 10.0, 11.0))]
+    (entry,) = entries(work_groups(runs)[0], 4)
+    assert entry.noise_pct == pytest.approx(10.0)
+
+
+def test_too_few_strategies_or_an_unknown_memory_give_no_pattern() -> None:
+    assert patterns(peers((20.0, 10.0), (19.0, 10.0)), [None, None]) == ()
+    unknown: list[RunResult] = [make_result("node-1", memory_gb=None, strategy=n, gpus_per_node=4) for n in NAMES]
+    assert patterns(entries(work_groups(unknown)[0], 4), [None] * 4) == ()
+
+
+def test_a_table_for_each_work_at_its_largest_size() -> None:
+    full, lora, *_ = tables(campaigns.strategies())
+
+    assert full.title == "tier-a full, batch 1 x 2048 tokens, accumulation 4, as_users_run, NVIDIA A10, on 4 GPUs"
+    assert full.rows[0].cells[:2] == ("zero2", "sweet spot: highest throughput, medium memory")
+    assert len(lora.rows) == 4

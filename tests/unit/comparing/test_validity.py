@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench_control.comparing.validity import compare, validate
+from bench_control.words.verdicts import Level
+from bench_image.contract import RunResult
+from tests.builders import make_cpu_result, make_failed, make_result
+
+
+def with_performance(result: RunResult, **fields: object) -> RunResult:
+    return result.model_copy(update={"performance": result.performance.model_copy(update=fields)})
+
+
+def categories(result: RunResult) -> list[str]:
+    return [finding.category for finding in validate(result)]
+
+
+def test_a_good_run_raises_no_doubt() -> None:
+    assert validate(make_result()) == ()
+
+
+def test_a_failed_run_is_not_doubted_twice() -> None:
+    assert validate(make_failed()) == ()
+
+
+def test_step_time_varies_by_more_than_10_pct_on_a_gpu() -> None:
+    doubt = validate(make_result(step_cv_pct=11.0))[0]
+    assert (doubt.category, doubt.level) == ("unstable_step_time", Level.WARNING)
+    assert (doubt.measured, doubt.expected) == ("CV 11.0 %", "at most 10 %")
+    assert "unstable_step_time" not in categories(make_result(step_cv_pct=9.0))
+
+
+def test_allocator_retries() -> None:
+    assert categories(make_result(alloc_retries=2)) == ["allocator_retries"]
+
+
+def test_memory_nearly_full() -> None:
+    """The builder reserves 1.1 x allocated: 132 GB is 88 % of 150 GB, 143 GB is 95.3 %."""
+    assert categories(make_result(memory_gb=120.0)) == []
+    assert categories(make_result(memory_gb=130.0)) == ["memory_nearly_full"]
+
+
+def test_a_gap_in_the_telemetry() -> None:
+    (doubt,) = validate(make_result(temperature_c=None))
+    assert (doubt.category, doubt.measured) == ("incomplete_telemetry", "missing: temperature_mean_c")
+
+
+def test_a_gpu_without_telemetry() -> None:
+    result = make_result()
+    blind = result.model_copy(update={"telemetry": result.telemetry.model_copy(update={"gpus": ()})})
+    assert validate(blind)[0].measured == "missing: 1 of 1 GPUs"
+
+
+@pytest.mark.parametrize("result", [make_result(), make_cpu_result(step_cv_pct=0.2)])
+def test_a_loss_that_does_not_fall_is_only_information(result: RunResult) -> None:
+    (doubt,) = validate(with_performance(result, first_loss=10.0, last_loss=10.1))
+    assert (doubt.category, doubt.level, doubt.measured) == ("loss_not_falling", Level.INFO, "10.000 -> 10.100")
+
+
+def test_unsteady_windows_are_a_warning_on_a_gpu_and_expected_on_a_shared_cpu() -> None:
+    """CV 5 % over 50 steps: 1.96 * 5 / sqrt(50) = 1.39 % instead of 0.5 %."""
+    (doubt,) = validate(make_result(step_cv_pct=5.0))
+    assert (doubt.category, doubt.level) == ("unsteady_windows", Level.WARNING)
+    assert doubt.measured == "3 of 3 windows, worst ± 1.4 %"
+    (on_cpu,) = validate(make_cpu_result(step_cv_pct=5.0))
+    assert on_cpu.level is Level.INFO
+
+
+def test_the_cpu_has_no_gpu_telemetry_to_miss() -> None:
+    assert categories(make_cpu_result(step_cv_pct=0.2)) == []
+
+
+def test_little_gain_from_more_gpus_is_a_doubt() -> None:
+    """10 samples/s on one GPU, 11.6 on four: 2.9 per GPU are 29 %; 12.4 would be 31 %."""
+    one = make_result("node-1", 10.0)
+    poor, fair = (make_result("node-1", rate, strategy="fsdp", gpus_per_node=4) for rate in (11.6, 12.4))
+
+    (doubt,) = compare([one, poor])
+    assert (doubt.category, doubt.measured) == ("low_scaling_efficiency", "29.0 % on 4 GPUs")
+    assert compare([one, fair]) == ()
+
+
+STATED: dict[str, Any] = {
+    "model": "tier-a",
+    "recipe": "full",
+    "seq_length": 2048,
+    "micro_batch_size": 1,
+    "gradient_accumulation_steps": 4,
+    "strategy": "ddp",
+    "gpus_per_node": 2,
+    "gpu_name": "NVIDIA A10",
+}
+
+
+@pytest.mark.parametrize(
+    ("tokens_per_s", "changes", "doubted"),
+    [
+        (8_369.0, {}, False),
+        (5_900.0, {}, True),
+        (12_000.0, {}, True),
+        (12_000.0, {"gpus_per_node": 4}, False),
+        (40_000.0, {"gpu_name": "NVIDIA H200"}, False),
+        (40_000.0, {"gpus_per_node": 8}, False),
+        (40_000.0, {"recipe": "lora"}, False),
+        (40_000.0, {"seq_length": 1024}, False),
+        (40_000.0, {"gradient_accumulation_steps": 1}, False),
+    ],
+)
+def test_the_published_range_is_for_its_own_work_and_gpu_only(
+    tokens_per_s: float, changes: dict[str, Any], doubted: bool
+) -> None:
+    work = STATED | changes
+    run = make_result("node-1", tokens_per_s / work["seq_length"], **work)
+
+    assert ("throughput_out_of_range" in categories(run)) == doubted
+
+
+def test_a_base_on_another_machine_is_a_doubt() -> None:
+    """Measured on node-7, used for node-1; a gang that holds node-7 too is compared with itself."""
+    base = make_result("node-7", 10.0)
+    gang = {"strategy": "ddp", "nodes": 2, "gpus_per_node": 1}
+    (doubt,) = compare([base, make_result("node-1", 19.0, peers=("node-2",), **gang)])
+
+    assert (doubt.category, doubt.measured) == ("scaling_base_elsewhere", "single on 1 GPU on node-7")
+    assert doubt.expected == "the base on node-1 or its peers"
+    assert compare([base, make_result("node-1", 19.0, peers=("node-7",), **gang)]) == ()
+
+
+def test_sharding_that_needs_more_memory_is_information() -> None:
+    """zero3 11 GB above ddp 10 GB and fsdp 9 GB; zero2 9.9 GB is in order, and 10.1 GB would be within 2 %."""
+    memory = {"ddp": 10.0, "fsdp": 9.0, "zero2": 10.1, "zero3": 11.0}
+    runs = [make_result("node-1", memory_gb=gb, strategy=name, gpus_per_node=2) for name, gb in memory.items()]
+    (doubt,) = compare(runs)
+
+    assert (doubt.category, doubt.level) == ("memory_order", Level.INFO)
+    assert doubt.expected == "zero3 below ddp and zero3 below fsdp"
+    assert doubt.measured == "zero3 11.00 GB, ddp 10.00 GB; zero3 11.00 GB, fsdp 9.00 GB"
+
+
+def test_memory_of_other_work_is_not_compared() -> None:
+    ddp = make_result("node-1", memory_gb=5.0, strategy="ddp", gpus_per_node=2, seq_length=128)
+    zero3 = make_result("node-1", memory_gb=9.0, strategy="zero3", gpus_per_node=2)
+
+    assert compare([ddp, zero3]) == ()
+
+
+def test_equal_runs_whose_steps_differ_by_more_than_10_pct() -> None:
+    """8 samples a step at 10.0 and 8.9 samples/s: 0.8 and 0.899 s; apart by 0.099 of a median of 0.849 is 11.6 %."""
+    fast, slow = make_result("node-1", 10.0), make_result("node-1", 8.9, round=2)
+    (doubt,) = compare([fast, slow])
+
+    assert (doubt.category, doubt.measured) == ("unstable_between_runs", "median step times of 2 runs 11.6 % apart")
+    assert doubt.subject == slow.spec.run_id
+    assert compare([fast, make_result("node-2", 8.9)]) == ()
+    assert compare([fast, make_result("node-1", 9.5, round=2)]) == ()
+
+
+def test_a_cpu_is_too_noisy_for_these_doubts() -> None:
+    assert compare([make_cpu_result("node-1", 40.0), make_cpu_result("node-1", 20.0, round=2)]) == ()

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+import pytest
+
+from bench_control.estimating.estimate import Basis, Interruptions, Job, Ownership, Pricing, estimate
+from bench_control.estimating.job_rates import Rate
+from bench_control.pricing.prices import Price
+from bench_control.words.quantities import QuantityError
+
+TODAY = date(2026, 11, 21)
+JOB = Job(work="a job", gpu="NVIDIA A10", num_gpus=4, num_samples=10_000)
+RATE = Rate(samples_per_s=5.5, num_gpus=4, told="given")
+
+
+def price(usd: float = 0.60, gpus: int = 1, spot: float | None = None, **fields: Any) -> Price:
+    values: dict[str, Any] = {
+        "provider": "P", "instance": f"{gpus}x", "gpu": "A10", "gpus_per_instance": gpus, "region": "R",
+        "on_demand_usd_per_hour": usd, "spot_usd_per_hour": spot, "as_of": date(2026, 11, 1), "source": "S",
+    }  # fmt: skip
+    return Price(**(values | fields))
+
+
+def test_the_four_nodes_of_the_reference_document() -> None:
+    """10,000 / 5.5 = 1818.2 s = 0.50505 h; 4 GPUs x $0.60 x 0.50505 = $1.2121; per 1K $0.12121."""
+    found = estimate(JOB, RATE, [price()], Pricing(), TODAY)
+    (offer,) = found.offers
+    assert found.hours == pytest.approx(0.50505, abs=1e-5)
+    assert (offer.instances, offer.billed_gpus, offer.hours) == (4, 4, found.hours)
+    assert (offer.usd, offer.usd_per_1000_samples) == (
+        pytest.approx(1.2121, abs=1e-4),
+        pytest.approx(0.12121, abs=1e-5),
+    )
+    assert found.missing == ()
+
+
+def test_whole_instances_are_paid_for() -> None:
+    """$4.80 / 8 = $0.60 a GPU-hour, but all eight are paid for: 0.50505 h x $4.80 = $2.4242, twice as much."""
+    found = estimate(JOB, RATE, [price(4.80, gpus=8)], Pricing(), TODAY)
+    (offer,) = found.offers
+    assert (offer.instances, offer.billed_gpus, offer.usd) == (1, 8, pytest.approx(2.4242, abs=1e-4))
+    assert "Instances are paid for whole: some have more than the job's 4 GPUs." in found.assumptions
+
+
+def test_epochs_are_told_and_paid() -> None:
+    found = estimate(JOB.model_copy(update={"epochs": 3}), RATE, [price()], Pricing(), TODAY)
+    assert (found.num_samples, found.offers[0].usd) == (30_000, pytest.approx(3.6364, abs=1e-4))
+    assert "3 epochs of 10,000 samples." in found.assumptions
+
+
+def test_offers_are_sorted_by_what_the_job_costs() -> None:
+    rows = [price(4.80, gpus=8), price(0.70), price(1.20, gpus=2, provider="Q")]
+    found = estimate(JOB, RATE, rows, Pricing(), TODAY)
+    assert [offer.billed_gpus for offer in found.offers] == [4, 4, 8]
+    assert [offer.provider for offer in found.offers] == ["Q", "P", "P"]
+
+
+def test_a_pcie_card_is_not_offered_at_the_price_of_another() -> None:
+    rows = [price(gpu="H100"), price(gpu="H100 PCIe", provider="Q"), price(gpu="H100", own=True, provider="mine")]
+    found = estimate(JOB.model_copy(update={"gpu": "NVIDIA H100 PCIe"}), RATE, rows, Pricing(), TODAY)
+    assert {offer.provider for offer in found.offers} == {"Q", "mine"}
+
+
+class TestSpot:
+    def test_only_rows_with_a_spot_price(self) -> None:
+        found = estimate(JOB, RATE, [price(), price(spot=0.18, provider="Q")], Pricing(basis=Basis.SPOT), TODAY)
+        (offer,) = found.offers
+        assert (offer.provider, offer.usd_per_gpu_hour) == ("Q", 0.18)
+        assert "Spot: no interruption is counted." in found.assumptions
+
+    def test_interruptions_cost_time_and_money(self) -> None:
+        """4 x 0.5 a day = 1 / 12 an hour, each 0.25 + 0.1 h: 2.9167 % lost. $0.18 / 0.970833 = $0.185408;
+        0.50505 h x 4 x $0.185408 = $0.37456; 0.50505 / 0.970833 = 0.52022 h.
+        """
+        cut = Interruptions(per_day=0.5, checkpoint_every_minutes=30, restart_minutes=6)
+        pricing = Pricing(basis=Basis.SPOT, interruptions=cut)
+        (offer,) = estimate(JOB, RATE, [price(spot=0.18)], pricing, TODAY).offers
+        assert offer.usd_per_gpu_hour == pytest.approx(0.185408, abs=1e-6)
+        assert (offer.usd, offer.hours) == (pytest.approx(0.37456, abs=1e-5), pytest.approx(0.52022, abs=1e-5))
+
+    def test_without_any_it_says_so(self) -> None:
+        found = estimate(JOB, RATE, [price()], Pricing(basis=Basis.SPOT), TODAY)
+        assert found.offers == ()
+        assert found.missing[0].startswith("No spot price of NVIDIA A10: add it to a table of TRAINBENCH_PRICES")
+
+
+class TestOwned:
+    def test_by_hand(self) -> None:
+        """$8,760 for one year at work half of it: 8760 / 4380 = $2 an hour; 0.50505 h x 4 x $2 = $4.0404."""
+        own = Ownership(purchase_usd=8760, life_years=1, utilisation=0.5)
+        found = estimate(JOB, RATE, [], Pricing(basis=Basis.OWNED, ownership=own), TODAY)
+        (offer,) = found.offers
+        assert (offer.usd_per_gpu_hour, offer.usd) == (2.0, pytest.approx(4.0404, abs=1e-4))
+        assert (offer.provider, offer.instance, offer.source) == ("own", "owned", "by the purchase price")
+        assert any(line.startswith("Owned: $8,760.00 a GPU, 1.00 years, at work 50.0 %") for line in found.assumptions)
+
+    def test_without_a_purchase_price_it_is_refused(self) -> None:
+        with pytest.raises(QuantityError, match="basis owned: give the purchase price of a GPU"):
+            estimate(JOB, RATE, [], Pricing(basis=Basis.OWNED), TODAY)
+
+
+def test_a_given_price_needs_no_table_and_no_gpu() -> None:
+    job = JOB.model_copy(update={"gpu": None})
+    (offer,) = estimate(job, RATE, [], Pricing(basis=Basis.GIVEN, usd_per_gpu_hour=1.0), TODAY).offers
+    assert (offer.instance, offer.as_of, offer.stale, offer.usd) == (
+        "given",
+        None,
+        False,
+        pytest.approx(2.0202, abs=1e-4),
+    )
+
+
+def test_without_a_rate_nothing_is_invented() -> None:
+    found = estimate(JOB, None, [price()], Pricing(), TODAY)
+    assert (found.hours, found.samples_per_s, found.offers[0].usd, found.offers[0].hours) == (None, None, None, None)
+    assert found.offers[0].usd_per_gpu_hour == 0.60
+    assert found.missing == (
+        "No rate, so neither time nor cost: give measured results, samples/s, or the MFU that you expect and a GPU.",
+    )
+
+
+def test_without_a_price_there_is_a_time() -> None:
+    found = estimate(JOB.model_copy(update={"gpu": "NVIDIA T4"}), RATE, [price()], Pricing(), TODAY)
+    assert (found.offers, found.hours) == ((), pytest.approx(0.50505, abs=1e-5))
+    assert found.missing[0].startswith("No price of NVIDIA T4")
+
+
+def test_a_stale_price_is_marked() -> None:
+    (offer,) = estimate(JOB, RATE, [price(as_of=date(2026, 1, 1))], Pricing(), TODAY).offers
+    assert offer.stale
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_samples": 0}, "number of samples is 0"),
+        ({"num_samples": -5}, "number of samples is -5"),
+        ({"epochs": 0.0}, "epochs is 0"),
+        ({"num_gpus": 0}, "number of GPUs is 0"),
+    ],
+)
+def test_what_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(QuantityError, match=message):
+        estimate(JOB.model_copy(update=changes), RATE, [price()], Pricing(), TODAY)

@@ -1,0 +1,205 @@
+"""Assess: results become one campaign with verdicts, findings and prices; publish writes what a reader needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench_control.asking.params import parse_params
+from bench_control.collecting.artefacts import open_store
+from bench_control.collecting.campaign import Campaign
+from bench_control.flows.assess import assess, judge, publish
+from bench_control.judging.trails import points_of
+from bench_control.planning.nodes import Fleet, GpuNode, named
+from bench_control.planning.plan import Plan, make_plan
+from bench_control.words.verdicts import State
+from bench_image.contract import RunResult
+from tests.builders import STARTED_AT, make_result
+from tests.conftest import GOLDEN_DIR
+
+NODES = ("node-1", "node-2", "node-3", "node-4")
+
+
+def plan(**params: Any) -> Plan:
+    return make_plan(parse_params({"nodes": NODES, **params}), Fleet(), "campaign-1")
+
+
+def results(planned: Plan, *rates: float) -> list[RunResult]:
+    """One result for each planned run of round 1, in the plan's order."""
+    return [
+        make_result(spec.node, rate).model_copy(update={"spec": spec})
+        for spec, rate in zip(planned.specs, rates, strict=True)
+    ]
+
+
+def campaign_of(planned: Plan, measured: list[RunResult], past: Any = lambda _: ()) -> Any:
+    finished = STARTED_AT + timedelta(minutes=9)
+    return assess(planned, measured, (), suite="nightly", started_at=STARTED_AT, finished_at=finished, past=past)
+
+
+def test_a_campaign_holds_every_run_priced_and_judged() -> None:
+    """9.5 samples/s at $2.00 per GPU-hour: 1000 / 9.5 s * 2 / 3600 = $0.05848 per 1K samples."""
+    planned = plan(usd_per_gpu_hour=2.0)
+    campaign = campaign_of(planned, results(planned, 9.5, 9.5, 9.5, 9.5))
+
+    assert [node.state for node in campaign.nodes] == [State.OK] * 4
+    assert len(campaign.costs) == len(campaign.results) == 4
+    assert campaign.results[0].cost.cost_per_1000_samples_usd == pytest.approx(0.05848, abs=1e-5)
+    assert campaign.costs[0].usd_per_1000_samples == campaign.results[0].cost.cost_per_1000_samples_usd
+
+
+def test_errors_come_first_among_the_findings() -> None:
+    planned = plan()
+    levels = [finding.level for finding in campaign_of(planned, results(planned, 9.5, 7.0, 9.5, 9.5)).findings]
+
+    assert levels[0] == "error"
+    assert levels == sorted(levels, key=["error", "warning", "info"].index)
+
+
+def test_own_history_as_the_reference_judges_each_node_by_its_past() -> None:
+    """node-2 at 9.5 is as fast as its peers, but was at 10.5: 9.5 / 10.5 - 1 = -9.5 %."""
+    planned = plan(reference="history")
+    (group,) = judge(
+        planned,
+        results(planned, 9.5, 9.5, 9.5, 9.5),
+        lambda run: [10.4, 10.5, 10.6] if run.spec.node == "node-2" else [9.5],
+    )
+    states = {node.node: node.state for node in group.nodes}
+
+    assert states == {"node-1": State.OK, "node-2": State.BREACH, "node-3": State.OK, "node-4": State.OK}
+
+
+def test_the_past_is_not_asked_for_when_peers_are_the_reference() -> None:
+    def never(_: RunResult) -> list[float]:
+        raise AssertionError("the database was asked for nothing")
+
+    planned = plan()
+    (group,) = judge(planned, results(planned, 9.5, 9.5, 9.5, 9.5), never)
+
+    assert group.reference == "leave_one_out_median"
+
+
+def test_publish_writes_every_file_and_again_replaces_them(tmp_path: Path) -> None:
+    planned, store = plan(), open_store(str(tmp_path))
+    campaign = campaign_of(planned, results(planned, 9.5, 9.5, 9.5, 9.5))
+    first = publish(campaign, store)
+    second = publish(campaign, store)
+
+    assert first == second
+    assert {"metrics.csv", "BENCHMARK_REPORT.md", "report.html", "COST_REPORT.md", "plots/node_variance.png"} <= set(
+        first
+    )
+    assert all(Path(address).is_file() for address in first.values())
+    assert store.read_campaign("campaign-1") == campaign
+    assert len(store.read_results("campaign-1").results) == 4
+
+
+def test_own_history_is_that_of_the_same_strategy() -> None:
+    """ddp on two GPUs is twice as fast as single; each is at its own past, and none is in breach."""
+    planned = plan(reference="history", strategies=["single", "ddp"], gpus_per_node=2)
+    measured = results(planned, *[9.5] * 4, *[19.0] * 4)
+    groups = judge(planned, measured, lambda run: [9.5 * run.spec.world_size])
+
+    assert [node.state for group in groups for node in group.nodes] == [State.OK] * 8
+
+
+def test_a_node_is_not_missed_where_the_plan_skips_it() -> None:
+    nodes = (*named(NODES), GpuNode(name="node-5", num_gpus=1))
+    planned = make_plan(
+        parse_params({"strategies": ["single", "ddp"], "gpus_per_node": 2}), Fleet(nodes=nodes), "campaign-1"
+    )
+    groups = judge(planned, results(planned, *[9.5] * 5, *[19.0] * 4), lambda _: ())
+
+    assert {state for group in groups for state in [node.state for node in group.nodes]} == {State.OK}
+    assert sorted(len(group.nodes) for group in groups) == [4, 5]
+
+
+def test_runs_over_several_nodes_judge_no_node() -> None:
+    planned = plan()
+    gang = make_result("node-1", 30.0, strategy="fsdp", nodes=2, gpus_per_node=2)
+    campaign = campaign_of(planned, [*results(planned, 9.5, 9.5, 9.5, 9.5), gang])
+
+    assert len(campaign.groups) == 1
+    assert gang.spec.run_id in {result.spec.run_id for result in campaign.results}
+
+
+def test_the_title_says_what_differs() -> None:
+    planned = plan(strategies=["single", "zero2", "zero3"], gpus_per_node=2)
+
+    assert campaign_of(planned, results(planned, *[9.5] * 12)).title == (
+        "mistral-7b qlora, batch 8 x 512 tokens, single, zero2 and zero3, on 4 nodes"
+    )
+
+
+def test_a_campaign_stored_with_results_of_schema_1_is_readable() -> None:
+    published = sorted(GOLDEN_DIR.parents[1].glob("docs/results/campaigns/h200-aa-*/summary/verdict.json"))
+
+    assert published
+    for path in published:
+        campaign = Campaign.model_validate_json(path.read_bytes())
+        assert {result.schema_version for result in campaign.results} == {2}
+        assert campaign.results[0].missing["chosen"] == "not measured by schema version 1"
+
+
+def test_a_slowdown_that_comes_with_an_update_is_told_with_its_date_and_no_baseline_hides_it() -> None:
+    """The history key starts anew with a driver, so the past is empty; the trail is not. 9.0 / 9.5 - 1 = -5.3 %."""
+    planned = plan()
+    measured = results(planned, 9.0, 9.0, 9.0, 9.0)
+    nights = [(i, 9.5, "575.1") for i in range(9, 2, -1)] + [(2, 9.0, "580.65.06"), (1, 9.0, "580.65.06")]
+    earlier = [
+        point
+        for days, rate, driver in nights
+        for point in points_of(
+            [
+                make_result(spec.node, rate, driver=driver).model_copy(
+                    update={"spec": spec.model_copy(update={"campaign_id": f"night-{days}"})}
+                )
+                for spec in planned.specs
+            ],
+            STARTED_AT - timedelta(days=days),
+        )
+    ]
+    campaign = assess(
+        planned, measured, (), suite="nightly", started_at=STARTED_AT, finished_at=STARTED_AT + timedelta(minutes=9),
+        past=lambda _: (), trails=lambda works, *_: [point for point in earlier if point.fingerprint in works],
+    )  # fmt: skip
+    (told,) = (finding for finding in campaign.findings if finding.category == "step_slower")
+
+    assert {verdict.state for verdict in campaign.history} == {State.NO_BASELINE}
+    assert told.subject == "node-1, node-2, node-3 and node-4"
+    assert told.summary.startswith("are 5.3 % slower since 19 Nov 2026, when the driver went from 575.1 to 580.65.06")
+
+
+def test_a_renamed_node_keeps_its_past_and_its_old_name_is_not_missed() -> None:
+    planned = plan()
+    measured = results(planned, 9.5, 9.5, 9.5, 9.5)
+    asked: list[str] = []
+
+    def past(result: RunResult) -> list[float]:
+        asked.append(result.spec.node)
+        return [9.5] * 5 if result.spec.node == "old-name" else []
+
+    old = points_of(measured, STARTED_AT - timedelta(days=1))[0]
+    campaign = assess(
+        planned, measured, (), suite="nightly", started_at=STARTED_AT, finished_at=STARTED_AT + timedelta(minutes=9),
+        past=past, trails=lambda *_: [replace(old, node="old-name", campaign_id="yesterday")],
+    )  # fmt: skip
+    history = {verdict.node: verdict.state for verdict in campaign.history}
+
+    assert asked.count("old-name") == 1
+    assert (history["node-1"], history["node-2"]) == (State.OK, State.NO_BASELINE)
+    assert [finding.subject for finding in campaign.findings if finding.category == "renamed_node"] == ["node-1"]
+
+
+def test_a_noise_floor_judges_nobody_and_says_so_in_its_title() -> None:
+    planned = plan(noise_floor=True)
+    measured = results(planned, *[9.5, 9.4, 7.0, 9.6] * 5)
+    campaign = campaign_of(planned, measured, past=lambda _: [12.0] * 9)
+
+    assert campaign.title.startswith("noise floor: mistral-7b qlora")
+    assert (campaign.groups, campaign.history, campaign.red_nodes) == ((), (), ())
+    assert len(campaign.results) == 20

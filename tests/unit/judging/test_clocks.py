@@ -1,0 +1,46 @@
+"""Nodes with wrong clocks: order is kept by the campaign's clock, and the node is told."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from bench_control.collecting.results import collect
+from bench_control.judging.clocks import findings, on_our_clock
+from bench_image.contract import RunResult, Status
+from tests.builders import STARTED_AT, make_result
+
+BEGAN, ENDED = STARTED_AT - timedelta(minutes=1), STARTED_AT + timedelta(minutes=10)
+
+
+def moved(node: str, by: timedelta) -> RunResult:
+    result = make_result(node)
+    return result.model_copy(update={"started_at": result.started_at + by, "finished_at": result.finished_at + by})
+
+
+def test_a_time_is_put_between_start_and_end() -> None:
+    assert on_our_clock(STARTED_AT, BEGAN, ENDED) == STARTED_AT
+    assert on_our_clock(datetime(1970, 1, 1, tzinfo=BEGAN.tzinfo), BEGAN, ENDED) == BEGAN
+    assert on_our_clock(STARTED_AT + timedelta(days=9), BEGAN, ENDED) == ENDED
+
+
+def test_clocks_ahead_and_behind_are_told() -> None:
+    """ahead: finished 05:00:55, the campaign ended at 02:10; behind: began 2 h before 02:00."""
+    results = [make_result("well"), moved("ahead", timedelta(hours=3)), moved("behind", timedelta(hours=-2))]
+    ahead, behind = findings(results, BEGAN, ENDED)
+    assert (ahead.subject, behind.subject) == ("ahead", "behind")
+    assert "clock that is at least 2 h 50 min ahead" in ahead.summary
+    assert "clock that is at least 1 h 59 min behind" in behind.summary
+
+
+def test_results_that_are_all_old_are_those_of_a_cleared_run() -> None:
+    assert findings([moved(f"n{i}", timedelta(hours=-5)) for i in (1, 2)], BEGAN, ENDED) == ()
+    assert findings([make_result()], BEGAN, ENDED) == ()
+
+
+def test_a_run_that_ends_before_it_begins_is_a_failed_one_with_the_reason() -> None:
+    result = make_result()
+    document = result.model_dump(mode="json") | {"finished_at": "2026-11-20T02:00:00Z"}
+    (failed,) = collect([result.spec], [document], ENDED)
+    assert failed.status is Status.ERROR
+    assert failed.error is not None
+    assert "lies before started_at" in failed.error.message

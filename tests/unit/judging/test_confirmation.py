@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+
+from bench_control.judging.confirmation import confirm
+from bench_control.judging.variance import judge, nodes_to_confirm
+from bench_control.words.verdicts import Confirmation, GroupVerdict, NodeVerdict, State, Tolerances
+from bench_image.contract import RunResult
+from tests.builders import make_cpu_result, make_failed, make_result
+
+LIMITS = Tolerances()
+
+
+def fleet(*rates: float) -> list[RunResult]:
+    return [make_result(f"node-{i}", rate) for i, rate in enumerate(rates, 1)]
+
+
+def by_name(group: GroupVerdict) -> dict[str, NodeVerdict]:
+    return {node.node: node for node in group.nodes}
+
+
+def first() -> tuple[GroupVerdict, ...]:
+    return judge(fleet(9.5, 9.5, 8.5, 9.5), [], LIMITS)
+
+
+def rerun(*again: RunResult) -> NodeVerdict:
+    return by_name(confirm(first(), again, LIMITS)[0])["node-3"]
+
+
+def test_only_breaches_are_re_run() -> None:
+    assert nodes_to_confirm(first()) == ("node-3",)
+    assert nodes_to_confirm(judge([*fleet(9.5, 9.5, 9.5), make_failed("node-4")], ["node-5"], LIMITS)) == ()
+
+
+def test_slow_again_is_confirmed() -> None:
+    """8.6 / 9.5 - 1 = -9.47 %"""
+    node = rerun(make_result("node-3", 8.6, round=2))
+    assert (node.state, node.confirmation) == (State.BREACH, Confirmation.CONFIRMED)
+    assert node.confirm_deviation_pct == pytest.approx(-9.474, abs=1e-3)
+    assert node.reason == "samples/s: deviation -10.5 %, limit 5.0 %, noise 0.4 %; re-run -9.5 %"
+
+
+@pytest.mark.parametrize("rate", [9.4, 10.5])
+def test_within_the_limit_or_off_on_the_other_side_is_a_notice(rate: float) -> None:
+    node = rerun(make_result("node-3", rate, round=2))
+    assert (node.state, node.confirmation) == (State.NOTICE, Confirmation.NOT_CONFIRMED)
+    assert node.metrics[0].state is State.NOTICE
+
+
+def test_a_failed_or_lost_re_run_leaves_the_breach_standing() -> None:
+    for again in ([make_failed("node-3", round=2)], []):
+        node = rerun(*again)
+        assert (node.state, node.confirmation) == (State.BREACH, Confirmation.INCONCLUSIVE)
+
+
+def test_a_re_run_within_the_noise_of_one_run_is_insufficient() -> None:
+    """SD 0.1 of log rates in each window, two rounds: one run's noise is larger than that of two."""
+    windows = (0.905, 1.0, 1.105)
+    results = [
+        make_cpu_result(f"node-{i}", rate, round=r, windows=[rate * w for w in windows])
+        for r in (1, 2)
+        for i, rate in enumerate((40.0, 40.0, 20.0, 40.0), 1)
+    ]
+    first = judge(results, [], LIMITS)
+    assert nodes_to_confirm(first) == ("node-3",)
+    again = make_cpu_result("node-3", 30.0, round=3)
+    (group,) = confirm(first, [again], LIMITS)
+    node = by_name(group)["node-3"]
+    assert (node.state, node.confirmation) == (State.INSUFFICIENT, Confirmation.INCONCLUSIVE)
+    assert "re-run -25.0 %, beyond the limit but within the" in node.reason
+
+
+def test_temperature_is_confirmed_by_temperature() -> None:
+    results = [make_result(f"node-{i}", temperature_c=t) for i, t in enumerate((60, 60, 75, 60), 1)]
+    first = judge(results, [], LIMITS)
+    (cool,) = confirm(first, [make_result("node-3", temperature_c=61.0)], LIMITS)
+    (hot,) = confirm(first, [make_result("node-3", temperature_c=74.0)], LIMITS)
+    assert by_name(cool)["node-3"].state is State.NOTICE
+    assert by_name(hot)["node-3"].state is State.BREACH
+
+
+def test_a_metric_that_is_there_again_is_a_notice() -> None:
+    results = [*fleet(9.5, 9.5, 9.5), make_result("node-4", temperature_c=None)]
+    first = judge(results, [], LIMITS)
+    (back,) = confirm(first, [make_result("node-4")], LIMITS)
+    (gone,) = confirm(first, [make_result("node-4", temperature_c=None)], LIMITS)
+    assert (by_name(back)["node-4"].state, by_name(gone)["node-4"].state) == (State.NOTICE, State.BREACH)

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+
+from bench_control.judging.trend import findings, judge_history
+from bench_control.words.verdicts import Level, State, Tolerances
+from bench_image.contract import Drill, RunResult
+from tests.builders import make_failed, make_result
+
+LIMITS = Tolerances()
+STEADY = [10.0, 10.0, 10.0, 10.0, 10.0]
+NOISY = [9.0, 9.5, 10.0, 10.5, 11.0]
+
+
+@pytest.mark.parametrize(
+    ("rate", "state"),
+    [(9.85, State.OK), (9.8, State.BREACH), (10.15, State.OK), (10.2, State.NOTICE)],
+)
+def test_a_steady_past_leaves_the_percent_limit(rate: float, state: State) -> None:
+    """MAD 0, so the limit is 1.5 %: 9.85 is exactly on it; 9.8 is the 2 % drop that must be found."""
+    verdict = judge_history(make_result(samples_per_s=rate), STEADY, LIMITS)
+    assert (verdict.state, verdict.limit_pct) == (state, 1.5)
+
+
+def test_a_noisy_past_widens_the_limit() -> None:
+    """Distances from 10: 1, 0.5, 0, 0.5, 1: MAD 0.5 * 1.4826 = 0.7413; 4 of them are 29.65 % of 10."""
+    verdict = judge_history(make_result(samples_per_s=8.0), NOISY, LIMITS)
+    assert verdict.limit_pct == pytest.approx(29.652)
+    assert (verdict.state, verdict.deviation_pct, verdict.baseline_median) == (State.OK, -20.0, 10.0)
+    assert judge_history(make_result(samples_per_s=7.0), NOISY, LIMITS).state is State.BREACH
+
+
+def test_too_few_points_are_no_baseline_not_green() -> None:
+    verdict = judge_history(make_result(samples_per_s=5.0), STEADY[:4], LIMITS)
+    assert (verdict.state, verdict.num_points, verdict.baseline_median) == (State.NO_BASELINE, 4, None)
+    assert verdict.reason == "no baseline yet: 4 past runs, 5 are needed"
+
+
+@pytest.mark.parametrize("result", [make_failed(), make_result(samples_per_s=2.0, drill=Drill(slowdown_pct=75))])
+def test_failed_runs_and_drills_are_not_judged(result: RunResult) -> None:
+    assert judge_history(result, STEADY, LIMITS).state is State.NOT_JUDGED
+
+
+def test_findings_say_what_to_do() -> None:
+    (slower,) = findings(judge_history(make_result("node-7", 9.5), STEADY, LIMITS))
+    assert (slower.category, slower.level, slower.subject) == ("history_slower", Level.WARNING, "node-7")
+    assert "-5.0 % against the median of its 5 past runs, limit 1.5 %" in slower.summary
+    (faster,) = findings(judge_history(make_result(samples_per_s=10.5), STEADY, LIMITS))
+    assert (faster.category, faster.level) == ("history_faster", Level.INFO)
+    assert findings(judge_history(make_result(samples_per_s=10.0), STEADY, LIMITS)) == ()

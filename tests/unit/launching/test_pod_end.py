@@ -1,0 +1,125 @@
+"""Pod ends: the last state that the API server shows becomes one cause, whatever the operator's last words were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench_control.launching.pod_end import EndKind, pod_end
+from bench_image.contract import Status
+
+SIDECAR = "airflow-xcom-sidecar container is not running"  # what the provider's operator says in most of these cases
+
+
+def container(name: str = "base", **state: Any) -> dict[str, Any]:
+    return {"name": name, "image": "registry.example/bench:1", "state": state}
+
+
+def pending(reason: str, message: str) -> dict[str, Any]:
+    condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+    return {"status": {"phase": "Pending", "conditions": [condition]}}
+
+
+def waiting(reason: str, message: str, name: str = "base") -> dict[str, Any]:
+    placed = {"type": "PodScheduled", "status": "True"}
+    state = container(name, waiting={"reason": reason, "message": message})
+    return {"status": {"phase": "Pending", "conditions": [placed], "containerStatuses": [state]}}
+
+
+def ended(exit_code: int, reason: str = "Error", message: str | None = None) -> dict[str, Any]:
+    state = container(terminated={"exitCode": exit_code, "reason": reason, "message": message})
+    return {"status": {"phase": "Running", "containerStatuses": [state]}}
+
+
+NO_GPU = "0/4 nodes are available: 1 Insufficient nvidia.com/gpu, 3 node(s) didn't match Pod's node affinity/selector."
+CORDONED = "0/4 nodes are available: 1 node(s) were unschedulable, 3 node(s) didn't match Pod's node affinity/selector."
+DISRUPTED = {
+    "status": {
+        "phase": "Running",
+        "conditions": [
+            {
+                "type": "DisruptionTarget",
+                "status": "True",
+                "reason": "PreemptionByScheduler",
+                "message": "default-scheduler: preempting to accommodate a higher priority pod",
+            }
+        ],
+    }
+}
+CASES: dict[str, tuple[dict[str, Any] | None, int | None, EndKind, str]] = {
+    "busy": (pending("Unschedulable", NO_GPU), None, EndKind.BUSY, "no room on the node within the waiting time: 0/4"),
+    "gated": (pending("SchedulingGated", "waits for its gate"), None, EndKind.BUSY, "no room"),
+    "cordoned": (pending("Unschedulable", CORDONED), None, EndKind.UNSCHEDULABLE, "no node may take the pod: 0/4"),
+    "preempted": (DISRUPTED, None, EndKind.PREEMPTED, "other work took the node: default-scheduler"),
+    "evicted": (
+        {"status": {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}},
+        None,
+        EndKind.EVICTED,
+        "the node could not keep the pod: The node was low on resource: memory.",
+    ),
+    "node says no": (
+        {"status": {"phase": "Failed", "reason": "OutOfnvidia.com/gpu", "message": "Node didn't have enough"}},
+        None,
+        EndKind.EVICTED,
+        "Node didn't have enough",
+    ),
+    "never ran": ({"status": {"phase": "Failed"}}, None, EndKind.EVICTED, "failed before its container ran"),
+    "deadline": ({"status": {"phase": "Failed", "reason": "DeadlineExceeded"}}, None, EndKind.DEADLINE, "its deadline"),
+    "no image": (
+        waiting("ImagePullBackOff", "manifest unknown"),
+        None,
+        EndKind.NO_IMAGE,
+        "the image 'registry.example/bench:1' of container 'base' cannot be pulled: manifest unknown",
+    ),
+    "no sidecar image": (
+        waiting("ErrImagePull", "no route", "airflow-xcom-sidecar"),
+        None,
+        EndKind.NO_IMAGE,
+        "of container 'airflow-xcom-sidecar'",
+    ),
+    "not created": (
+        waiting("CreateContainerConfigError", "secret not found"),
+        None,
+        EndKind.NOT_STARTED,
+        "container 'base' did not start: secret not found",
+    ),
+    "stuck": (waiting("ContainerCreating", ""), None, EndKind.NOT_STARTED, "the container did not start in time"),
+    "host memory": (ended(137, "OOMKilled"), None, EndKind.OUT_OF_MEMORY, "the host's memory"),
+    "killed": (ended(137), None, EndKind.NO_RESULT, "was killed (exit code 137)"),
+    "failed": (
+        ended(2, message="unknown model"),
+        None,
+        EndKind.NO_RESULT,
+        "exit code 2 and left no result: unknown model",
+    ),
+    "silent": (ended(0, "Completed"), None, EndKind.NO_RESULT, "exit code 0 and left no result"),
+    "gone": (None, None, EndKind.VANISHED, "deleted before its result could be read"),
+    "not found": (None, 404, EndKind.VANISHED, "deleted before its result could be read"),
+    "forbidden": (None, 403, EndKind.REFUSED, "`trainbench doctor` names the missing right"),
+    "invalid": (None, 422, EndKind.REFUSED, "did not take the pod"),
+    "no answer": (None, 503, EndKind.API, "the Kubernetes API failed with 503"),
+    "still running": ({"status": {"phase": "Running"}}, None, EndKind.API, "in phase Running, but its task gave up"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_cause_is_read_from_the_pod_s_state(case: str) -> None:
+    pod, http_status, kind, told = CASES[case]
+    end = pod_end(pod, "base", SIDECAR, http_status)
+
+    assert end.kind is kind
+    assert told in end.message
+
+
+def test_only_what_a_new_pod_may_cure_is_infrastructure() -> None:
+    cured = {case for case, (pod, code, _, _) in CASES.items() if pod_end(pod, "base", "", code).is_infrastructure}
+
+    assert cured == {
+        "preempted", "evicted", "node says no", "never ran", "gone", "not found", "no answer", "still running",
+    }  # fmt: skip
+
+
+def test_a_deadline_is_a_timeout() -> None:
+    assert pod_end({"status": {"reason": "DeadlineExceeded"}}, "base", "").status is Status.TIMEOUT
+    assert pod_end(None, "base", "").status is Status.INCOMPLETE

@@ -1,0 +1,234 @@
+"""What the pages are made of: addresses behind any prefix, charts, cells of the map, tables as CSV."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from bench_control.alerting.addresses import in_airflow
+from bench_control.pages import charts, heat_cells
+from bench_control.pages.links import Links, links
+from bench_control.pages.page_tables import Cell, Column, PageTable, csv, number, with_bars
+from bench_control.pages.render import ago, assets
+from bench_control.pages.views import CostRow, EventKind, HeatCell, NodeEvent, NodePoint, NodeSeries
+from bench_control.words.verdicts import Confirmation, State
+
+NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
+HOSTILE = "<a href='javascript:alert(1)'>&"
+
+
+def scope(path: str, root_path: str = "/trainbench") -> dict[str, Any]:
+    return {"raw_path": path.encode(), "path": path, "root_path": root_path}
+
+
+@pytest.mark.parametrize(
+    ("path", "root_path", "up"),
+    [
+        ("/trainbench/", "/trainbench", "./"),
+        ("/trainbench/runs", "/trainbench", "./"),
+        ("/trainbench/nodes/gpu-1", "/trainbench", "../"),
+        ("/trainbench/nodes/a%2Fb", "/trainbench", "../"),  # the browser takes %2F for a part of the name
+        ("/trainbench/dags/d/runs/r/tasks/t", "/trainbench", "../../../../../"),
+        ("/air/trainbench/nodes/gpu-1", "/air/trainbench", "../"),  # the proxy left the prefix on
+        ("/trainbench/nodes/gpu-1", "/air/trainbench", "../"),  # ... or took it off
+        ("/trainbench/trainbench/runs", "/trainbench/trainbench", "./"),  # a prefix of our own name
+    ],
+)
+def test_links_lead_up_to_our_first_page_wherever_it_is_mounted(path: str, root_path: str, up: str) -> None:
+    assert links(scope(path, root_path)).up == up
+
+
+def test_names_from_outside_become_one_part_of_a_path() -> None:
+    to = Links(up="../")
+
+    assert to.node("a/../b?c#d") == "../nodes/a%2F..%2Fb%3Fc%23d"
+    assert to.airflow_run("..", "scheduled__2026-11-21T02:00:00+00:00") == (
+        "../../dags/-/runs/scheduled__2026-11-21T02%3A00%3A00%2B00%3A00"
+    )
+    assert to.node('"><script>') == "../nodes/%22%3E%3Cscript%3E"
+
+
+def test_filters_go_along_with_links() -> None:
+    to = Links(query={"gpu": "NVIDIA H200", "days": "7"})
+
+    assert to.runs(sort="slowest") == "./runs?gpu=NVIDIA+H200&days=7&sort=slowest"
+    assert to.fleet(gpu=None) == "./?days=7"
+    assert to.breach(3) == "./breaches/3"
+
+
+def test_a_page_of_ours_opens_inside_airflow_s_frame() -> None:
+    """Airflow's page at plugin/<route>/<path> shows <path> in the frame."""
+    assert in_airflow("breaches/3") == "plugin/trainbench/trainbench/breaches/3"
+    assert in_airflow("breaches/3", "/air/") == "plugin/trainbench/air/trainbench/breaches/3"
+
+
+def point(day: int, rate: float | None, **fields: Any) -> NodePoint:
+    peers = fields.pop("peers", 10.0)
+    defaults = {
+        "at": NOW + timedelta(days=day),
+        "samples_per_second": rate,
+        "own_median_samples_per_second": 10.0,
+        "peers_samples_per_second": peers,
+        "deviation_pct": 100 * (rate / peers - 1) if rate else None,
+        "history_deviation_pct": None,
+        "memory_deviation_pct": None,
+        "temperature_deviation_c": None,
+        "state": State.OK,
+        "history_state": None,
+        "confirmation": Confirmation.NOT_NEEDED,
+        "is_watched": False,
+        "is_drill": False,
+        "reason": None,
+        "num_runs": 2,
+        "campaign_id": "c",
+        "run_id": "r",
+        "dag_id": "d",
+        "dag_run_id": None,
+    }
+    return NodePoint(**defaults | fields)
+
+
+def series(*points: NodePoint) -> NodeSeries:
+    names = ("label", "gpu_name", "model", "recipe", "strategy", "preset")
+    return NodeSeries(group_id="g", points=points, **dict.fromkeys(names))
+
+
+def event(day: int, text: str) -> NodeEvent:
+    return NodeEvent(
+        at=NOW + timedelta(days=day), kind=EventKind.SETUP, what="driver", was="1", now="2", text=text, campaign_id=None
+    )
+
+
+def test_a_chart_has_the_band_of_the_limit_the_median_and_marks_red_points() -> None:
+    """Peers at 10 samples/s and a limit of 5 %: the band reaches from 9.5 to 10.5."""
+    figure = charts.node_chart(series(point(0, 10.1), point(1, 9.0, state=State.BREACH)), ())
+    assert figure is not None
+    low, high, median, marks = figure["data"]
+
+    assert (low["y"], high["y"], high["fill"]) == ([9.5, 9.5], [10.5, 10.5], "tonexty")
+    assert median["y"] == [10.0, 10.0]
+    assert marks["y"] == [10.1, 9.0]
+    assert marks["marker"]["symbol"] == ["circle", "x"]
+    assert marks["text"][1] == "2026-11-22 08:00 UTC<br>9.000 samples/s, −10.0 % against its peers<br>breach"
+
+
+def test_a_single_night_stands_in_the_middle_of_a_day() -> None:
+    figure = charts.node_chart(series(point(0, 10.1)), ())
+    several = charts.node_chart(series(point(0, 10.1), point(1, 10.0)), ())
+    assert figure is not None
+    assert several is not None
+
+    assert figure["layout"]["xaxis"]["range"] == ["2026-11-20T20:00:00+00:00", "2026-11-21T20:00:00+00:00"]
+    assert "range" not in several["layout"]["xaxis"]
+
+
+def test_memory_and_temperature_have_panels_where_they_are_known() -> None:
+    known = series(point(0, 10.0, memory_deviation_pct=3.0), point(1, 10.0, temperature_deviation_c=-20.0))
+    figure = charts.node_chart(known, ())
+    assert figure is not None
+
+    assert [note["text"] for note in figure["layout"]["annotations"]] == [
+        "samples/s", "memory against its peers, %", "temperature against its peers, °C"
+    ]  # fmt: skip
+    assert figure["layout"]["yaxis2"]["range"] == pytest.approx([-3.3, 3.3])  # a tenth beyond the 3 %
+    assert figure["layout"]["yaxis3"]["range"] == pytest.approx([-22.0, 22.0])
+    assert charts.node_chart(series(point(0, None)), ()) is None
+
+
+def test_events_outside_the_points_are_left_to_the_table_and_their_text_stays_text() -> None:
+    events = (event(1, f"driver went from 1 to {HOSTILE}"), event(9, "later"))
+    figure = charts.node_chart(series(point(0, 10.0), point(2, 10.0)), events)
+    assert figure is not None
+    (marked,) = [trace for trace in figure["data"] if trace.get("yaxis") == "y9"]
+
+    assert len(marked["x"]) == 1
+    assert "<a" not in json.dumps(figure)
+    assert "&lt;a href='javascript:alert(1)'&gt;&amp;" in marked["text"][0]
+
+
+def test_one_month_is_no_chart() -> None:
+    months = [CostRow(name=f"2026-{n}", usd=n, gpu_hours=1, num_runs=1, num_unpriced=0) for n in (11, 10)]
+    figure = charts.months_chart(months)
+    assert figure is not None
+
+    assert (figure["data"][0]["x"], figure["data"][0]["y"]) == (["2026-10", "2026-11"], [10, 11])
+    assert charts.months_chart(months[:1]) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "deviation", "mark", "kind"),
+    [
+        (State.OK, 0.4, "", "c level"),
+        (State.OK, -2.5, "", "c slow1"),
+        (State.OK, -4.9, "", "c slow2"),
+        (State.NOTICE, 6.0, "", "c fast2"),
+        (State.BREACH, -7.3, "−7", "c red"),
+        (State.BREACH, 12.0, "+12", "c red"),
+        (State.BREACH, None, "!", "c red"),
+        (State.FAILED, None, "✕", "c red"),
+        (State.MISSING, None, "?", "c red"),
+        (State.BUSY, None, "·", "c aside"),
+        (State.NO_BASELINE, None, "", "c aside"),
+    ],
+)
+def test_a_cell_tells_what_is_wrong_by_a_mark_and_not_by_colour_alone(
+    state: State, deviation: float | None, mark: str, kind: str
+) -> None:
+    cell = heat_cell(state, deviation)
+
+    assert (heat_cells.mark(cell), heat_cells.kind(cell)) == (mark, kind)
+
+
+def test_a_cell_s_title_says_all_of_it() -> None:
+    cell = heat_cell(State.BREACH, -7.3, is_behind_own_past=True, is_drill=True, num_verdicts=3)
+
+    assert heat_cells.title("node-3", cell) == (
+        "node-3, 2026-11-21: drill, breach, samples/s −7.3 % against its peers, behind its own past, "
+        "the worst of 3 verdicts"
+    )
+    assert heat_cells.kind(cell) == "c red past drill"
+
+
+def heat_cell(state: State, deviation: float | None, **fields: Any) -> HeatCell:
+    defaults = {"is_behind_own_past": False, "is_drill": False, "num_verdicts": 1}
+    made_by = {"campaign_id": "c", "dag_id": "d", "dag_run_id": None}
+    return HeatCell(
+        day=date(2026, 11, 21).isoformat(), state=state, deviation_pct=deviation, **defaults | made_by | fields
+    )
+
+
+def test_a_csv_has_full_figures_and_empty_cells_for_unknown_ones() -> None:
+    table = PageTable(
+        name="t",
+        title="T",
+        columns=(Column(name="node"), Column(name="samples/s", numeric=True)),
+        rows=((Cell(text="a"), number(9.123456, "9.123")), (Cell(text="=b"), number(None, "n/a"))),
+    )
+
+    assert csv(table) == "node,samples/s\na,9.123456\n'=b,\n"
+
+
+def test_bars_compare_the_figures_of_a_column() -> None:
+    """Of 4, 2 and an unknown one: 100 %, 50 %, no bar."""
+    cells = with_bars([number(4.0, "4"), number(2.0, "2"), number(None, "n/a")])
+
+    assert [cell.bar for cell in cells] == [100.0, 50.0, None]
+    assert [cell.bar for cell in with_bars([number(0.0, "0")])] == [None]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "text"),
+    [(-5, "just now"), (0, "just now"), (59, "59 min ago"), (60, "1 h ago"), (2879, "47 h ago"), (2880, "2 d ago")],
+)
+def test_ages_are_told_in_the_unit_that_one_thinks_in(minutes: int, text: str) -> None:
+    assert ago(NOW - timedelta(minutes=minutes), NOW) == text
+
+
+def test_plotly_s_script_comes_from_the_installed_package() -> None:
+    (name,) = [name for name in assets() if name.startswith("plotly-")]
+
+    assert name.endswith(".min.js")
+    assert assets()[name].path.parts[-3:] == ("plotly", "package_data", "plotly.min.js")

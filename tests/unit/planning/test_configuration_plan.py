@@ -1,0 +1,138 @@
+"""The plan of a diagnosis: the baseline in every round, one change in each configuration, and what cannot run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench_control.asking.params import BenchmarkParams, ParamsError
+from bench_control.asking.question import Question
+from bench_control.asking.variants import BASELINE, VARIANTS
+from bench_control.launching.pods import PodSettings, manifest, pod_name, title
+from bench_control.planning.configuration_plan import DEFAULTS, LOCAL_DEFAULTS
+from bench_control.planning.nodes import Fleet, GpuNode, named
+from bench_control.planning.plan import Plan, PlanError
+from bench_control.planning.planners import PLANNERS
+from bench_image.contract import Optimizer, RunSpec
+
+PLANNER = PLANNERS[Question.CONFIGURATIONS]
+A10 = {"gpu_product": "NVIDIA-A10", "gpu_memory_bytes": 24 * 2**30}
+H100 = {"gpu_product": "NVIDIA-H100", "gpu_memory_bytes": 80 * 10**9}
+
+
+def plan(*nodes: GpuNode, locally: bool = False, **asked: Any) -> Plan:
+    fleet = Fleet(nodes=nodes or named(["gpu-1", "gpu-2"]))
+    return PLANNER.make(PLANNER.params(asked, locally=locally), fleet, "campaign-1")
+
+
+def specs_of(planned: Plan) -> dict[str, RunSpec]:
+    return {planned.labels[spec.group_id]: spec for spec in planned.specs}
+
+
+def test_every_round_begins_with_the_baseline_on_one_node() -> None:
+    planned = plan(variants=["fp16", "seq 512"], rounds=2)
+
+    assert [(planned.labels[s.group_id], s.node, s.round) for s in planned.specs] == [
+        (BASELINE, "gpu-1", 1), ("seq 512", "gpu-1", 1), ("fp16", "gpu-1", 1),
+        (BASELINE, "gpu-1", 2), ("seq 512", "gpu-1", 2), ("fp16", "gpu-1", 2),
+    ]  # fmt: skip
+    assert (planned.question, planned.judges_nodes) == (Question.CONFIGURATIONS, False)
+
+
+def test_the_baseline_is_the_guides() -> None:
+    base = specs_of(plan())[BASELINE]
+
+    assert (base.micro_batch_size, base.seq_length, base.recipe, base.precision) == (4, 1024, "qlora", "bf16")
+    assert (base.optimizer, base.gradient_checkpointing, base.lora and base.lora.rank) == (
+        Optimizer.PAGED_ADAMW_8BIT, True, 16,
+    )  # fmt: skip
+
+
+def test_each_configuration_changes_what_it_says() -> None:
+    specs = specs_of(plan())
+
+    assert specs["adamw_torch"].optimizer is Optimizer.ADAMW_TORCH
+    assert specs["LoRA r8"].lora is not None
+    assert specs["LoRA r8"].lora.rank == 8
+    assert (specs["seq 512 + batch 8"].seq_length, specs["seq 512 + batch 8"].micro_batch_size) == (512, 8)
+    assert specs["checkpointing off"].gradient_checkpointing is False
+    assert specs["data from disk"].data != "memory"
+    plain = specs["QLoRA plain"]
+    assert (plain.quantisation and plain.quantisation.double, plain.gradient_checkpointing) == (False, False)
+
+
+def test_the_very_same_work_runs_once_and_tells_of_both() -> None:
+    """With double quantisation and checkpointing in the baseline, 'QLoRA + both' changes nothing."""
+    planned = plan(variants=["QLoRA + both", "fp16"])
+    (skipped,) = planned.skipped
+
+    assert (skipped.label, planned.labels[skipped.group_id or ""]) == ("QLoRA + both", BASELINE)
+    assert "the very work of 'baseline'" in skipped.reason
+
+
+def test_named_nodes_all_run() -> None:
+    planned = plan(nodes=["gpu-2", "gpu-7"], variants=["fp16"], rounds=1)
+
+    assert planned.nodes == ("gpu-2", "gpu-7")
+    assert [spec.node for spec in planned.specs] == ["gpu-2", "gpu-2", "gpu-7", "gpu-7"]
+
+
+def test_what_does_not_fit_is_left_out_with_its_need_where_it_does_not() -> None:
+    """mistral-7b in full with AdamW needs 58 GB and more; without checkpointing far more than 80."""
+    asked = {"recipe": "full", "optimizer": "adamw_torch", "variants": ["LoRA r8", "checkpointing off", "seq 512"]}
+    nodes = [GpuNode(name="h100", **H100), GpuNode(name="a10", **A10)]
+    planned = plan(*nodes, nodes=["h100", "a10"], **asked)
+
+    assert {spec.node for spec in planned.specs} == {"h100"}
+    assert {skip.label for skip in planned.skipped if skip.nodes == ("a10",)} >= {BASELINE, "seq 512"}
+    assert all("GB of GPU memory" in skip.reason for skip in planned.skipped if skip.nodes)
+
+
+def test_nothing_that_fits_is_an_error_with_the_figures() -> None:
+    with pytest.raises(PlanError, match="nothing can run: baseline: needs about"):
+        plan(GpuNode(name="a10", **A10), recipe="full", optimizer="adamw_torch", variants=["seq 512"])
+
+
+def test_what_cannot_be_at_all_says_why() -> None:
+    planned = plan(model="gpt2", seq_length=512, variants=["seq 512", "fp16"])
+    (skipped,) = planned.skipped
+
+    assert skipped.label == "seq 512"
+    with pytest.raises(PlanError, match="1024 positions of 'gpt2'"):
+        plan(model="gpt2", seq_length=2048, variants=["fp16"])
+
+
+@pytest.mark.parametrize("variants", [[], ["baseline"], ["fp16", "fp16"], ["no such"]])
+def test_no_or_wrong_configurations_are_refused(variants: list[str]) -> None:
+    with pytest.raises(ParamsError, match="variants"):
+        plan(variants=variants)
+
+
+def test_pods_are_named_by_node_and_configuration_and_none_like_another() -> None:
+    planned = plan(rounds=2)
+    titles = [title(spec, what=planned.labels[spec.group_id]) for spec in planned.specs]
+
+    assert "gpu-1 / seq 512 · round 1" in titles
+    assert len({pod_name(spec) for spec in planned.specs}) == len(planned.specs)
+    pod = manifest(planned.specs[0], PodSettings(), what="baseline")
+    assert pod["metadata"]["annotations"]["trainbench.io/title"] == "gpu-1 / baseline · round 1"
+
+
+def test_a_trial_on_a_cpu_plans_short_runs_of_the_tiny_model() -> None:
+    planned = plan(locally=True)
+
+    assert {(s.model, s.device) for s in planned.specs} == {("tiny", "cpu")}
+    assert len(planned.specs) == 2 * (1 + len(LOCAL_DEFAULTS["variants"]))
+
+
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=lambda variant: variant.name)
+def test_a_variant_changes_parameters_that_there_are_and_says_what_it_tests(variant: Any) -> None:
+    assert variant.changes.keys() <= BenchmarkParams.model_fields.keys()
+    assert variant.tests
+    assert variant.against is None or variant.against in VARIANTS
+    PLANNER.params({**variant.changes}, locally=False)
+
+
+def test_the_defaults_are_parameters() -> None:
+    assert {*DEFAULTS, *LOCAL_DEFAULTS} <= BenchmarkParams.model_fields.keys()

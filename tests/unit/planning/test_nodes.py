@@ -1,0 +1,109 @@
+"""Nodes: which node objects of a cluster count as nodes to benchmark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench_control.planning.nodes import AbsentNode, GpuNode, alike, fleet, named
+
+
+def node(name: str, gpus: int = 8, *, ready: str = "True", cordoned: bool = False, **labels: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"unschedulable": True} if cordoned else {},
+        "status": {
+            "allocatable": {"cpu": "64", "nvidia.com/gpu": str(gpus)} if gpus else {"cpu": "64"},
+            "conditions": [{"type": "MemoryPressure", "status": "False"}, {"type": "Ready", "status": ready}],
+        },
+    }
+
+
+def test_ready_schedulable_nodes_with_gpus_count() -> None:
+    nodes = [
+        node("gpu-b"),
+        node("gpu-a"),
+        node("cpu-only", 0),
+        node("small", 1),
+        node("not-ready", ready="Unknown"),
+        node("cordoned", cordoned=True),
+    ]
+
+    assert [(n.name, n.num_gpus) for n in fleet(nodes).nodes] == [("gpu-a", 8), ("gpu-b", 8), ("small", 1)]
+
+
+def test_the_hostname_label_is_the_name_that_pods_are_pinned_by() -> None:
+    (found,) = fleet([node("ip-10-0-0-7.internal", **{"kubernetes.io/hostname": "gpu-7"})]).nodes
+
+    assert found.name == "gpu-7"
+
+
+def test_the_labels_tell_product_and_memory_of_a_gpu() -> None:
+    """24,576 MiB are 25,769,803,776 bytes."""
+    labels = {"nvidia.com/gpu.product": "NVIDIA-A10", "nvidia.com/gpu.memory": "24576"}
+    (known,) = fleet([node("a", **labels)]).nodes
+    (unlabelled,) = fleet([node("b")]).nodes
+    (odd,) = fleet([node("c", **{"nvidia.com/gpu.memory": "much"})]).nodes
+
+    assert (known.gpu_product, known.gpu_memory_bytes) == ("NVIDIA-A10", 25_769_803_776)
+    assert (unlabelled.gpu_product, unlabelled.gpu_memory_bytes) == (None, None)
+    assert odd.gpu_memory_bytes is None
+
+
+def test_named_nodes_keep_their_order_and_what_is_known_of_them() -> None:
+    known = fleet([node("a", 4), node("b", 8)]).nodes
+
+    assert named(["b", "c"], known) == (known[1], GpuNode(name="c"))
+
+
+def test_a_gpu_node_that_is_not_used_is_told_with_the_reason_and_whether_it_should_be() -> None:
+    nodes = [
+        node("gpu-1", ready="Unknown"),
+        node("gpu-2", cordoned=True),
+        node("gpu-10", **{"trainbench.io/quarantine": "new-driver"}),
+        node("gpu-3"),
+        node("gpu-4", 0, **{"nvidia.com/gpu.present": "true"}),
+        node("web-1", 0),
+    ]
+    found = fleet(nodes, quarantine=["gpu-3"])
+
+    assert found.nodes == ()
+    assert found.absent == (
+        AbsentNode(name="gpu-1", reason="not ready: its kubelet does not report", expected=True),
+        AbsentNode(name="gpu-2", reason="cordoned", expected=False),
+        AbsentNode(name="gpu-3", reason="in quarantine by TRAINBENCH_QUARANTINE", expected=False),
+        AbsentNode(
+            name="gpu-4",
+            reason="it has no allocatable nvidia.com/gpu: look at its device plugin and driver",
+            expected=True,
+        ),
+        AbsentNode(name="gpu-10", reason="in quarantine: new-driver", expected=False),
+    )
+
+
+def test_unhealthy_gpus_are_the_difference_to_the_capacity() -> None:
+    one = node("a", 7)
+    one["status"]["capacity"] = {"nvidia.com/gpu": "8"}
+
+    assert (fleet([one]).nodes[0].num_gpus, fleet([one]).nodes[0].num_gpus_lost) == (7, 1)
+
+
+def test_a_gang_takes_nodes_of_the_most_common_gpu() -> None:
+    nodes = [GpuNode(name=name, gpu_product=product) for name, product in (("a", "A10"), ("b", "H200"), ("c", "H200"))]
+
+    assert [node.name for node in alike(nodes)] == ["b", "c"]
+    assert alike([]) == ()
+
+
+def test_the_conditions_of_a_ready_node_may_tell_of_trouble() -> None:
+    """True is the trouble's own state, but for names that end in Ready or Healthy."""
+    found = node("gpu-1")
+    found["status"]["conditions"] += [
+        {"type": "XidError", "status": "True", "message": "Xid 63", "reason": "RowRemap"},
+        {"type": "AcceleratedHardwareReady", "status": "False", "reason": "NvidiaNVLinkError"},
+        {"type": "NetworkingReady", "status": "True"},
+        {"type": "KernelDeadlock", "status": "Unknown"},
+    ]
+    (known,) = fleet([found]).nodes
+
+    assert known.troubles == ("XidError (Xid 63)", "not AcceleratedHardwareReady (NvidiaNVLinkError)")
+    assert fleet([node("gpu-2")]).nodes[0].troubles == ()

@@ -1,0 +1,200 @@
+"""Plan: which runs, in which order, under which readable ids, and what is skipped and why."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from bench_control.asking.params import parse_params
+from bench_control.asking.question import Question
+from bench_control.planning.nodes import Fleet, GpuNode, named
+from bench_control.planning.plan import Plan, PlanError, campaign_id, confirm_specs, make_plan
+from bench_control.planning.work import identifier
+from bench_image.contract import IDENTIFIER, DiskData, Lora, fingerprint
+
+NODES = ("node-1", "node-2", "node-3")
+
+
+def plan(**params: Any) -> Plan:
+    return make_plan(parse_params(params), Fleet(nodes=named(NODES)), "campaign-1")
+
+
+def test_one_run_per_round_node_and_strategy_round_by_round() -> None:
+    specs = plan(rounds=2, strategies=["single", "ddp"], gpus_per_node=4).specs
+
+    assert len(specs) == 2 * 3 * 2
+    assert [spec.round for spec in specs] == [1] * 6 + [2] * 6
+    assert [spec.node for spec in specs[:3]] == list(NODES)
+    assert {spec.strategy.value: spec.world_size for spec in specs} == {"single": 1, "ddp": 4}
+
+
+def test_ids_are_readable_unique_and_end_in_the_fingerprint() -> None:
+    specs = plan(rounds=2).specs
+
+    assert specs[0].run_id == f"mistral-7b-qlora-single-1x1-b8-s512-{fingerprint(specs[0])}-node-1-r1"
+    assert len({spec.run_id for spec in specs}) == len(specs)
+    assert len({spec.group_id for spec in specs}) == 1
+    assert all(re.match(IDENTIFIER, spec.run_id) for spec in specs)
+
+
+def test_a_drill_slows_one_node_and_changes_neither_group_nor_fingerprint() -> None:
+    drilled, plain = plan(drill_node="node-2", drill_slowdown_pct=20), plan()
+
+    assert [spec.node for spec in drilled.specs if spec.drill] == ["node-2"]
+    assert drilled.specs[1].group_id == plain.specs[1].group_id
+
+
+def test_the_confirm_run_is_the_round_after_the_last_with_the_same_work_and_fault() -> None:
+    drilled = plan(rounds=2, drill_node="node-2")
+    (again,) = confirm_specs(drilled, ["node-2"])
+
+    assert (again.round, again.node) == (3, "node-2")
+    assert again.drill is not None
+    assert again.run_id.endswith("-node-2-r3")
+    assert fingerprint(again) == fingerprint(drilled.specs[1])
+
+
+def test_impossible_strategies_are_skipped_with_the_reason() -> None:
+    (skipped,) = plan(strategies=["single", "ddp"]).skipped
+
+    assert skipped.what == "strategy ddp"
+    assert "at least 2 GPUs" in skipped.reason
+
+
+def test_a_preset_brings_its_own_optimizer_and_checkpointing_unless_told_otherwise() -> None:
+    as_users_run, tuned = plan().specs[0], plan(preset="tuned").specs[0]
+    told = plan(preset="tuned", optimizer="adamw_8bit", gradient_checkpointing="off").specs[0]
+
+    assert (as_users_run.optimizer, as_users_run.gradient_checkpointing) == ("paged_adamw_8bit", True)
+    assert (tuned.optimizer, tuned.gradient_checkpointing) == ("adamw_torch", "auto")
+    assert (told.optimizer, told.gradient_checkpointing) == ("adamw_8bit", False)
+
+
+def test_what_is_asked_for_reaches_the_spec() -> None:
+    shape = {"family": "gpt2", "hidden_size": 64, "num_layers": 2, "num_heads": 4}
+    spec = plan(
+        model="Mine-1",
+        dimensions=shape,
+        weights="/models/mine",
+        recipe="lora",
+        micro_batch_size="auto",
+        lora_targets="all",
+        lora_dropout=0.05,
+        data_folder="/scratch/data",
+        data_num_samples=512,
+        data_num_shards=4,
+    ).specs[0]
+
+    assert (spec.shape.family, spec.weights, spec.micro_batch_size) == ("gpt2", "/models/mine", "auto")
+    assert spec.lora == Lora(dropout=0.05, targets=("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"))
+    assert spec.data == DiskData(folder="/scratch/data", num_samples=512, num_shards=4)
+    assert spec.run_id == f"mine-1-lora-single-1x1-bauto-s512-{fingerprint(spec)}-node-1-r1"
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"precision": "fp16", "strategies": ("zero2",), "gpus_per_node": 2}, ["fp16", "zero2", "choose bf16"]),
+        ({"model": "encoder-decoder"}, ["encoder-decoder", "choose full"]),
+        ({"model": "gpt2", "seq_length": 2048}, ["seq_length 2048", "1024 positions of 'gpt2'"]),
+    ],
+)
+def test_what_does_not_go_together_says_so(params: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(PlanError) as refusal:
+        plan(**params)
+
+    assert all(word in str(refusal.value) for word in words), str(refusal.value)
+
+
+A10 = {"gpu_product": "NVIDIA-A10", "gpu_memory_bytes": 24 * 2**30}
+H200 = {"gpu_product": "NVIDIA-H200", "gpu_memory_bytes": 140 * 2**30}
+FULL_7B = {"recipe": "full", "optimizer": "adamw_torch", "micro_batch_size": 1}
+
+
+def test_what_cannot_fit_is_skipped_there_with_need_and_memory() -> None:
+    """Weights, gradients and AdamW states alone are 8 bytes for each of 7.24e9 parameters: 57.9 GB."""
+    nodes = (GpuNode(name="a10-1", **A10), GpuNode(name="h200-1", **H200), GpuNode(name="a10-2", **A10))
+    planned = make_plan(parse_params(FULL_7B), Fleet(nodes=nodes), "campaign-1")
+    (skipped,) = planned.skipped
+
+    assert [spec.node for spec in planned.specs] == ["h200-1"]
+    assert (skipped.what, skipped.nodes) == ("strategy single on a10-1 and a10-2", ("a10-1", "a10-2"))
+    assert re.search(r"needs about (5[89]|6\d)\.\d GB of GPU memory, .*NVIDIA-A10.* has 25\.8 GB", skipped.reason)
+    assert "force" in skipped.reason
+    assert skipped.group_id == planned.specs[0].group_id
+
+
+def test_what_cannot_fit_runs_when_forced_and_where_the_memory_is_not_known() -> None:
+    forced = make_plan(
+        parse_params(FULL_7B | {"force": True}), Fleet(nodes=(GpuNode(name="a10-1", **A10),)), "campaign-1"
+    )
+    unknown = make_plan(parse_params(FULL_7B), Fleet(nodes=named(["somewhere"])), "campaign-1")
+
+    assert [(len(p.specs), p.skipped) for p in (forced, unknown)] == [(1, ()), (1, ())]
+
+
+def test_nothing_that_fits_is_an_error_with_the_figures() -> None:
+    with pytest.raises(PlanError, match=r"strategy single: needs about \d+\.\d GB of GPU memory"):
+        make_plan(parse_params(FULL_7B), Fleet(nodes=(GpuNode(name="a10-1", **A10),)), "campaign-1")
+
+
+def test_what_the_program_may_choose_is_judged_by_the_choice_that_needs_least() -> None:
+    asked = {"recipe": "lora", "micro_batch_size": "auto", "gradient_checkpointing": "auto"}
+
+    assert make_plan(parse_params(asked), Fleet(nodes=(GpuNode(name="a10-1", **A10),)), "campaign-1").skipped == ()
+
+
+def test_a_node_with_too_few_gpus_is_skipped_for_that_strategy_only() -> None:
+    nodes = (GpuNode(name="big", num_gpus=8), GpuNode(name="small", num_gpus=1))
+    planned = make_plan(
+        parse_params({"strategies": ["single", "zero3"], "gpus_per_node": 4}), Fleet(nodes=nodes), "campaign-1"
+    )
+    (skipped,) = planned.skipped
+
+    assert [(s.node, s.strategy.value) for s in planned.specs] == [
+        ("big", "single"), ("small", "single"), ("big", "zero3"),
+    ]  # fmt: skip
+    assert skipped.what == "strategy zero3 on small"
+    assert skipped.reason.startswith("needs 4 GPUs, the node has 1")
+
+
+def test_nothing_to_run_is_an_error_that_says_why() -> None:
+    with pytest.raises(PlanError, match="ddp: needs at least 2 GPUs"):
+        plan(strategies=["ddp"])
+    with pytest.raises(PlanError, match="no nodes"):
+        make_plan(parse_params({}), Fleet(), "campaign-1")
+    with pytest.raises(PlanError, match="drill_node 'node-9' is not among the nodes"):
+        plan(drill_node="node-9")
+
+
+def test_quick_overrides_the_steps() -> None:
+    spec = plan(quick=True).specs[0]
+
+    assert (spec.warmup_steps, spec.measured_steps, spec.repeats) == (3, 5, 1)
+
+
+def test_a_thousand_nodes() -> None:
+    nodes = [f"gpu-{i:04}.cluster.example" for i in range(1000)]
+    specs = make_plan(parse_params({"rounds": 2}), Fleet(nodes=named(nodes)), "campaign-1").specs
+
+    assert len({spec.run_id for spec in specs}) == 2000
+
+
+@pytest.mark.parametrize("text", ["manual__2026-11-21T07:00:00+00:00", "Ü/../x", "a" * 500, "???", ""])
+def test_identifiers_hold_nothing_that_a_path_could_misread(text: str) -> None:
+    assert re.match(IDENTIFIER, identifier(f"dag-{text}", 60))
+    assert len(identifier(text, 60)) <= 60
+
+
+def test_long_names_stay_different() -> None:
+    assert identifier("x" * 99 + "a", 60) != identifier("x" * 99 + "b", 60)
+    assert campaign_id("node_consistency", "manual__1") == "node_consistency-manual__1"
+
+
+def test_a_noise_floor_is_a_plan_that_judges_nobody() -> None:
+    planned = plan(noise_floor=True)
+
+    assert (planned.question, planned.judges_nodes) == (Question.NOISE, False)
+    assert len(planned.specs) == 5 * 3

@@ -1,0 +1,100 @@
+"""Scaling plan: which strategy runs at which number of GPUs, on which nodes, and what cannot run and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench_control.asking.params import parse_params
+from bench_control.asking.question import Question
+from bench_control.planning.nodes import Fleet, GpuNode
+from bench_control.planning.plan import Plan, PlanError
+from bench_control.planning.scaling_plan import Cell, cells, make_scaling_plan
+from bench_image.contract import ACROSS_STRATEGIES, Strategy, fingerprint
+
+ALL = [strategy.value for strategy in Strategy]
+WORK = {"model": "tier-a", "recipe": "full", "preset": "tuned", "seq_length": 2048, "micro_batch_size": 1}
+
+
+def node(name: str, gpus: int = 1, product: str = "A10") -> GpuNode:
+    return GpuNode(name=name, num_gpus=gpus, gpu_product=product, gpu_memory_bytes=24 * 2**30)
+
+
+def plan(*nodes: GpuNode, **params: Any) -> Plan:
+    asked = WORK | {"strategies": ALL, "gpus_per_node": 8} | params
+    return make_scaling_plan(parse_params(asked), Fleet(nodes=nodes), "campaign-1")
+
+
+FOUR = tuple(node(f"gpu-{i}") for i in range(1, 5))
+
+
+def test_single_is_one_gpu_and_the_others_are_several() -> None:
+    assert [cell.name for cell in cells((2, 1))] == [
+        "single_1_gpu", "ddp_2_gpu", "fsdp_2_gpu", "zero2_2_gpu", "zero3_2_gpu",
+    ]  # fmt: skip
+    assert Cell(strategy=Strategy.DDP, world_size=1) not in cells((1,))
+
+
+def test_nodes_with_one_gpu_each_give_one_pod_per_gpu() -> None:
+    planned = plan(*FOUR)
+
+    assert len(planned.specs) == 1 + 4 + 4
+    assert {(s.strategy.value, s.world_size, s.nodes) for s in planned.specs if s.world_size == 4} == {
+        (strategy, 4, 4) for strategy in ("ddp", "fsdp", "zero2", "zero3")
+    }
+    assert planned.specs[-1].peers == ("gpu-2", "gpu-3", "gpu-4")
+    assert planned.question is Question.STRATEGIES
+    assert not planned.judges_nodes
+
+
+def test_a_node_with_enough_gpus_takes_the_gang_alone() -> None:
+    planned = plan(node("big", gpus=8))
+
+    assert {(spec.nodes, spec.gpus_per_node) for spec in planned.specs} == {(1, 1), (1, 2), (1, 4)}
+    assert planned.nodes == ("big",)
+
+
+def test_all_do_equal_work() -> None:
+    planned = plan(*FOUR)
+
+    assert len({fingerprint(spec, ACROSS_STRATEGIES) for spec in planned.specs}) == 1
+    assert len({spec.run_id for spec in planned.specs}) == len(planned.specs)
+
+
+def test_nodes_of_one_gpu_only() -> None:
+    planned = plan(node("old", product="V100"), *FOUR[:2], world_sizes=[1, 2])
+
+    assert planned.nodes == ("gpu-1", "gpu-2")
+
+
+def test_what_cannot_run_is_skipped_with_the_reason() -> None:
+    planned = plan(*FOUR[:2], strategies=["single", "ddp"], world_sizes=[1, 2, 4])
+    (skipped,) = planned.skipped
+
+    assert skipped.what == "ddp on 4 GPUs"
+    assert skipped.reason.startswith("needs 4 nodes with 1 GPU each, there are 2 of one kind")
+    (uneven,) = plan(*FOUR[:2], gpus_per_node=2, strategies=["single", "fsdp"], world_sizes=[1, 3]).skipped
+    assert "3 nodes" in uneven.reason
+
+
+def test_a_spread_that_is_not_even_is_refused() -> None:
+    nodes = tuple(node(f"gpu-{i}", gpus=2) for i in range(3))
+    (skipped,) = plan(*nodes, strategies=["ddp"], world_sizes=[2, 3]).skipped
+
+    assert skipped.reason.startswith("3 GPUs cannot be spread evenly with 2 on each node")
+
+
+def test_what_does_not_fit_is_skipped_with_its_need() -> None:
+    planned = plan(*FOUR, model="mistral-7b", world_sizes=[1, 2, 4], optimizer="adamw_torch", micro_batch_size=4,
+                   strategies=["single", "ddp", "fsdp"], force=False, precision="bf16", recipe="lora")  # fmt: skip
+
+    assert all("GB" in skip.reason for skip in planned.skipped)
+    assert plan(*FOUR, model="mistral-7b", force=True).skipped == ()
+
+
+def test_nothing_left_is_an_error() -> None:
+    with pytest.raises(PlanError, match="nothing can run: ddp on 2 GPUs: needs 2 nodes"):
+        plan(node("lonely"), strategies=["ddp"], world_sizes=[2])
+    with pytest.raises(PlanError, match="no strategy fits a number of GPUs: single needs 1, the others 2"):
+        plan(*FOUR, strategies=["ddp"], world_sizes=[1])

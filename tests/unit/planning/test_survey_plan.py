@@ -1,0 +1,113 @@
+"""The plan of a survey: models x recipes on each kind of GPU, and what cannot run there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench_control.asking.params import ParamsError
+from bench_control.asking.question import Question
+from bench_control.planning.nodes import AbsentNode, Fleet, GpuNode, named
+from bench_control.planning.plan import Plan, PlanError
+from bench_control.planning.planners import PLANNERS
+from bench_control.planning.survey_plan import recipes_of
+from bench_image.contract import Recipe
+
+PLANNER = PLANNERS[Question.HARDWARE]
+
+
+def node(name: str, product: str | None, gib: int | None) -> GpuNode:
+    return GpuNode(name=name, num_gpus=8, gpu_product=product, gpu_memory_bytes=gib and gib * 2**30)
+
+
+A10S = (node("a10-1", "NVIDIA-A10", 24), node("a10-2", "NVIDIA-A10", 24))
+H100 = node("h100-1", "NVIDIA-H100-80GB-HBM3", 80)
+UNKNOWN = node("odd-1", None, None)
+MIXED = Fleet(nodes=(*A10S, H100, UNKNOWN))
+
+
+def plan(fleet: Fleet = MIXED, locally: bool = False, **asked: Any) -> Plan:
+    return PLANNER.make(PLANNER.params(asked, locally=locally), fleet, "campaign-1")
+
+
+def test_one_node_of_each_kind_runs_each_model_with_each_recipe() -> None:
+    planned = plan(models=["gpt2", "gpt2-medium"], recipes=["full", "lora"])
+
+    assert planned.nodes == ("a10-1", "h100-1", "odd-1")
+    assert len(planned.specs) == 3 * 2 * 2
+    assert set(planned.labels.values()) == {"gpt2 full", "gpt2 lora", "gpt2-medium full", "gpt2-medium lora"}
+    assert (planned.question, planned.judges_nodes) == (Question.HARDWARE, False)
+    assert {spec.world_size for spec in planned.specs} == {1}
+
+
+def test_more_nodes_of_each_kind_or_the_named_ones() -> None:
+    assert plan(models=["gpt2"], nodes_per_gpu_type=2).nodes == ("a10-1", "a10-2", "h100-1", "odd-1")
+    assert plan(models=["gpt2"], nodes=["a10-2", "a10-1"]).nodes == ("a10-2", "a10-1")
+
+
+def test_what_does_not_fit_one_kind_runs_on_the_others() -> None:
+    """A 13B model in bf16 is 26 GB of weights alone; a kind that nobody knows is tried."""
+    planned = plan(models=["llama2-13b"], recipes=["lora"])
+    (skipped,) = planned.skipped
+
+    assert [spec.node for spec in planned.specs] == ["h100-1", "odd-1"]
+    assert skipped.what == "llama2-13b lora on NVIDIA-A10"
+    assert (skipped.gpu_product, skipped.nodes, skipped.label) == ("NVIDIA-A10", ("a10-1",), "llama2-13b lora")
+    assert "GB of GPU memory" in skipped.reason
+    assert len(plan(models=["llama2-13b"], recipes=["lora"], force=True).specs) == 3
+
+
+def test_a_kind_of_which_no_node_can_be_had_is_told() -> None:
+    away = AbsentNode(name="b200-1", reason="cordoned", expected=False, gpu_product="NVIDIA-B200")
+    other = AbsentNode(name="a10-3", reason="cordoned", expected=False, gpu_product="NVIDIA-A10")
+    planned = plan(Fleet(nodes=A10S, absent=(away, other)), models=["gpt2"], recipes=["full"])
+    (skipped,) = planned.skipped
+
+    assert (skipped.what, skipped.reason) == ("everything on NVIDIA-B200", "b200-1: cordoned")
+    assert planned.absent == (away, other)
+    assert plan(Fleet(nodes=A10S, absent=(away,)), models=["gpt2"], recipes=["full"], nodes=["a10-1"]).skipped == ()
+
+
+def test_an_encoder_decoder_is_trained_in_full_whatever_is_asked() -> None:
+    planned = plan(models=["encoder-decoder", "gpt2"], recipes=["lora", "qlora"])
+
+    assert set(planned.labels.values()) == {"encoder-decoder full", "gpt2 lora", "gpt2 qlora"}
+    assert recipes_of("encoder-decoder", [Recipe.LORA]) == (Recipe.FULL,)
+    assert planned.skipped == ()
+
+
+def test_what_cannot_be_anywhere_is_told_once() -> None:
+    planned = plan(models=["gpt2", "tiny"], recipes=["full"], seq_length=2048)
+    (skipped,) = planned.skipped
+
+    assert skipped.what == "gpt2 full"
+    assert "1024 positions" in skipped.reason
+
+
+def test_rounds_go_over_all_kinds_before_they_begin_anew() -> None:
+    planned = plan(models=["gpt2"], recipes=["full"], rounds=2)
+
+    assert [(spec.node, spec.round) for spec in planned.specs] == [
+        ("a10-1", 1), ("h100-1", 1), ("odd-1", 1), ("a10-1", 2), ("h100-1", 2), ("odd-1", 2),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", [{"models": []}, {"models": ["gpt2", "gpt2"]}, {"models": ["gpt9"]}, {"recipes": []}])
+def test_no_double_or_unknown_models_are_refused(asked: dict[str, Any]) -> None:
+    with pytest.raises(ParamsError, match=next(iter(asked))):
+        plan(**asked)
+
+
+def test_nothing_that_fits_is_an_error() -> None:
+    with pytest.raises(PlanError, match="nothing can run: llama2-70b full on NVIDIA-A10: needs about"):
+        plan(Fleet(nodes=A10S), models=["llama2-70b"], recipes=["full"])
+    with pytest.raises(PlanError, match="no GPU node can be benchmarked"):
+        plan(Fleet(absent=(AbsentNode(name="x", reason="cordoned", expected=False),)))
+
+
+def test_a_trial_on_a_cpu_is_one_kind() -> None:
+    planned = plan(Fleet(nodes=named(["node-1", "node-2"])), locally=True)
+
+    assert planned.nodes == ("node-1",)
+    assert set(planned.labels.values()) == {"tiny full", "tiny lora", "tiny qlora", "encoder-decoder full"}

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from bench_control.pricing.energy import energy_usd, energy_usd_per_1000_samples, measured_joules, power_usd_per_hour
+from bench_control.words.quantities import QuantityError
+from tests.builders import make_cpu_result, make_result
+
+
+def test_by_hand() -> None:
+    """7.2 MJ = 2 kWh; with a PUE of 1.5 the building takes 3 kWh; at $0.20: $0.60."""
+    assert energy_usd(7.2e6, 0.20, pue=1.5) == pytest.approx(0.60)
+
+
+def test_a_steady_draw() -> None:
+    """700 W for an hour = 0.7 kWh; x 1.2 x $0.15 = $0.126."""
+    assert power_usd_per_hour(700, 0.15, pue=1.2) == pytest.approx(0.126)
+
+
+def test_per_thousand_samples() -> None:
+    """90 J per sample: 90 kJ = 0.025 kWh; x 1.2 x $0.15 = $0.0045."""
+    assert energy_usd_per_1000_samples(90, 0.15, pue=1.2) == pytest.approx(0.0045)
+
+
+def test_the_joules_of_a_run_are_those_of_all_its_gpus() -> None:
+    result = make_result()
+    (gpu,) = result.telemetry.gpus
+    two = result.telemetry.model_copy(
+        update={"gpus": (gpu.model_copy(update={"energy_j": 100.0}), gpu.model_copy(update={"energy_j": 140.0}))}
+    )
+    assert measured_joules(result.model_copy(update={"telemetry": two})) == 240.0
+    untold = result.telemetry.model_copy(update={"gpus": (*two.gpus, gpu.model_copy(update={"energy_j": None}))})
+    assert measured_joules(result.model_copy(update={"telemetry": untold})) is None
+    assert measured_joules(make_cpu_result()) is None
+
+
+@pytest.mark.parametrize(
+    ("joules", "usd_per_kwh", "pue", "message"),
+    [
+        (-1.0, 0.2, 1.0, "energy in joules is -1"),
+        (float("nan"), 0.2, 1.0, "energy in joules is nan"),
+        (1.0, 0.0, 1.0, "USD per kWh is 0"),
+        (1.0, float("inf"), 1.0, "USD per kWh is inf"),
+        (1.0, 0.2, 0.9, "PUE is 0.9: it must be a number, 1 or more"),
+    ],
+)
+def test_what_is_refused(joules: float, usd_per_kwh: float, pue: float, message: str) -> None:
+    with pytest.raises(QuantityError, match=message):
+        energy_usd(joules, usd_per_kwh, pue)

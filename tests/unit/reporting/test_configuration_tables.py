@@ -1,0 +1,149 @@
+"""Configurations against their baseline: what helped, what did not, what failed, in figures and in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench_control.comparing.configurations import Standing, Verdict, kinds_compared
+from bench_control.reporting.configuration_tables import configurations, headline
+from tests import campaigns
+from tests.builders import make_failed
+
+GUIDE = campaigns.configurations()
+
+
+def standing(name: str, campaign: Any = GUIDE) -> Standing:
+    (kind,) = kinds_compared(campaign)
+    return next(one for one in kind.standings if one.name == name)
+
+
+def test_the_guides_speed_ups_and_savings() -> None:
+    """1.46 / 0.69 = 2.116 samples/s and half of it, 1.058, in tokens/s: a sample has half the length. The guide says
+    2.11 and 53 % saved: 1 - 0.1142 / 0.2415.
+    """
+    best = standing("seq 512 + batch 8")
+
+    assert best.per_sample is not None
+    assert best.per_token is not None
+    assert best.per_sample.ratio == pytest.approx(2.116, rel=5e-3)
+    assert best.per_token.ratio == pytest.approx(best.per_sample.ratio / 2)
+    assert best.saving_pct == pytest.approx(52.7, abs=0.3)
+    assert best.changes == ("micro_batch_size 8, was 4", "seq_length 512, was 1024")
+
+
+def test_the_noise_is_the_wobble_of_the_runs_and_not_the_drift_of_the_rounds() -> None:
+    """Runs wobble by 0.2 %; round 2 is 1 % slower for all, which is no noise between configurations."""
+    (kind,) = kinds_compared(GUIDE)
+
+    assert kind.one_run is not None
+    assert 0.001 < kind.one_run.sd < 0.003
+    assert kind.drift == ("Baseline on gpu-1, round by round: 0.6900, 0.6845, 0.6886 samples/s; first to last −0.2 %.",)
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict"),
+    [
+        ("baseline", Verdict.BASELINE),
+        ("adamw_torch", Verdict.NO_DIFFERENCE),
+        ("LoRA r8", Verdict.NO_DIFFERENCE),
+        ("seq 512", Verdict.OTHER_WORK),
+        ("seq 512 + batch 8", Verdict.OTHER_WORK),
+        ("fp16", Verdict.SLOWER),
+        ("QLoRA + checkpointing", Verdict.HELPED),
+        ("checkpointing off", Verdict.FAILED),
+        ("QLoRA plain", Verdict.NOT_RUN),
+        ("QLoRA + both", Verdict.SAME_WORK),
+    ],
+)
+def test_each_configuration_has_its_verdict(name: str, verdict: Verdict) -> None:
+    assert standing(name).verdict is verdict
+
+
+def test_what_failed_and_what_does_not_fit_are_rows_with_their_reason() -> None:
+    assert standing("checkpointing off").why_not.startswith("oom: CUDA out of memory")
+    assert standing("QLoRA plain").why_not.startswith("needs about 27.1 GB")
+    assert standing("QLoRA plain").changes == ("recipe qlora", "double_quantisation off", "gradient_checkpointing off")
+
+
+def test_the_very_work_of_another_shows_its_figures() -> None:
+    same, base = standing("QLoRA + both"), standing("baseline")
+
+    assert same.samples_per_s == base.samples_per_s
+    assert same.changes == ("none: the work of baseline",)
+
+
+def test_a_further_step_is_told_against_its_own_start() -> None:
+    """1.46 / 1.30 = 1.123: the guide's additional 1.12."""
+    (kind,) = kinds_compared(GUIDE)
+    (step,) = kind.steps
+
+    assert (step.name, step.against) == ("seq 512 + batch 8", "seq 512")
+    assert step.speed_up.ratio == pytest.approx(1.123, rel=5e-3)
+
+
+def test_unequal_work_is_named_and_not_ranked() -> None:
+    verdicts, figures, _ = configurations(GUIDE)
+
+    assert [row.cells[0] for row in verdicts.rows] == [
+        "helped", "other work", "other work", "no difference", "no difference", "the baseline itself", "slower",
+        "failed", "did not run",
+    ]  # fmt: skip
+    assert any(note.startswith("Unequal work: samples of 512 and 1,024 tokens") for note in figures.notes)
+    (told,) = headline(GUIDE)
+    assert told.startswith("Most helped QLoRA + checkpointing on NVIDIA A10: 1.04")
+    assert "seq 512 + batch 8, whose samples have another length: 2.12x" in told
+
+
+def test_more_nodes_repeat_the_comparison() -> None:
+    (kind,) = kinds_compared(campaigns.configurations(nodes=("gpu-1", "gpu-2")))
+
+    assert kind.baseline.per_token is not None
+    assert kind.baseline.per_token.num_pairs == 6
+    assert len(kind.drift) == 2
+    assert any(told.startswith("seq 512 1.8") for told in kind.over_nodes)
+
+
+@pytest.mark.parametrize(("windows", "verdict"), [((0.7, 0.7, 0.7), "helped"), ((0.4, 0.7, 1.2), "too noisy to tell")])
+def test_noise_that_would_hide_a_difference_is_not_called_none(windows: tuple[float, ...], verdict: str) -> None:
+    """0.75 over 0.69 is 9 %: clear at no noise, and nothing at half the rate."""
+    work: dict[str, Any] = {**campaigns.BASE_WORK, "windows": windows}
+    runs = [campaigns.a10("gpu-1", 0.69, **work), campaigns.a10("gpu-1", 0.75, precision="fp16", **work)]
+    labels = {runs[0].spec.group_id: "baseline", runs[1].spec.group_id: "fp16"}
+
+    assert standing("fp16", campaigns.make_campaign(runs, question=GUIDE.question, labels=labels)).verdict == verdict
+
+
+def test_one_round_says_what_it_cannot_know() -> None:
+    verdicts, *_ = configurations(campaigns.configurations(rounds=1))
+
+    assert any(note.startswith("One round: the noise is that between the windows") for note in verdicts.notes)
+
+
+def test_without_the_baseline_nothing_is_compared_and_everything_is_shown() -> None:
+    results = [r for r in GUIDE.results if GUIDE.labels[r.spec.group_id] != "baseline"]
+    work = GUIDE.results[0].spec.model_dump(include={"micro_batch_size", "seq_length", "campaign_id"})
+    lost = make_failed("gpu-1", **work)
+    labels = {**GUIDE.labels, lost.spec.group_id: "baseline"}
+    campaign = campaigns.make_campaign([lost, *results], question=GUIDE.question, labels=labels)
+
+    assert standing("baseline", campaign).verdict is Verdict.FAILED
+    assert standing("fp16", campaign).verdict is Verdict.NOT_COMPARED
+    assert standing("fp16", campaign).samples_per_s is not None
+    assert headline(campaign) == ()
+    assert configurations(campaign)
+
+
+def test_nothing_measured_is_still_a_table() -> None:
+    failed = make_failed("gpu-1")
+    campaign = campaigns.make_campaign([failed], question=GUIDE.question, labels={failed.spec.group_id: "baseline"})
+    verdicts, figures = configurations(campaign)
+
+    assert [row.cells[:2] for row in verdicts.rows] == [("failed", "baseline")]
+    assert len(figures.rows) == 1
+
+
+def test_other_questions_have_no_such_table() -> None:
+    assert configurations(campaigns.healthy()) == ()
+    assert headline(campaigns.strategies()) == ()

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from bench_control.collecting.campaign import Campaign
+from bench_control.reporting.cost_report import cost_report, example_table, nodes_table, sample_prices, summary
+from tests import campaigns
+
+
+@pytest.mark.parametrize("make", [campaigns.healthy, campaigns.cpu_drill, campaigns.all_failed])
+def test_the_report(make: Callable[[], Campaign], golden: Callable[[str, str], None]) -> None:
+    golden(f"cost-{make.__name__.replace('_', '-')}.md", cost_report(make()))
+
+
+def test_the_total_in_one_sentence() -> None:
+    """8 runs of 55 s at $0.60 per GPU-hour: 440 s = 0.1222 GPU-hours = $0.0733."""
+    assert summary(campaigns.healthy()) == "This campaign cost $0.0733: 8 runs, 0.122 GPU-hours."
+
+
+def test_a_node_check_costs_all_its_runs() -> None:
+    """node-3 ran three times, the re-run included: 165 s at $0.60/h = $0.0275."""
+    cells = {row.cells[0]: row.cells[1:] for row in nodes_table(campaigns.slow_node()).rows}
+    assert cells["node-3"] == ("3", "0.0458", "$0.0275")
+
+
+def test_ten_thousand_samples() -> None:
+    """1.46 samples/s at $0.60/h: 6,849 s = 1 h 54 min and 10 x $0.11416 = $1.14, as the reference guide says."""
+    campaign = campaigns.make_campaign([campaigns.a10("node-1", 1.46)])
+    assert example_table(campaign).rows[0].cells[1:] == ("1", "1 h 54 min", "$1.14")
+    assert sample_prices(campaign) == ("$0.114 per 1K samples, $0.223 per 1M tokens (median of 1 run).",)
+
+
+def test_drills_do_not_enter_the_price_of_a_sample() -> None:
+    assert "(median of 6 runs)" in sample_prices(campaigns.cpu_drill())[0]
+
+
+def test_a_missing_price_is_said_and_never_zero() -> None:
+    healthy = campaigns.healthy()
+    text = cost_report(campaigns.make_campaign(healthy.results, healthy.groups, usd_per_gpu_hour=None))
+    assert "The cost of this campaign is not known: no run has a price (8 runs, 0.122 GPU-hours)." in text
+    assert "8 runs: no price for this hardware" in text
+    assert "Set usd_per_gpu_hour" in text
+    assert "$0" not in text
+
+
+def test_many_groups_are_told_by_their_two_ends() -> None:
+    """LoRA zero2 on two GPUs: 15,400 tokens/s are 7.52 samples/s, 2 x $0.60 / (7.52 x 3600) x 1000 = $0.0443."""
+    (line,) = sample_prices(campaigns.strategies())
+    assert line.startswith("Per 1K samples: from $0.0443 (tier-a lora, zero2 on 2 GPUs, ")
+    assert "to $0.145 (tier-a full, fsdp on 4 GPUs, " in line
+    assert line.endswith("over 19 groups; COST_REPORT.md has each.")

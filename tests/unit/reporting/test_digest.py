@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from bench_control.asking.question import Question
+from bench_control.judging.variance import judge
+from bench_control.reporting import digest
+from bench_control.words.tables import Tone
+from bench_control.words.verdicts import HistoryVerdict, State, Tolerances
+from bench_image.contract import Status
+from tests import campaigns
+from tests.builders import make_failed, make_result
+
+
+def test_the_verdict_in_one_sentence() -> None:
+    assert digest.verdict(campaigns.healthy()) == "All 4 nodes are within their limits."
+    assert digest.verdict(campaigns.slow_node()) == (
+        "1 of 4 nodes is not well: node-3 is out of its limits "
+        "(samples/s \u22129.7 % from the leave-one-out median, confirmed by a re-run)."
+    )
+    assert digest.verdict(campaigns.two_nodes()) == (
+        "No breach, but 2 of 2 nodes could not be called ok: node-1 (insufficient) and node-2 (insufficient)."
+    )
+    assert digest.verdict(campaigns.make_campaign([])) == "No node was judged."
+
+
+def test_the_tone_follows_the_worst_state() -> None:
+    assert digest.tone(campaigns.healthy()) is Tone.GOOD
+    assert digest.tone(campaigns.two_nodes()) is Tone.WARN
+    assert digest.tone(campaigns.make_campaign([])) is Tone.WARN
+    assert digest.tone(campaigns.all_failed()) is Tone.BAD
+
+
+def test_a_node_that_fell_behind_its_own_history_is_amber_until_a_re_run_confirms_it() -> None:
+    healthy = campaigns.healthy()
+    slower = HistoryVerdict(
+        node="node-2",
+        group_id="g",
+        state=State.BREACH,
+        samples_per_second=1.40,
+        baseline_median=1.45,
+        deviation_pct=-3.45,
+        limit_pct=1.5,
+        num_points=14,
+        reason="slower than before",
+    )
+    campaign = healthy.model_copy(update={"history": (slower,)})
+    assert digest.tone(campaign) is Tone.WARN
+    assert digest.verdict(campaign).startswith("Against its own history node-2 (\u22123.5 %) fell behind")
+
+
+def test_a_drill_says_so() -> None:
+    campaign = campaigns.cpu_drill()
+    assert (
+        digest.drill(campaign) == "Drill: trainbench slowed node-3 by 75 % on purpose, to see that the checks find it."
+    )
+    assert digest.drill(campaigns.healthy()) is None
+    assert digest.state_words(campaign.red_nodes[0]) == "breach: slow, confirmed (\u221275.4 %), drill"
+
+
+def test_red_nodes_come_first_and_a_cpu_has_no_temperature() -> None:
+    campaign = campaigns.cpu_drill()
+    table = digest.verdict_table(campaign, campaign.groups[0])
+    assert [row.cells[0] for row in table.rows] == ["node-3", "node-1", "node-2", "node-4"]
+    assert {row.cells[4] for row in table.rows} == {"n/a: no GPU"}
+
+
+def test_runs_after_the_planned_rounds_are_reruns() -> None:
+    campaign = campaigns.slow_node()
+    assert [r.spec.run_id for r in campaign.results if digest.is_rerun(campaign, r)] == [
+        campaign.results[-1].spec.run_id
+    ]
+
+
+def test_reasons_are_told_once() -> None:
+    campaign = campaigns.two_nodes()
+    assert digest.reasons(campaign.groups[0]) == (
+        "node-1 and node-2 (insufficient): 2 nodes: they differ by 11.6 %, but which one is wrong cannot be told.",
+    )
+
+
+def test_strategies_on_one_node_are_no_node_check() -> None:
+    runs = campaigns.strategy_results(("full",))
+    campaign = campaigns.make_campaign(runs, judge(runs, ["node-1"], Tolerances()))
+    assert digest.verdict(campaign) == (
+        "9 of 9 runs gave a figure. Nodes were not compared: each work ran on one node only."
+    )
+    assert digest.shown_groups(campaign) == ()
+    assert digest.lone_line(campaign) == (
+        "9 groups of equal runs had one node only (node-1): no peer to compare it with."
+    )
+    assert digest.lone_line(campaigns.healthy()) is None
+
+
+def test_the_name_of_a_group_says_what_was_chosen() -> None:
+    run = make_result(micro_batch_size="auto", strategy="fsdp", gpus_per_node=4)
+    campaign = campaigns.make_campaign([run], [campaigns.make_group([], run.spec.group_id)])
+    assert digest.group_name(campaign, run.spec.group_id) == (
+        "mistral-7b qlora, fsdp on 4 GPUs, batch auto (8) x 512 tokens, NVIDIA A10"
+    )
+
+
+def test_a_fleet_without_a_baseline_is_one_row() -> None:
+    healthy = campaigns.healthy()
+    waiting = healthy.history[0].model_copy(update={"state": State.NO_BASELINE})
+    few = digest.history_table(healthy.model_copy(update={"history": (waiting,) * 3}))
+    many = digest.history_table(healthy.model_copy(update={"history": (*healthy.history, *(waiting,) * 40)}))
+    assert len(few.rows) == 3
+    assert [row.cells[0] for row in many.rows] == ["node-1", "node-2", "node-3", "node-4", "40 more"]
+    assert many.rows[-1].cells[6] == "no baseline"
+
+
+def test_a_scaling_study_says_what_ran_and_who_is_first() -> None:
+    gang = {"gpus_per_node": 2, "recipe": "full", "optimizer": "adamw_torch"}
+    ddp = make_result(samples_per_s=20.0, strategy="ddp", **gang)
+    fsdp = make_result(samples_per_s=22.0, strategy="fsdp", **gang)
+    study = campaigns.make_campaign([ddp, fsdp], question=Question.STRATEGIES)
+    broken = make_failed(status=Status.ERROR, kind="RuntimeError", strategy="zero2", **gang)
+
+    assert digest.verdict(study) == "2 of 2 runs gave a figure. On 2 GPUs fsdp is first: 11,264 tokens/s."
+    assert digest.tone(study) is Tone.GOOD
+    with_broken = campaigns.make_campaign([ddp, broken], question=Question.STRATEGIES)
+    assert digest.verdict(with_broken) == "1 of 2 runs gave a figure. None from zero2 on 2 GPUs (RuntimeError)."
+    assert digest.tone(with_broken) is Tone.BAD
+
+
+def test_a_dated_slowdown_is_said_with_the_verdict_and_is_amber() -> None:
+    campaign = campaigns.slower_since()
+    assert digest.verdict(campaign) == (
+        "All 4 nodes are within their limits. node-1, node-2, node-3 and node-4 are 5.8 to 6.4 % slower since "
+        "12 Nov 2026, when the driver went from 575.1 to 580.95; so are all nodes that got this change."
+    )
+    assert digest.tone(campaign) is Tone.WARN
+    many = campaign.model_copy(update={"findings": campaign.findings * 5})
+    assert digest.verdict(many).endswith("2 more slowdowns have a date.")

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+
+import pytest
+
+from bench_control.collecting.campaign import Campaign
+from bench_control.reporting import html_charts, plots
+from bench_control.reporting.html import report_html
+from tests import campaigns
+
+VOID = {"meta", "img", "br", "link", "hr"}
+
+
+class Page(HTMLParser):
+    """Open tags must close in order; collects what the page would load and what it links."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.stack: list[str] = []
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.tags: set[str] = set()
+        self.feed(text)
+        assert self.stack == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        if tag not in VOID:
+            self.stack.append(tag)
+        for name, value in attrs:
+            assert not name.startswith("on")
+            if name == "href":
+                self.links.append(value or "")
+            if name == "src":
+                self.loads.append(value or "")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.stack.pop() == tag
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        campaigns.healthy,
+        campaigns.slow_node,
+        campaigns.cpu_drill,
+        campaigns.all_failed,
+        campaigns.two_nodes,
+        campaigns.strategies,
+        campaigns.configurations,
+        campaigns.survey,
+    ],
+)
+def test_the_page(make: Callable[[], Campaign], golden: Callable[[str, str], None]) -> None:
+    text = report_html(make(), {})
+    Page(text)
+    golden(f"report-{make.__name__.replace('_', '-')}.html", text)
+
+
+def test_nothing_comes_from_the_network_and_nothing_runs() -> None:
+    campaign = campaigns.scaling()
+    text = report_html(campaign, plots.draw(campaign))
+    page = Page(text)
+    assert page.tags.isdisjoint({"script", "link", "iframe", "object", "form"})
+    assert len(page.loads) == 4
+    assert all(source.startswith("data:image/png;base64,") for source in page.loads)
+    assert all(link.startswith(("#", "../runs/")) for link in page.links)
+    assert re.search(r"url\((?!#)|@import|https?://", text) is None
+
+
+def test_many_findings_of_one_kind_are_one_card_and_a_table() -> None:
+    campaign = campaigns.slow_node()
+    finding = campaign.findings[0]
+    alike = [finding.model_copy(update={"subject": f"run-{number}"}) for number in range(5)]
+    text = report_html(campaign.model_copy(update={"findings": (*alike, *campaign.findings[1:])}), {})
+    assert text.count('<article class="finding') == len(campaign.findings)
+    assert "<summary>4 more like this one</summary>" in text
+    assert all(f"run-{number}" in text for number in range(5))
+
+
+def test_each_run_links_to_its_result() -> None:
+    campaign = campaigns.slow_node()
+    links = set(Page(report_html(campaign, {})).links)
+    assert {f"../runs/{result.spec.run_id}/result.json" for result in campaign.results} <= links
+
+
+def test_hostile_names_and_messages_are_text() -> None:
+    text = report_html(campaigns.all_failed(), {})
+    page = Page(text)
+    assert page.tags.isdisjoint({"script", "b"})
+    assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; | a | b # not a heading `rm`" in text
+    assert "node-&lt;b&gt;9|" in text
+
+
+def test_the_banner_says_its_colour_in_words() -> None:
+    assert 'class="banner good"' in report_html(campaigns.healthy(), {})
+    assert "All well" in report_html(campaigns.healthy(), {})
+    assert "Action needed" in report_html(campaigns.slow_node(), {})
+    assert "Look closer" in report_html(campaigns.two_nodes(), {})
+
+
+def test_a_drill_has_its_ribbon() -> None:
+    assert '<p class="drill"><strong>Drill: trainbench slowed node-3' in report_html(campaigns.cpu_drill(), {})
+    assert 'class="drill"' not in report_html(campaigns.healthy(), {})
+
+
+def test_the_node_chart_places_values_in_percent_of_its_width() -> None:
+    """Scale from 10 to 20: 15 stands at 50 %, 12.5 +- 1 spans 15 % to 35 %."""
+    scale = html_charts.Scale(low=10.0, high=20.0)
+    assert scale.x(15.0) == 50.0
+    assert scale.span(12.5, 1.0) == html_charts.Span(x=15.0, width=20.0)
+    assert scale.span(10.0, 1.0) == html_charts.Span(x=0.0, width=10.0)
+
+
+def test_the_seconds_of_a_run_add_up_to_its_total() -> None:
+    """55 s in all: launch 1, import 6, build 4, probe 1, warm-up 17, measure 25 and profile 0.5 leave 0.5 s."""
+    chart = html_charts.startup_chart(campaigns.healthy())
+    assert chart is not None
+    row = chart.rows[0]
+    assert row.text == "55.0 s"
+    assert [part.text for part in row.parts][-1] == "other: 500 ms"
+    assert sum(part.width for part in row.parts) == pytest.approx(100, abs=0.05)

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from bench_control.judging.variance import judge
+from bench_control.reporting import curve_plots, plots
+from bench_control.words.verdicts import Tolerances
+from bench_image.contract import Strategy
+from tests import campaigns
+from tests.builders import make_cpu_result, make_result
+
+
+def size(png: bytes) -> tuple[int, int]:
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", png[16:24])
+    return width, height
+
+
+def test_single_gpu_runs_give_the_node_plot_only_and_say_why() -> None:
+    campaign = campaigns.slow_node()
+    assert list(plots.draw(campaign)) == ["node_variance.png"]
+    assert plots.not_drawn(campaign) == dict.fromkeys(
+        ("tokens_per_sec_vs_gpu", "step_time_vs_gpu", "scaling_efficiency", "gbps_vs_gpu"),
+        "only 1 GPU per run was measured, a curve needs two sizes",
+    )
+
+
+def test_several_world_sizes_give_the_curves() -> None:
+    drawn = plots.draw(campaigns.scaling())
+    assert list(drawn) == [f"{name}.png" for name in plots.NAMES if name != "node_variance"]
+    assert {size(png)[0] for png in drawn.values()} == {825}
+
+
+def test_nothing_measured_draws_nothing() -> None:
+    assert plots.draw(campaigns.all_failed()) == {}
+    assert plots.not_drawn(campaigns.all_failed())["node_variance"] == "no node has a measured throughput"
+
+
+def test_without_a_copy_rate_there_is_no_copy_plot() -> None:
+    runs = [make_cpu_result(), make_cpu_result(strategy="ddp", gpus_per_node=2)]
+    absent = plots.not_drawn(campaigns.make_campaign(runs))
+    assert absent["gbps_vs_gpu"] == "no host-to-device copy was measured"
+    assert "tokens_per_sec_vs_gpu" not in absent
+
+
+def test_the_same_campaign_gives_the_same_bytes() -> None:
+    assert plots.draw(campaigns.cpu_drill()) == plots.draw(campaigns.cpu_drill())
+
+
+def test_a_large_fleet_stays_readable_and_keeps_its_red_node() -> None:
+    nodes = [campaigns.gpu_node(f"node-{i}", 1.45, 1.45) for i in range(1000)]
+    nodes[500] = campaigns.slow_node().groups[0].nodes[2]
+    group = campaigns.make_group(nodes, campaigns.healthy().groups[0].group_id)
+    shown = plots._furthest(group)
+    assert len(shown) == plots.MAX_NODES
+    assert nodes[500] in shown
+    drawn = plots.draw(campaigns.make_campaign(campaigns.healthy().results, [group]))
+    assert size(drawn["node_variance.png"])[1] < 2500
+
+
+def test_each_work_has_its_own_axes_and_each_strategy_its_own_look() -> None:
+    """Full, LoRA, and full without accumulation; the copy rate depends on the hardware only."""
+    drawn = plots.draw(campaigns.strategies())
+    assert list(drawn) == [f"{name}.png" for name in plots.NAMES[1:]]
+    assert size(drawn["tokens_per_sec_vs_gpu.png"])[0] == round(2 * 4.3 * 110)  # no wider: a phone shows it
+    assert size(drawn["gbps_vs_gpu.png"])[0] == 825
+    assert set(curve_plots.STYLES) == set(Strategy)
+    for look in zip(*curve_plots.STYLES.values(), strict=True):
+        assert len(set(look)) > 1
+    assert len({(marker, line) for marker, line, _, _ in curve_plots.STYLES.values()}) == len(Strategy)
+
+
+def test_a_curve_of_the_scaling_starts_at_its_base() -> None:
+    """ddp: 8,400 / 2 over 4,600 is 91.3 %, 12,200 / 4 is 66.3 %."""
+    results = campaigns.strategy_results(("full",))
+    (axes,) = curve_plots.scaling_efficiency(results).axes
+    line = line_of(axes, "ddp")
+    # beside the other three at each size, so that none is hidden
+    assert [round(float(x)) for x in line.get_xdata()] == [1, 2, 4]
+    assert [round(float(y), 1) for y in line.get_ydata()] == [100.0, 91.3, 66.3]
+
+
+def test_bars_show_the_noise_and_points_stand_apart() -> None:
+    """Runs of 9, 10 and 11 samples/s: 10 % of the median to both sides. ddp and fsdp share the place of four GPUs."""
+    runs = [
+        *(make_result(f"node-{i}", rate, strategy="ddp", gpus_per_node=4) for i, rate in enumerate((9.0, 10.0, 11.0))),
+        make_result("node-0", 10.0, strategy="fsdp", gpus_per_node=4), make_result("node-0", 3.0),
+    ]  # fmt: skip
+    figure = curve_plots.curves(runs, curve_plots.CURVES["tokens_per_sec_vs_gpu"])
+    (axes,) = figure.axes
+    bars = {container.get_label(): container for container in axes.containers}
+    ((_, low), (_, high)) = bars["ddp"].lines[2][0].get_segments()[0]
+
+    assert (round(float(low)), round(float(high))) == (9 * 512, 11 * 512)
+    assert line_of(axes, "ddp").get_xdata()[0] < 4 < line_of(axes, "fsdp").get_xdata()[0]
+    assert line_of(axes, "single").get_xdata()[0] == 1
+    assert "bars: noise" in figure.get_suptitle()
+
+
+def test_a_probe_has_no_bars() -> None:
+    figure = curve_plots.curves(campaigns.strategy_results(("full",)), curve_plots.CURVES["gbps_vs_gpu"])
+    assert figure.get_suptitle() == "Host-to-device copy (median of the runs)"
+
+
+def line_of(axes: Any, strategy: str) -> Any:
+    return next(container.lines[0] for container in axes.containers if container.get_label() == strategy)
+
+
+def test_more_works_than_fit_are_counted() -> None:
+    results = [
+        make_result("node-1", 10.0, strategy="ddp", gpus_per_node=gpus, seq_length=8 * i)
+        for i in range(1, curve_plots.MAX_FACETS + 3)
+        for gpus in (2, 4)
+    ]
+    figure = curve_plots.curves(results, curve_plots.CURVES["tokens_per_sec_vs_gpu"])
+    assert len(figure.axes) == curve_plots.MAX_FACETS
+    assert "2 more in metrics.csv" in figure.get_suptitle()
+
+
+def test_a_work_of_one_size_shows_which_of_the_sizes_it_is() -> None:
+    lone = make_result("node-1", 10.0, strategy="fsdp", gpus_per_node=4, seq_length=8)
+    results = [*campaigns.strategy_results(("full",)), lone]
+    all_axes = curve_plots.curves(results, curve_plots.CURVES["tokens_per_sec_vs_gpu"]).axes
+    assert len(all_axes) == 2
+    assert {tuple(axes.get_xticks()) for axes in all_axes} == {(1, 2, 4)}
+    assert len({axes.get_xlim() for axes in all_axes}) == 1
+
+
+def test_four_works_stand_two_by_two() -> None:
+    results = [
+        make_result("node-1", 10.0, strategy="ddp", gpus_per_node=gpus, seq_length=8 * i)
+        for i in range(1, 5)
+        for gpus in (2, 4)
+    ]
+    grid = curve_plots.curves(results, curve_plots.CURVES["step_time_vs_gpu"]).axes[0].get_gridspec()
+    assert grid is not None
+    assert (grid.nrows, grid.ncols) == (2, 2)
+
+
+def test_works_of_one_node_each_have_no_node_plot() -> None:
+    runs = campaigns.strategy_results(("full",))
+    groups = judge(runs, ["node-1"], Tolerances())
+    absent = plots.not_drawn(campaigns.make_campaign(runs, groups))
+    assert absent == {"node_variance": "each work ran on one node only"}

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from markdown_it import MarkdownIt
+
+from bench_control.collecting.campaign import Campaign
+from bench_control.reporting.report import benchmark_report
+from tests import campaigns
+
+FILES = ("BENCHMARK_REPORT.md", "COST_REPORT.md", "metrics.csv", "plots/node_variance.png", "report.html")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        campaigns.healthy,
+        campaigns.slow_node,
+        campaigns.cpu_drill,
+        campaigns.all_failed,
+        campaigns.two_nodes,
+        campaigns.strategies,
+        campaigns.configurations,
+        campaigns.survey,
+    ],
+)
+def test_the_report(make: Callable[[], Campaign], golden: Callable[[str, str], None]) -> None:
+    golden(f"report-{make.__name__.replace('_', '-')}.md", benchmark_report(make(), FILES))
+
+
+def test_the_verdict_and_the_drill_come_first() -> None:
+    lines = benchmark_report(campaigns.cpu_drill()).splitlines()
+    assert lines[2].startswith("**1 of 4 nodes is not well: node-3 is out of its limits")
+    assert lines[4].startswith("> **Drill: trainbench slowed node-3 by 75 %")
+
+
+def test_only_files_that_exist_are_linked() -> None:
+    campaign = campaigns.slow_node()
+    assert "](" not in benchmark_report(campaign)
+    run_id = campaign.results[0].spec.run_id
+    linked = benchmark_report(campaign, [f"../runs/{run_id}/result.json"])
+    assert f"[node-1-r1](../runs/{run_id}/result.json)" in linked
+    assert linked.count("](") == 4  # verdict, throughput, seconds and telemetry: of this run
+
+
+def test_hostile_text_stays_text() -> None:
+    html = MarkdownIt("gfm-like", {"linkify": False}).render(benchmark_report(campaigns.all_failed()))
+    assert "<script" not in html
+    assert "<b>" not in html
+    assert "&lt;script&gt;alert('x')&lt;/script&gt; | a | b # not a heading `rm`" in html
+
+
+def test_absent_plots_are_explained() -> None:
+    assert "Not drawn, only 1 GPU per run was measured" in benchmark_report(campaigns.healthy())

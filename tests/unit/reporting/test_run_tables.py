@@ -1,0 +1,76 @@
+"""Run tables: how the runs were set up, what was chosen, and what is left out when nobody measured it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench_control.reporting import run_tables
+from bench_control.words.tables import short_names
+from bench_image.contract import Chosen
+from tests import campaigns
+from tests.builders import make_failed, make_result
+
+AUTO: dict[str, Any] = {"micro_batch_size": "auto", "gradient_checkpointing": "auto"}
+
+
+def chose(size: int, why: str = "the largest that fits") -> Chosen:
+    return Chosen(micro_batch_size=size, gradient_checkpointing=False, why=why, means={"loss": "fused"})
+
+
+def test_what_was_chosen_stands_once_with_its_nodes_and_reason() -> None:
+    runs = [make_result(f"node-{i}", chosen=chose(6 if i == 3 else 12), **AUTO) for i in (1, 2, 3)]
+    rows = run_tables.chosen(campaigns.make_campaign([*runs, make_failed("node-4", **AUTO)])).rows
+
+    assert [row.cells[1:] for row in rows] == [
+        ("node-1 and node-2", "12", "off", "the largest that fits", "loss fused"),
+        ("node-3", "6", "off", "the largest that fits", "loss fused"),
+    ]
+
+
+def test_one_group_shows_all_of_its_settings() -> None:
+    (table,) = run_tables.work(campaigns.make_campaign([make_result("node-1"), make_result("node-2")]))
+
+    settings = {row.cells[0]: row.cells[1] for row in table.rows}
+    assert (settings["micro_batch_size"], settings["model"], settings["dimensions"]) == ("8", "mistral-7b", "null")
+
+
+def test_several_groups_show_what_they_share_and_what_differs() -> None:
+    runs = [make_result(), make_result(strategy="ddp", gpus_per_node=2), make_result(seq_length=1024)]
+    shared, differing = run_tables.work(campaigns.make_campaign(runs))
+
+    assert differing.columns == ("group", "strategy", "gpus_per_node", "seq_length")
+    assert [row.cells[1:] for row in differing.rows] == [
+        ("single", "1", "512"), ("ddp", "2", "512"), ("single", "1", "1024"),
+    ]  # fmt: skip
+    assert "seq_length" not in {row.cells[0] for row in shared.rows}
+    assert ("model", "mistral-7b") in {row.cells for row in shared.rows}
+
+
+def test_communication_is_a_column_where_there_was_any() -> None:
+    single = run_tables.performance(campaigns.make_campaign([make_result()]))
+    gang = run_tables.performance(
+        campaigns.make_campaign([make_result(strategy="fsdp", gpus_per_node=2, exposed_communication_pct=4.0)])
+    )
+
+    assert "exposed comm." not in single.columns
+    assert gang.rows[0].cells[gang.columns.index("exposed comm.")] == "4.0 %"
+    assert gang.rows[0].cells[gang.columns.index("all comm.")] == "8.0 %"
+
+
+def test_the_scaling_names_the_base_and_its_strategy() -> None:
+    table = run_tables.scaling(campaigns.scaling())
+
+    assert [row.cells[1:] for row in table.rows] == [
+        ("2", "1 GPU (single)", "90.0 %"),
+        ("4", "1 GPU (single)", "80.0 %"),
+    ]
+
+
+def test_rows_are_named_without_the_fingerprint_where_that_suffices() -> None:
+    """As the plan names groups: the fingerprint last."""
+    runs = [make_result(), make_result(strategy="ddp", gpus_per_node=2)]
+    twins = [make_result(), make_result(optimizer="adamw_torch")]
+
+    assert list(short_names(runs).values()) == ["mistral-7b-qlora-single-node-1-r1", "mistral-7b-qlora-ddp-node-1-r1"]
+    assert list(short_names(twins).values()) == [run.spec.run_id for run in twins]
+    assert list(short_names(runs[:1]).values()) == ["node-1-r1"]

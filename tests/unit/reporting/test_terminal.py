@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console
+
+from bench_control.collecting.campaign import Campaign
+from bench_control.reporting.terminal import verdict_table
+from tests import campaigns
+
+
+def printed(campaign: Campaign) -> str:
+    console = Console(file=io.StringIO(), width=100, no_color=True)
+    console.print(verdict_table(campaign))
+    file = console.file
+    assert isinstance(file, io.StringIO)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        campaigns.healthy,
+        campaigns.slow_node,
+        campaigns.cpu_drill,
+        campaigns.all_failed,
+        campaigns.two_nodes,
+        campaigns.strategies,
+        campaigns.configurations,
+        campaigns.survey,
+    ],
+)
+def test_the_verdict_on_100_columns(make: Callable[[], Campaign], golden: Callable[[str, str], None]) -> None:
+    text = printed(make())
+    assert max(len(line) for line in text.splitlines()) <= 100
+    golden(f"terminal-{make.__name__.replace('_', '-')}.txt", text)
+
+
+def test_square_brackets_are_text_and_not_markup() -> None:
+    node = campaigns.make_node("[red]node[/red]", reason="[bold]why")
+    campaign = campaigns.make_campaign([], [campaigns.make_group([node], "g")])
+    assert "[red]node[/red]" in printed(campaign)

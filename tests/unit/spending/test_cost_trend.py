@@ -1,0 +1,93 @@
+"""This month against last: the change and its two causes, which leave nothing over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench_control.spending.cost_trend import WorkCost, work_costs
+from tests.paid_runs import OCTOBER, paid_run
+
+
+def costs(*runs: Any) -> tuple[WorkCost, ...]:
+    return work_costs(runs, "2026-11", "2026-10")
+
+
+def test_price_and_throughput_are_split_exactly() -> None:
+    """$0.60 at 1.25 samples/s: u = 1000 / 4500 = 0.2222 h, $0.1333 per 1K. $0.90 at 2.0: u = 1000 / 7200 = 0.1389 h,
+    $0.1250. By price: 0.30 x (0.2222 + 0.1389) / 2 = +$0.05417; by throughput: -0.08333 x 0.75 = -$0.0625; together
+    -$0.00833, which is 6.25 % less.
+    """
+    (work,) = costs(paid_run(1.25, started_at=OCTOBER), paid_run(2.0, 0.90))
+    assert work.change is not None
+
+    assert work.last is not None
+    assert work.this is not None
+    assert work.last.usd_per_1000_samples == pytest.approx(0.133333, abs=1e-6)
+    assert work.this.usd_per_1000_samples == pytest.approx(0.125)
+    assert work.change.by_price_usd == pytest.approx(0.0541667, abs=1e-7)
+    assert work.change.by_throughput_usd == pytest.approx(-0.0625)
+    assert work.change.usd == pytest.approx(work.change.by_price_usd + work.change.by_throughput_usd, abs=1e-15)
+    assert work.change.pct == pytest.approx(-6.25)
+    assert work.why == ("price from $0.600 to $0.900: +$0.0542; samples/s from 1.250 to 2.000 (+60.0 %): \u2212$0.0625")
+
+
+def test_only_what_changed_is_named() -> None:
+    dearer, faster, same = (
+        costs(paid_run(started_at=OCTOBER), paid_run(rate, price))[0].why
+        for rate, price in ((1.46, 0.66), (1.6060, 0.60), (1.46, 0.60))
+    )
+    assert dearer == "price from $0.600 to $0.660: +$0.0114"
+    assert faster.startswith("samples/s from 1.460 to 1.606 (+10.0 %): ")
+    assert same == "unchanged"
+
+
+@pytest.mark.parametrize(
+    ("runs", "why"),
+    [
+        ([paid_run()], "not run last month"),
+        ([paid_run(started_at=OCTOBER)], "not run this month"),
+        ([paid_run(started_at=OCTOBER, usd_per_gpu_hour=None), paid_run()], "no price in 2026-10; samples/s unchanged"),
+    ],
+)
+def test_where_there_is_no_trend_it_says_why(runs: Any, why: str) -> None:
+    (work,) = costs(*runs)
+    assert (work.change, work.why) == (None, why)
+
+
+def test_a_change_within_the_uncertainty_of_the_medians_says_so() -> None:
+    """Three runs 1.40, 1.46, 1.52: MAD 0.06, sigma 0.089, 1.96 x 1.2533 x 0.089 / sqrt(3) / 1.46 = 8.6 %; of two such
+    medians 12.2 %.
+    """
+    scattered = [paid_run(rate, started_at=OCTOBER) for rate in (1.40, 1.46, 1.52)]
+    (work,) = costs(*scattered, *(paid_run(rate) for rate in (1.42, 1.48, 1.54)))
+
+    assert work.this is not None
+    assert work.this.samples_per_s_uncertainty_pct == pytest.approx(8.54, abs=0.1)
+    assert ", within the \u00b1 12." in work.why
+    (sure,) = costs(*[paid_run(1.46, started_at=OCTOBER)] * 3, *[paid_run(1.48)] * 3)
+    assert "within" not in sure.why
+
+
+def test_each_kind_of_gpu_is_its_own_line_and_doubtful_runs_are_none() -> None:
+    lines = costs(
+        paid_run(), paid_run(9.6, 10.0, gpu_name="NVIDIA H100 80GB HBM3"), paid_run(99.0, is_measured=False),
+        paid_run(99.0, num_gpus=None),
+    )  # fmt: skip
+    assert [(line.gpu_name, line.this and line.this.samples_per_s) for line in lines] == [
+        ("NVIDIA A10", 1.46), ("NVIDIA H100 80GB HBM3", 9.6),
+    ]  # fmt: skip
+
+
+def test_all_gpus_of_a_gang_are_paid_for() -> None:
+    """2.7778 samples/s on two GPUs at $0.60: 10,000 samples in an hour for $1.20, $0.120 per 1K and not $0.060."""
+    (work,) = costs(paid_run(10_000 / 3600, num_gpus=2))
+    assert work.this is not None
+    assert work.this.usd_per_1000_samples == pytest.approx(0.12)
+
+
+def test_several_prices_in_a_month_count_by_their_median() -> None:
+    (work,) = costs(paid_run(usd_per_gpu_hour=0.6), paid_run(usd_per_gpu_hour=0.8), paid_run(usd_per_gpu_hour=2.0))
+    assert work.this is not None
+    assert work.this.usd_per_gpu_hour == 0.8
