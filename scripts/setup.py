@@ -32,6 +32,7 @@ def main():
     with ThreadPoolExecutor() as pool:  # side by side: one core unpacks while the other downloads
         for made in [pool.submit(make, name) for name in ENVIRONMENTS]:
             made.result()
+    install_project()
 
 
 def make(name):
@@ -56,12 +57,23 @@ def install(name, requirements):
     python = os.path.join(folder, "bin", "python")
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     run([*pip, "--requirement", os.path.join(ROOT, requirements)])
-    if name == ".venv":
-        run([*pip, "--no-deps", "--editable", ROOT])
-    else:
+    if name == ".venv-image":
         # Published as source only, and its build imports torch; no operators: their compilers are not needed here.
         os.environ["DS_BUILD_OPS"] = "0"
         run([*pip, "--no-deps", "--no-build-isolation", "--requirement", os.path.join(ROOT, SOURCE_REQUIREMENTS)])
+
+
+def install_project():
+    """The command `trainbench`, anew when pyproject.toml says something else than when it was installed."""
+    stamp = os.path.join(ROOT, ".venv", "project.sha256")
+    with open(os.path.join(ROOT, "pyproject.toml"), "rb") as file:
+        wanted = hashlib.sha256(file.read()).hexdigest()
+    if read(stamp) == wanted:
+        return
+    python = os.path.join(ROOT, ".venv", "bin", "python")
+    run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--editable", ROOT])
+    with open(stamp, "w") as file:
+        file.write(wanted)
 
 
 def run(command):
