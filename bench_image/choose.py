@@ -17,7 +17,7 @@ from bench_image.contract import AUTO, RunSpec
 from bench_image.faults import is_out_of_memory
 from bench_image.memory_need import USABLE_SHARE, memory_need_bytes
 from bench_image.presets import STEPS_BEFORE_CAPTURE
-from bench_image.strategies import Single
+from bench_image.ranks import Single
 
 SIZES = tuple(2**power for power in range(11))  # micro-batches that 'auto' looks at
 TRIED_FOR_SPEED = 3  # the largest that fits, and the next smaller ones

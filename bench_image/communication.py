@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bench_image.contract import Communication
 
 if TYPE_CHECKING:
-    from bench_image.strategies import Single
+    from bench_image.ranks import Single
 
 STEPS = 3
 Interval = tuple[float, float]

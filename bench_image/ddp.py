@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from bench_image.build import Built
 from bench_image.contract import RunSpec
 from bench_image.engine import Engine
-from bench_image.strategies import Gang
+from bench_image.ranks import Gang
 
 
 class DdpEngine(Engine):

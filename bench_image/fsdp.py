@@ -17,7 +17,7 @@ from bench_image.build import Built, make_optimizer
 from bench_image.contract import Optimizer, Preset, RunSpec
 from bench_image.engine import Engine
 from bench_image.memory_need import has_room
-from bench_image.strategies import PEER_TIMEOUT_S, Gang
+from bench_image.ranks import PEER_TIMEOUT_S, Gang
 
 
 class FsdpEngine(Engine):

@@ -15,10 +15,10 @@ from bench_image.build import Built
 from bench_image.contract import RunSpec
 from bench_image.data import batches
 from bench_image.presets import STEPS_BEFORE_CAPTURE, replays
+from bench_image.ranks import Single
 from bench_image.recipes import looks_at_loss
 from bench_image.replay import Replay
 from bench_image.stats import half_width_pct
-from bench_image.strategies import Single
 
 CHECK_EVERY = 10  # steps between decisions on whether a window is long enough
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import torch
 
     from bench_image.loop import Stepper
-    from bench_image.strategies import Single
+    from bench_image.ranks import Single
     from bench_image.telemetry import Sampler
 
 TELL_EVERY_S = 3.0

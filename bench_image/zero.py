@@ -12,7 +12,7 @@ from torch import nn
 from bench_image.build import Built, make_optimizer
 from bench_image.contract import Optimizer, RunSpec
 from bench_image.engine import MAX_GRAD_NORM, Engine
-from bench_image.strategies import Gang
+from bench_image.ranks import Gang
 
 REDUCE_BUCKET = 500_000_000  # numbers; DeepSpeed's default
 

@@ -25,8 +25,8 @@ from bench_image.build import build
 from bench_image.contract import Lora, Preset, Quantisation, Recipe, RunSpec
 from bench_image.loop import Stepper
 from bench_image.materialise import draw, materialise, rebuild_buffers
+from bench_image.ranks import Single
 from bench_image.recipes import Numerics
-from bench_image.strategies import Single
 
 ALL_LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 WARMUP = 5  # steps of each turn that are not counted: the Trainer's first ones prepare the turn

@@ -118,7 +118,7 @@ def profiled(spec: RunSpec) -> dict[str, Any]:
     """Throughput and profile of one spec in this process."""
     from bench_image.build import build
     from bench_image.loop import Stepper
-    from bench_image.strategies import Single
+    from bench_image.ranks import Single
 
     torch.compiler.reset()
     torch.cuda.reset_peak_memory_stats()

@@ -12,7 +12,7 @@ from bench_image.build import build
 from bench_image.contract import Device, Lora, Optimizer, Preset, Recipe, RunSpec
 from bench_image.loop import Stepper
 from bench_image.presets import replays
-from bench_image.strategies import Single
+from bench_image.ranks import Single
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 CASES: dict[str, dict[str, Any]] = {

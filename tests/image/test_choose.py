@@ -9,7 +9,7 @@ from bench_image.build import build
 from bench_image.choose import Trial, by_formula, by_trial, choose, memory_bytes
 from bench_image.contract import AUTO, Recipe, RunSpec
 from bench_image.memory_need import USABLE_SHARE, memory_need_bytes
-from bench_image.strategies import Single
+from bench_image.ranks import Single
 from tests.image.processes import make_spec
 
 CPU = torch.device("cpu")

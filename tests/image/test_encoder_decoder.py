@@ -14,9 +14,9 @@ from bench_image.contract import Preset, Recipe, RunSpec
 from bench_image.data import POOL_STEPS
 from bench_image.encoder_decoder import EncoderDecoder, sinusoids
 from bench_image.loop import Stepper
+from bench_image.ranks import Single
 from bench_image.shapes import EncoderDecoderShape
 from bench_image.sizing import flops_per_token, num_parameters
-from bench_image.strategies import Single
 from tests.image.processes import make_spec
 
 CPU = torch.device("cpu")

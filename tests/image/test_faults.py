@@ -17,7 +17,7 @@ from bench_image.contract import Phase, Recipe, RunSpec, Status, Strategy, parse
 from bench_image.journal import Journal
 from bench_image.merge import Ending, merge
 from bench_image.rank import _profile
-from bench_image.strategies import Single
+from bench_image.ranks import Single
 from tests.image.processes import (
     ENDLESS,
     ROOT,

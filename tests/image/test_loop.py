@@ -9,7 +9,7 @@ from bench_image.build import build
 from bench_image.contract import Drill, Recipe
 from bench_image.data import POOL_STEPS, TokenPool
 from bench_image.loop import Stepper, decides_after, drill_sleep_s, measure_window, wants_more
-from bench_image.strategies import Single
+from bench_image.ranks import Single
 from tests.image.processes import make_spec
 
 CPU = torch.device("cpu")

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from bench_image.contract import Optimizer, Strategy
-from bench_image.strategies import PEER_TIMEOUT_S, peer_timeout_s
+from bench_image.ranks import PEER_TIMEOUT_S
+from bench_image.strategies import peer_timeout_s
 from bench_image.support import DEEPSPEED
 from bench_image.zero import REDUCE_BUCKET, settings
 from tests.image.equal_work import STRANGERS
