@@ -61,7 +61,8 @@ def _make(state: Path) -> None:
     }
     record_nights(open_history(f"sqlite:///{state / 'history.db'}"), JOB)
     with LocalAirflow(free_port(), with_triggerer=True, state=state, environment=environment) as airflow:
-        airflow.wait_until_healthy(DAG_ID)
+        for dag_id in (DAG_ID, SCALING):
+            airflow.wait_until_healthy(dag_id)
         _run(airflow, SCALING, SCALED)
         drill = _run(airflow, DAG_ID, JOB | {"nodes": RUN_NODES, "drill_node": DRILLED})
         with chromium() as browser:

@@ -20,7 +20,7 @@
     if (!field.labels.length && !field.ariaLabel) tell(field, "no label");
   }
   for (const element of all("a[href], button, summary")) {
-    if (!element.textContent.trim() && !element.ariaLabel) tell(element, "no name");
+    if (!element.textContent.trim() && !element.ariaLabel && !element.title) tell(element, "no name");
   }
   for (const image of all("img, svg")) {
     if (image.alt === undefined && image.ariaHidden !== "true" && !image.ariaLabel) tell(image, "neither named nor hidden");

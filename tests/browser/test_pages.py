@@ -98,18 +98,18 @@ def test_names_from_outside_are_text(site: Site, hostile: int, visit: Visit) -> 
     assert said == []
 
 
-def test_who_is_not_logged_in_is_asked_to(site: Site, drill: str, visit: Visit) -> None:
-    page = visit(None, refusals={401})
+def test_who_is_not_logged_in_is_asked_to_and_comes_back(site: Site, drill: str, visit: Visit) -> None:
+    page = visit(None, refusals={401}, color_scheme="dark")
     page.goto(f"{site.base}/trainbench/breaches/1")
     expect(page.locator("body")).not_to_contain_text(DRILLED)
+    expect(page.locator("body")).to_have_css("background-color", DARK)
     page.get_by_role("link", name="Log in").click()
     page.get_by_label("Username").fill("vera")
     page.get_by_label("Password").fill("vera")
     page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("heading", name="Welcome").wait_for()
-    page.goto(f"{site.base}/trainbench/breaches/1")
 
     expect(page.locator("h1")).to_contain_text(DRILLED)
+    expect(page).to_have_url(f"{site.base}/trainbench/breaches/1")
 
 
 def test_every_link_holds_behind_a_prefix(behind_a_prefix: Site, drill: str, hostile: int, visit: Visit) -> None:

@@ -142,7 +142,17 @@ def test_anonymous_users_see_nothing(client: Any, pages: Path, path: str) -> Non
 
     assert reply.status_code == 401
     assert "You are not logged in" in reply.text
-    assert "node-3" not in reply.text.replace("nodes/node-3", "")
+    told = re.sub(r"\?next=[^\"]*", "", reply.text)  # the address that was asked for
+    assert "node-3" not in told
+
+
+def test_the_page_for_the_login_needs_no_file_of_ours_and_leads_back(client: Any, pages: Path) -> None:
+    reply = client.get("/trainbench/nodes/node-3?days=7")
+    (nonce,) = re.findall(r'<style nonce="([^"]+)">', reply.text)
+
+    assert f"style-src 'nonce-{nonce}';" in reply.headers["Content-Security-Policy"]
+    assert "static/" not in reply.text
+    assert 'href="../../api/v2/auth/login?next=%2Ftrainbench%2Fnodes%2Fnode-3%3Fdays%3D7"' in reply.text
 
 
 @pytest.mark.parametrize("user", ROLES)

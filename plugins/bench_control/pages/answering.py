@@ -15,6 +15,7 @@ from bench_control.pages.form import DAYS, Narrowed
 from bench_control.pages.page_tables import PageTable, csv
 from bench_control.pages.queries import Pages, open_engine
 from bench_control.pages.render import HEADERS, respond
+from bench_control.pages.threads import in_our_threads
 
 Format = Literal["html", "csv"]
 MAX_PAGE = 1_000_000
@@ -33,6 +34,7 @@ def pages_of(who: Reader) -> Pages:
     return Pages(open_engine(read_settings().history_url, the_store()), who.dag_ids)
 
 
+@in_our_threads
 def visible(who: Reader = Depends(reader)) -> Pages:
     """Refuses those who may see no benchmark at all: an empty page would tell them that there is none."""
     pages = pages_of(who)

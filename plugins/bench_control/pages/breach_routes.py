@@ -17,9 +17,10 @@ from bench_control.pages.banners import CACHE
 from bench_control.pages.filters import Filters
 from bench_control.pages.queries import Pages
 from bench_control.pages.render import HEADERS, respond
-from bench_control.pages.views import BreachRow
+from bench_control.pages.threads import OwnRoute
+from bench_control.pages.views import BreachRow, NodePage, NodeSeries
 
-router = APIRouter()
+router = APIRouter(route_class=OwnRoute)
 TREND_DAYS = 90
 STATUS_OF = {Problem.UNKNOWN: 404, Problem.CLOSED: 409, Problem.ALREADY: 409, Problem.REASON: 422, Problem.WHO: 422}
 
@@ -37,6 +38,7 @@ def breach(
     request: Request, breach_id: int, pages: Pages = Depends(visible), who: Reader = Depends(reader)
 ) -> Response:
     found = _breach(pages, breach_id)
+    node, series = _trend(pages, found)
     return respond(
         request,
         "breach.html.j2",
@@ -44,7 +46,8 @@ def breach(
         breach=found,
         may_acknowledge=who.may_acknowledge(found.dag_id),
         max_reason=MAX_REASON,
-        figure=_trend(pages, found),
+        figure=charts.node_chart(series[0], node.events) if node and series else None,
+        limits=charts.limits_of_last(series),
     )
 
 
@@ -76,9 +79,8 @@ def _breach(pages: Pages, breach_id: int) -> BreachRow:
     return found
 
 
-def _trend(pages: Pages, found: BreachRow) -> charts.Figure | None:
-    """Of the breach's work on its node."""
+def _trend(pages: Pages, found: BreachRow) -> tuple[NodePage | None, list[NodeSeries]]:
+    """The node, and of it the breach's work."""
     since = datetime.now(UTC).date() - timedelta(days=TREND_DAYS)
     node = pages.node(found.node, Filters(since=since))
-    series = [each for each in node.series if each.group_id == found.group_id] if node else []
-    return charts.node_chart(series[0], node.events) if node and series else None
+    return node, [each for each in node.series if each.group_id == found.group_id] if node else []

@@ -33,10 +33,11 @@ def open_breaches(connection: Connection, scope: Scope) -> Breaches:
     return _breaches(connection, scope.breaches & _IS_OPEN, *order)
 
 
-def closed_breaches(connection: Connection, scope: Scope) -> Breaches:
-    """Those that were closed within the filters' time, the last one first."""
+def closed_breaches(connection: Connection, scope: Scope, most: int | None = None) -> Breaches:
+    """Those that were closed within the filters' time, the last one first; at most `most` rows."""
     closed = and_(breaches.c.closed_at.is_not(None), *scope.within(breaches.c.closed_at))
-    return _breaches(connection, scope.breaches & closed, breaches.c.closed_at.desc(), breaches.c.id.desc())
+    order = (breaches.c.closed_at.desc(), breaches.c.id.desc())
+    return _breaches(connection, scope.breaches & closed, *order, most=most)
 
 
 def breaches_of(connection: Connection, scope: Scope, node: str) -> tuple[BreachRow, ...]:
@@ -66,10 +67,11 @@ def open_nodes(connection: Connection, scope: Scope) -> tuple[int, int, int]:
     return num_unseen, num_nodes - num_unseen, num_drilled
 
 
-def _breaches(connection: Connection, which: ColumnElement[bool], *order: Any) -> Breaches:
-    rows = connection.execute(_selected().where(which).order_by(*order).limit(MAX_BREACHES)).all()
+def _breaches(connection: Connection, which: ColumnElement[bool], *order: Any, most: int | None = None) -> Breaches:
+    limit = MAX_BREACHES if most is None else min(most, MAX_BREACHES)
+    rows = connection.execute(_selected().where(which).order_by(*order).limit(limit)).all()
     num_total = len(rows)
-    if num_total == MAX_BREACHES:
+    if num_total == limit:
         num_total = connection.execute(select(func.count()).select_from(breaches).where(which)).scalar_one()
     return Breaches(rows=tuple(map(_row, rows)), num_total=num_total)
 

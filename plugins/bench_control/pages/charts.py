@@ -9,9 +9,8 @@ from typing import Any
 from bench_control.pages.listings import signed_degrees, words
 from bench_control.pages.views import CostRow, EventKind, NodeEvent, NodePoint, NodeSeries
 from bench_control.words.formats import figure, percent
-from bench_control.words.verdicts import RED, Tolerances
+from bench_control.words.verdicts import RED
 
-LIMITS = Tolerances()
 EVENT_MARKS = {
     EventKind.SETUP: ("diamond", "accent"),
     EventKind.BREACH_OPENED: ("x", "bad"),
@@ -20,9 +19,11 @@ EVENT_MARKS = {
 }
 HEIGHTS = {1: 200, 2: 270, 3: 340}  # pixels, by the number of panels
 HALF_A_DAY = timedelta(hours=12)
+EDGE = 0.02  # of the time shown: room beside the first and the last mark
 Figure = dict[str, Any]
 Hover = Callable[[NodePoint], str]
 Values = Sequence[tuple[NodePoint, float | None]]
+Span = tuple[datetime, datetime]
 
 
 def plain(text: str) -> str:
@@ -31,20 +32,22 @@ def plain(text: str) -> str:
 
 
 def node_chart(series: NodeSeries, events: Sequence[NodeEvent]) -> Figure | None:
-    """Samples/s with the node's own median and the band around its peers; memory and temperature against the peers;
-    what happened above. None when no point has a figure.
+    """Samples/s with the node's own median and the band of the limit around its peers; memory and temperature against
+    the peers; what happened above. A band is as wide as the limit of each night's campaign; where that was not
+    recorded there is none. None when no point has a figure.
     """
     points = series.points
     if not any(point.samples_per_second is not None for point in points):
         return None
-    panels = [_throughput(points), _memory(points), _temperature(points)]
-    shown = [panel for panel in panels if panel]
     first, last = points[0].at, points[-1].at
+    span = _span(first, last)
+    panels = [_throughput(points), _memory(points, span), _temperature(points, span)]
+    shown = [panel for panel in panels if panel]
     within = [event for event in events if first <= event.at <= last]
     layout: Figure = {
         "height": HEIGHTS[len(shown)],
         "showlegend": False,
-        "xaxis": _time_axis(first, last),
+        "xaxis": {"type": "date", "anchor": "free", "position": 0, "range": [at.isoformat() for at in span]},
         "shapes": [],
         "annotations": [],
     }
@@ -61,6 +64,19 @@ def node_chart(series: NodeSeries, events: Sequence[NodeEvent]) -> Figure | None
         layout["yaxis9"] = {"domain": [0.95, 1.0], "visible": False, "range": [0, 1], "fixedrange": True}
         layout["shapes"] += [_event_line(event) for event in within]
     return {"data": traces, "layout": layout}
+
+
+def limits_of_last(series: Sequence[NodeSeries]) -> str:
+    """ "±5 %, memory ±2 %, ±10 °C": of the newest campaign; "" where it was not recorded."""
+    newest = max((each.points[-1] for each in series), key=lambda point: point.at, default=None)
+    if newest is None:
+        return ""
+    known = (
+        ("", newest.samples_per_second_limit_pct, " %"),
+        ("memory ", newest.memory_limit_pct, " %"),
+        ("", newest.temperature_limit_c, " °C"),
+    )
+    return ", ".join(f"{name}±{limit:g}{unit}" for name, limit, unit in known if limit is not None)
 
 
 def months_chart(months: Sequence[CostRow]) -> Figure | None:
@@ -86,13 +102,16 @@ def months_chart(months: Sequence[CostRow]) -> Figure | None:
 
 
 def _throughput(points: Sequence[NodePoint]) -> Figure:
-    share = LIMITS.samples_per_second_pct / 100
-    peers = [(p.at, p.peers_samples_per_second) for p in points if p.peers_samples_per_second is not None]
+    bands = [
+        (p.at.isoformat(), p.peers_samples_per_second, p.samples_per_second_limit_pct / 100)
+        for p in points
+        if p.peers_samples_per_second is not None and p.samples_per_second_limit_pct is not None
+    ]
     own = [(p.at, p.own_median_samples_per_second) for p in points if p.own_median_samples_per_second is not None]
-    days = [at.isoformat() for at, _ in peers]
+    days = [day for day, _, _ in bands]
     band = [
-        {"x": days, "y": [value * (1 - share) for _, value in peers], **_invisible()},
-        {"x": days, "y": [value * (1 + share) for _, value in peers], **_invisible(), "fill": "tonexty",
+        {"x": days, "y": [peers * (1 - share) for _, peers, share in bands], **_invisible()},
+        {"x": days, "y": [peers * (1 + share) for _, peers, share in bands], **_invisible(), "fill": "tonexty",
          "fillcolor": "var(--band)"},
     ]  # fmt: skip
     median = {
@@ -102,44 +121,61 @@ def _throughput(points: Sequence[NodePoint]) -> Figure:
     values = [(point, point.samples_per_second) for point in points]
     return {
         "title": "samples/s",
-        "traces": [*(band if len(peers) > 1 else []), *([median] if len(own) > 1 else []), *_marks(values, _hover)],
+        "traces": [*(band if len(bands) > 1 else []), *([median] if len(own) > 1 else []), *_marks(values, _hover)],
         "shapes": [],
     }
 
 
-def _memory(points: Sequence[NodePoint]) -> Figure | None:
-    values = [(point, point.memory_deviation_pct) for point in points]
+def _memory(points: Sequence[NodePoint], span: Span) -> Figure | None:
     return _against_peers(
-        "memory against its peers, %", values, LIMITS.memory_pct, lambda p: f"memory {percent(p.memory_deviation_pct)}"
+        "memory against its peers, %",
+        [(point, point.memory_deviation_pct) for point in points],
+        [(point, point.memory_limit_pct) for point in points],
+        span,
+        lambda p: f"memory {percent(p.memory_deviation_pct)}{_of_limit(p.memory_limit_pct, ' %')}",
     )
 
 
-def _temperature(points: Sequence[NodePoint]) -> Figure | None:
-    values = [(point, point.temperature_deviation_c) for point in points]
+def _temperature(points: Sequence[NodePoint], span: Span) -> Figure | None:
     return _against_peers(
         "temperature against its peers, °C",
-        values,
-        LIMITS.temperature_c,
-        lambda p: signed_degrees(p.temperature_deviation_c),
+        [(point, point.temperature_deviation_c) for point in points],
+        [(point, point.temperature_limit_c) for point in points],
+        span,
+        lambda p: f"{signed_degrees(p.temperature_deviation_c)}{_of_limit(p.temperature_limit_c, ' °C')}",
     )
 
 
-def _against_peers(
-    title: str, values: Sequence[tuple[NodePoint, float | None]], limit: float, hover: Hover
-) -> Figure | None:
+def _against_peers(title: str, values: Values, limits: Values, span: Span, hover: Hover) -> Figure | None:
     if not any(value is not None for _, value in values):
         return None
-    band = {
-        "type": "rect", "xref": "paper", "x0": 0, "x1": 1, "y0": -limit, "y1": limit, "layer": "below",
-        "fillcolor": "var(--band)", "line": {"width": 0},
-    }  # fmt: skip
-    reach = max(limit * 1.5, *(abs(value) * 1.1 for _, value in values if value is not None))
+    stretches = _stretches(limits, span)
+    bands = [
+        {
+            "type": "rect", "xref": "x", "x0": since.isoformat(), "x1": until.isoformat(), "y0": -limit, "y1": limit,
+            "layer": "below", "fillcolor": "var(--band)", "line": {"width": 0},
+        }
+        for since, until, limit in stretches
+    ]  # fmt: skip
+    reach = max(
+        [limit * 1.5 for _, _, limit in stretches] + [abs(value) * 1.1 for _, value in values if value is not None]
+    )
     return {
         "title": title,
         "traces": _marks(values, lambda p: f"{_day(p.at)}<br>{hover(p)}"),
-        "shapes": [band],
-        "axis": {"range": [-reach, reach], "nticks": 4},
+        "shapes": bands,
+        "axis": {"range": [-reach, reach] if reach else [-1, 1], "nticks": 4},
     }
+
+
+def _stretches(limits: Values, span: Span) -> list[tuple[datetime, datetime, float]]:
+    """(since, until, limit) for each time of one limit, up to the next one; the first and last reach to the edges."""
+    begun: list[tuple[datetime, float | None]] = []
+    for point, limit in limits:
+        if not begun or begun[-1][1] != limit:
+            begun.append((point.at if begun else span[0], limit))
+    ends = [*(at for at, _ in begun[1:]), span[1]]
+    return [(at, end, limit) for (at, limit), end in zip(begun, ends, strict=True) if limit is not None]
 
 
 def _marks(values: Values, hover: Hover) -> list[Figure]:
@@ -159,6 +195,8 @@ def _marks(values: Values, hover: Hover) -> list[Figure]:
                 "color": ["var(--bad)" if is_red else "var(--ink)" for is_red in red],
                 "symbol": ["x" if is_red else "circle" for is_red in red],
                 "size": [9 if is_red else 5 for is_red in red],
+                "opacity": 1,  # plotly makes marks of different sizes see-through
+                "line": {"width": 0},
             },
         }
     ]
@@ -166,9 +204,14 @@ def _marks(values: Values, hover: Hover) -> list[Figure]:
 
 def _hover(point: NodePoint) -> str:
     against = "" if point.deviation_pct is None else f", {percent(point.deviation_pct)} against its peers"
+    against += _of_limit(point.samples_per_second_limit_pct, " %") if against else ""
     drill = "drill: " if point.is_drill else ""
     state = f"{drill}{words(point.state)}"
     return f"{_day(point.at)}<br>{figure(point.samples_per_second)} samples/s{against}<br>{plain(state)}"
+
+
+def _of_limit(limit: float | None, unit: str) -> str:
+    return "" if limit is None else f" (limit {limit:g}{unit})"
 
 
 def _event_trace(events: Sequence[NodeEvent]) -> Figure:
@@ -214,11 +257,10 @@ def _invisible() -> Figure:
     return {"type": "scatter", "mode": "lines", "line": {"width": 0, "shape": "hv"}, "hoverinfo": "skip"}
 
 
-def _time_axis(first: datetime, last: datetime) -> Figure:
-    axis: Figure = {"type": "date", "anchor": "free", "position": 0}
-    if last - first < timedelta(days=1):  # plotly would write milliseconds at a single night
-        axis["range"] = [(first - HALF_A_DAY).isoformat(), (last + HALF_A_DAY).isoformat()]
-    return axis
+def _span(first: datetime, last: datetime) -> Span:
+    """What the time axis shows. A single night stands in a day: plotly would write milliseconds."""
+    room = max(HALF_A_DAY, (last - first) * EDGE)
+    return first - room, last + room
 
 
 def _panel_title(text: str, top: float) -> Figure:

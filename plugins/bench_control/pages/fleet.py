@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence, Set
 from datetime import date, timedelta
+from itertools import pairwise
 from typing import Any
 
 from sqlalchemy import (
@@ -34,7 +35,7 @@ MAX_DAYS = 92
 NODES_ON_PAGE = 50
 MAX_RED_ROWS = 20_000  # the newest decide the order; in a worse month the rest only makes a node's count smaller
 MAX_NODES = 20_000
-NEWEST_WORKS = 40
+NEWEST_WORKS = (10, 40)  # a night or two; a week
 NAMES_AT_ONCE = 500
 # How bad a cell is; the last is the worst.
 BADNESS = (
@@ -107,7 +108,7 @@ def heat_map(connection: Connection, scope: Scope, today: date, days: int, page:
 
 def campaign_row(row: Row[Any]) -> CampaignRow:
     """Of the columns of `campaigns`."""
-    values = {name: value for name, value in row._mapping.items() if name != "suite"}
+    values = {name: getattr(row, name) for name in CampaignRow.__slots__ if name != "dag_id"}
     return CampaignRow(dag_id=row.suite, **values)
 
 
@@ -121,16 +122,23 @@ def _last_campaign(connection: Connection, scope: Scope) -> CampaignRow | None:
 def _nodes(
     connection: Connection, scope: Scope, *conditions: ColumnElement[bool], among: Set[str] | None = None
 ) -> set[str]:
-    """The nodes that have a verdict in the scope. Nearly all are among the newest works' verdicts, which lie together;
-    only the other known names, or those `among` them, are looked for one by one.
+    """The nodes that have a verdict in the scope. Nearly all are among the newest works' verdicts, which lie together:
+    a few at first, and more if names are left. The rest of the known names, or of those `among` them, are looked for
+    one by one.
     """
     work_ids = list(connection.execute(select(works.c.id).where(scope.works).order_by(works.c.at.desc())).scalars())
     if not work_ids:
         return set()
-    newest = node_verdicts.c.work_id.in_(work_ids[:NEWEST_WORKS])
-    found = set(connection.execute(select(node_verdicts.c.node).where(newest, *conditions).distinct()).scalars())
-    known = connection.execute(select(nodes.c.node).where(scope.nodes).distinct().limit(MAX_NODES)).scalars()
-    rest = sorted((set(known) if among is None else among) - found)
+    known = among
+    if known is None:
+        known = set(connection.execute(select(nodes.c.node).where(scope.nodes).distinct().limit(MAX_NODES)).scalars())
+    found: set[str] = set()
+    for first, last in pairwise((0, *NEWEST_WORKS)):
+        if known - found:
+            newest = node_verdicts.c.work_id.in_(work_ids[first:last])
+            query = select(node_verdicts.c.node).where(newest, *conditions).distinct()
+            found |= set(connection.execute(query).scalars())
+    rest = sorted(known - found)
     for start in range(0, len(rest), NAMES_AT_ONCE):
         query = (
             select(node_verdicts.c.node)
@@ -165,13 +173,17 @@ def _rows(
     worst = {row.worst % _SCALE for row in found}
     run = select(works.c.id, works.c.campaign_id, campaigns.c.suite, campaigns.c.dag_run_id)
     joined = run.join(campaigns, campaigns.c.campaign_id == works.c.campaign_id).where(works.c.id.in_(worst))
-    made_by = {row.id: row for row in connection.execute(joined)}
-    cells = {(row.node, row.day): _cell(row, made_by[row.worst % _SCALE]) for row in found}
-    gpus = {row.node: row.gpu_name for row in sorted(found, key=lambda row: row.day) if row.gpu_name}
+    made_by = {work_id: run for work_id, *run in connection.execute(joined)}
+    cells: dict[tuple[str, str], HeatCell] = {}
+    gpus: dict[str, tuple[str, str]] = {}  # node -> the last day and its GPU
+    for node, day, gpu_name, rank, *figures in found:
+        cells[node, day] = _cell(day, rank, *figures, made_by=made_by[rank % _SCALE])
+        if gpu_name:
+            gpus[node] = max(gpus.get(node, ("", "")), (day, gpu_name))
     return tuple(
         HeatRow(
             node=node,
-            gpu_name=gpus.get(node),
+            gpu_name=gpus[node][1] if node in gpus else None,
             num_red_days=red.get(node, 0),
             cells=tuple(cells.get((node, day)) for day in days),
         )
@@ -205,16 +217,17 @@ def _joined(*columns: Any) -> Select[Any]:
     return select(*columns).select_from(works.join(node_verdicts, node_verdicts.c.work_id == works.c.id))
 
 
-def _cell(row: Row[Any], made_by: Any) -> HeatCell:
-    deviations = [value for value in (row.lowest, row.highest) if value is not None]
-    return HeatCell(
-        day=row.day,
-        state=BADNESS[row.worst // _SCALE],
-        deviation_pct=max(deviations, key=abs, default=None),
-        is_behind_own_past=bool(row.is_behind),
-        is_drill=bool(row.is_drill),
-        num_verdicts=row.num_verdicts,
-        campaign_id=made_by.campaign_id,
-        dag_id=made_by.suite,
-        dag_run_id=made_by.dag_run_id,
-    )
+def _cell(
+    day: str,
+    worst: int,
+    lowest: float | None,
+    highest: float | None,
+    is_behind: int,
+    is_drill: int,
+    num_verdicts: int,
+    made_by: Sequence[Any],
+) -> HeatCell:
+    """Of a row of `_cells`; `made_by`: campaign, DAG and DAG run of its worst verdict."""
+    deviation = max((value for value in (lowest, highest) if value is not None), key=abs, default=None)
+    state = BADNESS[worst // _SCALE]
+    return HeatCell(day, state, deviation, bool(is_behind), bool(is_drill), num_verdicts, *made_by)

@@ -17,14 +17,16 @@ from bench_control.pages.form import DAYS, Narrowed, narrowed
 from bench_control.pages.links import links
 from bench_control.pages.queries import Pages
 from bench_control.pages.render import respond
+from bench_control.pages.threads import OwnRoute
 from bench_control.pages.views import RunSort, StrategyRow
 from bench_control.words.csv_cells import lines
 
-router = APIRouter()
+router = APIRouter(route_class=OwnRoute)
 FleetTable = Literal["heat", "open", "closed"]
 NO_NODE = "Nothing is known of this node in this time with these filters."
 MAX_WORKS_SHOWN = 40
 MAX_BREACHES_SHOWN = 12
+MAX_CLOSED_SHOWN = 50
 
 
 @router.get("/")
@@ -82,7 +84,15 @@ def node(
         for n, series in enumerate(found.series)
     ]
     return filtered_page(
-        request, "node.html.j2", asked, pages, with_charts=True, found=found, works=works, events=events
+        request,
+        "node.html.j2",
+        asked,
+        pages,
+        with_charts=True,
+        found=found,
+        works=works,
+        events=events,
+        limits=charts.limits_of_last(found.series),
     )
 
 
@@ -159,18 +169,19 @@ def runs(
 
 
 def _fleet(request: Request, pages: Pages, asked: Narrowed, page: int, dag_id: str | None) -> Response:
-    return filtered_page(
-        request,
-        "fleet.html.j2",
-        asked,
-        pages,
-        overview=pages.overview(asked.filters, asked.today),
-        heat=pages.heat_map(asked.filters, asked.today, asked.days, page),
-        open=pages.open_breaches(asked.filters),
-        closed=pages.closed_breaches(asked.filters),
-        most=MAX_BREACHES_SHOWN,
-        dag_id=dag_id,
-    )
+    with pages.at_once() as seen:
+        return filtered_page(
+            request,
+            "fleet.html.j2",
+            asked,
+            seen,
+            overview=seen.overview(asked.filters, asked.today),
+            heat=seen.heat_map(asked.filters, asked.today, asked.days, page),
+            open=seen.open_breaches(asked.filters),
+            closed=seen.closed_breaches(asked.filters, MAX_CLOSED_SHOWN),
+            most=MAX_BREACHES_SHOWN,
+            dag_id=dag_id,
+        )
 
 
 def _fleet_csv(request: Request, pages: Pages, asked: Narrowed, table: FleetTable) -> Response:

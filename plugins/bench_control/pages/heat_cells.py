@@ -2,14 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import date
+from functools import cache
+
+from markupsafe import Markup, escape
+
+from bench_control.pages.links import Links
 from bench_control.pages.listings import words
-from bench_control.pages.views import HeatCell
+from bench_control.pages.views import HeatCell, HeatMap, HeatRow
 from bench_control.words.formats import count, percent
 from bench_control.words.verdicts import RED, State
 
 STEPS = (2.5, 4.0)  # percent: from where a shade begins; below, nights differ by chance
+MAX_WIDE = 31  # columns
 ASIDE = frozenset({State.BUSY, State.NOT_JUDGED})
 MARKS = {State.FAILED: "✕", State.MISSING: "?", State.BUSY: "·", State.NOT_JUDGED: "·"}
+
+
+def rows_of(heat: HeatMap, links: Links) -> Iterator[tuple[HeatRow, Markup]]:
+    """Each row with its cells as HTML. A quarter of 50 nodes is 4,500 cells: a template takes four times as long."""
+    report = cache(lambda dag_id, dag_run_id: escape(links.report(dag_id, dag_run_id)))
+    narrow = is_narrow(heat)
+    for row in heat.rows:
+        of_node = escape(links.node(row.node))
+        cells = [
+            _html(row.node, cell, narrow, report(cell.dag_id, cell.dag_run_id) if cell.dag_run_id else of_node)
+            if cell
+            else f'<td><span title="{escape(row.node)}, {day}: not judged"></span></td>'
+            for day, cell in zip(heat.days, row.cells, strict=True)
+        ]
+        yield row, Markup("\n".join(cells))  # noqa: S704 - all that is not ours is escaped
+
+
+def _html(node: str, cell: HeatCell, narrow: bool, href: str) -> str:
+    """The title is the name of a link without a mark; one with a mark needs its name said. `href` is escaped."""
+    text, shown = escape(title(node, cell)), mark(cell, narrow=narrow)
+    name = f' aria-label="{text}"' if shown else ""
+    return f'<td><a class="{kind(cell)}" href="{href}" title="{text}"{name}>{shown}</a></td>'
+
+
+def is_narrow(heat: HeatMap) -> bool:
+    """Whether there is room for a sign only in a cell."""
+    return len(heat.days) > MAX_WIDE
 
 
 def title(node: str, cell: HeatCell) -> str:
@@ -25,11 +60,25 @@ def title(node: str, cell: HeatCell) -> str:
     return ", ".join(parts)
 
 
-def mark(cell: HeatCell) -> str:
-    """What is wrong is told without colour too: a breach's percent, a cross, a question mark."""
+def mark(cell: HeatCell, *, narrow: bool = False) -> str:
+    """What is wrong is told without colour too: a breach's percent, of which a narrow cell has the sign; a cross, a
+    question mark.
+    """
     if cell.state is State.BREACH:
-        return "!" if cell.deviation_pct is None else f"{cell.deviation_pct:+.0f}".replace("-", "−")
+        if cell.deviation_pct is None:
+            return "!"
+        return f"{cell.deviation_pct:+.0f}".replace("-", "−")[: 1 if narrow else None]
     return MARKS.get(cell.state, "")
+
+
+def day_label(day: str, *, is_first: bool, narrow: bool) -> str:
+    """Above a column, of "2026-11-21": the day; the first column and each month's first with the month's name. Narrow
+    columns have only these, and the Mondays.
+    """
+    at = date.fromisoformat(day)
+    if is_first or at.day == 1:
+        return f"{at.day} {at:%b}"
+    return "" if narrow and at.weekday() else str(at.day)
 
 
 def kind(cell: HeatCell) -> str:

@@ -14,10 +14,13 @@ DOTS = frozenset({"", ".", ".."})  # a browser takes these for folders, quoted o
 
 @dataclass(frozen=True)
 class Links:
-    """`up` leads from the answered page to our first page; `query` holds the filters, which go along."""
+    """`up` leads from the answered page to our first page; `query` holds the filters, which go along; `here` is the
+    address of the answered page on this server.
+    """
 
     up: str = "./"
     query: Mapping[str, str] = field(default_factory=dict)
+    here: str = ""
 
     def fleet(self, **changes: Any) -> str:
         return self._filtered("", changes)
@@ -63,7 +66,8 @@ class Links:
         return self.airflow() + _path("dags", dag_id, "runs", dag_run_id, "tasks", task_id, *mapped)
 
     def login(self) -> str:
-        return f"{self.airflow()}api/v2/auth/login"
+        """Airflow's, which leads back to the answered page."""
+        return f"{self.airflow()}api/v2/auth/login?{urlencode({'next': self.here})}"
 
     def _filtered(self, path: str, changes: Mapping[str, Any]) -> str:
         asked = {name: str(value) for name, value in {**self.query, **changes}.items() if value not in (None, "")}
@@ -76,7 +80,9 @@ def links(scope: MutableMapping[str, Any], query: Mapping[str, str] | None = Non
     path = raw.decode("latin-1").split("?")[0]
     root = scope.get("root_path", "")
     inside = path[len(root) :] if path.startswith(f"{root}/") else path.removeprefix(MOUNT)
-    return Links("../" * (inside.count("/") - 1) or "./", query or {})
+    asked = scope.get("query_string", b"").decode("latin-1")
+    here = f"{root}{inside}" + (f"?{asked}" if asked else "")
+    return Links("../" * (inside.count("/") - 1) or "./", query or {}, here)
 
 
 def _path(*parts: str) -> str:

@@ -11,6 +11,7 @@ from bench_control.collecting.setups import versions
 from bench_control.pages.breach_rows import breaches_of
 from bench_control.pages.filters import Scope
 from bench_control.pages.views import BreachRow, EventKind, NodeEvent, NodePage, NodePoint, NodeSeries
+from bench_control.past.history_summaries import LIMITS
 from bench_control.past.history_tables import runs
 from bench_control.past.history_trails import stored_setup
 from bench_control.past.summary_tables import campaigns, node_verdicts, works
@@ -21,10 +22,11 @@ MAX_RUNS = 3000
 MAX_EVENTS = 200
 _WORK = ("group_id", "label", "gpu_name", "model", "recipe", "strategy", "preset")
 _SETUP = ("driver", "image", "kernel", "vbios", "power_limit_w", "libraries", "gpu_uuids", "torch")
+_LIMITS = tuple(LIMITS.values())
 _COPIED = tuple(
     name
     for name in NodePoint.__slots__
-    if name in node_verdicts.c and name not in ("state", "history_state", "confirmation")
+    if name in _LIMITS or (name in node_verdicts.c and name not in ("state", "history_state", "confirmation"))
 )
 
 
@@ -48,7 +50,8 @@ def node_page(connection: Connection, scope: Scope, node: str) -> NodePage | Non
 
 def verdict_columns() -> tuple[Any, ...]:
     """Of a verdict, its work and its campaign: what `verdict_point` needs."""
-    return *node_verdicts.c, works.c.at, works.c.campaign_id, works.c.suite, campaigns.c.dag_run_id
+    of_campaign = (campaigns.c[name] for name in ("dag_run_id", *_LIMITS))
+    return *node_verdicts.c, works.c.at, works.c.campaign_id, works.c.suite, *of_campaign
 
 
 def joined() -> Any:

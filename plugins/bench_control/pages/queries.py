@@ -1,4 +1,5 @@
-"""Every read of the pages, and their one write. Each is one transaction, bounded by a limit.
+"""Every read of the pages, and their one write. Each is one transaction, bounded by a limit; all reads of a page may be
+one together.
 
 pages = Pages(open_engine(url, store), dag_ids)   dag_ids: those that this person may see
 pages.overview(Filters(), today)                  raises HistoryError when the database is away
@@ -6,9 +7,11 @@ pages.overview(Filters(), today)                  raises HistoryError when the d
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import lru_cache
 
@@ -39,11 +42,28 @@ from bench_control.past.summary_tables import campaigns, works
 
 HEAT_MAP_DAYS = 30
 MAX_CHOICES = 500
+KEEP_FAILURE_S = 3.0
+_opening = threading.Lock()
+_failed: dict[tuple[str | None, Store | None], tuple[float, str]] = {}  # until when nobody tries again, and why
+
+
+def open_engine(url: str | None, store: Store | None) -> Engine:
+    """As `open_history`; the schema is looked at once in a process. Raises HistoryError: a database that could not be
+    opened is left alone for KEEP_FAILURE_S, so that those who wait do not wait one after the other.
+    """
+    with _opening:
+        until, reason = _failed.get((url, store), (0.0, ""))
+        if time.monotonic() < until:
+            raise HistoryError(reason)
+        try:
+            return _opened(url, store)
+        except HistoryError as error:
+            _failed[url, store] = time.monotonic() + KEEP_FAILURE_S, str(error)
+            raise
 
 
 @lru_cache(maxsize=4)
-def open_engine(url: str | None, store: Store | None) -> Engine:
-    """As `open_history`; the schema is looked at once in a process. Raises HistoryError, and tries again next time."""
+def _opened(url: str | None, store: Store | None) -> Engine:
     return open_history(url, store).engine
 
 
@@ -53,6 +73,13 @@ class Pages:
 
     engine: Engine
     dag_ids: Collection[str]
+    connection: Connection | None = None  # that all reads use; None: each opens its own
+
+    @contextmanager
+    def at_once(self) -> Iterator[Pages]:
+        """The same, whose reads share a transaction: a database on a server is called once for a page."""
+        with self._connected() as connection:
+            yield replace(self, connection=connection)
 
     def choices(self) -> Choices:
         """What was ever benchmarked, whatever the filters."""
@@ -86,9 +113,9 @@ class Pages:
         with self._reading(filters) as (connection, scope):
             return breach_rows.open_breaches(connection, scope)
 
-    def closed_breaches(self, filters: Filters) -> Breaches:
+    def closed_breaches(self, filters: Filters, most: int | None = None) -> Breaches:
         with self._reading(filters) as (connection, scope):
-            return breach_rows.closed_breaches(connection, scope)
+            return breach_rows.closed_breaches(connection, scope, most)
 
     def breach(self, breach_id: int) -> BreachRow | None:
         if not 0 < breach_id <= acknowledge.MAX_ID:
@@ -149,6 +176,9 @@ class Pages:
 
     @contextmanager
     def _connected(self, write: bool = False) -> Iterator[Connection]:
+        if self.connection is not None and not write:
+            yield self.connection
+            return
         try:
             with self.engine.execution_options(is_write=write).begin() as connection:
                 yield connection

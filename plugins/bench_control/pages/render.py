@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from bench_control.alerting.breach_words import likely_cause
 from bench_control.pages import heat_cells, listings
@@ -72,20 +74,28 @@ def respond(
     status: int = 200,
     *,
     with_charts: bool = False,
+    needs_login: bool = False,
     **values: Any,
 ) -> HTMLResponse:
-    """`query`: the filters, for the links; `with_charts`: the page loads plotly."""
+    """`query`: the filters, for the links; `with_charts`: the page loads plotly; `needs_login`: it loads nothing, as
+    nobody gets our files before a login, and brings its style along.
+    """
     to = links(request.scope, query)
     page = _environment().get_template(template)
+    nonce = secrets.token_urlsafe(16) if needs_login else None
     text = page.render(
         links=to,
         css=to.static(asset_name("pages.css")),
         script=to.static(asset_name("pages.js")),
         plotly=to.static(_plotly_name()) if with_charts and _plotly_name() in assets() else None,
         now=datetime.now(UTC),
+        nonce=nonce,
+        style=_style() if nonce else None,
         **values,
     )
     policy = CHART_POLICY if with_charts else POLICY
+    if nonce:
+        policy = {**POLICY, "style-src": f"'nonce-{nonce}'"}
     return HTMLResponse(text, status, headers={**HEADERS, "Content-Security-Policy": policy_text(policy)})
 
 
@@ -104,6 +114,11 @@ def ago(at: datetime, now: datetime) -> str:
 
 
 @cache
+def _style() -> Markup:
+    return Markup((HERE / "static" / "pages.css").read_text())  # noqa: S704 - a file of ours
+
+
+@cache
 def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),
@@ -112,7 +127,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"cell_title": heat_cells.title, "cell_class": heat_cells.kind, "cell_mark": heat_cells.mark}
+    environment.globals |= {"rows_of": heat_cells.rows_of, "is_narrow": heat_cells.is_narrow}
+    environment.globals |= {"day_label": heat_cells.day_label}
     environment.filters |= {
         "ago": ago,
         "count": formats.count,

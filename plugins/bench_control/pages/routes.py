@@ -33,7 +33,7 @@ TITLES = {
     503: "The benchmarks' history cannot be read",
 }
 SENTENCES = {
-    401: "Log in to Airflow, then open this page again.",
+    401: "Log in to Airflow to see this page.",
     403: "Your Airflow account lacks the permission for it. Ask whoever administers Airflow.",
     404: "The address may be of an older run whose files have expired, or mistyped.",
 }

@@ -22,11 +22,12 @@ from bench_control.pages.queries import Pages
 from bench_control.pages.render import HEADERS, asset_name, policy_text, respond
 from bench_control.pages.run_figures import run_figures
 from bench_control.pages.task_results import task_of, task_result
+from bench_control.pages.threads import OwnRoute
 from bench_control.pages.views import RunPage
 from bench_control.planning.plan import campaign_id
 from bench_image.contract import ContractError, RunResult
 
-router = APIRouter()
+router = APIRouter(route_class=OwnRoute)
 # The report holds no script. One of ours is put in, for the colour mode; no other runs, whatever a result has brought.
 REPORT_POLICY = {
     "default-src": "'none'",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from bench_control.words.verdicts import Confirmation, Metric, State
 
@@ -52,9 +53,8 @@ class Overview:
     num_unpriced: int  # of them
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeatCell:
-    """One node on one day: the worst of its verdicts."""
+class HeatCell(NamedTuple):
+    """One node on one day: the worst of its verdicts. A tuple: a map has thousands."""
 
     day: str
     state: State
@@ -143,6 +143,9 @@ class NodePoint:
     history_deviation_pct: float | None
     memory_deviation_pct: float | None
     temperature_deviation_c: float | None
+    samples_per_second_limit_pct: float | None  # this and the next two: of the campaign; None: not recorded then
+    memory_limit_pct: float | None
+    temperature_limit_c: float | None
     state: State
     history_state: State | None
     confirmation: Confirmation

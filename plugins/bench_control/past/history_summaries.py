@@ -22,6 +22,11 @@ from bench_image.contract import RunResult, Status, fingerprint
 Rows = Sequence[Mapping[str, Any]]
 WORK = ("work_key", "gpu_name", "model", "recipe", "strategy", "preset", "world_size", "micro_batch_size", "seq_length")
 MEDIANS = ("samples_per_second", "tokens_per_second", "memory_gb", "mfu_pct", "usd_per_1000_samples")
+LIMITS = {
+    Metric.SAMPLES_PER_SECOND: "samples_per_second_limit_pct",
+    Metric.MEMORY_GB: "memory_limit_pct",
+    Metric.TEMPERATURE_C: "temperature_limit_c",
+}
 
 # In this form SQLite and PostgreSQL take it alike; the order of the names keeps two writers from waiting in a circle.
 KNOWN_NODE = text("INSERT INTO nodes (node, suite, gpu_name) VALUES (:node, :suite, :gpu_name) ON CONFLICT DO NOTHING")
@@ -121,7 +126,14 @@ def _campaign_row(campaign: Campaign, rows: Rows) -> dict[str, Any]:
         "num_failed": _num_failed(rows),
         "num_nodes": len({node.node for node in campaign.nodes}),
         "num_red": len({node.node for node in campaign.red_nodes}),
+        **_limits(campaign),
     }
+
+
+def _limits(campaign: Campaign) -> dict[str, float | None]:
+    """One campaign judges all of its nodes with the same limits, and each verdict tells them."""
+    used = {verdict.metric: verdict.limit for node in campaign.nodes for verdict in node.metrics}
+    return {column: used.get(metric) for metric, column in LIMITS.items()}
 
 
 def _work_keys(results: Mapping[str, RunResult], rows: Rows) -> dict[str, str]:

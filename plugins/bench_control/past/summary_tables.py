@@ -25,6 +25,9 @@ campaigns = Table(
     Column("num_failed", Integer, nullable=False),
     Column("num_nodes", Integer, nullable=False),  # judged
     Column("num_red", Integer, nullable=False),
+    Column("samples_per_second_limit_pct", Float),  # this and the next two: from the peers; null: nothing was judged
+    Column("memory_limit_pct", Float),
+    Column("temperature_limit_c", Float),
     Index("campaigns_by_suite", "suite", "finished_at"),
     Index("campaigns_by_time", "finished_at"),
 )

@@ -41,6 +41,16 @@ def test_links_lead_up_to_our_first_page_wherever_it_is_mounted(path: str, root_
     assert links(scope(path, root_path)).up == up
 
 
+def test_the_login_leads_back_to_the_answered_page() -> None:
+    asked = scope("/air/trainbench/breaches/3", "/air/trainbench") | {"query_string": b"days=7&gpu=a+b"}
+
+    assert links(asked).login() == (
+        "../../api/v2/auth/login?next=%2Fair%2Ftrainbench%2Fbreaches%2F3%3Fdays%3D7%26gpu%3Da%2Bb"
+    )
+    stripped = scope("/trainbench/breaches/3", "/air/trainbench")
+    assert links(stripped).login().endswith("?next=%2Fair%2Ftrainbench%2Fbreaches%2F3")
+
+
 def test_names_from_outside_become_one_part_of_a_path() -> None:
     to = Links(up="../")
 
@@ -76,6 +86,9 @@ def point(day: int, rate: float | None, **fields: Any) -> NodePoint:
         "history_deviation_pct": None,
         "memory_deviation_pct": None,
         "temperature_deviation_c": None,
+        "samples_per_second_limit_pct": 5.0,
+        "memory_limit_pct": 2.0,
+        "temperature_limit_c": 10.0,
         "state": State.OK,
         "history_state": None,
         "confirmation": Confirmation.NOT_NEEDED,
@@ -112,7 +125,39 @@ def test_a_chart_has_the_band_of_the_limit_the_median_and_marks_red_points() -> 
     assert median["y"] == [10.0, 10.0]
     assert marks["y"] == [10.1, 9.0]
     assert marks["marker"]["symbol"] == ["circle", "x"]
-    assert marks["text"][1] == "2026-11-22 08:00 UTC<br>9.000 samples/s, −10.0 % against its peers<br>breach"
+    assert (
+        marks["text"][1] == "2026-11-22 08:00 UTC<br>9.000 samples/s, −10.0 % against its peers (limit 5 %)<br>breach"
+    )
+
+
+def test_a_band_is_as_wide_as_the_limit_of_each_night_s_campaign() -> None:
+    """At 10 samples/s 3 % is 9.7 to 10.3, and 5 % is 9.5 to 10.5; the memory's limit was 1 % up to day 2."""
+    changed = series(
+        point(0, 10.0, samples_per_second_limit_pct=None, memory_limit_pct=None, memory_deviation_pct=0.1),
+        point(1, 10.0, samples_per_second_limit_pct=3.0, memory_limit_pct=1.0),
+        point(2, 10.0, memory_deviation_pct=0.2),
+    )
+    figure = charts.node_chart(changed, ())
+    assert figure is not None
+    low, high = figure["data"][:2]
+
+    assert low["x"] == ["2026-11-22T08:00:00+00:00", "2026-11-23T08:00:00+00:00"]
+    assert (low["y"], high["y"]) == ([9.7, 9.5], [10.3, 10.5])
+    assert [(band["x0"], band["x1"], band["y1"]) for band in figure["layout"]["shapes"]] == [
+        ("2026-11-22T08:00:00+00:00", "2026-11-23T08:00:00+00:00", 1.0),
+        ("2026-11-23T08:00:00+00:00", "2026-11-23T20:00:00+00:00", 2.0),
+    ]
+    assert figure["layout"]["yaxis2"]["range"] == [-3.0, 3.0]  # half a limit beyond the wider band
+
+
+def test_the_legend_tells_the_limits_of_the_newest_campaign() -> None:
+    older = series(point(0, 10.0, samples_per_second_limit_pct=3.0))
+    newest = series(point(1, 10.0, samples_per_second_limit_pct=2.5, temperature_limit_c=None))
+    unknown = dict.fromkeys(("samples_per_second_limit_pct", "memory_limit_pct", "temperature_limit_c"))
+
+    assert charts.limits_of_last([newest, older]) == "±2.5 %, memory ±2 %"
+    assert charts.limits_of_last([series(point(0, 10.0, **unknown))]) == ""
+    assert charts.limits_of_last([]) == ""
 
 
 def test_a_single_night_stands_in_the_middle_of_a_day() -> None:
@@ -122,7 +167,7 @@ def test_a_single_night_stands_in_the_middle_of_a_day() -> None:
     assert several is not None
 
     assert figure["layout"]["xaxis"]["range"] == ["2026-11-20T20:00:00+00:00", "2026-11-21T20:00:00+00:00"]
-    assert "range" not in several["layout"]["xaxis"]
+    assert several["layout"]["xaxis"]["range"] == ["2026-11-20T20:00:00+00:00", "2026-11-22T20:00:00+00:00"]
 
 
 def test_memory_and_temperature_have_panels_where_they_are_known() -> None:
@@ -180,6 +225,24 @@ def test_a_cell_tells_what_is_wrong_by_a_mark_and_not_by_colour_alone(
     cell = heat_cell(state, deviation)
 
     assert (heat_cells.mark(cell), heat_cells.kind(cell)) == (mark, kind)
+
+
+def test_a_narrow_cell_has_room_for_the_side_of_a_breach_only() -> None:
+    marks = [heat_cells.mark(heat_cell(State.BREACH, deviation), narrow=True) for deviation in (-12.0, 7.0, None)]
+
+    assert marks == ["−", "+", "!"]
+    assert heat_cells.mark(heat_cell(State.FAILED, None), narrow=True) == "✕"
+
+
+def test_days_above_the_map_name_their_month_where_it_begins() -> None:
+    """The 23rd of November 2026 is a Monday."""
+
+    def labels(**how: bool) -> list[str]:
+        return [heat_cells.day_label(f"2026-{day}", **how) for day in ("11-22", "11-23", "12-01")]
+
+    assert labels(is_first=False, narrow=False) == ["22", "23", "1 Dec"]
+    assert labels(is_first=False, narrow=True) == ["", "23", "1 Dec"]
+    assert labels(is_first=True, narrow=True)[0] == "22 Nov"
 
 
 def test_a_cell_s_title_says_all_of_it() -> None:

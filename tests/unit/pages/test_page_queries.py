@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from sqlalchemy import event
 
 from bench_control.asking.question import Question
+from bench_control.pages import queries
 from bench_control.pages.filters import Filters
 from bench_control.pages.queries import Pages
 from bench_control.pages.views import EventKind, RunSort
@@ -26,6 +28,7 @@ from bench_control.past.history_database import HistoryError
 from bench_control.words.verdicts import HistoryVerdict, Metric, State
 from bench_image.contract import Drill, Strategy
 from tests.builders import make_failed, make_result
+from tests.campaigns import make_group, make_metric, make_node
 from tests.databases import DATABASES, empty_database
 from tests.nights import ENDED_AT, night
 
@@ -138,6 +141,24 @@ def test_a_database_that_is_away_is_told_in_one_sentence(history: History, tmp_p
 
     with pytest.raises(HistoryError, match=r"^history "):
         Pages(connect(away.render_as_string(hide_password=False)), {SEEN}).choices()
+
+
+def test_a_database_that_could_not_be_opened_is_left_alone_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who ask meanwhile are told at once; later it is tried again."""
+    now, asked = [100.0], []
+
+    def away(url: str, store: Any) -> Any:
+        asked.append(url)
+        raise HistoryError("no answer")
+
+    monkeypatch.setattr(queries, "open_history", away)
+    monkeypatch.setattr(queries.time, "monotonic", lambda: now[0])
+    for at in (100.0, 101.0, 100.0 + queries.KEEP_FAILURE_S):
+        now[0] = at
+        with pytest.raises(HistoryError, match="no answer"):
+            queries.open_engine("postgresql://away", None)
+
+    assert len(asked) == 2
 
 
 # --- filters ----------------------------------------------------------------------------------------------------------
@@ -318,6 +339,31 @@ def test_a_long_list_of_breaches_is_cut_and_counted(history: History, monkeypatc
     assert (len(found.rows), found.num_total) == (4, 6)
 
 
+def test_a_short_list_of_closed_breaches_counts_all_of_them(history: History) -> None:
+    rates = {f"node-{i}": 10.0 for i in range(3)}
+    history.record(night(1, rates, dict.fromkeys(rates, State.BREACH)))
+    history.record(night(2, rates))
+    found = Pages(history.engine, {SEEN}).closed_breaches(ALL, 2)
+
+    assert (len(found.rows), found.num_total) == (2, 3)
+
+
+def test_all_reads_of_a_page_may_share_a_connection(recorded: History, pages: Pages) -> None:
+    opened: list[Any] = []
+
+    def count(connection: Any, _record: Any) -> None:
+        opened.append(connection)
+
+    event.listen(recorded.engine, "connect", count)
+    try:
+        with pages.at_once() as seen:
+            together = [str(part) for part in everything(seen, ALL)]
+        assert len(opened) == 1
+    finally:
+        event.remove(recorded.engine, "connect", count)
+    assert together == [str(part) for part in everything(pages, ALL)]
+
+
 def test_a_drill_comes_after_what_is_real(history: History) -> None:
     drilled = make_result("node-1", 5.0, drill=Drill(slowdown_pct=50))
     history.record(night(1, [drilled, make_result("node-2", 10.0)], {"node-1": State.BREACH}, drilled=["node-1"]))
@@ -349,6 +395,20 @@ def test_a_node_has_a_series_for_each_work_oldest_first(pages: Pages) -> None:
     assert run
     assert pages.run("night-1", run)
     assert not found.is_cut
+
+
+def test_each_point_has_the_limits_of_its_campaign(history: History) -> None:
+    """What was never judged has no limit; neither has what a version without this column recorded."""
+    tight = make_metric(10.0, 10.0, limit=3.0), make_metric(7.0, 7.0, metric=Metric.MEMORY_GB, limit=1.0)
+    nights(history).record(
+        night(4, {"node-1": 10.0}, groups=[make_group([make_node("node-1", tight)], make_result().spec.group_id)])
+    )
+    found = Pages(history.engine, {SEEN}).node("node-1", ALL)
+    assert found is not None
+    (series,) = found.series
+
+    limits = [(p.samples_per_second_limit_pct, p.memory_limit_pct, p.temperature_limit_c) for p in series.points]
+    assert limits == [*[(5.0, None, None)] * 3, (3.0, 1.0, None)]
 
 
 def test_a_missing_node_is_a_point_without_a_figure(pages: Pages) -> None:
