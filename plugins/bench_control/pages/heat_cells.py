@@ -16,6 +16,7 @@ from bench_control.words.verdicts import RED, State
 
 STEPS = (2.5, 4.0)  # percent: from where a shade begins; below, nights differ by chance
 MAX_WIDE = 31  # columns
+MONTH_NAME_DAYS = 3  # narrow columns that "1 Nov" reaches over
 ASIDE = frozenset({State.BUSY, State.NOT_JUDGED})
 MARKS = {State.FAILED: "✕", State.MISSING: "?", State.BUSY: "·", State.NOT_JUDGED: "·"}
 
@@ -78,7 +79,8 @@ def day_label(day: str, *, is_first: bool, narrow: bool) -> str:
     at = date.fromisoformat(day)
     if is_first or at.day == 1:
         return f"{at.day} {at:%b}"
-    return "" if narrow and at.weekday() else str(at.day)
+    is_shown = not narrow or (at.weekday() == 0 and at.day > MONTH_NAME_DAYS)
+    return str(at.day) if is_shown else ""
 
 
 def kind(cell: HeatCell) -> str:

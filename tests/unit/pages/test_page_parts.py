@@ -238,10 +238,10 @@ def test_days_above_the_map_name_their_month_where_it_begins() -> None:
     """The 23rd of November 2026 is a Monday."""
 
     def labels(**how: bool) -> list[str]:
-        return [heat_cells.day_label(f"2026-{day}", **how) for day in ("11-22", "11-23", "12-01")]
+        return [heat_cells.day_label(f"2026-{day}", **how) for day in ("11-22", "11-23", "12-01", "11-02")]
 
-    assert labels(is_first=False, narrow=False) == ["22", "23", "1 Dec"]
-    assert labels(is_first=False, narrow=True) == ["", "23", "1 Dec"]
+    assert labels(is_first=False, narrow=False) == ["22", "23", "1 Dec", "2"]
+    assert labels(is_first=False, narrow=True) == ["", "23", "1 Dec", ""]  # the 2nd is a Monday
     assert labels(is_first=True, narrow=True)[0] == "22 Nov"
 
 
