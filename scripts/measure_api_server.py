@@ -148,17 +148,16 @@ def of_airflow(state: Path) -> Row:
 
 
 def own_addresses(server: Server) -> dict[str, str]:
-    page = server.client.get("/").text
-    script = re.search(r'src="[^"]*?(/?static/assets/[^"]+\.js)"', page)
-    if script is None:
-        raise SystemExit("Airflow's home page names no script: has it changed?")
+    icon = re.search(r'href="[^"]*?(static/[^"]+\.png)"', server.client.get("/").text)
+    if icon is None:
+        raise SystemExit("Airflow's home page names no icon: has it changed?")
     return {
         "home page": "/",
         "list of DAGs": "/dags",
         "what the home page shows": "/ui/config",
         "DAGs of the list": "/ui/dags?limit=25",
         "version": "/api/v2/version",
-        "static file": f"/{script[1].removeprefix('/')}",
+        "static file": f"/{icon[1]}",
     }
 
 
@@ -242,8 +241,7 @@ def api_server(state: Path, changes: Mapping[str, str]) -> Iterator[Server]:
                 time.sleep(0.5)
             yield Server(client, psutil.Process(started.pid))
     finally:
-        started.terminate()
-        started.wait()
+        started.terminate()  # what is left of it at the end, `stop_descendants` ends
 
 
 def _answers(client: httpx.Client) -> bool:
