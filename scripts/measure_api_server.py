@@ -32,9 +32,9 @@ from typing import Any
 import httpx
 import psutil
 
-from bench_control.history import open_history
 from bench_control.pages.filters import Filters
 from bench_control.pages.queries import Pages
+from bench_control.past.history import open_history
 from local_airflow import LocalAirflow, stop_descendants
 from made_history import record_nights
 from measure_pages import GPUS, SEEN, forget, machine
