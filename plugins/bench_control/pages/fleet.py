@@ -225,6 +225,7 @@ def _cell(
     is_behind: int,
     is_drill: int,
     num_verdicts: int,
+    *,
     made_by: Sequence[Any],
 ) -> HeatCell:
     """Of a row of `_cells`; `made_by`: campaign, DAG and DAG run of its worst verdict."""
