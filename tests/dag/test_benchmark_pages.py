@@ -12,7 +12,9 @@ import csv
 import html
 import io
 import json
+import os
 import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -592,14 +594,35 @@ def test_files_of_a_page_are_there_and_may_be_kept(client: Any, pages: Path) -> 
 
 
 def test_the_plugin_loads_nothing_heavy_in_scheduler_and_workers() -> None:
-    """Every process of Airflow loads the plugin's file; what it adds to Airflow's own modules is itself."""
+    """Every process of Airflow loads the plugin's module; what it adds to Airflow's own modules is itself."""
     program = (
-        "import sys, airflow.plugins_manager; before = set(sys.modules); import trainbench_plugin;"
-        "view = trainbench_plugin.TrainbenchPlugin.external_views;"
+        "import sys, airflow.plugins_manager; before = set(sys.modules); import bench_control.pages.plugin as plugin;"
+        "view = plugin.TrainbenchPlugin.external_views;"
         "print(*sorted(set(sys.modules) - before))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT / "plugins"
     )
 
-    assert done.stdout.split() == ["trainbench_plugin"]
+    assert done.stdout.split() == ["bench_control", "bench_control.pages", "bench_control.pages.plugin"]
+
+
+@pytest.mark.parametrize("folder", ["plugins", "none"])
+def test_airflow_has_the_plugin_once_from_a_folder_and_from_an_installed_package(folder: str, tmp_path: Path) -> None:
+    """Twice would be an import error on Airflow's pages."""
+    program = (
+        "from airflow import plugins_manager;"
+        "plugins, errors = plugins_manager._get_plugins();"
+        "print([plugin.name for plugin in plugins].count('trainbench'), errors)"
+    )
+    environment = {**os.environ, "AIRFLOW_HOME": str(tmp_path), "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / folder)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path, env=environment
+    )
+
+    assert done.stdout.splitlines()[-1] == "1 {}"
+
+
+def test_a_folder_brings_the_plugin_where_nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
+    assert "TrainbenchPlugin" in runpy.run_path(str(ROOT / "plugins" / "trainbench_plugin.py"))
