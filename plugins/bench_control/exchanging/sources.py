@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench_control.collecting.artefacts import BrokenFile, Store, StoreError, address, read_bounded
-from bench_control.collecting.readings import gpu_name
+from bench_control.collecting.readings import gpu_name, is_measured
 from bench_control.collecting.results import parse_payload
 from bench_control.exchanging.bench_files import BenchFileError, OldFile, OwnFile, parse_bench_file
 from bench_control.exchanging.contenders import OLD_PROGRAM, Contender, Gatherer
@@ -97,7 +97,7 @@ class _Reader:
             yield f"{count(len(self._twice), 'file')} of runs that were read before, counted once: {told}."
         if self._failed:
             told = listing(f"{number} {what}" for what, number in self._failed.most_common())
-            yield f"Measured nothing, so no row: {count(self._failed.total(), 'run')}, {told}."
+            yield f"Failed, so no row: {count(self._failed.total(), 'run')}, {told}."
         if self._num_drills:
             yield f"{count(self._num_drills, 'drill')} left out: slowed on purpose."
         if len(self._versions) > 1:
@@ -120,11 +120,11 @@ class _Reader:
             self.gatherer.add_bench_file(found.path.stem, address(found.path), file)
 
     def _measured(self, result: RunResult) -> bool:
-        if result.performance.samples_per_second is None:
+        if result.error is not None:
             self._failed[f"{result.status.value} ({result.spec.strategy} on {result.spec.world_size})"] += 1
             return False
         self._num_drills += result.spec.drill is not None
-        return result.spec.drill is None
+        return is_measured(result)
 
     def _is_new(self, identity: str, found: Found) -> bool:
         if first := self._seen.get(identity):

@@ -91,7 +91,8 @@ def price_run(result: RunResult, price: Price | None) -> RunCost:
     total_s = result.startup.total_s
     num_gpus = result.spec.world_size
     gpu_hours = total_s * num_gpus / 3600 if total_s is not None else None
-    samples_per_s, tokens_per_s = result.performance.samples_per_second, result.performance.tokens_per_second
+    rates = (result.performance.samples_per_second, result.performance.tokens_per_second)
+    samples_per_s, tokens_per_s = rates if result.status is Status.OK else (None, None)  # of work that was not done
     return RunCost(
         run_id=result.spec.run_id,
         usd_per_gpu_hour=usd_per_gpu_hour,
@@ -113,9 +114,12 @@ def with_cost(result: RunResult, run_cost: RunCost) -> RunResult:
         price_source=run_cost.price_source,
         price_as_of=run_cost.price_as_of,
     )
-    why = run_cost.reason or "the price was given for this run and has no date"
+    no_date = "the price was given for this run and has no date"
     missing = {path: reason for path, reason in result.missing.items() if path.split(".")[0] != "cost"}
-    missing |= {f"cost.{name}": why for name, value in cost if value is None}
+    for name, value in cost:
+        if value is None:
+            is_date = name == "price_as_of" and run_cost.price_source is not None
+            missing[f"cost.{name}"] = no_date if is_date else run_cost.reason or "the run measured no throughput"
     return result.model_copy(update={"cost": cost, "missing": missing})
 
 

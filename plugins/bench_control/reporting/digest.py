@@ -125,7 +125,7 @@ def lone_line(campaign: Campaign) -> str | None:
 
 
 def _measured(campaign: Campaign) -> str:
-    good = sum(result.performance.samples_per_second is not None for result in campaign.results)
+    good = sum(result.error is None for result in campaign.results)
     return f"{good} of {count(len(campaign.results), 'run')} gave a figure."
 
 

@@ -47,3 +47,10 @@ def test_the_joules_of_a_run_are_those_of_all_its_gpus() -> None:
 def test_what_is_refused(joules: float, usd_per_kwh: float, pue: float, message: str) -> None:
     with pytest.raises(QuantityError, match=message):
         energy_usd(joules, usd_per_kwh, pue)
+
+
+def test_the_joules_of_a_gang_are_not_those_of_its_first_node() -> None:
+    """Two nodes took twice what the one whose counters are in the result did, about: unknown, not half."""
+    gang = make_result(strategy="ddp", nodes=2, gpus_per_node=1, peers=("node-2",))
+    assert gang.telemetry.gpus[0].energy_j
+    assert measured_joules(gang) is None
