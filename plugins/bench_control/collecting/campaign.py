@@ -15,7 +15,6 @@ from bench_control.pricing.cost import RunCost
 from bench_control.words.verdicts import RED, Finding, GroupVerdict, HistoryVerdict, NodeVerdict
 from bench_image.contract import Frozen, RunResult, Status, upgraded
 
-
 IMPORTED = "imported-"  # how the ids of campaigns begin that others measured
 
 
