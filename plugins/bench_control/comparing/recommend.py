@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from bench_control.asking.comparison_params import ComparisonParams
 from bench_control.comparing.survey import Cell
+from bench_control.pricing.cost import RunCost
 from bench_control.pricing.ownership import rent_or_buy
 from bench_control.pricing.prices import words_of
 from bench_control.words.formats import NA, figure, usd
@@ -31,8 +32,31 @@ def rented(found: Sequence[Cell], wanted: ComparisonParams) -> Table:
         notes=(
             f"Rented by the hour: samples, epochs of {wanted.epoch_samples:,} samples, time on one GPU. Start-up "
             "and storage are left out; several GPUs take less time, at the efficiency that a scaling study measures.",
+            *price_notes(found),
         ),
         title="What a budget buys, rented",
+    )
+
+
+def price_notes(found: Sequence[Cell]) -> tuple[str, ...]:
+    """For each kind of GPU whose price counts, and how far others of the table lie from it."""
+    prices: dict[str, RunCost | None] = {}
+    for cell in found:
+        prices[cell.gpu] = prices.get(cell.gpu) or cell.price
+    return tuple(_price_note(gpu, price) for gpu, price in prices.items())
+
+
+def _price_note(gpu: str, price: RunCost | None) -> str:
+    if price is None:
+        return f"No price of {gpu} is known: it is compared by speed only."
+    as_of = f" of {price.price_as_of}" if price.price_as_of else ""
+    told = f"Price of {gpu}: {usd(price.usd_per_gpu_hour)} per GPU-hour, {price.price_source}{as_of}."
+    if not (apart := price.price_spread):
+        return told
+    low, high = usd(apart.low_usd_per_gpu_hour), usd(apart.high_usd_per_gpu_hour)
+    return (
+        f"{told} It is one of {apart.num_prices} that fit, from {low} ({apart.low_offer}) to {high} "
+        f"({apart.high_offer}); costs go with it in proportion."
     )
 
 
@@ -95,7 +119,7 @@ def rent_or_buy_table(found: Sequence[Cell], wanted: ComparisonParams) -> Table:
     notes = (
         f"Owned: {figure(wanted.used_hours_per_month, 3)} h of use a month, worth 0 after "
         f"{figure(wanted.life_months, 3)} months, {usd(wanted.opex_usd_per_gpu_hour)} of running cost per GPU-hour.",
-        *dict.fromkeys(f"Rent of {gpu}: {cell.price_source}." for gpu, cell in first.items() if cell.price_source),
+        *price_notes(found),
     )
     return Table(
         columns=("GPU", *columns, "choice"),

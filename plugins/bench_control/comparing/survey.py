@@ -65,8 +65,9 @@ class Cell:
         return _median([cost.usd_per_gpu_hour for cost in self.costs])
 
     @property
-    def price_source(self) -> str | None:
-        return next((cost.price_source for cost in self.costs if cost.price_source), None)
+    def price(self) -> RunCost | None:
+        """The cost that says which price counts, and whose it is."""
+        return next((cost for cost in self.costs if cost.usd_per_gpu_hour is not None), None)
 
     @property
     def usd_per_1m_samples(self) -> float | None:

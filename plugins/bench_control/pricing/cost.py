@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from bench_control.pricing.prices import Price
+from bench_control.pricing.prices import Price, Spread
 from bench_control.words.quantities import not_negative, positive
 from bench_image.contract import Cost, Device, Frozen, RunResult, Status
 
@@ -31,6 +31,7 @@ class RunCost(Frozen):
     usd_per_1000_samples: float | None
     usd_per_1m_tokens: float | None
     reason: str | None  # why the figures are missing
+    price_spread: Spread | None = None  # where several prices of the table fit the GPU; None of a price that was given
 
 
 class CampaignCost(Frozen):
@@ -85,7 +86,7 @@ def savings(baseline_usd: float, usd: float) -> Savings:
     return Savings(usd=saved, pct=saved / baseline_usd * 100)
 
 
-def price_run(result: RunResult, price: Price | None) -> RunCost:
+def price_run(result: RunResult, price: Price | None, price_spread: Spread | None = None) -> RunCost:
     """What the run itself cost, from process start to its result, and what its throughput makes of the price."""
     usd_per_gpu_hour = price.usd_per_gpu_hour if price else None
     total_s = result.startup.total_s
@@ -103,6 +104,7 @@ def price_run(result: RunResult, price: Price | None) -> RunCost:
         usd_per_1000_samples=_where_known(usd_per_1000_samples, usd_per_gpu_hour, num_gpus, samples_per_s),
         usd_per_1m_tokens=_where_known(usd_per_1m_tokens, usd_per_gpu_hour, num_gpus, tokens_per_s),
         reason=_reason(result, price),
+        price_spread=price_spread,
     )
 
 

@@ -118,7 +118,7 @@ def _speed(
         columns=("recipe", "GPU", *columns, "remark"),
         numeric=frozenset(columns),
         rows=tuple(rows),
-        notes=(*_speed_notes(found, wanted, has_several), *more, *notes),
+        notes=(*_speed_notes(found, wanted, has_several), *recommend.price_notes(measured(found)), *more, *notes),
         title=_model_name(model, found),
     )
 

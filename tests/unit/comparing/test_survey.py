@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from bench_control.comparing.kinds import kinds
 from bench_control.comparing.recommend import purchase_usd
 from bench_control.comparing.survey import Cell, asked, baseline, cells, measured, relative, saved_memory
 from bench_control.planning.nodes import GpuNode
+from bench_control.pricing.prices import Price, spread
 from bench_control.reporting import survey_tables
 from bench_control.words.tables import Table
 from tests import campaigns
@@ -191,3 +193,43 @@ def test_stored_params_of_other_versions_do_not_break_the_report() -> None:
     params: dict[str, Any] = {"model": "mistral-7b", "something_new": 1}
 
     assert asked(campaigns.make_campaign([], params=params)) == ComparisonParams()
+
+
+def test_the_price_that_counts_is_told_with_how_far_others_lie_apart() -> None:
+    """Three offers of an A10 at $0.60, $0.75 and $2.00; the A100's price was the only one; nobody sells an X1."""
+    span = spread(
+        "NVIDIA A10", [price(0.75, "P"), price(2.00, "Dear"), price(0.60, "Cheap"), price(9.0, "P", gpu="A100")]
+    )
+    costs = [
+        cost.model_copy(update={"price_spread": span, "price_source": "P x, here: a page"})
+        if kinds(SURVEY)[result.spec.node] == A10 else cost
+        for result, cost in zip(SURVEY.results, SURVEY.costs, strict=True)
+    ]  # fmt: skip
+    survey = SURVEY.model_copy(update={"costs": tuple(costs)})
+    told = (
+        "Price of NVIDIA A10: $0.600 per GPU-hour, P x, here: a page of 2026-01-04. It is one of 3 that fit, from "
+        "$0.600 (Cheap x, here) to $2.00 (Dear x, here); costs go with it in proportion."
+    )
+    for table in (
+        *survey_tables.speed(survey),
+        money(survey, "Rent or buy"),
+        money(survey, "What a budget buys, rented"),
+    ):
+        assert told in table.notes
+        assert f"Price of {A100}: $2.00 per GPU-hour, OCI price page of 2026-01-04." in table.notes
+
+
+def test_a_gpu_without_a_price_is_not_left_out_in_silence() -> None:
+    """The A100 has no price: the A10 is the cheapest of those that have one, and that is said."""
+    usd = {A100: None, A10: 0.60}
+    costs = [campaigns.make_cost(result, usd[kinds(SURVEY)[result.spec.node]]) for result in SURVEY.results]
+    table = money(SURVEY.model_copy(update={"costs": tuple(costs)}), "What a budget buys, rented")
+    assert f"No price of {A100} is known: it is compared by speed only." in table.notes
+    assert rows(table, "work", "cheapest GPU")[1] == ("llama2-7b lora", A10)
+
+
+def price(usd: float, provider: str, gpu: str = "A10") -> Price:
+    return Price(
+        provider=provider, instance="x", gpu=gpu, gpus_per_instance=1, region="here", on_demand_usd_per_hour=usd,
+        as_of=date(2026, 1, 4), source="a page",
+    )  # fmt: skip
