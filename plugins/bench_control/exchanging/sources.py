@@ -58,8 +58,19 @@ def find(sources: Sequence[str], store: Store) -> tuple[Found, ...]:
             raise StoreError(f"'{source}' is neither a file, nor a folder, nor a campaign of the store {store.root}")
         if not files:
             raise StoreError(f"'{source}' holds neither {RESULT_FILE} nor {BENCH_FILES} files")
-        found += [Found(Path(source).resolve().name or source, path) for path in files]
+        found += [Found(_name(source, sources), path) for path in files]
     return tuple(found)
+
+
+def _name(source: str, sources: Sequence[str]) -> str:
+    """The last name of its path; as it was given where another source ends with the same: they are two rows."""
+    path = _resolved(source)
+    has_namesake = any(other.name == path.name and other != path for other in map(_resolved, sources))
+    return source if has_namesake else path.name or source
+
+
+def _resolved(source: str) -> Path:
+    return Path(source).resolve()
 
 
 def gather(found: Sequence[Found], tell: Callable[[], None] = lambda: None) -> Gathered:

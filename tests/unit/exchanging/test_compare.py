@@ -223,3 +223,14 @@ def test_a_run_that_failed_with_a_rate_is_no_row(home: Path) -> None:
     assert "Failed, so no row: 1 run, 1 invalid_loss (single on 1)." in " ".join(told.stdout.split())
     (row,) = rows("r")
     assert (row["samples_per_s"], row["num_runs"]) == (10.0, 1)
+
+
+def test_sources_of_one_name_stay_apart(home: Path) -> None:
+    """The same campaign's results before and after: two rows, not the median of both."""
+    write(home / "before" / "results", make_result(samples_per_s=10.0))
+    write(home / "after" / "results", make_result(samples_per_s=20.0))
+    found = rows("before/results", "after/results")
+    assert [(row["name"], row["samples_per_s"]) for row in found] == [("before/results", 10.0), ("after/results", 20.0)]
+
+    files = [f"{when}/results/0/result.json" for when in ("before", "after")]
+    assert [row["relative_rate"] for row in rows(*files)] == [1.0, 2.0]
