@@ -140,7 +140,12 @@ def _choice_row(gpu: str, cell: Cell, wanted: ComparisonParams) -> Row:
     )
     hours = "never" if told.break_even_hours_per_month is None else figure(told.break_even_hours_per_month, 3)
     months = told.break_even_months
-    after = "never" if months is None else f"{figure(months, 3)} months"
+    if months is None:
+        after = "never"
+    elif months > wanted.life_months:
+        after = f"not in its {figure(wanted.life_months, 3)} months"
+    else:
+        after = f"{figure(months, 3)} months"
     return Row(cells=(gpu, usd(rent), usd(capex), hours, after, told.why))
 
 

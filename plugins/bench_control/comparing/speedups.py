@@ -67,6 +67,12 @@ def speed_up(base: Sequence[RunResult], other: Sequence[RunResult], one_run: noi
     return SpeedUp(ratio, one_run.half_width(2 / len(shared)) if one_run else None, len(shared))
 
 
+def paired(base: Sequence[RunResult], other: Sequence[RunResult]) -> tuple[tuple[RunResult, ...], ...]:
+    """Those of each that ran in a round of a node in which the other ran, too: what they differ in is not the node."""
+    rounds = _by_round(base).keys() & _by_round(other).keys()
+    return tuple(tuple(r for r in runs if (r.spec.node, r.spec.round) in rounds) for runs in (base, other))
+
+
 def noise_of_one_run(configurations: Iterable[Sequence[RunResult]]) -> noise.Noise | None:
     """Of all good runs on nodes of one kind; `configurations`: the runs of each. None: nothing was repeated."""
     by_node: dict[str, list[list[noise.Run]]] = {}

@@ -125,6 +125,14 @@ def test_rent_or_buy_is_the_formulas_answer() -> None:
     assert table.rows[1].cells[-1].startswith("cannot be answered: no purchase price was given for it")
 
 
+def test_what_pays_only_after_its_life_does_not_pay() -> None:
+    """At 100 h a month $15,000 are 75 months of rent at $2.00; after 36 the GPU is worth 0."""
+    seldom = campaigns.survey(params=SURVEY.params | {"used_hours_per_month": 100})
+    assert rows(money(seldom, "Rent or buy"), "pays above h a month", "pays after")[0] == (
+        "208", "not in its 36.0 months",
+    )  # fmt: skip
+
+
 def test_without_prices_the_answers_say_so() -> None:
     campaign = campaigns.survey(params={"budgets_usd": [500]}, usd_per_gpu_hour=None)
     unpriced = campaign.model_copy(update={"costs": tuple(campaigns.make_cost(r, None) for r in campaign.results)})
