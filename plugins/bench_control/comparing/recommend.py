@@ -31,7 +31,8 @@ def rented(found: Sequence[Cell], wanted: ComparisonParams) -> Table:
         rows=tuple(_rented_row(work, of_work, wanted) for work, of_work in works.items()),
         notes=(
             f"Rented by the hour: samples, epochs of {wanted.epoch_samples:,} samples, time on one GPU. Start-up "
-            "and storage are left out; several GPUs take less time, at the efficiency that a scaling study measures.",
+            "and storage are left out; several GPUs take less time, at the efficiency that a scaling study measures. A "
+            "GPU is charged as its share of its instance, which some providers rent only whole.",
             *price_notes(found),
         ),
         title="What a budget buys, rented",

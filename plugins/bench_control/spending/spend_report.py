@@ -161,7 +161,7 @@ def _tried(report: SpendReport) -> list[str]:
         own = [price for price in of_gpu if price.basis in (None, PriceBasis.OWNED)]
         table = [price for price in of_gpu if price.basis in (PriceBasis.ON_DEMAND, PriceBasis.SPOT)]
         for price in [*own, *table[:1]]:
-            cheapest = " (the cheapest of the table)" if price in table else ""
+            cheapest = f" (the cheapest {price.basis} price of the table)" if price in table else ""
             told.append(
                 f"{gpu or 'CPU'} at {usd(price.usd_per_gpu_hour)} per GPU-hour, {price.label}{cheapest}: the month's "
                 f"GPU-hours would have cost {usd(price.month_usd)}."
