@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from bench_control.asking.comparison_params import ComparisonParams
 from bench_control.comparing.survey import Cell
 from bench_control.pricing.cost import RunCost
 from bench_control.pricing.ownership import rent_or_buy
 from bench_control.pricing.prices import words_of
-from bench_control.words.formats import NA, figure, usd
+from bench_control.words.formats import NA, figure, listing, usd
 from bench_control.words.tables import Row, Table
 
 NO_PURCHASE_PRICE = "no purchase price was given for it: set purchase_usd"
@@ -90,12 +90,25 @@ def owned(found: Sequence[Cell], wanted: ComparisonParams) -> Table:
             if found
             else NOTHING
         )
+    of_work = [cell for cell in found if cell.work == work]
     return Table(
         columns=columns,
-        rows=tuple(_owned_row(budget, [c for c in found if c.work == work], wanted) for budget in wanted.budgets_usd),
-        notes=(f"By {work}, the work that most kinds of GPU ran, each GPU on its own: no loss by communication.",),
+        rows=tuple(_owned_row(budget, of_work, wanted) for budget in wanted.budgets_usd),
+        notes=(
+            f"By {work}, the work that most kinds of GPU ran, each GPU on its own: no loss by communication.",
+            *_not_asked(found, of_work, wanted),
+        ),
         title=OWNED,
     )
+
+
+def _not_asked(found: Sequence[Cell], of_work: Sequence[Cell], wanted: ComparisonParams) -> Iterator[str]:
+    """Kinds of GPU that cannot be chosen, and why."""
+    ran = {cell.gpu for cell in of_work}
+    if others := [gpu for gpu in dict.fromkeys(cell.gpu for cell in found) if gpu not in ran]:
+        yield f"Left out, for this work was not measured on them: {listing(others)}."
+    if unpriced := [cell.gpu for cell in of_work if purchase_usd(cell.gpu, wanted) is None]:
+        yield f"Left out, for no purchase price was given: {listing(unpriced)}."
 
 
 def _owned_row(budget_usd: float, found: Sequence[Cell], wanted: ComparisonParams) -> Row:

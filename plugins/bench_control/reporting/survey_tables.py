@@ -98,7 +98,8 @@ def _best(work: str, found: Sequence[Cell]) -> str:
         return f"{work}: {rate}, without a price."
     if len(found) == 1:
         return f"{work}: {rate}, {usd(price)} per 1M samples."
-    return f"{work}: fastest {rate}, cheapest {usd(price)} per 1M samples on {cheapest.gpu}."
+    of = "" if all(cell.usd_per_1m_samples for cell in found) else ", of those with a price"
+    return f"{work}: fastest {rate}, cheapest {usd(price)} per 1M samples on {cheapest.gpu}{of}."
 
 
 def _speed(

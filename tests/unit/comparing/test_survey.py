@@ -17,7 +17,7 @@ from bench_control.pricing.prices import Price, spread
 from bench_control.reporting import survey_tables
 from bench_control.words.tables import Table
 from tests import campaigns
-from tests.builders import make_cpu_result, make_failed
+from tests.builders import make_cpu_result, make_failed, make_result
 
 SURVEY = campaigns.survey()
 A100, A10 = campaigns.SURVEY_NODES
@@ -115,6 +115,17 @@ def test_what_can_be_bought_follows_from_the_purchase_prices() -> None:
     assert rows(money(several, "What a budget buys, owned"), "buys", "which together do")[1] == (
         f"6 x {A10} at $3,000.00", "10,800 tokens/s",
     )  # fmt: skip
+
+
+def test_gpus_that_cannot_be_bought_are_not_left_out_in_silence() -> None:
+    """Both ran lora, only the A100 has a purchase price. An H100 that ran another work cannot be compared by lora."""
+    assert f"Left out, for no purchase price was given: {A10}." in money(SURVEY, "What a budget buys, owned").notes
+    other = make_result("h100-1", campaign_id="survey-1", gpu_name="NVIDIA H100 80GB HBM3")
+    both = {"results": (*SURVEY.results, other), "costs": (*SURVEY.costs, campaigns.make_cost(other))}
+    with_h100 = SURVEY.model_copy(update=both)
+    assert "Left out, for this work was not measured on them: NVIDIA H100 80GB HBM3." in (
+        money(with_h100, "What a budget buys, owned").notes
+    )
 
 
 def test_rent_or_buy_is_the_formulas_answer() -> None:
@@ -234,6 +245,8 @@ def test_a_gpu_without_a_price_is_not_left_out_in_silence() -> None:
     table = money(SURVEY.model_copy(update={"costs": tuple(costs)}), "What a budget buys, rented")
     assert f"No price of {A100} is known: it is compared by speed only." in table.notes
     assert rows(table, "work", "cheapest GPU")[1] == ("llama2-7b lora", A10)
+    told = survey_tables.headline(SURVEY.model_copy(update={"costs": tuple(costs)}))
+    assert told[1].endswith(f"on {A10}, of those with a price.")
 
 
 def price(usd: float, provider: str, gpu: str = "A10") -> Price:
