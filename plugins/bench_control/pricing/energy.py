@@ -34,11 +34,8 @@ def energy_usd_per_1000_samples(joules_per_sample: float, usd_per_kwh: float, pu
 
 
 def measured_joules(result: RunResult) -> float | None:
-    """All GPUs of the run, within the measured windows; None as soon as one of them did not tell. A gang's result has
-    the counters of its first node only, so the energy of a gang over several nodes is not known.
+    """All GPUs of the run, within the measured windows; None as soon as one of them did not tell. One pod's own file of
+    a gang has its own GPUs only.
     """
-    if result.spec.nodes > 1:
-        return None
-    joules = [gpu.energy_j for gpu in result.telemetry.gpus]
-    known = [energy for energy in joules if energy is not None]
-    return math.fsum(known) if known and len(known) == len(joules) else None
+    known = [gpu.energy_j for gpu in result.telemetry.gpus if gpu.energy_j is not None]
+    return math.fsum(known) if len(known) == result.spec.world_size else None

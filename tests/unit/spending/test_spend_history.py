@@ -55,7 +55,7 @@ def test_a_run_as_it_was_recorded(history: History) -> None:
     assert run.gpu_hours == pytest.approx(0.030556, abs=1e-6)
     assert run.run_usd == pytest.approx(0.018333, abs=1e-6)
     assert (run.usd_per_gpu_hour, run.price_source, run.is_measured) == (0.60, "OCI price page", True)
-    assert (run.energy_j, run.energy_per_sample_j) == (None, 67.0)  # node-2 has counters of its own
+    assert (run.energy_j, run.energy_per_sample_j) == (None, 67.0)  # this is one pod's file
 
 
 def test_drills_and_failed_runs_are_paid_for_but_say_nothing_of_the_work(history: History) -> None:
