@@ -146,7 +146,7 @@ class _Comparer:
     def _standing(self, name: str) -> Standing:
         runs = self._runs_of(name)
         results = good(runs)
-        failed = tuple(r for r in runs if r not in results)
+        failed = tuple(r for r in runs if r.error)
         one_run = None if results == self._base else self._one_run  # against itself there is nothing to doubt
         rate = speed_up(self._base, results, one_run) if self._base and results else None
         tokens = rate and rate.scaled(_tokens_per_sample(results) / _tokens_per_sample(self._base))

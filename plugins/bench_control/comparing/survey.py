@@ -158,8 +158,8 @@ def predicted_gb(work: RunSpec) -> float:
 def _cell(key: tuple[str, str, str], runs: Sequence[RunResult], costs: Mapping[str, RunCost]) -> Cell:
     model, recipe, gpu = key
     results = good(runs)
-    failed = [r for r in runs if r not in results]
-    why = f"{failed[0].status.value}: {failed[0].error.message}" if failed and failed[0].error else ""
+    failed = [(r.status, r.error) for r in runs if r.error]
+    why = f"{failed[0][0].value}: {failed[0][1].message}" if failed else ""
     return Cell(
         model=model,
         recipe=recipe,
