@@ -33,6 +33,7 @@ from bench_image.contract import (
     Quantisation,
     RankSummary,
     Recipe,
+    RunError,
     RunResult,
     RunSpec,
     Startup,
@@ -195,6 +196,12 @@ def make_failed(
     """A run that measured nothing; `overrides` are fields of the spec."""
     spec = make_spec(node=node, round=round, **overrides)
     return failed_result(spec, status=status, kind=kind, message=message, phase=phase, at=STARTED_AT)
+
+
+def spoilt(result: RunResult) -> RunResult:
+    """`result` with a loss that became NaN after a first window: it has a rate, of work that was not done."""
+    error = RunError(kind="invalid_loss", message="loss of step 7 is NaN", phase=Phase.MEASURE)
+    return result.model_copy(update={"status": Status.INVALID_LOSS, "error": error})
 
 
 def _split(overrides: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

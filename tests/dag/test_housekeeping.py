@@ -65,14 +65,14 @@ def test_by_hand_it_tells_and_deletes_only_when_ticked(dagbag: Any, store: Store
 
     told = dag.test(run_conf={})
     assert states(told) == {"leaked_pods": "success", "expired_artefacts": "success"}
-    assert summary(told, "expired_artefacts")["to_delete"] == ["old"]
+    assert summary(told, "expired_artefacts")["to_delete"] == ["campaigns/old"]
     assert store.campaign_ids() == ("old",)
 
 
 def test_ticked_it_deletes(dagbag: Any, store: Store) -> None:
     old_campaign(store)
     swept = dagbag.dags["housekeeping"].test(run_conf={"delete": True})
-    assert summary(swept, "expired_artefacts")["deleted"] == ["old"]
+    assert summary(swept, "expired_artefacts")["deleted"] == ["campaigns/old"]
     assert store.campaign_ids() == ()
 
 

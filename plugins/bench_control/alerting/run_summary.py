@@ -51,7 +51,7 @@ def note(campaign: Campaign, alerts: Sequence[Alert], dag_id: str, run_id: str, 
     """
     links = f"[Report]({report_tab(dag_id, run_id)}) · [Benchmarks]({benchmarks_page(prefix_of(base_url))})"
     drill = "**DRILL.** " if campaign.is_drill else ""
-    parts = [f"{HEAD} {drill}{escape(one_line(digest.verdict(campaign), most=300))}"]
+    parts = [f"{HEAD} {drill}{escape(one_line(digest.in_full(campaign), most=300))}"]
     red = [
         f"- {escape(one_line(f'{alert.node}: {alert.resolution}' if alert.node else alert.text, most=160))}"
         for alert in alerts
@@ -78,7 +78,7 @@ def _head(campaign: Campaign, dag_id: str, run_id: str, base_url: str | None) ->
         "campaign_id": campaign.campaign_id,
         "question": campaign.question.value,
         "title": _short(campaign.title),
-        "verdict": _short(digest.verdict(campaign)),
+        "verdict": _short(digest.in_full(campaign)),
         "is_drill": campaign.is_drill,
         "nodes": {"judged": len({node.node for node in campaign.nodes}), **_states(campaign)},
         "links": {name: absolute(base_url, link) or link for name, link in links.items()},

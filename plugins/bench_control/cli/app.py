@@ -193,7 +193,7 @@ def _judged_again(
     from bench_control.judging.trails import no_trails
     from bench_control.past.history import open_history
 
-    history = open_history(store=store) if replay.campaign else None
+    history = open_history(store=store) if replay.campaign and not replay.campaign.is_imported else None
     campaign = assess(
         replay.plan,
         replay.results,

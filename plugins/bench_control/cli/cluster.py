@@ -134,7 +134,7 @@ def _tell_swept(
         print_json({**told, "problems": list(problems)})
         return
     shown = console()
-    for swept, noun, table in ((pods, "pod", pods_table), (artefacts, "campaign", artefacts_table)):
+    for swept, noun, table in ((pods, "pod", pods_table), (artefacts, "folder", artefacts_table)):
         if swept is None:
             continue
         content = table(swept)

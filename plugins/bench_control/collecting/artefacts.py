@@ -1,4 +1,4 @@
-"""The files of a campaign in one store: results, the campaign itself, and the summary that people read.
+"""The files in one store: of a campaign its results, itself, and the summary that people read; cost reports.
 
     {root}/campaigns/{campaign_id}/runs/{run_id}/result.json
     {root}/campaigns/{campaign_id}/summary/verdict.json, metrics.csv, BENCHMARK_REPORT.md, plots/*.png, ...
@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,11 +35,25 @@ if TYPE_CHECKING:
 STORE_ENV = "TRAINBENCH_STORE"
 DEFAULT_STORE = ".trainbench/store"
 CAMPAIGN_FILE = "verdict.json"
-CAMPAIGN_FOLDERS = ("runs", "summary")
 MAX_CAMPAIGN_BYTES = 1_000_000_000
 WRITERS = 16
 LOCAL_PROTOCOLS = frozenset({"", "file", "local"})
 SUMMARY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,3}")
+
+
+class Shelf(StrEnum):
+    """A folder of the root. What stands on it is written and deleted whole."""
+
+    CAMPAIGNS = "campaigns"
+    COST = "cost"
+
+
+NOUNS = {Shelf.CAMPAIGNS: "campaign", Shelf.COST: "cost report"}
+# All that any version of this program has put into one of them.
+OURS = {
+    Shelf.CAMPAIGNS: frozenset({"runs", "summary"}),
+    Shelf.COST: frozenset({"COST_REPORT.md", "cost_report.html", "costs.csv", "costs.json"}),
+}
 
 
 class StoreError(RuntimeError):
@@ -55,11 +70,12 @@ class BrokenFile:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a campaign takes in the store. `changed_at` is None where the store does not tell; `foreign` names entries
-    that no version of this program has put there.
+    """What a campaign or a cost report takes in the store. `changed_at` is None where the store does not tell;
+    `foreign` names entries that no version of this program has put there.
     """
 
-    campaign_id: str
+    shelf: Shelf
+    name: str
     num_files: int
     num_bytes: int
     changed_at: datetime | None
@@ -135,7 +151,7 @@ class Store:
 
     def write_cost_report(self, report_id: str, files: Mapping[str, str]) -> dict[str, str]:
         """Of many campaigns together: relative name -> content in; relative name -> address out."""
-        paths = {name: _named(self.root / "cost" / _identifier(report_id), name) for name in files}
+        paths = {name: _named(self.root / Shelf.COST / _identifier(report_id), name) for name in files}
         return {name: self._write(paths[name], content.encode()) for name, content in files.items()}
 
     def read_summary(self, campaign_id: str, name: str) -> bytes:
@@ -161,35 +177,39 @@ class Store:
 
     def campaign_ids(self) -> tuple[str, ...]:
         """Of all campaigns that hold anything, sorted."""
-        campaigns = self.root / "campaigns"
-        with _explained(campaigns, "read"):
-            names = [entry.name for entry in campaigns.iterdir()] if campaigns.is_dir() else []
+        return self.names(Shelf.CAMPAIGNS)
+
+    def names(self, shelf: Shelf) -> tuple[str, ...]:
+        """What stands on the shelf, sorted."""
+        folder = self.root / shelf
+        with _explained(folder, "read"):
+            names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
         return tuple(sorted(name for name in names if re.fullmatch(IDENTIFIER, name)))
 
-    def usage(self, campaign_id: str) -> Usage:
+    def usage(self, shelf: Shelf, name: str) -> Usage:
         """Every file is looked at, none is read."""
-        folder = self._campaign(campaign_id)
+        folder = self.root / shelf / _identifier(name)
         with _explained(folder, "read"):
             entries = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
             files = [path.stat() for path in folder.rglob("*") if path.is_file()]
         # Some object stores tell when an object was made only: it is never changed, but replaced.
         times = [file.st_mtime or getattr(file, "st_birthtime", 0) for file in files]
         return Usage(
-            campaign_id=campaign_id,
+            shelf=shelf,
+            name=name,
             num_files=len(files),
             num_bytes=sum(file.st_size for file in files),
             changed_at=datetime.fromtimestamp(max(times), UTC) if times and all(times) else None,
-            foreign=(campaign_id,) if self._is_link(folder) else tuple(n for n in entries if n not in CAMPAIGN_FOLDERS),
+            foreign=(name,) if self._is_link(folder) else tuple(n for n in entries if n not in OURS[shelf]),
         )
 
-    def delete_campaign(self, campaign_id: str) -> Usage:
-        """Results, summary and all; returns what was there. Raises StoreError if the folder holds anything foreign."""
-        usage = self.usage(campaign_id)
-        folder = self._campaign(campaign_id)
+    def delete(self, shelf: Shelf, name: str) -> Usage:
+        """Files, folder and all; returns what was there. Raises StoreError if the folder holds anything foreign."""
+        usage = self.usage(shelf, name)
+        folder = self.root / shelf / _identifier(name)
         if usage.foreign:
-            raise StoreError(
-                f"{address(folder)} is not deleted: {', '.join(usage.foreign[:3])} is not of a campaign; move it away"
-            )
+            foreign = ", ".join(usage.foreign[:3])
+            raise StoreError(f"{address(folder)} is not deleted: {foreign} is not of a {NOUNS[shelf]}; move it away")
         with _explained(folder, "deleted"):
             if self.is_local:
                 shutil.rmtree(folder.path)  # does not follow links
@@ -217,7 +237,7 @@ class Store:
         return _named(self._campaign(campaign_id) / "summary", name)
 
     def _campaign(self, campaign_id: str) -> UPath:
-        return self.root / "campaigns" / _identifier(campaign_id)
+        return self.root / Shelf.CAMPAIGNS / _identifier(campaign_id)
 
     def _write(self, path: UPath, content: bytes) -> str:
         with _explained(path, "written"):

@@ -15,6 +15,8 @@ from bench_control.pricing.cost import RunCost
 from bench_control.words.verdicts import RED, Finding, GroupVerdict, HistoryVerdict, NodeVerdict
 from bench_image.contract import Frozen, RunResult, Status, upgraded
 
+IMPORTED = "imported-"  # how the ids of campaigns begin that others measured
+
 
 def _stored(value: Any, validate: Callable[[Any], RunResult]) -> RunResult:
     """A stored campaign may hold results of an older schema version; a result that is one already was checked."""
@@ -79,6 +81,11 @@ class Campaign(Frozen):
             and result.status is not Status.OOM
             and result.error.kind not in NOT_FREE
         )
+
+    @property
+    def is_imported(self) -> bool:
+        """Others measured it on their nodes: those have no past here, and nobody here paid for it."""
+        return self.campaign_id.startswith(IMPORTED)
 
     @property
     def is_drill(self) -> bool:

@@ -1,10 +1,17 @@
-"""The telemetry of a run as one number for all its GPUs. None when no GPU reported it."""
+"""What a run says as one number, for all its GPUs together. None when no GPU reported it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from bench_image.contract import GpuTelemetry, RunResult
+from bench_image.contract import GpuTelemetry, RunResult, Status
+
+
+def is_measured(result: RunResult) -> bool:
+    """Whether its throughput counts: it ended well and was no drill. A run that failed after its first window (NaN
+    loss, SIGTERM, time-out) has a rate too, of work that was not done.
+    """
+    return result.status is Status.OK and result.spec.drill is None
 
 
 def temperature_mean_c(result: RunResult) -> float | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from bench_control.collecting.readings import gpu_name
+from bench_control.collecting.readings import gpu_name, is_measured
 from bench_image.contract import ACROSS_STRATEGIES, HOW_MEASURED, NOT_WORK, Device, RunResult, RunSpec, fingerprint
 
 # What may differ between the rows of a table of strategies: strategy and number of GPUs, and how long was measured.
@@ -33,11 +33,12 @@ class WorkGroup:
 def work_groups(results: Sequence[RunResult], besides: frozenset[str] = ACROSS) -> tuple[WorkGroup, ...]:
     """The measured runs by what they did, in the order of their first run; fields in `besides` may differ.
 
-    What counts is what ran: a micro-batch that the program chose is that run's work. Drills are left out.
+    What counts is what ran: a micro-batch that the program chose is that run's work. Failed runs and drills are left
+    out.
     """
     groups: dict[tuple[str, str | None], list[RunResult]] = {}
     for result in results:
-        if result.performance.samples_per_second is not None and not result.spec.drill:
+        if is_measured(result):
             chosen = result.chosen
             size = (chosen.micro_batch_size, chosen.gradient_checkpointing) if chosen else None
             groups.setdefault((_fingerprint(result.spec, size, besides), gpu_name(result)), []).append(result)

@@ -11,7 +11,7 @@ from bench_control.asking.variants import BASELINE, VARIANTS
 from bench_control.collecting.campaign import Campaign
 from bench_control.comparing.comparison import changed_fields, told
 from bench_control.comparing.kinds import kind_of_skipped, kinds
-from bench_control.comparing.speedups import SpeedUp, good, noise_of_one_run, speed_up
+from bench_control.comparing.speedups import SpeedUp, good, noise_of_one_run, paired, speed_up
 from bench_control.judging.noise import Noise
 from bench_control.planning.skipped import Skipped
 from bench_control.pricing.cost import RunCost, savings
@@ -146,13 +146,13 @@ class _Comparer:
     def _standing(self, name: str) -> Standing:
         runs = self._runs_of(name)
         results = good(runs)
-        failed = tuple(r for r in runs if r not in results)
+        failed = tuple(r for r in runs if r.error)
         one_run = None if results == self._base else self._one_run  # against itself there is nothing to doubt
         rate = speed_up(self._base, results, one_run) if self._base and results else None
         tokens = rate and rate.scaled(_tokens_per_sample(results) / _tokens_per_sample(self._base))
         verdict, why_not = self._verdict(name, results, failed, tokens)
         prices = self._prices(results)
-        before = self._prices(self._base)
+        saving_pct, token_saving_pct = self._savings(self._base, results)
         return Standing(
             name=name,
             verdict=verdict,
@@ -165,11 +165,11 @@ class _Comparer:
             samples_per_s=_median(results, lambda r: r.performance.samples_per_second),
             tokens_per_s=_median(results, lambda r: r.performance.tokens_per_second),
             memory_gb=_memory_gb(results),
-            memory_pct=_change_pct(_memory_gb(self._base), _memory_gb(results)),
+            memory_pct=_change_pct(*map(_memory_gb, paired(self._base, results))),
             usd_per_1000_samples=prices[0],
             usd_per_1m_tokens=prices[1],
-            saving_pct=_saving_pct(before[0], prices[0]),
-            token_saving_pct=_saving_pct(before[1], prices[1]),
+            saving_pct=saving_pct,
+            token_saving_pct=token_saving_pct,
         )
 
     def _verdict(
@@ -209,6 +209,11 @@ class _Comparer:
             _median_of(cost.usd_per_1m_tokens for cost in costs),
         )
 
+    def _savings(self, base: Sequence[RunResult], results: Sequence[RunResult]) -> tuple[float | None, float | None]:
+        """Of a sample's price and of a token's, in percent of the base's in the rounds that both ran in."""
+        before, after = map(self._prices, paired(base, results))
+        return _saving_pct(before[0], after[0]), _saving_pct(before[1], after[1])
+
     def _step(self, one: Standing, standings: Sequence[Standing]) -> Step | None:
         against = VARIANTS[one.name].against if one.name in VARIANTS else None
         other = next((found for found in standings if found.name == against), None)
@@ -221,8 +226,8 @@ class _Comparer:
             name=one.name,
             against=against,
             speed_up=rate,
-            memory_pct=_change_pct(other.memory_gb, one.memory_gb),
-            saving_pct=_saving_pct(other.usd_per_1000_samples, one.usd_per_1000_samples),
+            memory_pct=_change_pct(*map(_memory_gb, paired(other.results, one.results))),
+            saving_pct=self._savings(other.results, one.results)[0],
         )
 
     def _over_nodes(self, standings: Sequence[Standing]) -> Iterable[str]:

@@ -95,7 +95,7 @@ def measures_noise(campaign: Campaign) -> bool:
     times: dict[tuple[str, str], int] = {}
     for result in campaign.results:
         key = (result.spec.group_id, result.spec.node)
-        times[key] = times.get(key, 0) + (result.performance.samples_per_second is not None)
+        times[key] = times.get(key, 0) + (result.error is None)
     return max(times.values(), default=0) >= NOISE_FLOOR_ROUNDS
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from bench_control.asking.comparison_params import ComparisonParams
 from bench_control.comparing.survey import Cell
+from bench_control.pricing.cost import RunCost
 from bench_control.pricing.ownership import rent_or_buy
 from bench_control.pricing.prices import words_of
-from bench_control.words.formats import NA, figure, usd
+from bench_control.words.formats import NA, figure, listing, usd
 from bench_control.words.tables import Row, Table
 
 NO_PURCHASE_PRICE = "no purchase price was given for it: set purchase_usd"
@@ -30,9 +31,33 @@ def rented(found: Sequence[Cell], wanted: ComparisonParams) -> Table:
         rows=tuple(_rented_row(work, of_work, wanted) for work, of_work in works.items()),
         notes=(
             f"Rented by the hour: samples, epochs of {wanted.epoch_samples:,} samples, time on one GPU. Start-up "
-            "and storage are left out; several GPUs take less time, at the efficiency that a scaling study measures.",
+            "and storage are left out; several GPUs take less time, at the efficiency that a scaling study measures. A "
+            "GPU is charged as its share of its instance, which some providers rent only whole.",
+            *price_notes(found),
         ),
         title="What a budget buys, rented",
+    )
+
+
+def price_notes(found: Sequence[Cell]) -> tuple[str, ...]:
+    """For each kind of GPU whose price counts, and how far others of the table lie from it."""
+    prices: dict[str, RunCost | None] = {}
+    for cell in found:
+        prices[cell.gpu] = prices.get(cell.gpu) or cell.price
+    return tuple(_price_note(gpu, price) for gpu, price in prices.items())
+
+
+def _price_note(gpu: str, price: RunCost | None) -> str:
+    if price is None:
+        return f"No price of {gpu} is known: it is compared by speed only."
+    as_of = f" of {price.price_as_of}" if price.price_as_of else ""
+    told = f"Price of {gpu}: {usd(price.usd_per_gpu_hour)} per GPU-hour, {price.price_source}{as_of}."
+    if not (apart := price.price_spread):
+        return told
+    low, high = usd(apart.low_usd_per_gpu_hour), usd(apart.high_usd_per_gpu_hour)
+    return (
+        f"{told} It is one of {apart.num_prices} that fit, from {low} ({apart.low_offer}) to {high} "
+        f"({apart.high_offer}); costs go with it in proportion."
     )
 
 
@@ -65,12 +90,25 @@ def owned(found: Sequence[Cell], wanted: ComparisonParams) -> Table:
             if found
             else NOTHING
         )
+    of_work = [cell for cell in found if cell.work == work]
     return Table(
         columns=columns,
-        rows=tuple(_owned_row(budget, [c for c in found if c.work == work], wanted) for budget in wanted.budgets_usd),
-        notes=(f"By {work}, the work that most kinds of GPU ran, each GPU on its own: no loss by communication.",),
+        rows=tuple(_owned_row(budget, of_work, wanted) for budget in wanted.budgets_usd),
+        notes=(
+            f"By {work}, the work that most kinds of GPU ran, each GPU on its own: no loss by communication.",
+            *_not_asked(found, of_work, wanted),
+        ),
         title=OWNED,
     )
+
+
+def _not_asked(found: Sequence[Cell], of_work: Sequence[Cell], wanted: ComparisonParams) -> Iterator[str]:
+    """Kinds of GPU that cannot be chosen, and why."""
+    ran = {cell.gpu for cell in of_work}
+    if others := [gpu for gpu in dict.fromkeys(cell.gpu for cell in found) if gpu not in ran]:
+        yield f"Left out, for this work was not measured on them: {listing(others)}."
+    if unpriced := [cell.gpu for cell in of_work if purchase_usd(cell.gpu, wanted) is None]:
+        yield f"Left out, for no purchase price was given: {listing(unpriced)}."
 
 
 def _owned_row(budget_usd: float, found: Sequence[Cell], wanted: ComparisonParams) -> Row:
@@ -95,7 +133,7 @@ def rent_or_buy_table(found: Sequence[Cell], wanted: ComparisonParams) -> Table:
     notes = (
         f"Owned: {figure(wanted.used_hours_per_month, 3)} h of use a month, worth 0 after "
         f"{figure(wanted.life_months, 3)} months, {usd(wanted.opex_usd_per_gpu_hour)} of running cost per GPU-hour.",
-        *dict.fromkeys(f"Rent of {gpu}: {cell.price_source}." for gpu, cell in first.items() if cell.price_source),
+        *price_notes(found),
     )
     return Table(
         columns=("GPU", *columns, "choice"),
@@ -116,7 +154,12 @@ def _choice_row(gpu: str, cell: Cell, wanted: ComparisonParams) -> Row:
     )
     hours = "never" if told.break_even_hours_per_month is None else figure(told.break_even_hours_per_month, 3)
     months = told.break_even_months
-    after = "never" if months is None else f"{figure(months, 3)} months"
+    if months is None:
+        after = "never"
+    elif months > wanted.life_months:
+        after = f"not in its {figure(wanted.life_months, 3)} months"
+    else:
+        after = f"{figure(months, 3)} months"
     return Row(cells=(gpu, usd(rent), usd(capex), hours, after, told.why))
 
 

@@ -13,8 +13,9 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from bench_control.collecting.readings import is_measured
 from bench_control.judging import noise
-from bench_image.contract import RunResult, Status
+from bench_image.contract import RunResult
 
 UNEVEN = 0.2  # from here on the interval's sides differ so much that one figure would mislead
 
@@ -52,8 +53,8 @@ class SpeedUp(NamedTuple):
 
 
 def good(results: Iterable[RunResult]) -> tuple[RunResult, ...]:
-    """Those that measured a throughput, drills left out."""
-    return tuple(r for r in results if r.status is Status.OK and r.performance.samples_per_second and not r.spec.drill)
+    """Those that measured a throughput, failed runs and drills left out."""
+    return tuple(filter(is_measured, results))
 
 
 def speed_up(base: Sequence[RunResult], other: Sequence[RunResult], one_run: noise.Noise | None) -> SpeedUp | None:
@@ -64,6 +65,12 @@ def speed_up(base: Sequence[RunResult], other: Sequence[RunResult], one_run: noi
         return None
     ratio = math.exp(statistics.fmean(math.log(after[key] / before[key]) for key in sorted(shared)))
     return SpeedUp(ratio, one_run.half_width(2 / len(shared)) if one_run else None, len(shared))
+
+
+def paired(base: Sequence[RunResult], other: Sequence[RunResult]) -> tuple[tuple[RunResult, ...], ...]:
+    """Those of each that ran in a round of a node in which the other ran, too: what they differ in is not the node."""
+    rounds = _by_round(base).keys() & _by_round(other).keys()
+    return tuple(tuple(r for r in runs if (r.spec.node, r.spec.round) in rounds) for runs in (base, other))
 
 
 def noise_of_one_run(configurations: Iterable[Sequence[RunResult]]) -> noise.Noise | None:

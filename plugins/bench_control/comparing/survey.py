@@ -65,8 +65,9 @@ class Cell:
         return _median([cost.usd_per_gpu_hour for cost in self.costs])
 
     @property
-    def price_source(self) -> str | None:
-        return next((cost.price_source for cost in self.costs if cost.price_source), None)
+    def price(self) -> RunCost | None:
+        """The cost that says which price counts, and whose it is."""
+        return next((cost for cost in self.costs if cost.usd_per_gpu_hour is not None), None)
 
     @property
     def usd_per_1m_samples(self) -> float | None:
@@ -157,8 +158,8 @@ def predicted_gb(work: RunSpec) -> float:
 def _cell(key: tuple[str, str, str], runs: Sequence[RunResult], costs: Mapping[str, RunCost]) -> Cell:
     model, recipe, gpu = key
     results = good(runs)
-    failed = [r for r in runs if r not in results]
-    why = f"{failed[0].status.value}: {failed[0].error.message}" if failed and failed[0].error else ""
+    failed = [(r.status, r.error) for r in runs if r.error]
+    why = f"{failed[0][0].value}: {failed[0][1].message}" if failed else ""
     return Cell(
         model=model,
         recipe=recipe,

@@ -14,7 +14,7 @@ from bench_control.estimating.job_memory import MemoryFit
 from bench_control.estimating.job_rates import Rate
 from bench_control.pricing.cost import quote, usd_per_1000_samples
 from bench_control.pricing.ownership import owned_usd_per_gpu_hour
-from bench_control.pricing.prices import Price, fitting, given, words_of
+from bench_control.pricing.prices import Price, exact, given
 from bench_control.pricing.spot import usd_per_useful_gpu_hour, useful_share
 from bench_control.words.formats import count, figure, share, usd
 from bench_control.words.quantities import QuantityError, positive
@@ -130,7 +130,6 @@ def estimate(
 
 
 def _rows(gpu_name: str | None, prices: Sequence[Price], pricing: Pricing) -> tuple[Price, ...]:
-    """The rows that name the GPU as exactly as any does: a PCIe card is not offered at the price of the SXM one."""
     match pricing.basis:
         case Basis.GIVEN:
             if pricing.usd_per_gpu_hour is None:
@@ -140,10 +139,8 @@ def _rows(gpu_name: str | None, prices: Sequence[Price], pricing: Pricing) -> tu
             return (
                 given(_owned_usd(pricing.ownership), gpu_name).model_copy(update={"source": "by the purchase price"}),
             )
-    fit = fitting(gpu_name, prices)
-    most = max((len(words_of(price.gpu)) for price in fit), default=0)
-    exact = tuple(price for price in fit if price.own or len(words_of(price.gpu)) == most)
-    return exact if pricing.basis is Basis.ON_DEMAND else tuple(price for price in exact if price.spot_usd_per_hour)
+    rows = exact(gpu_name, prices)
+    return rows if pricing.basis is Basis.ON_DEMAND else tuple(price for price in rows if price.spot_usd_per_hour)
 
 
 def _owned_usd(ownership: Ownership | None) -> float:

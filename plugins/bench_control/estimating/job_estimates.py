@@ -17,6 +17,7 @@ from bench_control.exchanging.contenders import Contender
 from bench_control.planning.work import impossible, spec_of
 from bench_control.pricing.prices import Price, words_of
 from bench_control.words.formats import count, figure, listing
+from bench_control.words.quantities import positive
 from bench_image.contract import RunSpec, Strategy, explain
 
 MAX_GPUS_PER_NODE = 64  # of a run spec; how a gang is spread over nodes changes neither memory nor price
@@ -82,13 +83,7 @@ def of_measured(
         raise EstimateError(f"no result was measured on '{asked.gpu}': there are {known}")
     found = []
     for contender, rate in _on(asked, chosen):
-        job = Job(
-            work=_work(contender),
-            gpu=contender.hardware,
-            num_gpus=rate.num_gpus,
-            num_samples=asked.num_samples,
-            epochs=asked.epochs,
-        )
+        job = _job(asked, _work(contender), contender.hardware, rate.num_gpus)
         found.append(estimate(job, rate, prices, pricing, today, _measured_memory(contender)))
     return tuple(found)
 
@@ -107,14 +102,14 @@ def by_formula(asked: Asked, prices: Sequence[Price], pricing: Pricing, today: d
         rate = given_rate(asked.samples_per_s, spec.world_size)
     elif asked.mfu_pct is not None and gpu:
         rate = rate_by_mfu(spec, gpu, asked.mfu_pct)
-    job = Job(
-        work=f"{spec.model} {spec.recipe}, batch {spec.micro_batch_size} x {spec.seq_length} tokens, {spec.strategy}",
-        gpu=gpu,
-        num_gpus=spec.world_size,
-        num_samples=asked.num_samples,
-        epochs=asked.epochs,
-    )
+    work = f"{spec.model} {spec.recipe}, batch {spec.micro_batch_size} x {spec.seq_length} tokens, {spec.strategy}"
+    job = _job(asked, work, gpu, spec.world_size)
     return estimate(job, rate, prices, pricing, today, fit if asked.gpu else memory_fit(spec, gpu))
+
+
+def _job(asked: Asked, work: str, gpu: str | None, num_gpus: int) -> Job:
+    epochs = positive(asked.epochs, "epochs")
+    return Job(work=work, gpu=gpu, num_gpus=num_gpus, num_samples=asked.num_samples, epochs=epochs)
 
 
 def _on(asked: Asked, contenders: Sequence[Contender]) -> list[tuple[Contender, Rate]]:

@@ -89,7 +89,7 @@ def estimate_table(found: Estimate) -> Table:
             "as of",
         ),
         rows=rows[:MAX_OFFERS],
-        numeric=frozenset({"GPUs paid", "per GPU-h", "time", "cost", "per 1K samples"}),
+        numeric=frozenset({"GPUs paid", "per GPU-hour", "time", "cost", "per 1K samples"}),
         notes=(f"{count(more, 'further price')}: --json has all.",) if more > 0 else (),
         title=f"{found.num_samples:,} samples of {found.work}, on {count(found.num_gpus, 'GPU')}{_of(found.gpu)}",
     )
@@ -99,14 +99,19 @@ def headline(found: Estimate) -> str:
     """ "30,000 samples take 1 h 31 min at 5.500 samples/s and cost $3.64 to $12.40."."""
     if found.hours is None or found.samples_per_s is None:
         return "Neither time nor cost is known."
+    hours = [offer.hours for offer in found.offers if offer.hours is not None] or [found.hours]  # interruptions are in
     taken = (
-        f"{found.num_samples:,} samples take {duration(found.hours * 3600)} at {figure(found.samples_per_s)} samples/s"
+        f"{found.num_samples:,} samples take {_to(duration(min(hours) * 3600), duration(max(hours) * 3600))} at "
+        f"{figure(found.samples_per_s)} samples/s"
     )
     paid = [offer.usd for offer in found.offers if offer.usd is not None]
     if not paid:
         return f"{taken}; what they cost is not known."
-    spread = usd(paid[0]) if len(paid) == 1 else f"{usd(min(paid))} to {usd(max(paid))}"
-    return f"{taken} and cost {spread}."
+    return f"{taken} and cost {_to(usd(min(paid)), usd(max(paid)))}."
+
+
+def _to(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"
 
 
 def _cells(offer: Offer) -> tuple[str, ...]:

@@ -13,8 +13,7 @@ from datetime import datetime
 from typing import Protocol
 
 from bench_control.collecting.artefacts import CAMPAIGN_FILE, BrokenFile, Store, StoreError
-from bench_control.collecting.campaign import Campaign
-from bench_control.exchanging.submission import IMPORTED
+from bench_control.collecting.campaign import IMPORTED, Campaign
 
 HEAD_BYTES = 65_536
 # A verdict's own dates stand at its beginning; within a text a line cannot begin so.

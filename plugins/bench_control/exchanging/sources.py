@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench_control.collecting.artefacts import BrokenFile, Store, StoreError, address, read_bounded
-from bench_control.collecting.readings import gpu_name
+from bench_control.collecting.readings import gpu_name, is_measured
 from bench_control.collecting.results import parse_payload
 from bench_control.exchanging.bench_files import BenchFileError, OldFile, OwnFile, parse_bench_file
 from bench_control.exchanging.contenders import OLD_PROGRAM, Contender, Gatherer
@@ -58,8 +58,19 @@ def find(sources: Sequence[str], store: Store) -> tuple[Found, ...]:
             raise StoreError(f"'{source}' is neither a file, nor a folder, nor a campaign of the store {store.root}")
         if not files:
             raise StoreError(f"'{source}' holds neither {RESULT_FILE} nor {BENCH_FILES} files")
-        found += [Found(Path(source).resolve().name or source, path) for path in files]
+        found += [Found(_name(source, sources), path) for path in files]
     return tuple(found)
+
+
+def _name(source: str, sources: Sequence[str]) -> str:
+    """The last name of its path; as it was given where another source ends with the same: they are two rows."""
+    path = _resolved(source)
+    has_namesake = any(other.name == path.name and other != path for other in map(_resolved, sources))
+    return source if has_namesake else path.name or source
+
+
+def _resolved(source: str) -> Path:
+    return Path(source).resolve()
 
 
 def gather(found: Sequence[Found], tell: Callable[[], None] = lambda: None) -> Gathered:
@@ -97,7 +108,7 @@ class _Reader:
             yield f"{count(len(self._twice), 'file')} of runs that were read before, counted once: {told}."
         if self._failed:
             told = listing(f"{number} {what}" for what, number in self._failed.most_common())
-            yield f"Measured nothing, so no row: {count(self._failed.total(), 'run')}, {told}."
+            yield f"Failed, so no row: {count(self._failed.total(), 'run')}, {told}."
         if self._num_drills:
             yield f"{count(self._num_drills, 'drill')} left out: slowed on purpose."
         if len(self._versions) > 1:
@@ -120,11 +131,11 @@ class _Reader:
             self.gatherer.add_bench_file(found.path.stem, address(found.path), file)
 
     def _measured(self, result: RunResult) -> bool:
-        if result.performance.samples_per_second is None:
+        if result.error is not None:
             self._failed[f"{result.status.value} ({result.spec.strategy} on {result.spec.world_size})"] += 1
             return False
         self._num_drills += result.spec.drill is not None
-        return result.spec.drill is None
+        return is_measured(result)
 
     def _is_new(self, identity: str, found: Found) -> bool:
         if first := self._seen.get(identity):

@@ -19,6 +19,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field, ValidationError
 
+from bench_control.collecting.campaign import IMPORTED
 from bench_control.collecting.readings import gpu_name, power_mean_w, temperature_max_c
 from bench_control.collecting.results import parse_payload
 from bench_control.exchanging.anonymous import anonymised
@@ -36,7 +37,6 @@ from bench_image.contract import (
 
 FORMAT, FORMAT_VERSION = "trainbench-submission", 1
 MAX_SUBMISSION_BYTES = MAX_RESULT_BYTES + 1_000_000
-IMPORTED = "imported-"  # how the ids of imported campaigns begin
 REPEAT = (
     "python -c \"import json; print(json.dumps(json.load(open('SUBMISSION.json'))['result']['spec']))\" > spec.json",
     "python -m bench_image --spec spec.json --output out",

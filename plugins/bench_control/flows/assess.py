@@ -85,11 +85,14 @@ def assess(
     groups = confirmation.confirm(judge(plan, results, past), confirm_results, tolerances)
     measured = (*results, *confirm_results)
     table, unread = prices.usable_prices()
-    price_of = cache(lambda gpu: prices.price_for(gpu, table, plan.params.usd_per_gpu_hour))
+    given = plan.params.usd_per_gpu_hour
+    price_of = cache(lambda gpu: prices.price_for(gpu, table, given))
+    spread_of = cache(lambda gpu: prices.spread(gpu, table) if given is None else None)
     costs, priced, used = [], [], set()
     for result in measured:
-        price = price_of(_gpu_name(result))
-        run_cost = cost.price_run(result, price)
+        gpu = _gpu_name(result)
+        price = price_of(gpu)
+        run_cost = cost.price_run(result, price, spread_of(gpu))
         costs.append(run_cost)
         priced.append(cost.with_cost(result, run_cost))
         used |= {price} if price else set()

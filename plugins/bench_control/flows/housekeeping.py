@@ -23,12 +23,13 @@ SCHEDULE = "30 6 * * *"  # after the nightly check
 LIVE_STATES = ["queued", "running"]
 LOG_WIDTH = 160
 DOC = f"""\
-Finds what benchmarks left behind. Touches only what carries this installation's labels, or lies in a campaign's folder.
+Finds what benchmarks left behind. Touches only what carries this installation's labels, or lies in the folder of a
+campaign or a cost report.
 
 | task | finds |
 |---|---|
 | `leaked_pods` | pods whose DAG run is over, and pods that have ended and whose log nobody needs any more |
-| `expired_artefacts` | campaigns that were last changed longer ago than artefacts are kept |
+| `expired_artefacts` | campaigns and cost reports that were last changed longer ago than artefacts are kept |
 
 Started by hand, it deletes if `delete` is ticked. By schedule, it only reports unless `{MODE_ENV}=delete` is set.
 `{RETENTION_ENV}` says how many days artefacts are kept. Pods of runs that this Airflow does not know, and pods that
@@ -73,7 +74,7 @@ def _form(retention_days: int) -> dict[str, Param]:
             minimum=0,
             maximum=MAX_RETENTION_DAYS,
             title="Days that artefacts are kept",
-            description_md="Since a campaign's last change. 0: for ever.",
+            description_md="Since a campaign or a cost report was last changed. 0: for ever.",
         ),
         "min_age_min": Param(
             15,
@@ -129,7 +130,7 @@ def expired_artefacts() -> dict[str, Any]:
         swept = sweep_artefacts(store, context["params"]["retention_days"], _deletes(context), datetime.now(UTC))
     except StoreError as error:
         raise AirflowFailException(str(error)) from None
-    return _told(artefacts_table(swept), swept, "campaign")
+    return _told(artefacts_table(swept), swept, "folder")
 
 
 def _deletes(context: Any) -> bool:

@@ -64,7 +64,11 @@ class History:
     engine: Engine
 
     def record(self, campaign: Campaign) -> None:
-        """A campaign's runs, verdicts and breaches, in one transaction; recording it again replaces what it said."""
+        """A campaign's runs, verdicts and breaches, in one transaction; recording it again replaces what it said.
+        Raises ValueError for an imported one.
+        """
+        if campaign.is_imported:
+            raise ValueError(f"{campaign.campaign_id} was imported: what others measured is no past of our nodes")
         made = with_known_gpus(rows(campaign))
         works = summarise(campaign, made)
         with self._transaction(write=True) as connection:

@@ -173,7 +173,7 @@ def _work(
     of_run: Mapping[str, tuple[RunCost, float | None]],
 ) -> Work:
     group_id, _, work_key = key
-    valid = [row for row in rows if row["samples_per_second"] is not None and not row["is_drill"]]
+    valid = [row for row in rows if row["status"] == Status.OK.value and not row["is_drill"]]
     first = {**(valid or rows)[0], "work_key": work_key}
     figures = [of_run[row["run_id"]] for row in valid]
     values = {

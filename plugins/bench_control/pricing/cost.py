@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from bench_control.pricing.prices import Price
+from bench_control.pricing.prices import Price, Spread
 from bench_control.words.quantities import not_negative, positive
 from bench_image.contract import Cost, Device, Frozen, RunResult, Status
 
@@ -31,6 +31,7 @@ class RunCost(Frozen):
     usd_per_1000_samples: float | None
     usd_per_1m_tokens: float | None
     reason: str | None  # why the figures are missing
+    price_spread: Spread | None = None  # where several prices of the table fit the GPU; None of a price that was given
 
 
 class CampaignCost(Frozen):
@@ -85,13 +86,14 @@ def savings(baseline_usd: float, usd: float) -> Savings:
     return Savings(usd=saved, pct=saved / baseline_usd * 100)
 
 
-def price_run(result: RunResult, price: Price | None) -> RunCost:
+def price_run(result: RunResult, price: Price | None, price_spread: Spread | None = None) -> RunCost:
     """What the run itself cost, from process start to its result, and what its throughput makes of the price."""
     usd_per_gpu_hour = price.usd_per_gpu_hour if price else None
     total_s = result.startup.total_s
     num_gpus = result.spec.world_size
     gpu_hours = total_s * num_gpus / 3600 if total_s is not None else None
-    samples_per_s, tokens_per_s = result.performance.samples_per_second, result.performance.tokens_per_second
+    rates = (result.performance.samples_per_second, result.performance.tokens_per_second)
+    samples_per_s, tokens_per_s = rates if result.status is Status.OK else (None, None)  # of work that was not done
     return RunCost(
         run_id=result.spec.run_id,
         usd_per_gpu_hour=usd_per_gpu_hour,
@@ -102,6 +104,7 @@ def price_run(result: RunResult, price: Price | None) -> RunCost:
         usd_per_1000_samples=_where_known(usd_per_1000_samples, usd_per_gpu_hour, num_gpus, samples_per_s),
         usd_per_1m_tokens=_where_known(usd_per_1m_tokens, usd_per_gpu_hour, num_gpus, tokens_per_s),
         reason=_reason(result, price),
+        price_spread=price_spread,
     )
 
 
@@ -113,9 +116,12 @@ def with_cost(result: RunResult, run_cost: RunCost) -> RunResult:
         price_source=run_cost.price_source,
         price_as_of=run_cost.price_as_of,
     )
-    why = run_cost.reason or "the price was given for this run and has no date"
+    no_date = "the price was given for this run and has no date"
     missing = {path: reason for path, reason in result.missing.items() if path.split(".")[0] != "cost"}
-    missing |= {f"cost.{name}": why for name, value in cost if value is None}
+    for name, value in cost:
+        if value is None:
+            is_date = name == "price_as_of" and run_cost.price_source is not None
+            missing[f"cost.{name}"] = no_date if is_date else run_cost.reason or "the run measured no throughput"
     return result.model_copy(update={"cost": cost, "missing": missing})
 
 

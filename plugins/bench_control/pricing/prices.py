@@ -3,7 +3,8 @@ row.
 
     load_prices() -> the cluster's own tables (TRAINBENCH_PRICES), then ours; load_prices(path) -> that table alone
     usable_prices() -> the same, but an own table that cannot be read is a finding and not the end of the report
-    price_for(gpu_name, prices, override) -> the row that counts; fitting(gpu_name, prices) -> all rows that fit
+    price_for(gpu_name, prices, override) -> the row that counts; fitting(gpu_name, prices) -> all rows that fit;
+    exact(gpu_name, prices) -> those that name the GPU best; spread(gpu_name, prices) -> how far their prices lie apart
     stale(prices, today) -> a warning for each price that is too old to trust, or of a day to come
 """
 
@@ -68,8 +69,12 @@ class Price(Frozen):
         return None if self.spot_usd_per_hour is None else self.spot_usd_per_hour / self.gpus_per_instance
 
     @property
+    def offer(self) -> str:
+        return f"{self.provider} {self.instance}, {self.region}"
+
+    @property
     def label(self) -> str:
-        return f"{self.provider} {self.instance}, {self.region}: {self.source}"
+        return f"{self.offer}: {self.source}"
 
     def age_days(self, today: date) -> int | None:
         """Negative for a date to come; None without a date."""
@@ -78,6 +83,16 @@ class Price(Frozen):
     def is_stale(self, today: date) -> bool:
         age = self.age_days(today)
         return age is not None and not 0 <= age <= STALE_AFTER_DAYS
+
+
+class Spread(Frozen):
+    """What one GPU costs at the cheapest and at the dearest of several offers, on demand."""
+
+    num_prices: int
+    low_usd_per_gpu_hour: float
+    low_offer: str
+    high_usd_per_gpu_hour: float
+    high_offer: str
 
 
 def own_tables(environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
@@ -139,6 +154,29 @@ def fitting(gpu_name: str | None, prices: Sequence[Price]) -> tuple[Price, ...]:
     words = words_of(gpu_name or "")
     fit = [price for price in prices if _fits(words_of(price.gpu), words)]
     return tuple(sorted(fit, key=lambda price: (not price.own, -len(words_of(price.gpu)))))
+
+
+def exact(gpu_name: str | None, prices: Sequence[Price]) -> tuple[Price, ...]:
+    """Of all rows that fit the cluster's own, and those that name the GPU as exactly as any does: a PCIe card is not
+    sold at the price of the SXM one.
+    """
+    fit = fitting(gpu_name, prices)
+    most = max((len(words_of(price.gpu)) for price in fit), default=0)
+    return tuple(price for price in fit if price.own or len(words_of(price.gpu)) == most)
+
+
+def spread(gpu_name: str | None, prices: Sequence[Price]) -> Spread | None:
+    """Between the cheapest and the dearest of the exact() rows, on demand; None where there are fewer than two."""
+    rows = sorted(exact(gpu_name, prices), key=lambda price: price.usd_per_gpu_hour)
+    if len(rows) < 2:
+        return None
+    return Spread(
+        num_prices=len(rows),
+        low_usd_per_gpu_hour=rows[0].usd_per_gpu_hour,
+        low_offer=rows[0].offer,
+        high_usd_per_gpu_hour=rows[-1].usd_per_gpu_hour,
+        high_offer=rows[-1].offer,
+    )
 
 
 def stale(prices: Iterable[Price], today: date) -> tuple[Finding, ...]:

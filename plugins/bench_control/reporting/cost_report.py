@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from bench_control.collecting.campaign import Campaign
-from bench_control.collecting.readings import gpu_name
-from bench_control.pricing.cost import RunCost
+from bench_control.collecting.readings import gpu_name, is_measured
+from bench_control.pricing.cost import RunCost, campaign_cost
 from bench_control.reporting import more_gpus
 from bench_control.reporting.digest import drill, work_name
 from bench_control.words import markdown
@@ -47,21 +47,20 @@ FORMULAS = (
     "GPU-hours: from process start to result, every GPU of the run, start-up included.",
     "Cost of a run: GPU-hours x price per GPU-hour.",
     "Per 1K samples: price per GPU-hour x GPUs / (samples/s x 3600) x 1000, start-up left out; per 1M tokens likewise.",
-    "Medians are over the runs of one group that measured a throughput, drills left out.",
+    "Medians are over the runs of one group that measured a throughput, failed runs and drills left out.",
 )
 
 
 def summary(campaign: Campaign) -> str:
     """The campaign's cost in one sentence: "This campaign cost $0.21: 4 runs, 0.35 GPU-hours"."""
-    known = [cost.run_usd for cost in campaign.costs if cost.run_usd is not None]
-    hours = [cost.gpu_hours for cost in campaign.costs if cost.gpu_hours is not None]
-    runs = count(len(campaign.costs), "run")
-    spent = f"{runs}, {figure(sum(hours), 3)} GPU-hours" if hours else runs
-    if not known:
-        return f"The cost of this campaign is not known: no run has a price ({spent})."
-    unknown = len(campaign.costs) - len(known)
-    more = f"; {count(unknown, 'run')} without a known cost not included" if unknown else ""
-    return f"This campaign cost {usd(sum(known))}: {spent}{more}."
+    total = campaign_cost(campaign.costs)
+    runs = count(total.num_runs, "run")
+    spent = runs if total.gpu_hours is None else f"{runs}, {figure(total.gpu_hours, 3)} GPU-hours"
+    if total.usd is None:
+        why = "has a price" if all(cost.usd_per_gpu_hour is None for cost in campaign.costs) else "has a known cost"
+        return f"The cost of this campaign is not known: no run {why} ({spent})."
+    more = f"; {count(total.num_unknown, 'run')} without a known cost not included" if total.num_unknown else ""
+    return f"This campaign cost {usd(total.usd)}: {spent}{more}."
 
 
 def sample_prices(campaign: Campaign) -> tuple[str, ...]:
@@ -91,7 +90,10 @@ def _price_range(groups: Sequence[tuple[str, Sequence[Priced]]]) -> tuple[str, .
     if not prices:
         return (f"Per 1K samples: {NA}.",)
     low, high = (f"{usd(price)} ({work})" for price, work in (min(prices), max(prices)))
-    return (f"Per 1K samples: from {low} to {high}, over {count(len(prices), 'group')}; COST_REPORT.md has each.",)
+    unpriced = f"; {len(groups) - len(prices)} more without a price" if len(prices) < len(groups) else ""
+    return (
+        f"Per 1K samples: from {low} to {high}, over {count(len(prices), 'group')}{unpriced}; COST_REPORT.md has each.",
+    )
 
 
 def prices_table(campaign: Campaign) -> Table:
@@ -108,12 +110,14 @@ def prices_table(campaign: Campaign) -> Table:
 
 
 def nodes_table(campaign: Campaign) -> Table:
-    """What checking each node cost, re-runs included."""
-    by_node: dict[str, list[RunCost]] = {}
-    runs: dict[str, list[RunResult]] = {}
+    """What checking each node cost, re-runs included. Each node of a gang gives as many GPUs, so pays as much."""
+    by_node: dict[str, list[Priced]] = {}
     for result, cost in _priced(campaign):
-        by_node.setdefault(result.spec.node, []).append(cost)
-        runs.setdefault(result.spec.node, []).append(result)
+        for node in (result.spec.node, *result.spec.peers):
+            by_node.setdefault(node, []).append((result, cost))
+    notes = ["A gang's cost is shared evenly by its nodes."] if any(r.spec.peers for r in campaign.results) else []
+    if any(cost.run_usd is None for cost in campaign.costs):
+        notes.append("n/a: at least one run of the node has no known cost.")
     return Table(
         columns=("node", "runs", "GPU-hours", "cost"),
         numeric=frozenset({"runs", "GPU-hours", "cost"}),
@@ -121,17 +125,15 @@ def nodes_table(campaign: Campaign) -> Table:
             Row(
                 cells=(
                     node,
-                    str(len(costs)),
-                    figure(_total(c.gpu_hours for c in costs), 3),
-                    usd(_total(c.run_usd for c in costs)),
+                    str(len(priced)),
+                    figure(_total((cost.gpu_hours, result.spec.nodes) for result, cost in priced), 3),
+                    usd(_total((cost.run_usd, result.spec.nodes) for result, cost in priced)),
                 ),
-                run_id=median_run(runs[node]),
+                run_id=median_run(result for result, _ in priced),
             )
-            for node, costs in by_node.items()
+            for node, priced in by_node.items()
         ),
-        notes=("n/a: at least one run of the node has no known cost.",)
-        if any(cost.run_usd is None for cost in campaign.costs)
-        else (),
+        notes=tuple(notes),
     )
 
 
@@ -195,7 +197,7 @@ def _typical_groups(campaign: Campaign) -> list[tuple[str, list[Priced]]]:
     """The name of each work on each kind of GPU, and its runs that measured something."""
     groups: dict[tuple[str, str | None], list[Priced]] = {}
     for result, cost in _priced(campaign):
-        if result.performance.samples_per_second is not None and not result.spec.drill:
+        if is_measured(result):
             groups.setdefault((result.spec.group_id, gpu_name(result)), []).append((result, cost))
     return [(work_name(campaign, priced[0][0]), priced) for priced in groups.values()]
 
@@ -205,8 +207,10 @@ def _median(values: Iterable[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-def _total(values: Iterable[float | None]) -> float | None:
-    """None as soon as one is unknown: a sum without it would look complete."""
-    numbers = list(values)
-    known = [number for number in numbers if number is not None]
-    return sum(known) if len(known) == len(numbers) else None
+def _total(shared: Iterable[tuple[float | None, int]]) -> float | None:
+    """The sum of (amount, by how many it is shared). None as soon as one is unknown: a sum without it would look
+    complete.
+    """
+    amounts = list(shared)
+    known = [amount / sharers for amount, sharers in amounts if amount is not None]
+    return sum(known) if len(known) == len(amounts) else None

@@ -38,7 +38,7 @@ REFERENCES = {
 }
 METRICS = {Metric.SAMPLES_PER_SECOND: "samples/s", Metric.MEMORY_GB: "memory", Metric.TEMPERATURE_C: "temperature"}
 MAX_WAITING = 10
-MAX_DATED = 3
+MAX_DATED = 10
 _CONFIRMATIONS = {
     Confirmation.PENDING: "re-run pending",
     Confirmation.CONFIRMED: "confirmed",
@@ -63,10 +63,28 @@ def tone(campaign: Campaign) -> Tone:
 
 
 def verdict(campaign: Campaign) -> str:
-    """The whole campaign in one sentence, and one more for each slowdown that has a date."""
-    dated = [sentence(f"{f.subject} {f.summary}") for f in campaign.findings if f.category in SLOWER]
-    more = [f"{len(dated) - MAX_DATED} more slowdowns have a date."] if len(dated) > MAX_DATED else []
-    return " ".join((_judged(campaign), *dated[:MAX_DATED], *more))
+    """The whole campaign in one sentence; `dated` goes on."""
+    number = len(_dated(campaign))
+    if not number:
+        return _judged(campaign)
+    has = "has" if number == 1 else "have"
+    return f"{_judged(campaign).removesuffix('.')}; {count(number, 'slowdown')} {has} a date."
+
+
+def dated(campaign: Campaign) -> tuple[str, ...]:
+    """A sentence for each slowdown that has a date; of many the first."""
+    told = _dated(campaign)
+    more = (f"And {len(told) - MAX_DATED} more: see the findings.",) if len(told) > MAX_DATED else ()
+    return (*(sentence(f"{f.subject} {f.summary}") for f in told[:MAX_DATED]), *more)
+
+
+def in_full(campaign: Campaign) -> str:
+    """The verdict and what goes on from it as one text, for places without lists."""
+    return " ".join((verdict(campaign), *dated(campaign)))
+
+
+def _dated(campaign: Campaign) -> Sequence[Finding]:
+    return [finding for finding in campaign.findings if finding.category in SLOWER]
 
 
 def _judged(campaign: Campaign) -> str:
@@ -125,7 +143,7 @@ def lone_line(campaign: Campaign) -> str | None:
 
 
 def _measured(campaign: Campaign) -> str:
-    good = sum(result.performance.samples_per_second is not None for result in campaign.results)
+    good = sum(result.error is None for result in campaign.results)
     return f"{good} of {count(len(campaign.results), 'run')} gave a figure."
 
 

@@ -28,6 +28,7 @@ def report_html(campaign: Campaign, images: Mapping[str, bytes]) -> str:
         tone=tone,
         word=WORDS[tone],
         verdict=digest.verdict(campaign),
+        dated=digest.dated(campaign),
         drill=digest.drill(campaign),
         facts=_facts(campaign),
         groups=[

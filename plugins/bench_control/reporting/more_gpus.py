@@ -158,17 +158,17 @@ def _crossovers(cheapest: Point, larger: Sequence[Point]) -> tuple[str, ...]:
         small, large = sorted((cheapest, found), key=lambda p: p.gpus)
         if small.startup_s is None or large.startup_s is None or small.gpus == large.gpus:
             continue
-        sooner, cheaper = crossover_time_samples(small, large), crossover_cost_samples(small, large)
-        told.append(
-            f"Start-up counted, {large.entry.name} against {small.entry.name}: {_from(sooner, 'sooner')}, "
-            f"{_from(cheaper, 'cheaper')}."
-        )
+        sooner = _from(crossover_time_samples(small, large), crossover_time_samples(large, small), "sooner")
+        cheaper = _from(crossover_cost_samples(small, large), crossover_cost_samples(large, small), "cheaper")
+        told.append(f"Start-up counted, {large.entry.name} against {small.entry.name}: {sooner}, {cheaper}.")
     return tuple(told)
 
 
-def _from(samples: float | None, word: str) -> str:
+def _from(samples: float | None, other_from: float | None, word: str) -> str:
+    """`other_from`: the number from which the smaller one is so; before it the larger is, for its start is cheaper."""
     if samples is None:
-        return f"never {word}"
+        until = round(other_from or 0)
+        return f"{word} up to {count(until, 'sample')} only" if until else f"never {word}"
     return f"{word} from {count(math.ceil(samples), 'sample')} on" if samples else f"always {word}"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench_control.collecting.campaign import Campaign
+from bench_control.collecting.readings import is_measured
 from bench_control.comparing.scaling import efficiencies
 from bench_control.reporting.curve_plots import CURVES, INK, SOFT, curves, plain, scaling_efficiency
 from bench_control.reporting.digest import REFERENCES, group_name, rates, shown_groups
@@ -163,7 +164,7 @@ def _furthest(group: GroupVerdict) -> Sequence[NodeVerdict]:
 
 def _measured(campaign: Campaign) -> tuple[RunResult, ...]:
     """Without drills: they would draw a curve that is not there."""
-    return tuple(r for r in campaign.results if r.performance.samples_per_second is not None and not r.spec.drill)
+    return tuple(filter(is_measured, campaign.results))
 
 
 def _png(figure: Figure) -> bytes:

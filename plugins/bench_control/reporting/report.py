@@ -47,6 +47,8 @@ def benchmark_report(campaign: Campaign, files: Sequence[str] = ()) -> str:
 
 def _head(campaign: Campaign) -> str:
     lines = [f"# {escape(campaign.title)}", f"**{escape(digest.verdict(campaign))}**"]
+    if since := digest.dated(campaign):
+        lines.append(bullets(since).rstrip("\n"))
     if told := digest.drill(campaign):
         lines.append(f"> **{escape(told)}**")
     took = duration((campaign.finished_at - campaign.started_at).total_seconds())

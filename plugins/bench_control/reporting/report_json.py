@@ -2,7 +2,7 @@
 
     format, format_version     "trainbench-report", 1
     campaign_id, suite, title, question, started_at, finished_at
-    verdict                    sentence, tone (good | warn | bad), drill
+    verdict                    sentence, tone (good | warn | bad), drill; dated: a sentence for each dated slowdown
     groups, history, findings  as in verdict.json, whose models document them; numbers as computed, percent as percent
     runs                       the rows of metrics.csv as numbers and nulls; units end the names; `result`: the raw file
     comparisons                the tables that compare what ran, as people see them; each column with its unit and field
@@ -31,7 +31,12 @@ def report_json(campaign: Campaign) -> str:
     said = campaign.model_dump(
         mode="json", include={"campaign_id", "suite", "title", "question", "started_at", "finished_at"}
     )
-    verdict = {"sentence": digest.verdict(campaign), "tone": digest.tone(campaign), "drill": digest.drill(campaign)}
+    verdict = {
+        "sentence": digest.verdict(campaign),
+        "tone": digest.tone(campaign),
+        "drill": digest.drill(campaign),
+        "dated": digest.dated(campaign),
+    }
     judged = campaign.model_dump(mode="json", include={"groups", "history", "findings"})
     document = {
         "format": FORMAT,

@@ -124,12 +124,12 @@ def _step_ms(result: RunResult) -> float | None:
 
 
 def _failed(campaign: Campaign, group: WorkGroup) -> list[RunResult]:
-    """Runs of this very work that measured nothing, such as an OOM: they belong beside those that did."""
+    """Runs of this very work that failed, such as an OOM: they belong beside those that measured something."""
     key = fingerprint(group.work, ACROSS)
     return [
         result
         for result in campaign.results
-        if result.performance.samples_per_second is None
+        if result.error is not None
         and fingerprint(result.work, ACROSS) == key
         and gpu_name(result) in (None, group.gpu_name)
     ]

@@ -98,7 +98,8 @@ def _best(work: str, found: Sequence[Cell]) -> str:
         return f"{work}: {rate}, without a price."
     if len(found) == 1:
         return f"{work}: {rate}, {usd(price)} per 1M samples."
-    return f"{work}: fastest {rate}, cheapest {usd(price)} per 1M samples on {cheapest.gpu}."
+    of = "" if all(cell.usd_per_1m_samples for cell in found) else ", of those with a price"
+    return f"{work}: fastest {rate}, cheapest {usd(price)} per 1M samples on {cheapest.gpu}{of}."
 
 
 def _speed(
@@ -118,7 +119,7 @@ def _speed(
         columns=("recipe", "GPU", *columns, "remark"),
         numeric=frozenset(columns),
         rows=tuple(rows),
-        notes=(*_speed_notes(found, wanted, has_several), *more, *notes),
+        notes=(*_speed_notes(found, wanted, has_several), *recommend.price_notes(measured(found)), *more, *notes),
         title=_model_name(model, found),
     )
 

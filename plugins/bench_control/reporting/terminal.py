@@ -53,6 +53,7 @@ def verdict_table(campaign: Campaign) -> Group:
     parts += [plain(line) for line in (cost_report.summary(campaign), *cost_report.sample_prices(campaign))]
     if told := digest.drill(campaign):
         parts.append(plain(told, style="bold"))
+    parts += [plain(line) for line in digest.dated(campaign)]
     parts.append(plain(digest.verdict(campaign), style=STYLES[digest.tone(campaign)]))
     return Group(*parts)
 

@@ -1,18 +1,19 @@
-"""Which campaigns' artefacts are older than they are kept."""
+"""Which campaigns and cost reports are older than they are kept."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from bench_control.collecting.artefacts import Usage
+from bench_control.collecting.artefacts import NOUNS, Shelf, Usage
 from bench_image.contract import Frozen
 
 
 class Expiry(Frozen):
-    """What is to become of a campaign's folder, and why."""
+    """What is to become of a folder, and why."""
 
-    campaign_id: str
+    shelf: Shelf
+    name: str
     num_files: int
     num_bytes: int
     age_days: float | None
@@ -36,11 +37,12 @@ def _expiry(usage: Usage, retention_days: int, now: datetime) -> Expiry:
     elif not is_old:
         reason = f"kept until {retention_days} days after its last change"
     elif usage.foreign:
-        reason = f"kept: {', '.join(usage.foreign[:3])} in it is not of a campaign; move it away"
+        reason = f"kept: {', '.join(usage.foreign[:3])} in it is not of a {NOUNS[usage.shelf]}; move it away"
     else:
         reason = f"last changed more than {retention_days} days ago"
     return Expiry(
-        campaign_id=usage.campaign_id,
+        shelf=usage.shelf,
+        name=usage.name,
         num_files=usage.num_files,
         num_bytes=usage.num_bytes,
         age_days=None if age is None else age.total_seconds() / 86_400,

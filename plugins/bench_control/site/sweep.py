@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from bench_control.collecting.artefacts import Store, StoreError
+from bench_control.collecting.artefacts import Shelf, Store, StoreError
 from bench_control.installation.settings import SettingsError
 from bench_control.launching.pods import Owner
 from bench_control.site import leaked, retention
@@ -82,8 +82,8 @@ def sweep_pods(
 
 def sweep_artefacts(store: Store, retention_days: int, deletes: bool, now: datetime) -> tuple[Swept, ...]:
     """Raises StoreError when the store cannot be read. The history's rows stay: trends need them."""
-    usages = [store.usage(campaign_id) for campaign_id in store.campaign_ids()]
-    return tuple(_sweep_campaign(store, expiry, deletes) for expiry in retention.judge(usages, retention_days, now))
+    usages = [store.usage(shelf, name) for shelf in Shelf for name in store.names(shelf)]
+    return tuple(_sweep_folder(store, expiry, deletes) for expiry in retention.judge(usages, retention_days, now))
 
 
 def pods_table(swept: Sequence[Swept]) -> Table:
@@ -91,7 +91,7 @@ def pods_table(swept: Sequence[Swept]) -> Table:
 
 
 def artefacts_table(swept: Sequence[Swept]) -> Table:
-    return _table("Artefacts", ("campaign", "files", "size", "age"), swept)
+    return _table("Artefacts", ("folder", "files", "size", "age"), swept)
 
 
 def summary(swept: Sequence[Swept], noun: str) -> str:
@@ -143,19 +143,20 @@ def _sweep_pod(cluster: Cluster, verdict: PodVerdict, deletes: bool) -> Swept:
     return swept.model_copy(update={"is_deleted": True})
 
 
-def _sweep_campaign(store: Store, expiry: Expiry, deletes: bool) -> Swept:
+def _sweep_folder(store: Store, expiry: Expiry, deletes: bool) -> Swept:
     age = NA if expiry.age_days is None else count(int(expiry.age_days), "day")
+    name = f"{expiry.shelf}/{expiry.name}"
     swept = Swept(
-        name=expiry.campaign_id,
+        name=name,
         is_leaked=expiry.is_expired,
         num_bytes=expiry.num_bytes,
-        cells=(expiry.campaign_id, str(expiry.num_files), _size(expiry.num_bytes), age),
+        cells=(name, str(expiry.num_files), _size(expiry.num_bytes), age),
         reason=expiry.reason,
     )
     if not (expiry.is_expired and deletes):
         return swept
     try:
-        store.delete_campaign(expiry.campaign_id)
+        store.delete(expiry.shelf, expiry.name)
     except StoreError as error:
         return swept.model_copy(update={"fault": str(error)})
     return swept.model_copy(update={"is_deleted": True})

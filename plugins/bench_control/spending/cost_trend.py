@@ -108,7 +108,8 @@ def why(this: WorkMonth | None, last: WorkMonth | None) -> str:
         months = [part.month for part in (last, this) if part.usd_per_gpu_hour is None]
         return f"no price in {' and '.join(months)}; {rate or 'samples/s unchanged'}"
     parts = []
-    if this.usd_per_gpu_hour != last.usd_per_gpu_hour:
+    # what an older version did not keep is computed from the run's cost: equal but for the last digits
+    if not math.isclose(this.usd_per_gpu_hour or 0.0, last.usd_per_gpu_hour or 0.0):
         prices = f"from {usd(last.usd_per_gpu_hour)} to {usd(this.usd_per_gpu_hour)}"
         parts.append(f"price {prices}: {signed_usd(found.by_price_usd)}")
     if rate:

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
+from bench_control.collecting.campaign import IMPORTED
 from bench_control.past.history import History
 from bench_control.past.history_database import HistoryError
 from bench_control.past.history_tables import runs
@@ -24,10 +25,13 @@ COLUMNS = (
 
 
 def paid_runs(history: History, since: datetime, until: datetime) -> tuple[PaidRun, ...]:
-    """Those that began in [since, until), oldest first. Raises HistoryError."""
+    """Those that began in [since, until), oldest first. What was imported is nobody's spend here; older versions may
+    have recorded it. Raises HistoryError.
+    """
     query = (
         select(*(runs.c[name] for name in COLUMNS))
         .where((runs.c.started_at >= since) & (runs.c.started_at < until))
+        .where(~runs.c.campaign_id.startswith(IMPORTED, autoescape=True))
         .order_by(runs.c.started_at, runs.c.campaign_id, runs.c.run_id)
     )
     try:

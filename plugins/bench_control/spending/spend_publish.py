@@ -22,7 +22,7 @@ def report_on(params: SpendParams, history: History, report_id: str, now: dateti
     table, findings = usable_prices()
     report = make_report(runs, params, month, report_id=report_id, made_at=now, table=table, findings=findings)
     tried = {price.label for price in report.prices}
-    old = stale((price for price in table if f"{price.provider} {price.instance}, {price.region}" in tried), now.date())
+    old = stale((price for price in table if price.offer in tried), now.date())
     return report.model_copy(update={"findings": (*report.findings, *old)})
 
 

@@ -147,14 +147,21 @@ def _moves(report: SpendReport) -> list[str]:
 
 
 def _tried(report: SpendReport) -> list[str]:
-    """What the month would have cost at the price given by hand or owned, and the cheapest of the table."""
+    """What the month would have cost at the price given by hand or owned, and the cheapest of the table; and of which
+    GPUs the table has no such price.
+    """
     told = []
+    priced, params = {price.gpu_name for price in report.prices if price.basis}, report.params
+    gpus = dict.fromkeys(work.gpu_name for work in report.works if work.this and work.gpu_name)
+    if unpriced := [gpu for gpu in gpus if gpu not in priced]:
+        of = f" of {params.provider}" if params.provider else ""
+        told.append(f"The price table has no {params.price_basis} price{of} for {listing(unpriced)}.")
     for gpu in dict.fromkeys(price.gpu_name for price in report.prices):
         of_gpu = [price for price in report.prices if price.gpu_name == gpu and price.month_usd is not None]
         own = [price for price in of_gpu if price.basis in (None, PriceBasis.OWNED)]
         table = [price for price in of_gpu if price.basis in (PriceBasis.ON_DEMAND, PriceBasis.SPOT)]
         for price in [*own, *table[:1]]:
-            cheapest = " (the cheapest of the table)" if price in table else ""
+            cheapest = f" (the cheapest {price.basis} price of the table)" if price in table else ""
             told.append(
                 f"{gpu or 'CPU'} at {usd(price.usd_per_gpu_hour)} per GPU-hour, {price.label}{cheapest}: the month's "
                 f"GPU-hours would have cost {usd(price.month_usd)}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from bench_control.asking.spend_params import PriceBasis
 from bench_control.pricing.energy import JOULES_PER_KWH, energy_usd_per_1000_samples
 from bench_control.spending.cost_trend import WorkCost
 from bench_control.spending.spend import Spend
@@ -145,6 +146,9 @@ def _prices(report: SpendReport) -> Table:
     notes = [
         "The GPU-hours of the month's runs on that kind of GPU at another price. GPUs that did not run are not guessed."
     ]
+    if report.params.price_basis is PriceBasis.SPOT:
+        useful = share(100 * report.params.spot_useful_share, 0)
+        notes.append(f"Spot: {useful} of the hours that are paid for are taken to be useful.")
     if len(rows) < len(report.prices):
         notes.append(f"The {MAX_PRICES} cheapest of each kind of GPU. {FILES}")
     return _table("What if: other prices", ("GPU", "price", "basis", "as of", *numeric), rows, numeric, notes)

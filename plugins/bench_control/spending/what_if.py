@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bench_control.asking.spend_params import PriceBasis, SpendParams
 from bench_control.pricing.cost import usd_per_1m_tokens, usd_per_1000_samples
-from bench_control.pricing.prices import Price, fitting
+from bench_control.pricing.prices import Price, exact
 from bench_control.pricing.spot import usd_per_useful_gpu_hour
 from bench_control.spending.cost_trend import WorkCost
 from bench_control.spending.spend import PaidRun, grouped
@@ -84,7 +84,7 @@ def _candidates(gpu_name: str | None, table: Sequence[Price], params: SpendParam
         owned = params.owned_usd_per_gpu_hour
         return [*found, ("owned", PriceBasis.OWNED, None, owned)] if owned else found
     wanted = (params.provider or "").lower()
-    for price in fitting(gpu_name, table):
+    for price in exact(gpu_name, table):
         usd = price.usd_per_gpu_hour
         if params.price_basis is PriceBasis.SPOT:
             if price.spot_usd_per_gpu_hour is None:
@@ -92,7 +92,7 @@ def _candidates(gpu_name: str | None, table: Sequence[Price], params: SpendParam
             usd = usd_per_useful_gpu_hour(price.spot_usd_per_gpu_hour, params.spot_useful_share)
         if wanted in price.provider.lower():
             as_of = price.as_of.isoformat() if price.as_of else None
-            found.append((f"{price.provider} {price.instance}, {price.region}", params.price_basis, as_of, usd))
+            found.append((price.offer, params.price_basis, as_of, usd))
     return found
 
 

@@ -125,7 +125,7 @@ def test_housekeeping_only_tells(fake: FakeCluster, home: Path) -> None:
         },
         "artefacts": {
             "deleted": [],
-            "to_delete": ["old"],
+            "to_delete": ["campaigns/old"],
             "to_look_at": {},
             "faults": {},
             "bytes": 1000,
@@ -144,7 +144,7 @@ def test_delete_alone_deletes_no_pod_whose_run_may_be_on(fake: FakeCluster, home
     assert fake.deleted == []
     assert not (home / "store" / "campaigns" / "old").exists()
     assert "2 pods: 2 to be looked at" in told.stdout
-    assert "1 campaign: 1 deleted (1.0 kB)" in told.stdout
+    assert "1 folder: 1 deleted (1.0 kB)" in told.stdout
 
 
 def test_force_trusts_the_age_of_ours_only(fake: FakeCluster) -> None:
@@ -159,7 +159,7 @@ def test_without_a_cluster_the_artefacts_are_tidied_all_the_same(home: Path) -> 
     told = trainbench("housekeeping", "--delete", "--kubeconfig", str(home / "none"))
     assert told.exit_code == 2
     assert "no Kubernetes cluster is configured" in told.stderr
-    assert "1 campaign: 1 deleted" in told.stdout
+    assert "1 folder: 1 deleted" in told.stdout
     assert "pods" not in told.stdout
 
 
@@ -168,5 +168,5 @@ def test_retention_0_keeps_for_ever(home: Path, monkeypatch: pytest.MonkeyPatch)
     old_campaign(home)
     told = trainbench("housekeeping", "--delete", "--retention-days", "0")
     assert told.exit_code == 0
-    assert "1 campaign: nothing to do" in told.stdout
+    assert "1 folder: nothing to do" in told.stdout
     assert "the local launcher leaves no pods" in told.stderr

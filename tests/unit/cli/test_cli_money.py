@@ -201,6 +201,7 @@ class TestEstimate:
             (["--samples-per-s", "1", "--mfu", "40"], "two rates: give one"),
             (["--mfu", "140", "--gpu", A10], "MFU / 100 is 1.4"),
             (["--epochs", "0"], "epochs is 0"),
+            (["--epochs", "nan"], "epochs is nan: it must be a number above 0"),
             (["--model", "gpt-9"], "not a known model"),
             (["--gpus", "2", "--strategy", "single"], "the job cannot be"),
             (["nowhere"], "'nowhere' is neither a file"),

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from bench_control.collecting import readings
-from tests.builders import make_cpu_result, make_result
+from bench_image.contract import Drill
+from tests.builders import make_cpu_result, make_failed, make_result, spoilt
 
 
 def test_several_gpus_become_one_number() -> None:
@@ -22,3 +23,11 @@ def test_without_a_gpu_nothing_is_known() -> None:
     assert readings.temperature_mean_c(result) is None
     assert readings.throttle_pct(result, "thermal") is None
     assert readings.gpu_name(result) is None
+
+
+def test_what_failed_after_its_first_window_has_a_rate_that_does_not_count() -> None:
+    assert readings.is_measured(make_result())
+    assert spoilt(make_result()).performance.samples_per_second
+    assert not readings.is_measured(spoilt(make_result()))
+    assert not readings.is_measured(make_failed())
+    assert not readings.is_measured(make_result(drill=Drill(slowdown_pct=20)))

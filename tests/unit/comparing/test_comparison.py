@@ -6,7 +6,7 @@ import pytest
 
 from bench_control.comparing.comparison import MEANS, differences, nearest, work_groups, work_names
 from bench_image.contract import Chosen, Drill, Lora
-from tests.builders import make_cpu_result, make_failed, make_result
+from tests.builders import make_cpu_result, make_failed, make_result, spoilt
 
 
 def test_strategies_and_numbers_of_gpus_are_one_work() -> None:
@@ -84,3 +84,8 @@ def test_across_presets_the_means_may_differ_and_nothing_else() -> None:
 
     assert len(work_groups([make_result(), make_result(**tuned)], MEANS)) == 1  # type: ignore[arg-type]
     assert len(work_groups([make_result(), make_result(**tuned, micro_batch_size=4)], MEANS)) == 2  # type: ignore[arg-type]
+
+
+def test_a_failed_run_with_a_rate_is_in_no_group() -> None:
+    (group,) = work_groups([make_result(), spoilt(make_result("node-2", 99.0))])
+    assert [result.spec.node for result in group.results] == ["node-1"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import pytest
@@ -12,10 +13,11 @@ from bench_control.comparing.kinds import kinds
 from bench_control.comparing.recommend import purchase_usd
 from bench_control.comparing.survey import Cell, asked, baseline, cells, measured, relative, saved_memory
 from bench_control.planning.nodes import GpuNode
+from bench_control.pricing.prices import Price, spread
 from bench_control.reporting import survey_tables
 from bench_control.words.tables import Table
 from tests import campaigns
-from tests.builders import make_cpu_result, make_failed
+from tests.builders import make_cpu_result, make_failed, make_result
 
 SURVEY = campaigns.survey()
 A100, A10 = campaigns.SURVEY_NODES
@@ -115,12 +117,31 @@ def test_what_can_be_bought_follows_from_the_purchase_prices() -> None:
     )  # fmt: skip
 
 
+def test_gpus_that_cannot_be_bought_are_not_left_out_in_silence() -> None:
+    """Both ran lora, only the A100 has a purchase price. An H100 that ran another work cannot be compared by lora."""
+    assert f"Left out, for no purchase price was given: {A10}." in money(SURVEY, "What a budget buys, owned").notes
+    other = make_result("h100-1", campaign_id="survey-1", gpu_name="NVIDIA H100 80GB HBM3")
+    both = {"results": (*SURVEY.results, other), "costs": (*SURVEY.costs, campaigns.make_cost(other))}
+    with_h100 = SURVEY.model_copy(update=both)
+    assert "Left out, for this work was not measured on them: NVIDIA H100 80GB HBM3." in (
+        money(with_h100, "What a budget buys, owned").notes
+    )
+
+
 def test_rent_or_buy_is_the_formulas_answer() -> None:
     """$15,000 over 36 months are $416.67 a month: at $2.00 per hour that is 208 h; at 365 h a month, 20.5 months."""
     table = money(SURVEY, "Rent or buy")
 
     assert rows(table, "GPU", "pays above h a month", "pays after")[0] == (A100, "208", "20.5 months")
     assert table.rows[1].cells[-1].startswith("cannot be answered: no purchase price was given for it")
+
+
+def test_what_pays_only_after_its_life_does_not_pay() -> None:
+    """At 100 h a month $15,000 are 75 months of rent at $2.00; after 36 the GPU is worth 0."""
+    seldom = campaigns.survey(params=SURVEY.params | {"used_hours_per_month": 100})
+    assert rows(money(seldom, "Rent or buy"), "pays above h a month", "pays after")[0] == (
+        "208", "not in its 36.0 months",
+    )  # fmt: skip
 
 
 def test_without_prices_the_answers_say_so() -> None:
@@ -191,3 +212,45 @@ def test_stored_params_of_other_versions_do_not_break_the_report() -> None:
     params: dict[str, Any] = {"model": "mistral-7b", "something_new": 1}
 
     assert asked(campaigns.make_campaign([], params=params)) == ComparisonParams()
+
+
+def test_the_price_that_counts_is_told_with_how_far_others_lie_apart() -> None:
+    """Three offers of an A10 at $0.60, $0.75 and $2.00; the A100's price was the only one; nobody sells an X1."""
+    span = spread(
+        "NVIDIA A10", [price(0.75, "P"), price(2.00, "Dear"), price(0.60, "Cheap"), price(9.0, "P", gpu="A100")]
+    )
+    costs = [
+        cost.model_copy(update={"price_spread": span, "price_source": "P x, here: a page"})
+        if kinds(SURVEY)[result.spec.node] == A10 else cost
+        for result, cost in zip(SURVEY.results, SURVEY.costs, strict=True)
+    ]  # fmt: skip
+    survey = SURVEY.model_copy(update={"costs": tuple(costs)})
+    told = (
+        "Price of NVIDIA A10: $0.600 per GPU-hour, P x, here: a page of 2026-01-04. It is one of 3 that fit, from "
+        "$0.600 (Cheap x, here) to $2.00 (Dear x, here); costs go with it in proportion."
+    )
+    for table in (
+        *survey_tables.speed(survey),
+        money(survey, "Rent or buy"),
+        money(survey, "What a budget buys, rented"),
+    ):
+        assert told in table.notes
+        assert f"Price of {A100}: $2.00 per GPU-hour, OCI price page of 2026-01-04." in table.notes
+
+
+def test_a_gpu_without_a_price_is_not_left_out_in_silence() -> None:
+    """The A100 has no price: the A10 is the cheapest of those that have one, and that is said."""
+    usd = {A100: None, A10: 0.60}
+    costs = [campaigns.make_cost(result, usd[kinds(SURVEY)[result.spec.node]]) for result in SURVEY.results]
+    table = money(SURVEY.model_copy(update={"costs": tuple(costs)}), "What a budget buys, rented")
+    assert f"No price of {A100} is known: it is compared by speed only." in table.notes
+    assert rows(table, "work", "cheapest GPU")[1] == ("llama2-7b lora", A10)
+    told = survey_tables.headline(SURVEY.model_copy(update={"costs": tuple(costs)}))
+    assert told[1].endswith(f"on {A10}, of those with a price.")
+
+
+def price(usd: float, provider: str, gpu: str = "A10") -> Price:
+    return Price(
+        provider=provider, instance="x", gpu=gpu, gpus_per_instance=1, region="here", on_demand_usd_per_hour=usd,
+        as_of=date(2026, 1, 4), source="a page",
+    )  # fmt: skip

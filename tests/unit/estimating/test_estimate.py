@@ -7,6 +7,7 @@ import pytest
 
 from bench_control.estimating.estimate import Basis, Interruptions, Job, Ownership, Pricing, estimate
 from bench_control.estimating.job_rates import Rate
+from bench_control.estimating.money_tables import estimate_table, headline
 from bench_control.pricing.prices import Price
 from bench_control.words.quantities import QuantityError
 
@@ -144,3 +145,17 @@ def test_a_stale_price_is_marked() -> None:
 def test_what_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(QuantityError, match=message):
         estimate(JOB.model_copy(update=changes), RATE, [price()], Pricing(), TODAY)
+
+
+def test_the_headlines_time_counts_interruptions_as_the_table_does() -> None:
+    """36,000 samples at 10 a second are an hour of work; of a day's hours an eighth is lost to one interruption of 3 h
+    on one instance: 1 / 0.875 h = 1 h 08 min 34 s, at $0.18 / 0.875 = $0.206.
+    """
+    cut = Interruptions(per_day=1, checkpoint_every_minutes=0, restart_minutes=180)
+    job, rate = (
+        Job(work="a job", gpu="NVIDIA A10", num_gpus=1, num_samples=36_000),
+        RATE.model_copy(update={"samples_per_s": 10.0}),
+    )
+    found = estimate(job, rate, [price(spot=0.18)], Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)
+    assert headline(found) == "36,000 samples take 1 h 08 min at 10.00 samples/s and cost $0.206."
+    assert estimate_table(found).numeric <= set(estimate_table(found).columns)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from bench_control.cli.app import app
 from bench_control.collecting.artefacts import open_store
 from bench_image.contract import RunResult
-from tests.builders import make_failed, make_result
+from tests.builders import make_failed, make_result, spoilt
 from tests.conftest import GOLDEN_DIR
 from tests.unit.exchanging.test_bench_files import OLD, changed
 from tests.unit.reporting.test_html import Page
@@ -162,7 +162,7 @@ def test_what_is_no_row_is_told(home: Path) -> None:
     said = " ".join(told.stdout.split())
     assert told.exit_code == 1
     assert f"{broken} is left out: result is not JSON (truncated?)" in told.stderr
-    assert "Measured nothing, so no row: 1 run, 1 oom (single on 1)." in said
+    assert "Failed, so no row: 1 run, 1 oom (single on 1)." in said
     assert "1 drill left out" in said
     assert "1 file of runs that were read before, counted once" in said
     assert "different schema versions: 1 of version 1 and 3 of version 2" in said
@@ -215,3 +215,22 @@ def test_terminal_escapes_in_a_name_are_not_shown(home: Path) -> None:
     assert told.exit_code == 0
     assert "\x1b" not in told.stdout
     assert "\x07" not in told.stdout
+
+
+def test_a_run_that_failed_with_a_rate_is_no_row(home: Path) -> None:
+    write(home / "r", make_result(samples_per_s=10.0), spoilt(make_result("node-2", 40.0)))
+    told = trainbench("compare", "r")
+    assert "Failed, so no row: 1 run, 1 invalid_loss (single on 1)." in " ".join(told.stdout.split())
+    (row,) = rows("r")
+    assert (row["samples_per_s"], row["num_runs"]) == (10.0, 1)
+
+
+def test_sources_of_one_name_stay_apart(home: Path) -> None:
+    """The same campaign's results before and after: two rows, not the median of both."""
+    write(home / "before" / "results", make_result(samples_per_s=10.0))
+    write(home / "after" / "results", make_result(samples_per_s=20.0))
+    found = rows("before/results", "after/results")
+    assert [(row["name"], row["samples_per_s"]) for row in found] == [("before/results", 10.0), ("after/results", 20.0)]
+
+    files = [f"{when}/results/0/result.json" for when in ("before", "after")]
+    assert [row["relative_rate"] for row in rows(*files)] == [1.0, 2.0]

@@ -74,6 +74,17 @@ def test_what_is_not_recorded_is_told(store: Store) -> None:
     assert trainbench("reindex").stdout == "1 campaign recorded, 1 without a verdict, 2 imported, 1 unreadable\n"
 
 
+def test_other_peoples_node_has_no_past_here(store: Store) -> None:
+    """The same work on a node of the same name: our own night has a past run, the imported one has none."""
+    open_history(store=store).record(night(1))
+    points = []
+    for campaign_id in ("night-2", "imported-with-a-report"):
+        store.write_campaign(night(2, campaign_id=campaign_id))
+        told = json.loads(trainbench("check", campaign_id, "--json").stdout)
+        points.append([verdict["num_points"] for verdict in told["history"]])
+    assert points == [[1], [0]]
+
+
 def test_doing_it_again_changes_nothing(store: Store) -> None:
     for number in (1, 2):
         store.write_campaign(night(number))

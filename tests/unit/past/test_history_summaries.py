@@ -11,7 +11,7 @@ from bench_control.past.history_rows import rows
 from bench_control.past.history_summaries import Work, summarise, with_known_gpus
 from bench_control.words.verdicts import State
 from bench_image.contract import Chosen, Drill
-from tests.builders import make_failed, make_result
+from tests.builders import make_failed, make_result, spoilt
 from tests.campaigns import make_campaign, make_group, make_node
 from tests.nights import night
 
@@ -39,6 +39,13 @@ def test_a_work_has_the_medians_of_its_valid_runs_and_the_sums_of_all() -> None:
     }  # fmt: skip
     assert {name: work.values[name] for name in expected} == expected
     assert work.values["run_usd"] == pytest.approx(4 * 55 / 3600 * 0.6)
+
+
+def test_a_run_that_failed_with_a_rate_does_not_enter_the_medians() -> None:
+    (work,) = works_of(night(1, [make_result("node-1", 9.0), spoilt(make_result("node-2", 90.0))]))
+    assert {name: work.values[name] for name in ("samples_per_second", "num_valid", "num_failed", "num_runs")} == {
+        "samples_per_second": 9.0, "num_valid": 1, "num_failed": 1, "num_runs": 2,
+    }  # fmt: skip
 
 
 def test_each_kind_of_gpu_is_a_work_of_its_own() -> None:

@@ -17,7 +17,7 @@ from bench_control.pricing.cost import (
 from bench_control.pricing.prices import Price, price_for
 from bench_control.words.quantities import QuantityError
 from bench_image.contract import RunResult, parse_result
-from tests.builders import make_cpu_result, make_failed, make_result
+from tests.builders import make_cpu_result, make_failed, make_result, spoilt
 
 H200 = Price(
     provider="OCI",
@@ -135,6 +135,19 @@ class TestPriceRun:
 
 
 class TestWithCost:
+    def test_each_null_has_its_own_reason(self) -> None:
+        """The price was given, so it has no date; that the run failed is why there is no price of a sample."""
+        price = price_for(None, (), 0.05)
+        priced = with_cost(make_failed(), price_run(make_failed(), price))
+        assert priced.missing["cost.price_as_of"] == "the price was given for this run and has no date"
+        assert priced.missing["cost.cost_per_1000_samples_usd"] == "the run ended as oom"
+
+    def test_a_failed_runs_rate_is_no_price_of_a_sample(self) -> None:
+        """It was paid for all the same: 36 s at $10 are $0.10."""
+        found = price_run(spoilt(make_result(total_s=36.0)), H200)
+        assert (found.run_usd, found.usd_per_1000_samples, found.usd_per_1m_tokens) == (0.1, None, None)
+        assert found.reason == "the run ended as invalid_loss"
+
     def test_the_section_is_filled_and_no_reason_is_left_over(self) -> None:
         result = make_result()
         priced = with_cost(result, price_run(result, H200))

@@ -4,6 +4,7 @@ import pytest
 
 from bench_control.pricing.energy import energy_usd, energy_usd_per_1000_samples, measured_joules, power_usd_per_hour
 from bench_control.words.quantities import QuantityError
+from bench_image.contract import RunResult
 from tests.builders import make_cpu_result, make_result
 
 
@@ -23,14 +24,16 @@ def test_per_thousand_samples() -> None:
 
 
 def test_the_joules_of_a_run_are_those_of_all_its_gpus() -> None:
-    result = make_result()
-    (gpu,) = result.telemetry.gpus
-    two = result.telemetry.model_copy(
-        update={"gpus": (gpu.model_copy(update={"energy_j": 100.0}), gpu.model_copy(update={"energy_j": 140.0}))}
-    )
-    assert measured_joules(result.model_copy(update={"telemetry": two})) == 240.0
-    untold = result.telemetry.model_copy(update={"gpus": (*two.gpus, gpu.model_copy(update={"energy_j": None}))})
-    assert measured_joules(result.model_copy(update={"telemetry": untold})) is None
+    result = make_result(strategy="ddp", gpus_per_node=2)
+    gpu = result.telemetry.gpus[0]
+
+    def run(*joules: float | None) -> RunResult:
+        gpus = tuple(gpu.model_copy(update={"energy_j": energy}) for energy in joules)
+        return result.model_copy(update={"telemetry": result.telemetry.model_copy(update={"gpus": gpus})})
+
+    assert measured_joules(run(100.0, 140.0)) == 240.0
+    assert measured_joules(run(100.0, None)) is None
+    assert measured_joules(run(100.0)) is None  # one pod's own file of a gang: half is not all
     assert measured_joules(make_cpu_result()) is None
 
 

@@ -9,10 +9,12 @@ from bench_control.pricing.prices import (
     PRICES_FILE,
     Price,
     PriceError,
+    exact,
     fitting,
     load_prices,
     own_tables,
     price_for,
+    spread,
     stale,
     usable_prices,
 )
@@ -215,3 +217,26 @@ def test_the_age_of_a_price() -> None:
     price = Price(**TABLE[0].model_dump() | {"as_of": date(2026, 1, 1)})
     assert (price.age_days(date(2026, 4, 1)), price.is_stale(date(2026, 4, 1))) == (90, False)
     assert (price.age_days(date(2026, 4, 2)), price.is_stale(date(2026, 4, 2))) == (91, True)
+
+
+def test_of_rows_that_fit_those_that_name_the_gpu_best_are_exact() -> None:
+    """An H100 PCIe is not offered as an SXM one; a row of one's own counts in whatever words."""
+    sxm, pcie = (TABLE[0].model_copy(update={"gpu": gpu}) for gpu in ("H100", "H100 PCIe"))
+    own = sxm.model_copy(update={"own": True})
+    assert exact("NVIDIA H100 PCIe", (sxm, pcie, own)) == (own, pcie)
+    assert exact("NVIDIA H100 80GB HBM3", (sxm, pcie)) == (sxm,)
+
+
+def test_how_far_the_prices_of_a_gpu_lie_apart() -> None:
+    """$8 for eight GPUs are $1.00 each, the cheapest; one alone costs $2.50."""
+    many, one = (
+        TABLE[0].model_copy(
+            update={"gpu": "X1", "gpus_per_instance": gpus, "on_demand_usd_per_hour": usd, "provider": name}
+        )
+        for name, gpus, usd in (("Many", 8, 8.0), ("One", 1, 2.5))
+    )
+    found = spread("NVIDIA X1", (one, many))
+    assert found is not None
+    assert (found.num_prices, found.low_usd_per_gpu_hour, found.high_usd_per_gpu_hour) == (2, 1.0, 2.5)
+    assert found.low_offer.startswith("Many ")
+    assert spread("NVIDIA X1", (one,)) is None

@@ -8,6 +8,7 @@ import pytest
 
 from bench_control.comparing.configurations import Standing, Verdict, kinds_compared
 from bench_control.reporting.configuration_tables import configurations, headline
+from bench_image.contract import RunResult
 from tests import campaigns
 from tests.builders import make_failed
 
@@ -147,3 +148,28 @@ def test_nothing_measured_is_still_a_table() -> None:
 def test_other_questions_have_no_such_table() -> None:
     assert configurations(campaigns.healthy()) == ()
     assert headline(campaigns.strategies()) == ()
+
+
+def test_savings_compare_the_same_nodes_as_the_speed_up() -> None:
+    """gpu-2 is half as fast, and fp16 ran there only: its speed-up is over gpu-2's baseline, and so is its saving."""
+    both = campaigns.configurations(("gpu-1", "gpu-2"))
+    names = {result.spec.run_id: both.labels[result.spec.group_id] for result in both.results}
+    results = [
+        at_half_speed(result) if result.spec.node == "gpu-2" else result
+        for result in both.results
+        if (names[result.spec.run_id], result.spec.node) != ("fp16", "gpu-1")
+    ]
+    fp16 = standing("fp16", campaigns.make_campaign(
+        results, question=both.question, labels=both.labels, skipped=both.skipped, params=both.params,
+    ))  # fmt: skip
+
+    assert fp16.per_sample is not None
+    assert fp16.saving_pct == pytest.approx(100 * (1 - 1 / fp16.per_sample.ratio), abs=0.5)
+
+
+def at_half_speed(result: RunResult) -> RunResult:
+    rates = result.performance
+    if result.error is not None or rates.samples_per_second is None or rates.tokens_per_second is None:
+        return result
+    half = {"samples_per_second": rates.samples_per_second / 2, "tokens_per_second": rates.tokens_per_second / 2}
+    return result.model_copy(update={"performance": rates.model_copy(update=half)})

@@ -7,6 +7,7 @@ import pytest
 from bench_control.collecting.campaign import Campaign
 from bench_control.reporting.cost_report import cost_report, example_table, nodes_table, sample_prices, summary
 from tests import campaigns
+from tests.builders import spoilt
 
 
 @pytest.mark.parametrize("make", [campaigns.healthy, campaigns.cpu_drill, campaigns.all_failed])
@@ -51,3 +52,22 @@ def test_many_groups_are_told_by_their_two_ends() -> None:
     assert line.startswith("Per 1K samples: from $0.0443 (tier-a lora, zero2 on 2 GPUs, ")
     assert "to $0.145 (tier-a full, fsdp on 4 GPUs, " in line
     assert line.endswith("over 19 groups; COST_REPORT.md has each.")
+
+
+def test_a_failed_run_does_not_enter_the_price_of_a_sample() -> None:
+    """The second one's loss became NaN at ten times the speed: it is paid for, but it is no price of a sample."""
+    runs = [campaigns.a10("node-1", 1.46), spoilt(campaigns.a10("node-2", 14.6))]
+    assert sample_prices(campaigns.make_campaign(runs)) == (
+        "$0.114 per 1K samples, $0.223 per 1M tokens (median of 1 run).",
+    )
+    assert summary(campaigns.make_campaign(runs)) == "This campaign cost $0.0183: 2 runs, 0.0306 GPU-hours."
+
+
+def test_a_gang_is_paid_by_all_of_its_nodes() -> None:
+    """Two A10 for 55 s, 0.0306 GPU-hours and $0.0183: half of it on each node."""
+    gang = campaigns.a10("node-1", 2.8, strategy="ddp", nodes=2, gpus_per_node=1, peers=("node-2",))
+    found = nodes_table(campaigns.make_campaign([gang]))
+    assert [row.cells for row in found.rows] == [
+        ("node-1", "1", "0.0153", "$0.00917"), ("node-2", "1", "0.0153", "$0.00917"),
+    ]  # fmt: skip
+    assert found.notes == ("A gang's cost is shared evenly by its nodes.",)

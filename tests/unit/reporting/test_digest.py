@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+
 from bench_control.asking.question import Question
+from bench_control.collecting.campaign import Campaign
 from bench_control.judging.variance import judge
 from bench_control.reporting import digest
+from bench_control.reporting.html import report_html
+from bench_control.reporting.report import benchmark_report
 from bench_control.words.tables import Tone
 from bench_control.words.verdicts import HistoryVerdict, State, Tolerances
 from bench_image.contract import Status
@@ -124,10 +131,24 @@ def test_a_scaling_study_says_what_ran_and_who_is_first() -> None:
 
 def test_a_dated_slowdown_is_said_with_the_verdict_and_is_amber() -> None:
     campaign = campaigns.slower_since()
-    assert digest.verdict(campaign) == (
-        "All 4 nodes are within their limits. node-1, node-2, node-3 and node-4 are 5.8 to 6.4 % slower since "
-        "12 Nov 2026, when the driver went from 575.1 to 580.95; so are all nodes that got this change."
+    assert digest.verdict(campaign) == "All 4 nodes are within their limits; 1 slowdown has a date."
+    assert digest.dated(campaign) == (
+        "node-1, node-2, node-3 and node-4 are 5.8 to 6.4 % slower since 12 Nov 2026, when the driver went from 575.1 "
+        "to 580.95; so are all nodes that got this change.",
     )
+    assert digest.in_full(campaign) == f"{digest.verdict(campaign)} {digest.dated(campaign)[0]}"
     assert digest.tone(campaign) is Tone.WARN
-    many = campaign.model_copy(update={"findings": campaign.findings * 5})
-    assert digest.verdict(many).endswith("2 more slowdowns have a date.")
+
+
+def test_many_slowdowns_leave_the_headline_one_sentence() -> None:
+    campaign = campaigns.slower_since()
+    many = campaign.model_copy(update={"findings": campaign.findings * 12})
+    assert digest.verdict(many) == "All 4 nodes are within their limits; 12 slowdowns have a date."
+    assert len(digest.dated(many)) == 11
+    assert digest.dated(many)[-1] == "And 2 more: see the findings."
+
+
+@pytest.mark.parametrize("render", [benchmark_report, lambda campaign: report_html(campaign, {})])
+def test_the_reports_tell_a_slowdown_below_the_headline(render: Callable[[Campaign], str]) -> None:
+    text = render(campaigns.slower_since())
+    assert 0 < text.index("1 slowdown has a date.") < text.index("slower since 12 Nov 2026, when the driver")

@@ -111,6 +111,15 @@ def test_from_how_many_samples_a_larger_size_is_cheaper() -> None:
     assert crossover_cost_samples(small, large) == pytest.approx(2_500.0)
 
 
+def test_a_larger_size_that_starts_cheaper_is_not_said_to_be_never_cheaper() -> None:
+    """0.6 x (60 + n / 10) against 1.2 x (25 + n / 18): $36 and $30 at the start, equal at 6 / 0.006667 = 900 (per
+    3,600 s, which cancels).
+    """
+    small, large = made(10.0, 1, startup_s=60.0), made(18.0, 2, startup_s=25.0)
+    (told,) = [line for line in advice([small, large]) if line.startswith("Start-up counted")]
+    assert told.endswith(": always sooner, cheaper up to 900 samples only.")
+
+
 def test_without_prices_cost_is_told_in_gpu_hours() -> None:
     """95.9 % efficiency: the same work takes 1 / 0.959 = 4.3 % more GPU-hours."""
     runs = [gang(1.46, 1), gang(2.80, 2)]

@@ -91,3 +91,10 @@ def test_several_prices_in_a_month_count_by_their_median() -> None:
     (work,) = costs(paid_run(usd_per_gpu_hour=0.6), paid_run(usd_per_gpu_hour=0.8), paid_run(usd_per_gpu_hour=2.0))
     assert work.this is not None
     assert work.this.usd_per_gpu_hour == 0.8
+
+
+def test_a_price_that_differs_in_its_last_digits_did_not_change() -> None:
+    """An older row has no price: $0.06 / 0.1 h = 0.6 is $0.6 but for the last digit of a float."""
+    old = paid_run(started_at=OCTOBER, usd_per_gpu_hour=0.06 / 0.1 + 1e-15)
+    (found,) = work_costs([old, paid_run()], "2026-11", "2026-10")
+    assert found.why == "unchanged"

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from bench_control.asking.spend_params import parse_spend_params
 from bench_control.collecting.artefacts import open_store
 from bench_control.pricing.prices import load_prices
@@ -135,3 +137,23 @@ def test_the_real_table_has_other_prices_for_an_a10() -> None:
     made = make_report([paid_run()], params, "2026-11", report_id="x", made_at=NOVEMBER, table=load_prices())
     assert len(made.prices) > 2
     assert all("A10G" not in price.label for price in made.prices)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"provider": "Nobody"}, "The price table has no on-demand price of Nobody for NVIDIA A10."),
+        ({"price_basis": "spot", "provider": "OCI"}, "The price table has no spot price of OCI for NVIDIA A10."),
+    ],
+)
+def test_prices_that_were_asked_for_and_are_not_there_are_told(asked: dict[str, Any], told: str) -> None:
+    assert told in report([paid_run()], **asked).summary
+
+
+def test_a_spot_price_is_called_one_and_says_what_it_takes_for_granted() -> None:
+    """$2.40 / 2 GPUs, a fifth of it wasted: $1.50; 0.1 GPU-hours are $0.15."""
+    made = report([paid_run()], price_basis="spot", spot_useful_share=0.8)
+    assert "NVIDIA A10 at $1.50 per GPU-hour, Dear x, here (the cheapest spot price of the table): the month's " \
+        "GPU-hours would have cost $0.150." in made.summary  # fmt: skip
+    (table,) = [table for table in tables(made) if table.title == "What if: other prices"]
+    assert "Spot: 80 % of the hours that are paid for are taken to be useful." in table.notes
