@@ -21,6 +21,7 @@ from bench_image.contract import RunResult, RunSpec
 
 RESULTS = Asset(name="trainbench_results", uri="x-trainbench://results/summary")
 BREACHES = Asset(name="trainbench_breaches", uri="x-trainbench://alerts/variance")
+PLANNED_AT = "planned_at"
 RANK = "rank"  # task of a gang's pods within its group
 VERDICT_TASKS = ("ready", "plan", "judge", "publish", "alert")  # without any of them there is no verdict
 MAX_REASONS = 20  # in the words of a red gate
@@ -231,6 +232,7 @@ def _planned(question: Question) -> Plan:
     for node in plan.absent:
         _log(f"{node.name} is not benchmarked: {node.reason}")
     context["ti"].xcom_push(key="plan", value=plan.model_dump_json())
+    context["ti"].xcom_push(key=PLANNED_AT, value=datetime.now(UTC).isoformat())
     return plan
 
 
@@ -256,9 +258,14 @@ def _published(
     from bench_control.alerting import run_summary
     from bench_control.collecting.artefacts import open_store
     from bench_control.flows import assess
+    from bench_control.judging import clocks
     from bench_control.past.history import open_history
 
     context, settings, now = get_current_context(), read_settings(), datetime.now(UTC)
+    run = context["dag_run"]
+    planned_at = datetime.fromisoformat(context["ti"].xcom_pull(task_ids="plan", key=PLANNED_AT))
+    measured = (*results, *confirm_results)
+    started_at, finished_at = clocks.campaign_times(measured, planned_at, run.start_date or run.run_after, now)
     store = open_store(settings.store_url)
     history = open_history(settings.history_url, store)
     campaign = assess.assess(
@@ -266,8 +273,8 @@ def _published(
         results,
         confirm_results,
         suite=suite,
-        started_at=context["dag_run"].start_date or context["dag_run"].run_after,
-        finished_at=now,
+        started_at=started_at,
+        finished_at=finished_at,
         past=history.past,
         last_measured=history.last_measured(now - timedelta(days=HISTORY_DAYS)),
         trails=history.trails,

@@ -42,7 +42,8 @@ def update_breaches(connection: Connection, campaign: Campaign, works: Sequence[
                     opened.append(values)
                 elif row.campaign_id == campaign.campaign_id or row.opened_at > at:
                     # The same campaign again, or an older one recorded late: the breach began here.
-                    connection.execute(update(breaches).where(breaches.c.id == row.id).values(values))
+                    began = {**values, "opened_at": min(row.opened_at, at)}
+                    connection.execute(update(breaches).where(breaches.c.id == row.id).values(began))
     if opened:
         connection.execute(insert(breaches), opened)
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -352,6 +353,25 @@ def test_recording_an_old_campaign_again_changes_no_breach(history: History) -> 
         history.record(campaign)
     assert rows(history, breaches) == before
     assert [breach.campaign_id for breach in history.open_breaches()] == ["night-4"]
+
+
+def test_a_campaign_that_is_recorded_again_later_moves_no_breach(history: History) -> None:
+    """Its DAG run was cleared and published once more: the node has been red since the first time."""
+    first = night(1, make_result(), states={"node-1": State.BREACH})
+    history.record(first)
+    history.record(first.model_copy(update={"finished_at": first.finished_at + timedelta(hours=5)}))
+    (breach,) = history.open_breaches()
+    assert breach.opened_at == first.finished_at
+
+
+def test_two_campaigns_that_are_recorded_at_once_open_one_breach(history: History) -> None:
+    """A DAG run, and one by hand that ends in the same minute."""
+    history.record(night(1, make_result()))
+    red = [night(day, make_result(), states={"node-1": State.BREACH}) for day in range(2, 6)]
+    with ThreadPoolExecutor(len(red)) as recorders:
+        list(recorders.map(history.record, red))
+    (breach,) = history.open_breaches()
+    assert breach.opened_at == red[0].finished_at
 
 
 def test_a_breach_recorded_late_moves_the_start_of_the_open_one_back(history: History) -> None:
