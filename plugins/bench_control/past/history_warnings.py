@@ -29,7 +29,7 @@ def update_warnings(connection: Connection, campaign: Campaign) -> None:
     Only the newest campaign of its DAG has a say: one that is recorded late changes nothing. A node that it left out,
     or did not measure, stays as it is; so does one that is red now.
     """
-    if not campaign.judges_nodes or _is_old(connection, campaign):
+    if not campaign.judges_nodes or is_old(connection, campaign):
         return
     told = {(finding.subject, finding.category): finding for finding in warned(campaign)}
     of_dag = (warnings.c.dag_id == campaign.suite) & warnings.c.closed_at.is_(None)
@@ -111,7 +111,8 @@ def _red_or_drilled(campaign: Campaign) -> set[str]:
     return {node.node for node in campaign.nodes if node.state in RED or node.is_drill}
 
 
-def _is_old(connection: Connection, campaign: Campaign) -> bool:
+def is_old(connection: Connection, campaign: Campaign) -> bool:
+    """Whether a later campaign of its DAG is recorded already."""
     latest = select(func.max(campaigns.c.finished_at)).where(campaigns.c.suite == campaign.suite)
     found = connection.execute(latest.where(campaigns.c.campaign_id != campaign.campaign_id)).scalar_one()
     return found is not None and found > campaign.finished_at

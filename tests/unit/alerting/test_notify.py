@@ -211,6 +211,15 @@ def acknowledge(history: History) -> None:
         connection.execute(insert(acknowledgements).values(values | {"who": "ada", "at": on(1), "reason": "known"}))
 
 
+def test_of_a_node_that_was_taken_out_nobody_says_that_it_is_well(history: History, post: Post) -> None:
+    history.record(night(1, RATES, RED))
+    tell(history, post, 1)
+    history.record(night(9, {"node-1": 10.0, "node-3": 10.1}))
+    tell(history, post, 9)
+
+    assert post.sent[-1] == ("mail", "node-2: no longer in the cluster (node_consistency)")
+
+
 def test_of_two_senders_at_once_one_sends(history: History, post: Post) -> None:
     """Two DAG runs whose tasks `notify` overlap, for a new notice and for one that failed before."""
     history.record(night(1, RATES, RED))
