@@ -47,7 +47,7 @@ class Notice(Frozen):
     closed_at: AwareDatetime | None
     dag_id: str
     dag_run_id: str | None  # that opened it
-    ended: str  # how, in words; for a notice that it is over
+    ended: str | None  # how, in words; None while it is open
 
     @property
     def level(self) -> Level:
@@ -107,8 +107,10 @@ def _subject(notices: Sequence[Notice]) -> str:
     drill = "DRILL: " if all(notice.is_drill for notice in notices) else ""
     first = notices[0]
     if first.event is Event.CLOSED:
-        nodes = {ended: [n.node for n in notices if n.ended == ended] for ended in sorted({n.ended for n in notices})}
-        what = "; ".join(f"{listing(dict.fromkeys(of_end), most=3)}: {ended}" for ended, of_end in nodes.items())
+        nodes: dict[str | None, dict[str, None]] = {}
+        for notice in notices:
+            nodes.setdefault(notice.ended, {})[notice.node] = None
+        what = "; ".join(f"{listing(of_end, most=3)}: {ended}" for ended, of_end in nodes.items())
     elif len(notices) == 1:
         what = f"{first.node}: {first.what}"
     else:

@@ -145,7 +145,7 @@ def _of_breach(row: Row[Any]) -> Notice:
         closed_at=row.closed_at,
         dag_id=row.dag_id,
         dag_run_id=row.dag_run_id,
-        ended=how_it_ended(row.was_removed),
+        ended=how_it_ended(row.was_removed) if row.closed_at else None,
     )
 
 
@@ -165,5 +165,10 @@ def _of_warning(row: Row[Any]) -> Notice:
         closed_at=row.closed_at,
         dag_id=row.dag_id,
         dag_run_id=row.dag_run_id,
-        ended="no longer missed" if row.category == GONE else "this is over",  # it may be out for good
+        ended=_end_of_warning(row.category) if row.closed_at else None,
     )
+
+
+def _end_of_warning(category: str) -> str:
+    """A node that is not missed any more may be out for good."""
+    return "no longer missed" if category == GONE else "this is over"

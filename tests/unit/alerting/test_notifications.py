@@ -30,13 +30,14 @@ def notice(**changes: Any) -> Notice:
         "closed_at": None,
         "dag_id": "node_consistency",
         "dag_run_id": "scheduled__2026-11-21T02:00:00+00:00",
-        "ended": "well again",
+        "ended": None,
     }
     return Notice(**fields | changes)
 
 
 def closed(**changes: Any) -> Notice:
-    return notice(event=Event.CLOSED, closed_at=datetime(2026, 11, 22, 2, 12, tzinfo=UTC), **changes)
+    closed_at = datetime(2026, 11, 22, 2, 12, tzinfo=UTC)
+    return notice(**{"event": Event.CLOSED, "closed_at": closed_at, "ended": "well again"} | changes)
 
 
 def test_how_far() -> None:
