@@ -9,11 +9,11 @@ from typing import Any
 from airflow.sdk import Asset, TriggerRule, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from bench_control.asking.params import BenchmarkParams, ParamsError, parse_params
+from bench_control.asking.params import ParamsError, parse_params
 from bench_control.asking.question import Question
-from bench_control.installation.settings import Launcher, Settings, read_settings
+from bench_control.flows.discovery import known_fleet
+from bench_control.installation.settings import Launcher, read_settings
 from bench_control.launching.pods import CAMPAIGN, GANG, Owner, label_value, manifest, manifests, ours
-from bench_control.planning.nodes import Fleet, fleet, named
 from bench_control.planning.plan import Plan, PlanError, campaign_id, confirm_specs
 from bench_control.planning.planners import PLANNERS
 from bench_control.planning.scaling_plan import Cell
@@ -193,30 +193,6 @@ def gate() -> None:
         )
     if red := [alert["text"] for alert in raised if alert["red"]]:
         raise AirflowFailException("; ".join(red[:MAX_REASONS]) + ("; and more" if len(red) > MAX_REASONS else ""))
-
-
-def known_fleet(settings: Settings, params: BenchmarkParams) -> Fleet:
-    """What the cluster tells of its nodes. For nodes given by name it need not tell: their memory stays unknown."""
-    if settings.launcher is Launcher.LOCAL:
-        return discover_fleet(settings)
-    from bench_control.site.cluster import Refused, Unreachable
-
-    try:
-        return discover_fleet(settings)
-    except (Refused, Unreachable) as error:
-        if not params.nodes:
-            raise AirflowFailException(f"{error}; or name nodes in the parameter 'nodes'") from None
-        _log(f"the nodes' GPUs are not known, so no run is skipped for them: {error}")
-        return Fleet()
-
-
-def discover_fleet(settings: Settings) -> Fleet:
-    """The nodes of the configured launcher, with what is known of their GPUs."""
-    if settings.launcher is Launcher.LOCAL:
-        return Fleet(nodes=named(settings.local_nodes))
-    from bench_control.site.cluster import open_cluster
-
-    return fleet(open_cluster(settings).nodes(), settings.cluster.quarantine)
 
 
 def _planned(question: Question) -> Plan:
