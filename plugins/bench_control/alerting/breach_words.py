@@ -18,6 +18,10 @@ def how_far(state: State, metric: Metric | None, deviation: float | None) -> str
     return f"{NAMES[metric]} {sign}{abs(deviation):.1f}{UNITS[metric]} against its peers"
 
 
+def how_it_ended(was_removed: bool | None) -> str:
+    return "no longer in the cluster" if was_removed else "well again"
+
+
 def likely_cause(cause: str | None, reason: str | None, most: int = MAX_CAUSE) -> str | None:
     """What the diagnosis adds to the verdict's own reason, with which its sentence begins; None: nothing."""
     told = (cause or "").rpartition(reason or "\x00")[2].strip(" .,;:")

@@ -47,6 +47,7 @@ class Notice(Frozen):
     closed_at: AwareDatetime | None
     dag_id: str
     dag_run_id: str | None  # that opened it
+    ended: str | None  # how, in words; None while it is open
 
     @property
     def level(self) -> Level:
@@ -106,10 +107,10 @@ def _subject(notices: Sequence[Notice]) -> str:
     drill = "DRILL: " if all(notice.is_drill for notice in notices) else ""
     first = notices[0]
     if first.event is Event.CLOSED:
-        over = all(notice.kind is Kind.WARNING for notice in notices)
-        nodes = listing(dict.fromkeys(notice.node for notice in notices), most=3)
-        said = "this is over" if over else "well again"
-        what = f"{nodes}: {said}"
+        nodes: dict[str | None, dict[str, None]] = {}
+        for notice in notices:
+            nodes.setdefault(notice.ended, {})[notice.node] = None
+        what = "; ".join(f"{listing(of_end, most=3)}: {ended}" for ended, of_end in nodes.items())
     elif len(notices) == 1:
         what = f"{first.node}: {first.what}"
     else:
@@ -122,9 +123,8 @@ def _lines(notice: Notice) -> tuple[str, ...]:
     drill = "DRILL: " if notice.is_drill else ""
     if notice.event is Event.CLOSED:
         ended = f"{notice.closed_at:%d %b %Y %H:%M} UTC" if notice.closed_at else "now"
-        over = "well again" if notice.kind is Kind.BREACH else "this is over"
         return (
-            f"{drill}{notice.node}: {over} since {ended}",
+            f"{drill}{notice.node}: {notice.ended} since {ended}",
             f"It was: {sentence(notice.what)} Open since {notice.opened_at:%d %b %Y %H:%M} UTC.",
         )
     lines = [

@@ -16,9 +16,10 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, and_, exists, insert, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from bench_control.alerting.breach_words import how_far, likely_cause
+from bench_control.alerting.breach_words import how_far, how_it_ended, likely_cause
 from bench_control.alerting.notifications import Event, Kind, Notice
 from bench_control.installation.channels import Channel
+from bench_control.judging.attendance import GONE
 from bench_control.past.history_database import HistoryError
 from bench_control.past.history_tables import breaches
 from bench_control.past.notice_tables import notices, warnings
@@ -144,6 +145,7 @@ def _of_breach(row: Row[Any]) -> Notice:
         closed_at=row.closed_at,
         dag_id=row.dag_id,
         dag_run_id=row.dag_run_id,
+        ended=how_it_ended(row.was_removed) if row.closed_at else None,
     )
 
 
@@ -163,4 +165,10 @@ def _of_warning(row: Row[Any]) -> Notice:
         closed_at=row.closed_at,
         dag_id=row.dag_id,
         dag_run_id=row.dag_run_id,
+        ended=_end_of_warning(row.category) if row.closed_at else None,
     )
+
+
+def _end_of_warning(category: str) -> str:
+    """A node that is not missed any more may be out for good."""
+    return "no longer missed" if category == GONE else "this is over"

@@ -238,8 +238,8 @@ def _no_baseline(node: NodeVerdict, _: _Scene) -> Finding:
         level=Level.INFO,
         category="no_baseline",
         subject=node.node,
-        measured="no past figure",
-        expected="a past figure of the same work",
+        measured="too few past figures",
+        expected="past figures of the same work",
         summary=f"cannot be judged: {node.reason}",
         resolution="run the check on a few more nights, or compare with peers",
     )

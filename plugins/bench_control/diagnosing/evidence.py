@@ -154,7 +154,9 @@ def _host(case: Case) -> Iterator[Clue]:
 def _pcie(case: Case) -> Iterator[Clue]:
     found, usual = link(case.own), link(case.peers)
     best = best_link(case.own) or usual
-    if found and best and (found[1] < best[1] or (usual and found < usual)):
+    is_poor = bool(found and best and found[1] < best[1])
+    # a link that the peers have as well sets the node apart from nobody
+    if found and best and (found < usual if usual else is_poor):
         copies = gap(case.own, case.peers, lambda run: run.probes.h2d_gb_per_s)
         is_slower = copies is not None and copies.pct < -SAME_RATE_PCT
         slower = f"; copies from the host are {-copies.pct:.0f} % slower" if copies and is_slower else ""

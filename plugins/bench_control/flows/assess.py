@@ -23,14 +23,15 @@ from bench_control.judging import (
     variance,
     watch,
 )
-from bench_control.judging.node_runs import choice_of
+from bench_control.judging.node_runs import by_group, choice_of
+from bench_control.judging.noise import deviation_pct
 from bench_control.judging.trails import Trails, no_trails, points_of
 from bench_control.planning.plan import Plan
 from bench_control.pricing import cost, prices
 from bench_control.reporting import cost_report, html, metrics, plots, report, report_json
 from bench_control.words.formats import count, listing
-from bench_control.words.verdicts import Finding, GroupVerdict, HistoryVerdict, ReferenceMode, State
-from bench_image.contract import RunResult, Status
+from bench_control.words.verdicts import Finding, GroupVerdict, HistoryVerdict, ReferenceMode, State, Tolerances
+from bench_image.contract import RunResult, Status, fingerprint
 
 # The past samples/s of the same node doing the same work with the same hardware and software, oldest first.
 Past = Callable[[RunResult], Sequence[float]]
@@ -55,7 +56,7 @@ def judge(plan: Plan, results: Sequence[RunResult], past: Past) -> tuple[GroupVe
         expected = [node for node in plan.nodes if (group_id, node) not in skipped]
         own: dict[str, float] = {}
         if tolerances.reference is ReferenceMode.HISTORY:
-            own = {run.spec.node: statistics.median(points) for run in _typical(members) if (points := past(run))}
+            own = _own_reference(members, past, tolerances.history_min_points)
         verdicts += variance.judge(members, expected, tolerances, own)
     if not results:
         verdicts += variance.judge((), plan.nodes, tolerances)
@@ -98,8 +99,8 @@ def assess(
         used |= {price} if price else set()
     history = _history(plan, results, past)
     changed = step_changes.series_of((*earlier, *now), renames.names(renamed))
-    since = step_changes.find({key: changed[key] for key in {point.trail for point in now}}, tolerances)
-    dated = {change.node for change in since if change.category in step_changes.SLOWER}
+    since = step_changes.find({key: changed[key] for key in dict.fromkeys(point.trail for point in now)}, tolerances)
+    dated = _dated(since, results)
     findings = (
         *attendance.absentees(plan.absent, plan.known),
         *_unmeasured(plan, groups, last_measured or {}, finished_at, {rename.was for rename in renamed}),
@@ -110,7 +111,12 @@ def assess(
         *watch.findings(groups),
         *identity.findings(measured),
         *diagnosis.strays([result for result in measured if result.spec.nodes == 1]),
-        *(finding for verdict in history if not _is_told(verdict, dated) for finding in trend.findings(verdict)),
+        *(
+            finding
+            for verdict in history
+            if not _is_told(verdict, dated, tolerances)
+            for finding in trend.findings(verdict)
+        ),
         *(finding for result in measured for finding in validity.validate(result)),
         *validity.compare(measured),
         *unread,
@@ -152,6 +158,13 @@ def publish(campaign: Campaign, store: Store) -> Mapping[str, str]:
     return store.write_summary(campaign.campaign_id, files)
 
 
+def _own_reference(members: Sequence[RunResult], past: Past, min_points: int) -> dict[str, float]:
+    """Node -> the median of its past, of the work that is compared; not of another that its program chose once."""
+    compared = [run for nodes in by_group(members, ()).values() for node in nodes for run in node.valid]
+    pasts = {run.spec.node: past(run) for run in _typical(compared)}
+    return {node: statistics.median(points) for node, points in pasts.items() if len(points) >= max(min_points, 1)}
+
+
 def _own_past(past: Past, renamed: Sequence[renames.Rename], started_at: datetime, finished_at: datetime) -> Past:
     """`past` by the campaign's clock, where a node's own is wrong, and with that under an old name of the node."""
     was = {rename.node: rename.was for rename in renamed}
@@ -175,9 +188,24 @@ def _history(plan: Plan, results: Sequence[RunResult], past: Past) -> tuple[Hist
     return tuple(trend.judge_history(result, past(result), tolerances) for result in _typical(results))
 
 
-def _is_told(verdict: HistoryVerdict, dated: Collection[str]) -> bool:
-    """A slowdown whose date is known is told with it, once."""
-    return verdict.state is State.BREACH and verdict.node in dated
+def _dated(since: Sequence[step_changes.Change], results: Sequence[RunResult]) -> dict[tuple[str, str], float]:
+    """(node, group) -> samples/s after a slowdown whose date is known; of several works of a group the slowest."""
+    after = {(c.node, c.fingerprint): c.after for c in since if c.category in step_changes.SLOWER}
+    slowed = {node for node, _ in after}
+    dated: dict[tuple[str, str], float] = {}
+    for result in results:
+        node, group = result.spec.node, result.spec.group_id
+        if node in slowed and (rate := after.get((node, fingerprint(result.work)))) is not None:
+            dated[node, group] = min(rate, dated.get((node, group), rate))
+    return dated
+
+
+def _is_told(verdict: HistoryVerdict, dated: Mapping[tuple[str, str], float], tolerances: Tolerances) -> bool:
+    """A slowdown whose date is known is told with it, once; not what was lost since, nor by other work of the node."""
+    after, rate = dated.get((verdict.node, verdict.group_id)), verdict.samples_per_second
+    if verdict.state is not State.BREACH or after is None or rate is None:
+        return False
+    return deviation_pct(rate, after) >= -(verdict.limit_pct or tolerances.history_pct)
 
 
 def _unmeasured(

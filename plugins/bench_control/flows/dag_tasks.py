@@ -9,11 +9,11 @@ from typing import Any
 from airflow.sdk import Asset, TriggerRule, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from bench_control.asking.params import BenchmarkParams, ParamsError, parse_params
+from bench_control.asking.params import ParamsError, parse_params
 from bench_control.asking.question import Question
-from bench_control.installation.settings import Launcher, Settings, read_settings
+from bench_control.flows.discovery import known_fleet
+from bench_control.installation.settings import Launcher, read_settings
 from bench_control.launching.pods import CAMPAIGN, GANG, Owner, label_value, manifest, manifests, ours
-from bench_control.planning.nodes import Fleet, fleet, named
 from bench_control.planning.plan import Plan, PlanError, campaign_id, confirm_specs
 from bench_control.planning.planners import PLANNERS
 from bench_control.planning.scaling_plan import Cell
@@ -21,6 +21,7 @@ from bench_image.contract import RunResult, RunSpec
 
 RESULTS = Asset(name="trainbench_results", uri="x-trainbench://results/summary")
 BREACHES = Asset(name="trainbench_breaches", uri="x-trainbench://alerts/variance")
+PLANNED_AT = "planned_at"
 RANK = "rank"  # task of a gang's pods within its group
 VERDICT_TASKS = ("ready", "plan", "judge", "publish", "alert")  # without any of them there is no verdict
 MAX_REASONS = 20  # in the words of a red gate
@@ -194,30 +195,6 @@ def gate() -> None:
         raise AirflowFailException("; ".join(red[:MAX_REASONS]) + ("; and more" if len(red) > MAX_REASONS else ""))
 
 
-def known_fleet(settings: Settings, params: BenchmarkParams) -> Fleet:
-    """What the cluster tells of its nodes. For nodes given by name it need not tell: their memory stays unknown."""
-    if settings.launcher is Launcher.LOCAL:
-        return discover_fleet(settings)
-    from bench_control.site.cluster import Refused, Unreachable
-
-    try:
-        return discover_fleet(settings)
-    except (Refused, Unreachable) as error:
-        if not params.nodes:
-            raise AirflowFailException(f"{error}; or name nodes in the parameter 'nodes'") from None
-        _log(f"the nodes' GPUs are not known, so no run is skipped for them: {error}")
-        return Fleet()
-
-
-def discover_fleet(settings: Settings) -> Fleet:
-    """The nodes of the configured launcher, with what is known of their GPUs."""
-    if settings.launcher is Launcher.LOCAL:
-        return Fleet(nodes=named(settings.local_nodes))
-    from bench_control.site.cluster import open_cluster
-
-    return fleet(open_cluster(settings).nodes(), settings.cluster.quarantine)
-
-
 def _planned(question: Question) -> Plan:
     context, settings = get_current_context(), read_settings()
     try:
@@ -231,6 +208,7 @@ def _planned(question: Question) -> Plan:
     for node in plan.absent:
         _log(f"{node.name} is not benchmarked: {node.reason}")
     context["ti"].xcom_push(key="plan", value=plan.model_dump_json())
+    context["ti"].xcom_push(key=PLANNED_AT, value=datetime.now(UTC).isoformat())
     return plan
 
 
@@ -256,9 +234,14 @@ def _published(
     from bench_control.alerting import run_summary
     from bench_control.collecting.artefacts import open_store
     from bench_control.flows import assess
+    from bench_control.judging import clocks
     from bench_control.past.history import open_history
 
     context, settings, now = get_current_context(), read_settings(), datetime.now(UTC)
+    run = context["dag_run"]
+    planned_at = datetime.fromisoformat(context["ti"].xcom_pull(task_ids="plan", key=PLANNED_AT))
+    measured = (*results, *confirm_results)
+    started_at, finished_at = clocks.campaign_times(measured, planned_at, run.start_date or run.run_after, now)
     store = open_store(settings.store_url)
     history = open_history(settings.history_url, store)
     campaign = assess.assess(
@@ -266,8 +249,8 @@ def _published(
         results,
         confirm_results,
         suite=suite,
-        started_at=context["dag_run"].start_date or context["dag_run"].run_after,
-        finished_at=now,
+        started_at=started_at,
+        finished_at=finished_at,
         past=history.past,
         last_measured=history.last_measured(now - timedelta(days=HISTORY_DAYS)),
         trails=history.trails,

@@ -17,6 +17,20 @@ def on_our_clock(at: datetime, started_at: datetime, finished_at: datetime) -> d
     return min(max(at, started_at), finished_at)
 
 
+def campaign_times(
+    results: Sequence[RunResult], planned_at: datetime, run_started_at: datetime, now: datetime
+) -> tuple[datetime, datetime]:
+    """(start, end) of what was measured. Airflow lets a DAG run start anew when some of its tasks are cleared: of a run
+    planned before that, the start is when it was planned, and the end when the last pod ended.
+
+    Else last Monday's results, published again, would be tonight's, and close a breach that was found since.
+    """
+    if run_started_at <= planned_at:
+        return run_started_at, now
+    ended = [result.finished_at for result in results if result.context]  # the others were made up when collected
+    return planned_at, on_our_clock(max(ended, default=planned_at), planned_at, now)
+
+
 def findings(results: Sequence[RunResult], started_at: datetime, finished_at: datetime) -> tuple[Finding, ...]:
     """One for each node with a result from after the campaign's end; or from before its start, when others are not.
 
@@ -24,6 +38,8 @@ def findings(results: Sequence[RunResult], started_at: datetime, finished_at: da
     """
     apart: dict[str, timedelta] = {}
     for result in results:
+        if result.context is None:  # by the clock of whoever said that there was no result
+            continue
         early, late = result.started_at - started_at, result.finished_at - finished_at
         off = late if late > TOLERANCE else early if early < -TOLERANCE else timedelta()
         apart[result.spec.node] = max(apart.get(result.spec.node, off), off, key=abs)

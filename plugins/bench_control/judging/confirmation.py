@@ -21,6 +21,8 @@ from bench_control.words.verdicts import (
 )
 from bench_image.contract import RunResult, Status
 
+_WORST_FIRST = (State.BREACH, State.INSUFFICIENT, State.NO_BASELINE, State.NOTICE)
+
 
 def confirm(
     groups: Sequence[GroupVerdict], results: Sequence[RunResult], tolerances: Tolerances
@@ -66,8 +68,10 @@ def _settled(node: NodeVerdict, rerun: RunResult | None, group: GroupVerdict, to
     again = None
     if throughput and throughput.reference and rerun.performance.samples_per_second:
         again = noise.deviation_pct(rerun.performance.samples_per_second, throughput.reference)
-    states = {metric.state for old, metric in zip(node.metrics, metrics, strict=True) if old.state is State.BREACH}
-    state = next(s for s in (State.BREACH, State.INSUFFICIENT, State.NOTICE) if s in states)
+    settled = {metric.state for old, metric in zip(node.metrics, metrics, strict=True) if old.state is State.BREACH}
+    answer = next(s for s in _WORST_FIRST if s in settled)
+    # A metric that could not be judged at first is not well because the breach of another one was none.
+    state = next(s for s in _WORST_FIRST if s in {metric.state for metric in metrics})
     return node.model_copy(
         update={
             "state": state,
@@ -76,7 +80,7 @@ def _settled(node: NodeVerdict, rerun: RunResult | None, group: GroupVerdict, to
                 State.BREACH: Confirmation.CONFIRMED,
                 State.INSUFFICIENT: Confirmation.INCONCLUSIVE,
                 State.NOTICE: Confirmation.NOT_CONFIRMED,
-            }[state],
+            }[answer],
             "confirm_deviation_pct": again,
             "reason": "; ".join(dict.fromkeys(m.reason for m in metrics if m.state is state)),
             "is_watched": state is State.NOTICE

@@ -60,7 +60,7 @@ class NodeRuns:
     @cached_property
     def rates(self) -> tuple[Run, ...]:
         return tuple(
-            Run(run.spec.round, rate, tuple(window.samples_per_second for window in run.performance.windows))
+            Run(run.spec.round, rate, _window_rates(run))
             for run in self.valid
             if (rate := run.performance.samples_per_second)
         )
@@ -77,9 +77,16 @@ def measured(result: RunResult, metric: Metric) -> float | None:
         return result.performance.samples_per_second
     if metric is Metric.MEMORY_GB:
         # the resident set of a process depends on what else the host does: only CUDA's own count is comparable
-        return result.memory.peak_during_training if result.memory.kind == "cuda_allocated" else None
+        gb = result.memory.peak_during_training if result.memory.kind == "cuda_allocated" else None
+        return gb if gb is not None and gb > 0 else None  # a model takes memory: 0 is no measurement
     temperatures = [gpu.temperature_mean_c for gpu in result.telemetry.gpus if gpu.temperature_mean_c is not None]
     return max(temperatures, default=None)
+
+
+def _window_rates(run: RunResult) -> tuple[float, ...]:
+    """None of them where one is no rate: they only tell of the noise, which is a matter of logarithms."""
+    rates = tuple(window.samples_per_second for window in run.performance.windows)
+    return rates if all(rate > 0 for rate in rates) else ()
 
 
 def choice_of(result: RunResult) -> str:
@@ -145,7 +152,8 @@ def by_group(
         for node in sorted({*of_node, *expected_nodes}, key=natural):
             name = names.get(node) or unknown
             members = groups.setdefault((group_id, name), [])
-            members.append(NodeRuns(node=node, gpu_name=name, runs=tuple(of_node.get(node, ()))))
+            own = sorted(of_node.get(node, ()), key=lambda run: (run.spec.round, run.spec.run_id))
+            members.append(NodeRuns(node=node, gpu_name=name, runs=tuple(own)))
     return {key: _with_choice(groups[key]) for key in sorted(groups, key=lambda key: (key[0], key[1] or ""))}
 
 

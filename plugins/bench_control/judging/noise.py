@@ -103,7 +103,8 @@ def within_runs(nodes: Sequence[Sequence[Run]]) -> Noise | None:
 
 def to_pct(half_width: float, *, slow: bool) -> float:
     """A logarithmic half-width as percent of the reference, on the side asked for: 0.693 is 50 % slow or 100 % fast."""
-    return 100 * (-math.expm1(-half_width) if slow else math.expm1(half_width))
+    # beyond e^700 a float ends: a run a million times slower than its repeat is noise without bounds
+    return 100 * (-math.expm1(-half_width) if slow else math.expm1(min(half_width, 700.0)))
 
 
 def from_pct(pct: float, *, slow: bool) -> float:

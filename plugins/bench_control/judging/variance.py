@@ -47,7 +47,8 @@ def judge(
 ) -> tuple[GroupVerdict, ...]:
     """One verdict for each (group_id, GPU name), every expected node in it, nodes in natural order.
 
-    `history` (node -> its own past samples/s) serves the reference `history`. Breaches are to be confirmed by a re-run.
+    `history` (node -> its own past samples/s, where it has enough of it) serves the reference `history`. Breaches are
+    to be confirmed by a re-run.
     Raises ValueError for runs over several nodes, and for the reference `fixed` without a figure.
     """
     if tolerances.reference is ReferenceMode.FIXED and not tolerances.fixed_samples_per_second:
@@ -133,7 +134,7 @@ class _Group:
         own = metric is Metric.SAMPLES_PER_SECOND and self.tolerances.reference in OWN_REFERENCE
         reference = self._own_reference(member.node) if own else self._peers_reference(metric, value)
         if reference is None and own:
-            return self._not_compared(metric, value, State.NO_BASELINE, "no past figure of this node to compare with")
+            return self._not_compared(metric, value, State.NO_BASELINE, self._no_past())
         if reference is None:
             return self._not_compared(metric, value, State.INSUFFICIENT, self._too_few(metric))
         return self._compared(member, metric, value, reference)
@@ -171,6 +172,9 @@ class _Group:
         if len(ordered) < MIN_NODES:
             return None
         return reference_for(value, ordered, self.tolerances.reference)
+
+    def _no_past(self) -> str:
+        return f"no baseline yet: {self.tolerances.history_min_points} past runs of this node are needed"
 
     def _too_few(self, metric: Metric) -> str:
         ordered = self.ordered[metric]

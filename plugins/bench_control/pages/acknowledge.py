@@ -69,9 +69,8 @@ def acknowledge(
 
 def _refuse(breach: BreachRow) -> None:
     if breach.closed_at is not None:
-        raise AcknowledgeError(
-            Problem.CLOSED, f"{breach.node} is well again since {breach.closed_at:%Y-%m-%d %H:%M} UTC: nothing to do"
-        )
+        ended = f"{breach.ended} since {breach.closed_at:%Y-%m-%d %H:%M} UTC"
+        raise AcknowledgeError(Problem.CLOSED, f"{breach.node} is {ended}: nothing to do")
     if breach.acknowledgement is not None:
         seen = breach.acknowledgement
         raise AcknowledgeError(

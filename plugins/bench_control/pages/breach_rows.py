@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, case, func, select
 
+from bench_control.alerting.breach_words import how_it_ended
 from bench_control.pages.filters import Scope
 from bench_control.pages.views import Acknowledgement, Breaches, BreachRow
 from bench_control.past.history_tables import breaches
@@ -100,6 +101,7 @@ def _row(row: Row[Any]) -> BreachRow:
         opened_at=row.opened_at,
         closed_at=row.closed_at,
         closed_by_campaign_id=row.closed_by_campaign_id,
+        ended=how_it_ended(row.was_removed),
         campaign_id=row.campaign_id,
         dag_id=row.dag_id,
         dag_run_id=row.dag_run_id,

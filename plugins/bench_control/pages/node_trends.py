@@ -143,8 +143,8 @@ def _breach_events(of_node: Sequence[BreachRow]) -> Iterator[NodeEvent]:
             told = f"acknowledged by {seen.who}: {seen.reason}"
             yield _breach_event(breach, EventKind.ACKNOWLEDGED, seen.at, told, None)
         if breach.closed_at is not None:
-            well = f"{drill}well again"
-            yield _breach_event(breach, EventKind.BREACH_CLOSED, breach.closed_at, well, breach.closed_by_campaign_id)
+            ended = f"{drill}{breach.ended}"
+            yield _breach_event(breach, EventKind.BREACH_CLOSED, breach.closed_at, ended, breach.closed_by_campaign_id)
 
 
 def _breach_event(breach: BreachRow, kind: EventKind, at: Any, text: str, campaign_id: str | None) -> NodeEvent:

@@ -117,6 +117,7 @@ class BreachRow:
     opened_at: datetime
     closed_at: datetime | None
     closed_by_campaign_id: str | None
+    ended: str  # how, in words, once it is closed
     campaign_id: str  # that opened it
     dag_id: str
     dag_run_id: str | None

@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from bench_control.collecting.artefacts import Store
 from bench_control.collecting.campaign import Campaign
 from bench_control.judging.trails import Point
-from bench_control.past.history_breaches import update_breaches
+from bench_control.past.history_breaches import close_removed, update_breaches
 from bench_control.past.history_database import HistoryError, connect, migrate
 from bench_control.past.history_rows import history_key, rows
 from bench_control.past.history_summaries import record_summary, summarise, with_known_gpus
@@ -77,6 +77,7 @@ class History:
             if made:
                 connection.execute(insert(runs), [{**row, "work_id": work_ids[row["run_id"]]} for row in made])
             update_breaches(connection, campaign, works)
+            close_removed(connection, campaign)
             update_warnings(connection, campaign)
 
     def past(self, result: RunResult, limit: int = BASELINE_CAMPAIGNS) -> list[float]:

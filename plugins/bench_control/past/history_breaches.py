@@ -1,30 +1,34 @@
-"""The breaches of the history: opened by a red node, closed when it is well again."""
+"""The breaches of the history: opened by a red node, closed when it is well again or was taken out of the cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, or_, select, update
+from sqlalchemy import Connection, Row, func, insert, or_, select, update
 
 from bench_control.collecting.campaign import Campaign
+from bench_control.judging.attendance import ABSENT, GONE_DAYS
 from bench_control.past.history_summaries import Work
 from bench_control.past.history_tables import breaches
+from bench_control.past.history_warnings import is_old
+from bench_control.past.summary_tables import node_verdicts, works
 from bench_control.words.verdicts import RED, Finding, Level, NodeVerdict, State
 
 WELL = frozenset({State.OK, State.NOTICE})
 _WORK = ("gpu_name", "model", "recipe", "strategy")
 
 
-def update_breaches(connection: Connection, campaign: Campaign, works: Sequence[Work]) -> None:
-    """A red node opens a breach unless one covers this moment; a node that is well closes the ones that do. `works`:
-    the campaign's, with its verdicts.
+def update_breaches(connection: Connection, campaign: Campaign, done: Sequence[Work]) -> None:
+    """A red node opens a breach unless one covers this moment; a node that is well closes the ones that do. `done`: the
+    campaign's works, with its verdicts.
     """
     at = campaign.finished_at
     not_over = select(breaches).where(or_(breaches.c.closed_at.is_(None), breaches.c.closed_at > at))
     rows = connection.execute(not_over.order_by(breaches.c.opened_at.desc())).all()
     earliest = {(row.node, row.group_id, row.is_drill): row for row in rows}
-    work_of = {(work.group_id, node): work for work in works for node in work.verdicts}
+    work_of = {(work.group_id, node): work for work in done for node in work.verdicts}
     findings: dict[str, list[Finding]] = {}
     for finding in campaign.findings:
         findings.setdefault(finding.subject, []).append(finding)
@@ -42,13 +46,31 @@ def update_breaches(connection: Connection, campaign: Campaign, works: Sequence[
                     opened.append(values)
                 elif row.campaign_id == campaign.campaign_id or row.opened_at > at:
                     # The same campaign again, or an older one recorded late: the breach began here.
-                    connection.execute(update(breaches).where(breaches.c.id == row.id).values(values))
+                    began = {**values, "opened_at": min(row.opened_at, at)}
+                    connection.execute(update(breaches).where(breaches.c.id == row.id).values(began))
     if opened:
         connection.execute(insert(breaches), opened)
 
 
-def _close(connection: Connection, rows: Sequence[Row[Any]], campaign: Campaign) -> None:
-    end = {"closed_at": campaign.finished_at, "closed_by_campaign_id": campaign.campaign_id}
+def close_removed(connection: Connection, campaign: Campaign) -> None:
+    """Ends the breaches of nodes that the cluster has not listed for GONE_DAYS: nothing can be well again there. Only
+    the newest campaign of the DAG that found them has a say, and one that looked at the whole cluster.
+    """
+    if not campaign.judges_nodes or campaign.params.get("nodes") or is_old(connection, campaign):
+        return
+    listed = {verdict.node for verdict in campaign.nodes} | {node.name for node in campaign.known}
+    listed |= {finding.subject for finding in campaign.findings if finding.category == ABSENT}
+    of_dag = (breaches.c.dag_id == campaign.suite) & breaches.c.closed_at.is_(None) & breaches.c.node.not_in(listed)
+    judged_at = select(func.max(works.c.at)).join(node_verdicts, node_verdicts.c.work_id == works.c.id)
+    for row in connection.execute(select(breaches).where(of_dag)).all():
+        last = connection.execute(judged_at.where(node_verdicts.c.node == row.node)).scalar_one() or row.opened_at
+        if last < campaign.finished_at - timedelta(days=GONE_DAYS):
+            _close(connection, [row], campaign, was_removed=True)
+
+
+def _close(connection: Connection, rows: Sequence[Row[Any]], campaign: Campaign, was_removed: bool = False) -> None:
+    by = campaign.campaign_id
+    end = {"closed_at": campaign.finished_at, "closed_by_campaign_id": by, "was_removed": was_removed}
     for row in rows:
         if row.opened_at <= campaign.finished_at:
             connection.execute(update(breaches).where(breaches.c.id == row.id).values(end))

@@ -22,6 +22,7 @@ HISTORY_FILE = "history.sqlite"
 LOCK_TIMEOUT_S = 60
 CONNECT_TIMEOUT_S = 5
 POSTGRES_LOCK = 7_265_103  # any number, the same in every process: the key of the advisory lock
+POSTGRES_WRITE_LOCK = POSTGRES_LOCK + 1
 
 # Alembic keeps the running migration in module globals: one thread of a process at a time.
 _one_thread = threading.Lock()
@@ -44,9 +45,17 @@ def connect(url: str | None = None, store: Store | None = None) -> Engine:
     if parsed.get_backend_name() == "sqlite":
         return _sqlite(parsed)
     try:
-        return create_engine(parsed, poolclass=NullPool, connect_args=_patience(parsed))
+        engine = create_engine(parsed, poolclass=NullPool, connect_args=_patience(parsed))
     except ImportError as error:
         raise HistoryError(f"history {parsed!r}: {error}; install the driver, e.g. psycopg for postgresql") from None
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        # One writer at a time, as with SQLite: else two senders claim one notice, and two recorders open one breach.
+        if connection.get_execution_options().get("is_write"):
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": POSTGRES_WRITE_LOCK})
+
+    return engine
 
 
 def migrate(engine: Engine) -> None:

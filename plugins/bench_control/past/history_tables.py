@@ -118,6 +118,7 @@ breaches = Table(
     Column("strategy", String),
     Column("cause", String),  # what the diagnosis says, after the node's name; null: nothing
     Column("resolution", String),  # what to do next
+    Column("was_removed", Boolean),  # true: it ended because the node was taken out of the cluster
     Index("breaches_by_node", "node", "group_id", "opened_at"),
     Index("breaches_by_end", "closed_at"),
 )

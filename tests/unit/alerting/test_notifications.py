@@ -30,12 +30,14 @@ def notice(**changes: Any) -> Notice:
         "closed_at": None,
         "dag_id": "node_consistency",
         "dag_run_id": "scheduled__2026-11-21T02:00:00+00:00",
+        "ended": None,
     }
     return Notice(**fields | changes)
 
 
 def closed(**changes: Any) -> Notice:
-    return notice(event=Event.CLOSED, closed_at=datetime(2026, 11, 22, 2, 12, tzinfo=UTC), **changes)
+    closed_at = datetime(2026, 11, 22, 2, 12, tzinfo=UTC)
+    return notice(**{"event": Event.CLOSED, "closed_at": closed_at, "ended": "well again"} | changes)
 
 
 def test_how_far() -> None:
@@ -125,7 +127,7 @@ def test_many_at_once_are_one_message_of_bounded_size() -> None:
 
 
 def test_a_warning_that_is_over_is_not_called_well_again() -> None:
-    content = message([closed(kind=Kind.WARNING, what="is 3.4 % slower than it was")], None)
+    content = message([closed(kind=Kind.WARNING, ended="this is over", what="is 3.4 % slower")], None)
 
     assert "well again" not in content.text
     assert "node-3: this is over since 22 Nov 2026 02:12 UTC" in content.text

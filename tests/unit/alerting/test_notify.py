@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, select
 
-from bench_control.alerting.notifications import Event, Message
+from bench_control.alerting.notifications import Event, Message, Notice
 from bench_control.alerting.notify import Sent, send_due
 from bench_control.alerting.outbox import DUE_DAYS, Outbox
 from bench_control.installation.channels import Channel, Mail, Webhook
@@ -207,3 +209,32 @@ def acknowledge(history: History) -> None:
         breach: Any = connection.execute(select(breaches)).one()
         values = {"breach_id": breach.id, "node": breach.node, "group_id": breach.group_id}
         connection.execute(insert(acknowledgements).values(values | {"who": "ada", "at": on(1), "reason": "known"}))
+
+
+def test_of_a_node_that_was_taken_out_nobody_says_that_it_is_well(history: History, post: Post) -> None:
+    history.record(night(1, RATES, RED))
+    tell(history, post, 1)
+    history.record(night(9, {"node-1": 10.0, "node-3": 10.1}))
+    tell(history, post, 9)
+
+    assert post.sent[-1] == ("mail", "node-2: no longer in the cluster (node_consistency)")
+
+
+def test_of_two_senders_at_once_one_sends(history: History, post: Post) -> None:
+    """Two DAG runs whose tasks `notify` overlap, for a new notice and for one that failed before."""
+    history.record(night(1, RATES, RED))
+    outbox = Outbox(history.engine)
+
+    def taken_by_four() -> list[Notice]:
+        at_once = threading.Barrier(4)
+
+        def take(_: int) -> tuple[Notice, ...]:
+            at_once.wait()
+            return outbox.take(DAG, MAIL, on(1))
+
+        with ThreadPoolExecutor(4) as senders:
+            return [notice for taken in senders.map(take, range(4)) for notice in taken]
+
+    for _ in range(5):
+        (notice,) = taken_by_four()
+        outbox.failed([notice], MAIL, "refused")

@@ -37,6 +37,14 @@ def slow(**evidence: Any) -> Finding:
     return finding
 
 
+def test_a_narrow_link_that_all_nodes_have_is_no_cause() -> None:
+    """x8 in slots made for x16, on the good nodes as well: it explains nothing about the slow one."""
+    good = [make_result(f"node-{i}", pcie=(5, 8)) for i in (1, 2, 3)]
+    (finding,) = diagnosed(*good, make_result("node-4", 8.0, pcie=(5, 8)))
+
+    assert finding.category == "cause_unknown"
+
+
 def test_a_healthy_fleet_has_no_findings() -> None:
     assert diagnosed(*GOOD) == ()
 

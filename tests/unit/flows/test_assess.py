@@ -17,7 +17,7 @@ from bench_control.judging.trails import points_of
 from bench_control.planning.nodes import Fleet, GpuNode, named
 from bench_control.planning.plan import Plan, make_plan
 from bench_control.words.verdicts import State
-from bench_image.contract import RunResult
+from bench_image.contract import Chosen, RunResult
 from tests.builders import STARTED_AT, make_result
 from tests.conftest import GOLDEN_DIR
 
@@ -74,11 +74,29 @@ def test_own_history_as_the_reference_judges_each_node_by_its_past() -> None:
     (group,) = judge(
         planned,
         results(planned, 9.5, 9.5, 9.5, 9.5),
-        lambda run: [10.4, 10.5, 10.6] if run.spec.node == "node-2" else [9.5],
+        lambda run: [10.3, 10.4, 10.5, 10.6, 10.7] if run.spec.node == "node-2" else [9.5] * 5,
     )
     states = {node.node: node.state for node in group.nodes}
 
     assert states == {"node-1": State.OK, "node-2": State.BREACH, "node-3": State.OK, "node-4": State.OK}
+
+
+def test_own_history_of_four_nights_is_no_reference_yet() -> None:
+    planned = plan(reference="history")
+    (group,) = judge(planned, results(planned, 9.5, 9.5, 9.5, 9.5), lambda _: [10.5] * 4)
+
+    assert {node.state for node in group.nodes} == {State.NO_BASELINE}
+
+
+def test_own_history_is_that_of_the_work_which_is_compared() -> None:
+    """node-1's program chose micro-batch 2 in its second round, at which it always was a third slower."""
+    planned = plan(reference="history", micro_batch_size="auto", rounds=2)
+    measured = results(planned, *[9.5] * 8)
+    stray = Chosen(micro_batch_size=2, gradient_checkpointing=True, why="no room", means={})
+    measured[4] = measured[4].model_copy(update={"chosen": stray})
+    (group,) = judge(planned, measured, lambda run: [6.3 if run.chosen is stray else 9.5] * 5)
+
+    assert [node.state for node in group.nodes] == [State.OK] * 4
 
 
 def test_the_past_is_not_asked_for_when_peers_are_the_reference() -> None:
@@ -110,7 +128,7 @@ def test_own_history_is_that_of_the_same_strategy() -> None:
     """ddp on two GPUs is twice as fast as single; each is at its own past, and none is in breach."""
     planned = plan(reference="history", strategies=["single", "ddp"], gpus_per_node=2)
     measured = results(planned, *[9.5] * 4, *[19.0] * 4)
-    groups = judge(planned, measured, lambda run: [9.5 * run.spec.world_size])
+    groups = judge(planned, measured, lambda run: [9.5 * run.spec.world_size] * 5)
 
     assert [node.state for group in groups for node in group.nodes] == [State.OK] * 8
 
@@ -180,6 +198,51 @@ def test_a_slowdown_that_comes_with_an_update_is_told_with_its_date_and_no_basel
     assert {verdict.state for verdict in campaign.history} == {State.NO_BASELINE}
     assert told.subject == "node-1, node-2, node-3 and node-4"
     assert told.summary.startswith("are 5.3 % slower since 19 Nov 2026, when the driver went from 575.1 to 580.65.06")
+
+
+@pytest.mark.parametrize(("tonight", "told"), [(9.0, False), (8.8, True)])
+def test_what_a_node_lost_since_its_dated_slowdown_is_told(tonight: float, told: bool) -> None:
+    """9.5, then 9.0 for three nights: a step. 8.8 tonight is 2.2 % less than that, beyond the history's 1.5 %."""
+    planned = plan(nodes=["node-1"])
+    rates = [(9, 9.5), (8, 9.5), (7, 9.5), (6, 9.5), (5, 9.5), (4, 9.0), (3, 9.0), (2, 9.0), (1, 9.0)]
+    campaign = after_nights(planned, results(planned, tonight), rates, past=[9.5] * 5)
+    categories = {finding.category for finding in campaign.findings}
+
+    assert ("step_slower" in categories, "history_slower" in categories) == (True, told)
+
+
+def test_a_dated_slowdown_of_one_work_hides_no_new_one_of_another() -> None:
+    """Alone node-1 has been slower for four nights; on two GPUs it is for the first time tonight."""
+    planned = plan(nodes=["node-1"], strategies=["single", "ddp"], gpus_per_node=2)
+    rates = [(day, 9.5 if day > 4 else 9.0) for day in range(9, 0, -1)]
+    past = {1: [9.5] * 5, 2: [19.0] * 5}
+    campaign = after_nights(planned, results(planned, 9.0, 18.0), rates, past=lambda run: past[run.spec.world_size])
+
+    assert [finding.category for finding in campaign.findings if "slower" in finding.category] == [
+        "step_slower",
+        "history_slower",
+    ]
+
+
+def after_nights(planned: Plan, measured: list[RunResult], rates: list[tuple[int, float]], past: Any) -> Campaign:
+    """`rates`: (so many days ago, samples/s) of the plan's first work on its first node."""
+    spec = planned.specs[0]
+    earlier = [
+        point
+        for days, rate in rates
+        for point in points_of(
+            [
+                make_result(spec.node, rate).model_copy(
+                    update={"spec": spec.model_copy(update={"campaign_id": f"night-{days}"})}
+                )
+            ],
+            STARTED_AT - timedelta(days=days),
+        )
+    ]
+    return assess(
+        planned, measured, (), suite="nightly", started_at=STARTED_AT, finished_at=STARTED_AT + timedelta(minutes=9),
+        past=past if callable(past) else lambda _: past, trails=lambda *_: earlier,
+    )  # fmt: skip
 
 
 def test_a_renamed_node_keeps_its_past_and_its_old_name_is_not_missed() -> None:

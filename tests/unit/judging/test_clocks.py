@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from bench_control.collecting.results import collect
-from bench_control.judging.clocks import findings, on_our_clock
+from bench_control.judging.clocks import campaign_times, findings, on_our_clock
 from bench_image.contract import RunResult, Status
-from tests.builders import STARTED_AT, make_result
+from tests.builders import STARTED_AT, make_failed, make_result
 
 BEGAN, ENDED = STARTED_AT - timedelta(minutes=1), STARTED_AT + timedelta(minutes=10)
 
@@ -35,6 +35,22 @@ def test_clocks_ahead_and_behind_are_told() -> None:
 def test_results_that_are_all_old_are_those_of_a_cleared_run() -> None:
     assert findings([moved(f"n{i}", timedelta(hours=-5)) for i in (1, 2)], BEGAN, ENDED) == ()
     assert findings([make_result()], BEGAN, ENDED) == ()
+
+
+def test_the_times_of_a_run_whose_last_tasks_were_cleared_are_those_of_its_pods() -> None:
+    """Monday's run, published again on Thursday: Airflow says that it started on Thursday. Its last pod ended at
+    02:00:55 on Monday. A clock that is a year ahead ends the run now, and no result at all when it was planned.
+    """
+    planned, thursday = BEGAN + timedelta(seconds=20), STARTED_AT + timedelta(days=3)
+    now = thursday + timedelta(minutes=2)
+    lost = make_failed("n3").model_copy(update={"started_at": now, "finished_at": now})
+    pods = [make_result("n1"), moved("n2", timedelta(minutes=-1)), lost]
+
+    assert campaign_times(pods, planned, BEGAN, ENDED) == (BEGAN, ENDED)
+    assert campaign_times(pods, planned, thursday, now) == (planned, STARTED_AT + timedelta(seconds=55))
+    assert campaign_times([moved("n1", timedelta(days=365))], planned, thursday, now) == (planned, now)
+    assert campaign_times([lost], planned, thursday, now) == (planned, planned)
+    assert findings(pods, *campaign_times(pods, planned, thursday, now)) == ()
 
 
 def test_a_run_that_ends_before_it_begins_is_a_failed_one_with_the_reason() -> None:

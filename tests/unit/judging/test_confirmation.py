@@ -85,3 +85,19 @@ def test_a_metric_that_is_there_again_is_a_notice() -> None:
     (back,) = confirm(first, [make_result("node-4")], LIMITS)
     (gone,) = confirm(first, [make_result("node-4", temperature_c=None)], LIMITS)
     assert (by_name(back)["node-4"].state, by_name(gone)["node-4"].state) == (State.NOTICE, State.BREACH)
+
+
+def test_what_could_not_be_judged_at_first_is_not_well_because_another_breach_was_none() -> None:
+    """Repeats 30 % apart hide a slow node; its heat is gone in the re-run. `notice` would close its open breach."""
+    noisy = [10.0, 7.0, 13.0]
+    results = [
+        make_result(f"node-{i}", 9.5, windows=noisy, temperature_c=80.0 if i == 3 else 60.0) for i in range(1, 5)
+    ]
+    groups = judge(results, [], LIMITS)
+    assert [metric.state for metric in by_name(groups[0])["node-3"].metrics][::2] == [State.INSUFFICIENT, State.BREACH]
+
+    (settled,) = confirm(groups, [make_result("node-3", 9.5, round=2)], LIMITS)
+    node = by_name(settled)["node-3"]
+
+    assert (node.state, node.confirmation) == (State.INSUFFICIENT, Confirmation.NOT_CONFIRMED)
+    assert node.reason.startswith("samples/s: deviation +0.0 %")

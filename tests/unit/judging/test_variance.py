@@ -452,7 +452,7 @@ class TestBadInput:
         limits = Tolerances(reference=ReferenceMode.HISTORY)
         node = judge([make_result("node-new", 9.5)], [], limits, {"node-old": 9.5})[0].nodes[0]
         assert node.metrics[0].state is State.NO_BASELINE
-        assert node.metrics[0].reason == "no past figure of this node to compare with"
+        assert node.metrics[0].reason == "no baseline yet: 5 past runs of this node are needed"
 
     @pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity", "1e999"])
     def test_no_figure_that_is_not_a_number_reaches_the_judge(self, word: str) -> None:

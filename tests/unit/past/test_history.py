@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,17 @@ from bench_control.collecting.artefacts import open_store
 from bench_control.collecting.campaign import Campaign
 from bench_control.collecting.setups import setup_of
 from bench_control.exchanging.reindexing import reindex
+from bench_control.judging.attendance import ABSENT
 from bench_control.past.history import History, history_key, open_history
 from bench_control.past.history_database import HistoryError
 from bench_control.past.history_tables import breaches, metadata, runs
 from bench_control.pricing.cost import RunCost
 from bench_control.words.verdicts import (
     Confirmation,
+    Finding,
     GroupVerdict,
     HistoryVerdict,
+    Level,
     Metric,
     MetricVerdict,
     NodeVerdict,
@@ -352,6 +356,42 @@ def test_recording_an_old_campaign_again_changes_no_breach(history: History) -> 
         history.record(campaign)
     assert rows(history, breaches) == before
     assert [breach.campaign_id for breach in history.open_breaches()] == ["night-4"]
+
+
+def test_a_campaign_that_is_recorded_again_later_moves_no_breach(history: History) -> None:
+    """Its DAG run was cleared and published once more: the node has been red since the first time."""
+    first = night(1, make_result(), states={"node-1": State.BREACH})
+    history.record(first)
+    history.record(first.model_copy(update={"finished_at": first.finished_at + timedelta(hours=5)}))
+    (breach,) = history.open_breaches()
+    assert breach.opened_at == first.finished_at
+
+
+def test_two_campaigns_that_are_recorded_at_once_open_one_breach(history: History) -> None:
+    """A DAG run, and one by hand that ends in the same minute."""
+    history.record(night(1, make_result()))
+    red = [night(day, make_result(), states={"node-1": State.BREACH}) for day in range(2, 6)]
+    with ThreadPoolExecutor(len(red)) as recorders:
+        list(recorders.map(history.record, red))
+    (breach,) = history.open_breaches()
+    assert breach.opened_at == red[0].finished_at
+
+
+def test_a_breach_ends_a_week_after_its_node_was_taken_out_of_the_cluster(history: History) -> None:
+    """Nobody can find it well again, and its banner would stay for ever. By hand, or in quarantine, it is not gone."""
+    history.record(night(1, make_result("node-1"), make_result("node-2"), states={"node-1": State.BREACH}))
+    quiet = Finding(
+        level=Level.INFO, category=ABSENT, subject="node-1", measured="", expected="", summary="in quarantine",
+        resolution="nothing to do",
+    )  # fmt: skip
+    history.record(night(8, make_result("node-2")))
+    history.record(night(9, make_result("node-2")).model_copy(update={"findings": (quiet,)}))
+    history.record(night(10, make_result("node-2")).model_copy(update={"params": {"nodes": ["node-2"]}}))
+    assert [breach.node for breach in history.open_breaches()] == ["node-1"]
+
+    history.record(night(11, make_result("node-2")))
+    (row,) = rows(history, breaches)
+    assert (row["closed_by_campaign_id"], row["was_removed"]) == ("night-11", True)
 
 
 def test_a_breach_recorded_late_moves_the_start_of_the_open_one_back(history: History) -> None:

@@ -12,7 +12,8 @@ from bench_control.judging.step_changes import SLOWER_STEP
 from bench_control.judging.trend import HISTORY_SLOWER
 from bench_control.past.history import History, open_history
 from bench_control.past.notice_tables import warnings
-from bench_control.words.verdicts import Finding, Level, State
+from bench_control.words.verdicts import Finding, HistoryVerdict, Level, State
+from tests.builders import make_result
 from tests.databases import DATABASES, empty_database
 from tests.nights import night
 
@@ -38,7 +39,8 @@ def slower(node: str = "node-2", category: str = HISTORY_SLOWER, **changes: Any)
 
 
 def record(history: History, day: int, *findings: Finding, **fields: Any) -> None:
-    history.record(night(day, RATES, fields.pop("states", None), findings=findings, **fields))
+    states, pasts = fields.pop("states", None), fields.pop("pasts", ())
+    history.record(night(day, RATES, states, findings=findings, history=pasts, **fields))
 
 
 def found(history: History) -> list[tuple[Any, ...]]:
@@ -94,3 +96,50 @@ def test_a_slowdown_of_several_nodes_is_one_warning(history: History) -> None:
     record(history, 2, together)
 
     assert [row[:2] for row in found(history)] == [("node-1 and node-2", together.summary)]
+
+
+def past_of(node: str, state: State, group_id: str = "group") -> HistoryVerdict:
+    nothing = dict.fromkeys(("samples_per_second", "baseline_median", "deviation_pct", "limit_pct"))
+    return HistoryVerdict(node=node, group_id=group_id, state=state, num_points=0, reason="as given", **nothing)
+
+
+def test_a_slowdown_whose_date_is_known_by_now_is_not_over(history: History) -> None:
+    """The finding of one night gives way to the dated one: nobody may be told that it is over."""
+    dated = slower(category=SLOWER_STEP, summary="is 2.0 % slower since 2 Nov 2026")
+    record(history, 1, slower())
+    record(history, 2, dated, pasts=(past_of("node-2", State.BREACH),))
+    assert [row[3] for row in found(history)] == [None, None]
+
+    record(history, 3, pasts=(past_of("node-2", State.OK),))
+    assert [row[3] for row in found(history)] == ["night-3", "night-3"]
+
+
+def test_a_past_that_starts_anew_with_a_driver_is_no_recovery(history: History) -> None:
+    record(history, 1, slower())
+    record(history, 2, pasts=(past_of("node-2", State.NO_BASELINE),))
+
+    assert found(history)[0][3] is None
+
+
+def test_a_campaign_of_other_work_is_no_recovery(history: History) -> None:
+    """Somebody starts the DAG by hand with another sequence length: what is slow at 512 tokens was not looked at."""
+    record(history, 1, slower())
+    history.record(night(2, [make_result(node, rate, seq_length=2048) for node, rate in RATES.items()], findings=()))
+    assert found(history)[0][3] is None
+
+    record(history, 3)
+    assert found(history)[0][3] == "night-3"
+
+
+def test_what_several_nodes_share_is_over_when_all_of_them_are_well(history: History) -> None:
+    """A driver reaches one node after the other: each new one is news, and a fast one among them ends nothing."""
+    first, both = slower("node-1", SLOWER_STEP), slower("node-1 and node-2", SLOWER_STEP)
+    record(history, 1, first)
+    record(history, 2, both)
+    record(history, 3, first)
+    assert [(row[0], row[3]) for row in found(history)] == [("node-1", None), ("node-1 and node-2", None)]
+
+    record(history, 4, states={"node-2": State.BUSY})
+    assert [row[3] for row in found(history)] == ["night-4", None]
+    record(history, 5)
+    assert [row[3] for row in found(history)] == ["night-4", "night-5"]

@@ -1,0 +1,33 @@
+"""Which nodes a DAG run may use: what the configured launcher, or the cluster behind it, tells of them."""
+
+from __future__ import annotations
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from bench_control.asking.params import BenchmarkParams
+from bench_control.installation.settings import Launcher, Settings
+from bench_control.planning.nodes import Fleet, fleet, named
+
+
+def known_fleet(settings: Settings, params: BenchmarkParams) -> Fleet:
+    """What the cluster tells of its nodes. For nodes given by name it need not tell: their memory stays unknown."""
+    if settings.launcher is Launcher.LOCAL:
+        return discover_fleet(settings)
+    from bench_control.site.cluster import Refused, Unreachable
+
+    try:
+        return discover_fleet(settings)
+    except (Refused, Unreachable) as error:
+        if not params.nodes:
+            raise AirflowFailException(f"{error}; or name nodes in the parameter 'nodes'") from None
+        print(f"the nodes' GPUs are not known, so no run is skipped for them: {error}")  # noqa: T201 - goes to the task's log
+        return Fleet()
+
+
+def discover_fleet(settings: Settings) -> Fleet:
+    """The nodes of the configured launcher, with what is known of their GPUs."""
+    if settings.launcher is Launcher.LOCAL:
+        return Fleet(nodes=named(settings.local_nodes))
+    from bench_control.site.cluster import open_cluster
+
+    return fleet(open_cluster(settings).nodes(), settings.cluster.quarantine)
