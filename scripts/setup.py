@@ -72,6 +72,8 @@ def install_project():
         return
     python = os.path.join(ROOT, ".venv", "bin", "python")
     run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", "--editable", ROOT])
+    # A by-product of the build, which Airflow, started in this folder, would take for a second installation.
+    shutil.rmtree(os.path.join(ROOT, "trainbench.egg-info"), ignore_errors=True)
     with open(stamp, "w") as file:
         file.write(wanted)
 

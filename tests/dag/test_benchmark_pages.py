@@ -609,7 +609,7 @@ def test_the_plugin_loads_nothing_heavy_in_scheduler_and_workers() -> None:
 
 @pytest.mark.parametrize("folder", ["plugins", "none"])
 def test_airflow_has_the_plugin_once_from_a_folder_and_from_an_installed_package(folder: str, tmp_path: Path) -> None:
-    """Twice would be an import error on Airflow's pages."""
+    """Twice would be an import error on Airflow's pages. Airflow is started in the checkout: what lies there counts."""
     program = (
         "from airflow import plugins_manager;"
         "plugins, errors = plugins_manager._get_plugins();"
@@ -617,7 +617,7 @@ def test_airflow_has_the_plugin_once_from_a_folder_and_from_an_installed_package
     )
     environment = {**os.environ, "AIRFLOW_HOME": str(tmp_path), "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / folder)}
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path, env=environment
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT, env=environment
     )
 
     assert done.stdout.splitlines()[-1] == "1 {}"

@@ -20,6 +20,7 @@ from bench_image.contract import fingerprint
 
 SLOWDOWNS = frozenset({HISTORY_SLOWER, *SLOWER})
 WARNED = SLOWDOWNS | ATTENDANCE
+MORE = re.compile(r" and \d+ more$")
 MEASURED = frozenset({State.OK, State.NOTICE, State.INSUFFICIENT})
 
 
@@ -37,7 +38,7 @@ def update_warnings(connection: Connection, campaign: Campaign) -> None:
     known: dict[str, set[str]] = {}
     for row in rows:
         if (row.node, row.category) in told or _lasts(connection, row, campaign, told):
-            known.setdefault(row.category, set()).update(named(row.node))
+            known.setdefault(row.category, set()).add(row.node)
         else:
             end = {"closed_at": campaign.finished_at, "closed_by_campaign_id": campaign.campaign_id}
             connection.execute(update(warnings).where(warnings.c.id == row.id).values(end))
@@ -53,7 +54,7 @@ def update_warnings(connection: Connection, campaign: Campaign) -> None:
             "opened_at": campaign.finished_at,
         }
         for finding in told.values()
-        if not named(finding.subject) <= known.get(finding.category, set())
+        if not _is_known(finding.subject, known.get(finding.category, set()))
     ]
     if opened:
         connection.execute(insert(warnings), opened)
@@ -70,8 +71,15 @@ def warned(campaign: Campaign) -> tuple[Finding, ...]:
 
 
 def named(subject: str) -> set[str]:
-    """The nodes that a finding about several of them names: "node-1, node-2 and node-3"."""
-    return set(re.split(r", | and ", subject))
+    """The nodes that a finding about several of them names: "node-1, node-2 and node-3", "node-1, node-2 and 7 more"."""
+    return set(re.split(r", | and ", MORE.sub("", subject)))
+
+
+def _is_known(subject: str, open_subjects: Collection[str]) -> bool:
+    """Whether open warnings name the same nodes. A long list names its first only: then one of them is enough."""
+    nodes, known = named(subject), set[str]().union(*map(named, open_subjects))
+    is_cut = any(MORE.search(told) for told in (subject, *open_subjects))
+    return bool(nodes & known) if is_cut else nodes <= known
 
 
 def _lasts(connection: Connection, row: Row[Any], campaign: Campaign, told: Collection[tuple[str, str]]) -> bool:

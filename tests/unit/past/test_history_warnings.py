@@ -143,3 +143,11 @@ def test_what_several_nodes_share_is_over_when_all_of_them_are_well(history: His
     assert [row[3] for row in found(history)] == ["night-4", None]
     record(history, 5)
     assert [row[3] for row in found(history)] == ["night-4", "night-5"]
+
+
+def test_a_slowdown_of_many_nodes_is_one_warning_also_on_a_night_that_names_others_of_them(history: History) -> None:
+    """Only the first five are named, and a drilled node is left out for a night."""
+    record(history, 1, slower("node-1, node-2, node-3, node-4, node-5 and 3 more", SLOWER_STEP))
+    record(history, 2, slower("node-1, node-2, node-3, node-4, node-6 and 2 more", SLOWER_STEP))
+
+    assert [(row[2], row[3]) for row in found(history)] == [("night-1", None)]
