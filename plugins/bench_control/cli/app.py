@@ -113,7 +113,7 @@ def run(
         # SystemExit, not sudden death: the pod that is running is stopped on the way out.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         history = open_history(settings.history_url, store)
-        campaign = run_campaign(planned, settings, store, history.past, console(stderr=True), history.trails)
+        campaign = run_campaign(planned, settings, store, history.pasts, console(stderr=True), history.trails)
         files = publish(campaign, store)
         history.record(campaign)
     _conclude(campaign, files, (), as_json)
@@ -189,7 +189,7 @@ def _judged_again(
     if keep_verdict and replay.campaign:
         return replay.campaign, replay.broken
 
-    from bench_control.flows.assess import assess
+    from bench_control.flows.assess import assess, no_pasts
     from bench_control.judging.trails import no_trails
     from bench_control.past.history import open_history
 
@@ -201,7 +201,7 @@ def _judged_again(
         suite=replay.suite,
         started_at=replay.started_at,
         finished_at=replay.finished_at,
-        past=history.past if history else lambda _: (),
+        pasts=history.pasts if history else no_pasts,
         trails=history.trails if history else no_trails,
     )
     dag_run_id = replay.campaign.dag_run_id if replay.campaign else None

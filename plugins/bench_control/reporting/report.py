@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from bench_control.collecting.campaign import Campaign
 from bench_control.reporting import cost_report, digest, glossary, plots, run_tables
-from bench_control.reporting.answers import answers
+from bench_control.reporting.answers import Answer, answers
 from bench_control.words.formats import count, duration, listing, moment, sentence
 from bench_control.words.markdown import bullets, escape, table
 from bench_control.words.tables import Table
@@ -20,14 +20,17 @@ OTHER_FILES = {
 }
 
 
-def benchmark_report(campaign: Campaign, files: Sequence[str] = ()) -> str:
-    """`files`: what lies beside the report, as paths relative to it; only these are linked."""
+def benchmark_report(campaign: Campaign, files: Sequence[str] = (), answered: Sequence[Answer] | None = None) -> str:
+    """`files`: what lies beside the report, as paths relative to it; only these are linked. `answered`: what `answers`
+    gives, where it is there already: of a large fleet it takes seconds.
+    """
+    answered = answers(campaign) if answered is None else answered
     links = _result_links(campaign, files)
     parts = [
         _head(campaign),
         *_verdicts(campaign, links),
         *_red_nodes(campaign),
-        *(part for answer in answers(campaign) for part in _comparison(answer.title, answer.tables, links)),
+        *(part for answer in answered for part in _comparison(answer.title, answer.tables, links)),
         *_findings(campaign),
         *_section("Against its own history", digest.history_table(campaign), links),
         *_plots(campaign, files),
