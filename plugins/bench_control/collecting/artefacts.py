@@ -120,8 +120,13 @@ class Store:
 
     def write_results(self, results: Sequence[RunResult]) -> None:
         """Several at a time: each waits for the disk or the network, not for the others."""
+
+        def write_share(first: int) -> None:
+            for result in results[first::WRITERS]:
+                self.write_result(result)
+
         with ThreadPoolExecutor(WRITERS) as writers:
-            for _ in writers.map(self.write_result, results):
+            for _ in writers.map(write_share, range(WRITERS)):
                 pass
 
     def read_result_file(self, campaign_id: str, run_id: str) -> bytes:

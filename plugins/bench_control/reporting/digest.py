@@ -260,10 +260,14 @@ def limits(group: GroupVerdict) -> tuple[str, ...]:
     )
 
 
-def findings_for(campaign: Campaign, node: NodeVerdict) -> tuple[Finding, ...]:
-    """Findings on the node or on one of its runs."""
-    subjects = {node.node} | {r.spec.run_id for r in campaign.results if r.spec.node == node.node}
-    return tuple(finding for finding in campaign.findings if finding.subject in subjects)
+def findings_by_node(campaign: Campaign) -> Mapping[str, Sequence[Finding]]:
+    """Node -> findings on the node or on one of its runs; nothing for a node without any."""
+    node_of = {result.spec.run_id: result.spec.node for result in campaign.results}
+    found: dict[str, list[Finding]] = {}
+    for finding in campaign.findings:
+        for node in {finding.subject, node_of.get(finding.subject, finding.subject)}:
+            found.setdefault(node, []).append(finding)
+    return found
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:

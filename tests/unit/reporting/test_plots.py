@@ -52,7 +52,7 @@ def test_a_large_fleet_stays_readable_and_keeps_its_red_node() -> None:
     nodes = [campaigns.gpu_node(f"node-{i}", 1.45, 1.45) for i in range(1000)]
     nodes[500] = campaigns.slow_node().groups[0].nodes[2]
     group = campaigns.make_group(nodes, campaigns.healthy().groups[0].group_id)
-    shown = plots._furthest(group)
+    shown = plots._furthest(group, plots.MAX_NODES)
     assert len(shown) == plots.MAX_NODES
     assert nodes[500] in shown
     drawn = plots.draw(campaigns.make_campaign(campaigns.healthy().results, [group]))
