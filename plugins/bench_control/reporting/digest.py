@@ -290,7 +290,7 @@ def history_table(campaign: Campaign) -> Table:
     shown = [verdict for verdict in campaign.history if not (is_long and verdict.state is State.NO_BASELINE)]
     names = {group_id: group_name(campaign, group_id) for group_id in {verdict.group_id for verdict in shown}}
     has_groups = len(names) > 1
-    runs = _runs_of_groups(campaign) if shown else {}
+    runs = runs_of_groups(campaign) if shown else {}
     columns = ("node", "samples/s", "own median", "deviation", "limit", "past runs", "state", "reason")
     rows = [
         Row(
@@ -308,7 +308,8 @@ def history_table(campaign: Campaign) -> Table:
     )
 
 
-def _runs_of_groups(campaign: Campaign) -> Mapping[str, Mapping[str, str | None]]:
+def runs_of_groups(campaign: Campaign) -> Mapping[str, Mapping[str, str | None]]:
+    """Group id -> node -> the id of the run to show for it."""
     by_group: dict[str, list[RunResult]] = {}
     for run in campaign.results:
         by_group.setdefault(run.spec.group_id, []).append(run)

@@ -242,7 +242,7 @@ def after_nights(planned: Plan, measured: list[RunResult], rates: list[tuple[int
     ]
     return assess(
         planned, measured, (), suite="nightly", started_at=STARTED_AT, finished_at=STARTED_AT + timedelta(minutes=9),
-        past=past if callable(past) else lambda _: past, trails=lambda *_: earlier,
+        pasts=lambda runs: [past(run) if callable(past) else past for run in runs], trails=lambda *_: earlier,
     )  # fmt: skip
 
 
