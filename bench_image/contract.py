@@ -11,8 +11,10 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -24,6 +26,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import to_jsonable_python
 
 from bench_image.frozen import ContractError as ContractError  # the contract's own: others take them from here
 from bench_image.frozen import Frozen as Frozen
@@ -237,9 +240,20 @@ HOW_MEASURED = frozenset({
 
 def fingerprint(work: RunSpec, besides: frozenset[str] = frozenset()) -> str:
     """12 hex digits that change whenever anything that changes the work changes; fields in `besides` may differ."""
-    fields = work.model_dump(mode="json", exclude=set(NOT_WORK | besides))
-    canonical = json.dumps(fields, sort_keys=True)
+    return _digest(besides, tuple([getattr(work, name) for name in _work_fields(besides)]))
+
+
+@lru_cache(maxsize=1000)
+def _digest(besides: frozenset[str], values: tuple[Any, ...]) -> str:
+    """Thousands of runs of one campaign do the same work, and every report asks for it many times."""
+    fields = dict(zip(_work_fields(besides), values, strict=True))
+    canonical = json.dumps(to_jsonable_python(fields), sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+
+
+@lru_cache
+def _work_fields(besides: frozenset[str]) -> tuple[str, ...]:
+    return tuple(name for name in RunSpec.model_fields if name not in NOT_WORK | besides)
 
 
 class RunError(Frozen):
@@ -493,25 +507,33 @@ def resolved(spec: RunSpec, chosen: Chosen | None) -> RunSpec:
     """`spec` with what the program chose in place of 'auto'."""
     if chosen is None:
         return spec
-    return spec.model_copy(update=chosen.model_dump(include={"micro_batch_size", "gradient_checkpointing"}))
+    ran = {"micro_batch_size": chosen.micro_batch_size, "gradient_checkpointing": chosen.gradient_checkpointing}
+    is_as_asked = all(getattr(spec, name) == value for name, value in ran.items())
+    return spec if is_as_asked else spec.model_copy(update=ran)
 
 
 def _null_paths(result: RunResult) -> Iterator[str]:
-    def walk(value: Any, path: str) -> Iterator[str]:
-        if value is None:
-            yield path
-        elif isinstance(value, BaseModel):
-            for name in type(value).model_fields:
-                yield from walk(getattr(value, name), f"{path}.{name}")
-        elif isinstance(value, tuple) and not isinstance(next(iter(value), None), float):  # numbers hold no null
-            for i, item in enumerate(value):
-                yield from walk(item, f"{path}.{i}")
-
     for section in SECTIONS:
-        yield from walk(getattr(result, section), section)
+        value = getattr(result, section)
+        if value is None:
+            yield section
+        else:
+            yield from _nulls_within(value, section)
+
+
+def _nulls_within(value: BaseModel | tuple[object, ...], path: str) -> Iterator[str]:
+    for name, item in enumerate(value) if isinstance(value, tuple) else vars(value).items():
+        if item is None:
+            yield f"{path}.{name}"
+        elif isinstance(item, str | int | float):  # nearly all: every result that comes in is walked
+            continue
+        elif isinstance(item, BaseModel) or (isinstance(item, tuple) and not isinstance(next(iter(item), None), float)):
+            yield from _nulls_within(item, f"{path}.{name}")
 
 
 def _covers(reason_path: str, path: str) -> bool:
+    if "*" not in reason_path:
+        return path == reason_path or path.startswith(f"{reason_path}.")
     pattern = re.escape(reason_path).replace(r"\*", r"\d+")
     return re.fullmatch(rf"{pattern}(\..*)?", path) is not None
 
@@ -555,11 +577,17 @@ def parse_spec(text: str | bytes) -> RunSpec:
         raise ContractError(f"the run spec is not valid: {explain(error)}") from None
 
 
+_THIS_VERSION = re.compile(rb'\s*\{\s*"schema_version"\s*:\s*%d\s*,' % SCHEMA_VERSION)
+
+
 def parse_result(text: str | bytes) -> RunResult:
     """A result from outside, checked: size, JSON, schema version, every field. Raises ContractError."""
-    size = len(text.encode(errors="replace") if isinstance(text, str) else text)
-    if size > MAX_RESULT_BYTES:
-        raise ContractError(f"result of {size} bytes is larger than the {MAX_RESULT_BYTES} allowed")
+    raw = text.encode(errors="replace") if isinstance(text, str) else text
+    if len(raw) > MAX_RESULT_BYTES:
+        raise ContractError(f"result of {len(raw)} bytes is larger than the {MAX_RESULT_BYTES} allowed")
+    if _THIS_VERSION.match(raw):  # nearly all of them: read once; what is wrong with the others is told below
+        with suppress(ValidationError, RecursionError):
+            return RunResult.model_validate_json(text)
     try:
         # parse_constant: Python's json takes NaN and Infinity, which are not JSON
         data = json.loads(text, parse_constant=_refuse_constant)

@@ -54,7 +54,7 @@ def _night(
         return _run(spec, ago, rate, at, draw)
 
     results = [run(spec) for spec in plan.specs]
-    suspects = nodes_to_confirm(judge(plan, results, history.past))
+    suspects = nodes_to_confirm(judge(plan, results, history.pasts))
     again = [run(spec) for spec in confirm_specs(plan, suspects)]
     return assess(
         plan,
@@ -63,7 +63,7 @@ def _night(
         suite=DAG_ID,
         started_at=at,
         finished_at=at + timedelta(minutes=9),
-        past=history.past,
+        pasts=history.pasts,
         trails=history.trails,
     )
 

@@ -71,7 +71,7 @@ def flow(num_nodes: int, folder: Path) -> dict[str, Any]:
     results = clock("collect", lambda: collect(plan.specs, payloads, at))
     campaign = clock(
         "judge",
-        lambda: assess(plan, results, (), suite="scale", started_at=at, finished_at=at, past=history.past),
+        lambda: assess(plan, results, (), suite="scale", started_at=at, finished_at=at, pasts=history.pasts),
     )
     written = clock("report", lambda: publish(campaign, store))
     clock("record", lambda: history.record(campaign))

@@ -12,7 +12,7 @@ import typer
 
 from bench_control.asking.params import ParamsError, form
 from bench_control.cli import cluster, cost, money, results, watch
-from bench_control.cli.base import AsJson, ExitCode, StoreUrl, console, errors_told, print_json, tell_broken
+from bench_control.cli.base import AsJson, ExitCode, StoreUrl, console, errors_told, print_json, progress, tell_broken
 from bench_control.collecting.artefacts import BrokenFile, Store, open_store
 from bench_control.collecting.campaign import Campaign
 from bench_control.installation.settings import Settings, read_settings
@@ -20,7 +20,7 @@ from bench_control.launching.pods import manifests
 from bench_control.planning.nodes import Fleet, named
 from bench_control.planning.plan import Plan
 from bench_control.planning.planners import PLANNERS, SUITES
-from bench_control.words.formats import listing
+from bench_control.words.formats import count, listing
 from bench_control.words.verdicts import RED, State
 from bench_image.contract import Device
 
@@ -113,7 +113,7 @@ def run(
         # SystemExit, not sudden death: the pod that is running is stopped on the way out.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         history = open_history(settings.history_url, store)
-        campaign = run_campaign(planned, settings, store, history.past, console(stderr=True), history.trails)
+        campaign = run_campaign(planned, settings, store, history.pasts, console(stderr=True), history.trails)
         files = publish(campaign, store)
         history.record(campaign)
     _conclude(campaign, files, (), as_json)
@@ -143,7 +143,8 @@ def report(
 
         from bench_control.flows.assess import publish
 
-        files = publish(campaign, open_store(output) if output else store)
+        with console(stderr=True).status(f"writing the report of {count(len(campaign.results), 'run')}"):
+            files = publish(campaign, open_store(output) if output else store)
     tell_broken(broken)
     if as_json:
         print_json({"campaign_id": campaign.campaign_id, "files": dict(files)})
@@ -185,25 +186,27 @@ def _judged_again(
 ) -> tuple[Campaign, tuple[BrokenFile, ...]]:
     from bench_control.cli.replay import open_replay
 
-    replay = open_replay(source, store, changes)
+    with progress("files read") as tell:
+        replay = open_replay(source, store, changes, tell)
     if keep_verdict and replay.campaign:
         return replay.campaign, replay.broken
 
-    from bench_control.flows.assess import assess
+    from bench_control.flows.assess import assess, no_pasts
     from bench_control.judging.trails import no_trails
     from bench_control.past.history import open_history
 
     history = open_history(store=store) if replay.campaign and not replay.campaign.is_imported else None
-    campaign = assess(
-        replay.plan,
-        replay.results,
-        replay.confirm_results,
-        suite=replay.suite,
-        started_at=replay.started_at,
-        finished_at=replay.finished_at,
-        past=history.past if history else lambda _: (),
-        trails=history.trails if history else no_trails,
-    )
+    with console(stderr=True).status(f"judging {count(len(replay.results), 'run')}"):
+        campaign = assess(
+            replay.plan,
+            replay.results,
+            replay.confirm_results,
+            suite=replay.suite,
+            started_at=replay.started_at,
+            finished_at=replay.finished_at,
+            pasts=history.pasts if history else no_pasts,
+            trails=history.trails if history else no_trails,
+        )
     dag_run_id = replay.campaign.dag_run_id if replay.campaign else None
     return campaign.model_copy(update={"dag_run_id": dag_run_id}), replay.broken
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,6 +31,7 @@ class ExitCode(IntEnum):
     NOT_JUDGED = 3
 
 
+LONG = 20  # files or campaigns: fewer are read before anybody looks
 PIPED_WIDTH = 120  # columns when nobody's terminal says how many there are
 
 StoreUrl = Annotated[str | None, typer.Option("--store", help="Folder or URL. Default: TRAINBENCH_STORE, else here.")]
@@ -42,6 +43,18 @@ def console(stderr: bool = False) -> Console:
 
     shown = Console(stderr=stderr)
     return shown if shown.is_terminal else Console(stderr=stderr, width=PIPED_WIDTH)
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error where somebody watches it and the work is long; tell it how much is done, of how much."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    shown = console(stderr=True)
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal) as bar:
+        task = bar.add_task(what, total=None, visible=False)
+        yield lambda done, total: bar.update(task, completed=done, total=total, visible=total >= LONG)
 
 
 def print_json(document: Any) -> None:

@@ -15,6 +15,7 @@ from bench_control.collecting.artefacts import (
     Store,
     StoredResults,
     StoreError,
+    Tell,
     read_campaign,
     read_results,
 )
@@ -45,30 +46,30 @@ class Replay:
     broken: tuple[BrokenFile, ...]
 
 
-def open_replay(source: str, store: Store, changes: Mapping[str, str]) -> Replay:
+def open_replay(source: str, store: Store, changes: Mapping[str, str], tell: Tell) -> Replay:
     """`source` is a folder with result.json files at any depth, or the id of a campaign in `store`; `changes` are
-    parameters to judge by instead. Raises StoreError and ParamsError.
+    parameters to judge by instead; `tell` hears how many files are read. Raises StoreError and ParamsError.
     """
     _only_judging(changes)
     if Path(source).is_dir():
-        return _of_folder(Path(source).resolve(), changes)
+        return _of_folder(Path(source).resolve(), changes, tell)
     if source not in store.campaign_ids():
         known = ", ".join(store.campaign_ids()[-10:]) or "none, the store is empty"
         raise StoreError(f"'{source}' is neither a folder nor a campaign of the store: there are {known}")
     try:
         campaign = store.read_campaign(source)
     except StoreError:  # stopped before it was published: its results are there
-        return _of_results(source, store.read_results(source), changes)
+        return _of_results(source, store.read_results(source, tell), changes)
     return _of_campaign(campaign, changes)
 
 
-def _of_folder(folder: Path, changes: Mapping[str, str]) -> Replay:
+def _of_folder(folder: Path, changes: Mapping[str, str], tell: Tell) -> Replay:
     from upath import UPath
 
     verdict = folder / "summary" / CAMPAIGN_FILE
     if verdict.is_file():
         return _of_campaign(read_campaign(UPath(verdict)), changes)
-    return _of_results(identifier(folder.name, 150), read_results(UPath(folder)), changes)
+    return _of_results(identifier(folder.name, 150), read_results(UPath(folder), tell), changes)
 
 
 def _of_campaign(campaign: Campaign, changes: Mapping[str, str]) -> Replay:

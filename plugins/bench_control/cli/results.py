@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from bench_control.cli.base import AsJson, ExitCode, StoreUrl, console, errors_told, print_json, tell_broken
+from bench_control.cli.base import AsJson, ExitCode, StoreUrl, console, errors_told, print_json, progress, tell_broken
 
 app = typer.Typer()
 
@@ -117,14 +118,10 @@ def _told(*kinds: type[Exception]) -> Iterator[None]:
 
 @contextmanager
 def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """A bar on standard error where somebody watches it, and the work is long."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    shown = console(stderr=True)
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal or total < 20) as progress:
-        task = progress.add_task(what, total=total)
-        yield lambda: progress.advance(task)
+    """To be told after each of so many."""
+    numbers = itertools.count(1)
+    with progress(what) as tell:
+        yield lambda: tell(next(numbers), total)
 
 
 @app.command()

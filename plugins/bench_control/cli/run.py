@@ -10,7 +10,7 @@ from rich.console import Console
 from bench_control.collecting.artefacts import Store
 from bench_control.collecting.campaign import Campaign
 from bench_control.collecting.results import collect
-from bench_control.flows.assess import Past, assess, judge
+from bench_control.flows.assess import Pasts, assess, judge
 from bench_control.installation.settings import Settings
 from bench_control.judging.trails import Trails, no_trails
 from bench_control.judging.variance import nodes_to_confirm
@@ -23,13 +23,13 @@ SUITE = "local"
 
 
 def run_campaign(
-    plan: Plan, settings: Settings, store: Store, past: Past, console: Console, trails: Trails = no_trails
+    plan: Plan, settings: Settings, store: Store, pasts: Pasts, console: Console, trails: Trails = no_trails
 ) -> Campaign:
     """Runs the plan and re-runs each breaching node once; every result is stored as soon as its pod has ended."""
     started_at = datetime.now(UTC)
     try:
         results = _run_pods(plan.specs, plan.labels, settings, store, console)
-        suspects = nodes_to_confirm(judge(plan, results, past))
+        suspects = nodes_to_confirm(judge(plan, results, pasts))
         if suspects:
             console.print(f"once more, to confirm: {', '.join(suspects)}")
         confirm_results = _run_pods(confirm_specs(plan, suspects), plan.labels, settings, store, console)
@@ -43,7 +43,7 @@ def run_campaign(
         suite=SUITE,
         started_at=started_at,
         finished_at=datetime.now(UTC),
-        past=past,
+        pasts=pasts,
         trails=trails,
     )
 

@@ -14,7 +14,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 STORE_ENV = "TRAINBENCH_STORE"
 DEFAULT_STORE = ".trainbench/store"
 CAMPAIGN_FILE = "verdict.json"
-MAX_CAMPAIGN_BYTES = 1_000_000_000
+MAX_CAMPAIGN_BYTES = 4_000_000_000  # 100,000 results on one GPU each make 1.3 GB
 WRITERS = 16
 LOCAL_PROTOCOLS = frozenset({"", "file", "local"})
 SUMMARY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,3}")
@@ -54,6 +54,12 @@ OURS = {
     Shelf.CAMPAIGNS: frozenset({"runs", "summary"}),
     Shelf.COST: frozenset({"COST_REPORT.md", "cost_report.html", "costs.csv", "costs.json"}),
 }
+
+Tell = Callable[[int, int], None]  # how many files are read, of how many
+
+
+def _tell_nobody(_: int, __: int) -> None:
+    pass
 
 
 class StoreError(RuntimeError):
@@ -120,8 +126,13 @@ class Store:
 
     def write_results(self, results: Sequence[RunResult]) -> None:
         """Several at a time: each waits for the disk or the network, not for the others."""
+
+        def write_share(first: int) -> None:
+            for result in results[first::WRITERS]:
+                self.write_result(result)
+
         with ThreadPoolExecutor(WRITERS) as writers:
-            for _ in writers.map(self.write_result, results):
+            for _ in writers.map(write_share, range(WRITERS)):
                 pass
 
     def read_result_file(self, campaign_id: str, run_id: str) -> bytes:
@@ -129,8 +140,8 @@ class Store:
         path = self._campaign(campaign_id) / "runs" / _identifier(run_id) / RESULT_FILE
         return read_bounded(path, MAX_RESULT_BYTES)
 
-    def read_results(self, campaign_id: str) -> StoredResults:
-        return read_results(self._campaign(campaign_id) / "runs")
+    def read_results(self, campaign_id: str, tell: Tell = _tell_nobody) -> StoredResults:
+        return read_results(self._campaign(campaign_id) / "runs", tell)
 
     def write_campaign(self, campaign: Campaign) -> str:
         """Returns the file's address."""
@@ -248,17 +259,18 @@ class Store:
         return address(path)
 
 
-def read_results(folder: UPath) -> StoredResults:
-    """All `result.json` files at any depth below `folder`, ordered by path."""
+def read_results(folder: UPath, tell: Tell = _tell_nobody) -> StoredResults:
+    """All `result.json` files at any depth below `folder`, ordered by path; `tell` is called after each."""
     with _explained(folder, "read"):
         paths = sorted(folder.rglob(RESULT_FILE), key=str) if folder.is_dir() else []
     results: list[RunResult] = []
     broken: list[BrokenFile] = []
-    for path in paths:
+    for number, path in enumerate(paths, 1):
         try:
             results.append(parse_payload(read_bounded(path, MAX_RESULT_BYTES)))
         except (ContractError, StoreError) as error:
             broken.append(BrokenFile(address(path), str(error)))
+        tell(number, len(paths))
     return StoredResults(tuple(results), tuple(broken))
 
 

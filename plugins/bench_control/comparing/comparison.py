@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from bench_control.collecting.readings import gpu_name, is_measured
@@ -39,20 +38,10 @@ def work_groups(results: Sequence[RunResult], besides: frozenset[str] = ACROSS) 
     groups: dict[tuple[str, str | None], list[RunResult]] = {}
     for result in results:
         if is_measured(result):
-            chosen = result.chosen
-            size = (chosen.micro_batch_size, chosen.gradient_checkpointing) if chosen else None
-            groups.setdefault((_fingerprint(result.spec, size, besides), gpu_name(result)), []).append(result)
+            groups.setdefault((fingerprint(result.work, besides), gpu_name(result)), []).append(result)
     return tuple(
         WorkGroup(work=members[0].work, gpu_name=gpu, results=tuple(members)) for (_, gpu), members in groups.items()
     )
-
-
-@lru_cache(maxsize=20_000)
-def _fingerprint(spec: RunSpec, chosen: tuple[int, bool] | None, besides: frozenset[str]) -> str:
-    """Of what ran: a report asks for the same runs many times."""
-    if chosen:
-        spec = spec.model_copy(update={"micro_batch_size": chosen[0], "gradient_checkpointing": chosen[1]})
-    return fingerprint(spec, besides)
 
 
 def differences(one: WorkGroup, other: WorkGroup, besides: frozenset[str] = ACROSS) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from functools import cache
 
 from bench_control.asking.params import NOISE_FLOOR_ROUNDS
 from bench_control.asking.question import Question
@@ -166,6 +167,7 @@ def _spread(found: Noise | None) -> Spread | None:
     )
 
 
+@cache  # a fleet asks for the same few degrees of freedom, node by node
 def chi2_quantile(probability: float, degrees_of_freedom: int) -> float:
     """By halving: the distribution function is the regularised lower incomplete gamma function (DLMF 8.11.4)."""
     low, high = 0.0, 20.0 + 4.0 * degrees_of_freedom

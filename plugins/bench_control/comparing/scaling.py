@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from bench_control.comparing.comparison import work_groups
@@ -12,7 +12,7 @@ from bench_control.words.formats import count
 from bench_image.contract import RunResult, Strategy
 
 Size = tuple[Strategy, int]  # and number of GPUs
-_Base = tuple[float, frozenset[str]]  # median samples/s per GPU, and the machines that it was measured on
+_Base = tuple[float, tuple[str, ...]]  # median samples/s per GPU, and the machines that it was measured on
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +44,19 @@ def efficiencies(results: Sequence[RunResult]) -> tuple[Efficiency | None, ...]:
         for result in group.results:
             runs.setdefault((result.spec.strategy, result.spec.world_size), []).append(result)
         bases = {size: _base(of) for size, of in runs.items()}
-        found |= {id(result): _efficiency(result, bases) for result in group.results}
+        for size, of in runs.items():
+            if base := _base_size(size, runs):
+                per_gpu, nodes = bases[base]
+                known = frozenset(nodes)
+                found |= {
+                    id(result): Efficiency(
+                        pct=100 * _per_gpu(result) / per_gpu,
+                        base_world_size=base[1],
+                        base_strategy=base[0],
+                        strange_nodes=nodes if known.isdisjoint(_nodes(result)) else (),
+                    )
+                    for result in of
+                }
     return tuple(found.get(id(result)) for result in results)
 
 
@@ -60,22 +72,12 @@ def entry_efficiencies(results: Sequence[RunResult]) -> Callable[[Entry], float 
 
 
 def _base(runs: Sequence[RunResult]) -> _Base:
-    return statistics.median(map(_per_gpu, runs)), frozenset(name for run in runs for name in _nodes(run))
+    return statistics.median(map(_per_gpu, runs)), tuple(sorted({name for run in runs for name in _nodes(run)}))
 
 
-def _efficiency(result: RunResult, bases: Mapping[Size, _Base]) -> Efficiency | None:
-    spec = result.spec
-    smaller = [size for size in bases if size[0] in (spec.strategy, Strategy.SINGLE) and size[1] < spec.world_size]
-    if not smaller:
-        return None
-    size = min(smaller, key=lambda key: key[1])
-    per_gpu, nodes = bases[size]
-    return Efficiency(
-        pct=100 * _per_gpu(result) / per_gpu,
-        base_world_size=size[1],
-        base_strategy=size[0],
-        strange_nodes=tuple(sorted(nodes)) if nodes.isdisjoint(_nodes(result)) else (),
-    )
+def _base_size(size: Size, among: Collection[Size]) -> Size | None:
+    smaller = [other for other in among if other[0] in (size[0], Strategy.SINGLE) and other[1] < size[1]]
+    return min(smaller, key=lambda other: other[1], default=None)
 
 
 def _nodes(result: RunResult) -> tuple[str, ...]:

@@ -28,17 +28,22 @@ from bench_control.judging.noise import deviation_pct
 from bench_control.judging.trails import Trails, no_trails, points_of
 from bench_control.planning.plan import Plan
 from bench_control.pricing import cost, prices
-from bench_control.reporting import cost_report, html, metrics, plots, report, report_json
+from bench_control.reporting import answers, cost_report, html, metrics, plots, report, report_json
 from bench_control.words.formats import count, listing
 from bench_control.words.verdicts import Finding, GroupVerdict, HistoryVerdict, ReferenceMode, State, Tolerances
 from bench_image.contract import RunResult, Status, fingerprint
 
-# The past samples/s of the same node doing the same work with the same hardware and software, oldest first.
-Past = Callable[[RunResult], Sequence[float]]
+# For each result the past samples/s of the same node doing the same work with the same hardware and software, oldest
+# first. All are asked for at once: a database answers thousands of questions on one connection in a second.
+Pasts = Callable[[Sequence[RunResult]], Sequence[Sequence[float]]]
 
 
-def judge(plan: Plan, results: Sequence[RunResult], past: Past) -> tuple[GroupVerdict, ...]:
-    """The first verdict, before any re-run; `past` is asked only when nodes are compared with their own history.
+def no_pasts(results: Sequence[RunResult]) -> Sequence[Sequence[float]]:
+    return [()] * len(results)
+
+
+def judge(plan: Plan, results: Sequence[RunResult], pasts: Pasts) -> tuple[GroupVerdict, ...]:
+    """The first verdict, before any re-run; `pasts` is asked only when nodes are compared with their own history.
 
     A node is not missed in a group that the plan skips there. Runs over several nodes cannot judge a node, and a plan
     that compares strategies judges none.
@@ -56,7 +61,7 @@ def judge(plan: Plan, results: Sequence[RunResult], past: Past) -> tuple[GroupVe
         expected = [node for node in plan.nodes if (group_id, node) not in skipped]
         own: dict[str, float] = {}
         if tolerances.reference is ReferenceMode.HISTORY:
-            own = _own_reference(members, past, tolerances.history_min_points)
+            own = _own_reference(members, pasts, tolerances.history_min_points)
         verdicts += variance.judge(members, expected, tolerances, own)
     if not results:
         verdicts += variance.judge((), plan.nodes, tolerances)
@@ -71,19 +76,19 @@ def assess(
     suite: str,
     started_at: datetime,
     finished_at: datetime,
-    past: Past,
+    pasts: Pasts,
     last_measured: Mapping[str, datetime] | None = None,
     trails: Trails = no_trails,
 ) -> Campaign:
-    """Everything there is to say about one campaign. Pure but for `past`, which may ask a database. `last_measured`:
+    """Everything there is to say about one campaign. Pure but for `pasts`, which may ask a database. `last_measured`:
     node -> its last valid run before this campaign, as far as the history goes. `trails`: see there.
     """
     tolerances = plan.params.tolerances
     now = points_of((*results, *confirm_results), started_at)
     earlier = trails({point.fingerprint for point in now}, plan.campaign_id, started_at)
     renamed = renames.find(now, earlier)
-    past = _own_past(past, renamed, started_at, finished_at)
-    groups = confirmation.confirm(judge(plan, results, past), confirm_results, tolerances)
+    pasts = _own_pasts(pasts, renamed, started_at, finished_at)
+    groups = confirmation.confirm(judge(plan, results, pasts), confirm_results, tolerances)
     measured = (*results, *confirm_results)
     table, unread = prices.usable_prices()
     given = plan.params.usd_per_gpu_hour
@@ -97,7 +102,7 @@ def assess(
         costs.append(run_cost)
         priced.append(cost.with_cost(result, run_cost))
         used |= {price} if price else set()
-    history = _history(plan, results, past)
+    history = _history(plan, results, pasts)
     changed = step_changes.series_of((*earlier, *now), renames.names(renamed))
     since = step_changes.find({key: changed[key] for key in dict.fromkeys(point.trail for point in now)}, tolerances)
     dated = _dated(since, results)
@@ -143,49 +148,59 @@ def assess(
 
 def publish(campaign: Campaign, store: Store) -> Mapping[str, str]:
     """Writes every file of the campaign's summary; returns relative path -> address. A rewrite replaces."""
-    images = plots.draw(campaign)
+    images, answered, rows = plots.draw(campaign), answers.answers(campaign), metrics.metric_rows(campaign)
     files: dict[str, str | bytes] = {
-        "metrics.csv": metrics.metrics_csv(campaign),
+        "metrics.csv": metrics.metrics_csv(campaign, rows),
         "COST_REPORT.md": cost_report.cost_report(campaign),
-        "report.html": html.report_html(campaign, images),
-        "report.json": report_json.report_json(campaign),
+        "report.html": html.report_html(campaign, images, answered),
+        "report.json": report_json.report_json(campaign, rows, answered),
         **{f"plots/{name}": png for name, png in images.items()},
     }
     store.write_results(campaign.results)
     raw = [f"../runs/{result.spec.run_id}/result.json" for result in campaign.results]
-    files["BENCHMARK_REPORT.md"] = report.benchmark_report(campaign, [*sorted(files), *raw])
+    files["BENCHMARK_REPORT.md"] = report.benchmark_report(campaign, [*sorted(files), *raw], answered)
     store.write_campaign(campaign)
     return store.write_summary(campaign.campaign_id, files)
 
 
-def _own_reference(members: Sequence[RunResult], past: Past, min_points: int) -> dict[str, float]:
+def _own_reference(members: Sequence[RunResult], pasts: Pasts, min_points: int) -> dict[str, float]:
     """Node -> the median of its past, of the work that is compared; not of another that its program chose once."""
     compared = [run for nodes in by_group(members, ()).values() for node in nodes for run in node.valid]
-    pasts = {run.spec.node: past(run) for run in _typical(compared)}
-    return {node: statistics.median(points) for node, points in pasts.items() if len(points) >= max(min_points, 1)}
+    typical = _typical(compared)
+    known = zip(typical, pasts(typical), strict=True)
+    return {run.spec.node: statistics.median(points) for run, points in known if len(points) >= max(min_points, 1)}
 
 
-def _own_past(past: Past, renamed: Sequence[renames.Rename], started_at: datetime, finished_at: datetime) -> Past:
-    """`past` by the campaign's clock, where a node's own is wrong, and with that under an old name of the node."""
+def _own_pasts(pasts: Pasts, renamed: Sequence[renames.Rename], started_at: datetime, finished_at: datetime) -> Pasts:
+    """`pasts` by the campaign's clock, where a node's own is wrong, and with that under an old name of the node."""
     was = {rename.node: rename.was for rename in renamed}
 
-    def asked(result: RunResult) -> Sequence[float]:
+    def dated(result: RunResult) -> RunResult:
         at = clocks.on_our_clock(result.started_at, started_at, finished_at)
-        dated = result if at == result.started_at else result.model_copy(update={"started_at": at})
-        if result.spec.node not in was:
-            return past(dated)
-        old = result.spec.model_copy(update={"node": was[result.spec.node]})
-        return [*past(dated.model_copy(update={"spec": old})), *past(dated)]
+        return result if at == result.started_at else result.model_copy(update={"started_at": at})
+
+    def under_old_name(result: RunResult) -> RunResult:
+        return result.model_copy(update={"spec": result.spec.model_copy(update={"node": was[result.spec.node]})})
+
+    def asked(results: Sequence[RunResult]) -> Sequence[Sequence[float]]:
+        now = [dated(result) for result in results]
+        found = list(pasts(now))
+        moved = [place for place, result in enumerate(now) if result.spec.node in was]
+        for place, before in zip(moved, pasts([under_old_name(now[place]) for place in moved]), strict=True):
+            found[place] = [*before, *found[place]]
+        return found
 
     return asked
 
 
-def _history(plan: Plan, results: Sequence[RunResult], past: Past) -> tuple[HistoryVerdict, ...]:
+def _history(plan: Plan, results: Sequence[RunResult], pasts: Pasts) -> tuple[HistoryVerdict, ...]:
     """Where the noise is measured, nobody is judged."""
     if plan.question is Question.NOISE:
         return ()
     tolerances = plan.params.tolerances
-    return tuple(trend.judge_history(result, past(result), tolerances) for result in _typical(results))
+    typical = _typical(results)
+    known = zip(typical, pasts(typical), strict=True)
+    return tuple(trend.judge_history(result, points, tolerances) for result, points in known)
 
 
 def _dated(since: Sequence[step_changes.Change], results: Sequence[RunResult]) -> dict[tuple[str, str], float]:

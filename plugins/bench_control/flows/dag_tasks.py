@@ -104,8 +104,8 @@ def judge() -> list[dict[str, Any]]:
     store = open_store(settings.store_url)
     for result in results:
         store.write_result(result)
-    past = open_history(settings.history_url, store).past
-    suspects = variance.nodes_to_confirm(assess.judge(plan, results, past))
+    pasts = open_history(settings.history_url, store).pasts
+    suspects = variance.nodes_to_confirm(assess.judge(plan, results, pasts))
     return [manifest(spec, settings.pods, _owner()) for spec in confirm_specs(plan, suspects)]
 
 
@@ -118,9 +118,9 @@ def publish_nodes(suite: str) -> dict[str, str]:
     from bench_control.past.history import open_history
 
     plan, settings = _plan(), read_settings()
-    past = open_history(settings.history_url, open_store(settings.store_url)).past
+    pasts = open_history(settings.history_url, open_store(settings.store_url)).pasts
     results = _collected("benchmark", plan.specs)
-    suspects = variance.nodes_to_confirm(assess.judge(plan, results, past))
+    suspects = variance.nodes_to_confirm(assess.judge(plan, results, pasts))
     return _published(plan, suite, results, _collected("confirm", confirm_specs(plan, suspects)))
 
 
@@ -251,7 +251,7 @@ def _published(
         suite=suite,
         started_at=started_at,
         finished_at=finished_at,
-        past=history.past,
+        pasts=history.pasts,
         last_measured=history.last_measured(now - timedelta(days=HISTORY_DAYS)),
         trails=history.trails,
     ).model_copy(update={"dag_run_id": context["run_id"]})

@@ -6,7 +6,7 @@ SQLite beside the store by default, PostgreSQL by URL. It can be rebuilt from th
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -80,23 +80,13 @@ class History:
             close_removed(connection, campaign)
             update_warnings(connection, campaign)
 
-    def past(self, result: RunResult, limit: int = BASELINE_CAMPAIGNS) -> list[float]:
-        """What the same node reached before with the same `history_key`: the median samples/s of each of the last
-        `limit` earlier campaigns, oldest first. Only healthy runs count: status ok, not judged red or busy, not slower
-        than their own past, no drill.
+    def pasts(self, results: Sequence[RunResult], limit: int = BASELINE_CAMPAIGNS) -> list[list[float]]:
+        """For each result what its node reached before with the same `history_key`: the median samples/s of each of
+        the last `limit` earlier campaigns, oldest first. Only healthy runs count: status ok, not judged red or busy,
+        not slower than their own past, no drill. One connection for all: opening one takes longer than a question.
         """
-        asked = {
-            "node": result.spec.node,
-            "history_key": history_key(result),
-            "before": result.started_at,
-            "campaign_id": result.spec.campaign_id,
-            "limit": limit,
-        }
-        by_campaign: dict[str, list[float]] = {}
         with self._transaction() as connection:
-            for campaign_id, samples_per_second in connection.execute(PAST, asked):
-                by_campaign.setdefault(campaign_id, []).append(samples_per_second)
-        return [statistics.median(values) for values in by_campaign.values()]
+            return [_past_of(connection, result, limit) for result in results]
 
     def trails(self, fingerprints: Collection[str], campaign_id: str, before: datetime) -> tuple[Point, ...]:
         """What each node reached in the last campaigns before that one, whatever driver and image it had; see `Point`.
@@ -130,6 +120,20 @@ class History:
                 yield connection
         except SQLAlchemyError as error:
             raise HistoryError.of(self.engine.url, error) from None
+
+
+def _past_of(connection: Connection, result: RunResult, limit: int) -> list[float]:
+    asked = {
+        "node": result.spec.node,
+        "history_key": history_key(result),
+        "before": result.started_at,
+        "campaign_id": result.spec.campaign_id,
+        "limit": limit,
+    }
+    by_campaign: dict[str, list[float]] = {}
+    for campaign_id, samples_per_second in connection.execute(PAST, asked):
+        by_campaign.setdefault(campaign_id, []).append(samples_per_second)
+    return [statistics.median(values) for values in by_campaign.values()]
 
 
 def _past() -> Select[str, float]:

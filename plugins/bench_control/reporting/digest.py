@@ -260,10 +260,14 @@ def limits(group: GroupVerdict) -> tuple[str, ...]:
     )
 
 
-def findings_for(campaign: Campaign, node: NodeVerdict) -> tuple[Finding, ...]:
-    """Findings on the node or on one of its runs."""
-    subjects = {node.node} | {r.spec.run_id for r in campaign.results if r.spec.node == node.node}
-    return tuple(finding for finding in campaign.findings if finding.subject in subjects)
+def findings_by_node(campaign: Campaign) -> Mapping[str, Sequence[Finding]]:
+    """Node -> findings on the node or on one of its runs; nothing for a node without any."""
+    node_of = {result.spec.run_id: result.spec.node for result in campaign.results}
+    found: dict[str, list[Finding]] = {}
+    for finding in campaign.findings:
+        for node in {finding.subject, node_of.get(finding.subject, finding.subject)}:
+            found.setdefault(node, []).append(finding)
+    return found
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:
@@ -286,7 +290,7 @@ def history_table(campaign: Campaign) -> Table:
     shown = [verdict for verdict in campaign.history if not (is_long and verdict.state is State.NO_BASELINE)]
     names = {group_id: group_name(campaign, group_id) for group_id in {verdict.group_id for verdict in shown}}
     has_groups = len(names) > 1
-    runs = _runs_of_groups(campaign) if shown else {}
+    runs = runs_of_groups(campaign) if shown else {}
     columns = ("node", "samples/s", "own median", "deviation", "limit", "past runs", "state", "reason")
     rows = [
         Row(
@@ -304,7 +308,8 @@ def history_table(campaign: Campaign) -> Table:
     )
 
 
-def _runs_of_groups(campaign: Campaign) -> Mapping[str, Mapping[str, str | None]]:
+def runs_of_groups(campaign: Campaign) -> Mapping[str, Mapping[str, str | None]]:
+    """Group id -> node -> the id of the run to show for it."""
     by_group: dict[str, list[RunResult]] = {}
     for run in campaign.results:
         by_group.setdefault(run.spec.group_id, []).append(run)

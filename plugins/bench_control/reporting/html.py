@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bench_control.collecting.campaign import Campaign
 from bench_control.reporting import cost_report, digest, glossary, html_charts, plots, run_tables
-from bench_control.reporting.answers import answers
+from bench_control.reporting.answers import Answer, answers
 from bench_control.words.formats import count, duration, listing, moment, sentence
 from bench_control.words.tables import RESULT_LINK, Row, Table, Tone, shortened
 from bench_control.words.verdicts import Finding, GroupVerdict
@@ -19,8 +19,10 @@ MAX_ALIKE = 3  # findings of one kind, each as its own card; of more of them the
 WORDS = {Tone.GOOD: "All well", Tone.WARN: "Look closer", Tone.BAD: "Action needed"}
 
 
-def report_html(campaign: Campaign, images: Mapping[str, bytes]) -> str:
-    """`images`: file name -> PNG, as `plots.draw` gives them; the node chart is drawn by the page itself."""
+def report_html(campaign: Campaign, images: Mapping[str, bytes], answered: Sequence[Answer] | None = None) -> str:
+    """`images`: file name -> PNG, as `plots.draw` gives them; the node chart is drawn by the page itself. `answered`:
+    what `answers` gives, where it is there already.
+    """
     template = environment().get_template("report.html.j2")
     tone = digest.tone(campaign)
     return template.render(
@@ -47,7 +49,7 @@ def report_html(campaign: Campaign, images: Mapping[str, bytes]) -> str:
         startup_chart=html_charts.startup_chart(campaign),
         cost_lines=(cost_report.summary(campaign), *cost_report.sample_prices(campaign)),
         cost_gaps=cost_report.missing_prices(campaign),
-        answers=answers(campaign),
+        answers=answers(campaign) if answered is None else answered,
         sections=_sections(campaign),
         glossary=glossary,
         result_link=RESULT_LINK,

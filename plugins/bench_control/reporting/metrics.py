@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from bench_control.asking.asked import is_asked
 from bench_control.asking.question import Question
@@ -44,8 +44,9 @@ SKIPPED = "skipped"  # the status of what was asked for and did not run
 _TIER = re.compile(r"(?:decoder-)?tier-([a-z])")
 
 
-def metrics_csv(campaign: Campaign) -> str:
-    rows = metric_rows(campaign)
+def metrics_csv(campaign: Campaign, rows: Sequence[Mapping[str, Cell]] | None = None) -> str:
+    """`rows`: what `metric_rows` gives, where it is there already."""
+    rows = metric_rows(campaign) if rows is None else rows
     header = tuple(dict.fromkeys(name for row in (dict.fromkeys(FLAT_ROW), *rows) for name in row))
     return lines([header, *([row.get(name) for name in header] for row in rows)])
 

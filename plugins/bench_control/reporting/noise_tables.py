@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bench_control.collecting.campaign import Campaign
 from bench_control.comparing.noise_advice import advice, num_nodes
 from bench_control.comparing.noise_floor import PAST_CAMPAIGNS, ROUNDS, Floor, Spread, floors, measures_noise
 from bench_control.reporting import digest
 from bench_control.words.formats import NA, figure, share
-from bench_control.words.tables import Row, Table, median_run
-from bench_image.contract import RunResult
+from bench_control.words.tables import Row, Table
 
 NODES = (3, 4, 8, 16)
 
@@ -17,11 +18,13 @@ def noise_tables(campaign: Campaign) -> tuple[Table, ...]:
     """Two tables for each work and kind of GPU; none where the noise was not measured."""
     if not measures_noise(campaign):
         return ()
-    found = floors(campaign.results)
-    return tuple(table for floor in found for table in (_noise(campaign, floor), _found(campaign, floor)) if table)
+    runs = digest.runs_of_groups(campaign)
+    found = ((_noise(campaign, floor, runs), _found(campaign, floor)) for floor in floors(campaign.results))
+    return tuple(table for tables in found for table in tables if table)
 
 
-def _noise(campaign: Campaign, floor: Floor) -> Table:
+def _noise(campaign: Campaign, floor: Floor, runs: Mapping[str, Mapping[str, str | None]]) -> Table:
+    """`runs`: group id -> node -> the run to show for it."""
     columns = ("node", "runs", "samples/s", "between runs", "95 % interval", "within runs", "fastest \u2212 slowest")
     rows = [
         Row(
@@ -33,13 +36,13 @@ def _noise(campaign: Campaign, floor: Floor) -> Table:
                 _spread(node.within)[0],
                 share(node.range_pct, 2),
             ),
-            run_id=median_run(run for run in campaign.results if _is_of(run, floor.group_id, node.node)),
+            run_id=runs[floor.group_id][node.node],
         )
         for node in floor.nodes
     ]
     if len(rows) > 1:
-        runs = str(sum(node.num_runs for node in floor.nodes))
-        rows.append(Row(cells=("all nodes", runs, NA, *_spread(floor.between), _spread(floor.within)[0], NA)))
+        num_runs = str(sum(node.num_runs for node in floor.nodes))
+        rows.append(Row(cells=("all nodes", num_runs, NA, *_spread(floor.between), _spread(floor.within)[0], NA)))
     return Table(
         columns=columns,
         numeric=frozenset(columns[1:]),
@@ -82,7 +85,3 @@ def _spread(spread: Spread | None) -> tuple[str, str]:
     if spread is None:
         return NA, NA
     return share(spread.sd_pct, 2), f"{share(spread.low_pct, 2)} to {share(spread.high_pct, 2)}"
-
-
-def _is_of(run: RunResult, group_id: str, node: str) -> bool:
-    return (run.spec.group_id, run.spec.node) == (group_id, node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bench_control.collecting.campaign import Campaign
@@ -12,7 +12,7 @@ from bench_control.comparing.scaling import efficiencies
 from bench_control.reporting.curve_plots import CURVES, INK, SOFT, curves, plain, scaling_efficiency
 from bench_control.reporting.digest import REFERENCES, group_name, rates, shown_groups
 from bench_control.words.formats import percent
-from bench_control.words.verdicts import RED, GroupVerdict, Metric, NodeVerdict
+from bench_control.words.verdicts import RED, GroupVerdict, Metric, MetricVerdict, NodeVerdict
 from bench_image.contract import RunResult
 
 if TYPE_CHECKING:
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAMES = ("node_variance", "tokens_per_sec_vs_gpu", "step_time_vs_gpu", "scaling_efficiency", "gbps_vs_gpu")
-MAX_NODES = 40
+MAX_NODES = 40  # of one group
 MAX_GROUPS = 6
+MAX_ROWS = 100  # of all groups: already a picture of 4,500 pixels
 BAND, BREACH = "#dfe7dc", "#b3261e"
 _STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -56,9 +57,10 @@ def not_drawn(campaign: Campaign) -> dict[str, str]:
     if sizes and sizes[0] > 1:
         one_size = one_size.replace("GPU per", "GPUs per")
     absent = {}
-    if not rates(campaign) or not campaign.nodes:
+    with_rates = rates(campaign)
+    if not with_rates or not campaign.nodes:
         absent["node_variance"] = "no node has a measured throughput"
-    elif not _compared(campaign):
+    elif not _compared(campaign, with_rates):
         absent["node_variance"] = "each work ran on one node only"
     if len(sizes) < 2:
         absent |= dict.fromkeys(NAMES[1:], one_size)
@@ -80,14 +82,14 @@ def _figure(name: str, campaign: Campaign) -> Figure:
 def _node_variance(campaign: Campaign) -> Figure:
     from matplotlib.figure import Figure
 
-    shown = [(group, _furthest(group)) for group in _compared(campaign)[:MAX_GROUPS]]
+    measured = rates(campaign)
+    groups = _compared(campaign, measured)[:MAX_GROUPS]
+    shown = [(group, _furthest(group, min(MAX_NODES, MAX_ROWS // len(groups)))) for group in groups]
     heights = [1.0 + 0.34 * len(nodes) for _, nodes in shown]
     figure = Figure(figsize=(9, sum(heights) + 1.1), layout="constrained")
     all_axes = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
-    measured = rates(campaign)
     for axes, (group, nodes) in zip(all_axes, shown, strict=True):
-        for row, node in enumerate(nodes):
-            _node_row(axes, row, node, measured.get((group.group_id, node.node), ()))
+        _draw_nodes(axes, nodes, [measured.get((group.group_id, node.node), ()) for node in nodes])
         _label(axes, campaign, group, nodes)
     handles = {
         text: handle for axes in all_axes for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)
@@ -97,10 +99,10 @@ def _node_variance(campaign: Campaign) -> Figure:
     return figure
 
 
-def _compared(campaign: Campaign) -> tuple[GroupVerdict, ...]:
+def _compared(campaign: Campaign, measured: Collection[tuple[str, str]]) -> tuple[GroupVerdict, ...]:
     """The groups with something to see: not those of a single node among several, nor those that measured nothing."""
-    measured = {group_id for group_id, _ in rates(campaign)}
-    return tuple(group for group in shown_groups(campaign) if group.nodes and group.group_id in measured)
+    of_groups = {group_id for group_id, _ in measured}
+    return tuple(group for group in shown_groups(campaign) if group.nodes and group.group_id in of_groups)
 
 
 def _label(axes: Axes, campaign: Campaign, group: GroupVerdict, nodes: Sequence[NodeVerdict]) -> None:
@@ -117,29 +119,69 @@ def _label(axes: Axes, campaign: Campaign, group: GroupVerdict, nodes: Sequence[
     axes.set_xlabel(f"samples/s (reference: {REFERENCES[group.reference]})")
 
 
-def _node_row(axes: Axes, row: int, node: NodeVerdict, runs: Sequence[tuple[float, bool]]) -> None:
-    metric = node.metric(Metric.SAMPLES_PER_SECOND)
-    if metric and metric.reference is not None:
-        low, high = (metric.reference * (1 + sign * metric.limit / 100) for sign in (-1, 1))
-        axes.barh(row, high - low, left=low, height=0.62, color=BAND, edgecolor=SOFT, linewidth=0.6, label="limits")
-        axes.vlines(metric.reference, row - 0.31, row + 0.31, color=SOFT, linestyle=":", label="reference")
-    planned = [rate for rate, rerun in runs if not rerun]
-    again = [rate for rate, rerun in runs if rerun]
-    axes.plot(planned, [row] * len(planned), "o", color="none", markeredgecolor=INK, markersize=6, label="run")
-    if again:
-        axes.plot(again, [row] * len(again), "^", color="none", markeredgecolor=INK, markersize=7, label="re-run")
+def _draw_nodes(axes: Axes, nodes: Sequence[NodeVerdict], runs: Sequence[Sequence[tuple[float, bool]]]) -> None:
+    """One row for each node. What is alike in all rows is one artist: drawing takes its time by their number."""
+    metrics = [node.metric(Metric.SAMPLES_PER_SECOND) for node in nodes]
+    _limits(axes, [(row, m.reference, m.limit) for row, m in enumerate(metrics) if m and m.reference is not None])
+    for is_again, marker, label, size in ((False, "o", "run", 6), (True, "^", "re-run", 7)):
+        points = [(rate, row) for row, of in enumerate(runs) for rate, rerun in of if rerun is is_again]
+        _points(axes, points, marker, label, color="none", markeredgecolor=INK, markersize=size)
+    _noise(
+        axes,
+        [
+            (m.value, row, m.reference * m.noise / 100)
+            for row, m in enumerate(metrics)
+            if m and m.value is not None and m.noise is not None and m.reference is not None
+        ],
+    )
+    medians = [(m.value, row) for row, m in enumerate(metrics) if m and m.value is not None]
+    red = [(value, row) for value, row in medians if nodes[row].state in RED]
+    well = [(value, row) for value, row in medians if nodes[row].state not in RED]
+    _points(axes, red, "X", "median, red node", color=BREACH, markersize=11)
+    _points(axes, well, "|", "median", color=INK, markersize=15, markeredgewidth=2.5)
+    for row, (node, metric) in enumerate(zip(nodes, metrics, strict=True)):
+        _say(axes, row, node, metric)
+
+
+def _limits(axes: Axes, limits: Sequence[tuple[int, float, float]]) -> None:
+    """(row, reference, limit in percent of it)"""
+    if not limits:
+        return
+    rows = [row for row, _, _ in limits]
+    axes.barh(
+        rows,
+        [2 * reference * limit / 100 for _, reference, limit in limits],
+        left=[reference * (1 - limit / 100) for _, reference, limit in limits],
+        height=0.62,
+        color=BAND,
+        edgecolor=SOFT,
+        linewidth=0.6,
+        label="limits",
+    )
+    references = [reference for _, reference, _ in limits]
+    ends = [row - 0.31 for row in rows], [row + 0.31 for row in rows]
+    axes.vlines(references, *ends, color=SOFT, linestyle=":", label="reference")
+
+
+def _noise(axes: Axes, noises: Sequence[tuple[float, int, float]]) -> None:
+    """(median, row, half width)"""
+    if noises:
+        medians, rows, halves = zip(*noises, strict=True)
+        axes.errorbar(
+            medians, rows, xerr=halves, color=INK, linestyle="", capsize=3, linewidth=1, label="noise (chance alone)"
+        )
+
+
+def _points(axes: Axes, points: Sequence[tuple[float, int]], marker: str, label: str, **look: Any) -> None:
+    if points:
+        axes.plot(*zip(*points, strict=True), marker, label=label, **look)
+
+
+def _say(axes: Axes, row: int, node: NodeVerdict, metric: MetricVerdict | None) -> None:
+    """What stands in words: how far a red node is off, or why a node has no figure."""
     if metric is None or metric.value is None:
         axes.text(0.5, row, f"{node.state}: no figure", transform=axes.get_yaxis_transform(), va="center", color=BREACH)
-        return
-    red = node.state in RED
-    if metric.noise is not None and metric.reference is not None:
-        half = metric.reference * metric.noise / 100
-        axes.errorbar(metric.value, row, xerr=half, color=INK, capsize=3, linewidth=1, label="noise (chance alone)")
-    if red:
-        axes.plot(metric.value, row, "X", color=BREACH, markersize=11, label="median, red node")
-    else:
-        axes.plot(metric.value, row, "|", color=INK, markersize=15, markeredgewidth=2.5, label="median")
-    if red and metric.deviation is not None:
+    elif node.state in RED and metric.deviation is not None:
         axes.annotate(
             percent(metric.deviation),
             (metric.value, row),
@@ -151,14 +193,14 @@ def _node_row(axes: Axes, row: int, node: NodeVerdict, runs: Sequence[tuple[floa
         )
 
 
-def _furthest(group: GroupVerdict) -> Sequence[NodeVerdict]:
-    """At most MAX_NODES, red ones and large deviations first to stay, in the group's own order."""
+def _furthest(group: GroupVerdict, most: int) -> Sequence[NodeVerdict]:
+    """At most so many, red ones and large deviations first to stay, in the group's own order."""
 
     def importance(node: NodeVerdict) -> tuple[bool, float]:
         metric = node.metric(Metric.SAMPLES_PER_SECOND)
         return node.state in RED, abs(metric.deviation or 0.0) if metric else 0.0
 
-    kept = {node.node for node in sorted(group.nodes, key=importance, reverse=True)[:MAX_NODES]}
+    kept = {node.node for node in sorted(group.nodes, key=importance, reverse=True)[:most]}
     return [node for node in group.nodes if node.node in kept]
 
 
@@ -170,8 +212,8 @@ def _measured(campaign: Campaign) -> tuple[RunResult, ...]:
 def _png(figure: Figure) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    FigureCanvasAgg(figure)
+    figure.set_dpi(110)
     image = io.BytesIO()
-    # No version string: the same data gives the same bytes.
-    figure.savefig(image, format="png", dpi=110, metadata={"Software": None})
+    # No version string: the same data gives the same bytes. `savefig` would draw everything twice.
+    FigureCanvasAgg(figure).print_png(image, metadata={"Software": None})  # type: ignore[no-untyped-call]
     return image.getvalue()

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from bench_control.collecting.campaign import Campaign
 from bench_control.reporting import cost_report, digest, glossary, plots, run_tables
-from bench_control.reporting.answers import answers
+from bench_control.reporting.answers import Answer, answers
 from bench_control.words.formats import count, duration, listing, moment, sentence
 from bench_control.words.markdown import bullets, escape, table
 from bench_control.words.tables import Table
-from bench_control.words.verdicts import GroupVerdict, NodeVerdict
+from bench_control.words.verdicts import Finding, GroupVerdict, NodeVerdict
 
 OTHER_FILES = {
     "report.html": "this report with charts, in one file",
@@ -20,14 +20,17 @@ OTHER_FILES = {
 }
 
 
-def benchmark_report(campaign: Campaign, files: Sequence[str] = ()) -> str:
-    """`files`: what lies beside the report, as paths relative to it; only these are linked."""
+def benchmark_report(campaign: Campaign, files: Sequence[str] = (), answered: Sequence[Answer] | None = None) -> str:
+    """`files`: what lies beside the report, as paths relative to it; only these are linked. `answered`: what `answers`
+    gives, where it is there already: of a large fleet it takes seconds.
+    """
+    answered = answers(campaign) if answered is None else answered
     links = _result_links(campaign, files)
     parts = [
         _head(campaign),
         *_verdicts(campaign, links),
         *_red_nodes(campaign),
-        *(part for answer in answers(campaign) for part in _comparison(answer.title, answer.tables, links)),
+        *(part for answer in answered for part in _comparison(answer.title, answer.tables, links)),
         *_findings(campaign),
         *_section("Against its own history", digest.history_table(campaign), links),
         *_plots(campaign, files),
@@ -78,23 +81,23 @@ def _group(campaign: Campaign, group: GroupVerdict, links: Mapping[str, str]) ->
 
 
 def _red_nodes(campaign: Campaign) -> list[str]:
-    red = campaign.red_nodes
-    return ["## Nodes to look at", *(_red_node(campaign, node) for node in red)] if red else []
+    red, findings = campaign.red_nodes, digest.findings_by_node(campaign)
+    return ["## Nodes to look at", *(_red_node(node, findings.get(node.node, ())) for node in red)] if red else []
 
 
-def _red_node(campaign: Campaign, node: NodeVerdict) -> str:
-    findings = [
+def _red_node(node: NodeVerdict, findings: Sequence[Finding]) -> str:
+    told = [
         f"{sentence(f.summary)} Measured: {sentence(f.measured)} Expected: {sentence(f.expected)} "
         f"Next step: {sentence(f.resolution)}"
-        for f in digest.findings_for(campaign, node)
-    ]
-    told = findings or ["No finding names a cause: look at the node's events and at the log of its run."]
+        for f in findings
+    ] or ["No finding names a cause: look at the node's events and at the log of its run."]
     reason = escape(f"{digest.state_words(node)}. {sentence(node.reason)}")
     return f"### {escape(node.node)}\n\n{reason}\n\n{bullets(told)}"
 
 
 def _findings(campaign: Campaign) -> list[str]:
-    told = {finding for node in campaign.red_nodes for finding in digest.findings_for(campaign, node)}
+    by_node = digest.findings_by_node(campaign)
+    told = {finding for node in campaign.red_nodes for finding in by_node.get(node.node, ())}
     return _section("Other findings", digest.findings_table([f for f in campaign.findings if f not in told]))
 
 

@@ -15,19 +15,28 @@ Paths are relative to this file.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench_control.collecting.campaign import Campaign
 from bench_control.reporting import cost_report, digest
-from bench_control.reporting.answers import answers
+from bench_control.reporting.answers import Answer, answers
 from bench_control.reporting.figures import load_figures
 from bench_control.reporting.metrics import metric_rows
+from bench_control.words.csv_cells import Cell
 from bench_control.words.tables import RESULT_LINK, Row, Table
 
 FORMAT, FORMAT_VERSION = "trainbench-report", 1
 
 
-def report_json(campaign: Campaign) -> str:
+def report_json(
+    campaign: Campaign,
+    rows: Sequence[Mapping[str, Cell]] | None = None,
+    answered: Sequence[Answer] | None = None,
+) -> str:
+    """`rows` and `answered`: what `metric_rows` and `answers` give, where it is there already."""
+    rows = metric_rows(campaign) if rows is None else rows
+    answered = answers(campaign) if answered is None else answered
     said = campaign.model_dump(
         mode="json", include={"campaign_id", "suite", "title", "question", "started_at", "finished_at"}
     )
@@ -44,10 +53,10 @@ def report_json(campaign: Campaign) -> str:
         **said,
         "verdict": verdict,
         **judged,
-        "runs": [_with_link(row) for row in metric_rows(campaign)],
+        "runs": [_with_link(row) for row in rows],
         "comparisons": [
             {"anchor": answer.anchor, "title": answer.title, "tables": [_table(table) for table in answer.tables]}
-            for answer in answers(campaign)
+            for answer in answered
         ],
         "cost": [cost_report.summary(campaign), *cost_report.sample_prices(campaign)],
         "parameters": campaign.params,
@@ -55,7 +64,7 @@ def report_json(campaign: Campaign) -> str:
     return json.dumps(document, ensure_ascii=False, allow_nan=False, default=str) + "\n"
 
 
-def _with_link(row: dict[str, Any]) -> dict[str, Any]:
+def _with_link(row: Mapping[str, Cell]) -> dict[str, Cell]:
     """What was skipped has no result."""
     run_id = row.get("run_id")
     return {**row, "result": RESULT_LINK.format(run_id=run_id) if run_id else None}

@@ -109,13 +109,15 @@ def short_names(results: Sequence[RunResult], labels: Mapping[str, str] | None =
         return {s.run_id: f"{labels[s.group_id]}, {s.run_id.removeprefix(f'{s.group_id}-')}" for s in specs}
     if len({spec.group_id for spec in specs}) == 1:
         return {spec.run_id: spec.run_id.removeprefix(f"{spec.group_id}-") for spec in specs}
-    short = {spec.run_id: _without_fingerprint(spec) for spec in specs}
+    readable = {group_id: re.sub(r"-[0-9a-f]{12}$", "", group_id) for group_id in {spec.group_id for spec in specs}}
+    short = {spec.run_id: _without_fingerprint(spec, readable[spec.group_id]) for spec in specs}
     return short if len(set(short.values())) == len(short) else {run_id: run_id for run_id in short}
 
 
-def _without_fingerprint(spec: RunSpec) -> str:
-    readable = re.sub(r"-[0-9a-f]{12}$", "", spec.group_id)
-    return re.sub(rf"^{re.escape(spec.group_id)}(?=-)", readable, spec.run_id)
+def _without_fingerprint(spec: RunSpec, readable: str) -> str:
+    """`readable`: the group's id without the fingerprint that ends it."""
+    is_named_so = spec.run_id.startswith(f"{spec.group_id}-")
+    return readable + spec.run_id.removeprefix(spec.group_id) if is_named_so else spec.run_id
 
 
 def reason(result: RunResult, path: str) -> str:

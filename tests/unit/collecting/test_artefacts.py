@@ -54,6 +54,16 @@ def test_results_are_read_as_written_ordered_by_run(store: Store) -> None:
     assert store.read_results("campaign-1").results == (first, second)
 
 
+def test_who_waits_is_told_how_many_files_are_read(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    store.write_results([make_result("node-1"), make_result("node-2")])
+    (tmp_path / "campaigns/campaign-1/runs/broken").mkdir()
+    (tmp_path / "campaigns/campaign-1/runs/broken/result.json").write_text("{")
+    told: list[tuple[int, int]] = []
+    store.read_results("campaign-1", lambda done, total: told.append((done, total)))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
 def test_the_same_run_written_again_replaces(store: Store) -> None:
     store.write_result(make_failed("node-1"))
     store.write_result(make_result("node-1"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from bench_control.asking.params import parse_params
 from bench_control.collecting.artefacts import open_store
 from bench_control.collecting.campaign import Campaign
-from bench_control.flows.assess import assess, judge, publish
+from bench_control.flows.assess import assess, judge, no_pasts, publish
 from bench_control.judging.trails import points_of
 from bench_control.planning.nodes import Fleet, GpuNode, named
 from bench_control.planning.plan import Plan, make_plan
@@ -36,9 +37,9 @@ def results(planned: Plan, *rates: float) -> list[RunResult]:
     ]
 
 
-def campaign_of(planned: Plan, measured: list[RunResult], past: Any = lambda _: ()) -> Any:
+def campaign_of(planned: Plan, measured: list[RunResult], pasts: Any = no_pasts) -> Any:
     finished = STARTED_AT + timedelta(minutes=9)
-    return assess(planned, measured, (), suite="nightly", started_at=STARTED_AT, finished_at=finished, past=past)
+    return assess(planned, measured, (), suite="nightly", started_at=STARTED_AT, finished_at=finished, pasts=pasts)
 
 
 def test_a_campaign_holds_every_run_priced_and_judged() -> None:
@@ -74,7 +75,7 @@ def test_own_history_as_the_reference_judges_each_node_by_its_past() -> None:
     (group,) = judge(
         planned,
         results(planned, 9.5, 9.5, 9.5, 9.5),
-        lambda run: [10.3, 10.4, 10.5, 10.6, 10.7] if run.spec.node == "node-2" else [9.5] * 5,
+        lambda runs: [[10.3, 10.4, 10.5, 10.6, 10.7] if run.spec.node == "node-2" else [9.5] * 5 for run in runs],
     )
     states = {node.node: node.state for node in group.nodes}
 
@@ -83,7 +84,7 @@ def test_own_history_as_the_reference_judges_each_node_by_its_past() -> None:
 
 def test_own_history_of_four_nights_is_no_reference_yet() -> None:
     planned = plan(reference="history")
-    (group,) = judge(planned, results(planned, 9.5, 9.5, 9.5, 9.5), lambda _: [10.5] * 4)
+    (group,) = judge(planned, results(planned, 9.5, 9.5, 9.5, 9.5), lambda runs: [[10.5] * 4 for _ in runs])
 
     assert {node.state for node in group.nodes} == {State.NO_BASELINE}
 
@@ -94,13 +95,13 @@ def test_own_history_is_that_of_the_work_which_is_compared() -> None:
     measured = results(planned, *[9.5] * 8)
     stray = Chosen(micro_batch_size=2, gradient_checkpointing=True, why="no room", means={})
     measured[4] = measured[4].model_copy(update={"chosen": stray})
-    (group,) = judge(planned, measured, lambda run: [6.3 if run.chosen is stray else 9.5] * 5)
+    (group,) = judge(planned, measured, lambda runs: [[6.3 if run.chosen is stray else 9.5] * 5 for run in runs])
 
     assert [node.state for node in group.nodes] == [State.OK] * 4
 
 
 def test_the_past_is_not_asked_for_when_peers_are_the_reference() -> None:
-    def never(_: RunResult) -> list[float]:
+    def never(_: Sequence[RunResult]) -> list[list[float]]:
         raise AssertionError("the database was asked for nothing")
 
     planned = plan()
@@ -128,7 +129,7 @@ def test_own_history_is_that_of_the_same_strategy() -> None:
     """ddp on two GPUs is twice as fast as single; each is at its own past, and none is in breach."""
     planned = plan(reference="history", strategies=["single", "ddp"], gpus_per_node=2)
     measured = results(planned, *[9.5] * 4, *[19.0] * 4)
-    groups = judge(planned, measured, lambda run: [9.5 * run.spec.world_size] * 5)
+    groups = judge(planned, measured, lambda runs: [[9.5 * run.spec.world_size] * 5 for run in runs])
 
     assert [node.state for group in groups for node in group.nodes] == [State.OK] * 8
 
@@ -138,7 +139,7 @@ def test_a_node_is_not_missed_where_the_plan_skips_it() -> None:
     planned = make_plan(
         parse_params({"strategies": ["single", "ddp"], "gpus_per_node": 2}), Fleet(nodes=nodes), "campaign-1"
     )
-    groups = judge(planned, results(planned, *[9.5] * 5, *[19.0] * 4), lambda _: ())
+    groups = judge(planned, results(planned, *[9.5] * 5, *[19.0] * 4), no_pasts)
 
     assert {state for group in groups for state in [node.state for node in group.nodes]} == {State.OK}
     assert sorted(len(group.nodes) for group in groups) == [4, 5]
@@ -191,7 +192,7 @@ def test_a_slowdown_that_comes_with_an_update_is_told_with_its_date_and_no_basel
     ]
     campaign = assess(
         planned, measured, (), suite="nightly", started_at=STARTED_AT, finished_at=STARTED_AT + timedelta(minutes=9),
-        past=lambda _: (), trails=lambda works, *_: [point for point in earlier if point.fingerprint in works],
+        pasts=no_pasts, trails=lambda works, *_: [point for point in earlier if point.fingerprint in works],
     )  # fmt: skip
     (told,) = (finding for finding in campaign.findings if finding.category == "step_slower")
 
@@ -241,7 +242,7 @@ def after_nights(planned: Plan, measured: list[RunResult], rates: list[tuple[int
     ]
     return assess(
         planned, measured, (), suite="nightly", started_at=STARTED_AT, finished_at=STARTED_AT + timedelta(minutes=9),
-        past=past if callable(past) else lambda _: past, trails=lambda *_: earlier,
+        pasts=lambda runs: [past(run) if callable(past) else past for run in runs], trails=lambda *_: earlier,
     )  # fmt: skip
 
 
@@ -250,14 +251,14 @@ def test_a_renamed_node_keeps_its_past_and_its_old_name_is_not_missed() -> None:
     measured = results(planned, 9.5, 9.5, 9.5, 9.5)
     asked: list[str] = []
 
-    def past(result: RunResult) -> list[float]:
-        asked.append(result.spec.node)
-        return [9.5] * 5 if result.spec.node == "old-name" else []
+    def pasts(runs: Sequence[RunResult]) -> list[list[float]]:
+        asked.extend(run.spec.node for run in runs)
+        return [[9.5] * 5 if run.spec.node == "old-name" else [] for run in runs]
 
     old = points_of(measured, STARTED_AT - timedelta(days=1))[0]
     campaign = assess(
         planned, measured, (), suite="nightly", started_at=STARTED_AT, finished_at=STARTED_AT + timedelta(minutes=9),
-        past=past, trails=lambda *_: [replace(old, node="old-name", campaign_id="yesterday")],
+        pasts=pasts, trails=lambda *_: [replace(old, node="old-name", campaign_id="yesterday")],
     )  # fmt: skip
     history = {verdict.node: verdict.state for verdict in campaign.history}
 
@@ -269,7 +270,7 @@ def test_a_renamed_node_keeps_its_past_and_its_old_name_is_not_missed() -> None:
 def test_a_noise_floor_judges_nobody_and_says_so_in_its_title() -> None:
     planned = plan(noise_floor=True)
     measured = results(planned, *[9.5, 9.4, 7.0, 9.6] * 5)
-    campaign = campaign_of(planned, measured, past=lambda _: [12.0] * 9)
+    campaign = campaign_of(planned, measured, pasts=lambda runs: [[12.0] * 9 for _ in runs])
 
     assert campaign.title.startswith("noise floor: mistral-7b qlora")
     assert (campaign.groups, campaign.history, campaign.red_nodes) == ((), (), ())

@@ -81,6 +81,11 @@ def night(
     )
 
 
+def past(history: History, result: RunResult, **how: Any) -> list[float]:
+    (found,) = history.pasts([result], **how)
+    return found
+
+
 def _dated(result: RunResult, campaign_id: str, at: datetime) -> RunResult:
     moved = at + timedelta(minutes=result.spec.round)
     spec = result.spec.model_copy(update={"campaign_id": campaign_id})
@@ -185,42 +190,41 @@ def test_the_past_is_one_median_per_campaign_oldest_first(history: History) -> N
     """Night 1 has rounds of 9.0, 9.6, 9.2: median 9.2. Night 2 has 9.4 and 9.6: (9.4 + 9.6) / 2 = 9.5."""
     history.record(night(2, make_result(samples_per_s=9.4), make_result(samples_per_s=9.6, round=2)))
     history.record(night(1, *(make_result(samples_per_s=s, round=i) for i, s in ((1, 9.0), (2, 9.6), (3, 9.2)))))
-    assert history.past(tonight()) == pytest.approx([9.2, 9.5])
+    assert past(history, tonight()) == pytest.approx([9.2, 9.5])
 
 
 def test_the_past_ends_before_the_run_and_holds_the_last_campaigns(history: History) -> None:
     for day in (1, 2, 3, 20, 21):
         history.record(night(day, make_result(samples_per_s=float(day))))
-    assert history.past(tonight()) == [1.0, 2.0, 3.0]
-    assert history.past(tonight(), limit=2) == [2.0, 3.0]
+    assert past(history, tonight()) == [1.0, 2.0, 3.0]
+    assert past(history, tonight(), limit=2) == [2.0, 3.0]
 
 
 def test_a_campaign_is_never_its_own_past(history: History) -> None:
     history.record(night(20, make_result(), make_result(round=2)))
-    assert history.past(night(20, make_result(round=3)).results[0]) == []
+    assert past(history, night(20, make_result(round=3)).results[0]) == []
 
 
 @pytest.mark.parametrize("state", [State.BREACH, State.FAILED, State.MISSING, State.BUSY])
 def test_a_node_that_was_not_well_never_enters_its_baseline(history: History, state: State) -> None:
     history.record(night(1, make_result(), states={"node-1": state}))
-    assert history.past(tonight()) == []
+    assert past(history, tonight()) == []
 
 
 @pytest.mark.parametrize("state", [State.OK, State.NOTICE, State.INSUFFICIENT])
 def test_a_valid_run_that_was_not_found_bad_is_a_baseline(history: History, state: State) -> None:
     history.record(night(1, make_result(), states={"node-1": state}))
-    assert history.past(tonight()) == [9.5]
+    assert past(history, tonight()) == [9.5]
 
 
 def test_a_node_slower_than_its_own_past_does_not_pull_its_baseline_down(history: History) -> None:
     history.record(night(1, make_result(), slower_than_past=["node-1"]))
-    assert history.past(tonight()) == []
+    assert past(history, tonight()) == []
 
 
 def test_a_drill_never_enters_a_baseline_and_its_healthy_neighbours_do(history: History) -> None:
     history.record(night(1, make_result("node-1", drill=Drill(slowdown_pct=50)), make_result("node-2")))
-    assert history.past(tonight(make_result("node-1"))) == []
-    assert history.past(tonight(make_result("node-2"))) == [9.5]
+    assert history.pasts([tonight(make_result("node-1")), tonight(make_result("node-2"))]) == [[], [9.5]]
 
 
 @pytest.mark.parametrize(
@@ -236,13 +240,13 @@ def test_a_drill_never_enters_a_baseline_and_its_healthy_neighbours_do(history: 
 )
 def test_only_like_runs_of_the_same_node_are_its_past(history: History, other: RunResult) -> None:
     history.record(night(1, make_result()))
-    assert history.past(tonight(other)) == []
+    assert past(history, tonight(other)) == []
 
 
 def test_a_run_that_measured_nothing_has_no_past(history: History) -> None:
     history.record(night(1, make_result()))
     assert history_key(make_failed()) is None
-    assert history.past(tonight(make_failed())) == []
+    assert past(history, tonight(make_failed())) == []
 
 
 # --- trails -----------------------------------------------------------------------------------------------------------
@@ -287,12 +291,12 @@ def test_a_node_whose_clock_is_wrong_keeps_its_place_in_the_order(history: Histo
     history.record(campaign.model_copy(update={"results": (skewed,)}))
     (row,) = rows(history, runs)
     assert DAY_1 <= row["started_at"] <= DAY_1 + timedelta(hours=1)
-    assert history.past(tonight()) == [9.5]
+    assert past(history, tonight()) == [9.5]
 
 
 def test_runs_that_measured_the_noise_were_judged_by_nobody_and_are_no_baseline(history: History) -> None:
     history.record(night(1, make_result()).model_copy(update={"question": Question.NOISE, "groups": ()}))
-    assert history.past(tonight()) == []
+    assert past(history, tonight()) == []
 
 
 # --- breaches ---------------------------------------------------------------------------------------------------------

@@ -52,11 +52,21 @@ def test_a_large_fleet_stays_readable_and_keeps_its_red_node() -> None:
     nodes = [campaigns.gpu_node(f"node-{i}", 1.45, 1.45) for i in range(1000)]
     nodes[500] = campaigns.slow_node().groups[0].nodes[2]
     group = campaigns.make_group(nodes, campaigns.healthy().groups[0].group_id)
-    shown = plots._furthest(group)
+    shown = plots._furthest(group, plots.MAX_NODES)
     assert len(shown) == plots.MAX_NODES
     assert nodes[500] in shown
     drawn = plots.draw(campaigns.make_campaign(campaigns.healthy().results, [group]))
     assert size(drawn["node_variance.png"])[1] < 2500
+
+
+def test_several_groups_share_the_rows_of_the_picture() -> None:
+    """Of 5 groups of 40 nodes each shows 100 / 5 = 20, of one group all 40."""
+    nodes = [campaigns.gpu_node(f"node-{i}", 1.45, 1.45) for i in range(40)]
+    runs = [make_result("node-0", seq_length=length) for length in (128, 256, 512, 1024, 2048)]
+    groups = [campaigns.make_group(nodes, run.spec.group_id) for run in runs]
+    for shown, rows in ((5, 20), (1, 40)):
+        figure = plots._node_variance(campaigns.make_campaign(runs[:shown], groups[:shown]))
+        assert [len(axes.get_yticks()) for axes in figure.axes] == [rows] * shown
 
 
 def test_each_work_has_its_own_axes_and_each_strategy_its_own_look() -> None:
