@@ -71,7 +71,7 @@ def warned(campaign: Campaign) -> tuple[Finding, ...]:
 
 
 def named(subject: str) -> set[str]:
-    """The nodes that a finding about several of them names: "node-1, node-2 and node-3", "node-1, node-2 and 7 more"."""
+    """The nodes that a finding about several names: "node-1, node-2 and node-3", "node-1, node-2 and 7 more"."""
     return set(re.split(r", | and ", MORE.sub("", subject)))
 
 
