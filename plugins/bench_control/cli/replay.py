@@ -28,6 +28,7 @@ from bench_image.sizing import lora_targets
 
 JUDGING_SECTIONS = ("Limits", "Cost", "Report")
 MAX_ROUNDS = 20  # of BenchmarkParams
+LOOSE = "results"  # the suite of files that no campaign of ours made
 
 T = TypeVar("T")
 
@@ -74,20 +75,22 @@ def _of_folder(folder: Path, changes: Mapping[str, str], tell: Tell) -> Replay:
 
 def _of_campaign(campaign: Campaign, changes: Mapping[str, str]) -> Replay:
     params = parse_params({**campaign.params, **changes})
-    specs = tuple(result.spec for result in campaign.results)
+    # Loose results have no re-runs: all their rounds count, also beyond what the form allows.
+    first = [r for r in campaign.results if campaign.suite == LOOSE or r.spec.round <= params.rounds]
+    again = [r for r in campaign.results if campaign.suite != LOOSE and r.spec.round > params.rounds]
     return Replay(
         plan=Plan(
             campaign_id=campaign.campaign_id,
             params=params,
-            nodes=_distinct(spec.node for spec in specs),
-            specs=tuple(spec for spec in specs if spec.round <= params.rounds),
+            nodes=_distinct(result.spec.node for result in campaign.results),
+            specs=tuple(result.spec for result in first),
             skipped=campaign.skipped,
             question=campaign.question,
             labels=campaign.labels,
             known=campaign.known,
         ),
-        results=tuple(result for result in campaign.results if result.spec.round <= params.rounds),
-        confirm_results=tuple(result for result in campaign.results if result.spec.round > params.rounds),
+        results=tuple(first),
+        confirm_results=tuple(again),
         suite=campaign.suite,
         started_at=campaign.started_at,
         finished_at=campaign.finished_at,
@@ -112,7 +115,7 @@ def _of_results(name: str, stored: StoredResults, changes: Mapping[str, str]) ->
         ),
         results=results,
         confirm_results=(),
-        suite="results",
+        suite=LOOSE,
         started_at=min(result.started_at for result in results),
         finished_at=max(result.finished_at for result in results),
         campaign=None,

@@ -295,6 +295,18 @@ def test_a_broken_file_is_named_and_red_and_the_rest_is_judged(home: Path) -> No
     assert "node-4" in result.stdout
 
 
+def test_more_rounds_than_the_form_allows_are_judged_alike_when_they_were_published(home: Path) -> None:
+    """The 23 files of each node lie in one folder; published, none of them may turn into a re-run."""
+    results = [result for i in range(23) for result in four_nodes(8.5 + i / 1000)]
+    write(home / "many", *results)
+    loose = document(trainbench("check", "many", "--json"))
+    trainbench("report", "many")
+    (campaign_id,) = open_store().campaign_ids()
+    again = document(trainbench("check", campaign_id, "--json"))
+
+    assert [group["nodes"] for group in again["groups"]] == [group["nodes"] for group in loose["groups"]]
+
+
 def test_one_spec_run_five_times_becomes_five_rounds(home: Path) -> None:
     """An A/A measurement: equal run ids, nothing is dropped as a duplicate."""
     write(home / "a-a", *(make_result(samples_per_s=9.5 + i / 100) for i in range(5)))
