@@ -125,14 +125,13 @@ def addresses(pages: Pages) -> Iterator[str]:
 def of_airflow(state: Path) -> Row:
     record_nights(open_history(f"sqlite:///{state / 'history.db'}"), JOB)
     prepare(state)
-    (state / "no-plugins").mkdir()
     told: Row = {"cpus": os.cpu_count(), "python": platform.python_version(), "airflow": version("apache-airflow")}
     with ExitStack() as stack:
         away = {
             "TRAINBENCH_HISTORY_URL": f"postgresql+psycopg://nobody@127.0.0.1:{stack.enter_context(silent_port())}/x"
         }
         changes = {
-            "without the plugin": {"AIRFLOW__CORE__PLUGINS_FOLDER": str(state / "no-plugins")},
+            "without the plugin": without_plugin(state),
             "with the plugin": {},
             "its history does not answer": away,
         }
@@ -145,6 +144,30 @@ def of_airflow(state: Path) -> Row:
         told["while_people_wait"] = while_people_wait(servers["its history does not answer"])
         print(told["while_people_wait"])
     return told
+
+
+BLINDFOLD = """
+from importlib import import_module, util
+
+def blind(found):
+    return lambda **asked: (each for each in found(**asked) if each.metadata["Name"] != "trainbench")
+
+for name in ("importlib.metadata", "importlib_metadata"):  # Airflow takes the second on Python 3.11
+    if util.find_spec(name):
+        module = import_module(name)
+        module.distributions = blind(module.distributions)
+"""
+
+
+def without_plugin(state: Path) -> dict[str, str]:
+    """No plugins folder, and an interpreter that does not see the installed package's entry point."""
+    hidden = state / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text(BLINDFOLD)
+    return {
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(state / "no-plugins"),
+        "PYTHONPATH": f"{hidden}{os.pathsep}{os.environ['PYTHONPATH']}",
+    }
 
 
 def own_addresses(server: Server) -> dict[str, str]:
