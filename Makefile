@@ -8,7 +8,7 @@ IMAGE_PYTHON := .venv-image/bin/python
 CODE := dags plugins bench_image scripts tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui check-manifests test test-fast test-image test-slow test-kube test-browser screenshots check format golden lock clean
+.PHONY: help setup demo ui check-manifests test test-fast test-image test-slow test-demo test-kube test-browser screenshots check format golden lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ test-image: setup ## the benchmark program on the CPU, real processes
 
 test-slow: setup ## real DAG runs
 	@$(VENV)/pytest -q tests/dag
+
+test-demo: setup ## `make demo DRILL=node-3` as a user runs it, by itself: its pods are timed
+	@TRAINBENCH_TEST_DEMO=1 $(VENV)/pytest -q tests/dag/test_demo.py
 
 test-kube: setup ## operator, doctor, housekeeping and DAGs against a stand-in for a Kubernetes cluster (needs root on Linux)
 	@$(VENV)/pytest -q tests/kube

@@ -41,6 +41,7 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "TRAINBENCH"))}
 
 
+@pytest.mark.skipif("TRAINBENCH_TEST_DEMO" not in os.environ, reason="minutes of both cores: make test-demo")
 def test_a_drill_ends_with_the_verdict_and_the_reports(port: int, environment: dict[str, str]) -> None:
     command = [*DEMO, "--port", str(port), "--drill", "node-3"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900)

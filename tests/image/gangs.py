@@ -49,13 +49,11 @@ CASES: dict[str, dict[str, Any]] = {
     "full fp16": {"recipe": Recipe.FULL, "precision": Precision.FP16},
     "full 8-bit": {"recipe": Recipe.FULL, "optimizer": Optimizer.ADAMW_8BIT} | TUNED,
     "lora as users run": {"recipe": Recipe.LORA} | AS_USERS_RUN,
-    "lora paged 8-bit": {"recipe": Recipe.LORA, "optimizer": Optimizer.PAGED_ADAMW_8BIT, "lora": Lora(rank=64)} | TUNED,
     "qlora bf16 tuned": {"recipe": Recipe.QLORA} | TUNED,
     f"lora tuned {FUSED}": {"recipe": Recipe.LORA, "lora": Lora(targets=SEVEN)} | TUNED,
     f"qlora tuned {FUSED}": {"recipe": Recipe.QLORA, "lora": Lora(targets=SEVEN[:4])} | TUNED,
     "qlora as users run": {"recipe": Recipe.QLORA} | AS_USERS_RUN,
     "qlora fp16 tuned": {"recipe": Recipe.QLORA, "precision": Precision.FP16} | TUNED,
-    "qlora fp16 as users run": {"recipe": Recipe.QLORA, "precision": Precision.FP16} | AS_USERS_RUN,
     "gpt2 full fp32": {"recipe": Recipe.FULL, "precision": Precision.FP32} | GPT2,
     "gpt2 qlora tuned": {"recipe": Recipe.QLORA, "lora": Lora(targets=("attn.c_attn", "mlp.c_proj"))} | TUNED | GPT2,
     "mixtral full tuned": {"recipe": Recipe.FULL} | TUNED | MOE,
@@ -66,7 +64,7 @@ WIDE_CASES: dict[str, dict[str, Any]] = {
     "wide full": {"recipe": Recipe.FULL} | TUNED | WIDE,
     "wide qlora": {"recipe": Recipe.QLORA} | AS_USERS_RUN | WIDE,
 }
-NO_ZERO = {"full fp16", "qlora fp16 tuned", "qlora fp16 as users run"}
+NO_ZERO = {"full fp16", "qlora fp16 tuned"}
 FORGOTTEN = ("full fp32", "full bf16 tuned", "lora as users run", "qlora bf16 tuned", "seq2seq bf16")
 
 
