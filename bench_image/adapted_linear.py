@@ -2,14 +2,15 @@
 
 PEFT computes y = x W^T + s (x A^T) B^T as three products and two additions, for q, k and v (gate and up) each. Here the
 layers that read one input are one operation: x is read once for all adapters, the small products are written first and
-the large one is added onto them within its own matrix product. Nothing is kept for backward but x and x A^T; a 4-bit
-weight is unpacked in forward and once more in backward.
+the large one is added onto them within its own matrix product. Nothing is kept for backward but x and x A^T, and, where
+there is room, 4-bit weights as they were unpacked in forward: else backward unpacks them once more.
 
 The operations are opaque to torch.compile, which fuses everything between them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -23,72 +24,78 @@ class AdaptedLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, a: Tensor | None, b: Tensor | None, scale: float, rows: tuple[int, ...], *weights: Tensor
-    ) -> tuple[Tensor, ...]:
-        out, down = adapted_linear(x, list(weights), list(rows), a, b, scale)
-        ctx.rows, ctx.scale, ctx.shape, ctx.adapted = rows, scale, x.shape, a is not None
-        ctx.save_for_backward(*((x, down, a, b) if a is not None else ()), *weights)
+        ctx: Any, x: Tensor, a: Tensor | None, b: Tensor | None, scale: float, rows: tuple[int, ...], keeps: bool,
+        *weights: Tensor,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        keeps = keeps and _packed(weights, rows)
+        out, down, unpacked = adapted_linear(x, list(weights), list(rows), a, b, scale, keeps)
+        ctx.rows, ctx.scale, ctx.shape, ctx.adapted, ctx.keeps = rows, scale, x.shape, a is not None, keeps
+        ctx.save_for_backward(*((x, down, a, b) if a is not None else ()), *((unpacked,) if keeps else weights))
+        ctx.num_weights = len(weights)
         return tuple(torch.split(out, list(rows), -1))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         rows, saved = list(ctx.rows), ctx.saved_tensors  # to be read once: under checkpointing that runs the layer
-        if not ctx.adapted:
-            grad_x = frozen_linear_backward(list(grads), list(saved), rows, ctx.shape[-1])
-            return grad_x, None, None, None, None, *[None] * len(saved)
-        x, down, a, b, *weights = saved
+        x, down, a, b, *weights = saved if ctx.adapted else (None, None, None, None, *saved)
+        unpacked = weights.pop() if ctx.keeps else None
+        if a is None:
+            grad_x = frozen_linear_backward(list(grads), weights, unpacked, rows, ctx.shape[-1])
+            return grad_x, *[None] * (5 + ctx.num_weights)
         wants_x = ctx.needs_input_grad[0]
-        grad_x, grad_a, grad_b = adapted_linear_backward(list(grads), x, down, weights, rows, a, b, ctx.scale, wants_x)
-        return grad_x if wants_x else None, grad_a, grad_b, None, None, *[None] * len(weights)
+        grad_x, grad_a, grad_b = adapted_linear_backward(
+            list(grads), x, down, weights, unpacked, rows, a, b, ctx.scale, wants_x
+        )
+        return grad_x if wants_x else None, grad_a, grad_b, *[None] * (3 + ctx.num_weights)
 
 
 @torch.library.custom_op("trainbench::adapted_linear", mutates_args=())
 def adapted_linear(
-    x: Tensor, weights: list[Tensor], rows: list[int], a: Tensor | None, b: Tensor | None, scale: float
-) -> tuple[Tensor, Tensor]:
-    """[x W_i^T + scale (x A_i^T) B_i^T for each i], side by side, and x A^T, which backward needs.
+    x: Tensor, weights: list[Tensor], rows: list[int], a: Tensor | None, b: Tensor | None, scale: float, keeps: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """[x W_i^T + scale (x A_i^T) B_i^T for each i], side by side; x A^T; and 4-bit weights unpacked, for backward.
 
     x (..., in); weights: W_i (rows_i, in) each, or a packed one with its 2 or 5 scale tensors each; a (n r, in) and
-    b (sum of rows, r): the adapters of all i on top of each other, None without. Returns (..., sum of rows) and
-    (..., n r).
+    b (sum of rows, r): the adapters of all i on top of each other, None without. Returns (..., sum of rows), (..., n r)
+    and, with `keeps` and packed weights, what `_unpacked` makes of them; else an empty tensor.
     """
     flat = x.reshape(-1, x.shape[-1])
-    if a is None or b is None:
-        out, down = flat.new_empty(flat.shape[0], sum(rows)), flat.new_empty(flat.shape[0], 0)
-        for mine, weight in _against(_frozen(weights, rows, flat), out):
-            torch.mm(flat, weight.t(), out=mine)
+    down = flat.new_empty(flat.shape[0], 0) if a is None else flat @ a.t()
+    matrix = _unpacked(weights, rows, flat, a, b, scale) if _packed(weights, rows) else None
+    if matrix is not None and matrix.shape[1] > flat.shape[1]:
+        out = torch.cat([flat, down], 1) @ matrix.t()
     else:
-        down = flat @ a.t()
-        if len(weights) > len(rows) and sum(rows) > 2 * flat.shape[1]:
-            # B beside the unpacked weight, x A^T beside x: one product. It spares writing (x A^T) B^T, as wide as y.
-            out = torch.cat([flat, down], 1) @ _widened(weights, rows, b, scale, flat, a.shape[0]).t()
-        else:
-            out = flat.new_empty(flat.shape[0], sum(rows))
+        out, beta = flat.new_empty(flat.shape[0], sum(rows)), 0
+        if b is not None:
+            beta = 1
             for mine, b_i, down_i in zip(
                 torch.split(out, rows, 1), torch.split(b, rows), _columns(down, b), strict=True
             ):
                 torch.addmm(mine, down_i, b_i.t(), beta=0, alpha=scale, out=mine)
-            for mine, weight in _against(_frozen(weights, rows, flat), out):
-                mine.addmm_(flat, weight.t())
-    return out.view(*x.shape[:-1], -1), down.view(*x.shape[:-1], -1)
+        large = _plain(weights, rows) if matrix is None else [matrix[: sum(rows)]]
+        for mine, weight in zip(torch.split(out, [w.shape[0] for w in large], 1), large, strict=True):
+            torch.addmm(mine, flat, weight.t(), beta=beta, out=mine)
+    kept = matrix if keeps and matrix is not None else flat.new_empty(0)
+    return out.view(*x.shape[:-1], -1), down.view(*x.shape[:-1], -1), kept
 
 
 @adapted_linear.register_fake
 def _(
-    x: Tensor, weights: list[Tensor], rows: list[int], a: Tensor | None, b: Tensor | None, scale: float
-) -> tuple[Tensor, Tensor]:
+    x: Tensor, weights: list[Tensor], rows: list[int], a: Tensor | None, b: Tensor | None, scale: float, keeps: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     adapters = 0 if a is None else a.shape[0]
-    return x.new_empty(*x.shape[:-1], sum(rows)), x.new_empty(*x.shape[:-1], adapters)
+    kept = _unpacked_shape(rows, x.shape[-1], adapters) if keeps and _packed(weights, rows) else (0,)
+    return x.new_empty(*x.shape[:-1], sum(rows)), x.new_empty(*x.shape[:-1], adapters), x.new_empty(kept)
 
 
 @torch.library.custom_op("trainbench::adapted_linear_backward", mutates_args=())
 def adapted_linear_backward(
-    grads: list[Tensor], x: Tensor, down: Tensor, weights: list[Tensor], rows: list[int], a: Tensor, b: Tensor,
-    scale: float, wants_x: bool,
+    grads: list[Tensor], x: Tensor, down: Tensor, weights: list[Tensor], unpacked: Tensor | None, rows: list[int],
+    a: Tensor, b: Tensor, scale: float, wants_x: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of x (empty if not wanted), a, b: sum of grad_i W_i + d_i A_i; d^T x; scale grad_i^T (x A_i^T).
 
-    d_i = scale grad_i B_i.
+    d_i = scale grad_i B_i. `unpacked`: what forward kept of packed weights, then without `weights`.
     """
     flat_x, flat_down = x.reshape(-1, x.shape[-1]), down.reshape(-1, a.shape[0])
     flat_grads = [grad.reshape(-1, grad.shape[-1]) for grad in grads]
@@ -96,37 +103,39 @@ def adapted_linear_backward(
     grad_a = grad_down.t() @ flat_x
     if not wants_x:
         return x.new_empty(0), grad_a, grad_b
-    if len(weights) > len(rows) == 1 and x.shape[-1] > 2 * rows[0]:
-        # A on top of the weight, d beside the gradient: one product. It spares writing d A, which is as wide as x.
-        tall = flat_x.new_empty(rows[0] + a.shape[0], x.shape[-1])
-        _unpack_into(tall[: rows[0]], weights)
-        tall[rows[0] :] = a
-        grad_x = torch.cat([flat_grads[0], grad_down], 1) @ tall
+    if unpacked is None and _packed(weights, rows):
+        unpacked = _unpacked(weights, rows, flat_x, a, b, scale)
+    if unpacked is not None and unpacked.shape[0] > sum(rows):
+        grad_x = torch.cat([flat_grads[0], grad_down], 1) @ unpacked
     else:
         grad_x = grad_down @ a
-        _add_input_grad(grad_x, flat_grads, weights, rows)
+        _add_input_grad(grad_x, flat_grads, weights, unpacked, rows)
     return grad_x.view(x.shape), grad_a, grad_b
 
 
 @adapted_linear_backward.register_fake
 def _(
-    grads: list[Tensor], x: Tensor, down: Tensor, weights: list[Tensor], rows: list[int], a: Tensor, b: Tensor,
-    scale: float, wants_x: bool,
+    grads: list[Tensor], x: Tensor, down: Tensor, weights: list[Tensor], unpacked: Tensor | None, rows: list[int],
+    a: Tensor, b: Tensor, scale: float, wants_x: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     return x.new_empty(x.shape if wants_x else 0), a.new_empty(a.shape), b.new_empty(b.shape)
 
 
 @torch.library.custom_op("trainbench::frozen_linear_backward", mutates_args=())
-def frozen_linear_backward(grads: list[Tensor], weights: list[Tensor], rows: list[int], features: int) -> Tensor:
-    """Sum of grad_i W_i: the input's gradient of layers without adapters; features = in."""
+def frozen_linear_backward(
+    grads: list[Tensor], weights: list[Tensor], unpacked: Tensor | None, rows: list[int], features: int
+) -> Tensor:
+    """Sum of grad_i W_i: the input's gradient of 4-bit layers without adapters; features = in."""
     flat_grads = [grad.reshape(-1, grad.shape[-1]) for grad in grads]
     grad_x = flat_grads[0].new_empty(flat_grads[0].shape[0], features)
-    _add_input_grad(grad_x, flat_grads, weights, rows, beta=0)
+    if unpacked is None:
+        unpacked = _unpacked(weights, rows, grad_x, None, None, 0.0)
+    _add_input_grad(grad_x, flat_grads, weights, unpacked, rows, beta=0)
     return grad_x.view(*grads[0].shape[:-1], features)
 
 
 @frozen_linear_backward.register_fake
-def _(grads: list[Tensor], weights: list[Tensor], rows: list[int], features: int) -> Tensor:
+def _(grads: list[Tensor], weights: list[Tensor], unpacked: Tensor | None, rows: list[int], features: int) -> Tensor:
     return grads[0].new_empty(*grads[0].shape[:-1], features)
 
 
@@ -153,45 +162,58 @@ def _columns(down: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     return torch.split(down, b.shape[1], 1)
 
 
-def _against(weights: list[Tensor], out: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """The columns of the output that each weight makes."""
-    return list(zip(torch.split(out, [weight.shape[0] for weight in weights], 1), weights, strict=True))
-
-
 def _add_input_grad(
-    grad_x: Tensor, flat_grads: list[Tensor], weights: list[Tensor], rows: list[int], beta: int = 1
-) -> None:
+    grad_x: Tensor, flat_grads: list[Tensor], weights: list[Tensor], unpacked: Tensor | None, rows: list[int],
+    beta: int = 1,
+) -> None:  # fmt: skip
     """grad_x := beta grad_x + sum of grad_i W_i."""
-    matrix = _frozen(weights, rows, grad_x)
-    parts = matrix if len(matrix) == len(rows) else torch.split(matrix[0], rows)
+    parts = weights if unpacked is None else torch.split(unpacked[: sum(rows), : grad_x.shape[1]], rows)
     for grad, weight in zip(flat_grads, parts, strict=True):
         torch.addmm(grad_x, grad, weight, beta=beta, out=grad_x)
         beta = 1
 
 
-def _widened(weights: list[Tensor], rows: list[int], b: Tensor, scale: float, like: Tensor, adapters: int) -> Tensor:
-    """(sum of rows, in + n r): the weights, and beside them scale B_i in the columns of x A_i^T."""
-    features, rank = like.shape[-1], b.shape[1]
-    wide = like.new_empty(sum(rows), features + adapters)
-    wide[:, features:] = 0
-    each = len(weights) // len(rows)
-    for index, (mine, b_i) in enumerate(zip(torch.split(wide, rows), torch.split(b, rows), strict=True)):
-        _unpack_into(mine[:, :features], weights[index * each : (index + 1) * each])
-        start = features + index * rank
-        torch.mul(b_i, scale, out=mine[:, start : start + rank])
-    return wide
+def _packed(weights: Sequence[Tensor], rows: Sequence[int]) -> bool:
+    return len(weights) > len(rows)
 
 
-def _frozen(weights: list[Tensor], rows: list[int], like: Tensor) -> list[Tensor]:
-    """The weights as matrices: a single one where they lie on top of each other in memory, or are unpacked so."""
-    features = like.shape[-1]
-    if len(weights) > len(rows):
-        each = len(weights) // len(rows)
-        out = like.new_empty(sum(rows), features)
-        for index, mine in enumerate(torch.split(out, rows)):
-            _unpack_into(mine, weights[index * each : (index + 1) * each])
-        return [out]
-    first, width = weights[0], weights[0].element_size()
+def _unpacked_shape(rows: list[int], features: int, adapters: int) -> tuple[int, int]:
+    """Room for the adapters beside weights that are wide for their input, below one that is narrow for it."""
+    beside = adapters if sum(rows) > 2 * features else 0
+    below = adapters if len(rows) == 1 and features > 2 * rows[0] else 0
+    return sum(rows) + below, features + beside
+
+
+def _unpacked(
+    weights: list[Tensor], rows: list[int], like: Tensor, a: Tensor | None, b: Tensor | None, scale: float
+) -> Tensor:
+    """4-bit weights as one matrix, on top of each other, with the adapters where one product then does for both.
+
+    Beside W_i, in the columns of x A_i^T: scale B_i. With x A^T beside x that spares writing (x A^T) B^T, which is as
+    wide as y. Below W: A. With d beside the gradient that spares writing d A, which is as wide as x.
+    """
+    features, total, each = like.shape[-1], sum(rows), len(weights) // len(rows)
+    matrix = like.new_empty(_unpacked_shape(rows, features, 0 if a is None else a.shape[0]))
+    for index, mine in enumerate(torch.split(matrix[:total, :features], rows)):
+        _unpack_into(mine, weights[index * each : (index + 1) * each])
+    if a is not None and len(matrix) > total:
+        matrix[total:] = a
+    if b is not None and matrix.shape[1] > features:
+        beside = matrix[:, features:]
+        beside.zero_()
+        for mine, b_i in zip(_blocks(beside, rows, b.shape[1]), torch.split(b, rows), strict=True):
+            torch.mul(b_i, scale, out=mine)
+    return matrix
+
+
+def _blocks(beside: Tensor, rows: list[int], rank: int) -> list[Tensor]:
+    """Each member's rows and columns."""
+    return [mine[:, index * rank : (index + 1) * rank] for index, mine in enumerate(torch.split(beside, rows))]
+
+
+def _plain(weights: list[Tensor], rows: list[int]) -> list[Tensor]:
+    """The weights as they are: a single matrix where they lie on top of each other in memory."""
+    first, features, width = weights[0], weights[0].shape[1], weights[0].element_size()
     starts = [sum(rows[:index]) * features * width for index in range(len(rows))]
     adjacent = all(
         weight.is_contiguous() and weight.data_ptr() == first.data_ptr() + start
@@ -202,18 +224,14 @@ def _frozen(weights: list[Tensor], rows: list[int], like: Tensor) -> list[Tensor
 
 
 def _unpack_into(out: Tensor, weight: list[Tensor]) -> None:
-    """One member's weight, plain or packed, as a matrix."""
-    packed, *scales = weight
-    if not scales:
-        out.copy_(packed)
-    elif out.is_cuda:
+    """One member's packed weight as a matrix."""
+    packed, absmax, levels, *double = weight
+    if out.is_cuda:
         from bench_image.nf4_kernel import unpack
 
-        absmax, levels, *double = scales
         unpack(packed, absmax, tuple(double), levels, out)
     else:
         ops = torch.ops.bitsandbytes
-        absmax, _levels, *double = scales
         if double:
             offset, blocks, code = double
             absmax = ops.dequantize_blockwise(absmax, blocks, code, SCALE_BLOCK, torch.float32) + offset

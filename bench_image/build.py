@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
@@ -17,16 +17,21 @@ from bench_image.presets import compiles
 from bench_image.recipes import numerics
 from bench_image.tune import compile_layers, tune
 
+if TYPE_CHECKING:
+    from bench_image.fused import Siblings
+
 LEARNING_RATE = 1e-4
 
 
 class Built(NamedTuple):
-    """`base` is the model without what a recipe puts around it; for full training the same object."""
+    """`base` is the model without what a recipe puts around it; for full training the same object. `fused`: those of
+    its layers that the preset computes together."""
 
     model: nn.Module
-    base: nn.Module
+    base: Any
     trainable: tuple[nn.Parameter, ...]
     parameters: ParameterCount
+    fused: tuple[Siblings, ...]
 
 
 def build(spec: RunSpec, device: torch.device, shard: Callable[[nn.Module], object] | None = None) -> Built:
@@ -56,8 +61,8 @@ def build(spec: RunSpec, device: torch.device, shard: Callable[[nn.Module], obje
     if shard:
         shard(model)
     model.train()
-    tune(base, spec)
-    return Built(model, base, tuple(p for p in model.parameters() if p.requires_grad), parameters)
+    fused = tune(base, spec)
+    return Built(model, base, tuple(p for p in model.parameters() if p.requires_grad), parameters, fused)
 
 
 def outline(spec: RunSpec, config: Any = None) -> tuple[Any, Any, ParameterCount]:

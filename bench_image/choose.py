@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-import psutil
 import torch
 
 from bench_image.build import Built, checkpoint_activations
@@ -55,21 +54,12 @@ def choose(spec: RunSpec, built: Built, strategy: Single) -> Choice:
     if spec.micro_batch_size != AUTO and spec.gradient_checkpointing != AUTO:
         return Choice(spec, "as asked")
     if strategy.world_size == 1 and strategy.device.type == "cuda":
-        choice = by_trial(spec, memory_bytes(strategy), _trials(built, strategy))
+        choice = by_trial(spec, strategy.memory_bytes(), _trials(built, strategy))
     else:
-        choice = by_formula(spec, memory_bytes(strategy))
+        choice = by_formula(spec, strategy.memory_bytes())
     if spec.gradient_checkpointing == AUTO and choice.work.gradient_checkpointing is True:
         checkpoint_activations(built.base)
     return choice
-
-
-def memory_bytes(strategy: Single) -> int:
-    """What the smallest GPU of the gang has in all; on the CPU what is free, shared by all ranks."""
-    if strategy.device.type == "cuda":
-        own = torch.cuda.mem_get_info(strategy.device)[1]
-    else:
-        own = psutil.virtual_memory().available // strategy.world_size
-    return int(-strategy.slowest([-float(own)])[0])
 
 
 def by_formula(spec: RunSpec, memory: int) -> Choice:

@@ -16,7 +16,12 @@ _apply: Callable[..., list[Tensor]] = AdaptedLinear.apply
 
 
 class Siblings:
-    """PEFT or frozen 4-bit layers that read one input: the first one called computes for all, the others hand out."""
+    """PEFT or frozen 4-bit layers that read one input: the first one called computes for all, the others hand out.
+
+    `keeps`: whether 4-bit weights stay unpacked from forward to backward.
+    """
+
+    keeps = False
 
     def __init__(self, layers: Sequence[Any]) -> None:
         self.layers = list(layers)
@@ -35,7 +40,7 @@ class Siblings:
         weights = [
             tensor for base, scales in zip(self.bases, self.scales, strict=True) for tensor in (_matrix(base), *scales)
         ]
-        mine, *self.waiting = _apply(x, a, b, self.scale, self.rows, *weights)
+        mine, *self.waiting = _apply(x, a, b, self.scale, self.rows, self.keeps, *weights)
         return mine if self.bases[0].bias is None else mine + self.bases[0].bias
 
     def next(self, _x: Tensor) -> Tensor:
@@ -43,13 +48,13 @@ class Siblings:
         return mine
 
 
-def fuse(model: nn.Module) -> int:
-    """Switches all layers of the model that can be to fused operations, in place; returns how many layers that were.
+def fuse(model: nn.Module) -> tuple[Siblings, ...]:
+    """Switches all layers of the model that can be to fused operations, in place.
 
     Parameters, their names and their values stay. PEFT's own forward stays where this one would not compute the same:
     with dropout, mixed dtypes, or several adapters.
     """
-    fused = 0
+    fused: list[Siblings] = []
     for parent in model.modules():
         children = dict(parent.named_children())
         grouped = [[children[name] for name in names if name in children] for names in SIBLINGS]
@@ -58,23 +63,23 @@ def fuse(model: nn.Module) -> int:
             fusible = [layer for layer in layers if _fusible(layer)]
             for group in [layers] if fusible == layers and _alike(layers) else [[layer] for layer in fusible]:
                 fused += _switch(group)
-    return fused
+    return tuple(fused)
 
 
 def _has_siblings(name: str) -> bool:
     return any(name in names for names in SIBLINGS)
 
 
-def _switch(layers: Sequence[Any]) -> int:
+def _switch(layers: Sequence[Any]) -> list[Siblings]:
     if not layers:
-        return 0
+        return []
     siblings = Siblings(layers)
     if len(layers) > 1 and not siblings.scales[0]:
         _lay_side_by_side(siblings.bases)
     calls: list[Callable[[Tensor], Tensor]] = [siblings.first] + [siblings.next] * (len(layers) - 1)
     for layer, call in zip(layers, calls, strict=True):
         layer.forward = call
-    return len(layers)
+    return [siblings]
 
 
 @torch.no_grad()

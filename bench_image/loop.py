@@ -14,9 +14,10 @@ from torch import nn
 from bench_image.build import Built
 from bench_image.contract import RunSpec
 from bench_image.data import batches
+from bench_image.memory_need import keeps_unpacked
 from bench_image.presets import STEPS_BEFORE_CAPTURE, replays
 from bench_image.ranks import Single
-from bench_image.recipes import looks_at_loss
+from bench_image.recipes import loops_as_trainer
 from bench_image.replay import Replay
 from bench_image.stats import half_width_pct
 
@@ -30,7 +31,10 @@ class Stepper:
     """
 
     def __init__(self, spec: RunSpec, built: Built, strategy: Single) -> None:
-        self.spec, self.strategy = spec, strategy
+        self.spec, self.strategy, self.base = spec, strategy, built.base
+        self.keeps_unpacked = keeps_unpacked(spec, strategy.memory_bytes())
+        for siblings in built.fused:
+            siblings.keeps = self.keeps_unpacked
         self.engine = strategy.engine(spec, built)
         self.pool = batches(spec, strategy.rank, spec.shape.vocab_size, pinned=strategy.device.type == "cuda")
         self.steps_done = 0
@@ -67,13 +71,18 @@ class Stepper:
         last = self.spec.gradient_accumulation_steps - 1
         losses = [self._micro_step(batch, last=index == last) for index, batch in enumerate(batches)]
         self.engine.update()
+        if loops_as_trainer(self.spec):
+            self.base.zero_grad()
         return torch.stack(losses).mean()
 
     def _micro_step(self, batch: torch.Tensor, *, last: bool) -> torch.Tensor:
         ids = batch.to(self.strategy.device, non_blocking=True)
+        if not loops_as_trainer(self.spec):
+            return self.engine.micro_step(ids, last=last)
+        self.base.train()
         loss = self.engine.micro_step(ids, last=last)
-        if looks_at_loss(self.spec):
-            _ = bool(torch.isnan(loss)) or bool(torch.isinf(loss))
+        _ = bool(torch.isnan(loss)) or bool(torch.isinf(loss))
+        self.base.num_parameters(exclude_embeddings=True)
         return loss
 
     def _batch(self, micro_step: int) -> torch.Tensor:

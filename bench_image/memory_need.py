@@ -51,10 +51,26 @@ def memory_need_bytes(spec: RunSpec, gpu_memory_bytes: int | None = None) -> Mem
     work). `gradients` are those that are there already at the loss: with buckets or accumulation; else those at the end
     of the backward pass. Paged optimizer states count as 0: the driver may move them to the host, and torch does not
     count them. `weights` holds the narrow copies that autocast makes, and of a sharded model what is whole for the
-    moment; fsdp keeps more whole on a GPU with room for it, so `gpu_memory_bytes` decides (None: there is room). 'auto'
-    counts as what needs least: a micro-batch of 1, with checkpointing. docs/sizing.md has the errors against measured
-    peaks. Raises ContractError for an unknown model without dimensions.
+    moment; fsdp keeps more whole on a GPU with room for it, and fused 4-bit weights stay unpacked, so
+    `gpu_memory_bytes` decides (None: there is room). 'auto' counts as what needs least: a micro-batch of 1, with
+    checkpointing. docs/sizing.md has the errors against measured peaks. Raises ContractError for an unknown model
+    without dimensions.
     """
+    return _need(spec, gpu_memory_bytes, keeps=keeps_unpacked(spec, gpu_memory_bytes))
+
+
+def keeps_unpacked(spec: RunSpec, gpu_memory_bytes: int | None) -> bool:
+    """Whether 4-bit weights that were unpacked in forward stay so until backward, instead of being unpacked again.
+
+    Fused ones do, if the run fits with them. With checkpointing forward runs twice, and the first time keeps nothing.
+    """
+    if not fuses(spec) or spec.quantisation is None or spec.gradient_checkpointing is not False:
+        return False
+    room = gpu_memory_bytes
+    return room is None or _need(spec, room, keeps=True).total <= USABLE_SHARE * room
+
+
+def _need(spec: RunSpec, gpu_memory_bytes: int | None, *, keeps: bool) -> MemoryNeed:
     shape = spec.shape
     trainable = num_lora_parameters(shape, spec.lora) if spec.lora else num_parameters(shape)
     micro_batch = 1 if spec.micro_batch_size == AUTO else spec.micro_batch_size
@@ -70,9 +86,14 @@ def memory_need_bytes(spec: RunSpec, gpu_memory_bytes: int | None = None) -> Mem
     else:
         activations = saved = num_layers(shape) * one_layer
         recomputed = 0
+    if keeps:
+        kept = num_layers(shape) * sum(inputs * outputs for inputs, outputs in shape.linears.values()) * _width(spec)
+        activations, saved, unpacked = activations + kept, saved + kept, 0
+    else:
+        unpacked = _largest_unpacked_bytes(spec, shape)
     logits = _logits_bytes(spec, shape, tokens)
     at_loss = saved + logits + waiting
-    in_backward = recomputed + _unpacked_bytes(spec, shape) + (saved + waiting if waiting else max(saved, at_the_end))
+    in_backward = recomputed + unpacked + (saved + waiting if waiting else max(saved, at_the_end))
     total = weights + optimizer + max(at_loss, in_backward)
     return MemoryNeed(weights, waiting or at_the_end, optimizer, activations, logits, total)
 
@@ -135,7 +156,7 @@ def _optimizer_per_gpu(spec: RunSpec, trainable: int) -> int:
     return round(trainable * (_optimizer_width(spec) + copy) / ranks)
 
 
-def _unpacked_bytes(spec: RunSpec, shape: ModelShape) -> int:
+def _largest_unpacked_bytes(spec: RunSpec, shape: ModelShape) -> int:
     """The largest 4-bit weight while it is wide; fused layers unpack gate and up together."""
     if spec.quantisation is None or not shape.linears:
         return 0

@@ -103,7 +103,7 @@ def _run(spec: RunSpec, journal: Journal) -> RunError | None:
                 micro_batch_size=work.samples_per_micro_step,
                 gradient_checkpointing=work.gradient_checkpointing is True,
                 why=why,
-                means=means(work, step.engine, strategy.device) | {"data": step.pool.means},
+                means=means(step) | {"data": step.pool.means},
             )
             _warm_up(work, journal, strategy, step, sampler)
             error = _measure(work, journal, strategy, step, sampler)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from datetime import timedelta
 
+import psutil
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -48,6 +49,14 @@ class Single:
     def agree(self, decision: bool) -> bool:
         """Rank 0's decision, on every rank."""
         return decision
+
+    def memory_bytes(self) -> int:
+        """What the smallest GPU of the ranks has in all; on the CPU what is free, shared by all ranks."""
+        if self.device.type == "cuda":
+            own = torch.cuda.mem_get_info(self.device)[1]
+        else:
+            own = psutil.virtual_memory().available // self.world_size
+        return int(-self.slowest([-float(own)])[0])
 
     def close(self) -> None:
         """Leaves the group."""

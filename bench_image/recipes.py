@@ -46,9 +46,12 @@ def numerics(spec: RunSpec) -> Numerics:
     )
 
 
-def looks_at_loss(spec: RunSpec) -> bool:
-    """Whether the loop asks after every backward pass if the loss is finite, and so waits for the GPU.
+def loops_as_trainer(spec: RunSpec) -> bool:
+    """Whether the loop does what the HF Trainer does around each step, at the GPU's expense.
 
-    The HF Trainer does (`logging_nan_inf_filter`, on by default); an encoder-decoder of torch.nn is not trained by it.
+    After every backward pass the Trainer asks whether the loss is finite (`logging_nan_inf_filter`, on by default), and
+    so waits for the GPU. Before it launches anything again it counts the model's parameters, for its estimate of FLOPs,
+    and walks through all modules, to forget gradients and to switch each to training. An encoder-decoder of torch.nn is
+    not trained by it.
     """
     return spec.preset is Preset.AS_USERS_RUN and spec.shape.family != "encoder-decoder"

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import functools
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from bench_image.architectures import layers_of
 from bench_image.contract import RunSpec
 from bench_image.presets import compiles, fuses
+
+if TYPE_CHECKING:
+    from bench_image.fused import Siblings
 
 # 'auto' tries several micro-batches in one process, and the first layer, whose input needs no gradient, is a graph of
 # its own. Beyond the limit torch would run the layers uncompiled without a word.
@@ -35,15 +38,16 @@ def compile_layers(base: Any) -> None:
         layer.compile(dynamic=False)
 
 
-def tune(base: Any, spec: RunSpec) -> None:
-    """The rest, once the weights are in place; `base` without what PEFT puts around it."""
-    if fuses(spec):
-        from bench_image.fused import fuse
-
-        fuse(base)
+def tune(base: Any, spec: RunSpec) -> tuple[Siblings, ...]:
+    """The rest, once the weights are in place; `base` without what PEFT puts around it. Returns the fused layers."""
     if compiles(spec):
         compile_loss(base)
         leave_masks_out(base, spec.seq_length)
+    if not fuses(spec):
+        return ()
+    from bench_image.fused import fuse
+
+    return fuse(base)
 
 
 def compile_loss(base: Any) -> None:

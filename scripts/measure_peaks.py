@@ -22,6 +22,7 @@ from bench_image.build import build
 from bench_image.contract import Lora, Precision, Preset, Quantisation, Recipe, RunSpec
 from bench_image.faults import is_out_of_memory
 from bench_image.loop import Stepper
+from bench_image.means import means
 from bench_image.shapes import MODELS
 from bench_image.sizing import lora_targets
 from bench_image.strategies import join
@@ -55,6 +56,8 @@ def configurations() -> list[RunSpec]:
         spec("mistral-7b", "qlora", TUNED, 8, 512, False),
         spec("mistral-7b", "qlora", TUNED, 8, 512, False, targets="all"),
         spec("mistral-7b", "qlora", TUNED, 8, 2048, False, targets="all"),
+        spec("mistral-7b", "qlora", TUNED, 4, 2048, False),
+        spec("mistral-7b", "qlora", TUNED, 4, 2048, False, targets="all"),
         spec("mistral-7b", "lora", USERS, 8, 512, True),
         spec("mistral-7b", "lora", USERS, 8, 512, False),
         spec("mistral-7b", "lora", TUNED, 8, 512, False, targets="all"),
@@ -96,6 +99,7 @@ def measure(work: RunSpec) -> dict[str, Any]:
     started = time.perf_counter()
     try:
         step = Stepper(work, build(work, strategy.device, strategy.shard), strategy)
+        row["means"] = means(step)
         row["build_s"] = round(time.perf_counter() - started, 2)
         step()
         torch.cuda.synchronize()

@@ -24,7 +24,8 @@ from bench_image.gpus import peak_tflops
 from bench_image.sizing import flops_per_token
 
 PROFILED_STEPS = 2
-PARTS = ("fused", "loss", "masks", "kernel", "graph")  # masks: asking about them is left out; kernel: of the adapters
+# masks: asking about them is left out; kernel: of the adapters; kept: 4-bit weights, from forward to backward
+PARTS = ("fused", "loss", "masks", "kernel", "graph", "kept")
 # The first match wins. Names are those of cuBLAS, cuDNN, flash attention, bitsandbytes, torch and inductor on CUDA 13.
 CLASSES = {
     "attention": re.compile(r"flash|fmha|sdpa|attention|cudnn", re.IGNORECASE),
@@ -112,12 +113,15 @@ def leave_out(parts: list[str]) -> None:
         adapter_kernel.suits = lambda *_: False
     if "graph" in parts:
         loop.replays = lambda *_: False
+    if "kept" in parts:
+        loop.keeps_unpacked = lambda *_: False
 
 
 def profiled(spec: RunSpec) -> dict[str, Any]:
     """Throughput and profile of one spec in this process."""
     from bench_image.build import build
     from bench_image.loop import Stepper
+    from bench_image.means import means
     from bench_image.ranks import Single
 
     torch.compiler.reset()
@@ -140,6 +144,7 @@ def profiled(spec: RunSpec) -> dict[str, Any]:
     mean_s = sum(seconds) / len(seconds)
     result = {
         "spec": spec.model_dump(mode="json"),
+        "means": means(step),
         "mfu_pct": mfu_pct(spec, tokens / mean_s),
         "tokens_per_second": tokens / mean_s,
         "step_s": seconds,

@@ -16,14 +16,13 @@ from bench_image.contract import (
     Preset,
     Quantisation,
     Recipe,
-    RunResult,
     RunSpec,
     Strategy,
     fingerprint,
     parse_result,
     parse_spec,
 )
-from bench_image.memory_need import GPU_MEMORY_GIB, USABLE_SHARE, memory_need_bytes, smallest_gpu
+from bench_image.memory_need import GPU_MEMORY_GIB, USABLE_SHARE, keeps_unpacked, memory_need_bytes, smallest_gpu
 from bench_image.presets import fuses
 from bench_image.shapes import MODELS
 from bench_image.sizing import lora_targets, num_parameters
@@ -65,8 +64,9 @@ the driver may move them to the host.
 What a compiled layer keeps was counted from its formula and brought into agreement with the fitted configurations, so
 their error is that of a fit. The others were measured after the formula had been settled: their error is that of a
 prediction. Most of them are the fitted models on another number of GPUs, with another batch or checkpointing; new in
-kind are full training of GPT-2, fused adapters under fsdp, accumulation under fsdp, and `as_users_run` without
-checkpointing. LoRA with zero3 was 10 % off when it was first measured, and counts as fitted since.
+kind are full training of GPT-2, fused adapters under fsdp, accumulation under fsdp, 4-bit weights that stay unpacked,
+and `as_users_run` without checkpointing. LoRA with zero3 was 10 % off when it was first measured, and counts as fitted
+since.
 
 Beyond 10 %: {beyond}.
 Where the error is negative, the run needs more than was predicted; that comes out of the {margin:.0%} that do not count
@@ -118,18 +118,19 @@ def measured_rows() -> list[Row]:
 def _whole_runs() -> Iterator[Row]:
     results = [parse_result(path.read_bytes()) for path in sorted(RESULTS.rglob("result.json"))]
     for result in sorted(results, key=lambda result: result.started_at):
-        if result.memory.peak_allocated_bytes and by_todays_means(result):
+        if result.memory.peak_allocated_bytes and result.chosen and by_todays_means(result.work, result.chosen.means):
             fitted = result.started_at <= FITTED_UNTIL or _fitted_later(result.work)
             yield Row(result.work, result.memory.peak_allocated_bytes, fitted=fitted)
 
 
-def by_todays_means(result: RunResult) -> bool:
-    """Whether the run kept what a run of today keeps: version 1 had another `tuned`, and adapters were not fused under
-    fsdp at first.
+def by_todays_means(spec: RunSpec, means: dict[str, str] | None) -> bool:
+    """Whether a run by these means kept what a run of today keeps: adapters were not fused under fsdp at first, nor did
+    4-bit weights stay unpacked. None: a profile or peak of that time.
     """
-    if result.chosen is None:
-        return False
-    return fuses(result.work) == ("fused" in result.chosen.means.get("adapters", ""))
+    if means is None:
+        return not keeps_unpacked(spec, None)
+    fused, kept = "fused" in means.get("adapters", ""), means.get("unpacked weights", "").startswith("kept")
+    return (fuses(spec), keeps_unpacked(spec, None)) == (fused, kept)
 
 
 def _fitted_later(spec: RunSpec) -> bool:
@@ -140,7 +141,8 @@ def _profiled_steps() -> Iterator[Row]:
     for path in sorted(RESULTS.rglob("profiles/*.json")):
         profile = json.loads(path.read_text())
         spec = parse_spec(json.dumps(profile["spec"]))
-        if path.stem == spec.run_id:  # others were profiled with a part of the preset left out
+        # Others were profiled with a part of the preset left out.
+        if path.stem == spec.run_id and by_todays_means(spec, profile.get("means")):
             yield Row(spec, round(profile["peak_allocated_gb"] * 1e9), fitted=True)
 
 
@@ -148,8 +150,9 @@ def _peaks() -> Iterator[Row]:
     """What `measure_peaks.py` wrote."""
     for path in sorted(RESULTS.rglob("peaks.json")):
         for row in json.loads(path.read_text())["rows"]:
-            if row["peak_allocated_bytes"]:
-                yield Row(parse_spec(json.dumps(row["spec"])), row["peak_allocated_bytes"], fitted=False)
+            spec = parse_spec(json.dumps(row["spec"]))
+            if row["peak_allocated_bytes"] and by_todays_means(spec, row.get("means")):
+                yield Row(spec, row["peak_allocated_bytes"], fitted=False)
 
 
 def beyond(rows: Sequence[Row]) -> list[Row]:

@@ -58,28 +58,44 @@ def largest_error(ours: torch.Tensor, theirs: torch.Tensor) -> float:
     return float((ours.float() - theirs).norm() / theirs.norm())
 
 
-@pytest.mark.parametrize("recipe", [Recipe.LORA, Recipe.QLORA])
-def test_tuned_trains_as_peft_does(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+Seen = tuple[float, dict[str, torch.Tensor]]
+
+
+def seen(recipe: Recipe, *, keeps: bool = False) -> Seen:
+    """Loss and gradients of one step, with adapters that matter."""
     from tests.image.processes import make_spec
-    from tests.image.test_fused import largest_difference
 
     spec = make_spec(
         device=Device.CUDA, recipe=recipe, preset=Preset.TUNED, lora=Lora(targets=SEVEN), gradient_checkpointing=False
     )
-    results = []
-    for fused in (False, True):
-        with monkeypatch.context() as patch:
-            if not fused:
-                patch.setattr("bench_image.tune.fuses", lambda *_: False)
-            model = build(spec, torch.device("cuda", 0)).model
-        for name, parameter in model.named_parameters():
-            if "lora_B" in name:
-                parameter.data.fill_(0.01)
-        ids = torch.arange(64, device="cuda").view(2, 32)
-        loss = model(input_ids=ids, labels=ids).loss
-        loss.backward()
-        gradients = {name: p.grad.float() for name, p in model.named_parameters() if p.grad is not None}
-        results.append((loss.item(), gradients))
+    built = build(spec, torch.device("cuda", 0))
+    for siblings in built.fused:
+        siblings.keeps = keeps
+    for name, parameter in built.model.named_parameters():
+        if "lora_B" in name:
+            parameter.data.fill_(0.01)
+    ids = torch.arange(64, device="cuda").view(2, 32)
+    loss = built.model(input_ids=ids, labels=ids).loss
+    loss.backward()
+    return loss.item(), {name: p.grad.float() for name, p in built.model.named_parameters() if p.grad is not None}
 
-    assert results[1][0] == pytest.approx(results[0][0], abs=5e-3)
-    assert largest_difference(results[1][1], results[0][1]) < 0.05
+
+@pytest.mark.parametrize("recipe", [Recipe.LORA, Recipe.QLORA])
+def test_tuned_trains_as_peft_does(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.image.test_fused import largest_difference
+
+    loss, gradients = seen(recipe)
+    monkeypatch.setattr("bench_image.tune.fuses", lambda *_: False)
+    pefts_loss, pefts_gradients = seen(recipe)
+
+    assert loss == pytest.approx(pefts_loss, abs=5e-3)
+    assert largest_difference(gradients, pefts_gradients) < 0.05
+
+
+def test_weights_that_stay_unpacked_give_the_same_numbers() -> None:
+    from tests.image.test_fused import largest_difference
+
+    (loss, gradients), (kept_loss, kept_gradients) = (seen(Recipe.QLORA, keeps=keeps) for keeps in (False, True))
+
+    assert kept_loss == loss
+    assert largest_difference(kept_gradients, gradients) < 0.01

@@ -19,6 +19,7 @@ CASES: dict[str, dict[str, Any]] = {
     "full": {"recipe": Recipe.FULL},
     "full, accumulating": {"recipe": Recipe.FULL, "gradient_accumulation_steps": 2},
     "lora": {"recipe": Recipe.LORA, "lora": Lora(targets=("q_proj", "v_proj"))},
+    "qlora, weights kept unpacked": {"recipe": Recipe.QLORA},
     "qlora, checkpointing": {"recipe": Recipe.QLORA, "gradient_checkpointing": True},
     "gpt2": {"recipe": Recipe.FULL, "model": "gpt2"},
 }

@@ -60,7 +60,7 @@ def watched(spec: RunSpec, *, forgetful: bool) -> dict[str, Any]:
         alive = _alive_bytes() - before if spec.model == COUNTED else None
         held = holdings(step, built)
         held["bytes"]["alive"] = alive
-        return {"losses": losses, "means": means(spec, step.engine, strategy.device)} | held
+        return {"losses": losses, "means": means(step)} | held
     except Exception as error:
         traceback.print_exc()
         return {"error": f"{type(error).__name__}: {error}"}

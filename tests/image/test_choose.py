@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bench_image.build import build
-from bench_image.choose import Trial, by_formula, by_trial, choose, memory_bytes
+from bench_image.choose import Trial, by_formula, by_trial, choose
 from bench_image.contract import AUTO, Recipe, RunSpec
 from bench_image.memory_need import USABLE_SHARE, memory_need_bytes
 from bench_image.ranks import Single
@@ -109,7 +109,7 @@ def test_all_trials_out_of_memory_leave_the_least() -> None:
 
 
 def test_the_memory_of_the_cpu_is_what_is_free() -> None:
-    assert 0 < memory_bytes(Single(CPU)) < 10**15
+    assert 0 < Single(CPU).memory_bytes() < 10**15
 
 
 @pytest.mark.parametrize("asked", [{"micro_batch_size": "auto"}, {"gradient_checkpointing": "auto"}])

@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from bench_image import adapted_linear as adapted_linear_module
 from bench_image.adapted_linear import adapted_linear
 from bench_image.build import build
 from bench_image.contract import Lora, Precision, Preset, Quantisation, Recipe, RunSpec
-from bench_image.fused import fuse
+from bench_image.fused import Siblings, fuse
 from tests.image.processes import make_spec
 
 CPU = torch.device("cpu")
@@ -45,6 +46,10 @@ def largest_difference(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Te
     return max(float((ours[name] - theirs[name]).norm() / theirs[name].norm()) for name in theirs)
 
 
+def num_layers(fused: tuple[Siblings, ...]) -> int:
+    return sum(len(siblings.layers) for siblings in fused)
+
+
 @pytest.mark.parametrize("targets", list(TARGETS.values()), ids=list(TARGETS))
 @pytest.mark.parametrize("recipe", [Recipe.LORA, Recipe.QLORA])
 def test_losses_and_gradients_are_pefts(recipe: Recipe, targets: tuple[str, ...]) -> None:
@@ -52,7 +57,7 @@ def test_losses_and_gradients_are_pefts(recipe: Recipe, targets: tuple[str, ...]
     loss, gradients = trained(make_model(spec))
     fused = make_model(spec)
 
-    assert fuse(fused) == 2 * (len(targets) if recipe is Recipe.LORA else 7)
+    assert num_layers(fuse(fused)) == 2 * (len(targets) if recipe is Recipe.LORA else 7)
     fused_loss, fused_gradients = trained(fused)
     assert fused_loss == pytest.approx(loss, rel=1e-6)
     assert largest_difference(fused_gradients, gradients) < 1e-5
@@ -80,6 +85,34 @@ def test_without_double_quantisation() -> None:
     fused_loss, fused_gradients = trained(fused)
     assert fused_loss == pytest.approx(loss, rel=1e-6)
     assert largest_difference(fused_gradients, gradients) < 1e-5
+
+
+@pytest.mark.parametrize("targets", list(TARGETS.values()), ids=list(TARGETS))
+def test_weights_that_stay_unpacked_are_unpacked_once(
+    targets: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same numbers, to the bit: backward reads what it would have unpacked."""
+    unpacked: list[torch.Size] = []
+
+    def counted(out: torch.Tensor, weight: list[torch.Tensor]) -> None:
+        unpacked.append(out.shape)
+        unpack_into(out, weight)
+
+    unpack_into = adapted_linear_module._unpack_into
+    monkeypatch.setattr(adapted_linear_module, "_unpack_into", counted)
+    seen = []
+    for keeps in (False, True):
+        unpacked.clear()
+        model = make_model(tuned(Recipe.QLORA, lora=Lora(targets=targets)))
+        for siblings in fuse(model):
+            siblings.keeps = keeps
+        seen.append((trained(model), len(unpacked)))
+    ((loss, gradients), times), ((kept_loss, kept_gradients), kept_times) = seen
+
+    assert kept_times == 2 * 7  # two layers of seven weights
+    assert times > kept_times
+    assert kept_loss == loss
+    assert all(torch.equal(kept_gradients[name], gradient) for name, gradient in gradients.items())
 
 
 def test_with_checkpointing_the_layers_run_twice() -> None:
@@ -113,26 +146,27 @@ def test_siblings_share_one_block_of_memory() -> None:
 def test_dropout_stays_with_peft() -> None:
     model = make_model(tuned(Recipe.LORA, lora=Lora(dropout=0.1)))
 
-    assert fuse(model) == 0
+    assert fuse(model) == ()
 
 
 def test_wider_adapters_stay_with_peft() -> None:
     model = make_model(make_spec(recipe=Recipe.QLORA, preset=Preset.AS_USERS_RUN, lora=Lora(targets=SEVEN)))
 
-    assert fuse(model) == 0
+    assert fuse(model) == ()
 
 
 def test_full_training_has_nothing_to_fuse() -> None:
-    assert fuse(build(tuned(Recipe.FULL), CPU).model) == 0
+    assert fuse(build(tuned(Recipe.FULL), CPU).model) == ()
 
 
-@pytest.mark.parametrize("recipe", [Recipe.LORA, Recipe.QLORA])
-def test_all_layers_but_the_first_share_one_graph(recipe: Recipe) -> None:
+@pytest.mark.parametrize(("recipe", "keeps"), [(Recipe.LORA, False), (Recipe.QLORA, False), (Recipe.QLORA, True)])
+def test_all_layers_but_the_first_share_one_graph(recipe: Recipe, keeps: bool) -> None:
     """Otherwise 32 layers would compile 32 times, or not at all. The first one's input needs no gradient."""
     from torch._dynamo.utils import counters
 
     model = make_model(tuned(recipe, lora=Lora(targets=SEVEN)))
-    fuse(model)
+    for siblings in fuse(model):
+        siblings.keeps = keeps
     layers = model.base_model.model.model.layers
     layers.extend([layers[1]])
     torch.compiler.reset()
@@ -163,7 +197,7 @@ def test_gpt2_layers_with_biases_and_turned_weights() -> None:
     loss, gradients = trained(model)
     model.zero_grad()
 
-    assert fuse(model) == 2 * 3
+    assert num_layers(fuse(model)) == 2 * 3
     fused_loss, fused_gradients = trained(model)
     assert fused_loss == pytest.approx(loss, rel=1e-6)
     assert largest_difference(fused_gradients, gradients) < 1e-5
@@ -175,13 +209,14 @@ def test_the_operation_keeps_torchs_rules() -> None:
     weights = [torch.randn(6, 8), torch.randn(4, 8)]
 
     torch.library.opcheck(
-        adapted_linear, (x, weights, [6, 4], a, b, 0.5), test_utils=("test_schema", "test_faketensor")
+        adapted_linear, (x, weights, [6, 4], a, b, 0.5, False), test_utils=("test_schema", "test_faketensor")
     )
 
 
 def test_by_hand() -> None:
     """x = (1, 2); W = (3, 4), A = (1, 1), B = (2), scale 0.5: 3 + 8 + 0.5 * 2 * (1 + 2) = 14."""
     x, weight = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]])
-    out, down = adapted_linear(x, [weight], [1], torch.ones(1, 2), torch.tensor([[2.0]]), 0.5)
+    out, down, kept = adapted_linear(x, [weight], [1], torch.ones(1, 2), torch.tensor([[2.0]]), 0.5, True)
 
     assert (out.item(), down.item()) == (14, 3)
+    assert kept.numel() == 0  # a weight that is not packed is there in backward anyway

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bench_image.contract import Lora, Optimizer, Preset, Recipe, Strategy
-from bench_image.memory_need import memory_need_bytes
+from bench_image.memory_need import USABLE_SHARE, keeps_unpacked, memory_need_bytes
 from tests.builders import make_spec
 
 ALL_LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -40,6 +40,36 @@ def test_the_memory_of_4_bit_weights() -> None:
     spec = make_spec(preset=Preset.TUNED)
 
     assert memory_need_bytes(spec).weights == 3_489_660_928 + 109_051_904 + 1_703_936 + 524_820_480 + 27_262_976
+
+
+def test_4_bit_weights_stay_unpacked_where_the_run_fits_with_them() -> None:
+    """32 layers of 218,103,808 numbers, two bytes each: 13,958,643,712. At the loss they lie beside the logits."""
+    spec = make_spec(preset=Preset.TUNED, gradient_checkpointing=False, optimizer=Optimizer.ADAMW_TORCH)
+    kept = memory_need_bytes(spec)
+    just_fits = int(kept.total / USABLE_SHARE) + 1
+    anew = memory_need_bytes(spec, just_fits - 10**6)
+
+    assert kept.activations - anew.activations == 13_958_643_712
+    assert kept.total - anew.total == 13_958_643_712
+    assert memory_need_bytes(spec, just_fits) == kept
+    assert (keeps_unpacked(spec, just_fits), keeps_unpacked(spec, just_fits - 10**6)) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"preset": Preset.AS_USERS_RUN},
+        {"recipe": Recipe.LORA},
+        {"gradient_checkpointing": True},
+        {"gradient_checkpointing": "auto"},
+        {"lora": Lora(targets=("q_proj",), dropout=0.1)},
+    ],
+)
+def test_nothing_stays_unpacked_otherwise(changes: dict[str, Any]) -> None:
+    """Nothing is packed, layers run twice, or bitsandbytes' own layers do the work."""
+    tuned: dict[str, Any] = {"preset": Preset.TUNED, "gradient_checkpointing": False}
+
+    assert not keeps_unpacked(make_spec(**tuned | changes), None)
 
 
 @pytest.mark.parametrize(
