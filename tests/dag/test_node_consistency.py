@@ -111,7 +111,7 @@ def test_a_slow_node_is_confirmed_named_told_and_turns_the_run_red(
     assert (states(dag_run)["alert"], states(dag_run)["gate"]) == (["success"], ["failed"])
     (alert,) = alerts_of(dag_run)
     assert alert["red"] is True
-    assert "gpu-slow is in breach: samples/s -20.0 %" in alert["text"] or "-19.9 %" in alert["text"]
+    assert "gpu-slow is in breach: samples/s −20.0 %" in alert["text"] or "−19.9 %" in alert["text"]
 
     assert states(dag_run)["notify"] == ["success"]
     assert [mail["Subject"].split(":")[0] for mail in mails] == ["[trainbench] gpu-slow"]

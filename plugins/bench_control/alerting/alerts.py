@@ -6,6 +6,7 @@ from bench_control.collecting.campaign import Campaign
 from bench_control.judging.attendance import ATTENDANCE, UNMEASURED
 from bench_control.judging.limits import NAMES, UNITS
 from bench_control.judging.step_changes import SLOWER
+from bench_control.words.formats import percent, signed
 from bench_control.words.verdicts import RED, Confirmation, Level, NodeVerdict, State
 from bench_image.contract import Frozen
 
@@ -110,13 +111,13 @@ def _sentence(node: NodeVerdict) -> str:
     if node.state is not State.BREACH:
         return f"{drill}{node.node}: {node.state.value}, {node.reason}"
     parts = [
-        f"{NAMES[m.metric]} {m.deviation:+.1f}{UNITS[m.metric]} against its peers (limit ±{m.limit:g}{UNITS[m.metric]})"
-        for m in node.metrics
+        f"{NAMES[m.metric]} {signed(m.deviation, unit)} against its peers (limit ±{m.limit:g}{unit})"
+        for m, unit in ((metric, UNITS[metric.metric]) for metric in node.metrics)
         if m.state is State.BREACH and m.deviation is not None
     ]
     parts += [f"{NAMES[m.metric]}: {m.reason}" for m in node.metrics if m.state is State.BREACH and m.deviation is None]
     again = {
-        Confirmation.CONFIRMED: f", confirmed by a re-run ({node.confirm_deviation_pct:+.1f} % samples/s)"
+        Confirmation.CONFIRMED: f", confirmed by a re-run ({percent(node.confirm_deviation_pct)} samples/s)"
         if node.confirm_deviation_pct is not None
         else ", confirmed by a re-run",
         Confirmation.INCONCLUSIVE: ", the re-run gave no answer",

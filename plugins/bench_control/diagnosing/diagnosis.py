@@ -14,7 +14,7 @@ from bench_control.judging.node_runs import by_group, choice_of, gpu_name
 from bench_control.judging.variance import lone_groups, other_work
 from bench_control.launching.pod_end import EndKind
 from bench_control.planning.nodes import GpuNode
-from bench_control.words.formats import count, listing
+from bench_control.words.formats import count, listing, signed
 from bench_control.words.verdicts import (
     RED,
     Confirmation,
@@ -289,7 +289,7 @@ def _breaching(node: NodeVerdict) -> list[MetricVerdict]:
 def _deviation(metric: MetricVerdict) -> str:
     if metric.deviation is None:
         return f"{metric.metric.value} n/a"
-    return f"{metric.metric.value} {metric.deviation:+.1f}{UNITS[metric.metric]}"
+    return f"{metric.metric.value} {signed(metric.deviation, UNITS[metric.metric])}"
 
 
 def _limit(metric: MetricVerdict) -> str:

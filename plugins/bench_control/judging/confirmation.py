@@ -10,6 +10,7 @@ from bench_control.judging.limits import UNITS, decide, deviation_of, is_slow, s
 from bench_control.judging.node_runs import choice_of, latest, measured
 from bench_control.judging.peers import reference_variance
 from bench_control.judging.watch import is_watched
+from bench_control.words.formats import signed
 from bench_control.words.verdicts import (
     Confirmation,
     GroupVerdict,
@@ -107,8 +108,7 @@ def _retold(first: MetricVerdict, value: float | None, widening: float) -> Metri
     if side_of(first.metric, deviation) is first.side and abs(deviation) > first.limit:
         state = decide(deviation, first.limit, noise_pct)
     told = {State.BREACH: "", State.NOTICE: ", not confirmed", State.INSUFFICIENT: too_noisy(noise_pct)}[state]
-    unit = UNITS[first.metric]
-    reason = f"{first.reason}; re-run {deviation:+.1f}{unit}{told}"
+    reason = f"{first.reason}; re-run {signed(deviation, UNITS[first.metric])}{told}"
     return first.model_copy(update={"state": state, "reason": reason})
 
 

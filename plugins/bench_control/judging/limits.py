@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bench_control.judging import noise
+from bench_control.words.formats import signed
 from bench_control.words.verdicts import Metric, Side, State, Tolerances
 
 UNITS = {Metric.SAMPLES_PER_SECOND: " %", Metric.MEMORY_GB: " %", Metric.TEMPERATURE_C: " °C"}
@@ -53,7 +54,7 @@ def figures(metric: Metric, state: State, deviation: float, limit: float, noise_
     """One phrase with all figures that the state rests on."""
     unit = UNITS[metric]
     known = "" if noise_pct is None else f", noise {noise_pct:.1f}{unit}"
-    text = f"{NAMES[metric]}: deviation {deviation:+.1f}{unit}, limit {limit:.1f}{unit}{known}"
+    text = f"{NAMES[metric]}: deviation {signed(deviation, unit)}, limit {limit:.1f}{unit}{known}"
     if state is State.INSUFFICIENT:
         return f"{text}: repeats differ more than the limit; more repeats or a quieter machine would tell"
     return text

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from bench_control.judging.noise import deviation_pct
+from bench_control.words.formats import percent
 from bench_control.words.verdicts import Finding, HistoryVerdict, Level, State, Tolerances
 from bench_image.contract import RunResult, Status
 
@@ -45,7 +46,7 @@ def judge_history(
         deviation_pct=deviation,
         limit_pct=limit,
         num_points=num_points,
-        reason=f"{deviation:+.1f} % against the median of its {num_points} past runs, limit {limit:.1f} %",
+        reason=f"{percent(deviation)} against the median of its {num_points} past runs, limit {limit:.1f} %",
     )
 
 

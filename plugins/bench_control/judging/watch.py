@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench_control.judging.limits import WATCHED_SHARE, is_slow
+from bench_control.words.formats import percent
 from bench_control.words.verdicts import Finding, GroupVerdict, Level, Metric, MetricVerdict
 
 
@@ -24,7 +25,7 @@ def findings(groups: Sequence[GroupVerdict]) -> tuple[Finding, ...]:
             level=Level.WARNING,
             category="watch",
             subject=node.node,
-            measured=f"samples/s {rate.deviation:+.1f} %",
+            measured=f"samples/s {percent(rate.deviation)}",
             expected=f"no more than {WATCHED_SHARE * rate.limit:g} % slow, half of the limit",
             summary=f"is slow, but not red: {rate.reason}",
             resolution="nothing tonight; if it stays, look at clocks, temperature and driver as for a breach",

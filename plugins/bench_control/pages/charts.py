@@ -157,8 +157,8 @@ def _against_peers(title: str, values: Values, limits: Values, span: Span, hover
         }
         for since, until, limit in stretches
     ]  # fmt: skip
-    reach = max(
-        [limit * 1.5 for _, _, limit in stretches] + [abs(value) * 1.1 for _, value in values if value is not None]
+    reach = max(  # a panel is low: a mark at the edge needs room
+        [limit * 1.5 for _, _, limit in stretches] + [abs(value) * 1.3 for _, value in values if value is not None]
     )
     return {
         "title": title,

@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 from bench_control.pages.links import Links
 from bench_control.pages.listings import words
 from bench_control.pages.views import HeatCell, HeatMap, HeatRow
-from bench_control.words.formats import count, percent
+from bench_control.words.formats import count, percent, signed
 from bench_control.words.verdicts import RED, State
 
 STEPS = (2.5, 4.0)  # percent: from where a shade begins; below, nights differ by chance
@@ -68,7 +68,7 @@ def mark(cell: HeatCell, *, narrow: bool = False) -> str:
     if cell.state is State.BREACH:
         if cell.deviation_pct is None:
             return "!"
-        return f"{cell.deviation_pct:+.0f}".replace("-", "−")[: 1 if narrow else None]
+        return signed(cell.deviation_pct, "", 0)[: 1 if narrow else None]
     return MARKS.get(cell.state, "")
 
 

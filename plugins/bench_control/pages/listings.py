@@ -9,7 +9,7 @@ from bench_control.pages.links import Links
 from bench_control.pages.page_tables import WHEN, Cell, Column, PageTable, moment, number, with_bars
 from bench_control.pages.views import BreachRow, CostRow, HeatMap, NodeEvent, NodeSeries, RunRow, RunSort, StrategyRow
 from bench_control.words.csv_cells import lines
-from bench_control.words.formats import NA, degrees, figure, percent, share, usd
+from bench_control.words.formats import NA, degrees, figure, percent, share, signed, usd
 from bench_control.words.tables import Tone
 from bench_control.words.verdicts import RED, State
 
@@ -124,7 +124,7 @@ def points_table(series: NodeSeries, number_of_series: int, links: Links, *, cut
 
 
 def signed_degrees(value: float | None) -> str:
-    return NA if value is None else f"{'+' if value > 0 else ''}{degrees(value)}".replace("-", "−")
+    return NA if value is None else signed(value, " °C", 0)
 
 
 def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", title: str = "Strategies") -> PageTable:

@@ -18,12 +18,15 @@ def figure(value: float | None, digits: int = 4) -> str:
 
 
 def percent(value: float | None, decimals: int = 1) -> str:
-    """A deviation, always with its sign (a real minus, not a hyphen): "+0.4 %", "0.0 %"."""
-    if value is None:
-        return NA
+    """A deviation in percent: "+0.4 %", "0.0 %"."""
+    return NA if value is None else signed(value, " %", decimals)
+
+
+def signed(value: float, unit: str, decimals: int = 1) -> str:
+    """A deviation, always with its sign (a real minus, not a hyphen): "+4.0 °C", "0.0 %"."""
     rounded = round(value, decimals)
     sign = MINUS if rounded < 0 else "+" if rounded > 0 else ""
-    return f"{sign}{abs(rounded):,.{decimals}f} %"
+    return f"{sign}{abs(rounded):,.{decimals}f}{unit}"
 
 
 def share(value: float | None, decimals: int = 1) -> str:

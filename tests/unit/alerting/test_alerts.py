@@ -21,7 +21,7 @@ def test_a_confirmed_breach_is_red_and_says_how_far() -> None:
 
     assert (alert.node, alert.red, alert.is_drill) == ("node-3", True, False)
     assert alert.text == (
-        "node-3 is in breach: samples/s -9.7 % against its peers (limit ±5 %), confirmed by a re-run (-9.0 % samples/s)"
+        "node-3 is in breach: samples/s −9.7 % against its peers (limit ±5 %), confirmed by a re-run (−9.0 % samples/s)"
     )
     assert alert.resolution
 
@@ -30,7 +30,7 @@ def test_a_drill_is_called_a_drill() -> None:
     (alert,) = alerts(campaigns.cpu_drill(), "dag", "run")
 
     assert alert.is_drill
-    assert alert.text.startswith("DRILL: node-3 is in breach: samples/s -76.1 %")
+    assert alert.text.startswith("DRILL: node-3 is in breach: samples/s −76.1 %")
 
 
 def test_failed_nodes_are_red_and_pairs_are_only_told() -> None:
@@ -48,12 +48,12 @@ def test_falling_behind_one_s_own_past_is_told_but_not_red() -> None:
         deviation_pct=-3.4,
         limit_pct=1.5,
         num_points=14,
-        reason="-3.4 % against the median of its 14 past runs, limit 1.5 %",
+        reason="−3.4 % against the median of its 14 past runs, limit 1.5 %",
     )
     (alert,) = alerts(campaigns.healthy().model_copy(update={"history": (behind,)}), "dag", "run")
 
     assert not alert.red
-    assert alert.text.startswith("node-2 fell behind its own past: -3.4 %")
+    assert alert.text.startswith("node-2 fell behind its own past: −3.4 %")
 
 
 def test_a_node_that_nothing_ran_on_is_told_but_not_red() -> None:

@@ -21,7 +21,7 @@ def notice(**changes: Any) -> Notice:
         "event": Event.OPENED,
         "node": "node-3",
         "what": how_far(State.BREACH, Metric.SAMPLES_PER_SECOND, -9.66),
-        "reason": "samples/s is 9.7 % below the leave-one-out median; the limit is 5 %; re-run -9.0 %",
+        "reason": "samples/s is 9.7 % below the leave-one-out median; the limit is 5 %; re-run −9.0 %",
         "cause": "The GPU of node-3 slows itself down because it is hot",
         "resolution": "Check fans, filters and the air flow of node-3, then run it again",
         "work": "mistral-7b, qlora, single, NVIDIA H200",

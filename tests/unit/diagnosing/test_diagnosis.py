@@ -74,7 +74,7 @@ def test_the_likely_cause_is_named(evidence: dict[str, Any], category: str, caus
     finding = slow(**evidence)
     assert (finding.category, finding.subject, finding.level) == (category, "node-4", Level.ERROR)
     assert cause.lower() in finding.summary.lower()
-    assert finding.measured.startswith("samples_per_second -15.8 %")
+    assert finding.measured.startswith("samples_per_second −15.8 %")
     assert finding.resolution
 
 
@@ -96,7 +96,7 @@ def test_heat_and_the_clock_it_lowers_are_one_cause_with_its_consequence() -> No
         "The GPU was too hot and slowed itself down for 40 % of the time (69 °C, its peers 60 °C); the SM clock is "
         "21.9 % below its peers', which explains up to 15.8 of the 15.8 % (also: driver differs from its peers)"
     )
-    assert finding.measured == "samples_per_second -15.8 %; throttled 40 % of the time, 1500 MHz"
+    assert finding.measured == "samples_per_second −15.8 %; throttled 40 % of the time, 1500 MHz"
     assert finding.expected == "± 5 %; 0 % as on its peers, 1920 MHz as on its peers"
 
 
@@ -291,7 +291,7 @@ def test_a_hot_slow_node_has_one_cause_and_its_temperature_is_told_with_it() -> 
     assert finding.category == "thermal_throttling"
     assert "(84 °C, its peers 60 °C)" in finding.summary
     assert "also:" not in finding.summary
-    assert finding.measured.startswith("samples_per_second -15.8 %; temperature_c +24.0 °C; throttled 40 % of the time")
+    assert finding.measured.startswith("samples_per_second −15.8 %; temperature_c +24.0 °C; throttled 40 % of the time")
 
 
 def test_a_slow_node_is_cool_because_it_works_less() -> None:

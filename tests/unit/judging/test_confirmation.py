@@ -37,7 +37,7 @@ def test_slow_again_is_confirmed() -> None:
     node = rerun(make_result("node-3", 8.6, round=2))
     assert (node.state, node.confirmation) == (State.BREACH, Confirmation.CONFIRMED)
     assert node.confirm_deviation_pct == pytest.approx(-9.474, abs=1e-3)
-    assert node.reason == "samples/s: deviation -10.5 %, limit 5.0 %, noise 0.4 %; re-run -9.5 %"
+    assert node.reason == "samples/s: deviation −10.5 %, limit 5.0 %, noise 0.4 %; re-run −9.5 %"
 
 
 @pytest.mark.parametrize("rate", [9.4, 10.5])
@@ -67,7 +67,7 @@ def test_a_re_run_within_the_noise_of_one_run_is_insufficient() -> None:
     (group,) = confirm(first, [again], LIMITS)
     node = by_name(group)["node-3"]
     assert (node.state, node.confirmation) == (State.INSUFFICIENT, Confirmation.INCONCLUSIVE)
-    assert "re-run -25.0 %, beyond the limit but within the" in node.reason
+    assert "re-run −25.0 %, beyond the limit but within the" in node.reason
 
 
 def test_temperature_is_confirmed_by_temperature() -> None:
@@ -100,4 +100,4 @@ def test_what_could_not_be_judged_at_first_is_not_well_because_another_breach_wa
     node = by_name(settled)["node-3"]
 
     assert (node.state, node.confirmation) == (State.INSUFFICIENT, Confirmation.NOT_CONFIRMED)
-    assert node.reason.startswith("samples/s: deviation +0.0 %")
+    assert node.reason.startswith("samples/s: deviation 0.0 %")

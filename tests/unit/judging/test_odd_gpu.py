@@ -92,7 +92,7 @@ def test_the_verdict_of_a_slow_node_names_its_slowest_gpu() -> None:
     rate = nodes[2].metric(RATE)
     assert rate
     assert rate.gpu == "GPU 2 (GPU-node-3-2)"
-    assert "-10.0 %" in nodes[2].reason
+    assert "−10.0 %" in nodes[2].reason
     assert nodes[2].reason.endswith("lowest clock GPU 2 (GPU-node-3-2): 1,410 MHz, the others 1,915 MHz")
     assert [_gpu(node.metric(RATE)) for node in nodes] == [None, None, rate.gpu, None]
 

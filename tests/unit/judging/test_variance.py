@@ -145,7 +145,7 @@ class TestNoise:
         results = [make_cpu_result(f"node-{i}", rate, windows=windows) for i, rate in enumerate((40, 41, 35, 42), 1)]
         node = by_name(judged(results))["node-3"]
         assert node.state is State.INSUFFICIENT
-        assert node.reason.startswith("samples/s: deviation -14.6 %, limit 5.0 %, noise ")
+        assert node.reason.startswith("samples/s: deviation −14.6 %, limit 5.0 %, noise ")
         assert node.reason.endswith("more repeats or a quieter machine would tell")
 
     def test_a_difference_beyond_limit_and_noise_breaches_on_a_noisy_machine(self) -> None:
