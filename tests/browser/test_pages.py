@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote
 
 import pytest
@@ -25,6 +26,7 @@ PHONE = {"width": 390, "height": 844}
 OURS = ("", f"nodes/{DRILLED}", "strategies", "costs", "runs", "breaches/1", f"dags/{DAG_ID}")
 DARK, LIGHT = "rgb(18, 21, 24)", "rgb(250, 250, 249)"
 WHAT_IS_WRONG = (Path(__file__).parent / "readable.js").read_text()
+WHAT_IS_PALE = (Path(__file__).parent / "contrast.js").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +84,19 @@ def test_every_page_can_be_read_aloud_and_walked_by_keyboard(site: Site, hostile
         assert (path, page.evaluate(WHAT_IS_WRONG)) == (path, [])
     page.keyboard.press("Tab")
     expect(page.get_by_text("Skip to the content")).to_be_focused()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_stands_out_from_its_background(
+    site: Site, drill: str, hostile: int, visit: Visit, scheme: Literal["light", "dark"]
+) -> None:
+    page = visit("ada", refusals={404}, color_scheme=scheme)
+    for path in (*OURS, f"breaches/{hostile}", "nodes/unknown", f"dags/{DAG_ID}/runs/{quote(drill)}"):
+        open_ours(page, site, path)
+        assert (path, [pale for frame in page.frames for pale in frame.evaluate(WHAT_IS_PALE)]) == (path, [])
+    stranger = visit(None, refusals={401}, color_scheme=scheme)
+    stranger.goto(f"{site.base}/trainbench/breaches/1")
+    assert stranger.evaluate(WHAT_IS_PALE) == []
 
 
 def test_names_from_outside_are_text(site: Site, hostile: int, visit: Visit) -> None:
