@@ -6,6 +6,7 @@ from bench_control.collecting.campaign import Campaign
 from bench_control.judging.attendance import ATTENDANCE, UNMEASURED
 from bench_control.judging.limits import NAMES, UNITS
 from bench_control.judging.step_changes import SLOWER
+from bench_control.judging.trend import HISTORY
 from bench_control.words.formats import percent, signed
 from bench_control.words.verdicts import RED, Confirmation, Level, NodeVerdict, State
 from bench_image.contract import Frozen
@@ -51,7 +52,7 @@ def alerts(campaign: Campaign, dag_id: str, run_id: str) -> tuple[Alert, ...]:
             is_drill=False,
             red=False,  # one night against its past, which no re-run has confirmed
             text=f"{past.node} fell behind its own past: {past.reason}",
-            resolution=_resolution(campaign, past.node),
+            resolution=_resolution(campaign, past.node, of_its_past=True),
             dag_id=dag_id,
             run_id=run_id,
         )
@@ -125,5 +126,8 @@ def _sentence(node: NodeVerdict) -> str:
     return f"{drill}{node.node} is in breach: {'; '.join(parts)}{again}"
 
 
-def _resolution(campaign: Campaign, node: str) -> str:
-    return next((f.resolution for f in campaign.findings if f.subject == node), "open the report of the run")
+def _resolution(campaign: Campaign, node: str, *, of_its_past: bool = False) -> str:
+    """The next step of the node's first finding: against its past, or of any other kind."""
+    mine = (finding for finding in campaign.findings if finding.subject == node)
+    fitting = (finding.resolution for finding in mine if (finding.category in HISTORY) is of_its_past)
+    return next(fitting, "open the report of the run")

@@ -12,7 +12,7 @@ from bench_image.contract import RunResult, Status
 
 # A normal distribution's standard deviation / its median absolute deviation: 1 / the 75 % quantile.
 MAD_TO_SD = 1.4826
-HISTORY_SLOWER, HISTORY_FASTER = "history_slower", "history_faster"
+HISTORY = HISTORY_SLOWER, HISTORY_FASTER = "history_slower", "history_faster"
 
 
 def judge_history(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bench_control.alerting.alerts import alerts
 from bench_control.asking.question import Question
 from bench_control.judging.attendance import absentees
+from bench_control.judging.trend import findings
 from bench_control.planning.nodes import AbsentNode
 from bench_control.words.verdicts import HistoryVerdict, State
 from bench_image.contract import Status
@@ -38,9 +39,9 @@ def test_failed_nodes_are_red_and_pairs_are_only_told() -> None:
     assert [alert.red for alert in alerts(campaigns.two_nodes(), "dag", "run")] == [False, False]
 
 
-def test_falling_behind_one_s_own_past_is_told_but_not_red() -> None:
-    behind = HistoryVerdict(
-        node="node-2",
+def behind(node: str) -> HistoryVerdict:
+    return HistoryVerdict(
+        node=node,
         group_id="g",
         state=State.BREACH,
         samples_per_second=1.40,
@@ -50,10 +51,23 @@ def test_falling_behind_one_s_own_past_is_told_but_not_red() -> None:
         num_points=14,
         reason="−3.4 % against the median of its 14 past runs, limit 1.5 %",
     )
-    (alert,) = alerts(campaigns.healthy().model_copy(update={"history": (behind,)}), "dag", "run")
+
+
+def test_falling_behind_one_s_own_past_is_told_but_not_red() -> None:
+    (alert,) = alerts(campaigns.healthy().model_copy(update={"history": (behind("node-2"),)}), "dag", "run")
 
     assert not alert.red
     assert alert.text.startswith("node-2 fell behind its own past: −3.4 %")
+
+
+def test_a_breach_and_falling_behind_have_a_next_step_each() -> None:
+    past = behind("node-3")
+    campaign = campaigns.slow_node()
+    for found in ((*campaign.findings, *findings(past)), (*findings(past), *campaign.findings)):
+        breach, fell = alerts(campaign.model_copy(update={"history": (past,), "findings": found}), "dag", "run")
+
+        assert breach.resolution == campaign.findings[0].resolution
+        assert fell.resolution.startswith("compare driver, image, clocks and temperature with the last good run")
 
 
 def test_a_node_that_nothing_ran_on_is_told_but_not_red() -> None:
