@@ -67,7 +67,8 @@ def test_the_node_s_page_draws_the_trend_and_lists_what_happened(site: Site, dri
     expect(ours(page).locator("h1")).to_have_text(DRILLED)
     expect(ours(page).locator(".chart .main-svg").first).to_be_visible()  # plotly's, from the installed package
     ours(page).get_by_text("Figures", exact=True).click()
-    expect(ours(page).get_by_role("row").filter(has_text="−20.0")).to_have_count(1)
+    figures = ours(page).locator("details").get_by_role("row")
+    expect(figures.filter(has_text="−20.0")).to_have_count(1)
     events = ours(page).get_by_role("region", name="What happened to it")
     expect(events).to_contain_text("breach")
     expect(events).to_contain_text("drill")

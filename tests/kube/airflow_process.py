@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from local_airflow import LocalAirflow
+from local_airflow import ROOT, LocalAirflow
 
 PASSED = ("TRAINBENCH_", "AIRFLOW_CONN_")
 
@@ -18,7 +18,8 @@ def main() -> None:
     port, state = int(sys.argv[1]), Path(sys.argv[2])
     environment = {name: value for name, value in os.environ.items() if name.startswith(PASSED)}
     with LocalAirflow(port, with_triggerer=True, state=state, environment=environment) as airflow:
-        airflow.wait_until_healthy("strategy_scaling")
+        for dag in sorted((ROOT / "dags").glob("*.py")):  # each is read by itself, in any order
+            airflow.wait_until_healthy(dag.stem)
         print("healthy", flush=True)
         sys.stdin.read()
 
