@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bench_image.build import build
-from bench_image.contract import Drill, Recipe
+from bench_image.contract import Drill, Preset, Recipe
 from bench_image.data import POOL_STEPS, TokenPool
 from bench_image.loop import Stepper, decides_after, drill_sleep_s, measure_window, wants_more
 from bench_image.ranks import Single
@@ -51,6 +51,20 @@ def test_only_a_drill_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
     stepper(make_spec(recipe=Recipe.FULL, drill=Drill(slowdown_pct=20)))()
     assert len(slept) == 1
     assert slept[0] > 0
+
+
+@pytest.mark.parametrize(("preset", "times"), [(Preset.AS_USERS_RUN, 1), (Preset.TUNED, 0)])
+def test_users_pay_for_what_the_trainer_does_around_a_step(
+    preset: Preset, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two micro-steps: it counts parameters and switches to training in each, and forgets gradients once."""
+    step = stepper(make_spec(recipe=Recipe.FULL, preset=preset, gradient_accumulation_steps=2))
+    done: list[str] = []
+    for chore in ("num_parameters", "train", "zero_grad"):
+        monkeypatch.setattr(step.base, chore, lambda *_, chore=chore, **__: done.append(chore))
+    step()
+
+    assert done == ["train", "num_parameters", "train", "num_parameters", "zero_grad"] * times
 
 
 def test_every_token_of_a_window_went_through_the_model() -> None:
