@@ -79,7 +79,35 @@ class MetricVerdict(Frozen):
     gpu: str | None = None  # of several GPUs the one that explains the deviation, where the results tell
 
 
+class GpuVerdict(Frozen):
+    """One GPU of a node that measured each of its GPUs by itself."""
+
+    index: int
+    uuid: str | None
+    state: State
+    metrics: tuple[MetricVerdict, ...]
+    num_runs: int
+    reason: str
+    confirmation: Confirmation = Confirmation.NOT_NEEDED
+    confirm_deviation_pct: float | None = None  # samples/s of the re-run against the same reference
+    is_watched: bool = False
+    is_unsteady: bool = False
+    unsteady_factor: float | None = None
+
+    @property
+    def name(self) -> str:
+        """ "GPU 3 (GPU-5f3c...)", as nvidia-smi -L names it."""
+        return f"GPU {self.index}" + (f" ({self.uuid})" if self.uuid else "")
+
+    def metric(self, metric: Metric) -> MetricVerdict | None:
+        return next((m for m in self.metrics if m.metric is metric), None)
+
+
 class NodeVerdict(Frozen):
+    """Of a node that measured each of its GPUs by itself, `state`, `metrics`, `reason` and the rest are those of its
+    worst GPU, and `gpus` lists all by index; else `gpus` is empty.
+    """
+
     node: str
     gpu_name: str | None
     state: State
@@ -90,6 +118,9 @@ class NodeVerdict(Frozen):
     is_drill: bool
     reason: str
     is_watched: bool = False  # within the limit, but too slow to be well: told, not red, and closes no breach
+    is_unsteady: bool = False  # its own windows or rounds scatter far more than its peers': judged by its own scatter
+    unsteady_factor: float | None = None  # its scatter / that of its peers, both as standard deviations
+    gpus: tuple[GpuVerdict, ...] = ()
 
     def metric(self, metric: Metric) -> MetricVerdict | None:
         return next((m for m in self.metrics if m.metric is metric), None)
