@@ -226,6 +226,8 @@ def test_a_stopped_run_leaves_no_process_and_keeps_its_results(home: Path, signu
         [sys.executable, "-c", "from bench_control.cli.app import app; app()", "run", "--nodes", "node-1,node-hangs"],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         stderr=subprocess.PIPE,
+        # A shell starts background jobs with SIGINT ignored, and a child inherits that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     pid_file = home / "hangs.pid"
     while not (pid_file.exists() and pid_file.read_text()):
