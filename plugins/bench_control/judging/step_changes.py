@@ -146,6 +146,7 @@ def _finding(same: Sequence[Change], num_got: int) -> Finding:
         + (f" as on {day(worst.since)}" if first.is_drift else f", median of the {worst.num_before} before"),
         summary=f"{_drifted(same) if first.is_drift else _stepped(same, len(nodes), num_got)}{_temperature(same)}",
         resolution=_resolution(first, len(nodes)) if slower else _FASTER,
+        nodes=tuple(nodes),
     )
 
 

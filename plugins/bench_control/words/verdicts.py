@@ -162,8 +162,14 @@ class Finding(Frozen):
 
     level: Level
     category: str
-    subject: str  # node, group or run id
+    subject: str  # node, group or run id; of many nodes the first few
     measured: str
     expected: str
     summary: str  # what is the case, one sentence that `subject` stands before
     resolution: str  # what to do next, one sentence
+    nodes: tuple[str, ...] = ()  # all that it is about, where the subject names several
+
+    @property
+    def about(self) -> tuple[str, ...]:
+        """Each subject by itself."""
+        return self.nodes or (self.subject,)

@@ -1,0 +1,111 @@
+"""A campaign -> the condition of each node that it judged: what its report, exit code, note and alerts say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bench_control.collecting.campaign import Campaign
+from bench_control.judging.condition import UNDECIDED_STATES, Condition, Evidence, NodeCondition, condition_of
+from bench_control.judging.limits import NAMES, UNITS
+from bench_control.judging.step_changes import SLOWER
+from bench_control.judging.variance import lone_groups
+from bench_control.words.formats import one_line, percent, signed
+from bench_control.words.verdicts import RED, Confirmation, Metric, NodeVerdict, State
+
+MAX_REASON = 120
+_AGAIN = {
+    Confirmation.CONFIRMED: "confirmed by a re-run",
+    Confirmation.INCONCLUSIVE: "the re-run gave no answer",
+    Confirmation.PENDING: "re-run pending",
+}
+
+
+def conditions(campaign: Campaign) -> tuple[NodeCondition, ...]:
+    """One for each judged node, in the order of the verdicts. A group that ran on one node only compares none, and
+    has no say where others do.
+    """
+    lone = lone_groups(campaign.groups)
+    verdicts: dict[str, list[NodeVerdict]] = {}
+    for group in campaign.groups:
+        for node in group.nodes:
+            verdicts.setdefault(node.node, [])
+            if group not in lone:
+                verdicts[node.node].append(node)
+    behind = _behind(campaign)
+    return tuple(condition_of(_evidence(campaign, node, of, behind.get(node))) for node, of in verdicts.items())
+
+
+def why(node: NodeVerdict) -> str:
+    """Why a node is not ok, in few words: "samples/s -9.7 % (limit ±5 %), confirmed by a re-run (-9.0 %)"."""
+    off = [metric for metric in node.metrics if metric.state is State.BREACH]
+    if node.state is not State.BREACH or any(metric.deviation is None for metric in off) or not off:
+        return one_line(node.reason, MAX_REASON)
+    parts = [
+        f"{NAMES[m.metric]} {signed(m.deviation, unit)} (limit ±{m.limit:g}{unit})"
+        for m, unit in ((metric, UNITS[metric.metric]) for metric in off)
+        if m.deviation is not None
+    ]
+    if again := _AGAIN.get(node.confirmation):
+        parts.append(
+            again + ("" if node.confirm_deviation_pct is None else f" ({percent(node.confirm_deviation_pct)})")
+        )
+    return ", ".join(parts)
+
+
+def _behind(campaign: Campaign) -> Mapping[str, str]:
+    """Node -> how far it fell behind its own past, in few words."""
+    behind = {
+        node: one_line(finding.summary, MAX_REASON)
+        for finding in campaign.findings
+        if finding.category in SLOWER
+        for node in finding.about
+    }
+    slower = (past for past in campaign.history if past.state is State.BREACH)
+    return behind | {past.node: percent(past.deviation_pct) for past in slower}
+
+
+def _evidence(campaign: Campaign, node: str, verdicts: list[NodeVerdict], behind: str | None) -> Evidence:
+    states = frozenset(verdict.state for verdict in verdicts)
+    is_drill = any(verdict.is_drill for verdict in verdicts)
+    reasons = {Condition(state.value): _reason(verdicts, state) for state in RED}
+    reasons |= {
+        Condition.DRILL: next((why(v) for v in verdicts if v.is_drill and v.state is State.BREACH), "not found"),
+        Condition.BEHIND: behind or "",
+        Condition.UNSTEADY: next((_unsteady(verdict) for verdict in verdicts if verdict.is_unsteady), ""),
+        Condition.WATCHED: next((_watched(v) for v in verdicts if v.is_watched or v.state is State.NOTICE), ""),
+        Condition.UNDECIDED: next(
+            (why(v) for v in verdicts if v.state in UNDECIDED_STATES), "no peer did the same work"
+        ),
+        Condition.BUSY: _reason(verdicts, State.BUSY),
+    }
+    return Evidence(
+        node=node,
+        now=campaign.finished_at,
+        judged_at=campaign.finished_at,
+        states=states,
+        red_states=frozenset(
+            v.state for v in verdicts if v.state in RED and not (v.is_drill and v.state is State.BREACH)
+        ),
+        is_drill=is_drill,
+        is_behind=behind is not None,
+        is_unsteady=any(verdict.is_unsteady for verdict in verdicts),
+        is_watched=any(verdict.is_watched for verdict in verdicts),
+        reasons=reasons,
+    )
+
+
+def _reason(verdicts: list[NodeVerdict], state: State) -> str:
+    return next((why(verdict) for verdict in verdicts if verdict.state is state), "")
+
+
+def _watched(node: NodeVerdict) -> str:
+    rate = node.metric(Metric.SAMPLES_PER_SECOND)
+    if not node.is_watched or rate is None or rate.deviation is None:
+        return one_line(node.reason, MAX_REASON)
+    return f"samples/s {percent(rate.deviation)}, limit ±{rate.limit:g} %"
+
+
+def _unsteady(node: NodeVerdict) -> str:
+    if node.unsteady_factor is None:
+        return one_line(node.reason, MAX_REASON)
+    return f"it scatters {node.unsteady_factor:.0f} times as much as its peers"

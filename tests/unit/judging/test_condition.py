@@ -1,0 +1,130 @@
+"""One condition for each node: the first rule that holds, and a headline that never says more than is known."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from bench_control.judging.condition import (
+    FRESH,
+    TRAITS,
+    Condition,
+    Evidence,
+    NodeCondition,
+    Reach,
+    condition_of,
+    fleet_summary,
+)
+from bench_control.words.verdicts import State
+
+NOW = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
+RULES: dict[Condition, dict[str, Any]] = {
+    Condition.FAILED: {"red_states": frozenset({State.FAILED})},
+    Condition.MISSING: {"red_states": frozenset({State.MISSING})},
+    Condition.BREACH: {"red_states": frozenset({State.BREACH})},
+    Condition.ACKNOWLEDGED: {"is_acknowledged": True},
+    Condition.STALE: {"judged_at": NOW - FRESH - timedelta(seconds=1)},
+    Condition.DRILL: {"is_drill": True},
+    Condition.BEHIND: {"is_behind": True},
+    Condition.UNSTEADY: {"is_unsteady": True},
+    Condition.WATCHED: {"is_watched": True},
+    Condition.UNDECIDED: {"states": frozenset({State.OK, State.INSUFFICIENT})},
+    Condition.BUSY: {"states": frozenset({State.OK, State.BUSY})},
+    Condition.WELL: {},
+}
+
+
+def evidence(**fields: Any) -> Evidence:
+    return Evidence(**{"node": "node-1", "now": NOW, "judged_at": NOW, "states": frozenset({State.OK})} | fields)
+
+
+def of(**fields: Any) -> Condition:
+    return condition_of(evidence(**fields)).condition
+
+
+def nodes(*conditions: Condition, reason: str = "") -> list[NodeCondition]:
+    return [NodeCondition(f"node-{n}", condition, None, reason) for n, condition in enumerate(conditions, start=1)]
+
+
+def test_every_condition_has_a_rule_and_a_trait() -> None:
+    assert list(RULES) == list(TRAITS) == list(Condition)
+
+
+@pytest.mark.parametrize("condition", Condition)
+def test_a_condition_holds_by_itself(condition: Condition) -> None:
+    assert of(**RULES[condition]) is condition
+
+
+@pytest.mark.parametrize("place", range(len(Condition) - 1))
+def test_of_two_the_worse_one_is_the_condition(place: int) -> None:
+    """Each with the next; both rules hold. UNDECIDED and BUSY stand in the same field."""
+    worse, better = list(Condition)[place : place + 2]
+    both = {**RULES[better], **RULES[worse]}
+    states = RULES[better].get("red_states", frozenset()) | RULES[worse].get("red_states", frozenset())
+    assert of(**both, **({"red_states": states} if states and "red_states" not in both else {})) is worse
+
+
+@pytest.mark.parametrize("state", [state for state in State if state is not State.OK])
+def test_no_state_but_ok_is_well(state: State) -> None:
+    assert of(states=frozenset({state})) is not Condition.WELL
+    assert of(states=frozenset({State.OK, state})) is not Condition.WELL
+
+
+def test_a_node_without_a_verdict_is_not_well() -> None:
+    assert of(states=frozenset()) is Condition.UNDECIDED
+    assert of(states=frozenset(), judged_at=None) is Condition.STALE
+
+
+def test_an_ok_of_six_days_ago_is_not_well() -> None:
+    """36 hours to the second are fresh, by default."""
+    assert of(judged_at=NOW - timedelta(days=6)) is Condition.STALE
+    assert of(judged_at=NOW - timedelta(hours=36)) is Condition.WELL
+    assert of(judged_at=NOW - timedelta(days=6), fresh=timedelta(days=7)) is Condition.WELL
+
+
+def test_an_open_breach_is_hidden_by_nothing_that_came_later() -> None:
+    later: dict[str, Any] = {**RULES[Condition.BUSY], "judged_at": NOW - timedelta(days=30), "is_drill": True}
+    found = condition_of(evidence(**later, red_states=frozenset({State.BREACH}), red_since=NOW - timedelta(days=40)))
+    assert (found.condition, found.since) == (Condition.BREACH, NOW - timedelta(days=40))
+
+
+def test_undecided_says_since_when() -> None:
+    last = NOW - timedelta(days=9)
+    assert condition_of(evidence(states=frozenset({State.INSUFFICIENT}), decided_at=last)).since == last
+
+
+def test_all_are_well_only_if_each_is() -> None:
+    assert fleet_summary(nodes(*[Condition.WELL] * 4)).headline == "All 4 nodes are well."
+    for condition in Condition:
+        summary = fleet_summary(nodes(condition, *[Condition.WELL] * 3))
+        assert summary.is_well is (condition is Condition.WELL)
+        assert summary.headline.startswith("All 4 nodes are well.") is summary.is_well
+
+
+def test_a_headline_names_the_worst_first_and_counts_the_rest() -> None:
+    found = nodes(Condition.WELL, Condition.WATCHED, Condition.BREACH, Condition.WELL)
+    found[2] = found[2]._replace(reason="samples/s −9.7 %")
+    assert fleet_summary(found).headline == (
+        "1 of 4 nodes is in breach: node-3 (samples/s −9.7 %); 1 is watched: node-2; 2 are well."
+    )
+    assert fleet_summary(found, most=0).headline == "1 of 4 nodes is in breach; 1 is watched; 2 are well."
+
+
+def test_a_headline_of_one_condition() -> None:
+    shared = nodes(*[Condition.UNDECIDED] * 2, reason="the pair differs by 50 %")
+    assert fleet_summary(shared).headline == (
+        "None of 2 nodes could be judged: node-1 and node-2 (the pair differs by 50 %)."
+    )
+    assert fleet_summary(nodes(*[Condition.BUSY] * 7)).headline == (
+        "All 7 nodes were busy: node-1, node-2, node-3, node-4, node-5 and 2 more."
+    )
+    assert fleet_summary(nodes(Condition.WELL)).headline == "1 of 1 node is well."
+    assert fleet_summary(()).headline == "No node was judged."
+
+
+def test_a_summary_reaches_as_far_as_its_worst_node() -> None:
+    reaches = [fleet_summary(nodes(c, Condition.WELL)).reach for c in (Condition.BREACH, Condition.WATCHED)]
+    assert reaches == [Reach.RED, Reach.WARNING]
+    assert fleet_summary(nodes(Condition.BUSY, Condition.DRILL)).reach is Reach.QUIET
