@@ -1,6 +1,7 @@
 """What kind of choice each strategy is, told from its figures against those of the strategies beside it.
 
-The rules know figures only, never which strategy they belong to. They hold for equal work on one number of GPUs.
+The rules know figures only, never which strategy they belong to. They hold for equal work on one number of GPUs. The
+first choice is also better than fewer GPUs: faster, and not dearer per sample, against a base on the same machine.
 """
 
 from __future__ import annotations
@@ -13,13 +14,11 @@ from enum import StrEnum
 from bench_control.collecting.campaign import Campaign
 from bench_control.comparing.comparison import work_groups, work_names
 from bench_control.comparing.entries import Entry, entries, is_tie, level_with, sizes, tie_words
-from bench_control.comparing.scaling import entry_efficiencies
-from bench_control.words.formats import count, figure, listing, percent, share
+from bench_control.comparing.scaling import GOOD_SCALING_PCT, Scaling, entry_scaling
+from bench_control.words.formats import NA, count, figure, listing, percent, share
 from bench_control.words.tables import Row, Table, median_run
 
 CLOSE_PCT = 5.0  # nearer than this to the median of its peers, a strategy is neither high nor low
-# Published for four GPUs: "35 to 45 % is good", with two GPUs taken for one. Against the true base that is 70 to 90 %.
-GOOD_SCALING_PCT = 70.0
 MIN_STRATEGIES = 3  # fewer have no middle
 
 
@@ -34,6 +33,8 @@ class Standing(StrEnum):
 
 class Kind(StrEnum):
     SWEET_SPOT = "sweet spot"
+    FASTEST = "fastest"
+    NO_GAIN = "no gain"
     HUNGRY = "fast, memory-hungry"
     SAVER = "saves memory"
     OVERHEAD = "high overhead"
@@ -42,7 +43,12 @@ class Kind(StrEnum):
 
 
 MEANINGS = {
-    Kind.SWEET_SPOT: "The fastest here, and it needs no more memory than most: the first choice for this work.",
+    Kind.SWEET_SPOT: (
+        "The fastest here, with no more memory than most, and no dearer per sample than fewer GPUs: the first choice "
+        "for this work."
+    ),
+    Kind.FASTEST: "The fastest on this number of GPUs, and it needs no more memory than most.",
+    Kind.NO_GAIN: "More GPUs bring nothing with it.",
     Kind.HUNGRY: "Fast, and pays for it with memory: right for a model that fits.",
     Kind.SAVER: "Needs little memory and is not slow: for models and batches that do not fit otherwise.",
     Kind.OVERHEAD: "Its overhead eats what more GPUs bring: not for this work. A larger model may hide it.",
@@ -54,13 +60,13 @@ TRADE = "Saves memory and pays for it with speed: for what does not fit otherwis
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pattern:
-    """`efficiency_pct` is None without a smaller size; `outdone_by`: clearly faster, and with no more memory."""
+    """`scaling` is None without a smaller size; `outdone_by`: clearly faster, and with no more memory."""
 
     entry: Entry
     kind: Kind
     throughput: Standing
     memory: Standing
-    efficiency_pct: float | None
+    scaling: Scaling | None
     level_with: tuple[str, ...]
     outdone_by: tuple[str, ...]
 
@@ -71,7 +77,7 @@ class Pattern:
     @property
     def meaning(self) -> str:
         trades = self.kind is Kind.SAVER and self.throughput is Standing.LOW
-        told = [TRADE if trades else MEANINGS[self.kind]]
+        told = [TRADE if trades else MEANINGS[self.kind], *self._against_base]
         if self.outdone_by:
             verb = "is" if len(self.outdone_by) == 1 else "are"
             told.append(f"{listing(self.outdone_by)} {verb} faster with no more memory.")
@@ -79,48 +85,66 @@ class Pattern:
             told.append(f"Level with {listing(self.level_with)} within the noise.")
         return " ".join(told)
 
+    @property
+    def _against_base(self) -> tuple[str, ...]:
+        """Why the fastest on one number of GPUs is not the first choice."""
+        if self.kind not in (Kind.FASTEST, Kind.NO_GAIN):
+            return ()
+        if self.scaling is None:
+            return ("Fewer GPUs were not measured, so whether they would do is not known.",)
+        base = self.scaling.efficiency
+        if base.elsewhere:
+            return (f"Its base, {base.base}, ran on {base.elsewhere}: whether fewer GPUs would do is not known.",)
+        if self.scaling.is_no_faster:
+            return (f"{base.base} is as fast.",)
+        return (f"{base.base} costs {share(100 - self.scaling.pct)} less per sample.",)
 
-def patterns(peers: Sequence[Entry], efficiency_pct: Sequence[float | None]) -> tuple[Pattern, ...]:
+
+def patterns(peers: Sequence[Entry], scaling: Sequence[Scaling | None]) -> tuple[Pattern, ...]:
     """Of strategies that did equal work on one number of GPUs; empty for fewer than three, or without their memory."""
     if len(peers) < MIN_STRATEGIES or any(entry.memory_gb is None for entry in peers):
         return ()
-    return tuple(_pattern(entry, pct, peers) for entry, pct in zip(peers, efficiency_pct, strict=True))
+    return tuple(_pattern(entry, scaled, peers) for entry, scaled in zip(peers, scaling, strict=True))
 
 
 def tables(campaign: Campaign) -> tuple[Table, ...]:
     """One for each work, at the largest number of GPUs on which three strategies ran."""
     if len({result.spec.strategy for result in campaign.results}) < MIN_STRATEGIES:
         return ()
-    groups, efficiency = work_groups(campaign.results), entry_efficiencies(campaign.results)
+    groups, scaling = work_groups(campaign.results), entry_scaling(campaign.results)
     found = []
     for group, name in zip(groups, work_names(groups), strict=True):
         for size in reversed(sizes(group)):
             peers = entries(group, size)
-            if told := patterns(peers, [efficiency(entry) for entry in peers]):
+            if told := patterns(peers, [scaling(entry) for entry in peers]):
                 found.append(_table(told, f"{name}, on {count(size, 'GPU')}"))
                 break
     return tuple(found)
 
 
-def _pattern(entry: Entry, efficiency_pct: float | None, peers: Sequence[Entry]) -> Pattern:
+def _pattern(entry: Entry, scaling: Scaling | None, peers: Sequence[Entry]) -> Pattern:
     throughput, memory = _throughput(entry, peers), _level(_memory(entry), [_memory(peer) for peer in peers])
     return Pattern(
         entry=entry,
-        kind=_kind(throughput, memory, efficiency_pct),
+        kind=_kind(throughput, memory, scaling),
         throughput=throughput,
         memory=memory,
-        efficiency_pct=efficiency_pct,
+        scaling=scaling,
         level_with=tuple(other.strategy.value for other in level_with(entry, peers)),
         outdone_by=tuple(other.strategy.value for other in peers if _outdoes(other, entry)),
     )
 
 
-def _kind(throughput: Standing, memory: Standing, efficiency_pct: float | None) -> Kind:
+def _kind(throughput: Standing, memory: Standing, scaling: Scaling | None) -> Kind:
     is_slow = throughput is Standing.LOW
-    if is_slow and efficiency_pct is not None and efficiency_pct < GOOD_SCALING_PCT:
+    # A base on another machine says nothing of the strategy.
+    known = None if scaling is None or scaling.efficiency.elsewhere else scaling
+    if is_slow and known and known.pct < GOOD_SCALING_PCT:
         return Kind.OVERHEAD
+    if known and known.is_no_faster and memory is not Standing.LOW:
+        return Kind.NO_GAIN
     if throughput is Standing.HIGHEST and memory is not Standing.HIGH:
-        return Kind.SWEET_SPOT
+        return Kind.SWEET_SPOT if known and not known.is_no_faster and not known.is_dearer else Kind.FASTEST
     if throughput in (Standing.HIGHEST, Standing.HIGH) and memory is Standing.HIGH:
         return Kind.HUNGRY
     if memory is Standing.LOW:
@@ -177,7 +201,7 @@ def _table(found: Sequence[Pattern], title: str) -> Table:
                     _against(pattern.entry.tokens_per_s, rates),
                     figure(pattern.entry.memory_gb),
                     _against(_memory(pattern.entry), memories),
-                    share(pattern.efficiency_pct),
+                    pattern.scaling.text if pattern.scaling else NA,
                     pattern.meaning,
                 ),
                 run_id=median_run(pattern.entry.results),

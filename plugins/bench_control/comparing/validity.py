@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from bench_control.collecting.readings import gpu_name
 from bench_control.comparing.comparison import work_groups
 from bench_control.comparing.entries import Entry, entries, sizes
-from bench_control.comparing.scaling import efficiencies
+from bench_control.comparing.scaling import MIN_SCALING_PCT, Efficiency, efficiencies
 from bench_control.words.formats import count, listing
 from bench_control.words.verdicts import Finding, Level
 from bench_image.contract import Device, Recipe, RunResult, Status, Strategy, fingerprint
@@ -19,7 +19,6 @@ from bench_image.contract import Device, Recipe, RunResult, Status, Strategy, fi
 MAX_STEP_CV_PCT = 10.0
 MAX_BETWEEN_RUNS_PCT = 10.0  # of the step time, between equal runs on the same machines
 MAX_MEMORY_SHARE_PCT = 95.0  # of the GPU: above it the allocator is short of room, and a small change is an OOM
-MIN_SCALING_PCT = 30.0  # below it a larger gang is not worth its GPUs
 # A published comparison of strategies on A10 nodes gives these ranges for its one work, over all of its strategies.
 STATED_GPU = "NVIDIA A10"
 STATED_WORK = {
@@ -143,25 +142,32 @@ def compare(results: Sequence[RunResult]) -> tuple[Finding, ...]:
 
 def _scaling(results: Sequence[RunResult]) -> Iterator[Finding]:
     for result, efficiency in zip(results, efficiencies(results), strict=True):
-        if efficiency and efficiency.pct < MIN_SCALING_PCT:
+        if efficiency and not efficiency.elsewhere and efficiency.pct < MIN_SCALING_PCT:
             yield _doubt(
                 result,
                 "low_scaling_efficiency",
                 f"{efficiency.pct:.1f} % on {result.spec.world_size} GPUs",
                 f"at least {MIN_SCALING_PCT:g} % of the throughput per GPU at "
                 f"{count(efficiency.base_world_size, 'GPU')}",
-                f"'{result.spec.strategy}' gains little from more GPUs",
+                _gain(result, efficiency),
                 "look at the exposed communication and at the links between the GPUs; try another strategy",
             )
-        if efficiency and efficiency.strange_nodes:
+        if efficiency and efficiency.elsewhere:
             yield _doubt(
                 result,
                 "scaling_base_elsewhere",
-                f"{efficiency.base} on {listing(efficiency.strange_nodes)}",
+                f"{efficiency.base} on {efficiency.elsewhere}",
                 f"the base on {result.spec.node}" + (" or its peers" if result.spec.peers else ""),
                 "the scaling efficiency compares different machines",
                 "measure the smallest size on the machines of the larger one",
             )
+
+
+def _gain(result: RunResult, efficiency: Efficiency) -> str:
+    size = result.spec.world_size
+    if efficiency.pct * size <= 100 * efficiency.base_world_size:
+        return f"'{result.spec.strategy}' on {count(size, 'GPU')} is no faster than {efficiency.base}"
+    return f"'{result.spec.strategy}' gains little from more GPUs"
 
 
 def _memory_order(results: Sequence[RunResult]) -> Iterator[Finding]:

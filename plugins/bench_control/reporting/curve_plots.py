@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import statistics
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bench_control.comparing.comparison import WorkGroup, work_groups, work_names
-from bench_control.comparing.entries import both_noises_pct, entries, sizes
-from bench_control.comparing.scaling import efficiencies
+from bench_control.comparing.entries import entries, sizes
+from bench_control.comparing.scaling import entry_scaling
 from bench_control.words.formats import listing
 from bench_image.contract import RunResult, RunSpec, Strategy
 
@@ -96,21 +95,21 @@ CURVES = {
 
 def scaling_efficiency(measured: Sequence[RunResult]) -> Figure:
     """Each strategy's throughput per GPU against its base, which stands at 100 %; its noise and the base's are one."""
-    scaled = {id(r): found for r, found in zip(measured, efficiencies(measured), strict=True) if found}
-    facets = []
+    scaling = entry_scaling(measured)
+    facets, bases, is_elsewhere = [], set[int](), False
     for name, group in _named_groups(measured):
-        among = {(entry.strategy, entry.world_size): entry for size in sizes(group) for entry in entries(group, size)}
         points: dict[str, dict[int, Point]] = {}
-        for entry in among.values():
-            found = [efficiency for result in entry.results if (efficiency := scaled.get(id(result)))]
-            if found:
-                base = among[found[0].base_strategy, found[0].base_world_size]
-                by_size = points.setdefault(entry.strategy.value, {base.world_size: Point(value=100.0)})
-                pct = statistics.median(efficiency.pct for efficiency in found)
-                by_size[entry.world_size] = Point(value=pct, noise_pct=both_noises_pct(entry, base))
+        for entry in (entry for size in sizes(group) for entry in entries(group, size)):
+            if scaled := scaling(entry):
+                base = scaled.efficiency
+                bases.add(base.base_world_size)
+                is_elsewhere = is_elsewhere or base.elsewhere is not None
+                by_size = points.setdefault(entry.strategy.value, {base.base_world_size: Point(value=100.0)})
+                by_size[entry.world_size] = Point(value=scaled.pct, noise_pct=scaled.noise_pct)
         facets.append(Facet(title=name, points=points))
-    bases = sorted({efficiency.base_world_size for efficiency in scaled.values()})
-    base_sizes = f"{listing(map(str, bases))} GPU{'' if bases == [1] else 's'}"
+    base_sizes = f"{listing(map(str, sorted(bases)))} GPU{'' if bases == {1} else 's'}"
+    if is_elsewhere:
+        base_sizes += ",\nsome on other machines"
     figure = _facets(facets, "Scaling efficiency", f"% of the throughput per GPU at {base_sizes}")
     for axes in figure.axes:
         axes.axhline(100, color=SOFT, linestyle=":", linewidth=1)

@@ -109,6 +109,7 @@ def _our_columns(result: RunResult, cost: RunCost, efficiency: Efficiency | None
         **_work(result),
         **_step_costs(result),
         "scaling_base_strategy": efficiency.base_strategy if efficiency else None,
+        "scaling_base_elsewhere": efficiency.elsewhere if efficiency else None,
     }
 
 

@@ -9,7 +9,7 @@ from bench_control.collecting.campaign import Campaign
 from bench_control.collecting.readings import exposed_communication_pct
 from bench_control.comparing.comparison import WorkGroup, work_groups, work_names
 from bench_control.comparing.entries import Entry, entries, level_with, sizes
-from bench_control.comparing.scaling import entry_efficiencies
+from bench_control.comparing.scaling import Scaling, base_size, entry_scaling
 from bench_control.comparing.scaling_cost import (
     Point,
     Step,
@@ -20,9 +20,8 @@ from bench_control.comparing.scaling_cost import (
     step,
     worth_choosing,
 )
-from bench_control.words.formats import count, duration, figure, listing, percent, share, usd
+from bench_control.words.formats import NA, count, duration, figure, listing, percent, share, usd
 from bench_control.words.tables import Row, Table, median_run
-from bench_image.contract import Strategy
 
 SAMPLES = 10_000
 TAKE = f"{SAMPLES:,} samples take"
@@ -33,9 +32,9 @@ def tables(campaign: Campaign) -> tuple[Table, ...]:
     """One for each work that was measured on several numbers of GPUs."""
     if len({result.spec.world_size for result in campaign.results}) < 2:
         return ()
-    groups, efficiency = work_groups(campaign.results), entry_efficiencies(campaign.results)
+    groups, scaling = work_groups(campaign.results), entry_scaling(campaign.results)
     named = zip(groups, work_names(groups), strict=True)
-    return tuple(_table(name, points(campaign, group), efficiency) for group, name in named if len(sizes(group)) > 1)
+    return tuple(_table(name, points(campaign, group), scaling) for group, name in named if len(sizes(group)) > 1)
 
 
 def points(campaign: Campaign, group: WorkGroup) -> tuple[Point, ...]:
@@ -50,25 +49,36 @@ def points(campaign: Campaign, group: WorkGroup) -> tuple[Point, ...]:
 
 
 def base_of(larger: Point, among: Sequence[Point]) -> Point | None:
-    """The smallest measured size of the same strategy; one GPU needs no strategy, so `single` stands for each."""
-    smaller = [
-        p for p in among if p.gpus < larger.gpus and p.entry.strategy in (larger.entry.strategy, Strategy.SINGLE)
-    ]
-    return min(smaller, key=lambda p: p.gpus, default=None)
+    """The base of its scaling efficiency; None without one."""
+    by_size = {(p.entry.strategy, p.gpus): p for p in among}
+    size = base_size((larger.entry.strategy, larger.gpus), by_size)
+    return by_size[size] if size else None
 
 
-def _table(name: str, found: Sequence[Point], efficiency: Callable[[Entry], float | None]) -> Table:
+def _table(name: str, found: Sequence[Point], scaling: Callable[[Entry], Scaling | None]) -> Table:
+    scaled = [(p, scaling(p.entry)) for p in found]
     numeric = ("GPUs", "nodes", "samples/s", "scaling", "exposed comm.", TAKE, "they cost", "per 1K samples")
     return Table(
         columns=("GPUs", "strategy", *numeric[1:], "against the smallest size"),
         numeric=frozenset(numeric),
-        rows=tuple(_row(p, efficiency(p.entry), base_of(p, found)) for p in found),
-        notes=(*advice(found), *_price_notes(found)),
+        rows=tuple(_row(p, of_point, base_of(p, found)) for p, of_point in scaled),
+        notes=(*_advice_on_one_machine(scaled), *_price_notes(found)),
         title=name,
     )
 
 
-def _row(found: Point, efficiency_pct: float | None, base: Point | None) -> Row:
+def _advice_on_one_machine(scaled: Sequence[tuple[Point, Scaling | None]]) -> tuple[str, ...]:
+    """Without the points whose base ran on another machine: that machine's own speed is in the difference."""
+    elsewhere = [p for p, found in scaled if found and found.efficiency.elsewhere]
+    rest = [p for p, found in scaled if not (found and found.efficiency.elsewhere)]
+    if not elsewhere:
+        return advice(rest)
+    names = listing(p.entry.name for p in elsewhere)
+    left_out = f"No advice on {names}: the base ran on another machine, whose own speed is in the difference."
+    return (*(advice(rest) if len({p.gpus for p in rest}) > 1 else ()), left_out)
+
+
+def _row(found: Point, scaled: Scaling | None, base: Point | None) -> Row:
     cost = found.usd(SAMPLES)
     return Row(
         cells=(
@@ -76,7 +86,7 @@ def _row(found: Point, efficiency_pct: float | None, base: Point | None) -> Row:
             found.entry.strategy.value,
             str(found.entry.num_nodes),
             figure(found.entry.samples_per_s),
-            share(efficiency_pct),
+            scaled.text if scaled else NA,
             share(found.entry.median(exposed_communication_pct)),
             _time(found),
             _price(found),

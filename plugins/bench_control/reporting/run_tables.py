@@ -123,7 +123,8 @@ def scaling(campaign: Campaign) -> Table:
                 cells=(
                     names[r.spec.run_id],
                     str(r.spec.world_size),
-                    f"{count(efficiency.base_world_size, 'GPU')} ({efficiency.base_strategy})",
+                    f"{count(efficiency.base_world_size, 'GPU')} ({efficiency.base_strategy})"
+                    + (f", on {efficiency.elsewhere}" if efficiency.elsewhere else ""),
                     share(efficiency.pct),
                 ),
                 run_id=r.spec.run_id,

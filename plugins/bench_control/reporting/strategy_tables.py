@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench_control.collecting.campaign import Campaign
@@ -11,8 +10,8 @@ from bench_control.collecting.readings import exposed_communication_pct, gpu_nam
 from bench_control.comparing.comparison import ACROSS, WorkGroup, differences, nearest, work_groups, work_names
 from bench_control.comparing.entries import Entry, entries, level_with, sizes, tie_words
 from bench_control.comparing.patterns import patterns
-from bench_control.comparing.scaling import Efficiency, efficiencies
-from bench_control.words.formats import count, figure, listing, share, usd
+from bench_control.comparing.scaling import Scaling, entry_scaling
+from bench_control.words.formats import NA, count, figure, listing, share, usd
 from bench_control.words.tables import Row, Table, Tone, median_run
 from bench_image.contract import RunResult, fingerprint
 
@@ -24,12 +23,12 @@ FIGURES = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Comparison:
-    """One campaign's groups of equal work; `efficiency` and `usd_per_1m_tokens` are by run id."""
+    """One campaign's groups of equal work; `usd_per_1m_tokens` is by run id."""
 
     campaign: Campaign
     groups: Sequence[WorkGroup]
     names: Sequence[str]
-    efficiency: Mapping[str, Efficiency]
+    scaling: Callable[[Entry], Scaling | None]
     usd_per_1m_tokens: Mapping[str, float | None]
 
     def name(self, group: WorkGroup) -> str:
@@ -41,12 +40,11 @@ def strategies(campaign: Campaign) -> tuple[Table, ...]:
     groups = work_groups(campaign.results)
     if len({(r.spec.strategy, r.spec.world_size) for group in groups for r in group.results}) < 2:
         return ()
-    found = zip(campaign.results, efficiencies(campaign.results), strict=True)
     comparison = _Comparison(
         campaign=campaign,
         groups=groups,
         names=work_names(groups),
-        efficiency={result.spec.run_id: efficiency for result, efficiency in found if efficiency},
+        scaling=entry_scaling(campaign.results),
         usd_per_1m_tokens={cost.run_id: cost.usd_per_1m_tokens for cost in campaign.costs},
     )
     return tuple(_table(comparison, group) for group in groups)
@@ -83,22 +81,15 @@ def _table(comparison: _Comparison, group: WorkGroup) -> Table:
 
 
 def _rows(comparison: _Comparison, peers: Sequence[Entry]) -> list[Row]:
-    efficiency = [_efficiency_pct(comparison, entry) for entry in peers]
-    words = [pattern.words for pattern in patterns(peers, efficiency)] or [""] * len(peers)
+    scaling = [comparison.scaling(entry) for entry in peers]
+    words = [pattern.words for pattern in patterns(peers, scaling)] or [""] * len(peers)
     return [
-        _row(comparison, entry, f"{place} of {len(peers)}", peers[0], pct, pattern)
-        for place, (entry, pct, pattern) in enumerate(zip(peers, efficiency, words, strict=True), start=1)
+        _row(comparison, entry, f"{place} of {len(peers)}", peers[0], scaled, pattern)
+        for place, (entry, scaled, pattern) in enumerate(zip(peers, scaling, words, strict=True), start=1)
     ]
 
 
-def _efficiency_pct(comparison: _Comparison, entry: Entry) -> float | None:
-    known = [found.pct for r in entry.results if (found := comparison.efficiency.get(r.spec.run_id))]
-    return statistics.median(known) if known else None
-
-
-def _row(
-    comparison: _Comparison, entry: Entry, place: str, first: Entry, efficiency_pct: float | None, pattern: str
-) -> Row:
+def _row(comparison: _Comparison, entry: Entry, place: str, first: Entry, scaled: Scaling | None, pattern: str) -> Row:
     return Row(
         cells=(
             str(entry.world_size),
@@ -111,7 +102,7 @@ def _row(
             figure(entry.memory_gb),
             share(entry.median(lambda r: r.performance.mfu_pct)),
             share(entry.median(exposed_communication_pct)),
-            share(efficiency_pct),
+            scaled.text if scaled else NA,
             usd(entry.median(lambda r: comparison.usd_per_1m_tokens.get(r.spec.run_id))),
             pattern,
         ),
@@ -145,12 +136,15 @@ def _notes(comparison: _Comparison, group: WorkGroup) -> tuple[str, ...]:
     notes = [f"Equal work: places hold within one number of GPUs. {runs}; where a row has several, their median."]
     for size in sizes(group):
         notes += tie_words(entries(group, size))
-    found = [e for r in group.results if (e := comparison.efficiency.get(r.spec.run_id))]
+    of_group = [entry for size in sizes(group) for entry in entries(group, size)]
+    found = [scaled.efficiency for entry in of_group if (scaled := comparison.scaling(entry))]
     if bases := sorted({(efficiency.base_world_size, efficiency.base_strategy.value) for efficiency in found}):
         told = listing(f"{count(size, 'GPU')} ({strategy})" for size, strategy in bases)
         notes.append(f"Scaling: throughput per GPU against that at {told}, the smallest size measured.")
-    if strange := sorted({f"{e.base} on {listing(e.strange_nodes)}" for e in found if e.strange_nodes}):
-        notes.append(f"The base ran elsewhere, {listing(strange)}: how fast that machine itself is, is in the scaling.")
+    if strange := sorted({f"{e.base} on {e.elsewhere}" for e in found if e.elsewhere}):
+        notes.append(
+            f"Base elsewhere: {listing(strange)}. That scaling compares machines, too, so no advice rests on it."
+        )
     if not found and (other := _base_on_other_gpu(comparison, group)):
         notes.append(other)
     if near := nearest(group, comparison.groups):

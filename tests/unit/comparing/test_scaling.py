@@ -1,6 +1,10 @@
 from __future__ import annotations
 
-from bench_control.comparing.scaling import Efficiency, efficiencies
+import pytest
+
+from bench_control.comparing.comparison import work_groups
+from bench_control.comparing.entries import entries
+from bench_control.comparing.scaling import Efficiency, Scaling, efficiencies, entry_scaling
 from bench_image.contract import Chosen, Drill, RunResult, Strategy
 from tests.builders import make_failed, make_result
 
@@ -68,3 +72,82 @@ def test_a_drilled_run_is_neither_base_nor_compared() -> None:
     slowed = make_result("node-1", 2.0, drill=Drill(slowdown_pct=80))
 
     assert efficiencies([slowed, ddp(18.0, 2)]) == (None, None)
+
+
+def on(gpus: tuple[int, ...], samples_per_s: float, node: str = "node-1") -> RunResult:
+    """A run that reports the UUIDs of these GPUs."""
+    strategy = Strategy.SINGLE if len(gpus) == 1 else Strategy.DDP
+    run = make_result(node, samples_per_s, strategy=strategy, gpus_per_node=len(gpus))
+    assert run.context
+    listed = tuple(
+        gpu.model_copy(update={"uuid": f"GPU-{number}"}) for gpu, number in zip(run.context.gpus, gpus, strict=True)
+    )
+    ranks = tuple(
+        rank.model_copy(update={"gpu_uuid": f"GPU-{number}"}) for rank, number in zip(run.ranks, gpus, strict=False)
+    )
+    return run.model_copy(update={"context": run.context.model_copy(update={"gpus": listed}), "ranks": ranks})
+
+
+def test_a_base_on_other_gpus_of_the_same_name_is_marked() -> None:
+    """One name, two machines: 10 samples/s on GPU 9, 23.54 on GPUs 1 and 2 are 117.7 % of other GPUs' speed."""
+    _, two = efficiencies([on((9,), 10.0), on((1, 2), 23.54)])
+
+    assert two is not None
+    assert (round(two.pct, 1), two.elsewhere) == (117.7, "other GPUs of node-1")
+
+
+def test_gpus_that_one_run_used_together_are_one_machine() -> None:
+    """The base ran on GPU 3, two GPUs on 1 and 2; a run on all four proves that they sit in one machine."""
+    one, two, four = efficiencies([on((3,), 10.0), on((1, 2), 18.0), on((1, 2, 3, 4), 36.0)])
+
+    assert one is None
+    assert two == Efficiency(pct=90.0, base_world_size=1, base_strategy=Strategy.SINGLE)
+    assert four == Efficiency(pct=90.0, base_world_size=1, base_strategy=Strategy.SINGLE)
+
+
+def test_the_base_on_the_same_machine_counts_before_a_faster_one_elsewhere() -> None:
+    """GPU 1 makes 10, another machine's 20: 18 on GPUs 1 and 2 are 90 %, not 60 % of the two bases' median 15."""
+    _, _, two = efficiencies([on((1,), 10.0), on((9,), 20.0, "node-9"), on((1, 2), 18.0)])
+
+    assert two == Efficiency(pct=90.0, base_world_size=1, base_strategy=Strategy.SINGLE)
+
+
+def test_a_renamed_machine_is_known_by_its_gpus() -> None:
+    _, two = efficiencies([on((1,), 10.0, "old-name"), on((1, 2), 18.0, "new-name")])
+    assert two is not None
+    assert two.elsewhere is None
+
+
+def of_entry(base: tuple[float, ...], samples_per_s: tuple[float, ...], gpus: int) -> Scaling:
+    runs = [make_result("node-1", rate, round=i, windows=(rate,)) for i, rate in enumerate(base, 1)]
+    gangs = [
+        make_result("node-1", rate, round=i, windows=(rate,), strategy="ddp", gpus_per_node=gpus, step_cv_pct=0.0)
+        for i, rate in enumerate(samples_per_s, 1)
+    ]
+    (group,) = work_groups([*runs, *gangs])
+    (entry,) = entries(group, gpus)
+    found = entry_scaling(group.results)(entry)
+    assert found is not None
+    return found
+
+
+def test_an_entry_scales_as_the_median_of_its_runs_and_the_base_as_the_median_of_its_own() -> None:
+    """Base 10 (of 8, 10 and 15, mean 11); 18, 19 and 26 on two GPUs are 90, 95 and 130 %, median 95."""
+    found = of_entry((8.0, 10.0, 15.0), (18.0, 19.0, 26.0), 2)
+
+    assert found.pct == pytest.approx(95.0)
+    assert found.speed_up == pytest.approx(1.9)
+
+
+def test_the_noise_of_a_scaling_is_that_of_both_sides() -> None:
+    """Half the range over the median: 0.3 of 10 are 3 %, 0.76 of 19 are 4 %, and sqrt(3^2 + 4^2) = 5."""
+    found = of_entry((9.7, 10.0, 10.3), (18.24, 19.0, 19.76), 2)
+    assert found.noise_pct == pytest.approx(5.0)
+
+
+def test_as_fast_and_as_cheap_as_the_base() -> None:
+    """50 % on two GPUs is one GPU's speed; 100 % is its cost per sample."""
+    slow, even, linear = (of_entry((10.0,), (rate,), 2) for rate in (9.9, 10.0, 20.0))
+
+    assert (slow.is_no_faster, even.is_no_faster, linear.is_no_faster) == (True, True, False)
+    assert (slow.is_dearer, even.is_dearer, linear.is_dearer) == (True, True, False)

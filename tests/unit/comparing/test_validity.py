@@ -74,13 +74,28 @@ def test_the_cpu_has_no_gpu_telemetry_to_miss() -> None:
 
 
 def test_little_gain_from_more_gpus_is_a_doubt() -> None:
-    """10 samples/s on one GPU, 11.6 on four: 2.9 per GPU are 29 %; 12.4 would be 31 %."""
+    """10 samples/s on one GPU, 23.6 on four: 5.9 per GPU are 59 %; 24.0 are 60 %."""
     one = make_result("node-1", 10.0)
-    poor, fair = (make_result("node-1", rate, strategy="fsdp", gpus_per_node=4) for rate in (11.6, 12.4))
+    poor, fair = (make_result("node-1", rate, strategy="fsdp", gpus_per_node=4) for rate in (23.6, 24.0))
 
     (doubt,) = compare([one, poor])
-    assert (doubt.category, doubt.measured) == ("low_scaling_efficiency", "29.0 % on 4 GPUs")
+    assert (doubt.category, doubt.measured) == ("low_scaling_efficiency", "59.0 % on 4 GPUs")
+    assert doubt.expected == "at least 60 % of the throughput per GPU at 1 GPU"
+    assert doubt.summary.endswith("'fsdp' gains little from more GPUs")
     assert compare([one, fair]) == ()
+
+
+def test_two_gpus_slower_than_one_do_not_pass() -> None:
+    """9.9 samples/s on two GPUs are 49.5 % per GPU, and less than the 10 of one."""
+    (doubt,) = compare([make_result("node-1", 10.0), make_result("node-1", 9.9, strategy="ddp", gpus_per_node=2)])
+
+    assert (doubt.category, doubt.measured) == ("low_scaling_efficiency", "49.5 % on 2 GPUs")
+    assert doubt.summary.endswith("'ddp' on 2 GPUs is no faster than single on 1 GPU")
+
+
+def test_a_poor_scaling_against_another_machine_is_a_doubt_of_the_base_only() -> None:
+    (doubt,) = compare([make_result("node-7", 10.0), make_result("node-1", 9.9, strategy="ddp", gpus_per_node=2)])
+    assert doubt.category == "scaling_base_elsewhere"
 
 
 STATED: dict[str, Any] = {

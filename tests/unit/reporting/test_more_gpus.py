@@ -148,6 +148,18 @@ def test_a_tie_names_the_other_strategy() -> None:
     assert "zero2 would do as well as ddp on 2 GPUs: the difference lies within the noise." in told
 
 
+def test_no_advice_compares_machines() -> None:
+    """The gang is 17.7 % cheaper than one GPU of another machine: shown and marked, and no reason for advice."""
+    runs = [make_result("node-7", 10.0), make_result("node-1", 23.54, strategy="ddp", gpus_per_node=2)]
+    (table,) = tables(campaigns.make_campaign(runs))
+
+    assert table.rows[1].cells[4] == "117.7 % (base elsewhere)"
+    assert table.notes[0] == (
+        "No advice on ddp on 2 GPUs: the base ran on another machine, whose own speed is in the difference."
+    )
+    assert not any(note.startswith("By cost") for note in table.notes)
+
+
 def test_one_size_or_nothing_measured_is_no_study() -> None:
     assert tables(campaigns.make_campaign([make_result("node-1"), make_result("node-2")])) == ()
     assert tables(campaigns.make_campaign([make_failed("node-1", status=Status.OOM)])) == ()

@@ -74,7 +74,7 @@ def test_patterns_are_told_against_the_strategies_beside() -> None:
     four = [row for row in cells(full, "GPUs", "strategy", "pattern") if row[0] == "4"]
 
     assert four == [
-        ("4", "zero2", "sweet spot: highest throughput, medium memory"),
+        ("4", "zero2", "fastest: highest throughput, medium memory"),
         ("4", "zero3", "saves memory: high throughput, low memory"),
         ("4", "ddp", "high overhead: low throughput, high memory"),
         ("4", "fsdp", "high overhead: low throughput, medium memory"),
@@ -95,7 +95,7 @@ def test_a_base_on_another_machine_is_named_in_the_notes() -> None:
     elsewhere = [make_result("node-7", 10.0), make_result("node-1", 18.0, strategy="ddp", gpus_per_node=2)]
     (table,) = strategies(campaigns.make_campaign(elsewhere))
 
-    assert "The base ran elsewhere, single on 1 GPU on node-7: " in " ".join(table.notes)
+    assert "Base elsewhere: single on 1 GPU on node-7. " in " ".join(table.notes)
 
 
 def test_fewer_gpus_of_another_kind_are_no_base_and_that_is_said() -> None:
