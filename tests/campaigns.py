@@ -196,6 +196,7 @@ def slower_since() -> Campaign:
         summary="are 5.8 to 6.4 % slower since 12 Nov 2026, when the driver went from 575.1 to 580.95; so are all "
         "nodes that got this change",
         resolution="undo this change on one of them and run the check again",
+        nodes=("node-1", "node-2", "node-3", "node-4"),
     )
     return healthy().model_copy(update={"findings": (finding,)})
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from bench_control.collecting.campaign import Campaign
-from bench_control.judging.attendance import ATTENDANCE, UNMEASURED
-from bench_control.judging.limits import NAMES, UNITS
+from bench_control.judging.attendance import ATTENDANCE
+from bench_control.judging.campaign_conditions import conditions
+from bench_control.judging.condition import Condition
 from bench_control.judging.step_changes import SLOWER
 from bench_control.judging.trend import HISTORY
-from bench_control.words.formats import percent, signed
-from bench_control.words.verdicts import RED, Confirmation, Level, NodeVerdict, State
+from bench_control.words.verdicts import Level
 from bench_image.contract import Frozen
+
+WARNED = {Condition.BEHIND, Condition.UNSTEADY, Condition.WATCHED, Condition.UNDECIDED}
 
 
 class Alert(Frozen):
-    """`red` turns the DAG run red; the rest is for people to know."""
+    """`red` turns the DAG run red; the rest is for people to know. `condition`: None where nothing ran, so that nobody
+    was judged.
+    """
 
     level: Level
     node: str | None
-    state: State
+    condition: Condition | None
     is_drill: bool
     red: bool
     text: str
@@ -27,103 +31,49 @@ class Alert(Frozen):
 
 
 def alerts(campaign: Campaign, dag_id: str, run_id: str) -> tuple[Alert, ...]:
-    """Red ones first; then what could not be judged, and nodes that fell behind their own past."""
-    measured = {result.spec.node for result in campaign.results}
-    told = [
-        Alert(
-            level=Level.ERROR if node.state in RED else Level.WARNING,
-            node=node.node,
-            state=node.state,
-            is_drill=node.is_drill,
-            red=node.state in RED,
-            text=_sentence(node),
-            resolution=_resolution(campaign, node.node),
+    """Red ones first: one for each node by its condition, one for each dated slowdown, one for each node that nothing
+    ran on, one for each failed run that judges no node.
+    """
+
+    def alert(level: Level, node: str | None, condition: Condition | None, text: str, next_step: str) -> Alert:
+        return Alert(
+            level=level,
+            node=node,
+            condition=condition,
+            is_drill=condition is Condition.DRILL,
+            red=level is Level.ERROR,
+            text=text,
+            resolution=next_step,
             dag_id=dag_id,
             run_id=run_id,
         )
-        for node in campaign.nodes
-        if node.state not in (State.OK, State.NOTICE, State.BUSY)
-    ]
-    told += [
-        Alert(
-            level=Level.WARNING,
-            node=past.node,
-            state=past.state,
-            is_drill=False,
-            red=False,  # one night against its past, which no re-run has confirmed
-            text=f"{past.node} fell behind its own past: {past.reason}",
-            resolution=_resolution(campaign, past.node, of_its_past=True),
-            dag_id=dag_id,
-            run_id=run_id,
-        )
-        for past in campaign.history
-        if past.state is State.BREACH
-    ]
-    told += [
-        Alert(
-            level=finding.level,
-            node=finding.subject if finding.subject in measured else None,
-            state=State.BREACH,
-            is_drill=False,
-            red=False,  # as fast as its peers, or they fell behind together
-            text=f"{finding.subject} {finding.summary}",
-            resolution=finding.resolution,
-            dag_id=dag_id,
-            run_id=run_id,
-        )
-        for finding in campaign.findings
-        if finding.category in SLOWER
-    ]
-    told += [
-        Alert(
-            level=finding.level,
-            node=finding.subject,
-            state=State.BUSY if finding.category == UNMEASURED else State.MISSING,
-            is_drill=False,
-            red=False,  # nothing ran there: the cluster's own monitoring is the judge
-            text=f"{finding.subject} {finding.summary}",
-            resolution=finding.resolution,
-            dag_id=dag_id,
-            run_id=run_id,
-        )
-        for finding in campaign.findings
-        if finding.category in ATTENDANCE and finding.level is not Level.INFO
-    ]
-    told += [
-        Alert(
-            level=Level.ERROR,
-            node=None,
-            state=State.FAILED,
-            is_drill=result.spec.drill is not None,
-            red=True,
-            text=f"{result.spec.run_id}: {result.status.value}, {result.error.message}",
-            resolution="open the report of the run",
-            dag_id=dag_id,
-            run_id=run_id,
-        )
-        for result in campaign.unjudged_failures
-        if result.error
-    ]
+
+    red = {node.node for node in campaign.red_nodes}
+    dated = [finding for finding in campaign.findings if finding.category in SLOWER]
+    is_dated = {node for finding in dated for node in finding.about}
+    told = []
+    for node in conditions(campaign):
+        of_past = node.condition is Condition.BEHIND
+        if node.node in red or (node.condition in WARNED and not (of_past and node.node in is_dated)):
+            drill = "DRILL: " if node.condition is Condition.DRILL else ""
+            level = Level.ERROR if node.node in red else Level.WARNING
+            step = _resolution(campaign, node.node, of_its_past=of_past)
+            told.append(alert(level, node.node, node.condition, f"{drill}{node.phrase}", step))
+    for finding in dated:
+        subject = finding.about[0] if len(finding.about) == 1 else None
+        text = f"{finding.subject} {finding.summary}"
+        told.append(alert(finding.level, subject, Condition.BEHIND, text, finding.resolution))
+    for finding in campaign.findings:
+        if finding.category in ATTENDANCE and finding.level is not Level.INFO:
+            # Never red: nothing ran there, and the cluster's own monitoring is the judge.
+            text = f"{finding.subject} {finding.summary}"
+            told.append(alert(Level.WARNING, finding.subject, None, text, finding.resolution))
+    for result in campaign.unjudged_failures:
+        if result.error:
+            text = f"{result.spec.run_id}: {result.status.value}, {result.error.message}"
+            condition = Condition.DRILL if result.spec.drill else Condition.FAILED
+            told.append(alert(Level.ERROR, None, condition, text, "open the report of the run"))
     return tuple(sorted(told, key=lambda alert: not alert.red))
-
-
-def _sentence(node: NodeVerdict) -> str:
-    drill = "DRILL: " if node.is_drill else ""
-    if node.state is not State.BREACH:
-        return f"{drill}{node.node}: {node.state.value}, {node.reason}"
-    parts = [
-        f"{NAMES[m.metric]} {signed(m.deviation, unit)} against its peers (limit ±{m.limit:g}{unit})"
-        for m, unit in ((metric, UNITS[metric.metric]) for metric in node.metrics)
-        if m.state is State.BREACH and m.deviation is not None
-    ]
-    parts += [f"{NAMES[m.metric]}: {m.reason}" for m in node.metrics if m.state is State.BREACH and m.deviation is None]
-    again = {
-        Confirmation.CONFIRMED: f", confirmed by a re-run ({percent(node.confirm_deviation_pct)} samples/s)"
-        if node.confirm_deviation_pct is not None
-        else ", confirmed by a re-run",
-        Confirmation.INCONCLUSIVE: ", the re-run gave no answer",
-    }.get(node.confirmation, "")
-    return f"{drill}{node.node} is in breach: {'; '.join(parts)}{again}"
 
 
 def _resolution(campaign: Campaign, node: str, *, of_its_past: bool = False) -> str:

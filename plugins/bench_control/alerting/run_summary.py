@@ -13,6 +13,7 @@ from bench_control.alerting.addresses import absolute, benchmarks_page, prefix_o
 from bench_control.alerting.alerts import Alert
 from bench_control.alerting.run_notes import HEAD
 from bench_control.collecting.campaign import Campaign
+from bench_control.judging.campaign_conditions import conditions
 from bench_control.reporting import digest
 from bench_control.words.formats import one_line
 from bench_control.words.markdown import escape
@@ -46,19 +47,18 @@ def breaches_extra(
 
 
 def note(campaign: Campaign, alerts: Sequence[Alert], dag_id: str, run_id: str, base_url: str | None) -> str:
-    """Markdown of at most NOTE_CHARS: the verdict, what to do about each red node as far as there is room, where the
-    report is.
+    """Markdown of at most NOTE_CHARS: the headline, what to do about each alert as far as there is room, red ones
+    first; where the report is.
     """
     links = f"[Report]({report_tab(dag_id, run_id)}) · [Benchmarks]({benchmarks_page(prefix_of(base_url))})"
     drill = "**DRILL.** " if campaign.is_drill else ""
     parts = [f"{HEAD} {drill}{escape(one_line(digest.in_full(campaign), most=300))}"]
-    red = [
+    steps = [
         f"- {escape(one_line(f'{alert.node}: {alert.resolution}' if alert.node else alert.text, most=160))}"
         for alert in alerts
-        if alert.red
     ]
-    for number, line in enumerate(red):
-        more = f"- and {len(red) - number} more"
+    for number, line in enumerate(steps):
+        more = f"- and {len(steps) - number} more"
         if sum(map(len, [*parts, line, more, links])) + 2 * (number + 4) > NOTE_CHARS:
             parts.append(more)
             break
@@ -80,13 +80,14 @@ def _head(campaign: Campaign, dag_id: str, run_id: str, base_url: str | None) ->
         "title": _short(campaign.title),
         "verdict": _short(digest.in_full(campaign)),
         "is_drill": campaign.is_drill,
-        "nodes": {"judged": len({node.node for node in campaign.nodes}), **_states(campaign)},
+        "nodes": _nodes(campaign),
         "links": {name: absolute(base_url, link) or link for name, link in links.items()},
     }
 
 
-def _states(campaign: Campaign) -> Mapping[str, int]:
-    return _counted(node.state.value for node in campaign.nodes)
+def _nodes(campaign: Campaign) -> Mapping[str, int]:
+    judged = conditions(campaign)
+    return {"judged": len(judged), **_counted(node.condition.value for node in judged)}
 
 
 def _counted(words: Any) -> dict[str, int]:

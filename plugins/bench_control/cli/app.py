@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, NoReturn
@@ -16,12 +17,13 @@ from bench_control.cli.base import AsJson, ExitCode, StoreUrl, console, errors_t
 from bench_control.collecting.artefacts import BrokenFile, Store, open_store
 from bench_control.collecting.campaign import Campaign
 from bench_control.installation.settings import Settings, read_settings
+from bench_control.judging.campaign_conditions import conditions
+from bench_control.judging.condition import Condition
 from bench_control.launching.pods import manifests
 from bench_control.planning.nodes import Fleet, named
 from bench_control.planning.plan import Plan
 from bench_control.planning.planners import PLANNERS, SUITES
 from bench_control.words.formats import count, listing
-from bench_control.words.verdicts import RED, State
 from bench_image.contract import Device
 
 EXIT_CODES = """Exit codes:
@@ -32,7 +34,9 @@ EXIT_CODES = """Exit codes:
 
 2: wrong usage, or something outside is missing (store, interpreter, disk); standard error says what to do.
 
-3: no node could be judged: too few nodes, or too much noise.
+3: no node could be judged: too few nodes, too much noise, or all were busy.
+
+4: more than half of the nodes fell behind their own past, though none is red against its peers.
 
 130: stopped by Ctrl-C."""
 
@@ -229,13 +233,18 @@ def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[Bro
 
 
 def exit_code(campaign: Campaign, broken: Sequence[BrokenFile] = ()) -> ExitCode:
-    """Red wins; else at least one node must have been judged well."""
-    states = {node.state for node in campaign.nodes}
-    if broken or states & RED or campaign.unjudged_failures:
+    """Red wins; then a fleet that fell behind its own past together, which no comparison between nodes can see; then
+    nobody was judged.
+    """
+    if broken or campaign.red_nodes or campaign.unjudged_failures:
         return ExitCode.RED
     if not campaign.judges_nodes:
         return ExitCode.OK
-    return ExitCode.OK if states & {State.OK, State.NOTICE} else ExitCode.NOT_JUDGED
+    counts = Counter(node.condition for node in conditions(campaign))
+    if counts[Condition.BEHIND] > counts.total() / 2:
+        return ExitCode.FELL_BEHIND
+    undecided = counts[Condition.UNDECIDED] + counts[Condition.BUSY]
+    return ExitCode.NOT_JUDGED if undecided == counts.total() else ExitCode.OK
 
 
 def _print_plan(planned: Plan) -> None:

@@ -29,6 +29,7 @@ class ExitCode(IntEnum):
     RED = 1
     USAGE = 2
     NOT_JUDGED = 3
+    FELL_BEHIND = 4
 
 
 LONG = 20  # files or campaigns: fewer are read before anybody looks

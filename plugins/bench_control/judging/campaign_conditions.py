@@ -27,27 +27,26 @@ def conditions(campaign: Campaign) -> tuple[NodeCondition, ...]:
     lone = lone_groups(campaign.groups)
     verdicts: dict[str, list[NodeVerdict]] = {}
     for group in campaign.groups:
+        is_lone = group in lone
         for node in group.nodes:
-            verdicts.setdefault(node.node, [])
-            if group not in lone:
-                verdicts[node.node].append(node)
+            verdicts.setdefault(node.node, []).extend(() if is_lone else (node,))
     behind = _behind(campaign)
     return tuple(condition_of(_evidence(campaign, node, of, behind.get(node))) for node, of in verdicts.items())
 
 
 def why(node: NodeVerdict) -> str:
-    """Why a node is not ok, in few words: "samples/s -9.7 % (limit ±5 %), confirmed by a re-run (-9.0 %)"."""
+    """Why a node is not ok, in few words: "samples/s -9.7 %, limit ±5 %, confirmed by a re-run with -9.0 %"."""
     off = [metric for metric in node.metrics if metric.state is State.BREACH]
     if node.state is not State.BREACH or any(metric.deviation is None for metric in off) or not off:
         return one_line(node.reason, MAX_REASON)
     parts = [
-        f"{NAMES[m.metric]} {signed(m.deviation, unit)} (limit ±{m.limit:g}{unit})"
+        f"{NAMES[m.metric]} {signed(m.deviation, unit)}, limit ±{m.limit:g}{unit}"
         for m, unit in ((metric, UNITS[metric.metric]) for metric in off)
         if m.deviation is not None
     ]
     if again := _AGAIN.get(node.confirmation):
         parts.append(
-            again + ("" if node.confirm_deviation_pct is None else f" ({percent(node.confirm_deviation_pct)})")
+            again + ("" if node.confirm_deviation_pct is None else f" with {percent(node.confirm_deviation_pct)}")
         )
     return ", ".join(parts)
 
@@ -55,7 +54,7 @@ def why(node: NodeVerdict) -> str:
 def _behind(campaign: Campaign) -> Mapping[str, str]:
     """Node -> how far it fell behind its own past, in few words."""
     behind = {
-        node: one_line(finding.summary, MAX_REASON)
+        node: ""  # the report has a sentence for each date
         for finding in campaign.findings
         if finding.category in SLOWER
         for node in finding.about
@@ -67,9 +66,10 @@ def _behind(campaign: Campaign) -> Mapping[str, str]:
 def _evidence(campaign: Campaign, node: str, verdicts: list[NodeVerdict], behind: str | None) -> Evidence:
     states = frozenset(verdict.state for verdict in verdicts)
     is_drill = any(verdict.is_drill for verdict in verdicts)
-    reasons = {Condition(state.value): _reason(verdicts, state) for state in RED}
-    reasons |= {
-        Condition.DRILL: next((why(v) for v in verdicts if v.is_drill and v.state is State.BREACH), "not found"),
+    reasons = {
+        Condition.FAILED: _reason(verdicts, State.FAILED),
+        Condition.BREACH: _reason(verdicts, State.BREACH),
+        Condition.DRILL: _drill(verdicts),
         Condition.BEHIND: behind or "",
         Condition.UNSTEADY: next((_unsteady(verdict) for verdict in verdicts if verdict.is_unsteady), ""),
         Condition.WATCHED: next((_watched(v) for v in verdicts if v.is_watched or v.state is State.NOTICE), ""),
@@ -96,6 +96,11 @@ def _evidence(campaign: Campaign, node: str, verdicts: list[NodeVerdict], behind
 
 def _reason(verdicts: list[NodeVerdict], state: State) -> str:
     return next((why(verdict) for verdict in verdicts if verdict.state is state), "")
+
+
+def _drill(verdicts: list[NodeVerdict]) -> str:
+    breach = next((verdict for verdict in verdicts if verdict.is_drill and verdict.state is State.BREACH), None)
+    return f"found: {why(breach)}" if breach else "not found"
 
 
 def _watched(node: NodeVerdict) -> str:

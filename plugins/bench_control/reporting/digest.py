@@ -8,6 +8,8 @@ from bench_control.asking.question import Question
 from bench_control.collecting.campaign import Campaign
 from bench_control.collecting.readings import gpu_name
 from bench_control.comparing import noise_advice
+from bench_control.judging.campaign_conditions import conditions
+from bench_control.judging.condition import Condition, fleet_summary
 from bench_control.judging.step_changes import SLOWER
 from bench_control.judging.variance import lone_groups
 from bench_control.reporting import configuration_tables, strategy_tables, survey_tables
@@ -50,16 +52,12 @@ _LEVEL_TONES = {Level.INFO: Tone.PLAIN, Level.WARNING: Tone.WARN, Level.ERROR: T
 
 
 def tone(campaign: Campaign) -> Tone:
-    """Red as soon as a node is; amber when one fell behind its own past, which no re-run has confirmed."""
+    """Red as soon as a node is, a drilled one included; amber when anything else keeps a node from being well."""
     if campaign.red_nodes or campaign.unjudged_failures:
         return Tone.BAD
     if not campaign.judges_nodes and all(result.status is Status.OK for result in campaign.results):
         return Tone.GOOD
-    behind = any(past.state is State.BREACH for past in campaign.history)
-    behind |= any(finding.category in SLOWER for finding in campaign.findings)
-    if campaign.nodes and not behind and all(node.state is State.OK for node in campaign.nodes):
-        return Tone.GOOD
-    return Tone.WARN
+    return Tone.GOOD if fleet_summary(conditions(campaign)).is_well else Tone.WARN
 
 
 def verdict(campaign: Campaign) -> str:
@@ -88,32 +86,11 @@ def _dated(campaign: Campaign) -> Sequence[Finding]:
 
 
 def _judged(campaign: Campaign) -> str:
-    nodes = campaign.nodes
     if not campaign.judges_nodes:
         return " ".join((_measured(campaign), *_failed(campaign), *_answered(campaign)))
-    if not nodes:
-        return "No node was judged."
-    lone = lone_groups(campaign.groups)
-    if len(lone) == len(campaign.groups):
+    if campaign.groups and len(lone_groups(campaign.groups)) == len(campaign.groups):
         return f"{_measured(campaign)} Nodes were not compared: each work ran on one node only."
-    red = campaign.red_nodes
-    if red:
-        told = listing(
-            f"{node.node} {what(node, group.reference)}"
-            for group in campaign.groups
-            for node in group.nodes
-            if node.state in RED
-        )
-        return f"{len(red)} of {_checked(campaign)} {'is' if len(red) == 1 else 'are'} not well: {told}."
-    slower = [h for h in campaign.history if h.state in RED]
-    if slower:
-        told = listing(f"{h.node} ({percent(h.deviation_pct)})" for h in slower)
-        return f"Against its own history {told} fell behind; against each other the nodes show no breach."
-    rest = [node for group in shown_groups(campaign) for node in group.nodes if node.state is not State.OK]
-    if rest:
-        told = listing(f"{node.node} ({_plain(node.state)})" for node in rest)
-        return f"No breach, but {len(rest)} of {_checked(campaign)} could not be called ok: {told}."
-    return f"All {_checked(campaign)} are within their limits."
+    return fleet_summary(conditions(campaign)).headline
 
 
 def _answered(campaign: Campaign) -> list[str]:
@@ -157,17 +134,6 @@ def _failed(campaign: Campaign) -> list[str]:
     return [f"None from {listing(bad)}."] if bad else []
 
 
-def what(node: NodeVerdict, reference: ReferenceMode) -> str:
-    """What is wrong with a red node: "is out of its limits (samples/s -9.8 % from the median of all nodes)"."""
-    if node.state is not State.BREACH:
-        return {State.FAILED: "failed", State.MISSING: "is missing"}.get(node.state, _plain(node.state))
-    parts = [_breach(metric, REFERENCES[reference]) for metric in node.metrics if metric.state is State.BREACH]
-    again = {Confirmation.CONFIRMED: "confirmed by a re-run"}.get(
-        node.confirmation, _CONFIRMATIONS.get(node.confirmation)
-    )
-    return f"is out of its limits ({', '.join([*parts, *([again] if again else [])])})"
-
-
 def drill(campaign: Campaign) -> str | None:
     """What was slowed on purpose, or None when nothing was."""
     drills = {r.spec.node: r.spec.drill.slowdown_pct for r in campaign.results if r.spec.drill}
@@ -184,6 +150,7 @@ def verdict_table(campaign: Campaign, group: GroupVerdict) -> Table:
     on_cpu = {run.spec.device for run in runs} == {Device.CPU}
     against = f"vs {REFERENCES[group.reference]}"
     columns = ("node", "samples/s", against, "memory GB", "temperature", "state")
+    behind = {node.node for node in conditions(campaign) if node.condition is Condition.BEHIND}
     return Table(
         columns=columns,
         numeric=frozenset(columns[1:4]),
@@ -195,9 +162,9 @@ def verdict_table(campaign: Campaign, group: GroupVerdict) -> Table:
                     _deviation(node),
                     _value(node, Metric.MEMORY_GB),
                     _temperature(node, on_cpu),
-                    state_words(node),
+                    state_words(node, is_behind=node.node in behind),
                 ),
-                tone=_STATE_TONES.get(node.state, Tone.WARN),
+                tone=_tone_of(node, is_behind=node.node in behind),
                 run_id=shown_runs.get(node.node),
             )
             for node in sorted(group.nodes, key=lambda node: node.state not in RED)
@@ -214,14 +181,25 @@ def _median_runs(runs: Sequence[RunResult]) -> Mapping[str, str | None]:
     return {node: median_run(of) for node, of in by_node.items()}
 
 
-def state_words(node: NodeVerdict) -> str:
-    """ "breach: slow, confirmed (-9.0 %), drill": the figure is the re-run's samples/s."""
+def state_words(node: NodeVerdict, *, is_behind: bool = False) -> str:
+    """ "breach: slow, confirmed (-9.0 %), drill": the figure is the re-run's samples/s; "ok, watched"."""
     sides = [_side(metric) for metric in node.metrics if metric.state is State.BREACH and metric.side]
     words = [_plain(node.state) + (f": {' and '.join(sides)}" if sides else "")]
     if again := _CONFIRMATIONS.get(node.confirmation):
         off = node.confirm_deviation_pct
         words.append(again + (f" ({percent(off)})" if off is not None else ""))
-    return ", ".join([*words, *(["drill"] if node.is_drill else [])])
+    more = {
+        "watched": node.is_watched or node.state is State.NOTICE,
+        "unsteady": node.is_unsteady,
+        "behind its own past": is_behind,
+        "drill": node.is_drill,
+    }
+    return ", ".join([*words, *(word for word, holds in more.items() if holds)])
+
+
+def _tone_of(node: NodeVerdict, *, is_behind: bool) -> Tone:
+    is_doubtful = node.state is not State.OK or node.is_watched or node.is_unsteady or is_behind
+    return Tone.BAD if node.state in RED else Tone.WARN if is_doubtful else Tone.GOOD
 
 
 def fleet_lines(group: GroupVerdict) -> tuple[str, ...]:
@@ -243,7 +221,7 @@ def reasons(group: GroupVerdict) -> tuple[str, ...]:
     """Why nodes are not ok, each reason once: "node-1 and node-2 (insufficient): 2 nodes cannot be told apart."."""
     nodes_by_reason: dict[tuple[State, str], list[str]] = {}
     for node in group.nodes:
-        if node.state is not State.OK:
+        if node.state is not State.OK or node.is_watched or node.is_unsteady:
             nodes_by_reason.setdefault((node.state, node.reason), []).append(node.node)
     return tuple(
         sentence(f"{listing(nodes)} ({_plain(state)}): {one_line(why)}")
@@ -368,10 +346,6 @@ def rates(campaign: Campaign) -> Mapping[tuple[str, str], Sequence[tuple[float, 
     return found
 
 
-def _checked(campaign: Campaign) -> str:
-    return count(len(campaign.nodes), "node") if len(campaign.groups) == 1 else count(len(campaign.nodes), "node check")
-
-
 def _plain(state: State) -> str:
     return state.value.replace("_", " ")
 
@@ -379,14 +353,6 @@ def _plain(state: State) -> str:
 def _side(metric: MetricVerdict) -> str:
     name = "" if metric.metric is Metric.SAMPLES_PER_SECOND else f"{METRICS[metric.metric]} "
     return f"{name}{metric.side}"
-
-
-def _breach(metric: MetricVerdict, reference: str) -> str:
-    if metric.deviation is None:
-        return f"{METRICS[metric.metric]}: {one_line(metric.reason, 120)}"
-    is_degrees = metric.metric is Metric.TEMPERATURE_C
-    off = f"{figure(metric.deviation, 3)} °C" if is_degrees else percent(metric.deviation)
-    return f"{METRICS[metric.metric]} {off} from the {reference}"
 
 
 def _value(node: NodeVerdict, metric: Metric) -> str:

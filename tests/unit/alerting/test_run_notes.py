@@ -22,8 +22,8 @@ def note(campaign: Any) -> str:
 
 def test_the_verdict_the_red_nodes_and_the_way_to_the_report() -> None:
     assert note(campaigns.slow_node()) == (
-        "**Benchmark.** 1 of 4 nodes is not well: node-3 is out of its limits (samples/s −9.7 % from the "
-        "leave-one-out median, confirmed by a re-run).\n"
+        "**Benchmark.** 1 of 4 nodes is in breach: node-3 (samples/s −9.7 %, limit ±5 %, confirmed by a re-run with "
+        "−9.0 %); 3 are well.\n"
         "- node-3: Check fans, filters and the air flow of node-3, then run it again\n"
         "\n"
         f"[Report]({TAB}) · [Benchmarks](plugin/trainbench/bench/trainbench/)"
@@ -31,7 +31,7 @@ def test_the_verdict_the_red_nodes_and_the_way_to_the_report() -> None:
 
 
 def test_a_good_night_has_one_too() -> None:
-    assert note(campaigns.healthy()).startswith("**Benchmark.** All 4 nodes are within their limits.\n\n[Report](")
+    assert note(campaigns.healthy()).startswith("**Benchmark.** All 4 nodes are well.\n\n[Report](")
 
 
 def test_a_drill_is_called_one() -> None:
@@ -92,7 +92,7 @@ def test_the_extra_of_the_asset_events_is_bounded_and_says_what_to_do_next() -> 
     assert (extra["num_red"], extra["num_alerts"], extra["left_off"]) == (1, 1, 0)
     assert extra["alerts"][0]["node"] == "node-3"
     assert extra["links"]["report"] == f"https://airflow.example.org/{TAB}"
-    assert extra["nodes"] == {"judged": 4, "breach": 1, "ok": 3}
+    assert extra["nodes"] == {"judged": 4, "breach": 1, "well": 3}
     many = run_summary.breaches_extra(campaign, raised * 1000, *where)
     assert (len(many["alerts"]), many["num_red"], many["left_off"]) == (50, 1000, 950)
     results = run_summary.results_extra(campaign, *where)

@@ -16,15 +16,18 @@ from bench_image.contract import Status
 from tests import campaigns
 from tests.builders import make_failed, make_result
 
+FELL_BEHIND = "All 4 nodes fell behind their own past: node-1, node-2, node-3 and node-4"
+
 
 def test_the_verdict_in_one_sentence() -> None:
-    assert digest.verdict(campaigns.healthy()) == "All 4 nodes are within their limits."
+    assert digest.verdict(campaigns.healthy()) == "All 4 nodes are well."
     assert digest.verdict(campaigns.slow_node()) == (
-        "1 of 4 nodes is not well: node-3 is out of its limits "
-        "(samples/s \u22129.7 % from the leave-one-out median, confirmed by a re-run)."
+        "1 of 4 nodes is in breach: node-3 "
+        "(samples/s \u22129.7 %, limit ±5 %, confirmed by a re-run with \u22129.0 %); 3 are well."
     )
     assert digest.verdict(campaigns.two_nodes()) == (
-        "No breach, but 2 of 2 nodes could not be called ok: node-1 (insufficient) and node-2 (insufficient)."
+        "None of 2 nodes could be judged: node-1 and node-2 "
+        "(2 nodes: they differ by 11.6 %, but which one is wrong cannot be told)."
     )
     assert digest.verdict(campaigns.make_campaign([])) == "No node was judged."
 
@@ -51,7 +54,7 @@ def test_a_node_that_fell_behind_its_own_history_is_amber_until_a_re_run_confirm
     )
     campaign = healthy.model_copy(update={"history": (slower,)})
     assert digest.tone(campaign) is Tone.WARN
-    assert digest.verdict(campaign).startswith("Against its own history node-2 (\u22123.5 %) fell behind")
+    assert digest.verdict(campaign) == ("1 of 4 nodes fell behind its own past: node-2 (\u22123.5 %); 3 are well.")
 
 
 def test_a_drill_says_so() -> None:
@@ -131,7 +134,7 @@ def test_a_scaling_study_says_what_ran_and_who_is_first() -> None:
 
 def test_a_dated_slowdown_is_said_with_the_verdict_and_is_amber() -> None:
     campaign = campaigns.slower_since()
-    assert digest.verdict(campaign) == "All 4 nodes are within their limits; 1 slowdown has a date."
+    assert digest.verdict(campaign) == FELL_BEHIND + "; 1 slowdown has a date."
     assert digest.dated(campaign) == (
         "node-1, node-2, node-3 and node-4 are 5.8 to 6.4 % slower since 12 Nov 2026, when the driver went from 575.1 "
         "to 580.95; so are all nodes that got this change.",
@@ -143,7 +146,7 @@ def test_a_dated_slowdown_is_said_with_the_verdict_and_is_amber() -> None:
 def test_many_slowdowns_leave_the_headline_one_sentence() -> None:
     campaign = campaigns.slower_since()
     many = campaign.model_copy(update={"findings": campaign.findings * 12})
-    assert digest.verdict(many) == "All 4 nodes are within their limits; 12 slowdowns have a date."
+    assert digest.verdict(many) == FELL_BEHIND + "; 12 slowdowns have a date."
     assert len(digest.dated(many)) == 11
     assert digest.dated(many)[-1] == "And 2 more: see the findings."
 
