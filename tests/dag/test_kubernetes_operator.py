@@ -11,8 +11,11 @@ from unittest.mock import Mock
 import pytest
 
 from bench_control.asking.question import Question
+from bench_control.collecting.results import collect
+from bench_control.launching.pod_end import PodEnd
 from bench_control.launching.pods import PodSettings, manifest
-from tests.builders import make_spec
+from bench_image.contract import MAX_RESULT_BYTES, Status
+from tests.builders import STARTED_AT, make_spec
 
 MANIFEST = manifest(make_spec(node="gpu-7", gpus_per_node=1), PodSettings(priority_class="benchmark-low"))
 
@@ -60,6 +63,49 @@ def test_a_pod_that_ends_without_a_result_fails_the_task(
     with pytest.raises(AirflowException, match="deleted before its result could be read"):
         getattr(operator, silence)(*arguments)
     assert ti.xcom_push.call_args.kwargs["value"]["kind"] == "vanished"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x" * (MAX_RESULT_BYTES + 1), "larger than the 4,000,000 bytes allowed"),
+        ('{"schema_version": 2, "status": ', "is not JSON"),
+    ],
+)
+def test_an_oversized_or_broken_answer_is_a_failed_sample_and_never_an_xcom(
+    operator: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, text: str, words: str
+) -> None:
+    from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
+    from airflow.sdk.exceptions import AirflowFailException
+
+    operator.__dict__["pod_manager"] = Mock(extract_xcom=lambda *_, **__: text)
+    monkeypatch.setattr(KubernetesPodOperator, "execute", lambda self, context: self.extract_xcom(Mock()))
+    monkeypatch.setattr(operator, "_events", tuple)  # there is no API to ask
+    ti = Mock()
+
+    with pytest.raises(AirflowFailException, match=words):
+        operator.execute({"ti": ti})
+    (pushed,) = [call.kwargs for call in ti.xcom_push.call_args_list]
+    assert (pushed["key"], pushed["value"]["kind"]) == ("pod_end", "invalid_result")
+    (result,) = collect([make_spec()], [None], STARTED_AT, ["failed"], [PodEnd.model_validate(pushed["value"])])
+    assert result.error is not None
+    assert (result.status, result.error.kind) == (Status.ERROR, "invalid_result")
+    assert words in result.error.message
+    assert text[:20] not in caplog.text
+
+
+def test_no_more_of_a_result_is_read_than_is_allowed(airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sidecar itself cuts the file: the worker's memory never holds what a pod made too large."""
+    from bench_control.flows import bounded_pod_manager
+
+    exec_ = Mock(return_value=Mock(read_all=lambda: '{"status": "ok"}'))
+    monkeypatch.setattr(bounded_pod_manager, "stream", exec_)
+    manager = bounded_pod_manager.BoundedPodManager(kube_client=Mock())
+
+    assert manager.extract_xcom_json(Mock()) == '{"status": "ok"}'
+    shell, option, command = exec_.call_args.kwargs["command"]
+    assert (shell, option) == ("/bin/sh", "-c")
+    assert "head -c 4000001 /airflow/xcom/return.json" in command
 
 
 def test_the_dag_hands_over_the_same_manifests_on_a_cluster(airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> None:

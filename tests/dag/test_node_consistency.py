@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from bench_control.flows import plan_tasks
+from bench_control.flows.plan_tasks import MAX_LINE
 from bench_control.planning.plan import campaign_id
 from bench_control.words.verdicts import Confirmation, State
 from tests.dag.conftest import load_dags
@@ -149,6 +151,9 @@ def test_broken_results_fail_their_own_node_only(dagbag: Any, store: Any) -> Non
     assert {name for name, node in by_node.items() if node.state is State.OK} == set(HEALTHY)
     assert {name for name, node in by_node.items() if node.state is State.FAILED} == set(broken)
     assert "schema_version 0" in by_node["gpu-old-schema"].reason
+    assert "larger than the 4,000,000 bytes allowed, so it was not stored" in by_node["gpu-oversized"].reason
+    assert "the pod's result is not JSON" in by_node["gpu-truncated"].reason
+    assert {f"gpu-{kind}" for kind in ("truncated", "nan", "oversized", "silent")} == without_a_stored_result(dag_run)
     summary = store.root / "campaigns" / campaign.campaign_id / "summary"
     rows = list(csv.DictReader(io.StringIO((summary / "metrics.csv").read_text())))
     assert {row["node"]: row["status"] for row in rows}["gpu-oom"] == "oom"
@@ -172,6 +177,42 @@ def test_a_plan_that_cannot_be_made_is_red_with_the_reason(
     assert dag_run.state == "failed"
     assert (states(dag_run)["plan"], states(dag_run)["gate"]) == (["failed"], ["failed"])
     assert words in out + err
+    assert "no verdict: the task 'plan' failed: " in out + err
+    assert_nobody_is_judged(dag_run, store)
+
+
+def test_a_plan_over_max_map_length_judges_nobody_and_sends_no_breach(
+    dagbag: Any, store: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "5")
+    dag_run = run(dagbag, nodes=HEALTHY, strategies=["single"])
+    out, err = capfd.readouterr()
+
+    assert "no verdict: the task 'plan' failed: 6 runs (3 nodes, 2 rounds) are more than Airflow maps" in out + err
+    assert max(map(len, (out + err).splitlines())) < MAX_LINE
+    assert_nobody_is_judged(dag_run, store)
+
+
+def test_a_plan_that_was_stored_before_its_task_failed_judges_nobody(
+    dagbag: Any, store: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Airflow's API server may allow fewer than this task reads in its own configuration: it refuses the manifests."""
+    monkeypatch.setenv("AIRFLOW__CORE__MAX_MAP_LENGTH", "5")
+    monkeypatch.setattr(plan_tasks, "refuse_more_pods_than", lambda *_: None)
+    dag_run = run(dagbag, nodes=HEALTHY, strategies=["single"])
+    out, err = capfd.readouterr()
+
+    assert "no verdict: the task 'plan' failed, its log says why" in out + err
+    assert_nobody_is_judged(dag_run, store)
+
+
+def assert_nobody_is_judged(dag_run: Any, store: Any) -> None:
+    ran = states(dag_run)
+    assert dag_run.state == "failed"
+    assert (ran["plan"], ran["gate"]) == (["failed"], ["failed"])
+    assert (ran["judge"], ran["publish"], ran["alert"]) == (["upstream_failed"], ["skipped"], ["skipped"])
+    assert not (store.root / "campaigns").exists()
+    assert last_event("trainbench_breaches", of_run=dag_run.run_id) is None
 
 
 @pytest.mark.parametrize(
@@ -210,14 +251,27 @@ def test_every_pod_is_labelled_by_node_and_strategy(dagbag: Any, store: Any) -> 
     assert labels == {f"{node} / single · round 1" for node in HEALTHY}
 
 
-def last_event(asset: str) -> Any:
+def last_event(asset: str, of_run: str | None = None) -> Any:
+    """The newest event's extra; with `of_run` of that DAG run, None if it sent none."""
     from airflow.models.asset import AssetEvent, AssetModel
     from airflow.settings import Session
     from sqlalchemy import select
 
     of_asset = select(AssetEvent.extra).join(AssetModel, AssetModel.id == AssetEvent.asset_id)
+    if of_run is not None:
+        of_asset = of_asset.where(AssetEvent.source_run_id == of_run)
     with Session() as session:
         return session.scalars(of_asset.where(AssetModel.name == asset).order_by(AssetEvent.id.desc())).first()
+
+
+def without_a_stored_result(dag_run: Any) -> set[str]:
+    """The nodes whose pod task left no return value in Airflow's database."""
+    tis = [ti for ti in dag_run.get_task_instances() if ti.task_id == "benchmark"]
+    return {
+        ti.rendered_map_index.split(" / ")[0]
+        for ti in tis
+        if ti.xcom_pull(task_ids="benchmark", map_indexes=ti.map_index) is None
+    }
 
 
 def alerts_of(dag_run: Any) -> list[dict[str, Any]]:

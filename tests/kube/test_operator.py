@@ -168,7 +168,7 @@ def test_a_failed_program_still_hands_over_its_result(outcome: Outcome) -> None:
 @of("cut-off", "deferred-cut-off")
 def test_a_result_that_was_cut_off_is_not_repeated(outcome: Outcome) -> None:
     assert (outcome.state, outcome.tries) == ("failed", 1)
-    assert outcome.end["kind"] == "no_result"
+    assert outcome.end["kind"] == "invalid_result"
     assert "is not JSON" in outcome.end["message"]
     assert outcome.pods_left == []
 

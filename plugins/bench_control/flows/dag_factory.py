@@ -10,7 +10,7 @@ from airflow.sdk import DAG, Param, TaskGroup
 from bench_control.asking.asked import is_asked
 from bench_control.asking.params import form
 from bench_control.asking.question import Question
-from bench_control.flows import dag_tasks, pod_tasks
+from bench_control.flows import dag_tasks, plan_tasks, pod_tasks
 from bench_control.installation.settings import Launcher, Settings, read_settings
 from bench_control.planning.planners import PLANNERS
 from bench_control.planning.scaling_plan import Cell, cells
@@ -33,8 +33,8 @@ def build_node_dag(suite: Suite) -> DAG:
     """Independent pods on every node, judgement, re-runs of what stands out, report, alert, gate."""
     settings = read_settings()
     with _dag(suite, settings) as dag:
-        planned: Any = dag_tasks.plan_pods(suite.question).as_setup()
-        dag_tasks.check_ready() >> planned
+        planned: Any = plan_tasks.plan_pods(suite.question).as_setup()
+        plan_tasks.check_ready() >> planned
         benchmarks = pod_tasks.pods("benchmark", settings).expand(pod_template_dict=planned)
         suspects = dag_tasks.judge()
         benchmarks >> suspects
@@ -51,8 +51,8 @@ def build_comparison_dag(suite: Suite) -> DAG:
     """Independent pods, one after another in the plan's order, so that none shares a host; report, alert, gate."""
     settings = read_settings()
     with _dag(suite, settings) as dag:
-        planned: Any = dag_tasks.plan_pods(suite.question).as_setup()
-        dag_tasks.check_ready() >> planned
+        planned: Any = plan_tasks.plan_pods(suite.question).as_setup()
+        plan_tasks.check_ready() >> planned
         benchmarks = pod_tasks.pods("benchmark", settings, in_turn=True).expand(pod_template_dict=planned)
         published = dag_tasks.publish_comparison(suite.dag_id)
         released: Any = dag_tasks.release_campaign()
@@ -66,8 +66,8 @@ def build_scaling_dag(suite: Suite) -> DAG:
     """Every strategy at every number of GPUs: one task group each, one gang after another, then report, alert, gate."""
     settings = read_settings()
     with _dag(suite, settings) as dag:
-        last: Any = dag_tasks.plan_scaling()
-        dag_tasks.check_ready() >> last
+        last: Any = plan_tasks.plan_scaling()
+        plan_tasks.check_ready() >> last
         published = dag_tasks.publish_scaling(suite.dag_id)
         for cell in cells(settings.world_sizes):
             last = _gang(cell, settings, after=last, before=published)

@@ -9,60 +9,32 @@ from typing import Any
 from airflow.sdk import Asset, TriggerRule, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from bench_control.asking.params import ParamsError, parse_params
-from bench_control.asking.question import Question
-from bench_control.flows.discovery import known_fleet
+from bench_control.flows.plan_tasks import PLANNED_AT, READY, REASON, log, owner, stored_plan
+from bench_control.flows.plan_tasks import TASK as PLAN
 from bench_control.installation.settings import Launcher, read_settings
-from bench_control.launching.pods import CAMPAIGN, GANG, Owner, label_value, manifest, manifests, ours
-from bench_control.planning.plan import Plan, PlanError, campaign_id, confirm_specs
-from bench_control.planning.planners import PLANNERS
+from bench_control.launching.pods import CAMPAIGN, GANG, label_value, manifest, manifests, ours
+from bench_control.planning.plan import Plan, campaign_id, confirm_specs
 from bench_control.planning.scaling_plan import Cell
 from bench_image.contract import RunResult, RunSpec
 
 RESULTS = Asset(name="trainbench_results", uri="x-trainbench://results/summary")
 BREACHES = Asset(name="trainbench_breaches", uri="x-trainbench://alerts/variance")
-PLANNED_AT = "planned_at"
 RANK = "rank"  # task of a gang's pods within its group
-VERDICT_TASKS = ("ready", "plan", "judge", "publish", "alert")  # without any of them there is no verdict
+VERDICT_TASKS = (READY, PLAN, "judge", "publish", "alert")  # without any of them there is no verdict
 MAX_REASONS = 20  # in the words of a red gate
 NOTIFY_RETRIES = 3
 HISTORY_DAYS = 60  # how far back somebody may ask when a node was measured last
-
-
-@task(task_id="ready")
-def check_ready() -> None:
-    """Says in one sentence why nothing can run, before every pod says so."""
-    from bench_control.site import doctor
-
-    checks = doctor.examine(read_settings())
-    for row in doctor.table(checks).rows:
-        _log(" ".join(row.cells))
-    if told := doctor.refusal(checks):
-        raise AirflowFailException(told)
-
-
-@task(task_id="plan")
-def plan_pods(question: str) -> list[dict[str, Any]]:
-    """The manifests of all runs; the plan itself goes to the later tasks under its own key."""
-    plan, settings = _planned(Question(question)), read_settings()
-    return [manifest(spec, settings.pods, _owner(), what=plan.labels.get(spec.group_id)) for spec in plan.specs]
-
-
-@task(task_id="plan")
-def plan_scaling() -> None:
-    """The plan of a scaling study, for the gangs' own tasks."""
-    _planned(Question.STRATEGIES)
 
 
 @task(task_id="prepare", trigger_rule=TriggerRule.ALL_DONE)
 def prepare_gang(strategy: str, world_size: int) -> list[dict[str, Any]]:
     """The manifests of one gang; skips what is not chosen, or cannot run."""
     cell = Cell(strategy=strategy, world_size=world_size)
-    plan, settings = _plan(), read_settings()
+    plan, settings = stored_plan(), read_settings()
     spec = next((spec for spec in plan.specs if _cell(spec) == cell), None)
     if spec is None:
         raise AirflowSkipException(next((s.reason for s in plan.skipped if s.what == cell.title), "not chosen"))
-    return manifests(spec, settings.pods, _owner())
+    return manifests(spec, settings.pods, owner())
 
 
 @task(task_id="release")
@@ -88,7 +60,7 @@ def _release(label: str, value: str) -> None:
 
     client = KubernetesHook(conn_id=settings.cluster.connection_id).core_v1_client
     deleted = delete_pods(client, settings.pods.namespace, ours(settings.pods) | {label: value})
-    _log(f"deleted {', '.join(deleted)}" if deleted else "nothing was left")
+    log(f"deleted {', '.join(deleted)}" if deleted else "nothing was left")
 
 
 @task(task_id="judge", trigger_rule=TriggerRule.ALL_DONE)
@@ -99,14 +71,14 @@ def judge() -> list[dict[str, Any]]:
     from bench_control.judging import variance
     from bench_control.past.history import open_history
 
-    plan, settings = _plan(), read_settings()
+    plan, settings = stored_plan(), read_settings()
     results = _collected("benchmark", plan.specs)
     store = open_store(settings.store_url)
     for result in results:
         store.write_result(result)
     pasts = open_history(settings.history_url, store).pasts
     suspects = variance.nodes_to_confirm(assess.judge(plan, results, pasts))
-    return [manifest(spec, settings.pods, _owner()) for spec in confirm_specs(plan, suspects)]
+    return [manifest(spec, settings.pods, owner()) for spec in confirm_specs(plan, suspects)]
 
 
 @task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
@@ -117,7 +89,7 @@ def publish_nodes(suite: str) -> dict[str, str]:
     from bench_control.judging import variance
     from bench_control.past.history import open_history
 
-    plan, settings = _plan(), read_settings()
+    plan, settings = stored_plan(), read_settings()
     pasts = open_history(settings.history_url, open_store(settings.store_url)).pasts
     results = _collected("benchmark", plan.specs)
     suspects = variance.nodes_to_confirm(assess.judge(plan, results, pasts))
@@ -127,14 +99,14 @@ def publish_nodes(suite: str) -> dict[str, str]:
 @task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
 def publish_comparison(suite: str) -> dict[str, str]:
     """Compares what ran, writes the reports, records the history; returns the reports' addresses."""
-    plan = _plan()
+    plan = stored_plan()
     return _published(plan, suite, _collected("benchmark", plan.specs), ())
 
 
 @task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
 def publish_scaling(suite: str) -> dict[str, str]:
     """Joins each gang's results, writes the reports, records the history; returns the reports' addresses."""
-    plan = _plan()
+    plan = stored_plan()
     return _published(plan, suite, tuple(_gang_result(spec) for spec in plan.specs), ())
 
 
@@ -147,7 +119,7 @@ def raise_alert() -> list[Any]:
 
     context = get_current_context()
     dag_id, run_id, base_url = context["dag"].dag_id, context["run_id"], _base_url()
-    campaign = open_store(read_settings().store_url).read_campaign(_plan().campaign_id)
+    campaign = open_store(read_settings().store_url).read_campaign(stored_plan().campaign_id)
     raised = alerts(campaign, dag_id, run_id)
     extra = run_summary.breaches_extra(campaign, raised, dag_id, run_id, base_url)
     context["outlet_events"][BREACHES].extra = extra
@@ -175,7 +147,7 @@ def send_notices() -> None:
     dag_id, now = context["dag"].dag_id, datetime.now(UTC)
     told = notify.send_due(outbox, dag_id, settings.notify, _base_url(), now, notify.send)
     for line in told.lines or ("nothing is due",):
-        _log(line)
+        log(line)
     if told.problems:
         raise RuntimeError(f"not everybody could be told: {'; '.join(told.problems)}")
 
@@ -188,40 +160,15 @@ def gate() -> None:
     if raised is None:
         states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
         failed = [name for name in VERDICT_TASKS if states.get(name) == "failed"]
-        raise AirflowFailException(
-            f"no verdict: the task '{failed[0] if failed else 'alert'}' failed, its log says why"
-        )
+        raise AirflowFailException(_no_verdict(failed[0] if failed else "alert", ti))
     if red := [alert["text"] for alert in raised if alert["red"]]:
         raise AirflowFailException("; ".join(red[:MAX_REASONS]) + ("; and more" if len(red) > MAX_REASONS else ""))
 
 
-def _planned(question: Question) -> Plan:
-    context, settings = get_current_context(), read_settings()
-    try:
-        params = parse_params(dict(context["params"]))
-        name = campaign_id(context["dag"].dag_id, context["run_id"])
-        plan = PLANNERS[question].make(params, known_fleet(settings, params), name)
-    except (ParamsError, PlanError) as error:
-        raise AirflowFailException(str(error)) from None
-    for skipped in plan.skipped:
-        _log(f"skipped {skipped.what}: {skipped.reason}")
-    for node in plan.absent:
-        _log(f"{node.name} is not benchmarked: {node.reason}")
-    context["ti"].xcom_push(key="plan", value=plan.model_dump_json())
-    context["ti"].xcom_push(key=PLANNED_AT, value=datetime.now(UTC).isoformat())
-    return plan
-
-
-def _plan() -> Plan:
-    text = get_current_context()["ti"].xcom_pull(task_ids="plan", key="plan")
-    if text is None:
-        raise AirflowSkipException("there is no plan: the task 'plan' failed, its log says why")
-    return Plan.model_validate_json(text)
-
-
-def _owner() -> Owner:
-    context = get_current_context()
-    return Owner(dag_id=context["dag"].dag_id, dag_run_id=context["run_id"])
+def _no_verdict(failed: str, ti: Any) -> str:
+    """Names the first task that failed, and its reason where the task itself gave one."""
+    reason = ti.xcom_pull(task_ids=failed, key=REASON) if failed in (READY, PLAN) else None
+    return f"no verdict: the task '{failed}' failed{f': {reason}' if reason else ', its log says why'}"
 
 
 def _cell(spec: RunSpec) -> Cell:
@@ -239,7 +186,7 @@ def _published(
 
     context, settings, now = get_current_context(), read_settings(), datetime.now(UTC)
     run = context["dag_run"]
-    planned_at = datetime.fromisoformat(context["ti"].xcom_pull(task_ids="plan", key=PLANNED_AT))
+    planned_at = datetime.fromisoformat(context["ti"].xcom_pull(task_ids=PLAN, key=PLANNED_AT))
     measured = (*results, *confirm_results)
     started_at, finished_at = clocks.campaign_times(measured, planned_at, run.start_date or run.run_after, now)
     store = open_store(settings.store_url)
@@ -278,7 +225,7 @@ def _gang_result(spec: RunSpec) -> RunResult:
 def _collected(task_id: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:
     """One result for each pod: XComs of mapped tasks are asked for by index, so that none can be dropped."""
     from bench_control.collecting.results import collect
-    from bench_control.launching.pod_end import PodEnd
+    from bench_control.launching.pod_end import END, PodEnd
 
     ti = get_current_context()["ti"]
     if not specs:
@@ -288,10 +235,6 @@ def _collected(task_id: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:
     by_run: Mapping[str, Any] = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task_id], run_ids=[ti.run_id])
     states = [by_run.get(ti.run_id, {}).get(f"{task_id}_{index}") for index in indexes]
     bad = [index for index in indexes if states[index] != "success"]
-    told = dict(zip(bad, ti.xcom_pull(task_ids=task_id, map_indexes=bad, key="pod_end") if bad else (), strict=True))
+    told = dict(zip(bad, ti.xcom_pull(task_ids=task_id, map_indexes=bad, key=END) if bad else (), strict=True))
     ends = [PodEnd.model_validate(told[index]) if told.get(index) else None for index in indexes]
     return collect(specs, payloads, datetime.now(UTC), states, ends)
-
-
-def _log(line: str) -> None:
-    print(line)  # noqa: T201 - goes to the task's log

@@ -5,31 +5,35 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, NoReturn
 
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
+from airflow.providers.cncf.kubernetes.utils.pod_manager import EMPTY_XCOM_RESULT
 from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import PodDefaults
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 from kubernetes.client import ApiException, V1DeleteOptions, V1Pod  # type: ignore[import-untyped]
 from urllib3.exceptions import HTTPError
 
-from bench_control.launching.pod_end import EndKind, PodEnd, pod_end
+from bench_control.flows.bounded_pod_manager import BoundedPodManager
+from bench_control.launching.pod_end import END, EndKind, PodEnd, pod_end
 from bench_control.launching.pods import CONTAINER, GANG, GRACE_S, RENDEZVOUS
+from bench_control.launching.result_text import ResultTextError, decoded
 
-END = "pod_end"  # XCom key of a `PodEnd`
 UNREACHABLE = 503  # what stands for "no answer at all" among the API's status codes
 PEER_GRACE_S = 10.0  # what the peers of a failed pod get to fail by themselves, and to say why
 
 
 class BenchPodOperator(KubernetesPodOperator):
-    """`KubernetesPodOperator`, with five differences.
+    """`KubernetesPodOperator`, with six differences.
 
     - It fails where the provider's operator ends as success without a result (its issues 72821 and 73117).
     - How the pod ended is pushed as XCom `pod_end`. Only what a new pod may cure is retried; a node that is not free
       skips the task, and nothing is judged by it.
     - A pod whose creation was answered by an error although it was made is found again, not leaked.
     - The sidecar for the result is our image under our pod security, unless the connection says otherwise.
+    - A result that is too large or no JSON is neither stored nor logged: the task fails with a sentence instead.
     - When a pod of a gang fails, the rest of the gang is ended: its members would wait for their peer.
     """
 
@@ -37,7 +41,7 @@ class BenchPodOperator(KubernetesPodOperator):
         super().__init__(**kwargs)
         self._result: Any = None
         self._unreadable: str | None = None
-        self._handed_over: dict[Any, Any] | None = None
+        self._handed_over: Any = None
         self._pod_name: str | None = None
         self._last_seen: Mapping[str, Any] | None = None
 
@@ -108,15 +112,23 @@ class BenchPodOperator(KubernetesPodOperator):
             self._last_seen = self._look(remote_pod)  # before it is deleted
         super().cleanup(pod, remote_pod, xcom_result, context)
 
-    def extract_xcom(self, pod: V1Pod, *, ignore_kill_failure: bool = True) -> dict[Any, Any] | None:
+    @cached_property
+    def pod_manager(self) -> BoundedPodManager:
+        return BoundedPodManager(kube_client=self.client, callbacks=self.callbacks)
+
+    def extract_xcom(self, pod: V1Pod, *, ignore_kill_failure: bool = True) -> Any:
         try:
-            self._handed_over = super().extract_xcom(pod, ignore_kill_failure=ignore_kill_failure)
-            return self._handed_over
+            text = self.pod_manager.extract_xcom(pod, ignore_kill_failure=ignore_kill_failure)
         except (ApiException, AttributeError) as error:  # the provider stumbles over a refused websocket
             raise ApiException(status=_handshake_status(error), reason="the pod's result may not be read") from error
-        except ValueError as error:
-            self._unreadable = f"the pod's result is not JSON ({error}): was its volume full?"
-            raise AirflowException(self._unreadable) from error
+        if text.rstrip() == EMPTY_XCOM_RESULT:
+            return None
+        try:
+            self._handed_over = decoded(text)
+        except ResultTextError as error:
+            self._unreadable = str(error)
+            raise AirflowException(self._unreadable) from None
+        return self._handed_over
 
     def on_kill(self) -> None:
         super().on_kill()
@@ -156,7 +168,7 @@ class BenchPodOperator(KubernetesPodOperator):
         events = () if self._last_seen else self._events()
         end = pod_end(self._last_seen, self.base_container_name, told, http_status, events)
         if self._unreadable:
-            end = PodEnd(kind=EndKind.NO_RESULT, message=self._unreadable)
+            end = PodEnd(kind=EndKind.INVALID_RESULT, message=self._unreadable)
         self._end_gang(wait_s=0 if end.kind in (EndKind.BUSY, EndKind.UNSCHEDULABLE) else PEER_GRACE_S)
         if end.kind is EndKind.NO_RESULT and self._handed_over:
             raise AirflowFailException(_cause(self._handed_over)) from error

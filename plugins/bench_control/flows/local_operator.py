@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
@@ -10,7 +9,10 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from bench_control.installation.settings import read_settings
 from bench_control.launching.local_pods import LocalPod
-from bench_image.contract import MAX_RESULT_BYTES
+from bench_control.launching.pod_end import END, EndKind, PodEnd
+from bench_control.launching.result_text import ResultTextError, decoded
+
+MAX_LINE = 10_000  # characters of one line of the pod in the task's log
 
 
 class LocalPodOperator(BaseOperator):
@@ -29,13 +31,16 @@ class LocalPodOperator(BaseOperator):
         if outcome.result_text is None:
             cause = outcome.ended_by or f"exit code {outcome.exit_code}"
             raise AirflowFailException(f"the pod left no result: {cause}")
-        if len(outcome.result_text) > MAX_RESULT_BYTES:
-            raise AirflowFailException(f"the pod's result is larger than the {MAX_RESULT_BYTES} bytes allowed")
-        result = _decoded(outcome.result_text)
+        try:
+            result = decoded(outcome.result_text)
+        except ResultTextError as error:
+            end = PodEnd(kind=EndKind.INVALID_RESULT, message=str(error))
+            context["ti"].xcom_push(key=END, value=end.model_dump(mode="json"))
+            raise AirflowFailException(end.message) from None
         if outcome.exit_code != 0:
             context["ti"].xcom_push(key="return_value", value=result)
-            error = (result.get("error") or {}) if isinstance(result, dict) else {}
-            raise AirflowFailException(f"{error.get('kind', 'error')}: {error.get('message', 'see the log')}")
+            failure = (result.get("error") or {}) if isinstance(result, dict) else {}
+            raise AirflowFailException(f"{failure.get('kind', 'error')}: {failure.get('message', 'see the log')}")
         return result
 
     def on_kill(self) -> None:
@@ -43,16 +48,5 @@ class LocalPodOperator(BaseOperator):
             self._pod.stop("the task was stopped")
 
     def _log_line(self, line: str) -> None:
-        self.log.info(f"result of {len(line)} bytes" if line.startswith('{"schema_version"') else line)
-
-
-def _decoded(text: str) -> Any:
-    """JSON where it is JSON; else the text itself, which the collection then refuses with a reason."""
-    try:
-        return json.loads(text, parse_constant=_refuse)
-    except ValueError:
-        return text
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON, and Airflow could not pass it on")
+        is_result = line.startswith('{"schema_version"')
+        self.log.info(f"result of {len(line)} bytes" if is_result else line[:MAX_LINE])

@@ -26,13 +26,19 @@ class EndKind(StrEnum):
     DEADLINE = "deadline"
     REFUSED = "refused"  # the API server does not allow it, or finds the manifest invalid
     NO_RESULT = "no_result"  # ended, and left nothing
+    INVALID_RESULT = "invalid_result"  # left something that is too large, or no JSON
 
 
 # A new pod may do better: these are retried, and their figures never judged.
 INFRASTRUCTURE = frozenset({EndKind.PREEMPTED, EndKind.EVICTED, EndKind.VANISHED, EndKind.API})
 # The node was not free: it is counted, not judged.
 NOT_FREE = frozenset({EndKind.BUSY, EndKind.PREEMPTED})
-STATUSES = {EndKind.DEADLINE: Status.TIMEOUT, EndKind.OUT_OF_MEMORY: Status.ERROR, EndKind.REFUSED: Status.ERROR}
+STATUSES = {
+    EndKind.DEADLINE: Status.TIMEOUT,
+    EndKind.OUT_OF_MEMORY: Status.ERROR,
+    EndKind.REFUSED: Status.ERROR,
+    EndKind.INVALID_RESULT: Status.ERROR,
+}
 
 EVICTIONS = ("Evicted", "NodeShutdown", "NodeLost", "Terminated", "UnexpectedAdmissionError", "NodeAffinity")
 DISRUPTIONS = {"PreemptionByScheduler": EndKind.PREEMPTED, "PreemptionByKubeScheduler": EndKind.PREEMPTED}
@@ -44,6 +50,7 @@ EVENTS = {
 }
 PULLS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
 SIGKILL_CODE = 137
+END = "pod_end"  # XCom key of a `PodEnd`
 
 
 class PodEnd(Frozen):

@@ -10,7 +10,7 @@ from bench_control.planning.fit import does_not_fit
 from bench_control.planning.nodes import AbsentNode, Fleet, GpuNode, named
 from bench_control.planning.skipped import Skipped
 from bench_control.planning.work import identifier, impossible, run_id, spec_of
-from bench_control.words.formats import listing
+from bench_control.words.formats import count, listing
 from bench_image.contract import Frozen, RunSpec, Strategy
 
 
@@ -89,6 +89,27 @@ def confirm_specs(plan: Plan, nodes: Sequence[str]) -> tuple[RunSpec, ...]:
         spec.model_copy(update={"round": again, "run_id": run_id(spec.group_id, spec.node, again)})
         for spec in plan.specs
         if spec.node in nodes and spec.round == 1
+    )
+
+
+def refuse_more_pods_than(limit: int, plan: Plan) -> None:
+    """Raises PlanError when one mapped task of the DAG would have more pods than Airflow maps.
+
+    The independent runs are one mapped task; a gang, which is one task group, has a mapped task of its own.
+    """
+    runs = sum(spec.nodes == 1 for spec in plan.specs)
+    largest = max(runs, *(spec.nodes for spec in plan.specs))
+    if largest <= limit:
+        return
+    what = (
+        f"{count(runs, 'run')} ({count(len(plan.nodes), 'node')}, {count(plan.params.rounds, 'round')})"
+        if largest == runs
+        else f"{count(largest, 'pod')} of one gang"
+    )
+    raise PlanError(
+        f"{what} are more than Airflow maps in one task: [core] max_map_length is {limit}. Raise it to {largest} or "
+        "more (AIRFLOW__CORE__MAX_MAP_LENGTH, for the API server and the workers), or choose fewer rounds, strategies "
+        "or nodes (parameters 'rounds', 'strategies', 'nodes')"
     )
 
 

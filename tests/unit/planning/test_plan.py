@@ -10,7 +10,7 @@ import pytest
 from bench_control.asking.params import parse_params
 from bench_control.asking.question import Question
 from bench_control.planning.nodes import Fleet, GpuNode, named
-from bench_control.planning.plan import Plan, PlanError, campaign_id, confirm_specs, make_plan
+from bench_control.planning.plan import Plan, PlanError, campaign_id, confirm_specs, make_plan, refuse_more_pods_than
 from bench_control.planning.work import identifier
 from bench_image.contract import IDENTIFIER, DiskData, Lora, fingerprint
 
@@ -54,6 +54,19 @@ def test_the_confirm_run_is_the_round_after_the_last_with_the_same_work_and_faul
     assert again.drill is not None
     assert again.run_id.endswith("-node-2-r3")
     assert fingerprint(again) == fingerprint(drilled.specs[1])
+
+
+def test_a_fleet_over_max_map_length_is_refused_before_anything_runs() -> None:
+    """2 nodes x 3 rounds = 6 runs: a limit of 6 takes them, one of 5 does not."""
+    planned = plan(nodes=["node-1", "node-2"], rounds=3, strategies=["single"])
+
+    refuse_more_pods_than(6, planned)
+    with pytest.raises(PlanError) as refused:
+        refuse_more_pods_than(5, planned)
+    text = str(refused.value)
+    assert "6 runs (2 nodes, 3 rounds) are more than Airflow maps in one task: [core] max_map_length is 5" in text
+    assert "Raise it to 6 or more (AIRFLOW__CORE__MAX_MAP_LENGTH" in text
+    assert "fewer rounds, strategies or nodes" in text
 
 
 def test_impossible_strategies_are_skipped_with_the_reason() -> None:

@@ -1,0 +1,31 @@
+"""The text that a pod hands over as its result -> JSON for Airflow's XCom; what is too large or no JSON is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+from bench_image.contract import MAX_RESULT_BYTES
+
+
+class ResultTextError(ValueError):
+    """The text is not passed on. The message says why, and holds nothing of the text."""
+
+
+def decoded(text: str) -> Any:
+    """Raises ResultTextError. Airflow stores what this returns in its database, before anything checks its fields."""
+    if len(text) > MAX_RESULT_BYTES or len(text.encode(errors="replace")) > MAX_RESULT_BYTES:
+        raise ResultTextError(
+            f"the pod's result is larger than the {MAX_RESULT_BYTES:,} bytes allowed, so it was not stored: "
+            "does the image fit this version?"
+        )
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise ResultTextError("the pod's result is nested too deeply to be read") from None
+    except ValueError as error:
+        raise ResultTextError(f"the pod's result is not JSON ({error}): was its volume full?") from None
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number of JSON")
