@@ -16,6 +16,7 @@ from bench_control.judging import (
     attendance,
     clocks,
     confirmation,
+    drills,
     identity,
     renames,
     step_changes,
@@ -114,6 +115,7 @@ def assess(
         *step_changes.findings(since, changed),
         *diagnosis.diagnose(groups, measured, plan.known),
         *watch.findings(groups),
+        *(drills.findings(groups, measured) if plan.judges_nodes else ()),
         *identity.findings(measured),
         *diagnosis.strays([result for result in measured if result.spec.nodes == 1]),
         *(
