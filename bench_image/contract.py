@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
@@ -18,18 +17,46 @@ from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AwareDatetime,
-    BaseModel,
+    ConfigDict,
     Field,
     StringConstraints,
+    TypeAdapter,
     ValidationError,
     field_validator,
     model_validator,
 )
 from pydantic_core import to_jsonable_python
 
+from bench_image.bounds import (
+    MAX_COUNT,
+    MAX_RANKS,
+    MAX_REASONS,
+    Bytes,
+    Celsius,
+    Count,
+    Flops,
+    Gigabytes,
+    GigabytesPerSecond,
+    Joules,
+    Loss,
+    MegabytesPerSecond,
+    Megahertz,
+    Moment,
+    Percent,
+    PositiveSeconds,
+    SamplesPerSecond,
+    Seconds,
+    Share,
+    Text,
+    Tflops,
+    TokensPerSecond,
+    Usd,
+    Watts,
+)
+from bench_image.consistency import contradictions
 from bench_image.frozen import ContractError as ContractError  # the contract's own: others take them from here
 from bench_image.frozen import Frozen as Frozen
+from bench_image.reasons import unexplained
 from bench_image.shapes import MODELS, ModelShape, shape_of
 from bench_image.support import Optimizer as Optimizer
 from bench_image.support import Precision as Precision
@@ -112,7 +139,7 @@ class DiskData(Frozen):
     """Samples in numbered shard files; those that are there already and match are used again."""
 
     folder: str = Field(min_length=1, max_length=1000, description="any path: local disk, NFS, a mounted volume")
-    num_samples: int = Field(65_536, ge=1)
+    num_samples: int = Field(65_536, ge=1, le=MAX_COUNT)
     num_shards: int | None = Field(None, ge=1, le=100_000, description="null: shards of about 128 MB")
 
 
@@ -257,165 +284,173 @@ def _work_fields(besides: frozenset[str]) -> tuple[str, ...]:
 
 
 class RunError(Frozen):
-    kind: str = Field(description="exception class, signal or cause, e.g. OutOfMemoryError, SIGTERM, no_result")
-    message: str = Field(max_length=4000)
+    kind: Text = Field(description="exception class, signal or cause, e.g. OutOfMemoryError, SIGTERM, no_result")
+    message: Text
     phase: Phase
-    rank: int | None = Field(None, description="null when the error is not one rank's")
+    rank: Count | None = Field(None, description="null when the error is not one rank's")
 
 
 class Gpu(Frozen):
-    index: int
-    name: str
-    uuid: str | None
-    vbios: str | None
-    memory_total_bytes: int | None
-    compute_capability: str | None
-    pcie_generation_max: int | None
-    pcie_width_max: int | None
-    sm_clock_max_mhz: float | None
-    power_limit_w: float | None
+    index: Count
+    name: Text
+    uuid: Text | None
+    vbios: Text | None
+    memory_total_bytes: Bytes | None
+    compute_capability: Text | None
+    pcie_generation_max: Count | None
+    pcie_width_max: Count | None
+    sm_clock_max_mhz: Megahertz | None
+    power_limit_w: Watts | None
 
 
 class Context(Frozen):
     """Where and with what the run happened: hardware, driver, libraries. Two results are like when these are."""
 
-    node: str
-    pod: str | None
-    hostname: str
-    image: str | None
-    gpus: tuple[Gpu, ...]
-    driver: str | None
-    cuda: str | None
-    python: str
-    libraries: dict[str, str] = Field(description="name -> version, e.g. torch, transformers, peft, bitsandbytes")
-    kernel: str
-    cpu: str
-    num_cpus: int
+    node: Text
+    pod: Text | None
+    hostname: Text
+    image: Text | None
+    gpus: tuple[Gpu, ...] = Field(max_length=MAX_RANKS)
+    driver: Text | None
+    cuda: Text | None
+    python: Text
+    libraries: dict[Text, Text] = Field(
+        max_length=1000, description="name -> version, e.g. torch, transformers, peft, bitsandbytes"
+    )
+    kernel: Text
+    cpu: Text
+    num_cpus: Count
 
 
 class Chosen(Frozen):
     """What was left to the program, and the means by which the work was done."""
 
-    micro_batch_size: int = Field(ge=1)
+    micro_batch_size: int = Field(ge=1, le=65536)
     gradient_checkpointing: bool
-    why: str = Field(description="how the choice was made, or that nothing was left to choose")
-    means: dict[str, str] = Field(
-        description="dtypes, kernels, compilation: what differs between presets; name -> value"
+    why: Text = Field(description="how the choice was made, or that nothing was left to choose")
+    means: dict[Text, Text] = Field(
+        max_length=1000, description="dtypes, kernels, compilation: what differs between presets; name -> value"
     )
 
 
 class Startup(Frozen):
     """Seconds before and around the measured windows; reported beside throughput, never inside it."""
 
-    launch_s: float | None = Field(description="process start to the rank's first line of Python")
-    import_s: float | None
-    build_s: float | None
-    probe_s: float | None
-    choose_s: float | None = Field(description="trials for what the spec leaves to the program")
-    compile_s: float | None = Field(description="first warm-up step minus the last one: compilation and lazy set-up")
-    warmup_s: float | None = Field(description="all warm-up steps, compilation included")
-    measure_s: float | None = Field(description="all measured windows")
-    profile_s: float | None = Field(description="the profiled steps after the windows")
-    total_s: float | None = Field(description="process start to result written")
+    launch_s: Seconds | None = Field(description="process start to the rank's first line of Python")
+    import_s: Seconds | None
+    build_s: Seconds | None
+    probe_s: Seconds | None
+    choose_s: Seconds | None = Field(description="trials for what the spec leaves to the program")
+    compile_s: Seconds | None = Field(description="first warm-up step minus the last one: compilation and lazy set-up")
+    warmup_s: Seconds | None = Field(description="all warm-up steps, compilation included")
+    measure_s: Seconds | None = Field(description="all measured windows")
+    profile_s: Seconds | None = Field(description="the profiled steps after the windows")
+    total_s: Seconds | None = Field(description="process start to result written")
 
 
 class StepTime(Frozen):
     """Over all measured steps of all windows; each step's time is the maximum over ranks."""
 
-    mean_s: float
-    median_s: float
-    p5_s: float
-    p95_s: float
-    min_s: float
-    max_s: float
-    cv_pct: float = Field(description="sample standard deviation / mean")
-    half_width_pct: float = Field(description="95 % confidence half-width of the mean / mean")
+    mean_s: PositiveSeconds
+    median_s: PositiveSeconds
+    p5_s: PositiveSeconds
+    p95_s: PositiveSeconds
+    min_s: PositiveSeconds
+    max_s: PositiveSeconds
+    cv_pct: Percent = Field(description="sample standard deviation / mean")
+    half_width_pct: Percent = Field(description="95 % confidence half-width of the mean / mean")
 
 
 class Window(Frozen):
     """One measured window: contiguous steps between two synchronisations."""
 
-    started_s: float = Field(description="since process start")
-    wall_s: float
-    num_steps: int
-    samples_per_second: float
-    half_width_pct: float
+    started_s: Seconds = Field(description="since process start")
+    wall_s: PositiveSeconds
+    num_steps: int = Field(ge=1, le=MAX_COUNT)
+    samples_per_second: SamplesPerSecond
+    half_width_pct: Percent
     steady: bool = Field(description="target_half_width_pct was reached before max_measured_steps")
 
 
 class Performance(Frozen):
-    samples_per_second: float | None = Field(description="samples of all ranks / wall seconds of all windows")
-    tokens_per_second: float | None = Field(description="non-padding tokens of all ranks / wall seconds of all windows")
-    measured_steps: int
-    measured_wall_s: float | None
+    samples_per_second: SamplesPerSecond | None = Field(
+        description="samples of all ranks / wall seconds of all windows"
+    )
+    tokens_per_second: TokensPerSecond | None = Field(
+        description="non-padding tokens of all ranks / wall seconds of all windows"
+    )
+    measured_steps: Count
+    measured_wall_s: PositiveSeconds | None
     step_time: StepTime | None
     windows: tuple[Window, ...]
-    step_times_s: tuple[float, ...]
-    mean_loss: float | None
-    first_loss: float | None
-    last_loss: float | None
-    flops_per_token: float | None = Field(description="model FLOPs per token, recipe-aware, causality not halved")
-    mfu_pct: float | None
-    hfu_pct: float | None
-    matmul_share_pct: float | None = Field(description="model FLOP rate / matmul rate measured on the same GPU")
-    loader_wait_pct: float | None = Field(
+    step_times_s: tuple[PositiveSeconds, ...]
+    mean_loss: Loss | None
+    first_loss: Loss | None
+    last_loss: Loss | None
+    flops_per_token: Flops | None = Field(description="model FLOPs per token, recipe-aware, causality not halved")
+    mfu_pct: Percent | None
+    hfu_pct: Percent | None
+    matmul_share_pct: Percent | None = Field(description="model FLOP rate / matmul rate measured on the same GPU")
+    loader_wait_pct: Share | None = Field(
         description="share of the windows in which the training loop waited for its data, slowest rank"
     )
-    input_mb_per_s: float | None = Field(description="token bytes that all ranks consume per second, MB = 1e6 bytes")
+    input_mb_per_s: MegabytesPerSecond | None = Field(
+        description="token bytes that all ranks consume per second, MB = 1e6 bytes"
+    )
 
 
 class Memory(Frozen):
     """`peak_during_training` is GB (1e9 bytes), maximum over ranks. `kind` says what was measured."""
 
     kind: Literal["cuda_allocated", "process_rss"] | None
-    peak_during_training: float | None
-    peak_allocated_bytes: int | None
-    peak_reserved_bytes: int | None
-    alloc_retries: int | None
-    num_ooms: int | None
+    peak_during_training: Gigabytes | None
+    peak_allocated_bytes: Bytes | None
+    peak_reserved_bytes: Bytes | None
+    alloc_retries: Count | None
+    num_ooms: Count | None
 
 
 class GpuTelemetry(Frozen):
     """One GPU within the measured windows only."""
 
-    index: int
-    uuid: str | None
-    num_samples: int
-    utilisation_mean_pct: float | None
-    temperature_mean_c: float | None
-    temperature_max_c: float | None
-    power_mean_w: float | None
-    sm_clock_mean_mhz: float | None
-    sm_clock_min_mhz: float | None
-    throttle_share_pct: dict[str, float] | None = Field(
+    index: Count
+    uuid: Text | None
+    num_samples: Count
+    utilisation_mean_pct: Share | None
+    temperature_mean_c: Celsius | None
+    temperature_max_c: Celsius | None
+    power_mean_w: Watts | None
+    sm_clock_mean_mhz: Megahertz | None
+    sm_clock_min_mhz: Megahertz | None
+    throttle_share_pct: dict[Text, Share] | None = Field(
         description="class -> share of samples: thermal, power_cap, power_brake, hw_slowdown, sync_boost, user_clocks"
     )
-    energy_j: float | None
-    ecc_corrected: int | None
-    ecc_uncorrected: int | None
-    remapped_rows: int | None
-    pcie_generation: int | None
-    pcie_width: int | None
-    num_other_processes: int | None
+    energy_j: Joules | None
+    ecc_corrected: Count | None
+    ecc_uncorrected: Count | None
+    remapped_rows: Count | None
+    pcie_generation: Count | None
+    pcie_width: Count | None
+    num_other_processes: Count | None
 
 
 class HostTelemetry(Frozen):
-    cpu_utilisation_mean_pct: float | None
-    cpu_steal_pct: float | None = Field(description="time this machine's CPUs were given to others")
-    memory_used_pct: float | None
+    cpu_utilisation_mean_pct: Share | None
+    cpu_steal_pct: Share | None = Field(description="time this machine's CPUs were given to others")
+    memory_used_pct: Share | None
 
 
 class Telemetry(Frozen):
-    gpus: tuple[GpuTelemetry, ...]
+    gpus: tuple[GpuTelemetry, ...] = Field(max_length=MAX_RANKS)
     host: HostTelemetry
-    energy_per_sample_j: float | None
-    energy_per_token_j: float | None
+    energy_per_sample_j: Joules | None
+    energy_per_token_j: Joules | None
 
 
 class Probes(Frozen):
-    h2d_gb_per_s: float | None = Field(description="pinned host-to-device copy, slowest GPU of the run")
-    matmul_tflops: float | None = Field(description="large matmul in the run's precision, slowest GPU of the run")
-    allreduce_bus_gb_per_s: float | None
+    h2d_gb_per_s: GigabytesPerSecond | None = Field(description="pinned host-to-device copy, slowest GPU of the run")
+    matmul_tflops: Tflops | None = Field(description="large matmul in the run's precision, slowest GPU of the run")
+    allreduce_bus_gb_per_s: GigabytesPerSecond | None
 
 
 class Communication(Frozen):
@@ -424,32 +459,32 @@ class Communication(Frozen):
     Exposed: no computation ran at the same time, so the step waited. A rank that waits for its peers communicates.
     """
 
-    total_pct: float | None
-    exposed_pct: float | None
-    profiled_steps: int | None
+    total_pct: Share | None
+    exposed_pct: Share | None
+    profiled_steps: Count | None
 
 
 class ParameterCount(Frozen):
-    total: int | None
-    trainable: int | None
+    total: Count | None
+    trainable: Count | None
 
 
 class Cost(Frozen):
     """Filled by the control plane when it collects the result: prices are not the image's business."""
 
-    cost_per_1000_samples_usd: float | None
-    usd_per_gpu_hour: float | None
-    price_source: str | None
-    price_as_of: str | None
+    cost_per_1000_samples_usd: Usd | None
+    usd_per_gpu_hour: Usd | None
+    price_source: Text | None
+    price_as_of: Text | None
 
 
 class RankSummary(Frozen):
-    rank: int
+    rank: Count
     status: Status
-    gpu_uuid: str | None
-    step_time_median_s: float | None
-    peak_allocated_bytes: int | None
-    mean_loss: float | None
+    gpu_uuid: Text | None
+    step_time_median_s: PositiveSeconds | None
+    peak_allocated_bytes: Bytes | None
+    mean_loss: Loss | None
 
 
 class RunResult(Frozen):
@@ -460,8 +495,8 @@ class RunResult(Frozen):
     chosen: Chosen | None
     status: Status
     error: RunError | None
-    started_at: AwareDatetime
-    finished_at: AwareDatetime
+    started_at: Moment
+    finished_at: Moment
     context: Context | None
     startup: Startup
     performance: Performance
@@ -471,9 +506,10 @@ class RunResult(Frozen):
     communication: Communication
     parameters: ParameterCount
     cost: Cost
-    ranks: tuple[RankSummary, ...]
-    missing: dict[str, str] = Field(
-        description="dotted path of a null field, or of a section, -> why it is null; * stands for any index"
+    ranks: tuple[RankSummary, ...] = Field(max_length=MAX_RANKS)
+    missing: dict[Text, Text] = Field(
+        max_length=MAX_REASONS,
+        description="dotted path of a null field, or of a section, -> why it is null; * stands for any index",
     )
 
     @model_validator(mode="after")
@@ -482,13 +518,21 @@ class RunResult(Frozen):
             raise ValueError(
                 f"status '{self.status}' with error={self.error!r}: an error goes with every status but ok"
             )
-        if self.status is Status.OK and not (self.performance.samples_per_second or 0) > 0:
-            raise ValueError("status 'ok' needs performance.samples_per_second > 0")
+        if self.status is Status.OK and self.performance.samples_per_second is None:
+            raise ValueError("status 'ok' needs performance.samples_per_second")
         if self.finished_at < self.started_at:
             raise ValueError(f"finished_at {self.finished_at} lies before started_at {self.started_at}")
-        for path in _null_paths(self):
-            if not any(_covers(reason_path, path) for reason_path in self.missing):
-                raise ValueError(f"{path} is null without a reason: add it to `missing`")
+        for path in unexplained({name: getattr(self, name) for name in SECTIONS}, self.missing):
+            raise ValueError(f"{path} is null without a reason: add it to `missing`")
+        return self
+
+    @model_validator(mode="after")
+    def _figures_agree(self) -> RunResult:
+        """A rate that its own windows contradict was not measured by them."""
+        work = self.work
+        samples_per_step = None if work.micro_batch_size == AUTO else work.samples_per_step
+        for contradiction in contradictions(self.performance, samples_per_step):
+            raise ValueError(contradiction)
         return self
 
     @property
@@ -510,32 +554,6 @@ def resolved(spec: RunSpec, chosen: Chosen | None) -> RunSpec:
     ran = {"micro_batch_size": chosen.micro_batch_size, "gradient_checkpointing": chosen.gradient_checkpointing}
     is_as_asked = all(getattr(spec, name) == value for name, value in ran.items())
     return spec if is_as_asked else spec.model_copy(update=ran)
-
-
-def _null_paths(result: RunResult) -> Iterator[str]:
-    for section in SECTIONS:
-        value = getattr(result, section)
-        if value is None:
-            yield section
-        else:
-            yield from _nulls_within(value, section)
-
-
-def _nulls_within(value: BaseModel | tuple[object, ...], path: str) -> Iterator[str]:
-    for name, item in enumerate(value) if isinstance(value, tuple) else vars(value).items():
-        if item is None:
-            yield f"{path}.{name}"
-        elif isinstance(item, str | int | float):  # nearly all: every result that comes in is walked
-            continue
-        elif isinstance(item, BaseModel) or (isinstance(item, tuple) and not isinstance(next(iter(item), None), float)):
-            yield from _nulls_within(item, f"{path}.{name}")
-
-
-def _covers(reason_path: str, path: str) -> bool:
-    if "*" not in reason_path:
-        return path == reason_path or path.startswith(f"{reason_path}.")
-    pattern = re.escape(reason_path).replace(r"\*", r"\d+")
-    return re.fullmatch(rf"{pattern}(\..*)?", path) is not None
 
 
 def failed_result(
@@ -571,10 +589,10 @@ def parse_spec(text: str | bytes) -> RunSpec:
     """A spec of this schema version or an older one. Raises ContractError, which names each wrong field."""
     try:
         return RunSpec.model_validate_json(json.dumps(spec_from_version_1(json.loads(text))))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise ContractError(f"the run spec is not valid: no JSON: {error}") from None
     except ValidationError as error:
         raise ContractError(f"the run spec is not valid: {explain(error)}") from None
+    except (ValueError, RecursionError) as error:  # not JSON, nested too deeply, a number of thousands of digits
+        raise ContractError(f"the run spec is not valid: no JSON: {error}") from None
 
 
 _THIS_VERSION = re.compile(rb'\s*\{\s*"schema_version"\s*:\s*%d\s*,' % SCHEMA_VERSION)
@@ -622,10 +640,34 @@ def explain(error: ValidationError) -> str:
     for problem in problems[:5]:
         where = ".".join(str(part) for part in problem["loc"]) or error.title
         value = problem["input"]
-        shown = "" if isinstance(value, dict) or problem["type"] == "missing" else f" (got {value!r:.80})"
+        shown = "" if isinstance(value, dict) or problem["type"] == "missing" else f" (got {_shown(value)})"
         parts.append(f"{where}: {problem['msg'].removeprefix('Value error, ')}{shown}")
     more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
     return "; ".join(parts) + more
+
+
+def implausible(model: type[Frozen], name: str, value: object) -> str | None:
+    """Why this field takes no such value: "4294967.0: Input should be less than ..."; None when it does."""
+    try:
+        _adapter(model, name).validate_python(value)
+    except ValidationError as error:
+        return f"{_shown(value)}: {error.errors(include_url=False)[0]['msg']}"
+    return None
+
+
+@lru_cache
+def _adapter(model: type[Frozen], name: str) -> TypeAdapter[Any]:
+    field = model.model_fields[name]
+    annotated: Any = Annotated[field.annotation, field]
+    return TypeAdapter(annotated, config=ConfigDict(allow_inf_nan=False))
+
+
+def _shown(value: object) -> str:
+    """At most 80 characters. Python itself refuses to write an integer of thousands of digits."""
+    try:
+        return f"{value!r:.80}"
+    except (ValueError, RecursionError):
+        return f"{type(value).__name__}, too long or too deep to be shown"
 
 
 def finite(value: float | None) -> float | None:

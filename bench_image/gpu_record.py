@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from bench_image import nvml as nvml_api
-from bench_image.contract import GpuTelemetry
+from bench_image.contract import GpuTelemetry, implausible
 
 # NVML's clocks-event bits. Idle (0x1) and the display's clocks (0x100) do not slow training down.
 THROTTLE_BITS = {
@@ -69,6 +69,9 @@ class GpuRecord:
             fields[field] = combine(values) if values else None
             if not values:
                 missing[f"gpus.{self._index}.{field}"] = self._reasons.get(reading, "no measured window")
+            elif reason := implausible(GpuTelemetry, field, fields[field]):
+                fields[field] = None
+                missing[f"gpus.{self._index}.{field}"] = f"the driver gave what cannot be: {reason}"
         return GpuTelemetry(index=self._index, uuid=self._uuid, num_samples=self._num_samples, **fields)
 
     @cached_property

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from bench_image.contract import HostTelemetry
+from bench_image.contract import HostTelemetry, implausible
 
 
 class CpuTimes(NamedTuple):
@@ -67,6 +67,10 @@ class HostRecord:
             for name, value in fields.items()
             if value is None
         }
+        for name, value in fields.items():
+            if value is not None and (reason := implausible(HostTelemetry, name, value)):
+                fields[name] = None
+                missing[f"host.{name}"] = f"the system gave what cannot be: {reason}"
         return HostTelemetry(**fields)
 
 

@@ -8,6 +8,8 @@ from pydantic import Field, model_validator
 
 from bench_image.frozen import ContractError, Frozen
 
+Size = Annotated[int, Field(ge=1, le=2**24)]  # far beyond any model; products of such sizes are still exact
+Positions = Annotated[int, Field(ge=1, le=2**30)]
 Linear = tuple[int, int]  # (inputs, outputs)
 
 
@@ -19,14 +21,14 @@ def _check_heads(hidden_size: int, num_heads: int) -> None:
 class _Attention(Frozen):
     """What the Llama-like families share: rotary positions, grouped-query attention, RMS norms, no biases."""
 
-    vocab_size: int = Field(ge=1)
-    hidden_size: int = Field(ge=1)
-    intermediate_size: int = Field(ge=1)
-    num_layers: int = Field(ge=1)
-    num_heads: int = Field(ge=1)
-    num_kv_heads: int = Field(ge=1)
+    vocab_size: Size
+    hidden_size: Size
+    intermediate_size: Size
+    num_layers: Size
+    num_heads: Size
+    num_kv_heads: Size
     tie_embeddings: bool = False
-    max_positions: int = Field(ge=1)
+    max_positions: Positions
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Self:
@@ -66,8 +68,8 @@ class MixtralShape(_Attention):
     """A decoder whose MLP is a choice of experts. The experts of a layer are one tensor, which LoRA does not adapt."""
 
     family: Literal["mixtral"]
-    num_experts: int = Field(ge=2)
-    num_experts_per_token: int = Field(ge=1)
+    num_experts: Size = Field(ge=2)
+    num_experts_per_token: Size
 
     @model_validator(mode="after")
     def _enough_experts(self) -> Self:
@@ -84,11 +86,11 @@ class Gpt2Shape(Frozen):
     """A decoder with layer norms, learned positions, one fused attention projection, biases and a tied head."""
 
     family: Literal["gpt2"]
-    vocab_size: int = Field(50_257, ge=1)
-    hidden_size: int = Field(ge=1)
-    num_layers: int = Field(ge=1)
-    num_heads: int = Field(ge=1)
-    max_positions: int = Field(1024, ge=1)
+    vocab_size: Size = 50_257
+    hidden_size: Size
+    num_layers: Size
+    num_heads: Size
+    max_positions: Positions = 1024
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Self:
@@ -115,13 +117,13 @@ class EncoderDecoderShape(Frozen):
     """The encoder-decoder Transformer of torch.nn: pre-norm, sinusoidal positions, one embedding, a head of its own."""
 
     family: Literal["encoder-decoder"]
-    vocab_size: int = Field(8000, ge=2)
-    hidden_size: int = Field(128, ge=1, description="d-model")
-    intermediate_size: int = Field(512, ge=1, description="dim-feedforward")
-    num_encoder_layers: int = Field(3, ge=1)
-    num_decoder_layers: int = Field(3, ge=1)
-    num_heads: int = Field(4, ge=1)
-    max_positions: int = Field(4096, ge=1)
+    vocab_size: Size = Field(8000, ge=2)
+    hidden_size: Size = Field(128, description="d-model")
+    intermediate_size: Size = Field(512, description="dim-feedforward")
+    num_encoder_layers: Size = 3
+    num_decoder_layers: Size = 3
+    num_heads: Size = 4
+    max_positions: Positions = 4096
 
     @model_validator(mode="after")
     def _heads_divide(self) -> Self:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import psutil
+from pydantic import ValidationError
 
 from bench_image.contract import (
     OUTPUT_DIR_ENV,
@@ -31,6 +32,7 @@ from bench_image.contract import (
     RunSpec,
     Status,
     Strategy,
+    explain,
     failed_result,
 )
 from bench_image.lifeline import PARENT_ENV, process_start
@@ -66,7 +68,13 @@ def supervise(spec: RunSpec, output: Path, environ: Mapping[str, str]) -> RunRes
     remaining_s = spec.timeout_s - (time.time() - started)
     ending = _run(arguments, rank_environment(spec, output, environ, started), remaining_s)
     exits = read_exits(output) or ending.exits
-    return merge(spec, read_reports(output), ending._replace(exits=exits), started_at, datetime.now(UTC))
+    try:
+        return merge(spec, read_reports(output), ending._replace(exits=exits), started_at, datetime.now(UTC))
+    except ValidationError as error:  # a figure that cannot be, e.g. of a clock that was set meanwhile
+        message = f"the ranks' figures break the contract: {explain(error)}"
+        return failed_result(
+            spec, status=Status.ERROR, kind="broken_figures", message=message, phase=Phase.REPORT, at=started_at
+        )
 
 
 def publish(result: RunResult, output: Path, environ: Mapping[str, str]) -> None:

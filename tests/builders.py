@@ -15,6 +15,7 @@ from typing import Any
 
 from bench_image.contract import (
     AUTO,
+    SECTIONS,
     Chosen,
     Communication,
     Context,
@@ -41,11 +42,11 @@ from bench_image.contract import (
     StepTime,
     Telemetry,
     Window,
-    _null_paths,
     failed_result,
     fingerprint,
     resolved,
 )
+from bench_image.reasons import unexplained
 
 STARTED_AT = datetime(2026, 11, 21, 2, 0, tzinfo=UTC)
 STEPS_PER_WINDOW = 50
@@ -101,7 +102,8 @@ def make_result(
     chosen: Chosen | None = None,
     **overrides: Any,
 ) -> RunResult:
-    """A run that went well on CUDA. `windows`: samples/s of each measured window, by default 0.1 % around the whole.
+    """A run that went well on CUDA. `windows`: the rates of the measured windows, of which only the ratios count, for
+    together they are `samples_per_s`; by default 0.1 % around it.
 
     `overrides` are fields of the spec, or sections of the result. `pcie` is (generation, width) as found under load.
     `chosen`: by default what the spec says; in place of "auto" 8 samples without checkpointing.
@@ -246,8 +248,8 @@ def _result(spec: RunSpec, fields: dict[str, Any], uuids: Sequence[str | None], 
             for rank, uuid in enumerate(uuids)
         ),
     } | fields
-    nulls = _null_paths(RunResult.model_construct(**everything))
-    reasons = {path: "not reported here" for path in nulls if not path.startswith("cost.")}
+    sections = {name: everything[name] for name in SECTIONS if name != "cost"}
+    reasons = dict.fromkeys(unexplained(sections, ()), "not reported here")
     everything.setdefault("missing", reasons | {"cost": "prices are added when the result is collected"})
     return RunResult(**everything)
 
@@ -315,7 +317,8 @@ def _memory(kind: Any, gb: float | None, alloc_retries: int | None) -> Memory:
 def _performance(
     spec: RunSpec, samples_per_s: float, windows: Sequence[float] | None, step_cv_pct: float, mfu_pct: float | None
 ) -> Performance:
-    rates = windows or (samples_per_s * 0.999, samples_per_s, samples_per_s * 1.001)
+    shares = windows or (0.999, 1.0, 1.001)
+    rates = [share * samples_per_s / statistics.harmonic_mean(shares) for share in shares]
     mean_step_s = spec.samples_per_step / samples_per_s
     half_width_pct = 1.96 * step_cv_pct / STEPS_PER_WINDOW**0.5
     started_s, measured = 30.0, []

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from bench_image import supervise
 from bench_image.contract import ContractError, Lora, Phase, Recipe, Status, failed_result
+from bench_image.merge import Ending
 from bench_image.supervise import command, note_cause, rank_environment
 from tests.image.processes import environment, make_spec
 
@@ -54,6 +56,24 @@ def test_the_users_environment_wins_over_ours(tmp_path: Path) -> None:
     assert seen["TRAINBENCH_STARTED_AT"] == "1.5"
     assert rank_environment(make_spec(strategy="ddp"), tmp_path, {}, 1.5)["OMP_NUM_THREADS"] == "1"
     assert "OMP_NUM_THREADS" not in rank_environment(make_spec(), tmp_path, {}, 1.5)
+
+
+def test_figures_of_the_ranks_that_cannot_be_still_make_a_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A report that breaks the contract would have ended the pod without one."""
+
+    def run(*_: object) -> Ending:
+        (tmp_path / "rank-0.json").write_text('{"rank": -1}')
+        return Ending({0: 0})
+
+    monkeypatch.setattr(supervise, "_run", run)
+    result = supervise.supervise(make_spec(), tmp_path, {})
+
+    assert result.status is Status.ERROR
+    assert result.error is not None
+    assert (result.error.kind, result.error.phase) == ("broken_figures", Phase.REPORT)
+    assert result.error.message.startswith("the ranks' figures break the contract: status: Field required; ")
 
 
 def test_kubernetes_gets_one_line(tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ def test_a_bad_file_is_told_and_the_others_are_taken(home: Path) -> None:
         ("result.spec.run_id", "../../../etc/passwd", "run_id"),
         ("result.spec.campaign_id", "/absolute", "campaign_id"),
         ("result.spec.node", "<script>", "node"),
-        ("result.performance.samples_per_second", -5.0, "samples_per_second > 0"),
+        ("result.performance.samples_per_second", -5.0, "samples_per_second: Input should be"),
         ("result.finished_at", "2020-01-01T00:00:00Z", "lies before started_at"),
         ("summary.samples_per_second", 999.0, "its summary is not that of its result: samples_per_second is 999.0"),
         ("summary.gpu", "<b>H900</b>", "its summary is not that of its result: gpu"),

@@ -367,7 +367,7 @@ def test_a_good_result_has_a_throughput() -> None:
     document["performance"]["samples_per_second"] = None
     document["missing"]["performance.samples_per_second"] = "nobody looked"
 
-    with pytest.raises(ContractError, match=r"status 'ok' needs performance\.samples_per_second > 0"):
+    with pytest.raises(ContractError, match=r"status 'ok' needs performance\.samples_per_second"):
         parse(document)
 
 

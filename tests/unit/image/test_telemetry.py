@@ -267,3 +267,13 @@ def test_a_glance_at_what_cannot_be_read_is_empty() -> None:
     assert Sampler(Device.CPU, (), NEVER_S).glance() == {}
     broken = FakeNvml(nvmlDeviceGetUtilizationRates=NVMLError("lost"), nvmlDeviceGetTemperature=NVMLError("lost"))
     assert Sampler(Device.CUDA, ("GPU-a",), NEVER_S, nvml=broken).glance() == {}
+
+
+def test_a_reading_that_cannot_be_costs_its_own_figure_only() -> None:
+    """Some drivers give 0xFFFFFFFF milliwatts for a GPU that they have lost."""
+    (gpu,), _, missing = sample(FakeNvml(nvmlDeviceGetPowerUsage=0xFFFFFFFF))
+
+    assert (gpu.power_mean_w, gpu.temperature_mean_c) == (None, 60)
+    assert missing["gpus.0.power_mean_w"] == (
+        "the driver gave what cannot be: 4294967.295: Input should be less than or equal to 100000"
+    )

@@ -104,17 +104,17 @@ def test_a_faster_node_is_never_found_slower_for_it(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_figures_that_cannot_be_lose_nobody_a_verdict(seed: int) -> None:
-    """Memory of 0 GB, a window without throughput, repeats a billion times apart: a result is data from outside."""
+    """Memory of 0 GB, a window without throughput, repeats thousands of times apart: a result is data from outside."""
     draw = random.Random(seed)
     results, expected, limits, past = a_night(draw)
     for i in draw.sample(range(len(results)), k=(len(results) + 1) // 2):
-        spec, odd = results[i].spec, draw.choice([1e-9, 1.0, 1e9])
+        spec, odd = results[i].spec, draw.choice([1e-3, 1.0, 1e6])
         memory_gb = draw.choice([0.0, 7.1])
         broken = make_result(spec.node, odd, round=spec.round, memory_gb=memory_gb, temperature_c=0.0)
         results[i] = faster(broken, 1.0, first_window=draw.choice([1.0, 0.0, 1e6]))
     groups = judge(results, expected, limits, past)
     reruns = [
-        make_result(node, draw.choice([1e-9, 10.0, 1e9]), round=4, memory_gb=draw.choice([0.0, 7.1, None]))
+        make_result(node, draw.choice([1e-3, 10.0, 1e6]), round=4, memory_gb=draw.choice([0.0, 7.1, None]))
         for node in nodes_to_confirm(groups)
     ]
     settled = confirm(groups, reruns, limits)

@@ -28,7 +28,7 @@ def failed(kind: str, status: Status = Status.ERROR, after_s: float = 0.0) -> Ru
 
 def pair(**changes: Any) -> tuple[RunResult, RunResult]:
     """Two pods with two ranks each; the second with the ranks 2 and 3."""
-    shape = {"gpus_per_node": 2, "strategy": Strategy.DDP, "recipe": Recipe.FULL}
+    shape = {"nodes": 2, "gpus_per_node": 2, "strategy": Strategy.DDP, "recipe": Recipe.FULL}
     first, second = healthy("gpu-1", memory_gb=70.0, **shape), healthy("gpu-2", memory_gb=72.5, **shape | changes)
     ranks = tuple(rank.model_copy(update={"rank": rank.rank + 2}) for rank in second.ranks)
     return first, second.model_copy(update={"ranks": ranks})

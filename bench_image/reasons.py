@@ -1,0 +1,53 @@
+"""Is each null of a result explained? Reasons name dotted paths, `*` stands for any index of a list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+Node = dict[str, Any]  # step of a path -> Node; END where a reason covers everything below
+END = ""
+
+
+def unexplained(sections: Mapping[str, object], reasons: Iterable[str]) -> Iterator[str]:
+    """The paths of all nulls within `sections` that no reason covers.
+
+    Linear in the size of both: the reasons become one tree, which is walked beside the sections; where it covers a
+    part, that part is not looked at. At each index two branches at most are followed, the index's own and the star's.
+    """
+    tree: Node = {}
+    for reason in reasons:
+        node = tree
+        for step in reason.split("."):
+            node = node.setdefault(step, {})
+        node[END] = None
+    for name, value in sections.items():
+        yield from _within(value, name, _deeper([tree], name))
+
+
+def _within(value: object, path: str, nodes: list[Node]) -> Iterator[str]:
+    if any(END in node for node in nodes):
+        return
+    if value is None:
+        yield path
+    elif isinstance(value, BaseModel):
+        for name, item in vars(value).items():
+            if _may_hold_null(item):
+                yield from _within(item, f"{path}.{name}", _deeper(nodes, name))
+    elif isinstance(value, tuple):
+        for index, item in enumerate(value):
+            if _may_hold_null(item):
+                yield from _within(item, f"{path}.{index}", _deeper(nodes, str(index), "*"))
+
+
+def _may_hold_null(item: object) -> bool:
+    """Nearly every value is a number or a text: not worth a call. Lists of numbers hold nothing else."""
+    if isinstance(item, tuple):
+        return not isinstance(next(iter(item), None), float)
+    return item is None or isinstance(item, BaseModel)
+
+
+def _deeper(nodes: list[Node], *steps: str) -> list[Node]:
+    return [node[step] for node in nodes for step in steps if step in node]

@@ -1,0 +1,59 @@
+"""A run's rate is what its windows say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench_image.consistency import contradictions
+from bench_image.contract import ContractError, Performance, Window, parse_result
+from tests.builders import make_result
+
+
+def performance(rate: float = 8.0, **fields: Any) -> Performance:
+    """Two windows of 10 steps of 8 samples, 8 and 12 s long: 160 samples in 20 s are 8 samples/s."""
+    windows = [
+        Window(started_s=30, wall_s=wall_s, num_steps=10, samples_per_second=80 / wall_s, half_width_pct=1, steady=True)
+        for wall_s in (8.0, 12.0)
+    ]
+    known = {"measured_steps": 20, "measured_wall_s": 20.0, "windows": windows, "step_times_s": ()} | fields
+    return Performance(**dict.fromkeys(Performance.model_fields) | known | {"samples_per_second": rate})
+
+
+@pytest.mark.parametrize("rate", [8.0, 8.07, 7.93])
+def test_a_rate_within_one_percent_of_its_windows_agrees(rate: float) -> None:
+    assert list(contradictions(performance(rate), 8)) == []
+
+
+@pytest.mark.parametrize("rate", [8.09, 7.91])
+def test_a_rate_beyond_one_percent_of_its_windows_contradicts_them(rate: float) -> None:
+    assert list(contradictions(performance(rate), 8)) == [
+        f"performance.samples_per_second is {rate:g}, its windows did 160 samples in 20 s: 8/s; they may differ by 1 %"
+    ]
+
+
+def test_each_contradiction_names_its_field() -> None:
+    said = list(contradictions(performance(measured_steps=21, measured_wall_s=25.0), 9))
+
+    assert [sentence.split(" ")[0] for sentence in said] == [
+        "performance.measured_steps",
+        "performance.measured_wall_s",
+        "performance.windows.0.samples_per_second",
+        "performance.windows.1.samples_per_second",
+    ]
+    assert said[2].endswith("is 10, but 10 steps of 9 samples in 8 s are 11.25/s")
+
+
+def test_where_nothing_was_measured_nothing_contradicts() -> None:
+    nothing = performance(windows=(), measured_steps=0, measured_wall_s=None)
+
+    assert list(contradictions(nothing.model_copy(update={"samples_per_second": None}), 8)) == []
+    assert list(contradictions(performance(), None)) == []
+
+
+def test_a_result_whose_rate_its_windows_contradict_is_refused() -> None:
+    text = make_result(samples_per_s=9.5).model_dump_json()
+
+    with pytest.raises(ContractError, match=r"performance\.samples_per_second is 19, its windows did 1200 samples in"):
+        parse_result(text.replace('"samples_per_second":9.5,', '"samples_per_second":19.0,', 1))
