@@ -3,7 +3,9 @@
 **Levels.** The series is cut so that `sum |value - median of its level| / scale + PENALTY * ln(n) * (cuts)` is least,
 each level at least LEAST values long: optimal partitioning (Jackson et al., IEEE Signal Processing Letters 12, 2005)
 with the absolute deviation as cost, which a single bad night does not fool (Truong, Oudre, Vayatis, Signal Processing
-167, 2020, section 4.1). Then cuts between levels that lie closer together than the caller's limit are taken out again.
+167, 2020, section 4.1). Then cuts between levels that lie closer together than the caller's limit are taken out again,
+and the others are placed anew. On the second night of a new level the last night of the old one is counted in with it:
+such a change is dated on the third, unless that night lies apart from the old level by SURE standard deviations.
 
 **Scale.** 1.4826 * the median absolute difference of neighbours / sqrt(2), which a step does not widen; at least
 `limit / mads`, so that the noise of a very quiet series is no news.
@@ -30,6 +32,7 @@ LEAST = 3  # values of a level; one bad night and the night after it are not yet
 LEAST_FOR_DRIFT = 10
 PENALTY = 2.0
 FEW = 6  # widens the noise of n values by 1 + FEW / n: found by the simulation below
+SURE = 3  # standard deviations from the old level that a night on the way to the new one is apart from it
 
 
 class Step(NamedTuple):
@@ -39,6 +42,7 @@ class Step(NamedTuple):
     before: float  # median of the level before
     after: float
     num_before: int
+    limit_pct: float  # that the change is larger than, of `before`
 
     @property
     def change_pct(self) -> float:
@@ -50,6 +54,7 @@ class Drift(NamedTuple):
 
     first: float
     last: float
+    limit_pct: float  # that the change is larger than, of `first`
 
     @property
     def change_pct(self) -> float:
@@ -69,11 +74,23 @@ def change(times: Sequence[float], values: Sequence[float], limit_pct: float, ma
     line = _line(times, values)
     residuals = [value - line[0] - line[1] * (at - times[0]) for at, value in zip(times, values, strict=True)]
     if len(values) >= LEAST_FOR_DRIFT and sum(map(abs, residuals)) + penalty < cost:
-        drift = Drift(line[0], line[0] + line[1] * (times[-1] - times[0]))
-        noise = MAD_TO_SD * statistics.median(map(abs, residuals))
-        is_real = drift.first > 0 and abs(drift.last - drift.first) > _limit(drift.first, noise, limit_pct, mads)
-        return drift if is_real else None
+        first, last = line[0], line[0] + line[1] * (times[-1] - times[0])
+        if first <= 0:
+            return None
+        drift = Drift(first, last, _limit(first, MAD_TO_SD * statistics.median(map(abs, residuals)), limit_pct, mads))
+        return drift if abs(drift.change_pct) > drift.limit_pct else None
     return _last_step(values, cuts, limit_pct, mads)
+
+
+def step_at(values: Sequence[float], at: int, limit_pct: float, mads: float) -> Step | None:
+    """The step at a place that is known beforehand, as the night of an update; one value after it is enough. Nothing
+    is searched for, so that chance finds less than in `change`.
+    """
+    before, after = values[:at], values[at:]
+    level = statistics.median(before)
+    limit = _limit(level, _noise((before, after)), limit_pct, mads)
+    step = Step(at, level, statistics.median(after), at, limit)
+    return step if abs(step.change_pct) > step.limit_pct else None
 
 
 def _scale(values: Sequence[float], limit_pct: float, mads: float) -> float:
@@ -116,23 +133,56 @@ def _last_step(values: Sequence[float], cuts: list[int], limit_pct: float, mads:
     while cuts:
         edges = [0, *cuts, len(values)]
         parts = [values[a:b] for a, b in pairwise(edges)]
-        medians = [statistics.median(part) for part in parts]
-        left = [abs(v - median) for part, median in zip(parts, medians, strict=True) for v in part]
-        # one value of each level is its median: without them the noise would read too low; of few values it does still
-        noise = (1 + FEW / len(values)) * MAD_TO_SD * statistics.median(sorted(left)[len(parts) :])
-        over = [abs(after - before) / _limit(before, noise, limit_pct, mads) for before, after in pairwise(medians)]
+        medians, noise = [statistics.median(part) for part in parts], _noise(parts)
+        over = [
+            100 * abs(after / before - 1) / _limit(before, noise, limit_pct, mads)
+            for before, after in pairwise(medians)
+        ]
         least = min(range(len(over)), key=over.__getitem__)
         if over[least] > 1:
-            at, before, after = cuts[-1], medians[-2], medians[-1]
-            # on the second night of a new level, the last of the old one is counted in with it: not yet to be dated
-            is_dated = abs(values[at] - after) < abs(values[at] - before)
-            return Step(at, before, after, len(parts[-2])) if is_dated else None
-        cuts = [*cuts[:least], *cuts[least + 1 :]]
+            at, before, after = cuts[-1], parts[-2], parts[-1]
+            step = Step(at, medians[-2], medians[-1], len(before), _limit(medians[-2], noise, limit_pct, mads))
+            return step if _lasts(step, before, after, noise, limit_pct / mads) else None
+        cuts = _placed(values, [*cuts[:least], *cuts[least + 1 :]])
     return None
 
 
+def _noise(parts: Sequence[Sequence[float]]) -> float:
+    """Standard deviation about the levels, from the median absolute deviation of all values."""
+    medians = [statistics.median(part) for part in parts]
+    left = [abs(value - median) for part, median in zip(parts, medians, strict=True) for value in part]
+    # one value of each level is its median: without them the noise would read too low; of few values it does still
+    return (1 + FEW / len(left)) * MAD_TO_SD * statistics.median(sorted(left)[len(parts) :])
+
+
+def _placed(values: Sequence[float], cuts: Sequence[int]) -> list[int]:
+    """Each cut where the levels beside it fit best: one that was taken out had drawn values to itself."""
+    edges = [0, *cuts, len(values)]
+    for place in range(1, len(edges) - 1):
+        begin = edges[place - 1]
+        edges[place] = begin + _best_cut(values[begin : edges[place + 1]])
+    return edges[1:-1]
+
+
+def _best_cut(values: Sequence[float]) -> int:
+    before, after = _costs(values), _costs(values[::-1])
+    return min(range(LEAST, len(values) - LEAST + 1), key=lambda at: before[at] + after[len(values) - at])
+
+
+def _lasts(step: Step, before: Sequence[float], after: Sequence[float], noise: float, quiet_pct: float) -> bool:
+    """Whether LEAST values have left the old level. On the second night of a new one the shortest level that may be is
+    filled up with the last night of the old one; a night on the way from one to the other is the first of the change.
+    """
+    first = after[0]
+    if len(after) > LEAST or abs(first - step.after) < abs(first - step.before):
+        return True
+    own = MAD_TO_SD * statistics.median(abs(value - step.before) for value in before)
+    return abs(first - step.before) > max(SURE * max(own, noise), step.before * quiet_pct / 100)
+
+
 def _limit(level: float, noise: float, limit_pct: float, mads: float) -> float:
-    return max(level * limit_pct / 100, mads * noise)
+    """Percent of the level."""
+    return max(limit_pct, 100 * mads * noise / level)
 
 
 def _line(times: Sequence[float], values: Sequence[float]) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Since when is a node slower, and what was changed then? Trails -> dated changes, each told once for all its nodes."""
+"""Since when is a node slower, and what was changed then? Trails -> dated changes, one finding for all their nodes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 from bench_control.collecting.setups import changes, new_gpus
 from bench_control.judging import change_points
-from bench_control.judging.change_points import Drift
+from bench_control.judging.change_points import Drift, Step
+from bench_control.judging.noise import deviation_pct
 from bench_control.judging.trails import Point
 from bench_control.words.formats import count, day, degrees, figure, listing
 from bench_control.words.ordering import natural
-from bench_control.words.verdicts import Finding, Level, Tolerances
+from bench_control.words.verdicts import Finding, Level, RateChange, Tolerances
 
 SLOWER_STEP, FASTER_STEP, SLOWER_DRIFT, FASTER_DRIFT = "step_slower", "step_faster", "drift_slower", "drift_faster"
 SLOWER = frozenset({SLOWER_STEP, SLOWER_DRIFT})
@@ -29,6 +30,7 @@ class Change(NamedTuple):
     is_drift: bool
     before: float  # samples/s
     after: float
+    limit_pct: float  # that the change is larger than, of `before`
     last_before: datetime
     since: datetime
     num_before: int
@@ -82,27 +84,74 @@ def findings(found: Sequence[Change], series: Series) -> tuple[Finding, ...]:
 
 
 def _change(node: str, work: str, trail: Sequence[Point], tolerances: Tolerances) -> Change | None:
+    """What became of the trail, as far as it still holds on its last night."""
     days = [(point.at - trail[0].at) / timedelta(days=1) for point in trail]
     rates = [point.samples_per_second for point in trail]
     found = change_points.change(days, rates, tolerances.history_pct, tolerances.history_mads)
+    updated_at = _updated_at(trail)
+    if not (isinstance(found, Step) and found.at >= updated_at):
+        found = _of_update(rates, updated_at, tolerances) or found
     if found is None:
         return None
-    if isinstance(found, Drift):
-        third = max(len(trail) // 3, 1)
-        return Change(
-            node=node,
-            fingerprint=work,
-            is_drift=True,
-            before=found.first,
-            after=found.last,
-            last_before=trail[0].at,
-            since=trail[0].at,
-            num_before=len(trail),
-            num_after=0,
-            what=(),
-            gpus=(),
-            warmer_c=_warmer(trail[:third], trail[-third:]),
-        )
+    change = _drift(node, work, trail, found) if isinstance(found, Drift) else _step(node, work, trail, found)
+    return _as_of_now(change, rates[-1])
+
+
+def _updated_at(trail: Sequence[Point]) -> int:
+    """Index of the first point with the versions of today."""
+    at = len(trail) - 1
+    while at and (trail[at - 1].setup is trail[at].setup or not changes([trail[at - 1].setup], trail[-1].setup)):
+        at -= 1
+    return at
+
+
+def _of_update(rates: Sequence[float], at: int, tolerances: Tolerances) -> Step | None:
+    """The step in the first nights after an update, against the level before it: the past of the same versions is too
+    short to tell, and `change_points` needs three nights to find where a level begins.
+    """
+    limit_pct, mads = tolerances.history_pct, tolerances.history_mads
+    least = max(tolerances.history_min_points, change_points.LEAST)
+    if at < least or len(rates) - at > least:
+        return None
+    earlier = change_points.change(range(at), rates[:at], limit_pct, mads)
+    begin = earlier.at if isinstance(earlier, Step) else 0
+    step = change_points.step_at(rates[begin:], at - begin, limit_pct, mads)
+    return step and step._replace(at=at)
+
+
+def _as_of_now(change: Change, rate: float) -> Change | None:
+    """The change with what the node reaches tonight, where it has left the level after the change on the way back; None
+    once that is no change any more: nobody may be warned of a node that is well again.
+    """
+    sign = -1 if change.after < change.before else 1
+    moved = sign * deviation_pct(rate, change.before)
+    if moved <= change.limit_pct / 2:
+        return None
+    if sign * deviation_pct(rate, change.after) >= -change.limit_pct:
+        return change
+    return change._replace(after=rate, num_after=1) if moved > change.limit_pct else None
+
+
+def _drift(node: str, work: str, trail: Sequence[Point], found: Drift) -> Change:
+    third = max(len(trail) // 3, 1)
+    return Change(
+        node=node,
+        fingerprint=work,
+        is_drift=True,
+        before=found.first,
+        after=found.last,
+        limit_pct=found.limit_pct,
+        last_before=trail[0].at,
+        since=trail[0].at,
+        num_before=len(trail),
+        num_after=0,
+        what=(),
+        gpus=(),
+        warmer_c=_warmer(trail[:third], trail[-third:]),
+    )
+
+
+def _step(node: str, work: str, trail: Sequence[Point], found: Step) -> Change:
     before, after = trail[: found.at], trail[found.at :]
     level = before[len(before) - found.num_before :]
     return Change(
@@ -111,6 +160,7 @@ def _change(node: str, work: str, trail: Sequence[Point], tolerances: Tolerances
         is_drift=False,
         before=found.before,
         after=found.after,
+        limit_pct=found.limit_pct,
         last_before=before[-1].at,
         since=after[0].at,
         num_before=len(level),
@@ -147,6 +197,10 @@ def _finding(same: Sequence[Change], num_got: int) -> Finding:
         summary=f"{_drifted(same) if first.is_drift else _stepped(same, len(nodes), num_got)}{_temperature(same)}",
         resolution=_resolution(first, len(nodes)) if slower else _FASTER,
         nodes=tuple(nodes),
+        changes=tuple(
+            RateChange(node=c.node, fingerprint=c.fingerprint, before=c.before, after=c.after, limit_pct=c.limit_pct)
+            for c in same
+        ),
     )
 
 

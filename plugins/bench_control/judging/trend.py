@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from bench_control.judging.noise import deviation_pct
 from bench_control.words.formats import percent
-from bench_control.words.verdicts import Finding, HistoryVerdict, Level, State, Tolerances
-from bench_image.contract import RunResult, Status
+from bench_control.words.verdicts import Finding, HistoryVerdict, Level, RateChange, State, Tolerances
+from bench_image.contract import RunResult, Status, fingerprint
 
 # A normal distribution's standard deviation / its median absolute deviation: 1 / the 75 % quantile.
 MAD_TO_SD = 1.4826
@@ -40,6 +40,7 @@ def judge_history(
     return HistoryVerdict(
         node=result.spec.node,
         group_id=result.spec.group_id,
+        fingerprint=fingerprint(result.work),
         state=state,
         samples_per_second=rate,
         baseline_median=median,
@@ -69,14 +70,24 @@ def findings(verdict: HistoryVerdict) -> tuple[Finding, ...]:
             expected=f"{verdict.baseline_median:.4g} samples/s ± {verdict.limit_pct:.1f} %",
             summary=f"{verdict.node} is {'slower' if slower else 'faster'} than it was: {verdict.reason}",
             resolution=resolution,
+            changes=_changes(verdict),
         ),
     )
+
+
+def _changes(verdict: HistoryVerdict) -> tuple[RateChange, ...]:
+    before, after, limit_pct = verdict.baseline_median, verdict.samples_per_second, verdict.limit_pct
+    if verdict.fingerprint is None or before is None or after is None or limit_pct is None:
+        return ()
+    work = verdict.fingerprint
+    return (RateChange(node=verdict.node, fingerprint=work, before=before, after=after, limit_pct=limit_pct),)
 
 
 def _unjudged(result: RunResult, rate: float | None, num_points: int, state: State, reason: str) -> HistoryVerdict:
     return HistoryVerdict(
         node=result.spec.node,
         group_id=result.spec.group_id,
+        fingerprint=fingerprint(result.work),
         state=state,
         samples_per_second=rate,
         baseline_median=None,

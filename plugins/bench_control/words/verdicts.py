@@ -142,6 +142,7 @@ class GroupVerdict(Frozen):
 class HistoryVerdict(Frozen):
     node: str
     group_id: str
+    fingerprint: str | None = None  # of the work; None: unknown
     state: State  # ok, breach, notice (faster), no_baseline, not_judged
     samples_per_second: float | None
     baseline_median: float | None
@@ -157,6 +158,16 @@ class Level(StrEnum):
     ERROR = "error"
 
 
+class RateChange(Frozen):
+    """By how much one node's samples/s changed at one work. A warning of it is over at the level before."""
+
+    node: str
+    fingerprint: str  # of the work
+    before: float  # samples/s
+    after: float
+    limit_pct: float  # that the change is larger than, of `before`
+
+
 class Finding(Frozen):
     """One thing to know or to do. `category` is a stable word that scripts may match on."""
 
@@ -168,6 +179,7 @@ class Finding(Frozen):
     summary: str  # what is the case, one sentence that `subject` stands before
     resolution: str  # what to do next, one sentence
     nodes: tuple[str, ...] = ()  # all that it is about, where the subject names several
+    changes: tuple[RateChange, ...] = ()  # of a slowdown or speed-up: each node and work that it is about
 
     @property
     def about(self) -> tuple[str, ...]:

@@ -133,6 +133,74 @@ def test_a_steady_node_is_not_told() -> None:
     assert told([point(n, 10.0 + 0.01 * (-1) ** n) for n in range(1, 21)]) == ()
 
 
+# --- the first nights of an update, and the last of a change ----------------------------------------------------------
+
+
+def nights(*rates: float, node: str = "gpu-1", updated_on: int = 99) -> list[Point]:
+    return [point(n, rate, node, OLD if n < updated_on else NEW) for n, rate in enumerate(rates, start=1)]
+
+
+def test_a_driver_that_costs_20_percent_on_all_nodes_is_seen_on_its_first_night() -> None:
+    """8 / 10 - 1 = -20 %. The past of the new driver is empty; the level under the old one is known."""
+    fleet = [p for node in ("a", "b", "c", "d") for p in nights(*[10.0] * 10, 8.0, node=node, updated_on=11)]
+    (finding,) = told(fleet)
+    assert (finding.category, finding.level, finding.nodes) == ("step_slower", Level.WARNING, ("a", "b", "c", "d"))
+    assert finding.summary == (
+        "are 20.0 % slower since 11 Nov 2026, when the driver went from 575.1 to 580.95; so are all nodes that got "
+        "this change"
+    )
+    assert finding.changes[0].model_dump() == {
+        "node": "a", "fingerprint": "work", "before": 10.0, "after": 8.0, "limit_pct": 1.5,
+    }  # fmt: skip
+
+
+def test_every_night_after_a_slow_driver_says_so_and_none_is_left_out() -> None:
+    for num_since in range(1, 12):
+        (finding,) = told(nights(*[10.0] * 10, *[9.7] * num_since, updated_on=11))
+        assert finding.summary.startswith("is 3.0 % slower since 11 Nov 2026, when the driver"), num_since
+
+
+def test_a_driver_after_a_slowdown_is_told_with_what_it_cost_itself() -> None:
+    """At 9.6 for five nights, then 8.0 with the driver: 8 / 9.6 - 1 = -16.7 %."""
+    (finding,) = told(nights(*[10.0] * 10, *[9.6] * 5, 8.0, updated_on=16))
+    assert finding.summary.startswith("is 16.7 % slower since 16 Nov 2026, when the driver went")
+
+
+def test_an_update_that_changes_nothing_is_not_told() -> None:
+    assert told(nights(*[10.0] * 10, 9.9, updated_on=11)) == ()
+
+
+def test_before_five_nights_of_the_old_versions_an_update_is_not_judged() -> None:
+    assert told(nights(*[10.0] * 4, 8.0, updated_on=5)) == ()
+    assert len(told(nights(*[10.0] * 5, 8.0, updated_on=6))) == 1
+
+
+def test_a_slowdown_long_after_an_update_is_not_blamed_on_it() -> None:
+    (finding,) = told(nights(*[10.0] * 8, *[9.0] * 3, updated_on=6))
+    assert finding.summary.startswith("is 10.0 % slower since 9 Nov 2026; no change")
+
+
+def test_a_node_that_is_well_again_tonight_is_not_called_slower_since_a_date() -> None:
+    """Within half of the limit, 0.75 % of 10: that is over, though the last level is still that of the bad nights."""
+    assert told(nights(*[10.0] * 10, *[9.18] * 6, 9.93)) == ()
+    assert len(told(nights(*[10.0] * 10, *[9.18] * 6, 9.18))) == 1
+
+
+def test_a_node_that_is_half_way_back_is_told_with_what_is_left() -> None:
+    """9.5 / 10 - 1 = -5 % tonight, after six nights at -8.2 %; at -1 % nothing is left to tell."""
+    assert told(nights(*[10.0] * 10, *[9.18] * 6, 9.5))[0].summary.startswith("is 5.0 % slower since 11 Nov 2026")
+    assert told(nights(*[10.0] * 10, *[9.18] * 6, 9.9)) == ()
+
+
+def test_a_night_that_is_worse_yet_does_not_change_what_the_dated_change_cost() -> None:
+    assert told(nights(*[10.0] * 10, *[9.18] * 6, 8.0))[0].summary.startswith("is 8.2 % slower since 11 Nov 2026")
+
+
+def test_a_drift_that_is_over_is_not_told() -> None:
+    drifting = [10 - 0.5 * n / 19 for n in range(20)]
+    assert told(nights(*drifting, 10.0)) == ()
+
+
 # --- setups -----------------------------------------------------------------------------------------------------------
 
 
