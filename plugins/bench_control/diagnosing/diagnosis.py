@@ -8,13 +8,14 @@ from typing import NamedTuple
 from bench_control.diagnosing.clues import Case, Clue, explained, explains_nothing
 from bench_control.diagnosing.evidence import slow_clues
 from bench_control.diagnosing.evidence_elsewhere import LOOK_AT_PEERS, fast_clues, memory_clues, temperature_clues
-from bench_control.diagnosing.evidence_gpu import THERMAL
+from bench_control.diagnosing.evidence_gpu import MIN_CLOCK_GAP_PCT, THERMAL
+from bench_control.diagnosing.gaps import gap, sm_clock_min_mhz
 from bench_control.judging.limits import UNITS
 from bench_control.judging.node_runs import by_group, choice_of, gpu_name
 from bench_control.judging.variance import lone_groups, other_work
 from bench_control.launching.pod_end import EndKind
 from bench_control.planning.nodes import GpuNode
-from bench_control.words.formats import count, listing, signed
+from bench_control.words.formats import count, figure, listing, signed
 from bench_control.words.verdicts import (
     RED,
     Confirmation,
@@ -29,7 +30,7 @@ from bench_control.words.verdicts import (
 )
 from bench_image.contract import RunResult, Status
 
-CAUSE_UNKNOWN = "cause_unknown"
+CAUSE_UNKNOWN, UNSTEADY = "cause_unknown", "unsteady"
 MAX_PEERS = 100  # runs that a node is set beside: what is typical does not need a thousand
 _UNKNOWN = {
     Side.SLOW: (
@@ -41,6 +42,10 @@ _UNKNOWN = {
 _UNKNOWN_MEMORY = (
     "versions, means and GPU are those of its peers, and yet it allocated other amounts",
     "repeat the run; if it stays, compare both results' `chosen` and the images' digests",
+)
+_UNKNOWN_SCATTER = (
+    "nothing measured sets the node apart from its peers but its scatter",
+    "repeat the check on this node; if it stays, look for what runs there now and then: dmesg, cron, other pods",
 )
 _NEXT_STEP = {
     Status.OOM: "see which process holds GPU memory on this node; if all nodes fail, use a smaller micro-batch",
@@ -141,6 +146,8 @@ def _found(node: NodeVerdict, scene: _Scene) -> tuple[list[Clue], float]:
     found: list[Clue] = []
     for metric in breaching:
         found += _of_metric(metric, case)
+    if node.is_unsteady and rate is None:  # another metric is in breach: what makes it unsteady is told with it
+        found += slow_clues(case)
     if is_hot := THERMAL.category in {clue.category for clue in found}:  # the heat is told with it
         found = [clue for clue in found if clue.category not in ("cooling", "hot")]
     if rate and rate.side is Side.SLOW and not is_hot:  # what is slow draws less power
@@ -203,7 +210,33 @@ def _missing(node: NodeVerdict, scene: _Scene) -> Finding:
     )
 
 
-def _insufficient(node: NodeVerdict, _: _Scene) -> Finding:
+def _unsteady(node: NodeVerdict, scene: _Scene) -> Finding:
+    """A node whose own scatter hides what the limit asks for; its likeliest cause is sought as for a slow one."""
+    own, peers = _runs(node, scene)
+    clues = slow_clues(Case(own, peers, 0.0, scene.troubles)) or (_unknown(*_UNKNOWN_SCATTER),)
+    first = clues[0]
+    further = f" (also: {'; '.join(clue.cause for clue in clues[1:])})" if len(clues) > 1 else ""
+    return Finding(
+        level=Level.WARNING,
+        category=UNSTEADY,
+        subject=node.node,
+        measured="; ".join(filter(None, (f"scatter {figure(node.unsteady_factor, 3)} times", first.measured))),
+        expected="; ".join(filter(None, ("scatter as its peers'", first.expected))),
+        summary=f"cannot be judged: {node.reason}. {_sentence(first.cause)}{_lowest_clock(own, peers)}{further}",
+        resolution=first.resolution,
+    )
+
+
+def _lowest_clock(own: Sequence[RunResult], peers: Sequence[RunResult]) -> str:
+    lowest = gap(own, peers, sm_clock_min_mhz)
+    if lowest is None or lowest.pct > -MIN_CLOCK_GAP_PCT:
+        return ""
+    return f"; its SM clock fell to {lowest.own:.0f} MHz at the lowest, its peers' to {lowest.peers:.0f}"
+
+
+def _insufficient(node: NodeVerdict, scene: _Scene) -> Finding:
+    if node.is_unsteady:
+        return _unsteady(node, scene)
     doubtful = [metric for metric in node.metrics if metric.state is State.INSUFFICIENT]
     too_noisy = any(metric.noise is not None for metric in doubtful)
     resolution = (

@@ -45,6 +45,11 @@ def power_limit_w(run: RunResult) -> float | None:
     return setup_of(run.context).power_limit_w
 
 
+def sm_clock_min_mhz(run: RunResult) -> float | None:
+    lowest = [gpu.sm_clock_min_mhz for gpu in run.telemetry.gpus if gpu.sm_clock_min_mhz is not None]
+    return min(lowest, default=None)
+
+
 def memory_total_gb(run: RunResult) -> float | None:
     totals = [gpu.memory_total_bytes / 1e9 for gpu in _gpus([run]) if gpu.memory_total_bytes is not None]
     return min(totals, default=None)

@@ -21,6 +21,7 @@ from bench_control.judging import (
     renames,
     step_changes,
     trend,
+    unsteady,
     variance,
     watch,
 )
@@ -116,6 +117,7 @@ def assess(
         *diagnosis.diagnose(groups, measured, plan.known),
         *watch.findings(groups),
         *(drills.findings(groups, measured) if plan.judges_nodes else ()),
+        *unsteady.findings(groups),
         *identity.findings(measured),
         *diagnosis.strays([result for result in measured if result.spec.nodes == 1]),
         *(

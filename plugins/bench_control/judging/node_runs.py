@@ -62,7 +62,7 @@ class NodeRuns:
         return tuple(
             Run(run.spec.round, rate, _window_rates(run))
             for run in self.valid
-            if (rate := run.performance.samples_per_second)
+            if (rate := run.performance.samples_per_second) and rate > 0
         )
 
     def value(self, metric: Metric) -> float | None:

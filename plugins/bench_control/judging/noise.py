@@ -10,18 +10,16 @@ the standard deviation `sd`. It is estimated twice, and the larger estimate coun
 - *within runs*: the windows of each run about their mean, pooled. It is not divided by sqrt(windows): windows of one
   pod are seconds apart and err together, so their number says little about the next pod.
 
+One node far off makes this large for all; a fleet is judged by `scatter`, which keeps such a node apart.
+
 **Half-width.** A node's value is the median of its k runs, its reference the median of m others, so the deviation has
 the variance sd^2 * (c(k) + c(m) * c(k')), where c(n) * sd^2 bounds the variance of a median of n: exactly 1/n up to
 two, below pi / (2 n) from there on (asymptotic variance of the median of normal values; for n = 3 it is 0.449, the
 bound 0.524). Times Student's t at 99.5 % on either side, with the estimate's degrees of freedom.
 
-**What that gives.** A node is red only when the run and its re-run are both beyond limit *and* noise, on the same side.
-Simulated nights of four equal nodes, three windows a run (tests/unit/judging/test_noise.py), red by chance: never at a
-GPU's 0.3 %; where runs scatter by 30 % and a third of that shows between windows, 0.01 % with three rounds, 0.04 % with
-two. The worst case, windows that tell nothing, gives 0.1 % with three rounds and 0.3 % with two: three degrees of
-freedom know little. A node 10 % slow at 0.3 % is found every night; one 75 % slow in 99.6 % at 15 % with three rounds
-(77 % with two), in 53 % at 30 %. What is not found is `insufficient`, never `ok`. One round cannot see
-what differs between pods: take three on shared machines.
+A node is red only when the run and its re-run are both beyond limit *and* noise, on the same side. What that finds and
+whom it blames by chance is in docs/detection.md. One round cannot see what differs between pods: take three on shared
+machines.
 """
 
 from __future__ import annotations

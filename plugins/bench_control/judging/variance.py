@@ -6,17 +6,20 @@ nodes (see `peers`); where two of four are slow it falls on the other kind, so t
 slow: all four breach, each with its side named, and none is hidden.
 
 A deviation counts when it is beyond the limit; if chance alone could explain more than the limit, it has to be beyond
-both together, else the verdict is `insufficient`, with both figures (see `noise`). A node slow by more than half of the
-limit and by more than chance is `ok` but watched: told, never red. docs/detection.md shows what this finds, by
-simulation.
+both together, else the verdict is `insufficient`, with both figures (see `noise`). One node's scatter is no other's
+noise: a node whose runs scatter far more than its peers' is judged apart, by its own, and called unsteady where that
+hides what the limit asks for (see `scatter`). It is no reference while enough others are there. A node slow by more
+than half of the limit and by more than chance is `ok` but watched: told, never red. docs/detection.md shows what this
+finds, by simulation.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from bench_control.judging import noise
+from bench_control.judging import noise, scatter, unsteady
 from bench_control.judging.limits import UNITS, decide, deviation_of, figures, is_slow, limit_of, side_of
 from bench_control.judging.node_runs import NodeRuns, by_group, choice_of
 from bench_control.judging.noise import Noise
@@ -79,17 +82,27 @@ class _Group:
         self.values = {
             metric: {m.node: value for m in members if (value := m.value(metric)) is not None} for metric in Metric
         }
-        drilled = {m.node for m in members if m.is_drill}
+        measured = [m for m in members if m.rates]
+        self.reference_variance = reference_variance(tolerances.reference, [len(m.rates) for m in measured])
+        own = tolerances.reference in OWN_REFERENCE
+        found = scatter.measure([scatter.Unit(m.node, m.rates) for m in measured], rounds_are_shared=not own)
+        self.noise = found.pool
+        if (
+            found.pool
+            and noise.to_pct(self._typical_half_width(found.pool), slow=True) > tolerances.samples_per_second_pct
+        ):
+            self.noise = found.full
+        self.apart = {measured[i].node: own for i, own in found.apart.items()}
+        self.outlying = {measured[i].node: rounds for i, rounds in found.outlying.items()}
+        self.unsteady = {m.node for m in measured if m.node in self.apart and self._is_too_wide(m)}
+        no_example = {m.node for m in members if m.is_drill} | self.unsteady
         self.ordered = {
             metric: usable(
-                [value for node, value in values.items() if node not in drilled],
-                [value for node, value in values.items() if node in drilled],
+                [value for node, value in values.items() if node not in no_example],
+                [value for node, value in values.items() if node in no_example],
             )
             for metric, values in self.values.items()
         }
-        own = tolerances.reference in OWN_REFERENCE
-        self.noise = noise.estimate([m.rates for m in members if m.rates], rounds_are_shared=not own)
-        self.reference_variance = reference_variance(tolerances.reference, [len(m.rates) for m in members if m.rates])
 
     def verdict(self, group_id: str, gpu_name: str | None) -> GroupVerdict:
         rates = self.values[Metric.SAMPLES_PER_SECOND].values()
@@ -100,19 +113,38 @@ class _Group:
             nodes=tuple(self._node(member) for member in self.members),
             spread_pct=100 * (max(rates) - min(rates)) / statistics.median(rates) if len(rates) > 1 else None,
             noise_pct=100 * self.noise.sd if self.noise else None,
-            detectable_pct=self._detectable_pct(self.noise) if self.noise else None,
+            detectable_pct=noise.to_pct(self._typical_half_width(self.noise), slow=True) if self.noise else None,
             choice=self.members[0].choice if self.members else None,
         )
 
-    def _detectable_pct(self, run_noise: Noise) -> float:
-        """How far below the reference a typical node must be to tell it from chance."""
+    def _typical_half_width(self, run_noise: Noise) -> float:
+        """How far from its reference chance can bring a typical node, as a logarithm."""
         runs = statistics.median_low([len(m.rates) for m in self.members if m.rates])
-        variance = noise.median_variance(runs) + self.reference_variance
-        return noise.to_pct(run_noise.half_width(variance), slow=True)
+        return run_noise.half_width(noise.median_variance(runs) + self.reference_variance)
+
+    def _half_width(self, member: NodeRuns) -> float | None:
+        """Of the node's deviation, as a logarithm: its own runs' part and the reference's."""
+        num_runs = len(member.rates) - len(self.outlying.get(member.node, ()))
+        own = self.apart.get(member.node)
+        if own and self.noise:  # see `scatter`: its own noise, and that of its peers
+            of_own = own.noise.half_width(noise.median_variance(num_runs))
+            return math.hypot(of_own, self.noise.half_width(self.reference_variance))
+        if self.noise and num_runs:
+            return self.noise.half_width(noise.median_variance(num_runs) + self.reference_variance)
+        return None
+
+    def _is_too_wide(self, member: NodeRuns) -> bool:
+        """Its scatter hides what the limit asks for; one that stands out and does not is of no account."""
+        half_width = self._half_width(member)
+        limit = limit_of(Metric.SAMPLES_PER_SECOND, self.tolerances)
+        return half_width is not None and noise.to_pct(half_width, slow=True) > limit
 
     def _node(self, member: NodeRuns) -> NodeVerdict:
         metrics = tuple(self._metric(member, metric) for metric in Metric) if member.valid else ()
         state, reason = _overall(member, metrics)
+        own = self.apart[member.node] if member.node in self.unsteady else None
+        if own and not member.failed:
+            reason = f"unsteady: {unsteady.described(member.rates, own)}; {reason}"
         watched = state is State.OK and is_watched(metrics[0])
         return NodeVerdict(
             node=member.node,
@@ -125,6 +157,9 @@ class _Group:
             is_drill=member.is_drill,
             reason=f"{reason}, but watched: {metrics[0].reason}" if watched else reason,
             is_watched=watched,
+            is_unsteady=own is not None,
+            unsteady_factor=own.factor if own else None,
+            disturbed_rounds=tuple(sorted(self.outlying.get(member.node, ()))),
         )
 
     def _metric(self, member: NodeRuns, metric: Metric) -> MetricVerdict:
@@ -141,10 +176,8 @@ class _Group:
 
     def _compared(self, member: NodeRuns, metric: Metric, value: float, reference: float) -> MetricVerdict:
         limit, deviation = limit_of(metric, self.tolerances), deviation_of(metric, value, reference)
-        noise_pct = None
-        if metric is Metric.SAMPLES_PER_SECOND and self.noise:
-            variance = noise.median_variance(len(member.rates)) + self.reference_variance
-            noise_pct = noise.to_pct(self.noise.half_width(variance), slow=deviation < 0)
+        half_width = self._half_width(member) if metric is Metric.SAMPLES_PER_SECOND else None
+        noise_pct = None if half_width is None else noise.to_pct(half_width, slow=deviation < 0)
         state = decide(deviation, limit, noise_pct)
         is_off = state is State.BREACH or (metric is Metric.SAMPLES_PER_SECOND and is_slow(deviation, limit))
         odd = odd_gpu(member.valid, metric, side_of(metric, deviation)) if is_off else None

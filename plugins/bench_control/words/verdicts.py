@@ -93,6 +93,7 @@ class GpuVerdict(Frozen):
     is_watched: bool = False
     is_unsteady: bool = False
     unsteady_factor: float | None = None
+    disturbed_rounds: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -120,6 +121,7 @@ class NodeVerdict(Frozen):
     is_watched: bool = False  # within the limit, but too slow to be well: told, not red, and closes no breach
     is_unsteady: bool = False  # its own windows or rounds scatter far more than its peers': judged by its own scatter
     unsteady_factor: float | None = None  # its scatter / that of its peers, both as standard deviations
+    disturbed_rounds: tuple[int, ...] = ()  # a minority of its runs that is far off the others: not in its noise
     gpus: tuple[GpuVerdict, ...] = ()
 
     def metric(self, metric: Metric) -> MetricVerdict | None:

@@ -9,6 +9,7 @@ import pytest
 
 from bench_control.judging.limits import decide
 from bench_control.judging.noise import Noise, Run, deviation_pct, estimate, from_pct, median_variance, t_995, to_pct
+from bench_control.judging.scatter import Unit, measure
 from bench_control.words.verdicts import State
 
 
@@ -133,10 +134,14 @@ def nights(cv: float, slow: float, *, rounds: int, num: int, window_share: float
 
 
 def night(logs: Any, again: list[float], rounds: int, watched: int) -> State:
-    found = estimate([[run(r, *windows) for r, windows in enumerate(node)] for node in logs.tolist()])
-    assert found
+    units = [Unit(str(i), tuple(run(r, *w) for r, w in enumerate(node))) for i, node in enumerate(logs.tolist())]
+    scatter = measure(units)
+    assert scatter.pool
+    assert scatter.full
     values = np.median(logs.mean(axis=2), axis=1).tolist()
     of_reference = median_variance(3) * median_variance(rounds)
+    is_too_wide = to_pct(scatter.pool.half_width(median_variance(rounds) + of_reference), slow=True) > 5.0
+    found = scatter.full if is_too_wide else scatter.pool
     worst = State.OK
     for i in range(watched):
         reference = statistics.median(values[:i] + values[i + 1 :])
