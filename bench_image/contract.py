@@ -58,11 +58,11 @@ from bench_image.frozen import ContractError as ContractError  # the contract's 
 from bench_image.frozen import Frozen as Frozen
 from bench_image.reasons import unexplained
 from bench_image.shapes import MODELS, ModelShape, shape_of
+from bench_image.support import SINGLE_GPU, unsupported
 from bench_image.support import Optimizer as Optimizer
 from bench_image.support import Precision as Precision
 from bench_image.support import Recipe as Recipe
 from bench_image.support import Strategy as Strategy
-from bench_image.support import unsupported
 from bench_image.version_1 import from_version_1, spec_from_version_1
 
 SCHEMA_VERSION = 2
@@ -189,10 +189,13 @@ class RunSpec(Frozen):
     seed: int = Field(0, ge=0, lt=2**31)
 
     warmup_steps: int = Field(20, ge=1, le=10_000)
-    measured_steps: int = Field(50, ge=2, le=100_000, description="at least, per window")
+    measured_steps: int = Field(50, ge=2, le=100_000, description="at least, per window that has time for them")
     max_measured_steps: int = Field(200, ge=2, le=100_000, description="at most, per window")
     target_half_width_pct: float = Field(
         0.5, gt=0, le=100, description="stop when the mean step time is known this well"
+    )
+    max_window_s: float = Field(
+        6.0, ge=0.1, le=3600, description="a measured window ends after this many seconds, with at least two steps"
     )
     repeats: int = Field(3, ge=1, le=100, description="measured windows inside the pod")
     timeout_s: float = Field(1800, ge=5, le=86_400)
@@ -209,7 +212,11 @@ class RunSpec(Frozen):
             raise ValueError(f"recipe '{self.recipe}' with quantisation={self.quantisation!r}: it goes with qlora only")
         if self.strategy is Strategy.SINGLE and self.world_size != 1:
             raise ValueError(f"strategy 'single' runs on one GPU, not {self.world_size}: choose one of the others")
-        if self.strategy is not Strategy.SINGLE and self.world_size < 2:
+        if self.strategy is Strategy.INDEPENDENT and self.nodes != 1:
+            raise ValueError(
+                f"strategy 'independent' runs on the GPUs of one node, not of {self.nodes}: give each node its own run"
+            )
+        if self.strategy not in SINGLE_GPU and self.world_size < 2:
             raise ValueError(
                 f"strategy '{self.strategy}' needs at least 2 GPUs in all, got {self.world_size}: choose single"
             )
@@ -226,6 +233,13 @@ class RunSpec(Frozen):
     @property
     def world_size(self) -> int:
         return self.nodes * self.gpus_per_node
+
+    @property
+    def of_one_rank(self) -> RunSpec:
+        """What one rank does by itself: an independent one the work of `single`, any other its part of the whole."""
+        if self.strategy is not Strategy.INDEPENDENT:
+            return self
+        return self.model_copy(update={"strategy": Strategy.SINGLE, "gpus_per_node": 1})
 
     @property
     def shape(self) -> ModelShape:
@@ -261,12 +275,17 @@ NOT_WORK = frozenset({
 ACROSS_STRATEGIES = frozenset({"strategy", "nodes", "gpus_per_node"})
 # How long and how often is measured does not change what one step does.
 HOW_MEASURED = frozenset({
-    "warmup_steps", "measured_steps", "max_measured_steps", "target_half_width_pct", "repeats",
+    "warmup_steps", "measured_steps", "max_measured_steps", "target_half_width_pct", "max_window_s", "repeats",
 })  # fmt: skip
 
 
 def fingerprint(work: RunSpec, besides: frozenset[str] = frozenset()) -> str:
-    """12 hex digits that change whenever anything that changes the work changes; fields in `besides` may differ."""
+    """12 hex digits that change whenever anything that changes the work changes; fields in `besides` may differ.
+
+    Independent ranks do equal work however many they are: `gpus_per_node` does not enter then.
+    """
+    if work.strategy is Strategy.INDEPENDENT:
+        besides |= {"gpus_per_node"}
     return _digest(besides, tuple([getattr(work, name) for name in _work_fields(besides)]))
 
 
@@ -373,6 +392,8 @@ class Window(Frozen):
 
 
 class Performance(Frozen):
+    """Of a run. Independent ranks each have windows of their own: `independent.merged_performance` adds them up."""
+
     samples_per_second: SamplesPerSecond | None = Field(
         description="samples of all ranks / wall seconds of all windows"
     )
@@ -485,6 +506,10 @@ class RankSummary(Frozen):
     step_time_median_s: PositiveSeconds | None
     peak_allocated_bytes: Bytes | None
     mean_loss: Loss | None
+    performance: Performance | None = Field(
+        description="an independent rank's own figures; null for ranks that work together, which have one pace"
+    )
+    probes: Probes | None = Field(description="an independent rank's own GPU; null for ranks that work together")
 
 
 class RunResult(Frozen):

@@ -136,7 +136,7 @@ def _gradients_per_gpu(spec: RunSpec, trainable: int) -> tuple[int, int]:
     whole, shard = trainable * width, trainable * width // spec.world_size
     buckets = 2 * min(trainable, ZERO_BUCKET) * width  # one is filled while the other is reduced
     match spec.strategy:
-        case Strategy.SINGLE:
+        case Strategy.SINGLE | Strategy.INDEPENDENT:
             return (whole if accumulates else 0), whole
         case Strategy.DDP:  # while gradients accumulate, they lie beside their buckets
             waiting = whole * (2 if accumulates else 1)

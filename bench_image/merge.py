@@ -40,6 +40,7 @@ HINTS = {
     "SIGABRT": "native code gave up, often after a CUDA or NCCL fault: the log has its message",
 }
 TOKEN_BYTES = 8  # token ids travel to the GPU as 64-bit integers
+OF_NO_RANK = dict.fromkeys(("ranks.*.performance", "ranks.*.probes"), "the ranks work together and have one pace")
 Missing = dict[str, str]
 
 
@@ -57,7 +58,7 @@ def merge(
     """One valid result, whatever the reports hold."""
     status, error = verdict(spec, reports, ending)
     first = reports[0] if reports else None
-    missing: Missing = {"cost": "prices are filled in by the control plane"}
+    missing: Missing = {"cost": "prices are filled in by the control plane", **OF_NO_RANK}
     if error is not None:
         ended = f"the run ended as {status.value} in phase {error.phase.value}"
         missing |= dict.fromkeys(set(SECTIONS) - {"cost"}, ended)
@@ -262,4 +263,6 @@ def _summary(report: RankReport, run: Status) -> RankSummary:
         step_time_median_s=report.own_step_time_median_s,
         peak_allocated_bytes=report.memory.peak_allocated_bytes if report.memory else None,
         mean_loss=report.own_mean_loss,
+        performance=None,
+        probes=None,
     )

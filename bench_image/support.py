@@ -12,9 +12,14 @@ class Recipe(StrEnum):
 
 
 class Strategy(StrEnum):
-    """How ranks share the work. fsdp is FSDP2; zero2 and zero3 are DeepSpeed's ZeRO stages."""
+    """How ranks share the work. fsdp is FSDP2; zero2 and zero3 are DeepSpeed's ZeRO stages.
+
+    independent: each GPU of one node does the work of `single`, at the same time as its neighbours and without a word
+    to them, so that every GPU is measured under the heat, power draw and host load of a node at work.
+    """
 
     SINGLE = "single"
+    INDEPENDENT = "independent"
     DDP = "ddp"
     FSDP = "fsdp"
     ZERO2 = "zero2"
@@ -35,6 +40,7 @@ class Optimizer(StrEnum):
     PAGED_ADAMW_8BIT = "paged_adamw_8bit"
 
 
+SINGLE_GPU = (Strategy.SINGLE, Strategy.INDEPENDENT)  # a rank needs no other
 DEEPSPEED = (Strategy.ZERO2, Strategy.ZERO3)
 
 

@@ -14,6 +14,7 @@ from bench_control.asking.params import parse_params
 from bench_control.planning.nodes import Fleet, named
 from bench_control.planning.plan import make_plan
 from bench_image.contract import RunSpec, Strategy
+from bench_image.support import SINGLE_GPU
 
 NODE = "h200-4"
 WORLD_SIZES = (4, 2, 1)
@@ -29,7 +30,7 @@ JOBS: list[dict[str, Any]] = [
     {"model": "mistral-7b", "recipe": "lora", "micro_batch_size": 4},
     {"model": "mistral-7b", "recipe": "qlora", "micro_batch_size": 4},
 ]
-GANGS = tuple(strategy for strategy in Strategy if strategy is not Strategy.SINGLE)
+GANGS = tuple(strategy for strategy in Strategy if strategy not in SINGLE_GPU)
 
 
 def planned(campaign_id: str) -> Iterator[RunSpec]:

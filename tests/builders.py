@@ -8,6 +8,7 @@ make_failed("node-3", status=Status.OOM)
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -244,12 +245,15 @@ def _result(spec: RunSpec, fields: dict[str, Any], uuids: Sequence[str | None], 
                 step_time_median_s=performance.step_time and performance.step_time.median_s,
                 peak_allocated_bytes=memory.peak_allocated_bytes,
                 mean_loss=performance.mean_loss,
+                performance=None,
+                probes=None,
             )
             for rank, uuid in enumerate(uuids)
         ),
     } | fields
     sections = {name: everything[name] for name in SECTIONS if name != "cost"}
-    reasons = dict.fromkeys(unexplained(sections, ()), "not reported here")
+    nulls = (re.sub(r"^ranks\.\d+", "ranks.*", path) for path in unexplained(sections, ()))
+    reasons = dict.fromkeys(nulls, "not reported here")
     everything.setdefault("missing", reasons | {"cost": "prices are added when the result is collected"})
     return RunResult(**everything)
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from bench_image.contract import Device, Drill, Optimizer, Phase, Precision, Preset, Recipe, RunResult, Status, Strategy
+from bench_image.support import SINGLE_GPU
 from tests.image.processes import finish, make_spec, start, wait_for
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
@@ -102,7 +103,7 @@ def test_sigterm_while_compiling_gives_an_incomplete_result(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-@pytest.mark.parametrize("strategy", [strategy for strategy in Strategy if strategy is not Strategy.SINGLE])
+@pytest.mark.parametrize("strategy", [strategy for strategy in Strategy if strategy not in SINGLE_GPU])
 @pytest.mark.parametrize("recipe", list(Recipe))
 def test_two_gpus_train_together(tmp_path: Path, recipe: Recipe, strategy: Strategy) -> None:
     result = run(

@@ -12,6 +12,7 @@ from bench_control.planning.skipped import Skipped
 from bench_control.planning.work import identifier, impossible, run_id, spec_of
 from bench_control.words.formats import count, listing
 from bench_image.contract import Frozen, RunSpec, Strategy
+from bench_image.support import SINGLE_GPU
 
 
 class PlanError(ValueError):
@@ -159,7 +160,7 @@ def _skip(
 
 def _impossible(strategy: Strategy, params: BenchmarkParams) -> str | None:
     """Why this strategy cannot run on any node."""
-    if strategy is not Strategy.SINGLE and params.gpus_per_node < 2:
+    if strategy not in SINGLE_GPU and params.gpus_per_node < 2:
         return f"needs at least 2 GPUs per node, gpus_per_node is {params.gpus_per_node}"
     return impossible(strategy, params)
 

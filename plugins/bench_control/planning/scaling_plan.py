@@ -47,11 +47,11 @@ class Cell(Frozen):
 
 
 def cells(world_sizes: Sequence[int]) -> tuple[Cell, ...]:
-    """All that make sense, smallest first: `single` is one GPU, the others are several."""
+    """All that make sense, smallest first: `single` is one GPU, gangs are several; `independent` shares no work."""
     return tuple(
         Cell(strategy=strategy, world_size=size)
         for size, strategy in product(sorted(world_sizes), Strategy)
-        if (strategy is Strategy.SINGLE) == (size == 1)
+        if strategy is not Strategy.INDEPENDENT and (strategy is Strategy.SINGLE) == (size == 1)
     )
 
 

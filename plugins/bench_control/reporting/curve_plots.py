@@ -25,6 +25,7 @@ APART = 0.02  # of the axis, between the points of two strategies: one must not 
 # Strategy -> marker, line, shade and whether the marker is filled: each tells them apart alone, in black and white too.
 STYLES: dict[str, tuple[str, str, str, bool]] = {
     Strategy.SINGLE: ("*", "", INK, True),
+    Strategy.INDEPENDENT: ("P", "-", SOFT, True),
     Strategy.DDP: ("o", "-", INK, True),
     Strategy.FSDP: ("s", "--", "#6b4fa0", False),
     Strategy.ZERO2: ("^", "-.", "#a35b00", True),

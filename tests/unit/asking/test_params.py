@@ -93,7 +93,7 @@ def test_the_form_draws_dropdowns_and_refuses_what_the_parser_refuses() -> None:
 
     assert fields["recipe"]["enum"] == ["full", "lora", "qlora"]
     assert "mistral-7b" in fields["model"]["examples"]
-    assert fields["strategies"]["examples"] == ["single", "ddp", "fsdp", "zero2", "zero3"]
+    assert fields["strategies"]["examples"] == ["single", "independent", "ddp", "fsdp", "zero2", "zero3"]
     assert (fields["micro_batch_size"]["minimum"], fields["micro_batch_size"]["maximum"]) == (1, 65536)
     assert not re.match(fields["nodes"]["items"]["pattern"], "../../x")
 

@@ -27,6 +27,7 @@ from bench_image.contract import (
     RunResult,
     RunSpec,
     Status,
+    Strategy,
     failed_result,
     fingerprint,
     json_schemas,
@@ -45,8 +46,14 @@ def spec_document(**changes: Any) -> Document:
     return make_spec().model_dump(mode="json") | changes
 
 
+# The only nulls of `result_document`.
+NULL_HERE = {
+    "cost": "no price", "probes.allreduce_bus_gb_per_s": "one rank has no peer",
+    "ranks.0.performance": "one rank has one pace", "ranks.0.probes": "one rank has one pace",
+}  # fmt: skip
+
+
 def result_document() -> Document:
-    """Null are only the cost and the probe of a gang."""
     return make_result(exposed_communication_pct=4.0).model_dump(mode="json")
 
 
@@ -101,11 +108,11 @@ def test_a_result_of_schema_1_stays_readable_for_ever(name: str) -> None:
     new = json.loads(parse(old).model_dump_json())
 
     for path in paths_of(old):
-        if path and path[-1] != "schema_version" and not isinstance(at(old, path), dict):
+        if path and path[-1] != "schema_version" and path != ("ranks",) and not isinstance(at(old, path), dict):
             assert at(new, path) == at(old, path), path
     added = {path for path in paths_of(new) if path not in paths_of(old) and path[0] != "missing"}
-    assert {".".join(map(str, path)) for path in added} == {
-        "spec.dimensions", "spec.peers", "chosen", "startup.choose_s", "startup.profile_s",
+    assert {".".join(map(str, path)) for path in added} - {"ranks.0.performance", "ranks.0.probes"} == {
+        "spec.dimensions", "spec.peers", "spec.max_window_s", "chosen", "startup.choose_s", "startup.profile_s",
         "performance.loader_wait_pct", "performance.input_mb_per_s", "communication", "communication.total_pct",
         "communication.exposed_pct", "communication.profiled_steps",
     }  # fmt: skip
@@ -239,6 +246,9 @@ def test_a_run_that_measured_nothing_still_has_a_valid_result(status: Status) ->
             {"precision": "fp16", "strategy": "zero2", "gpus_per_node": 2},
             "precision 'fp16' with strategy 'zero2': DeepSpeed turns all weights into fp16",
         ),
+        ({"strategy": "independent", "nodes": 2}, "strategy 'independent' runs on the GPUs of one node, not of 2"),
+        ({"max_window_s": 0.05}, "max_window_s: Input should be greater than or equal to 0.1 (got 0.05)"),
+        ({"max_window_s": 7200}, "max_window_s: Input should be less than or equal to 3600 (got 7200)"),
         ({"measured_steps": 300}, "max_measured_steps 200 < measured_steps 300"),
     ],
 )
@@ -248,6 +258,33 @@ def test_a_wrong_spec_is_refused_with_the_field_and_what_is_allowed(changes: Doc
 
     assert str(refusal.value).startswith("the run spec is not valid: ")
     assert message in str(refusal.value)
+
+
+@pytest.mark.parametrize("gpus", [1, 8])
+def test_independent_ranks_are_as_many_as_the_node_has_gpus(gpus: int) -> None:
+    spec = make_spec(strategy=Strategy.INDEPENDENT, gpus_per_node=gpus)
+
+    assert parse_spec(spec.model_dump_json()) == spec
+    assert (spec.of_one_rank.strategy, spec.of_one_rank.world_size) == (Strategy.SINGLE, 1)
+    assert spec.of_one_rank.model_dump(exclude={"strategy", "gpus_per_node"}) == spec.model_dump(
+        exclude={"strategy", "gpus_per_node"}
+    )
+
+
+def test_the_rank_of_a_gang_does_not_work_by_itself() -> None:
+    spec = make_spec(strategy=Strategy.DDP, gpus_per_node=4)
+
+    assert spec.of_one_rank is spec
+
+
+def test_independent_ranks_do_equal_work_however_many_they_are() -> None:
+    one, eight = (make_spec(strategy=Strategy.INDEPENDENT, gpus_per_node=gpus) for gpus in (1, 8))
+
+    assert fingerprint(one) == fingerprint(eight)
+    assert fingerprint(one) != fingerprint(make_spec(strategy=Strategy.SINGLE))
+    assert fingerprint(make_spec(strategy=Strategy.DDP, gpus_per_node=2)) != fingerprint(
+        make_spec(strategy=Strategy.DDP, gpus_per_node=4)
+    )
 
 
 def test_a_refusal_names_five_fields_and_counts_the_rest() -> None:
@@ -383,7 +420,7 @@ def nullable_paths() -> list[tuple[Any, ...]]:
 
 def _refusal_of_null(path: tuple[Any, ...]) -> str:
     document = result_document()
-    document["missing"] = {"cost": "no price", "probes.allreduce_bus_gb_per_s": "one rank has no peer"}
+    document["missing"] = dict(NULL_HERE)
     put(document, path, None)
     try:
         parse(document)
@@ -396,7 +433,7 @@ def _refusal_of_null(path: tuple[Any, ...]) -> str:
 def test_a_null_needs_a_reason(path: tuple[Any, ...]) -> None:
     where = ".".join(map(str, path))
     document = result_document()
-    document["missing"] = {"cost": "no price", "probes.allreduce_bus_gb_per_s": "one rank has no peer"}
+    document["missing"] = dict(NULL_HERE)
     put(document, path, None)
 
     with pytest.raises(ContractError, match=f"{where} is null without a reason"):
