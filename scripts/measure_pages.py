@@ -198,7 +198,11 @@ def _works(
         of = {**work.values, **told, "id": number, "at": ended_at, "day": ended_at.date().isoformat()}
         made.append(of)
         for row in work.verdicts.values():
-            red = {"state": "breach", "is_red": True, "reason": "slow"} if chance.random() < RED_SHARE else {}
+            red = (
+                {"state": "breach", "condition": "breach", "is_red": True, "reason": "slow"}
+                if chance.random() < RED_SHARE
+                else {}
+            )
             deviation = -8.0 if red else chance.gauss(0, 1)
             verdicts.append(({**row, "work_id": number, "deviation_pct": deviation, **red}, of))
     return made, verdicts

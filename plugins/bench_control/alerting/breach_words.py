@@ -18,7 +18,9 @@ def how_far(state: State, metric: Metric | None, deviation: float | None) -> str
     return f"{NAMES[metric]} {sign}{abs(deviation):.1f}{UNITS[metric]} against its peers"
 
 
-def how_it_ended(was_removed: bool | None) -> str:
+def how_it_ended(was_removed: bool | None, is_drill: bool) -> str:
+    if is_drill:
+        return "over with its run"
     return "no longer in the cluster" if was_removed else "well again"
 
 

@@ -129,11 +129,13 @@ def _row(notice: Notice, channel: Channel) -> Any:
 
 
 def _of_breach(row: Row[Any]) -> Notice:
+    """A drill is over with its run: that it was found is sent once, as a drill, and no end."""
     metric = Metric(row.metric) if row.metric else None
+    is_over = row.closed_at is not None and not row.is_drill
     return Notice(
         kind=Kind.BREACH,
         about_id=row.id,
-        event=Event.OPENED if row.closed_at is None else Event.CLOSED,
+        event=Event.CLOSED if is_over else Event.OPENED,
         node=row.node,
         what=how_far(State(row.state), metric, row.deviation),
         reason=row.reason,
@@ -142,10 +144,10 @@ def _of_breach(row: Row[Any]) -> Notice:
         work=", ".join(value for name in _WORK if (value := row._mapping[name])) or None,
         is_drill=row.is_drill,
         opened_at=row.opened_at,
-        closed_at=row.closed_at,
+        closed_at=row.closed_at if is_over else None,
         dag_id=row.dag_id,
         dag_run_id=row.dag_run_id,
-        ended=how_it_ended(row.was_removed) if row.closed_at else None,
+        ended=how_it_ended(row.was_removed, row.is_drill) if is_over else None,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,7 @@ class Settings(Frozen):
     store_url: str | None
     history_url: str | None
     notify: tuple[Channel, ...] = ()
+    fresh: timedelta = timedelta(hours=36)  # how old a verdict may be for its node to be called well
 
     def schedule(self, dag_id: str, usual: str | None) -> str | None:
         """A trial on one machine is started by hand: nobody wants it at 02:00, nor the last 02:00 made up for."""
@@ -106,6 +108,7 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         store_url=environ.get("TRAINBENCH_STORE"),
         history_url=environ.get("TRAINBENCH_HISTORY_URL"),
         notify=_channels(environ),
+        fresh=timedelta(hours=_number(environ, "TRAINBENCH_FRESH_H", 36, WEEK_S)),
     )
 
 

@@ -175,6 +175,44 @@ def condition_of(evidence: Evidence) -> NodeCondition:
     return NodeCondition(evidence.node, condition, since, evidence.reasons.get(condition, ""))
 
 
+def condition_now(
+    node: str,
+    latest: NodeCondition | None,
+    *,
+    now: datetime,
+    fresh: timedelta = FRESH,
+    red_states: frozenset[State] = frozenset(),
+    red_since: datetime | None = None,
+    is_acknowledged: bool = False,
+    decided_at: datetime | None = None,
+) -> NodeCondition:
+    """The condition that a node had in its latest campaign, in the light of the breaches that are open, and of its age:
+    `latest.since` is when that campaign ended. None: no campaign judged it.
+    """
+    was = latest.condition if latest else None
+    if was in (Condition.FAILED, Condition.MISSING, Condition.BREACH) and not is_acknowledged:
+        red_states |= {State(was)}
+    states = {Condition.WELL: State.OK, Condition.BUSY: State.BUSY, Condition.UNDECIDED: State.INSUFFICIENT}
+    return condition_of(
+        Evidence(
+            node=node,
+            now=now,
+            judged_at=latest.since if latest else None,
+            states=frozenset({states[was]} if was in states else {State.OK}),
+            red_states=red_states,
+            red_since=red_since,
+            is_acknowledged=is_acknowledged,
+            is_drill=was is Condition.DRILL,
+            is_behind=was is Condition.BEHIND,
+            is_unsteady=was is Condition.UNSTEADY,
+            is_watched=was is Condition.WATCHED,
+            decided_at=decided_at,
+            fresh=fresh,
+            reasons={was: latest.reason} if latest and was else {},
+        )
+    )
+
+
 def _rules(e: Evidence) -> Sequence[tuple[Condition, bool]]:
     """In the order of `Condition`. What is red stays so until it is well: no silence, noise or age hides it."""
     is_stale = e.judged_at is None or e.now - e.judged_at > e.fresh

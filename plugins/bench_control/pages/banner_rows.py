@@ -23,7 +23,6 @@ class Said:
     node: str
     what: str
     cause: str | None
-    is_drill: bool
     since: datetime
     dag_id: str
     dag_run_id: str | None
@@ -31,7 +30,7 @@ class Said:
 
 
 def said(connection: Connection, now: datetime) -> tuple[Said, ...]:
-    """Of all DAGs: real breaches, then drills, then warnings; the newest first."""
+    """Of all DAGs: breaches, then warnings; the newest first. A drill's breach is never open."""
     return (*_breaches(connection), *_warnings(connection, now))
 
 
@@ -41,7 +40,7 @@ def _breaches(connection: Connection) -> list[Said]:
         acknowledgements.c.node == breaches.c.node,
         acknowledgements.c.group_id == breaches.c.group_id,
     )
-    order = (breaches.c.is_drill, breaches.c.opened_at.desc(), breaches.c.id.desc())
+    order = (breaches.c.opened_at.desc(), breaches.c.id.desc())
     query = select(breaches).where(breaches.c.closed_at.is_(None), ~seen).order_by(*order).limit(MAX_ROWS)
     return [
         Said(
@@ -49,7 +48,6 @@ def _breaches(connection: Connection) -> list[Said]:
             node=row.node,
             what=how_far(State(row.state), Metric(row.metric) if row.metric else None, row.deviation),
             cause=likely_cause(row.cause, row.reason),
-            is_drill=row.is_drill,
             since=row.opened_at,
             dag_id=row.dag_id or "",
             dag_run_id=row.dag_run_id,
@@ -61,7 +59,7 @@ def _breaches(connection: Connection) -> list[Said]:
 
 def _warnings(connection: Connection, now: datetime) -> list[Said]:
     """Not of nodes that have an open breach, acknowledged or not: those are looked at already."""
-    red = exists().where(breaches.c.node == warnings.c.node, breaches.c.closed_at.is_(None), ~breaches.c.is_drill)
+    red = exists().where(breaches.c.node == warnings.c.node, breaches.c.closed_at.is_(None))
     is_new = and_(warnings.c.closed_at.is_(None), warnings.c.opened_at >= now - timedelta(days=WARNING_DAYS))
     query = select(warnings).where(is_new, ~red).order_by(warnings.c.opened_at.desc(), warnings.c.id.desc())
     return [
@@ -70,7 +68,6 @@ def _warnings(connection: Connection, now: datetime) -> list[Said]:
             node=row.node,
             what=row.summary,
             cause=None,
-            is_drill=False,
             since=row.opened_at,
             dag_id=row.dag_id,
             dag_run_id=row.dag_run_id,

@@ -77,7 +77,6 @@ def text(row: Said, prefix: str) -> str:
     """Markdown: which node, how far, since when, why in few words, where to look. Relative links hold behind a
     prefix.
     """
-    drill = "**DRILL** " if row.is_drill else ""
     links = [
         f"[Breach]({breach_page(row.breach_id, prefix)})" if row.breach_id is not None else "",
         f"[Report]({report_tab(row.dag_id, row.dag_run_id)})" if row.dag_run_id else "",
@@ -85,7 +84,7 @@ def text(row: Said, prefix: str) -> str:
     since = f"{row.since:%d %b %H:%M} UTC"
     is_breach = row.breach_id is not None  # a warning is a sentence about the node, with dates of its own
     parts = [
-        f"{drill}**{escape(row.node)}**: {escape(row.what)}, since {since}."
+        f"**{escape(row.node)}**: {escape(row.what)}, since {since}."
         if is_breach
         else f"**{escape(row.node)}** {escape(row.what)} (told since {since}).",
         f"{escape(row.cause)}." if row.cause else "",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, case, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select
 
 from bench_control.alerting.breach_words import how_it_ended
 from bench_control.pages.filters import Scope
@@ -27,10 +28,8 @@ _IS_OPEN = breaches.c.closed_at.is_(None)
 
 
 def open_breaches(connection: Connection, scope: Scope) -> Breaches:
-    """Those that nobody acknowledged first, real ones before drills, the oldest first. The filters' time does not hide
-    what is wrong now.
-    """
-    order = (acknowledgements.c.breach_id.is_not(None), breaches.c.is_drill, breaches.c.opened_at, breaches.c.id)
+    """Those that nobody acknowledged first, the oldest first. The filters' time does not hide what is wrong now."""
+    order = (acknowledgements.c.breach_id.is_not(None), breaches.c.opened_at, breaches.c.id)
     return _breaches(connection, scope.breaches & _IS_OPEN, *order)
 
 
@@ -52,20 +51,13 @@ def breach_by_id(connection: Connection, scope: Scope, breach_id: int) -> Breach
     return rows[0] if rows else None
 
 
-def open_nodes(connection: Connection, scope: Scope) -> tuple[int, int, int]:
-    """Nodes with an open breach: those with one that nobody acknowledged, those without, and those with a drill's."""
-    unseen = func.max(case((acknowledgements.c.breach_id.is_(None), 1), else_=0)).label("unseen")
-    drilled = func.max(case((breaches.c.is_drill, 1), else_=0)).label("drilled")
-    of_node = (
-        select(unseen, drilled)
-        .select_from(_ACKNOWLEDGED)
-        .where(scope.breaches, _IS_OPEN)
-        .group_by(breaches.c.node)
-        .subquery()
-    )
-    total = func.coalesce(func.sum(of_node.c.unseen), 0), func.coalesce(func.sum(of_node.c.drilled), 0)
-    num_unseen, num_drilled, num_nodes = connection.execute(select(*total, func.count()).select_from(of_node)).one()
-    return num_unseen, num_nodes - num_unseen, num_drilled
+def breaches_by_node(connection: Connection, scope: Scope) -> Mapping[str, Sequence[BreachRow]]:
+    """Node -> its open breaches, the oldest first."""
+    by_node: dict[str, list[BreachRow]] = {}
+    query = _selected().where(scope.breaches & _IS_OPEN).order_by(breaches.c.opened_at, breaches.c.id)
+    for row in connection.execute(query):
+        by_node.setdefault(row.node, []).append(_row(row))
+    return by_node
 
 
 def _breaches(connection: Connection, which: ColumnElement[bool], *order: Any, most: int | None = None) -> Breaches:
@@ -101,7 +93,7 @@ def _row(row: Row[Any]) -> BreachRow:
         opened_at=row.opened_at,
         closed_at=row.closed_at,
         closed_by_campaign_id=row.closed_by_campaign_id,
-        ended=how_it_ended(row.was_removed),
+        ended=how_it_ended(row.was_removed, row.is_drill),
         campaign_id=row.campaign_id,
         dag_id=row.dag_id,
         dag_run_id=row.dag_run_id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence, Set
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -22,12 +22,12 @@ from sqlalchemy import (
     select,
 )
 
-from bench_control.pages.breach_rows import open_nodes
+from bench_control.judging.condition import Condition
 from bench_control.pages.filters import Scope
+from bench_control.pages.fleet_conditions import fleet_conditions
 from bench_control.pages.views import CampaignRow, HeatCell, HeatMap, HeatRow, Overview
 from bench_control.past.summary_tables import campaigns, node_verdicts, nodes, works
 from bench_control.words.ordering import natural
-from bench_control.words.verdicts import State
 
 MEASURED_DAYS = 7  # a node that was not judged for so long is not of the fleet that the page counts
 SPEND_DAYS = 30
@@ -37,28 +37,17 @@ MAX_RED_ROWS = 20_000  # the newest decide the order; in a worse month the rest 
 MAX_NODES = 20_000
 NEWEST_WORKS = (10, 40)  # a night or two; a week
 NAMES_AT_ONCE = 500
-# How bad a cell is; the last is the worst.
-BADNESS = (
-    State.OK,
-    State.NO_BASELINE,
-    State.NOT_JUDGED,
-    State.BUSY,
-    State.INSUFFICIENT,
-    State.NOTICE,
-    State.BREACH,
-    State.MISSING,
-    State.FAILED,
-)
+BADNESS = tuple(reversed(Condition))  # of a cell; the last is the worst
 _SCALE = 10**12  # more than there will ever be works
 
 
-def overview(connection: Connection, scope: Scope, today: date) -> Overview:
+def overview(connection: Connection, scope: Scope, today: date, now: datetime, fresh: timedelta) -> Overview:
+    """`fresh`: how old the last verdict on a node may be."""
     until = min(today, scope.filters.until or today)
     measured_since, spend_since = (until - timedelta(days=days - 1) for days in (MEASURED_DAYS, SPEND_DAYS))
     lately = scope.of(scope.filters.between(measured_since, until))
     judged = _nodes(connection, lately)
     measured = _nodes(connection, lately, node_verdicts.c.samples_per_second.is_not(None), among=judged)
-    unseen, acknowledged, drilled = open_nodes(connection, scope)
     spend = connection.execute(
         select(
             func.sum(works.c.run_usd),
@@ -70,9 +59,7 @@ def overview(connection: Connection, scope: Scope, today: date) -> Overview:
     return Overview(
         num_nodes=len(judged),
         num_measured=len(measured),
-        num_red=unseen,
-        num_acknowledged=acknowledged,
-        num_drilled=drilled,
+        conditions=fleet_conditions(connection, lately, judged, now, fresh),
         last_campaign=_last_campaign(connection, scope),
         measured_since=measured_since,
         spend_since=spend_since,
@@ -195,7 +182,7 @@ def _cells(scope: Scope, names: Sequence[str], first: int) -> Select[Any]:
     """`worst` holds two numbers, so that one maximum finds the worst verdict and the work that it was given to.
     `first`: the lowest number of a work in the scope; the index holds a node's verdicts in the order of these numbers.
     """
-    badness = case({state.value: rank for rank, state in enumerate(BADNESS)}, value=node_verdicts.c.state, else_=0)
+    badness = case({each.value: rank for rank, each in enumerate(BADNESS)}, value=node_verdicts.c.condition, else_=0)
     return (
         _joined(
             node_verdicts.c.node,
@@ -204,8 +191,6 @@ def _cells(scope: Scope, names: Sequence[str], first: int) -> Select[Any]:
             func.max(cast(badness, BigInteger) * literal(_SCALE, BigInteger) + works.c.id).label("worst"),
             func.min(node_verdicts.c.deviation_pct).label("lowest"),
             func.max(node_verdicts.c.deviation_pct).label("highest"),
-            func.max(case((node_verdicts.c.history_state == State.BREACH.value, 1), else_=0)).label("is_behind"),
-            func.max(case((node_verdicts.c.is_drill, 1), else_=0)).label("is_drill"),
             func.count().label("num_verdicts"),
         )
         .where(scope.works, node_verdicts.c.node.in_(names), node_verdicts.c.work_id >= first)
@@ -222,13 +207,10 @@ def _cell(
     worst: int,
     lowest: float | None,
     highest: float | None,
-    is_behind: int,
-    is_drill: int,
     num_verdicts: int,
     *,
     made_by: Sequence[Any],
 ) -> HeatCell:
     """Of a row of `_cells`; `made_by`: campaign, DAG and DAG run of its worst verdict."""
     deviation = max((value for value in (lowest, highest) if value is not None), key=abs, default=None)
-    state = BADNESS[worst // _SCALE]
-    return HeatCell(day, state, deviation, bool(is_behind), bool(is_drill), num_verdicts, *made_by)
+    return HeatCell(day, BADNESS[worst // _SCALE], deviation, num_verdicts, *made_by)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
@@ -10,6 +11,7 @@ from airflow.api_fastapi.core_api.security import requires_access_dag
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
+from bench_control.installation.settings import read_settings
 from bench_control.pages import charts, listings
 from bench_control.pages.access import Reader, reader
 from bench_control.pages.answering import MAX_PAGE, Format, csv_of, csv_pieces, filtered_page, pages_of, visible
@@ -69,7 +71,7 @@ def node(
     asked: Narrowed = Depends(narrowed),
     pages: Pages = Depends(visible),
 ) -> Response:
-    found = pages.node(node, asked.filters)
+    found = pages.node(node, asked.filters, datetime.now(UTC), read_settings().fresh)
     to = links(request.scope, asked.query)
     if found is None:
         back = (links(request.scope).node(node, days=DAYS[-1]), f"The last {DAYS[-1]} days, without filters")
@@ -175,7 +177,7 @@ def _fleet(request: Request, pages: Pages, asked: Narrowed, page: int, dag_id: s
             "fleet.html.j2",
             asked,
             seen,
-            overview=seen.overview(asked.filters, asked.today),
+            overview=seen.overview(asked.filters, asked.today, datetime.now(UTC), read_settings().fresh),
             heat=seen.heat_map(asked.filters, asked.today, asked.days, page),
             open=seen.open_breaches(asked.filters),
             closed=seen.closed_breaches(asked.filters, MAX_CLOSED_SHOWN),

@@ -8,17 +8,18 @@ from functools import cache
 
 from markupsafe import Markup, escape
 
+from bench_control.judging.condition import TRAITS, Condition, Reach
 from bench_control.pages.links import Links
-from bench_control.pages.listings import words
 from bench_control.pages.views import HeatCell, HeatMap, HeatRow
 from bench_control.words.formats import count, percent, signed
-from bench_control.words.verdicts import RED, State
 
 STEPS = (2.5, 4.0)  # percent: from where a shade begins; below, nights differ by chance
 MAX_WIDE = 31  # columns
 MONTH_NAME_DAYS = 3  # narrow columns that "1 Nov" reaches over
-ASIDE = frozenset({State.BUSY, State.NOT_JUDGED})
-MARKS = {State.FAILED: "✕", State.MISSING: "?", State.BUSY: "·", State.NOT_JUDGED: "·"}
+ASIDE = frozenset({Condition.BUSY, Condition.UNDECIDED})
+MARKS = {Condition.FAILED: "✕", Condition.MISSING: "?", Condition.BUSY: "·", Condition.UNDECIDED: "·"}
+WARNED = frozenset(condition for condition, trait in TRAITS.items() if trait.reach is Reach.WARNING)
+RED = frozenset(condition for condition, trait in TRAITS.items() if trait.reach is Reach.RED)
 
 
 def rows_of(heat: HeatMap, links: Links) -> Iterator[tuple[HeatRow, Markup]]:
@@ -50,12 +51,9 @@ def is_narrow(heat: HeatMap) -> bool:
 
 def title(node: str, cell: HeatCell) -> str:
     """ "node-3, 2026-11-21: breach, samples/s -7.3 % against its peers" and what else there is to say."""
-    drill = "drill, " if cell.is_drill else ""
-    parts = [f"{node}, {cell.day}: {drill}{words(cell.state)}"]
+    parts = [f"{node}, {cell.day}: {cell.condition}"]
     if cell.deviation_pct is not None:
         parts.append(f"samples/s {percent(cell.deviation_pct)} against its peers")
-    if cell.is_behind_own_past:
-        parts.append("behind its own past")
     if cell.num_verdicts > 1:
         parts.append(f"the worst of {count(cell.num_verdicts, 'verdict')}")
     return ", ".join(parts)
@@ -65,11 +63,11 @@ def mark(cell: HeatCell, *, narrow: bool = False) -> str:
     """What is wrong is told without colour too: a breach's percent, of which a narrow cell has the sign; a cross, a
     question mark.
     """
-    if cell.state is State.BREACH:
+    if cell.condition is Condition.BREACH:
         if cell.deviation_pct is None:
             return "!"
         return signed(cell.deviation_pct, "", 0)[: 1 if narrow else None]
-    return MARKS.get(cell.state, "")
+    return MARKS.get(cell.condition, "")
 
 
 def day_label(day: str, *, is_first: bool, narrow: bool) -> str:
@@ -85,10 +83,10 @@ def day_label(day: str, *, is_first: bool, narrow: bool) -> str:
 
 def kind(cell: HeatCell) -> str:
     """The classes of its shade."""
-    more = (" past" if cell.is_behind_own_past else "") + (" drill" if cell.is_drill else "")
-    if cell.state in RED:
-        return f"c red{more}"
-    if cell.state in ASIDE or cell.deviation_pct is None:
+    more = (" warned" if cell.condition in WARNED else "") + (" drill" if cell.condition is Condition.DRILL else "")
+    if cell.condition in RED:
+        return "c red"
+    if cell.condition in ASIDE or cell.deviation_pct is None:
         return f"c aside{more}"
     size = sum(abs(cell.deviation_pct) >= step for step in STEPS)
     side = "level" if size == 0 else f"{'slow' if cell.deviation_pct < 0 else 'fast'}{size}"

@@ -257,15 +257,15 @@ def heat_csv(heat: HeatMap) -> Iterator[str]:
     for row in heat.rows:
         found = [cell for cell in row.cells if cell is not None]
         yield lines(
-            [row.node, row.gpu_name, c.day, c.state.value, c.deviation_pct, c.is_behind_own_past, c.is_drill,
-             c.num_verdicts, c.campaign_id, c.dag_id, c.dag_run_id]
+            [row.node, row.gpu_name, c.day, c.condition.value, c.deviation_pct, c.num_verdicts,
+              c.campaign_id, c.dag_id, c.dag_run_id]
             for c in found
         )  # fmt: skip
 
 
 HEAT_COLUMNS = (
-    "node", "gpu_name", "day", "state", "deviation_pct", "is_behind_own_past", "is_drill", "num_verdicts",
-    "campaign_id", "dag_id", "dag_run_id",
+    "node", "gpu_name", "day", "condition", "deviation_pct", "num_verdicts", "campaign_id",
+    "dag_id", "dag_run_id",
 )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Row, and_, or_, select
@@ -10,6 +11,7 @@ from sqlalchemy import Connection, Row, and_, or_, select
 from bench_control.collecting.setups import versions
 from bench_control.pages.breach_rows import breaches_of
 from bench_control.pages.filters import Scope
+from bench_control.pages.fleet_conditions import fleet_conditions
 from bench_control.pages.views import BreachRow, EventKind, NodeEvent, NodePage, NodePoint, NodeSeries
 from bench_control.past.history_summaries import LIMITS
 from bench_control.past.history_tables import runs
@@ -30,7 +32,7 @@ _COPIED = tuple(
 )
 
 
-def node_page(connection: Connection, scope: Scope, node: str) -> NodePage | None:
+def node_page(connection: Connection, scope: Scope, node: str, now: datetime, fresh: timedelta) -> NodePage | None:
     """None for a node that the reader has nothing to see of."""
     points = _points(connection, scope, node)
     setups = _runs(connection, scope, node)
@@ -39,8 +41,10 @@ def node_page(connection: Connection, scope: Scope, node: str) -> NodePage | Non
         return None
     events = [*_setup_events(setups), *_breach_events(of_node)]
     events = sorted(events, key=lambda event: event.at, reverse=True)
+    of_fleet = fleet_conditions(connection, scope, {node}, now, fresh)
     return NodePage(
         node=node,
+        condition=next(each for each in of_fleet if each.node == node),
         series=_series(points),
         events=tuple(events[:MAX_EVENTS]),
         open_breaches=tuple(breach for breach in of_node if breach.closed_at is None),

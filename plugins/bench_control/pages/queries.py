@@ -12,13 +12,14 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 
 from sqlalchemy import Connection, Engine, exists, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from bench_control.collecting.artefacts import Store
+from bench_control.judging.condition import FRESH
 from bench_control.pages import acknowledge, breach_rows, comparisons, export, fleet, node_trends, run_list
 from bench_control.pages.filters import NAMES, Filters, Scope, is_text, scope_of
 from bench_control.pages.views import (
@@ -100,10 +101,14 @@ class Pages:
             **{f"{name}s".replace("ys", "ies"): values for name, values in found.items()}, dag_ids=scope.suites
         )
 
-    def overview(self, filters: Filters, today: date) -> Overview:
-        """`today` in UTC. The counted days end at the filters' end, if that is earlier."""
+    def overview(
+        self, filters: Filters, today: date, now: datetime | None = None, fresh: timedelta = FRESH
+    ) -> Overview:
+        """`today` in UTC. The counted days end at the filters' end, if that is earlier. `now`: by default that end."""
+        until = min(today, filters.until or today)
+        now = now or datetime.combine(until + timedelta(days=1), datetime.min.time(), UTC)
         with self._reading(filters) as (connection, scope):
-            return fleet.overview(connection, scope, today)
+            return fleet.overview(connection, scope, today, now, fresh)
 
     def heat_map(self, filters: Filters, today: date, days: int = HEAT_MAP_DAYS, page: int = 1) -> HeatMap:
         with self._reading(filters) as (connection, scope):
@@ -123,12 +128,14 @@ class Pages:
         with self._reading(Filters()) as (connection, scope):
             return breach_rows.breach_by_id(connection, scope, breach_id)
 
-    def node(self, name: str, filters: Filters) -> NodePage | None:
+    def node(
+        self, name: str, filters: Filters, now: datetime | None = None, fresh: timedelta = FRESH
+    ) -> NodePage | None:
         """None: nothing to see."""
         if not is_text(name):
             return None
         with self._reading(filters) as (connection, scope):
-            return node_trends.node_page(connection, scope, name)
+            return node_trends.node_page(connection, scope, name, now or datetime.now(UTC), fresh)
 
     def strategies(self, filters: Filters) -> Strategies:
         with self._reading(filters) as (connection, scope):

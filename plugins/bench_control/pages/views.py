@@ -7,6 +7,7 @@ from datetime import date, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
+from bench_control.judging.condition import Condition, FleetSummary, NodeCondition, Reach, fleet_summary
 from bench_control.words.verdicts import Confirmation, Metric, State
 
 
@@ -41,9 +42,7 @@ class CampaignRow:
 class Overview:
     num_nodes: int  # judged within the last days, red ones and those that were missing included
     num_measured: int  # of them: with a figure
-    num_red: int  # nodes with an open breach that nobody acknowledged, drills included
-    num_acknowledged: int  # nodes whose open breaches are all acknowledged
-    num_drilled: int  # nodes with an open breach of a drill
+    conditions: tuple[NodeCondition, ...]  # of these nodes and of those with an open breach, in natural order
     last_campaign: CampaignRow | None
     measured_since: date
     spend_since: date
@@ -52,15 +51,36 @@ class Overview:
     num_runs: int  # that the spend is of
     num_unpriced: int  # of them
 
+    @property
+    def summary(self) -> FleetSummary:
+        """Names without reasons: those stand in the list below it."""
+        return fleet_summary((node._replace(reason="") for node in self.conditions), most=3)
+
+    @property
+    def unwell(self) -> tuple[NodeCondition, ...]:
+        """The worst first."""
+        unwell = (node for node in self.conditions if node.condition is not Condition.WELL)
+        return tuple(sorted(unwell, key=lambda node: list(Condition).index(node.condition)))
+
+    @property
+    def num_red(self) -> int:
+        return sum(node.reach is Reach.RED for node in self.conditions)
+
+    @property
+    def num_warned(self) -> int:
+        return sum(node.reach is Reach.WARNING for node in self.conditions)
+
+    @property
+    def num_acknowledged(self) -> int:
+        return self.summary.counts.get(Condition.ACKNOWLEDGED, 0)
+
 
 class HeatCell(NamedTuple):
-    """One node on one day: the worst of its verdicts. A tuple: a map has thousands."""
+    """One node on one day: the worst of its conditions. A tuple: a map has thousands."""
 
     day: str
-    state: State
+    condition: Condition
     deviation_pct: float | None  # of samples/s: that of all verdicts which is farthest from 0
-    is_behind_own_past: bool
-    is_drill: bool
     num_verdicts: int
     campaign_id: str  # of the worst verdict; of several as bad the one recorded last
     dag_id: str
@@ -199,6 +219,7 @@ class NodePage:
     """Newest event first. `is_cut`: there is more than the limits show; narrow the time to see it."""
 
     node: str
+    condition: NodeCondition
     series: tuple[NodeSeries, ...]
     events: tuple[NodeEvent, ...]
     open_breaches: tuple[BreachRow, ...]

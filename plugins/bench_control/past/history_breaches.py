@@ -1,4 +1,6 @@
-"""The breaches of the history: opened by a red node, closed when it is well again or was taken out of the cluster."""
+"""The breaches of the history: opened by a red node, closed when it is well again or was taken out of the cluster.
+What a drill found is over with its run: it is kept, and never open.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,9 @@ def update_breaches(connection: Connection, campaign: Campaign, done: Sequence[W
     campaign's works, with its verdicts.
     """
     at = campaign.finished_at
-    not_over = select(breaches).where(or_(breaches.c.closed_at.is_(None), breaches.c.closed_at > at))
-    rows = connection.execute(not_over.order_by(breaches.c.opened_at.desc())).all()
+    not_over = ~breaches.c.is_drill & or_(breaches.c.closed_at.is_(None), breaches.c.closed_at > at)
+    own_drill = breaches.c.is_drill & (breaches.c.campaign_id == campaign.campaign_id)
+    rows = connection.execute(select(breaches).where(not_over | own_drill).order_by(breaches.c.opened_at.desc())).all()
     earliest = {(row.node, row.group_id, row.is_drill): row for row in rows}
     work_of = {(work.group_id, node): work for work in done for node in work.verdicts}
     findings: dict[str, list[Finding]] = {}
@@ -35,15 +38,16 @@ def update_breaches(connection: Connection, campaign: Campaign, done: Sequence[W
     opened = []
     for group in campaign.groups:
         for verdict in group.nodes:
-            keys = [(verdict.node, group.group_id, is_drill) for is_drill in (False, True)]
+            key = (verdict.node, group.group_id, verdict.is_drill)
             if verdict.state in WELL and not verdict.is_watched:
-                _close(connection, [earliest[key] for key in keys if key in earliest], campaign)
+                real = earliest.get((verdict.node, group.group_id, False))
+                _close(connection, [real] if real else [], campaign)
             elif verdict.state in RED:
                 work = work_of[group.group_id, verdict.node]
                 values = _values(campaign, work, verdict, _diagnosed(findings.get(verdict.node, ()), verdict))
-                row = earliest.get(keys[verdict.is_drill])
+                row = earliest.get(key)
                 if row is None:
-                    opened.append(values)
+                    opened.append({**values, **_end(campaign, verdict)})
                 elif row.campaign_id == campaign.campaign_id or row.opened_at > at:
                     # The same campaign again, or an older one recorded late: the breach began here.
                     began = {**values, "opened_at": min(row.opened_at, at)}
@@ -94,6 +98,11 @@ def _values(campaign: Campaign, work: Work, verdict: NodeVerdict, finding: Findi
         "is_drill": verdict.is_drill,
         "opened_at": campaign.finished_at,
     }
+
+
+def _end(campaign: Campaign, verdict: NodeVerdict) -> Mapping[str, Any]:
+    over = (campaign.finished_at, campaign.campaign_id) if verdict.is_drill else (None, None)
+    return dict(zip(("closed_at", "closed_by_campaign_id"), over, strict=True))
 
 
 def _diagnosed(findings: Sequence[Finding], verdict: NodeVerdict) -> Finding | None:

@@ -14,6 +14,8 @@ from sqlalchemy import Connection, delete, insert, select, text
 from bench_control.collecting.campaign import Campaign
 from bench_control.comparing.comparison import ACROSS
 from bench_control.comparing.scaling import efficiencies
+from bench_control.judging.campaign_conditions import conditions
+from bench_control.judging.condition import NodeCondition
 from bench_control.past.summary_tables import campaigns, node_verdicts, works
 from bench_control.pricing.cost import RunCost
 from bench_control.words.verdicts import RED, GroupVerdict, HistoryVerdict, Metric, NodeVerdict, State
@@ -104,11 +106,13 @@ def summarise(campaign: Campaign, rows: Rows) -> tuple[Work, ...]:
     runs_of: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         runs_of.setdefault((row["group_id"], row["node"]), []).append(row)
+    condition_of = {node.node: node for node in conditions(campaign)}
     for group in campaign.groups:
         for node in group.nodes:
             subject = (group.group_id, node.node)
             work = of_node.get(subject) or _work_of_missing(campaign, group, made)
-            work.verdicts[node.node] = _verdict_row(node, pasts.get(subject), runs_of.get(subject, ()))
+            past, own = pasts.get(subject), runs_of.get(subject, ())
+            work.verdicts[node.node] = _verdict_row(node, past, own, condition_of[node.node])
     return tuple(made)
 
 
@@ -125,7 +129,7 @@ def _campaign_row(campaign: Campaign, rows: Rows) -> dict[str, Any]:
         "num_runs": len(rows),
         "num_failed": _num_failed(rows),
         "num_nodes": len({node.node for node in campaign.nodes}),
-        "num_red": len({node.node for node in campaign.red_nodes}),
+        "num_red": len({node.node for node in campaign.red_nodes if not node.is_drill}),
         **_limits(campaign),
     }
 
@@ -223,15 +227,19 @@ def _head(campaign: Campaign, group_id: str) -> dict[str, Any]:
     }
 
 
-def _verdict_row(node: NodeVerdict, past: HistoryVerdict | None, rows: Rows) -> dict[str, Any]:
+def _verdict_row(
+    node: NodeVerdict, past: HistoryVerdict | None, rows: Rows, condition: NodeCondition
+) -> dict[str, Any]:
     rate = node.metric(Metric.SAMPLES_PER_SECOND)
     return {
         "node": node.node,
         "run_id": _typical_run(rows),
         "num_runs": node.num_runs,
         "state": node.state.value,
-        "is_red": node.state in RED,
+        "is_red": node.state in RED and not node.is_drill,
         "history_state": past.state.value if past else None,
+        "condition": condition.condition.value,
+        "condition_reason": condition.reason or None,
         "confirmation": node.confirmation.value,
         "is_watched": node.is_watched,
         "is_drill": node.is_drill,

@@ -24,7 +24,7 @@ campaigns = Table(
     Column("num_runs", Integer, nullable=False),
     Column("num_failed", Integer, nullable=False),
     Column("num_nodes", Integer, nullable=False),  # judged
-    Column("num_red", Integer, nullable=False),
+    Column("num_red", Integer, nullable=False),  # without those of a drill
     Column("samples_per_second_limit_pct", Float),  # this and the next two: from the peers; null: nothing was judged
     Column("memory_limit_pct", Float),
     Column("temperature_limit_c", Float),
@@ -69,7 +69,7 @@ works = Table(
     Index("works_by_campaign", "campaign_id"),
 )
 
-ON_THE_MAP = ("state", "history_state", "is_drill", "deviation_pct")
+ON_THE_MAP = ("condition", "deviation_pct")
 
 # Every node that a verdict was ever given to: to be looked for, instead of being found among a million verdicts.
 nodes = Table(
@@ -88,8 +88,10 @@ node_verdicts = Table(
     Column("run_id", String),  # the run with the middle throughput, else the first; null: no run at all
     Column("num_runs", Integer, nullable=False),
     Column("state", String, nullable=False),
-    Column("is_red", Boolean, nullable=False),
+    Column("is_red", Boolean, nullable=False),  # and not slowed on purpose
     Column("history_state", String),  # null: not compared with its own past
+    Column("condition", String, nullable=False),  # of the node, the same for all works of its campaign
+    Column("condition_reason", String),
     Column("confirmation", String, nullable=False),
     Column("is_watched", Boolean, nullable=False),
     Column("is_drill", Boolean, nullable=False),

@@ -15,7 +15,6 @@ ROWS = (
         node="node-3",
         what="did not run",
         cause=None,
-        is_drill=False,
         since=datetime(2026, 11, 21, tzinfo=UTC),
         dag_id="node_consistency",
         dag_run_id=None,

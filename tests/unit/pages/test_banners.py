@@ -17,7 +17,6 @@ def said(node: str, breach_id: int | None = 1) -> Said:
         node=node,
         what="did not run" if breach_id else "is 6.9 % slower since 20 Nov 2026",
         cause=None,
-        is_drill=False,
         since=datetime(2026, 11, 21, 2, tzinfo=UTC),
         dag_id="node_consistency",
         dag_run_id=None,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bench_control.alerting.addresses import in_airflow
+from bench_control.judging.condition import Condition
 from bench_control.pages import charts, heat_cells
 from bench_control.pages.links import Links, links
 from bench_control.pages.page_tables import Cell, Column, PageTable, csv, number, with_bars
@@ -204,34 +205,34 @@ def test_one_month_is_no_chart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "deviation", "mark", "kind"),
+    ("condition", "deviation", "mark", "kind"),
     [
-        (State.OK, 0.4, "", "c level"),
-        (State.OK, -2.5, "", "c slow1"),
-        (State.OK, -4.9, "", "c slow2"),
-        (State.NOTICE, 6.0, "", "c fast2"),
-        (State.BREACH, -7.3, "−7", "c red"),
-        (State.BREACH, 12.0, "+12", "c red"),
-        (State.BREACH, None, "!", "c red"),
-        (State.FAILED, None, "✕", "c red"),
-        (State.MISSING, None, "?", "c red"),
-        (State.BUSY, None, "·", "c aside"),
-        (State.NO_BASELINE, None, "", "c aside"),
+        (Condition.WELL, 0.4, "", "c level"),
+        (Condition.WELL, -2.5, "", "c slow1"),
+        (Condition.WELL, -4.9, "", "c slow2"),
+        (Condition.WATCHED, 6.0, "", "c fast2 warned"),
+        (Condition.BREACH, -7.3, "−7", "c red"),
+        (Condition.BREACH, 12.0, "+12", "c red"),
+        (Condition.BREACH, None, "!", "c red"),
+        (Condition.FAILED, None, "✕", "c red"),
+        (Condition.MISSING, None, "?", "c red"),
+        (Condition.BUSY, None, "·", "c aside"),
+        (Condition.UNDECIDED, None, "·", "c aside"),
     ],
 )
 def test_a_cell_tells_what_is_wrong_by_a_mark_and_not_by_colour_alone(
-    state: State, deviation: float | None, mark: str, kind: str
+    condition: Condition, deviation: float | None, mark: str, kind: str
 ) -> None:
-    cell = heat_cell(state, deviation)
+    cell = heat_cell(condition, deviation)
 
     assert (heat_cells.mark(cell), heat_cells.kind(cell)) == (mark, kind)
 
 
 def test_a_narrow_cell_has_room_for_the_side_of_a_breach_only() -> None:
-    marks = [heat_cells.mark(heat_cell(State.BREACH, deviation), narrow=True) for deviation in (-12.0, 7.0, None)]
+    marks = [heat_cells.mark(heat_cell(Condition.BREACH, deviation), narrow=True) for deviation in (-12.0, 7.0, None)]
 
     assert marks == ["−", "+", "!"]
-    assert heat_cells.mark(heat_cell(State.FAILED, None), narrow=True) == "✕"
+    assert heat_cells.mark(heat_cell(Condition.FAILED, None), narrow=True) == "✕"
 
 
 def test_days_above_the_map_name_their_month_where_it_begins() -> None:
@@ -246,20 +247,20 @@ def test_days_above_the_map_name_their_month_where_it_begins() -> None:
 
 
 def test_a_cell_s_title_says_all_of_it() -> None:
-    cell = heat_cell(State.BREACH, -7.3, is_behind_own_past=True, is_drill=True, num_verdicts=3)
+    cell = heat_cell(Condition.BREACH, -7.3, num_verdicts=3)
 
     assert heat_cells.title("node-3", cell) == (
-        "node-3, 2026-11-21: drill, breach, samples/s −7.3 % against its peers, behind its own past, "
-        "the worst of 3 verdicts"
+        "node-3, 2026-11-21: breach, samples/s −7.3 % against its peers, the worst of 3 verdicts"
     )
-    assert heat_cells.kind(cell) == "c red past drill"
+    assert heat_cells.kind(heat_cell(Condition.BEHIND, -3.0)) == "c slow1 warned"
+    assert heat_cells.kind(heat_cell(Condition.DRILL, -20.0)) == "c slow2 drill"
 
 
-def heat_cell(state: State, deviation: float | None, **fields: Any) -> HeatCell:
-    defaults = {"is_behind_own_past": False, "is_drill": False, "num_verdicts": 1}
+def heat_cell(condition: Condition, deviation: float | None, **fields: Any) -> HeatCell:
+    defaults = {"num_verdicts": 1}
     made_by = {"campaign_id": "c", "dag_id": "d", "dag_run_id": None}
     return HeatCell(
-        day=date(2026, 11, 21).isoformat(), state=state, deviation_pct=deviation, **defaults | made_by | fields
+        day=date(2026, 11, 21).isoformat(), condition=condition, deviation_pct=deviation, **defaults | made_by | fields
     )
 
 

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from sqlalchemy import event
 
 from bench_control.asking.question import Question
+from bench_control.judging.condition import Condition
 from bench_control.pages import queries
 from bench_control.pages.filters import Filters
 from bench_control.pages.queries import Pages
@@ -221,7 +222,7 @@ def test_the_overview_counts_the_last_days(pages: Pages) -> None:
     """11 runs of 55 s on one GPU at $0.60: 11 x 55 / 3600 = 0.16806 GPU-hours, $0.10083."""
     overview = pages.overview(ALL, DAY_3)
     assert (overview.num_nodes, overview.num_measured, overview.num_red) == (4, 4, 1)
-    assert (overview.num_acknowledged, overview.num_drilled) == (0, 0)
+    assert (overview.num_acknowledged, overview.num_warned) == (0, 0)
     assert overview.gpu_hours == pytest.approx(0.168056, rel=1e-4)
     assert overview.spend_usd == pytest.approx(0.100833, rel=1e-4)
     assert (overview.measured_since, overview.spend_since) == (date(2026, 10, 28), date(2026, 10, 5))
@@ -246,11 +247,11 @@ def test_the_map_puts_the_node_that_was_red_last_first_and_sorts_the_rest_by_num
     heat = pages.heat_map(ALL, DAY_3, days=3)
     assert heat.days == ("2026-11-01", "2026-11-02", "2026-11-03")
     assert [row.node for row in heat.rows] == ["node-2", "node-3", "node-1", "node-10"]
-    assert [[cell.state.value if cell else None for cell in row.cells] for row in heat.rows] == [
-        ["ok", "ok", "missing"],
-        ["breach", "ok", "ok"],
-        ["ok", "ok", "ok"],
-        ["ok", "ok", "ok"],
+    assert [[cell.condition.value if cell else None for cell in row.cells] for row in heat.rows] == [
+        ["well", "well", "missing"],
+        ["breach", "well", "well"],
+        ["well", "well", "well"],
+        ["well", "well", "well"],
     ]
     assert (heat.num_nodes, heat.num_red_nodes, heat.page, heat.num_pages) == (4, 2, 1, 1)
     assert [row.num_red_days for row in heat.rows] == [1, 1, 0, 0]
@@ -295,8 +296,8 @@ def test_a_day_of_several_campaigns_shows_the_worst_of_them(history: History) ->
     (row,) = Pages(history.engine, {SEEN}).heat_map(ALL, date(2026, 11, 1), days=1).rows
     (cell,) = row.cells
     assert cell
-    assert (cell.state, cell.campaign_id, cell.dag_run_id, cell.num_verdicts) == (
-        State.NOTICE, "hour-1", "run-1", 3,
+    assert (cell.condition, cell.campaign_id, cell.dag_run_id, cell.num_verdicts) == (
+        Condition.WATCHED, "hour-1", "run-1", 3,
     )  # fmt: skip
     assert cell.deviation_pct == pytest.approx(-3.0)
 
@@ -364,14 +365,18 @@ def test_all_reads_of_a_page_may_share_a_connection(recorded: History, pages: Pa
     assert together == [str(part) for part in everything(pages, ALL)]
 
 
-def test_a_drill_comes_after_what_is_real(history: History) -> None:
+def test_a_drill_asks_nobody_for_attention_once_its_run_is_over(history: History) -> None:
     drilled = make_result("node-1", 5.0, drill=Drill(slowdown_pct=50))
     history.record(night(1, [drilled, make_result("node-2", 10.0)], {"node-1": State.BREACH}, drilled=["node-1"]))
-    history.record(night(2, {"node-2": 9.0}, {"node-2": State.BREACH}))
     pages = Pages(history.engine, {SEEN})
-    assert [(row.node, row.is_drill) for row in pages.open_breaches(ALL).rows] == [("node-2", False), ("node-1", True)]
-    overview = pages.overview(ALL, date(2026, 11, 2))
-    assert (overview.num_red, overview.num_drilled) == (2, 1)
+    before = pages.overview(ALL, date(2026, 11, 1))
+    assert before.summary.headline == "1 of 2 nodes was slowed on purpose: node-1; 1 is well."
+    assert before.num_red == 0
+    history.record(night(2, {"node-2": 9.0}, {"node-2": State.BREACH}))
+    overview = pages.overview(ALL, date(2026, 11, 2), ENDED_AT + timedelta(days=1))
+    assert overview.summary.headline == "1 of 2 nodes is in breach: node-2; 1 was slowed on purpose: node-1."
+    assert [row.node for row in pages.open_breaches(ALL).rows] == ["node-2"]
+    assert [(row.node, row.ended) for row in pages.closed_breaches(ALL).rows] == [("node-1", "over with its run")]
 
 
 # --- one node ---------------------------------------------------------------------------------------------------------
@@ -444,7 +449,7 @@ def test_the_past_that_a_node_was_compared_with_is_a_line_of_its_own(history: Hi
     )  # fmt: skip
     (cell,) = pages.heat_map(ALL, date(2026, 11, 1), days=1).rows[0].cells
     assert cell
-    assert (cell.state, cell.is_behind_own_past) == (State.OK, True)
+    assert cell.condition is Condition.BEHIND
 
 
 def test_what_happened_to_a_node_is_told_newest_first(history: History) -> None:

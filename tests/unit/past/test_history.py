@@ -337,11 +337,14 @@ def test_a_missing_node_is_a_breach_without_a_figure(history: History) -> None:
     assert (breach.node, breach.state, breach.metric, breach.deviation) == ("node-9", State.MISSING, None, None)
 
 
-def test_a_drill_does_not_hide_a_real_breach(history: History) -> None:
-    drill = make_result(drill=Drill(slowdown_pct=50))
-    history.record(night(1, drill, states={"node-1": State.BREACH}))
+def test_a_drill_leaves_no_open_breach_and_hides_no_real_one(history: History) -> None:
+    drill = night(1, make_result(drill=Drill(slowdown_pct=50)), states={"node-1": State.BREACH})
+    for _ in range(2):  # recorded again it is still one
+        history.record(drill)
+        assert history.open_breaches() == ()
+        assert [row["is_drill"] for row in rows(history, breaches)] == [True]
     history.record(night(2, make_result(), states={"node-1": State.BREACH}))
-    assert [breach.is_drill for breach in history.open_breaches()] == [True, False]
+    assert [breach.is_drill for breach in history.open_breaches()] == [False]
     history.record(night(3, make_result()))
     assert history.open_breaches() == ()
 

@@ -84,6 +84,8 @@ def _create_verdicts() -> None:
         sa.Column("state", sa.String, nullable=False),
         sa.Column("is_red", sa.Boolean, nullable=False),
         sa.Column("history_state", sa.String),
+        sa.Column("condition", sa.String, nullable=False),
+        sa.Column("condition_reason", sa.String),
         sa.Column("confirmation", sa.String, nullable=False),
         sa.Column("is_watched", sa.Boolean, nullable=False),
         sa.Column("is_drill", sa.Boolean, nullable=False),
@@ -92,7 +94,7 @@ def _create_verdicts() -> None:
         *(sa.Column(name, sa.Float) for name in ("memory_deviation_pct", "temperature_deviation_c")),
         sa.Column("reason", sa.String),
     )
-    on_the_map = ["state", "history_state", "is_drill", "deviation_pct"]
+    on_the_map = ["condition", "deviation_pct"]
     op.create_index("node_verdicts_by_node", "node_verdicts", ["node", "work_id", *on_the_map])
     op.create_index(
         "node_verdicts_red",
