@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bench_control.collecting.campaign import Campaign
+from bench_control.judging import drills
 from bench_control.judging.attendance import ATTENDANCE
 from bench_control.judging.campaign_conditions import conditions
 from bench_control.judging.condition import Condition
@@ -32,7 +33,7 @@ class Alert(Frozen):
 
 def alerts(campaign: Campaign, dag_id: str, run_id: str) -> tuple[Alert, ...]:
     """Red ones first: one for each node by its condition, one for each dated slowdown, one for each node that nothing
-    ran on, one for each failed run that judges no node.
+    ran on, one for each drill that was not found, one for each failed run that judges no node.
     """
 
     def alert(level: Level, node: str | None, condition: Condition | None, text: str, next_step: str) -> Alert:
@@ -68,6 +69,8 @@ def alerts(campaign: Campaign, dag_id: str, run_id: str) -> tuple[Alert, ...]:
             # Never red: nothing ran there, and the cluster's own monitoring is the judge.
             text = f"{finding.subject} {finding.summary}"
             told.append(alert(Level.WARNING, finding.subject, None, text, finding.resolution))
+    for missed in drills.undetected(campaign.findings):
+        told.append(alert(Level.ERROR, missed.subject, Condition.DRILL, drills.headline(missed), missed.resolution))
     for result in campaign.unjudged_failures:
         if result.error:
             text = f"{result.spec.run_id}: {result.status.value}, {result.error.message}"

@@ -57,13 +57,20 @@ class BenchmarkParams(ComparisonParams):
         (Strategy.SINGLE,),
         "Nodes",
         "Strategies",
-        "One pod per node **and** strategy. `single`: one GPU. The others use all GPUs given below: `ddp` copies the "
-        "model to each, `fsdp` (FSDP2) shards weights, gradients and optimizer states, `zero2` (DeepSpeed) shards "
-        "gradients and optimizer states, `zero3` the weights too.",
+        "One pod per node **and** strategy. `independent`: every GPU by itself, all of a node at the same time, none "
+        "waiting for another. `single`: one GPU of the node. The others use all GPUs together: `ddp` copies the model "
+        "to each, `fsdp` (FSDP2) shards weights, gradients and optimizer states, `zero2` (DeepSpeed) shards gradients "
+        "and optimizer states, `zero3` the weights too. Beside `independent`, `ddp` is left out on nodes with one GPU.",
         min_length=1,
     )
-    gpus_per_node: int = _field(
-        1, "Nodes", "GPUs per node", "GPUs that every strategy but `single` uses on each node.", ge=1, le=64
+    gpus_per_node: int | None = _field(
+        None,
+        "Nodes",
+        "GPUs per node",
+        "At most, of every strategy but `single`. Empty: all that the node has to give (allocatable), so that none is "
+        "left unmeasured.",
+        ge=1,
+        le=64,
     )
     world_sizes: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = _field(
         WORLD_SIZES,
@@ -103,7 +110,9 @@ class BenchmarkParams(ComparisonParams):
         Preset.AS_USERS_RUN,
         "Work",
         "Preset",
-        "`as_users_run`: library defaults, as most train. `tuned`: the same job, no needless fp32 copies, compiled.",
+        "`tuned`: fused, compiled, no needless fp32 copies: the GPU sets the pace, so runs differ little. "
+        "`as_users_run`: the published guide's configuration: library defaults with gradient checkpointing and paged "
+        "8-bit AdamW, unless the two fields below say otherwise.",
     )
     micro_batch_size: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = _field(
         8, "Work", "Micro-batch", "Samples per GPU and forward pass. `auto`: of the sizes that fit, the fastest."
@@ -171,6 +180,14 @@ class BenchmarkParams(ComparisonParams):
         "A window goes on until the mean step time is known this well (95 %).",
         gt=0,
         le=100,
+    )
+    max_window_s: float = _field(
+        30.0,
+        "Measurement",
+        "Longest window (s)",
+        "A window ends after this time too, with two steps at least: what bounds the length of a run.",
+        ge=0.1,
+        le=3600,
     )
     repeats: int = _field(3, "Measurement", "Windows per pod", "Measured windows; they show plateaus.", ge=1, le=100)
     noise_floor: bool = _field(

@@ -19,10 +19,11 @@ from bench_control.collecting.campaign import Campaign
 from bench_control.installation.settings import Settings, read_settings
 from bench_control.judging.campaign_conditions import conditions
 from bench_control.judging.condition import Condition
+from bench_control.judging.drills import undetected
 from bench_control.launching.pods import manifests
-from bench_control.planning.nodes import Fleet, named
-from bench_control.planning.plan import Plan
+from bench_control.planning.plan import Plan, unknown_gpus
 from bench_control.planning.planners import PLANNERS, SUITES
+from bench_control.site.local_fleet import local_fleet
 from bench_control.words.formats import count, listing
 from bench_image.contract import Device
 
@@ -30,7 +31,7 @@ EXIT_CODES = """Exit codes:
 
 0: no node is red; everything is ready.
 
-1: a node is in breach, failed or missing, a stored result cannot be read, or `doctor` found something not ready.
+1: a node is in breach, failed or missing, a drill was not found, a stored result is broken, or `doctor` is not content.
 
 2: wrong usage, or something outside is missing (store, interpreter, disk); standard error says what to do.
 
@@ -54,7 +55,12 @@ app.add_typer(watch.app)
 app.add_typer(money.app)
 app.add_typer(cost.app)
 
-Nodes = Annotated[str | None, typer.Option(help="Node names, comma-separated. Default: TRAINBENCH_LOCAL_NODES.")]
+Nodes = Annotated[
+    str | None,
+    typer.Option(
+        help="Node names, comma-separated. Default: TRAINBENCH_LOCAL_NODES, else this machine (cpu: four trial nodes)."
+    ),
+]
 DeviceName = Annotated[
     Device, typer.Option(help="cuda starts from the nightly check's configuration, cpu from a trial with a tiny model.")
 ]
@@ -167,7 +173,7 @@ def _plan(
     if nodes is not None:
         asked["nodes"] = _names(nodes)
     params = planner.params(asked, locally=asked["device"] == Device.CPU)
-    return planner.make(params, Fleet(nodes=named(settings.local_nodes)), campaign_id)
+    return planner.make(params, local_fleet(settings, params), campaign_id)
 
 
 def _changes(set_: Sequence[str] | None) -> dict[str, Any]:
@@ -236,7 +242,7 @@ def exit_code(campaign: Campaign, broken: Sequence[BrokenFile] = ()) -> ExitCode
     """Red wins; then a fleet that fell behind its own past together, which no comparison between nodes can see; then
     nobody was judged.
     """
-    if broken or campaign.red_nodes or campaign.unjudged_failures:
+    if broken or campaign.red_nodes or campaign.unjudged_failures or undetected(campaign.findings):
         return ExitCode.RED
     if not campaign.judges_nodes:
         return ExitCode.OK
@@ -254,6 +260,7 @@ def _print_plan(planned: Plan) -> None:
         "#",
         "node",
         "work" if planned.labels else "strategy",
+        "GPUs" if planned.gpus_per_node else "processes",
         "round",
         Column("run", overflow="fold"),
         title=f"{len(planned.specs)} runs of {listing(dict.fromkeys(spec.model for spec in planned.specs))}",
@@ -261,8 +268,10 @@ def _print_plan(planned: Plan) -> None:
     for number, spec in enumerate(planned.specs, start=1):
         drill = f" (drill: {spec.drill.slowdown_pct:g} % slower)" if spec.drill else ""
         what = planned.labels.get(spec.group_id, spec.strategy)
-        table.add_row(str(number), f"{spec.node}{drill}", what, str(spec.round), spec.run_id)
+        table.add_row(str(number), f"{spec.node}{drill}", what, str(spec.gpus_per_node), str(spec.round), spec.run_id)
     shown = console()
     shown.print(table)
+    if unknown := unknown_gpus(planned):
+        shown.print(unknown, markup=False)
     for skipped in planned.skipped:
         shown.print(f"skipped {skipped.what}: {skipped.reason}", markup=False)

@@ -33,7 +33,7 @@ from bench_control.pricing import cost, prices
 from bench_control.reporting import answers, cost_report, html, metrics, plots, report, report_json
 from bench_control.words.formats import count, listing
 from bench_control.words.verdicts import Finding, GroupVerdict, HistoryVerdict, ReferenceMode, State, Tolerances
-from bench_image.contract import RunResult, Status, fingerprint
+from bench_image.contract import RunResult, Status, Strategy, fingerprint
 
 # For each result the past samples/s of the same node doing the same work with the same hardware and software, oldest
 # first. All are asked for at once: a database answers thousands of questions on one connection in a second.
@@ -47,11 +47,11 @@ def no_pasts(results: Sequence[RunResult]) -> Sequence[Sequence[float]]:
 def judge(plan: Plan, results: Sequence[RunResult], pasts: Pasts) -> tuple[GroupVerdict, ...]:
     """The first verdict, before any re-run; `pasts` is asked only when nodes are compared with their own history.
 
-    A node is not missed in a group that the plan skips there. Runs over several nodes cannot judge a node, and a plan
-    that compares strategies judges none.
+    A node is missed in the groups that were planned for it, and in no other. Runs over several nodes cannot judge a
+    node, and a plan that compares strategies judges none.
     """
     tolerances = plan.params.tolerances
-    skipped = {(skip.group_id, node) for skip in plan.skipped for node in skip.nodes}
+    planned = plan.nodes_by_group
     groups: dict[str, list[RunResult]] = {}
     for result in results:
         if result.spec.nodes == 1:
@@ -60,7 +60,7 @@ def judge(plan: Plan, results: Sequence[RunResult], pasts: Pasts) -> tuple[Group
     if not plan.judges_nodes:
         return ()
     for group_id, members in sorted(groups.items()):
-        expected = [node for node in plan.nodes if (group_id, node) not in skipped]
+        expected = planned.get(group_id, ())
         own: dict[str, float] = {}
         if tolerances.reference is ReferenceMode.HISTORY:
             own = _own_reference(members, pasts, tolerances.history_min_points)
@@ -257,10 +257,12 @@ def _title(plan: Plan) -> str:
     work = f"{listing(models)} {listing(recipes)}"
     if len(shapes) == 1:
         work += f", {shapes[0]}"
-    if len(strategies) > 1:
+    if strategies != [Strategy.SINGLE]:
         work += f", {listing(strategies)}"
     noise = "noise floor: " if plan.question is Question.NOISE else ""
-    return f"{noise}{work}, on {count(len(plan.nodes), 'node')}"
+    gpus = plan.gpus_per_node
+    of_each = f", {listing(map(str, gpus))} {'GPU' if gpus == (1,) else 'GPUs'} of each" if gpus else ""
+    return f"{noise}{work}, on {count(len(plan.nodes), 'node')}{of_each}"
 
 
 def _gpu_name(result: RunResult) -> str | None:

@@ -6,13 +6,14 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from bench_control.asking.params import BenchmarkParams
 from bench_control.installation.settings import Launcher, Settings
-from bench_control.planning.nodes import Fleet, fleet, named
+from bench_control.planning.nodes import Fleet, fleet
+from bench_control.site.local_fleet import local_fleet
 
 
 def known_fleet(settings: Settings, params: BenchmarkParams) -> Fleet:
     """What the cluster tells of its nodes. For nodes given by name it need not tell: their memory stays unknown."""
     if settings.launcher is Launcher.LOCAL:
-        return discover_fleet(settings)
+        return local_fleet(settings, params)
     from bench_control.site.cluster import Refused, Unreachable
 
     try:
@@ -25,9 +26,7 @@ def known_fleet(settings: Settings, params: BenchmarkParams) -> Fleet:
 
 
 def discover_fleet(settings: Settings) -> Fleet:
-    """The nodes of the configured launcher, with what is known of their GPUs."""
-    if settings.launcher is Launcher.LOCAL:
-        return Fleet(nodes=named(settings.local_nodes))
+    """The cluster's nodes, with what is known of their GPUs."""
     from bench_control.site.cluster import open_cluster
 
     return fleet(open_cluster(settings).nodes(), settings.cluster.quarantine)

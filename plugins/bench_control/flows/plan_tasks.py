@@ -14,7 +14,7 @@ from bench_control.asking.question import Question
 from bench_control.flows.discovery import known_fleet
 from bench_control.installation.settings import read_settings
 from bench_control.launching.pods import Owner, manifest
-from bench_control.planning.plan import Plan, PlanError, campaign_id, refuse_more_pods_than
+from bench_control.planning.plan import Plan, PlanError, campaign_id, refuse_more_pods_than, unknown_gpus
 from bench_control.planning.planners import PLANNERS
 from bench_control.words.formats import one_line
 
@@ -81,6 +81,8 @@ def _planned(question: Question) -> Plan:
         refuse_more_pods_than(_max_map_length(), plan)
     except (ParamsError, PlanError, AirflowFailException) as error:
         _refuse(str(error))
+    if unknown := unknown_gpus(plan):
+        log(unknown)
     for skipped in plan.skipped:
         log(f"skipped {skipped.what}: {skipped.reason}")
     for node in plan.absent:

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from bench_control.asking.params import LOCAL_DEFAULTS, WORLD_SIZES
+from bench_control.asking.params import WORLD_SIZES
 from bench_control.installation.channels import NOTIFY_ENV, Channel, parse_channels
 from bench_control.launching.local_pods import LocalImage
 from bench_control.launching.pods import PodSettings, PodVolume
@@ -41,7 +40,7 @@ class ClusterSettings(Frozen):
 
 
 class Settings(Frozen):
-    """`local_nodes` are names only: with the local launcher, every node is this machine."""
+    """`local_nodes` are names only: with the local launcher, every node is this machine. Empty: see `local_fleet`."""
 
     launcher: Launcher
     cluster: ClusterSettings
@@ -58,11 +57,6 @@ class Settings(Frozen):
     def schedule(self, dag_id: str, usual: str | None) -> str | None:
         """A trial on one machine is started by hand: nobody wants it at 02:00, nor the last 02:00 made up for."""
         return self.schedules.get(dag_id, usual) if self.launcher is Launcher.KUBERNETES else None
-
-    @property
-    def defaults(self) -> Mapping[str, Any]:
-        """What the trigger form starts with where it differs from the nightly check on GPUs."""
-        return LOCAL_DEFAULTS if self.launcher is Launcher.LOCAL else {}
 
 
 def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
@@ -98,7 +92,7 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
             python=environ.get("TRAINBENCH_LOCAL_PYTHON", str(root / ".venv-image" / "bin" / "python")),
             pythonpath=environ.get("TRAINBENCH_LOCAL_PYTHONPATH", str(root)),
         ),
-        local_nodes=tuple(environ.get("TRAINBENCH_LOCAL_NODES", "node-1,node-2,node-3,node-4").split(",")),
+        local_nodes=tuple(name for name in environ.get("TRAINBENCH_LOCAL_NODES", "").split(",") if name),
         schedules={
             name.removeprefix(SCHEDULE).lower(): None if text.lower() == "none" else text
             for name, text in environ.items()

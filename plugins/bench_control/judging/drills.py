@@ -24,9 +24,14 @@ def findings(groups: Sequence[GroupVerdict], results: Iterable[RunResult]) -> tu
     )
 
 
-def undetected(found: Iterable[Finding]) -> tuple[str, ...]:
-    """A sentence without its full stop for each drill that was not detected: they turn the run red."""
-    return tuple(f"Drill on {f.subject} was not detected: {f.measured}" for f in found if f.category == UNDETECTED)
+def undetected(of_campaign: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Those of a campaign's findings that tell of a drill that was not found: they turn its run red."""
+    return tuple(finding for finding in of_campaign if finding.category == UNDETECTED)
+
+
+def headline(missed: Finding) -> str:
+    """ "Drill on node-3 was not detected: slowed by 20 %, measured -3.1 %, verdict ok"."""
+    return f"Drill on {missed.subject} was not detected: {missed.measured}"
 
 
 def _is_found(node: NodeVerdict) -> bool:

@@ -67,9 +67,9 @@ def nodes_to_confirm(groups: Sequence[GroupVerdict]) -> tuple[str, ...]:
 
 
 def lone_groups(groups: Sequence[GroupVerdict]) -> tuple[GroupVerdict, ...]:
-    """The groups that ran on one node only, where there are several: strategies or sizes side by side, not nodes."""
+    """The groups that ran on one node only, where there are several: another strategy, size or GPU than the rest."""
     lone = tuple(g for g in groups if len(g.nodes) == 1 and g.nodes[0].state is State.INSUFFICIENT)
-    return lone if len(lone) > 1 else ()
+    return lone if len(groups) > 1 else ()
 
 
 class _Group:

@@ -6,7 +6,6 @@ stands in the namespace all the time, so that no run needs the right to make one
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from copy import deepcopy
 from typing import Annotated, Any
 
@@ -131,13 +130,6 @@ def manifest(
     return pod
 
 
-def node_of(pod: Mapping[str, Any]) -> str | None:
-    """The node that a manifest is pinned to by `_on_node`; None for one that another program wrote."""
-    affinity = pod.get("spec", {}).get("affinity", {}).get("nodeAffinity", {})
-    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", ())
-    return next((str(rule["values"][0]) for term in terms for rule in term.get("matchExpressions", ())), None)
-
-
 def ours(settings: PodSettings) -> dict[str, str]:
     """The labels by which this installation knows its pods: nothing else is ever listed or deleted."""
     return {
@@ -159,7 +151,8 @@ def pod_name(spec: RunSpec, node_rank: int = 0) -> str:
 def title(spec: RunSpec, node_rank: int = 0, what: str | None = None) -> str:
     """How the pod is called in Airflow's grid: by node and strategy, or by the name that its plan gave the work."""
     where = f"rank {node_rank} of {spec.nodes}" if spec.nodes > 1 else f"round {spec.round}"
-    return f"{nodes_of(spec)[node_rank]} / {what or spec.strategy} · {where}"
+    gpus = f" on {spec.gpus_per_node} GPUs" if spec.gpus_per_node > 1 else ""
+    return f"{nodes_of(spec)[node_rank]} / {what or spec.strategy}{gpus} · {where}"
 
 
 def host_name(spec: RunSpec, node_rank: int) -> str:

@@ -17,6 +17,7 @@ from bench_image.contract import RunSpec, Strategy
 
 # The baseline of the published benchmarking guide.
 DEFAULTS: Mapping[str, Any] = {
+    "preset": "as_users_run",
     "micro_batch_size": 4,
     "seq_length": 1024,
     "recipe": "qlora",

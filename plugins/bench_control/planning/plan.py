@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from bench_control.asking.params import BenchmarkParams
 from bench_control.asking.question import Question
@@ -11,8 +12,14 @@ from bench_control.planning.nodes import AbsentNode, Fleet, GpuNode, named
 from bench_control.planning.skipped import Skipped
 from bench_control.planning.work import identifier, impossible, run_id, spec_of
 from bench_control.words.formats import count, listing
-from bench_image.contract import Frozen, RunSpec, Strategy
+from bench_image.contract import Device, Frozen, RunSpec, Strategy
 from bench_image.support import SINGLE_GPU
+
+# The nightly check: work that the GPU bounds, not the host, on every GPU by itself and on all of a node together. Its
+# windows are bounded in time, so that a night is.
+NIGHT: Mapping[str, Any] = {"preset": "tuned", "strategies": ["independent", "ddp"], "max_window_s": 6.0}
+# In a trial without a GPU every node is one process, and `tuned` compiles nothing there.
+LOCAL_NIGHT: Mapping[str, Any] = {"preset": "as_users_run", "strategies": ["single"]}
 
 
 class PlanError(ValueError):
@@ -39,10 +46,24 @@ class Plan(Frozen):
     def judges_nodes(self) -> bool:
         return self.question is Question.NODES
 
+    @property
+    def nodes_by_group(self) -> Mapping[str, tuple[str, ...]]:
+        """Group id -> the nodes that do its work, in the plan's order: not every node does every work."""
+        planned: dict[str, dict[str, None]] = {}
+        for spec in self.specs:
+            planned.setdefault(spec.group_id, {})[spec.node] = None
+        return {group_id: tuple(nodes) for group_id, nodes in planned.items()}
+
+    @property
+    def gpus_per_node(self) -> tuple[int, ...]:
+        """All numbers of GPUs that runs take of a node, the smallest first; empty without GPUs."""
+        return tuple(sorted({spec.gpus_per_node for spec in self.specs if spec.device is Device.CUDA}))
+
 
 def make_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -> Plan:
-    """One run per round, node and strategy. The fleet's nodes are used when `params` name none; what is known of their
-    GPUs decides what is skipped. Raises PlanError.
+    """One run per round, node and strategy, on all GPUs of the node unless `params` want fewer. The fleet's nodes are
+    used when `params` name none; what is known of their GPUs decides how many each run takes, and what is skipped.
+    Raises PlanError.
     """
     chosen = chosen_nodes(params, fleet)
     names = tuple(node.name for node in chosen)
@@ -54,10 +75,10 @@ def make_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -> Plan:
     if not nodes_of:
         raise PlanError(f"nothing can run: {'; '.join(f'{s.what}: {s.reason}' for s in skipped)}")
     specs = tuple(
-        spec_of(params, strategy, [node], _gpus_per_node(strategy, params), campaign_id, round_)
+        spec_of(params, strategy, [node], gpus, campaign_id, round_)
         for round_ in range(1, params.rounds + 1)
         for strategy, able in nodes_of.items()
-        for node in able
+        for node, gpus in able
     )
     return Plan(
         campaign_id=campaign_id,
@@ -116,35 +137,42 @@ def refuse_more_pods_than(limit: int, plan: Plan) -> None:
 
 def _possible(
     params: BenchmarkParams, nodes: Sequence[GpuNode]
-) -> tuple[dict[Strategy, tuple[str, ...]], tuple[Skipped, ...]]:
-    """Strategy -> the nodes that it can run on; and what cannot run, once for each reason."""
-    able: dict[Strategy, tuple[str, ...]] = {}
-    skipped = []
+) -> tuple[dict[Strategy, list[tuple[str, int]]], tuple[Skipped, ...]]:
+    """Strategy -> the nodes that it can run on, each with its number of GPUs; and what cannot run, once per reason."""
+    able: dict[Strategy, list[tuple[str, int]]] = {}
+    skipped: list[Skipped] = []
     for strategy in dict.fromkeys(params.strategies):
-        if nowhere := _impossible(strategy, params):
-            skipped.append(_skip(strategy, params, nowhere, nodes, nodes, None))
+        if nowhere := impossible(strategy, params):
+            skipped.append(_skip(strategy, None, nowhere, nodes, nodes))
             continue
-        spec = spec_of(params, strategy, [nodes[0].name], _gpus_per_node(strategy, params), "draft")
-        by_reason: dict[str | None, list[GpuNode]] = {}
+        drafts: dict[int, RunSpec] = {}
+        unable: dict[tuple[str, str | None, int], list[GpuNode]] = {}
         for node in nodes:
-            by_reason.setdefault(impossible_on(node, spec, params.force), []).append(node)
-        if good := by_reason.pop(None, None):
-            able[strategy] = tuple(node.name for node in good)
+            gpus = gpus_of(node, strategy, params)
+            if strategy not in SINGLE_GPU and gpus < 2:
+                if not _is_left_out(strategy, params):
+                    unable.setdefault((_too_few(node, params), None, gpus), []).append(node)
+                continue
+            if gpus not in drafts:
+                drafts[gpus] = spec_of(params, strategy, [node.name], gpus, "draft")
+            if reason := impossible_on(node, drafts[gpus], params.force):
+                unable.setdefault((reason, drafts[gpus].group_id, gpus), []).append(node)
+            else:
+                able.setdefault(strategy, []).append((node.name, gpus))
         skipped += [
-            _skip(strategy, params, reason, unable, nodes, spec.group_id)
-            for reason, unable in by_reason.items()
-            if reason
+            _skip(strategy, gpus, reason, of_reason, nodes, group_id)
+            for (reason, group_id, gpus), of_reason in unable.items()
         ]
     return able, tuple(skipped)
 
 
 def _skip(
     strategy: Strategy,
-    params: BenchmarkParams,
+    gpus: int | None,
     reason: str,
     unable: Sequence[GpuNode],
     nodes: Sequence[GpuNode],
-    group_id: str | None,
+    group_id: str | None = None,
 ) -> Skipped:
     names = tuple(node.name for node in unable)
     where = "" if len(unable) == len(nodes) else f" on {listing(names)}"
@@ -152,17 +180,48 @@ def _skip(
         what=f"strategy {strategy}{where}",
         reason=reason,
         strategy=strategy,
-        gpus_per_node=_gpus_per_node(strategy, params),
+        gpus_per_node=gpus,
         nodes=names,
         group_id=group_id,
     )
 
 
-def _impossible(strategy: Strategy, params: BenchmarkParams) -> str | None:
-    """Why this strategy cannot run on any node."""
-    if strategy not in SINGLE_GPU and params.gpus_per_node < 2:
-        return f"needs at least 2 GPUs per node, gpus_per_node is {params.gpus_per_node}"
-    return impossible(strategy, params)
+def gpus_of(node: GpuNode, strategy: Strategy, params: BenchmarkParams) -> int:
+    """How many GPUs of the node a run takes: all that can be had, or fewer where `params` say so; one where neither
+    tells. Without GPUs: how many processes.
+    """
+    if strategy is Strategy.SINGLE:
+        return 1
+    there = node.num_gpus if params.device is Device.CUDA else None
+    return max(1, min((number for number in (params.gpus_per_node, there) if number is not None), default=1))
+
+
+def unknown_gpus(plan: Plan) -> str | None:
+    """Which nodes are measured on one GPU only because nobody tells how many they have; None where all are known."""
+    if plan.params.device is not Device.CUDA or plan.params.gpus_per_node is not None:
+        return None
+    unknown = [node.name for node in plan.known if node.num_gpus is None]
+    if not unknown or set(plan.params.strategies) == {Strategy.SINGLE}:
+        return None
+    return (
+        f"how many GPUs {listing(unknown)} {'has' if len(unknown) == 1 else 'have'} is not known, so one is measured: "
+        "set gpus_per_node"
+    )
+
+
+def _is_left_out(strategy: Strategy, params: BenchmarkParams) -> bool:
+    """Beside `independent`, `ddp` measures what joins a node's GPUs: a node with one has nothing of that kind."""
+    return strategy is Strategy.DDP and Strategy.INDEPENDENT in params.strategies
+
+
+def _too_few(node: GpuNode, params: BenchmarkParams) -> str:
+    if params.gpus_per_node == 1:
+        has = "gpus_per_node is 1"
+    elif node.num_gpus is None or params.device is Device.CPU:
+        has = "how many there are is not known: set gpus_per_node"
+    else:
+        has = f"the node has {node.num_gpus}"
+    return f"needs at least 2 GPUs per node, {has}"
 
 
 def impossible_on(node: GpuNode, spec: RunSpec, force: bool) -> str | None:
@@ -170,10 +229,6 @@ def impossible_on(node: GpuNode, spec: RunSpec, force: bool) -> str | None:
     if node.num_gpus is not None and node.num_gpus < spec.gpus_per_node:
         return f"needs {spec.gpus_per_node} GPUs, the node has {node.num_gpus}: choose fewer gpus_per_node"
     return None if force else does_not_fit(spec, node)
-
-
-def _gpus_per_node(strategy: Strategy, params: BenchmarkParams) -> int:
-    return 1 if strategy is Strategy.SINGLE else params.gpus_per_node
 
 
 def campaign_id(dag_id: str, dag_run_id: str) -> str:

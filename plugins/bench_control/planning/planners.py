@@ -9,7 +9,7 @@ from bench_control.asking.params import LOCAL_DEFAULTS, BenchmarkParams, parse_p
 from bench_control.asking.question import Question
 from bench_control.planning import configuration_plan, scaling_plan, survey_plan
 from bench_control.planning.nodes import Fleet
-from bench_control.planning.plan import Plan, make_plan
+from bench_control.planning.plan import LOCAL_NIGHT, NIGHT, Plan, make_plan
 
 
 class Planner(NamedTuple):
@@ -28,7 +28,7 @@ class Planner(NamedTuple):
 
 
 PLANNERS: Mapping[Question, Planner] = {
-    Question.NODES: Planner(make_plan),
+    Question.NODES: Planner(make_plan, NIGHT, LOCAL_NIGHT),
     Question.STRATEGIES: Planner(scaling_plan.make_scaling_plan, scaling_plan.DEFAULTS, scaling_plan.LOCAL_DEFAULTS),
     Question.CONFIGURATIONS: Planner(
         configuration_plan.make_configuration_plan, configuration_plan.DEFAULTS, configuration_plan.LOCAL_DEFAULTS

@@ -63,7 +63,7 @@ def make_scaling_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -
     """
     chosen = chosen_nodes(params, fleet)
     nodes = chosen if params.nodes else alike(chosen)
-    most = min([params.gpus_per_node, *(node.num_gpus for node in nodes if node.num_gpus)])
+    most = min([*filter(None, [params.gpus_per_node]), *(n.num_gpus for n in nodes if n.num_gpus)], default=1)
     specs, skipped = [], []
     for cell in (cell for cell in cells(params.world_sizes) if cell.strategy in params.strategies):
         planned = _spec_or_reason(cell, params, nodes, most, campaign_id)

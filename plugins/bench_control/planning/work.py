@@ -26,7 +26,7 @@ from bench_image.support import unsupported
 # What each preset trains with unless told otherwise.
 OPTIMIZERS = {Preset.AS_USERS_RUN: Optimizer.PAGED_ADAMW_8BIT, Preset.TUNED: Optimizer.ADAMW_TORCH}
 CHECKPOINTING: dict[Preset, Any] = {Preset.AS_USERS_RUN: True, Preset.TUNED: "auto"}
-QUICK = {"warmup_steps": 3, "measured_steps": 5, "max_measured_steps": 5, "repeats": 1}
+QUICK = {"warmup_steps": 3, "measured_steps": 5, "max_measured_steps": 5, "max_window_s": 2.0, "repeats": 1}
 
 
 def spec_of(
@@ -109,15 +109,17 @@ def _work(params: BenchmarkParams, strategy: Strategy) -> dict[str, Any]:
         "measured_steps": params.measured_steps,
         "max_measured_steps": params.max_measured_steps,
         "target_half_width_pct": params.target_half_width_pct,
+        "max_window_s": params.max_window_s,
         "repeats": params.repeats,
         **(QUICK if params.quick else {}),
     }
 
 
 def _group_id(spec: RunSpec) -> str:
-    size = f"{spec.nodes}x{spec.gpus_per_node}"
+    """Of the work, readable; independent GPUs do the same work however many of them a node has."""
+    size = "" if spec.strategy is Strategy.INDEPENDENT else f"-{spec.nodes}x{spec.gpus_per_node}"
     shape = f"b{spec.micro_batch_size}-s{spec.seq_length}"
-    return identifier(f"{spec.model}-{spec.recipe}-{spec.strategy}-{size}-{shape}-{fingerprint(spec)}", 150)
+    return identifier(f"{spec.model}-{spec.recipe}-{spec.strategy}{size}-{shape}-{fingerprint(spec)}", 150)
 
 
 def run_id(group_id: str, node: str, round_: int) -> str:

@@ -8,6 +8,7 @@ from bench_control.asking.question import Question
 from bench_control.collecting.campaign import Campaign
 from bench_control.collecting.readings import gpu_name
 from bench_control.comparing import noise_advice
+from bench_control.judging import drills
 from bench_control.judging.campaign_conditions import conditions
 from bench_control.judging.condition import Condition, fleet_summary
 from bench_control.judging.step_changes import SLOWER
@@ -52,8 +53,10 @@ _LEVEL_TONES = {Level.INFO: Tone.PLAIN, Level.WARNING: Tone.WARN, Level.ERROR: T
 
 
 def tone(campaign: Campaign) -> Tone:
-    """Red as soon as a node is, a drilled one included; amber when anything else keeps a node from being well."""
-    if campaign.red_nodes or campaign.unjudged_failures:
+    """Red as soon as a node is, a drilled one included, or a drill was not found; amber when anything else keeps a node
+    from being well.
+    """
+    if campaign.red_nodes or campaign.unjudged_failures or drills.undetected(campaign.findings):
         return Tone.BAD
     if not campaign.judges_nodes and all(result.status is Status.OK for result in campaign.results):
         return Tone.GOOD
@@ -61,12 +64,13 @@ def tone(campaign: Campaign) -> Tone:
 
 
 def verdict(campaign: Campaign) -> str:
-    """The whole campaign in one sentence; `dated` goes on."""
-    number = len(_dated(campaign))
-    if not number:
-        return _judged(campaign)
-    has = "has" if number == 1 else "have"
-    return f"{_judged(campaign).removesuffix('.')}; {count(number, 'slowdown')} {has} a date."
+    """The whole campaign in one sentence, behind one for each drill that was not found; `dated` goes on."""
+    missed = [sentence(drills.headline(finding)) for finding in drills.undetected(campaign.findings)]
+    judged, number = _judged(campaign), len(_dated(campaign))
+    if number:
+        has = "has" if number == 1 else "have"
+        judged = f"{judged.removesuffix('.')}; {count(number, 'slowdown')} {has} a date."
+    return " ".join((*missed, judged))
 
 
 def dated(campaign: Campaign) -> tuple[str, ...]:

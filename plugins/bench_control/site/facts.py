@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bench_control.asking.params import parse_params
+from bench_control.asking.question import Question as Campaigns
 from bench_control.installation.settings import Launcher, Settings
 from bench_control.launching.pods import manifests
 from bench_control.planning.nodes import Fleet, named
 from bench_control.planning.plan import make_plan
+from bench_control.planning.planners import PLANNERS
 from bench_control.site.cluster import Cluster
 from bench_control.site.cluster_facts import ClusterFacts, Sidecar, gather_cluster, is_of_gang
 from bench_control.site.probe import WAIT_S, ProbeFacts, probe_pod, run_probe
@@ -104,9 +105,10 @@ def probed(facts: Facts, opened: Callable[[], Cluster], wait_s: float = WAIT_S) 
 
 
 def sample_pods(settings: Settings, fleet: Fleet) -> Manifests:
-    """The pods of one run of the nightly check on the first node that there is."""
+    """The pods of one run of the nightly check on one GPU of the first node that there is."""
     node = fleet.nodes[0].name if fleet.nodes else "any-node"
-    params = parse_params({"nodes": [node], "rounds": 1, "force": True}, settings.defaults)
+    asked = {"nodes": [node], "rounds": 1, "force": True, "gpus_per_node": 1}
+    params = PLANNERS[Campaigns.NODES].params(asked, locally=settings.launcher is Launcher.LOCAL)
     return manifests(make_plan(params, Fleet(nodes=named([node])), "doctor").specs[0], settings.pods)
 
 

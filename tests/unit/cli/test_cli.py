@@ -106,8 +106,22 @@ def test_plan_as_json_is_the_plan() -> None:
 
 
 def test_cuda_starts_from_the_nightly_configuration() -> None:
-    (spec,) = document(trainbench("plan", "--json", "--device", "cuda", "--nodes", "node-1"))["specs"]
+    planned = document(
+        trainbench("plan", "--json", "--device", "cuda", "--nodes", "node-1", "--set", "gpus_per_node=1")
+    )
+    (spec,) = planned["specs"]
     assert (spec["model"], spec["micro_batch_size"], spec["seq_length"]) == ("mistral-7b", 8, 512)
+    assert (spec["strategy"], spec["preset"]) == ("independent", "tuned")
+
+
+def test_a_plan_says_how_many_gpus_each_run_takes() -> None:
+    sets = ["--set", "strategies=independent,ddp", "--set", "gpus_per_node=4", "--set", "rounds=1"]
+    printed = trainbench("plan", "--device", "cuda", "--nodes", "node-1,node-2", *sets).stdout
+    rows = [re.split(r"\s*[│┃]\s*", line)[1:5] for line in printed.splitlines() if re.match(r"[│┃]\s*(#|\d)", line)]
+
+    assert rows[0] == ["#", "node", "strategy", "GPUs"]
+    assert rows[1:3] == [["1", "node-1", "independent", "4"], ["2", "node-2", "independent", "4"]]
+    assert rows[3] == ["3", "node-1", "ddp", "4"]
 
 
 def test_every_new_parameter_can_be_set_on_the_command_line() -> None:

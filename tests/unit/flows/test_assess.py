@@ -10,13 +10,17 @@ from typing import Any
 
 import pytest
 
+from bench_control.alerting.alerts import alerts
 from bench_control.asking.params import parse_params
+from bench_control.cli.app import ExitCode, exit_code
 from bench_control.collecting.artefacts import open_store
 from bench_control.collecting.campaign import Campaign
 from bench_control.flows.assess import assess, judge, no_pasts, publish
 from bench_control.judging.trails import points_of
 from bench_control.planning.nodes import Fleet, GpuNode, named
 from bench_control.planning.plan import Plan, make_plan
+from bench_control.reporting import digest
+from bench_control.words.tables import Tone
 from bench_control.words.verdicts import State
 from bench_image.contract import Chosen, RunResult
 from tests.builders import STARTED_AT, make_result
@@ -158,8 +162,32 @@ def test_the_title_says_what_differs() -> None:
     planned = plan(strategies=["single", "zero2", "zero3"], gpus_per_node=2)
 
     assert campaign_of(planned, results(planned, *[9.5] * 12)).title == (
-        "mistral-7b qlora, batch 8 x 512 tokens, single, zero2 and zero3, on 4 nodes"
+        "mistral-7b qlora, batch 8 x 512 tokens, single, zero2 and zero3, on 4 nodes, 1 and 2 GPUs of each"
     )
+
+
+def test_a_node_is_missed_only_in_the_work_that_was_planned_for_it() -> None:
+    """4-GPU and 1-GPU nodes: the second kind has no `ddp`, and is not missing there."""
+    nodes = [GpuNode(name=name, num_gpus=gpus) for name, gpus in zip(NODES, (4, 4, 4, 1), strict=True)]
+    planned = make_plan(parse_params({"strategies": ["single", "ddp"]}), Fleet(nodes=tuple(nodes)), "campaign-1")
+    ddp, single = sorted(judge(planned, results(planned, *[9.5] * 7), no_pasts), key=lambda group: len(group.nodes))
+
+    assert [node.node for node in ddp.nodes] == list(NODES[:3])
+    assert [node.node for node in single.nodes] == list(NODES)
+    assert {node.state for node in (*ddp.nodes, *single.nodes)} == {State.OK}
+
+
+def test_a_drill_that_is_not_found_is_among_the_findings_and_heads_the_verdict() -> None:
+    """9.3 against 9.6 samples/s: -3.1 %, within the limit of 5 %."""
+    planned = plan(drill_node="node-3", drill_slowdown_pct=20)
+    campaign = campaign_of(planned, results(planned, 9.6, 9.6, 9.3, 9.6))
+    said = "Drill on node-3 was not detected: slowed by 20 %, measured \u22123.1 %, verdict ok"
+
+    assert digest.verdict(campaign).startswith(f"{said}. ")
+    assert digest.tone(campaign) is Tone.BAD
+    (alert,) = [alert for alert in alerts(campaign, "node_consistency", "manual__1") if alert.red]
+    assert (alert.text, alert.node, alert.is_drill) == (said, "node-3", True)
+    assert exit_code(campaign) is ExitCode.RED
 
 
 def test_a_campaign_stored_with_results_of_schema_1_is_readable() -> None:

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from bench_control.asking.params import LOCAL_DEFAULTS
 from bench_control.installation.settings import Launcher, SettingsError, read_settings
 
 
 def test_kubernetes_is_the_default() -> None:
     settings = read_settings({})
 
-    assert settings.launcher is Launcher.KUBERNETES
-    assert settings.defaults == {}
+    assert (settings.launcher, settings.local_nodes) == (Launcher.KUBERNETES, ())
 
 
-def test_the_local_launcher_starts_the_form_with_a_tiny_model() -> None:
+def test_the_local_launcher_takes_names_for_its_nodes() -> None:
     settings = read_settings({"TRAINBENCH_LAUNCHER": "local", "TRAINBENCH_LOCAL_NODES": "a,b"})
 
     assert settings.local_nodes == ("a", "b")
-    assert settings.defaults is LOCAL_DEFAULTS
 
 
 def test_another_launcher_is_refused() -> None:

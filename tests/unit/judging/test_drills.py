@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench_control.judging.drills import findings, undetected
+from bench_control.judging.drills import findings, headline, undetected
 from bench_control.words.verdicts import Level, Metric, MetricVerdict, NodeVerdict, Side, State
 from bench_image.contract import Drill
 from tests.builders import make_failed, make_result
@@ -21,7 +21,7 @@ def rate_of(
 
 def drilled(node: NodeVerdict) -> list[str]:
     results = [make_result("node-1"), make_result("node-3", drill=DRILL)]
-    return list(undetected(findings([make_group([make_node("node-1"), node], "g")], results)))
+    return [headline(f) for f in undetected(findings([make_group([make_node("node-1"), node], "g")], results))]
 
 
 def test_a_drill_that_is_found_is_no_finding() -> None:

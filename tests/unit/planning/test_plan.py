@@ -10,7 +10,16 @@ import pytest
 from bench_control.asking.params import parse_params
 from bench_control.asking.question import Question
 from bench_control.planning.nodes import Fleet, GpuNode, named
-from bench_control.planning.plan import Plan, PlanError, campaign_id, confirm_specs, make_plan, refuse_more_pods_than
+from bench_control.planning.plan import (
+    Plan,
+    PlanError,
+    campaign_id,
+    confirm_specs,
+    make_plan,
+    refuse_more_pods_than,
+    unknown_gpus,
+)
+from bench_control.planning.planners import PLANNERS
 from bench_control.planning.work import identifier
 from bench_image.contract import IDENTIFIER, DiskData, Lora, fingerprint
 
@@ -159,6 +168,80 @@ def test_what_the_program_may_choose_is_judged_by_the_choice_that_needs_least() 
     assert make_plan(parse_params(asked), Fleet(nodes=(GpuNode(name="a10-1", **A10),)), "campaign-1").skipped == ()
 
 
+def night(*gpus: int | None, **params: Any) -> Plan:
+    """The default of the nightly check, on nodes with these numbers of allocatable GPUs: a, b, c ..."""
+    nodes = tuple(GpuNode(name=name, num_gpus=number) for name, number in zip("abcdef", gpus, strict=False))
+    return make_plan(PLANNERS[Question.NODES].params(params, locally=False), Fleet(nodes=nodes), "campaign-1")
+
+
+def work_of(planned: Plan) -> list[tuple[str, str, int]]:
+    return [(spec.node, spec.strategy.value, spec.gpus_per_node) for spec in planned.specs]
+
+
+def test_the_default_night_leaves_no_gpu_unmeasured() -> None:
+    planned = night(8, 8)
+
+    assert work_of(planned) == [("a", "independent", 8), ("b", "independent", 8), ("a", "ddp", 8), ("b", "ddp", 8)]
+    spec = planned.specs[0]
+    assert (spec.preset, spec.optimizer, spec.gradient_checkpointing) == ("tuned", "adamw_torch", "auto")
+    assert (spec.model, spec.recipe, spec.micro_batch_size, spec.seq_length) == ("mistral-7b", "qlora", 8, 512)
+    assert spec.lora is not None
+    assert (spec.lora.rank, spec.precision, spec.max_window_s) == (16, "bf16", 6.0)
+
+
+def test_a_node_with_one_gpu_runs_independent_only_and_nobody_complains() -> None:
+    planned = night(4, 1)
+
+    assert work_of(planned) == [("a", "independent", 4), ("b", "independent", 1), ("a", "ddp", 4)]
+    assert planned.skipped == ()
+    assert work_of(night(1)) == [("a", "independent", 1)]
+
+
+def test_nodes_of_4_and_of_8_gpus_are_one_group_by_gpu_and_two_by_interconnect() -> None:
+    planned = night(4, 8)
+    groups = {(spec.node, spec.strategy.value): spec.group_id for spec in planned.specs}
+
+    assert work_of(planned) == [("a", "independent", 4), ("b", "independent", 8), ("a", "ddp", 4), ("b", "ddp", 8)]
+    assert groups["a", "independent"] == groups["b", "independent"]
+    assert groups["a", "ddp"] != groups["b", "ddp"]
+    assert groups["a", "independent"] == f"mistral-7b-qlora-independent-b8-s512-{fingerprint(planned.specs[0])}"
+    assert planned.nodes_by_group[groups["a", "ddp"]] == ("a",)
+    assert planned.gpus_per_node == (4, 8)
+
+
+def test_fewer_gpus_can_be_asked_for_and_never_more_than_a_node_has() -> None:
+    assert work_of(night(8, 2, gpus_per_node=4)) == [
+        ("a", "independent", 4), ("b", "independent", 2), ("a", "ddp", 4), ("b", "ddp", 2),
+    ]  # fmt: skip
+    assert work_of(night(8, gpus_per_node=1)) == [("a", "independent", 1)]
+
+
+def test_a_node_whose_gpus_nobody_counted_is_named() -> None:
+    planned = night(None, 8)
+
+    assert work_of(planned)[0] == ("a", "independent", 1)
+    assert unknown_gpus(planned) == "how many GPUs a has is not known, so one is measured: set gpus_per_node"
+    assert unknown_gpus(night(8)) is None
+    assert unknown_gpus(night(None, gpus_per_node=8)) is None
+
+
+def test_the_guide_s_configuration_is_one_choice_and_a_field_may_still_differ() -> None:
+    guide, other = night(1, preset="as_users_run").specs[0], night(1, preset="as_users_run", optimizer="adamw_8bit")
+
+    assert (guide.optimizer, guide.gradient_checkpointing) == ("paged_adamw_8bit", True)
+    assert (other.specs[0].optimizer, other.specs[0].gradient_checkpointing) == ("adamw_8bit", True)
+
+
+def test_a_trial_without_gpus_is_one_process_for_each_node() -> None:
+    params = PLANNERS[Question.NODES].params({}, locally=True)
+    planned = make_plan(params, Fleet(nodes=named(NODES)), "campaign-1")
+
+    assert {(spec.strategy.value, spec.gpus_per_node, spec.device.value) for spec in planned.specs} == {
+        ("single", 1, "cpu")
+    }
+    assert (planned.gpus_per_node, planned.skipped, unknown_gpus(planned)) == ((), (), None)
+
+
 def test_a_node_with_too_few_gpus_is_skipped_for_that_strategy_only() -> None:
     nodes = (GpuNode(name="big", num_gpus=8), GpuNode(name="small", num_gpus=1))
     planned = make_plan(
@@ -170,7 +253,7 @@ def test_a_node_with_too_few_gpus_is_skipped_for_that_strategy_only() -> None:
         ("big", "single"), ("small", "single"), ("big", "zero3"),
     ]  # fmt: skip
     assert skipped.what == "strategy zero3 on small"
-    assert skipped.reason.startswith("needs 4 GPUs, the node has 1")
+    assert skipped.reason == "needs at least 2 GPUs per node, the node has 1"
 
 
 def test_nothing_to_run_is_an_error_that_says_why() -> None:
