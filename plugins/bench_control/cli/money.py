@@ -121,7 +121,8 @@ def estimate(
         typer.Option(
             "--with",
             metavar="NAME=VALUE",
-            help="Spot: per_day (interruptions of one instance), checkpoint_every_minutes, restart_minutes. "
+            help="Spot: per_day (interruptions of one instance), checkpoint_every_minutes, restart_minutes, "
+            "wait_minutes (for a new instance, while the others are billed). "
             "Owned: purchase_usd, life_years, utilisation, residual_share, opex_usd_per_gpu_hour. May be repeated.",
         ),
     ] = None,

@@ -15,7 +15,7 @@ from bench_control.estimating.job_rates import Rate
 from bench_control.pricing.cost import quote, usd_per_1000_samples
 from bench_control.pricing.ownership import owned_usd_per_gpu_hour
 from bench_control.pricing.prices import Price, exact, given
-from bench_control.pricing.spot import usd_per_useful_gpu_hour, useful_share
+from bench_control.pricing.spot import usd_per_useful_gpu_hour, useful_share, useful_time_share
 from bench_control.words.formats import count, figure, share, usd
 from bench_control.words.quantities import QuantityError, positive
 from bench_image.contract import Frozen
@@ -36,6 +36,7 @@ class Interruptions(Frozen):
     per_day: float
     checkpoint_every_minutes: float
     restart_minutes: float
+    wait_minutes: float = 0.0  # for a new instance, while the others are billed
 
 
 class Ownership(Frozen):
@@ -158,9 +159,9 @@ def _owned_usd(ownership: Ownership | None) -> float:
 def _offer(price: Price, pricing: Pricing, num_gpus: int, rate: Rate | None, num_samples: int, today: date) -> Offer:
     instances = math.ceil(num_gpus / price.gpus_per_instance)
     billed = instances * price.gpus_per_instance
-    usd_per_gpu_hour, useful = price.usd_per_gpu_hour, 1.0
+    usd_per_gpu_hour, useful_time = price.usd_per_gpu_hour, 1.0
     if pricing.basis is Basis.SPOT and price.spot_usd_per_gpu_hour is not None:
-        useful = _useful(pricing.interruptions, instances)
+        useful, useful_time = _useful(pricing.interruptions, instances)
         usd_per_gpu_hour = usd_per_useful_gpu_hour(price.spot_usd_per_gpu_hour, useful)
     quoted = quote(num_samples, usd_per_gpu_hour, billed, rate.samples_per_s) if rate else None
     is_own = pricing.basis in (Basis.GIVEN, Basis.OWNED)
@@ -172,7 +173,7 @@ def _offer(price: Price, pricing: Pricing, num_gpus: int, rate: Rate | None, num
         usd_per_gpu_hour=usd_per_gpu_hour,
         instances=instances,
         billed_gpus=billed,
-        hours=quoted.hours / useful if quoted else None,
+        hours=quoted.hours / useful_time if quoted else None,
         usd=quoted.usd if quoted else None,
         usd_per_1000_samples=usd_per_1000_samples(usd_per_gpu_hour, billed, rate.samples_per_s) if rate else None,
         as_of=price.as_of,
@@ -181,15 +182,14 @@ def _offer(price: Price, pricing: Pricing, num_gpus: int, rate: Rate | None, num
     )
 
 
-def _useful(interruptions: Interruptions | None, instances: int) -> float:
+def _useful(interruptions: Interruptions | None, instances: int) -> tuple[float, float]:
+    """Of the hours that are paid for, and of the time that passes."""
     if interruptions is None:
-        return 1.0
-    return useful_share(
-        interruptions.per_day / 24,
-        interruptions.checkpoint_every_minutes / 60,
-        interruptions.restart_minutes / 60,
-        instances,
-    )
+        return 1.0, 1.0
+    cut = interruptions
+    hours = (cut.checkpoint_every_minutes / 60, cut.restart_minutes / 60)
+    of_all = (cut.per_day / 24, *hours, instances, cut.wait_minutes / 60)
+    return useful_share(*of_all), useful_time_share(*of_all)
 
 
 def _assumptions(job: Job, rate: Rate | None, pricing: Pricing, offers: Sequence[Offer]) -> tuple[str, ...]:
@@ -204,8 +204,11 @@ def _assumptions(job: Job, rate: Rate | None, pricing: Pricing, offers: Sequence
             told.append(
                 f"Spot: {figure(cut.per_day, 3)} interruptions a day and instance, a checkpoint every "
                 f"{figure(cut.checkpoint_every_minutes, 3)} min, {figure(cut.restart_minutes, 3)} min to start again; "
-                "what they take is in the price and the time."
+                f"{figure(cut.wait_minutes, 3)} min to wait for a new instance; what they take is in the price and the "
+                "time."
             )
+            if any(offer.instances > 1 for offer in offers):
+                told.append("While one instance is waited for, the others stay billed.")
         case Basis.OWNED if pricing.ownership:
             own = pricing.ownership
             told.append(

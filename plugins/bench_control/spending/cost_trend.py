@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 from bench_control.pricing.cost import usd_per_1m_tokens, usd_per_1000_samples
 from bench_control.spending.spend import PaidRun, grouped, month_of
-from bench_control.words.formats import MINUS, figure, percent, share, usd
+from bench_control.words.formats import MINUS, figure, percent, usd
 from bench_image.contract import Frozen
 
 UNCHANGED_PCT = 0.05  # less is not shown by a figure with one decimal
-MIN_RUNS = 3  # for an uncertainty of the median
+COVERAGE = 0.95  # of the interval of a month's median, at least
 
 
 class WorkMonth(Frozen):
@@ -26,7 +26,7 @@ class WorkMonth(Frozen):
     month: str
     num_runs: int
     samples_per_s: float
-    samples_per_s_uncertainty_pct: float | None  # 95 %, of the median; None for fewer than 3 runs
+    samples_per_s_interval: tuple[float, float] | None  # of the median, at least 95 %; None for fewer than 6 runs
     tokens_per_s: float | None
     usd_per_gpu_hour: float | None
     price_sources: tuple[str, ...]
@@ -126,10 +126,16 @@ def _rate_words(this: WorkMonth, last: WorkMonth) -> str:
     pct = 100 * (this.samples_per_s / last.samples_per_s - 1)
     if abs(pct) < UNCHANGED_PCT:
         return ""
-    known = [part.samples_per_s_uncertainty_pct for part in (this, last)]
-    noise = math.hypot(*(number or 0.0 for number in known)) if None not in known else None
-    within = f", within the ± {share(noise)} of the medians" if noise is not None and abs(pct) <= noise else ""
+    within = ", the months' 95 % intervals overlap" if _overlap(this, last) else ""
     return f"samples/s from {figure(last.samples_per_s)} to {figure(this.samples_per_s)} ({percent(pct)}{within})"
+
+
+def _overlap(this: WorkMonth, last: WorkMonth) -> bool:
+    """False also where a month has too few runs for an interval."""
+    if not (this.samples_per_s_interval and last.samples_per_s_interval):
+        return False
+    (low, high), (its_low, its_high) = this.samples_per_s_interval, last.samples_per_s_interval
+    return low <= its_high and its_low <= high
 
 
 def _work_month(month: str, runs: Sequence[PaidRun]) -> WorkMonth | None:
@@ -142,7 +148,7 @@ def _work_month(month: str, runs: Sequence[PaidRun]) -> WorkMonth | None:
         month=month,
         num_runs=len(runs),
         samples_per_s=rate,
-        samples_per_s_uncertainty_pct=_uncertainty_pct(rates),
+        samples_per_s_interval=median_interval(rates),
         tokens_per_s=tokens,
         usd_per_gpu_hour=price,
         price_sources=tuple(sorted({run.price_source for run in runs if run.price_source})),
@@ -158,10 +164,16 @@ def _median(values: Sequence[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
-def _uncertainty_pct(rates: Sequence[float]) -> float | None:
-    """95 % of the median: 1.96 x 1.2533 x sigma / sqrt(n), sigma = 1.4826 x MAD, for runs that scatter normally."""
-    if len(rates) < MIN_RUNS:
-        return None
-    middle = statistics.median(rates)
-    sigma: float = 1.4826 * statistics.median(abs(rate - middle) for rate in rates)
-    return 100 * 1.96 * 1.2533 * sigma / math.sqrt(len(rates)) / middle
+def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """From the k-th smallest to the k-th largest: holds the true median in at least 95 % of the cases, whatever the
+    distribution. None for fewer than 6 values, of which even the smallest and the largest hold it in 93.75 % only.
+
+    The median lies below the k-th smallest of n independent values when fewer than k of them lie below it, and each
+    does with a chance of 1/2: coverage = 1 - 2 P(Binomial(n, 1/2) < k), k the largest that keeps it at 95 % or above
+    (David and Nagaraja, Order Statistics, 2003, section 7.1).
+    """
+    ordered, n = sorted(values), len(values)
+    k, missed = 0, 0.0
+    while (missed := missed + 2 * math.comb(n, k) / 2**n) <= 1 - COVERAGE:
+        k += 1
+    return (ordered[k - 1], ordered[n - k]) if k else None

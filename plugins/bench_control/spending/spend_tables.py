@@ -14,6 +14,7 @@ from bench_control.words.formats import NA, count, figure, percent, share, usd
 from bench_control.words.tables import Row, Table
 
 MAX_NODES = 50
+NO_INTERVAL = "under 6 runs"  # see cost_trend.median_interval
 MAX_WORKS = 100
 MAX_PRICES = 12  # of one kind of GPU
 FILES = "costs.csv and costs.json have all of them."
@@ -60,7 +61,7 @@ def _works(report: SpendReport) -> Table:
         "GPUs",
         "runs",
         "samples/s",
-        "known to",
+        "true median within",
         "per GPU-hour",
         "per 1K samples",
         "per 1M tokens",
@@ -79,7 +80,7 @@ def _works(report: SpendReport) -> Table:
             str(work.num_gpus),
             f"{now.num_runs:,}",
             figure(now.samples_per_s),
-            _plus_minus(now.samples_per_s_uncertainty_pct),
+            _interval(now.samples_per_s_interval),
             usd(now.usd_per_gpu_hour),
             usd(now.usd_per_1000_samples),
             usd(now.usd_per_1m_tokens),
@@ -88,7 +89,7 @@ def _works(report: SpendReport) -> Table:
         rows.append(Row(cells=cells, run_id=now.last_run))
     notes = [
         "Medians of the valid runs, drills left out; each links to its last run. All GPUs of a gang are paid for. "
-        "± is the 95 % uncertainty of the median, from three runs on."
+        "True median within: so in at least 95 % of the cases; fewer than six runs have no such interval."
     ]
     if mixed:
         notes.append("Where several prices were paid in the month, their median over the runs counts.")
@@ -207,8 +208,8 @@ def _energy(report: SpendReport) -> Table:
     return _table("Energy", ("work", "GPU", *numeric), rows, numeric, _cut(report, (note,)))
 
 
-def _plus_minus(pct: float | None) -> str:
-    return NA if pct is None else f"± {share(pct)}"
+def _interval(interval: tuple[float, float] | None) -> str:
+    return NO_INTERVAL if interval is None else " to ".join(map(figure, interval))
 
 
 def _cut(report: SpendReport, notes: Sequence[str]) -> tuple[str, ...]:

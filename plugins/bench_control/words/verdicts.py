@@ -136,7 +136,7 @@ class GroupVerdict(Frozen):
     reference: ReferenceMode
     nodes: tuple[NodeVerdict, ...]
     spread_pct: float | None  # (max - min) / median of the nodes' samples/s
-    noise_pct: float | None  # pooled standard deviation of one run's samples/s, from the repeats
+    noise_pct: float | None  # standard deviation of one run's samples/s: the larger of between runs and between windows
     detectable_pct: float | None  # smallest deviation that this group's noise lets one tell from chance
     choice: str | None = None  # what most nodes' programs chose where the spec left it to them
 

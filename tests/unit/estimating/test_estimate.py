@@ -81,6 +81,19 @@ class TestSpot:
         assert offer.usd_per_gpu_hour == pytest.approx(0.185408, abs=1e-6)
         assert (offer.usd, offer.hours) == (pytest.approx(0.37456, abs=1e-5), pytest.approx(0.52022, abs=1e-5))
 
+    def test_waiting_nodes_are_billed_and_take_time(self) -> None:
+        """As above and 60 min of waiting: 4 x 0.5 a day = 1 / 12 an hour. Paid 1 + 1 / 12 x 3 / 4 = 1.0625, passed
+        1.083333: $0.18 x 1.0625 / 0.970833 = $0.196996; 0.50505 x 1.083333 / 0.970833 = 0.56358 h.
+        """
+        cut = Interruptions(per_day=0.5, checkpoint_every_minutes=30, restart_minutes=6, wait_minutes=60)
+        found = estimate(JOB, RATE, [price(spot=0.18)], Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)
+        (offer,) = found.offers
+        assert (offer.usd_per_gpu_hour, offer.hours) == (
+            pytest.approx(0.196996, abs=1e-6),
+            pytest.approx(0.56358, abs=1e-5),
+        )
+        assert "While one instance is waited for, the others stay billed." in found.assumptions
+
     def test_without_any_it_says_so(self) -> None:
         found = estimate(JOB, RATE, [price()], Pricing(basis=Basis.SPOT), TODAY)
         assert found.offers == ()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import random
 from typing import Any
 
 import pytest
 
-from bench_control.spending.cost_trend import WorkCost, work_costs
+from bench_control.spending.cost_trend import WorkCost, median_interval, work_costs
 from tests.paid_runs import OCTOBER, paid_run
 
 
@@ -56,18 +58,58 @@ def test_where_there_is_no_trend_it_says_why(runs: Any, why: str) -> None:
     assert (work.change, work.why) == (None, why)
 
 
-def test_a_change_within_the_uncertainty_of_the_medians_says_so() -> None:
-    """Three runs 1.40, 1.46, 1.52: MAD 0.06, sigma 0.089, 1.96 x 1.2533 x 0.089 / sqrt(3) / 1.46 = 8.6 %; of two such
-    medians 12.2 %.
-    """
-    scattered = [paid_run(rate, started_at=OCTOBER) for rate in (1.40, 1.46, 1.52)]
-    (work,) = costs(*scattered, *(paid_run(rate) for rate in (1.42, 1.48, 1.54)))
+@pytest.mark.parametrize(
+    ("n", "k"),
+    [
+        (1, None),
+        (5, None),  # even the smallest and the largest of five hold it in 1 - 2 / 32 = 93.75 % only
+        (6, 1),  # 1 - 2 / 64 = 96.9 %
+        (8, 1),  # 1 - 2 / 256 = 99.2 %; from the second on 1 - 2 x 9 / 256 = 93.0 %
+        (9, 2),  # 1 - 2 x 10 / 512 = 96.1 %
+        (10, 2),  # 1 - 2 x 11 / 1024 = 97.9 %
+        (20, 6),  # 1 - 2 x 21,700 / 2^20 = 95.9 %
+    ],
+)
+def test_the_interval_of_a_median_by_hand(n: int, k: int | None) -> None:
+    """Values 1 to n: from the k-th smallest to the k-th largest, which is n + 1 - k."""
+    values = [float(number) for number in range(n, 0, -1)]
+    assert median_interval(values) == (None if k is None else (k, n + 1 - k))
 
+
+@pytest.mark.parametrize("n", [6, 7, 10, 25])
+def test_the_interval_of_a_median_covers_what_it_says(n: int) -> None:
+    """Of skewed values: 2,000 samples of n, whose true median ln 2 lies in the interval in 95 % or more (less 1 %)."""
+    chance = random.Random(n)
+    held = 0
+    for _ in range(2_000):
+        found = median_interval([chance.expovariate(1.0) for _ in range(n)])
+        assert found is not None
+        held += found[0] <= math.log(2) <= found[1]
+    assert held / 2_000 >= 0.94
+
+
+def test_a_change_says_so_where_the_intervals_of_the_months_overlap() -> None:
+    """Six runs from 1.40 to 1.50 against six from 1.42 to 1.52; then against six from 1.51 to 1.61."""
+    rates = [1.40, 1.42, 1.44, 1.46, 1.48, 1.50]
+    before = [paid_run(rate, started_at=OCTOBER) for rate in rates]
+    (work,) = costs(*before, *(paid_run(rate + 0.02) for rate in rates))
+
+    assert work.last is not None
+    assert work.last.samples_per_s_interval == (1.40, 1.50)
+    assert ", the months' 95 % intervals overlap)" in work.why
+    (touching,) = costs(*before, *(paid_run(rate + 0.10) for rate in rates))
+    assert "overlap" in touching.why  # 1.50 is in both
+    (sure,) = costs(*before, *(paid_run(rate + 0.11) for rate in rates))
+    assert "overlap" not in sure.why
+
+
+def test_five_runs_have_no_interval() -> None:
+    (work,) = costs(*[paid_run(1.46, started_at=OCTOBER)] * 5, *[paid_run(1.48)] * 6)
+
+    assert work.last is not None
     assert work.this is not None
-    assert work.this.samples_per_s_uncertainty_pct == pytest.approx(8.54, abs=0.1)
-    assert ", within the \u00b1 12." in work.why
-    (sure,) = costs(*[paid_run(1.46, started_at=OCTOBER)] * 3, *[paid_run(1.48)] * 3)
-    assert "within" not in sure.why
+    assert (work.last.samples_per_s_interval, work.this.samples_per_s_interval) == (None, (1.48, 1.48))
+    assert "overlap" not in work.why
 
 
 def test_each_kind_of_gpu_is_its_own_line_and_doubtful_runs_are_none() -> None:
