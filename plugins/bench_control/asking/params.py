@@ -164,7 +164,10 @@ class BenchmarkParams(ComparisonParams):
     )
 
     quick: bool = _field(
-        False, "Measurement", "Quick", "A sanity check of a few steps; its figures are too noisy to judge nodes by."
+        False,
+        "Measurement",
+        "Quick",
+        "A sanity check of five steps. Nodes are judged, by limits alone: repeat a breach without it.",
     )
     warmup_steps: int = _field(20, "Measurement", "Warm-up steps", "Run first, not counted.", ge=1, le=10_000)
     measured_steps: int = _field(

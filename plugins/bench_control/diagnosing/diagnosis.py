@@ -123,6 +123,7 @@ def _breach(node: NodeVerdict, scene: _Scene) -> Finding:
     unsure = {
         Confirmation.PENDING: "; not yet confirmed by a re-run",
         Confirmation.INCONCLUSIVE: "; the re-run gave no answer",
+        Confirmation.NOT_PLANNED: "; no re-run was planned",
     }.get(node.confirmation, "")
     further = f" (also: {'; '.join(_also(clue, off_pct) for clue in found[1:])})" if len(found) > 1 else ""
     return Finding(

@@ -90,7 +90,7 @@ def assess(
     earlier = trails({point.fingerprint for point in now}, plan.campaign_id, started_at)
     renamed = renames.find(now, earlier)
     pasts = _own_pasts(pasts, renamed, started_at, finished_at)
-    groups = confirmation.confirm(judge(plan, results, pasts), confirm_results, tolerances)
+    groups = confirmation.confirm(judge(plan, results, pasts), confirm_results, tolerances, has_reruns=plan.has_reruns)
     measured = (*results, *confirm_results)
     table, unread = prices.usable_prices()
     given = plan.params.usd_per_gpu_hour

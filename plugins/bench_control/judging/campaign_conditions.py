@@ -16,6 +16,7 @@ MAX_REASON = 120
 _AGAIN = {
     Confirmation.CONFIRMED: "confirmed by a re-run",
     Confirmation.INCONCLUSIVE: "the re-run gave no answer",
+    Confirmation.NOT_PLANNED: "no re-run was planned",
     Confirmation.PENDING: "re-run pending",
 }
 

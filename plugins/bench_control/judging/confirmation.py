@@ -26,21 +26,25 @@ _WORST_FIRST = (State.BREACH, State.INSUFFICIENT, State.NO_BASELINE, State.NOTIC
 
 
 def confirm(
-    groups: Sequence[GroupVerdict], results: Sequence[RunResult], tolerances: Tolerances
+    groups: Sequence[GroupVerdict], results: Sequence[RunResult], tolerances: Tolerances, *, has_reruns: bool = True
 ) -> tuple[GroupVerdict, ...]:
     """Settles every pending breach by its one re-run in `results`, compared with the first verdict's reference.
 
     Beyond limit and noise on the same side again: confirmed. Within the limit, or beyond it on the other side: not
     confirmed, a notice; watched, if both were slow by more than half of the limit. Beyond the limit, but within the
     noise of one run: inconclusive and `insufficient`. A re-run that failed, never came back or chose other work:
-    inconclusive, and the breach stands.
+    inconclusive, and the breach stands. So it does where no re-run was planned (`has_reruns`).
     """
     reruns = {(result.spec.group_id, result.spec.node): result for result in latest(results)}
     return tuple(
         group.model_copy(
             update={
                 "nodes": tuple(
-                    _settled(node, reruns.get((group.group_id, node.node)), group, tolerances)
+                    (
+                        _settled(node, reruns.get((group.group_id, node.node)), group, tolerances)
+                        if has_reruns
+                        else node.model_copy(update={"confirmation": Confirmation.NOT_PLANNED})
+                    )
                     if node.confirmation is Confirmation.PENDING
                     else node
                     for node in group.nodes

@@ -41,6 +41,7 @@ class Plan(Frozen):
     labels: Mapping[str, str] = {}  # group id -> the name under which its work was asked for
     known: tuple[GpuNode, ...] = ()
     absent: tuple[AbsentNode, ...] = ()
+    has_reruns: bool = True  # False: result files that are judged as they are
 
     @property
     def judges_nodes(self) -> bool:

@@ -47,6 +47,7 @@ _CONFIRMATIONS = {
     Confirmation.CONFIRMED: "confirmed",
     Confirmation.NOT_CONFIRMED: "not confirmed",
     Confirmation.INCONCLUSIVE: "re-run inconclusive",
+    Confirmation.NOT_PLANNED: "no re-run was planned",
 }
 _STATE_TONES = {State.OK: Tone.GOOD} | dict.fromkeys(RED, Tone.BAD)
 _LEVEL_TONES = {Level.INFO: Tone.PLAIN, Level.WARNING: Tone.WARN, Level.ERROR: Tone.BAD}
@@ -212,8 +213,8 @@ def fleet_lines(group: GroupVerdict) -> tuple[str, ...]:
         f"Spread: {share(group.spread_pct)} between the fastest and the slowest node, of their median."
         if group.spread_pct is not None
         else f"Spread: {NA}, fewer than two nodes have a figure.",
-        f"Noise: {share(group.noise_pct, 2)} standard deviation of one run's samples/s, the larger of two: between runs, "
-        "and between the windows of a run."
+        f"Noise: {share(group.noise_pct, 2)} standard deviation of one run's samples/s, the larger of two: between "
+        "runs, and between the windows of a run."
         if group.noise_pct is not None
         else f"Noise: {NA}, no node ran twice.",
         f"Smallest deviation that can be told from chance here: {share(group.detectable_pct, 2)}."

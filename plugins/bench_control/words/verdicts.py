@@ -43,6 +43,7 @@ class Confirmation(StrEnum):
     CONFIRMED = "confirmed"
     NOT_CONFIRMED = "not_confirmed"
     INCONCLUSIVE = "inconclusive"  # the re-run gave no answer: the reason says why
+    NOT_PLANNED = "not_planned"  # result files that no campaign made: nothing was run once more
 
 
 class ReferenceMode(StrEnum):

@@ -53,6 +53,15 @@ def test_a_failed_or_lost_re_run_leaves_the_breach_standing() -> None:
         assert (node.state, node.confirmation) == (State.BREACH, Confirmation.INCONCLUSIVE)
 
 
+def test_without_a_planned_re_run_nobody_says_that_it_did_not_come_back() -> None:
+    node = by_name(confirm(first(), [], LIMITS, has_reruns=False)[0])["node-3"]
+
+    assert (node.state, node.confirmation) == (State.BREACH, Confirmation.NOT_PLANNED)
+    assert "re-run" not in node.reason
+    others = by_name(confirm(first(), [], LIMITS, has_reruns=False)[0])
+    assert others["node-1"].confirmation is Confirmation.NOT_NEEDED
+
+
 def test_a_re_run_within_the_noise_of_one_run_is_insufficient() -> None:
     """SD 0.1 of log rates in each window, two rounds: one run's noise is larger than that of two."""
     windows = (0.905, 1.0, 1.105)

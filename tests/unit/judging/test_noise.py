@@ -53,6 +53,15 @@ class TestEstimate:
         assert found.degrees_of_freedom == 4
 
     def test_the_larger_estimate_counts(self) -> None:
+        """One node, two runs. Logs 0.2 apart: between runs 0.2 / sqrt(2) = 0.1414, windows equal. Then equal runs with
+        windows of -0.1 and 0.1: 0.1414 within each, 0 between.
+        """
+        between = estimate([[run(1, 0.0, 0.0), run(2, 0.2, 0.2)]])
+        within = estimate([[run(1, -0.1, 0.1), run(2, -0.1, 0.1)]])
+        assert between
+        assert within
+        assert (between.sd, between.degrees_of_freedom) == (pytest.approx(0.02**0.5), 1)
+        assert (within.sd, within.degrees_of_freedom) == (pytest.approx(0.02**0.5), 2)
         steady_windows = [[run(r, 0.2 * r * n, 0.2 * r * n) for r in (1, 2)] for n in (0, 1)]
         found = estimate(steady_windows)
         assert found
