@@ -11,21 +11,28 @@ dag = build_node_dag(
         schedule="0 2 * * *",
         tags=("trainbench", "nightly"),
         doc="""\
-One independent benchmark pod per GPU node and strategy, all doing the same work; every node is compared with the
-median of the others.
+All GPUs of every node: one pod per node and strategy, all doing the same work. `independent` trains on each GPU by
+itself, all of a node at once, and compares every GPU with those of its kind; `ddp` trains on all GPUs of a node
+together, where it has several. A node is as good as its worst GPU.
 
 | task | does |
 |---|---|
 | `ready` | says in one sentence what is missing, before every pod does |
-| `plan` | finds the nodes, checks the parameters, writes one Pod manifest per run |
+| `plan` | finds the nodes and their GPUs, checks the parameters, writes one Pod manifest per run |
 | `benchmark` | one mapped pod per node, strategy and round; its label names them |
 | `judge` | compares the nodes: samples/s ± 5 %, GPU memory ± 2 %, temperature ± 10 °C |
 | `confirm` | runs every breaching node once more |
 | `publish` | reports, metrics and history |
 | `alert` | emits the asset event with what is wrong |
-| `gate` | turns the run red on confirmed breaches, failed or missing nodes; a busy node is told, never red |
+| `gate` | turns the run red on breaches, failed or missing nodes and a drill that was not found |
 
-A run with a node slowed on purpose (`drill_node`) must turn red: it shows that the alarm works.
+A busy node is reported, never red. When `ready` or `plan` fails, nobody is judged.
+
+The preset `tuned` is the default: there the GPU sets the pace. `as_users_run` is the published guide's configuration,
+with gradient checkpointing and paged 8-bit AdamW.
+
+A run with a node slowed on purpose (`drill_node`) must turn red: it shows that the alarm works. If the node is not
+found, the run says what was measured.
 """,
     )
 )
