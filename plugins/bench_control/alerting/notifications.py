@@ -31,7 +31,7 @@ class Event(StrEnum):
 
 
 class Notice(Frozen):
-    """One breach or warning that one channel is to be told of."""
+    """What one channel is to be told of one node: a breach or a warning."""
 
     kind: Kind
     about_id: int
@@ -48,6 +48,12 @@ class Notice(Frozen):
     dag_id: str
     dag_run_id: str | None  # that opened it
     ended: str | None  # how, in words; None while it is open
+    subject: str | None = None  # of a warning that is about several nodes: all of them, as far as they are named
+    also: tuple[Notice, ...] = ()  # what else began or ended for this node: said with it, not beside it
+
+    @property
+    def all(self) -> tuple[Notice, ...]:
+        return (self, *self.also)
 
     @property
     def level(self) -> Level:
@@ -74,11 +80,12 @@ def message(notices: Sequence[Notice], base_url: str | None) -> Message:
     """`notices`: at least one, all of one DAG and one event. `base_url`: Airflow's own address, else there are no
     links.
     """
-    told, left_off = notices[:MAX_TOLD], max(0, len(notices) - MAX_TOLD)
-    subject = _subject(notices)
-    links = [_links(notice, base_url) for notice in told]
+    entries = _entries(notices)
+    told, left_off = entries[:MAX_TOLD], max(0, len(entries) - MAX_TOLD)
+    subject = _subject(notices, entries)
+    links = [_links(same[0], base_url) for same in told]
     more = f"and {left_off} more: see the Benchmarks page" if left_off else None
-    lines = [_lines(notice) for notice in told]
+    lines = [_lines(same) for same in told]
     page = absolute(base_url, benchmarks_page(prefix_of(base_url)))
     return Message(
         subject=subject,
@@ -94,8 +101,8 @@ def message(notices: Sequence[Notice], base_url: str | None) -> Message:
             "subject": subject,
             "page": page,
             "notices": [
-                {**notice.model_dump(mode="json"), "id": notice.id, "level": notice.level.value, "links": dict(link)}
-                for notice, link in zip(told, links, strict=True)
+                {**_payload(same[0]), "nodes": [notice.node for notice in same], "links": dict(link)}
+                for same, link in zip(told, links, strict=True)
             ],
             "left_off": left_off,
         },
@@ -103,7 +110,33 @@ def message(notices: Sequence[Notice], base_url: str | None) -> Message:
     )
 
 
-def _subject(notices: Sequence[Notice]) -> str:
+def _entries(notices: Sequence[Notice]) -> list[Sequence[Notice]]:
+    """What one finding says of several nodes is one entry."""
+    together: dict[tuple[object, ...], list[Notice]] = {}
+    for place, notice in enumerate(notices):
+        key = (notice.subject, notice.what, notice.ended, notice.opened_at) if notice.subject else (place,)
+        together.setdefault(key, []).append(notice)
+    return list(together.values())
+
+
+def _payload(notice: Notice) -> dict[str, Any]:
+    """Of many nodes that share it, and of what else is said of the node, the ids are kept in the history."""
+    also = [{"id": other.id, "level": other.level.value, "what": other.what} for other in notice.also]
+    own = notice.model_dump(mode="json", exclude={"also"})
+    return {**own, "id": notice.id, "level": notice.level.value, "also": also}
+
+
+def _names(same: Sequence[Notice]) -> str:
+    return listing([notice.node for notice in same], most=5)
+
+
+def _what(same: Sequence[Notice]) -> str:
+    """Goes on from the names; where others are not to be told of any more, the sentence names them all."""
+    first = same[0]
+    return f"{first.subject} {first.what}" if first.subject and len(same) == 1 else first.what
+
+
+def _subject(notices: Sequence[Notice], entries: Sequence[Sequence[Notice]]) -> str:
     drill = "DRILL: " if all(notice.is_drill for notice in notices) else ""
     first = notices[0]
     if first.event is Event.CLOSED:
@@ -111,30 +144,35 @@ def _subject(notices: Sequence[Notice]) -> str:
         for notice in notices:
             nodes.setdefault(notice.ended, {})[notice.node] = None
         what = "; ".join(f"{listing(of_end, most=3)}: {ended}" for ended, of_end in nodes.items())
-    elif len(notices) == 1:
-        what = f"{first.node}: {first.what}"
+    elif len(entries) == 1:
+        what = f"{_names(entries[0])}: {_what(entries[0])}"
     else:
-        what = f"{len(notices)} to look at: {listing((f'{n.node} ({n.what})' for n in notices), most=3)}"
+        what = f"{len(notices)} to look at: {listing((f'{_names(s)} ({_what(s)})' for s in entries), most=3)}"
     return one_line(f"[trainbench] {drill}{what} ({first.dag_id})", most=180)
 
 
-def _lines(notice: Notice) -> tuple[str, ...]:
+def _lines(same: Sequence[Notice]) -> tuple[str, ...]:
     """The first names the node; the others explain."""
+    notice = same[0]
     drill = "DRILL: " if notice.is_drill else ""
     if notice.event is Event.CLOSED:
         ended = f"{notice.closed_at:%d %b %Y %H:%M} UTC" if notice.closed_at else "now"
-        return (
-            f"{drill}{notice.node}: {notice.ended} since {ended}",
-            f"It was: {sentence(notice.what)} Open since {notice.opened_at:%d %b %Y %H:%M} UTC.",
-        )
+        return (f"{drill}{_names(same)}: {notice.ended} since {ended}", *(_was(each) for each in notice.all))
     lines = [
-        f"{drill}{notice.node}: {notice.what}",
+        f"{drill}{_names(same)}: {_what(same)}",
         f"Since {notice.opened_at:%d %b %Y %H:%M} UTC" + (f", {notice.work}." if notice.work else "."),
         sentence(notice.reason) if notice.reason else "",
         f"Likely cause: {sentence(notice.cause)}" if notice.cause else "",
         f"Next: {sentence(notice.resolution)}" if notice.resolution else "",
+        *(f"Also: {sentence(f'{each.node} {_what((other,))}')}" for each in same for other in each.also),
     ]
     return tuple(one_line(line, most=500) for line in lines if line)
+
+
+def _was(notice: Notice) -> str:
+    subject = f"{notice.subject} " if notice.subject else ""
+    told = sentence(f"{subject}{notice.what}")
+    return one_line(f"It was: {told} Open since {notice.opened_at:%d %b %Y %H:%M} UTC.", most=500)
 
 
 def _links(notice: Notice, base_url: str | None) -> tuple[tuple[str, str], ...]:

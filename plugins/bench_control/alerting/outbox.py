@@ -7,11 +7,11 @@ told of and not sent again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, Row, and_, exists, insert, select, update
 from sqlalchemy.exc import SQLAlchemyError
@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from bench_control.alerting.breach_words import how_far, how_it_ended, likely_cause
 from bench_control.alerting.notifications import Event, Kind, Notice
 from bench_control.installation.channels import Channel
-from bench_control.judging.attendance import GONE
+from bench_control.judging import warned
 from bench_control.past.history_database import HistoryError
 from bench_control.past.history_tables import breaches
 from bench_control.past.notice_tables import notices, warnings
@@ -27,6 +27,8 @@ from bench_control.past.summary_tables import acknowledgements
 from bench_control.words.verdicts import Level, Metric, State
 
 DUE_DAYS = 7  # what nobody could be told for so long is not told any more
+KEPT_DAYS = 90  # so long an end waits for the end of what else is open of the node
+_KINDS = [kind.value for kind in warned.Kind]
 _WORK = ("model", "recipe", "strategy", "gpu_name")
 
 
@@ -35,18 +37,21 @@ class Outbox:
     engine: Engine
 
     def take(self, dag_id: str, channel: Channel, now: datetime) -> tuple[Notice, ...]:
-        """Claims everything of that DAG that this channel is still to be told, worst first. Raises HistoryError."""
+        """Claims everything of that DAG that this channel is still to be told: one notice for each node, the worst
+        first. Raises HistoryError.
+        """
         with self._transaction() as connection:
             rows = connection.execute(select(notices).where(notices.c.channel == channel.name)).all()
             told = {(row.kind, row.about_id, row.event): row for row in rows}
+            since = now - timedelta(days=DUE_DAYS)
             due = [
                 notice
-                for notice in _candidates(connection, dag_id, channel.at_least, now - timedelta(days=DUE_DAYS))
-                if _is_due(notice, told)
+                for troubles in _by_node(_troubles(connection, dag_id, now)).values()
+                for notice in _of_node(troubles, channel.at_least, since, told)
             ]
             for notice in due:
                 _claim(connection, notice, channel, now, is_known=_key(notice) in told)
-        return tuple(due)
+        return one_for_each_node(due)
 
     def sent(self, taken: Sequence[Notice], channel: Channel, now: datetime) -> None:
         self._end(taken, channel, sent_at=now, problem=None)
@@ -64,7 +69,7 @@ class Outbox:
 
     def _end(self, taken: Sequence[Notice], channel: Channel, **values: Any) -> None:
         with self._transaction() as connection:
-            for notice in taken:
+            for notice in (each for entry in taken for each in entry.all):
                 connection.execute(update(notices).where(_row(notice, channel)).values(values))
 
     @contextmanager
@@ -76,25 +81,73 @@ class Outbox:
             raise HistoryError.of(self.engine.url, error) from None
 
 
-def _candidates(connection: Connection, dag_id: str, at_least: Level, since: datetime) -> Iterator[Notice]:
+class Trouble(NamedTuple):
+    """A breach or a warning, open or over. `is_seen`: somebody acknowledged it. `was_replaced`: a worse one took its
+    place, so that its end is nobody's news.
+    """
+
+    notice: Notice
+    is_seen: bool = False
+    was_replaced: bool = False
+
+
+def _troubles(connection: Connection, dag_id: str, now: datetime) -> Iterator[Trouble]:
+    """Of that DAG, those that are open or that ended of late; the worst first."""
+    recent = now - timedelta(days=KEPT_DAYS)
     seen = exists().where(
         acknowledgements.c.breach_id == breaches.c.id,
         acknowledgements.c.node == breaches.c.node,
         acknowledgements.c.group_id == breaches.c.group_id,
     )
-    is_open = and_(breaches.c.closed_at.is_(None), breaches.c.opened_at >= since, ~seen)
+    is_kept = breaches.c.closed_at.is_(None) | (breaches.c.closed_at >= recent)
     order = (breaches.c.is_drill, breaches.c.opened_at, breaches.c.id)
-    of_dag = select(breaches).where(breaches.c.dag_id == dag_id, is_open | (breaches.c.closed_at >= since))
-    for row in connection.execute(of_dag.order_by(*order)):
-        yield _of_breach(row)
-    if at_least is Level.WARNING:
-        is_new = and_(warnings.c.closed_at.is_(None), warnings.c.opened_at >= since)
-        warned = select(warnings).where(warnings.c.dag_id == dag_id, is_new | (warnings.c.closed_at >= since))
-        for row in connection.execute(warned.order_by(warnings.c.opened_at, warnings.c.id)):
-            yield _of_warning(row)
+    of_dag = select(breaches, seen.label("is_seen")).where(breaches.c.dag_id == dag_id, is_kept).order_by(*order)
+    for row in connection.execute(of_dag):
+        yield Trouble(_of_breach(row), is_seen=row.is_seen)
+    is_kept = warnings.c.closed_at.is_(None) | (warnings.c.closed_at >= recent)
+    of_dag = select(warnings).where(warnings.c.dag_id == dag_id, is_kept)
+    by_kind = sorted(connection.execute(of_dag).all(), key=lambda row: (_KINDS.index(row.kind), row.opened_at, row.id))
+    for row in by_kind:
+        yield Trouble(_of_warning(row), was_replaced=row.closed_at is not None and row.ended is None)
 
 
-def _is_due(notice: Notice, told: dict[tuple[str, int, str], Row[Any]]) -> bool:
+def _by_node(troubles: Iterable[Trouble]) -> Mapping[tuple[str, bool], list[Trouble]]:
+    """A drill is told of by itself: it says nothing about the node."""
+    nodes: dict[tuple[str, bool], list[Trouble]] = {}
+    for trouble in troubles:
+        nodes.setdefault((trouble.notice.node, trouble.notice.is_drill), []).append(trouble)
+    return nodes
+
+
+def _of_node(
+    troubles: Sequence[Trouble], at_least: Level, since: datetime, told: Mapping[tuple[str, int, str], Row[Any]]
+) -> Iterator[Notice]:
+    """What is due for one node. That something is over is not said while anything else of the node is open: it is said
+    once all of it is, however long that took.
+    """
+    is_open = [trouble.notice for trouble in troubles if trouble.notice.event is Event.OPENED]
+    if is_open:
+        new = [t.notice for t in troubles if t.notice.event is Event.OPENED and not t.is_seen]
+        candidates = [notice for notice in new if notice.opened_at >= since]
+    else:
+        over = [t.notice for t in troubles if not t.was_replaced]
+        last = max((notice.closed_at for notice in over if notice.closed_at), default=since)
+        candidates = over if last >= since else []
+    for notice in candidates:
+        if (notice.kind is Kind.BREACH or at_least is Level.WARNING) and _is_due(notice, told):
+            yield notice
+
+
+def one_for_each_node(due: Iterable[Notice]) -> tuple[Notice, ...]:
+    """The worst of each node, with the others in it."""
+    nodes: dict[tuple[str, bool], list[Notice]] = {}
+    for notice in due:
+        nodes.setdefault((notice.node, notice.is_drill), []).append(notice)
+    entries = [first.model_copy(update={"also": tuple(others)}) for first, *others in nodes.values()]
+    return tuple(sorted(entries, key=lambda entry: (entry.kind is not Kind.BREACH, entry.is_drill, entry.opened_at)))
+
+
+def _is_due(notice: Notice, told: Mapping[tuple[str, int, str], Row[Any]]) -> bool:
     """New, or tried in vain. That something is over is for those only who were told that it began."""
     row = told.get(_key(notice))
     if row is not None:
@@ -167,10 +220,6 @@ def _of_warning(row: Row[Any]) -> Notice:
         closed_at=row.closed_at,
         dag_id=row.dag_id,
         dag_run_id=row.dag_run_id,
-        ended=_end_of_warning(row.category) if row.closed_at else None,
+        ended=row.ended,
+        subject=None if row.subject == row.node else row.subject,
     )
-
-
-def _end_of_warning(category: str) -> str:
-    """A node that is not missed any more may be out for good."""
-    return "no longer missed" if category == GONE else "this is over"

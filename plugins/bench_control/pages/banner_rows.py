@@ -62,10 +62,11 @@ def _warnings(connection: Connection, now: datetime) -> list[Said]:
     red = exists().where(breaches.c.node == warnings.c.node, breaches.c.closed_at.is_(None))
     is_new = and_(warnings.c.closed_at.is_(None), warnings.c.opened_at >= now - timedelta(days=WARNING_DAYS))
     query = select(warnings).where(is_new, ~red).order_by(warnings.c.opened_at.desc(), warnings.c.id.desc())
+    once = {(row.campaign_id, row.subject, row.summary): row for row in connection.execute(query.limit(MAX_ROWS))}
     return [
         Said(
             level=Level.WARNING,
-            node=row.node,
+            node=row.subject,  # one finding about several nodes is one banner
             what=row.summary,
             cause=None,
             since=row.opened_at,
@@ -73,5 +74,5 @@ def _warnings(connection: Connection, now: datetime) -> list[Said]:
             dag_run_id=row.dag_run_id,
             breach_id=None,
         )
-        for row in connection.execute(query.limit(MAX_ROWS))
+        for row in once.values()
     ]

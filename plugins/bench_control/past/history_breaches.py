@@ -23,14 +23,11 @@ _WORK = ("gpu_name", "model", "recipe", "strategy")
 
 
 def update_breaches(connection: Connection, campaign: Campaign, done: Sequence[Work]) -> None:
-    """A red node opens a breach unless one covers this moment; a node that is well closes the ones that do. `done`: the
-    campaign's works, with its verdicts.
+    """A red node opens a breach unless one covers this moment; a node that is well closes the one that does. A drill's
+    is over with its campaign, and says nothing of the node: it closes none. `done`: the campaign's works, with its
+    verdicts.
     """
-    at = campaign.finished_at
-    not_over = ~breaches.c.is_drill & or_(breaches.c.closed_at.is_(None), breaches.c.closed_at > at)
-    own_drill = breaches.c.is_drill & (breaches.c.campaign_id == campaign.campaign_id)
-    rows = connection.execute(select(breaches).where(not_over | own_drill).order_by(breaches.c.opened_at.desc())).all()
-    earliest = {(row.node, row.group_id, row.is_drill): row for row in rows}
+    earliest = _not_over(connection, campaign)
     work_of = {(work.group_id, node): work for work in done for node in work.verdicts}
     findings: dict[str, list[Finding]] = {}
     for finding in campaign.findings:
@@ -38,22 +35,31 @@ def update_breaches(connection: Connection, campaign: Campaign, done: Sequence[W
     opened = []
     for group in campaign.groups:
         for verdict in group.nodes:
-            key = (verdict.node, group.group_id, verdict.is_drill)
-            if verdict.state in WELL and not verdict.is_watched:
-                real = earliest.get((verdict.node, group.group_id, False))
-                _close(connection, [real] if real else [], campaign)
-            elif verdict.state in RED:
+            row = earliest.get((verdict.node, group.group_id, verdict.is_drill))
+            if verdict.state in RED:
                 work = work_of[group.group_id, verdict.node]
                 values = _values(campaign, work, verdict, _diagnosed(findings.get(verdict.node, ()), verdict))
-                row = earliest.get(key)
                 if row is None:
-                    opened.append({**values, **_end(campaign, verdict)})
-                elif row.campaign_id == campaign.campaign_id or row.opened_at > at:
+                    opened.append({**values, **_end_of_drill(campaign, verdict)})
+                elif row.campaign_id == campaign.campaign_id or row.opened_at > campaign.finished_at:
                     # The same campaign again, or an older one recorded late: the breach began here.
-                    began = {**values, "opened_at": min(row.opened_at, at)}
+                    began = {**values, "opened_at": min(row.opened_at, campaign.finished_at)}
                     connection.execute(update(breaches).where(breaches.c.id == row.id).values(began))
+            elif row is not None and verdict.state in WELL and not verdict.is_watched and not verdict.is_drill:
+                _close(connection, [row], campaign)
     if opened:
         connection.execute(insert(breaches), opened)
+
+
+def _not_over(connection: Connection, campaign: Campaign) -> Mapping[tuple[str, str, bool], Row[Any]]:
+    """(node, group, whether of a drill) -> the breach that covers this moment, else the next one; of drills this
+    campaign's own.
+    """
+    lasts = or_(breaches.c.closed_at.is_(None), breaches.c.closed_at > campaign.finished_at)
+    own_drill = breaches.c.is_drill & (breaches.c.campaign_id == campaign.campaign_id)
+    which = own_drill | (~breaches.c.is_drill & lasts)
+    rows = connection.execute(select(breaches).where(which).order_by(breaches.c.opened_at.desc())).all()
+    return {(row.node, row.group_id, row.is_drill): row for row in rows}
 
 
 def close_removed(connection: Connection, campaign: Campaign) -> None:
@@ -100,9 +106,9 @@ def _values(campaign: Campaign, work: Work, verdict: NodeVerdict, finding: Findi
     }
 
 
-def _end(campaign: Campaign, verdict: NodeVerdict) -> Mapping[str, Any]:
-    over = (campaign.finished_at, campaign.campaign_id) if verdict.is_drill else (None, None)
-    return dict(zip(("closed_at", "closed_by_campaign_id"), over, strict=True))
+def _end_of_drill(campaign: Campaign, verdict: NodeVerdict) -> Mapping[str, Any]:
+    at, by = (campaign.finished_at, campaign.campaign_id) if verdict.is_drill else (None, None)
+    return {"closed_at": at, "closed_by_campaign_id": by}
 
 
 def _diagnosed(findings: Sequence[Finding], verdict: NodeVerdict) -> Finding | None:

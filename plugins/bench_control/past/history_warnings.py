@@ -1,122 +1,140 @@
-"""The warnings of the history: opened by a finding about a node that is not red, closed by the campaign without it."""
+"""The warnings of the history: opened by a finding about a node that is not red, closed when it is over."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection
+import json
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, insert, select, update
 
 from bench_control.collecting.campaign import Campaign
-from bench_control.judging.attendance import ATTENDANCE
-from bench_control.judging.step_changes import SLOWER
-from bench_control.judging.trend import HISTORY_SLOWER
+from bench_control.judging.trails import points_of
+from bench_control.judging.warned import ENDED, OVER, Kind, changes_of, is_back, is_worse, red_or_drilled, warned
 from bench_control.past.history_tables import runs
 from bench_control.past.notice_tables import warnings
 from bench_control.past.summary_tables import campaigns
-from bench_control.words.verdicts import RED, Finding, Level, State
-from bench_image.contract import fingerprint
+from bench_control.words.verdicts import RED, Finding, NodeVerdict, RateChange, State
+from bench_image.contract import Status
 
-SLOWDOWNS = frozenset({HISTORY_SLOWER, *SLOWER})
-WARNED = SLOWDOWNS | ATTENDANCE
-MORE = re.compile(r" and \d+ more$")
-MEASURED = frozenset({State.OK, State.NOTICE, State.INSUFFICIENT})
+FORGOTTEN_DAYS = 14  # whoever was not measured at the work for so long is warned of no more
+FORGOTTEN = f"not measured at that work for {FORGOTTEN_DAYS} days"
+WELL = frozenset({State.OK, State.NOTICE})
+ATTENDED = WELL | {State.INSUFFICIENT}
+Rates = Mapping[tuple[str, str], float]  # (node, fingerprint) -> samples/s
 
 
 def update_warnings(connection: Connection, campaign: Campaign) -> None:
-    """What this campaign warns of is opened unless it is open; what it could have said again and did not is closed.
+    """What this campaign warns of is opened unless it is open; what it finds over is closed; what became worse takes
+    the place of what was open, and is over at the same level.
 
-    Only the newest campaign of its DAG has a say: one that is recorded late changes nothing. A node that it left out,
-    or did not measure, stays as it is; so does one that is red now.
+    Only the newest campaign of its DAG has a say: one that is recorded late changes nothing.
     """
     if not campaign.judges_nodes or is_old(connection, campaign):
         return
-    told = {(finding.subject, finding.category): finding for finding in warned(campaign)}
+    told = dict(warned(campaign))
+    points = points_of(campaign.results, campaign.started_at)
+    rates = {(point.node, point.fingerprint): point.samples_per_second for point in points}
     of_dag = (warnings.c.dag_id == campaign.suite) & warnings.c.closed_at.is_(None)
-    rows = connection.execute(select(warnings).where(of_dag)).all()
-    known: dict[str, set[str]] = {}
-    for row in rows:
-        if (row.node, row.category) in told or _lasts(connection, row, campaign, told):
-            known.setdefault(row.category, set()).add(row.node)
-        else:
-            end = {"closed_at": campaign.finished_at, "closed_by_campaign_id": campaign.campaign_id}
-            connection.execute(update(warnings).where(warnings.c.id == row.id).values(end))
-    opened = [
-        {
-            "dag_id": campaign.suite,
-            "node": finding.subject,
-            "category": finding.category,
-            "summary": finding.summary.removeprefix(f"{finding.subject} "),
-            "resolution": finding.resolution,
-            "campaign_id": campaign.campaign_id,
-            "dag_run_id": campaign.dag_run_id,
-            "opened_at": campaign.finished_at,
-        }
-        for finding in told.values()
-        if not _is_known(finding.subject, known.get(finding.category, set()))
+    opened = []
+    for row in connection.execute(select(warnings).where(of_dag).order_by(warnings.c.id)).all():
+        finding = told.pop((row.node, Kind(row.kind)), None)
+        if finding is None:
+            if ended := _end(connection, row, campaign, rates):
+                _close(connection, row, campaign, ended)
+            continue
+        then, now = stored_changes(row.changes), changes_of(campaign, row.node)
+        both = {change.fingerprint: change for change in (*now, *then)}  # the level before stays that of the first
+        if _is_worse(now, then) and row.campaign_id != campaign.campaign_id:
+            _close(connection, row, campaign, None)
+            opened.append(_values(campaign, row.node, Kind(row.kind), finding, _as_of_now(both, now)))
+        elif len(both) > len(then):
+            stored = update(warnings).where(warnings.c.id == row.id)
+            connection.execute(stored.values(changes=_json(tuple(both.values()))))
+    opened += [
+        _values(campaign, node, kind, finding, changes_of(campaign, node) if kind is Kind.SLOW else ())
+        for (node, kind), finding in told.items()
     ]
     if opened:
         connection.execute(insert(warnings), opened)
 
 
-def warned(campaign: Campaign) -> tuple[Finding, ...]:
-    """The findings to warn of: not of nodes that are red, which have a breach, nor of those slowed down on purpose."""
-    others = _red_or_drilled(campaign)
+def stored_changes(text: str) -> tuple[RateChange, ...]:
+    return tuple(RateChange.model_validate(change) for change in json.loads(text))
+
+
+def _is_worse(now: Sequence[RateChange], then: Sequence[RateChange]) -> bool:
+    known = {change.fingerprint: change for change in then}
+    return any(change.fingerprint in known and is_worse(change, known[change.fingerprint]) for change in now)
+
+
+def _as_of_now(changes: Mapping[str, RateChange], now: Sequence[RateChange]) -> tuple[RateChange, ...]:
+    after = {change.fingerprint: change.after for change in now}
     return tuple(
-        finding
-        for finding in campaign.findings
-        if finding.category in WARNED and finding.level is Level.WARNING and finding.subject not in others
+        change.model_copy(update={"after": after.get(change.fingerprint, change.after)}) for change in changes.values()
     )
 
 
-def named(subject: str) -> set[str]:
-    """The nodes that a finding about several names: "node-1, node-2 and node-3", "node-1, node-2 and 7 more"."""
-    return set(re.split(r", | and ", MORE.sub("", subject)))
+def _end(connection: Connection, row: Row[Any], campaign: Campaign, rates: Rates) -> str | None:
+    """How the warning ended, of which this campaign says nothing; None: it lasts, or nobody can tell."""
+    kind = Kind(row.kind)
+    verdicts = [verdict for verdict in campaign.nodes if verdict.node == row.node]
+    if row.node in red_or_drilled(campaign):
+        # What is red is judged, though not well.
+        is_judged = kind is Kind.UNDECIDED and any(verdict.state in RED for verdict in verdicts)
+        return ENDED[kind] if is_judged else None
+    if kind not in (Kind.SLOW, Kind.UNSTEADY, Kind.UNDECIDED):
+        states = {verdict.state for verdict in verdicts}
+        is_seen = states <= ATTENDED if states else not campaign.params.get("nodes")
+        return ENDED.get(kind, OVER) if is_seen else None
+    changes = stored_changes(row.changes)
+    known = {work: rates.get((row.node, work)) for work in (change.fingerprint for change in changes)}
+    if changes and None not in known.values():
+        is_over = all(is_back(rate, change) for change in changes if (rate := known[change.fingerprint]) is not None)
+        return ENDED[kind] if is_over and not any(verdict.is_watched for verdict in verdicts) else None
+    if not changes and verdicts and all(_is_over(kind, verdict) for verdict in verdicts):
+        return ENDED[kind]
+    return FORGOTTEN if _is_forgotten(connection, row, campaign, list(known)) else None
 
 
-def _is_known(subject: str, open_subjects: Collection[str]) -> bool:
-    """Whether open warnings name the same nodes. A long list names its first only: then one of them is enough."""
-    nodes, known = named(subject), set[str]().union(*map(named, open_subjects))
-    is_cut = any(MORE.search(told) for told in (subject, *open_subjects))
-    return bool(nodes & known) if is_cut else nodes <= known
+def _is_over(kind: Kind, verdict: NodeVerdict) -> bool:
+    still = {Kind.SLOW: verdict.is_watched, Kind.UNSTEADY: verdict.is_unsteady}.get(kind, False)
+    return verdict.state in WELL and not still
 
 
-def _lasts(connection: Connection, row: Row[Any], campaign: Campaign, told: Collection[tuple[str, str]]) -> bool:
-    """Whether the warning is not over though this campaign does not say it again.
-
-    A slowdown is said otherwise once its date is known, or once another node shares it; it is not seen where the past
-    starts anew with a driver, nor by a campaign of other work.
-    """
-    nodes = named(row.node)
-    if not all(_could_tell(campaign, node) for node in nodes):
-        return True
-    if row.category not in SLOWDOWNS:
-        return False
-    slow = {node for subject, category in told if category in SLOWDOWNS for node in named(subject)}
-    unseen = {State.BREACH, State.NO_BASELINE} if row.category == HISTORY_SLOWER else {State.BREACH}
-    slow |= {past.node for past in campaign.history if past.state in unseen}
-    return bool(nodes & slow) or not _did_its_work(connection, row, nodes, campaign)
+def _is_forgotten(connection: Connection, row: Row[Any], campaign: Campaign, works: Sequence[str]) -> bool:
+    of_node = (runs.c.node == row.node) & (runs.c.status == Status.OK.value) & ~runs.c.is_drill
+    last = select(func.max(runs.c.started_at)).where(of_node & runs.c.fingerprint.in_(works) if works else of_node)
+    measured_at = connection.execute(last).scalar_one() or row.opened_at
+    return bool(measured_at < campaign.finished_at - timedelta(days=FORGOTTEN_DAYS))
 
 
-def _did_its_work(connection: Connection, row: Row[Any], nodes: Collection[str], campaign: Campaign) -> bool:
-    """Whether the nodes did some of the work that they were warned of for; also when nobody knows any more."""
-    of_opening = (runs.c.campaign_id == row.campaign_id) & runs.c.node.in_(nodes)
-    then = set(connection.execute(select(runs.c.fingerprint).where(of_opening).distinct()).scalars())
-    now = {fingerprint(result.work) for result in campaign.results if result.spec.node in nodes}
-    return not then or not now or not then.isdisjoint(now)
+def _close(connection: Connection, row: Row[Any], campaign: Campaign, ended: str | None) -> None:
+    end = {"closed_at": campaign.finished_at, "closed_by_campaign_id": campaign.campaign_id, "ended": ended}
+    connection.execute(update(warnings).where(warnings.c.id == row.id).values(end))
 
 
-def _could_tell(campaign: Campaign, node: str) -> bool:
-    """Whether its silence means something: it measured the node, or looked at every node that there is."""
-    states = {verdict.state for verdict in campaign.nodes if verdict.node == node}
-    if states:
-        return states <= MEASURED and node not in _red_or_drilled(campaign)
-    return not campaign.params.get("nodes")
+def _values(
+    campaign: Campaign, node: str, kind: Kind, finding: Finding, changes: Sequence[RateChange]
+) -> dict[str, Any]:
+    return {
+        "dag_id": campaign.suite,
+        "node": node,
+        "kind": kind.value,
+        "category": finding.category,
+        "subject": finding.subject,
+        "summary": finding.summary.removeprefix(f"{finding.subject} "),
+        "resolution": finding.resolution,
+        "changes": _json(changes),
+        "campaign_id": campaign.campaign_id,
+        "dag_run_id": campaign.dag_run_id,
+        "opened_at": campaign.finished_at,
+    }
 
 
-def _red_or_drilled(campaign: Campaign) -> set[str]:
-    return {node.node for node in campaign.nodes if node.state in RED or node.is_drill}
+def _json(changes: Sequence[RateChange]) -> str:
+    return json.dumps([change.model_dump() for change in changes])
 
 
 def is_old(connection: Connection, campaign: Campaign) -> bool:

@@ -6,22 +6,26 @@ from sqlalchemy import Column, Index, Integer, String, Table
 
 from bench_control.past.history_tables import UtcDateTime, metadata
 
-# A node that is not red and yet needs somebody to look. One row from the campaign that first said so to the one that
-# no longer does.
+# A node that is not red and yet needs somebody to look. One row for each node and kind of warning, from the campaign
+# that first said so to the one that finds it over.
 warnings = Table(
     "warnings",
     metadata,
     Column("id", Integer, primary_key=True),
     Column("dag_id", String, nullable=False),  # the suite
-    Column("node", String, nullable=False),  # of several nodes that one finding is about: their list
+    Column("node", String, nullable=False),
+    Column("kind", String, nullable=False),  # judging.warned.Kind
     Column("category", String, nullable=False),  # of the finding
-    Column("summary", String, nullable=False),  # that the node's name stands before
+    Column("subject", String, nullable=False),  # of the finding: more nodes than this one, where it is about several
+    Column("summary", String, nullable=False),  # that the subject stands before
     Column("resolution", String, nullable=False),
+    Column("changes", String, nullable=False),  # JSON: a list of RateChange; over when all rates are back
     Column("campaign_id", String, nullable=False),  # that opened it
     Column("dag_run_id", String),
     Column("opened_at", UtcDateTime, nullable=False),
     Column("closed_at", UtcDateTime),
     Column("closed_by_campaign_id", String),
+    Column("ended", String),  # how, in words; null while it is open, and where a worse one took its place
     Index("warnings_by_end", "closed_at"),
 )
 _open = warnings.c.closed_at.is_(None)
@@ -29,7 +33,7 @@ Index(
     "warnings_open",
     warnings.c.dag_id,
     warnings.c.node,
-    warnings.c.category,
+    warnings.c.kind,
     unique=True,
     sqlite_where=_open,
     postgresql_where=_open,

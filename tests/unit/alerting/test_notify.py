@@ -169,7 +169,7 @@ def test_warnings_go_to_those_who_asked_for_them(history: History, post: Post) -
 
     assert post.sent == [
         ("webhook", "node-3: is slower than it was (node_consistency)"),
-        ("webhook", "node-3: this is over (node_consistency)"),
+        ("webhook", "node-3: as fast again as before (node_consistency)"),
     ]
 
 

@@ -337,15 +337,33 @@ def test_a_missing_node_is_a_breach_without_a_figure(history: History) -> None:
     assert (breach.node, breach.state, breach.metric, breach.deviation) == ("node-9", State.MISSING, None, None)
 
 
-def test_a_drill_leaves_no_open_breach_and_hides_no_real_one(history: History) -> None:
-    drill = night(1, make_result(drill=Drill(slowdown_pct=50)), states={"node-1": State.BREACH})
-    for _ in range(2):  # recorded again it is still one
-        history.record(drill)
-        assert history.open_breaches() == ()
-        assert [row["is_drill"] for row in rows(history, breaches)] == [True]
+def test_a_drill_is_over_with_its_campaign_and_says_nothing_of_the_node(history: History) -> None:
+    """Its breach is never left open, it does not hide a real one, and one that is not found closes none."""
+    drill = make_result(drill=Drill(slowdown_pct=50))
+    for _ in range(2):  # recorded again it is the same
+        history.record(night(1, drill, states={"node-1": State.BREACH}))
+    (row,) = rows(history, breaches)
+    assert (row["is_drill"], row["closed_by_campaign_id"]) == (True, "night-1")
+    assert history.open_breaches() == ()
+
     history.record(night(2, make_result(), states={"node-1": State.BREACH}))
+    history.record(night(3, drill))
     assert [breach.is_drill for breach in history.open_breaches()] == [False]
+    history.record(night(4, make_result()))
+    assert history.open_breaches() == ()
+
+
+def test_a_breach_of_one_work_is_not_closed_by_being_well_at_another(history: History) -> None:
+    """[J13] The node is slow at 512 tokens; somebody checks it at 2,048."""
+    history.record(night(1, make_result(), states={"node-1": State.BREACH}))
+    history.record(night(2, make_result(seq_length=2048)))
+    assert [breach.campaign_id for breach in history.open_breaches()] == ["night-1"]
+
+
+def test_an_old_campaign_recorded_late_opens_no_breach_that_is_over(history: History) -> None:
+    history.record(night(2, make_result(), states={"node-1": State.BREACH}))
     history.record(night(3, make_result()))
+    history.record(night(1, make_result(), states={"node-1": State.BREACH}))
     assert history.open_breaches() == ()
 
 

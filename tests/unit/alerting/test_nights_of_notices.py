@@ -1,0 +1,195 @@
+"""Nights in a row, judged, recorded and mailed: what people are told never contradicts itself or the rates."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from bench_control.alerting.notifications import Event, Notice
+from bench_control.alerting.outbox import Outbox
+from bench_control.asking.params import parse_params
+from bench_control.collecting.campaign import Campaign
+from bench_control.flows.assess import assess, judge
+from bench_control.installation.channels import Channel, Mail
+from bench_control.judging import variance
+from bench_control.past.history import History, open_history
+from bench_control.planning.nodes import Fleet
+from bench_control.planning.plan import confirm_specs, make_plan
+from bench_control.reporting import digest
+from bench_control.words.tables import Tone
+from bench_control.words.verdicts import Level
+from bench_image.contract import RunResult, RunSpec
+from tests.builders import STARTED_AT, make_result
+
+NODES = ("node-1", "node-2", "node-3", "node-4")
+DAG = "node_consistency"
+ERRORS = Mail(kind="mail", to=("oncall@example.org",))
+ALL = Mail(kind="mail", to=("fleet@example.org",), at_least=Level.WARNING)
+OLD, NEW = "570.1", "580.2"
+
+
+class Nights:
+    """A fleet that is checked night after night. `told[channel]`: for each night its (event, node, text)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.history: History = open_history(f"sqlite:///{folder}/history.sqlite")
+        self.campaigns: list[Campaign] = []
+        self.told: dict[str, list[list[tuple[Event, str, str]]]] = {ERRORS.name: [], ALL.name: []}
+
+    def check(self, rates: Mapping[str, float], driver: str = OLD) -> Campaign:
+        """One night; a breach is run again and is as slow."""
+        at = STARTED_AT + timedelta(days=len(self.campaigns))
+        params = parse_params({"nodes": NODES, "strategies": ["single"], "rounds": 1})
+        plan = make_plan(params, Fleet(), f"night-{len(self.campaigns) + 1}")
+
+        def run(spec: RunSpec) -> RunResult:
+            result = make_result(spec.node, rates[spec.node], driver=driver)
+            times = {"started_at": at + timedelta(minutes=1), "finished_at": at + timedelta(minutes=2)}
+            return result.model_copy(update={"spec": spec, **times})
+
+        measured, pasts = [run(spec) for spec in plan.specs], self.history.pasts
+        again = [run(spec) for spec in confirm_specs(plan, variance.nodes_to_confirm(judge(plan, measured, pasts)))]
+        times = {"started_at": at, "finished_at": at + timedelta(minutes=9)}
+        campaign = assess(plan, measured, again, suite=DAG, pasts=pasts, trails=self.history.trails, **times)
+        self.history.record(campaign)
+        self.campaigns.append(campaign)
+        for channel in (ERRORS, ALL):
+            self.told[channel.name].append(list(self._mailed(channel, campaign)))
+        return campaign
+
+    def _mailed(self, channel: Channel, campaign: Campaign) -> list[tuple[Event, str, str]]:
+        outbox, now = Outbox(self.history.engine), campaign.finished_at + timedelta(minutes=1)
+        taken = outbox.take(DAG, channel, now)
+        outbox.sent(taken, channel, now)
+        return [(notice.event, notice.node, _text(notice)) for notice in taken]
+
+    def all_told(self, node: str, channel: Channel = ALL) -> list[tuple[int, Event, str]]:
+        """(night from 1, event, text)"""
+        return [
+            (night, event, text)
+            for night, batch in enumerate(self.told[channel.name], start=1)
+            for event, about, text in batch
+            if about == node
+        ]
+
+
+def _text(notice: Notice) -> str:
+    return "; ".join(each.ended or each.what for each in notice.all)
+
+
+@pytest.fixture
+def nights(tmp_path: Path) -> Nights:
+    return Nights(tmp_path)
+
+
+def fleet(rate: float = 10.0, **others: float) -> dict[str, float]:
+    return dict.fromkeys(NODES, rate) | {name.replace("_", "-"): other for name, other in others.items()}
+
+
+def test_a_driver_that_makes_minus_4_percent_to_minus_20_is_no_all_clear_and_no_good_report(nights: Nights) -> None:
+    """[J3] -4 % for four nights, then a driver at -20 %: told on its first night, with the driver's name."""
+    for _ in range(8):
+        nights.check(fleet())
+    for _ in range(4):
+        nights.check(fleet(9.6))
+    later = [nights.check(fleet(8.0), driver=NEW) for _ in range(12)]
+
+    events = nights.all_told("node-1")
+    assert [(night, event) for night, event, _ in events] == [(9, Event.OPENED), (13, Event.OPENED)]
+    assert events[1][2].startswith("are 16.7 % slower since 3 Dec 2026, when the driver went from 570.1 to 580.2")
+    assert {digest.tone(campaign) for campaign in later} == {Tone.WARN}
+
+
+def test_a_fleet_that_a_driver_slows_by_20_percent_is_not_green_on_any_night(nights: Nights) -> None:
+    """[J3] 8 / 10 - 1 = -20 %; mailed once for all nodes."""
+    for _ in range(8):
+        nights.check(fleet())
+    slow = [nights.check(fleet(8.0), driver=NEW) for _ in range(10)]
+
+    assert {digest.tone(campaign) for campaign in slow} == {Tone.WARN}
+    for node in NODES:
+        ((night, event, text),) = nights.all_told(node)
+        assert (night, event) == (9, Event.OPENED)
+        assert text.startswith("are 20.0 % slower since 29 Nov 2026, when the driver went from 570.1 to 580.2")
+
+
+def test_a_warning_of_a_driver_is_over_when_the_old_driver_is_back(nights: Nights) -> None:
+    for _ in range(8):
+        nights.check(fleet())
+    nights.check(fleet(8.0), driver=NEW)
+    nights.check(fleet())
+
+    assert [event for _, event, _ in nights.all_told("node-2")] == [Event.OPENED, Event.CLOSED]
+
+
+def test_a_node_that_recovers_is_well_again_and_not_slower_since_a_date(nights: Nights) -> None:
+    """[J7] -8.2 % for ten nights, then well: one mail when it began and one when it was over."""
+    for _ in range(8):
+        nights.check(fleet())
+    for _ in range(10):
+        nights.check(fleet(node_2=9.18))
+    for _ in range(4):
+        nights.check(fleet())
+
+    for channel in (ERRORS, ALL):
+        events = nights.all_told("node-2", channel)
+        assert [(night, event) for night, event, _ in events] == [(9, Event.OPENED), (19, Event.CLOSED)]
+        assert "well again" in events[1][2]
+
+
+def test_a_node_that_is_within_its_limits_again_but_slower_than_it_was_is_not_called_well_again(nights: Nights) -> None:
+    """[J7] -8.2 % for six nights, then -2.3 %: the breach is over, and the node is not as it was before."""
+    for _ in range(8):
+        nights.check(fleet())
+    for _ in range(6):
+        nights.check(fleet(node_2=9.18))
+    for _ in range(6):
+        nights.check(fleet(node_2=9.77))
+    nights.check(fleet())
+
+    assert [event for _, event, _ in nights.all_told("node-2")] == [Event.OPENED, Event.OPENED, Event.CLOSED]
+    assert nights.all_told("node-2", ERRORS)[-1][:2] == (21, Event.CLOSED)
+
+
+def test_one_slowdown_is_mailed_on_one_night_whatever_finds_it_on_the_next(nights: Nights) -> None:
+    """[J7] -4.9 %: watched and behind its past on the first night, dated on the third."""
+    for _ in range(8):
+        nights.check(fleet())
+    for _ in range(8):
+        nights.check(fleet(node_3=9.51))
+
+    assert len(nights.all_told("node-3")) == 1
+    assert nights.all_told("node-3", ERRORS) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_batch_contradicts_itself_and_no_all_clear_is_false(tmp_path: Path, seed: int) -> None:
+    """Nodes that slow down and recover at random, and drivers that come and go: for each node at most one entry in a
+    batch; "over" only at the level of its first nights; a node is not told that it began twice at one rate.
+    """
+    nights, rng = Nights(tmp_path), random.Random(seed)
+    level, driver = dict.fromkeys(NODES, 1.0), OLD
+    for _ in range(8):
+        nights.check(fleet())
+    for _ in range(16):
+        if rng.random() < 0.4:
+            level[rng.choice(NODES)] = rng.choice([1.0, 1.0, 0.98, 0.96, 0.92, 0.8])
+        driver = rng.choice([OLD, NEW]) if rng.random() < 0.1 else driver
+        cost = 0.9 if driver == NEW else 1.0
+        noise = {node: 1 + rng.gauss(0, 0.0005) for node in NODES}
+        nights.check({node: 10 * level[node] * cost * noise[node] for node in NODES}, driver)
+        for channel in (ERRORS, ALL):
+            _assert_consistent(nights.told[channel.name][-1], nights.campaigns[-1])
+
+
+def _assert_consistent(batch: Sequence[tuple[Event, str, str]], campaign: Campaign) -> None:
+    nodes = [node for _, node, _ in batch]
+    assert len(nodes) == len(set(nodes))
+    rates = {result.spec.node: result.performance.samples_per_second or 0.0 for result in campaign.results}
+    for event, node, text in batch:
+        if event is Event.CLOSED:
+            assert rates[node] >= 10 * (1 - 0.015), text
