@@ -2,8 +2,8 @@
 
 The node's name says what happens: `slow` loses 20 %, `flaky` does so in round 1 only; `truncated`, `nan`, `foreign`,
 `old-schema`, `oversized`, `silent` and `oom` break the result in that way; `tight` is out of memory without
-checkpointing. Everything else is healthy. STANDIN_S is how long it takes: Airflow loses a deferred task whose pod ends
-within seconds.
+checkpointing; a drill does not slow `deaf`. Everything else is healthy. STANDIN_S is how long it takes: Airflow loses a
+deferred task whose pod ends within seconds.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def main() -> int:
 
 
 def _healthy(spec: RunSpec, kind: str) -> str:
-    slow = kind == "slow" or (kind == "flaky" and spec.round == 1) or spec.drill is not None
+    drilled = spec.drill is not None and kind != "deaf"
+    slow = kind == "slow" or (kind == "flaky" and spec.round == 1) or drilled
     # a few tenths of a percent between nodes and rounds, as on real GPUs
     rate = (8.0 if slow else 10.0) * (1 + 0.001 * ((len(spec.node) + spec.round) % 3))
     return make_result(spec.node, rate).model_copy(update={"spec": spec}).model_dump_json()

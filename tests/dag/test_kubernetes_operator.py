@@ -118,6 +118,9 @@ def test_the_dag_hands_over_the_same_manifests_on_a_cluster(airflow_db: None, mo
     assert dag.schedule == "0 2 * * *"
     assert dag.get_task("benchmark").operator_class.__name__ == "BenchPodOperator"
     assert dag.params["model"] == "mistral-7b"
+    assert (dag.params["preset"], dag.params["strategies"], dag.params["gpus_per_node"]) == (
+        "tuned", ["independent", "ddp"], None,
+    )  # fmt: skip
 
 
 def test_pods_that_are_compared_run_one_at_a_time_on_a_cluster(

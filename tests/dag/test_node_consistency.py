@@ -141,6 +141,20 @@ def test_a_drill_is_red_and_called_a_drill(dagbag: Any, store: Any) -> None:
     assert alerts_of(dag_run)[0]["text"].startswith("DRILL: gpu-bb is in breach")
 
 
+def test_a_drill_that_is_not_found_turns_the_run_red_and_says_why(
+    dagbag: Any, store: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    dag_run = run(dagbag, nodes=[*HEALTHY, "gpu-deaf"], drill_node="gpu-deaf", drill_slowdown_pct=20, rounds=1)
+    out, err = capfd.readouterr()
+
+    assert dag_run.state == "failed"
+    assert campaign_of(store, dag_run).red_nodes == ()
+    (alert,) = [alert for alert in alerts_of(dag_run) if alert["red"]]
+    assert alert["text"].startswith("Drill on gpu-deaf was not detected: slowed by 20 %, measured ")
+    assert alert["text"].endswith("verdict ok")
+    assert alert["text"] in out + err  # the gate's
+
+
 def test_broken_results_fail_their_own_node_only(dagbag: Any, store: Any) -> None:
     broken = [f"gpu-{kind}" for kind in ("truncated", "nan", "foreign", "old-schema", "oversized", "silent", "oom")]
     dag_run = run(dagbag, nodes=[*HEALTHY, *broken], rounds=1)
