@@ -48,12 +48,12 @@ class Choice(NamedTuple):
 def choose(spec: RunSpec, built: Built, strategy: Single) -> Choice:
     """The work as it will be done; switches the built model's checkpointing on where that was chosen.
 
-    One GPU on its own is asked by trial. In a gang, where one rank out of memory leaves its peers waiting, and on the
-    CPU, where it ends the process, the formula decides.
+    One GPU on its own is asked by trial. In a gang, where one rank out of memory leaves its peers waiting, for
+    independent ranks, which must all do the same work, and on the CPU, where it ends the process, the formula decides.
     """
     if spec.micro_batch_size != AUTO and spec.gradient_checkpointing != AUTO:
         return Choice(spec, "as asked")
-    if strategy.world_size == 1 and strategy.device.type == "cuda":
+    if strategy.may_try and strategy.device.type == "cuda":
         choice = by_trial(spec, strategy.memory_bytes(), _trials(built, strategy))
     else:
         choice = by_formula(spec, strategy.memory_bytes())

@@ -195,7 +195,7 @@ class RunSpec(Frozen):
         0.5, gt=0, le=100, description="stop when the mean step time is known this well"
     )
     max_window_s: float = Field(
-        6.0, ge=0.1, le=3600, description="a measured window ends after this many seconds, with at least two steps"
+        5.0, ge=0.1, le=3600, description="a measured window ends after this many seconds, with at least two steps"
     )
     repeats: int = Field(3, ge=1, le=100, description="measured windows inside the pod")
     timeout_s: float = Field(1800, ge=5, le=86_400)
@@ -555,9 +555,13 @@ class RunResult(Frozen):
     def _figures_agree(self) -> RunResult:
         """A rate that its own windows contradict was not measured by them."""
         work = self.work
-        samples_per_step = None if work.micro_batch_size == AUTO else work.samples_per_step
-        for contradiction in contradictions(self.performance, samples_per_step):
+        samples_per_step = None if work.micro_batch_size == AUTO else work.of_one_rank.samples_per_step
+        is_one_pace = work.strategy is not Strategy.INDEPENDENT
+        for contradiction in contradictions(self.performance, samples_per_step if is_one_pace else None):
             raise ValueError(contradiction)
+        for rank in self.ranks:
+            for contradiction in contradictions(rank.performance, samples_per_step) if rank.performance else ():
+                raise ValueError(f"ranks.{rank.rank}: {contradiction}")
         return self
 
     @property

@@ -22,6 +22,7 @@ from bench_image.contract import (
     RunError,
     Status,
 )
+from bench_image.devices import GPU_UUID_ENV
 from bench_image.rankfile import STARTED_ENV, RankReport, WindowRecord, rank_path, write_atomic
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Journal:
         self.timings: list[Timing] = []
         self.chosen: Chosen | None = None
         self.context: Context | None = None
-        self.gpu_uuid: str | None = None
+        self.gpu_uuid = os.environ.get(GPU_UUID_ENV)
         self.parameters: ParameterCount | None = None
         self.probes: Probes | None = None
         self.communication: Communication | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
@@ -21,7 +22,8 @@ from bench_image.recipes import loops_as_trainer
 from bench_image.replay import Replay
 from bench_image.stats import half_width_pct
 
-CHECK_EVERY = 10  # steps between decisions on whether a window is long enough
+CHECK_EVERY = 10  # steps between looks at whether the mean step time is known well enough
+MIN_STEPS = 2  # of a window: one shows no spread
 
 
 class Stepper:
@@ -163,39 +165,55 @@ class Timing(NamedTuple):
 
 
 def warm_up(
-    step: Callable[[], object], num_steps: int, device: torch.device, tell: Callable[[int, float], None]
+    step: Callable[[], object],
+    num_steps: int,
+    strategy: Single,
+    tell: Callable[[int, float], None],
 ) -> list[float]:
-    """Seconds of each warm-up step, each waited for; `tell` gets the steps done and the last one's seconds."""
+    """Seconds of each warm-up step, each waited for; `tell` gets the steps done and the last one's seconds.
+
+    Always `num_steps`, however long they take: so the first measured loss is that of the same training step on every
+    GPU, and peers can be compared by it. Neighbours meet once they have compiled, and warm up together from there on.
+    """
     seconds = []
     for done in range(1, num_steps + 1):
         begin = time.perf_counter()
         step()
-        synchronize(device)
+        synchronize(strategy.device)
         seconds.append(time.perf_counter() - begin)
         tell(done, seconds[-1])
+        if done == min(num_steps, STEPS_BEFORE_CAPTURE + 1):
+            strategy.meet()
     return seconds
 
 
-def measure_window(step: Stepper, strategy: Single, spec: RunSpec) -> Timing:
-    """Contiguous steps between two synchronisations, until the mean step time is known well enough.
+def settled_step_s(warm_up_s: Sequence[float]) -> float | None:
+    """The median of the later half of the warm-up steps; None for a single one, which may hold the compilation."""
+    return statistics.median(warm_up_s[len(warm_up_s) // 2 :]) if len(warm_up_s) > 1 else None
 
-    Nothing in here waits for the GPU, but for the steps of `as_users_run` themselves. Whether to go on is decided every
-    CHECK_EVERY steps from those steps that the GPU has finished by then, and rank 0's decision travels between the
-    hosts, while the GPUs still have work queued. The first border is marked on an idle GPU: the first step holds the
-    launch of its first kernels, as the wall time does, and the step times add up to the wall time.
+
+def measure_window(step: Stepper, strategy: Single, spec: RunSpec, expected_step_s: float | None = None) -> Timing:
+    """Contiguous steps between two synchronisations, until the mean step time is known well enough or time is up.
+
+    Nothing in here waits for the GPU, except the steps of `as_users_run` themselves. Whether to go on is decided from
+    those steps that the GPU has finished by then, and rank 0's decision travels between the hosts, while the GPUs still
+    have work queued. The first border is marked on an idle GPU: the first step holds the launch of its first kernels,
+    as the wall time does, and the step times add up to the wall time.
     """
     watch = stopwatch(strategy.device)
-    losses = []
+    losses: list[torch.Tensor] = []
     strategy.barrier()
     synchronize(strategy.device)
     waited_s = step.loader_wait_s
     started_at, begin = time.time(), time.perf_counter()
     watch.mark()
-    while True:
-        losses.append(step())
-        watch.mark()
-        if decides_after(len(losses), spec) and not strategy.agree(wants_more(len(losses), watch.intervals(), spec)):
-            break
+    to_do = 1
+    while to_do:
+        for _ in range(to_do):
+            losses.append(step())
+            watch.mark()
+        elapsed_s = time.perf_counter() - begin
+        to_do = strategy.agree(steps_to_do(len(losses), watch.intervals(), elapsed_s, expected_step_s, spec))
     synchronize(strategy.device)
     wall_s = time.perf_counter() - begin
 
@@ -213,16 +231,36 @@ def measure_window(step: Stepper, strategy: Single, spec: RunSpec) -> Timing:
     )
 
 
-def decides_after(num_done: int, spec: RunSpec) -> bool:
-    """Whether to ask, after this many steps, if the window is long enough; the same on every rank."""
+def steps_to_do(
+    num_done: int, step_times_s: Sequence[float], elapsed_s: float, expected_step_s: float | None, spec: RunSpec
+) -> int:
+    """Steps until the window is looked at again; 0: it is long enough.
+
+    `num_done` steps were launched within `elapsed_s`; the GPU has finished those of `step_times_s`. The window ends at
+    max_measured_steps; from measured_steps on when the 95 % half-width of the mean step time is within the target; and
+    from MIN_STEPS on when the steps launched so far will have taken max_window_s.
+    """
+    step_s = _likely_step_s(step_times_s, elapsed_s, expected_step_s)
     if num_done >= spec.max_measured_steps:
-        return True
-    return num_done >= spec.measured_steps and (num_done - spec.measured_steps) % CHECK_EVERY == 0
+        return 0
+    if num_done >= MIN_STEPS and num_done * step_s >= spec.max_window_s:
+        return 0
+    past_minimum = num_done - spec.measured_steps
+    if past_minimum >= 0 and past_minimum % CHECK_EVERY == 0:
+        half_width = half_width_pct(step_times_s)
+        if half_width is not None and half_width <= spec.target_half_width_pct:
+            return 0
+    to_precision = -past_minimum if past_minimum < 0 else CHECK_EVERY - past_minimum % CHECK_EVERY
+    to_time = math.ceil(spec.max_window_s / step_s) - num_done if step_s > 0 else num_done
+    # Never more than were done: what is known of the step time may be wrong by much while few have passed.
+    return max(1, min(to_precision, to_time, spec.max_measured_steps - num_done, num_done))
 
 
-def wants_more(num_done: int, step_times_s: Sequence[float], spec: RunSpec) -> bool:
-    """False at the maximum, or when the 95 % half-width of the mean step time is within the target."""
-    if num_done >= spec.max_measured_steps:
-        return False
-    half_width = half_width_pct(step_times_s)
-    return half_width is None or half_width > spec.target_half_width_pct
+def _likely_step_s(step_times_s: Sequence[float], elapsed_s: float, expected_step_s: float | None) -> float:
+    """The mean of the steps that have passed, or what is expected before two have; 0.0 while nothing is known.
+
+    The next step has not passed yet, so that a GPU that hangs in it shows in the elapsed time.
+    """
+    at_least = elapsed_s / (len(step_times_s) + 1)
+    known = statistics.fmean(step_times_s) if len(step_times_s) >= MIN_STEPS else expected_step_s
+    return max(at_least, known or 0.0)

@@ -50,6 +50,8 @@ class Ending(NamedTuple):
     exits: Mapping[int, int]
     timed_out: bool = False
     stopped_by: str | None = None  # the signal that asked the supervisor to stop
+    cut_off: frozenset[int] = frozenset()  # those that still ran when the supervisor ended them
+    patience_s: float | None = None  # time out was not timeout_s, but this long after a neighbour had done equal work
 
 
 def merge(
@@ -69,7 +71,7 @@ def merge(
         missing |= first.missing
     windows = first.windows if first else ()
     work = resolved(spec, first.chosen if first else None)
-    performance = _performance(work, first, windows, missing)
+    performance = performance_of(work, first, windows, missing)
     return RunResult(
         spec=spec,
         chosen=first.chosen if first else None,
@@ -80,7 +82,7 @@ def merge(
         context=first.context if first else None,
         startup=_startup(first, (finished_at - started_at).total_seconds()),
         performance=performance,
-        memory=_memory(reports),
+        memory=largest_memory(reports),
         telemetry=_telemetry(work, first, performance, missing),
         probes=(first and first.probes) or Probes(**dict.fromkeys(Probes.model_fields)),
         communication=(first and first.communication) or Communication(**dict.fromkeys(Communication.model_fields)),
@@ -104,11 +106,7 @@ def verdict(spec: RunSpec, reports: Sequence[RankReport], ending: Ending) -> tup
         message = f"asked to stop by {ending.stopped_by} in phase {phase.value}"
         return Status.INCOMPLETE, RunError(kind=ending.stopped_by, message=message, phase=phase)
     if ending.timed_out:
-        message = f"not done after timeout_s {spec.timeout_s:g}, in phase {phase.value}: raise it, or look for a hang"
-        if spec.nodes > 1 and not reports:
-            message = (
-                f"not all of the {spec.nodes} nodes met within timeout_s {spec.timeout_s:g}: did their pods start?"
-            )
+        message = _why_too_late(spec, phase, ending.patience_s, anyone=bool(reports))
         return Status.TIMEOUT, RunError(kind="timeout", message=message, phase=phase)
     killed = _killed(reports, ending.exits)
     if killed:
@@ -119,6 +117,16 @@ def verdict(spec: RunSpec, reports: Sequence[RankReport], ending: Ending) -> tup
         return Status.INCOMPLETE, cause
     message = f"exit codes by rank: {dict(ending.exits)}; no rank said why: the log has the cause"
     return Status.ERROR, RunError(kind="no_result", message=message, phase=phase)
+
+
+def _why_too_late(spec: RunSpec, phase: Phase, patience_s: float | None, *, anyone: bool) -> str:
+    """`patience_s`: see Ending. `anyone`: whether any rank came far enough to report."""
+    if patience_s is not None:
+        waited = f"not done {patience_s:.0f} s after a neighbour had done the same work"
+        return f"{waited}, in phase {phase.value}: look for a hang"
+    if spec.nodes > 1 and not anyone:
+        return f"not all of the {spec.nodes} nodes met within timeout_s {spec.timeout_s:g}: did their pods start?"
+    return f"not done after timeout_s {spec.timeout_s:g}, in phase {phase.value}: raise it, or look for a hang"
 
 
 def _earliest(reports: Sequence[RankReport], status: Status) -> RunError | None:
@@ -152,7 +160,7 @@ def _startup(first: RankReport | None, total_s: float) -> Startup:
     return Startup(**{name: known.get(name) for name in Startup.model_fields} | {"total_s": total_s})
 
 
-def _performance(
+def performance_of(
     spec: RunSpec, first: RankReport | None, windows: Sequence[WindowRecord], missing: Missing
 ) -> Performance:
     steps = [seconds for window in windows for seconds in window.step_times_s]
@@ -218,7 +226,7 @@ def _window(spec: RunSpec, record: WindowRecord) -> Window:
     )
 
 
-def _memory(reports: Sequence[RankReport]) -> Memory:
+def largest_memory(reports: Sequence[RankReport]) -> Memory:
     """The maximum over ranks of each figure; retries and OOMs are summed."""
     known = [report.memory for report in reports if report.memory]
 

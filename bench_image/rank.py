@@ -90,6 +90,9 @@ def _run(spec: RunSpec, journal: Journal) -> RunError | None:
 
     journal.enter(Phase.BUILD)
     strategy = join(spec)
+    spec = spec.of_one_rank
+    if uuids := _gpu_uuids(spec):
+        journal.gpu_uuid = uuids[journal.local_rank]  # before anything can fail that its GPU is to be named for
     try:
         built = build(spec, strategy.device, strategy.shard)
         journal.parameters = built.parameters
@@ -105,8 +108,8 @@ def _run(spec: RunSpec, journal: Journal) -> RunError | None:
                 why=why,
                 means=means(step) | {"data": step.pool.means},
             )
-            _warm_up(work, journal, strategy, step, sampler)
-            error = _measure(work, journal, strategy, step, sampler)
+            expected_step_s = _warm_up(work, journal, strategy, step, sampler)
+            error = _measure(work, journal, strategy, step, sampler, expected_step_s)
         finally:
             _stop_sampling(journal, sampler)
         journal.memory = _memory(strategy.device, journal)
@@ -151,7 +154,6 @@ def _look_around(spec: RunSpec, journal: Journal, strategy: Single) -> Sampler |
     from bench_image.telemetry import Sampler
 
     uuids = _gpu_uuids(spec)
-    journal.gpu_uuid = uuids[journal.local_rank] if uuids else None
     sampler = None
     if journal.local_rank == 0:
         journal.context, reasons = read_context(spec.node, spec.device, uuids)
@@ -191,8 +193,9 @@ def _probe(spec: RunSpec, journal: Journal, strategy: Single) -> Probes:
     )
 
 
-def _warm_up(spec: RunSpec, journal: Journal, strategy: Single, step: Stepper, sampler: Sampler | None) -> None:
-    from bench_image.loop import warm_up
+def _warm_up(spec: RunSpec, journal: Journal, strategy: Single, step: Stepper, sampler: Sampler | None) -> float | None:
+    """The seconds that a step is expected to take; None where one warm-up step does not show it."""
+    from bench_image.loop import settled_step_s, warm_up
 
     journal.enter(Phase.WARMUP)
     told_at = 0.0
@@ -204,12 +207,13 @@ def _warm_up(spec: RunSpec, journal: Journal, strategy: Single, step: Stepper, s
             rate = round(spec.samples_per_step / seconds, 3)
             journal.tell(step=f"{done}/{spec.warmup_steps}", samples_per_s=rate, **_glance(sampler))
 
-    seconds = warm_up(step, spec.warmup_steps, strategy.device, tell)
+    seconds = warm_up(step, spec.warmup_steps, strategy, tell)
     journal.replay_peak_bytes = step.replay.peak_bytes if step.replay else 0
     if len(seconds) > 1:
         journal.startup["compile_s"] = max(0.0, seconds[0] - seconds[-1])
     else:
         journal.missing["startup.compile_s"] = "one warm-up step shows no difference: warm up for 2 or more"
+    return settled_step_s(seconds)
 
 
 def _glance(sampler: Sampler | None) -> dict[str, float]:
@@ -218,7 +222,12 @@ def _glance(sampler: Sampler | None) -> dict[str, float]:
 
 
 def _measure(
-    spec: RunSpec, journal: Journal, strategy: Single, step: Stepper, sampler: Sampler | None
+    spec: RunSpec,
+    journal: Journal,
+    strategy: Single,
+    step: Stepper,
+    sampler: Sampler | None,
+    expected_step_s: float | None,
 ) -> RunError | None:
     """All windows, or those up to the first with an invalid loss."""
     import torch
@@ -233,11 +242,12 @@ def _measure(
     for number in range(1, spec.repeats + 1):
         if sampler:
             sampler.resume()
-        timing = measure_window(step, strategy, spec)
+        timing = measure_window(step, strategy, spec, expected_step_s)
         if sampler:
             sampler.pause()
         journal.timings.append(timing)
         steps = len(timing.step_times_s)
+        expected_step_s = timing.wall_s / steps
         rate = steps * spec.samples_per_step / timing.wall_s
         journal.tell(window=f"{number}/{spec.repeats}", steps=steps, samples_per_s=round(rate, 3), **_glance(sampler))
         if None in timing.losses:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from bench_image.contract import (
     Chosen,
@@ -23,7 +24,9 @@ from bench_image.contract import (
     Probes,
     RunError,
     Status,
+    explain,
 )
+from bench_image.meeting import CAME
 
 STARTED_ENV = "TRAINBENCH_STARTED_AT"  # epoch seconds at which the supervisor's process started
 EXITS_FILE = "rank-exits.json"
@@ -67,9 +70,19 @@ def rank_path(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}.json"
 
 
-def read_reports(folder: Path) -> tuple[RankReport, ...]:
-    """The reports of all ranks of this pod, by rank."""
-    reports = (RankReport.model_validate_json(path.read_bytes()) for path in folder.glob("rank-[0-9]*.json"))
+def read_reports(folder: Path, *, skip_broken: bool = False) -> tuple[RankReport, ...]:
+    """The reports of all ranks of this pod, by rank. `skip_broken`: where one rank's is none of the others' business.
+
+    Raises pydantic's ValidationError for figures that cannot be.
+    """
+    reports = []
+    for path in folder.glob("rank-[0-9]*.json"):
+        try:
+            reports.append(RankReport.model_validate_json(path.read_bytes()))
+        except ValidationError as error:
+            if not skip_broken:
+                raise
+            sys.stderr.write(f"{path.name} breaks the contract: {explain(error)}\n")
     return tuple(sorted(reports, key=lambda report: report.rank))
 
 
@@ -92,7 +105,7 @@ def write_atomic(path: Path, text: str) -> None:
 
 def forget(folder: Path, names: Sequence[str]) -> None:
     """Removes what an earlier run left in the folder: it must not pass for this run's."""
-    for path in (*folder.glob("rank-*.json"), *(folder / name for name in names)):
+    for path in (*folder.glob("rank-*.json"), *folder.glob(CAME.format("*")), *(folder / name for name in names)):
         path.unlink(missing_ok=True)
 
 

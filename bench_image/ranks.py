@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 
 import psutil
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from bench_image import meeting
 from bench_image.build import Built
 from bench_image.contract import RunSpec
 from bench_image.engine import Engine
@@ -24,6 +27,7 @@ class Single:
     rank = 0
     local_rank = 0
     world_size = 1
+    may_try = True  # an 'auto' may be decided by trial: nobody else has to come to the same decision
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -46,9 +50,12 @@ class Single:
         """Element-wise mean over ranks."""
         return list(values)
 
-    def agree(self, decision: bool) -> bool:
-        """Rank 0's decision, on every rank."""
-        return decision
+    def agree(self, number: int) -> int:
+        """Rank 0's number, on every rank."""
+        return number
+
+    def meet(self) -> None:
+        """Returns when the neighbours that share nothing but the host have come here too, or have had their time."""
 
     def memory_bytes(self) -> int:
         """What the smallest GPU of the ranks has in all; on the CPU what is free, shared by all ranks."""
@@ -62,8 +69,29 @@ class Single:
         """Leaves the group."""
 
 
+class Independent(Single):
+    """A rank with a GPU of its own, whose neighbours on the host do the same work at the same time."""
+
+    may_try = False
+
+    def __init__(self, device: torch.device, folder: Path, number: int, num_ranks: int) -> None:
+        """`number` of `num_ranks`, which share `folder`. Towards the work it is rank 0 of 1, as each of them is."""
+        super().__init__(device)
+        self._folder, self._number, self._num_ranks = folder, number, num_ranks
+
+    def meet(self) -> None:
+        meeting.come(self._folder, self._number)
+        if not meeting.wait_for_all(self._folder, self._num_ranks):
+            sys.stderr.write(f"rank {self._number}: not all neighbours came within {meeting.PATIENCE_S:g} s\n")
+
+    def memory_bytes(self) -> int:
+        return super().memory_bytes() // (1 if self.device.type == "cuda" else self._num_ranks)
+
+
 class Gang(Single):
     """Several ranks, one process each; started with torchrun's environment."""
+
+    may_try = False
 
     def __init__(self, device: torch.device, timeout_s: float = PEER_TIMEOUT_S) -> None:
         """Waits for the others, at most `timeout_s`, which also bounds every later exchange."""
@@ -96,10 +124,10 @@ class Gang(Single):
     def mean(self, values: Sequence[float]) -> list[float]:
         return [total / self.world_size for total in self._reduced(values, dist.ReduceOp.SUM)]
 
-    def agree(self, decision: bool) -> bool:
-        flag = torch.tensor([decision], dtype=torch.uint8)
-        dist.broadcast(flag, src=0)
-        return bool(flag.item())
+    def agree(self, number: int) -> int:
+        shared = torch.tensor([number], dtype=torch.int64)
+        dist.broadcast(shared, src=0)
+        return int(shared.item())
 
     def close(self) -> None:
         dist.destroy_process_group()

@@ -5,7 +5,7 @@ for bf16 full and bf16 `tuned`, else 4); s: of AdamW's two moments (2 t; for the
 
 | strategy | weights | gradients | copy | moments | while it works |
 |---|---|---|---|---|---|
-| single | w | t, freed by the update | - | s | |
+| single, independent | w | t, freed by the update | - | s | |
 | ddp | w | t, always there (buckets) | - | s | |
 | fsdp | w / W | t / W, freed by the update | - | s / W | the root's weights (embedding, head), two layers |
 | zero2 | w | t / W, freed by the update | t / W | s / W | two buckets of at most 5e8 trainable numbers |
@@ -22,11 +22,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
-from bench_image.contract import Device, RunSpec, Strategy
-from bench_image.ranks import PEER_TIMEOUT_S, Gang, Single
+from bench_image.contract import OUTPUT_DIR_ENV, Device, RunSpec, Strategy
+from bench_image.devices import VISIBLE
+from bench_image.ranks import PEER_TIMEOUT_S, Gang, Independent, Single
 
 
 def join(spec: RunSpec) -> Single:
@@ -38,6 +40,8 @@ def join(spec: RunSpec) -> Single:
     device = _device(spec)
     if spec.strategy is Strategy.SINGLE:
         return Single(device)
+    if spec.strategy is Strategy.INDEPENDENT:
+        return Independent(device, Path(os.environ[OUTPUT_DIR_ENV]), int(os.environ["RANK"]), spec.gpus_per_node)
     gang = gang_class(spec.strategy)(device, peer_timeout_s(spec))
     gang.check_alike(device_name(device))
     return gang
@@ -71,6 +75,11 @@ def _device(spec: RunSpec) -> torch.device:
     if spec.device is Device.CPU:
         return torch.device("cpu")
     index, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+    if index >= count and spec.strategy is Strategy.INDEPENDENT:
+        raise RuntimeError(
+            f"rank {os.environ['RANK']} of gpus_per_node {spec.gpus_per_node} has no GPU: torch does not see "
+            f"{os.environ.get(VISIBLE, 'any')}; check the pod's GPU limit and the driver"
+        )
     if index >= count:
         raise RuntimeError(
             f"device 'cuda' with gpus_per_node {spec.gpus_per_node}, but torch sees {count} GPUs here: "

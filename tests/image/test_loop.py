@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from bench_image.build import build
-from bench_image.contract import Drill, Preset, Recipe
+from bench_image.contract import Drill, Preset, Recipe, RunSpec
 from bench_image.data import POOL_STEPS, TokenPool
-from bench_image.loop import Stepper, decides_after, drill_sleep_s, measure_window, wants_more
+from bench_image.loop import Stepper, drill_sleep_s, measure_window, settled_step_s, steps_to_do, warm_up
 from bench_image.ranks import Single
 from tests.image.processes import make_spec
 
@@ -19,21 +21,110 @@ def stepper(spec) -> Stepper:  # type: ignore[no-untyped-def]
     return Stepper(spec, build(spec, CPU), Single(CPU))
 
 
-def test_a_window_is_asked_for_its_length_at_the_same_steps_on_every_rank() -> None:
-    spec = make_spec(measured_steps=20, max_measured_steps=45)
+def looks(step_s: float, spec: RunSpec, *, lag: int = 0, expected_step_s: float | None = None) -> list[int]:
+    """The numbers of steps at which a window of equal steps is looked at; the last one ends it.
 
-    assert [n for n in range(1, 50) if decides_after(n, spec)] == [20, 30, 40, 45, 46, 47, 48, 49]
+    `lag`: so many steps the host is ahead of the GPU at most; it launches them in no time.
+    """
+    seen = [1]
+    while True:
+        passed = max(0, seen[-1] - lag)
+        to_do = steps_to_do(seen[-1], [step_s] * passed, passed * step_s, expected_step_s, spec)
+        if to_do == 0:
+            return seen
+        seen.append(seen[-1] + to_do)
+
+
+SURE = {"target_half_width_pct": 0.001}
 
 
 def test_a_window_goes_on_until_the_mean_is_known_well_enough() -> None:
     """1.0 and 1.2 in turn, 20 of them: mean 1.1, sd 0.1026, t(19) 2.093: half-width 4.37 % of the mean."""
-    spec = make_spec(measured_steps=20, max_measured_steps=45, target_half_width_pct=4.4)
-    noisy = [1.0, 1.2] * 10
+    spec = make_spec(measured_steps=20, max_measured_steps=45, target_half_width_pct=4.4, max_window_s=3600)
+    noisy, wider = [1.0, 1.2] * 10, spec.model_copy(update={"target_half_width_pct": 4.3})
 
-    assert not wants_more(20, noisy, spec)
-    assert wants_more(20, noisy, spec.model_copy(update={"target_half_width_pct": 4.3}))
-    assert wants_more(20, noisy[:1], spec)  # the GPU has finished too few to tell
-    assert not wants_more(45, noisy[:1], spec)
+    assert steps_to_do(20, noisy, 22.0, None, spec) == 0
+    assert steps_to_do(20, noisy, 22.0, None, wider) == 10  # the next look
+    assert steps_to_do(20, noisy[:1], 1.0, None, spec) == 10  # the GPU has finished too few to tell
+    assert steps_to_do(40, noisy, 22.0, None, wider) == 5  # not beyond the maximum
+    assert steps_to_do(45, noisy[:1], 1.0, None, spec) == 0
+    assert steps_to_do(19, noisy[:19], 20.8, None, spec) == 1  # not before the minimum
+
+
+def test_long_steps_end_a_window_in_time_long_before_measured_steps() -> None:
+    """0.5 s a step and 5 s: 10 steps, though 50 were asked for; no look comes later than the 10th step."""
+    spec = make_spec(measured_steps=50, max_measured_steps=200, max_window_s=5)
+
+    assert looks(0.5, spec)[-1] == 10
+    assert looks(0.54, spec)[-1] == 10  # 9 steps are 4.86 s
+    assert looks(0.21, spec)[-1] == 24
+
+
+def test_a_window_has_two_steps_however_long_they_are() -> None:
+    spec = make_spec(measured_steps=50, max_measured_steps=200, max_window_s=5)
+
+    assert looks(60.0, spec, expected_step_s=60.0) == [1, 2]
+
+
+def test_short_steps_end_a_window_by_their_number() -> None:
+    """1 ms a step: the mean is known at the minimum, 50 steps, and nothing is looked at more often than needed."""
+    spec = make_spec(measured_steps=50, max_measured_steps=200, max_window_s=5)
+
+    assert looks(0.001, spec) == [1, 2, 4, 8, 16, 32, 50]
+
+
+@pytest.mark.parametrize("lag", [3, 1000])
+def test_a_host_that_runs_ahead_of_the_gpu_launches_no_more_than_fits(lag: int) -> None:
+    """The GPU has finished few steps or none when the host looks: the warm-up says how long they take."""
+    spec = make_spec(measured_steps=50, max_measured_steps=200, max_window_s=5, **SURE)
+
+    assert looks(0.5, spec, lag=lag, expected_step_s=0.5)[-1] == 10
+    assert looks(0.5, spec, lag=lag, expected_step_s=0.45)[-1] <= 12
+
+
+def test_a_step_that_hangs_ends_the_window_when_its_time_is_up() -> None:
+    """Eight steps launched, three took 0.1 s, and the fourth has not come back after 6 s."""
+    spec = make_spec(measured_steps=50, max_measured_steps=200, max_window_s=5)
+
+    assert steps_to_do(8, [0.1] * 3, 6.3, 0.1, spec) == 0
+
+
+def test_the_first_warm_up_steps_say_nothing_about_the_step_time() -> None:
+    """They hold compilation: the median of the later half counts."""
+    assert settled_step_s([20.0, 1.0, 0.9, 0.2, 0.4, 0.3]) == pytest.approx(0.3)
+    assert settled_step_s([20.0]) is None
+
+
+def test_neighbours_meet_after_the_first_steps_and_warm_up_together() -> None:
+    happened: list[str] = []
+    alone = Single(CPU)
+    alone.meet = lambda: happened.append("meet")  # type: ignore[method-assign]
+    warm_up(lambda: happened.append("step"), 5, alone, lambda *_: None)
+    assert happened == ["step"] * 3 + ["meet"] + ["step"] * 2
+
+    happened.clear()
+    warm_up(lambda: happened.append("step"), 1, alone, lambda *_: None)
+    assert happened == ["step", "meet"]
+
+
+def test_a_window_of_real_steps_is_as_long_as_its_clock_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step moves a clock of its own by 0.5 s: 2 s hold 4 steps of the 50 asked for."""
+    now = 100.0
+    monkeypatch.setattr("bench_image.loop.time.perf_counter", lambda: now)
+    spec = make_spec(recipe=Recipe.FULL, measured_steps=50, max_measured_steps=200, max_window_s=2)
+    work = stepper(spec)
+    honest = work._launched
+
+    def launched(*arguments: Any) -> Any:
+        nonlocal now
+        now += 0.5
+        return honest(*arguments)
+
+    monkeypatch.setattr(work, "_launched", launched)
+    timing = measure_window(work, work.strategy, spec, 0.5)
+
+    assert timing.own_step_times_s == pytest.approx([0.5] * 4)
+    assert timing.wall_s == pytest.approx(2.0)
 
 
 def test_a_drill_takes_its_share_of_the_throughput() -> None:
