@@ -5,6 +5,7 @@ What only a cluster can show (scheduling, logs, the XCom sidecar's exec) is not 
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from unittest.mock import Mock
 
@@ -58,6 +59,7 @@ def test_a_pod_that_ends_without_a_result_fails_the_task(
     monkeypatch.setattr(KubernetesPodOperator, silence, lambda *_: None)
     ti = Mock()
     monkeypatch.setattr(operator, "_events", tuple)  # there is no API to ask
+    monkeypatch.setattr(operator, "_node", lambda: None)
     arguments = [{"ti": ti}] if silence == "execute" else [{"ti": ti}, {"name": "pod-1"}]
 
     with pytest.raises(AirflowException, match="deleted before its result could be read"):
@@ -81,6 +83,7 @@ def test_an_oversized_or_broken_answer_is_a_failed_sample_and_never_an_xcom(
     operator.__dict__["pod_manager"] = Mock(extract_xcom=lambda *_, **__: text)
     monkeypatch.setattr(KubernetesPodOperator, "execute", lambda self, context: self.extract_xcom(Mock()))
     monkeypatch.setattr(operator, "_events", tuple)  # there is no API to ask
+    monkeypatch.setattr(operator, "_node", lambda: None)
     ti = Mock()
 
     with pytest.raises(AirflowFailException, match=words):
@@ -106,6 +109,61 @@ def test_no_more_of_a_result_is_read_than_is_allowed(airflow_db: None, monkeypat
     shell, option, command = exec_.call_args.kwargs["command"]
     assert (shell, option) == ("/bin/sh", "-c")
     assert "head -c 4000001 /airflow/xcom/return.json" in command
+
+
+def test_the_sidecar_leaves_at_once_when_the_pod_is_displaced(operator: Any) -> None:
+    """As PID 1 it ignores SIGTERM unless it traps it: the pod would hold its node for the whole grace period."""
+    sidecar = operator.build_pod_request_obj(None, dry_run=True).spec.containers[1]
+
+    assert sidecar.command[-1].startswith('trap "exit 0" INT TERM;')
+
+
+def refusal(status: int, reason: str, message: str) -> Any:
+    from kubernetes.client import ApiException
+
+    error = ApiException(status=status, reason=reason)
+    error.body = json.dumps({"kind": "Status", "message": message})
+    return error
+
+
+def test_a_quota_is_named_by_what_the_api_server_says_not_by_the_http_reason(
+    operator: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    ti = Mock(try_number=1, max_tries=2)
+    monkeypatch.setattr(operator, "_events", tuple)
+    monkeypatch.setattr(operator, "_node", lambda: None)
+    message = 'pods "tb-1" is forbidden: exceeded quota: fence, requested: pods=1, used: pods=20, limited: pods=20'
+
+    with pytest.raises(AirflowFailException, match="exceeded quota: fence, requested: pods=1, used: pods=20"):
+        operator._conclude({"ti": ti}, refusal(403, "Forbidden", message))
+    assert ti.xcom_push.call_args.kwargs["value"]["kind"] == "quota"
+
+
+def test_an_expired_token_is_retried_and_leaves_the_gang_alone_as_long_as_a_try_is_left(
+    airflow_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pods of the gang still run: the next try finds this one again. The last try ends the gang."""
+    from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+    from bench_control.flows.kubernetes_operator import BenchPodOperator
+
+    spec = make_spec(node="gpu-0", peers=("gpu-1",), nodes=2, gpus_per_node=1, strategy="ddp")
+    rank = BenchPodOperator(task_id="rank", pod_template_dict=manifest(spec, PodSettings()), do_xcom_push=True)
+    ended: list[float] = []
+    monkeypatch.setattr(rank, "_end_gang", lambda wait_s: ended.append(wait_s))
+    monkeypatch.setattr(rank, "_events", tuple)
+    monkeypatch.setattr(rank, "_node", lambda: None)
+
+    with pytest.raises(AirflowException, match="has it expired") as retried:
+        rank._conclude({"ti": Mock(try_number=1, max_tries=2)}, refusal(401, "Unauthorized", "Unauthorized"))
+    assert not isinstance(retried.value, AirflowFailException)
+    assert ended == []
+
+    with pytest.raises(AirflowFailException, match="has it expired"):
+        rank._conclude({"ti": Mock(try_number=3, max_tries=2)}, refusal(401, "Unauthorized", "Unauthorized"))
+    assert len(ended) == 1
 
 
 def test_the_dag_hands_over_the_same_manifests_on_a_cluster(airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice, zip_longest
 
-from bench_control.launching.pod_end import PodEnd
+from bench_control.launching.pod_end import EndKind, PodEnd
 from bench_image.contract import (
     ContractError,
     Phase,
@@ -55,6 +55,10 @@ def _result(spec: RunSpec, payload: object | None, state: str | None, end: PodEn
     if foreign := mismatch(spec, result):
         return failed_result(
             spec, status=Status.ERROR, kind="foreign_result", message=foreign, phase=Phase.REPORT, at=at
+        )
+    if end and end.kind is EndKind.OUT_OF_MEMORY and result.error:  # the program saw a SIGKILL and can only guess
+        return result.model_copy(
+            update={"error": result.error.model_copy(update={"kind": end.kind.value, "message": end.message})}
         )
     return result
 

@@ -59,6 +59,8 @@ _NEXT_STEP_OF_POD: dict[str, str] = {
     EndKind.EVICTED: "see why the node could not keep the pod (kubectl describe node: pressure, taints), then repeat",
     EndKind.VANISHED: "ask who deletes pods in this namespace (the audit log knows), then repeat",
     EndKind.API: "see whether the Kubernetes API is well, then repeat",
+    EndKind.UNAUTHORIZED: "renew the credentials of the Airflow connection, then repeat",
+    EndKind.QUOTA: "raise the namespace's ResourceQuota, or run fewer pods at once; the node is not at fault",
     EndKind.UNSCHEDULABLE: "compare the node's labels, taints and free resources with what the pod asks for",
     EndKind.NO_IMAGE: "see whether the node reaches the registry, and whether the image and its secret are right",
     EndKind.NOT_STARTED: "read the pod's events: runtime class, device plugin and volumes are what a start waits for",

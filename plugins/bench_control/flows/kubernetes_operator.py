@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Mapping
@@ -18,11 +19,15 @@ from urllib3.exceptions import HTTPError
 
 from bench_control.flows.bounded_pod_manager import BoundedPodManager
 from bench_control.launching.pod_end import END, EndKind, PodEnd, pod_end
-from bench_control.launching.pods import CONTAINER, GANG, GRACE_S, RENDEZVOUS
+from bench_control.launching.pods import CONTAINER, GANG, GRACE_S, RENDEZVOUS, node_of
 from bench_control.launching.result_text import ResultTextError, decoded
 
 UNREACHABLE = 503  # what stands for "no answer at all" among the API's status codes
 PEER_GRACE_S = 10.0  # what the peers of a failed pod get to fail by themselves, and to say why
+# A pod of a gang cannot be made anew, but where only the API failed it still runs, and is found again.
+REATTACHED = frozenset({EndKind.API, EndKind.UNAUTHORIZED})
+# The provider's waits for SIGINT alone: a pod that is displaced would keep its node for the whole grace period.
+SIDECAR_COMMAND = ("sh", "-c", 'trap "exit 0" INT TERM; while true; do sleep 1; done;')
 
 
 class BenchPodOperator(KubernetesPodOperator):
@@ -75,6 +80,7 @@ class BenchPodOperator(KubernetesPodOperator):
                 if container.image == PodDefaults.SIDECAR_CONTAINER.image:
                     container.image = base.image
                 container.security_context = container.security_context or base.security_context
+                container.command = list(SIDECAR_COMMAND)
         return pod
 
     def get_or_create_pod(self, pod_request_obj: V1Pod, context: Context) -> V1Pod:
@@ -154,6 +160,17 @@ class BenchPodOperator(KubernetesPodOperator):
             return ()
         return tuple((event.reason or "", event.message or "") for event in listed.items)
 
+    def _node(self) -> Mapping[str, Any] | None:
+        """The node that the pod was made for, as the API's JSON; None where it is gone or may not be read."""
+        name = node_of(self.pod_template_dict or {})
+        if name is None:
+            return None
+        try:
+            listed = self.client.list_node(label_selector=f"kubernetes.io/hostname={name}").items
+        except (ApiException, HTTPError):
+            return None
+        return self.client.api_client.sanitize_for_serialization(listed[0]) if listed else None
+
     def _require(self, result: Any) -> Any:
         if result is None:
             raise AirflowException("the pod ended without a result, or vanished before it could be read")
@@ -163,12 +180,22 @@ class BenchPodOperator(KubernetesPodOperator):
         """Ends the task with the cause. A failed pod's result has been pushed by the provider's operator by now."""
         if isinstance(error, AirflowFailException | AirflowSkipException):
             raise error  # concluded already: execute called trigger_reentry
-        told = str(error.reason if isinstance(error, ApiException) else error)
+        told = _answer(error) if isinstance(error, ApiException) else str(error)
         http_status = UNREACHABLE if isinstance(error, HTTPError) else _http_status(error)
         events = () if self._last_seen else self._events()
-        end = pod_end(self._last_seen, self.base_container_name, told, http_status, events)
+        has_place = bool((self._last_seen or {}).get("spec", {}).get("nodeName"))
+        end = pod_end(
+            self._last_seen,
+            self.base_container_name,
+            told,
+            http_status,
+            events,
+            None if has_place else self._node(),
+        )
         if self._unreadable:
             end = PodEnd(kind=EndKind.INVALID_RESULT, message=self._unreadable)
+        if self._has_peers and end.kind in REATTACHED and context["ti"].try_number <= context["ti"].max_tries:
+            raise AirflowException(end.message) from error
         self._end_gang(wait_s=0 if end.kind in (EndKind.BUSY, EndKind.UNSCHEDULABLE) else PEER_GRACE_S)
         if end.kind is EndKind.NO_RESULT and self._handed_over:
             raise AirflowFailException(_cause(self._handed_over)) from error
@@ -189,6 +216,14 @@ class BenchPodOperator(KubernetesPodOperator):
             delete_pods(self.client, self._metadata["namespace"], {GANG: gang}, only_active=True)
         except (ApiException, HTTPError) as error:
             self.log.warning("The gang %s could not be ended (%s): its deadline will", gang, error)
+
+
+def _answer(error: ApiException) -> str:
+    """What the API server says in its answer: the HTTP reason alone ("Forbidden") hides a quota or a missing right."""
+    try:
+        return str(json.loads(error.body)["message"])
+    except (TypeError, ValueError, KeyError):
+        return str(error.reason)
 
 
 def _cause(result: Mapping[Any, Any]) -> str:

@@ -28,7 +28,7 @@ def gang(task_id: str, settings: Settings) -> Any:
     """The pods of one gang, all at once. None is made anew alone; a task that Airflow lost finds its pod again."""
     if settings.launcher is Launcher.LOCAL:
         return _local(task_id)
-    return _on_cluster(task_id, settings, retries=1, retry_delay=GANG_RETRY_DELAY)
+    return _on_cluster(task_id, settings, retries=RETRIES, retry_delay=GANG_RETRY_DELAY)
 
 
 def _local(task_id: str, **more: Any) -> Any:

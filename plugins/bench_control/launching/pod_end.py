@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
+from bench_control.launching.pod_requests import never_fits
 from bench_image.contract import Frozen, Status
 
 
@@ -19,7 +20,9 @@ class EndKind(StrEnum):
     EVICTED = "evicted"  # the node could not keep it
     VANISHED = "vanished"  # deleted, nobody says by whom
     API = "api"  # the API server gave no answer, or a wrong one
-    UNSCHEDULABLE = "unschedulable"  # no node may take it
+    UNAUTHORIZED = "unauthorized"  # the API server does not accept our token
+    QUOTA = "quota"  # the namespace's quota is used up
+    UNSCHEDULABLE = "unschedulable"  # no node may take it, or it fits not even the empty node
     NO_IMAGE = "no_image"
     NOT_STARTED = "not_started"
     OUT_OF_MEMORY = "host_out_of_memory"
@@ -30,7 +33,9 @@ class EndKind(StrEnum):
 
 
 # A new pod may do better: these are retried, and their figures never judged.
-INFRASTRUCTURE = frozenset({EndKind.PREEMPTED, EndKind.EVICTED, EndKind.VANISHED, EndKind.API})
+INFRASTRUCTURE = frozenset({
+    EndKind.PREEMPTED, EndKind.EVICTED, EndKind.VANISHED, EndKind.API, EndKind.UNAUTHORIZED,
+})  # fmt: skip
 # The node was not free: it is counted, not judged.
 NOT_FREE = frozenset({EndKind.BUSY, EndKind.PREEMPTED})
 STATUSES = {
@@ -74,32 +79,60 @@ def pod_end(
     told: str,
     http_status: int | None = None,
     events: Sequence[tuple[str, str]] = (),
+    node: Mapping[str, Any] | None = None,
 ) -> PodEnd:
     """`pod`: its last state as the API's JSON, None when it is gone; `base`: the container that does the work; `told`:
     the operator's last words; `http_status`: of the API's answer, where that was what failed; `events`: reason and
-    message of what is known of a pod that is gone.
+    message of what is known of a pod that is gone; `node`: the node it was made for, where it could be read.
     """
-    if http_status in (401, 403):
+    if refused := _refused(told, http_status):
+        return refused
+    if pod is None:
+        return _gone(told, http_status, events, node)
+    status = pod.get("status", {})
+    return (
+        _disrupted(status)
+        or _waiting(status, base)
+        or _ended(status, base)
+        or _pending(pod, told, node)
+        or _end(EndKind.API, f"the pod is in phase {status.get('phase')}, but its task gave up: {told}")
+    )
+
+
+def _refused(told: str, http_status: int | None) -> PodEnd | None:
+    if http_status == 401:
+        return _end(
+            EndKind.UNAUTHORIZED,
+            f"the Kubernetes API does not accept our token (401: {told}): has it expired? Renew the credentials of the "
+            "Airflow connection",
+        )
+    if http_status == 403 and "exceeded quota" in told:
+        return _end(
+            EndKind.QUOTA,
+            f"the namespace's quota refused the pod, the node is not at fault: {told}. Raise the ResourceQuota, or "
+            "run fewer pods at once",
+        )
+    if http_status == 403:
         return _end(
             EndKind.REFUSED, f"the Kubernetes API refused ({told}): `trainbench doctor` names the missing right"
         )
     if http_status in (400, 422):
         return _end(EndKind.REFUSED, f"the Kubernetes API did not take the pod: {told}")
-    if pod is None:
-        if http_status is not None and http_status != 404:
-            return _end(EndKind.API, f"the Kubernetes API failed with {http_status}: {told}")
-        for reason, message in events:
-            if reason in EVENTS:
-                return _end(EVENTS[reason], f"the pod had to leave its node: {message or reason}")
-        return _end(EndKind.VANISHED, "the pod was deleted before its result could be read: by whom, its node may say")
-    status = pod.get("status", {})
-    return (
-        _disrupted(status)
-        or _waiting(status)
-        or _ended(status, base)
-        or _pending(status, told)
-        or _end(EndKind.API, f"the pod is in phase {status.get('phase')}, but its task gave up: {told}")
-    )
+    return None
+
+
+def _gone(
+    told: str, http_status: int | None, events: Sequence[tuple[str, str]], node: Mapping[str, Any] | None
+) -> PodEnd:
+    if http_status is not None and http_status != 404:
+        return _end(EndKind.API, f"the Kubernetes API failed with {http_status}: {told}")
+    for reason, message in events:
+        if reason in EVENTS:
+            return _end(EVENTS[reason], f"the pod had to leave its node: {message or reason}")
+    if node and node.get("spec", {}).get("unschedulable"):  # an eviction by `kubectl drain` leaves no event
+        name = node["metadata"]["name"]
+        return _end(EndKind.EVICTED, f"the pod is gone and node {name} is cordoned: the node was drained, most likely")
+    return _end(EndKind.VANISHED, "the pod was deleted before its result could be read: by whom, its node may say")
 
 
 def _disrupted(status: Mapping[str, Any]) -> PodEnd | None:
@@ -118,8 +151,9 @@ def _disrupted(status: Mapping[str, Any]) -> PodEnd | None:
     return None
 
 
-def _waiting(status: Mapping[str, Any]) -> PodEnd | None:
-    for container in _containers(status):
+def _waiting(status: Mapping[str, Any], base: str) -> PodEnd | None:
+    # The API sorts containers by name: ours first, for the sidecar has the same image and waits for the same reason.
+    for container in sorted(_containers(status), key=lambda container: container["name"] != base):
         waiting = container.get("state", {}).get("waiting") or {}
         reason, name = waiting.get("reason", ""), container["name"]
         if reason in PULLS:
@@ -151,16 +185,31 @@ def _ended(status: Mapping[str, Any], base: str) -> PodEnd | None:
     return _end(EndKind.NO_RESULT, f"the program ended with exit code {code} and left no result: {told}")
 
 
-def _pending(status: Mapping[str, Any], told: str) -> PodEnd | None:
+def _pending(pod: Mapping[str, Any], told: str, node: Mapping[str, Any] | None) -> PodEnd | None:
+    """Busy only where other work holds what the pod needs: a pod that the empty node could not take is an error."""
+    status = pod.get("status", {})
     if status.get("phase") != "Pending":
         return None
     placed: Mapping[str, Any] = next((c for c in status.get("conditions") or () if c.get("type") == "PodScheduled"), {})
     if placed.get("status") == "True":
         return _end(EndKind.NOT_STARTED, f"the container did not start in time: {told}")
     reason = placed.get("message") or told
-    if placed.get("reason") == "SchedulingGated" or "Insufficient" in reason:
+    if placed.get("reason") == "SchedulingGated":
         return _end(EndKind.BUSY, f"no room on the node within the waiting time: {reason}")
-    return _end(EndKind.UNSCHEDULABLE, f"no node may take the pod: {reason}")
+    if "Insufficient" not in reason:
+        return _end(EndKind.UNSCHEDULABLE, f"no node may take the pod: {reason}")
+    if node and (short := never_fits(pod, node)):
+        name = node["metadata"]["name"]
+        advice = "lower the requests of the pod (a LimitRange's defaults and the result's sidecar count), or leave the "
+        return _end(
+            EndKind.UNSCHEDULABLE, f"the pod does not fit node {name} even when it is empty: {short}: {advice}node out"
+        )
+    if node or "Insufficient nvidia.com/gpu" in reason:
+        return _end(EndKind.BUSY, f"no room on the node within the waiting time: {reason}")
+    return _end(
+        EndKind.UNSCHEDULABLE,
+        f"the node lacks what the pod requests, and could not be read to see whether it would fit when empty: {reason}",
+    )
 
 
 def _containers(status: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

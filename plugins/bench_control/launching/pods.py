@@ -6,6 +6,7 @@ stands in the namespace all the time, so that no run needs the right to make one
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Annotated, Any
 
@@ -128,6 +129,13 @@ def manifest(
     if settings.image_pull_secret:
         pod["spec"]["imagePullSecrets"] = [{"name": settings.image_pull_secret}]
     return pod
+
+
+def node_of(pod: Mapping[str, Any]) -> str | None:
+    """The node that a manifest is pinned to by `_on_node`; None for one that another program wrote."""
+    affinity = pod.get("spec", {}).get("affinity", {}).get("nodeAffinity", {})
+    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", ())
+    return next((str(rule["values"][0]) for term in terms for rule in term.get("matchExpressions", ())), None)
 
 
 def ours(settings: PodSettings) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bench_control.collecting.results import collect
+from bench_control.launching.pod_end import EndKind, PodEnd
 from bench_image.contract import MAX_RESULT_BYTES, Drill, RunResult, Status
 from tests.builders import make_failed, make_result, make_spec
 
@@ -108,6 +109,19 @@ def test_a_foreign_result_is_not_counted_and_both_are_named(payload: RunResult, 
     assert result.error.kind == "foreign_result"
     for word in said:
         assert word in result.error.message
+
+
+def test_an_oom_kill_that_the_kubelet_reports_is_no_guess() -> None:
+    """The supervisor sees a rank die by SIGKILL and can only guess why; the container's status knows."""
+    failed = make_failed(
+        "node-1", status=Status.ERROR, kind="SIGKILL", message="rank 0 was killed by SIGKILL; most likely ..."
+    )
+    end = PodEnd(kind=EndKind.OUT_OF_MEMORY, message="the kernel killed the program for the host's memory")
+
+    (result,) = collect([failed.spec], [as_dict(failed)], AT, ends=[end])
+
+    assert result.error is not None
+    assert (result.error.kind, result.error.message) == ("host_out_of_memory", end.message)
 
 
 def test_nothing_is_dropped_and_the_order_is_the_plans() -> None:

@@ -34,6 +34,7 @@ def ended(exit_code: int, reason: str = "Error", message: str | None = None) -> 
 
 NO_GPU = "0/4 nodes are available: 1 Insufficient nvidia.com/gpu, 3 node(s) didn't match Pod's node affinity/selector."
 CORDONED = "0/4 nodes are available: 1 node(s) were unschedulable, 3 node(s) didn't match Pod's node affinity/selector."
+QUOTA = "exceeded quota: fence, requested: pods=1, used: pods=20, limited: pods=20"
 DISRUPTED = {
     "status": {
         "phase": "Running",
@@ -96,6 +97,13 @@ CASES: dict[str, tuple[dict[str, Any] | None, int | None, EndKind, str]] = {
     "silent": (ended(0, "Completed"), None, EndKind.NO_RESULT, "exit code 0 and left no result"),
     "gone": (None, None, EndKind.VANISHED, "deleted before its result could be read"),
     "not found": (None, 404, EndKind.VANISHED, "deleted before its result could be read"),
+    "quota": (
+        None,
+        403,
+        EndKind.QUOTA,
+        "the namespace's quota refused the pod, the node is not at fault: exceeded quota: fence",
+    ),
+    "token expired": (None, 401, EndKind.UNAUTHORIZED, "does not accept our token (401: "),
     "forbidden": (None, 403, EndKind.REFUSED, "`trainbench doctor` names the missing right"),
     "invalid": (None, 422, EndKind.REFUSED, "did not take the pod"),
     "no answer": (None, 503, EndKind.API, "the Kubernetes API failed with 503"),
@@ -106,7 +114,7 @@ CASES: dict[str, tuple[dict[str, Any] | None, int | None, EndKind, str]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_the_cause_is_read_from_the_pod_s_state(case: str) -> None:
     pod, http_status, kind, told = CASES[case]
-    end = pod_end(pod, "base", SIDECAR, http_status)
+    end = pod_end(pod, "base", QUOTA if case == "quota" else SIDECAR, http_status)
 
     assert end.kind is kind
     assert told in end.message
@@ -117,9 +125,60 @@ def test_only_what_a_new_pod_may_cure_is_infrastructure() -> None:
 
     assert cured == {
         "preempted", "evicted", "node says no", "never ran", "gone", "not found", "no answer", "still running",
+        "token expired",
     }  # fmt: skip
 
 
 def test_a_deadline_is_a_timeout() -> None:
     assert pod_end({"status": {"reason": "DeadlineExceeded"}}, "base", "").status is Status.TIMEOUT
     assert pod_end(None, "base", "").status is Status.INCOMPLETE
+
+
+NO_CPU = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector."
+
+
+def two_cpu_node(**spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "node-1"},
+        "spec": spec,
+        "status": {"allocatable": {"cpu": "2", "nvidia.com/gpu": "1"}},
+    }
+
+
+def requesting(cpu: str) -> dict[str, Any]:
+    containers = [{"name": "base", "resources": {"requests": {"cpu": cpu}}}]
+    return pending("Unschedulable", NO_CPU) | {"spec": {"containers": containers}}
+
+
+def test_a_pod_that_never_fits_its_node_is_an_error_and_not_busy() -> None:
+    """On the real cluster: 2 CPUs by the LimitRange and 0.1 of a sidecar, on nodes of 2: skipped every night, green."""
+    end = pod_end(requesting("2100m"), "base", SIDECAR, node=two_cpu_node())
+
+    assert end.kind is EndKind.UNSCHEDULABLE
+    assert "does not fit node node-1 even when it is empty: cpu: requested 2.1, allocatable 2" in end.message
+
+
+def test_a_pod_that_fits_the_empty_node_is_busy_whatever_is_taken() -> None:
+    assert pod_end(requesting("2"), "base", SIDECAR, node=two_cpu_node()).kind is EndKind.BUSY
+
+
+def test_without_a_look_at_the_node_only_missing_gpus_are_busy() -> None:
+    assert pod_end(requesting("2"), "base", SIDECAR).kind is EndKind.UNSCHEDULABLE
+    assert pod_end(pending("Unschedulable", NO_GPU), "base", SIDECAR).kind is EndKind.BUSY
+
+
+def test_a_drained_node_s_pod_did_not_vanish() -> None:
+    end = pod_end(None, "base", SIDECAR, 404, node=two_cpu_node(unschedulable=True))
+
+    assert end.kind is EndKind.EVICTED
+    assert "node node-1 is cordoned: the node was drained" in end.message
+    assert pod_end(None, "base", SIDECAR, 404, node=two_cpu_node()).kind is EndKind.VANISHED
+
+
+def test_an_image_that_cannot_be_pulled_is_named_by_our_container_not_by_the_sidecar() -> None:
+    """The API sorts container statuses by name: airflow-xcom-sidecar comes before base."""
+    image = waiting("ImagePullBackOff", "manifest unknown")
+    image["status"]["containerStatuses"].insert(
+        0, container("airflow-xcom-sidecar", waiting={"reason": "ImagePullBackOff", "message": "manifest unknown"})
+    )
+    assert "of container 'base'" in pod_end(image, "base", SIDECAR).message

@@ -1,0 +1,53 @@
+"""Does a pod fit a node when nothing else runs there? What its containers request, against what the node can allocate.
+
+Quantities are written as Kubernetes does ("500m", "8Gi"); sums are in cores, bytes and pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+
+def pod_requests(pod: Mapping[str, Any]) -> dict[str, Decimal]:
+    """Resource -> what the scheduler reserves: the sum over all containers, the result's sidecar included, or the
+    largest init container where that is more (https://kubernetes.io/docs/concepts/workloads/pods/init-containers).
+    A limit without a request counts as the request.
+    """
+    sums: dict[str, Decimal] = {}
+    for container in pod["spec"]["containers"]:
+        for name, value in _requested(container).items():
+            sums[name] = sums.get(name, Decimal(0)) + value
+    for container in pod["spec"].get("initContainers") or ():
+        for name, value in _requested(container).items():
+            sums[name] = max(sums.get(name, Decimal(0)), value)
+    return sums
+
+
+def never_fits(pod: Mapping[str, Any], node: Mapping[str, Any]) -> str | None:
+    """Why the empty node could not take the pod, as "cpu: requested 2.1, allocatable 2"; None when it could."""
+    allocatable = node.get("status", {}).get("allocatable", {})
+    short = [
+        f"{name}: requested {_written(name, needed)}, allocatable {_written(name, room)}"
+        for name, needed in sorted(pod_requests(pod).items())
+        if needed > (room := _quantity(allocatable.get(name, 0)))
+    ]
+    return "; ".join(short) or None
+
+
+def _requested(container: Mapping[str, Any]) -> dict[str, Decimal]:
+    resources = container.get("resources") or {}
+    given = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: _quantity(value) for name, value in given.items()}
+
+
+def _quantity(value: Any) -> Decimal:
+    from kubernetes.utils.quantity import parse_quantity  # type: ignore[import-untyped]  # takes a second to import
+
+    return Decimal(parse_quantity(value))
+
+
+def _written(name: str, value: Decimal) -> str:
+    is_bytes = name in ("memory", "ephemeral-storage") or name.startswith("hugepages-")
+    return f"{value / 2**30:.1f} GiB" if is_bytes else f"{value.normalize():f}"
