@@ -26,7 +26,8 @@ from typing import Any, TypeVar
 from bench_control.asking.params import parse_params
 from bench_control.collecting.artefacts import open_store
 from bench_control.collecting.results import collect
-from bench_control.flows.assess import assess, publish
+from bench_control.flows.assess import assess
+from bench_control.flows.publishing import publish
 from bench_control.past.history import open_history
 from bench_control.planning.nodes import Fleet, GpuNode
 from bench_control.planning.plan import make_plan

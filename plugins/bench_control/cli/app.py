@@ -117,7 +117,7 @@ def run(
         store = open_store(store_url)
 
         from bench_control.cli.run import run_campaign
-        from bench_control.flows.assess import publish
+        from bench_control.flows.publishing import publish
         from bench_control.past.history import open_history
 
         # SystemExit, not sudden death: the pod that is running is stopped on the way out.
@@ -151,7 +151,7 @@ def report(
         store = open_store(store_url)
         campaign, broken = _judged_again(source, store, {}, keep_verdict=True)
 
-        from bench_control.flows.assess import publish
+        from bench_control.flows.publishing import publish
 
         with console(stderr=True).status(f"writing the report of {count(len(campaign.results), 'run')}"):
             files = publish(campaign, open_store(output) if output else store)
@@ -242,7 +242,8 @@ def exit_code(campaign: Campaign, broken: Sequence[BrokenFile] = ()) -> ExitCode
     """Red wins; then a fleet that fell behind its own past together, which no comparison between nodes can see; then
     nobody was judged.
     """
-    if broken or campaign.red_nodes or campaign.unjudged_failures or undetected(campaign.findings):
+    alarms = (*undetected(campaign.findings), *campaign.alarms)
+    if broken or campaign.red_nodes or campaign.unjudged_failures or alarms:
         return ExitCode.RED
     if not campaign.judges_nodes:
         return ExitCode.OK

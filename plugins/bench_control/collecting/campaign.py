@@ -12,7 +12,7 @@ from bench_control.launching.pod_end import NOT_FREE
 from bench_control.planning.nodes import GpuNode
 from bench_control.planning.skipped import Skipped
 from bench_control.pricing.cost import RunCost
-from bench_control.words.verdicts import RED, Finding, GroupVerdict, HistoryVerdict, NodeVerdict
+from bench_control.words.verdicts import ALARMS, RED, Finding, GroupVerdict, HistoryVerdict, NodeVerdict
 from bench_image.contract import Frozen, RunResult, Status, upgraded
 
 IMPORTED = "imported-"  # how the ids of campaigns begin that others measured
@@ -81,6 +81,11 @@ class Campaign(Frozen):
             and result.status is not Status.OOM
             and result.error.kind not in NOT_FREE
         )
+
+    @property
+    def alarms(self) -> tuple[Finding, ...]:
+        """What turns the run red beside its nodes: a part of the judgement failed, or peers computed other things."""
+        return tuple(finding for finding in self.findings if finding.category in ALARMS)
 
     @property
     def is_imported(self) -> bool:

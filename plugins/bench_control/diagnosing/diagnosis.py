@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from bench_control.collecting.isolation import BROKEN_RESULT
 from bench_control.diagnosing.clues import Case, Clue, explained, explains_nothing
 from bench_control.diagnosing.evidence import slow_clues
 from bench_control.diagnosing.evidence_elsewhere import LOOK_AT_PEERS, fast_clues, memory_clues, temperature_clues
@@ -17,6 +18,7 @@ from bench_control.launching.pod_end import EndKind
 from bench_control.planning.nodes import GpuNode
 from bench_control.words.formats import count, figure, listing, signed
 from bench_control.words.verdicts import (
+    OTHER_WORK,
     RED,
     Confirmation,
     Finding,
@@ -55,7 +57,7 @@ _NEXT_STEP = {
     Status.ERROR: "read the error and the pod's log",
 }
 # By how the pod ended, where the cluster told it.
-_NEXT_STEP_OF_POD: dict[str, str] = {
+_NEXT_STEP_OF_KIND: dict[str, str] = {
     EndKind.EVICTED: "see why the node could not keep the pod (kubectl describe node: pressure, taints), then repeat",
     EndKind.VANISHED: "ask who deletes pods in this namespace (the audit log knows), then repeat",
     EndKind.API: "see whether the Kubernetes API is well, then repeat",
@@ -67,6 +69,8 @@ _NEXT_STEP_OF_POD: dict[str, str] = {
     EndKind.OUT_OF_MEMORY: "raise the pod's memory (TRAINBENCH_MEMORY_GIB), or see what else fills the node's memory",
     EndKind.DEADLINE: "read the pod's last log lines for the phase it hung in, then repeat",
     EndKind.REFUSED: "run `trainbench doctor`: it names the right or the field that is refused",
+    OTHER_WORK: "do not train on it: compare weights, data and image with its peers', then test its GPU memory and ECC",
+    BROKEN_RESULT: "report the traceback in the log of the task with the result.json of the run",
 }
 
 
@@ -193,7 +197,7 @@ def _failed(node: NodeVerdict, scene: _Scene) -> Finding:
         measured=f"{sum(run.status is not Status.OK for run in own)} of {len(own)} runs failed",
         expected="0",
         summary=f"gave no valid result: {node.reason}{_told(scene.troubles)}",
-        resolution=_NEXT_STEP_OF_POD.get(kind, _NEXT_STEP[status]),
+        resolution=_NEXT_STEP_OF_KIND.get(kind, _NEXT_STEP[status]),
     )
 
 

@@ -1,17 +1,20 @@
-"""Results -> campaign: judges, diagnoses and prices what was measured, and publishes it."""
+"""Results -> campaign: judges, diagnoses and prices what was measured."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import partial
 
 from bench_control.asking.question import Question
-from bench_control.collecting.artefacts import Store
+from bench_control.collecting import isolation
 from bench_control.collecting.campaign import Campaign
+from bench_control.collecting.isolation import Isolation
 from bench_control.comparing import validity
 from bench_control.diagnosing import diagnosis
+from bench_control.flows.bill import Bill, bill
 from bench_control.judging import (
     attendance,
     clocks,
@@ -19,6 +22,7 @@ from bench_control.judging import (
     drills,
     identity,
     renames,
+    same_work,
     step_changes,
     trend,
     unsteady,
@@ -27,12 +31,19 @@ from bench_control.judging import (
 )
 from bench_control.judging.node_runs import by_group, choice_of
 from bench_control.judging.noise import deviation_pct
-from bench_control.judging.trails import Trails, no_trails, points_of
+from bench_control.judging.trails import Point, Trails, no_trails, points_of
 from bench_control.planning.plan import Plan
-from bench_control.pricing import cost, prices
-from bench_control.reporting import answers, cost_report, html, metrics, plots, report, report_json
+from bench_control.pricing import prices
 from bench_control.words.formats import count, listing
-from bench_control.words.verdicts import Finding, GroupVerdict, HistoryVerdict, ReferenceMode, State, Tolerances
+from bench_control.words.verdicts import (
+    Finding,
+    GroupVerdict,
+    HistoryVerdict,
+    ReferenceMode,
+    State,
+    Tolerances,
+    by_level,
+)
 from bench_image.contract import RunResult, Status, Strategy, fingerprint
 
 # For each result the past samples/s of the same node doing the same work with the same hardware and software, oldest
@@ -50,24 +61,35 @@ def judge(plan: Plan, results: Sequence[RunResult], pasts: Pasts) -> tuple[Group
     A node is missed in the groups that were planned for it, and in no other. Runs over several nodes cannot judge a
     node, and a plan that compares strategies judges none.
     """
+    return _judged(plan, same_work.checked(results), pasts)[0]
+
+
+def _judged(
+    plan: Plan, results: Sequence[RunResult], pasts: Pasts
+) -> tuple[tuple[GroupVerdict, ...], tuple[RunResult, ...]]:
+    """The verdicts, and the results as they were judged: one that cannot be is a failed run."""
     tolerances = plan.params.tolerances
     planned = plan.nodes_by_group
     groups: dict[str, list[RunResult]] = {}
     for result in results:
         if result.spec.nodes == 1:
             groups.setdefault(result.spec.group_id, []).append(result)
-    verdicts: list[GroupVerdict] = []
     if not plan.judges_nodes:
-        return ()
+        return (), tuple(results)
+    verdicts: list[GroupVerdict] = []
+    replaced: dict[int, RunResult] = {}
     for group_id, members in sorted(groups.items()):
         expected = planned.get(group_id, ())
         own: dict[str, float] = {}
         if tolerances.reference is ReferenceMode.HISTORY:
             own = _own_reference(members, pasts, tolerances.history_min_points)
-        verdicts += variance.judge(members, expected, tolerances, own)
+        judge_group = partial(variance.judge, expected_nodes=expected, tolerances=tolerances, history=own)
+        of_group, sound = isolation.apart(members, judge_group)
+        verdicts += of_group
+        replaced |= {id(was): run for was, run in zip(members, sound, strict=True)}
     if not results:
         verdicts += variance.judge((), plan.nodes, tolerances)
-    return tuple(verdicts)
+    return tuple(verdicts), tuple(replaced.get(id(result), result) for result in results)
 
 
 def assess(
@@ -85,52 +107,32 @@ def assess(
     """Everything there is to say about one campaign. Pure but for `pasts`, which may ask a database. `last_measured`:
     node -> its last valid run before this campaign, as far as the history goes. `trails`: see there.
     """
-    tolerances = plan.params.tolerances
-    now = points_of((*results, *confirm_results), started_at)
-    earlier = trails({point.fingerprint for point in now}, plan.campaign_id, started_at)
-    renamed = renames.find(now, earlier)
+    tolerances, name, parts = plan.params.tolerances, plan.campaign_id, Isolation()
+    results, confirm_results = same_work.checked(results), same_work.checked(confirm_results, results)
+    now = parts.attempt("dating", name, partial(points_of, (*results, *confirm_results), started_at)) or ()
+    earlier = trails({point.fingerprint for point in now}, name, started_at)
+    renamed = parts.attempt("recognising renamed nodes", name, lambda: renames.find(now, earlier)) or ()
     pasts = _own_pasts(pasts, renamed, started_at, finished_at)
-    groups = confirmation.confirm(judge(plan, results, pasts), confirm_results, tolerances, has_reruns=plan.has_reruns)
-    measured = (*results, *confirm_results)
-    table, unread = prices.usable_prices()
-    given = plan.params.usd_per_gpu_hour
-    price_of = cache(lambda gpu: prices.price_for(gpu, table, given))
-    spread_of = cache(lambda gpu: prices.spread(gpu, table) if given is None else None)
-    costs, priced, used = [], [], set()
-    for result in measured:
-        gpu = _gpu_name(result)
-        price = price_of(gpu)
-        run_cost = cost.price_run(result, price, spread_of(gpu))
-        costs.append(run_cost)
-        priced.append(cost.with_cost(result, run_cost))
-        used |= {price} if price else set()
-    history = _history(plan, results, pasts)
-    changed = step_changes.series_of((*earlier, *now), renames.names(renamed))
-    since = step_changes.find({key: changed[key] for key in dict.fromkeys(point.trail for point in now)}, tolerances)
-    dated = _dated(since, results)
-    findings = (
-        *attendance.absentees(plan.absent, plan.known),
-        *_unmeasured(plan, groups, last_measured or {}, finished_at, {rename.was for rename in renamed}),
-        *renames.findings(renamed, started_at),
-        *clocks.findings(measured, started_at, finished_at),
-        *step_changes.findings(since, changed),
-        *diagnosis.diagnose(groups, measured, plan.known),
-        *watch.findings(groups),
-        *(drills.findings(groups, measured) if plan.judges_nodes else ()),
-        *unsteady.findings(groups),
-        *identity.findings(measured),
-        *diagnosis.strays([result for result in measured if result.spec.nodes == 1]),
-        *(
-            finding
-            for verdict in history
-            if not _is_told(verdict, dated, tolerances)
-            for finding in trend.findings(verdict)
-        ),
-        *(finding for result in measured for finding in validity.validate(result)),
-        *validity.compare(measured),
-        *unread,
-        *prices.stale(used, finished_at.date()),
+    first, results = _judged(plan, results, pasts)
+    groups, confirm_results = isolation.apart(
+        confirm_results, lambda runs: confirmation.confirm(first, runs, tolerances, has_reruns=plan.has_reruns)
     )
+    measured = (*results, *confirm_results)
+    night = _Night(
+        plan=plan,
+        results=results,
+        measured=measured,
+        groups=groups,
+        history=_history(plan, results, pasts, parts),
+        now=now,
+        earlier=earlier,
+        renamed=renamed,
+        started_at=started_at,
+        finished_at=finished_at,
+        last_measured=last_measured or {},
+        bill=bill(measured, plan.params.usd_per_gpu_hour, parts),
+    )
+    findings = _findings(night, parts)
     return Campaign(
         campaign_id=plan.campaign_id,
         suite=suite,
@@ -139,32 +141,72 @@ def assess(
         finished_at=finished_at,
         params=plan.params.model_dump(mode="json"),
         skipped=plan.skipped,
-        results=tuple(priced),
+        results=night.bill.results,
         groups=groups,
-        history=history,
-        findings=_by_level(findings),
-        costs=tuple(costs),
+        history=night.history,
+        findings=by_level((*findings, *parts.failures)),
+        costs=night.bill.costs,
         question=plan.question,
         labels=plan.labels,
         known=plan.known,
     )
 
 
-def publish(campaign: Campaign, store: Store) -> Mapping[str, str]:
-    """Writes every file of the campaign's summary; returns relative path -> address. A rewrite replaces."""
-    images, answered, rows = plots.draw(campaign), answers.answers(campaign), metrics.metric_rows(campaign)
-    files: dict[str, str | bytes] = {
-        "metrics.csv": metrics.metrics_csv(campaign, rows),
-        "COST_REPORT.md": cost_report.cost_report(campaign),
-        "report.html": html.report_html(campaign, images, answered),
-        "report.json": report_json.report_json(campaign, rows, answered),
-        **{f"plots/{name}": png for name, png in images.items()},
-    }
-    store.write_results(campaign.results)
-    raw = [f"../runs/{result.spec.run_id}/result.json" for result in campaign.results]
-    files["BENCHMARK_REPORT.md"] = report.benchmark_report(campaign, [*sorted(files), *raw], answered)
-    store.write_campaign(campaign)
-    return store.write_summary(campaign.campaign_id, files)
+@dataclass(frozen=True, kw_only=True)
+class _Night:
+    """What the findings are made from. `results`: without the re-runs, which `measured` has too."""
+
+    plan: Plan
+    results: Sequence[RunResult]
+    measured: Sequence[RunResult]
+    groups: Sequence[GroupVerdict]
+    history: tuple[HistoryVerdict, ...]
+    now: Sequence[Point]
+    earlier: Sequence[Point]
+    renamed: Sequence[renames.Rename]
+    started_at: datetime
+    finished_at: datetime
+    last_measured: Mapping[str, datetime]
+    bill: Bill
+
+
+def _findings(night: _Night, parts: Isolation) -> list[Finding]:
+    """Of all sources, in this order. One that fails costs nothing but its own findings."""
+    plan, groups, measured, renamed = night.plan, night.groups, night.measured, night.renamed
+    on_one_node = [result for result in measured if result.spec.nodes == 1]
+    sources: Sequence[tuple[str, Callable[[], Sequence[Finding]]]] = (
+        ("attendance", lambda: attendance.absentees(plan.absent, plan.known)),
+        ("attendance", lambda: _unmeasured(night)),
+        ("recognising renamed nodes", lambda: renames.findings(renamed, night.started_at)),
+        ("comparing clocks", lambda: clocks.findings(measured, night.started_at, night.finished_at)),
+        ("comparing with the past", lambda: _over_time(night)),
+        ("diagnosis", lambda: diagnosis.diagnose(groups, measured, plan.known)),
+        ("watching slow nodes", lambda: watch.findings(groups)),
+        ("looking for drills", lambda: drills.findings(groups, measured) if plan.judges_nodes else ()),
+        ("looking for unsteady nodes", lambda: unsteady.findings(groups)),
+        ("comparing what was computed", lambda: same_work.findings(measured)),
+        ("comparing GPUs and names", lambda: identity.findings(measured)),
+        ("comparing choices", lambda: diagnosis.strays(on_one_node)),
+        ("checking figures", lambda: parts.each("checking figures", measured, validity.validate)),
+        ("comparing runs", lambda: validity.compare(measured)),
+        ("reading prices", lambda: (*night.bill.unread, *prices.stale(night.bill.used, night.finished_at.date()))),
+    )
+    name = plan.campaign_id
+    return [finding for part, source in sources for finding in parts.attempt(part, name, source) or ()]
+
+
+def _over_time(night: _Night) -> tuple[Finding, ...]:
+    """Changes that have a date, and what is slower than its own past without one."""
+    tolerances = night.plan.params.tolerances
+    changed = step_changes.series_of((*night.earlier, *night.now), renames.names(night.renamed))
+    of_now = {key: changed[key] for key in dict.fromkeys(point.trail for point in night.now)}
+    since = step_changes.find(of_now, tolerances)
+    dated = _dated(since, night.results)
+    undated = [verdict for verdict in night.history if not _is_told(verdict, dated, tolerances)]
+    return (
+        *step_changes.findings(since, changed),
+        *(finding for verdict in undated for finding in trend.findings(verdict)),
+    )
 
 
 def _own_reference(members: Sequence[RunResult], pasts: Pasts, min_points: int) -> dict[str, float]:
@@ -197,14 +239,16 @@ def _own_pasts(pasts: Pasts, renamed: Sequence[renames.Rename], started_at: date
     return asked
 
 
-def _history(plan: Plan, results: Sequence[RunResult], pasts: Pasts) -> tuple[HistoryVerdict, ...]:
+def _history(plan: Plan, results: Sequence[RunResult], pasts: Pasts, parts: Isolation) -> tuple[HistoryVerdict, ...]:
     """Where the noise is measured, nobody is judged."""
     if plan.question is Question.NOISE:
         return ()
-    tolerances = plan.params.tolerances
     typical = _typical(results)
-    known = zip(typical, pasts(typical), strict=True)
-    return tuple(trend.judge_history(result, points, tolerances) for result, points in known)
+    of = {id(run): points for run, points in zip(typical, pasts(typical), strict=True)}
+    tolerances = plan.params.tolerances
+    return tuple(
+        parts.each("comparing with the past", typical, lambda run: (trend.judge_history(run, of[id(run)], tolerances),))
+    )
 
 
 def _dated(since: Sequence[step_changes.Change], results: Sequence[RunResult]) -> dict[tuple[str, str], float]:
@@ -227,19 +271,15 @@ def _is_told(verdict: HistoryVerdict, dated: Mapping[tuple[str, str], float], to
     return deviation_pct(rate, after) >= -(verdict.limit_pct or tolerances.history_pct)
 
 
-def _unmeasured(
-    plan: Plan,
-    groups: Sequence[GroupVerdict],
-    last_measured: Mapping[str, datetime],
-    at: datetime,
-    old_names: Collection[str],
-) -> tuple[Finding, ...]:
-    verdicts = [node for group in groups for node in group.nodes]
-    missed = attendance.unmeasured(verdicts, last_measured, at)
+def _unmeasured(night: _Night) -> tuple[Finding, ...]:
+    plan, at = night.plan, night.finished_at
+    verdicts = [node for group in night.groups for node in group.nodes]
+    missed = attendance.unmeasured(verdicts, night.last_measured, at)
     if plan.params.nodes or not plan.judges_nodes:
         return missed
+    old_names = {rename.was for rename in night.renamed}
     listed = [*plan.nodes, *(node.name for node in plan.absent), *old_names]
-    return missed + attendance.gone(listed, last_measured, at)
+    return missed + attendance.gone(listed, night.last_measured, at)
 
 
 def _title(plan: Plan) -> str:
@@ -265,10 +305,6 @@ def _title(plan: Plan) -> str:
     return f"{noise}{work}, on {count(len(plan.nodes), 'node')}{of_each}"
 
 
-def _gpu_name(result: RunResult) -> str | None:
-    return result.context.gpus[0].name if result.context and result.context.gpus else None
-
-
 def _typical(results: Sequence[RunResult]) -> list[RunResult]:
     """For each node, group and choice the valid run on it alone with the median throughput: a point of its history."""
     by_node: dict[tuple[str, str, str], list[RunResult]] = {}
@@ -281,8 +317,3 @@ def _typical(results: Sequence[RunResult]) -> list[RunResult]:
         middle = statistics.median_low(rates.values())
         typical.append(next(run for run in runs if rates[run.spec.run_id] == middle))
     return typical
-
-
-def _by_level(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    order = {"error": 0, "warning": 1, "info": 2}
-    return tuple(sorted(findings, key=lambda finding: order[finding.level]))

@@ -180,7 +180,7 @@ def _published(
 ) -> dict[str, str]:
     from bench_control.alerting import run_summary
     from bench_control.collecting.artefacts import open_store
-    from bench_control.flows import assess
+    from bench_control.flows import assess, publishing
     from bench_control.judging import clocks
     from bench_control.past.history import open_history
 
@@ -202,7 +202,7 @@ def _published(
         last_measured=history.last_measured(now - timedelta(days=HISTORY_DAYS)),
         trails=history.trails,
     ).model_copy(update={"dag_run_id": context["run_id"]})
-    addresses = assess.publish(campaign, store)
+    addresses = publishing.publish(campaign, store)
     history.record(campaign)
     extra = run_summary.results_extra(campaign, context["dag"].dag_id, context["run_id"], _base_url())
     context["outlet_events"][RESULTS].extra = extra

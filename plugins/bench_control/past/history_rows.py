@@ -8,6 +8,7 @@ from typing import Any
 
 from bench_control.asking.question import Question
 from bench_control.collecting.campaign import Campaign
+from bench_control.collecting.isolation import Isolation
 from bench_control.collecting.readings import sm_clock_mean_mhz, temperature_mean_c
 from bench_control.collecting.setups import setup_of
 from bench_control.judging.clocks import on_our_clock
@@ -19,21 +20,25 @@ from bench_image.contract import RunResult, Status, fingerprint
 NOT_A_BASELINE = RED | {State.BUSY}
 
 
-def rows(campaign: Campaign) -> list[dict[str, Any]]:
+def rows(campaign: Campaign, parts: Isolation | None = None) -> list[dict[str, Any]]:
+    """One for each run; of a run that came back twice the later one. Without those that fail, which `parts` keeps."""
     states = {(group.group_id, node.node): node.state for group in campaign.groups for node in group.nodes}
     # A node whose program chose two kinds of work has two: what is slower than its past in either is no baseline.
     by_state = sorted(campaign.history, key=lambda verdict: verdict.state is State.BREACH)
     pasts = {(verdict.group_id, verdict.node): verdict.state for verdict in by_state}
-    made = {}
-    by_time = sorted(zip(campaign.results, campaign.costs, strict=True), key=lambda pair: pair[0].finished_at)
-    for result, cost in by_time:  # of a run that came back twice the later one stays
+    costs = {id(result): cost for result, cost in zip(campaign.results, campaign.costs, strict=True)}
+
+    def row(result: RunResult) -> tuple[dict[str, Any]]:
         subject = (result.spec.group_id, result.spec.node)
-        row = _row(result, cost, states.get(subject), pasts.get(subject))
-        row["is_baseline"] = row["is_baseline"] and campaign.question is not Question.NOISE  # nobody judged them
-        row["started_at"] = on_our_clock(result.started_at, campaign.started_at, campaign.finished_at)
-        row["finished_at"] = on_our_clock(result.finished_at, campaign.started_at, campaign.finished_at)
-        made[result.spec.run_id] = {"campaign_id": campaign.campaign_id, "suite": campaign.suite, **row}
-    return list(made.values())
+        made = _row(result, costs[id(result)], states.get(subject), pasts.get(subject))
+        made["is_baseline"] = made["is_baseline"] and campaign.question is not Question.NOISE  # nobody judged them
+        made["started_at"] = on_our_clock(result.started_at, campaign.started_at, campaign.finished_at)
+        made["finished_at"] = on_our_clock(result.finished_at, campaign.started_at, campaign.finished_at)
+        return ({"campaign_id": campaign.campaign_id, "suite": campaign.suite, **made},)
+
+    by_time = sorted(campaign.results, key=lambda result: result.finished_at)
+    made = (parts or Isolation()).each("recording in the history", by_time, row)
+    return list({row["run_id"]: row for row in made}.values())
 
 
 def _row(result: RunResult, cost: RunCost, state: State | None, past: State | None) -> dict[str, Any]:

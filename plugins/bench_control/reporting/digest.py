@@ -57,7 +57,8 @@ def tone(campaign: Campaign) -> Tone:
     """Red as soon as a node is, a drilled one included, or a drill was not found; amber when anything else keeps a node
     from being well.
     """
-    if campaign.red_nodes or campaign.unjudged_failures or drills.undetected(campaign.findings):
+    alarms = (*drills.undetected(campaign.findings), *campaign.alarms)
+    if campaign.red_nodes or campaign.unjudged_failures or alarms:
         return Tone.BAD
     if not campaign.judges_nodes and all(result.status is Status.OK for result in campaign.results):
         return Tone.GOOD

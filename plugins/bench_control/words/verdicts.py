@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 from bench_image.contract import Frozen
@@ -188,3 +189,15 @@ class Finding(Frozen):
     def about(self) -> tuple[str, ...]:
         """Each subject by itself."""
         return self.nodes or (self.subject,)
+
+
+# Categories of what turns a run red although no node's verdict does.
+PART_FAILED = "part_failed"
+OTHER_WORK = "computes_something_else"
+ALARMS = frozenset({PART_FAILED, OTHER_WORK})
+
+
+def by_level(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Errors first, then warnings; else in their order."""
+    order = (Level.ERROR, Level.WARNING, Level.INFO)
+    return tuple(sorted(findings, key=lambda finding: order.index(finding.level)))

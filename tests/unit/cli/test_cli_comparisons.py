@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from bench_control.cli.app import ExitCode, app
 from bench_control.collecting.artefacts import open_store
 from bench_control.collecting.campaign import Campaign
-from bench_control.flows.assess import publish
+from bench_control.flows.publishing import publish
 from tests import campaigns
 
 

@@ -15,7 +15,8 @@ from bench_control.asking.params import parse_params
 from bench_control.cli.app import ExitCode, exit_code
 from bench_control.collecting.artefacts import open_store
 from bench_control.collecting.campaign import Campaign
-from bench_control.flows.assess import assess, judge, no_pasts, publish
+from bench_control.flows.assess import assess, judge, no_pasts
+from bench_control.flows.publishing import publish
 from bench_control.judging.trails import points_of
 from bench_control.planning.nodes import Fleet, GpuNode, named
 from bench_control.planning.plan import Plan, make_plan
