@@ -25,6 +25,7 @@ from bench_control.judging import (
     same_work,
     step_changes,
     trend,
+    undecided,
     unsteady,
     variance,
     watch,
@@ -103,9 +104,11 @@ def assess(
     pasts: Pasts,
     last_measured: Mapping[str, datetime] | None = None,
     trails: Trails = no_trails,
+    undecided_before: Mapping[str, undecided.Streak] | None = None,
 ) -> Campaign:
     """Everything there is to say about one campaign. Pure but for `pasts`, which may ask a database. `last_measured`:
     node -> its last valid run before this campaign, as far as the history goes. `trails`: see there.
+    `undecided_before`: node -> since when it could not be judged, up to the campaign before.
     """
     tolerances, name, parts = plan.params.tolerances, plan.campaign_id, Isolation()
     results, confirm_results = same_work.checked(results), same_work.checked(confirm_results, results)
@@ -130,6 +133,7 @@ def assess(
         started_at=started_at,
         finished_at=finished_at,
         last_measured=last_measured or {},
+        undecided=undecided_before or {},
         bill=bill(measured, plan.params.usd_per_gpu_hour, parts),
     )
     findings = _findings(night, parts)
@@ -167,6 +171,7 @@ class _Night:
     started_at: datetime
     finished_at: datetime
     last_measured: Mapping[str, datetime]
+    undecided: Mapping[str, undecided.Streak]
     bill: Bill
 
 
@@ -182,6 +187,7 @@ def _findings(night: _Night, parts: Isolation) -> list[Finding]:
         ("comparing with the past", lambda: _over_time(night)),
         ("diagnosis", lambda: diagnosis.diagnose(groups, measured, plan.known)),
         ("watching slow nodes", lambda: watch.findings(groups)),
+        ("counting nights without a verdict", lambda: undecided.findings(groups, night.undecided, night.finished_at)),
         ("looking for drills", lambda: drills.findings(groups, measured) if plan.judges_nodes else ()),
         ("looking for unsteady nodes", lambda: unsteady.findings(groups)),
         ("comparing what was computed", lambda: same_work.findings(measured)),

@@ -201,6 +201,7 @@ def _published(
         pasts=history.pasts,
         last_measured=history.last_measured(now - timedelta(days=HISTORY_DAYS)),
         trails=history.trails,
+        undecided_before=history.undecided_before(suite, plan.campaign_id, finished_at),
     ).model_copy(update={"dag_run_id": context["run_id"]})
     addresses = publishing.publish(campaign, store)
     history.record(campaign)

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from bench_control.collecting.campaign import Campaign
+from bench_control.judging import undecided
 from bench_control.judging.attendance import ATTENDANCE, GONE
 from bench_control.judging.noise import deviation_pct
 from bench_control.judging.step_changes import SLOWER
 from bench_control.judging.trend import HISTORY_SLOWER
 from bench_control.words.verdicts import RED, Finding, Level, RateChange
 
-WATCHED, UNSTEADY, UNDECIDED = "watch", "unsteady", "undecided"  # categories of findings
+WATCHED, UNSTEADY = "watch", "unsteady"  # categories of findings
 
 
 class Kind(StrEnum):
@@ -30,7 +31,7 @@ class Kind(StrEnum):
 KIND_OF: Mapping[str, Kind] = {
     **dict.fromkeys((HISTORY_SLOWER, *sorted(SLOWER), WATCHED), Kind.SLOW),
     UNSTEADY: Kind.UNSTEADY,
-    UNDECIDED: Kind.UNDECIDED,
+    undecided.CATEGORY: Kind.UNDECIDED,
     **{category: Kind(category) for category in ATTENDANCE},
 }
 ENDED: Mapping[Kind, str] = {

@@ -18,9 +18,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from bench_control.collecting.artefacts import Store
 from bench_control.collecting.campaign import Campaign
 from bench_control.judging.trails import Point
+from bench_control.judging.undecided import Streak
 from bench_control.past.history_breaches import close_removed, update_breaches
 from bench_control.past.history_database import HistoryError, connect, migrate
 from bench_control.past.history_rows import history_key, rows
+from bench_control.past.history_streaks import read_streaks
 from bench_control.past.history_summaries import record_summary, summarise, with_known_gpus
 from bench_control.past.history_tables import breaches, runs
 from bench_control.past.history_trails import read_trails
@@ -105,6 +107,11 @@ class History:
         )
         with self._transaction() as connection:
             return {node: started_at for node, started_at in connection.execute(query)}
+
+    def undecided_before(self, suite: str, campaign_id: str, before: datetime) -> dict[str, Streak]:
+        """Node -> since when it could not be judged, for each whose last verdict of that DAG before then was none."""
+        with self._transaction() as connection:
+            return read_streaks(connection, suite, campaign_id, before)
 
     def open_breaches(self) -> tuple[Breach, ...]:
         """Oldest first."""

@@ -40,10 +40,10 @@ class Nights:
         self.campaigns: list[Campaign] = []
         self.told: dict[str, list[list[tuple[Event, str, str]]]] = {ERRORS.name: [], ALL.name: []}
 
-    def check(self, rates: Mapping[str, float], driver: str = OLD) -> Campaign:
+    def check(self, rates: Mapping[str, float], driver: str = OLD, nodes: Sequence[str] = NODES) -> Campaign:
         """One night; a breach is run again and is as slow."""
         at = STARTED_AT + timedelta(days=len(self.campaigns))
-        params = parse_params({"nodes": NODES, "strategies": ["single"], "rounds": 1})
+        params = parse_params({"nodes": nodes, "strategies": ["single"], "rounds": 1})
         plan = make_plan(params, Fleet(), f"night-{len(self.campaigns) + 1}")
 
         def run(spec: RunSpec) -> RunResult:
@@ -54,7 +54,17 @@ class Nights:
         measured, pasts = [run(spec) for spec in plan.specs], self.history.pasts
         again = [run(spec) for spec in confirm_specs(plan, variance.nodes_to_confirm(judge(plan, measured, pasts)))]
         times = {"started_at": at, "finished_at": at + timedelta(minutes=9)}
-        campaign = assess(plan, measured, again, suite=DAG, pasts=pasts, trails=self.history.trails, **times)
+        undecided = self.history.undecided_before(DAG, plan.campaign_id, at)
+        campaign = assess(
+            plan,
+            measured,
+            again,
+            suite=DAG,
+            pasts=pasts,
+            trails=self.history.trails,
+            undecided_before=undecided,
+            **times,
+        )
         self.history.record(campaign)
         self.campaigns.append(campaign)
         for channel in (ERRORS, ALL):
@@ -164,6 +174,19 @@ def test_one_slowdown_is_mailed_on_one_night_whatever_finds_it_on_the_next(night
 
     assert len(nights.all_told("node-3")) == 1
     assert nights.all_told("node-3", ERRORS) == []
+
+
+def test_a_fleet_that_cannot_be_judged_is_told_on_the_third_night_and_when_it_is_judged_again(nights: Nights) -> None:
+    """[J4] Two nodes of one kind that lie 50 % apart: nobody can say which one is slow."""
+    nodes = ("node-1", "node-2")
+    for _ in range(5):
+        nights.check({"node-1": 10.0, "node-2": 5.0}, nodes=nodes)
+    nights.check(fleet())
+
+    for node in nodes:
+        assert [(night, event) for night, event, _ in nights.all_told(node)] == [(3, Event.OPENED), (6, Event.CLOSED)]
+        assert nights.all_told(node)[0][2].startswith("could not be judged since 21 Nov 2026: ")
+        assert nights.all_told(node, ERRORS) == []
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -22,6 +22,7 @@ from bench_control.collecting.campaign import Campaign
 from bench_control.collecting.setups import setup_of
 from bench_control.exchanging.reindexing import reindex
 from bench_control.judging.attendance import ABSENT
+from bench_control.judging.undecided import Streak
 from bench_control.past.history import History, history_key, open_history
 from bench_control.past.history_database import HistoryError
 from bench_control.past.history_tables import breaches, metadata, runs
@@ -560,6 +561,31 @@ def test_when_each_node_was_last_measured(history: History) -> None:
         "node-2": DAY_1.date(),
     }
     assert set(history.last_measured(DAY_1 + timedelta(hours=12))) == {"node-1"}
+
+
+def test_since_when_each_node_could_not_be_judged(history: History) -> None:
+    both = (make_result("node-1"), make_result("node-2"))
+    noisy = {"node-1": State.INSUFFICIENT}
+    for day, states in enumerate([{}, noisy, {"node-1": State.BUSY}, noisy, {"node-2": State.INSUFFICIENT}], start=1):
+        history.record(night(day, *both, states=states))
+    ended = DAY_1 + timedelta(hours=1)
+
+    assert history.undecided_before("node_consistency", "", ended + timedelta(days=4)) == {
+        "node-1": Streak(ended + timedelta(days=1), 2)
+    }
+    assert set(history.undecided_before("node_consistency", "night-5", ended + timedelta(days=9))) == {"node-1"}
+    assert set(history.undecided_before("node_consistency", "", ended + timedelta(days=9))) == {"node-2"}
+    assert history.undecided_before("another_dag", "", ended + timedelta(days=9)) == {}
+
+
+def test_work_that_ran_on_one_node_only_makes_nobody_undecided_who_was_judged_beside_it(history: History) -> None:
+    both = night(1, make_result("node-1"), make_result("node-2"))
+    alone = night(1, make_result("node-1", seq_length=1024), states={"node-1": State.INSUFFICIENT})
+    costs = (*both.costs, *alone.costs)
+    history.record(both.model_copy(update={
+        "results": (*both.results, *alone.results), "groups": (*both.groups, *alone.groups), "costs": costs,
+    }))  # fmt: skip
+    assert history.undecided_before("node_consistency", "", DAY_1 + timedelta(days=9)) == {}
 
 
 def test_a_run_keeps_what_it_was_paid_for(history: History) -> None:
