@@ -6,14 +6,17 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from bench_image import supervise
 from bench_image.contract import ContractError, Lora, Phase, Recipe, Status, failed_result
+from bench_image.devices import rank_environments
 from bench_image.merge import Ending
-from bench_image.supervise import command, note_cause, rank_environment
+from bench_image.supervise import children_of, command, note_cause, rank_environment
 from tests.image.processes import environment, make_spec
+from tests.image.test_merge import make_report
 
 
 def test_one_rank_is_started_directly() -> None:
@@ -58,16 +61,63 @@ def test_the_users_environment_wins_over_ours(tmp_path: Path) -> None:
     assert "OMP_NUM_THREADS" not in rank_environment(make_spec(), tmp_path, {}, 1.5)
 
 
+def test_a_report_that_cannot_be_is_its_own_ranks_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 1 wrote figures that break the contract: rank 0 was never asked."""
+
+    def run(*_: object, **__: object) -> Ending:
+        (tmp_path / "rank-1.json").write_text('{"rank": -1}')
+        (tmp_path / "rank-0.json").write_text(make_report(gpu_uuid="GPU-a").model_dump_json())
+        return Ending({0: 0, 1: 0})
+
+    monkeypatch.setattr(supervise, "run_all", run)
+    spec = make_spec(recipe=Recipe.FULL, strategy="independent")
+    result = supervise.supervise(spec, tmp_path, {})
+
+    assert [rank.status for rank in result.ranks] == [Status.OK, Status.ERROR]
+    assert result.ranks[0].performance is not None
+
+
+def test_independent_ranks_are_started_one_by_one_each_with_its_own_gpu(tmp_path: Path) -> None:
+    spec = make_spec(strategy="independent", gpus_per_node=3, device="cuda")
+    children = children_of(spec, tmp_path, {"CUDA_VISIBLE_DEVICES": "5,6"}, 1.5)
+
+    assert {tuple(child.arguments) for child in children} == {(sys.executable, "-m", "bench_image.rank")}
+    assert [
+        [child.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES")]
+        for child in children
+    ] == [["0", "0", "1", "5"], ["1", "0", "1", "6"], ["2", "0", "1", "-1"]]
+
+
+def test_gpus_are_given_out_by_uuid_so_that_a_lost_one_has_a_name() -> None:
+    nvml = SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetUUID=lambda handle: f"GPU-{handle}",
+    )
+    spec = make_spec(strategy="independent", device="cuda")
+    seen = rank_environments(spec, {}, nvml)
+
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in seen] == [one["TRAINBENCH_GPU_UUID"] for one in seen]
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in seen] == ["GPU-0", "GPU-1"]
+
+
+def test_one_independent_rank_takes_the_gpu_that_is_there() -> None:
+    (seen,) = rank_environments(make_spec(strategy="independent", device="cuda", gpus_per_node=1), {})
+
+    assert seen == {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+
+
 def test_figures_of_the_ranks_that_cannot_be_still_make_a_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A report that breaks the contract would have ended the pod without one."""
 
-    def run(*_: object) -> Ending:
+    def run(*_: object, **__: object) -> Ending:
         (tmp_path / "rank-0.json").write_text('{"rank": -1}')
         return Ending({0: 0})
 
-    monkeypatch.setattr(supervise, "_run", run)
+    monkeypatch.setattr(supervise, "run_all", run)
     result = supervise.supervise(make_spec(), tmp_path, {})
 
     assert result.status is Status.ERROR
