@@ -1,10 +1,20 @@
 """Simulated nights of a fleet, judged by the real rules: what is found, and what is blamed by chance.
 
-**Model.** log samples/s of a run = node + round + error. The node's effect is drawn once a night (spread between the
-nodes), the error for each run anew; 30 % of its variance shows between the three windows of a run as well. A round's
-effect has the deviation of the error and hits all nodes of the round alike, so it drops out of a comparison with peers,
-but not out of that of a re-run, which comes later, nor out of one with an own past. A bad node has its own effect, too,
-and loses `slow_pct` of its speed. Every night has its own seed, so it is the same in every process.
+**Model.** log samples/s of window w of a run = node + round + run + window_w, and the run's rate is exp of the mean over
+its three windows (of their logs). With the noise s of a run and the share f (`windows_show`, 0.3 unless said otherwise):
+
+    node     ~ N(0, spread^2)      drawn once a night for each node
+    round    ~ N(0, s^2)           one for all nodes of a round, so it drops out of a comparison with peers, but not out
+                                   of that of a re-run, which comes later, nor out of one with an own past
+    run      ~ N(0, (1 - f) s^2)   for each run
+    window_w ~ N(0, 3 f s^2)       for each window; the mean of three has the variance f s^2
+
+So a run's error run + mean(window) has the variance s^2, and the variance between the windows of one run, as an
+estimate from them sees it, is 3 f s^2: 0.9 s^2 at f = 0.3, 0.3 s^2 at f = 0.1.
+
+A slow node has its own effect, too, and loses `slow_pct` of its speed. A disturbed run loses 10 to 30 % in all its
+windows, evenly drawn, a re-run as well. A node with an uneven window loses `window_pct` in the second window of its
+first run. Every night has its own seed, so it is the same in every process.
 """
 
 from __future__ import annotations
@@ -26,12 +36,14 @@ from bench_image.contract import Drill, Frozen, RunResult, RunSpec, Window, pars
 
 CAMPAIGN = Path(__file__).resolve().parents[1] / "docs" / "results" / "campaigns" / "h200-aa-2026-11-21"
 TYPICAL = 10.0  # samples/s of a typical node
-NUM_WINDOWS, WINDOW_SHARE = 3, 0.3
+NUM_WINDOWS = 3
 PAST_RUNS = 10  # behind the figure that the reference `history` compares with
 
 
 class Fleet(Frozen):
-    """One kind of night. The first `len(slow_pct)` nodes are slow, the first one is hot, heavy or drilled."""
+    """One kind of night. The first `len(slow_pct)` nodes are slow, the first one is hot, heavy or drilled, and the last
+    one has the uneven window.
+    """
 
     nodes: int
     spread_pct: float = 0.4
@@ -40,6 +52,8 @@ class Fleet(Frozen):
     slow_pct: tuple[float, ...] = ()
     reference: ReferenceMode = ReferenceMode.LEAVE_ONE_OUT_MEDIAN
     tails: Literal["normal", "t3"] = "normal"  # t3: Student's t with 3 degrees of freedom, of the same deviation
+    windows_show: float = 0.3  # share of a run's variance that its windows bring in
+    window_pct: float = 0.0  # what the last node loses in one window
     disturbed_pct: float = 0.0  # share of the runs that something else slows by 10 to 30 %
     drill_pct: float = 0.0
     temperature_spread_c: float = 0.0
@@ -61,7 +75,7 @@ class Past(Frozen):
 
 
 def simulate(case: Fleet | Past, nights: int) -> dict[str, int]:
-    """Name -> in how many nights; what starts with `bad_` counts bad nodes instead."""
+    """Name -> in how many nights; what starts with `bad_` counts bad nodes instead, with `uneven_` the one node."""
     counts: Counter[str] = Counter(nights=nights)
     for night in range(nights):
         # S311: a simulation wants the same numbers again, not secret ones
@@ -95,18 +109,22 @@ def _fleet_night(fleet: Fleet, draw: random.Random) -> Sequence[str]:
         for i, effect in enumerate(effects)
         if _name(i) in suspects
     ]
-    return _told(fleet.num_bad, first, confirm(first, again, limits))
+    return _counted(fleet, first, confirm(first, again, limits))
 
 
-def _told(num_bad: int, first: Sequence[GroupVerdict], settled: Sequence[GroupVerdict]) -> list[str]:
-    bad_names = {_name(i) for i in range(num_bad)}
+def _counted(fleet: Fleet, first: Sequence[GroupVerdict], settled: Sequence[GroupVerdict]) -> list[str]:
+    bad_names = {_name(i) for i in range(fleet.num_bad)}
+    uneven = _name(fleet.nodes - 1) if fleet.window_pct else None
     before = {node.node: node for group in first for node in group.nodes}
     nodes = [node for group in settled for node in group.nodes]
-    good = [node for node in nodes if node.node not in bad_names]
+    good = [node for node in nodes if node.node not in bad_names and node.node != uneven]
     bad = [node for node in nodes if node.node in bad_names]
     told = [f"bad_{_word(node)}" for node in bad] + ["bad"] * len(bad)
     told += ["bad_first_red" for node in bad if before[node.node].state in RED]
     told += ["red_first"] if any(before[node.node].state in RED for node in good) else []
+    told += ["named"] if any(node.is_unsteady for node in good) else []
+    told += [f"uneven_{_word(node)}" for node in nodes if node.node == uneven]
+    told += ["uneven_named" for node in nodes if node.node == uneven and node.is_unsteady]
     return told + sorted({_word(node) for node in good} - {"well"})
 
 
@@ -135,8 +153,10 @@ def _run(
     if draw.random() < fleet.disturbed_pct / 100:
         log_rate += math.log1p(-draw.uniform(0.10, 0.30))
     across, *inside = _errors(fleet, draw, 1 + NUM_WINDOWS)
-    log_rate += across * math.sqrt(1 - WINDOW_SHARE)
-    windows = [log_rate + error * math.sqrt(NUM_WINDOWS * WINDOW_SHARE) for error in inside]
+    log_rate += across * math.sqrt(1 - fleet.windows_show)
+    windows = [log_rate + error * math.sqrt(NUM_WINDOWS * fleet.windows_show) for error in inside]
+    if fleet.window_pct and (node, round_) == (fleet.nodes - 1, 1):
+        windows[1] += math.log1p(-fleet.window_pct / 100)
     usual = template()
     performance = usual.performance.model_copy(
         update={

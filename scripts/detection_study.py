@@ -1,6 +1,6 @@
 """Runs the detection study: which slow nodes are found, and how often a good one is blamed. Writes a JSON of counts.
 
-PYTHONPATH=.:plugins python scripts/detection_study.py docs/results/detection-2026-11-21/counts.json
+PYTHONPATH=.:plugins python scripts/detection_study.py docs/results/detection-2026-11-22/counts.json
 PYTHONPATH=.:plugins python scripts/detection_doc.py     # writes docs/detection.md from it
 """
 
@@ -40,6 +40,9 @@ def cases() -> Iterator[Case]:
     yield from _sizes()
     yield from _references()
     yield from _odd_fleets()
+    yield from _disturbed()
+    yield from _uneven()
+    yield from _quiet_windows()
     yield from _histories()
     yield from _other_metrics()
 
@@ -102,10 +105,42 @@ def _odd_fleets() -> Iterator[Case]:
             for slow in _each(10.0):
                 fleet = Fleet(nodes=4, noise_pct=noise, rounds=rounds, slow_pct=slow, tails="t3")
                 yield Case(table="tails", nights=3000, case=fleet)
-    for disturbed in (0.5, 2.0):
-        for rounds in (1, 3):
-            fleet = Fleet(nodes=4, rounds=rounds, disturbed_pct=disturbed)
-            yield Case(table="disturbed", nights=10_000, case=fleet)
+
+
+def _disturbed() -> Iterator[Case]:
+    """Runs that something slows for minutes, alone and beside a slow node."""
+    for nodes, nights in ((4, 5000), (8, 1000), (32, 500)):
+        for disturbed in (0.5, 2.0):
+            for noise in (0.1, 0.3):
+                for rounds in (1, 3):
+                    for slow in _each(10.0):
+                        fleet = Fleet(
+                            nodes=nodes, noise_pct=noise, rounds=rounds, disturbed_pct=disturbed, slow_pct=slow
+                        )
+                        yield Case(table="disturbed", nights=nights, case=fleet)
+
+
+def _uneven() -> Iterator[Case]:
+    """A node with one window far off, alone and beside a slow node."""
+    for nodes, nights in ((4, 2000), (8, 1000), (32, 500), (256, 50)):
+        for noise in (0.1, 0.3):
+            for window in (10.0, 33.0, 50.0):
+                for slow in _each(10.0):
+                    fleet = Fleet(nodes=nodes, noise_pct=noise, window_pct=window, slow_pct=slow)
+                    yield Case(table="uneven", nights=nights, case=fleet)
+    for slow in _each(10.0):
+        fleet = Fleet(nodes=4, noise_pct=0.3, rounds=3, window_pct=50.0, slow_pct=slow)
+        yield Case(table="uneven", nights=2000, case=fleet)
+
+
+def _quiet_windows() -> Iterator[Case]:
+    """Windows that show less of the noise than in the other tables."""
+    for share in (0.3, 0.1, 0.0):
+        for noise in (0.3, 1.0, 2.0):
+            for rounds in (1, 3):
+                for slow in _each(10.0):
+                    fleet = Fleet(nodes=4, noise_pct=noise, rounds=rounds, windows_show=share, slow_pct=slow)
+                    yield Case(table="windows", nights=2000, case=fleet)
 
 
 def _histories() -> Iterator[Case]:
