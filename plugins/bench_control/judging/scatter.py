@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ from bench_control.judging.outliers import ALPHA, outlier_ratio
 
 MAX_TIMES_MEDIAN = 10.0
 # Squares of rounds depend on each other by the drift that is taken out of all: they stand out later.
-ALPHA_OF_ROUNDS = ALPHA / 100
+ALPHA_OF_ROUNDS = ALPHA / 10
 MIN_SD = 1e-5  # 0.001 %: what a clock can tell; equal windows scatter by no less
 
 
@@ -90,10 +90,12 @@ def measure(units: Sequence[Unit], *, rounds_are_shared: bool = True) -> Scatter
         uneven.setdefault(square.unit, set()).add(square.round)
     shaken = {i for i, rounds in uneven.items() if not _is_minority(len(rounds), len(units[i].runs))}
     left_out = {i: {r for r in rounds if r is not None} for i, rounds in uneven.items() if i not in shaken}
-    rows = _without_drift(units, left_out, rounds_are_shared=rounds_are_shared)
     even = [s for s in windows if s.round not in uneven.get(s.unit, ())]
     of_windows = _pooled(even, is_drift_out=False)
-    between, scattered = _settle_rounds(units, rows, left_out, of_windows.sd if of_windows else MIN_SD)
+    rows = _without_drift(units, left_out, _nearer_middle if rounds_are_shared else None)
+    scattered = _find_scattered(units, rows, left_out, of_windows.sd if of_windows else MIN_SD)
+    rows = _without_drift(units, left_out, statistics.median if rounds_are_shared else None)
+    between = [_square(i, units[i].node, None, list(row.values())) for i, row in rows.items()]
     usual = [s for s in between if s.unit not in scattered]
     of_rounds = _pooled(usual, is_drift_out=rounds_are_shared)
     apart = {
@@ -156,36 +158,44 @@ def _cluster(square: _Square, *, by_node: bool) -> str | int:
 
 
 def _without_drift(
-    units: Sequence[Unit], left_out: Mapping[int, Collection[int]], *, rounds_are_shared: bool
+    units: Sequence[Unit],
+    left_out: Mapping[int, Collection[int]],
+    middle_of: Callable[[Sequence[float]], float] | None = statistics.median,
 ) -> dict[int, dict[int, float]]:
-    """Unit -> round -> log rate, of units with two rounds or more; without what a round does to all of them."""
+    """Unit -> round -> log rate, of units with two rounds or more; without what a round does to all of them, which is
+    `middle_of` what it does to each. None: the rounds stay in.
+    """
     rows = {
         i: {run.round: math.log(run.rate) for run in unit.runs if run.round not in left_out.get(i, ())}
         for i, unit in enumerate(units)
     }
     rows = {i: row for i, row in rows.items() if len(row) > 1}
-    if not rounds_are_shared or len(rows) < 2:
+    if middle_of is None or len(rows) < 2:
         return rows
     shifts: dict[int, list[float]] = {}
     for row in rows.values():
         middle = statistics.median(row.values())
         for round_, value in row.items():
             shifts.setdefault(round_, []).append(value - middle)
-    drift = {round_: statistics.median(values) for round_, values in shifts.items()}
+    drift = {round_: middle_of(values) for round_, values in shifts.items()}
     return {i: {round_: value - drift[round_] for round_, value in row.items()} for i, row in rows.items()}
 
 
-def _settle_rounds(
+def _nearer_middle(values: Sequence[float]) -> float:
+    """Of an even number the middle one that is nearer to 0: two of four nodes disturbed in one round are no drift."""
+    return min(statistics.median_low(values), statistics.median_high(values), key=abs)
+
+
+def _find_scattered(
     units: Sequence[Unit],
     rows: Mapping[int, Mapping[int, float]],
     left_out: dict[int, set[int]],
     min_sd: float,
-) -> tuple[list[_Square], set[int]]:
-    """(the mean square of each unit's rounds, the units that stand out). Where a minority of a unit's runs makes it
-    stand out, they go to `left_out`, and the square is that of the others. `min_sd`: the noise that the windows show.
+) -> set[int]:
+    """The units whose rounds stand out. Where only a minority of a unit's runs does, they go to `left_out` instead.
+    `min_sd`: the noise that the windows show.
     """
-    squares = {i: _square(i, units[i].node, None, list(row.values())) for i, row in rows.items()}
-    everybody = list(squares.values())
+    everybody = [_square(i, units[i].node, None, list(row.values())) for i, row in rows.items()]
     scattered = set()
     for square in _standing_out(everybody, everybody, min_sd, ALPHA_OF_ROUNDS):
         i, rest, gone = square.unit, dict(rows[square.unit]), set(left_out.get(square.unit, ()))
@@ -200,8 +210,8 @@ def _settle_rounds(
         if _standing_out([square], everybody, min_sd, ALPHA_OF_ROUNDS):
             scattered.add(i)
         else:
-            left_out[i], squares[i] = gone, square
-    return list(squares.values()), scattered
+            left_out[i] = gone
+    return scattered
 
 
 def _pooled(squares: Sequence[_Square], *, is_drift_out: bool, most: float = MAX_TIMES_MEDIAN) -> Noise | None:
@@ -217,7 +227,7 @@ def _pooled(squares: Sequence[_Square], *, is_drift_out: bool, most: float = MAX
     known: Counter[tuple[str | int, int | None]] = Counter()
     for s in squares:  # of GPUs of one node, one counts
         key = (_cluster(s, by_node=by_node), s.round)
-        known[key] = max(known[key], s.df if s.mean <= cap else 0)
+        known[key] = max(known[key], s.df)
     degrees_of_freedom = max(round(share * known.total()), 1)
     return Noise(math.sqrt(sum_ / (share * sum(s.df for s in squares))), degrees_of_freedom)
 
