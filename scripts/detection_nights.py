@@ -1,7 +1,8 @@
 """Simulated nights of a fleet, judged by the real rules: what is found, and what is blamed by chance.
 
-**Model.** log samples/s of window w of a run = node + round + run + window_w, and the run's rate is exp of the mean over
-its three windows (of their logs). With the noise s of a run and the share f (`windows_show`, 0.3 unless said otherwise):
+**Model.** log samples/s of window w of a run = node + round + run + window_w, and the run's rate is exp of the mean
+over its three windows (of their logs). With the noise s of a run and the share f (`windows_show`, 0.3 unless said
+otherwise):
 
     node     ~ N(0, spread^2)      drawn once a night for each node
     round    ~ N(0, s^2)           one for all nodes of a round, so it drops out of a comparison with peers, but not out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from bench_control.collecting.isolation import BROKEN_RESULT
 from bench_control.diagnosing.clues import Case, Clue, explained, explains_nothing
@@ -11,15 +10,15 @@ from bench_control.diagnosing.evidence import slow_clues
 from bench_control.diagnosing.evidence_elsewhere import LOOK_AT_PEERS, fast_clues, memory_clues, temperature_clues
 from bench_control.diagnosing.evidence_gpu import MIN_CLOCK_GAP_PCT, THERMAL
 from bench_control.diagnosing.gaps import gap, sm_clock_min_mhz
+from bench_control.diagnosing.scene import Scene, by_gpu, runs_beside
 from bench_control.judging.limits import UNITS
-from bench_control.judging.node_runs import by_group, choice_of, gpu_name
+from bench_control.judging.node_runs import by_group, choice_of
 from bench_control.judging.variance import lone_groups, other_work
 from bench_control.launching.pod_end import EndKind
 from bench_control.planning.nodes import GpuNode
 from bench_control.words.formats import count, figure, listing, signed
 from bench_control.words.verdicts import (
     OTHER_WORK,
-    RED,
     Confirmation,
     Finding,
     GroupVerdict,
@@ -33,7 +32,6 @@ from bench_control.words.verdicts import (
 from bench_image.contract import RunResult, Status
 
 CAUSE_UNKNOWN, UNSTEADY = "cause_unknown", "unsteady"
-MAX_PEERS = 100  # runs that a node is set beside: what is typical does not need a thousand
 _UNKNOWN = {
     Side.SLOW: (
         "nothing measured sets the node apart from its peers",
@@ -80,6 +78,7 @@ def diagnose(
     """Findings in the order of the groups and nodes. `category` is the likely cause, or what is the case. `known`: what
     the cluster said of its nodes before anything ran.
 
+    Of a node that measured its GPUs by themselves, each GPU that makes it what it is has a finding, up to MAX_GPUS.
     Groups that ran on one node only, to be compared with each other, are no matter for a finding each.
     """
     lone = {id(group) for group in lone_groups(groups)}
@@ -88,11 +87,12 @@ def diagnose(
         of_group.setdefault(result.spec.group_id, []).append(result)
     troubles = {node.name: node.troubles for node in known}
     return tuple(
-        _DIAGNOSES[node.state](node, _Scene(group, of_group.get(group.group_id, ()), troubles.get(node.node, ())))
+        _DIAGNOSES[one.state](one, Scene(group, of_group.get(group.group_id, ()), troubles.get(node.node, ())))
         for group in groups
         if id(group) not in lone
         for node in group.nodes
         if node.state in _DIAGNOSES
+        for one in by_gpu(node)
     )
 
 
@@ -115,15 +115,7 @@ def strays(results: Sequence[RunResult]) -> tuple[Finding, ...]:
     )
 
 
-class _Scene(NamedTuple):
-    """What a node is diagnosed in: its group, the group's runs, and what the cluster says of the node."""
-
-    group: GroupVerdict
-    runs: Sequence[RunResult]
-    troubles: Sequence[str]
-
-
-def _breach(node: NodeVerdict, scene: _Scene) -> Finding:
+def _breach(node: NodeVerdict, scene: Scene) -> Finding:
     found, off_pct = _found(node, scene)
     first = found[0]
     unsure = {
@@ -143,9 +135,9 @@ def _breach(node: NodeVerdict, scene: _Scene) -> Finding:
     )
 
 
-def _found(node: NodeVerdict, scene: _Scene) -> tuple[list[Clue], float]:
+def _found(node: NodeVerdict, scene: Scene) -> tuple[list[Clue], float]:
     """At least one clue, the likeliest cause first, and the deviation of samples/s that they are to explain."""
-    own, peers = _runs(node, scene)
+    own, peers = runs_beside(node, scene)
     breaching = _breaching(node)
     rate = next((metric for metric in breaching if metric.metric is Metric.SAMPLES_PER_SECOND), None)
     off_pct = abs(rate.deviation or 0.0) if rate else 0.0
@@ -185,7 +177,7 @@ def _unknown(why: str, resolution: str) -> Clue:
     return Clue(category=CAUSE_UNKNOWN, measured="", expected="", cause=f"cause unknown: {why}", resolution=resolution)
 
 
-def _failed(node: NodeVerdict, scene: _Scene) -> Finding:
+def _failed(node: NodeVerdict, scene: Scene) -> Finding:
     own = [run for run in scene.runs if run.spec.node == node.node]
     bad = next((run for run in own if run.status is not Status.OK), None)
     status = bad.status if bad else Status.ERROR
@@ -205,7 +197,7 @@ def _told(troubles: Sequence[str]) -> str:
     return f". The cluster says of the node: {listing(troubles)}" if troubles else ""
 
 
-def _missing(node: NodeVerdict, scene: _Scene) -> Finding:
+def _missing(node: NodeVerdict, scene: Scene) -> Finding:
     return Finding(
         level=Level.ERROR,
         category="node_missing",
@@ -217,9 +209,9 @@ def _missing(node: NodeVerdict, scene: _Scene) -> Finding:
     )
 
 
-def _unsteady(node: NodeVerdict, scene: _Scene) -> Finding:
+def _unsteady(node: NodeVerdict, scene: Scene) -> Finding:
     """A node whose own scatter hides what the limit asks for; its likeliest cause is sought as for a slow one."""
-    own, peers = _runs(node, scene)
+    own, peers = runs_beside(node, scene)
     clues = slow_clues(Case(own, peers, 0.0, scene.troubles)) or (_unknown(*_UNKNOWN_SCATTER),)
     first = clues[0]
     further = f" (also: {'; '.join(clue.cause for clue in clues[1:])})" if len(clues) > 1 else ""
@@ -241,7 +233,7 @@ def _lowest_clock(own: Sequence[RunResult], peers: Sequence[RunResult]) -> str:
     return f"; its SM clock fell to {lowest.own:.0f} MHz at the lowest, its peers' to {lowest.peers:.0f}"
 
 
-def _insufficient(node: NodeVerdict, scene: _Scene) -> Finding:
+def _insufficient(node: NodeVerdict, scene: Scene) -> Finding:
     if node.is_unsteady:
         return _unsteady(node, scene)
     doubtful = [metric for metric in node.metrics if metric.state is State.INSUFFICIENT]
@@ -260,7 +252,7 @@ def _insufficient(node: NodeVerdict, scene: _Scene) -> Finding:
     )
 
 
-def _notice(node: NodeVerdict, _: _Scene) -> Finding:
+def _notice(node: NodeVerdict, _: Scene) -> Finding:
     noticed = [metric for metric in node.metrics if metric.state is State.NOTICE]
     return Finding(
         level=Level.INFO,
@@ -273,7 +265,7 @@ def _notice(node: NodeVerdict, _: _Scene) -> Finding:
     )
 
 
-def _no_baseline(node: NodeVerdict, _: _Scene) -> Finding:
+def _no_baseline(node: NodeVerdict, _: Scene) -> Finding:
     return Finding(
         level=Level.INFO,
         category="no_baseline",
@@ -285,7 +277,7 @@ def _no_baseline(node: NodeVerdict, _: _Scene) -> Finding:
     )
 
 
-_DIAGNOSES: dict[State, Callable[[NodeVerdict, _Scene], Finding]] = {
+_DIAGNOSES: dict[State, Callable[[NodeVerdict, Scene], Finding]] = {
     State.BREACH: _breach,
     State.FAILED: _failed,
     State.MISSING: _missing,
@@ -293,22 +285,6 @@ _DIAGNOSES: dict[State, Callable[[NodeVerdict, _Scene], Finding]] = {
     State.NOTICE: _notice,
     State.NO_BASELINE: _no_baseline,
 }
-
-
-def _runs(node: NodeVerdict, scene: _Scene) -> tuple[list[RunResult], list[RunResult]]:
-    """The valid runs of the node and of its peers. Neither a drilled peer nor, while there are others, one that is red
-    is an example of a healthy node.
-    """
-    group = scene.group
-    valid = [
-        run
-        for run in scene.runs
-        if run.status is Status.OK and gpu_name(run) == group.gpu_name and group.choice in (None, choice_of(run))
-    ]
-    red = {other.node for other in group.nodes if other.state in RED}
-    peers = [run for run in valid if run.spec.node != node.node and not run.spec.drill]
-    healthy = [run for run in peers if run.spec.node not in red] or peers
-    return [run for run in valid if run.spec.node == node.node], healthy[:: max(len(healthy) // MAX_PEERS, 1)]
 
 
 def _unmeasured(metrics: Sequence[MetricVerdict]) -> Clue:

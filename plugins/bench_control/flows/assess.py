@@ -30,7 +30,7 @@ from bench_control.judging import (
     variance,
     watch,
 )
-from bench_control.judging.node_runs import by_group, choice_of
+from bench_control.judging.node_runs import by_group, choice_of, judged_rate
 from bench_control.judging.noise import deviation_pct
 from bench_control.judging.trails import Point, Trails, no_trails, points_of
 from bench_control.planning.plan import Plan
@@ -319,7 +319,7 @@ def _typical(results: Sequence[RunResult]) -> list[RunResult]:
             by_node.setdefault((result.spec.node, result.spec.group_id, choice_of(result)), []).append(result)
     typical = []
     for runs in by_node.values():
-        rates = {run.spec.run_id: run.performance.samples_per_second or 0.0 for run in runs}
+        rates = {run.spec.run_id: judged_rate(run) or 0.0 for run in runs}
         middle = statistics.median_low(rates.values())
         typical.append(next(run for run in runs if rates[run.spec.run_id] == middle))
     return typical

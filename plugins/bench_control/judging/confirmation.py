@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeVar
 
-from bench_control.judging import noise
+from bench_control.judging import gpu_runs, gpu_verdicts, noise, peer_reruns
 from bench_control.judging.limits import UNITS, decide, deviation_of, is_slow, side_of, too_noisy
-from bench_control.judging.node_runs import choice_of, latest, measured
+from bench_control.judging.node_runs import GpuPlace, choice_of, latest, measured
 from bench_control.judging.peers import reference_variance
 from bench_control.judging.watch import is_watched
 from bench_control.words.formats import signed
 from bench_control.words.verdicts import (
     Confirmation,
+    GpuVerdict,
     GroupVerdict,
     Metric,
     MetricVerdict,
@@ -22,40 +24,61 @@ from bench_control.words.verdicts import (
 )
 from bench_image.contract import RunResult, Status
 
+_Judged = TypeVar("_Judged", NodeVerdict, GpuVerdict)
 _WORST_FIRST = (State.BREACH, State.INSUFFICIENT, State.NO_BASELINE, State.NOTICE)
 
 
 def confirm(
     groups: Sequence[GroupVerdict], results: Sequence[RunResult], tolerances: Tolerances, *, has_reruns: bool = True
 ) -> tuple[GroupVerdict, ...]:
-    """Settles every pending breach by its one re-run in `results`, compared with the first verdict's reference.
+    """Settles every pending breach by its one re-run in `results`, compared with the first verdict's reference. A node
+    that measured its GPUs by themselves is re-run as a whole, and each of its pending GPUs settled by its own part.
 
     Beyond limit and noise on the same side again: confirmed. Within the limit, or beyond it on the other side: not
     confirmed, a notice; watched, if both were slow by more than half of the limit. Beyond the limit, but within the
     noise of one run: inconclusive and `insufficient`. A re-run that failed, never came back or chose other work:
-    inconclusive, and the breach stands. So it does where no re-run was planned (`has_reruns`).
+    inconclusive, and the breach stands. So it does where no re-run was planned (`has_reruns`). A breach that only the
+    first run of a disturbed peer made is not confirmed (see `peer_reruns`).
     """
     reruns = {(result.spec.group_id, result.spec.node): result for result in latest(results)}
-    return tuple(
+    settled = (
         group.model_copy(
             update={
                 "nodes": tuple(
-                    (
-                        _settled(node, reruns.get((group.group_id, node.node)), group, tolerances)
-                        if has_reruns
-                        else node.model_copy(update={"confirmation": Confirmation.NOT_PLANNED})
-                    )
-                    if node.confirmation is Confirmation.PENDING
-                    else node
+                    _of_node(node, reruns.get((group.group_id, node.node)), group) if has_reruns else _unplanned(node)
                     for node in group.nodes
                 )
             }
         )
         for group in groups
     )
+    return tuple(peer_reruns.settled(group, tolerances) for group in settled)
 
 
-def _settled(node: NodeVerdict, rerun: RunResult | None, group: GroupVerdict, tolerances: Tolerances) -> NodeVerdict:
+def _of_node(node: NodeVerdict, rerun: RunResult | None, group: GroupVerdict) -> NodeVerdict:
+    if node.confirmation is not Confirmation.PENDING:
+        return node
+    if not node.gpus:
+        return _settled(node, rerun, group)
+    parts = gpu_runs.by_gpu(rerun) if rerun else {}
+    gpus = [
+        gpu
+        if gpu.confirmation is not Confirmation.PENDING
+        else _settled(gpu, parts.get(GpuPlace(gpu.index, gpu.uuid)) if parts else rerun, group)
+        for gpu in node.gpus
+    ]
+    return gpu_verdicts.folded(node, gpus)
+
+
+def _unplanned(node: NodeVerdict) -> NodeVerdict:
+    def of(one: _Judged) -> _Judged:
+        is_pending = one.confirmation is Confirmation.PENDING
+        return one.model_copy(update={"confirmation": Confirmation.NOT_PLANNED}) if is_pending else one
+
+    return of(node).model_copy(update={"gpus": tuple(map(of, node.gpus))})
+
+
+def _settled(node: _Judged, rerun: RunResult | None, group: GroupVerdict) -> _Judged:
     if rerun is None or rerun.status is not Status.OK:
         what = "did not come back" if rerun is None or rerun.error is None else f"failed: {rerun.error.message}"
         return node.model_copy(
@@ -116,7 +139,7 @@ def _retold(first: MetricVerdict, value: float | None, widening: float) -> Metri
     return first.model_copy(update={"state": state, "reason": reason})
 
 
-def _single_run_widening(node: NodeVerdict, group: GroupVerdict) -> float:
+def _single_run_widening(node: NodeVerdict | GpuVerdict, group: GroupVerdict) -> float:
     """Half-width of one run's deviation / half-width of the deviation of the median of the node's runs."""
     runs = [n.num_runs for n in group.nodes if n.num_runs]
     of_reference = reference_variance(group.reference, runs)

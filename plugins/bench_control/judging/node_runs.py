@@ -8,24 +8,47 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
+from typing import NamedTuple
 
 from bench_control.judging.noise import Run
 from bench_control.launching.pod_end import NOT_FREE
 from bench_control.words.ordering import natural
 from bench_control.words.verdicts import Metric
-from bench_image.contract import Device, RunResult, Status
+from bench_image.contract import Device, RunResult, Status, Strategy
 
 NO_RESULTS = "no-results"  # group_id when nothing came back at all
 
 
+@dataclass(frozen=True)
+class GpuPlace:
+    """A GPU of a node. On the CPU the rank stands for it, without UUID."""
+
+    index: int
+    uuid: str | None
+
+
+class Key(NamedTuple):
+    """What is judged: a node (`gpu` is None), or one GPU of it."""
+
+    node: str
+    gpu: GpuPlace | None = None
+
+
 @dataclass(frozen=True)  # not a model: that would check every result of the fleet once more
 class NodeRuns:
-    """The runs of one node in one group; no runs at all when it is missing. `choice`: the group's usual one."""
+    """The runs of one node in one group; no runs at all when it is missing. `choice`: the group's usual one.
+    `gpu`: the runs are those of this GPU alone (see `gpu_runs`).
+    """
 
     node: str
     gpu_name: str | None
     runs: tuple[RunResult, ...]
     choice: str | None = None
+    gpu: GpuPlace | None = None
+
+    @property
+    def key(self) -> Key:
+        return Key(self.node, self.gpu)
 
     @cached_property
     def valid(self) -> tuple[RunResult, ...]:
@@ -69,6 +92,17 @@ class NodeRuns:
         """Median over the valid runs; None when no run has the figure."""
         values = [value for run in self.valid if (value := measured(run, metric)) is not None]
         return statistics.median(values) if values else None
+
+
+def judged_rate(result: RunResult) -> float | None:
+    """The samples/s that a node is judged by, and remembered with: of independent ranks those of its slowest GPU, for
+    the sum of eight hides one that is slow. None unless each rank has one.
+    """
+    if result.spec.strategy is not Strategy.INDEPENDENT or len(result.ranks) < 2:
+        return result.performance.samples_per_second
+    rates = [rank.performance.samples_per_second if rank.performance else None for rank in result.ranks]
+    known = [rate for rate in rates if rate is not None]
+    return min(known) if len(known) == len(rates) else None
 
 
 def measured(result: RunResult, metric: Metric) -> float | None:

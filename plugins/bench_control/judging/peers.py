@@ -4,47 +4,74 @@ from __future__ import annotations
 
 import statistics
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from bench_control.judging.node_runs import Key
 from bench_control.judging.noise import median_variance
 from bench_control.words.verdicts import ReferenceMode
 
-MIN_NODES = 3  # with two, either may be the odd one
+MIN_NODES = 3  # nodes, or GPUs of fewer nodes; with two, either may be the odd one
 OWN_REFERENCE = (ReferenceMode.HISTORY, ReferenceMode.FIXED)  # throughput only; they need no peers
 
 
-def usable(healthy: Sequence[float], drilled: Sequence[float]) -> list[float]:
-    """The values that may be a reference, ascending. What was slowed on purpose is none while there are enough others.
+class References:
+    """What each node, or GPU, is compared with, from all values of one metric.
 
-    Else a drill and one slow node among four would make the two good ones look fast.
+    **Nodes.** Of three nodes or more the others count, each with the median of its own GPUs, so that every node has one
+    vote: what slows all eight GPUs of a node (heat, power, host) is not half of its own reference, and a bad node of
+    eight GPUs does not outvote good ones of fewer.
+
+    **GPUs.** With one or two nodes there are no two others to ask: a GPU is compared with all other GPUs, those of its
+    own node among them, three GPUs in all or more. One slow GPU is found there as well; where all GPUs of one of two
+    nodes are slow, half of the fleet is, and both halves breach, each with its side.
     """
-    return sorted(healthy) if len(healthy) >= MIN_NODES else sorted([*healthy, *drilled])
+
+    def __init__(self, values: Mapping[Key, float], no_example: Collection[Key], mode: ReferenceMode) -> None:
+        self.mode = mode
+        self.values = values
+        of_node: dict[str, list[Key]] = {}
+        for key in values:
+            of_node.setdefault(key.node, []).append(key)
+        self.by_node = len(of_node) >= MIN_NODES
+        examples: dict[Key, tuple[float, bool]] = {}
+        for node, keys in of_node.items():
+            if self.by_node:
+                usual = [key for key in keys if key not in no_example]
+                middle = statistics.median(values[key] for key in usual or keys)
+                examples[Key(node)] = middle, bool(usual)
+            else:
+                examples |= {key: (values[key], key not in no_example) for key in keys}
+        healthy = [key for key, (_, is_healthy) in examples.items() if is_healthy]
+        self.examples = {key: examples[key][0] for key in (healthy if len(healthy) >= MIN_NODES else examples)}
+        self.ordered = sorted(self.examples.values())
+
+    def of(self, key: Key) -> float | None:
+        """The reference for `key`; None where fewer than MIN_NODES are there to be compared."""
+        if len(self.ordered) < MIN_NODES:
+            return None
+        if self.mode is ReferenceMode.MEAN:
+            return statistics.fmean(self.ordered)
+        if self.mode is ReferenceMode.MEDIAN:
+            return statistics.median(self.ordered)
+        own = self.examples.get(Key(key.node) if self.by_node else key)
+        return nearest_median(self.values[key], _without(own, self.ordered))
 
 
-def reference_for(value: float, ordered: Sequence[float], mode: ReferenceMode) -> float:
-    """What `value` is compared with; `ordered` are the fleet's values, ascending, at least MIN_NODES of them."""
-    if mode is ReferenceMode.MEAN:
-        return statistics.fmean(ordered)
-    if mode is ReferenceMode.MEDIAN:
-        return statistics.median(ordered)
-    return others_median(value, ordered)
+def _without(value: float | None, ordered: Sequence[float]) -> Sequence[float]:
+    if value is None:
+        return ordered
+    i = bisect_left(ordered, value)
+    return [*ordered[:i], *ordered[i + 1 :]]
 
 
-def others_median(value: float, ordered: Sequence[float]) -> float:
-    """The median of `ordered` without one `value` (if it is there at all); of several medians the nearest to `value`.
+def nearest_median(value: float, others: Sequence[float]) -> float:
+    """The median of `others`, ascending; of several medians the nearest to `value`.
 
     Of an even number of values, everything between the two middle ones is a median. Their mean would blame the good:
     of 10, 10 and 9 samples/s each 10 would be compared with 9.5 and read +5.3 %. With the nearest one, a node of three
     is off only if it is off from both others, and a majority of good nodes is never red for the bad ones' sake.
     """
-    i = bisect_left(ordered, value)
-    is_there = i < len(ordered) and ordered[i] == value
-    num_others = len(ordered) - is_there
-    low, high = (
-        ordered[k + 1 if is_there and k >= i else k]  # the k-th of the others
-        for k in ((num_others - 1) // 2, num_others // 2)
-    )
-    return min(max(value, low), high)
+    return min(max(value, others[(len(others) - 1) // 2]), others[len(others) // 2])
 
 
 def reference_variance(mode: ReferenceMode, runs_of_nodes: Sequence[int]) -> float:

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from bench_control.collecting.readings import temperature_mean_c
 from bench_control.collecting.setups import Setup, setup_of
+from bench_control.judging.node_runs import judged_rate
 from bench_image.contract import RunResult, Status, fingerprint
 
 
@@ -58,7 +59,7 @@ def points_of(results: Iterable[RunResult], at: datetime) -> tuple[Point, ...]:
         if result.status is Status.OK
         and result.spec.nodes == 1
         and not result.spec.drill
-        and (rate := result.performance.samples_per_second)
+        and (rate := judged_rate(result))
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
+from bench_control.judging.node_runs import judged_rate
 from bench_control.judging.noise import deviation_pct
 from bench_control.words.formats import percent
 from bench_control.words.verdicts import Finding, HistoryVerdict, Level, RateChange, State, Tolerances
@@ -24,7 +25,7 @@ def judge_history(
     the two. `past_samples_per_second` holds no breached runs. Faster by as much is a notice; fewer points than
     `history_min_points` give `no_baseline`; a failed run and a drill are not judged.
     """
-    rate, num_points = result.performance.samples_per_second, len(past_samples_per_second)
+    rate, num_points = judged_rate(result), len(past_samples_per_second)
     if result.status is not Status.OK or rate is None:
         return _unjudged(result, rate, num_points, State.NOT_JUDGED, f"the run ended as {result.status.value}")
     if result.spec.drill:

@@ -19,12 +19,12 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from bench_control.judging import noise, scatter, unsteady
+from bench_control.judging import gpu_runs, gpu_verdicts, noise, scatter, unsteady
 from bench_control.judging.limits import UNITS, decide, deviation_of, figures, is_slow, limit_of, side_of
 from bench_control.judging.node_runs import NodeRuns, by_group, choice_of
 from bench_control.judging.noise import Noise
 from bench_control.judging.odd_gpu import odd_gpu
-from bench_control.judging.peers import MIN_NODES, OWN_REFERENCE, reference_for, reference_variance, usable
+from bench_control.judging.peers import MIN_NODES, OWN_REFERENCE, References, reference_variance
 from bench_control.judging.watch import is_watched
 from bench_control.words.formats import listing
 from bench_control.words.verdicts import (
@@ -79,33 +79,34 @@ class _Group:
         self.members = members
         self.tolerances = tolerances
         self.history = history
-        self.values = {
-            metric: {m.node: value for m in members if (value := m.value(metric)) is not None} for metric in Metric
+        self.units = gpu_runs.units(members)
+        self.units_of: dict[str, list[NodeRuns]] = {}
+        for unit in self.units:
+            self.units_of.setdefault(unit.node, []).append(unit)
+        values = {
+            metric: {unit.key: value for unit in self.units if (value := unit.value(metric)) is not None}
+            for metric in Metric
         }
-        measured = [m for m in members if m.rates]
-        self.reference_variance = reference_variance(tolerances.reference, [len(m.rates) for m in measured])
+        self.rates = values[Metric.SAMPLES_PER_SECOND]
+        self.values = values
+        measured = [unit for unit in self.units if unit.rates]
+        # Of a node's GPUs one stands for all: what their runs have in common is no further knowledge.
+        runs_of_nodes = {unit.node: len(unit.rates) for unit in measured}
+        self.reference_variance = reference_variance(tolerances.reference, list(runs_of_nodes.values()))
         own = tolerances.reference in OWN_REFERENCE
         found = scatter.measure([scatter.Unit(m.node, m.rates) for m in measured], rounds_are_shared=not own)
         self.noise = found.pool
-        if (
-            found.pool
-            and noise.to_pct(self._typical_half_width(found.pool), slow=True) > tolerances.samples_per_second_pct
-        ):
+        if found.pool and self._is_beyond_limit(self._typical_half_width(found.pool)):
             self.noise = found.full
-        self.apart = {measured[i].node: own for i, own in found.apart.items()}
-        self.outlying = {measured[i].node: rounds for i, rounds in found.outlying.items()}
-        self.unsteady = {m.node for m in measured if m.node in self.apart and self._is_too_wide(m)}
-        no_example = {m.node for m in members if m.is_drill} | self.unsteady
-        self.ordered = {
-            metric: usable(
-                [value for node, value in values.items() if node not in no_example],
-                [value for node, value in values.items() if node in no_example],
-            )
-            for metric, values in self.values.items()
-        }
+        self.apart = {measured[i].key: own for i, own in found.apart.items()}
+        self.outlying = {measured[i].key: rounds for i, rounds in found.outlying.items()}
+        # A scatter that stands out, and does not hide what the limit asks for, is of no account.
+        self.unsteady = {m.key for m in measured if m.key in self.apart and self._is_beyond_limit(self._half_width(m))}
+        no_example = {unit.key for unit in self.units if unit.is_drill} | self.unsteady
+        self.references = {metric: References(values[metric], no_example, tolerances.reference) for metric in Metric}
 
     def verdict(self, group_id: str, gpu_name: str | None) -> GroupVerdict:
-        rates = self.values[Metric.SAMPLES_PER_SECOND].values()
+        rates = self.rates.values()
         return GroupVerdict(
             group_id=group_id,
             gpu_name=gpu_name,
@@ -119,13 +120,13 @@ class _Group:
 
     def _typical_half_width(self, run_noise: Noise) -> float:
         """How far from its reference chance can bring a typical node, as a logarithm."""
-        runs = statistics.median_low([len(m.rates) for m in self.members if m.rates])
+        runs = statistics.median_low([len(unit.rates) for unit in self.units if unit.rates])
         return run_noise.half_width(noise.median_variance(runs) + self.reference_variance)
 
     def _half_width(self, member: NodeRuns) -> float | None:
         """Of the node's deviation, as a logarithm: its own runs' part and the reference's."""
-        num_runs = len(member.rates) - len(self.outlying.get(member.node, ()))
-        own = self.apart.get(member.node)
+        num_runs = len(member.rates) - len(self.outlying.get(member.key, ()))
+        own = self.apart.get(member.key)
         if own and self.noise:  # see `scatter`: its own noise, and that of its peers
             of_own = own.noise.half_width(noise.median_variance(num_runs))
             return math.hypot(of_own, self.noise.half_width(self.reference_variance))
@@ -133,16 +134,21 @@ class _Group:
             return self.noise.half_width(noise.median_variance(num_runs) + self.reference_variance)
         return None
 
-    def _is_too_wide(self, member: NodeRuns) -> bool:
-        """Its scatter hides what the limit asks for; one that stands out and does not is of no account."""
-        half_width = self._half_width(member)
+    def _is_beyond_limit(self, half_width: float | None) -> bool:
         limit = limit_of(Metric.SAMPLES_PER_SECOND, self.tolerances)
         return half_width is not None and noise.to_pct(half_width, slow=True) > limit
 
     def _node(self, member: NodeRuns) -> NodeVerdict:
+        """As good as its worst GPU, where each measured by itself."""
+        verdicts = [(unit.gpu, self._unit(unit)) for unit in self.units_of[member.node]]
+        gpus = [gpu_verdicts.gpu_verdict(place, verdict) for place, verdict in verdicts if place]
+        whole = next((verdict for place, verdict in verdicts if not place), verdicts[0][1])
+        return gpu_verdicts.folded(whole, gpus) if gpus else whole
+
+    def _unit(self, member: NodeRuns) -> NodeVerdict:
         metrics = tuple(self._metric(member, metric) for metric in Metric) if member.valid else ()
         state, reason = _overall(member, metrics)
-        own = self.apart[member.node] if member.node in self.unsteady else None
+        own = self.apart[member.key] if member.key in self.unsteady else None
         if own and not member.failed:
             reason = f"unsteady: {unsteady.described(member.rates, own)}; {reason}"
         watched = state is State.OK and is_watched(metrics[0])
@@ -159,15 +165,15 @@ class _Group:
             is_watched=watched,
             is_unsteady=own is not None,
             unsteady_factor=own.factor if own else None,
-            disturbed_rounds=tuple(sorted(self.outlying.get(member.node, ()))),
+            disturbed_rounds=tuple(sorted(self.outlying.get(member.key, ()))),
         )
 
     def _metric(self, member: NodeRuns, metric: Metric) -> MetricVerdict:
-        value = self.values[metric].get(member.node)
+        value = self.values[metric].get(member.key)
         if value is None:
             return self._unmeasured(member, metric)
         own = metric is Metric.SAMPLES_PER_SECOND and self.tolerances.reference in OWN_REFERENCE
-        reference = self._own_reference(member.node) if own else self._peers_reference(metric, value)
+        reference = self._own_reference(member.node) if own else self.references[metric].of(member.key)
         if reference is None and own:
             return self._not_compared(metric, value, State.NO_BASELINE, self._no_past())
         if reference is None:
@@ -200,17 +206,11 @@ class _Group:
             return self.tolerances.fixed_samples_per_second
         return self.history.get(node)
 
-    def _peers_reference(self, metric: Metric, value: float) -> float | None:
-        ordered = self.ordered[metric]
-        if len(ordered) < MIN_NODES:
-            return None
-        return reference_for(value, ordered, self.tolerances.reference)
-
     def _no_past(self) -> str:
         return f"no baseline yet: {self.tolerances.history_min_points} past runs of this node are needed"
 
     def _too_few(self, metric: Metric) -> str:
-        ordered = self.ordered[metric]
+        ordered = self.references[metric].ordered
         if len(ordered) < 2:  # all of them: with fewer than MIN_NODES the drilled ones are in
             return f"no peer has a value to compare with: at least {MIN_NODES} nodes are needed"
         apart = abs(deviation_of(metric, ordered[1], ordered[0]))

@@ -12,6 +12,7 @@ from bench_control.collecting.isolation import Isolation
 from bench_control.collecting.readings import sm_clock_mean_mhz, temperature_mean_c
 from bench_control.collecting.setups import setup_of
 from bench_control.judging.clocks import on_our_clock
+from bench_control.judging.node_runs import judged_rate
 from bench_control.pricing.cost import RunCost
 from bench_control.pricing.energy import measured_joules
 from bench_control.words.verdicts import RED, State
@@ -64,7 +65,7 @@ def _row(result: RunResult, cost: RunCost, state: State | None, past: State | No
         "history_state": past.value if past else None,
         "is_drill": spec.drill is not None,
         "is_baseline": key is not None and _is_healthy(result, state, past),
-        "samples_per_second": result.performance.samples_per_second,
+        "samples_per_second": judged_rate(result),
         "tokens_per_second": result.performance.tokens_per_second,
         "memory_gb": result.memory.peak_during_training,
         "temperature_c": temperature_mean_c(result),

@@ -79,14 +79,13 @@ class TestPool:
 
     def test_a_scatter_too_small_to_stand_out_counts_ten_times_the_median_at_most(self) -> None:
         """Mean squares 1, 1, 1, 49 (in 1e-6), three windows each: 49 < 152, so it stays in, as 10:
-        sqrt((1 + 1 + 1 + 10) / 4) = sqrt(3.25) = 1.803 instead of sqrt(52 / 4) = 3.606. What is capped has no degrees
-        of freedom to give.
+        sqrt((1 + 1 + 1 + 10) / 4) = sqrt(3.25) = 1.803 instead of sqrt(52 / 4) = 3.606.
         """
         units = [unit(f"n{i}", run(1, -1e-3 * x, 0.0, 1e-3 * x)) for i, x in enumerate((1, 1, 1, 7))]
         found = measure(units)
         assert found.pool
         assert found.pool.sd == pytest.approx(1.8028e-3, rel=1e-4)
-        assert found.pool.degrees_of_freedom == 6
+        assert found.pool.degrees_of_freedom == 8
         assert found.full
         assert found.full.sd == pytest.approx(3.6056e-3, rel=1e-4)
         assert found.full.degrees_of_freedom == 8
