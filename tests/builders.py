@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -41,6 +41,7 @@ from bench_image.contract import (
     Startup,
     Status,
     StepTime,
+    Strategy,
     Telemetry,
     Window,
     failed_result,
@@ -184,6 +185,46 @@ def make_cpu_result(
         "communication": _communication(spec, None),
     }
     return _result(spec, fields | sections, [None] * spec.gpus_per_node, total_s)
+
+
+def make_independent(
+    node: str = "node-1",
+    rates: Sequence[float] = (9.5, 9.5),
+    *,
+    windows: Mapping[int, Sequence[float]] | None = None,
+    temperatures: Mapping[int, float] | None = None,
+    throttled: Mapping[int, dict[str, float]] | None = None,
+    failed: Mapping[int, str] | None = None,
+    **fields: Any,
+) -> RunResult:
+    """A run of independent ranks, one for each of `rates`, on a GPU each; the mappings go by rank. `failed`: rank ->
+    why it has no figures, which makes the run fail.
+    """
+    whole = make_result(node, sum(rates), strategy=Strategy.INDEPENDENT, gpus_per_node=len(rates), **fields)
+    why = failed or {}
+    ranks = tuple(
+        rank.model_copy(
+            update={"status": Status.ERROR}
+            if rank.rank in why
+            else {"performance": make_result(node, rate, windows=(windows or {}).get(rank.rank)).performance}
+        )
+        for rank, rate in zip(whole.ranks, rates, strict=True)
+    )
+    gpus = tuple(
+        gpu.model_copy(
+            update={
+                "temperature_mean_c": (temperatures or {}).get(gpu.index, gpu.temperature_mean_c),
+                "throttle_share_pct": NO_THROTTLING | (throttled or {}).get(gpu.index, {}),
+            }
+        )
+        for gpu in whole.telemetry.gpus
+    )
+    update: dict[str, Any] = {"ranks": ranks, "telemetry": whole.telemetry.model_copy(update={"gpus": gpus})}
+    if why:
+        rank, message = next(iter(why.items()))
+        error = RunError(kind="RuntimeError", message=message, phase=Phase.MEASURE, rank=rank)
+        update |= {"status": Status.ERROR, "error": error}
+    return whole.model_copy(update=update)
 
 
 def make_failed(

@@ -65,6 +65,8 @@ def runs_beside(node: NodeVerdict, scene: Scene) -> tuple[list[RunResult], list[
 
 def _judged_runs(runs: Sequence[RunResult]) -> list[tuple[Key, RunResult]]:
     """Each run with whom it judges: its node, or each of its GPUs by its own part."""
-    return [
-        (Key(run.spec.node, place), own) for run in runs for place, own in (gpu_runs.by_gpu(run) or {None: run}).items()
-    ]
+    found: list[tuple[Key, RunResult]] = []
+    for run in runs:
+        parts = gpu_runs.by_gpu(run)
+        found += [(Key(run.spec.node, place), part) for place, part in parts.items()] or [(Key(run.spec.node), run)]
+    return found

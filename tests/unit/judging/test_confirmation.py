@@ -4,9 +4,10 @@ import pytest
 
 from bench_control.judging.confirmation import confirm
 from bench_control.judging.variance import judge, nodes_to_confirm
-from bench_control.words.verdicts import Confirmation, GroupVerdict, NodeVerdict, State, Tolerances
+from bench_control.words.verdicts import Confirmation, GroupVerdict, NodeVerdict, Side, State, Tolerances
 from bench_image.contract import RunResult
 from tests.builders import make_cpu_result, make_failed, make_result
+from tests.campaigns import make_group, make_metric, make_node
 
 LIMITS = Tolerances()
 
@@ -51,6 +52,57 @@ def test_a_failed_or_lost_re_run_leaves_the_breach_standing() -> None:
     for again in ([make_failed("node-3", round=2)], []):
         node = rerun(*again)
         assert (node.state, node.confirmation) == (State.BREACH, Confirmation.INCONCLUSIVE)
+
+
+@pytest.mark.parametrize(
+    ("rate", "state"),
+    [(9.5, State.NOTICE), (9.49, State.BREACH), (10.5, State.NOTICE)],
+)
+def test_a_re_run_exactly_at_the_limit_is_within_it(rate: float, state: State) -> None:
+    """Peers at 10: 9.5 is -5 %, on the limit, 9.49 is -5.1 %."""
+    groups = judge(fleet(10.0, 10.0, 9.0, 10.0), [], LIMITS)
+    assert by_name(confirm(groups, [make_result("node-3", rate, round=2)], LIMITS)[0])["node-3"].state is state
+
+
+@pytest.mark.parametrize(("rate", "state"), [(9.0, State.INSUFFICIENT), (8.93, State.BREACH)])
+def test_one_run_is_less_certain_than_the_median_of_three(rate: float, state: State) -> None:
+    """Three runs of each of four nodes: variance of the median pi / 6 = 0.524, of the reference 0.524^2 = 0.274.
+
+    The first noise of 4.5 % is -ln(0.955) = 0.04604; of one run it is sqrt(1.274 / 0.798) = 1.264 times that, 0.05819,
+    or 5.65 %. That is over the limit, so a re-run has to be beyond 5 + 5.65 = 10.65 %: -10.0 % is not, -10.7 % is.
+    """
+    pending = make_metric(8.8, 10.0, state=State.BREACH, side=Side.SLOW, noise=4.5)
+    nodes = [make_node(f"node-{i}", [make_metric(10.0, 10.0)], num_runs=3) for i in (1, 2, 4)]
+    slow = make_node("node-3", [pending], state=State.BREACH, confirmation=Confirmation.PENDING, num_runs=3)
+    again = make_result("node-3", rate, round=4)
+    group = make_group([*nodes, slow], again.spec.group_id)
+    node = by_name(confirm([group], [again], LIMITS)[0])["node-3"]
+    assert node.state is state
+
+
+class TestADisturbedPeer:
+    """Node-1 of four is 10 % slow, and node-2's one run was disturbed: the median of the others of 3 and 4 is 9."""
+
+    def first(self) -> tuple[GroupVerdict, ...]:
+        return judge(fleet(9.0, 8.0, 10.0, 10.01), [], LIMITS)
+
+    def settled(self, node_2: float) -> dict[str, NodeVerdict]:
+        rates = {"node-1": 9.0, "node-2": node_2, "node-3": 10.0, "node-4": 10.01}
+        again = [make_result(name, rate, round=2) for name, rate in rates.items()]
+        return by_name(confirm(self.first(), again, LIMITS)[0])
+
+    def test_the_first_verdict_has_both_sides(self) -> None:
+        assert [node.state for node in self.first()[0].nodes] == [State.BREACH] * 4
+
+    def test_once_it_is_cleared_the_good_nodes_are_not_red_for_it(self) -> None:
+        nodes = self.settled(10.0)
+        assert nodes["node-1"].confirmation is Confirmation.CONFIRMED
+        assert nodes["node-1"].state is State.BREACH
+        assert {nodes[name].state for name in ("node-2", "node-3", "node-4")} == {State.NOTICE}
+        assert "once their own re-runs count" in nodes["node-3"].reason
+
+    def test_while_it_stays_slow_both_sides_stay_red(self) -> None:
+        assert {node.state for node in self.settled(8.0).values()} == {State.BREACH}
 
 
 def test_without_a_planned_re_run_nobody_says_that_it_did_not_come_back() -> None:

@@ -1,0 +1,18 @@
+"""What a run counts with."""
+
+from __future__ import annotations
+
+from bench_control.judging.node_runs import measured
+from bench_control.words.verdicts import Metric
+from tests.builders import make_result
+
+
+def test_the_temperature_of_a_run_is_that_of_its_hottest_gpu() -> None:
+    """60, 80 and 64 degrees: 80, neither the coolest nor the mean of 68."""
+    result = make_result("node-1", strategy="ddp", gpus_per_node=3)
+    gpus = [
+        gpu.model_copy(update={"temperature_mean_c": celsius})
+        for gpu, celsius in zip(result.telemetry.gpus, (60.0, 80.0, 64.0), strict=True)
+    ]
+    telemetry = result.telemetry.model_copy(update={"gpus": tuple(gpus)})
+    assert measured(result.model_copy(update={"telemetry": telemetry}), Metric.TEMPERATURE_C) == 80.0
