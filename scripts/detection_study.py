@@ -55,7 +55,7 @@ def _targets() -> Iterator[Case]:
         for rounds in (1, 3):
             for slow in _each(5.0, 7.0):
                 fleet = Fleet(nodes=4, noise_pct=noise, rounds=rounds, slow_pct=slow)
-                yield Case(table="targets", nights=10_000, case=fleet)
+                yield Case(table="targets", nights=4000, case=fleet)
 
 
 def _grid() -> Iterator[Case]:
@@ -65,7 +65,7 @@ def _grid() -> Iterator[Case]:
             for noise in NOISES:
                 for slow in _each(*SLOW):
                     fleet = Fleet(nodes=4, spread_pct=spread, noise_pct=noise, rounds=rounds, slow_pct=slow)
-                    yield Case(table="grid", nights=1000, case=fleet)
+                    yield Case(table="grid", nights=500, case=fleet)
 
 
 def _rounds() -> Iterator[Case]:
@@ -74,11 +74,11 @@ def _rounds() -> Iterator[Case]:
         for rounds in (1, 3, 6, 10):
             for slow in _each(7.0, 10.0):
                 fleet = Fleet(nodes=4, noise_pct=noise, rounds=rounds, slow_pct=slow)
-                yield Case(table="rounds", nights=500, case=fleet)
+                yield Case(table="rounds", nights=300, case=fleet)
 
 
 def _sizes() -> Iterator[Case]:
-    for nodes, nights in ((3, 3000), (8, 3000), (32, 1000)):
+    for nodes, nights in ((3, 1500), (8, 1500), (32, 500)):
         for spread in SPREADS:
             for slow in _each(5.0, 7.0):
                 fleet = Fleet(nodes=nodes, spread_pct=spread, noise_pct=0.3, slow_pct=slow)
@@ -107,12 +107,12 @@ def _odd_fleets() -> Iterator[Case]:
         for rounds in (1, 3):
             for slow in _each(10.0):
                 fleet = Fleet(nodes=4, noise_pct=noise, rounds=rounds, slow_pct=slow, tails="t3")
-                yield Case(table="tails", nights=3000, case=fleet)
+                yield Case(table="tails", nights=1000, case=fleet)
 
 
 def _disturbed() -> Iterator[Case]:
     """Runs that something slows for minutes, alone and beside a slow node."""
-    for nodes, nights in ((4, 5000), (8, 1000), (32, 500)):
+    for nodes, nights in ((4, 3000), (8, 500), (32, 200)):
         for disturbed in (0.5, 2.0):
             for noise in (0.1, 0.3):
                 for rounds in (1, 3):
@@ -125,7 +125,7 @@ def _disturbed() -> Iterator[Case]:
 
 def _uneven() -> Iterator[Case]:
     """A node with one window far off, alone and beside a slow node."""
-    for nodes, nights in ((4, 2000), (8, 1000), (32, 500), (256, 50)):
+    for nodes, nights in ((4, 1000), (8, 500), (32, 200), (256, 40)):
         for noise in (0.1, 0.3):
             for window in (10.0, 33.0, 50.0):
                 for slow in _each(10.0):
@@ -133,7 +133,7 @@ def _uneven() -> Iterator[Case]:
                     yield Case(table="uneven", nights=nights, case=fleet)
     for slow in _each(10.0):
         fleet = Fleet(nodes=4, noise_pct=0.3, rounds=3, window_pct=50.0, slow_pct=slow)
-        yield Case(table="uneven", nights=2000, case=fleet)
+        yield Case(table="uneven", nights=1000, case=fleet)
 
 
 def _quiet_windows() -> Iterator[Case]:
@@ -143,7 +143,7 @@ def _quiet_windows() -> Iterator[Case]:
             for rounds in (1, 3):
                 for slow in _each(10.0):
                     fleet = Fleet(nodes=4, noise_pct=noise, rounds=rounds, windows_show=share, slow_pct=slow)
-                    yield Case(table="windows", nights=2000, case=fleet)
+                    yield Case(table="windows", nights=1000, case=fleet)
 
 
 def _histories() -> Iterator[Case]:
@@ -172,7 +172,7 @@ def _each(*slow: float) -> tuple[Slow, ...]:
 
 def counted(case: Case) -> dict[str, object]:
     """The row of the JSON."""
-    first = simulate(case.case, FIRST) if case.nights >= 500 else None
+    first = simulate(case.case, FIRST) if case.nights >= 300 else None
     return {
         **case.model_dump(mode="json", exclude_defaults=True),
         "counts": simulate(case.case, case.nights),
