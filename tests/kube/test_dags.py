@@ -71,6 +71,10 @@ class Runs:
         path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/{map_index}"
         self._airflow._client.patch(path, json={"new_state": "failed"}).raise_for_status()
 
+    def mark_run_failed(self, dag_id: str, run_id: str) -> None:
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}"
+        self._airflow._client.patch(path, json={"state": "failed"}).raise_for_status()
+
     def campaign(self, dag_id: str, run_id: str) -> Campaign:
         return open_store(str(self._airflow.state / "store")).read_campaign(campaign_id(dag_id, run_id))
 

@@ -33,6 +33,8 @@ RBAC = Path(__file__).resolve().parents[2] / "docker" / "kubernetes" / "base" / 
 SLEEP = "exec sleep 100"
 NO_NODE = {"nodeSelector": {"kubernetes.io/hostname": "no-such-node"}}
 # Needs nothing of the cluster but the right to run pods: these cases run on a real one too.
+NO_EXEC = ({"path": "NAME-[^/]*/exec", "code": 403, "n": 0},)
+PRINT = f"{WRITE}; echo step 1; echo '{RESULT}'"
 ANYWHERE = (
     Case("ok", f"echo hello; sleep 1; {WRITE}"),
     Case("deferred-ok", f"echo hello; sleep 1; {WRITE}", deferrable=True, image=SLOW),
@@ -78,8 +80,10 @@ ONLY_STANDIN = (
     Case("plain-lost", operator=KubernetesPodOperator, faults=(LOST,)),
     Case("refused-events", faults=({"path": "/events.*NAME", "code": 403, "n": 0},)),
     Case("deferred-refused-events", deferrable=True, faults=({"path": "/events.*NAME", "code": 403, "n": 0},)),
-    Case("refused-exec", faults=({"path": "NAME-[^/]*/exec", "code": 403, "n": 0},)),
-    Case("deferred-refused-exec", deferrable=True, faults=({"path": "NAME-[^/]*/exec", "code": 403, "n": 0},)),
+    Case("refused-exec", faults=NO_EXEC),
+    Case("deferred-refused-exec", deferrable=True, faults=NO_EXEC),
+    Case("printed", PRINT, faults=NO_EXEC),
+    Case("deferred-printed", PRINT, deferrable=True, faults=NO_EXEC),
     Case("no-create", faults=({"method": "POST", "path": "/pods$", "body": "NAME", "code": 403, "n": 0},)),
 )
 
@@ -270,6 +274,13 @@ def test_without_ours_a_lost_reply_leaks_the_pod(outcome: Outcome) -> None:
 def test_a_missing_right_is_named(outcome: Outcome) -> None:
     assert outcome.state == "failed"
     assert outcome.end["kind"] == "refused"
+    assert outcome.pods_left == []
+
+
+@of("printed", "deferred-printed")
+def test_without_the_right_to_exec_the_result_is_read_from_the_log(outcome: Outcome) -> None:
+    assert outcome.state == "success"
+    assert outcome.result == json.loads(RESULT)
     assert outcome.pods_left == []
 
 

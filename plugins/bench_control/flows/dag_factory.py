@@ -41,9 +41,9 @@ def build_node_dag(suite: Suite) -> DAG:
         confirms = pod_tasks.pods("confirm", settings).expand(pod_template_dict=suspects)
         published = dag_tasks.publish_nodes(suite.dag_id)
         released: Any = dag_tasks.release_campaign()
-        [benchmarks, confirms] >> released.as_teardown(setups=planned)
+        [benchmarks, confirms] >> _at_the_end(released, setups=planned)
         confirms >> published
-        _tell(published, settings)
+        released >> _tell(published, settings)
     return dag
 
 
@@ -56,9 +56,9 @@ def build_comparison_dag(suite: Suite) -> DAG:
         benchmarks = pod_tasks.pods("benchmark", settings, in_turn=True).expand(pod_template_dict=planned)
         published = dag_tasks.publish_comparison(suite.dag_id)
         released: Any = dag_tasks.release_campaign()
-        benchmarks >> released.as_teardown(setups=planned)
+        benchmarks >> _at_the_end(released, setups=planned)
         benchmarks >> published
-        _tell(published, settings)
+        released >> _tell(published, settings)
     return dag
 
 
@@ -76,13 +76,18 @@ def build_scaling_dag(suite: Suite) -> DAG:
     return dag
 
 
-def _tell(published: Any, settings: Settings) -> None:
-    """Alert, notices where somebody is to get them, gate: the gate is the leaf, and alone decides the run's state."""
+def _at_the_end(released: Any, setups: Any) -> Any:
+    """The teardown that removes pods, whatever happened before. When it fails the run fails: pods may still run."""
+    return released.as_teardown(setups=setups, on_failure_fail_dagrun=True)
+
+
+def _tell(published: Any, settings: Settings) -> Any:
+    """Alert, notices where somebody is to get them, gate: the last task, which turns the run red. Returns the gate."""
     told: Any = dag_tasks.raise_alert()
     published >> told
     if settings.notify:
         told = told >> dag_tasks.send_notices()
-    told >> dag_tasks.gate()
+    return told >> dag_tasks.gate()
 
 
 def _gang(cell: Cell, settings: Settings, after: Any, before: Any) -> Any:
@@ -90,7 +95,7 @@ def _gang(cell: Cell, settings: Settings, after: Any, before: Any) -> Any:
     with TaskGroup(cell.name, tooltip=cell.title):
         prepared: Any = dag_tasks.prepare_gang(cell.strategy.value, cell.world_size).as_setup()
         ranks = pod_tasks.gang(dag_tasks.RANK, settings).expand(pod_template_dict=prepared)
-        released = dag_tasks.release_gang(prepared).as_teardown(setups=prepared)
+        released = _at_the_end(dag_tasks.release_gang(prepared), setups=prepared)
         after >> prepared >> ranks >> released
         # Only teardowns behind it, and a failed rank would decide the run's state: that is the gate's to do.
         ranks >> before

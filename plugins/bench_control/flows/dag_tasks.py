@@ -15,11 +15,15 @@ from bench_control.installation.settings import Launcher, read_settings
 from bench_control.launching.pods import CAMPAIGN, GANG, label_value, manifest, manifests, ours
 from bench_control.planning.plan import Plan, campaign_id, confirm_specs
 from bench_control.planning.scaling_plan import Cell
+from bench_control.words.formats import listing
 from bench_image.contract import RunResult, RunSpec
 
 RESULTS = Asset(name="trainbench_results", uri="x-trainbench://results/summary")
 BREACHES = Asset(name="trainbench_breaches", uri="x-trainbench://alerts/variance")
 RANK = "rank"  # task of a gang's pods within its group
+RELEASE, GATE = "release", "gate"
+# An API server that is away for ten minutes: pods that nobody waits for would run on, and hold their GPUs.
+RELEASE_RETRIES, RELEASE_RETRY_DELAY = 12, timedelta(minutes=1)
 VERDICT_TASKS = (READY, PLAN, "judge", "publish", "alert")  # without any of them there is no verdict
 MAX_REASONS = 20  # in the words of a red gate
 NOTIFY_RETRIES = 3
@@ -37,14 +41,14 @@ def prepare_gang(strategy: str, world_size: int) -> list[dict[str, Any]]:
     return manifests(spec, settings.pods, owner())
 
 
-@task(task_id="release")
+@task(task_id=RELEASE, retries=RELEASE_RETRIES, retry_delay=RELEASE_RETRY_DELAY)
 def release_campaign() -> None:
     """Deletes what is left of this DAG run's pods, whatever became of their tasks."""
     context = get_current_context()
     _release(CAMPAIGN, label_value(campaign_id(context["dag"].dag_id, context["run_id"])))
 
 
-@task(task_id="release")
+@task(task_id=RELEASE, retries=RELEASE_RETRIES, retry_delay=RELEASE_RETRY_DELAY)
 def release_gang(prepared: Sequence[Mapping[str, Any]]) -> None:
     """Deletes what is left of a gang, whatever became of its tasks."""
     _release(GANG, prepared[0]["metadata"]["labels"][GANG])
@@ -52,15 +56,18 @@ def release_gang(prepared: Sequence[Mapping[str, Any]]) -> None:
 
 def _release(label: str, value: str) -> None:
     settings = read_settings()
-    if settings.launcher is Launcher.LOCAL:
-        return
-    from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+    if settings.launcher is not Launcher.LOCAL:
+        from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 
-    from bench_control.flows.kubernetes_operator import delete_pods
+        from bench_control.flows.kubernetes_operator import delete_pods
 
-    client = KubernetesHook(conn_id=settings.cluster.connection_id).core_v1_client
-    deleted = delete_pods(client, settings.pods.namespace, ours(settings.pods) | {label: value})
-    log(f"deleted {', '.join(deleted)}" if deleted else "nothing was left")
+        client = KubernetesHook(conn_id=settings.cluster.connection_id).core_v1_client
+        deleted = delete_pods(client, settings.pods.namespace, ours(settings.pods) | {label: value})
+        log(f"deleted {', '.join(deleted)}" if deleted else "nothing was left")
+    if _task_states(get_current_context()["ti"]).get(GATE) == "skipped":
+        # The gate runs always, but where somebody marked the run failed: Airflow skips it then, and would let this
+        # task's success be the run's.
+        raise AirflowFailException("this DAG run was marked failed by hand: nothing of it runs on, and it stays failed")
 
 
 @task(task_id="judge", trigger_rule=TriggerRule.ALL_DONE)
@@ -152,17 +159,25 @@ def send_notices() -> None:
         raise RuntimeError(f"not everybody could be told: {'; '.join(told.problems)}")
 
 
-@task(task_id="gate", trigger_rule=TriggerRule.ALL_DONE)
+@task(task_id=GATE, trigger_rule=TriggerRule.ALL_DONE)
 def gate() -> None:
     """The leaf: turns the DAG run red on confirmed breaches and missing results, after the report is out."""
     ti = get_current_context()["ti"]
-    raised = ti.xcom_pull(task_ids="alert")
+    raised, states = ti.xcom_pull(task_ids="alert"), _task_states(ti)
     if raised is None:
-        states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
         failed = [name for name in VERDICT_TASKS if states.get(name) == "failed"]
         raise AirflowFailException(_no_verdict(failed[0] if failed else "alert", ti))
-    if red := [alert["text"] for alert in raised if alert["red"]]:
+    red = [alert["text"] for alert in raised if alert["red"]]
+    if kept := [name for name, state in states.items() if name.split(".")[-1] == RELEASE and state == "failed"]:
+        red.append(f"pods of this run may still run, and hold their GPUs: {listing(kept)} failed, its log says why")
+    if red:
         raise AirflowFailException("; ".join(red[:MAX_REASONS]) + ("; and more" if len(red) > MAX_REASONS else ""))
+
+
+def _task_states(ti: Any) -> Mapping[str, str | None]:
+    """Of this DAG run's tasks, by id."""
+    states: Mapping[str, str | None] = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+    return states
 
 
 def _no_verdict(failed: str, ti: Any) -> str:

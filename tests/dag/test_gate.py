@@ -1,0 +1,41 @@
+"""The gate: what turns a DAG run red, and in which words."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs the gate over the states of a DAG run's tasks and the alerts that were raised."""
+    from bench_control.flows import dag_tasks
+
+    def run(states: dict[str, str], raised: list[dict[str, Any]] | None) -> None:
+        ti = Mock(dag_id="nightly", run_id="r1")
+        ti.get_task_states.return_value = {"r1": states}
+        ti.xcom_pull.side_effect = lambda task_ids, key="return_value": raised if task_ids == "alert" else None
+        monkeypatch.setattr(dag_tasks, "get_current_context", lambda: {"ti": ti})
+        dag_tasks.gate.function()
+
+    return run
+
+
+def test_pods_that_could_not_be_removed_turn_a_good_night_red(gate: Any) -> None:
+    """A failed release was invisible: the run was a success, and its pods held their GPUs."""
+    gate({"release": "success", "alert": "success"}, [])
+    with pytest.raises(AirflowFailException, match=r"pods of this run may still run, .*: release failed"):
+        gate({"release": "failed", "alert": "success"}, [])
+
+
+def test_each_gang_that_could_not_be_removed_is_named(gate: Any) -> None:
+    with pytest.raises(AirflowFailException, match=r"ddp_2_gpu\.release and fsdp_2_gpu\.release failed"):
+        gate({"ddp_2_gpu.release": "failed", "single.release": "skipped", "fsdp_2_gpu.release": "failed"}, [])
+
+
+def test_a_breach_is_said_before_what_was_left_behind(gate: Any) -> None:
+    with pytest.raises(AirflowFailException, match=r"^node-3: samples/s -20 %; pods of this run may still run"):
+        gate({"release": "failed"}, [{"text": "node-3: samples/s -20 %", "red": True}])
