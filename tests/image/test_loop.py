@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ import torch
 from bench_image.build import build
 from bench_image.contract import Drill, Preset, Recipe, RunSpec
 from bench_image.data import POOL_STEPS, TokenPool
-from bench_image.loop import Stepper, drill_sleep_s, measure_window, settled_step_s, steps_to_do, warm_up
+from bench_image.loop import Stepper, Timing, drill_sleep_s, measure_window, settled_step_s, steps_to_do, warm_up
 from bench_image.ranks import Single
 from tests.image.processes import make_spec
 
@@ -173,6 +175,61 @@ def test_every_token_of_a_window_went_through_the_model() -> None:
     assert sum(seen) == 4 * 3 * 2 * 16
     assert len(timing.step_times_s) == len(timing.losses) == 4
     assert sum(timing.step_times_s) <= timing.wall_s
+
+
+class TwoRanks(Single):
+    """This rank, and a slower one whose losses are 2 higher: what `slowest` and `mean` bring together."""
+
+    def __init__(self, done: list[str]) -> None:
+        super().__init__(CPU)
+        self.done = done
+
+    def barrier(self) -> None:
+        self.done.append("barrier")
+
+    def slowest(self, values: Sequence[float]) -> list[float]:
+        return [value + 100.0 for value in values]
+
+    def mean(self, values: Sequence[float]) -> list[float]:
+        return [value + 1.0 for value in values]
+
+
+def timed_window(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], Timing]:
+    """Three steps, and what was called around them; losses 5, 5, 5; 0.25 s pass between each two looks at the clock."""
+    done: list[str] = []
+    clock = itertools.count()
+    monkeypatch.setattr("bench_image.loop.time.perf_counter", lambda: 0.25 * next(clock))
+    monkeypatch.setattr("bench_image.loop.synchronize", lambda _: done.append("synchronize"))
+    strategy = TwoRanks(done)
+
+    class Step:
+        loader_wait_s = 0.0
+
+        def __call__(self) -> torch.Tensor:
+            done.append("step")
+            self.loader_wait_s += 0.5
+            return torch.tensor(5.0)
+
+    spec = make_spec(recipe=Recipe.FULL, measured_steps=3, max_measured_steps=3)
+    return done, measure_window(Step(), strategy, spec)  # type: ignore[arg-type]
+
+
+def test_a_window_begins_and_ends_on_an_idle_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the first wait the warm-up's last step is in it, without the last one its own last step is not."""
+    done, _ = timed_window(monkeypatch)
+
+    assert done == ["barrier", "synchronize", "step", "step", "step", "synchronize"]
+
+
+def test_a_window_is_as_long_as_the_slowest_rank_s_and_its_losses_are_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slower rank takes 100 s more for each figure; the mean of 5 and 7 is 6."""
+    _, timing = timed_window(monkeypatch)
+
+    assert len(timing.own_step_times_s) == 3
+    assert timing.step_times_s == tuple(own + 100 for own in timing.own_step_times_s)
+    assert timing.wall_s > 100
+    assert timing.loader_wait_s == pytest.approx(101.5)
+    assert (timing.losses, timing.own_losses) == ((6.0, 6.0, 6.0), (5.0, 5.0, 5.0))
 
 
 def test_accumulated_micro_steps_train_like_one_large_batch() -> None:

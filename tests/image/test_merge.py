@@ -166,6 +166,37 @@ def test_two_ranks_share_the_peak_and_count_the_larger_memory() -> None:
     assert [rank.rank for rank in pair.ranks] == [0, 1]
 
 
+def test_each_peak_is_that_of_the_rank_with_the_largest() -> None:
+    """1,000 and 3,000 bytes, and one byte more reserved; retries and out-of-memory are counted together."""
+    spec = make_spec(recipe=Recipe.FULL, strategy="ddp")
+    reports = [make_report(0, memory=make_memory(3000)), make_report(1, memory=make_memory(1000))]
+    memory = merge(spec, reports, Ending({0: 0}), BEGIN, END).memory
+
+    assert (memory.peak_allocated_bytes, memory.peak_reserved_bytes) == (3000, 3001)
+    assert memory.peak_during_training == 3000 / 1e9
+    assert (memory.alloc_retries, memory.num_ooms) == (2, 0)
+
+
+def test_energy_is_of_all_gpus_of_the_pod_and_of_its_share_of_the_samples() -> None:
+    """2 nodes x 2 GPUs x 2 samples x 4 steps = 32 samples, 16 of this pod; 3,600 + 1,200 J: 300 J each, 32 tokens."""
+    spec = make_spec(recipe=Recipe.FULL, strategy="ddp", nodes=2, gpus_per_node=2, peers=("node-2",))
+    report = make_report(gpus=(make_sample(3600.0), make_sample(1200.0)))
+    telemetry = merge(spec, [report, make_report(1)], Ending({0: 0}), BEGIN, END).telemetry
+
+    assert telemetry.energy_per_sample_j == pytest.approx(300)
+    assert telemetry.energy_per_token_j == pytest.approx(300 / 32)
+
+
+def test_without_the_energy_of_one_gpu_there_is_none() -> None:
+    spec = make_spec(recipe=Recipe.FULL, strategy="ddp")
+    missing = {"telemetry.gpus.1.energy_j": "this GPU has no counter"}
+    report = make_report(gpus=(make_sample(3600.0), make_sample(None)), missing=missing)
+    result = merge(spec, [report, make_report(1)], Ending({0: 0}), BEGIN, END)
+
+    assert result.telemetry.energy_per_sample_j is None
+    assert result.missing["telemetry.energy_per_sample_j"] == "a GPU has no energy counter"
+
+
 def test_an_unknown_gpu_has_no_utilisation() -> None:
     spec = make_spec(recipe=Recipe.FULL)
     result = merge(spec, [make_report(context=make_context("Mystery 9000"))], Ending({0: 0}), BEGIN, END)

@@ -164,3 +164,18 @@ def test_a_base_on_another_machine_is_no_reason_for_a_recommendation() -> None:
 def test_without_a_measured_base_there_is_no_first_choice() -> None:
     assert first(efficiency=None).kind is Kind.FASTEST
     assert first(efficiency=None).meaning.endswith("so whether they would do is not known.")
+
+
+def test_exactly_as_far_apart_as_the_noise_is_still_a_tie() -> None:
+    """Runs of 15, 16 and 17: half the range is 6.25 % of 16. One run of 15 has none and lies 6.25 % below."""
+    exact: dict[str, Any] = {"strategy": "ddp", "gpus_per_node": 4, "step_cv_pct": 0.0}
+
+    def entry(*rates: float) -> Entry:
+        runs = [make_result("node-1", rate, round=i, windows=(rate,), **exact) for i, rate in enumerate(rates, 1)]
+        return entries(work_groups(runs)[0], 4)[0]
+
+    noisy, level, below = entry(15.0, 16.0, 17.0), entry(15.0), entry(14.9)
+    assert (noisy.noise_pct, level.noise_pct) == (6.25, 0.0)
+    assert is_tie(noisy, level)
+    assert is_tie(level, noisy)
+    assert not is_tie(noisy, below)

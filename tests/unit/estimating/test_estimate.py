@@ -45,6 +45,13 @@ def test_whole_instances_are_paid_for() -> None:
     assert "Instances are paid for whole: some have more than the job's 4 GPUs." in found.assumptions
 
 
+def test_a_begun_instance_is_paid_for() -> None:
+    """10 GPUs on instances of 8: two of them, 16 GPUs. 10,000 / 5.5 / 3600 h x 16 x $0.60 = $4.8485."""
+    job = JOB.model_copy(update={"num_gpus": 10})
+    (offer,) = estimate(job, RATE, [price(4.80, gpus=8)], Pricing(), TODAY).offers
+    assert (offer.instances, offer.billed_gpus, offer.usd) == (2, 16, pytest.approx(4.8485, abs=1e-4))
+
+
 def test_epochs_are_told_and_paid() -> None:
     found = estimate(JOB.model_copy(update={"epochs": 3}), RATE, [price()], Pricing(), TODAY)
     assert (found.num_samples, found.offers[0].usd) == (30_000, pytest.approx(3.6364, abs=1e-4))

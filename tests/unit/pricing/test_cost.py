@@ -114,6 +114,14 @@ class TestPriceRun:
         assert (found.gpu_hours, found.run_usd) == (0.04, 0.4)
         assert found.usd_per_1000_samples == pytest.approx(1.1111, abs=1e-4)
 
+    def test_every_node_of_the_gang_counts(self) -> None:
+        """36 s on 2 nodes x 4 GPUs = 0.08 GPU-hours = $0.80; 80 / (10 * 3.6) = $2.2222; 5120 tokens/s: $4.3403."""
+        gang = {"strategy": "ddp", "nodes": 2, "gpus_per_node": 4, "peers": ("node-2",)}
+        found = price_run(make_result(samples_per_s=10.0, total_s=36.0, **gang), H200)
+        assert (found.gpu_hours, found.run_usd) == (0.08, 0.8)
+        assert found.usd_per_1000_samples == pytest.approx(2.2222, abs=1e-4)
+        assert found.usd_per_1m_tokens == pytest.approx(4.3403, abs=1e-4)
+
     @pytest.mark.parametrize(
         ("result", "reason"),
         [

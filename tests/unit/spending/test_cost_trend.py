@@ -135,6 +135,19 @@ def test_several_prices_in_a_month_count_by_their_median() -> None:
     assert work.this.usd_per_gpu_hour == 0.8
 
 
+def test_a_month_is_its_median_not_its_mean() -> None:
+    """Rates 1.0, 1.0 and 4.0, mean 2.0; prices 0.6, 0.6 and 3.0, mean 1.4; tokens 512 each sample; J 67, 67 and 97."""
+    runs = [
+        paid_run(1.0, 0.6, tokens_per_s=512.0, energy_per_sample_j=67.0),
+        paid_run(1.0, 0.6, tokens_per_s=512.0, energy_per_sample_j=67.0),
+        paid_run(4.0, 3.0, tokens_per_s=2048.0, energy_per_sample_j=97.0),
+    ]
+    (work,) = costs(*runs)
+    assert work.this is not None
+    assert (work.this.samples_per_s, work.this.tokens_per_s, work.this.usd_per_gpu_hour) == (1.0, 512.0, 0.6)
+    assert work.this.joules_per_sample == 67.0
+
+
 def test_a_price_that_differs_in_its_last_digits_did_not_change() -> None:
     """An older row has no price: $0.06 / 0.1 h = 0.6 is $0.6 but for the last digit of a float."""
     old = paid_run(started_at=OCTOBER, usd_per_gpu_hour=0.06 / 0.1 + 1e-15)
