@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,6 +34,21 @@ def contradictions(performance: Performance, samples_per_step: int | None) -> It
                 f"performance.windows.{index}.samples_per_second is {window.samples_per_second:g}, but "
                 f"{window.num_steps} steps of {samples_per_step} samples in {window.wall_s:g} s are {done:g}/s"
             )
+
+
+def sum_of(performance: Performance, ranks: Sequence[Performance]) -> Iterator[str]:
+    """Whether a run of independent ranks says the sum of their rates; not told where one has fewer windows than others.
+
+    Its windows are those of one rank, so they do not add up to it where the ranks slow down at different times.
+    """
+    rates = [rank.samples_per_second or 0.0 for rank in ranks]
+    if {len(rank.windows) for rank in ranks} != {len(performance.windows)}:
+        return
+    if not _agree(performance.samples_per_second, sum(rates)):
+        yield (
+            f"performance.samples_per_second is {performance.samples_per_second:g}, its ranks add up to "
+            f"{sum(rates):g}; they may differ by {100 * TOLERANCE:g} %"
+        )
 
 
 def _agree(value: float | None, other: float) -> bool:

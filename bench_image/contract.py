@@ -53,7 +53,7 @@ from bench_image.bounds import (
     Usd,
     Watts,
 )
-from bench_image.consistency import contradictions
+from bench_image.consistency import contradictions, sum_of
 from bench_image.frozen import ContractError as ContractError  # the contract's own: others take them from here
 from bench_image.frozen import Frozen as Frozen
 from bench_image.reasons import unexplained
@@ -556,12 +556,14 @@ class RunResult(Frozen):
         """A rate that its own windows contradict was not measured by them."""
         work = self.work
         samples_per_step = None if work.micro_batch_size == AUTO else work.of_one_rank.samples_per_step
-        is_one_pace = work.strategy is not Strategy.INDEPENDENT
-        for contradiction in contradictions(self.performance, samples_per_step if is_one_pace else None):
-            raise ValueError(contradiction)
+        own = [rank.performance for rank in self.ranks if rank.performance]
         for rank in self.ranks:
             for contradiction in contradictions(rank.performance, samples_per_step) if rank.performance else ():
                 raise ValueError(f"ranks.{rank.rank}: {contradiction}")
+        is_one_pace = work.strategy is not Strategy.INDEPENDENT
+        of_run = contradictions(self.performance, samples_per_step) if is_one_pace else sum_of(self.performance, own)
+        for contradiction in of_run:
+            raise ValueError(contradiction)
         return self
 
     @property

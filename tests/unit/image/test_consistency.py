@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench_image.consistency import contradictions
+from bench_image.consistency import contradictions, sum_of
 from bench_image.contract import ContractError, Performance, Window, parse_result
 from tests.builders import make_result
 
@@ -57,3 +57,24 @@ def test_a_result_whose_rate_its_windows_contradict_is_refused() -> None:
 
     with pytest.raises(ContractError, match=r"performance\.samples_per_second is 19, its windows did 1200 samples in"):
         parse_result(text.replace('"samples_per_second":9.5,', '"samples_per_second":19.0,', 1))
+
+
+def test_ranks_that_slow_down_at_different_times_contradict_nothing() -> None:
+    """80 samples a window: 8 then 12 s, and 12 then 8 s, are 8/s each. Added up window by window over the first one's
+    seconds they would be (16.67 * 8 + 16.67 * 12) / 20 = 16.67/s: their sum is 16/s.
+    """
+    one = performance()
+    other = one.model_copy(update={"windows": one.windows[::-1]})
+    both = one.model_copy(update={"samples_per_second": 16.0})
+
+    assert list(sum_of(both, (one, other))) == []
+    assert list(sum_of(both.model_copy(update={"samples_per_second": 16.7}), (one, other))) == [
+        "performance.samples_per_second is 16.7, its ranks add up to 16; they may differ by 1 %"
+    ]
+
+
+def test_a_sum_of_ranks_with_fewer_windows_is_not_compared() -> None:
+    one = performance()
+
+    assert list(sum_of(one, (one, one.model_copy(update={"windows": one.windows[:1]})))) == []
+    assert list(sum_of(one, ())) == []
