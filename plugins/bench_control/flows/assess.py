@@ -21,6 +21,7 @@ from bench_control.judging import (
     confirmation,
     drills,
     identity,
+    other_machines,
     renames,
     same_work,
     step_changes,
@@ -191,7 +192,8 @@ def _findings(night: _Night, parts: Isolation) -> list[Finding]:
         ("looking for drills", lambda: drills.findings(groups, measured) if plan.judges_nodes else ()),
         ("looking for unsteady nodes", lambda: unsteady.findings(groups)),
         ("comparing what was computed", lambda: same_work.findings(measured)),
-        ("comparing GPUs and names", lambda: identity.findings(measured)),
+        ("comparing GPUs and names", lambda: identity.findings(measured, plan.known)),
+        ("comparing GPUs with the past", lambda: _other_machines(night)),
         ("comparing choices", lambda: diagnosis.strays(on_one_node)),
         ("checking figures", lambda: parts.each("checking figures", measured, validity.validate)),
         ("comparing runs", lambda: validity.compare(measured)),
@@ -199,6 +201,13 @@ def _findings(night: _Night, parts: Isolation) -> list[Finding]:
     )
     name = plan.campaign_id
     return [finding for part, source in sources for finding in parts.attempt(part, name, source) or ()]
+
+
+def _other_machines(night: _Night) -> tuple[Finding, ...]:
+    """A node that was renamed has its own past."""
+    renamed = {rename.node for rename in night.renamed}
+    now = [point for point in night.now if point.node not in renamed]
+    return other_machines.findings(now, night.earlier, night.started_at, night.plan.known)
 
 
 def _over_time(night: _Night) -> tuple[Finding, ...]:

@@ -1,4 +1,4 @@
-"""A run twice, and a GPU under two names."""
+"""A run twice, a GPU under two names, and several machines under one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from datetime import timedelta
 from bench_control.judging import identity
 from bench_control.judging.node_runs import latest
 from bench_control.judging.variance import judge
+from bench_control.planning.nodes import GpuNode
 from bench_control.words.verdicts import State, Tolerances
-from bench_image.contract import RunResult
+from bench_image.contract import RunResult, parse_result
 from tests.builders import make_failed, make_result
+from tests.conftest import GOLDEN_DIR
 
 
 def later(result: RunResult) -> RunResult:
@@ -51,3 +53,45 @@ def test_a_node_that_was_renamed_meanwhile_is_one_machine_under_two_names() -> N
     assert (finding.category, finding.subject) == ("same_gpu", "node-10")
     assert finding.measured == "GPU-node-2-0 on node-2 and node-10"
     assert finding.summary == "has the same GPU as node-2: one machine under 2 names, compared with itself"
+
+
+def on(node: str, *uuids: str, round_: int = 1) -> RunResult:
+    """A run of `node` on these GPUs."""
+    work = {"strategy": "independent", "gpus_per_node": len(uuids)} if len(uuids) > 1 else {}
+    result = make_result(node, round=round_, **work)
+    assert result.context
+    gpus = tuple(gpu.model_copy(update={"uuid": uuid}) for gpu, uuid in zip(result.context.gpus, uuids, strict=True))
+    ranks = tuple(rank.model_copy(update={"gpu_uuid": uuid}) for rank, uuid in zip(result.ranks, uuids, strict=True))
+    return result.model_copy(update={"context": result.context.model_copy(update={"gpus": gpus}), "ranks": ranks})
+
+
+def test_the_published_study_ran_on_five_machines_under_one_name() -> None:
+    """[J6]: 37 runs named h200-4 come from five disjoint sets of GPUs, and nobody said so."""
+    folder = GOLDEN_DIR.parents[1] / "docs/results/campaigns/h200-strategies-2026-11-21"
+    results = [parse_result(path.read_bytes()) for path in sorted(folder.glob("runs/*/result.json"))]
+    (finding,) = identity.findings(results)
+
+    assert len(results) == 37
+    assert (finding.category, finding.subject) == ("several_machines", "h200-4")
+    assert finding.summary.startswith("ran on 5 sets of GPUs that have none in common: several machines under one name")
+
+
+def test_runs_that_share_a_gpu_are_of_one_machine_in_whatever_order_they_come() -> None:
+    runs = [on("node-1", "a", "b"), on("node-1", "c", "d", round_=2), on("node-1", "b", "c", round_=3)]
+
+    assert [identity.findings(order) for order in (runs, runs[::-1])] == [(), ()]
+
+
+def test_two_sets_without_a_common_gpu_are_two_machines() -> None:
+    (finding,) = identity.findings([on("node-1", "a", "b"), on("node-1", "c", "d", round_=2)])
+
+    assert finding.measured == "a + b and c + d"
+
+
+def test_other_gpus_of_a_node_that_has_so_many_are_no_other_machine() -> None:
+    """A pod of one GPU gets another one each time."""
+    runs = [on("node-1", uuid, round_=number) for number, uuid in enumerate(("a", "b", "c"), start=1)]
+
+    assert identity.findings(runs, [GpuNode(name="node-1", num_gpus=7, num_gpus_lost=1)]) == ()
+    assert [f.subject for f in identity.findings(runs, [GpuNode(name="node-1", num_gpus=2)])] == ["node-1"]
+    assert [f.subject for f in identity.findings(runs, [GpuNode(name="node-1")])] == ["node-1"]
