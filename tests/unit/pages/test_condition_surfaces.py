@@ -1,0 +1,245 @@
+"""The truth table: a fleet with one node in each condition, and what every surface makes of it. And the nights on which
+a surface once called a fleet well that was not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench_control.alerting import run_summary
+from bench_control.alerting.alerts import alerts
+from bench_control.alerting.outbox import Outbox
+from bench_control.asking.params import parse_params
+from bench_control.cli.app import exit_code
+from bench_control.collecting.campaign import Campaign
+from bench_control.flows.assess import assess
+from bench_control.installation.channels import Mail
+from bench_control.judging.condition import TRAITS, Condition
+from bench_control.pages.banner_rows import said
+from bench_control.pages.filters import Filters
+from bench_control.pages.queries import Pages
+from bench_control.pages.views import Overview
+from bench_control.past.history import History
+from bench_control.planning.nodes import Fleet
+from bench_control.planning.plan import make_plan
+from bench_control.reporting import digest
+from bench_control.reporting.condition_table import TABLE, Surfaces, document
+from bench_control.words.tables import Tone
+from bench_control.words.verdicts import Level
+from bench_image.contract import Drill, RunResult, Status
+from tests.builders import STARTED_AT, make_failed, make_result
+from tests.conftest import Golden
+
+ROOT = Path(__file__).resolve().parents[3]
+DAG = "node_consistency"
+NODES = ("node-1", "node-2", "node-3", "node-4")
+ENDED_AT = STARTED_AT + timedelta(minutes=30)
+SOON = ENDED_AT + timedelta(hours=1)
+STEADY = (9.99, 10.0, 10.01)
+
+
+def campaign(
+    first: Sequence[RunResult],
+    again: Sequence[RunResult] = (),
+    *,
+    pasts: Callable[[str], Sequence[float]] = lambda node: [10.0] * 9,
+    **params: Any,
+) -> Campaign:
+    """A night of four nodes, judged by the whole flow. `pasts`: node -> what it reached before."""
+    planned = make_plan(parse_params({"nodes": NODES, "rounds": 2, **params}), Fleet(), "night")
+    return assess(
+        planned, first, again, suite=DAG, started_at=STARTED_AT, finished_at=ENDED_AT,
+        pasts=lambda runs: [list(pasts(run.spec.node)) for run in runs],
+    ).model_copy(update={"dag_run_id": "scheduled__1"})  # fmt: skip
+
+
+def runs(node: str, rate: float = 10.0, rounds: Sequence[int] = (1, 2), **fields: Any) -> list[RunResult]:
+    windows = fields.pop("windows", tuple(rate * window / 10 for window in STEADY))
+    return [make_result(node, rate, round=number, windows=windows, **fields) for number in rounds]
+
+
+def fleet(*of_node_1: RunResult) -> list[RunResult]:
+    return [*of_node_1, *(run for node in NODES[1:] for run in runs(node))]
+
+
+def breach(**fields: Any) -> Campaign:
+    return campaign(fleet(*runs("node-1", 9.0, **fields)), runs("node-1", 9.0, (3,), **fields))
+
+
+def failed(kind: str, status: Status = Status.ERROR) -> Campaign:
+    return campaign(fleet(*(make_failed("node-1", round=n, kind=kind, status=status) for n in (1, 2))))
+
+
+def past_of_node_1(rate: float) -> Callable[[str], Sequence[float]]:
+    return lambda node: [rate if node == "node-1" else 10.0] * 9
+
+
+NIGHTS: dict[Condition, Callable[[], Campaign]] = {
+    Condition.FAILED: lambda: failed("RuntimeError"),
+    Condition.MISSING: lambda: campaign(fleet()),
+    Condition.BREACH: breach,
+    Condition.ACKNOWLEDGED: breach,
+    Condition.STALE: lambda: campaign(fleet(*runs("node-1"))),
+    Condition.DRILL: lambda: breach(drill=Drill(slowdown_pct=10)),
+    Condition.BEHIND: lambda: campaign(fleet(*runs("node-1")), pasts=past_of_node_1(10.3)),
+    Condition.UNSTEADY: lambda: campaign(fleet(*runs("node-1", windows=(10.0, 6.7, 10.0)))),
+    Condition.WATCHED: lambda: campaign(fleet(*runs("node-1", 9.51)), pasts=past_of_node_1(9.51)),
+    Condition.UNDECIDED: lambda: campaign(fleet(*runs("node-1"))[:4], nodes=NODES[:2]),
+    Condition.BUSY: lambda: failed("busy", Status.INCOMPLETE),
+    Condition.WELL: lambda: campaign(fleet(*runs("node-1"))),
+}
+
+
+def overview(history: History, now: datetime = SOON) -> Overview:
+    return Pages(history.engine, {DAG}).overview(Filters(), now.date(), now)
+
+
+def banners(history: History, now: datetime = SOON) -> dict[str, Level]:
+    with history.engine.begin() as connection:
+        return {row.node: row.level for row in said(connection, now)}
+
+
+def notices(history: History, now: datetime = SOON) -> dict[str, Level]:
+    everything = Mail(kind="mail", to=("oncall@example.org",), at_least=Level.WARNING)
+    return {notice.node: notice.level for notice in Outbox(history.engine).take(DAG, everything, now)}
+
+
+def acknowledge_all(history: History) -> None:
+    pages = Pages(history.engine, {DAG})
+    for row in pages.open_breaches(Filters()).rows:
+        pages.acknowledge(row.breach_id, "ada", "the fan is ordered", SOON)
+
+
+def test_every_condition_has_a_row_a_night_and_a_place_on_the_page(golden: Golden) -> None:
+    assert [row.condition for row in TABLE] == list(NIGHTS) == list(Condition)
+    golden("conditions.md", document(), folder=ROOT / "docs")
+
+
+@pytest.mark.parametrize("row", [row for row in TABLE if row.in_run], ids=lambda row: row.condition)
+def test_what_the_run_says(row: Surfaces) -> None:
+    """Headline, table, exit code, note, asset event and alerts: of one campaign, without a history."""
+    night = NIGHTS[row.condition]()
+    assert row.in_run
+    trait, total = TRAITS[row.in_run], len({node.node for node in night.nodes})
+    raised = alerts(night, DAG, "scheduled__1")
+    of_node = [alert for alert in raised if alert.node == "node-1"]
+    (table,) = [digest.verdict_table(night, group) for group in night.groups]
+    cell = next(line.cells[-1] for line in table.rows if line.cells[0] == "node-1")
+    says = {
+        Condition.WELL: "All 4 nodes are well.",
+        Condition.UNDECIDED: "None of 2 nodes could be judged",  # a pair: one node alone cannot be undecided so
+    }.get(row.in_run, f"1 of {total} nodes {trait.one}: node-1")
+
+    assert digest.verdict(night).startswith(says)
+    assert says in run_summary.note(night, raised, DAG, "scheduled__1", None)
+    assert row.word
+    assert row.word in cell
+    assert exit_code(night) == (3 if row.in_run is Condition.UNDECIDED else row.exit_code)
+    assert [(alert.level, alert.condition) for alert in of_node] == ([(row.alert, row.in_run)] if row.alert else [])
+    assert any(alert.red for alert in raised) is (row.exit_code == 1)
+    assert run_summary.breaches_extra(night, raised, DAG, "scheduled__1", None)["nodes"][row.in_run] > 0
+    assert (digest.tone(night) is Tone.GOOD) is (row.in_run is Condition.WELL)
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.condition)
+def test_what_is_seen_once_the_run_is_over(row: Surfaces, history: History) -> None:
+    """Banner, notice and Fleet page: of a history that recorded the campaign."""
+    history.record(NIGHTS[row.condition]())
+    later = ENDED_AT + timedelta(hours=37) if row.condition is Condition.STALE else SOON
+    if row.condition is Condition.ACKNOWLEDGED:
+        acknowledge_all(history)
+    seen = overview(history, later)
+    first = next(node for node in seen.conditions if node.node == "node-1")
+    tone = Tone.BAD if seen.num_red else Tone.GOOD if seen.summary.is_well else Tone.WARN
+
+    assert first.condition is row.condition
+    assert (
+        TRAITS[row.condition].several in seen.summary.headline
+        or TRAITS[row.condition].one in seen.summary.headline
+        or str(TRAITS[row.condition].none) in seen.summary.headline
+    )
+    assert tone is row.fleet
+    assert banners(history, later).get("node-1") is row.banner
+    assert notices(history, later).get("node-1") is row.notice
+
+
+# --- nights on which a surface once said that all was well ------------------------------------------------------------
+
+
+def test_a_node_at_4_9_percent_below_its_peers_is_not_within_limits_and_reaches_people(history: History) -> None:
+    night = NIGHTS[Condition.WATCHED]()
+    assert digest.verdict(night) == "1 of 4 nodes is watched: node-1 (samples/s −4.9 %, limit ±5 %); 3 are well."
+    history.record(night)
+    assert overview(history).summary.headline == "1 of 4 nodes is watched: node-1; 3 are well."
+
+
+@pytest.mark.parametrize(
+    ("make", "headline"),
+    [
+        (
+            lambda: campaign([*runs("node-1"), *runs("node-2", 5.0)], pasts=lambda node: [],
+                             nodes=NODES[:2]),
+            "None of 2 nodes could be judged: node-1 and node-2.",
+        ),
+        (
+            lambda: campaign([make_failed(node, round=n, kind="busy", status=Status.INCOMPLETE)
+                              for node in NODES for n in (1, 2)]),
+            "All 4 nodes were busy: node-1, node-2, node-3 and 1 more.",
+        ),
+        (
+            lambda: campaign(fleet(*runs("node-1")), pasts=lambda node: [], reference="history"),
+            "None of 4 nodes could be judged: node-1, node-2, node-3 and 1 more.",
+        ),
+        (
+            lambda: campaign(fleet(*runs("node-1")), pasts=lambda node: [11.11] * 9),
+            "All 4 nodes fell behind their own past: node-1, node-2, node-3 and 1 more.",
+        ),
+        (
+            lambda: campaign(fleet(*runs("node-1")), pasts=lambda node: [100.0] * 9),
+            "All 4 nodes fell behind their own past: node-1, node-2, node-3 and 1 more.",
+        ),
+    ],
+    ids=["two 50 % apart", "all busy", "no baseline", "all −10 % against their past", "all −90 %"],
+)  # fmt: skip
+def test_the_fleet_is_never_well_where_nobody_could_say_so(
+    make: Callable[[], Campaign], headline: str, history: History
+) -> None:
+    history.record(make())
+    assert overview(history).summary.headline == headline
+
+
+def test_a_single_run_of_six_days_ago_is_no_word_on_today(history: History) -> None:
+    history.record(NIGHTS[Condition.WELL]())
+    assert overview(history).summary.headline == "All 4 nodes are well."
+    seen = overview(history, ENDED_AT + timedelta(days=6)).summary.headline
+    assert seen == "None of 4 nodes was checked lately: node-1, node-2, node-3 and 1 more."
+
+
+def test_beside_an_acknowledged_breach_not_all_are_well(history: History) -> None:
+    history.record(breach())
+    acknowledge_all(history)
+    assert overview(history).summary.headline == "1 of 4 nodes is acknowledged: node-1; 3 are well."
+
+
+def test_a_fleet_that_fell_behind_its_own_past_together_does_not_exit_with_0() -> None:
+    together = campaign(fleet(*runs("node-1")), pasts=lambda node: [11.11] * 9)
+    assert exit_code(together) == 4
+    assert {alert.level for alert in alerts(together, DAG, "r")} == {Level.WARNING}
+    half = campaign(fleet(*runs("node-1")), pasts=lambda node: [11.11 if node in NODES[:2] else 10.0] * 9)
+    assert exit_code(half) == 0
+
+
+def test_a_node_is_called_undecided_since_its_last_verdict(history: History) -> None:
+    history.record(NIGHTS[Condition.WELL]())
+    busy = failed("busy", Status.INCOMPLETE)
+    for day in (1, 2, 3):
+        at = ENDED_AT + timedelta(days=day)
+        history.record(busy.model_copy(update={"campaign_id": f"night-{day}", "finished_at": at}))
+    first = overview(history, ENDED_AT + timedelta(days=3, hours=1)).conditions[0]
+    assert (first.condition, first.since) == (Condition.BUSY, ENDED_AT)
+    assert first.reason.endswith(f"last judged on {ENDED_AT.day} {ENDED_AT:%b %Y}")
