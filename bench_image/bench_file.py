@@ -9,8 +9,9 @@ Format `trainbench-encoder-decoder`, version 1; a golden file in the tests shows
     software        python, cuda (of the driver), image, libraries
     configuration   every setting by its flag's name, and what follows: parameters, strategy, steps and samples of an
                     epoch, warm-up steps, where the data came from, notes on what is not quite as asked
-    epochs          per measured epoch: wall_time_s, num_steps, num_samples, samples_per_second, mean_loss,
-                    loader_wait_s (of the rank that waited longest)
+    epochs          per measured epoch: wall_time_s, num_steps, num_samples, samples_per_second (on the CPU: of the
+                    process' CPU time, result.performance.clock), mean_loss, loader_wait_s (of the rank that waited
+                    longest)
     summary         over all epochs: wall_time_per_epoch_mean_s, samples_per_second and tokens_per_second of all GPUs,
                     peak_gpu_memory_gb (1e9 bytes, torch's allocated bytes, maximum over GPUs), gpu_utilisation_mean_pct
                     (NVML, mean over GPUs, within the epochs), temperature_max_c, mfu_pct, loader_wait_pct, startup_s
@@ -28,11 +29,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench_image.contract import Context, Device, Precision, RunResult, Status
+from bench_image.contract import Clock, Context, Device, Precision, RunResult, Status
 from bench_image.rankfile import WindowRecord
 from bench_image.seq2seq_flags import Plan
 from bench_image.shapes import EncoderDecoderShape
 from bench_image.sizing import tokens_per_sample
+from bench_image.stats import window_s
 
 AMP_NAMES = {Precision.FP16: "fp16", Precision.BF16: "bf16", Precision.FP32: "off"}
 
@@ -177,7 +179,7 @@ def _epoch(plan: Plan, number: int, window: WindowRecord) -> dict[str, Any]:
         "wall_time_s": window.wall_s,
         "num_steps": len(window.step_times_s),
         "num_samples": num_samples,
-        "samples_per_second": num_samples / window.wall_s,
+        "samples_per_second": num_samples / window_s(Clock.of(plan.spec.device), window.wall_s, window.step_times_s),
         "mean_loss": statistics.fmean(losses),
         "loader_wait_s": window.loader_wait_s,
     }

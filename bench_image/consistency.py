@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,18 +23,24 @@ def contradictions(performance: Performance, samples_per_step: int | None) -> It
         yield f"performance.measured_steps is {performance.measured_steps}, its windows have {steps} steps"
     if not _agree(performance.measured_wall_s, wall_s):
         yield f"performance.measured_wall_s is {performance.measured_wall_s:g} s, its windows took {wall_s:g} s"
-    samples = sum(window.samples_per_second * window.wall_s for window in windows)
-    if not _agree(performance.samples_per_second, samples / wall_s):
+    counted = _window_seconds(performance)
+    if counted is None:
+        yield f"performance.step_times_s holds {len(performance.step_times_s)} steps, its windows have {steps}"
+        return
+    counted_s = sum(counted)
+    samples = sum(window.samples_per_second * seconds for window, seconds in zip(windows, counted, strict=True))
+    if not _agree(performance.samples_per_second, samples / counted_s):
         yield (
             f"performance.samples_per_second is {performance.samples_per_second:g}, its windows did "
-            f"{samples:g} samples in {wall_s:g} s: {samples / wall_s:g}/s; they may differ by {100 * TOLERANCE:g} %"
+            f"{samples:g} samples in {counted_s:g} s: {samples / counted_s:g}/s; they may differ by "
+            f"{100 * TOLERANCE:g} %"
         )
-    for index, window in enumerate(windows if samples_per_step else ()):
-        done = window.num_steps * (samples_per_step or 0) / window.wall_s
+    for index, (window, seconds) in enumerate(zip(windows, counted, strict=True) if samples_per_step else ()):
+        done = window.num_steps * (samples_per_step or 0) / seconds
         if not _agree(window.samples_per_second, done):
             yield (
                 f"performance.windows.{index}.samples_per_second is {window.samples_per_second:g}, but "
-                f"{window.num_steps} steps of {samples_per_step} samples in {window.wall_s:g} s are {done:g}/s"
+                f"{window.num_steps} steps of {samples_per_step} samples in {seconds:g} s are {done:g}/s"
             )
 
 
@@ -49,6 +57,22 @@ def sum_of(performance: Performance, ranks: Sequence[Performance]) -> Iterator[s
             f"performance.samples_per_second is {performance.samples_per_second:g}, its ranks add up to "
             f"{sum(rates):g}; they may differ by {100 * TOLERANCE:g} %"
         )
+
+
+def _window_seconds(performance: Performance) -> list[float] | None:
+    """Of each window by the run's clock. CPU time is known of the steps alone; None where there are not as many step
+    times as steps.
+    """
+    windows = performance.windows
+    if performance.clock == "wall":
+        return [window.wall_s for window in windows]
+    ends = list(itertools.accumulate(window.num_steps for window in windows))
+    if len(performance.step_times_s) != ends[-1]:
+        return None
+    return [
+        math.fsum(performance.step_times_s[end - window.num_steps : end])
+        for window, end in zip(windows, ends, strict=True)
+    ]
 
 
 def _agree(value: float | None, other: float) -> bool:

@@ -87,6 +87,17 @@ class Device(StrEnum):
     CPU = "cpu"
 
 
+class Clock(StrEnum):
+    """What rates and step times count. On the CPU other processes take turns, which wall time would count too."""
+
+    WALL = "wall"
+    PROCESS_CPU = "process_cpu"
+
+    @classmethod
+    def of(cls, device: Device) -> Clock:
+        return cls.PROCESS_CPU if device is Device.CPU else cls.WALL
+
+
 class Status(StrEnum):
     OK = "ok"
     OOM = "oom"
@@ -368,7 +379,7 @@ class Startup(Frozen):
 
 
 class StepTime(Frozen):
-    """Over all measured steps of all windows; each step's time is the maximum over ranks."""
+    """Over all measured steps of all windows, by the run's clock; each step's time is the maximum over ranks."""
 
     mean_s: PositiveSeconds
     median_s: PositiveSeconds
@@ -394,17 +405,22 @@ class Window(Frozen):
 class Performance(Frozen):
     """Of a run. Independent ranks each have windows of their own: `independent.merged_performance` adds them up."""
 
+    clock: Clock = Field(
+        Clock.WALL,
+        description="what rates and step times count: wall time, or on the CPU the CPU time that the rank's process "
+        "used, with all of its threads; waiting and other processes' turns do not count there",
+    )
     samples_per_second: SamplesPerSecond | None = Field(
-        description="samples of all ranks / wall seconds of all windows"
+        description="samples of all ranks / seconds of all windows by `clock`"
     )
     tokens_per_second: TokensPerSecond | None = Field(
-        description="non-padding tokens of all ranks / wall seconds of all windows"
+        description="non-padding tokens of all ranks / seconds of all windows by `clock`"
     )
     measured_steps: Count
     measured_wall_s: PositiveSeconds | None
     step_time: StepTime | None
     windows: tuple[Window, ...]
-    step_times_s: tuple[PositiveSeconds, ...]
+    step_times_s: tuple[PositiveSeconds, ...] = Field(description="by `clock`")
     mean_loss: Loss | None
     first_loss: Loss | None
     last_loss: Loss | None
@@ -603,7 +619,8 @@ def failed_result(
         context=None,
         startup=Startup(**dict.fromkeys(Startup.model_fields)),
         performance=Performance(
-            **dict.fromkeys(Performance.model_fields) | {"measured_steps": 0, "windows": (), "step_times_s": ()}
+            **dict.fromkeys(Performance.model_fields)
+            | {"clock": Clock.of(spec.device), "measured_steps": 0, "windows": (), "step_times_s": ()}
         ),
         memory=Memory(**dict.fromkeys(Memory.model_fields)),
         telemetry=Telemetry(gpus=(), host=telemetry, energy_per_sample_j=None, energy_per_token_j=None),

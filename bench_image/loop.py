@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from bench_image.build import Built
-from bench_image.contract import RunSpec
+from bench_image.contract import Clock, Device, RunSpec
 from bench_image.data import batches
 from bench_image.memory_need import keeps_unpacked
 from bench_image.presets import STEPS_BEFORE_CAPTURE, replays
@@ -49,7 +49,7 @@ class Stepper:
         return self.engine.model
 
     def __call__(self) -> torch.Tensor:
-        begin = time.perf_counter()
+        begin = seconds(self.strategy.device)
         if replays(self.spec) and self.steps_done >= STEPS_BEFORE_CAPTURE:
             loss = self._replayed()
         else:
@@ -94,11 +94,28 @@ class Stepper:
         return batch
 
     def _lose_time(self, begin: float, slowdown_pct: float) -> None:
-        synchronize(self.strategy.device)
-        time.sleep(drill_sleep_s(time.perf_counter() - begin, slowdown_pct))
+        device = self.strategy.device
+        synchronize(device)
+        lose(device, drill_loss_s(seconds(device) - begin, slowdown_pct))
 
 
-def drill_sleep_s(step_s: float, slowdown_pct: float) -> float:
+def seconds(device: torch.device) -> float:
+    """The time of the clock by which this device's runs are measured (Performance.clock)."""
+    on_cpu = Clock.of(Device(device.type)) is Clock.PROCESS_CPU
+    return time.process_time() if on_cpu else time.perf_counter()
+
+
+def lose(device: torch.device, lost_s: float) -> None:
+    """Lets `lost_s` seconds of the device's clock pass: sleeping takes no CPU time, so the CPU is kept busy."""
+    if Clock.of(Device(device.type)) is Clock.WALL:
+        time.sleep(lost_s)
+        return
+    end = seconds(device) + lost_s
+    while seconds(device) < end:
+        pass
+
+
+def drill_loss_s(step_s: float, slowdown_pct: float) -> float:
     """Seconds to add to a step so that throughput falls by `slowdown_pct`: step / (1 - pct/100) - step."""
     return step_s * slowdown_pct / (100 - slowdown_pct)
 
@@ -118,11 +135,13 @@ class Stopwatch(Protocol):
 
 
 class CpuStopwatch:
+    """CPU time of this process, all threads."""
+
     def __init__(self) -> None:
         self._marks: list[float] = []
 
     def mark(self) -> None:
-        self._marks.append(time.perf_counter())
+        self._marks.append(seconds(torch.device("cpu")))
 
     def intervals(self) -> list[float]:
         return [end - begin for begin, end in pairwise(self._marks)]
@@ -153,7 +172,10 @@ def stopwatch(device: torch.device) -> Stopwatch:
 
 
 class Timing(NamedTuple):
-    """One window. Step times are those of the slowest rank and losses means over ranks; `own` ones are this rank's."""
+    """One window. Step times are those of the slowest rank and losses means over ranks; `own` ones are this rank's.
+
+    Step times are by the device's clock; `wall_s` and `loader_wait_s` are wall time on every device.
+    """
 
     started_at: float
     wall_s: float
@@ -170,21 +192,22 @@ def warm_up(
     strategy: Single,
     tell: Callable[[int, float], None],
 ) -> list[float]:
-    """Seconds of each warm-up step, each waited for; `tell` gets the steps done and the last one's seconds.
+    """Seconds of each warm-up step by the device's clock, each waited for; `tell` gets the steps done and the last
+    one's seconds.
 
     Always `num_steps`, however long they take: so the first measured loss is that of the same training step on every
     GPU, and peers can be compared by it. Neighbours meet once they have compiled, and warm up together from there on.
     """
-    seconds = []
+    step_times_s = []
     for done in range(1, num_steps + 1):
-        begin = time.perf_counter()
+        begin = seconds(strategy.device)
         step()
         synchronize(strategy.device)
-        seconds.append(time.perf_counter() - begin)
-        tell(done, seconds[-1])
+        step_times_s.append(seconds(strategy.device) - begin)
+        tell(done, step_times_s[-1])
         if done == min(num_steps, STEPS_BEFORE_CAPTURE + 1):
             strategy.meet()
-    return seconds
+    return step_times_s
 
 
 def settled_step_s(warm_up_s: Sequence[float]) -> float | None:

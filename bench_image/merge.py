@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from bench_image.contract import (
     SECTIONS,
+    Clock,
     Communication,
     Cost,
     Device,
@@ -32,7 +33,7 @@ from bench_image.contract import (
 from bench_image.gpus import peak_tflops
 from bench_image.rankfile import RankReport, WindowRecord, signal_name
 from bench_image.sizing import flops_per_token, tokens_per_sample
-from bench_image.stats import half_width_pct, step_time
+from bench_image.stats import half_width_pct, step_time, window_s
 
 HINTS = {
     "SIGKILL": "most likely the kernel's out-of-memory killer: look at the pod's memory limit and the node's log",
@@ -165,7 +166,9 @@ def performance_of(
 ) -> Performance:
     steps = [seconds for window in windows for seconds in window.step_times_s]
     wall = sum(window.wall_s for window in windows)
-    samples_per_s = len(steps) * spec.samples_per_step / wall if steps else None
+    clock = Clock.of(spec.device)
+    clocked_s = math.fsum(window_s(clock, window.wall_s, window.step_times_s) for window in windows)
+    samples_per_s = len(steps) * spec.samples_per_step / clocked_s if steps else None
     tokens_per_s = samples_per_s * tokens_per_sample(spec.shape, spec.seq_length) if samples_per_s else None
     losses = [loss for window in windows for loss in window.losses]
     finite = [loss for loss in losses if loss is not None]
@@ -176,6 +179,7 @@ def performance_of(
     per_gpu = tokens_per_s / spec.world_size if tokens_per_s else None
     peak, matmul = _peak(spec, first, missing), first.probes.matmul_tflops if first and first.probes else None
     return Performance(
+        clock=clock,
         samples_per_second=samples_per_s,
         tokens_per_second=tokens_per_s,
         measured_steps=len(steps),
@@ -215,12 +219,13 @@ def _peak(spec: RunSpec, first: RankReport | None, missing: Missing) -> float | 
 
 def _window(spec: RunSpec, record: WindowRecord) -> Window:
     half_width = half_width_pct(record.step_times_s)
+    seconds = window_s(Clock.of(spec.device), record.wall_s, record.step_times_s)
     assert half_width is not None, "a window has at least two steps"
     return Window(
         started_s=record.started_s,
         wall_s=record.wall_s,
         num_steps=len(record.step_times_s),
-        samples_per_second=len(record.step_times_s) * spec.samples_per_step / record.wall_s,
+        samples_per_second=len(record.step_times_s) * spec.samples_per_step / seconds,
         half_width_pct=half_width,
         steady=half_width <= spec.target_half_width_pct,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,14 +32,18 @@ def h2d_gb_per_s(device: torch.device) -> float | None:
 
 
 def matmul_tflops(device: torch.device, dtype: torch.dtype) -> float:
-    """Rate of one large square matmul, TFLOP/s: the ceiling of training. Random data, because zeros run faster."""
+    """Rate of one large square matmul, TFLOP/s: the ceiling of training. Random data, because zeros run faster.
+
+    By the same clock as training, which this is compared with: on the CPU the CPU time of the process.
+    """
     import torch
 
     size = MATMUL_SIZE if device.type == "cuda" else CPU_MATMUL_SIZE
     left = torch.randn(size, size, device=device, dtype=dtype)
     right = torch.randn(size, size, device=device, dtype=dtype)
     product = torch.empty_like(left)
-    return 2 * size**3 / _median_s(device, lambda: torch.mm(left, right, out=product)) / 1e12
+    multiply = partial(torch.mm, left, right, out=product)
+    return 2 * size**3 / _median_s(device, multiply, cpu_clock=time.process_time) / 1e12
 
 
 def allreduce_bus_gb_per_s(device: torch.device) -> float:
@@ -57,9 +62,11 @@ def allreduce_bus_gb_per_s(device: torch.device) -> float:
     return 2 * (ranks - 1) / ranks * size / slowest.item() / 1e9
 
 
-def _median_s(device: torch.device, work: Callable[[], object]) -> float:
+def _median_s(
+    device: torch.device, work: Callable[[], object], cpu_clock: Callable[[], float] = time.perf_counter
+) -> float:
     """Median seconds of one call of `work`, the first calls dropped."""
-    clock = _cuda_s if device.type == "cuda" else _cpu_s
+    clock = _cuda_s if device.type == "cuda" else partial(_cpu_s, clock=cpu_clock)
     return statistics.median([clock(work) for _ in range(REPEATS)][WARMUP:])
 
 
@@ -74,7 +81,7 @@ def _cuda_s(work: Callable[[], object]) -> float:
     return float(start.elapsed_time(end)) / 1e3
 
 
-def _cpu_s(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
+def _cpu_s(work: Callable[[], object], clock: Callable[[], float]) -> float:
+    start = clock()
     work()
-    return time.perf_counter() - start
+    return clock() - start

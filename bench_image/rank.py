@@ -20,6 +20,7 @@ from bench_image.contract import (
     OUTPUT_DIR_ENV,
     SPEC_ENV,
     Chosen,
+    Clock,
     Memory,
     Optimizer,
     Phase,
@@ -233,6 +234,7 @@ def _measure(
     import torch
 
     from bench_image.loop import measure_window
+    from bench_image.stats import window_s
 
     gc.collect()
     gc.freeze()  # what lives now lives to the end: no later collection has to look at it within a window
@@ -248,7 +250,8 @@ def _measure(
         journal.timings.append(timing)
         steps = len(timing.step_times_s)
         expected_step_s = timing.wall_s / steps
-        rate = steps * spec.samples_per_step / timing.wall_s
+        counted_s = window_s(Clock.of(spec.device), timing.wall_s, timing.step_times_s)
+        rate = steps * spec.samples_per_step / counted_s
         journal.tell(window=f"{number}/{spec.repeats}", steps=steps, samples_per_s=round(rate, 3), **_glance(sampler))
         if None in timing.losses:
             message = f"loss of step {timing.losses.index(None) + 1} in window {number} is NaN or infinite"

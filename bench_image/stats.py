@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from bench_image.contract import StepTime
+from bench_image.contract import Clock, StepTime
 
 # 97.5 % quantiles of Student's t with 1..9 degrees of freedom; above that an expansion is exact to 4 digits.
 _T_975 = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622)
@@ -47,6 +47,11 @@ def t_975(degrees: int) -> float:
     third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     fourth = (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92_160
     return z + first / degrees + second / degrees**2 + third / degrees**3 + fourth / degrees**4
+
+
+def window_s(clock: Clock, wall_s: float, step_times_s: Sequence[float]) -> float:
+    """Seconds of a window by the run's clock. CPU time is counted from step to step, without a gap between them."""
+    return wall_s if clock is Clock.WALL else math.fsum(step_times_s)
 
 
 def step_time(step_times_s: Sequence[float]) -> StepTime:

@@ -130,7 +130,8 @@ def rank_environment(spec: RunSpec, output: Path, environ: Mapping[str, str], st
     }
     if spec.strategy is Strategy.SINGLE:
         result |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
-    elif spec.device is Device.CPU and spec.world_size > 1:
+    if spec.device is Device.CPU:
+        # Threads that wait for each other spin, and spinning counts as CPU time.
         result.setdefault("OMP_NUM_THREADS", "1")
     if spec.strategy in DEEPSPEED:
         result.setdefault("DS_ACCELERATOR", spec.device.value)  # it would take a GPU that happens to be there

@@ -18,6 +18,7 @@ from bench_image.contract import (
     AUTO,
     SECTIONS,
     Chosen,
+    Clock,
     Communication,
     Context,
     Cost,
@@ -364,7 +365,6 @@ def _performance(
 ) -> Performance:
     shares = windows or (0.999, 1.0, 1.001)
     rates = [share * samples_per_s / statistics.harmonic_mean(shares) for share in shares]
-    mean_step_s = spec.samples_per_step / samples_per_s
     half_width_pct = 1.96 * step_cv_pct / STEPS_PER_WINDOW**0.5
     started_s, measured = 30.0, []
     for rate in rates:
@@ -381,9 +381,15 @@ def _performance(
         )
         started_s += wall_s
     num_steps = STEPS_PER_WINDOW * len(measured)
+    clock = Clock.of(spec.device)
+    # by CPU time the steps of each window give its rate; by wall time the window's own seconds do
+    step_rates = [
+        rate if clock is Clock.PROCESS_CPU else samples_per_s for rate in rates for _ in range(STEPS_PER_WINDOW)
+    ]
     # alternating mean +- cv: its sample standard deviation is cv * sqrt(n / (n - 1))
-    steps = [mean_step_s * (1 + (-1) ** i * step_cv_pct / 100) for i in range(num_steps)]
+    steps = [spec.samples_per_step / rate * (1 + (-1) ** i * step_cv_pct / 100) for i, rate in enumerate(step_rates)]
     return Performance(
+        clock=clock,
         samples_per_second=samples_per_s,
         tokens_per_second=samples_per_s * spec.seq_length,
         measured_steps=num_steps,

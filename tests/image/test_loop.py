@@ -10,9 +10,20 @@ import pytest
 import torch
 
 from bench_image.build import build
-from bench_image.contract import Drill, Preset, Recipe, RunSpec
+from bench_image.contract import Clock, Device, Drill, Preset, Recipe, RunSpec
 from bench_image.data import POOL_STEPS, TokenPool
-from bench_image.loop import Stepper, Timing, drill_sleep_s, measure_window, settled_step_s, steps_to_do, warm_up
+from bench_image.loop import (
+    CpuStopwatch,
+    Stepper,
+    Timing,
+    drill_loss_s,
+    lose,
+    measure_window,
+    seconds,
+    settled_step_s,
+    steps_to_do,
+    warm_up,
+)
 from bench_image.ranks import Single
 from tests.image.processes import make_spec
 
@@ -113,6 +124,7 @@ def test_a_window_of_real_steps_is_as_long_as_its_clock_says(monkeypatch: pytest
     """Each step moves a clock of its own by 0.5 s: 2 s hold 4 steps of the 50 asked for."""
     now = 100.0
     monkeypatch.setattr("bench_image.loop.time.perf_counter", lambda: now)
+    monkeypatch.setattr("bench_image.loop.time.process_time", lambda: now)
     spec = make_spec(recipe=Recipe.FULL, measured_steps=50, max_measured_steps=200, max_window_s=2)
     work = stepper(spec)
     honest = work._launched
@@ -131,19 +143,72 @@ def test_a_window_of_real_steps_is_as_long_as_its_clock_says(monkeypatch: pytest
 
 def test_a_drill_takes_its_share_of_the_throughput() -> None:
     """Half the throughput is twice the time; 20 % less is 10 s in place of 8 s."""
-    assert drill_sleep_s(3.0, 50) == pytest.approx(3.0)
-    assert drill_sleep_s(8.0, 20) == pytest.approx(2.0)
+    assert drill_loss_s(3.0, 50) == pytest.approx(3.0)
+    assert drill_loss_s(8.0, 20) == pytest.approx(2.0)
 
 
-def test_only_a_drill_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
-    monkeypatch.setattr("bench_image.loop.time.sleep", slept.append)
+def test_only_a_drill_loses_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost: list[float] = []
+    monkeypatch.setattr("bench_image.loop.lose", lambda _device, lost_s: lost.append(lost_s))
     stepper(make_spec(recipe=Recipe.FULL))()
-    assert slept == []
+    assert lost == []
 
     stepper(make_spec(recipe=Recipe.FULL, drill=Drill(slowdown_pct=20)))()
-    assert len(slept) == 1
-    assert slept[0] > 0
+    assert len(lost) == 1
+    assert lost[0] > 0
+
+
+class FakeClocks:
+    """Wall time runs on by 10 s at each look, for other processes take turns; CPU time by 0.25 s."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cpu_s, self.wall_s = 0.0, 0.0
+        self.slept: list[float] = []
+        monkeypatch.setattr("bench_image.loop.time", self)
+
+    def process_time(self) -> float:
+        self.cpu_s += 0.25
+        return self.cpu_s
+
+    def perf_counter(self) -> float:
+        self.wall_s += 10
+        return self.wall_s
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+
+def test_on_the_cpu_a_step_does_not_count_other_processes_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three marks, one look at the clock each: two steps of 0.25 s, however long they took by the wall's clock."""
+    clocks = FakeClocks(monkeypatch)
+    watch = CpuStopwatch()
+    for _ in range(3):
+        watch.mark()
+    assert watch.intervals() == [0.25, 0.25]
+    assert warm_up(lambda: clocks.perf_counter(), 2, Single(CPU), lambda *_: None) == [0.25, 0.25]
+
+
+def test_a_gpu_is_timed_by_the_wall_s_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeClocks(monkeypatch)
+
+    assert [seconds(torch.device("cuda", 1)), seconds(CPU)] == [10, 0.25]
+    assert [Clock.of(device) for device in (Device.CUDA, Device.CPU)] == [Clock.WALL, Clock.PROCESS_CPU]
+
+
+def test_a_drill_on_the_cpu_burns_what_it_takes_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 s of CPU time from the first look on, in looks of 0.25 s: asleep, the process would not have got slower."""
+    clocks = FakeClocks(monkeypatch)
+    lose(CPU, 1.0)
+
+    assert clocks.cpu_s == pytest.approx(0.25 + 1.0)
+    assert clocks.slept == []
+
+
+def test_a_drill_on_a_gpu_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks = FakeClocks(monkeypatch)
+    lose(torch.device("cuda"), 1.0)
+
+    assert (clocks.slept, clocks.cpu_s) == ([1.0], 0.0)
 
 
 @pytest.mark.parametrize(("preset", "times"), [(Preset.AS_USERS_RUN, 1), (Preset.TUNED, 0)])
@@ -174,7 +239,8 @@ def test_every_token_of_a_window_went_through_the_model() -> None:
 
     assert sum(seen) == 4 * 3 * 2 * 16
     assert len(timing.step_times_s) == len(timing.losses) == 4
-    assert sum(timing.step_times_s) <= timing.wall_s
+    assert min(timing.step_times_s) > 0
+    assert timing.wall_s > 0
 
 
 class TwoRanks(Single):
@@ -199,6 +265,7 @@ def timed_window(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], Timing]:
     done: list[str] = []
     clock = itertools.count()
     monkeypatch.setattr("bench_image.loop.time.perf_counter", lambda: 0.25 * next(clock))
+    monkeypatch.setattr("bench_image.loop.time.process_time", lambda: 0.25 * next(clock))
     monkeypatch.setattr("bench_image.loop.synchronize", lambda _: done.append("synchronize"))
     strategy = TwoRanks(done)
 

@@ -106,6 +106,23 @@ def test_figures_by_hand() -> None:
     assert result.startup.total_s == 60
 
 
+def test_the_rate_of_a_cpu_counts_cpu_time_and_that_of_a_gpu_wall_time() -> None:
+    """Steps of 2, 2, 3 and 3 s of CPU time in 40 s, because other processes took turns: 8 samples in 10 s of CPU time
+    are 0.8 samples/s. On a GPU they would be 8 samples in 40 s: 0.2 samples/s.
+    """
+    shared = WINDOW.model_copy(update={"wall_s": 40.0})
+
+    def figures(device: str) -> tuple[str, float | None, float, float | None]:
+        spec = make_spec(recipe=Recipe.FULL, max_measured_steps=4, device=device)
+        found = merge(spec, [make_report(windows=(shared, shared))], Ending({0: 0}), BEGIN, END).performance
+        rates = (found.samples_per_second, found.windows[1].samples_per_second)
+        assert found.measured_wall_s == 80
+        return (found.clock, *rates, found.loader_wait_pct)
+
+    assert figures("cpu") == ("process_cpu", pytest.approx(0.8), pytest.approx(0.8), pytest.approx(1.25))
+    assert figures("cuda") == ("wall", pytest.approx(0.2), pytest.approx(0.2), pytest.approx(1.25))
+
+
 def test_waiting_for_data_by_hand() -> None:
     """0.5 s of 10 s; 25.6 tokens/s of 8 bytes each are 204.8 bytes/s."""
     figures = merge(make_spec(recipe=Recipe.FULL), [make_report()], Ending({0: 0}), BEGIN, END).performance

@@ -58,7 +58,11 @@ def test_the_users_environment_wins_over_ours(tmp_path: Path) -> None:
     assert (seen["HF_HUB_OFFLINE"], seen["OMP_NUM_THREADS"]) == ("0", "7")
     assert seen["TRAINBENCH_STARTED_AT"] == "1.5"
     assert rank_environment(make_spec(strategy="ddp"), tmp_path, {}, 1.5)["OMP_NUM_THREADS"] == "1"
-    assert "OMP_NUM_THREADS" not in rank_environment(make_spec(), tmp_path, {}, 1.5)
+
+
+def test_threads_that_spin_do_not_count_as_work_on_the_cpu(tmp_path: Path) -> None:
+    assert rank_environment(make_spec(), tmp_path, {}, 1.5)["OMP_NUM_THREADS"] == "1"
+    assert "OMP_NUM_THREADS" not in rank_environment(make_spec(device="cuda"), tmp_path, {}, 1.5)
 
 
 def test_a_report_that_cannot_be_is_its_own_ranks_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

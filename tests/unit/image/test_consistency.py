@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bench_image.consistency import contradictions, sum_of
-from bench_image.contract import ContractError, Performance, Window, parse_result
+from bench_image.contract import Clock, ContractError, Performance, Window, parse_result
 from tests.builders import make_result
 
 
@@ -17,7 +17,8 @@ def performance(rate: float = 8.0, **fields: Any) -> Performance:
         Window(started_s=30, wall_s=wall_s, num_steps=10, samples_per_second=80 / wall_s, half_width_pct=1, steady=True)
         for wall_s in (8.0, 12.0)
     ]
-    known = {"measured_steps": 20, "measured_wall_s": 20.0, "windows": windows, "step_times_s": ()} | fields
+    known = {"measured_steps": 20, "measured_wall_s": 20.0, "windows": windows, "step_times_s": ()}
+    known |= {"clock": Clock.WALL} | fields
     return Performance(**dict.fromkeys(Performance.model_fields) | known | {"samples_per_second": rate})
 
 
@@ -30,6 +31,23 @@ def test_a_rate_within_one_percent_of_its_windows_agrees(rate: float) -> None:
 def test_a_rate_beyond_one_percent_of_its_windows_contradicts_them(rate: float) -> None:
     assert list(contradictions(performance(rate), 8)) == [
         f"performance.samples_per_second is {rate:g}, its windows did 160 samples in 20 s: 8/s; they may differ by 1 %"
+    ]
+
+
+def test_the_rate_of_a_cpu_agrees_with_the_cpu_time_of_its_steps() -> None:
+    """Windows of 8 and 12 s, of which the process had the CPU for 4 and 6 s: 160 samples in 10 s are 16 samples/s."""
+    windows = tuple(
+        window.model_copy(update={"samples_per_second": 2 * window.samples_per_second})
+        for window in performance().windows
+    )
+    on_cpu = {"clock": Clock.PROCESS_CPU, "windows": windows, "step_times_s": (0.4,) * 10 + (0.6,) * 10}
+
+    assert list(contradictions(performance(16.0, **on_cpu), 8)) == []
+    assert list(contradictions(performance(8.0, **on_cpu), 8)) == [
+        "performance.samples_per_second is 8, its windows did 160 samples in 10 s: 16/s; they may differ by 1 %"
+    ]
+    assert list(contradictions(performance(16.0, **on_cpu | {"step_times_s": (0.4,) * 10}), 8)) == [
+        "performance.step_times_s holds 10 steps, its windows have 20"
     ]
 
 

@@ -113,7 +113,8 @@ def test_a_result_of_schema_1_stays_readable_for_ever(name: str) -> None:
     added = {path for path in paths_of(new) if path not in paths_of(old) and path[0] != "missing"}
     assert {".".join(map(str, path)) for path in added} - {"ranks.0.performance", "ranks.0.probes"} == {
         "spec.dimensions", "spec.peers", "spec.max_window_s", "chosen", "startup.choose_s", "startup.profile_s",
-        "performance.loader_wait_pct", "performance.input_mb_per_s", "communication", "communication.total_pct",
+        "performance.clock", "performance.loader_wait_pct", "performance.input_mb_per_s", "communication",
+        "communication.total_pct",
         "communication.exposed_pct", "communication.profiled_steps",
     }  # fmt: skip
     assert new["missing"]["performance.loader_wait_pct"] == "not measured by schema version 1"
