@@ -51,9 +51,15 @@ def campaign(
     **params: Any,
 ) -> Campaign:
     """A night of four nodes, judged by the whole flow. `pasts`: node -> what it reached before."""
-    planned = make_plan(parse_params({"nodes": NODES, "rounds": 2, **params}), Fleet(), "night")
+    asked = parse_params({"nodes": NODES, "rounds": 2, "strategies": ["single"], **params})
+    planned = make_plan(asked, Fleet(), "night")
+
+    def of_plan(measured: Sequence[RunResult]) -> list[RunResult]:
+        group = {"group_id": planned.specs[0].group_id}
+        return [run.model_copy(update={"spec": run.spec.model_copy(update=group)}) for run in measured]
+
     return assess(
-        planned, first, again, suite=DAG, started_at=STARTED_AT, finished_at=ENDED_AT,
+        planned, of_plan(first), of_plan(again), suite=DAG, started_at=STARTED_AT, finished_at=ENDED_AT,
         pasts=lambda runs: [list(pasts(run.spec.node)) for run in runs],
     ).model_copy(update={"dag_run_id": "scheduled__1"})  # fmt: skip
 
