@@ -24,6 +24,7 @@ from bench_control.judging import (
     other_machines,
     renames,
     same_work,
+    sides,
     step_changes,
     trend,
     undecided,
@@ -58,7 +59,8 @@ def no_pasts(results: Sequence[RunResult]) -> Sequence[Sequence[float]]:
 
 
 def judge(plan: Plan, results: Sequence[RunResult], pasts: Pasts) -> tuple[GroupVerdict, ...]:
-    """The first verdict, before any re-run; `pasts` is asked only when nodes are compared with their own history.
+    """The first verdict, before any re-run; `pasts` is asked when nodes are compared with their own history, or some
+    read faster than their peers.
 
     A node is missed in the groups that were planned for it, and in no other. Runs over several nodes cannot judge a
     node, and a plan that compares strategies judges none.
@@ -85,13 +87,33 @@ def _judged(
         own: dict[str, float] = {}
         if tolerances.reference is ReferenceMode.HISTORY:
             own = _own_reference(members, pasts, tolerances.history_min_points)
-        judge_group = partial(variance.judge, expected_nodes=expected, tolerances=tolerances, history=own)
+        judge_group = partial(_judge_group, pasts=pasts, expected=expected, tolerances=tolerances, own=own)
         of_group, sound = isolation.apart(members, judge_group)
         verdicts += of_group
         replaced |= {id(was): run for was, run in zip(members, sound, strict=True)}
     if not results:
         verdicts += variance.judge((), plan.nodes, tolerances)
     return tuple(verdicts), tuple(replaced.get(id(result), result) for result in results)
+
+
+def _judge_group(
+    results: Sequence[RunResult],
+    *,
+    pasts: Pasts,
+    expected: Sequence[str],
+    tolerances: Tolerances,
+    own: Mapping[str, float],
+) -> tuple[GroupVerdict, ...]:
+    """Against peers; where some read fast, against those that their own past says are as before, if the others fell."""
+    groups = variance.judge(results, expected, tolerances, own)
+    if tolerances.reference is not ReferenceMode.LEAVE_ONE_OUT_MEDIAN or not any(map(sides.is_split, groups)):
+        return groups
+    typical = _typical(results)
+    history = [
+        trend.judge_history(result, points, tolerances) for result, points in zip(typical, pasts(typical), strict=True)
+    ]
+    as_before = frozenset[str]().union(*(sides.as_before(group, history) for group in groups))
+    return variance.judge(results, expected, tolerances, own, as_before) if as_before else groups
 
 
 def assess(

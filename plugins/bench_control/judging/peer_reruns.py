@@ -2,8 +2,9 @@
 
 Of four nodes one is slow, and another one's only run is disturbed: half of the values are low, so the two good nodes
 read fast against the median of their others, and again in their re-runs. The disturbed peer's own re-run shows that it
-is well. So where a peer's breach was not confirmed, its re-run stands for its first run, and a breach that is within
-the limit of the reference made anew is not confirmed.
+is well. So where a peer's breach was not confirmed, its re-run stands for its first run, and a breach on the fast side
+that is within the limit of the reference made anew is not confirmed. What disturbs a run slows it: nobody reads slow
+for it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from bench_control.words.verdicts import (
     Metric,
     NodeVerdict,
     ReferenceMode,
+    Side,
     State,
     Tolerances,
 )
@@ -78,6 +80,8 @@ def _anew(one: _Judged, key: Key, references: References) -> _Judged:
     breaching = [metric for metric in one.metrics if metric.state is State.BREACH]
     rate = one.metric(RATE)
     if one.confirmation is not Confirmation.CONFIRMED or rate is None or breaching != [rate] or rate.value is None:
+        return one
+    if rate.side is not Side.FAST:
         return one
     reference = references.of(key)
     if reference is None or abs(deviation := deviation_of(RATE, rate.value, reference)) > rate.limit:

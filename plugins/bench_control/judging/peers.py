@@ -24,37 +24,48 @@ class References:
     **GPUs.** With one or two nodes there are no two others to ask: a GPU is compared with all other GPUs, those of its
     own node among them, three GPUs in all or more. One slow GPU is found there as well; where all GPUs of one of two
     nodes are slow, half of the fleet is, and both halves breach, each with its side.
+
+    **As before.** Where the pasts of the nodes tell that the majority fell (see `sides`), those that did not are the
+    only reference, however few: their own past is the second witness.
     """
 
-    def __init__(self, values: Mapping[Key, float], no_example: Collection[Key], mode: ReferenceMode) -> None:
+    def __init__(
+        self,
+        values: Mapping[Key, float],
+        no_example: Collection[Key],
+        mode: ReferenceMode,
+        as_before: Collection[str] = (),
+    ) -> None:
         self.mode = mode
+        self.min_examples = 1 if as_before else MIN_NODES
         self.values = values
         of_node: dict[str, list[Key]] = {}
         for key in values:
             of_node.setdefault(key.node, []).append(key)
-        self.by_node = len(of_node) >= MIN_NODES
+        self.by_node = len(of_node) >= MIN_NODES or bool(as_before)
         examples: dict[Key, tuple[float, bool]] = {}
         for node, keys in of_node.items():
             if self.by_node:
                 usual = [key for key in keys if key not in no_example]
                 middle = statistics.median(values[key] for key in usual or keys)
-                examples[Key(node)] = middle, bool(usual)
+                examples[Key(node)] = middle, bool(usual) and (not as_before or node in as_before)
             else:
                 examples |= {key: (values[key], key not in no_example) for key in keys}
         healthy = [key for key, (_, is_healthy) in examples.items() if is_healthy]
-        self.examples = {key: examples[key][0] for key in (healthy if len(healthy) >= MIN_NODES else examples)}
+        self.examples = {key: examples[key][0] for key in (healthy if len(healthy) >= self.min_examples else examples)}
         self.ordered = sorted(self.examples.values())
 
     def of(self, key: Key) -> float | None:
-        """The reference for `key`; None where fewer than MIN_NODES are there to be compared."""
-        if len(self.ordered) < MIN_NODES:
+        """The reference for `key`; None where too few are there to be compared."""
+        if len(self.ordered) < self.min_examples:
             return None
         if self.mode is ReferenceMode.MEAN:
             return statistics.fmean(self.ordered)
         if self.mode is ReferenceMode.MEDIAN:
             return statistics.median(self.ordered)
         own = self.examples.get(Key(key.node) if self.by_node else key)
-        return nearest_median(self.values[key], _without(own, self.ordered))
+        others = _without(own, self.ordered)
+        return nearest_median(self.values[key], others) if others else self.values[key]
 
 
 def _without(value: float | None, ordered: Sequence[float]) -> Sequence[float]:

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from bench_control.judging import gpu_runs, gpu_verdicts, noise, scatter, unsteady
+from bench_control.judging import gpu_runs, gpu_verdicts, noise, scatter, sides, unsteady
 from bench_control.judging.limits import UNITS, decide, deviation_of, figures, is_slow, limit_of, side_of
 from bench_control.judging.node_runs import NodeRuns, by_group, choice_of
 from bench_control.judging.noise import Noise
@@ -47,17 +47,19 @@ def judge(
     expected_nodes: Sequence[str],
     tolerances: Tolerances,
     history: Mapping[str, float] | None = None,
+    as_before: Collection[str] = (),
 ) -> tuple[GroupVerdict, ...]:
     """One verdict for each (group_id, GPU name), every expected node in it, nodes in natural order.
 
-    `history` (node -> its own past samples/s, where it has enough of it) serves the reference `history`. Breaches are
-    to be confirmed by a re-run.
+    `history` (node -> its own past samples/s, where it has enough of it) serves the reference `history`. `as_before`:
+    the nodes that alone are a reference, because the others fell (see `sides`). Breaches are to be confirmed by a
+    re-run.
     Raises ValueError for runs over several nodes, and for the reference `fixed` without a figure.
     """
     if tolerances.reference is ReferenceMode.FIXED and not tolerances.fixed_samples_per_second:
         raise ValueError("reference 'fixed' needs fixed_samples_per_second > 0: give it, or choose another reference")
     groups = by_group(results, expected_nodes)
-    return tuple(_Group(members, tolerances, history or {}).verdict(*key) for key, members in groups.items())
+    return tuple(_Group(members, tolerances, history or {}, as_before).verdict(*key) for key, members in groups.items())
 
 
 def nodes_to_confirm(groups: Sequence[GroupVerdict]) -> tuple[str, ...]:
@@ -75,7 +77,14 @@ def lone_groups(groups: Sequence[GroupVerdict]) -> tuple[GroupVerdict, ...]:
 class _Group:
     """What the nodes of one group are compared with; lives for one call of `judge`."""
 
-    def __init__(self, members: Sequence[NodeRuns], tolerances: Tolerances, history: Mapping[str, float]) -> None:
+    def __init__(
+        self,
+        members: Sequence[NodeRuns],
+        tolerances: Tolerances,
+        history: Mapping[str, float],
+        as_before: Collection[str],
+    ) -> None:
+        self.stayed = frozenset(as_before) & {member.node for member in members}
         self.members = members
         self.tolerances = tolerances
         self.history = history
@@ -103,7 +112,13 @@ class _Group:
         # A scatter that stands out, and does not hide what the limit asks for, is of no account.
         self.unsteady = {m.key for m in measured if m.key in self.apart and self._is_beyond_limit(self._half_width(m))}
         no_example = {unit.key for unit in self.units if unit.is_drill} | self.unsteady
-        self.references = {metric: References(values[metric], no_example, tolerances.reference) for metric in Metric}
+        self.references = {
+            metric: References(values[metric], no_example, tolerances.reference, self._stayed_for(metric))
+            for metric in Metric
+        }
+
+    def _stayed_for(self, metric: Metric) -> frozenset[str]:
+        return self.stayed if metric is Metric.SAMPLES_PER_SECOND else frozenset()
 
     def verdict(self, group_id: str, gpu_name: str | None) -> GroupVerdict:
         rates = self.rates.values()
@@ -111,7 +126,7 @@ class _Group:
             group_id=group_id,
             gpu_name=gpu_name,
             reference=self.tolerances.reference,
-            nodes=tuple(self._node(member) for member in self.members),
+            nodes=sides.told([self._node(member) for member in self.members], self.stayed),
             spread_pct=100 * (max(rates) - min(rates)) / statistics.median(rates) if len(rates) > 1 else None,
             noise_pct=100 * self.noise.sd if self.noise else None,
             detectable_pct=noise.to_pct(self._typical_half_width(self.noise), slow=True) if self.noise else None,
