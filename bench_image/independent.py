@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from bench_image.contract import (
     Chosen,
+    Clock,
     Communication,
     Context,
     HostTelemetry,
@@ -177,7 +178,9 @@ def _performance(spec: RunSpec, parts: Sequence[Part], missing: Missing) -> Perf
     if num_windows == 0:
         lacking = ", ".join(part.name for part in parts if not part.result.performance.windows)
         missing["performance"] = f"no measured window of {lacking}: the ranks have those of the others"
-        empty: dict[str, object] = {"measured_steps": 0, "windows": (), "step_times_s": ()}
+        empty: dict[str, object] = {
+            "clock": Clock.of(spec.device), "measured_steps": 0, "windows": (), "step_times_s": (),
+        }  # fmt: skip
         return Performance(**dict.fromkeys(Performance.model_fields) | empty)
     each = [_over(spec, part, num_windows) for part in parts]
     slowest = min(each, key=lambda one: one.samples_per_second or 0.0)
