@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "plugins")]
 
-from bench_control.asking.params import parse_params  # noqa: E402
+from bench_control.asking.question import Question  # noqa: E402
 from bench_control.planning.nodes import Fleet, named  # noqa: E402
-from bench_control.planning.plan import make_plan  # noqa: E402
+from bench_control.planning.planners import PLANNERS  # noqa: E402
 from bench_image.contract import ContractError, RunResult, RunSpec, Status, Strategy, parse_result  # noqa: E402
 from bench_image.nvml import NvmlError, connect  # noqa: E402
 
@@ -104,14 +104,15 @@ def nights(num_nights: int, gpus: int, given: dict[str, Any]) -> Iterator[Run]:
     """ddp where there is more than one GPU to connect."""
     strategies = [Strategy.INDEPENDENT, *([Strategy.DDP] if gpus > 1 else [])]
     for number in range(1, num_nights + 1):
-        asked = {"preset": "tuned", "strategies": strategies, "gpus_per_node": gpus} | given
-        for spec in _specs(asked, number):
+        for spec in _specs({"strategies": strategies, "gpus_per_node": gpus} | given, number):
             yield Run(f"night-{spec.strategy}", number, spec)
 
 
 def _specs(asked: dict[str, Any], number: int) -> tuple[RunSpec, ...]:
-    planned = make_plan(parse_params({"nodes": [NODE]} | asked), Fleet(nodes=named([NODE])), f"aa-{number}")
-    return planned.specs
+    """As the nightly check's form would plan them, with `asked` filled in."""
+    planner = PLANNERS[Question.NODES]
+    params = planner.params({"nodes": [NODE]} | asked, locally=False)
+    return planner.make(params, Fleet(nodes=named([NODE])), f"aa-{number}").specs
 
 
 class Campaign:
