@@ -63,6 +63,7 @@ class Runner:
         if failed:
             raise pytest.UsageError(f"the tests fail without a mutant: {failed[0]}")
         self.functions = functions_of(paths)
+        self._check_import(self.mutants[0])
         done = {_key(json.loads(line)) for line in _lines_of(self.outcomes)}
         gc.freeze()  # forks then write to few pages
         with self.outcomes.open("a", encoding="utf-8") as file:
@@ -103,6 +104,12 @@ class Runner:
         flags = ["-q", "-x", "-p", "no:cacheprovider", "--timeout=0"]
         status = pytest.main([*flags, *chosen], plugins=[first])
         return first.name or (None if status == 0 else "collection")
+
+    def _check_import(self, mutant: Mutant) -> None:
+        """All tests must pass when modules are imported anew with an unchanged source: else that would kill mutants."""
+        source = Path(mutant["path"]).read_text(encoding="utf-8")
+        if failed := in_fork(lambda: self.anew({**mutant, "source": source})):
+            raise pytest.UsageError(f"the tests fail when modules are imported anew: {failed}")
 
     def _likely(self, mutant: Mutant) -> Sequence[str]:
         """The test files, those first that enter the module."""

@@ -130,6 +130,17 @@ def test_failed_runs_drills_and_gangs_do_not_count() -> None:
     assert floors([make_failed("gpu-2")]) == floors([]) == ()
 
 
+def test_the_largest_distance_is_that_of_the_furthest_run() -> None:
+    """10.0, 10.1 and 9.5 GB: 0.5 of 10 is 5 %. 60, 61 and 66 degrees: 5 from 61, in degrees and not in percent."""
+    figures = ((10.0, 60.0), (10.1, 61.0), (9.5, 66.0))
+    runs = [
+        make_result("gpu-1", 10.0, round=i, memory_gb=gb, temperature_c=c) for i, (gb, c) in enumerate(figures, start=1)
+    ]
+    (floor,) = floors(runs)
+    assert floor.largest[Metric.MEMORY_GB] == pytest.approx(5.0)
+    assert floor.largest[Metric.TEMPERATURE_C] == pytest.approx(5.0)
+
+
 # --- words ------------------------------------------------------------------------------------------------------------
 
 

@@ -151,3 +151,10 @@ def test_as_fast_and_as_cheap_as_the_base() -> None:
 
     assert (slow.is_no_faster, even.is_no_faster, linear.is_no_faster) == (True, True, False)
     assert (slow.is_dearer, even.is_dearer, linear.is_dearer) == (True, True, False)
+
+
+def test_as_fast_within_the_noise_at_its_very_edge() -> None:
+    """26.25 % on four GPUs is 1.05 times one GPU: with 5 % of noise it may be as fast, with 4.9 % not."""
+    base = Efficiency(pct=26.25, base_world_size=1, base_strategy=Strategy.SINGLE)
+    assert Scaling(efficiency=base, noise_pct=5.0, world_size=4).is_no_faster
+    assert not Scaling(efficiency=base, noise_pct=4.9, world_size=4).is_no_faster

@@ -6,7 +6,7 @@ import pytest
 
 from bench_control.comparing.validity import compare, validate
 from bench_control.words.verdicts import Level
-from bench_image.contract import RunResult
+from bench_image.contract import Drill, RunResult
 from tests.builders import make_cpu_result, make_failed, make_result
 
 
@@ -175,3 +175,40 @@ def test_equal_runs_whose_steps_differ_by_more_than_10_pct() -> None:
 
 def test_a_cpu_is_too_noisy_for_these_doubts() -> None:
     assert compare([make_cpu_result("node-1", 40.0), make_cpu_result("node-1", 20.0, round=2)]) == ()
+
+
+@pytest.mark.parametrize(("less_gb", "is_doubted"), [(10.1, False), (10.2, False), (10.25, True)])
+def test_memory_that_is_equal_within_2_pct_is_in_order(less_gb: float, is_doubted: bool) -> None:
+    """zero2 should need less than ddp's 10 GB; up to 10.2 is the same, more is out of order."""
+    runs = [
+        make_result("node-1", 10.0, strategy=name, gpus_per_node=2, memory_gb=gb)
+        for name, gb in (("zero2", less_gb), ("ddp", 10.0))
+    ]
+    assert [doubt.category for doubt in compare(runs)] == ["memory_order"] * is_doubted
+
+
+@pytest.mark.parametrize(
+    ("gpus", "samples_per_s", "is_no_faster"), [(2, 9.95, True), (2, 10.0, True), (2, 10.05, False), (4, 10.0, True)]
+)
+def test_no_faster_is_said_up_to_the_speed_of_the_base(gpus: int, samples_per_s: float, is_no_faster: bool) -> None:
+    (doubt,) = compare(
+        [make_result("node-1", 10.0), make_result("node-1", samples_per_s, strategy="ddp", gpus_per_node=gpus)]
+    )
+    assert ("is no faster than single on 1 GPU" in doubt.summary) is is_no_faster
+
+
+def test_a_run_without_steps_or_a_drill_is_not_compared_with_its_equals() -> None:
+    """20 % apart: two real runs are a doubt, a drilled one is slow on purpose, one without step times says nothing."""
+    slow = make_result("node-1", 8.0, round=2)
+    assert [doubt.category for doubt in compare([make_result("node-1", 10.0), slow])] == ["unstable_between_runs"]
+    drilled = make_result("node-1", 8.0, round=2, drill=Drill(slowdown_pct=20))
+    silent = with_performance(slow, step_time=None)
+    assert compare([make_result("node-1", 10.0), drilled]) == ()
+    assert compare([make_result("node-1", 10.0), silent]) == ()
+
+
+@pytest.mark.parametrize(("tokens_per_s", "is_doubted"), [(6_000.0, False), (11_000.0, False), (11_008.0, True)])
+def test_the_ends_of_the_published_range_belong_to_it(tokens_per_s: float, is_doubted: bool) -> None:
+    run = make_result("node-1", tokens_per_s / STATED["seq_length"], **STATED)
+    exact = with_performance(run, tokens_per_second=tokens_per_s)
+    assert ("throughput_out_of_range" in categories(exact)) is is_doubted
