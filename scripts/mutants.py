@@ -3,10 +3,10 @@
     python scripts/mutants.py NUMBER FILE... > mutants.jsonl
 
 Each line: `path`, `operator`, `line`, `function` (dotted name, "" on module level), `before` and `after` (the lines
-that differ) and `source` (the whole mutated module). NUMBER of them are drawn at random, by a hash with a fixed seed: the same
-ones again, whatever else changes. `candidates`: how many there were to draw from. Left out, because they change nothing
-that a result could show: annotations, which are never evaluated here; decorators and `strict=`, which guard against
-mistakes of programmers; and numbers from 100 up, which cosmic-ray changes by 1 and so by at most 1 %.
+that differ) and `source` (the whole mutated module). NUMBER of them are drawn at random, by a hash with a fixed seed:
+the same ones again, whatever else changes. `candidates`: how many there were to draw from. Left out, because they
+change nothing that a result could show: annotations, which are never evaluated here; decorators and `strict=`, which
+guard against mistakes of programmers; and numbers from 100 up, which cosmic-ray changes by 1 and so by at most 1 %.
 
 cosmic-ray replaces every comparison by every other one. Kept are the neighbour (< by <=) and the opposite (< by >=),
 and one opposite of each arithmetic operator. Added are the calls that an audit of this project found unwatched: another

@@ -10,7 +10,7 @@ again, so an interrupted run goes on where it ended. SOURCE_ROOTS: packages to i
 1. All tests run once, to know which of them enter which function and how long each takes.
 2. A mutant inside a function: its code is put into the function object, and the tests that enter it run, fastest first.
 3. A mutant outside of functions, and every one that 2. did not kill: modules and tests are imported anew with the
-   mutated source, and all the tests run. Only what survives this has survived.
+   mutated source, and all test files run that enter the module. Only what survives this has survived.
 """
 
 from __future__ import annotations
@@ -112,11 +112,10 @@ class Runner:
             raise pytest.UsageError(f"the tests fail when modules are imported anew: {failed}")
 
     def _likely(self, mutant: Mutant) -> Sequence[str]:
-        """The test files, those first that enter the module."""
+        """The test files that enter the module; all where none does."""
         path = str(Path(mutant["path"]).resolve())
         near = {name.split("::")[0] for (file, *_), names in self.entered.items() if file == path for name in names}
-        every = {name.split("::")[0] for name in self.took_s}
-        return [*sorted(near), *sorted(every - near)]
+        return sorted(near or {name.split("::")[0] for name in self.took_s})
 
 
 class FirstFailure:
