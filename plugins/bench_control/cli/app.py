@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from bench_control.asking.params import ParamsError, form
-from bench_control.cli import cluster, cost, money, results, watch
+from bench_control.cli import baseline, cluster, cost, money, results, watch
 from bench_control.cli.base import AsJson, ExitCode, StoreUrl, console, errors_told, print_json, progress, tell_broken
 from bench_control.collecting.artefacts import BrokenFile, Store, open_store
 from bench_control.collecting.campaign import Campaign
@@ -24,6 +24,7 @@ from bench_control.launching.pods import manifests
 from bench_control.planning.plan import Plan, unknown_gpus
 from bench_control.planning.planners import PLANNERS, SUITES
 from bench_control.site.local_fleet import local_fleet
+from bench_control.words.baselines import of_nodes
 from bench_control.words.formats import count, listing
 from bench_image.contract import Device
 
@@ -54,6 +55,7 @@ app.add_typer(results.app)
 app.add_typer(watch.app)
 app.add_typer(money.app)
 app.add_typer(cost.app)
+app.add_typer(baseline.app, name="baseline")
 
 Nodes = Annotated[
     str | None,
@@ -124,6 +126,8 @@ def run(
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         history = open_history(settings.history_url, store)
         campaign = run_campaign(planned, settings, store, history.pasts, console(stderr=True), history.trails)
+        accepted = of_nodes(history.baselines(), planned.nodes, campaign.finished_at)
+        campaign = campaign.model_copy(update={"baselines": accepted})
         files = publish(campaign, store)
         history.record(campaign)
     _conclude(campaign, files, (), as_json)
@@ -218,7 +222,8 @@ def _judged_again(
             trails=history.trails if history else no_trails,
         )
     dag_run_id = replay.campaign.dag_run_id if replay.campaign else None
-    return campaign.model_copy(update={"dag_run_id": dag_run_id}), replay.broken
+    accepted = of_nodes(history.baselines(), replay.plan.nodes, replay.finished_at) if history else ()
+    return campaign.model_copy(update={"dag_run_id": dag_run_id, "baselines": accepted}), replay.broken
 
 
 def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[BrokenFile], as_json: bool) -> NoReturn:

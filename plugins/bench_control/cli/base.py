@@ -16,6 +16,7 @@ from bench_control.installation.settings import SettingsError
 from bench_control.launching.local_pods import LocalPodError
 from bench_control.planning.plan import PlanError
 from bench_control.pricing.prices import PriceError
+from bench_control.words.baselines import BaselineError
 from bench_control.words.formats import one_line
 
 if TYPE_CHECKING:
@@ -73,6 +74,6 @@ def errors_told() -> Iterator[None]:
     """Turns what a user can put right into one line on standard error and exit code 2."""
     try:
         yield
-    except (ParamsError, PlanError, PriceError, SettingsError, StoreError, LocalPodError) as error:
+    except (ParamsError, PlanError, PriceError, SettingsError, StoreError, LocalPodError, BaselineError) as error:
         typer.echo(f"trainbench: {error}", err=True)
         raise typer.Exit(ExitCode.USAGE) from None

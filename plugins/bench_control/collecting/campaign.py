@@ -12,6 +12,7 @@ from bench_control.launching.pod_end import NOT_FREE
 from bench_control.planning.nodes import GpuNode
 from bench_control.planning.skipped import Skipped
 from bench_control.pricing.cost import RunCost
+from bench_control.words.baselines import Baseline
 from bench_control.words.verdicts import ALARMS, RED, Finding, GroupVerdict, HistoryVerdict, NodeVerdict
 from bench_image.contract import Frozen, RunResult, Status, upgraded
 
@@ -45,6 +46,7 @@ class Campaign(Frozen):
     labels: Mapping[str, str] = {}  # group id -> the name under which its work was asked for
     dag_run_id: str | None = None  # None: not made by a DAG run
     known: tuple[GpuNode, ...] = ()  # the plan's nodes, as far as they were known before anything ran
+    baselines: tuple[Baseline, ...] = ()  # accepted for its nodes: what was measured before them is no past
 
     @model_validator(mode="before")
     @classmethod

@@ -15,6 +15,7 @@ from bench_control.installation.settings import Launcher, read_settings
 from bench_control.launching.pods import CAMPAIGN, GANG, label_value, manifest, manifests, ours
 from bench_control.planning.plan import Plan, campaign_id, confirm_specs
 from bench_control.planning.scaling_plan import Cell
+from bench_control.words.baselines import of_nodes
 from bench_control.words.formats import listing
 from bench_image.contract import RunResult, RunSpec
 
@@ -217,7 +218,9 @@ def _published(
         last_measured=history.last_measured(now - timedelta(days=HISTORY_DAYS)),
         trails=history.trails,
         undecided_before=history.undecided_before(suite, plan.campaign_id, finished_at),
-    ).model_copy(update={"dag_run_id": context["run_id"]})
+    )
+    accepted = of_nodes(history.baselines(), plan.nodes, finished_at)
+    campaign = campaign.model_copy(update={"dag_run_id": context["run_id"], "baselines": accepted})
     addresses = publishing.publish(campaign, store)
     history.record(campaign)
     extra = run_summary.results_extra(campaign, context["dag"].dag_id, context["run_id"], _base_url())

@@ -12,23 +12,25 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pydantic import AwareDatetime
-from sqlalchemy import Connection, Engine, Integer, Select, bindparam, delete, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Engine, Integer, Select, bindparam, delete, func, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from bench_control.collecting.artefacts import Store
 from bench_control.collecting.campaign import Campaign
 from bench_control.judging.trails import Point
 from bench_control.judging.undecided import Streak
+from bench_control.past.history_baselines import accept, read_baselines, revoke
 from bench_control.past.history_breaches import close_removed, update_breaches
 from bench_control.past.history_database import HistoryError, connect, migrate
-from bench_control.past.history_rows import history_key, rows
+from bench_control.past.history_rows import NOT_A_BASELINE, history_key, rows
 from bench_control.past.history_streaks import read_streaks
 from bench_control.past.history_summaries import record_summary, summarise, with_known_gpus
 from bench_control.past.history_tables import breaches, runs
 from bench_control.past.history_trails import read_trails
 from bench_control.past.history_warnings import update_warnings
+from bench_control.words.baselines import Baseline, in_force
 from bench_control.words.verdicts import Metric, State
-from bench_image.contract import Frozen, RunResult, Status
+from bench_image.contract import Frozen, RunResult, Status, fingerprint
 
 BASELINE_CAMPAIGNS = 30
 
@@ -85,10 +87,12 @@ class History:
     def pasts(self, results: Sequence[RunResult], limit: int = BASELINE_CAMPAIGNS) -> list[list[float]]:
         """For each result what its node reached before with the same `history_key`: the median samples/s of each of
         the last `limit` earlier campaigns, oldest first. Only healthy runs count: status ok, not judged red or busy,
-        not slower than their own past, no drill. One connection for all: opening one takes longer than a question.
+        not slower than their own past, no drill. Of an accepted baseline none from before it counts, and what was slow
+        until it was accepted does. One connection for all: opening one takes longer than a question.
         """
         with self._transaction() as connection:
-            return [_past_of(connection, result, limit) for result in results]
+            accepted = read_baselines(connection)
+            return [_past_of(connection, result, limit, accepted) for result in results]
 
     def trails(self, fingerprints: Collection[str], campaign_id: str, before: datetime) -> tuple[Point, ...]:
         """What each node reached in the last campaigns before that one, whatever driver and image it had; see `Point`.
@@ -96,7 +100,31 @@ class History:
         The `history_key` hides a slowdown that comes with an update: it starts a new past. A trail does not.
         """
         with self._transaction() as connection:
-            return read_trails(connection, fingerprints, campaign_id, before)
+            points, accepted = read_trails(connection, fingerprints, campaign_id, before), read_baselines(connection)
+        return tuple(point for point in points if not _is_put_aside(point, accepted, before))
+
+    def baselines(self) -> tuple[Baseline, ...]:
+        """All that were ever accepted, also those that were taken back; the oldest first."""
+        with self._transaction() as connection:
+            return read_baselines(connection)
+
+    def accept_baseline(
+        self,
+        node: str | None,
+        who: str,
+        why: str,
+        at: datetime,
+        since: datetime | None = None,
+        fingerprint: str | None = None,
+    ) -> Baseline:
+        """See `history_baselines.accept`. Raises BaselineError."""
+        with self._transaction(write=True) as connection:
+            return accept(connection, node, who, why, at, since, fingerprint)
+
+    def revoke_baseline(self, baseline_id: int, who: str, at: datetime) -> Baseline:
+        """Raises BaselineError."""
+        with self._transaction(write=True) as connection:
+            return revoke(connection, baseline_id, who, at)
 
     def last_measured(self, since: datetime) -> dict[str, datetime]:
         """Node -> when its last valid run began, for the nodes that had one since then; drills do not count."""
@@ -129,7 +157,13 @@ class History:
             raise HistoryError.of(self.engine.url, error) from None
 
 
-def _past_of(connection: Connection, result: RunResult, limit: int) -> list[float]:
+def _is_put_aside(point: Point, accepted: Sequence[Baseline], at: datetime) -> bool:
+    baseline = in_force(accepted, point.node, point.fingerprint, at)
+    return baseline is not None and point.at < baseline.since
+
+
+def _past_of(connection: Connection, result: RunResult, limit: int, accepted: Sequence[Baseline] = ()) -> list[float]:
+    baseline = in_force(accepted, result.spec.node, fingerprint(result.work), result.started_at) if accepted else None
     asked = {
         "node": result.spec.node,
         "history_key": history_key(result),
@@ -137,14 +171,17 @@ def _past_of(connection: Connection, result: RunResult, limit: int) -> list[floa
         "campaign_id": result.spec.campaign_id,
         "limit": limit,
     }
+    if baseline:
+        asked |= {"since": baseline.since, "accepted_at": baseline.accepted_at}
     by_campaign: dict[str, list[float]] = {}
-    for campaign_id, samples_per_second in connection.execute(PAST, asked):
+    for campaign_id, samples_per_second in connection.execute(PAST_SINCE if baseline else PAST, asked):
         by_campaign.setdefault(campaign_id, []).append(samples_per_second)
     return [statistics.median(values) for values in by_campaign.values()]
 
 
-def _past() -> Select[str, float]:
-    healthy = (runs.c.node == bindparam("node")) & (runs.c.history_key == bindparam("history_key")) & runs.c.is_baseline
+def _past(counts: ColumnElement[bool]) -> Select[str, float]:
+    """`counts`: the runs that are a past."""
+    healthy = (runs.c.node == bindparam("node")) & (runs.c.history_key == bindparam("history_key")) & counts
     earlier = (runs.c.started_at < bindparam("before")) & (runs.c.campaign_id != bindparam("campaign_id"))
     began_at = func.min(runs.c.started_at).label("began_at")
     recent = (
@@ -163,4 +200,14 @@ def _past() -> Select[str, float]:
     )
 
 
-PAST = _past()  # built once: a large campaign asks it thousands of times
+def _counts_since() -> ColumnElement[bool]:
+    """From an accepted level on: what is healthy, and what was left out as too slow until it was accepted."""
+    was_slow = (runs.c.history_state == State.BREACH.value) & (runs.c.started_at <= bindparam("accepted_at"))
+    is_valid = (runs.c.status == Status.OK.value) & ~runs.c.is_drill
+    not_red = runs.c.state.is_(None) | runs.c.state.not_in([state.value for state in NOT_A_BASELINE])
+    return (runs.c.started_at >= bindparam("since")) & (runs.c.is_baseline | (was_slow & is_valid & not_red))
+
+
+# built once: a large campaign asks them thousands of times
+PAST = _past(runs.c.is_baseline.is_(True))
+PAST_SINCE = _past(_counts_since())

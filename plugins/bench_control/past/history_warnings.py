@@ -51,7 +51,7 @@ def update_warnings(connection: Connection, campaign: Campaign) -> None:
             opened.append(_values(campaign, row.node, Kind(row.kind), finding, _as_of_now(both, now)))
         elif len(both) > len(then):
             stored = update(warnings).where(warnings.c.id == row.id)
-            connection.execute(stored.values(changes=_json(tuple(both.values()))))
+            connection.execute(stored.values(changes=changes_json(tuple(both.values()))))
     opened += [
         _values(campaign, node, kind, finding, changes_of(campaign, node) if kind is Kind.SLOW else ())
         for (node, kind), finding in told.items()
@@ -126,14 +126,14 @@ def _values(
         "subject": finding.subject,
         "summary": finding.summary.removeprefix(f"{finding.subject} "),
         "resolution": finding.resolution,
-        "changes": _json(changes),
+        "changes": changes_json(changes),
         "campaign_id": campaign.campaign_id,
         "dag_run_id": campaign.dag_run_id,
         "opened_at": campaign.finished_at,
     }
 
 
-def _json(changes: Sequence[RateChange]) -> str:
+def changes_json(changes: Sequence[RateChange]) -> str:
     return json.dumps([change.model_dump() for change in changes])
 
 

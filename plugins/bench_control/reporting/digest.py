@@ -293,6 +293,11 @@ def history_table(campaign: Campaign) -> Table:
     )
 
 
+def accepted_baselines(campaign: Campaign) -> tuple[str, ...]:
+    """A sentence for each level that somebody accepted: what was measured before it is no past."""
+    return tuple(sentence(one_line(baseline.words)) for baseline in campaign.baselines)
+
+
 def runs_of_groups(campaign: Campaign) -> Mapping[str, Mapping[str, str | None]]:
     """Group id -> node -> the id of the run to show for it."""
     by_group: dict[str, list[RunResult]] = {}

@@ -98,6 +98,7 @@ def _facts(campaign: Campaign) -> tuple[str, ...]:
 def _sections(campaign: Campaign) -> dict[str, object]:
     return {
         "history": digest.history_table(campaign),
+        "baselines": digest.accepted_baselines(campaign),
         "performance": run_tables.performance(campaign),
         "chosen": run_tables.chosen(campaign),
         "scaling": run_tables.scaling(campaign),

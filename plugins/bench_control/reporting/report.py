@@ -32,7 +32,7 @@ def benchmark_report(campaign: Campaign, files: Sequence[str] = (), answered: Se
         *_red_nodes(campaign),
         *(part for answer in answered for part in _comparison(answer.title, answer.tables, links)),
         *_findings(campaign),
-        *_section("Against its own history", digest.history_table(campaign), links),
+        *_history(campaign, links),
         *_plots(campaign, files),
         *_section("Throughput, step time, utilisation", run_tables.performance(campaign), links),
         *_section("Scaling", run_tables.scaling(campaign), links),
@@ -46,6 +46,12 @@ def benchmark_report(campaign: Campaign, files: Sequence[str] = (), answered: Se
         *_other_files(files),
     ]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _history(campaign: Campaign, links: Mapping[str, str]) -> list[str]:
+    title, accepted = "Against its own history", digest.accepted_baselines(campaign)
+    parts = [*_section(title, digest.history_table(campaign), links)] or ([f"## {title}"] if accepted else [])
+    return [*parts, *([bullets(accepted).rstrip("\n")] if accepted else [])]
 
 
 def _head(campaign: Campaign) -> str:

@@ -189,6 +189,24 @@ def test_a_fleet_that_cannot_be_judged_is_told_on_the_third_night_and_when_it_is
         assert nights.all_told(node, ERRORS) == []
 
 
+def test_an_accepted_baseline_ends_the_warning_with_its_own_words_and_hides_no_breach(nights: Nights) -> None:
+    """-20 % by an intended change on all nodes. Then node-4 falls another 10 % behind its peers: 7.2 / 8 - 1."""
+    for _ in range(8):
+        nights.check(fleet())
+    nights.check(fleet(8.0), driver=NEW)
+    at = nights.campaigns[-1].finished_at + timedelta(hours=6)
+    nights.history.accept_baseline(None, "ada", "the new driver is meant to be slower", at)
+    later = [nights.check(fleet(8.0), driver=NEW) for _ in range(8)]
+    nights.check(fleet(8.0, node_4=7.2), driver=NEW)
+
+    for node in NODES[:3]:
+        (opened, closed) = nights.all_told(node)
+        assert (opened[:2], closed[:2]) == ((9, Event.OPENED), (10, Event.CLOSED))
+        assert closed[2] == "accepted as the new level by ada: the new driver is meant to be slower"
+    assert {digest.tone(campaign) for campaign in later} == {Tone.GOOD}
+    assert nights.all_told("node-4", ERRORS)[-1][:2] == (18, Event.OPENED)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_no_batch_contradicts_itself_and_no_all_clear_is_false(tmp_path: Path, seed: int) -> None:
     """Nodes that slow down and recover at random, and drivers that come and go: for each node at most one entry in a

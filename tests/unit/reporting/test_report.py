@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 from markdown_it import MarkdownIt
 
 from bench_control.collecting.campaign import Campaign
+from bench_control.reporting.html import report_html
 from bench_control.reporting.report import benchmark_report
+from bench_control.words.baselines import Baseline
 from tests import campaigns
 
 FILES = ("BENCHMARK_REPORT.md", "COST_REPORT.md", "metrics.csv", "plots/node_variance.png", "report.html")
@@ -53,3 +56,17 @@ def test_hostile_text_stays_text() -> None:
 
 def test_absent_plots_are_explained() -> None:
     assert "Not drawn, only 1 GPU per run was measured" in benchmark_report(campaigns.healthy())
+
+
+def test_an_accepted_baseline_stands_in_the_section_about_the_past() -> None:
+    at = datetime(2026, 11, 20, 2, tzinfo=UTC)
+    accepted = Baseline(id=1, node=None, fingerprint=None, since=at, who="ada", why="new *driver*", accepted_at=at)
+    campaign = campaigns.healthy()
+    plain, told = (campaign.model_copy(update={"baselines": of}) for of in ((), (accepted,)))
+
+    assert "accepted by" not in benchmark_report(plain)
+    assert (
+        "Baseline of all nodes since 20 Nov 2026, accepted by ada on 20 Nov 2026: new \\*driver\\*."
+        in benchmark_report(told)
+    )
+    assert "accepted by ada on 20 Nov 2026: new *driver*." in report_html(told, {})

@@ -1,0 +1,56 @@
+"""An accepted baseline: after an intended change somebody makes the present level of a node the one to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from pydantic import AwareDatetime
+
+from bench_control.words.formats import day
+from bench_image.contract import Frozen
+
+
+class BaselineError(ValueError):
+    """A baseline was not accepted or not taken back; the message is for the person who tried."""
+
+
+class UnknownBaselineError(BaselineError):
+    pass
+
+
+class Baseline(Frozen):
+    """What was measured before `since` is no past of the node at that work. It changes nothing against the peers."""
+
+    id: int
+    node: str | None  # None: all nodes
+    fingerprint: str | None  # of the work; None: every work
+    since: AwareDatetime
+    who: str
+    why: str
+    accepted_at: AwareDatetime
+    revoked_at: AwareDatetime | None = None
+    revoked_by: str | None = None
+
+    @property
+    def words(self) -> str:
+        """ "Baseline of node-1 since 20 Nov 2026, accepted by ada on 22 Nov 2026: driver 580 is meant to be slower"."""
+        of = self.node or "all nodes"
+        work = f" at work {self.fingerprint}" if self.fingerprint else ""
+        accepted = f"accepted by {self.who} on {day(self.accepted_at)}: {self.why}"
+        return f"Baseline of {of}{work} since {day(self.since)}, {accepted}"
+
+    def is_about(self, node: str, work: str) -> bool:
+        return self.node in (None, node) and self.fingerprint in (None, work)
+
+
+def in_force(baselines: Iterable[Baseline], node: str, work: str, at: datetime) -> Baseline | None:
+    """The newest level that was accepted for what the node does then; None: its whole past counts."""
+    known = [each for each in baselines if not each.revoked_at and each.is_about(node, work) and each.since <= at]
+    return max(known, key=lambda each: (each.since, each.id), default=None)
+
+
+def of_nodes(baselines: Sequence[Baseline], nodes: Iterable[str], at: datetime) -> tuple[Baseline, ...]:
+    """Those that count for these nodes then, for a report."""
+    names = {None, *nodes}
+    return tuple(each for each in baselines if not each.revoked_at and each.node in names and each.since <= at)

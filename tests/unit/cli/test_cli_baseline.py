@@ -1,0 +1,64 @@
+"""`trainbench baseline`: what it prints, as text and as JSON, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from bench_control.cli.app import ExitCode, app
+from bench_control.past.history import open_history
+from tests.nights import night
+
+
+@pytest.fixture(autouse=True)
+def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"sqlite:///{tmp_path}/history.sqlite"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRAINBENCH_HISTORY_URL", url)
+    monkeypatch.setenv("LOGNAME", "ada")
+    open_history(url).record(night(1, {"node-1": 10.0, "node-2": 10.0}))
+
+
+def baseline(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["baseline", *arguments])
+
+
+def test_a_level_is_accepted_listed_and_taken_back() -> None:
+    accepted = baseline("accept", "--node", "node-1", "--why", "new power limit", "--since", "2026-11-01")
+    assert accepted.exit_code == ExitCode.OK
+    assert accepted.stdout.startswith("1  Baseline of node-1 since 1 Nov 2026, accepted by ada on ")
+    assert accepted.stdout.rstrip().endswith(": new power limit")
+
+    assert baseline("revoke", "1", "--who", "bob").exit_code == ExitCode.OK
+    (line,) = baseline("list").stdout.splitlines()
+    assert "; taken back by bob on " in line
+
+
+def test_as_json_it_holds_every_field() -> None:
+    accepted = json.loads(baseline("accept", "--all", "--why", "new driver", "--json").stdout)
+    assert (accepted["id"], accepted["node"], accepted["who"], accepted["why"]) == (1, None, "ada", "new driver")
+    assert json.loads(baseline("list", "--json").stdout) == {"baselines": [accepted]}
+
+
+def test_nothing_accepted_is_said() -> None:
+    assert baseline("list").stdout == "no baseline was ever accepted\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["accept", "--why", "x"], "either --node NODE or --all"),
+        (["accept", "--why", "x", "--all", "--node", "node-1"], "either --node NODE or --all"),
+        (["accept", "--why", "x", "--node", "node-7"], "choose from node-1, node-2"),
+        (["accept", "--why", "x", "--all", "--since", "monday"], "--since 'monday' is no time: write 2026-11-20"),
+        (["revoke", "3"], "there is no baseline 3: choose from none"),
+    ],
+)
+def test_what_cannot_be_is_one_line_on_standard_error(arguments: list[str], said: str) -> None:
+    result = baseline(*arguments)
+    assert result.exit_code == ExitCode.USAGE
+    assert said in result.stderr
+    assert len(result.stderr.splitlines()) == 1
