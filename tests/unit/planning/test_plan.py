@@ -186,7 +186,7 @@ def test_the_default_night_leaves_no_gpu_unmeasured() -> None:
     assert (spec.preset, spec.optimizer, spec.gradient_checkpointing) == ("tuned", "adamw_torch", "auto")
     assert (spec.model, spec.recipe, spec.micro_batch_size, spec.seq_length) == ("mistral-7b", "qlora", 8, 512)
     assert spec.lora is not None
-    assert (spec.lora.rank, spec.precision, spec.max_window_s) == (16, "bf16", 6.0)
+    assert (spec.lora.rank, spec.precision, spec.max_window_s) == (16, "bf16", 5.0)
 
 
 def test_a_node_with_one_gpu_runs_independent_only_and_nobody_complains() -> None:

@@ -16,6 +16,7 @@ def test_presets_run_by_turns_with_the_default_work_of_the_node_check() -> None:
     assert [run.name for run in runs] == ["tuned-1", "as-users-run-1", "tuned-2", "as-users-run-2"]
     assert [run.spec.preset for run in runs[:2]] == [Preset.TUNED, Preset.AS_USERS_RUN]
     assert {run.spec.strategy for run in runs} == {Strategy.SINGLE}
+    assert {run.spec.max_window_s for run in runs} == {5.0}  # the night's, not the form's
     assert {(run.spec.model, run.spec.recipe.value, run.spec.seq_length) for run in runs} == {
         ("mistral-7b", "qlora", 512)
     }
