@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from bench_image.contract import ContractError, RunSpec
+from bench_image.equal_work import hub_id
 from bench_image.materialise import Source
 from bench_image.shapes import EncoderDecoderShape, Gpt2Shape, MixtralShape, ModelShape
 
@@ -86,8 +87,9 @@ def _downloaded(weights: str) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
+    repository, revision = hub_id(weights)
     try:
-        return Path(snapshot_download(weights, allow_patterns=["*.json", "*.safetensors"]))
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=["*.json", "*.safetensors"]))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ContractError(
             f"weights '{weights}' cannot be had from the hub ({type(error).__name__}): mount a folder and give its "

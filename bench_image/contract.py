@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     ConfigDict,
     Field,
     StringConstraints,
@@ -54,6 +55,9 @@ from bench_image.bounds import (
     Watts,
 )
 from bench_image.consistency import contradictions, sum_of
+from bench_image.equal_work import RANDOM as RANDOM
+from bench_image.equal_work import in_one_form, normal_folder
+from bench_image.equal_work import normal_weights as normal_weights
 from bench_image.frozen import ContractError as ContractError  # the contract's own: others take them from here
 from bench_image.frozen import Frozen as Frozen
 from bench_image.reasons import unexplained
@@ -149,13 +153,14 @@ class Quantisation(Frozen):
 class DiskData(Frozen):
     """Samples in numbered shard files; those that are there already and match are used again."""
 
-    folder: str = Field(min_length=1, max_length=1000, description="any path: local disk, NFS, a mounted volume")
+    folder: Annotated[str, AfterValidator(normal_folder)] = Field(
+        min_length=1, max_length=1000, description="any path: local disk, NFS, a mounted volume"
+    )
     num_samples: int = Field(65_536, ge=1, le=MAX_COUNT)
     num_shards: int | None = Field(None, ge=1, le=100_000, description="null: shards of about 128 MB")
 
 
 AUTO: Literal["auto"] = "auto"
-RANDOM = "random"  # weights drawn on the device: no hub, no checkpoint
 
 
 class Drill(Frozen):
@@ -177,8 +182,11 @@ class RunSpec(Frozen):
 
     model: str = Field(min_length=1, max_length=200, description="a known model, or any name with `dimensions`")
     dimensions: ModelShape | None = Field(None, description="null: those of the known model")
-    weights: str = Field(
-        RANDOM, min_length=1, max_length=1000, description="'random', the path of a checkpoint's folder, or a hub id"
+    weights: Annotated[str, AfterValidator(normal_weights)] = Field(
+        RANDOM,
+        min_length=1,
+        max_length=1000,
+        description="'random', the path of a checkpoint's folder, or a hub id with its revision: org/name@revision",
     )
     recipe: Recipe = Recipe.QLORA
     strategy: Strategy = Strategy.SINGLE
@@ -304,7 +312,7 @@ def fingerprint(work: RunSpec, besides: frozenset[str] = frozenset()) -> str:
 def _digest(besides: frozenset[str], values: tuple[Any, ...]) -> str:
     """Thousands of runs of one campaign do the same work, and every report asks for it many times."""
     fields = dict(zip(_work_fields(besides), values, strict=True))
-    canonical = json.dumps(to_jsonable_python(fields), sort_keys=True)
+    canonical = json.dumps(to_jsonable_python(in_one_form(fields)), sort_keys=True)
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 

@@ -27,6 +27,7 @@ from bench_image.contract import (
     Preset,
     Recipe,
     Strategy,
+    normal_weights,
 )
 from bench_image.shapes import MODELS, ModelShape
 
@@ -101,7 +102,8 @@ class BenchmarkParams(ComparisonParams):
         "random",
         "Work",
         "Weights",
-        "`random`: drawn on the GPU, no download. Else the folder of a checkpoint as the pod sees it, or a hub id.",
+        "`random`: drawn on the GPU, no download. Else the folder of a checkpoint as the pod sees it, or a hub id with "
+        "its revision: `org/name@commit`.",
         min_length=1,
         max_length=1000,
     )
@@ -258,6 +260,11 @@ class BenchmarkParams(ComparisonParams):
     @classmethod
     def _empty_is_none(cls, value: object) -> object:
         return None if value == "" else value
+
+    @field_validator("weights")
+    @classmethod
+    def _one_form(cls, weights: str) -> str:
+        return normal_weights(weights)
 
     @field_validator("rounds")
     @classmethod

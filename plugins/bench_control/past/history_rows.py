@@ -110,9 +110,10 @@ def _is_healthy(result: RunResult, state: State | None, past: State | None) -> b
 
 
 def history_key(result: RunResult) -> str | None:
-    """12 hex digits that are equal when a node may be compared with its own past: same work, image, driver, GPU, torch.
+    """12 hex digits that are equal when a node may be compared with its own past: same work, image, driver, kind of GPU
+    and libraries (torch, transformers, peft, bitsandbytes, accelerate, triton, CUDA runtime, NCCL).
 
-    torch's version stands beside the image because a tag can move. None for a run that has no context.
+    Their versions stand beside the image because a tag can move. None for a run that has no context.
     """
     if result.context is None:
         return None
@@ -121,6 +122,6 @@ def history_key(result: RunResult) -> str | None:
         "image": result.context.image,
         "driver": result.context.driver,
         "gpus": sorted(gpu.name for gpu in result.context.gpus),
-        "torch": result.context.libraries.get("torch"),
+        "libraries": result.context.libraries,
     }
     return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:12]

@@ -81,7 +81,12 @@ def test_the_title_names_node_and_strategy() -> None:
 
 @pytest.mark.parametrize(
     ("weights", "offline"),
-    [("random", True), ("/models/mine", True), ("./mine", True), ("mistralai/Mistral-7B-v0.1", False)],
+    [
+        ("random", True),
+        ("/models/mine", True),
+        ("./mine", True),
+        ("mistralai/Mistral-7B-v0.1@7231864981174d9bee8c7687c24c8344414eae6b", False),
+    ],
 )
 def test_only_weights_from_the_hub_need_the_network(weights: str, offline: bool) -> None:
     (container,) = manifest(make_spec(weights=weights), SETTINGS)["spec"]["containers"]

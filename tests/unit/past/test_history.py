@@ -236,8 +236,11 @@ def test_a_drill_never_enters_a_baseline_and_its_healthy_neighbours_do(history: 
         make_result(driver="590.1"),
         make_result(gpu_name="NVIDIA A100"),
         make_result(libraries={"torch": "2.14.0"}),
+        make_result(libraries={"transformers": "6.0.0"}),
+        make_result(libraries={"peft": "1.0.0"}),
+        make_result(libraries={"bitsandbytes": "0.51.0"}),
     ],
-    ids=["node", "work", "driver", "GPU", "torch"],
+    ids=["node", "work", "driver", "GPU", "torch", "transformers", "peft", "bitsandbytes"],
 )
 def test_only_like_runs_of_the_same_node_are_its_past(history: History, other: RunResult) -> None:
     history.record(night(1, make_result()))

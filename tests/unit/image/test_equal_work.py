@@ -1,0 +1,73 @@
+"""What can be written in two ways is one work; what one name may mean twice is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench_image.contract import ContractError, DiskData, fingerprint, parse_spec
+from bench_image.equal_work import HubId, hub_id, normal_folder, normal_weights
+from bench_image.shapes import MODELS, Gpt2Shape
+from tests.builders import make_spec
+
+COMMIT = "7231864981174d9bee8c7687c24c8344414eae6b"
+MINE = Gpt2Shape(family="gpt2", hidden_size=64, num_layers=2, num_heads=4)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"weights": "/data/a"}, {"weights": "/data/a/"}),
+        ({"weights": "/data/a"}, {"weights": "//data/./b/../a"}),
+        ({"weights": "./a"}, {"weights": "./a/"}),
+        ({"data": DiskData(folder="/data/a")}, {"data": DiskData(folder="/data//a/")}),
+        ({"model": "mistral-7b"}, {"model": "mine", "dimensions": MODELS["mistral-7b"]}),
+        ({"model": "mine", "dimensions": MINE, "recipe": "full"}, {"model": "x", "dimensions": MINE, "recipe": "full"}),
+    ],
+)
+def test_one_work_written_in_two_ways_is_one_work(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """[J9]: each of them made two groups, which were never compared."""
+    assert fingerprint(make_spec(**one)) == fingerprint(make_spec(**other))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"weights": "/data/a"}, {"weights": "/data/b"}),
+        ({"weights": f"org/name@{COMMIT}"}, {"weights": "org/name@0123456"}),
+        ({"model": "mistral-7b"}, {"model": "mistral-7b", "dimensions": MODELS["llama2-7b"]}),
+        ({"model": "x", "dimensions": MINE, "recipe": "full"}, {"model": "gpt2", "recipe": "full"}),
+    ],
+)
+def test_other_work_stays_other_work(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert fingerprint(make_spec(**one)) != fingerprint(make_spec(**other))
+
+
+@pytest.mark.parametrize(
+    ("path", "normal"),
+    [("/", "/"), ("//a", "/a"), ("/a/", "/a"), ("/a/../b", "/b"), ("a/", "a"), ("./a//b", "a/b"), ("../a", "../a")],
+)
+def test_a_folder_has_one_form(path: str, normal: str) -> None:
+    assert normal_folder(path) == normal
+
+
+@pytest.mark.parametrize(("weights", "normal"), [("./a/", "./a"), ("../a/", "../a"), (".", "."), ("random", "random")])
+def test_weights_in_a_relative_folder_are_no_hub_id(weights: str, normal: str) -> None:
+    assert normal_weights(weights) == normal
+    assert not make_spec(weights=weights).needs_hub
+
+
+@pytest.mark.parametrize(
+    "weights", ["mistralai/Mistral-7B-v0.1", "gpt2", "org/name@", "org/name@main", "a/b/c@1", "a b"]
+)
+def test_a_hub_id_without_a_revision_that_stays_is_refused(weights: str) -> None:
+    with pytest.raises(ContractError, match="from the hub need a revision that does not move: write ") as refusal:
+        parse_spec(make_spec().model_dump_json().replace('"random"', f'"{weights}"'))
+    assert "and the commit hash that the hub shows" in str(refusal.value)
+
+
+def test_a_hub_id_is_a_repository_and_its_revision() -> None:
+    assert hub_id(f"mistralai/Mistral-7B-v0.1@{COMMIT}") == HubId("mistralai/Mistral-7B-v0.1", COMMIT)
+    assert hub_id("gpt2@v1.0") == HubId("gpt2", "v1.0")
+    assert make_spec(weights="gpt2@v1.0").needs_hub
