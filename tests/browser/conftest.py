@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from bench_control.collecting.artefacts import open_store
+from bench_control.past.history import open_history
 from chromium import NoChromium, chromium, find_chromium
 from tests.browser.site import NODES, PATIENCE_S, Site
 
@@ -44,6 +46,21 @@ def drill(site: Site) -> str:
     run_id, state = site.run(drill_node=DRILLED)
     assert state == "failed"
     return run_id
+
+
+@pytest.fixture(scope="session")
+def breach(site: Site, drill: str) -> str:
+    """The drill's campaign recorded once more as if nobody had slowed the node: an open breach. Its run's id."""
+    store = open_store(str(site.state / "store"))
+    found = store.read_campaign(store.campaign_ids()[-1])
+    groups = [
+        group.model_copy(update={"nodes": tuple(n.model_copy(update={"is_drill": False}) for n in group.nodes)})
+        for group in found.groups
+    ]
+    results = [r.model_copy(update={"spec": r.spec.model_copy(update={"drill": None})}) for r in found.results]
+    real = {"campaign_id": "the-night-after", "groups": tuple(groups), "results": tuple(results)}
+    open_history(site.history_url).record(found.model_copy(update=real))
+    return drill
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""A drill as the on-call engineer meets it: told, explained, acknowledged, over. One breach, test after test."""
+"""A drill, and then a breach as the on-call engineer meets it: told, explained, acknowledged, over. Test after test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.browser.conftest import DRILLED, Visit, open_home
 from tests.browser.site import DAG_ID, Site
 
 REASON = "our drill: <b>leave it</b> until Monday"
-BANNER = f"DRILL {DRILLED}: samples/s −20.0 % against its peers"
+BANNER = f"{DRILLED}: samples/s −20.0 % against its peers"
 MOST_KEYS = 80  # from the top of Airflow's page to anything in ours
 
 
@@ -31,12 +31,19 @@ def press_until(page: Page, key: str, focused: str) -> None:
     raise AssertionError(f"{MOST_KEYS} times {key} do not lead to '{focused}'")
 
 
-def test_the_home_page_tells_it_with_links_that_work(site: Site, drill: str, visit: Visit) -> None:
+def test_a_drill_asks_nobody_for_attention_once_its_run_is_over(site: Site, drill: str, visit: Visit) -> None:
+    page = visit("vera")
+    open_home(page, site, DRILLED, is_told=False)
+    page.goto(f"{site.base}/plugin/trainbench")
+    expect(ours(page).locator("h1")).to_have_text(f"1 of 3 nodes was slowed on purpose: {DRILLED}; 2 are well.")
+
+
+def test_the_home_page_tells_it_with_links_that_work(site: Site, breach: str, drill: str, visit: Visit) -> None:
     page = visit("vera")
     open_home(page, site, BANNER)
     with page.context.expect_page() as opened:
         page.get_by_role("link", name="Breach", exact=True).click()
-    expect(ours(opened.value).locator("h1")).to_have_text(f"{DRILLED}: drill, samples/s −20.0 %")
+    expect(ours(opened.value).locator("h1")).to_have_text(f"{DRILLED}: samples/s −20.0 %")
     with page.context.expect_page() as opened:
         page.get_by_role("link", name="Report", exact=True).click()
 
@@ -44,22 +51,22 @@ def test_the_home_page_tells_it_with_links_that_work(site: Site, drill: str, vis
     expect(ours(opened.value).locator("body")).to_contain_text(f"trainbench slowed {DRILLED} by 90 % on purpose")
 
 
-def test_the_benchmarks_page_tells_cause_and_next_step(site: Site, drill: str, visit: Visit) -> None:
+def test_the_benchmarks_page_tells_cause_and_next_step(site: Site, breach: str, visit: Visit) -> None:
     page = visit("vera")
     page.goto(f"{site.base}/")
     page.get_by_role("link", name="Benchmarks").click()
     card = ours(page).get_by_role("article").filter(has_text=DRILLED)
 
-    expect(ours(page).locator("h1")).to_have_text("1 node needs attention")
+    expect(ours(page).locator("h1")).to_have_text(f"1 of 3 nodes is in breach: {DRILLED}; 2 are well.")
     expect(card).to_contain_text("Likely cause:")
     expect(card).to_contain_text("the node was slowed on purpose by 90 %")
     expect(card).to_contain_text("Next: nothing to repair: the checks work.")
     expect(ours(page).locator("td a").filter(has_text="−20")).to_have_accessible_name(re.compile(f"^{DRILLED}, "))
     card.get_by_role("link", name="DAG run").click()
-    expect(page).to_have_url(re.compile(f"/dags/{DAG_ID}/runs/{re.escape(quote(drill))}"))
+    expect(page).to_have_url(re.compile(f"/dags/{DAG_ID}/runs/{re.escape(quote(breach))}"))
 
 
-def test_the_node_s_page_draws_the_trend_and_lists_what_happened(site: Site, drill: str, visit: Visit) -> None:
+def test_the_node_s_page_draws_the_trend_and_lists_what_happened(site: Site, breach: str, visit: Visit) -> None:
     page = visit("vera")
     page.goto(f"{site.base}/plugin/trainbench")
     ours(page).get_by_role("article").get_by_role("link", name="Node", exact=True).click()
@@ -74,9 +81,9 @@ def test_the_node_s_page_draws_the_trend_and_lists_what_happened(site: Site, dri
     expect(events).to_contain_text("drill")
 
 
-def test_a_task_shows_what_its_pod_handed_back(site: Site, drill: str, visit: Visit) -> None:
+def test_a_task_shows_what_its_pod_handed_back(site: Site, breach: str, visit: Visit) -> None:
     page = visit("vera")
-    page.goto(f"{site.base}/dags/{DAG_ID}/runs/{quote(drill)}/tasks/benchmark/mapped/0")
+    page.goto(f"{site.base}/dags/{DAG_ID}/runs/{quote(breach)}/tasks/benchmark/mapped/0")
     page.get_by_role("link", name="Result").click()
     expect(ours(page).locator("h1")).to_have_text("gpu-a · single: ok")
     raw = ours(page).get_by_role("link", name="raw result (JSON)").get_attribute("href")
@@ -86,7 +93,7 @@ def test_a_task_shows_what_its_pod_handed_back(site: Site, drill: str, visit: Vi
     assert (stored["spec"]["node"], stored["status"]) == ("gpu-a", "ok")
 
 
-def test_a_viewer_may_read_but_not_acknowledge(site: Site, drill: str, visit: Visit) -> None:
+def test_a_viewer_may_read_but_not_acknowledge(site: Site, breach: str, visit: Visit) -> None:
     page = visit("vera", refusals={403})
     page.goto(f"{site.base}/trainbench/")
     page.get_by_role("link", name=DRILLED).first.click()
@@ -100,7 +107,7 @@ def test_a_viewer_may_read_but_not_acknowledge(site: Site, drill: str, visit: Vi
     expect(page.locator("#acknowledged")).to_have_text("by nobody")
 
 
-def test_who_acknowledges_by_keyboard_is_kept_with_the_reason(site: Site, drill: str, visit: Visit) -> None:
+def test_who_acknowledges_by_keyboard_is_kept_with_the_reason(site: Site, breach: str, visit: Visit) -> None:
     page = visit("ada")
     page.goto(f"{site.base}/plugin/trainbench")
     ours(page).get_by_role("article").wait_for()  # the only one: the drill's
@@ -118,14 +125,14 @@ def test_who_acknowledges_by_keyboard_is_kept_with_the_reason(site: Site, drill:
     open_home(page, site, BANNER, is_told=False)
 
 
-def test_a_good_run_ends_it(site: Site, drill: str, visit: Visit) -> None:
+def test_a_good_run_ends_it(site: Site, breach: str, visit: Visit) -> None:
     _, state = site.run()
     page = visit("vera")
     page.goto(f"{site.base}/plugin/trainbench")
 
     assert state == "success"
-    expect(ours(page).locator("h1")).to_have_text("All 3 nodes are well")
-    ours(page).get_by_text("1 closed in 30 days").click()
-    ours(page).get_by_role("listitem").get_by_role("link", name=DRILLED).click()
-    expect(ours(page).locator("h1")).to_have_text(f"{DRILLED}: drill, samples/s −20.0 %, well again")
+    expect(ours(page).locator("h1")).to_have_text("All 3 nodes are well.")
+    ours(page).get_by_text("2 closed in 30 days").click()
+    ours(page).get_by_role("listitem").get_by_role("link", name=DRILLED).first.click()
+    expect(ours(page).locator("h1")).to_have_text(f"{DRILLED}: samples/s −20.0 %, well again")
     expect(ours(page).locator("#acknowledged")).to_contain_text(REASON)

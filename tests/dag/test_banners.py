@@ -75,7 +75,14 @@ def shown(client: Any, user: str = "vera") -> list[Mapping[str, str]]:
     return told
 
 
-def test_the_drill_from_breach_to_recovery(client: Any, history: Any) -> None:
+def test_a_drill_is_told_once_and_asks_for_nothing_once_its_run_is_over(client: Any, history: Any) -> None:
+    history.record(night(1, RATES, RED, drilled=["node-2"]))
+
+    assert shown(client) == []
+    assert history.open_breaches() == ()
+
+
+def test_a_breach_from_its_night_to_recovery(client: Any, history: Any) -> None:
     """It appears and is told, is acknowledged and goes, and is over: told once, and nothing is left."""
     subjects: list[str] = []
 
@@ -86,30 +93,30 @@ def test_the_drill_from_breach_to_recovery(client: Any, history: Any) -> None:
         mail = Mail(kind="mail", to=("oncall@example.org",))
         send_due(Outbox(history.engine), DAG, [mail], None, ENDED_AT + timedelta(days=day - 1), post)
 
-    history.record(night(1, RATES, RED, drilled=["node-2"]))
+    history.record(night(1, RATES, RED))
     tell(1)
     (banner,) = shown(client)
     number = history_id(history)
 
     assert banner["category"] == "error"
     assert banner["text"] == (
-        "**DRILL** **node-2**: samples/s −10.0 % against its peers, since 01 Nov 03:00 UTC. "
+        "**node-2**: samples/s −10.0 % against its peers, since 01 Nov 03:00 UTC. "
         "node-2 is hot: its fans stand still. "
         f"[Breach](plugin/trainbench/trainbench/breaches/{number}) · "
         "[Report](dags/node_consistency/runs/scheduled__1/plugin/trainbench-run)"
     )
     assert client.get(f"/trainbench/breaches/{number}", headers=headers(client, "vera")).status_code == 200
 
-    history.record(night(2, RATES, RED, drilled=["node-2"]))
+    history.record(night(2, RATES, RED))
     tell(2)
     assert [text["text"] for text in shown(client)] == [banner["text"]]
 
     reply = client.post(
         f"/trainbench/breaches/{number}/acknowledge",
         headers=headers(client, "ada") | {"X-Trainbench": "1"},
-        json={"reason": "this is our drill"},
+        json={"reason": "the fan is ordered"},
     )
-    assert (reply.status_code, reply.json()["reason"]) == (200, "this is our drill")
+    assert (reply.status_code, reply.json()["reason"]) == (200, "the fan is ordered")
     assert shown(client) == []
     assert len(history.open_breaches()) == 1
 
@@ -119,8 +126,8 @@ def test_the_drill_from_breach_to_recovery(client: Any, history: Any) -> None:
     assert shown(client) == []
     assert history.open_breaches() == ()
     assert subjects == [
-        "[trainbench] DRILL: node-2: samples/s −10.0 % against its peers (node_consistency)",
-        "[trainbench] DRILL: node-2: well again (node_consistency)",
+        "[trainbench] node-2: samples/s −10.0 % against its peers (node_consistency)",
+        "[trainbench] node-2: well again (node_consistency)",
     ]
 
 

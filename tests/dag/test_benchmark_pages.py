@@ -188,7 +188,7 @@ def test_what_belongs_to_a_hidden_dag_is_not_there(client: Any, pages: Path, onl
     fleet = get(client, "").text
     assert "gang-1" in fleet
     assert "node-3" not in fleet
-    assert "1 node needs attention" in fleet
+    assert "is missing: gang-1" in fleet
     for path in ("nodes/node-3", "breaches/1", f"runs/last/{a_run(pages)}", f"results/last/{a_run(pages)}"):
         assert get(client, path).status_code == 404, path
     for path in ("dags/page_nodes", "dags/page_nodes/runs/r", "dags/page_nodes/runs/r/tasks/benchmark"):
@@ -249,7 +249,7 @@ def test_who_may_edit_the_dag_s_runs_may_acknowledge(client: Any, own_pages: Pat
 
 
 def test_an_acknowledgement_keeps_who_when_and_why_and_counts(client: Any, own_pages: Path) -> None:
-    assert "2 nodes need attention" in get(client, "").text
+    assert "is in breach: node-3" in get(client, "").text
     told = acknowledge(client, "uma", json.dumps({"reason": f" the fan is ordered {HOSTILE} "})).json()
 
     assert (told["who"], told["reason"]) == ("uma", f"the fan is ordered {HOSTILE}")
@@ -257,7 +257,7 @@ def test_an_acknowledgement_keeps_who_when_and_why_and_counts(client: Any, own_p
     assert f"by uma, {datetime.fromisoformat(told['at']):<time datetime=}"[:8] in page
     assert html.escape(HOSTILE) in page
     assert HOSTILE not in page
-    assert "1 node needs attention" in get(client, "").text
+    assert "is acknowledged: node-3" in get(client, "").text
     assert acknowledge(client, "ada").status_code == 409
     assert "was acknowledged by uma" in acknowledge(client, "ada").json()["detail"]
 
@@ -430,7 +430,7 @@ def test_a_name_in_a_csv_is_no_formula(client: Any, own_pages: Path) -> None:
 def test_the_fleet_tells_what_is_wrong_why_and_since_when(client: Any, pages: Path) -> None:
     text = get(client, "").text
 
-    assert "2 nodes need attention" in text
+    assert "is missing: gang-1; 1 is in breach: node-3" in text
     assert "samples/s −10.0 %" in text
     assert "node-3 is hot: its fans stand still." in html.unescape(text)
     assert "look at the fans of node-3." in text

@@ -139,7 +139,7 @@ def test_a_drill_is_red_and_called_a_drill(dagbag: Any, store: Any) -> None:
 
     assert dag_run.state == "failed"
     assert (found.node, found.is_drill) == ("gpu-bb", True)
-    assert alerts_of(dag_run)[0]["text"].startswith("DRILL: gpu-bb is in breach")
+    assert alerts_of(dag_run)[0]["text"].startswith("DRILL: gpu-bb was slowed on purpose: found: ")
 
 
 def test_a_drill_that_is_not_found_turns_the_run_red_and_says_why(

@@ -75,8 +75,8 @@ _NOTES = """
   out of the cluster. Acknowledged, it asks for nobody's attention any more; a run that finds it again is red again.
 - **Drill**: its run is red, with alert, note and one notice marked DRILL, so that the whole chain is tried. Once that
   run is over it asks for nobody's attention. A drill that is not found is red too, and says why.
-- **Undecided or busy** for days becomes a warning of its own, with banner and notice; the Fleet page says when the node
-  was last judged.
+- **Undecided** for three nights, or busy for three days, is a warning of its own, with banner and notice; the Fleet
+  page says when the node was last judged.
 - **Stale** comes with time, and not with a run: only the Fleet page can say it.
 - **Watched** is also who was out of its limits once and not in the re-run.
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from bench_control.installation.settings import Launcher, SettingsError, read_settings
@@ -29,6 +31,7 @@ def test_what_the_cluster_and_the_pods_need_is_read() -> None:
         {
             "TRAINBENCH_DEFERRABLE": "False",
             "TRAINBENCH_QUEUE_TIMEOUT_S": "7200",
+            "TRAINBENCH_FRESH_H": "180",
             "TRAINBENCH_QUARANTINE": "gpu-1,gpu-2",
             "TRAINBENCH_WORLD_SIZES": "8, 1,2",
             "TRAINBENCH_SCHEDULE_NODE_CONSISTENCY": "0 3 * * *",
@@ -46,6 +49,7 @@ def test_what_the_cluster_and_the_pods_need_is_read() -> None:
     assert settings.schedule("strategy_scaling", "0 4 * * 6") == "0 4 * * 6"
     assert settings.pods.volumes[0].source == {"emptyDir": {}}
     assert settings.pods.memory_gib == 64
+    assert settings.fresh == timedelta(hours=180)
 
 
 def test_with_the_local_launcher_nothing_starts_by_itself() -> None:

@@ -58,6 +58,10 @@ def test_a_breach_that_is_not_confirmed_is_watched_when_it_was_slow_again(again:
     (group,) = confirm(first, [make_result("node-4", again, round=2)], LIMITS)
     node = group.nodes[-1]
     assert (node.state, node.is_watched) == (State.NOTICE, is_watched)
+    (finding,) = watch.findings([group])
+    assert finding.summary.startswith(
+        "is slow, but" if is_watched else "was out of its limits once, and not in its re-"
+    )
 
 
 def test_a_confirmed_breach_is_red_and_nothing_else() -> None:
