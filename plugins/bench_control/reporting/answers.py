@@ -8,6 +8,7 @@ from bench_control.collecting.campaign import Campaign
 from bench_control.comparing import patterns
 from bench_control.reporting import (
     configuration_tables,
+    gpu_tables,
     more_gpus,
     noise_tables,
     preset_tables,
@@ -30,6 +31,12 @@ class Answer:
 def answers(campaign: Campaign) -> tuple[Answer, ...]:
     """Those that have something to say of this campaign."""
     every = (
+        Answer(
+            anchor="gpus",
+            name="GPUs",
+            title="Each GPU by itself",
+            tables=gpu_tables.gpu_tables(campaign),
+        ),
         Answer(
             anchor="configurations",
             name="Configurations",

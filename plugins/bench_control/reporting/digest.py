@@ -11,6 +11,7 @@ from bench_control.comparing import noise_advice
 from bench_control.judging import drills
 from bench_control.judging.campaign_conditions import conditions
 from bench_control.judging.condition import Condition, fleet_summary
+from bench_control.judging.node_runs import judged_rate
 from bench_control.judging.step_changes import SLOWER
 from bench_control.judging.variance import lone_groups
 from bench_control.reporting import configuration_tables, strategy_tables, survey_tables
@@ -349,10 +350,10 @@ def is_rerun(campaign: Campaign, result: RunResult) -> bool:
 
 
 def rates(campaign: Campaign) -> Mapping[tuple[str, str], Sequence[tuple[float, bool]]]:
-    """(group id, node) -> samples/s of each of its runs, and whether that was the re-run of a breach."""
+    """(group id, node) -> samples/s that each of its runs is judged by, and whether that was the re-run of a breach."""
     found: dict[tuple[str, str], list[tuple[float, bool]]] = {}
     for result in campaign.results:
-        if (rate := result.performance.samples_per_second) is not None:
+        if (rate := judged_rate(result)) is not None:
             key = (result.spec.group_id, result.spec.node)
             found.setdefault(key, []).append((rate, is_rerun(campaign, result)))
     return found

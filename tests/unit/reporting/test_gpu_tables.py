@@ -1,0 +1,27 @@
+"""Every GPU of every node, where each measured by itself."""
+
+from __future__ import annotations
+
+from bench_control.judging.variance import judge
+from bench_control.reporting.answers import answers
+from bench_control.reporting.gpu_tables import gpu_tables
+from bench_control.reporting.report import benchmark_report
+from bench_control.words.tables import Tone
+from bench_control.words.verdicts import Tolerances
+from tests import campaigns
+from tests.builders import make_independent, make_result
+
+
+def test_the_worst_gpu_stands_first_with_its_node_and_uuid() -> None:
+    results = [make_independent(f"node-{i}", (10.0, 9.0 if i == 2 else 10.0)) for i in (1, 2, 3)]
+    campaign = campaigns.make_campaign(results, judge(results, [], Tolerances()))
+    (table,) = gpu_tables(campaign)
+
+    assert table.rows[0].cells == ("node-2", "1", "GPU-node-2-1", "9.000", "−10.0 %", "7.100", "60 °C", "breach")
+    assert [row.tone for row in table.rows] == [Tone.BAD] + [Tone.GOOD] * 5
+    assert "GPU-node-2-1" in benchmark_report(campaign, [], answers(campaign))
+
+
+def test_nodes_of_one_figure_have_no_such_table() -> None:
+    results = [make_result(f"node-{i}") for i in (1, 2, 3)]
+    assert gpu_tables(campaigns.make_campaign(results, judge(results, [], Tolerances()))) == ()
