@@ -6,19 +6,27 @@ import argparse
 import signal
 import sys
 import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from rich.console import Console
 
+from bench_control.asking.params import LOCAL_DEFAULTS, parse_params
 from bench_control.collecting.artefacts import StoreError, open_store
 from bench_control.planning.plan import campaign_id
 from bench_control.reporting.terminal import verdict_table
+from bench_control.site.live import local_pods
+from demo_progress import PLANNED_BY, PlannedPod, Progress, planned_pods
 from local_airflow import STATE, LocalAirflow, LocalAirflowError
 
 DAG_ID = "node_consistency"
 RUN_TIMEOUT_S = 900
 STOPS = (signal.SIGINT, signal.SIGTERM)
 ENDED = {"success", "failed"}
+POD_LOOKS, POD_LOOK_S = 4, 0.5  # looks at the pods' own progress between two questions to Airflow
+AS_IT_IS = "?deserialize=false&stringify=false"
 REPORTS = ("report.html", "BENCHMARK_REPORT.md", "COST_REPORT.md", "metrics.csv")
 # Not a terminal (a pipe, CI): room for the table and the sentences below it.
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
@@ -29,7 +37,7 @@ def main() -> int:
     for signum in STOPS:  # set, not assumed: a shell starts background jobs with SIGINT ignored
         signal.signal(signum, _stop)
     try:
-        console.print("starting Airflow (SQLite, LocalExecutor, local launcher, loopback only) ...")
+        console.print(_outlook(arguments), markup=False, soft_wrap=True)
         with LocalAirflow(arguments.port, with_triggerer=arguments.ui) as airflow:
             airflow.wait_until_healthy(DAG_ID)
             airflow.end_stopped_runs(DAG_ID)
@@ -57,6 +65,21 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--drill", metavar="NODE", help="slow this node on purpose (node-1 ... node-4)")
     parser.add_argument("--ui", action="store_true", help="keep Airflow open until Ctrl-C")
     return parser.parse_args()
+
+
+def _outlook(arguments: argparse.Namespace) -> str:
+    """What will happen and how long it takes, before anything does."""
+    start = "Airflow starts on this machine (SQLite, LocalExecutor, loopback only): half a minute on two cores."
+    if arguments.ui:
+        return start
+    params = parse_params(LOCAL_DEFAULTS)
+    slowed = f" {arguments.drill} is slowed by {params.drill_slowdown_pct:.0f} % on purpose." if arguments.drill else ""
+    return (
+        f"{start} Then a tiny model is trained on the CPU for each of four nodes, one after another, and the nodes are "
+        f"compared: about two minutes in all, three where another program keeps a core busy.{slowed} Rates are samples "
+        "per second of the process' own CPU time, so that other programs do not slow a node; a node is out of its "
+        f"limits from {params.samples_per_second_tolerance_pct:.0f} % off. A CPU trial has no price."
+    )
 
 
 def _keep_open(airflow: LocalAirflow) -> int:
@@ -87,28 +110,28 @@ def _run_check(airflow: LocalAirflow, conf: dict[str, Any]) -> int:
 
 
 def _watch(airflow: LocalAirflow, run_id: str) -> str:
-    """Prints each change of a task's state until the run ends; returns how it ended."""
+    """Prints what each node does until the run ends; returns how it ended."""
     base = f"/api/v2/dags/{DAG_ID}/dagRuns/{run_id}"
-    seen: dict[tuple[str, int], str] = {}
+    progress, pods = Progress(), dict[str, tuple[PlannedPod, ...]]()
     give_up = time.monotonic() + RUN_TIMEOUT_S
     while time.monotonic() < give_up:
         run = airflow.get(base)
-        tasks = airflow.get(f"{base}/taskInstances?limit=1000") or {"task_instances": []}
-        for ti in sorted(tasks["task_instances"], key=lambda ti: ti["start_date"] or "~"):
-            key, now = (ti["task_id"], ti["map_index"]), ti["state"] or "waiting"
-            if now != seen.get(key) and now in {"running", "success", "failed", "skipped", "upstream_failed"}:
-                _tell(ti, now)
-            seen[key] = now
+        tasks = (airflow.get(f"{base}/taskInstances?limit=1000") or {"task_instances": []})["task_instances"]
+        for task_id in {ti["task_id"] for ti in tasks if ti["map_index"] >= 0} & set(PLANNED_BY) - set(pods):
+            planned = airflow.get(f"{base}/taskInstances/{PLANNED_BY[task_id]}/xcomEntries/return_value{AS_IT_IS}")
+            pods[task_id] = planned_pods(planned["value"]) if planned else ()
+        _print(progress.of_tasks(tasks, pods))
+        for _ in range(POD_LOOKS):
+            _print(progress.of_pods(local_pods(datetime.now(UTC)), chain.from_iterable(pods.values())))
+            time.sleep(POD_LOOK_S)
         if run and run["state"] in ENDED:
             return str(run["state"])
-        time.sleep(1)
     raise LocalAirflowError(f"the run did not end within {RUN_TIMEOUT_S} s: look into {STATE / 'airflow' / 'logs'}")
 
 
-def _tell(ti: dict[str, Any], state: str) -> None:
-    name = f"{ti['task_id']} {ti['rendered_map_index'] or ''}".strip()
-    took = f"{ti['duration']:.1f} s" if ti["duration"] and state in ENDED else ""
-    console.print(f"  {time.strftime('%H:%M:%S')}  {name:<44} {state:<8} {took}", markup=False)
+def _print(lines: Iterable[str]) -> None:
+    for line in lines:
+        console.print(f"  {time.strftime('%H:%M:%S')}  {line}", markup=False)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench_control.judging import noise
-from bench_control.words.formats import signed
+from bench_control.words.formats import noise_share, signed
 from bench_control.words.verdicts import Metric, Side, State, Tolerances
 
 UNITS = {Metric.SAMPLES_PER_SECOND: " %", Metric.MEMORY_GB: " %", Metric.TEMPERATURE_C: " °C"}
@@ -53,7 +53,7 @@ def side_of(metric: Metric, deviation: float) -> Side:
 def figures(metric: Metric, state: State, deviation: float, limit: float, noise_pct: float | None) -> str:
     """One phrase with all figures that the state rests on."""
     unit = UNITS[metric]
-    known = "" if noise_pct is None else f", noise {noise_pct:.1f}{unit}"
+    known = "" if noise_pct is None else f", noise {noise_share(noise_pct)}"
     text = f"{NAMES[metric]}: deviation {signed(deviation, unit)}, limit {limit:.1f}{unit}{known}"
     if state is State.INSUFFICIENT:
         return f"{text}: repeats differ more than the limit; more repeats or a quieter machine would tell"
@@ -61,4 +61,4 @@ def figures(metric: Metric, state: State, deviation: float, limit: float, noise_
 
 
 def too_noisy(noise_pct: float | None) -> str:
-    return "" if noise_pct is None else f", beyond the limit but within the {noise_pct:.1f} % noise of one run"
+    return "" if noise_pct is None else f", beyond the limit but within the noise of one run, {noise_share(noise_pct)}"

@@ -34,6 +34,7 @@ LOCAL_DEFAULTS: Mapping[str, Any] = {
     "data_num_samples": 256,
     "micro_batch_size": 4,
     "seq_length": 1024,
+    "recipe": "qlora",  # the variants change its adapters
     "gradient_checkpointing": True,
     "warmup_steps": 1,
     "measured_steps": 3,

@@ -18,9 +18,13 @@ from bench_control.pricing.prices import Price, Spread
 from bench_control.words.quantities import not_negative, positive
 from bench_image.contract import Cost, Device, Frozen, RunResult, Status
 
+NOT_PRICED = "CPU trial: not priced"
+
 
 class RunCost(Frozen):
-    """Cost of one run at one price; every GPU of the gang is paid for."""
+    """Cost of one run at one price; every GPU of the gang is paid for. A CPU trial has no GPU-hours, and a cost only at
+    a price that was given for it: per process and hour.
+    """
 
     run_id: str
     usd_per_gpu_hour: float | None
@@ -90,8 +94,8 @@ def price_run(result: RunResult, price: Price | None, price_spread: Spread | Non
     """What the run itself cost, from process start to its result, and what its throughput makes of the price."""
     usd_per_gpu_hour = price.usd_per_gpu_hour if price else None
     total_s = result.startup.total_s
-    num_gpus = result.spec.world_size
-    gpu_hours = total_s * num_gpus / 3600 if total_s is not None else None
+    num_gpus = result.spec.world_size  # on the CPU: processes
+    hours = total_s * num_gpus / 3600 if total_s is not None else None
     rates = (result.performance.samples_per_second, result.performance.tokens_per_second)
     samples_per_s, tokens_per_s = rates if result.status is Status.OK else (None, None)  # of work that was not done
     return RunCost(
@@ -99,8 +103,8 @@ def price_run(result: RunResult, price: Price | None, price_spread: Spread | Non
         usd_per_gpu_hour=usd_per_gpu_hour,
         price_source=price.label if price else None,
         price_as_of=price.as_of.isoformat() if price and price.as_of else None,
-        gpu_hours=gpu_hours,
-        run_usd=gpu_hours * usd_per_gpu_hour if gpu_hours is not None and usd_per_gpu_hour is not None else None,
+        gpu_hours=None if result.spec.device is Device.CPU else hours,
+        run_usd=hours * usd_per_gpu_hour if hours is not None and usd_per_gpu_hour is not None else None,
         usd_per_1000_samples=_where_known(usd_per_1000_samples, usd_per_gpu_hour, num_gpus, samples_per_s),
         usd_per_1m_tokens=_where_known(usd_per_1m_tokens, usd_per_gpu_hour, num_gpus, tokens_per_s),
         reason=_reason(result, price),
@@ -144,7 +148,7 @@ def _reason(result: RunResult, price: Price | None) -> str | None:
         if names:
             return f"no price for {' + '.join(names)}: add it to the price table or give usd_per_gpu_hour"
         if result.spec.device is Device.CPU:
-            return "no price for a CPU run: give usd_per_gpu_hour"
+            return NOT_PRICED
         return "the run never told its GPU: give usd_per_gpu_hour"
     if result.status is not Status.OK:
         return f"the run ended as {result.status.value}"

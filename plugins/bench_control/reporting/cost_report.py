@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from bench_control.collecting.campaign import Campaign
 from bench_control.collecting.readings import gpu_name, is_measured
-from bench_control.pricing.cost import RunCost, campaign_cost
+from bench_control.pricing.cost import NOT_PRICED, RunCost, campaign_cost
 from bench_control.reporting import more_gpus
 from bench_control.reporting.digest import drill, work_name
 from bench_control.words import markdown
@@ -23,6 +23,8 @@ Priced = tuple[RunResult, RunCost]
 
 
 def cost_report(campaign: Campaign) -> str:
+    if _is_cpu_trial(campaign):
+        return _not_priced(campaign)
     sections: list[tuple[str, Table]] = [
         ("Prices used", prices_table(campaign)),
         ("Each node check", nodes_table(campaign)),
@@ -43,6 +45,15 @@ def cost_report(campaign: Campaign) -> str:
     return "\n\n".join([*head, *body, f"## How it is computed\n\n{markdown.bullets(FORMULAS)}{foot}"]) + "\n"
 
 
+def _not_priced(campaign: Campaign) -> str:
+    """No tables: each of their cells would say the same."""
+    return (
+        f"# Cost report: {markdown.escape(campaign.title)}\n\n{markdown.escape(summary(campaign))} "
+        "No price is invented for a CPU. One that is given as usd_per_gpu_hour counts per process and hour."
+        f"\n\nCampaign {markdown.escape(campaign.campaign_id)}, finished {moment(campaign.finished_at)}.\n"
+    )
+
+
 FORMULAS = (
     "GPU-hours: from process start to result, every GPU of the run, start-up included.",
     "Cost of a run: GPU-hours x price per GPU-hour.",
@@ -56,6 +67,8 @@ def summary(campaign: Campaign) -> str:
     total = campaign_cost(campaign.costs)
     runs = count(total.num_runs, "run")
     spent = runs if total.gpu_hours is None else f"{runs}, {figure(total.gpu_hours, 3)} GPU-hours"
+    if _is_cpu_trial(campaign):
+        return f"{NOT_PRICED} ({runs})."
     if total.usd is None:
         why = "has a price" if all(cost.usd_per_gpu_hour is None for cost in campaign.costs) else "has a known cost"
         return f"The cost of this campaign is not known: no run {why} ({spent})."
@@ -65,7 +78,7 @@ def summary(campaign: Campaign) -> str:
 
 def sample_prices(campaign: Campaign) -> tuple[str, ...]:
     """For each group: "$0.114 per 1K samples, $0.223 per 1M tokens (median of 4 runs)"; of many, the two ends."""
-    groups = _typical_groups(campaign)
+    groups = [] if _is_cpu_trial(campaign) else _typical_groups(campaign)
     if len(groups) > MAX_GROUPS_TOLD:
         return _price_range(groups)
     lines = []
@@ -100,7 +113,8 @@ def prices_table(campaign: Campaign) -> Table:
     used: dict[tuple[str, ...], int] = {}
     for result, cost in _priced(campaign):
         on = "CPU" if result.spec.device is Device.CPU else gpu_name(result) or f"{NA}: GPU not reported"
-        price = (on, usd(cost.usd_per_gpu_hour), cost.price_source or NA, cost.price_as_of or NA)
+        source = cost.price_source or (NOT_PRICED if cost.reason == NOT_PRICED else NA)
+        price = (on, usd(cost.usd_per_gpu_hour), source, cost.price_as_of or NA)
         used[price] = used.get(price, 0) + 1
     return Table(
         columns=("hardware", "per GPU-hour", "source", "as of", "runs"),
@@ -186,7 +200,12 @@ def missing_prices(campaign: Campaign) -> tuple[str, ...]:
         if cost.reason:
             reasons.setdefault(cost.reason, []).append(cost.run_id)
     lines = [f"{count(len(runs), 'run')}: {why}" for why, runs in reasons.items()]
-    return (*lines, *([MISSING] if any(cost.usd_per_gpu_hour is None for cost in campaign.costs) else []))
+    unpriced = any(cost.usd_per_gpu_hour is None and cost.reason != NOT_PRICED for cost in campaign.costs)
+    return (*lines, *([MISSING] if unpriced else []))
+
+
+def _is_cpu_trial(campaign: Campaign) -> bool:
+    return bool(campaign.costs) and all(cost.reason == NOT_PRICED for cost in campaign.costs)
 
 
 def _priced(campaign: Campaign) -> Sequence[Priced]:

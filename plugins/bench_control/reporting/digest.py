@@ -15,7 +15,18 @@ from bench_control.judging.node_runs import judged_rate
 from bench_control.judging.step_changes import SLOWER
 from bench_control.judging.variance import lone_groups
 from bench_control.reporting import configuration_tables, strategy_tables, survey_tables
-from bench_control.words.formats import NA, count, degrees, figure, listing, one_line, percent, sentence, share
+from bench_control.words.formats import (
+    NA,
+    count,
+    degrees,
+    figure,
+    listing,
+    noise_share,
+    one_line,
+    percent,
+    sentence,
+    share,
+)
 from bench_control.words.tables import Row, Table, Tone, median_run
 from bench_control.words.verdicts import (
     RED,
@@ -30,9 +41,10 @@ from bench_control.words.verdicts import (
     ReferenceMode,
     State,
 )
-from bench_image.contract import AUTO, Device, RunResult, Status
+from bench_image.contract import AUTO, Clock, Device, RunResult, Status
 
 NO_GPU = f"{NA}: no GPU"
+BY_CPU_TIME = "CPU (samples per second of the process' CPU time)"
 REFERENCES = {
     ReferenceMode.LEAVE_ONE_OUT_MEDIAN: "leave-one-out median",
     ReferenceMode.MEDIAN: "median of all nodes",
@@ -215,11 +227,11 @@ def fleet_lines(group: GroupVerdict) -> tuple[str, ...]:
         f"Spread: {share(group.spread_pct)} between the fastest and the slowest node, of their median."
         if group.spread_pct is not None
         else f"Spread: {NA}, fewer than two nodes have a figure.",
-        f"Noise: {share(group.noise_pct, 2)} standard deviation of one run's samples/s, the larger of two: between "
-        "runs, and between the windows of a run."
+        f"Noise: {noise_share(group.noise_pct, 2)} standard deviation of one run's samples/s, the larger of two: "
+        "between runs, and between the windows of a run."
         if group.noise_pct is not None
         else f"Noise: {NA}, no node ran twice.",
-        f"Smallest deviation that can be told from chance here: {share(group.detectable_pct, 2)}."
+        f"Smallest deviation that can be told from chance here: {noise_share(group.detectable_pct, 2)}."
         if group.detectable_pct is not None
         else f"Smallest deviation that can be told from chance here: {NA}, the noise is not known.",
     )
@@ -340,7 +352,8 @@ def work_name(campaign: Campaign, result: RunResult, gpu: str | None = None) -> 
     label = campaign.labels.get(spec.group_id, "")
     work = f"{spec.model} {spec.recipe}, {spec.strategy}{gpus}, batch {batch} x {spec.seq_length} tokens"
     named = f"{label}: {work}" if label and not work.startswith(label) else work
-    return f"{named}, {'CPU' if spec.device is Device.CPU else gpu or gpu_name(result) or 'GPU unknown'}"
+    on_cpu = BY_CPU_TIME if result.performance.clock is Clock.PROCESS_CPU else "CPU"
+    return f"{named}, {on_cpu if spec.device is Device.CPU else gpu or gpu_name(result) or 'GPU unknown'}"
 
 
 def is_rerun(campaign: Campaign, result: RunResult) -> bool:

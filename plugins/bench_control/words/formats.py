@@ -8,6 +8,7 @@ from datetime import date, datetime
 
 NA = "n/a"
 MINUS = "\u2212"
+PERCENT, MOST_PCT = " %", 999
 
 
 def figure(value: float | None, digits: int = 4) -> str:
@@ -23,8 +24,12 @@ def percent(value: float | None, decimals: int = 1) -> str:
 
 
 def signed(value: float, unit: str, decimals: int = 1) -> str:
-    """A deviation, always with its sign (a real minus, not a hyphen): "+4.0 °C", "0.0 %"."""
+    """A deviation, always with its sign (a real minus, not a hyphen): "+4.0 °C", "0.0 %". Beyond 999 % the figure says
+    nothing more: "more than +999 %".
+    """
     rounded = round(value, decimals)
+    if unit == PERCENT and abs(rounded) > MOST_PCT:
+        return f"more than {'+' if value > 0 else MINUS}{MOST_PCT} %"
     sign = MINUS if rounded < 0 else "+" if rounded > 0 else ""
     return f"{sign}{abs(rounded):,.{decimals}f}{unit}"
 
@@ -32,6 +37,11 @@ def signed(value: float, unit: str, decimals: int = 1) -> str:
 def share(value: float | None, decimals: int = 1) -> str:
     """A part of a whole, without a sign: "41.2 %"."""
     return NA if value is None else f"{value:,.{decimals}f} %"
+
+
+def noise_share(value: float | None, decimals: int = 1) -> str:
+    """How much repeats differ, of their mean: "3.2 %"; from 100 % on only that it is more."""
+    return "more than 100 %" if value is not None and value > 100 else share(value, decimals)
 
 
 def degrees(value: float | None) -> str:

@@ -14,7 +14,7 @@ from bench_control.pricing.cost import (
     usd_per_1000_samples,
     with_cost,
 )
-from bench_control.pricing.prices import Price, price_for
+from bench_control.pricing.prices import Price, given, price_for
 from bench_control.words.quantities import QuantityError
 from bench_image.contract import RunResult, parse_result
 from tests.builders import make_cpu_result, make_failed, make_result, spoilt
@@ -108,6 +108,15 @@ class TestPriceRun:
         assert found.usd_per_1m_tokens == pytest.approx(0.54253, abs=1e-5)
         assert (found.price_as_of, found.reason) == ("2026-11-21", None)
 
+    def test_a_cpu_trial_has_no_gpu_hours_and_no_invented_price(self) -> None:
+        found = price_run(make_cpu_result(total_s=36.0), None)
+        assert (found.gpu_hours, found.run_usd, found.reason) == (None, None, "CPU trial: not priced")
+
+    def test_a_price_given_for_a_cpu_trial_counts_per_process_and_hour(self) -> None:
+        """36 s of one process at $10 per hour are $0.10, and no GPU-hours."""
+        found = price_run(make_cpu_result(total_s=36.0), given(10.0, None))
+        assert (found.gpu_hours, found.run_usd, found.reason) == (None, 0.1, None)
+
     def test_every_gpu_of_the_node_counts(self) -> None:
         """36 s on 4 GPUs = 0.04 GPU-hours = $0.40; 40 / (10 * 3.6) = $1.1111."""
         found = price_run(make_result(samples_per_s=10.0, total_s=36.0, strategy="ddp", gpus_per_node=4), H200)
@@ -126,7 +135,7 @@ class TestPriceRun:
         ("result", "reason"),
         [
             (make_result(gpu_name="NVIDIA T4"), "no price for NVIDIA T4: add it to the price table"),
-            (make_cpu_result(), "no price for a CPU run"),
+            (make_cpu_result(), "CPU trial: not priced"),
             (make_failed(), "the run never told its GPU"),
         ],
     )

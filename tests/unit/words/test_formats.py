@@ -11,6 +11,7 @@ from bench_control.words.formats import (
     figure,
     listing,
     moment,
+    noise_share,
     one_line,
     percent,
     sentence,
@@ -32,6 +33,21 @@ from bench_control.words.formats import (
 )
 def test_figures_keep_four_significant_digits(value: float | None, text: str) -> None:
     assert figure(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(3.21, "3.2 %"), (100.0, "100.0 %"), (4064.5, "more than 100 %"), (None, "n/a")]
+)
+def test_noise_beyond_the_mean_itself_is_no_figure(value: float | None, text: str) -> None:
+    """It read "noise 4064.5 %"."""
+    assert noise_share(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(998.9, "+998.9 %"), (4064.5, "more than +999 %"), (-4064.5, "more than \u2212999 %")]
+)
+def test_no_deviation_has_four_digits(value: float, text: str) -> None:
+    assert percent(value) == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(-5.23, "\u22125.2 %"), (0.42, "+0.4 %"), (-0.04, "0.0 %"), (None, "n/a")])
