@@ -241,6 +241,9 @@ LOST_PEER = failed(0, Status.ERROR, "DistBackendError", at=105)
         ([STOPPED, STOPPED], Ending({0: -15}), Status.INCOMPLETE, "SIGTERM"),
         ([], Ending({0: 1}), Status.ERROR, "no_result"),
         ([make_report(0)], Ending({0: 1}), Status.ERROR, "no_result"),
+        ([make_report(0), failed(1, Status.ERROR, "ValueError")], Ending({1: 1}), Status.ERROR, "ValueError"),
+        ([unfinished(0), unfinished(1)], Ending({0: 0, 1: 0}), Status.ERROR, "no_result"),
+        ([unfinished(0), unfinished(1)], Ending({0: -1}), Status.ERROR, "SIGHUP"),
         ([], Ending({0: -11}), Status.ERROR, "SIGSEGV"),
     ],
 )
@@ -250,3 +253,60 @@ def test_the_first_cause_wins(reports: list[RankReport], ending: Ending, status:
 
     assert (found, error.kind if error else None) == (status, kind)
     merge(spec, reports, ending, BEGIN, END)  # and there is a valid result for it
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reports", "message"),
+    [
+        (1, [], "not done after timeout_s "),
+        (2, [], "not all of the 2 nodes met within timeout_s "),
+        (2, [unfinished(0)], "not done after timeout_s "),
+    ],
+)
+def test_a_gang_that_never_met_is_told_from_one_that_was_slow(
+    nodes: int, reports: list[RankReport], message: str
+) -> None:
+    spec = make_spec(recipe=Recipe.FULL, strategy="ddp", nodes=nodes, peers=("node-2",) * (nodes - 1))
+    _, error = verdict(spec, reports, Ending({}, timed_out=True))
+    assert error is not None
+    assert error.message.startswith(message)
+
+
+def test_the_phase_of_an_end_is_that_of_the_rank_furthest_behind() -> None:
+    """Rank 0 is done and reports, rank 1 warms up still."""
+    spec = make_spec(recipe=Recipe.FULL, strategy="ddp")
+    _, error = verdict(spec, [make_report(0), unfinished(1)], Ending({}, stopped_by="SIGTERM"))
+    assert error is not None
+    assert error.phase is Phase.WARMUP
+
+
+def test_a_loss_that_is_not_finite_is_none_with_the_reason() -> None:
+    losses = ("mean_loss", "first_loss", "last_loss")
+    spec = make_spec(recipe=Recipe.FULL)
+    wild = WINDOW.model_copy(update={"losses": (7.0, None, 6.0, 5.5)})
+    report = failed(0, Status.INVALID_LOSS, "invalid_loss").model_copy(update={"windows": (wild,)})
+    result = merge(spec, [report], Ending({0: 1}), BEGIN, END)
+    fine = merge(spec, [make_report()], Ending({0: 0}), BEGIN, END)
+
+    assert result.performance.mean_loss is None
+    assert {result.missing[f"performance.{name}"] for name in losses} == {"the loss is not finite"}
+    assert not {f"performance.{name}" for name in losses} & fine.missing.keys()
+
+
+def test_a_window_of_two_steps_has_a_step_time_and_is_steady_at_its_very_target() -> None:
+    two = WINDOW.model_copy(update={"step_times_s": (2.0, 3.0), "losses": (7.0, 6.5)})
+    spec = make_spec(recipe=Recipe.FULL)
+    first = merge(spec, [make_report(windows=(two,))], Ending({0: 0}), BEGIN, END)
+    assert first.performance.step_time is not None
+    assert first.performance.step_time.mean_s == pytest.approx(2.5)
+
+    exactly = spec.model_copy(update={"target_half_width_pct": first.performance.windows[0].half_width_pct})
+    again = merge(exactly, [make_report(windows=(two,))], Ending({0: 0}), BEGIN, END)
+    assert not first.performance.windows[0].steady
+    assert again.performance.windows[0].steady
+
+
+def test_each_rank_tells_its_own_peak() -> None:
+    spec = make_spec(recipe=Recipe.FULL, strategy="ddp")
+    result = merge(spec, [make_report(0), make_report(1)], Ending({0: 0}), BEGIN, END)
+    assert [rank.peak_allocated_bytes for rank in result.ranks] == [1000, 1001]

@@ -179,3 +179,11 @@ def test_the_headlines_time_counts_interruptions_as_the_table_does() -> None:
     found = estimate(job, rate, [price(spot=0.18)], Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)
     assert headline(found) == "36,000 samples take 1 h 08 min at 10.00 samples/s and cost $0.206."
     assert estimate_table(found).numeric <= set(estimate_table(found).columns)
+
+
+@pytest.mark.parametrize(("num_prices", "note"), [(30, ()), (31, ("1 further price: --json has all.",))])
+def test_a_table_holds_thirty_offers_and_says_how_many_more_there_are(num_prices: int, note: tuple[str, ...]) -> None:
+    rows = [price(0.60 + i / 100, provider=f"P{i}") for i in range(num_prices)]
+    table = estimate_table(estimate(JOB, RATE, rows, Pricing(), TODAY))
+    assert len(table.rows) == 30
+    assert table.notes == note

@@ -48,3 +48,8 @@ def test_what_fits_nowhere_and_what_nobody_knows() -> None:
     assert (huge.fits, huge.smallest_gpu) == (None, None)
     assert huge.told.endswith("; no GPU of our list holds it.")
     assert "; the memory of NVIDIA T4 is not known; the smallest" in memory_fit(make_spec(), "NVIDIA T4").told
+
+
+def test_the_memory_of_the_gpu_is_in_gb() -> None:
+    """24 GiB are 25.77 GB of 1e9 bytes."""
+    assert memory_fit(make_spec(), "NVIDIA A10").gpu_gb == pytest.approx(25.7698, abs=1e-4)

@@ -99,3 +99,14 @@ def test_what_is_refused(changes: dict[str, float], message: str) -> None:
 def test_a_gpu_that_never_works_has_no_price() -> None:
     with pytest.raises(QuantityError, match="utilisation is 0: it must be a share above 0 and up to 1"):
         owned_usd_per_gpu_hour(CAPEX_USD, 30_000, 0.0)
+
+
+def test_a_gpu_is_worth_nothing_in_the_end_unless_it_is_said() -> None:
+    """$8,000 over 8,000 h of work are $1.00 an hour."""
+    assert owned_usd_per_gpu_hour(CAPEX_USD, 8_000, 1.0) == pytest.approx(1.00)
+
+
+def test_less_than_a_dollar_saved_an_hour_pays_too() -> None:
+    """$1.00 rented, $0.10 to run: $0.90 saved. 6000 / 40 / 0.90 = 166.7 h; 6000 / (200 x 0.90) = 33.3 months."""
+    assert break_even_hours_per_month(1.00, CAPEX_USD, 40, RESIDUAL, OPEX) == pytest.approx(166.667, abs=1e-3)
+    assert break_even_months(1.00, CAPEX_USD, 200, RESIDUAL, OPEX) == pytest.approx(33.333, abs=1e-3)

@@ -240,3 +240,25 @@ def test_how_far_the_prices_of_a_gpu_lie_apart() -> None:
     assert (found.num_prices, found.low_usd_per_gpu_hour, found.high_usd_per_gpu_hour) == (2, 1.0, 2.5)
     assert found.low_offer.startswith("Many ")
     assert spread("NVIDIA X1", (one,)) is None
+
+
+def test_the_dearest_of_several_offers_is_the_last_of_them() -> None:
+    """$1, $2 and $3: the dearest is the third."""
+    rows = [
+        TABLE[0].model_copy(
+            update={"gpu": "X1", "gpus_per_instance": 1, "on_demand_usd_per_hour": usd, "provider": name}
+        )
+        for name, usd in (("Two", 2.0), ("Three", 3.0), ("One", 1.0))
+    ]
+    found = spread("NVIDIA X1", rows)
+    assert found is not None
+    assert (found.num_prices, found.high_usd_per_gpu_hour) == (3, 3.0)
+    assert found.high_offer.startswith("Three ")
+    assert found.low_offer.startswith("One ")
+
+
+def test_a_usable_table_of_the_cluster_is_its_own(tmp_path: Path) -> None:
+    good = _write(tmp_path / "good.toml", ROW.format(gpus=1, usd=1.0))
+    prices, unread = usable_prices({"TRAINBENCH_PRICES": str(good)})
+    assert (prices[0].provider, prices[0].own, unread) == ("P", True, ())
+    assert not prices[-1].own

@@ -153,3 +153,9 @@ def test_a_price_that_differs_in_its_last_digits_did_not_change() -> None:
     old = paid_run(started_at=OCTOBER, usd_per_gpu_hour=0.06 / 0.1 + 1e-15)
     (found,) = work_costs([old, paid_run()], "2026-11", "2026-10")
     assert found.why == "unchanged"
+
+
+def test_the_last_run_is_named_with_its_own_campaign() -> None:
+    (work,) = costs(paid_run(campaign_id="night-1", run_id="a"), paid_run(campaign_id="night-2", run_id="b"))
+    assert work.this is not None
+    assert work.this.last_run == "night-2/b"

@@ -111,3 +111,22 @@ def test_the_whole_report_of_a_recorded_night(history: History) -> None:
 
     assert report.summary[0] == "Benchmarking cost $0.0733 in 2026-11 so far: 8 runs, 0.122 GPU-hours."
     assert any(found.category == "stale_price" for found in report.findings)  # the table's A10 rows are of January
+
+
+@pytest.mark.parametrize(("run_usd", "gpu_hours"), [(None, 0.1), (0.06, None), (0.06, 0.0)])
+def test_a_price_follows_only_from_both_cost_and_hours(
+    history: History, run_usd: float | None, gpu_hours: float | None
+) -> None:
+    record(history, campaigns.a10("node-1", 1.46))
+    with history.engine.execution_options(is_write=True).begin() as connection:
+        connection.execute(update(runs).values(usd_per_gpu_hour=None, run_usd=run_usd, gpu_hours=gpu_hours))
+    (run,) = paid_runs(history, *ALL)
+    assert run.usd_per_gpu_hour is None
+
+
+def test_the_months_before_are_read_too(history: History) -> None:
+    """The report on December shows the run of November as the month before."""
+    record(history, campaigns.a10("node-1", 1.46))
+    report = report_on(parse_spend_params({"month": "2026-12"}), history, "x", NOW.replace(month=12))
+    (work,) = report.works
+    assert (work.this, work.last is not None) == (None, True)

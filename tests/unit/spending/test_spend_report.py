@@ -18,7 +18,7 @@ from bench_control.spending.spend import PaidRun
 from bench_control.spending.spend_files import files
 from bench_control.spending.spend_publish import publish
 from bench_control.spending.spend_report import SpendReport, make_report
-from bench_control.spending.spend_tables import MAX_NODES, tables
+from bench_control.spending.spend_tables import MAX_NODES, MAX_WORKS, tables
 from tests.paid_runs import NOVEMBER, OCTOBER, paid_run
 from tests.unit.spending.test_what_if import TABLE
 
@@ -157,3 +157,24 @@ def test_a_spot_price_is_called_one_and_says_what_it_takes_for_granted() -> None
         "GPU-hours would have cost $0.150." in made.summary  # fmt: skip
     (table,) = [table for table in tables(made) if table.title == "What if: other prices"]
     assert "Spot: 80 % of the hours that are paid for are taken to be useful." in table.notes
+
+
+def test_a_work_that_did_not_run_this_month_hides_no_other() -> None:
+    """Works stand by name; the first of them ran in October only."""
+    runs = [paid_run(started_at=OCTOBER, work="a work", fingerprint="aa"), paid_run(work="b work", fingerprint="bb")]
+    table = next(t for t in tables(report(runs)) if t.title.startswith("What the work costs"))
+    assert [row.cells[0] for row in table.rows] == ["b work"]
+
+
+def test_two_prices_in_a_month_are_told() -> None:
+    two = [paid_run(price_source="OCI"), paid_run(price_source="AWS")]
+    table = next(t for t in tables(report(two)) if t.title.startswith("What the work costs"))
+    assert table.notes[-1].startswith("Where several prices were paid in the month")
+
+
+@pytest.mark.parametrize(("num_works", "is_cut"), [(MAX_WORKS, False), (MAX_WORKS + 1, True)])
+def test_a_table_is_cut_only_beyond_its_length(num_works: int, is_cut: bool) -> None:
+    runs = [paid_run(work=f"work {i:03}", fingerprint=f"{i:012}") for i in range(num_works)]
+    table = next(t for t in tables(report(runs)) if t.title.startswith("What the work costs"))
+    assert len(table.rows) == MAX_WORKS
+    assert (len(table.notes) > 1) is is_cut
