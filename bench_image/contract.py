@@ -214,7 +214,7 @@ class RunSpec(Frozen):
         0.5, gt=0, le=100, description="stop when the mean step time is known this well"
     )
     max_window_s: float = Field(
-        5.0, ge=0.1, le=3600, description="a measured window ends after this many seconds, with at least two steps"
+        5.0, ge=0.1, le=86_400, description="a measured window ends after this many seconds, with at least two steps"
     )
     repeats: int = Field(3, ge=1, le=100, description="measured windows inside the pod")
     timeout_s: float = Field(1800, ge=5, le=86_400)

@@ -161,6 +161,7 @@ def plan(flags: argparse.Namespace, launch: Launch | None, run_id: str, found: t
             micro_batch_size=batch, seq_length=flags.seq_len, precision=AMP[amp],
             optimizer=Optimizer.ADAMW_TORCH, gradient_checkpointing=False, data=_data(flags, num_samples),
             seed=flags.seed, warmup_steps=warmup_steps, measured_steps=steps, max_measured_steps=steps,
+            max_window_s=TIMEOUT_S,  # a window is an epoch: all of its steps, however long they take
             repeats=flags.epochs, timeout_s=TIMEOUT_S,
         )  # fmt: skip
     except ValidationError as error:

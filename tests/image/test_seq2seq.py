@@ -13,6 +13,7 @@ import pytest
 
 from bench_image import bench_file
 from bench_image.contract import Chosen, DiskData, ParameterCount, Precision, RunResult, Strategy, parse_result
+from bench_image.loop import steps_to_do
 from bench_image.rankfile import WindowRecord
 from bench_image.seq2seq_flags import FlagError, Launch, Plan, parser, plan, visible_gpus
 from bench_image.sizing import num_parameters
@@ -128,6 +129,14 @@ def test_the_advice_of_a_refusal_works() -> None:
     assert planned("--num-samples", "64").spec.measured_steps == 2
     assert planned("--full", "--batch-size", "586").spec.measured_steps <= 100_000
     assert planned("--full", "--epochs", "100", "--batch-size", "16742").spec.measured_steps <= 3_500
+
+
+def test_an_epoch_is_never_cut_short_by_its_time() -> None:
+    """A window of it holds exactly the steps of the data, also when they take hours."""
+    spec = planned("--full").spec
+
+    assert spec.max_window_s == spec.timeout_s == 86_400
+    assert steps_to_do(spec.measured_steps - 1, [0.5] * 100, 50.0, 0.5, spec) == 1
 
 
 def test_cuda_without_a_gpu_is_refused_with_the_reason() -> None:

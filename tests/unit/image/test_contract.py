@@ -249,7 +249,7 @@ def test_a_run_that_measured_nothing_still_has_a_valid_result(status: Status) ->
         ),
         ({"strategy": "independent", "nodes": 2}, "strategy 'independent' runs on the GPUs of one node, not of 2"),
         ({"max_window_s": 0.05}, "max_window_s: Input should be greater than or equal to 0.1 (got 0.05)"),
-        ({"max_window_s": 7200}, "max_window_s: Input should be less than or equal to 3600 (got 7200)"),
+        ({"max_window_s": 90_000}, "max_window_s: Input should be less than or equal to 86400 (got 90000)"),
         ({"measured_steps": 300}, "max_measured_steps 200 < measured_steps 300"),
     ],
 )
