@@ -138,6 +138,10 @@ class NodeCondition(NamedTuple):
     def reach(self) -> Reach:
         return TRAITS[self.condition].reach
 
+    def urgency(self) -> tuple[int, int]:
+        """Sort key: what is red first, then warnings, then the rest; of each the worse first."""
+        return list(Reach).index(self.reach), list(Condition).index(self.condition)
+
     @property
     def phrase(self) -> str:
         """ "node-3 is in breach: samples/s -9.7 %"."""
@@ -145,7 +149,7 @@ class NodeCondition(NamedTuple):
 
 
 class FleetSummary(NamedTuple):
-    """`headline`: one sentence. `counts`: of the conditions that occur, the worst first."""
+    """`headline`: one sentence. `counts`: of the conditions that occur, the most urgent first."""
 
     headline: str
     counts: Mapping[Condition, int]
@@ -237,8 +241,9 @@ def fleet_summary(conditions: Iterable[NodeCondition], most: int = MAX_NAMED) ->
     condition; 0 names none. All nodes that are well are only counted.
     """
     nodes = sorted(conditions, key=lambda node: natural(node.node))
-    by_condition = {condition: [node for node in nodes if node.condition is condition] for condition in Condition}
-    present = {condition: members for condition, members in by_condition.items() if members}
+    present: dict[Condition, list[NodeCondition]] = {}
+    for node in sorted(nodes, key=NodeCondition.urgency):
+        present.setdefault(node.condition, []).append(node)
     counts = Counter({condition: len(members) for condition, members in present.items()})
     if not nodes:
         return FleetSummary("No node was judged.", counts)

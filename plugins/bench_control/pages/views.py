@@ -53,14 +53,17 @@ class Overview:
 
     @property
     def summary(self) -> FleetSummary:
-        """Names without reasons: those stand in the list below it."""
-        return fleet_summary((node._replace(reason="") for node in self.conditions), most=3)
+        """Names without reasons, for those stand below it; of many conditions only the numbers."""
+        most = 3 if len({node.condition for node in self.conditions}) <= 3 else 0
+        return fleet_summary((node._replace(reason="") for node in self.conditions), most)
 
     @property
     def unwell(self) -> tuple[NodeCondition, ...]:
-        """The worst first."""
-        unwell = (node for node in self.conditions if node.condition is not Condition.WELL)
-        return tuple(sorted(unwell, key=lambda node: list(Condition).index(node.condition)))
+        """Without the red ones, which have an open breach each; warnings first."""
+        told = (
+            node for node in self.conditions if node.condition is not Condition.WELL and node.reach is not Reach.RED
+        )
+        return tuple(sorted(told, key=NodeCondition.urgency))
 
     @property
     def num_red(self) -> int:

@@ -112,6 +112,13 @@ def test_a_headline_names_the_worst_first_and_counts_the_rest() -> None:
     assert fleet_summary(found, most=0).headline == "1 of 4 nodes is in breach; 1 is watched; 2 are well."
 
 
+def test_what_is_quiet_hides_no_warning_in_a_headline() -> None:
+    found = nodes(Condition.STALE, Condition.ACKNOWLEDGED, Condition.WATCHED, Condition.WELL)
+    assert fleet_summary(found, most=0).headline == (
+        "1 of 4 nodes is watched; 1 is acknowledged; 1 was not checked lately; 1 is well."
+    )
+
+
 def test_a_headline_of_one_condition() -> None:
     shared = nodes(*[Condition.UNDECIDED] * 2, reason="the pair differs by 50 %")
     assert fleet_summary(shared).headline == (
