@@ -65,8 +65,7 @@ def _groups(results: Sequence[RunResult]) -> list[list[_Member]]:
     """Runs of one work by one choice on one kind of GPU. A drill computes what its peers do, only slower."""
     groups: dict[Hashable, list[_Member]] = {}
     for place, result in enumerate(results):
-        if result.status is Status.OK:
-            groups.setdefault(_work(result), []).extend(_members(place, result))
+        groups.setdefault(_work(result), []).extend(_members(place, result))
     return list(groups.values())
 
 
@@ -75,14 +74,16 @@ def _work(result: RunResult) -> Hashable:
 
 
 def _members(place: int, result: RunResult) -> Iterator[_Member]:
+    """The run, or those of its independent ranks that ended well; none for a run that failed as a whole."""
     total, trainable, node = result.parameters.total, result.parameters.trainable, result.spec.node
     parameters = None if total is None or trainable is None else (total, trainable)
     own = [(rank, rank.performance) for rank in result.ranks if rank.performance is not None]
-    if not own:
+    if not own and result.status is Status.OK:
         yield _Member(place, None, node, node, result.performance.first_loss, parameters)
     for rank, performance in own:
-        gpu = f"GPU {rank.rank}" + (f" ({rank.gpu_uuid})" if rank.gpu_uuid else "")
-        yield _Member(place, rank.rank, node, f"{node}, {gpu}", performance.first_loss, parameters)
+        if rank.status is Status.OK:
+            gpu = f"GPU {rank.rank}" + (f" ({rank.gpu_uuid})" if rank.gpu_uuid else "")
+            yield _Member(place, rank.rank, node, f"{node}, {gpu}", performance.first_loss, parameters)
 
 
 def _odd(members: Sequence[_Member]) -> Iterator[tuple[_Member, str]]:
@@ -136,20 +137,23 @@ def _counted(parameters: Parameters) -> str:
 
 
 def _failed(result: RunResult, reasons: dict[int | None, str]) -> RunResult:
-    """Of independent ranks only those that are odd fail; the run fails with the first of them."""
-    rank, reason = next(iter(reasons.items()))
-    gpu = "" if rank is None else f"GPU {rank} of "
-    error = RunError(
-        kind=OTHER_WORK,
-        message=f"{gpu}{result.spec.node} computes something else: {reason}",
-        phase=Phase.MEASURE,
-        rank=rank,
-    )
+    """Of independent ranks only those that are odd fail. The run keeps the error that it has already, and says more."""
+    node = result.spec.node
+    told = [
+        f"{node if rank is None else f'GPU {rank} of {node}'} computes something else: {reason}"
+        for rank, reason in reasons.items()
+    ]
+    before = (result.error.message,) if result.error else ()
+    message = "; ".join((*before, *told))[:4000]
+    error = result.error or RunError(kind=OTHER_WORK, message=message, phase=Phase.MEASURE, rank=next(iter(reasons)))
     ranks = tuple(
         own.model_copy(update={"status": Status.ERROR}) if own.rank in reasons or None in reasons else own
         for own in result.ranks
     )
-    return result.model_copy(update={"status": Status.ERROR, "error": error, "ranks": ranks})
+    status = Status.ERROR if result.status is Status.OK else result.status
+    return result.model_copy(
+        update={"status": status, "error": error.model_copy(update={"message": message}), "ranks": ranks}
+    )
 
 
 def _no_majority(members: Sequence[_Member]) -> Iterator[Finding]:

@@ -9,7 +9,16 @@ import pytest
 from bench_control.judging.same_work import TOLERANCE_PCT, checked, findings
 from bench_control.judging.variance import judge
 from bench_control.words.verdicts import Level, State, Tolerances
-from bench_image.contract import HOW_MEASURED, ParameterCount, RunResult, Status, fingerprint, parse_result
+from bench_image.contract import (
+    HOW_MEASURED,
+    ParameterCount,
+    Phase,
+    RunError,
+    RunResult,
+    Status,
+    fingerprint,
+    parse_result,
+)
 from tests.builders import make_failed, make_result
 from tests.conftest import GOLDEN_DIR
 
@@ -158,6 +167,31 @@ def test_of_independent_gpus_only_the_odd_one_fails() -> None:
     assert bad.error is not None
     assert bad.error.rank == 1
     assert [rank.status for rank in bad.ranks] == [Status.OK, Status.ERROR]
+
+
+def test_beside_a_gpu_that_failed_the_others_are_compared_all_the_same() -> None:
+    """GPU 0 of node-3 ran out of memory, GPU 1 computes something else: the run says both."""
+    results = [independent(f"node-{n}", (10.2, 99.0 if n == 3 else 10.2)) for n in (1, 2, 3)]
+    error = RunError(kind="OutOfMemoryError", message="GPU 0: out of memory", phase=Phase.WARMUP, rank=0)
+    ranks = (results[2].ranks[0].model_copy(update={"status": Status.OOM}), results[2].ranks[1])
+    results[2] = results[2].model_copy(update={"status": Status.OOM, "error": error, "ranks": ranks})
+    once = checked(results)
+
+    assert [rank.status for rank in once[2].ranks] == [Status.OOM, Status.ERROR]
+    assert failed(once[2:])[0].startswith(
+        "node-3: GPU 0: out of memory; GPU 1 of node-3 computes something else: first"
+    )
+    assert checked(once) == once
+
+
+def test_a_node_with_one_gpu_that_computes_something_else_is_red_and_no_other() -> None:
+    nodes = ["node-1", "node-2", "node-3"]
+    results = checked([independent(node, (10.2, 99.0 if node == "node-2" else 10.2)) for node in nodes])
+    (group,) = judge(results, nodes, Tolerances())
+
+    assert [node.state for node in group.nodes] == [State.OK, State.FAILED, State.OK]
+    assert [gpu.state for gpu in group.nodes[1].gpus] == [State.OK, State.FAILED]
+    assert "computes something else: first loss 99" in group.nodes[1].reason
 
 
 def independent(node: str, losses: tuple[float, ...]) -> RunResult:
