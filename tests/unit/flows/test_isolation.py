@@ -29,29 +29,35 @@ from bench_control.planning.plan import Plan, make_plan
 from bench_control.reporting import html, metrics, plots
 from bench_control.words.verdicts import PART_FAILED, State
 from bench_image.contract import RunResult
-from tests.builders import STARTED_AT, make_result
+from tests.builders import STARTED_AT, make_independent, make_result
 
 NODES = ("node-1", "node-2", "node-3", "node-4")
 BAD = "node-3"
-CASES = 500
+CASES = 300  # of each kind of night
 EXTREMES: tuple[Any, ...] = (
-    1e308, -1e308, 5e-324, 0, -1, 0.0, 2**53, 2**63, 10**400, 1e9, 1e-9, None, "", "x" * 5000, "\0", "NaN", [], {},
-    [[]], True, "9999-12-31T23:59:59.999999-12:00", "0001-01-01T00:00:00+14:00", "1970-01-01T00:00:00Z", ["a"] * 50,
+    1e308, -1e308, 5e-324, 0, -1, 0.0, 2**53, 2**63, 10**400, 1e9, 1e-9, 1e5, 1e-6, 250, None, "", "x" * 5000, "\0",
+    "NaN", [], {}, [[]], True, "9999-12-31T23:59:59.999999-12:00", "0001-01-01T00:00:00+14:00", "1970-01-01T00:00:00Z",
+    ["a"] * 50,
 )  # fmt: skip
 Path_ = tuple[str | int, ...]
 
 
-def plan() -> Plan:
-    return make_plan(parse_params({"nodes": NODES, "usd_per_gpu_hour": 2.0}), Fleet(), "campaign-1")
+def plan(**params: Any) -> Plan:
+    return make_plan(parse_params({"nodes": NODES, "usd_per_gpu_hour": 2.0, **params}), Fleet(), "campaign-1")
 
 
 PLAN = plan()
+ALL_GPUS = plan(strategies=["independent"], gpus_per_node=2)
 
 
-def documents() -> list[Any]:
+def documents(planned: Plan = PLAN) -> list[Any]:
     """What four healthy pods hand over, in the plan's order."""
-    made = [make_result(spec.node, 9.5).model_copy(update={"spec": spec}) for spec in PLAN.specs]
-    return [json.loads(result.model_dump_json()) for result in made]
+    made = [
+        make_independent(spec.node, (9.5, 9.5)) if planned is ALL_GPUS else make_result(spec.node, 9.5)
+        for spec in planned.specs
+    ]
+    pairs = zip(made, planned.specs, strict=True)
+    return [json.loads(result.model_copy(update={"spec": spec}).model_dump_json()) for result, spec in pairs]
 
 
 AT = STARTED_AT + timedelta(minutes=9)
@@ -61,8 +67,8 @@ def night(payloads: list[Any]) -> Campaign:
     return judged(collect(PLAN.specs, payloads, AT))
 
 
-def judged(results: Sequence[RunResult]) -> Campaign:
-    return assess(PLAN, results, (), suite="nightly", started_at=STARTED_AT, finished_at=AT, pasts=no_pasts)
+def judged(results: Sequence[RunResult], planned: Plan = PLAN) -> Campaign:
+    return assess(planned, results, (), suite="nightly", started_at=STARTED_AT, finished_at=AT, pasts=no_pasts)
 
 
 def of_others(campaign: Campaign) -> list[tuple[str, State, str]]:
@@ -90,19 +96,23 @@ def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plots, "draw", lambda _: {})
 
 
+@pytest.mark.parametrize("planned", [PLAN, ALL_GPUS], ids=["single", "independent"])
 @pytest.mark.usefixtures("no_plots")
-def test_whatever_one_field_of_one_result_holds_the_other_nodes_keep_their_verdicts(tmp_path: Path) -> None:
+def test_whatever_one_field_of_one_result_holds_the_other_nodes_keep_their_verdicts(
+    planned: Plan, tmp_path: Path
+) -> None:
     """Seeded: each case puts one extreme value into one field of node-3's result, and publishes and records."""
-    draw, place = random.Random(13), NODES.index(BAD)
-    text, healthy = json.dumps(documents()[place]), list(collect(PLAN.specs, documents(), AT))
+    draw, bad = random.Random(13), slice(NODES.index(BAD), NODES.index(BAD) + 1)
+    text, results = json.dumps(documents(planned)[bad][0]), list(collect(planned.specs, documents(planned), AT))
     store, history = open_store(str(tmp_path / "store")), open_history(f"sqlite:///{tmp_path / 'history.db'}")
-    expected, everywhere = of_others(judged(healthy)), list(places(json.loads(text)))
+    expected, everywhere = of_others(judged(results, planned)), list(places(json.loads(text)))
+    assert {state for _, state, _ in expected} == {State.OK}
     for case in range(CASES):
         payload = json.loads(text)
         path, value = draw.choice(everywhere), draw.choice(EXTREMES)
         put(payload, path, value)
-        healthy[place : place + 1] = collect(PLAN.specs[place : place + 1], [payload], AT)
-        campaign = judged(healthy)
+        results[bad] = collect(planned.specs[bad], [payload], AT)
+        campaign = judged(results, planned)
 
         told = f"case {case}: {path} = {value!r:.60}"
         assert of_others(campaign) == expected, told
