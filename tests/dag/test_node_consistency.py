@@ -263,7 +263,7 @@ def test_every_pod_is_labelled_by_node_and_strategy(dagbag: Any, store: Any) -> 
     dag_run = run(dagbag, nodes=HEALTHY, rounds=1)
     labels = {ti.rendered_map_index for ti in dag_run.get_task_instances() if ti.task_id == "benchmark"}
 
-    assert labels == {f"{node} / single · round 1" for node in HEALTHY}
+    assert labels == {f"{node} / independent · round 1" for node in HEALTHY}
 
 
 def last_event(asset: str, of_run: str | None = None) -> Any:

@@ -19,7 +19,7 @@ from bench_image.support import SINGLE_GPU
 # windows are bounded in time, so that a night is.
 NIGHT: Mapping[str, Any] = {"preset": "tuned", "strategies": ["independent", "ddp"], "max_window_s": 5.0}
 # In a trial without a GPU every node is one process, and `tuned` compiles nothing there.
-LOCAL_NIGHT: Mapping[str, Any] = {"preset": "as_users_run", "strategies": ["single"]}
+LOCAL_NIGHT: Mapping[str, Any] = {"preset": "as_users_run", "strategies": ["independent"]}
 
 
 class PlanError(ValueError):

@@ -198,7 +198,7 @@ def test_run_goes_from_plan_to_report(home: Path) -> None:
     assert [node["state"] for group in data["groups"] for node in group["nodes"]] == ["ok"] * 4
     assert {"metrics.csv", "BENCHMARK_REPORT.md", "report.html", "COST_REPORT.md"} <= set(data["files"])
     assert all(Path(address).is_file() for address in data["files"].values())
-    assert "4/4 node-4 / single · round 1: 40.4 samples/s" in result.stderr
+    assert "4/4 node-4 / independent · round 1: 40.4 samples/s" in result.stderr
     assert (home / ".trainbench" / "history.sqlite").is_file()
     assert open_store().campaign_ids() == (data["campaign_id"],)
 

@@ -237,7 +237,7 @@ def test_a_trial_without_gpus_is_one_process_for_each_node() -> None:
     planned = make_plan(params, Fleet(nodes=named(NODES)), "campaign-1")
 
     assert {(spec.strategy.value, spec.gpus_per_node, spec.device.value) for spec in planned.specs} == {
-        ("single", 1, "cpu")
+        ("independent", 1, "cpu")
     }
     assert (planned.gpus_per_node, planned.skipped, unknown_gpus(planned)) == ((), (), None)
 
