@@ -16,6 +16,7 @@ EVENT_MARKS = {
     EventKind.BREACH_OPENED: ("x", "bad"),
     EventKind.BREACH_CLOSED: ("circle", "good"),
     EventKind.ACKNOWLEDGED: ("square", "warn"),
+    EventKind.BASELINE: ("triangle-up", "accent"),
 }
 HEIGHTS = {1: 200, 2: 270, 3: 340}  # pixels, by the number of panels
 HALF_A_DAY = timedelta(hours=12)

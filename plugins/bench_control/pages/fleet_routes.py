@@ -12,15 +12,18 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from bench_control.installation.settings import read_settings
+from bench_control.judging.condition import Condition
 from bench_control.pages import charts, listings
 from bench_control.pages.access import Reader, reader
 from bench_control.pages.answering import MAX_PAGE, Format, csv_of, csv_pieces, filtered_page, pages_of, visible
+from bench_control.pages.baseline_routes import may_change
 from bench_control.pages.form import DAYS, Narrowed, narrowed
 from bench_control.pages.links import links
 from bench_control.pages.queries import Pages
 from bench_control.pages.render import respond
 from bench_control.pages.threads import OwnRoute
 from bench_control.pages.views import RunSort, StrategyRow
+from bench_control.past.history_baselines import MAX_WHY
 from bench_control.words.csv_cells import lines
 
 router = APIRouter(route_class=OwnRoute)
@@ -39,10 +42,11 @@ def fleet(
     table: FleetTable = "heat",
     asked: Narrowed = Depends(narrowed),
     pages: Pages = Depends(visible),
+    who: Reader = Depends(reader),
 ) -> Response:
     if output == "csv":
         return _fleet_csv(request, pages, asked, table)
-    return _fleet(request, pages, asked, page, None)
+    return _fleet(request, pages, asked, page, None, who)
 
 
 @router.get("/dags/{dag_id}", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))])
@@ -59,7 +63,7 @@ def fleet_of_dag(
     pages = Pages(pages_of(who).engine, who.dag_ids & {dag_id})
     if output == "csv":
         return _fleet_csv(request, pages, asked, table)
-    return _fleet(request, pages, asked, page, dag_id)
+    return _fleet(request, pages, asked, page, dag_id, who)
 
 
 @router.get("/nodes/{node}")
@@ -70,6 +74,7 @@ def node(
     table: str = "events",
     asked: Narrowed = Depends(narrowed),
     pages: Pages = Depends(visible),
+    who: Reader = Depends(reader),
 ) -> Response:
     found = pages.node(node, asked.filters, datetime.now(UTC), read_settings().fresh)
     to = links(request.scope, asked.query)
@@ -95,6 +100,9 @@ def node(
         works=works,
         events=events,
         limits=charts.limits_of_last(found.series),
+        may_accept=may_change(pages, who, node),
+        may_revoke_all=may_change(pages, who, None),
+        max_reason=MAX_WHY,
     )
 
 
@@ -170,19 +178,23 @@ def runs(
     return filtered_page(request, "runs.html.j2", asked, pages, found=found, sort=sort, content=table)
 
 
-def _fleet(request: Request, pages: Pages, asked: Narrowed, page: int, dag_id: str | None) -> Response:
+def _fleet(request: Request, pages: Pages, asked: Narrowed, page: int, dag_id: str | None, who: Reader) -> Response:
     with pages.at_once() as seen:
+        overview = seen.overview(asked.filters, asked.today, datetime.now(UTC), read_settings().fresh)
+        are_behind = overview.summary.counts.get(Condition.BEHIND, 0) > 1
         return filtered_page(
             request,
             "fleet.html.j2",
             asked,
             seen,
-            overview=seen.overview(asked.filters, asked.today, datetime.now(UTC), read_settings().fresh),
+            overview=overview,
             heat=seen.heat_map(asked.filters, asked.today, asked.days, page),
             open=seen.open_breaches(asked.filters),
             closed=seen.closed_breaches(asked.filters, MAX_CLOSED_SHOWN),
             most=MAX_BREACHES_SHOWN,
             dag_id=dag_id,
+            may_accept_all=are_behind and may_change(seen, who, None),
+            max_reason=MAX_WHY,
         )
 
 

@@ -40,6 +40,10 @@ class Links:
     def breach(self, breach_id: int) -> str:
         return f"{self.up}breaches/{breach_id}"
 
+    def baselines(self, node: str | None = None) -> str:
+        """Where the level of a node, or of all, is accepted."""
+        return f"{self.up}baselines" if node is None else self.up + _path("nodes", node, "baseline")
+
     def report(self, dag_id: str, dag_run_id: str) -> str:
         return self.up + _path("dags", dag_id, "runs", dag_run_id)
 

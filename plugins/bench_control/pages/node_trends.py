@@ -13,10 +13,12 @@ from bench_control.pages.breach_rows import breaches_of
 from bench_control.pages.filters import Scope
 from bench_control.pages.fleet_conditions import fleet_conditions
 from bench_control.pages.views import BreachRow, EventKind, NodeEvent, NodePage, NodePoint, NodeSeries
+from bench_control.past.history_baselines import read_baselines
 from bench_control.past.history_summaries import LIMITS
 from bench_control.past.history_tables import runs
 from bench_control.past.history_trails import stored_setup
 from bench_control.past.summary_tables import campaigns, node_verdicts, works
+from bench_control.words.baselines import Baseline
 from bench_control.words.verdicts import Confirmation, State
 
 MAX_POINTS = 3000
@@ -39,7 +41,8 @@ def node_page(connection: Connection, scope: Scope, node: str, now: datetime, fr
     of_node = breaches_of(connection, scope, node)
     if not points and not setups and not of_node:
         return None
-    events = [*_setup_events(setups), *_breach_events(of_node)]
+    accepted = [each for each in read_baselines(connection) if each.node in (None, node)]
+    events = [*_setup_events(setups), *_breach_events(of_node), *_baseline_events(accepted)]
     events = sorted(events, key=lambda event: event.at, reverse=True)
     of_fleet = fleet_conditions(connection, scope, {node}, now, fresh)
     return NodePage(
@@ -48,6 +51,7 @@ def node_page(connection: Connection, scope: Scope, node: str, now: datetime, fr
         series=_series(points),
         events=tuple(events[:MAX_EVENTS]),
         open_breaches=tuple(breach for breach in of_node if breach.closed_at is None),
+        baselines=tuple(each for each in accepted if each.revoked_at is None),
         is_cut=len(points) == MAX_POINTS or len(setups) == MAX_RUNS or len(events) > MAX_EVENTS,
     )
 
@@ -149,6 +153,18 @@ def _breach_events(of_node: Sequence[BreachRow]) -> Iterator[NodeEvent]:
         if breach.closed_at is not None:
             ended = f"{drill}{breach.ended}"
             yield _breach_event(breach, EventKind.BREACH_CLOSED, breach.closed_at, ended, breach.closed_by_campaign_id)
+
+
+def _baseline_events(accepted: Sequence[Baseline]) -> Iterator[NodeEvent]:
+    """Where the level begins, and where it was taken back."""
+    for each in accepted:
+        moments = [(each.since, each.words)]
+        if each.revoked_at is not None:
+            moments += [(each.revoked_at, f"Taken back by {each.revoked_by}: {each.words}")]
+        for at, text in moments:
+            yield NodeEvent(
+                at=at, kind=EventKind.BASELINE, what="baseline", was=None, now=None, text=text, campaign_id=None
+            )
 
 
 def _breach_event(breach: BreachRow, kind: EventKind, at: Any, text: str, campaign_id: str | None) -> NodeEvent:

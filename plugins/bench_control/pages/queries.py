@@ -37,9 +37,11 @@ from bench_control.pages.views import (
     Strategies,
 )
 from bench_control.past.history import open_history
+from bench_control.past.history_baselines import read_baselines
 from bench_control.past.history_database import HistoryError
 from bench_control.past.history_tables import runs
-from bench_control.past.summary_tables import campaigns, works
+from bench_control.past.summary_tables import campaigns, node_verdicts, works
+from bench_control.words.baselines import Baseline
 
 HEAT_MAP_DAYS = 30
 MAX_CHOICES = 500
@@ -136,6 +138,28 @@ class Pages:
             return None
         with self._reading(filters) as (connection, scope):
             return node_trends.node_page(connection, scope, name, now or datetime.now(UTC), fresh)
+
+    def baselines(self) -> tuple[Baseline, ...]:
+        """All that were ever accepted; the oldest first."""
+        with self._connected() as connection:
+            return read_baselines(connection)
+
+    def sees(self, node: str | None) -> bool:
+        """Whether this person may see a verdict on the node; None: on any."""
+        if node is not None and not is_text(node):
+            return False
+        with self._reading(Filters()) as (connection, scope):
+            seen = select(node_verdicts.c.node).join(works, works.c.id == node_verdicts.c.work_id).where(scope.works)
+            seen = seen if node is None else seen.where(node_verdicts.c.node == node)
+            return connection.execute(seen.limit(1)).first() is not None
+
+    def suites_of(self, node: str | None, since: datetime) -> tuple[str, ...]:
+        """All DAGs that judged the node since then, also those that this person may not see; None: any node."""
+        judged = select(works.c.suite).join(node_verdicts, works.c.id == node_verdicts.c.work_id)
+        judged = judged.where(works.c.at >= since)
+        judged = judged if node is None else judged.where(node_verdicts.c.node == node)
+        with self._connected() as connection:
+            return tuple(connection.execute(judged.distinct().order_by(works.c.suite)).scalars())
 
     def strategies(self, filters: Filters) -> Strategies:
         with self._reading(filters) as (connection, scope):

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from bench_control.collecting.artefacts import StoreError
 from bench_control.installation.settings import SettingsError
-from bench_control.pages import breach_routes, fleet_routes, run_routes
+from bench_control.pages import baseline_routes, breach_routes, fleet_routes, run_routes
 from bench_control.pages.render import HEADERS, assets, respond
 from bench_control.past.history_database import HistoryError
 
@@ -49,7 +49,7 @@ def build_app() -> FastAPI:
         redoc_url=None,
         openapi_url=None,
     )
-    for routes in (fleet_routes, breach_routes, run_routes):
+    for routes in (fleet_routes, breach_routes, baseline_routes, run_routes):
         app.include_router(routes.router)
     app.add_api_route("/static/{name}", static, methods=["GET"])
     app.add_exception_handler(StarletteHTTPException, _refused)

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from bench_control.judging.condition import Condition, FleetSummary, NodeCondition, Reach, fleet_summary
+from bench_control.words.baselines import Baseline
 from bench_control.words.verdicts import Confirmation, Metric, State
 
 
@@ -202,6 +203,7 @@ class EventKind(StrEnum):
     BREACH_OPENED = "breach_opened"
     BREACH_CLOSED = "breach_closed"
     ACKNOWLEDGED = "acknowledged"
+    BASELINE = "baseline"  # accepted, or taken back
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -226,6 +228,7 @@ class NodePage:
     series: tuple[NodeSeries, ...]
     events: tuple[NodeEvent, ...]
     open_breaches: tuple[BreachRow, ...]
+    baselines: tuple[Baseline, ...]  # in force for it
     is_cut: bool
 
 

@@ -48,3 +48,9 @@ def test_findings_say_what_to_do() -> None:
     (faster,) = findings(judge_history(make_result(samples_per_s=10.5), STEADY, LIMITS))
     assert (faster.category, faster.level) == ("history_faster", Level.INFO)
     assert findings(judge_history(make_result(samples_per_s=10.0), STEADY, LIMITS)) == ()
+
+
+def test_one_bad_night_moves_no_baseline() -> None:
+    """[J13] The median of 10, 10, 10, 10 and 5 is 10; their mean is 9."""
+    verdict = judge_history(make_result(samples_per_s=9.9), [10.0, 10.0, 10.0, 10.0, 5.0], LIMITS)
+    assert (verdict.state, verdict.baseline_median) == (State.OK, 10.0)

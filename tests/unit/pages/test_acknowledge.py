@@ -145,3 +145,30 @@ def test_a_reindex_rebuilds_the_rest_and_keeps_what_people_said(history: History
     with history.engine.connect() as connection:
         (kept,) = connection.execute(select(acknowledgements)).all()
     assert (kept.node, kept.who, kept.reason) == ("node-1", WHO, WHY)
+
+
+def test_an_accepted_baseline_is_an_event_of_its_nodes_where_the_level_begins(history: History, pages: Pages) -> None:
+    accepted = history.accept_baseline("node-1", WHO, WHY, AT)
+    ours, theirs = pages.node("node-1", ALL), pages.node("node-2", ALL)
+    assert ours
+    assert theirs
+    assert ours.baselines == (accepted,)
+    (event,) = [event for event in ours.events if event.kind is EventKind.BASELINE]
+    assert (event.at, event.text) == (accepted.since, accepted.words)
+    assert theirs.baselines == ()
+    assert EventKind.BASELINE not in {event.kind for event in theirs.events}
+
+    history.revoke_baseline(accepted.id, "bob", AT + timedelta(hours=1))
+    again = pages.node("node-1", ALL)
+    assert again
+    assert again.baselines == ()
+    assert again.events[0].text == f"Taken back by bob: {accepted.words}"
+
+
+def test_whose_dags_judged_a_node_is_known_whatever_one_may_see(history: History, pages: Pages) -> None:
+    history.record(night(1, {"node-3": 10.0}, suite="another_dag", campaign_id="another"))
+    assert pages.suites_of("node-3", AT - timedelta(days=1)) == ("another_dag", SEEN)
+    assert pages.suites_of("node-1", AT - timedelta(days=1)) == (SEEN,)
+    assert pages.suites_of(None, AT + timedelta(days=1)) == ()
+    assert (pages.sees("node-1"), pages.sees("node-9"), pages.sees(None)) == (True, False, True)
+    assert not Pages(history.engine, {"another_dag"}).sees("node-1")

@@ -303,6 +303,35 @@ def test_runs_that_measured_the_noise_were_judged_by_nobody_and_are_no_baseline(
     assert past(history, tonight()) == []
 
 
+def test_of_a_campaign_the_median_of_its_rounds_is_its_point(history: History) -> None:
+    """[J13] The median of 9, 9 and 12 is 9; their mean is 10."""
+    history.record(night(1, *(make_result(samples_per_s=rate, round=i) for i, rate in enumerate((9.0, 9.0, 12.0), 1))))
+    assert past(history, tonight()) == [9.0]
+
+
+def test_what_began_in_the_same_moment_is_no_past(history: History) -> None:
+    """[J13] Two campaigns of one node that start together do not know each other."""
+    history.record(night(19, make_result(samples_per_s=9.0)))
+    other = night(19, make_result()).results[0]
+    other = other.model_copy(update={"spec": other.spec.model_copy(update={"campaign_id": "beside-it"})})
+    assert past(history, other) == []
+    assert history.trails([fingerprint(other.work)], "beside-it", other.started_at) == ()
+    later = timedelta(seconds=1)
+    assert past(history, other.model_copy(update={"started_at": other.started_at + later})) == [9.0]
+    assert len(history.trails([fingerprint(other.work)], "beside-it", other.started_at + later)) == 1
+
+
+def test_the_last_thirty_campaigns_are_the_past_and_the_trail(history: History) -> None:
+    """[J13] The 31st, which is the oldest, counts no more."""
+    for day in range(1, 32):
+        history.record(night(day, make_result(samples_per_s=9.0 + day / 100)))
+    of_day_40 = night(40, make_result()).results[0]
+    expected = [pytest.approx(9.0 + day / 100) for day in range(2, 32)]
+    assert past(history, of_day_40) == expected
+    trail = history.trails([fingerprint(of_day_40.work)], "night-40", of_day_40.started_at)
+    assert [point.samples_per_second for point in trail] == expected
+
+
 # --- breaches ---------------------------------------------------------------------------------------------------------
 
 

@@ -153,6 +153,7 @@ function heatMap(map) {
 async function acknowledge(form) {
   const failure = form.querySelector(".failure");
   const button = form.querySelector("button.primary");
+  const label = button.textContent;
   const reason = form.elements.reason.value.trim();
   if (!reason) { failure.textContent = "Say in one sentence why it may stay as it is."; form.elements.reason.focus(); return; }
   failure.textContent = "";
@@ -170,7 +171,7 @@ async function acknowledge(form) {
     failure.textContent = "The server did not answer: try again.";
   }
   button.disabled = false;
-  button.textContent = "Acknowledge";
+  button.textContent = label;
 }
 
 document.addEventListener("DOMContentLoaded", () => {
@@ -186,7 +187,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const dialog = document.getElementById(button.dataset.opens);
     button.addEventListener("click", () => dialog.showModal());
     dialog.querySelector("[data-closes]").addEventListener("click", () => dialog.close());
-    if (location.hash === "#acknowledge") {
+    if (location.hash === "#acknowledge" && dialog.id === "acknowledge-dialog") {
       history.replaceState(null, "", location.pathname + location.search); // else the browser takes the focus there
       dialog.showModal();
     }
