@@ -242,6 +242,33 @@ class TestMoreRoundsAreNeverWorseThanOne:
         assert [nodes[f"node-{i}"].state for i in (2, 3, 4)] == [State.OK] * 3
 
 
+def test_one_of_two_rounds_is_no_minority() -> None:
+    """Which of the two is right, nobody knows: its mean of 6.5 is judged by its own scatter."""
+    results = [result for result in three_rounds(4, (1, 2, 0.3)) if result.spec.round < 3]
+    node = by_name(judged(results))["node-1"]
+    assert (node.state, node.is_unsteady, node.disturbed_rounds) == (State.INSUFFICIENT, True, ())
+
+
+def test_two_of_four_nodes_disturbed_in_one_round_are_no_drift_of_that_round() -> None:
+    """Half of the fleet lost 20 % in round 2: their median is half of that, and both halves would be off."""
+    units = [
+        unit(f"n{i}", *(run(r, *(x - 0.2 * (i < 2 and r == 2) for x in (-1e-3, 0.0, 1e-3))) for r in (1, 2, 3)))
+        for i in range(4)
+    ]
+    found = measure(units)
+    assert found.outlying == {0: frozenset({2}), 1: frozenset({2})}
+    assert found.apart == {}
+
+
+def test_where_even_the_capped_noise_hides_the_limit_all_scatter_counts() -> None:
+    """Mean squares 1, 1, 1 and 49 in (1 %)^2: capped 1.8 %, times 3.355 and 1.234 over the limit of 5 %; so 3.6 %."""
+    results = [
+        make_result(f"node-{i}", 10.0, windows=[10 * math.exp(-x), 10.0, 10 * math.exp(x)])
+        for i, x in enumerate((0.01, 0.01, 0.01, 0.07), 1)
+    ]
+    assert judged(results).noise_pct == pytest.approx(3.6056, rel=0.01)
+
+
 @pytest.mark.parametrize(("num", "rounds"), [(3, 1), (4, 1), (4, 3), (8, 1)])
 def test_a_fleet_of_equal_nodes_is_rarely_said_to_be_unsteady(num: int, rounds: int) -> None:
     """1,000 nights at noise 1 %, seeded: one in a thousand by the limit's making, and room for chance (P < 0.01)."""
