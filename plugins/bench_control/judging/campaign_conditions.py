@@ -10,12 +10,11 @@ from bench_control.judging.limits import NAMES, UNITS
 from bench_control.judging.step_changes import SLOWER
 from bench_control.judging.variance import lone_groups
 from bench_control.words.formats import one_line, percent, signed
-from bench_control.words.verdicts import RED, Confirmation, Metric, NodeVerdict, State
+from bench_control.words.verdicts import RED, Confirmation, Metric, NodeVerdict, State, beyond_metrics
 
 MAX_REASON = 120
 _AGAIN = {
     Confirmation.CONFIRMED: "confirmed by a re-run",
-    Confirmation.INCONCLUSIVE: "the re-run gave no answer",
     Confirmation.NOT_PLANNED: "no re-run was planned",
     Confirmation.PENDING: "re-run pending",
 }
@@ -45,11 +44,13 @@ def why(node: NodeVerdict) -> str:
         for m, unit in ((metric, UNITS[metric.metric]) for metric in off)
         if m.deviation is not None
     ]
+    if gpu := off[0].gpu:
+        parts[0] = f"{gpu}: {parts[0]}"
     if again := _AGAIN.get(node.confirmation):
         parts.append(
             again + ("" if node.confirm_deviation_pct is None else f" with {percent(node.confirm_deviation_pct)}")
         )
-    return ", ".join(parts)
+    return ", ".join([*parts, *filter(None, beyond_metrics(node).split("; "))])
 
 
 def _behind(campaign: Campaign) -> Mapping[str, str]:

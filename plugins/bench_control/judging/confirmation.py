@@ -21,6 +21,7 @@ from bench_control.words.verdicts import (
     NodeVerdict,
     State,
     Tolerances,
+    beyond_metrics,
 )
 from bench_image.contract import RunResult, Status
 
@@ -110,7 +111,8 @@ def _settled(node: _Judged, rerun: RunResult | None, group: GroupVerdict) -> _Ju
                 State.NOTICE: Confirmation.NOT_CONFIRMED,
             }[answer],
             "confirm_deviation_pct": again,
-            "reason": "; ".join(dict.fromkeys(m.reason for m in metrics if m.state is state)),
+            "reason": "; ".join(dict.fromkeys(m.reason for m in metrics if m.state is state))
+            + (beyond_metrics(node) if state is State.BREACH else ""),
             "is_watched": state is State.NOTICE
             and throughput is not None
             and again is not None

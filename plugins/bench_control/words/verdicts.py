@@ -130,6 +130,12 @@ class NodeVerdict(Frozen):
         return next((m for m in self.metrics if m.metric is metric), None)
 
 
+def beyond_metrics(judged: NodeVerdict | GpuVerdict) -> str:
+    """What the reason adds to those of the metrics, such as "; compared with node-4, as fast as before", or ""."""
+    own = "; ".join(dict.fromkeys(metric.reason for metric in judged.metrics if metric.state is judged.state))
+    return judged.reason.removeprefix(own) if own and judged.reason.startswith(own) else ""
+
+
 class GroupVerdict(Frozen):
     """All nodes that ran the same work on the same kind of GPU."""
 

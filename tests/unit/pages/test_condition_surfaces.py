@@ -249,3 +249,29 @@ def test_a_node_is_called_undecided_since_its_last_verdict(history: History) -> 
     first = overview(history, ENDED_AT + timedelta(days=3, hours=1)).conditions[0]
     assert (first.condition, first.since) == (Condition.BUSY, ENDED_AT)
     assert first.reason.endswith(f"last judged on {ENDED_AT.day} {ENDED_AT:%b %Y}")
+
+
+@pytest.mark.parametrize(
+    ("past", "headline"),
+    [
+        (
+            [10.0] * 9,
+            "3 of 5 nodes are in breach: node-1, node-2 and node-3 (samples/s −10.0 %, limit ±5 %, confirmed by a "
+            "re-run with −10.0 %, compared with node-4 and node-5, as fast as before, for 3 of 5 nodes fell); "
+            "2 are well.",
+        ),
+        (
+            [],
+            "2 of 5 nodes are in breach: node-4 and node-5 (samples/s +11.1 %, limit ±5 %, confirmed by a re-run with "
+            "+11.1 %, the fleet is split: 2 of 5 nodes read fast, so the reference may be the bad side, their own "
+            "pasts would tell); 3 are well.",
+        ),
+    ],
+    ids=["with pasts", "without"],
+)
+def test_the_headline_of_a_bad_majority_names_the_bad_ones_or_the_doubt(past: list[float], headline: str) -> None:
+    """Three of five nodes fell by 10 %: 9 / 10 - 1 against the two that did not, 10 / 9 - 1 = +11.1 % the other way."""
+    rates = dict.fromkeys((*NODES, "node-5"), 9.0) | {"node-4": 10.0, "node-5": 10.0}
+    first = [run for node, rate in rates.items() for run in runs(node, rate)]
+    again = [run for node, rate in rates.items() for run in runs(node, rate, (3,))]
+    assert digest.verdict(campaign(first, again, nodes=tuple(rates), pasts=lambda node: past)) == headline
