@@ -65,7 +65,15 @@ def judge(plan: Plan, results: Sequence[RunResult], pasts: Pasts) -> tuple[Group
     A node is missed in the groups that were planned for it, and in no other. Runs over several nodes cannot judge a
     node, and a plan that compares strategies judges none.
     """
-    return _judged(plan, same_work.checked(results), pasts)[0]
+    return _judged(plan, _checked(plan, results, (), Isolation()), pasts)[0]
+
+
+def _checked(
+    plan: Plan, results: Sequence[RunResult], beside: Sequence[RunResult], parts: Isolation
+) -> tuple[RunResult, ...]:
+    """Those that computed something else than their peers as failed runs."""
+    checked = parts.attempt("comparing what was computed", plan.campaign_id, lambda: same_work.checked(results, beside))
+    return tuple(results) if checked is None else checked
 
 
 def _judged(
@@ -134,7 +142,7 @@ def assess(
     `undecided_before`: node -> since when it could not be judged, up to the campaign before.
     """
     tolerances, name, parts = plan.params.tolerances, plan.campaign_id, Isolation()
-    results, confirm_results = same_work.checked(results), same_work.checked(confirm_results, results)
+    results, confirm_results = _checked(plan, results, (), parts), _checked(plan, confirm_results, results, parts)
     now = parts.attempt("dating", name, partial(points_of, (*results, *confirm_results), started_at)) or ()
     earlier = trails({point.fingerprint for point in now}, name, started_at)
     renamed = parts.attempt("recognising renamed nodes", name, lambda: renames.find(now, earlier)) or ()

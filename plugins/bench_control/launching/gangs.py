@@ -56,24 +56,41 @@ def combine(spec: RunSpec, results: Sequence[RunResult]) -> RunResult:
 
 def _all_ok(spec: RunSpec, results: Sequence[RunResult]) -> RunResult:
     first = results[0]
-    assert first.context is not None
     contexts = [result.context for result in results if result.context]
     return first.model_copy(
         update={
             "spec": spec,
             "started_at": min(result.started_at for result in results),
             "finished_at": max(result.finished_at for result in results),
-            "context": first.context.model_copy(
+            "context": contexts[0].model_copy(
                 update={"gpus": tuple(gpu for context in contexts for gpu in context.gpus)}
-            ),
+            )
+            if contexts
+            else None,
             "memory": _memory(results),
             "telemetry": _telemetry(results),
             "probes": _probes(results),
             "communication": _communication(results),
             "ranks": _ranks(results),
-            "missing": {path: reason for result in reversed(results) for path, reason in result.missing.items()},
+            "missing": _reasons(results),
         }
     )
+
+
+def _reasons(results: Sequence[RunResult]) -> dict[str, str]:
+    """Why what is null is null; of the same path node rank 0's. GPUs are counted on from pod to pod."""
+    reasons: dict[str, str] = {}
+    before = {"context": 0, "telemetry": 0}
+    for result in results:
+        for path, reason in result.missing.items():
+            section, _, rest = path.partition(".gpus.")
+            index, dot, field = rest.partition(".")
+            if section in before and index.isdecimal():
+                path = f"{section}.gpus.{int(index) + before[section]}{dot}{field}"
+            reasons.setdefault(path, reason)
+        before["context"] += len(result.context.gpus) if result.context else 0
+        before["telemetry"] += len(result.telemetry.gpus)
+    return reasons
 
 
 def _precedence(result: RunResult) -> tuple[int, float]:

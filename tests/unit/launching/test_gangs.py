@@ -47,6 +47,37 @@ def test_the_gang_has_the_throughput_of_all_the_largest_memory_and_every_gpu() -
     assert len(whole.telemetry.gpus) == 4
 
 
+def without(result: RunResult, index: int, field: str) -> RunResult:
+    """`result`, one of whose GPUs does not report a figure; the reason names the GPU by its place in this pod."""
+    gpus = [gpu.model_copy(update={field: None}) if gpu.index == index else gpu for gpu in result.telemetry.gpus]
+    return result.model_copy(
+        update={
+            "telemetry": result.telemetry.model_copy(update={"gpus": tuple(gpus)}),
+            "missing": result.missing | {f"telemetry.gpus.{index}.{field}": "NVML: Not Supported"},
+        }
+    )
+
+
+def test_a_figure_that_a_gpu_of_the_second_pod_lacks_is_explained_in_the_whole() -> None:
+    """Its reason named the first pod's GPU, so that the stored campaign broke the contract and nobody could read it."""
+    first, second = pair()
+    whole = combine(SPEC, (first, without(second, 1, "power_mean_w")))
+
+    assert whole.missing["telemetry.gpus.3.power_mean_w"] == "NVML: Not Supported"
+    assert parse_result(whole.model_dump_json()) == whole
+
+
+def test_a_pod_that_does_not_tell_where_it_ran_loses_nobody_the_result() -> None:
+    first, second = pair()
+    unknown = {"context": None, "missing": first.missing | {"context": "not read"}}
+    whole = combine(SPEC, (first.model_copy(update=unknown), second))
+    neither = combine(SPEC, (first.model_copy(update=unknown), second.model_copy(update=unknown)))
+
+    assert whole.context is not None
+    assert neither.context is None
+    assert [parse_result(run.model_dump_json()) for run in (whole, neither)] == [whole, neither]
+
+
 def test_energy_is_the_mean_over_pods_with_equal_shares_of_the_samples() -> None:
     """3 J and 5 J per sample of each pod's own half are 4 J per sample of all."""
     results = [
