@@ -48,18 +48,30 @@ class Choice(NamedTuple):
 def choose(spec: RunSpec, built: Built, strategy: Single) -> Choice:
     """The work as it will be done; switches the built model's checkpointing on where that was chosen.
 
-    One GPU on its own is asked by trial. In a gang, where one rank out of memory leaves its peers waiting, for
-    independent ranks, which must all do the same work, and on the CPU, where it ends the process, the formula decides.
+    One GPU on its own is asked by trial, unless only checkpointing is open and there is room by far without it. In a
+    gang, where one rank out of memory leaves its peers waiting, for independent ranks, which must all do the same work,
+    and on the CPU, where it ends the process, the formula decides.
     """
     if spec.micro_batch_size != AUTO and spec.gradient_checkpointing != AUTO:
         return Choice(spec, "as asked")
-    if strategy.may_try and strategy.device.type == "cuda":
+    clear = clearly_fits(spec, strategy.memory_bytes())
+    if strategy.may_try and strategy.device.type == "cuda" and not clear:
         choice = by_trial(spec, strategy.memory_bytes(), _trials(built, strategy))
     else:
         choice = by_formula(spec, strategy.memory_bytes())
     if spec.gradient_checkpointing == AUTO and choice.work.gradient_checkpointing is True:
         checkpoint_activations(built.base)
     return choice
+
+
+def clearly_fits(spec: RunSpec, memory: int) -> bool:
+    """Whether the micro-batch is given and fits without checkpointing even if the formula is `OPTIMISM` times too low:
+    a trial of several seconds would find nothing else.
+    """
+    if spec.micro_batch_size == AUTO or spec.gradient_checkpointing != AUTO:
+        return False
+    without = spec.model_copy(update={"gradient_checkpointing": False})
+    return OPTIMISM * memory_need_bytes(without, memory).total <= USABLE_SHARE * memory
 
 
 def by_formula(spec: RunSpec, memory: int) -> Choice:

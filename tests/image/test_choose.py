@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bench_image.build import build
-from bench_image.choose import Trial, by_formula, by_trial, choose
+from bench_image.choose import Trial, by_formula, by_trial, choose, clearly_fits
 from bench_image.contract import AUTO, Recipe, RunSpec
 from bench_image.memory_need import USABLE_SHARE, memory_need_bytes
 from bench_image.ranks import Single
@@ -61,6 +61,16 @@ def test_the_formula_checkpoints_only_if_it_must() -> None:
     assert work.gradient_checkpointing is True
     size = work.samples_per_micro_step
     assert need_of(size, True) <= memory * USABLE_SHARE < need_of(2 * size, True)
+
+
+def test_room_by_far_needs_no_trial() -> None:
+    """1.25 x the predicted need within 0.9 of the memory: 10 GB of need are clear from 13.9 GB of memory on."""
+    asked = spec(micro_batch_size=4)
+    enough = int(1.25 * need_of(4, False) / USABLE_SHARE) + 1
+
+    assert clearly_fits(asked, enough)
+    assert not clearly_fits(asked, enough - 10**6)
+    assert not clearly_fits(spec(), 100 * enough)  # the micro-batch is open: the fastest is found by trial
 
 
 def test_what_was_asked_is_not_chosen_again() -> None:
