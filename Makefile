@@ -8,7 +8,7 @@ IMAGE_PYTHON := .venv-image/bin/python
 CODE := dags plugins bench_image scripts tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui check-manifests test test-fast test-image test-slow test-demo test-kube test-browser screenshots check format golden lock clean
+.PHONY: help setup demo ui check-manifests mutants test test-fast test-image test-slow test-demo test-kube test-browser screenshots check format golden lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ check: setup ## formatting, lint, types, walls
 
 check-manifests: setup ## the manifests under docker/ through a security linter, in an environment of its own
 	@PYTHONPATH=. $(VENV)/python scripts/lint_manifests.py
+
+mutants: setup ## mutate what people act on, run its tests against each; not part of `make test`, takes an hour or more
+	@$(VENV)/python scripts/mutation_study.py
 
 format: setup ## rewrite the code in the house format
 	@$(VENV)/ruff check --fix-only --quiet $(CODE)

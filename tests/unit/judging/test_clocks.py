@@ -28,6 +28,8 @@ def test_clocks_ahead_and_behind_are_told() -> None:
     results = [make_result("well"), moved("ahead", timedelta(hours=3)), moved("behind", timedelta(hours=-2))]
     ahead, behind = findings(results, BEGAN, ENDED)
     assert (ahead.subject, behind.subject) == ("ahead", "behind")
+    assert "05:00" in ahead.measured  # against the campaign's end, by which it is ahead
+    assert "00:00" in behind.measured  # against its start
     assert "clock that is at least 2 h 50 min ahead" in ahead.summary
     assert "clock that is at least 1 h 59 min behind" in behind.summary
 

@@ -65,3 +65,10 @@ def test_of_two_works_one_that_finds_the_drill_is_enough() -> None:
     ]
 
     assert findings(groups, [make_result("node-3", drill=DRILL)]) == ()
+
+
+def test_of_two_works_that_miss_a_drill_the_slower_is_named() -> None:
+    nodes = [make_node("node-3", [rate_of(rate, State.OK)]) for rate in (9.9, 9.7)]
+    groups = [make_group([node], f"g{i}") for i, node in enumerate(nodes)]
+    (finding,) = findings(groups, [make_result("node-3", drill=DRILL)])
+    assert "measured \u22123.0 %" in finding.measured

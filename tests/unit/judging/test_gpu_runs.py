@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from bench_control.diagnosing.diagnosis import diagnose
+from bench_control.judging import gpu_verdicts
 from bench_control.judging.confirmation import confirm
 from bench_control.judging.gpu_runs import by_gpu
 from bench_control.judging.node_runs import GpuPlace, judged_rate
@@ -190,3 +194,10 @@ class TestJudgedRate:
         assert (verdict.state, verdict.deviation_pct) == (State.BREACH, pytest.approx(-10.0))
         (point,) = points_of([result], STARTED_AT)
         assert point.samples_per_second == 9.0
+
+
+@pytest.mark.parametrize(("num_red", "more"), [(3, []), (4, ["and 1 more of its 4 GPUs"])])
+def test_three_gpus_are_named_and_the_others_counted(num_red: int, more: list[str]) -> None:
+    slow = {"state": State.BREACH, "is_watched": False, "reason": "slow"}
+    gpus: Any = [SimpleNamespace(name=f"GPU {i}", **slow) for i in range(num_red)]
+    assert gpu_verdicts._reasons(gpus, State.BREACH) == [f"GPU {i}: slow" for i in range(3)] + more

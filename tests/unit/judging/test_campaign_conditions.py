@@ -1,0 +1,18 @@
+"""Why a node is not ok, in few words."""
+
+from __future__ import annotations
+
+from bench_control.judging.campaign_conditions import why
+from bench_control.words.verdicts import Confirmation, State
+from tests.campaigns import make_metric, make_node
+
+
+def test_a_breach_is_told_by_its_figures_and_anything_else_by_its_reason() -> None:
+    slow = make_metric(9.0, 10.0, state=State.BREACH)
+    breach = make_node("node-1", [slow], state=State.BREACH, reason="long words", confirm_deviation_pct=-9.0,
+                       confirmation=Confirmation.CONFIRMED)  # fmt: skip
+    assert why(breach) == "samples/s \u221210.0 %, limit \u00b15 %, confirmed by a re-run with \u22129.0 %"
+    assert why(breach.model_copy(update={"state": State.FAILED})) == "long words"
+    unmeasured = make_metric(None, 10.0, state=State.BREACH)
+    assert why(breach.model_copy(update={"metrics": (slow, unmeasured)})) == "long words"
+    assert why(breach.model_copy(update={"metrics": ()})) == "long words"
