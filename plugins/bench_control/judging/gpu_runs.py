@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from bench_control.judging.node_runs import GpuPlace, NodeRuns
 from bench_image.contract import (
+    Clock,
     Gpu,
     GpuTelemetry,
     Memory,
@@ -84,7 +85,7 @@ def _of_rank(result: RunResult, rank: RankSummary) -> RunResult:
         status=rank.status,
         error=error,
         ranks=(rank,),
-        performance=rank.performance or _unmeasured(),
+        performance=rank.performance or _unmeasured(result.performance.clock),
         memory=_memory(result.memory, rank.peak_allocated_bytes),
         probes=rank.probes or result.probes,
     )
@@ -99,7 +100,7 @@ def _without_rank(result: RunResult, place: GpuPlace) -> RunResult:
         status=status,
         error=RunError(kind=status.value, message=f"no rank reported: {why}", phase=Phase.MEASURE),
         ranks=(),
-        performance=_unmeasured(),
+        performance=_unmeasured(result.performance.clock),
         memory=_memory(result.memory, None),
     )
 
@@ -124,6 +125,6 @@ def _memory(whole: Memory, peak_bytes: int | None) -> Memory:
     return whole.model_copy(update={"peak_during_training": gb, "peak_allocated_bytes": peak_bytes})
 
 
-def _unmeasured() -> Performance:
-    nothing = dict.fromkeys(Performance.model_fields) | {"measured_steps": 0, "windows": (), "step_times_s": ()}
-    return Performance.model_validate(nothing)
+def _unmeasured(clock: Clock) -> Performance:
+    nothing = {"measured_steps": 0, "windows": (), "step_times_s": (), "clock": clock}
+    return Performance.model_validate(dict.fromkeys(Performance.model_fields) | nothing)
