@@ -78,7 +78,7 @@ def _outlook(arguments: argparse.Namespace) -> str:
         f"{start} Then a tiny model is trained on the CPU for each of four nodes, one after another, and the nodes are "
         f"compared: about two minutes in all, three where another program keeps a core busy.{slowed} Rates are samples "
         "per second of the process' own CPU time, so that other programs do not slow a node; a node is out of its "
-        f"limits from {params.samples_per_second_tolerance_pct:.0f} % off. A CPU trial has no price."
+        f"limits from {params.tolerances.samples_per_second_pct:.0f} % off. A CPU trial has no price."
     )
 
 

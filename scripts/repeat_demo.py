@@ -26,9 +26,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 NODES = tuple(f"node-{number}" for number in range(1, 5))
-# A row of the verdict's table: node, samples/s, deviation, memory, temperature, state.
-ROW = re.compile(r"^ (node-\d) +([\d.,]+|n/a) +(\S+(?: %)?) .*?([a-z][a-z ]*(?:[:,].*)?)$", re.MULTILINE)
-SLOW_PROGRESS = re.compile(r"^  \d\d:\d\d:\d\d  (?!node-\d|all nodes)", re.MULTILINE)
+# A row of the verdict's table: its cells are apart by two spaces or more; the last one is the state.
+ROW = re.compile(r"^ +(node-\d) {2,}.* {2,}(\S.*?) *$", re.MULTILINE)
+NAMELESS = re.compile(r"^  \d\d:\d\d:\d\d  (?!node-\d|all nodes)", re.MULTILINE)
 TIMEOUT_S = 900
 
 
@@ -60,14 +60,14 @@ def run_once(drill: str | None) -> dict[str, Any]:
         "exit_code": done.returncode,
         "states": states,
         "is_definite": is_definite(states, done.returncode, drill),
-        "lines_without_a_node": len(SLOW_PROGRESS.findall(done.stdout)),
+        "lines_without_a_node": len(NAMELESS.findall(done.stdout)),
         "error": None if states else (done.stdout + done.stderr)[-500:],
     }
 
 
 def states_of(output: str) -> dict[str, str]:
     """Node -> the words of its state in the verdict's table."""
-    return {node: state.strip() for node, _, _, state in ROW.findall(output)}
+    return {node: state for node, state in ROW.findall(output)}
 
 
 def is_definite(states: Mapping[str, str], exit_code: int, drill: str | None) -> bool:

@@ -1,7 +1,8 @@
 """`make demo` as a user runs it: real Airflow processes, the real benchmark program, nothing left behind.
 
-CPU timings of shared machines swing, so the drill's verdict is not asserted, only what must hold with any noise: the
-drilled node is by far the slowest, it is never called ok, and the exit status is the DAG run's colour.
+CPU time still differs from run to run on a machine that others use, so the drill's verdict is not asserted here, only
+what must hold with any noise: the drilled node is by far the slowest, it is never called ok, and the exit status is the
+DAG run's colour. How often the verdict is the right one is measured by scripts/repeat_demo.py.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def test_a_drill_ends_with_the_verdict_and_the_reports(port: int, environment: d
     assert (state, done.returncode) in {("failed", 1), ("success", 0)}, done.stdout + done.stderr
     assert set(rates) == {"node-1", "node-2", "node-3", "node-4"}
     assert min(rates, key=lambda node: rates[node]) == "node-3"
-    assert "Drill: trainbench slowed node-3 by 90 % on purpose" in done.stdout
+    assert "Drill: trainbench slowed node-3 by 70 % on purpose" in done.stdout
     assert not re.search(r"^ node-3 .* ok *$", done.stdout, re.MULTILINE)
     reports = re.findall(r"^  (/\S+\.(?:html|md|csv))$", done.stdout, re.MULTILINE)
     assert {Path(report).name for report in reports} >= {"report.html", "BENCHMARK_REPORT.md"}
@@ -81,7 +82,7 @@ def test_ctrl_c_even_twice_leaves_no_process_behind(port: int, environment: dict
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
     ) as demo:
         assert demo.stdout is not None
-        assert any("benchmark node-1" in line for line in demo.stdout)
+        assert any("node-1: benchmark, running" in line for line in demo.stdout)
         time.sleep(3)  # into the pod's own start
         family = psutil.Process(demo.pid).children(recursive=True)
         demo.send_signal(signal.SIGINT)

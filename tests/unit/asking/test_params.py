@@ -164,3 +164,17 @@ def test_no_dimensions_are_those_of_the_model(nothing: object) -> None:
 def test_a_noise_floor_takes_five_rounds_or_more(asked: dict[str, Any], rounds: int) -> None:
     assert parse_params({"noise_floor": "true", **asked}).rounds == rounds
     assert parse_params(asked).rounds == asked.get("rounds", 1)
+
+
+def test_the_limit_of_a_cpu_trial_is_wider_and_that_of_a_gpu_is_not() -> None:
+    """A CPU's 30 % hold against its own past too; a GPU's 5 % and 1.5 % stay, also on one machine."""
+    cpu = parse_params({}, LOCAL_DEFAULTS).tolerances
+    gpu = parse_params({"device": "cuda"}, LOCAL_DEFAULTS).tolerances
+
+    assert (cpu.samples_per_second_pct, cpu.history_pct) == (30.0, 30.0)
+    assert (gpu.samples_per_second_pct, gpu.history_pct) == (5.0, 1.5)
+    assert parse_params({"samples_per_second_tolerance_pct": 12}, LOCAL_DEFAULTS).tolerances.history_pct == 12.0
+
+
+def test_a_cpu_trial_invents_no_price() -> None:
+    assert "usd_per_gpu_hour" not in LOCAL_DEFAULTS
