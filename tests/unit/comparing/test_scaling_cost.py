@@ -60,3 +60,9 @@ def test_start_up_is_the_sum_of_its_parts_or_unknown() -> None:
     gap = whole.model_copy(update={"startup": parts.model_copy(update={"compile_s": None})})
     unknown = Entry(strategy=Strategy.SINGLE, world_size=1, results=(gap,))
     assert point(unknown, lambda _: 0.6).startup_s is None
+
+
+def test_each_size_is_paid_at_its_own_price() -> None:
+    """$0.6 x (10 + n / 10) = 2 x $0.3 x (30 + n / 18): 12 / (0.06 - 0.0333) = 450 samples."""
+    small, large = made(10.0, 1, startup_s=10.0, usd=0.6), made(18.0, 2, startup_s=30.0, usd=0.3)
+    assert crossover_cost_samples(small, large) == pytest.approx(450.0)

@@ -254,3 +254,17 @@ def price(usd: float, provider: str, gpu: str = "A10") -> Price:
         provider=provider, instance="x", gpu=gpu, gpus_per_instance=1, region="here", on_demand_usd_per_hour=usd,
         as_of=date(2026, 1, 4), source="a page",
     )  # fmt: skip
+
+
+def test_a_gpu_named_by_its_whole_name_is_the_baseline() -> None:
+    lora = [c for c in cells(SURVEY) if c.recipe == "lora"]
+    named = baseline(lora, A10)
+    assert named is not None
+    assert named.gpu == A10
+
+
+def test_nothing_is_relative_to_or_of_a_cell_without_a_figure() -> None:
+    """Full fine-tuning was not measured on the A10."""
+    empty, full = next(c for c in cells(SURVEY) if not c.results), cell("lora", A100)
+    assert relative(empty, full) is None
+    assert relative(full, empty) is None

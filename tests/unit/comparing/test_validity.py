@@ -117,6 +117,8 @@ STATED: dict[str, Any] = {
         (5_900.0, {}, True),
         (12_000.0, {}, True),
         (12_000.0, {"gpus_per_node": 4}, False),
+        (8_900.0, {"gpus_per_node": 4}, True),
+        (19_000.0, {"gpus_per_node": 4}, True),
         (40_000.0, {"gpu_name": "NVIDIA H200"}, False),
         (40_000.0, {"gpus_per_node": 8}, False),
         (40_000.0, {"recipe": "lora"}, False),

@@ -97,6 +97,21 @@ def test_unequal_work_is_named_and_not_ranked() -> None:
     assert "seq 512 + batch 8, whose samples have another length: 2.12x" in told
 
 
+def test_one_node_has_no_range_over_nodes() -> None:
+    (kind,) = kinds_compared(GUIDE)
+    assert tuple(kind.over_nodes) == ()
+
+
+def test_a_configuration_that_one_of_two_nodes_ran_has_no_range() -> None:
+    both = campaigns.configurations(nodes=("gpu-1", "gpu-2"))
+    of = {group for group, name in both.labels.items() if name == "fp16"}
+    fewer = [r for r in both.results if not (r.spec.group_id in of and r.spec.node == "gpu-2")]
+    costs = tuple(cost for cost in both.costs if cost.run_id in {r.spec.run_id for r in fewer})
+    (kind,) = kinds_compared(both.model_copy(update={"results": tuple(fewer), "costs": costs}))
+    assert not any(told.startswith("fp16 ") for told in kind.over_nodes)
+    assert any(told.startswith("adamw_torch ") for told in kind.over_nodes)
+
+
 def test_more_nodes_repeat_the_comparison() -> None:
     (kind,) = kinds_compared(campaigns.configurations(nodes=("gpu-1", "gpu-2")))
 
