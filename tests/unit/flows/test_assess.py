@@ -12,19 +12,23 @@ import pytest
 
 from bench_control.alerting.alerts import alerts
 from bench_control.asking.params import parse_params
+from bench_control.asking.question import Question
 from bench_control.cli.app import ExitCode, exit_code
 from bench_control.collecting.artefacts import open_store
 from bench_control.collecting.campaign import Campaign
 from bench_control.flows.assess import assess, judge, no_pasts
 from bench_control.flows.publishing import publish
+from bench_control.judging.campaign_conditions import conditions
+from bench_control.judging.condition import Condition
 from bench_control.judging.trails import points_of
 from bench_control.planning.nodes import Fleet, GpuNode, named
 from bench_control.planning.plan import Plan, make_plan
+from bench_control.planning.planners import PLANNERS
 from bench_control.reporting import digest
 from bench_control.words.tables import Tone
 from bench_control.words.verdicts import State
-from bench_image.contract import Chosen, RunResult
-from tests.builders import STARTED_AT, make_result
+from bench_image.contract import Chosen, RunResult, RunSpec, Strategy
+from tests.builders import STARTED_AT, make_independent, make_result
 from tests.conftest import GOLDEN_DIR
 
 NODES = ("node-1", "node-2", "node-3", "node-4")
@@ -176,6 +180,28 @@ def test_a_node_is_missed_only_in_the_work_that_was_planned_for_it() -> None:
     assert [node.node for node in ddp.nodes] == list(NODES[:3])
     assert [node.node for node in single.nodes] == list(NODES)
     assert {node.state for node in (*ddp.nodes, *single.nodes)} == {State.OK}
+
+
+def test_a_fleet_of_nodes_with_1_4_and_8_gpus_is_judged_gpu_by_gpu_and_nobody_is_missed() -> None:
+    """The default night: `ddp` on 8 GPUs ran on one node only, which is judged by its GPUs all the same."""
+    sizes = {"n1": 4, "n2": 4, "n3": 4, "n4": 8, "n5": 1}
+    fleet = Fleet(nodes=tuple(GpuNode(name=name, num_gpus=gpus) for name, gpus in sizes.items()))
+    planned = make_plan(PLANNERS[Question.NODES].params({}, locally=False), fleet, "campaign-1")
+    campaign = campaign_of(planned, [_measured(spec) for spec in planned.specs])
+    by_group = {group.group_id: {node.node: len(node.gpus) for node in group.nodes} for group in campaign.groups}
+
+    assert {node.node: node.condition for node in conditions(campaign)} == dict.fromkeys(sizes, Condition.WELL)
+    assert sorted(by_group.values(), key=len) == [
+        {"n4": 0}, {"n1": 0, "n2": 0, "n3": 0}, {"n1": 4, "n2": 4, "n3": 4, "n4": 8, "n5": 0},
+    ]  # fmt: skip
+    assert campaign.title.endswith("independent and ddp, on 5 nodes, 1, 4 and 8 GPUs of each")
+
+
+def _measured(spec: RunSpec) -> RunResult:
+    """10 samples/s on each GPU."""
+    if spec.strategy is not Strategy.INDEPENDENT:
+        return make_result(spec.node, 10.0 * spec.gpus_per_node).model_copy(update={"spec": spec})
+    return make_independent(spec.node, [10.0] * spec.gpus_per_node).model_copy(update={"spec": spec})
 
 
 def test_a_drill_that_is_not_found_is_among_the_findings_and_heads_the_verdict() -> None:
