@@ -121,3 +121,9 @@ def test_the_variance_of_the_reference() -> None:
     """Three others with two runs each: pi / 6 of a run's 1/2. Own references have none."""
     assert reference_variance(ReferenceMode.LEAVE_ONE_OUT_MEDIAN, [2, 2, 2, 2]) == pytest.approx(0.2618, abs=1e-4)
     assert reference_variance(ReferenceMode.HISTORY, [2, 2]) == 0.0
+
+
+def test_a_node_votes_with_the_median_of_its_gpus_not_their_mean() -> None:
+    """Node b's GPUs at 10, 10 and 4: its vote is 10, where their mean would be 8."""
+    values = {**node("a", 9.0), **node("b", 10.0, 10.0, 4.0), **node("c", 9.0)}
+    assert References(values, (), ReferenceMode.MEDIAN).examples[Key("b")] == 10.0
