@@ -121,3 +121,19 @@ def test_gradients_that_live_on_add_to_the_peak(persists: dict[str, Any]) -> Non
 def test_the_memory_need_is_within_5_pct_of_peaks_measured_on_an_h200(measured_gb: float, work: dict[str, Any]) -> None:
     """This program's own peaks for mistral-7b, batch 8 x 512 unless said (torch 2.11, bitsandbytes 0.50.2)."""
     assert memory_need_bytes(make_spec(**work)).total / 1e9 == pytest.approx(measured_gb, rel=0.05)
+
+
+@pytest.mark.parametrize("recipe", list(Recipe))
+@pytest.mark.parametrize("preset", list(Preset))
+def test_an_independent_gpu_needs_what_a_single_one_needs(recipe: Recipe, preset: Preset) -> None:
+    """Neighbours share nothing: neither a part of the states nor a buffer to talk through."""
+    work: dict[str, Any] = {"recipe": recipe, "preset": preset, "gradient_accumulation_steps": 4}
+    if recipe is not Recipe.QLORA:
+        work["quantisation"] = None
+    if recipe is Recipe.FULL:
+        work["lora"] = None
+    single, independent = make_spec(**work), make_spec(strategy=Strategy.INDEPENDENT, gpus_per_node=8, **work)
+
+    for gpu_bytes in (24 * 2**30, 140 * 2**30):
+        assert memory_need_bytes(independent, gpu_bytes) == memory_need_bytes(single, gpu_bytes)
+        assert keeps_unpacked(independent, gpu_bytes) is keeps_unpacked(single, gpu_bytes)
