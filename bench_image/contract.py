@@ -411,7 +411,7 @@ class Window(Frozen):
 
 
 class Performance(Frozen):
-    """Of a run. Independent ranks each have windows of their own: `independent.merged_performance` adds them up."""
+    """Of a run. Independent ranks each have windows of their own: `independent.merge_independent` adds them up."""
 
     clock: Clock = Field(
         Clock.WALL,
