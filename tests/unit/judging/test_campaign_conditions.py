@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench_control.judging.campaign_conditions import why
+from bench_control.judging.campaign_conditions import _watched, why
 from bench_control.words.verdicts import Confirmation, State
 from tests.campaigns import make_metric, make_node
 
@@ -16,3 +16,11 @@ def test_a_breach_is_told_by_its_figures_and_anything_else_by_its_reason() -> No
     unmeasured = make_metric(None, 10.0, state=State.BREACH)
     assert why(breach.model_copy(update={"metrics": (slow, unmeasured)})) == "long words"
     assert why(breach.model_copy(update={"metrics": ()})) == "long words"
+
+
+def test_a_watched_node_is_told_by_its_rate_and_one_that_is_not_by_its_reason() -> None:
+    slow = make_metric(9.7, 10.0)
+    watched = make_node("node-1", [slow], is_watched=True, reason="long words")
+    assert _watched(watched) == "samples/s \u22123.0 %, limit \u00b15 %"
+    assert _watched(watched.model_copy(update={"is_watched": False})) == "long words"
+    assert _watched(watched.model_copy(update={"metrics": ()})) == "long words"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 
@@ -120,6 +121,7 @@ class TestGpus:
 def test_the_variance_of_the_reference() -> None:
     """Three others with two runs each: pi / 6 of a run's 1/2. Own references have none."""
     assert reference_variance(ReferenceMode.LEAVE_ONE_OUT_MEDIAN, [2, 2, 2, 2]) == pytest.approx(0.2618, abs=1e-4)
+    assert reference_variance(ReferenceMode.MEDIAN, [2, 2, 2, 2]) == pytest.approx(math.pi / 16)  # pi / 8 of four, / 2
     assert reference_variance(ReferenceMode.HISTORY, [2, 2]) == 0.0
 
 

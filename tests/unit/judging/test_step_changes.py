@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from bench_control.collecting.setups import Setup, changes, new_gpus
+from bench_control.judging import step_changes
 from bench_control.judging.renames import find as find_renames
 from bench_control.judging.renames import findings as rename_findings
 from bench_control.judging.renames import names
@@ -267,3 +272,22 @@ def test_names_that_are_used_side_by_side_are_two_nodes() -> None:
 def test_without_uuids_nothing_is_guessed() -> None:
     nobody = OLD.model_copy(update={"gpu_uuids": frozenset()})
     assert find_renames([point(5, 10.0, "gpu-3", nobody)], [point(4, 10.0, "gpu-7", nobody)]) == ()
+
+
+def on_one_day(*gaps_days: int) -> Any:
+    since = datetime(2026, 11, 12, 2, 0, tzinfo=UTC)
+    return [SimpleNamespace(since=since, last_before=since - timedelta(days=days)) for days in gaps_days]
+
+
+def test_the_node_that_was_measured_most_lately_before_dates_a_change() -> None:
+    """One node was measured the night before, another nine days before: it was that night."""
+    assert step_changes._when(on_one_day(9, 1)) == "12 Nov 2026"
+    assert step_changes._when(on_one_day(9, 3)) == "some time between 9 Nov 2026 and 12 Nov 2026"
+
+
+@pytest.mark.parametrize(
+    ("warmer", "said"), [((5.0,), "5 °C warmer"), ((-6.0, -5.0), "6 °C cooler"), ((4.9,), ""), ((9.0, -9.0), "")]
+)
+def test_a_temperature_is_told_from_five_degrees_on_and_in_one_direction(warmer: tuple[float, ...], said: str) -> None:
+    changes: Any = [SimpleNamespace(warmer_c=c) for c in warmer]
+    assert step_changes._temperature(changes) == (f"; its GPU runs {said} than it did" if said else "")

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from bench_control.judging import trend
 from bench_control.judging.trend import findings, judge_history
-from bench_control.words.verdicts import Level, State, Tolerances
+from bench_control.words.verdicts import Level, RateChange, State, Tolerances
 from bench_image.contract import Drill, RunResult
 from tests.builders import make_failed, make_result
 
@@ -54,3 +58,13 @@ def test_one_bad_night_moves_no_baseline() -> None:
     """[J13] The median of 10, 10, 10, 10 and 5 is 10; their mean is 9."""
     verdict = judge_history(make_result(samples_per_s=9.9), [10.0, 10.0, 10.0, 10.0, 5.0], LIMITS)
     assert (verdict.state, verdict.baseline_median) == (State.OK, 10.0)
+
+
+@pytest.mark.parametrize("gap", [None, "fingerprint", "baseline_median", "samples_per_second", "limit_pct"])
+def test_a_change_is_handed_on_only_with_all_of_its_figures(gap: str | None) -> None:
+    known: dict[str, Any] = {
+        "node": "node-1", "fingerprint": "f", "baseline_median": 10.0, "samples_per_second": 9.0, "limit_pct": 1.5
+    }  # fmt: skip
+    verdict: Any = SimpleNamespace(**known | ({gap: None} if gap else {}))
+    made = RateChange(node="node-1", fingerprint="f", before=10.0, after=9.0, limit_pct=1.5)
+    assert trend._changes(verdict) == (() if gap else (made,))
