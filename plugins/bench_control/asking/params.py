@@ -423,6 +423,9 @@ def form(
     fields["world_sizes"]["default"] = [str(size) for size in values["world_sizes"]]
     fields["world_sizes"]["examples"] = [str(size) for size in world_sizes]
     fields["gradient_checkpointing"]["default"] = SWITCH[values["gradient_checkpointing"]]
+    # Empty unless given: who chooses another device in the form must get that device's limit.
+    rate_limit = "samples_per_second_tolerance_pct"
+    fields[rate_limit]["default"] = (defaults or {}).get(rate_limit)
     return dict(sorted(fields.items(), key=lambda item: SECTIONS.index(item[1]["section"])))
 
 

@@ -178,3 +178,11 @@ def test_the_limit_of_a_cpu_trial_is_wider_and_that_of_a_gpu_is_not() -> None:
 
 def test_a_cpu_trial_invents_no_price() -> None:
     assert "usd_per_gpu_hour" not in LOCAL_DEFAULTS
+
+
+def test_a_gpu_chosen_in_a_trial_s_form_is_held_to_the_gpu_s_limit() -> None:
+    """The form of a local trial begins with `cpu` and sends every field back: 30 % would hide a slow GPU."""
+    sent = {name: field["default"] for name, field in form(LOCAL_DEFAULTS).items()}
+
+    assert parse_params(sent).tolerances.samples_per_second_pct == 30.0
+    assert parse_params(sent | {"device": "cuda"}).tolerances.samples_per_second_pct == 5.0
