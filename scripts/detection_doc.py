@@ -16,7 +16,8 @@ from bench_control.words.verdicts import ReferenceMode
 from detection_nights import Fleet, Past
 
 ROOT = Path(__file__).resolve().parents[1]
-COUNTS = ROOT / "docs" / "results" / "detection-2026-11-21" / "counts.json"
+RESULTS = ROOT / "docs" / "results" / "detection-2026-11-22"
+COUNTS, BEFORE = RESULTS / "counts.json", RESULTS / "before.json"
 PAGE = ROOT / "docs" / "detection.md"
 REFERENCES = {
     ReferenceMode.LEAVE_ONE_OUT_MEDIAN: "median of the others (default)",
@@ -62,7 +63,7 @@ def share(counted: tuple[int, int]) -> str:
     k, n = counted
     low, high = interval_pct(k, n)
     if k == 0:
-        return f"0 (≤ {high:.2g})"
+        return f"0 (≤ {high:.2g})" if high < 99.5 else "0 (≤ 100)"
     if k == n:
         return f"100 (≥ {_pct(low)})"
     return f"{_pct(100 * k / n)} ({_pct(low)}-{_pct(high)})"
@@ -109,20 +110,31 @@ def red(row: Row) -> str:
     return share(row.rate("bad_red", of="bad"))
 
 
+def unsure(row: Row) -> str:
+    return share(row.rate("bad_unsure", of="bad"))
+
+
 def chance(row: Row) -> list[str]:
     """What happens to the good nodes in a night."""
     return [share(row.rate("red")), share(row.rate("watched")), share(row.rate("unsure"))]
 
 
-CHANCE = ("a good node red", "a good node watched", "cannot tell")
+CHANCE = ("a good node red", "a good node watched", "a good node: cannot tell")
+
+
+def of_slow(*percents: float) -> list[str]:
+    names = ("told", "of it red", "cannot tell", "a good node red beside it")
+    return [f"{pct:g} % slow: {name}" if i == 0 else name for pct in percents for i, name in enumerate(names)]
+
+
+def beside(*rows: Row) -> list[str]:
+    return [cell for row in rows for cell in (told(row), red(row), unsure(row), share(row.rate("red")))]
 
 
 def targets(rows: Sequence[Row]) -> str:
-    head = ["noise %", "rounds", *CHANCE, "5 % slow: told", "of it red", "7 % slow: told", "of it red"]
     groups = by_slow(rows, lambda f: (f"{f.noise_pct:g}", str(f.rounds)))
-    return markdown(
-        head, ([*key, *chance(by[0]), told(by[5]), red(by[5]), told(by[7]), red(by[7])] for key, by in groups.items())
-    )
+    head = ["noise %", "rounds", *CHANCE, *of_slow(5, 7)]
+    return markdown(head, ([*key, *chance(by[0]), *beside(by[5], by[7])] for key, by in groups.items()))
 
 
 def grid_chance(rows: Sequence[Row]) -> str:
@@ -135,7 +147,7 @@ def grid_found(rows: Sequence[Row]) -> str:
     groups = by_slow(rows, _setting)
     slow = sorted({slow_of(row.fleet) for row in rows} - {0.0})
     head = ["spread %", "noise %", "rounds", *(f"{pct:g} % slow" for pct in slow)]
-    return markdown(head, ([*key, *(_told_red_missed(by[pct]) for pct in slow)] for key, by in groups.items()))
+    return markdown(head, ([*key, *(_outcome(by[pct]) for pct in slow)] for key, by in groups.items()))
 
 
 def rounds(rows: Sequence[Row]) -> str:
@@ -143,7 +155,7 @@ def rounds(rows: Sequence[Row]) -> str:
     head = ["noise %", "rounds", *CHANCE, "7 % slow", "10 % slow"]
     return markdown(
         head,
-        ([*key, *chance(by[0]), _told_red_missed(by[7]), _told_red_missed(by[10])] for key, by in groups.items()),
+        ([*key, *chance(by[0]), _outcome(by[7]), _outcome(by[10])] for key, by in groups.items()),
     )
 
 
@@ -151,11 +163,11 @@ def _setting(fleet: Fleet) -> list[str]:
     return [f"{fleet.spread_pct:g}", f"{fleet.noise_pct:g}", str(fleet.rounds)]
 
 
-def _told_red_missed(row: Row) -> str:
-    """ "86 (26), 3": told, of that red, and called well; the rest could not be judged, and said so."""
-    names = (("bad_red", "bad_watched"), ("bad_red",), ("bad_well", "bad_notice"))
-    told_pct, red_pct, missed_pct = (_whole(row.rate(*name, of="bad")) for name in names)
-    return f"{told_pct} ({red_pct}), {missed_pct}"
+def _outcome(row: Row) -> str:
+    """ "86 (26), 3, 11": told, of that red, called well, cannot tell; percent."""
+    names = (("bad_red", "bad_watched"), ("bad_red",), ("bad_well", "bad_notice"), ("bad_unsure",))
+    told_pct, red_pct, missed_pct, unsure_pct = (_whole(row.rate(*name, of="bad")) for name in names)
+    return f"{told_pct} ({red_pct}), {missed_pct}, {unsure_pct}"
 
 
 def _whole(counted: tuple[int, int]) -> str:
@@ -166,56 +178,128 @@ def _whole(counted: tuple[int, int]) -> str:
 
 
 def sizes(rows: Sequence[Row]) -> str:
-    head = ["nodes", "spread %", *CHANCE, "5 % slow: told", "of it red", "7 % slow: told", "of it red"]
     groups = by_slow(rows, lambda f: (f"{f.nodes:,}", f"{f.spread_pct:g}"))
-    return markdown(
-        head, ([*key, *chance(by[0]), told(by[5]), red(by[5]), told(by[7]), red(by[7])] for key, by in groups.items())
-    )
+    head = ["nodes", "spread %", *CHANCE, *of_slow(5, 7)]
+    return markdown(head, ([*key, *chance(by[0]), *beside(by[5], by[7])] for key, by in groups.items()))
 
 
 def references(rows: Sequence[Row]) -> str:
     slow = (5.0, 6.0, 7.0, 10.0)
-    head = ["compared with", "a good node red beside a 10 % slow one", *(f"{pct:g} % slow: red" for pct in slow)]
+    head = [
+        "compared with",
+        "beside a 10 % slow one: a good node red",
+        "cannot tell",
+        *(f"{pct:g} % slow" for pct in slow),
+    ]
     groups = by_slow(rows, lambda f: (REFERENCES[f.reference],))
     return markdown(
         head,
-        ([*key, share(by[10].rate("red")), *(red(by[pct]) for pct in slow)] for key, by in groups.items()),
+        (
+            [*key, share(by[10].rate("red")), share(by[10].rate("unsure")), *(_outcome(by[pct]) for pct in slow)]
+            for key, by in groups.items()
+        ),
     )
 
 
 def several(rows: Sequence[Row]) -> str:
-    head = ["nodes", "of them slow", "by %", "a slow one red", "a good node red"]
+    head = ["nodes", "of them slow", "by %", "a slow one", "a good node red", "a good node: cannot tell"]
     return markdown(
         head,
-        (
-            [str(r.fleet.nodes), str(r.fleet.num_bad), f"{slow_of(r.fleet):g}", red(r), share(r.rate("red"))]
-            for r in rows
-        ),
+        ([str(r.fleet.nodes), str(r.fleet.num_bad), f"{slow_of(r.fleet):g}", _outcome(r), *_good(r)] for r in rows),
     )
 
 
+def _good(row: Row) -> list[str]:
+    return [share(row.rate("red")), share(row.rate("unsure"))]
+
+
 def drills(rows: Sequence[Row]) -> str:
-    head = ["drill", "another node 7 % slow", "drilled and slow ones red", "a good node red"]
+    head = ["drill", "another node 7 % slow", "drilled and slow ones", "a good node red", "a good node: cannot tell"]
     return markdown(
         head,
-        ([f"{r.fleet.drill_pct:g} %", "yes" if r.fleet.slow_pct else "no", red(r), share(r.rate("red"))] for r in rows),
+        ([f"{r.fleet.drill_pct:g} %", "yes" if r.fleet.slow_pct else "no", _outcome(r), *_good(r)] for r in rows),
     )
 
 
 def tails(rows: Sequence[Row]) -> str:
-    head = ["noise %", "rounds", *CHANCE, "10 % slow: told", "of it red"]
     groups = by_slow(rows, lambda f: (f"{f.noise_pct:g}", str(f.rounds)))
-    return markdown(head, ([*key, *chance(by[0]), told(by[10]), red(by[10])] for key, by in groups.items()))
+    head = ["noise %", "rounds", *CHANCE, *of_slow(10)]
+    return markdown(head, ([*key, *chance(by[0]), *beside(by[10])] for key, by in groups.items()))
+
+
+_SIDE_BY_SIDE = (
+    "a good node red",
+    "a good node: cannot tell",
+    "10 % slow: red",
+    "10 % slow: cannot tell",
+    "a good node red beside it",
+    "a good node beside it: cannot tell",
+)
+
+
+def _before_and_now(before: Mapping[float, Row], now: Mapping[float, Row]) -> list[str]:
+    """The cells of `_SIDE_BY_SIDE`, each "before → now"."""
+
+    def cells(by: Mapping[float, Row]) -> list[str]:
+        good, slow = by[0], by[10]
+        counted = (good.rate("red"), good.rate("unsure"), slow.rate("bad_red", of="bad"))
+        return [
+            _short(pair)
+            for pair in (*counted, slow.rate("bad_unsure", of="bad"), slow.rate("red"), slow.rate("unsure"))
+        ]
+
+    return [was if was == is_ else f"{was} → {is_}" for was, is_ in zip(cells(before), cells(now), strict=True)]
+
+
+def _short(counted: tuple[int, int]) -> str:
+    k, n = counted
+    return f"{100 * k / n:.0f}" if k in (0, n) else _pct(100 * k / n)
 
 
 def disturbed(rows: Sequence[Row]) -> str:
-    head = ["runs disturbed %", "rounds", "a good node red at first", "after its re-run"]
+    return _compared(
+        rows,
+        "disturbed",
+        ["nodes", "runs disturbed %", "noise %", "rounds"],
+        lambda f: (str(f.nodes), f"{f.disturbed_pct:g}", f"{f.noise_pct:g}", str(f.rounds)),
+    )
+
+
+def windows(rows: Sequence[Row]) -> str:
+    return _compared(
+        rows,
+        "windows",
+        ["share f", "noise %", "rounds"],
+        lambda f: (f"{f.windows_show:g}", f"{f.noise_pct:g}", str(f.rounds)),
+    )
+
+
+def uneven(rows: Sequence[Row]) -> str:
+    """As the others, with what is said of the node with the uneven window."""
+    head = ["nodes", "window slower by %", "noise %", "rounds"]
+
+    def key(f: Fleet) -> Sequence[str]:
+        return str(f.nodes), f"{f.window_pct:g}", f"{f.noise_pct:g}", str(f.rounds)
+
+    now, before = by_slow(rows, key), by_slow(load(BEFORE)[0]["uneven"], key)
     return markdown(
-        head,
+        [*head, "named unsteady", "it is red", *_SIDE_BY_SIDE],
         (
-            [f"{r.fleet.disturbed_pct:g}", str(r.fleet.rounds), share(r.rate("red_first")), share(r.rate("red"))]
-            for r in rows
+            [
+                *cells,
+                _short(by[0].rate("uneven_named")),
+                _short(by[0].rate("uneven_red")),
+                *_before_and_now(before[cells], by),
+            ]
+            for cells, by in now.items()
         ),
+    )
+
+
+def _compared(rows: Sequence[Row], table: str, head: Sequence[str], key: Callable[[Fleet], Sequence[str]]) -> str:
+    now, before = by_slow(rows, key), by_slow(load(BEFORE)[0][table], key)
+    return markdown(
+        [*head, *_SIDE_BY_SIDE], ([*cells, *_before_and_now(before[cells], by)] for cells, by in now.items())
     )
 
 
@@ -253,11 +337,8 @@ def _metric(rows: Sequence[Row], spread: str, off: str, read: Callable[[Fleet], 
         own, by_how_much = read(row.fleet)
         by.setdefault(own, {})[by_how_much] = row
     steps = sorted({step for of in by.values() for step in of} - {0.0})
-    head = [spread, "a good node red", *(f"{step:g} {off}: red" for step in steps)]
-    return markdown(
-        head,
-        ([f"{own:g}", share(of[0].rate("red")), *(red(of[step]) for step in steps)] for own, of in by.items()),
-    )
+    head = [spread, "a good node red", "cannot tell", *(f"{step:g} {off}: red" for step in steps)]
+    return markdown(head, ([f"{own:g}", *_good(of[0]), *(red(of[step]) for step in steps)] for own, of in by.items()))
 
 
 TABLES: dict[str, tuple[str, Callable[[Sequence[Row]], str]]] = {
@@ -271,6 +352,8 @@ TABLES: dict[str, tuple[str, Callable[[Sequence[Row]], str]]] = {
     "drills": ("drills", drills),
     "tails": ("tails", tails),
     "disturbed": ("disturbed", disturbed),
+    "uneven": ("uneven", uneven),
+    "windows": ("windows", windows),
     "history": ("history", histories),
     "temperature": ("temperature", temperature),
     "memory": ("memory", memory),

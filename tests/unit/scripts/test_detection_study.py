@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detection_doc import COUNTS, PAGE, TABLES, interval_pct, refreshed, share
+from detection_doc import BEFORE, COUNTS, PAGE, TABLES, interval_pct, refreshed, share
 from detection_nights import Fleet, Past, simulate
 from detection_study import FIRST, cases
 
@@ -25,6 +25,32 @@ def test_the_counts_are_those_of_the_cases_that_the_study_has_now() -> None:
     counted = [(row["table"], row["nights"], row["case"]) for row in STUDY["cases"]]
     planned = [case.model_dump(mode="json", exclude_defaults=True) for case in cases()]
     assert counted == [(row["table"], row["nights"], row["case"]) for row in planned]
+
+
+def test_what_was_counted_before_is_of_the_same_cases() -> None:
+    """The rules before a node's scatter was kept from the others: same fleets, same seeds."""
+    before = [row["case"] for row in json.loads(BEFORE.read_text())["cases"]]
+    assert before == [row["case"] for row in STUDY["cases"] if row["table"] in ("disturbed", "uneven", "windows")]
+
+
+def test_the_targets_of_the_design_are_met() -> None:
+    """One window at half the speed makes nobody else undecided, a slow node is found beside disturbed runs with one
+    round and with three, and good nodes are not red at noise up to 0.3 %.
+    """
+    rows = [(Fleet.model_validate(row["case"]), row["counts"]) for row in STUDY["cases"] if "nodes" in row["case"]]
+    uneven = [counts for fleet, counts in rows if fleet.window_pct == 50]
+    beside = [counts for fleet, counts in rows if fleet.disturbed_pct == 2 and fleet.slow_pct]
+    quiet = [
+        counts for fleet, counts in rows if fleet.noise_pct <= 0.3 and fleet.spread_pct <= 0.4 and not fleet.num_bad
+        and fleet.tails == "normal" and not fleet.temperature_spread_c and not fleet.memory_spread_pct
+        and not fleet.disturbed_pct
+    ]  # fmt: skip
+    assert len(uneven) >= 18
+    assert all(counts.get("unsure", 0) == 0 for counts in uneven)
+    assert len(beside) == 12
+    assert all(counts["bad_red"] >= 0.99 * counts["bad"] for counts in beside)
+    assert sum(counts["nights"] for counts in quiet) > 10_000
+    assert sum(counts.get("red", 0) for counts in quiet) <= 0.001 * sum(counts["nights"] for counts in quiet)
 
 
 # One case of each table, of those with few nodes; `simulate` runs the real judge, confirm and judge_history.
