@@ -187,3 +187,10 @@ def test_a_table_holds_thirty_offers_and_says_how_many_more_there_are(num_prices
     table = estimate_table(estimate(JOB, RATE, rows, Pricing(), TODAY))
     assert len(table.rows) == 30
     assert table.notes == note
+
+
+def test_one_instance_has_no_others_that_wait() -> None:
+    cut = Interruptions(per_day=0.5, checkpoint_every_minutes=30, restart_minutes=6, wait_minutes=60)
+    one = JOB.model_copy(update={"num_gpus": 1})
+    found = estimate(one, RATE, [price(spot=0.18)], Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)
+    assert "While one instance is waited for, the others stay billed." not in found.assumptions

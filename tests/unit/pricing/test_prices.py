@@ -262,3 +262,11 @@ def test_a_usable_table_of_the_cluster_is_its_own(tmp_path: Path) -> None:
     prices, unread = usable_prices({"TRAINBENCH_PRICES": str(good)})
     assert (prices[0].provider, prices[0].own, unread) == ("P", True, ())
     assert not prices[-1].own
+
+
+def test_a_price_of_today_is_fresh_and_a_name_of_its_own_words_fits() -> None:
+    today = date(2026, 11, 21)
+    price = TABLE[0].model_copy(update={"as_of": today, "gpu": "X1"})
+    assert not price.is_stale(today)
+    assert price.is_stale(date(2026, 11, 20))
+    assert fitting("X1", (price,)) == (price,)

@@ -54,3 +54,7 @@ def test_what_is_no_number_is_refused(wrong: float) -> None:
         useful_share(0.1, 0.5, 0.1, num_instances=0)
     with pytest.raises(QuantityError, match="spot USD per GPU-hour"):
         usd_per_useful_gpu_hour(wrong, 0.9)
+
+
+def test_unless_it_is_said_nobody_waits() -> None:
+    assert useful_time_share(1 / 20, 0.5, 0.1, 4) == useful_share(1 / 20, 0.5, 0.1, 4) == pytest.approx(0.93)
