@@ -194,3 +194,27 @@ def test_one_instance_has_no_others_that_wait() -> None:
     one = JOB.model_copy(update={"num_gpus": 1})
     found = estimate(one, RATE, [price(spot=0.18)], Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)
     assert "While one instance is waited for, the others stay billed." not in found.assumptions
+
+
+@pytest.mark.parametrize("unknown", ["hours", "samples_per_s"])
+def test_without_time_or_rate_nothing_is_said_of_either(unknown: str) -> None:
+    found = estimate(JOB, RATE, [price()], Pricing(), TODAY).model_copy(update={unknown: None})
+    assert headline(found) == "Neither time nor cost is known."
+
+
+def test_without_an_offer_no_list_price_is_spoken_of() -> None:
+    found = estimate(JOB, RATE, [], Pricing(), TODAY)
+    assert not any(said.startswith("List prices") for said in found.assumptions)
+    assert any(said.startswith("List prices") for said in estimate(JOB, RATE, [price()], Pricing(), TODAY).assumptions)
+
+
+def test_the_headline_spans_the_shortest_and_the_longest_time() -> None:
+    """Each interruption takes 0.05 + 0.05 h, one an hour and instance: 0.9 of the time is useful on one instance of four
+    GPUs, 0.6 on four of one. 0.50505 h / 0.9 = 33 min 40 s, / 0.6 = 50 min 30 s.
+    """
+    cut = Interruptions(per_day=24, checkpoint_every_minutes=6, restart_minutes=3)
+    rows = [price(spot=0.18), price(2.40, gpus=4, spot=0.72)]
+    found = estimate(JOB, RATE, rows, Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)
+    times = sorted(offer.hours or 0.0 for offer in found.offers)
+    assert times == [pytest.approx(0.50505 / 0.9, abs=1e-4), pytest.approx(0.50505 / 0.6, abs=1e-4)]
+    assert "take 33 min 40 s to 50 min 30 s at" in headline(found)
