@@ -209,7 +209,7 @@ def test_without_an_offer_no_list_price_is_spoken_of() -> None:
 
 
 def test_the_headline_spans_the_shortest_and_the_longest_time() -> None:
-    """Each interruption takes 0.05 + 0.05 h, one an hour and instance: 0.9 of the time is useful on one instance of four
+    """Each interruption takes 0.05 + 0.05 h, one an hour and instance: 0.9 of the time is useful on one instance of 4
     GPUs, 0.6 on four of one. 0.50505 h / 0.9 = 33 min 40 s, / 0.6 = 50 min 30 s.
     """
     cut = Interruptions(per_day=24, checkpoint_every_minutes=6, restart_minutes=3)
