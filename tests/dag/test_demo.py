@@ -52,7 +52,7 @@ def test_a_drill_ends_with_the_verdict_and_the_reports(port: int, environment: d
     assert (state, done.returncode) in {("failed", 1), ("success", 0)}, done.stdout + done.stderr
     assert set(rates) == {"node-1", "node-2", "node-3", "node-4"}
     assert min(rates, key=lambda node: rates[node]) == "node-3"
-    assert "Drill: trainbench slowed node-3 by 70 % on purpose" in done.stdout
+    assert "Drill: trainbench slowed node-3 by 75 % on purpose" in done.stdout
     assert not re.search(r"^ node-3 .* ok *$", done.stdout, re.MULTILINE)
     reports = re.findall(r"^  (/\S+\.(?:html|md|csv))$", done.stdout, re.MULTILINE)
     assert {Path(report).name for report in reports} >= {"report.html", "BENCHMARK_REPORT.md"}

@@ -40,7 +40,7 @@ SECTIONS = ("Configurations", "Survey", "Nodes", "Work", "Measurement", "Limits"
 SWITCH = {True: "on", False: "off", "auto": "auto", None: None}
 # Of samples/s. Even the CPU time of equal work differs: by 3 % from window to window with one other program beside it,
 # by 8 % with ten.
-RATE_LIMITS_PCT = {Device.CUDA: 5.0, Device.CPU: 30.0}
+RATE_LIMITS_PCT = {Device.CUDA: 5.0, Device.CPU: 40.0}
 NOISE_FLOOR_ROUNDS = 5  # below, the noise itself is known to a factor of two at best
 
 
@@ -354,7 +354,7 @@ LOCAL_DEFAULTS: Mapping[str, Any] = {
     "repeats": 4,
     "rounds": 1,
     "timeout_s": 300.0,
-    "drill_slowdown_pct": 70.0,
+    "drill_slowdown_pct": 75.0,
 }
 
 
