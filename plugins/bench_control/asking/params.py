@@ -126,6 +126,15 @@ class BenchmarkParams(ComparisonParams):
         1, "Work", "Gradient accumulation", "Forward passes per optimizer step.", ge=1, le=4096
     )
     seq_length: int = _field(512, "Work", "Sequence length", "Tokens per sample, no padding.", ge=8, le=1_048_576)
+    multi_gpu_seq_length: int | None = _field(
+        None,
+        "Work",
+        "Sequence length, several GPUs",
+        "Of strategies whose GPUs work together; empty: the same. Long samples let the GPUs set the pace: with short "
+        "ones the host does, and its noise hides theirs.",
+        ge=8,
+        le=1_048_576,
+    )
     precision: Precision = _field(
         Precision.BF16,
         "Work",

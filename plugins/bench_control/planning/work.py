@@ -21,7 +21,7 @@ from bench_image.contract import (
     fingerprint,
 )
 from bench_image.sizing import lora_targets
-from bench_image.support import unsupported
+from bench_image.support import SINGLE_GPU, unsupported
 
 # What each preset trains with unless told otherwise.
 OPTIMIZERS = {Preset.AS_USERS_RUN: Optimizer.PAGED_ADAMW_8BIT, Preset.TUNED: Optimizer.ADAMW_TORCH}
@@ -56,12 +56,20 @@ def spec_of(
 
 def impossible(strategy: Strategy, params: BenchmarkParams) -> str | None:
     """Why this strategy cannot run anywhere with these params."""
-    if params.seq_length > params.shape.max_positions:
+    seq_length = _seq_length(params, strategy)
+    if seq_length > params.shape.max_positions:
         return (
-            f"seq_length {params.seq_length} is beyond the {params.shape.max_positions} positions of "
+            f"seq_length {seq_length} is beyond the {params.shape.max_positions} positions of "
             f"'{params.model}': choose a shorter one"
         )
     return unsupported(strategy, params.recipe, params.precision, _optimizer(params), params.shape.family)
+
+
+def _seq_length(params: BenchmarkParams, strategy: Strategy) -> int:
+    """Tokens per sample; over several GPUs no more than the model has positions."""
+    if strategy in SINGLE_GPU or params.multi_gpu_seq_length is None:
+        return params.seq_length
+    return min(params.multi_gpu_seq_length, params.shape.max_positions)
 
 
 def _optimizer(params: BenchmarkParams) -> Optimizer:
@@ -96,7 +104,7 @@ def _work(params: BenchmarkParams, strategy: Strategy) -> dict[str, Any]:
         "device": params.device,
         "micro_batch_size": params.micro_batch_size,
         "gradient_accumulation_steps": params.gradient_accumulation_steps,
-        "seq_length": params.seq_length,
+        "seq_length": _seq_length(params, strategy),
         "precision": params.precision,
         "optimizer": _optimizer(params),
         "gradient_checkpointing": CHECKPOINTING[params.preset] if checkpointing is None else checkpointing,
