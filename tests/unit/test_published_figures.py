@@ -1,0 +1,76 @@
+"""Figures in the docs belong to result files: each is computed again from them."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from pathlib import Path
+
+from bench_control.judging import noise
+from bench_image.contract import RunResult, parse_result
+
+ROOT = Path(__file__).resolve().parents[2]
+AA = ROOT / "docs/results/aa-h200-2026-11-22"
+
+
+def runs(pattern: str) -> list[RunResult]:
+    return [parse_result(path.read_bytes()) for path in sorted(AA.glob(f"{pattern}/result.json"))]
+
+
+def rates(pattern: str) -> list[float]:
+    return [run.performance.samples_per_second or 0.0 for run in runs(pattern)]
+
+
+def spread(*samples: list[float]) -> noise.Noise:
+    """Standard deviation of log rates about each sample's mean, pooled."""
+    logs = [[math.log(rate) for rate in sample] for sample in samples]
+    squares = sum((value - statistics.fmean(sample)) ** 2 for sample in logs for value in sample)
+    freedom = sum(len(sample) - 1 for sample in logs)
+    return noise.Noise(math.sqrt(squares / freedom), freedom)
+
+
+def beyond_chance_pct(found: noise.Noise) -> float:
+    return noise.to_pct(found.half_width(1 + noise.median_variance(3)), slow=True)
+
+
+def row(folder: str, start: str) -> str:
+    lines = (AA / "README.md").read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith(f"| `{folder}` | {start}")]
+    return line
+
+
+def test_equal_runs_lie_as_far_apart_as_the_page_says() -> None:
+    of = {
+        ("presets", "`tuned`"): "presets/tuned-*",
+        ("presets", "`as_users_run`"): "presets/as-users-run-*",
+        ("nights", "`ddp`"): "nights/night-ddp-*",
+    }
+    for place, pattern in of.items():
+        found, decimals = spread(rates(pattern)), 2 if "tuned" in pattern else 1
+        assert f"| {100 * found.sd:.{decimals}f} % | {beyond_chance_pct(found):.1f} % |" in row(*place), place
+
+
+def test_each_gpu_of_a_night_differs_from_itself_as_the_page_says() -> None:
+    nights = runs("nights/night-independent-*")
+    by_gpu = [
+        [
+            rank.performance.samples_per_second or 0.0
+            for night in nights
+            for rank in night.ranks[gpu : gpu + 1]
+            if rank.performance
+        ]
+        for gpu in range(2)
+    ]
+    found = spread(*by_gpu)
+    shown = row("nights", "`independent`")
+
+    assert len(nights) == 5
+    assert found.degrees_of_freedom == 8
+    assert f"{min(map(min, by_gpu)):.2f} to {max(map(max, by_gpu)):.2f} a GPU" in shown
+    assert f"{100 * found.sd:.2f} % (pooled over the GPUs) | {beyond_chance_pct(found):.1f} %" in shown
+
+
+def test_a_night_ends_within_a_minute_as_the_page_says() -> None:
+    cold, *warm = [run.startup.total_s or 0.0 for run in runs("nights/night-independent-*")]
+
+    assert f"| {cold:.1f} s | {min(warm):.1f} to {max(warm):.1f} s |" in row("nights", "`independent`")
