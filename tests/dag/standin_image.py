@@ -13,9 +13,11 @@ import stat
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from bench_image.contract import MAX_RESULT_BYTES, SPEC_ENV, XCOM_DIR_ENV, XCOM_FILE, Phase, RunSpec, Status, parse_spec
 from bench_image.contract import failed_result as fail
+from bench_image.support import SINGLE_GPU
 from tests.builders import STARTED_AT, make_result
 
 BREAKS = {
@@ -47,7 +49,15 @@ def _healthy(spec: RunSpec, kind: str) -> str:
     slow = kind == "slow" or (kind == "flaky" and spec.round == 1) or drilled
     # a few tenths of a percent between nodes and rounds, as on real GPUs
     rate = (8.0 if slow else 10.0) * (1 + 0.001 * ((len(spec.node) + spec.round) % 3))
-    return make_result(spec.node, rate).model_copy(update={"spec": spec}).model_dump_json()
+    return make_result(spec.node, rate, **_samples(spec)).model_copy(update={"spec": spec}).model_dump_json()
+
+
+def _samples(spec: RunSpec) -> dict[str, Any]:
+    """What the samples of a step depend on: a result's windows and rate must say the same."""
+    names = ["micro_batch_size", "gradient_accumulation_steps"]
+    if spec.strategy not in SINGLE_GPU:
+        names += ["strategy", "nodes", "peers", "gpus_per_node"]
+    return {name: getattr(spec, name) for name in names}
 
 
 def _oom(spec: RunSpec) -> str:

@@ -38,7 +38,7 @@ WELL = {"node-1": 10.1, "node-2": 10.0, "node-3": 10.0}
 PAGES = ("", "nodes/node-3", "strategies", "costs", "runs", "breaches/1", "dags/page_nodes", "runs/last/{run}",
          "results/last/{run}")  # fmt: skip
 TABLES = {
-    "?table=heat": "node,gpu_name,day,state",
+    "?table=heat": "node,gpu_name,day,condition",
     "?table=open": "node,state,deviation,since",
     "?table=closed": "node,state,deviation,since",
     "nodes/node-3?table=events": "when,kind,what",

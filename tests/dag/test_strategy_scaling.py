@@ -39,7 +39,7 @@ def test_its_shape(dagbag: Any) -> None:
     assert [task.task_id for task in dag.leaves] == ["gate"]
     # one gang at a time: each waits until the one before it is gone
     assert dag.get_task("fsdp_2_gpu.prepare").upstream_task_ids == {"ddp_2_gpu.release"}
-    assert all(task.retries == 0 for task in dag.tasks)  # the local launcher's
+    assert {task.task_id.split(".")[-1] for task in dag.tasks if task.retries} == {"release"}
     assert "drill_node" not in dag.params
 
 
