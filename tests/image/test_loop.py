@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from bench_image.loop import (
     steps_to_do,
     warm_up,
 )
+from bench_image.presets import STEPS_BEFORE_CAPTURE
 from bench_image.ranks import Single
 from tests.image.processes import make_spec
 
@@ -338,3 +340,73 @@ def test_only_what_stands_for_the_hf_trainer_looks_at_its_loss(
     step()
 
     assert len(asked) == (2 if looks else 0)
+
+
+def test_after_the_minimum_a_window_is_looked_at_every_ten_steps() -> None:
+    """Equal steps are known exactly: 30 is 10 past the minimum of 20, 25 is not a look."""
+    spec = make_spec(measured_steps=20, max_measured_steps=45, target_half_width_pct=4.4, max_window_s=3600)
+
+    assert steps_to_do(30, [1.0] * 30, 30.0, None, spec) == 0
+    assert steps_to_do(25, [1.0] * 25, 25.0, None, spec) == 5
+
+
+def test_a_window_of_which_nothing_is_known_yet_goes_on() -> None:
+    """Four steps launched in 10 ms, none has passed, nothing was expected: they may be short, so four more."""
+    spec = make_spec(measured_steps=50, max_measured_steps=200, max_window_s=3)
+
+    assert steps_to_do(4, [], 0.01, None, spec) == 4
+
+
+def test_only_the_last_micro_step_of_a_step_is_its_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients travel between ranks in the last one only: in each they would take three times as long."""
+    step = stepper(make_spec(recipe=Recipe.FULL, gradient_accumulation_steps=3))
+    were_last: list[bool] = []
+    honest = step.engine.micro_step
+
+    def micro_step(ids: torch.Tensor, *, last: bool) -> torch.Tensor:
+        were_last.append(last)
+        return honest(ids, last=last)
+
+    monkeypatch.setattr(step.engine, "micro_step", micro_step)
+    step()
+
+    assert were_last == [False, False, True]
+
+
+def test_a_batch_is_copied_without_waiting_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = stepper(make_spec(recipe=Recipe.FULL))
+    asked: list[dict[str, Any]] = []
+
+    class Batch:
+        def to(self, device: torch.device, **how: Any) -> str:
+            asked.append({"device": device, **how})
+            return "ids"
+
+    monkeypatch.setattr(step.engine, "micro_step", lambda ids, *, last: torch.tensor(float(ids == "ids" and last)))
+
+    assert float(step._micro_step(Batch(), last=True)) == 1.0  # type: ignore[arg-type]
+    assert asked == [{"device": CPU, "non_blocking": True}]
+
+
+def test_steps_are_replayed_once_enough_of_them_were_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench_image.loop.replays", lambda _: True)
+    step = stepper(make_spec(recipe=Recipe.FULL))
+    how: list[str] = []
+    monkeypatch.setattr(step, "_launched", lambda _: how.append("launched") or torch.tensor(1.0))
+    monkeypatch.setattr(step, "_replayed", lambda: how.append("replayed") or torch.tensor(1.0))
+    for _ in range(STEPS_BEFORE_CAPTURE + 2):
+        step()
+
+    assert how == ["launched"] * STEPS_BEFORE_CAPTURE + ["replayed"] * 2
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_layers_that_share_their_input_keep_weights_unpacked_where_memory_allows(
+    monkeypatch: pytest.MonkeyPatch, keeps: bool
+) -> None:
+    monkeypatch.setattr("bench_image.loop.keeps_unpacked", lambda *_: keeps)
+    spec = make_spec(recipe=Recipe.FULL)
+    siblings = [SimpleNamespace(keeps=None), SimpleNamespace(keeps=None)]
+    Stepper(spec, build(spec, CPU)._replace(fused=siblings), Single(CPU))
+
+    assert [one.keeps for one in siblings] == [keeps, keeps]

@@ -157,8 +157,10 @@ class _Group:
         """As good as its worst GPU, where each measured by itself."""
         verdicts = [(unit.gpu, self._unit(unit)) for unit in self.units_of[member.node]]
         gpus = [gpu_verdicts.gpu_verdict(place, verdict) for place, verdict in verdicts if place]
-        whole = next((verdict for place, verdict in verdicts if not place), verdicts[0][1])
-        return gpu_verdicts.folded(whole, gpus) if gpus else whole
+        whole = next((verdict for place, verdict in verdicts if not place), None)
+        # Without a verdict of its own the node has what its GPUs have: one of them is not the whole.
+        of_node = whole or verdicts[0][1].model_copy(update={"gpus": tuple(gpus)})
+        return gpu_verdicts.folded(of_node, gpus) if gpus else of_node
 
     def _unit(self, member: NodeRuns) -> NodeVerdict:
         metrics = tuple(self._metric(member, metric) for metric in Metric) if member.valid else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from collections.abc import Sequence
@@ -12,7 +13,8 @@ from bench_control.asking.question import Question
 from bench_control.collecting.artefacts import read_campaign
 from bench_control.collecting.campaign import Campaign
 from bench_control.comparing.noise_advice import advice, headline
-from bench_control.comparing.noise_floor import Floor, Spread, _median_variance, chi2_quantile, floors
+from bench_control.comparing.noise_floor import Floor, Spread, _median_variance, _nodes_sd_pct, chi2_quantile, floors
+from bench_control.judging.noise import Noise, Run
 from bench_control.reporting.answers import answers
 from bench_control.reporting.digest import verdict
 from bench_control.reporting.noise_tables import noise_tables
@@ -207,3 +209,11 @@ def test_the_published_a_a_campaign_tells_its_noise() -> None:
     (shown,) = [answer for answer in answers(campaign) if answer.anchor == "noise"]
     assert shown.tables[0].rows[0].cells[3] == "0.08 %"
     assert "The limit of ±5.0 % for samples/s is sensible" in shown.tables[0].notes[1]
+
+
+def test_nodes_with_more_runs_owe_less_of_their_difference_to_chance() -> None:
+    """Three nodes 1 % apart: variance 1e-4. One run's 0.005^2 = 2.5e-5 times the mean of
+    1/1, 1/1 and 1/4, which is 0.75: sqrt(1e-4 - 1.875e-5) = 0.90139 %. The median of those would be 1.
+    """
+    rates = [[Run(r, math.exp(log), ()) for r in range(1, k + 1)] for log, k in ((-0.01, 1), (0.0, 1), (0.01, 4))]
+    assert _nodes_sd_pct(rates, Noise(0.005, 3)) == pytest.approx(0.90139, rel=1e-4)

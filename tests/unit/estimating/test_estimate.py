@@ -7,7 +7,7 @@ import pytest
 
 from bench_control.estimating.estimate import Basis, Interruptions, Job, Ownership, Pricing, estimate
 from bench_control.estimating.job_rates import Rate
-from bench_control.estimating.money_tables import estimate_table, headline
+from bench_control.estimating.money_tables import estimate_table, headline, prices_table
 from bench_control.pricing.prices import Price
 from bench_control.words.quantities import QuantityError
 
@@ -218,3 +218,19 @@ def test_the_headline_spans_the_shortest_and_the_longest_time() -> None:
     times = sorted(offer.hours or 0.0 for offer in found.offers)
     assert times == [pytest.approx(0.50505 / 0.9, abs=1e-4), pytest.approx(0.50505 / 0.6, abs=1e-4)]
     assert "take 33 min 40 s to 50 min 30 s at" in headline(found)
+
+
+def test_one_offer_of_several_instances_is_enough_for_the_warnings_about_them() -> None:
+    """Four GPUs: four instances of one, or one of eight."""
+    cut = Interruptions(per_day=0.5, checkpoint_every_minutes=30, restart_minutes=6, wait_minutes=60)
+    offers = [price(spot=0.18), price(4.80, gpus=8, spot=1.44)]
+    said = estimate(JOB, RATE, offers, Pricing(basis=Basis.SPOT, interruptions=cut), TODAY).assumptions
+    assert "While one instance is waited for, the others stay billed." in said
+    assert any(line.startswith("Several instances: the rate holds only if") for line in said)
+    assert "Instances are paid for whole: some have more than the job's 4 GPUs." in said
+
+
+def test_a_price_is_listed_with_its_day_and_one_without_a_day_as_given() -> None:
+    listed = prices_table([price(), price(as_of=None)], TODAY)
+    place = next(i for i, cell in enumerate(listed.rows[0].cells) if cell == "2026-11-01")
+    assert [row.cells[place] for row in listed.rows] == ["2026-11-01", "given"]

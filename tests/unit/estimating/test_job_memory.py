@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from bench_control.estimating import job_memory
 from bench_control.estimating.job_memory import gpu_memory_bytes, memory_fit
 from bench_image.memory_need import memory_need_bytes
 from tests.builders import make_spec
@@ -53,3 +54,9 @@ def test_what_fits_nowhere_and_what_nobody_knows() -> None:
 def test_the_memory_of_the_gpu_is_in_gb() -> None:
     """24 GiB are 25.77 GB of 1e9 bytes."""
     assert memory_fit(make_spec(), "NVIDIA A10").gpu_gb == pytest.approx(25.7698, abs=1e-4)
+
+
+def test_of_two_names_that_fit_the_longer_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_memory, "GPU_MEMORY_GIB", {"A100 80GB": 80, "A100": 40})
+    assert gpu_memory_bytes("NVIDIA A100 80GB PCIe") == 80 * 2**30
+    assert gpu_memory_bytes("NVIDIA A100 PCIe") == 40 * 2**30

@@ -58,3 +58,10 @@ def test_a_measured_rate_is_the_median_of_its_runs() -> None:
     found = measured_rate(contender)
     assert (found.samples_per_s, found.num_gpus) == (10.0, 1)
     assert found.told == "measured: the median of 3 runs of results, ± 15.0 % (half of the range of 3 runs)"
+
+
+def test_a_single_run_is_not_called_a_median() -> None:
+    gatherer = Gatherer()
+    gatherer.add_result("results", "node-1", make_result("node-1", samples_per_s=9.0))
+    (contender,) = gatherer.contenders()
+    assert measured_rate(contender).told.startswith("measured: one run of results")

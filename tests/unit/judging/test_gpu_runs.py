@@ -72,6 +72,21 @@ class TestSplit:
         assert lost.error
         assert "killed by SIGSEGV" in lost.error.message
 
+    def test_two_ranks_that_failed_do_not_get_each_other_s_cause(self) -> None:
+        """The run has one error, of rank 1: rank 2 ended for a reason of its own, which its log says."""
+        failed = {1: "CUDA error: ECC", 2: "out of memory"}
+        runs = list(by_gpu(make_independent("node-1", (10.0, 9.0, 10.0), failed=failed)).values())
+        assert [run.error.message if run.error else None for run in runs] == [
+            None,
+            "CUDA error: ECC",
+            "rank 2 ended as error: see the pod's log",
+        ]
+
+    def test_a_single_gpu_is_its_node(self) -> None:
+        alone = make_independent("node-1", (10.0,))
+        assert by_gpu(alone) == {}
+        assert [node.gpus for node in judged([alone, make_independent("node-2", (10.0,))]).nodes] == [(), ()]
+
     def test_other_strategies_are_not_split(self) -> None:
         assert by_gpu(make_result("node-1")) == {}
         assert by_gpu(make_result("node-1", strategy="ddp", gpus_per_node=4)) == {}
@@ -127,6 +142,17 @@ class TestVerdict:
         assert nodes["node-2"].state is State.FAILED
         assert nodes["node-2"].reason == "GPU 1 (GPU-node-2-1): round 1 error: CUDA error: uncorrectable ECC"
         assert {nodes[name].state for name in ("node-1", "node-3")} == {State.OK}
+
+    @pytest.mark.parametrize("rank", [0, 1, 3])
+    def test_whichever_rank_failed_a_slow_neighbour_is_still_re_run(self, rank: int) -> None:
+        """GPU 2 is 10 % slow. The first GPU's failure was taken for the whole pod's: said twice, and no re-run."""
+        results = fleet(GOOD, SLOW_2, GOOD, GOOD)
+        results[1] = make_independent("node-2", SLOW_2, failed={rank: "CUDA error"})
+        node = by_name(judged(results))["node-2"]
+        assert (node.state, node.confirmation) == (State.FAILED, Confirmation.PENDING)
+        assert node.reason.startswith(
+            f"GPU {rank} (GPU-node-2-{rank}): round 1 error: CUDA error; GPU 2 (GPU-node-2-2)"
+        )
 
     def test_a_pod_that_failed_fails_its_node_though_another_round_measured(self) -> None:
         results = fleet(GOOD, GOOD, GOOD)

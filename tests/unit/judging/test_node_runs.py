@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bench_control.judging.node_runs import measured
+from bench_control.judging.node_runs import NodeRuns, measured
 from bench_control.words.verdicts import Metric
-from tests.builders import make_result
+from tests.builders import make_cpu_result, make_result
 
 
 def test_the_temperature_of_a_run_is_that_of_its_hottest_gpu() -> None:
@@ -16,3 +16,13 @@ def test_the_temperature_of_a_run_is_that_of_its_hottest_gpu() -> None:
     ]
     telemetry = result.telemetry.model_copy(update={"gpus": tuple(gpus)})
     assert measured(result.model_copy(update={"telemetry": telemetry}), Metric.TEMPERATURE_C) == 80.0
+
+
+def test_a_node_is_on_gpu_when_any_of_its_runs_was() -> None:
+    gpu, cpu = make_result("node-1"), make_cpu_result("node-1")
+    assert [NodeRuns("node-1", None, runs).on_gpu for runs in ((), (cpu,), (cpu, gpu), (gpu,))] == [
+        False,
+        False,
+        True,
+        True,
+    ]

@@ -77,9 +77,16 @@ def test_where_none_stands_out_none_is_named(result: RunResult) -> None:
     assert odd_gpu([result], RATE, Side.FAST) is None
 
 
+@pytest.mark.parametrize(("mhz", "gpu"), [(975, "GPU 3 (GPU-node-1-3)"), (981, None)])
+def test_a_gpu_is_named_from_two_percent_on(mhz: float, gpu: str | None) -> None:
+    """975 of 1,000 MHz is 2.5 % less, 981 is 1.9 %."""
+    found = odd_gpu([with_gpus(ddp(), sm_clock_mean_mhz=(1000, 1000, 1000, mhz))], RATE, SLOW)
+    assert (found.gpu if found else None) == gpu
+
+
 def test_over_several_runs_the_median_counts() -> None:
-    """GPU 0 was low once, GPU 1 in two of three runs."""
-    clocks = ((1500, 1920, 1920, 1920), (1920, 1500, 1920, 1920), (1920, 1510, 1920, 1920))
+    """GPU 0 was very low once (its mean is 1,480), GPU 1 in two of three runs (mean 1,643)."""
+    clocks = ((600, 1920, 1920, 1920), (1920, 1500, 1920, 1920), (1920, 1510, 1920, 1920))
     runs = [with_gpus(ddp(round=r), sm_clock_mean_mhz=mhz) for r, mhz in enumerate(clocks, 1)]
     found = odd_gpu(runs, RATE, SLOW)
     assert found

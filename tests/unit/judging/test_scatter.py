@@ -105,6 +105,23 @@ class TestPool:
         assert found.pool.sd == pytest.approx(1.4142e-3, rel=1e-3)
         assert found.pool.degrees_of_freedom == 2
 
+    def test_the_drift_of_two_nodes_is_no_noise_either(self) -> None:
+        """Both lose 10 % in round 2, one 0.2 % more than that and the other 0.2 % less: without the mean of both,
+        -0.001 and 0.001 about each mean: squares 2e-6 each, half of which the drift takes: sqrt(4e-6) = 2e-3.
+        """
+        units = [unit(n, Run(1, 1.0, ()), Run(2, math.exp(-0.1 + off), ())) for n, off in (("a", -2e-3), ("b", 2e-3))]
+        found = measure(units)
+        assert found.pool
+        assert (found.pool.sd, found.pool.degrees_of_freedom) == (pytest.approx(2e-3, rel=1e-6), 1)
+
+    def test_the_rounds_of_one_node_are_its_noise_and_no_drift(self) -> None:
+        """The other node has one round only. Logs -0.01 and 0.01: sqrt(2e-4 / 1) = 1.414e-2."""
+        found = measure(
+            [unit("a", Run(1, math.exp(-0.01), ()), Run(2, math.exp(0.01), ())), unit("b", Run(1, 1.0, ()))]
+        )
+        assert found.pool
+        assert found.pool.sd == pytest.approx(1.4142e-2, rel=1e-4)
+
     def test_gpus_of_one_node_give_its_degrees_of_freedom_once(self) -> None:
         """Two nodes of four GPUs, three windows each: 2 * 2 degrees of freedom, not 16."""
         units = [unit(node, run(1, -1e-3, 0.0, 1e-3)) for node in ("a", "b") for _ in range(4)]
@@ -162,6 +179,14 @@ class TestOneBadNodeDoesNotBlindTheFleet:
         nodes = by_name(judged(results))
         assert {node.state for node in nodes.values()} == {State.OK}
         assert not nodes["node-3"].is_unsteady
+
+    def test_what_hides_less_than_the_limit_on_the_slow_side_is_not_unsteady(self) -> None:
+        """SD 0.504 %: 9.925 * 0.00504 = 0.05002 as a logarithm, so 4.88 % slow or 5.13 % fast; the limit is 5 %."""
+        results = [
+            make_result(f"node-{i}", 10.0, windows=[10 * math.exp(-x), 10.0, 10 * math.exp(x)])
+            for i, x in enumerate((0.0002, 0.0002, 0.00504, 0.0002), 1)
+        ]
+        assert not any(node.is_unsteady for node in judged(results).nodes)
 
     def test_an_unsteady_node_is_no_reference_for_the_others(self) -> None:
         """node-1 10 % slow, node-2 unsteady and at 75 %: the median of node-3's others would be node-1's 9, and node-3
@@ -258,6 +283,19 @@ def test_two_of_four_nodes_disturbed_in_one_round_are_no_drift_of_that_round() -
     found = measure(units)
     assert found.outlying == {0: frozenset({2}), 1: frozenset({2})}
     assert found.apart == {}
+
+
+def test_of_a_unit_s_rounds_the_one_farthest_from_their_median_is_left_out() -> None:
+    """Rounds at -1, -0.9, 0, 0 and 0.95 times 0.0058: the median is 0, so round 1 is the farthest; of the mean, -0.19,
+    round 5 would be. Mean squares (in 0.0058^2): 0.642 of all five, 0.571 without round 1; that of the others is 1e-6,
+    so 21.6 and 19.2 times it. With four others the bound is 19.6 for five rounds, 22.3 for four: round 1 is enough.
+    """
+    rounds = [(-1e-3, 1e-3, 0.0, -1e-3, 1e-3)] * 4 + [tuple(0.0058 * x for x in (-1.0, -0.9, 0.0, 0.0, 0.95))]
+    units = [
+        unit(f"n{i}", *(Run(r, math.exp(x), ()) for r, x in enumerate(logs, start=1))) for i, logs in enumerate(rounds)
+    ]
+    found = measure(units, rounds_are_shared=False)
+    assert found.outlying == {4: frozenset({1})}
 
 
 def test_where_even_the_capped_noise_hides_the_limit_all_scatter_counts() -> None:

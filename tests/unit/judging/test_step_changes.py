@@ -201,6 +201,25 @@ def test_a_night_that_is_worse_yet_does_not_change_what_the_dated_change_cost() 
     assert told(nights(*[10.0] * 10, *[9.18] * 6, 8.0))[0].summary.startswith("is 8.2 % slower since 11 Nov 2026")
 
 
+def test_a_driver_that_was_taken_back_is_of_today_since_that_night() -> None:
+    trail = [point(n, 10.0, setup=setup) for n, setup in enumerate((OLD, OLD, NEW, OLD), start=1)]
+    assert step_changes._updated_at(trail) == 3
+    assert step_changes._updated_at([*trail, point(5, 10.0)]) == 3
+
+
+def test_a_small_slowdown_is_over_within_half_of_the_limit_and_not_before() -> None:
+    """-2 %, and the limit is 1.5: tonight -1.2 % is still that change, -0.7 % is over."""
+    assert told(nights(*[10.0] * 10, *[9.8] * 6, 9.88))[0].summary.startswith("is 2.0 % slower since 11 Nov 2026")
+    assert told(nights(*[10.0] * 10, *[9.8] * 6, 9.93)) == ()
+
+
+def test_a_drift_is_as_much_warmer_as_its_last_third_is_than_its_first() -> None:
+    """60 degrees and one more each night: the middle of nights 1 to 7 is 63, of nights 15 to 21 it is 77."""
+    (finding,) = told([point(n, 10 - 0.5 * (n - 1) / 20, temperature_c=59.0 + n) for n in range(1, 22)])
+    assert finding.category == "drift_slower"
+    assert finding.summary.endswith("; its GPU runs 14 °C warmer than it did")
+
+
 def test_a_drift_that_is_over_is_not_told() -> None:
     drifting = [10 - 0.5 * n / 19 for n in range(20)]
     assert told(nights(*drifting, 10.0)) == ()

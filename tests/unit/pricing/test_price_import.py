@@ -113,6 +113,11 @@ Us,undated,A10,4,cellar,4.80,,USD,1 Nov,invoice 19
 
 
 class TestOwnColumns:
+    def test_a_row_without_a_region_says_so(self, tmp_path: Path) -> None:
+        own = "instance,gpu,gpus_per_instance,region,on_demand_usd_per_hour\n"
+        imported = _import(tmp_path / "own.csv", f"{own}node,A10,4,,4.80\nother,A10,4,cellar,4.80\n")
+        assert [price.region for price in imported.prices] == ["not stated", "cellar"]
+
     def test_the_row_says_it_all(self, tmp_path: Path) -> None:
         path = tmp_path / "own.csv"
         path.write_text(OWN)
