@@ -410,3 +410,10 @@ def test_layers_that_share_their_input_keep_weights_unpacked_where_memory_allows
     Stepper(spec, build(spec, CPU)._replace(fused=siblings), Single(CPU))
 
     assert [one.keeps for one in siblings] == [keeps, keeps]
+
+
+def test_a_clock_that_has_not_moved_yet_divides_nothing_by_zero() -> None:
+    """Two steps launched in no time that the clock shows: two more, as many as were done."""
+    spec = make_spec(measured_steps=50, max_measured_steps=200, max_window_s=3)
+
+    assert steps_to_do(2, [], 0.0, None, spec) == 2

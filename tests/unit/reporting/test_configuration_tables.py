@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bench_control.comparing.configurations import Standing, Verdict, kinds_compared
+from bench_control.planning.skipped import Skipped
 from bench_control.reporting.configuration_tables import configurations, headline
 from bench_image.contract import RunResult
 from tests import campaigns
@@ -188,3 +189,19 @@ def at_half_speed(result: RunResult) -> RunResult:
         return result
     half = {"samples_per_second": rates.samples_per_second / 2, "tokens_per_second": rates.tokens_per_second / 2}
     return result.model_copy(update={"performance": rates.model_copy(update=half)})
+
+
+def test_a_skip_without_a_name_is_no_configuration() -> None:
+    """What the plan left out for other reasons, as a node that was away, has no row."""
+    unnamed = Skipped(what="node-9", reason="it is cordoned")
+    campaign = GUIDE.model_copy(update={"skipped": (*GUIDE.skipped, unnamed)})
+    assert [one.name for one in kinds_compared(campaign)[0].standings] == [
+        one.name for one in kinds_compared(GUIDE)[0].standings
+    ]
+
+
+def test_a_configuration_without_run_or_reason_has_no_row_and_the_baseline_has_one() -> None:
+    failed = make_failed("node-1")
+    labels = {failed.spec.group_id: "fp16", "gone": "torch-compile"}
+    campaign = campaigns.make_campaign([failed], question=GUIDE.question, labels=labels)
+    assert [one.name for one in kinds_compared(campaign)[0].standings] == ["baseline", "fp16"]
