@@ -9,6 +9,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from bench_control.collecting.campaign import Campaign
+from bench_control.judging import drills
 from bench_control.reporting import cost_report, digest, glossary, html_charts, plots, run_tables
 from bench_control.reporting.answers import Answer, answers
 from bench_control.words.formats import count, duration, listing, moment, sentence
@@ -16,6 +17,7 @@ from bench_control.words.tables import RESULT_LINK, Row, Table, Tone, shortened
 from bench_control.words.verdicts import Finding, GroupVerdict
 
 MAX_ALIKE = 3  # findings of one kind, each as its own card; of more of them the first, and the others in a table
+DRILL_FOUND = "Drill found"
 WORDS = {Tone.GOOD: "All well", Tone.WARN: "Look closer", Tone.BAD: "Action needed"}
 
 
@@ -28,7 +30,7 @@ def report_html(campaign: Campaign, images: Mapping[str, bytes], answered: Seque
     return template.render(
         campaign=campaign,
         tone=tone,
-        word=WORDS[tone],
+        word=_word(campaign, tone),
         verdict=digest.verdict(campaign),
         dated=digest.dated(campaign),
         drill=digest.drill(campaign),
@@ -54,6 +56,13 @@ def report_html(campaign: Campaign, images: Mapping[str, bytes], answered: Seque
         glossary=glossary,
         result_link=RESULT_LINK,
     )
+
+
+def _word(campaign: Campaign, tone: Tone) -> str:
+    """The badge beside the headline. Where nothing is red but what a drill slowed, nobody has to act."""
+    failures = (*drills.undetected(campaign.findings), *campaign.alarms, *campaign.unjudged_failures)
+    is_drill_alone = campaign.is_drill and not failures and all(node.is_drill for node in campaign.red_nodes)
+    return DRILL_FOUND if tone is Tone.BAD and is_drill_alone else WORDS[tone]
 
 
 def environment() -> Environment:

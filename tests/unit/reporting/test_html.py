@@ -126,3 +126,10 @@ def test_the_seconds_of_a_run_add_up_to_its_total() -> None:
     assert row.text == "55.0 s"
     assert [part.text for part in row.parts][-1] == "other: 500 ms"
     assert sum(part.width for part in row.parts) == pytest.approx(100, abs=0.05)
+
+
+def test_a_drill_that_was_found_asks_nobody_to_act() -> None:
+    page = report_html(campaigns.cpu_drill(), {})
+
+    assert "Drill found" in page
+    assert "Action needed" not in page
