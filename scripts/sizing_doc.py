@@ -108,10 +108,13 @@ class Row(NamedTuple):
 
 
 def measured_rows() -> list[Row]:
-    """One for each configuration of the committed results; where it was measured several times, the first of these."""
+    """One for each configuration of the committed results: the first where it was measured several times, and fitted if
+    the formula was fitted to any of them.
+    """
     rows: dict[str, Row] = {}
     for row in (*_whole_runs(), *_profiled_steps(), *_peaks()):
-        rows.setdefault(key(row.spec), row)
+        first = rows.setdefault(key(row.spec), row)
+        rows[key(row.spec)] = first._replace(fitted=first.fitted or row.fitted)
     return sorted(rows.values(), key=lambda row: (row.spec.world_size, row.spec.model, row.spec.recipe))
 
 
