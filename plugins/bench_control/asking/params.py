@@ -38,8 +38,7 @@ WORLD_SIZES = (1, 2, 4)
 # The order in which the form shows them.
 SECTIONS = ("Configurations", "Survey", "Nodes", "Work", "Measurement", "Limits", "Cost", "Report", "Drill")
 SWITCH = {True: "on", False: "off", "auto": "auto", None: None}
-# Of samples/s. Even the CPU time of equal work differs: by 3 % from window to window with one other program beside it,
-# by 8 % with ten.
+# Of samples/s. Even the CPU time of equal work differs by several percent from window to window on a busy machine.
 RATE_LIMITS_PCT = {Device.CUDA: 5.0, Device.CPU: 40.0}
 NOISE_FLOOR_ROUNDS = 5  # below, the noise itself is known to a factor of two at best
 
