@@ -125,7 +125,7 @@ def run(
         # SystemExit, not sudden death: the pod that is running is stopped on the way out.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         history = open_history(settings.history_url, store)
-        campaign = run_campaign(planned, settings, store, history.pasts, console(stderr=True), history.trails)
+        campaign = run_campaign(planned, settings, store, history, console(stderr=True))
         accepted = of_nodes(history.baselines(), planned.nodes, campaign.finished_at)
         campaign = campaign.model_copy(update={"baselines": accepted})
         files = publish(campaign, store)
@@ -210,6 +210,7 @@ def _judged_again(
     from bench_control.past.history import open_history
 
     history = open_history(store=store) if replay.campaign and not replay.campaign.is_imported else None
+    at = replay.finished_at
     with console(stderr=True).status(f"judging {count(len(replay.results), 'run')}"):
         campaign = assess(
             replay.plan,
@@ -217,12 +218,13 @@ def _judged_again(
             replay.confirm_results,
             suite=replay.suite,
             started_at=replay.started_at,
-            finished_at=replay.finished_at,
+            finished_at=at,
             pasts=history.pasts if history else no_pasts,
             trails=history.trails if history else no_trails,
+            undecided_before=history.undecided_before(replay.suite, replay.plan.campaign_id, at) if history else None,
         )
     dag_run_id = replay.campaign.dag_run_id if replay.campaign else None
-    accepted = of_nodes(history.baselines(), replay.plan.nodes, replay.finished_at) if history else ()
+    accepted = of_nodes(history.baselines(), replay.plan.nodes, at) if history else ()
     return campaign.model_copy(update={"dag_run_id": dag_run_id, "baselines": accepted}), replay.broken
 
 

@@ -4,47 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from bench_control.collecting.artefacts import Store
 from bench_control.collecting.campaign import Campaign
 from bench_control.collecting.results import collect
-from bench_control.flows.assess import Pasts, assess, judge
+from bench_control.flows.assess import assess, judge
 from bench_control.installation.settings import Settings
-from bench_control.judging.trails import Trails, no_trails
 from bench_control.judging.variance import nodes_to_confirm
 from bench_control.launching.local_pods import LocalPod
 from bench_control.launching.pods import manifest, title
 from bench_control.planning.plan import Plan, confirm_specs
 from bench_image.contract import RunResult, RunSpec, Status
 
+if TYPE_CHECKING:
+    from bench_control.past.history import History
+
 SUITE = "local"
 
 
-def run_campaign(
-    plan: Plan, settings: Settings, store: Store, pasts: Pasts, console: Console, trails: Trails = no_trails
-) -> Campaign:
-    """Runs the plan and re-runs each breaching node once; every result is stored as soon as its pod has ended."""
+def run_campaign(plan: Plan, settings: Settings, store: Store, history: History, console: Console) -> Campaign:
+    """Runs the plan and re-runs each breaching node once; every result is stored as soon as its pod has ended. Judged
+    with what the DAG's tasks know of the past, but for nodes that the cluster no longer lists: here is no such list.
+    """
     started_at = datetime.now(UTC)
     try:
         results = _run_pods(plan.specs, plan.labels, settings, store, console)
-        suspects = nodes_to_confirm(judge(plan, results, pasts))
+        suspects = nodes_to_confirm(judge(plan, results, history.pasts))
         if suspects:
             console.print(f"once more, to confirm: {', '.join(suspects)}")
         confirm_results = _run_pods(confirm_specs(plan, suspects), plan.labels, settings, store, console)
     except (KeyboardInterrupt, SystemExit):
         console.print(f"stopped; what was measured is stored: trainbench check {plan.campaign_id}", soft_wrap=True)
         raise
+    finished_at = datetime.now(UTC)
     return assess(
         plan,
         results,
         confirm_results,
         suite=SUITE,
         started_at=started_at,
-        finished_at=datetime.now(UTC),
-        pasts=pasts,
-        trails=trails,
+        finished_at=finished_at,
+        pasts=history.pasts,
+        trails=history.trails,
+        undecided_before=history.undecided_before(SUITE, plan.campaign_id, finished_at),
     )
 
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from typer.testing import CliRunner, Result
 from bench_control.asking.question import Question
 from bench_control.cli.app import ExitCode, app, exit_code
 from bench_control.collecting.artefacts import open_store
+from bench_control.past.history import open_history
 from bench_image.contract import RunResult, Status
 from tests import campaigns
 from tests.builders import make_failed, make_result
@@ -212,6 +214,23 @@ def test_a_drill_is_found_confirmed_and_red() -> None:
     campaign = open_store().read_campaign(campaign_id)
     assert [(node.node, node.is_drill) for node in campaign.red_nodes] == [("node-3", True)]
     assert "BENCHMARK_REPORT.md" in result.stdout
+
+
+def test_a_node_that_three_runs_could_not_judge_is_named_by_the_command_line_as_by_the_dag() -> None:
+    """One node has nobody to be compared with. The first run stands for two days. `check` says what the run said."""
+    told = ("undecided", "no verdict on 3 nights in a row")
+    assert told not in _findings(trainbench("run", "--json", "--nodes", "node-1"))
+    first = open_store().read_campaign(*open_store().campaign_ids())
+    day_before = {"campaign_id": "the-day-before", "finished_at": first.finished_at - timedelta(days=1)}
+    open_history(store=open_store()).record(first.model_copy(update=day_before))
+    again = trainbench("run", "--json", "--nodes", "node-1")
+
+    assert told in _findings(again)
+    assert told in _findings(trainbench("check", document(again)["campaign_id"], "--json"))
+
+
+def _findings(run: Result) -> list[tuple[str, str]]:
+    return [(finding["category"], finding["measured"]) for finding in document(run)["findings"]]
 
 
 def test_a_pod_without_a_result_is_a_failed_sample_and_the_rest_goes_on() -> None:
