@@ -169,6 +169,17 @@ def test_what_the_settings_name_and_the_cluster_has_not(
     assert value in failed(checks)[found].summary
 
 
+def test_an_account_without_rights_in_a_namespace_that_does_not_exist_hears_of_the_namespace(
+    cluster: Any, settings: Settings, tmp_path: Path
+) -> None:
+    """Audit K15: a real API server refuses for want of rights before it looks for the namespace."""
+    account = cluster.kubeconfig_of("system:serviceaccount:airflow:trainbench-airflow", roles())
+    wrong = _settings(cluster, tmp_path, TRAINBENCH_NAMESPACE="nowhere")
+    found = failed(doctor.examine(wrong, opened=partial(open_cluster, wrong, str(account))))
+    assert list(found) == ["namespace"]
+    assert "nothing is allowed in the namespace 'nowhere'" in found["namespace"].summary
+
+
 def test_a_pod_that_asks_for_too_much_is_refused(cluster: Any, settings: Settings, opened: Any) -> None:
     cluster.label_namespace(**{"pod-security.kubernetes.io__enforce": "restricted"})
     (pod,) = manifests(make_spec(node="gpu-0"), settings.pods)

@@ -117,6 +117,9 @@ class Cluster:
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
         return self._list(self._path("pods"), {"labelSelector": selector})
 
+    def read_namespace(self) -> dict[str, Any]:
+        return self._ask("GET", f"/api/v1/namespaces/{quote(self.namespace, safe='')}")
+
     def service(self, name: str) -> dict[str, Any]:
         return self._ask("GET", self._path("services", name))
 

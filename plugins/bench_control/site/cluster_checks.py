@@ -60,16 +60,31 @@ def cluster_checks(facts: Facts) -> Iterator[Check]:
         return
     who = f", as {cluster.identity}" if cluster.identity else ""
     yield ok("cluster", f"Kubernetes {cluster.version}, namespace {facts.settings.pods.namespace}{who}")
-    yield _permissions(cluster, facts)
-    yield from _admissions(cluster, facts)
+    if cluster.namespace:  # rights, pod and Service would only say the same in other words
+        yield _no_namespace(cluster.namespace, cluster, facts)
+    else:
+        yield _permissions(cluster, facts)
+        yield from _admissions(cluster, facts)
     yield _gpus(cluster.fleet, facts)
     yield _image(cluster, facts)
-    yield _service(cluster.service, facts)
+    if not cluster.namespace:
+        yield _service(cluster.service, facts)
     yield from _probed(facts)
 
 
 def _connection(facts: Facts) -> str:
     return facts.settings.cluster.connection_id
+
+
+def _no_namespace(refusal: Refusal, cluster: ClusterFacts, facts: Facts) -> Check:
+    name, who = facts.settings.pods.namespace, cluster.identity or "the account of the Airflow workers"
+    advice = f"set TRAINBENCH_NAMESPACE to the namespace of the deployment's manifests, or {APPLY}"
+    if refusal.status == 404:
+        return fail("namespace", f"there is no namespace '{name}'", advice)
+    told = (
+        f"nothing is allowed in the namespace '{name}': either it does not exist, or no right in it is bound to {who}"
+    )
+    return fail("namespace", told, advice)
 
 
 def _permissions(cluster: ClusterFacts, facts: Facts) -> Check:

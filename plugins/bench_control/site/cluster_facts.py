@@ -45,6 +45,7 @@ class ClusterFacts(Frozen):
     version: str
     identity: str | None
     missing: tuple[Permission, ...] | Refusal
+    namespace: Refusal | None = None  # why it cannot be read; asked only where nothing in it is allowed
     fleet: Fleet | Refusal
     num_with_image: int | None = None  # usable nodes that say they hold the bench image
     service: ServiceFacts | Refusal
@@ -67,10 +68,12 @@ def gather_cluster(
     found = nodes if isinstance(nodes, Refusal) else fleet(nodes, settings.cluster.quarantine)
     known = Fleet() if isinstance(found, Refusal) else found
     pods = [_as_sent(pod, sidecar) for pod in _one_of_each_kind(manifests(known))]
+    missing = _or_refusal(lambda: _missing(cluster))
     return ClusterFacts(
         version=version,
         identity=cluster.identity(),
-        missing=_or_refusal(lambda: _missing(cluster)),
+        missing=missing,
+        namespace=_namespace(cluster, missing),
         fleet=found,
         num_with_image=None if isinstance(nodes, Refusal) else _num_with_image(nodes, known, settings.pods.image),
         service=_or_refusal(lambda: _service(cluster.service(settings.pods.service))),
@@ -89,6 +92,14 @@ def _missing(cluster: Cluster) -> tuple[Permission, ...]:
     with ThreadPoolExecutor(NUM_QUESTIONS_AT_ONCE) as pool:
         answers = list(pool.map(cluster.is_allowed, NEEDED))
     return tuple(permission for permission, is_allowed in zip(NEEDED, answers, strict=True) if not is_allowed)
+
+
+def _namespace(cluster: Cluster, missing: tuple[Permission, ...] | Refusal) -> Refusal | None:
+    """The API server looks at rights before it looks for the namespace: without any right in a namespace, all its
+    answers are about rights, even where there is no such namespace."""
+    is_nothing_allowed = not isinstance(missing, Refusal) and all(p in missing for p in NEEDED if not p.is_cluster_wide)
+    answer = _or_refusal(cluster.read_namespace) if is_nothing_allowed else None
+    return answer if isinstance(answer, Refusal) else None
 
 
 def _service(service: Mapping[str, Any]) -> ServiceFacts:

@@ -133,6 +133,32 @@ def test_the_refusal_is_one_sentence_with_the_names_of_the_rest() -> None:
     assert verdict(told) == "Not ready: permissions, GPUs."
 
 
+EVERYTHING = missing(*(permission.name for permission in NEEDED))
+
+
+@pytest.mark.parametrize(
+    ("answer", "summary"),
+    [
+        (Refusal(status=404, told='namespaces "trainbench" not found'), "there is no namespace 'trainbench'"),
+        (
+            Refusal(status=403, told='namespaces "trainbench" is forbidden'),
+            "nothing is allowed in the namespace 'trainbench': either it does not exist, or no right in it is bound to "
+            "system:serviceaccount:trainbench:trainbench-airflow",
+        ),
+    ],
+)
+def test_a_namespace_that_does_not_exist_is_not_told_as_missing_rights(answer: Refusal, summary: str) -> None:
+    """Audit K15: the API server looks at rights before it looks for the namespace."""
+    told = checks(facts(cluster=cluster(missing=EVERYTHING, namespace=answer, admissions=refused("cannot").admissions)))
+    failed = [c for c in told if c.state is CheckState.FAIL]
+    assert [(c.name, c.summary) for c in failed] == [("namespace", summary)]
+    assert "TRAINBENCH_NAMESPACE" in failed[0].resolution
+
+
+def test_a_namespace_that_exists_and_grants_nothing_is_told_as_missing_rights() -> None:
+    assert check("permissions", cluster=cluster(missing=EVERYTHING)).state is CheckState.FAIL
+
+
 @pytest.mark.parametrize(
     ("names", "version", "state"),
     [
