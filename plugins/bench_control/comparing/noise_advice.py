@@ -29,12 +29,13 @@ def headline(campaign: Campaign) -> str | None:
     assert between is not None
     return (
         f"Equal runs differ by {share(between.sd_pct, 2)} here (standard deviation, 95 %: {share(between.low_pct, 2)} "
-        f"to {share(between.high_pct, 2)}); one round on {count(nodes, 'node')} finds a node that is {told} slow."
+        f"to {share(between.high_pct, 2)}); one round on {count(nodes, 'node')} finds a "
+        f"{'GPU' if floor.is_per_gpu else 'node'} that is {told} slow."
     )
 
 
 def num_nodes(floor: Floor) -> int:
-    return len(floor.nodes) if len(floor.nodes) > 2 else USUAL_NODES
+    return floor.num_nodes if floor.num_nodes > 2 else USUAL_NODES
 
 
 def advice(floor: Floor, params: Mapping[str, object]) -> tuple[str, ...]:
@@ -113,9 +114,10 @@ def _sources(floor: Floor) -> Iterator[str]:
     if floor.nodes_sd_pct is None:
         yield "How much good nodes differ is not known: that takes three nodes; the figures hold for equal nodes."
     elif floor.between and floor.nodes_sd_pct > floor.between.sd_pct:
+        units = "GPUs" if floor.is_per_gpu else "nodes"
         yield (
-            f"The nodes differ by {share(floor.nodes_sd_pct, 2)} (standard deviation) beyond the noise of their runs: "
-            "against peers that sets the bound, and more rounds do not help; its own history does not have it."
+            f"The {units} differ by {share(floor.nodes_sd_pct, 2)} (standard deviation) beyond the noise of their "
+            "runs: against peers that sets the bound, and more rounds do not help; its own history does not have it."
         )
 
 

@@ -12,6 +12,10 @@ standard deviation: sd * sqrt(df / chi2), with the 97.5 % and 2.5 % quantiles of
 20 nights what lies another 1.645 times beyond. Between peers the nodes' own differences come on top, which no number of
 rounds makes smaller: `sqrt(sd^2 c(k) + sd_nodes^2)` stands for one node.
 
+Where each GPU measured by itself (strategy `independent`), each is judged by itself, so each has its own line. GPUs of
+one pod err together in part: the noise between runs is pooled from estimates with one GPU of each node in them, and
+their degrees of freedom are those of one such estimate. A node's own past is that of its slowest GPU.
+
 The days are not in it: what differs from night to night is seen by the history only.
 """
 
@@ -25,10 +29,10 @@ from functools import cache
 from bench_control.asking.params import NOISE_FLOOR_ROUNDS
 from bench_control.asking.question import Question
 from bench_control.collecting.campaign import Campaign
-from bench_control.judging import noise
-from bench_control.judging.node_runs import NodeRuns, by_group, measured
+from bench_control.judging import gpu_runs, noise
+from bench_control.judging.node_runs import NodeRuns, by_group, judged_rate, measured
 from bench_control.judging.noise import Noise, Run
-from bench_control.words.verdicts import Metric
+from bench_control.words.verdicts import Metric, gpu_title
 from bench_image.contract import Frozen, RunResult
 
 ROUNDS = (1, 2, 3, 5)
@@ -48,7 +52,10 @@ class Spread(Frozen):
 
 
 class NodeNoise(Frozen):
+    """Of one node, or of one GPU of it that measured by itself."""
+
     node: str
+    gpu: str | None = None  # "GPU 3 (GPU-5f3c...)"; None: the node as a whole
     num_runs: int
     samples_per_second: float  # mean of the runs
     between: Spread | None  # None: one run
@@ -65,8 +72,16 @@ class Floor(Frozen):
     between: Spread | None  # without what a round does to all nodes: between peers it is no noise
     between_own: Spread | None  # with it: a node's own past had other rounds
     within: Spread | None
-    nodes_sd_pct: float | None  # None: fewer than three nodes
+    nodes_sd_pct: float | None  # of all GPUs where each measured by itself; None: fewer than three nodes
     largest: dict[Metric, float]  # percent; degrees C for temperature
+
+    @property
+    def num_nodes(self) -> int:
+        return len({node.node for node in self.nodes})
+
+    @property
+    def is_per_gpu(self) -> bool:
+        return any(node.gpu for node in self.nodes)
 
     def told_pct(self, rounds: int, peers: int | None, *, found: bool = False) -> float | None:
         """Smallest slowdown that differs from chance at `rounds` runs against `peers` nodes; None: against its own
@@ -103,25 +118,52 @@ def measures_noise(campaign: Campaign) -> bool:
 def floors(results: Sequence[RunResult]) -> tuple[Floor, ...]:
     """One for each work and kind of GPU on which something was measured, without gangs and drills."""
     alone = [result for result in results if result.spec.nodes == 1 and not result.spec.drill]
-    found = (_floor(*key, [m for m in members if m.rates]) for key, members in by_group(alone, ()).items())
+    found = (_floor(*key, members) for key, members in by_group(alone, ()).items())
     return tuple(floor for floor in found if floor)
 
 
 def _floor(group_id: str, gpu_name: str | None, members: Sequence[NodeRuns]) -> Floor | None:
-    if not members:
+    units = [unit for unit in gpu_runs.units(members) if unit.rates]
+    if not units:
         return None
-    rates = [member.rates for member in members]
-    between = noise.between_runs(rates, rounds_are_shared=True)
+    rates = [unit.rates for unit in units]
+    between = _between(units)
     return Floor(
         group_id=group_id,
         gpu_name=gpu_name,
-        nodes=tuple(_node(member) for member in members),
+        nodes=tuple(_node(unit) for unit in units),
         between=_spread(between),
-        between_own=_spread(noise.between_runs(rates, rounds_are_shared=False)),
+        between_own=_spread(noise.between_runs([_own_rates(member) for member in members], rounds_are_shared=False)),
         within=_spread(noise.within_runs(rates)),
-        nodes_sd_pct=_nodes_sd_pct(rates, between),
-        largest={metric: off for metric in Metric if (off := _largest(members, metric)) is not None},
+        nodes_sd_pct=_nodes_sd_pct(rates, between) if len({unit.node for unit in units}) > 2 else None,
+        largest={metric: off for metric in Metric if (off := _largest(units, metric)) is not None},
     )
+
+
+def _between(units: Sequence[NodeRuns]) -> Noise | None:
+    """Pooled over the first GPU of each node, the second of each and so on. On one node alone the rounds stay in: what
+    a pod does to all of its GPUs is noise for whoever compares them with another node's.
+    """
+    of_nodes: dict[str, list[NodeRuns]] = {}
+    for unit in units:
+        of_nodes.setdefault(unit.node, []).append(unit)
+    of_place: dict[int, list[Sequence[Run]]] = {}
+    for own in of_nodes.values():
+        for place, unit in enumerate(own):
+            of_place.setdefault(place, []).append(unit.rates)
+    comparable = [rates for rates in of_place.values() if len(rates) > 1 or len(of_nodes) == 1]
+    found = [one for rates in comparable if (one := noise.between_runs(rates, rounds_are_shared=True))]
+    if not found:
+        return None
+    squares = sum(one.degrees_of_freedom * one.sd**2 for one in found)
+    most = max(one.degrees_of_freedom for one in found)
+    return Noise(math.sqrt(squares / sum(one.degrees_of_freedom for one in found)), most)
+
+
+def _own_rates(member: NodeRuns) -> tuple[Run, ...]:
+    """What the history keeps of a node: of GPUs that measured by themselves the slowest one's rate."""
+    rates = ((run.spec.round, judged_rate(run)) for run in member.valid)
+    return tuple(Run(number, rate, ()) for number, rate in rates if rate and rate > 0)
 
 
 def _node(member: NodeRuns) -> NodeNoise:
@@ -129,6 +171,7 @@ def _node(member: NodeRuns) -> NodeNoise:
     mean = statistics.fmean(rates)
     return NodeNoise(
         node=member.node,
+        gpu=gpu_title(member.gpu.index, member.gpu.uuid) if member.gpu else None,
         num_runs=len(rates),
         samples_per_second=mean,
         between=_spread(noise.between_runs([member.rates], rounds_are_shared=False)),
@@ -138,7 +181,7 @@ def _node(member: NodeRuns) -> NodeNoise:
 
 
 def _nodes_sd_pct(rates: Sequence[Sequence[Run]], between: Noise | None) -> float | None:
-    """The variance of the nodes' means is that of the nodes plus that of a mean of k runs."""
+    """The variance of the nodes' means is that of the nodes plus that of a mean of k runs. Of their GPUs likewise."""
     if len(rates) < 3 or between is None:
         return None
     means = [statistics.fmean(math.log(run.rate) for run in runs) for runs in rates]

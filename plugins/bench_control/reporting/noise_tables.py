@@ -25,11 +25,13 @@ def noise_tables(campaign: Campaign) -> tuple[Table, ...]:
 
 def _noise(campaign: Campaign, floor: Floor, runs: Mapping[str, Mapping[str, str | None]]) -> Table:
     """`runs`: group id -> node -> the run to show for it."""
-    columns = ("node", "runs", "samples/s", "between runs", "95 % interval", "within runs", "fastest \u2212 slowest")
+    gpu = ("GPU",) if floor.is_per_gpu else ()
+    figures = ("runs", "samples/s", "between runs", "95 % interval", "within runs", "fastest \u2212 slowest")
     rows = [
         Row(
             cells=(
                 node.node,
+                *((node.gpu or "all",) if gpu else ()),
                 str(node.num_runs),
                 figure(node.samples_per_second),
                 *_spread(node.between),
@@ -42,13 +44,15 @@ def _noise(campaign: Campaign, floor: Floor, runs: Mapping[str, Mapping[str, str
     ]
     if len(rows) > 1:
         num_runs = str(sum(node.num_runs for node in floor.nodes))
-        rows.append(Row(cells=("all nodes", num_runs, NA, *_spread(floor.between), _spread(floor.within)[0], NA)))
+        name = ("all nodes", "all") if gpu else ("all nodes",)
+        rows.append(Row(cells=(*name, num_runs, NA, *_spread(floor.between), _spread(floor.within)[0], NA)))
     return Table(
-        columns=columns,
-        numeric=frozenset(columns[1:]),
+        columns=("node", *gpu, *figures),
+        numeric=frozenset(figures),
         rows=tuple(rows),
         notes=(
-            "Standard deviations of samples/s. All nodes: pooled, without what a round does to all nodes alike.",
+            "Standard deviations of samples/s. All nodes: pooled, without what a round does to all nodes alike"
+            + (", one GPU of each node at a time." if gpu else "."),
             *advice(floor, campaign.params),
         ),
         title=digest.group_name(campaign, floor.group_id),
@@ -59,6 +63,7 @@ def _found(campaign: Campaign, floor: Floor) -> Table | None:
     if floor.between is None:
         return None
     sizes = sorted({*NODES, num_nodes(floor)})
+    unit, own = ("GPU", "the slowest GPU of a node ") if floor.is_per_gpu else ("node", "")
     columns = ("rounds", *(f"{size} nodes" for size in sizes), "own history")
     return Table(
         columns=columns,
@@ -74,8 +79,8 @@ def _found(campaign: Campaign, floor: Floor) -> Table | None:
             for rounds in ROUNDS
         ),
         notes=(
-            "Slower by this much, a node is told from chance in 19 of 20 nights, where the limit is no wider. Own "
-            f"history: against its last {PAST_CAMPAIGNS} campaigns; what differs from day to day is not in it.",
+            f"Slower by this much, a {unit} is told from chance in 19 of 20 nights, where the limit is no wider. Own "
+            f"history: {own}against its last {PAST_CAMPAIGNS} campaigns; what differs from day to day is not in it.",
         ),
         title=f"Smallest slowdown that is found: {digest.group_name(campaign, floor.group_id)}",
     )

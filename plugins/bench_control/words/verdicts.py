@@ -81,6 +81,11 @@ class MetricVerdict(Frozen):
     gpu: str | None = None  # of several GPUs the one that explains the deviation, where the results tell
 
 
+def gpu_title(index: int, uuid: str | None) -> str:
+    """ "GPU 3 (GPU-5f3c...)", as nvidia-smi -L names it."""
+    return f"GPU {index}" + (f" ({uuid})" if uuid else "")
+
+
 class GpuVerdict(Frozen):
     """One GPU of a node that measured each of its GPUs by itself."""
 
@@ -99,8 +104,7 @@ class GpuVerdict(Frozen):
 
     @property
     def name(self) -> str:
-        """ "GPU 3 (GPU-5f3c...)", as nvidia-smi -L names it."""
-        return f"GPU {self.index}" + (f" ({self.uuid})" if self.uuid else "")
+        return gpu_title(self.index, self.uuid)
 
     def metric(self, metric: Metric) -> MetricVerdict | None:
         return next((m for m in self.metrics if m.metric is metric), None)

@@ -23,7 +23,7 @@ from bench_control.words.markdown import table
 from bench_control.words.verdicts import Metric
 from bench_image.contract import Drill, RunResult
 from tests import campaigns
-from tests.builders import make_failed, make_result
+from tests.builders import make_failed, make_independent, make_result
 from tests.conftest import GOLDEN_DIR, Golden
 
 
@@ -49,10 +49,10 @@ QUIET = Spread(sd_pct=0.02, low_pct=0.01, high_pct=0.03, degrees_of_freedom=9)
 def floor_of(sd_pct: float, nodes: int = 4, nodes_sd_pct: float | None = 0.0, df: int = 12, **fields: object) -> Floor:
     """A floor with given figures. 12 degrees of freedom: t at 99.5 % is 3.055."""
     spread = Spread(sd_pct=sd_pct, low_pct=sd_pct / 2, high_pct=sd_pct * 2, degrees_of_freedom=df)
-    node = floors(fleet({"gpu-1": (10.0, 10.1)}))[0].nodes[0]
+    members = floors(fleet({f"gpu-{i}": (10.0, 10.1) for i in range(nodes)}))[0].nodes
     values = {
-        "group_id": "g", "gpu_name": "NVIDIA H200", "nodes": (node,) * nodes, "between": spread, "between_own": spread,
-        "within": None, "nodes_sd_pct": nodes_sd_pct, "largest": {},
+        "group_id": "g", "gpu_name": "NVIDIA H200", "between": spread, "between_own": spread,
+        "within": None, "nodes_sd_pct": nodes_sd_pct, "largest": {}, "nodes": members,
     }  # fmt: skip
     return Floor.model_validate(values | fields)
 
@@ -147,6 +147,69 @@ def test_the_largest_distance_is_that_of_the_furthest_run() -> None:
     (floor,) = floors(runs)
     assert floor.largest[Metric.MEMORY_GB] == pytest.approx(5.0)
     assert floor.largest[Metric.TEMPERATURE_C] == pytest.approx(5.0)
+
+
+# --- GPUs that measured by themselves ---------------------------------------------------------------------------------
+
+
+def per_gpu(nodes: dict[str, Sequence[Sequence[float]]], **fields: object) -> list[RunResult]:
+    """Node -> of each round the rate of each of its GPUs."""
+    return [
+        make_independent(node, rates, round=number, **fields)  # type: ignore[arg-type]
+        for node, rounds in nodes.items()
+        for number, rates in enumerate(rounds, start=1)
+    ]
+
+
+def test_one_noisy_gpu_does_not_hide_in_the_sum_of_its_node() -> None:
+    """GPU 0 keeps 10; GPU 1 makes 9.9, 10, 10.1: 1 %, of the sum only half. Together sqrt((0 + 1) / 2) = 0.707 %, from
+    the two degrees of freedom of one GPU. The history keeps the slowest: 9.9, 10, 10, whose logarithms -0.01005, 0, 0
+    have the standard deviation 0.01005 / sqrt(3) = 0.580 %.
+    """
+    (floor,) = floors(per_gpu({"gpu-1": [(10.0, 9.9), (10.0, 10.0), (10.0, 10.1)]}))
+    assert [(node.node, (node.gpu or "")[:5]) for node in floor.nodes] == [("gpu-1", "GPU 0"), ("gpu-1", "GPU 1")]
+    assert [node.samples_per_second for node in floor.nodes] == pytest.approx([10.0, 10.0])
+    assert [node.between.sd_pct for node in floor.nodes if node.between] == pytest.approx([0, 1.0], abs=0.001)
+    assert floor.between is not None
+    assert (floor.between.sd_pct, floor.between.degrees_of_freedom) == (pytest.approx(0.707, abs=0.001), 2)
+    assert floor.between_own is not None
+    assert floor.between_own.sd_pct == pytest.approx(0.580, abs=0.001)
+    assert (floor.num_nodes, floor.nodes_sd_pct) == (1, None)
+
+
+def test_what_a_pod_does_to_all_of_its_gpus_is_noise_once_and_not_once_for_each_gpu() -> None:
+    """Round 2 is 1 % faster on all GPUs of one of two nodes. With one GPU of each node: residuals of ln(1.01) / 4 four
+    times, one degree of freedom: 0.4975 %. All four GPUs as if they were nodes would give 0.406 % from three.
+    """
+    (floor,) = floors(per_gpu({"gpu-1": [(10.0, 10.0)] * 2, "gpu-2": [(10.0, 10.0), (10.1, 10.1)]}))
+    assert floor.between is not None
+    assert (floor.between.sd_pct, floor.between.degrees_of_freedom) == (pytest.approx(0.4975, abs=0.0001), 1)
+
+
+def test_gpus_of_three_nodes_differ_by_themselves() -> None:
+    """Six means: 9.9, 10.1 on each of three nodes: ln differs by 0.02, each 0.01 from the mean: sqrt(6e-4 / 5) %."""
+    (floor,) = floors(per_gpu({f"gpu-{i}": [(9.9, 10.1)] * 5 for i in (1, 2, 3)}))
+    assert floor.nodes_sd_pct == pytest.approx(1.0955, abs=0.001)
+
+
+def test_the_hottest_gpu_s_distance_is_from_the_median_of_all_gpus() -> None:
+    """60, 60, 60 and 66 degrees C; as whole nodes their hottest GPUs would be 60 and 66."""
+    runs = [
+        make_independent("gpu-1", (10.0, 10.0), temperatures={0: 60.0, 1: 60.0}),
+        make_independent("gpu-2", (10.0, 10.0), temperatures={0: 60.0, 1: 66.0}),
+    ]
+    (floor,) = floors(runs)
+    assert floor.largest[Metric.TEMPERATURE_C] == pytest.approx(6.0)
+
+
+def test_the_tables_and_the_headline_name_gpus_where_gpus_were_measured() -> None:
+    campaign = measured(per_gpu({f"gpu-{i}": [(10.0, 10.1)] * 5 for i in (1, 2, 3)}))
+    noise, found = noise_tables(campaign)
+    assert noise.columns[:2] == ("node", "GPU")
+    assert [row.cells[0] for row in noise.rows] == ["gpu-1"] * 2 + ["gpu-2"] * 2 + ["gpu-3"] * 2 + ["all nodes"]
+    assert {len(row.cells) for row in noise.rows} == {len(noise.columns)}
+    assert "one round on 3 nodes finds a GPU that is" in (headline(campaign) or "")
+    assert "a GPU is told from chance" in found.notes[0]
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
