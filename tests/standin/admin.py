@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 async def handle(server: Server, request: web.Request) -> web.Response:
-    """GET requests|pods, POST reset|node|images|fault|identity|namespace; with the administrator's token only."""
+    """GET requests|pods, POST reset|node|dead_node|live_node|images|fault|identity|namespace; with the administrator's
+    token only.
+    """
     if request.headers.get("Authorization") != f"Bearer {server.token}":
         return web.json_response({"error": "the administrator's token is needed"}, status=401)
     what = request.match_info["what"]
@@ -37,6 +39,10 @@ async def _change(server: Server, what: str, values: dict[str, Any]) -> None:
             server.identities = {server.token: server.identities[server.token]}
         case "node":
             cluster.set_node(values.pop("name"), values)
+        case "dead_node":
+            cluster.kill_node(values["name"], values["toleration_scale"])
+        case "live_node":
+            cluster.revive_node(values["name"])
         case "images":
             cluster.images.clear()
             cluster.images.update(values)

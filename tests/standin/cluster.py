@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.standin import defaults
+from tests.standin import dead_nodes, defaults
 from tests.standin.events import Recorder
 from tests.standin.faults import Faults, PodFault
 from tests.standin.kubelet import Kubelets
@@ -83,6 +83,26 @@ class Cluster:
                 self.store.touch("pods", pod)
                 if evict_after_s is not None:
                     asyncio.get_running_loop().call_later(evict_after_s, self.kubelets.taint_evict, pod)
+
+    def kill_node(self, name: str, toleration_scale: float) -> None:
+        """The machine is gone. Its pods are evicted once they no longer tolerate it: after 300 s unless they say
+        otherwise, times `toleration_scale`.
+        """
+        dead_nodes.report(self.store, self.events, name)
+        self.kubelets.die(name)
+        for pod in self.store.all("pods"):
+            tolerated_s = dead_nodes.tolerated_s(pod)
+            if pod["spec"].get("nodeName") == name and tolerated_s is not None:
+                asyncio.get_running_loop().call_later(tolerated_s * toleration_scale, self._evict_from_dead, pod)
+
+    def _evict_from_dead(self, pod: Object) -> None:
+        if not self.kubelets.answers(pod):
+            self.kubelets.taint_evict(pod)
+
+    def revive_node(self, name: str) -> None:
+        dead_nodes.report_well(self.store, name)
+        self.kubelets.revive(name)
+        self.schedule()
 
     def schedule(self) -> None:
         """Binds every waiting pod that fits, the highest priority first."""

@@ -16,6 +16,7 @@ _NODE_INFO = {
     **{"containerRuntimeVersion": "standin://1", "kubeletVersion": "v1.33.13"},
 }
 NOT_READY = "node.kubernetes.io/not-ready"
+UNREACHABLE = "node.kubernetes.io/unreachable"
 
 
 def admit_pod(pod: Object, namespace: str, store: Store) -> None:
@@ -39,7 +40,8 @@ def admit_pod(pod: Object, namespace: str, store: Store) -> None:
     }.items():
         spec.setdefault(key, value)
     spec.setdefault("terminationGracePeriodSeconds", 30)
-    spec["tolerations"] = [*(spec.get("tolerations") or []), *_tolerations()]
+    given = spec.get("tolerations") or []
+    spec["tolerations"] = [*given, *(t for t in _tolerations() if not any(_covers(own, t["key"]) for own in given))]
     for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
         container.setdefault("terminationMessagePath", "/dev/termination-log")
         container.setdefault("terminationMessagePolicy", "File")
@@ -128,6 +130,10 @@ def furnish(store: Store, namespace: str, namespace_labels: Mapping[str, str]) -
 
 
 def _tolerations() -> list[Object]:
-    unreachable = "node.kubernetes.io/unreachable"
     common = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
-    return [{"key": key, **common} for key in (NOT_READY, unreachable)]
+    return [{"key": key, **common} for key in (NOT_READY, UNREACHABLE)]
+
+
+def _covers(toleration: Mapping[str, Any], key: str) -> bool:
+    """Whether the pod says by itself how long it tolerates this taint: admission adds nothing then."""
+    return toleration.get("key", "") in ("", key) and toleration.get("effect", "") in ("", "NoExecute")

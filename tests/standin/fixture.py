@@ -124,6 +124,15 @@ class StandinCluster:
         ready=False and `evict_after_s` its pods are deleted that much later, as by the taint manager."""
         self._post("node", name=name, gpus=gpus, **node)
 
+    def kill_node(self, name: str, toleration_scale: float = 1.0) -> None:
+        """The machine is gone: its processes stop, its pods stay as they were, and after 300 s (or what they tolerate)
+        times `toleration_scale` they are to be deleted, which nobody carries out."""
+        self._post("dead_node", name=name, toleration_scale=toleration_scale)
+
+    def revive_node(self, name: str) -> None:
+        """It answers again, and ends the pods that should have gone."""
+        self._post("live_node", name=name)
+
     def fault(self, **fault: Any) -> None:
         """A reply's (fields of `faults.ReplyFault`) or, with `action`, a pod's (fields of `faults.PodFault`)."""
         self._post("fault", **fault)

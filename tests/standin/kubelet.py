@@ -37,6 +37,8 @@ class Kubelets:
         self.network = network  # the command that enters the pods' network
         self.images: dict[str, Object] = {}
         self.runs: dict[str, PodRun] = {}
+        self.dead: set[str] = set()  # nodes that do not answer
+        self._orphans: list[PodRun] = []  # still there on dead nodes, though their objects were removed by force
         self._on_moment = on_moment
         self._on_end = on_end
         self._tasks: set[asyncio.Task[None]] = set()
@@ -48,6 +50,8 @@ class Kubelets:
         pod["status"]["podIPs"] = [{"ip": pod["status"]["podIP"]}]
         run = PodRun(self, pod)
         self.runs[pod["metadata"]["uid"]] = run
+        if not self.answers(pod):
+            run.freeze()
         self.refresh_hosts()
         self._spawn(self._live(run))
 
@@ -60,8 +64,31 @@ class Kubelets:
     def moment(self, pod: Object, moment: str) -> None:
         self._on_moment(pod, moment)
 
+    def answers(self, pod: Object) -> bool:
+        """Whether the pod's node does."""
+        return pod["spec"].get("nodeName") not in self.dead
+
+    def die(self, node: str) -> None:
+        self.dead.add(node)
+        for run in self.runs.values():
+            if run.spec.get("nodeName") == node:
+                run.freeze()
+
+    def revive(self, node: str) -> None:
+        """The kubelet ends what should have gone meanwhile."""
+        self.dead.discard(node)
+        for run in [run for run in (*self.runs.values(), *self._orphans) if run.spec.get("nodeName") == node]:
+            run.thaw()
+            if run in self._orphans:
+                self._orphans.remove(run)
+                self._end(run)
+            elif "deletionTimestamp" in run.pod["metadata"]:
+                run.stop(Ending(run.pod["metadata"]["deletionGracePeriodSeconds"]))
+
     def delete(self, pod: Object, grace_s: float | None = None) -> None:
-        """As the API's DELETE: at once if nothing of it runs, otherwise when its containers have ended."""
+        """As the API's DELETE: at once if nothing of it runs or `grace_s` is 0, otherwise when its containers have
+        ended, which the kubelet of a dead node never tells.
+        """
         metadata, run = pod["metadata"], self.runs.get(pod["metadata"]["uid"])
         if grace_s is None:
             grace_s = pod["spec"].get("terminationGracePeriodSeconds", 30)
@@ -71,8 +98,10 @@ class Kubelets:
             until = datetime.now(UTC) + timedelta(seconds=grace_s)
             metadata |= {"deletionTimestamp": timestamp(until), "deletionGracePeriodSeconds": int(grace_s)}
             self.store.touch("pods", pod)
-            self.events.record(pod, "Normal", "Killing", f"Stopping container {pod['spec']['containers'][0]['name']}")
-            run.stop(Ending(grace_s))
+            if self.answers(pod):
+                name = pod["spec"]["containers"][0]["name"]
+                self.events.record(pod, "Normal", "Killing", f"Stopping container {name}")
+                run.stop(Ending(grace_s))
 
     def evict(self, pod: Object, grace_s: float | None) -> None:
         message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 91804Ki. "
@@ -91,6 +120,8 @@ class Kubelets:
         self.delete(pod, grace_s)
 
     def taint_evict(self, pod: Object) -> None:
+        if not self.store.has("pods", pod["metadata"]["namespace"], pod["metadata"]["name"]):
+            return
         self.events.record(
             pod,
             "Normal",
@@ -112,17 +143,24 @@ class Kubelets:
     def _forget(self, pod: Object) -> None:
         self.store.remove("pods", pod)
         run = self.runs.pop(pod["metadata"]["uid"], None)
-        if run is not None:
-            run.stop(Ending(0))
-            self._spawn(self._clean(run))
+        if run is not None and not self.answers(pod):
+            self._orphans.append(run)
+        elif run is not None:
+            self._end(run)
         self.refresh_hosts()
         self._on_end()
+
+    def _end(self, run: PodRun) -> None:
+        run.stop(Ending(0))
+        self._spawn(self._clean(run))
 
     async def _clean(self, run: PodRun) -> None:
         await run.ended.wait()
         await asyncio.to_thread(shutil.rmtree, run.folder, True)
 
     async def stop_all(self) -> None:
+        for node in list(self.dead):
+            self.revive(node)
         for run in list(self.runs.values()):
             self._forget(run.pod)
         if self._tasks:

@@ -41,6 +41,8 @@ class PodRun:
         self.containers: dict[str, Container] = {}
         self.ended = asyncio.Event()
         self._stopping: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
+        self._node_answers = asyncio.Event()  # not set: the node is dead, and nothing of the pod changes
+        self._node_answers.set()
         self._started_at: dict[str, str] = {}
         (self.folder / "volumes").mkdir(parents=True)
 
@@ -55,7 +57,19 @@ class PodRun:
             for container in self.containers.values():
                 container.kill(signal.SIGKILL)
 
+    def freeze(self) -> None:
+        """The node is gone, and its kubelet with it: nobody enforces a deadline or tells of an end."""
+        self._node_answers.clear()
+        for container in self.containers.values():
+            container.freeze(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._node_answers.set()
+        for container in self.containers.values():
+            container.freeze(signal.SIGCONT)
+
     async def run(self) -> None:
+        await self._node_answers.wait()
         self.pod["status"] |= pod_status.initial_status(self.spec, self.pod["status"].get("hostIP", "127.0.0.1"))
         self._publish()
         self._kubelets.moment(self.pod, "scheduled")
@@ -63,6 +77,7 @@ class PodRun:
         await asyncio.wait(
             (work, self._stopping), timeout=self.spec.get("activeDeadlineSeconds"), return_when=asyncio.FIRST_COMPLETED
         )
+        await self._node_answers.wait()
         ending = None
         if not work.done():
             ending = self._stopping.result() if self._stopping.done() else self._deadline()
@@ -123,6 +138,7 @@ class PodRun:
 
     async def _start(self, spec: Object) -> Container:
         image = await self._pull(spec)
+        await self._node_answers.wait()
         user = self._user(spec, image)
         mounts = self._mounts(spec)
         container = Container(self.folder / spec["name"])

@@ -45,8 +45,17 @@ async def _send(response: web.StreamResponse, item: Object) -> None:
     await response.write(json.dumps(item).encode() + b"\n")
 
 
+def _reach_node(kubelets: Kubelets, pod: Object, what: str) -> None:
+    """Raises ApiError, as the API server does when it cannot connect to the kubelet of the pod's node."""
+    if not kubelets.answers(pod):
+        address = f"{pod['status'].get('hostIP', '127.0.0.1')}:10250"
+        raise failure(500, f"{what.replace('ADDRESS', address)}: dial tcp {address}: connect: no route to host")
+
+
 async def log(kubelets: Kubelets, pod: Object, request: web.Request) -> web.StreamResponse:
     name = _container_name(pod, request)
+    where = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}/{name}?{request.query_string}"
+    _reach_node(kubelets, pod, f'Get "https://ADDRESS/containerLogs/{where}"')
     run = kubelets.runs.get(pod["metadata"]["uid"])
     if run is None:
         return web.Response(status=204)  # not bound to a node yet: there is no kubelet to ask
@@ -67,6 +76,9 @@ async def log(kubelets: Kubelets, pod: Object, request: web.Request) -> web.Stre
             batch, sent = container.lines[sent:], len(container.lines)
             if batch:
                 await response.write(b"".join(_rendered(line, stamped) for line in batch))
+            if not kubelets.answers(pod) and request.transport is not None:
+                request.transport.abort()  # the API server's own connection to the kubelet is dead
+                break
             if container.exit_code is not None or not _is_true(request.query.get("follow")):
                 if sent == len(container.lines):
                     break
@@ -95,6 +107,7 @@ async def execute(kubelets: Kubelets, pod: Object, request: web.Request) -> web.
     name, argv = _container_name(pod, request), request.query.getall("command", [])
     if not argv:
         raise failure(400, "you must specify at least 1 command for the container")
+    _reach_node(kubelets, pod, "error dialing backend")
     run = kubelets.runs.get(pod["metadata"]["uid"])
     container = run.containers.get(name) if run else None
     if run is None or container is None or container.exit_code is not None or container.pid is None:
