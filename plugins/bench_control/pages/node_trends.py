@@ -41,7 +41,7 @@ def node_page(connection: Connection, scope: Scope, node: str, now: datetime, fr
     of_node = breaches_of(connection, scope, node)
     if not points and not setups and not of_node:
         return None
-    accepted = [each for each in read_baselines(connection) if each.node in (None, node)]
+    accepted = [each for each in read_baselines(connection) if each.is_of(node)]
     events = [*_setup_events(setups), *_breach_events(of_node), *_baseline_events(accepted)]
     events = sorted(events, key=lambda event: event.at, reverse=True)
     of_fleet = fleet_conditions(connection, scope, {node}, now, fresh)

@@ -18,4 +18,5 @@ baselines = Table(
     Column("accepted_at", UtcDateTime, nullable=False),
     Column("revoked_at", UtcDateTime),
     Column("revoked_by", String),
+    Column("other_names", String, nullable=False, server_default="[]"),  # JSON: list of names of the same GPUs
 )

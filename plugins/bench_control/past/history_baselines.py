@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from datetime import datetime
 
 from sqlalchemy import Connection, func, insert, select, update
 
 from bench_control.judging.warned import Kind
 from bench_control.past.baseline_tables import baselines
+from bench_control.past.history_names import other_names
 from bench_control.past.history_tables import runs
 from bench_control.past.history_warnings import changes_json, stored_changes
 from bench_control.past.notice_tables import warnings
@@ -21,7 +24,7 @@ _BEHIND = warnings.c.closed_at.is_(None) & (warnings.c.kind == Kind.SLOW.value)
 def read_baselines(connection: Connection) -> tuple[Baseline, ...]:
     """All that were ever accepted, the oldest first."""
     rows = connection.execute(select(baselines).order_by(baselines.c.accepted_at, baselines.c.id))
-    return tuple(Baseline.model_validate(row._asdict()) for row in rows)
+    return tuple(Baseline.model_validate(row._asdict() | {"other_names": json.loads(row.other_names)}) for row in rows)
 
 
 def accept(
@@ -34,16 +37,18 @@ def accept(
     fingerprint: str | None = None,
 ) -> Baseline:
     """`node`: None for all. `since`: by default the first night that was warned of, else the last one. Open warnings
-    that the node fell behind its past are closed by it. Raises BaselineError.
+    that the node fell behind its past are closed by it. It holds for all names that the node's GPUs have had. Raises
+    BaselineError.
     """
     who, why = _text(who, "the name of who accepts", MAX_WHO), _text(why, "the reason", MAX_WHY)
     _refuse_unknown(connection, node, fingerprint)
-    since = since or _level_since(connection, node)
+    others = other_names(connection, node) if node else ()
+    since = since or _level_since(connection, (node, *others) if node else ())
     if since > at:
         raise BaselineError(f"since {since:%Y-%m-%d %H:%M} UTC lies in the future: give a time up to now")
     values = {"node": node, "fingerprint": fingerprint, "since": since, "who": who, "why": why, "accepted_at": at}
-    new_id: int = connection.execute(insert(baselines).values(values).returning(baselines.c.id)).scalar_one()
-    accepted = Baseline.model_validate({"id": new_id, **values})
+    stored = insert(baselines).values(**values, other_names=json.dumps(others)).returning(baselines.c.id)
+    accepted = Baseline.model_validate({"id": connection.execute(stored).scalar_one(), **values, "other_names": others})
     _close_warnings(connection, accepted)
     return accepted
 
@@ -77,12 +82,12 @@ def _refuse_unknown(connection: Connection, node: str | None, fingerprint: str |
         )
 
 
-def _level_since(connection: Connection, node: str | None) -> datetime:
-    """When the first campaign began that is warned of, else the last one."""
+def _level_since(connection: Connection, names: Sequence[str]) -> datetime:
+    """When the first campaign began that is warned of, else the last one. `names`: of the node; empty: of all."""
     warned = select(warnings.c.campaign_id).where(_BEHIND)
     last = select(runs.c.campaign_id).order_by(runs.c.started_at.desc()).limit(1)
-    if node is not None:
-        warned, last = warned.where(warnings.c.node == node), last.where(runs.c.node == node)
+    if names:
+        warned, last = warned.where(warnings.c.node.in_(names)), last.where(runs.c.node.in_(names))
     ids = connection.execute(warned).scalars().all() or connection.execute(last).scalars().all()
     began = select(func.min(runs.c.started_at)).where(runs.c.campaign_id.in_(ids))
     since: datetime = connection.execute(began).scalar_one()

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from pydantic import AwareDatetime
 
-from bench_control.words.formats import day
+from bench_control.words.formats import day, listing
 from bench_image.contract import Frozen
 
 
@@ -20,7 +20,9 @@ class UnknownBaselineError(BaselineError):
 
 
 class Baseline(Frozen):
-    """What was measured before `since` is no past of the node at that work. It changes nothing against the peers."""
+    """What was measured before `since` is no past of the node at that work. It changes nothing against the peers.
+    A node is its GPUs: `other_names` are those that they had when the level was accepted.
+    """
 
     id: int
     node: str | None  # None: all nodes
@@ -31,17 +33,25 @@ class Baseline(Frozen):
     accepted_at: AwareDatetime
     revoked_at: AwareDatetime | None = None
     revoked_by: str | None = None
+    other_names: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
-        """ "Baseline of node-1 since 20 Nov 2026, accepted by ada on 22 Nov 2026: driver 580 is meant to be slower"."""
+        """ "Baseline of node-1 since 20 Nov 2026, accepted by ada on 22 Nov 2026: driver 580 is meant to be slower".
+        Of a renamed node "Baseline of node-1 (the same GPUs were named old-1) since ...".
+        """
         of = self.node or "all nodes"
+        if self.other_names:
+            of += f" (the same GPUs were named {listing(self.other_names)})"
         work = f" at work {self.fingerprint}" if self.fingerprint else ""
         accepted = f"accepted by {self.who} on {day(self.accepted_at)}: {self.why}"
         return f"Baseline of {of}{work} since {day(self.since)}, {accepted}"
 
+    def is_of(self, node: str) -> bool:
+        return self.node in (None, node) or node in self.other_names
+
     def is_about(self, node: str, work: str) -> bool:
-        return self.node in (None, node) and self.fingerprint in (None, work)
+        return self.is_of(node) and self.fingerprint in (None, work)
 
 
 def in_force(baselines: Iterable[Baseline], node: str, work: str, at: datetime) -> Baseline | None:
@@ -52,5 +62,9 @@ def in_force(baselines: Iterable[Baseline], node: str, work: str, at: datetime) 
 
 def of_nodes(baselines: Sequence[Baseline], nodes: Iterable[str], at: datetime) -> tuple[Baseline, ...]:
     """Those that count for these nodes then, for a report."""
-    names = {None, *nodes}
-    return tuple(each for each in baselines if not each.revoked_at and each.node in names and each.since <= at)
+    names = tuple(nodes)
+    return tuple(
+        each
+        for each in baselines
+        if not each.revoked_at and each.since <= at and (each.node is None or any(map(each.is_of, names)))
+    )

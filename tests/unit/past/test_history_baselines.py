@@ -25,16 +25,20 @@ WHO, WHY = "ada", "the new power limit is intended"
 
 
 @pytest.fixture(params=DATABASES)
-def history(request: pytest.FixtureRequest, tmp_path: Path) -> History:
+def blank(request: pytest.FixtureRequest, tmp_path: Path) -> History:
+    return open_history(empty_database(request.param, tmp_path))
+
+
+@pytest.fixture
+def history(blank: History) -> History:
     """Four nights at 10 samples/s, then two at 9, of both nodes; behind their past, and warned of on the first."""
-    history = open_history(empty_database(request.param, tmp_path))
     for day in range(1, 7):
         slow = day > 4
         behind = tuple(map(breach, NODES)) if slow else ()
-        history.record(
+        blank.record(
             night(day, dict.fromkeys(NODES, 9.0 if slow else 10.0), history=behind, findings=tuple(map(found, behind)))
         )
-    return history
+    return blank
 
 
 def breach(node: str) -> HistoryVerdict:
@@ -175,3 +179,58 @@ def test_an_unknown_number_or_work_names_what_there_is(history: History) -> None
         history.revoke_baseline(7, WHO, on(6))
     with pytest.raises(UnknownBaselineError, match="the work 'abc' was never measured there"):
         history.accept_baseline("node-1", WHO, WHY, on(6, hours=5), fingerprint="abc")
+
+
+# --- renamed nodes ----------------------------------------------------------------------------------------------------
+
+
+def renamed(day: int, name: str, rate: float, machine: str = "machine-a", **fields: Any) -> Any:
+    """A night of one machine under some name."""
+    behind = (breach(name),) if rate < 10 else ()
+    run = make_result(machine, rate)
+    run = run.model_copy(update={"spec": run.spec.model_copy(update={"node": name})})
+    return night(day, [run], history=behind, findings=tuple(map(found, behind)), **fields)
+
+
+def test_a_renamed_node_s_old_past_is_put_aside_by_the_baseline_that_was_accepted_for_it(blank: History) -> None:
+    """Four nights at 10 as old, two at 9 as new, which is the same GPU: the past under the old name goes as well."""
+    for day in range(1, 7):
+        blank.record(renamed(day, "old", 10.0) if day < 5 else renamed(day, "new", 9.0))
+    assert past(blank, "old") == [10.0] * 4
+    accepted = blank.accept_baseline("new", WHO, WHY, on(6, hours=5))
+
+    assert accepted.other_names == ("old",)
+    assert accepted.words.startswith("Baseline of new (the same GPUs were named old) since 5 Nov 2026")
+    assert blank.baselines() == (accepted,)
+    assert past(blank, "old") == []
+    assert (trail(blank, "old"), trail(blank, "new")) == ([], [9.0, 9.0])
+
+    blank.revoke_baseline(accepted.id, WHO, on(6, hours=6))
+    assert past(blank, "old") == [10.0] * 4
+
+
+def test_a_warning_under_the_old_name_is_closed_and_dates_the_level_that_is_accepted(blank: History) -> None:
+    for day in range(1, 7):
+        blank.record(renamed(day, "old" if day < 6 else "new", 10.0 if day < 4 else 9.0))
+    accepted = blank.accept_baseline("new", WHO, WHY, on(6, hours=5))
+
+    assert accepted.since.date() == on(4).date()
+    assert set(ends(blank).values()) == {f"accepted as the new level by ada: {WHY}"}
+
+
+def test_a_name_that_is_in_use_beside_it_is_another_node_although_it_had_one_of_its_gpus(blank: History) -> None:
+    """A GPU that was moved from one node to another makes them no single node."""
+    blank.record(renamed(1, "node-1", 10.0, "machine-a", campaign_id="a"))
+    blank.record(renamed(2, "node-2", 10.0, "machine-a", campaign_id="b"))
+    blank.record(renamed(3, "node-1", 10.0, "machine-b", campaign_id="c"))
+
+    assert blank.accept_baseline("node-2", WHO, WHY, on(6)).other_names == ()
+    assert blank.accept_baseline("node-1", WHO, WHY, on(6)).other_names == ()
+
+
+def test_a_node_that_was_renamed_twice_has_three_names_whichever_of_them_is_given(blank: History) -> None:
+    for day, name in enumerate(("first", "second", "third"), start=1):
+        blank.record(renamed(day, name, 10.0))
+
+    assert blank.accept_baseline("third", WHO, WHY, on(6)).other_names == ("first", "second")
+    assert blank.accept_baseline("first", WHO, WHY, on(6)).other_names == ("second", "third")
