@@ -8,6 +8,9 @@ from unittest.mock import Mock
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
+from bench_control.alerting.alerts import alerts
+from tests.unit.flows.test_no_figures import BUSY, NO_ROOM, PLAN, campaign_of, failed_runs
+
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -39,3 +42,13 @@ def test_each_gang_that_could_not_be_removed_is_named(gate: Any) -> None:
 def test_a_breach_is_said_before_what_was_left_behind(gate: Any) -> None:
     with pytest.raises(AirflowFailException, match=r"^node-3: samples/s -20 %; pods of this run may still run"):
         gate({"release": "failed"}, [{"text": "node-3: samples/s -20 %", "red": True}])
+
+
+def test_a_night_in_which_every_node_was_busy_does_not_end_green(gate: Any) -> None:
+    """Nothing was checked: the gate says so, and why, in one sentence."""
+    campaign = campaign_of(PLAN, failed_runs(PLAN, BUSY, BUSY, BUSY, BUSY))
+    raised = [alert.model_dump(mode="json") for alert in alerts(campaign, "nightly", "r1")]
+
+    with pytest.raises(AirflowFailException) as red:
+        gate({"benchmark": "skipped", "release": "success", "alert": "success"}, raised)
+    assert str(red.value) == f"night-7 ended without a single figure: 4 runs found no free node ({NO_ROOM})"

@@ -32,8 +32,8 @@ class Alert(Frozen):
 
 
 def alerts(campaign: Campaign, dag_id: str, run_id: str) -> tuple[Alert, ...]:
-    """Red ones first: one for each node by its condition, one for each dated slowdown, one for each node that nothing
-    ran on, one for each drill that was not found, one for each alarm, one for each failed run that judges no node.
+    """Red ones first: one for each alarm, one for each node by its condition, one for each dated slowdown, one for each
+    node that nothing ran on, one for each drill that was not found, one for each failed run that judges no node.
     """
 
     def alert(level: Level, node: str | None, condition: Condition | None, text: str, next_step: str) -> Alert:
@@ -52,7 +52,10 @@ def alerts(campaign: Campaign, dag_id: str, run_id: str) -> tuple[Alert, ...]:
     red = {node.node for node in campaign.red_nodes}
     dated = [finding for finding in campaign.findings if finding.category in SLOWER]
     is_dated = {node for finding in dated for node in finding.about}
-    told = []
+    told = [
+        alert(Level.ERROR, None, None, f"{finding.subject} {finding.summary}: {finding.measured}", finding.resolution)
+        for finding in campaign.alarms
+    ]
     for node in conditions(campaign):
         of_past = node.condition is Condition.BEHIND
         if node.node in red or (node.condition in WARNED and not (of_past and node.node in is_dated)):
@@ -71,10 +74,6 @@ def alerts(campaign: Campaign, dag_id: str, run_id: str) -> tuple[Alert, ...]:
             told.append(alert(Level.WARNING, finding.subject, None, text, finding.resolution))
     for missed in drills.undetected(campaign.findings):
         told.append(alert(Level.ERROR, missed.subject, Condition.DRILL, drills.headline(missed), missed.resolution))
-    told += [
-        alert(Level.ERROR, None, None, f"{finding.subject} {finding.summary}: {finding.measured}", finding.resolution)
-        for finding in campaign.alarms
-    ]
     for result in campaign.unjudged_failures:
         if result.error:
             text = f"{result.spec.run_id}: {result.status.value}, {result.error.message}"

@@ -32,11 +32,12 @@ EXIT_CODES = """Exit codes:
 
 0: no node is red; everything is ready.
 
-1: a node is in breach, failed or missing, a drill was not found, a stored result is broken, or `doctor` is not content.
+1: a node is in breach, failed or missing, no run gave a figure (be it that all nodes were busy), a drill was not found,
+a stored result is broken, or `doctor` is not content.
 
 2: wrong usage, or something outside is missing (store, interpreter, disk); standard error says what to do.
 
-3: no node could be judged: too few nodes, too much noise, or all were busy.
+3: no node could be judged: too few nodes, or too much noise.
 
 4: more than half of the nodes fell behind their own past, though none is red against its peers.
 

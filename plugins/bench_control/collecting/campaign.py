@@ -86,7 +86,9 @@ class Campaign(Frozen):
 
     @property
     def alarms(self) -> tuple[Finding, ...]:
-        """What turns the run red beside its nodes: a part of the judgement failed, or peers computed other things."""
+        """What turns the run red beside its nodes: a part of the judgement failed, peers computed other things, or
+        no run gave a figure.
+        """
         return tuple(finding for finding in self.findings if finding.category in ALARMS)
 
     @property

@@ -21,6 +21,7 @@ from bench_control.judging import (
     confirmation,
     drills,
     identity,
+    no_figures,
     other_machines,
     renames,
     same_work,
@@ -211,6 +212,7 @@ def _findings(night: _Night, parts: Isolation) -> list[Finding]:
     plan, groups, measured, renamed = night.plan, night.groups, night.measured, night.renamed
     on_one_node = [result for result in measured if result.spec.nodes == 1]
     sources: Sequence[tuple[str, Callable[[], Sequence[Finding]]]] = (
+        ("counting figures", lambda: no_figures.findings(plan.campaign_id, measured)),
         ("attendance", lambda: attendance.absentees(plan.absent, plan.known)),
         ("attendance", lambda: _unmeasured(night)),
         ("recognising renamed nodes", lambda: renames.findings(renamed, night.started_at)),

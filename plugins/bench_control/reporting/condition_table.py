@@ -68,7 +68,9 @@ _NOTES = """
   nightly check left out once). With a weekly schedule set it to 180.
 - **Alert**: an entry in the asset event, and a next step in the run's note. **Notice**: by mail, Slack or webhook;
   warnings go to channels with `"at_least": "warning"`.
-- **Exit codes of whole fleets**: 3 where every node is undecided or busy; 4 where more than half of the nodes fell
+- **A run without a single figure is red**, with exit code 1, alert and a sentence in the headline, whatever the reason:
+  nothing was checked, be it that all nodes were busy. One node that gave a figure, and the rest being busy is green.
+- **Exit codes of whole fleets**: 3 where no node could be judged; 4 where more than half of the nodes fell
   behind their own past and none is red. Then the DAG run stays green, for no re-run has confirmed it, and headline,
   alert, banner and notice say so.
 - **Red stays red**: an open breach is hidden by no silence, noise or age. It ends when the node is well, or was taken

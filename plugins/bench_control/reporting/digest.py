@@ -8,7 +8,7 @@ from bench_control.asking.question import Question
 from bench_control.collecting.campaign import Campaign
 from bench_control.collecting.readings import gpu_name
 from bench_control.comparing import noise_advice
-from bench_control.judging import drills
+from bench_control.judging import drills, no_figures
 from bench_control.judging.campaign_conditions import conditions
 from bench_control.judging.condition import Condition, fleet_summary
 from bench_control.judging.node_runs import judged_rate
@@ -79,8 +79,12 @@ def tone(campaign: Campaign) -> Tone:
 
 
 def verdict(campaign: Campaign) -> str:
-    """The whole campaign in one sentence, behind one for each drill that was not found; `dated` goes on."""
+    """The whole campaign in one sentence, behind one for each drill that was not found, and behind that no run gave a
+    figure; `dated` goes on.
+    """
     missed = [sentence(drills.headline(finding)) for finding in drills.undetected(campaign.findings)]
+    if campaign.judges_nodes and no_figures.is_among(campaign.findings):
+        missed.insert(0, no_figures.HEADLINE)
     judged, number = _judged(campaign), len(_dated(campaign))
     if number:
         has = "has" if number == 1 else "have"

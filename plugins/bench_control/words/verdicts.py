@@ -204,7 +204,8 @@ class Finding(Frozen):
 # Categories of what turns a run red although no node's verdict does.
 PART_FAILED = "part_failed"
 OTHER_WORK = "computes_something_else"
-ALARMS = frozenset({PART_FAILED, OTHER_WORK})
+NO_FIGURE = "no_figure"
+ALARMS = frozenset({PART_FAILED, OTHER_WORK, NO_FIGURE})
 
 
 def by_level(findings: Iterable[Finding]) -> tuple[Finding, ...]:
