@@ -34,6 +34,16 @@ SLEEP = "exec sleep 100"
 NO_NODE = {"nodeSelector": {"kubernetes.io/hostname": "no-such-node"}}
 # Needs nothing of the cluster but the right to run pods: these cases run on a real one too.
 NO_EXEC = ({"path": "NAME-[^/]*/exec", "code": 403, "n": 0},)
+NO_LOG = (
+    {
+        "path": "NAME-[^/]*/log",
+        "code": 500,
+        "n": 0,
+        "message": 'Get "https://10.1.2.3:10250/containerLogs/ns/pod/base": dial tcp 10.1.2.3:10250: i/o timeout',
+    },
+)
+# Neither logs nor exec, as of a kubelet that restarts; from the seventh request on it serves both.
+NO_KUBELET = ({"path": "NAME-[^/]*/(log|exec)", "code": 500, "n": 6, "message": "error dialing backend: EOF"},)
 PRINT = f"{WRITE}; echo step 1; echo '{RESULT}'"
 ANYWHERE = (
     Case("ok", f"echo hello; sleep 1; {WRITE}"),
@@ -82,6 +92,10 @@ ONLY_STANDIN = (
     Case("deferred-refused-events", deferrable=True, faults=({"path": "/events.*NAME", "code": 403, "n": 0},)),
     Case("refused-exec", faults=NO_EXEC),
     Case("deferred-refused-exec", deferrable=True, faults=NO_EXEC),
+    Case("no-log", f"echo hello; sleep 2; {WRITE}", faults=NO_LOG),
+    Case("deferred-no-log", f"echo hello; sleep 2; {WRITE}", deferrable=True, faults=NO_LOG),
+    Case("no-kubelet", f"echo hello; sleep 2; {WRITE}", faults=NO_KUBELET),
+    Case("deferred-no-kubelet", f"echo hello; sleep 2; {WRITE}", deferrable=True, faults=NO_KUBELET),
     Case("printed", PRINT, faults=NO_EXEC),
     Case("deferred-printed", PRINT, deferrable=True, faults=NO_EXEC),
     Case("no-create", faults=({"method": "POST", "path": "/pods$", "body": "NAME", "code": 403, "n": 0},)),
@@ -280,6 +294,22 @@ def test_a_missing_right_is_named(outcome: Outcome) -> None:
 @of("printed", "deferred-printed")
 def test_without_the_right_to_exec_the_result_is_read_from_the_log(outcome: Outcome) -> None:
     assert outcome.state == "success"
+    assert outcome.result == json.loads(RESULT)
+    assert outcome.pods_left == []
+
+
+@of("no-log", "deferred-no-log")
+def test_a_kubelet_that_serves_no_log_costs_neither_pod_nor_result(outcome: Outcome) -> None:
+    """Sync mode deleted the healthy pod after four failed reads of its log, 16 s after its start."""
+    assert (outcome.state, outcome.tries) == ("success", 1)
+    assert outcome.result == json.loads(RESULT)
+    assert outcome.pods_left == []
+
+
+@of("no-kubelet", "deferred-no-kubelet")
+def test_a_kubelet_that_is_away_when_the_program_ends_costs_no_result(outcome: Outcome) -> None:
+    """The file's first refusal was the end of the pod: exec is a websocket, whose errors the provider retries never."""
+    assert (outcome.state, outcome.tries) == ("success", 1)
     assert outcome.result == json.loads(RESULT)
     assert outcome.pods_left == []
 

@@ -1,14 +1,27 @@
-"""The provider's pod manager, that reads no more of a pod's result than is allowed."""
+"""The provider's pod manager, that reads no more of a pod's result than is allowed, and does without a log."""
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
+from typing import Any
 
 from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import generic_api_retry
-from airflow.providers.cncf.kubernetes.utils.pod_manager import EMPTY_XCOM_RESULT, PodManager
+from airflow.providers.cncf.kubernetes.utils.container import container_is_completed
+from airflow.providers.cncf.kubernetes.utils.pod_manager import (
+    EMPTY_XCOM_RESULT,
+    PodCommandException,
+    PodLoggingStatus,
+    PodLogsConsumer,
+    PodManager,
+    PodPhase,
+    XComRetrievalError,
+)
 from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import PodDefaults
-from kubernetes.client import V1Pod  # type: ignore[import-untyped]
+from kubernetes.client import ApiException, V1Pod  # type: ignore[import-untyped]
 from kubernetes.stream import stream  # type: ignore[import-untyped]
+from pendulum import DateTime
+from tenacity import stop_after_attempt
 
 from bench_control.launching.pods import XCOM_DIR
 from bench_image.contract import MAX_RESULT_BYTES, XCOM_FILE
@@ -16,10 +29,69 @@ from bench_image.contract import MAX_RESULT_BYTES, XCOM_FILE
 FILE = f"{XCOM_DIR}/{XCOM_FILE}"
 # One byte more than is allowed shows that there is more.
 COMMAND = f"if [ -s {FILE} ]; then head -c {MAX_RESULT_BYTES + 1} {FILE}; else echo {EMPTY_XCOM_RESULT}; fi"
+LOG_PAUSE_S = 30.0  # until a log is asked for again that the node did not serve
+POLL_S = 1.0
+# An expired token is renewed and a pod that is gone stays so; any other refusal of the log says nothing of the pod.
+NOT_OF_THE_LOG = (401, 404)
 
 
 class BoundedPodManager(PodManager):
-    """The provider's own reads the whole file into the worker's memory, however large the pod made it."""
+    """The provider's own reads the whole file into the worker's memory, however large the pod made it; it gives a
+    healthy pod up when its kubelet serves no log for 16 s; and it ends the sidecar whether or not the result was read.
+    """
+
+    def fetch_container_logs(
+        self,
+        pod: V1Pod,
+        container_name: str,
+        *,
+        follow: bool = False,
+        since_time: DateTime | None = None,
+        **options: Any,
+    ) -> PodLoggingStatus:
+        """Follows the log until the container has ended. While its node serves none, only the container is watched."""
+        while True:
+            try:
+                return super().fetch_container_logs(
+                    pod, container_name, follow=follow, since_time=since_time, **options
+                )
+            except ApiException as error:
+                if error.status in NOT_OF_THE_LOG:
+                    raise
+                name, why = pod.metadata.name, f"{error.status} {error.reason}"
+            self.log.warning("The log of %s cannot be read (%s). Its program runs on, and is waited for", name, why)
+            if not follow or not self._runs_for(LOG_PAUSE_S, pod, container_name):
+                return PodLoggingStatus(running=False, last_log_time=since_time)
+            since_time = self.container_log_times.get((pod.metadata.namespace, name, container_name), since_time)
+
+    def read_pod_logs(self, *arguments: Any, **options: Any) -> PodLogsConsumer:
+        """Tried once: meanwhile the container may end, and whoever asks does so again."""
+        once = PodManager.read_pod_logs.retry_with(stop=stop_after_attempt(1))
+        consumer: PodLogsConsumer = once(self, *arguments, **options)
+        return consumer
+
+    def _runs_for(self, pause_s: float, pod: V1Pod, container_name: str) -> bool:
+        """False as soon as the container has ended, True when it still runs after so many seconds."""
+        ends_at = time.monotonic() + pause_s
+        while time.monotonic() < ends_at:
+            seen = self.read_pod(pod)
+            if container_is_completed(seen, container_name) or seen.status.phase in PodPhase.terminal_states:
+                return False
+            time.sleep(POLL_S)
+        return True
+
+    def extract_xcom(self, pod: V1Pod, *, ignore_kill_failure: bool = True) -> str:
+        """The result's text. The sidecar is ended once it was read: until then it can be asked again."""
+        if not self.container_is_running(pod, PodDefaults.SIDECAR_CONTAINER_NAME):
+            raise XComRetrievalError(f"the sidecar of {pod.metadata.name} that keeps the result does not run")
+        text: str = self.extract_xcom_json(pod)
+        try:
+            self.extract_xcom_kill(pod)
+        except (PodCommandException, ApiException, AttributeError) as error:
+            if not ignore_kill_failure:
+                raise
+            self.log.warning("The sidecar of %s runs on until the pod is deleted: %s", pod.metadata.name, error)
+        return text
 
     @generic_api_retry  # type: ignore[untyped-decorator]
     def extract_xcom_json(self, pod: V1Pod) -> str:

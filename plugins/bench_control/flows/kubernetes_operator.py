@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, NoReturn
 
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
-from airflow.providers.cncf.kubernetes.utils.pod_manager import EMPTY_XCOM_RESULT
+from airflow.providers.cncf.kubernetes.utils.pod_manager import EMPTY_XCOM_RESULT, XComRetrievalError
 from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import PodDefaults
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
@@ -24,6 +24,9 @@ from bench_control.launching.result_text import ResultTextError, decoded
 from bench_image.contract import MAX_RESULT_BYTES
 
 UNREACHABLE = 503  # what stands for "no answer at all" among the API's status codes
+# For so long a result is asked for that its node does not hand over: as long as `release` waits for an API server.
+RESULT_WAIT_S, RESULT_PAUSE_S = 600.0, 5.0
+CONNECT_S, READ_S = 30.0, 60.0  # of one request to a node, which may hang
 PEER_GRACE_S = 10.0  # what the peers of a failed pod get to fail by themselves, and to say why
 # A pod of a gang cannot be made anew, but where only the API failed it still runs, and is found again.
 REATTACHED = frozenset({EndKind.API, EndKind.UNAUTHORIZED})
@@ -124,16 +127,7 @@ class BenchPodOperator(KubernetesPodOperator):
         return BoundedPodManager(kube_client=self.client, callbacks=self.callbacks)
 
     def extract_xcom(self, pod: V1Pod, *, ignore_kill_failure: bool = True) -> Any:
-        try:
-            text = self.pod_manager.extract_xcom(pod, ignore_kill_failure=ignore_kill_failure)
-        except (ApiException, AttributeError) as error:  # the provider stumbles over a refused websocket
-            line = self._last_line(pod)
-            if line is None:
-                raise ApiException(
-                    status=_handshake_status(error), reason="the pod's result may not be read"
-                ) from error
-            self.log.warning("The right to exec is missing: the result is the last line of the pod's log")
-            text = line
+        text = self._result_text(pod, ignore_kill_failure)
         if text.rstrip() == EMPTY_XCOM_RESULT:
             return None
         try:
@@ -142,6 +136,29 @@ class BenchPodOperator(KubernetesPodOperator):
             self._unreadable = str(error)
             raise AirflowException(self._unreadable) from None
         return self._handed_over
+
+    def _result_text(self, pod: V1Pod, ignore_kill_failure: bool) -> str:
+        """From the sidecar, else from the pod's log. A node that serves neither is asked again: the result waits in the
+        pod for as long as it is there.
+        """
+        gives_up_at = time.monotonic() + RESULT_WAIT_S
+        while True:
+            try:
+                return self.pod_manager.extract_xcom(pod, ignore_kill_failure=ignore_kill_failure)
+            except (ApiException, XComRetrievalError, AttributeError) as error:  # the last: of a refused websocket
+                line, refusal = self._last_line(pod), error
+            if line is not None:
+                self.log.warning(
+                    "The result is the last line of the pod's log, for its file cannot be read: %s", refusal
+                )
+                return line
+            if isinstance(refusal, XComRetrievalError):
+                raise refusal
+            status = _handshake_status(refusal)
+            if status < 500 or time.monotonic() > gives_up_at:
+                raise ApiException(status=status, reason="the pod's result may not be read") from refusal
+            self.log.warning("The node does not hand over the result (%s): it is asked again", refusal)
+            time.sleep(RESULT_PAUSE_S)
 
     def _last_line(self, pod: V1Pod) -> str | None:
         """The result where its file may not be read: the program ends its log with it. None: there is none."""
@@ -152,6 +169,7 @@ class BenchPodOperator(KubernetesPodOperator):
                 container=self.base_container_name,
                 tail_lines=1,
                 limit_bytes=MAX_RESULT_BYTES + 1,
+                _request_timeout=(CONNECT_S, READ_S),
                 _preload_content=False,  # the client would turn JSON into Python's notation
             )
         except (ApiException, HTTPError):
@@ -265,8 +283,12 @@ def _http_status(error: BaseException) -> int | None:
 
 
 def _handshake_status(error: BaseException | None) -> int:
-    """HTTP status with which a websocket was refused: the client tells it in words only, somewhere in the chain."""
+    """HTTP status with which a request was refused; of a websocket the client tells it in words only, somewhere in the
+    chain.
+    """
     while error is not None:
+        if isinstance(error, ApiException) and error.status:
+            return int(error.status)
         if found := re.search(r"Handshake status (\d{3})", str(error)):
             return int(found[1])
         error = error.__cause__ or error.__context__
