@@ -76,6 +76,7 @@ def run(folder: Path, pods: int, program_s: float, is_sync: bool) -> tuple[list[
         cluster.add_node(f"gpu-{index}")
     environment = {
         "TRAINBENCH_LAUNCHER": "kubernetes",
+        "TRAINBENCH_PRIORITY_CLASS": "trainbench-benchmark",
         "TRAINBENCH_DEFERRABLE": str(not is_sync).lower(),
         "AIRFLOW_CONN_KUBERNETES_DEFAULT": connection(cluster),
         **SCHEDULES,

@@ -28,6 +28,7 @@ from tests.standin.fixture import ROOT, connection, scripted_image
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SETTINGS = {
     "TRAINBENCH_LAUNCHER": "kubernetes",
+    "TRAINBENCH_PRIORITY_CLASS": "trainbench-benchmark",
     "TRAINBENCH_QUEUE_TIMEOUT_S": "12",
     "TRAINBENCH_WORLD_SIZES": "1,2",
     # Nothing may start by itself: the last 02:00 would, at once.
@@ -146,7 +147,7 @@ def image(cluster: Any, tmp_path: Path) -> str:
 
 
 def production(node: str) -> dict[str, Any]:
-    """Other work that holds the node's GPU."""
+    """Other work that holds the node's GPU: in another namespace, as ours takes no pods of other priorities."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -177,7 +178,7 @@ def occupy(cluster: Any, node: str) -> None:
     from kubernetes import client, config
 
     api = client.CoreV1Api(config.new_client_from_config(str(cluster.kubeconfig)))
-    api.create_namespaced_pod(cluster.namespace, production(node))
+    api.create_namespaced_pod("default", production(node))
 
 
 def wait_until_ours_are_gone(cluster: Any) -> None:

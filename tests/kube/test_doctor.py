@@ -84,7 +84,6 @@ def test_a_cluster_as_the_manifests_make_it_is_ready(
 def test_a_sidecar_that_the_connection_makes_too_mighty_is_refused_under_restricted_pod_security(
     cluster: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster.label_namespace(**{"pod-security.kubernetes.io__enforce": "restricted"})
     connect(monkeypatch, cluster, xcom_sidecar_container_security_context='{"privileged": true}')
     found = failed(doctor.examine(settings))
     assert list(found) == ["pod security"]
@@ -181,7 +180,6 @@ def test_an_account_without_rights_in_a_namespace_that_does_not_exist_hears_of_t
 
 
 def test_a_pod_that_asks_for_too_much_is_refused(cluster: Any, settings: Settings, opened: Any) -> None:
-    cluster.label_namespace(**{"pod-security.kubernetes.io__enforce": "restricted"})
     (pod,) = manifests(make_spec(node="gpu-0"), settings.pods)
     pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
     found = failed(doctor.examine(settings, [pod], opened=opened))

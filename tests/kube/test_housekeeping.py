@@ -30,7 +30,13 @@ def settings(cluster: Any) -> Settings:
     if not cluster.simulated:
         pytest.skip("pods of a real cluster are not swept by a test")
     cluster.add_node("gpu-0", gpus=8)
-    return read_settings({"TRAINBENCH_NAMESPACE": cluster.namespace, "TRAINBENCH_IMAGE": "test/shell:1"})
+    return read_settings(
+        {
+            "TRAINBENCH_NAMESPACE": cluster.namespace,
+            "TRAINBENCH_IMAGE": "test/shell:1",
+            "TRAINBENCH_PRIORITY_CLASS": "trainbench-benchmark",
+        }
+    )
 
 
 @pytest.fixture

@@ -127,7 +127,7 @@ def _occupy_the_gpu(standin: Any) -> None:
     from tests.kube.shell_pods import pod
 
     api = client.CoreV1Api(config.new_client_from_config(str(standin.kubeconfig)))
-    api.create_namespaced_pod(standin.namespace, pod("production", SLEEP, gpus=1, priorityClassName="production"))
+    api.create_namespaced_pod("default", pod("production", SLEEP, gpus=1, priorityClassName="production"))
 
 
 @pytest.fixture

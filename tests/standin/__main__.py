@@ -20,8 +20,6 @@ from aiohttp import web
 from tests.standin.cluster import Cluster
 from tests.standin.server import Server
 
-RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.standin", description=__doc__)
@@ -31,7 +29,6 @@ def main() -> None:
     parser.add_argument("--images", type=Path, help="JSON file: image name -> what stands for it (see README.md)")
     parser.add_argument("--port", type=int, default=0, help="0: any free one")
     parser.add_argument("--kubeconfig", type=Path, help="where to write the kubeconfig")
-    parser.add_argument("--restricted", action="store_true", help="the namespace enforces restricted pod security")
     parser.add_argument("--until-stdin-closes", action="store_true", help="end with the process that started this one")
     asyncio.run(_serve(parser.parse_args()))
 
@@ -41,7 +38,7 @@ async def _serve(options: argparse.Namespace) -> None:
     folder.chmod(0o755)
     network = _network()
     enter = ["nsenter", f"--net=/proc/{network.pid}/ns/net", "--"]
-    cluster = Cluster(options.namespace, folder, enter, RESTRICTED if options.restricted else {})
+    cluster = Cluster(options.namespace, folder, enter)
     if options.images:
         cluster.images.update(json.loads(options.images.read_text()))
     for index in range(options.nodes):

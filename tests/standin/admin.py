@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 async def handle(server: Server, request: web.Request) -> web.Response:
-    """GET requests|pods, POST reset|node|dead_node|live_node|images|fault|identity|namespace; with the administrator's
+    """GET requests|pods, POST reset|node|dead_node|live_node|images|fault|identity; with the administrator's
     token only.
     """
     if request.headers.get("Authorization") != f"Bearer {server.token}":
@@ -50,9 +50,6 @@ async def _change(server: Server, what: str, values: dict[str, Any]) -> None:
             _add_fault(server, values)
         case "identity":
             server.identities[values["token"]] = identity(values["user"], values["roles"])
-        case "namespace":
-            item = cluster.store.get("namespaces", "", cluster.namespace)
-            item["metadata"]["labels"] |= values["labels"]
         case _:
             raise LookupError(f"there is no '{what}'")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.standin import dead_nodes, defaults
+from tests.standin.admission import check_quotas
 from tests.standin.events import Recorder
 from tests.standin.faults import Faults, PodFault
 from tests.standin.kubelet import Kubelets
@@ -16,15 +17,14 @@ from tests.standin.pod_status import set_condition
 from tests.standin.scheduler import Unschedulable, place
 from tests.standin.status import failure
 from tests.standin.store import Store
-from tests.standin.validate import check_pod
+from tests.standin.validate import check_pod, check_schema, check_security
 
 Object = dict[str, Any]
 
 
 class Cluster:
-    def __init__(self, namespace: str, folder: Path, network: list[str], labels: Mapping[str, str]) -> None:
+    def __init__(self, namespace: str, folder: Path, network: list[str]) -> None:
         self.namespace = namespace
-        self._namespace_labels = labels
         self._folder = folder
         self._network = network
         self.images: dict[str, Object] = {}
@@ -37,7 +37,7 @@ class Cluster:
         self.kubelets = Kubelets(self.store, self.events, self._folder, self._network, self._at_moment, self.schedule)
         self.kubelets.images = self.images
         self._held: set[str] = set()
-        defaults.furnish(self.store, self.namespace, self._namespace_labels)
+        defaults.furnish(self.store, self.namespace)
 
     async def reset(self) -> None:
         """Ends every pod and forgets everything but the images."""
@@ -46,18 +46,28 @@ class Cluster:
         self._furnish()
 
     def create_pod(self, pod: Object, namespace: str, dry_run: bool) -> Object:
-        if not self.store.has("namespaces", "", namespace):
-            raise failure(404, f'namespaces "{namespace}" not found')
-        labels = self.store.get("namespaces", "", namespace)["metadata"].get("labels", {})
-        check_pod(pod, labels)
-        pod = copy.deepcopy(pod)
+        """In the API server's order: can it be read, is there the namespace, defaults, is it valid, pod security, and
+        quota as the last. Raises ApiError."""
+        check_schema(pod)
+        labels = self.namespace_labels(namespace)
+        pod = copy.deepcopy(pod) | {"kind": "Pod", "apiVersion": "v1"}
         defaults.admit_pod(pod, namespace, self.store)
+        check_pod(pod)
+        check_security(pod, labels)
+        check_quotas("pods", pod, self.store)
+        if pod["spec"]["restartPolicy"] != "Never":
+            raise failure(501, "the stand-in runs pods with restartPolicy Never only")
         if dry_run:
             return pod
         self.store.create("pods", pod)
         self._at_moment(pod, "created")
         asyncio.get_running_loop().call_soon(self.schedule)
         return pod
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]:
+        """Raises the 404 of a namespace that does not exist."""
+        labels: Mapping[str, str] = self.store.get("namespaces", "", namespace)["metadata"].get("labels", {})
+        return labels
 
     def set_node(self, name: str, values: Mapping[str, Any]) -> None:
         """Makes the node, or makes it anew; with `evict_after_s`, a node that is not ready loses its pods then."""

@@ -6,6 +6,8 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tests.standin.admission import apply_limit_ranges
+from tests.standin.manifests import apply_base
 from tests.standin.status import failure, forbidden
 from tests.standin.store import Store, timestamp
 
@@ -20,9 +22,12 @@ UNREACHABLE = "node.kubernetes.io/unreachable"
 
 
 def admit_pod(pod: Object, namespace: str, store: Store) -> None:
-    """Fills in the defaults. Raises ApiError for what the cluster does not have."""
+    """Fills in the defaults. Raises ApiError for what the cluster does not have. In the order of the API server's
+    plugins: LimitRanger, ServiceAccount, Priority, DefaultTolerationSeconds."""
     metadata, spec = pod["metadata"], pod["spec"]
     name_object(metadata, namespace)
+    _default_containers(spec)
+    apply_limit_ranges(pod, store.all("limitranges", namespace))
     account = spec.setdefault("serviceAccountName", "default")
     if not store.has("serviceaccounts", namespace, account):
         why = f'error looking up service account {namespace}/{account}: serviceaccount "{account}" not found'
@@ -42,7 +47,11 @@ def admit_pod(pod: Object, namespace: str, store: Store) -> None:
     spec.setdefault("terminationGracePeriodSeconds", 30)
     given = spec.get("tolerations") or []
     spec["tolerations"] = [*given, *(t for t in _tolerations() if not any(_covers(own, t["key"]) for own in given))]
-    for container in [*(spec.get("initContainers") or []), *spec["containers"]]:
+    pod["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
+
+
+def _default_containers(spec: Object) -> None:
+    for container in [*(spec.get("initContainers") or []), *spec.get("containers", [])]:
         container.setdefault("terminationMessagePath", "/dev/termination-log")
         container.setdefault("terminationMessagePolicy", "File")
         container.setdefault("imagePullPolicy", "IfNotPresent")
@@ -50,9 +59,6 @@ def admit_pod(pod: Object, namespace: str, store: Store) -> None:
         if container["resources"].get("limits"):
             asked = container["resources"].get("requests") or {}
             container["resources"]["requests"] = {**container["resources"]["limits"], **asked}
-    if spec["restartPolicy"] != "Never":
-        raise failure(501, f"the stand-in runs pods with restartPolicy Never only, not {spec['restartPolicy']}")
-    pod["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
 
 
 def name_object(metadata: Object, namespace: str) -> None:
@@ -60,8 +66,8 @@ def name_object(metadata: Object, namespace: str) -> None:
     if given != namespace:
         why = "the namespace of the provided object does not match the namespace sent on the request"
         raise failure(400, f"{why}: {given}, {namespace}")
-    if not metadata.get("name"):
-        metadata["name"] = metadata.get("generateName", "") + secrets.token_hex(3)[:5]
+    if not metadata.get("name") and metadata.get("generateName"):
+        metadata["name"] = metadata["generateName"] + secrets.token_hex(3)[:5]
 
 
 def node(
@@ -106,27 +112,14 @@ def node(
     }
 
 
-def furnish(store: Store, namespace: str, namespace_labels: Mapping[str, str]) -> None:
-    """The objects that the project's manifests make: namespace, accounts, Service, priority classes."""
-    for space in ("default", namespace):
-        labels = {"kubernetes.io/metadata.name": space} | (dict(namespace_labels) if space == namespace else {})
-        item = {"metadata": {"name": space, "labels": labels}, "spec": {}, "status": {"phase": "Active"}}
-        store.create("namespaces", item)
-        for account in ("default", "trainbench-airflow", "trainbench-bench"):
-            store.create("serviceaccounts", {"metadata": {"name": account, "namespace": space}})
-    service = {
-        "clusterIP": "None",
-        "publishNotReadyAddresses": True,
-        "selector": {"trainbench.io/rendezvous": "true"},
-        "ports": [{"name": "rendezvous", "port": 29500, "protocol": "TCP"}],
-    }
-    store.create("services", {"metadata": {"name": "trainbench-rendezvous", "namespace": namespace}, "spec": service})
-    for name, value, policy in (
-        ("trainbench-benchmark", -1000, "Never"),
-        ("production", 1_000_000, "PreemptLowerPriority"),
-    ):
-        priority = {"metadata": {"name": name}, "value": value, "preemptionPolicy": policy, "globalDefault": False}
-        store.create("priorityclasses", priority)
+def furnish(store: Store, namespace: str) -> None:
+    """What the shipped manifests make, the namespace `default`, and a priority class of other people's work."""
+    default = {"name": "default", "labels": {"kubernetes.io/metadata.name": "default"}}
+    store.create("namespaces", {"metadata": default, "spec": {}, "status": {"phase": "Active"}})
+    store.create("serviceaccounts", {"metadata": {"name": "default", "namespace": "default"}})
+    apply_base(store, namespace)
+    production = {"value": 1_000_000, "preemptionPolicy": "PreemptLowerPriority", "globalDefault": False}
+    store.create("priorityclasses", {"metadata": {"name": "production"}, **production})
 
 
 def _tolerations() -> list[Object]:

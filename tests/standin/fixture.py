@@ -63,7 +63,7 @@ class StandinCluster:
 
     simulated = True
 
-    def __init__(self, folder: Path, images: Mapping[str, Object], restricted: bool = True) -> None:
+    def __init__(self, folder: Path, images: Mapping[str, Object]) -> None:
         self.namespace = NAMESPACE
         self.kubeconfig = folder / "kubeconfig"
         self.images = dict(images)
@@ -82,7 +82,6 @@ class StandinCluster:
             NAMESPACE,
             "--kubeconfig",
             self.kubeconfig,
-            *(["--restricted"] if restricted else []),
         ]
         environment = {**os.environ, "TMPDIR": str(folder)}  # what a killed stand-in leaves lies with the test's files
         self.process = subprocess.Popen(
@@ -151,9 +150,6 @@ class StandinCluster:
         path = self._folder / f"kubeconfig-{token}"
         path.write_text(kubeconfig(self.url, token, self.namespace))
         return path
-
-    def label_namespace(self, **labels: str) -> None:
-        self._post("namespace", labels={key.replace("__", "/"): value for key, value in labels.items()})
 
     def wait_for_pods(self, test: Callable[[list[Object]], bool], timeout_s: float = 15) -> list[Object]:
         """Polls until the list of pods passes; raises TimeoutError with what there is instead."""

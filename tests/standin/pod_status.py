@@ -39,7 +39,10 @@ def initial_status(spec: Mapping[str, Any], node_ip: str) -> Object:
         "phase": "Pending",
         "startTime": timestamp(),
         "hostIP": node_ip,
-        "containerStatuses": [_container_status(c, reason) for c in spec["containers"]],
+        # By name, as the kubelet sorts them; init containers keep their order.
+        "containerStatuses": [
+            _container_status(c, reason) for c in sorted(spec["containers"], key=lambda c: str(c["name"]))
+        ],
     }
     if inits := spec.get("initContainers"):
         status["initContainerStatuses"] = [_container_status(c, "PodInitializing") for c in inits]

@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from tests.standin import admin, defaults, streams
+from tests.standin.admission import check_quotas
 from tests.standin.cluster import Cluster
 from tests.standin.faults import ReplyFault
 from tests.standin.rbac import ADMIN, Call, Identity, refusal
@@ -144,9 +145,13 @@ class Server:
             return self.cluster.create_pod(item, call.namespace, dry_run)
         if call.resource == "nodes":
             raise failure(501, "the stand-in makes nodes through its own endpoint")
-        item.setdefault("metadata", {})
-        check_names(KINDS[call.resource].name, item["metadata"])
+        item |= {"metadata": item.get("metadata", {}), "kind": KINDS[call.resource].name}
+        if call.namespace:
+            self.cluster.namespace_labels(call.namespace)
         defaults.name_object(item["metadata"], call.namespace)
+        check_names(KINDS[call.resource].name, item["metadata"])
+        if call.namespace:
+            check_quotas(call.resource, item, self.cluster.store)
         if dry_run:
             return item
         created = self.cluster.store.create(call.resource, item)

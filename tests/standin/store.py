@@ -30,6 +30,9 @@ KINDS = {
     "serviceaccounts": Kind("ServiceAccount"),
     "nodes": Kind("Node", namespaced=False),
     "namespaces": Kind("Namespace", namespaced=False),
+    "resourcequotas": Kind("ResourceQuota"),
+    "limitranges": Kind("LimitRange"),
+    "configmaps": Kind("ConfigMap"),
     "priorityclasses": Kind("PriorityClass", "scheduling.k8s.io/v1", namespaced=False),
 }
 

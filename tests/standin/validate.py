@@ -39,19 +39,23 @@ FIELD_PATHS = (
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-def check_pod(pod: Object, namespace_labels: Mapping[str, str]) -> None:
-    """Raises ApiError: 400 for what cannot be read, 422 for what is invalid, 403 for what the namespace forbids."""
-    _check_schema(pod)
-    name = pod["metadata"].get("name") or pod["metadata"].get("generateName", "")
+def check_pod(pod: Object) -> None:
+    """Raises ApiError 422 for what is invalid."""
     check_names("Pod", pod["metadata"])
     if causes := list(_pod_spec(pod["spec"])):
-        raise invalid("Pod", name, causes)
+        raise invalid("Pod", pod["metadata"]["name"], causes)
+
+
+def check_security(pod: Object, namespace_labels: Mapping[str, str]) -> None:
+    """Raises ApiError 403 for what the namespace's pod security forbids."""
+    name = pod["metadata"]["name"]
     restricted = namespace_labels.get("pod-security.kubernetes.io/enforce") == "restricted"
     if restricted and (violations := list(_restricted(pod["spec"]))):
         raise forbidden("pods", name, f'violates PodSecurity "restricted:latest": {", ".join(violations)}')
 
 
-def _check_schema(pod: Object) -> None:
+def check_schema(pod: Object) -> None:
+    """Raises ApiError for what cannot be read: mostly 400."""
     try:
         kubernetes_validate.validate(dict(pod), SCHEMA_VERSION, strict=True)
     except kubernetes_validate.ValidationError as error:
