@@ -8,6 +8,8 @@ import os
 import re
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -658,3 +660,79 @@ def test_rights_are_looked_at_before_the_namespace_and_the_namespace_before_the_
 def test_statuses_are_sorted_by_the_containers_names(run: Any) -> None:
     ended = run(pod("p", containers=[container("true"), container("true", "airflow-xcom-sidecar")]))
     assert [own["name"] for own in ended["status"]["containerStatuses"]] == ["airflow-xcom-sidecar", "base"]
+
+
+def test_a_request_without_a_token_is_anonymous_and_one_with_a_wrong_token_is_nobody_s(
+    cluster: StandinCluster,
+) -> None:
+    def answer(headers: dict[str, str]) -> tuple[int, dict[str, Any]]:
+        request = urllib.request.Request(f"{cluster.url}/api/v1/namespaces/{NS}/pods", headers=headers)
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=10)
+        return refused.value.code, json.load(refused.value)
+
+    code, body = answer({})
+    assert (code, body["message"].split(" cannot")[0]) == (403, 'pods is forbidden: User "system:anonymous"')
+    assert answer({"Authorization": "Bearer expired"}) == (
+        401,
+        {
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "Unauthorized",
+            "reason": "Unauthorized", "code": 401,
+        },
+    )  # fmt: skip
+
+
+# Disruption ---------------------------------------------------------------------------------------------------------
+
+
+def last_state(api: Any, name: str, act: Callable[[], None]) -> dict[str, Any]:
+    """Of a pod that `act` makes go."""
+    version = api.list_namespaced_pod(NS).metadata.resource_version
+    act()
+    stream_of = watch.Watch().stream(api.list_namespaced_pod, NS, resource_version=version, timeout_seconds=30)
+    return next(
+        dict(event["raw_object"])
+        for event in stream_of
+        if event["type"] == "DELETED" and event["raw_object"]["metadata"]["name"] == name
+    )
+
+
+def test_an_eviction_by_the_api_says_so_in_the_pod_and_leaves_no_event(cluster: StandinCluster, api: Any) -> None:
+    """Audit K9: what `kubectl drain` does."""
+    cluster.add_node("gpu-0")
+    api.create_namespaced_pod(NS, pod("p", "exec sleep 100", terminationGracePeriodSeconds=1))
+    cluster.wait_for_pods(has_phase("Running"))
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
+
+    last = last_state(api, "p", lambda: api.create_namespaced_pod_eviction("p", NS, eviction))
+    assert condition(last, "DisruptionTarget")["reason"] == "EvictionByEvictionAPI"
+    assert "Evicted" not in {event.reason for event in api.list_namespaced_event(NS).items}
+
+
+@pytest.mark.parametrize(
+    ("toleration", "goes"),
+    [
+        ({}, True),
+        ({"key": "maintenance", "operator": "Exists"}, False),
+        ({"key": "maintenance", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 1}, True),
+        ({"key": "maintenance", "operator": "Equal", "value": "other", "effect": "NoExecute"}, True),
+        ({"key": "maintenance", "operator": "Exists", "effect": "NoSchedule"}, True),
+    ],
+)
+def test_a_noexecute_taint_ends_the_pods_that_do_not_tolerate_it(
+    cluster: StandinCluster, api: Any, toleration: dict[str, Any], goes: bool
+) -> None:
+    cluster.add_node("gpu-0")
+    spec = {"tolerations": [toleration] if toleration else [], "terminationGracePeriodSeconds": 1}
+    api.create_namespaced_pod(NS, pod("p", "exec sleep 100", **spec))
+    cluster.wait_for_pods(has_phase("Running"))
+    taint = {"spec": {"taints": [{"key": "maintenance", "value": "disk", "effect": "NoExecute"}]}}
+
+    def act() -> None:
+        api.patch_node("gpu-0", taint)
+        if not goes:
+            api.delete_namespaced_pod("p", NS)
+
+    last = last_state(api, "p", act)
+    reason = "DeletionByTaintManager" if goes else None
+    assert condition(last, "DisruptionTarget").get("reason") == reason

@@ -17,6 +17,7 @@ from tests.standin.pod_status import set_condition
 from tests.standin.scheduler import Unschedulable, place
 from tests.standin.status import failure
 from tests.standin.store import Store
+from tests.standin.taints import stay_s
 from tests.standin.validate import check_pod, check_schema, check_security
 
 Object = dict[str, Any]
@@ -83,7 +84,25 @@ class Cluster:
             known = self.store.create("nodes", made)
         if not values.get("ready", True):
             self._lose(name, evict_after_s)
+        else:
+            self.leave_tainted(known)
         self.schedule()
+
+    def leave_tainted(self, node: Object) -> None:
+        """The taint manager: pods go that do not tolerate one of the node's NoExecute taints, or not for long."""
+        for pod in self.store.all("pods"):
+            if pod["spec"].get("nodeName") == node["metadata"]["name"]:
+                self._leave(pod, node)
+
+    def _leave(self, pod: Object, node: Object) -> None:
+        after_s = stay_s(pod, node["spec"].get("taints", []))
+        if after_s is not None and pod["status"]["phase"] not in ("Succeeded", "Failed"):
+            asyncio.get_running_loop().call_later(after_s, self._taint_evict, pod, node)
+
+    def _taint_evict(self, pod: Object, node: Object) -> None:
+        is_tainted = stay_s(pod, node["spec"].get("taints", [])) is not None  # may have been taken off meanwhile
+        if is_tainted and "deletionTimestamp" not in pod["metadata"]:
+            self.kubelets.taint_evict(pod)
 
     def _lose(self, node: str, evict_after_s: float | None) -> None:
         for pod in self.store.all("pods"):
@@ -138,6 +157,7 @@ class Cluster:
             where = f"Successfully assigned {metadata['namespace']}/{metadata['name']} to {name}"
             self.events.record(pod, "Normal", "Scheduled", where)
             self.kubelets.start(pod)
+            self._leave(pod, self.store.get("nodes", "", name))
 
     def _at_moment(self, pod: Object, moment: str) -> None:
         for fault in self.faults.for_pod(pod["metadata"]["name"], moment):

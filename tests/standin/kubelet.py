@@ -119,6 +119,12 @@ class Kubelets:
         )
         self.delete(pod, grace_s)
 
+    def evict_by_api(self, pod: Object, grace_s: float | None) -> None:
+        """As `kubectl drain` does it: no event tells of it, and only the pod's own last state says what happened."""
+        if pod["status"]["phase"] not in ("Succeeded", "Failed"):
+            self._disrupt(pod, "EvictionByEvictionAPI", "Eviction API: evicting")
+        self.delete(pod, grace_s)
+
     def taint_evict(self, pod: Object) -> None:
         if not self.store.has("pods", pod["metadata"]["namespace"], pod["metadata"]["name"]):
             return

@@ -35,6 +35,7 @@ class Identity(NamedTuple):
 
 
 EVERYTHING = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+ANONYMOUS = Identity("system:anonymous", {})  # a request without a token
 ADMIN = Identity("kubernetes-admin", {"": (EVERYTHING,)})
 
 

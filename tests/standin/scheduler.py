@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tests.standin.quantities import quantity
+from tests.standin.taints import is_tolerated
 
 Object = Mapping[str, Any]
 SELECTOR_MISMATCH = "node(s) didn't match Pod's node affinity/selector"
@@ -61,12 +62,12 @@ def _refusal(pod: Object, node: Object, there: Sequence[Object]) -> list[str]:
     """The reasons of the first filter that refuses, in the real scheduler's order of filters."""
     spec = node.get("spec", {})
     tolerations = pod["spec"].get("tolerations", [])
-    if spec.get("unschedulable") and not _tolerated(
+    if spec.get("unschedulable") and not is_tolerated(
         {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}, tolerations
     ):
         return ["node(s) were unschedulable"]
     for taint in spec.get("taints", []):
-        if taint["effect"] in ("NoSchedule", "NoExecute") and not _tolerated(taint, tolerations):
+        if taint["effect"] in ("NoSchedule", "NoExecute") and not is_tolerated(taint, tolerations):
             return [f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"]
     if not _selected(pod, node):
         return [SELECTOR_MISMATCH]
@@ -78,18 +79,6 @@ def _refusal(pod: Object, node: Object, there: Sequence[Object]) -> list[str]:
         name for name, need in requests(pod).items() if need > 0 and quantity(room.get(name, 0)) - used[name] < need
     ]
     return [f"Insufficient {name}" for name in sorted(short)]
-
-
-def _tolerated(taint: Object, tolerations: Iterable[Object]) -> bool:
-    for toleration in tolerations:
-        if toleration.get("effect") not in (None, "", taint["effect"]):
-            continue
-        if toleration.get("operator", "Equal") == "Exists":
-            if toleration.get("key") in (None, "", taint["key"]):
-                return True
-        elif toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get("value", ""):
-            return True
-    return False
 
 
 def _selected(pod: Object, node: Object) -> bool:

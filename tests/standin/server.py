@@ -14,7 +14,7 @@ from tests.standin import admin, defaults, streams
 from tests.standin.admission import check_quotas
 from tests.standin.cluster import Cluster
 from tests.standin.faults import ReplyFault
-from tests.standin.rbac import ADMIN, Call, Identity, refusal
+from tests.standin.rbac import ADMIN, ANONYMOUS, Call, Identity, refusal
 from tests.standin.selectors import Match, field_selector, label_selector
 from tests.standin.status import ApiError, failure, invalid
 from tests.standin.store import KINDS
@@ -94,7 +94,10 @@ class Server:
         return await self._dispatch(call, who, request)
 
     def _identify(self, request: web.Request) -> Identity:
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        header = request.headers.get("Authorization")
+        if header is None:
+            return ANONYMOUS
+        scheme, _, token = header.partition(" ")
         if scheme.lower() != "bearer" or token not in self.identities:
             raise failure(401, "Unauthorized")
         return self.identities[token]
@@ -127,6 +130,11 @@ class Server:
             return await streams.log(self.cluster.kubelets, pod, request)
         if (call.resource, call.subresource) == ("pods", "exec"):
             return await streams.execute(self.cluster.kubelets, pod, request)
+        if (call.resource, call.subresource, call.verb) == ("pods", "eviction", "create"):
+            options = (await _body(request)).get("deleteOptions") or {}
+            self.cluster.kubelets.evict_by_api(pod, options.get("gracePeriodSeconds"))
+            success = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+            return web.json_response(success, status=201)
         if call.subresource == "status" and call.verb == "get":
             return web.json_response(pod)
         raise failure(404, "the server could not find the requested resource")
@@ -168,6 +176,7 @@ class Server:
         item.update(merged)
         self.cluster.store.touch(call.resource, item)
         if call.resource == "nodes":
+            self.cluster.leave_tainted(item)
             self.cluster.schedule()
         return item
 
@@ -217,6 +226,8 @@ def _needed(call: Call) -> list[Call]:
     """Reviews of one's own rights are for everybody; exec needs get, and create as from Kubernetes 1.35 on."""
     if call.resource == "selfsubjectaccessreviews":
         return []
+    if call.resource == "namespaces" and call.name:
+        return [call._replace(namespace=call.name)]  # a Role within it may allow to read it
     if call.subresource == "exec":
         return [call._replace(verb=verb) for verb in ("get", "create")]
     return [call]
