@@ -103,8 +103,8 @@ ONLY_STANDIN = (
 
 
 @pytest.fixture(scope="module")
-def outcomes(standin: Any, airflow_db: None) -> Iterator[dict[str, Outcome]]:
-    """All cases in one DAG run, one after another."""
+def outcomes(standin: Any, airflow_db: None, request: pytest.FixtureRequest) -> Iterator[dict[str, Outcome]]:
+    """The cases of the selected tests in one DAG run, one after another."""
     standin.reset()
     standin.add_node("gpu-0", gpus=1)
     path, cases = standin.kubeconfig, ANYWHERE
@@ -118,7 +118,13 @@ def outcomes(standin: Any, airflow_db: None) -> Iterator[dict[str, Outcome]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection(standin, kubeconfig_path=path))
         patch.setenv("AIRFLOW_CONN_NO_SIDECAR", connection(standin, "no/such:1", path))
-        yield run_cases(standin, cases)
+        selected = _selected(request.session)
+        yield run_cases(standin, [case for case in cases if case.name in selected])
+
+
+def _selected(session: pytest.Session) -> set[str]:
+    params = [getattr(item, "callspec", None) for item in session.items if item.path == Path(__file__)]
+    return {str(spec.params["outcome"]) for spec in params if spec is not None}
 
 
 def _occupy_the_gpu(standin: Any) -> None:
