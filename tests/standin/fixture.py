@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NAMESPACE = "trainbench"
 SHELL = os.environ.get("E2E_IMAGE", "test/shell:1")  # has sh and pgrep
 SLOW = os.environ.get("E2E_IMAGE", "test/slow:1")  # the same, but it takes its time to be pulled
+PATIENCE = float(os.environ.get("E2E_PATIENCE", "1"))  # how many times longer than usual every wait may take
 TOOLS = ("unshare", "nsenter", "setpriv", "ip", "chroot")
 Object = dict[str, Any]
 
@@ -153,7 +154,7 @@ class StandinCluster:
 
     def wait_for_pods(self, test: Callable[[list[Object]], bool], timeout_s: float = 15) -> list[Object]:
         """Polls until the list of pods passes; raises TimeoutError with what there is instead."""
-        give_up = time.monotonic() + timeout_s
+        give_up = time.monotonic() + timeout_s * PATIENCE
         while not test(pods := self.pods()):
             if time.monotonic() > give_up:
                 raise TimeoutError(json.dumps([pod["status"] for pod in pods], indent=1))
