@@ -65,6 +65,7 @@ def _night(
         finished_at=at + timedelta(minutes=9),
         pasts=history.pasts,
         trails=history.trails,
+        slower_before=history.slower_before(DAG_ID, plan.campaign_id, at),
     )
 
 

@@ -223,6 +223,7 @@ def _judged_again(
             pasts=history.pasts if history else no_pasts,
             trails=history.trails if history else no_trails,
             undecided_before=history.undecided_before(replay.suite, replay.plan.campaign_id, at) if history else None,
+            slower_before=history.slower_before(replay.suite, replay.plan.campaign_id, at) if history else (),
         )
     dag_run_id = replay.campaign.dag_run_id if replay.campaign else None
     accepted = of_nodes(history.baselines(), replay.plan.nodes, at) if history else ()

@@ -50,6 +50,7 @@ def run_campaign(plan: Plan, settings: Settings, store: Store, history: History,
         pasts=history.pasts,
         trails=history.trails,
         undecided_before=history.undecided_before(SUITE, plan.campaign_id, finished_at),
+        slower_before=history.slower_before(SUITE, plan.campaign_id, finished_at),
     )
 
 

@@ -27,10 +27,12 @@ from bench_control.judging import (
     same_work,
     sides,
     step_changes,
+    still_slower,
     trend,
     undecided,
     unsteady,
     variance,
+    warned,
     watch,
 )
 from bench_control.judging.node_runs import by_group, choice_of, judged_rate
@@ -137,10 +139,12 @@ def assess(
     last_measured: Mapping[str, datetime] | None = None,
     trails: Trails = no_trails,
     undecided_before: Mapping[str, undecided.Streak] | None = None,
+    slower_before: Sequence[still_slower.Slowdown] = (),
 ) -> Campaign:
     """Everything there is to say about one campaign. Pure but for `pasts`, which may ask a database. `last_measured`:
     node -> its last valid run before this campaign, as far as the history goes. `trails`: see there.
-    `undecided_before`: node -> since when it could not be judged, up to the campaign before.
+    `undecided_before`: node -> since when it could not be judged, up to the campaign before. `slower_before`: what was
+    warned of until then and is not over.
     """
     tolerances, name, parts = plan.params.tolerances, plan.campaign_id, Isolation()
     results, confirm_results = _checked(plan, results, (), parts), _checked(plan, confirm_results, results, parts)
@@ -166,6 +170,7 @@ def assess(
         finished_at=finished_at,
         last_measured=last_measured or {},
         undecided=undecided_before or {},
+        slower=slower_before,
         bill=bill(measured, plan.params.usd_per_gpu_hour, parts),
     )
     findings = _findings(night, parts)
@@ -204,6 +209,7 @@ class _Night:
     finished_at: datetime
     last_measured: Mapping[str, datetime]
     undecided: Mapping[str, undecided.Streak]
+    slower: Sequence[still_slower.Slowdown]
     bill: Bill
 
 
@@ -243,17 +249,19 @@ def _other_machines(night: _Night) -> tuple[Finding, ...]:
 
 
 def _over_time(night: _Night) -> tuple[Finding, ...]:
-    """Changes that have a date, and what is slower than its own past without one."""
+    """Changes that have a date, what is slower than its own past without one, and what still is since a warning."""
     tolerances = night.plan.params.tolerances
     changed = step_changes.series_of((*night.earlier, *night.now), renames.names(night.renamed))
     of_now = {key: changed[key] for key in dict.fromkeys(point.trail for point in night.now)}
     since = step_changes.find(of_now, tolerances)
     dated = _dated(since, night.results)
     undated = [verdict for verdict in night.history if not _is_told(verdict, dated, tolerances)]
-    return (
-        *step_changes.findings(since, changed),
-        *(finding for verdict in undated for finding in trend.findings(verdict)),
-    )
+    found = [*step_changes.findings(since, changed)]
+    found += [finding for verdict in undated for finding in trend.findings(verdict)]
+    slower = {(c.node, c.fingerprint) for f in found if f.category in warned.SLOWER_THAN_PAST for c in f.changes}
+    before = night.slower if night.plan.judges_nodes else ()
+    still = still_slower.lasting(before, night.now, slower, renames.names(night.renamed))
+    return (*found, *still_slower.findings(still))
 
 
 def _own_reference(members: Sequence[RunResult], pasts: Pasts, min_points: int) -> dict[str, float]:

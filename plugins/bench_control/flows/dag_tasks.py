@@ -218,6 +218,7 @@ def _published(
         last_measured=history.last_measured(now - timedelta(days=HISTORY_DAYS)),
         trails=history.trails,
         undecided_before=history.undecided_before(suite, plan.campaign_id, finished_at),
+        slower_before=history.slower_before(suite, plan.campaign_id, finished_at),
     )
     accepted = of_nodes(history.baselines(), plan.nodes, finished_at)
     campaign = campaign.model_copy(update={"dag_run_id": context["run_id"], "baselines": accepted})

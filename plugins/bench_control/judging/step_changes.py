@@ -12,12 +12,13 @@ from bench_control.judging import change_points
 from bench_control.judging.change_points import Drift, Step
 from bench_control.judging.noise import deviation_pct
 from bench_control.judging.trails import Point
-from bench_control.words.formats import count, day, degrees, figure, listing
+from bench_control.words.formats import count, day, degrees, figure, listing, share_range
 from bench_control.words.ordering import natural
 from bench_control.words.verdicts import Finding, Level, RateChange, Tolerances
 
 SLOWER_STEP, FASTER_STEP, SLOWER_DRIFT, FASTER_DRIFT = "step_slower", "step_faster", "drift_slower", "drift_faster"
-SLOWER = frozenset({SLOWER_STEP, SLOWER_DRIFT})
+STILL_SLOWER = "still_slower"  # see there
+SLOWER = frozenset({SLOWER_STEP, SLOWER_DRIFT, STILL_SLOWER})
 ONE_NIGHT = timedelta(days=2)  # between two campaigns that follow each other; else the date is a span
 MIN_WARMER_C = 5.0
 
@@ -226,10 +227,7 @@ def _drifted(same: Sequence[Change]) -> str:
 
 
 def _range(same: Sequence[Change]) -> str:
-    """ "6.1 %", or "5.8 to 6.4 %"."""
-    sizes = sorted(abs(change.change_pct) for change in same)
-    low, high = f"{sizes[0]:.1f}", f"{sizes[-1]:.1f}"
-    return f"{low} %" if low == high else f"{low} to {high} %"
+    return share_range(abs(change.change_pct) for change in same)
 
 
 def _when(same: Sequence[Change]) -> str:

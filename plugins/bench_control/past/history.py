@@ -17,12 +17,14 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from bench_control.collecting.artefacts import Store
 from bench_control.collecting.campaign import Campaign
+from bench_control.judging.still_slower import Slowdown
 from bench_control.judging.trails import Point
 from bench_control.judging.undecided import Streak
 from bench_control.past.history_baselines import accept, read_baselines, revoke
 from bench_control.past.history_breaches import close_removed, update_breaches
 from bench_control.past.history_database import HistoryError, connect, migrate
 from bench_control.past.history_rows import NOT_A_BASELINE, history_key, rows
+from bench_control.past.history_slowdowns import read_slowdowns
 from bench_control.past.history_streaks import read_streaks
 from bench_control.past.history_summaries import record_summary, summarise, with_known_gpus
 from bench_control.past.history_tables import breaches, runs
@@ -140,6 +142,11 @@ class History:
         """Node -> since when it could not be judged, for each whose last verdict of that DAG before then was none."""
         with self._transaction() as connection:
             return read_streaks(connection, suite, campaign_id, before)
+
+    def slower_before(self, suite: str, campaign_id: str, before: datetime) -> tuple[Slowdown, ...]:
+        """What that DAG had warned of by then, and not found over: nodes behind their own past, work by work."""
+        with self._transaction() as connection:
+            return read_slowdowns(connection, suite, campaign_id, before)
 
     def open_breaches(self) -> tuple[Breach, ...]:
         """Oldest first."""

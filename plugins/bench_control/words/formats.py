@@ -39,6 +39,13 @@ def share(value: float | None, decimals: int = 1) -> str:
     return NA if value is None else f"{value:,.{decimals}f} %"
 
 
+def share_range(sizes: Iterable[float]) -> str:
+    """ "6.1 %", or "5.8 to 6.4 %" of several sizes that differ."""
+    ordered = sorted(sizes)
+    low, high = f"{ordered[0]:.1f}", f"{ordered[-1]:.1f}"
+    return f"{low} %" if low == high else f"{low} to {high} %"
+
+
 def noise_share(value: float | None, decimals: int = 1) -> str:
     """How much repeats differ, of their mean: "3.2 %"; from 100 % on only that it is more."""
     return "more than 100 %" if value is not None and value > 100 else share(value, decimals)

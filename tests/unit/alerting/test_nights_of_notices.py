@@ -16,7 +16,10 @@ from bench_control.collecting.campaign import Campaign
 from bench_control.flows.assess import assess, judge
 from bench_control.installation.channels import Channel, Mail
 from bench_control.judging import variance
+from bench_control.judging.campaign_conditions import conditions
+from bench_control.judging.condition import Condition
 from bench_control.past.history import History, open_history
+from bench_control.past.history_trails import TRAIL_CAMPAIGNS
 from bench_control.planning.nodes import Fleet
 from bench_control.planning.plan import confirm_specs, make_plan
 from bench_control.reporting import digest
@@ -54,7 +57,6 @@ class Nights:
         measured, pasts = [run(spec) for spec in plan.specs], self.history.pasts
         again = [run(spec) for spec in confirm_specs(plan, variance.nodes_to_confirm(judge(plan, measured, pasts)))]
         times = {"started_at": at, "finished_at": at + timedelta(minutes=9)}
-        undecided = self.history.undecided_before(DAG, plan.campaign_id, at)
         campaign = assess(
             plan,
             measured,
@@ -62,7 +64,8 @@ class Nights:
             suite=DAG,
             pasts=pasts,
             trails=self.history.trails,
-            undecided_before=undecided,
+            undecided_before=self.history.undecided_before(DAG, plan.campaign_id, at),
+            slower_before=self.history.slower_before(DAG, plan.campaign_id, at),
             **times,
         )
         self.history.record(campaign)
@@ -187,6 +190,28 @@ def test_a_fleet_that_cannot_be_judged_is_told_on_the_third_night_and_when_it_is
         assert [(night, event) for night, event, _ in nights.all_told(node)] == [(3, Event.OPENED), (6, Event.CLOSED)]
         assert nights.all_told(node)[0][2].startswith("could not be judged since 21 Nov 2026: ")
         assert nights.all_told(node, ERRORS) == []
+
+
+def test_a_node_that_has_been_slow_for_longer_than_a_trail_is_still_behind_its_past_until_it_is_back(
+    nights: Nights,
+) -> None:
+    """A driver that costs 20 % on all nodes, for five nights more than a trail is long: nothing but the open warning
+    knows the level before. Mailed once; over when the rate is back.
+    """
+    for _ in range(8):
+        nights.check(fleet())
+    slow = [nights.check(fleet(8.0), driver=NEW) for _ in range(TRAIL_CAMPAIGNS + 5)]
+
+    assert {digest.tone(campaign) for campaign in slow} == {Tone.WARN}
+    assert {node.condition for campaign in slow for node in conditions(campaign)} == {Condition.BEHIND}
+    assert "are still 20.0 % slower than before 29 Nov 2026" in [finding.summary for finding in slow[-1].findings]
+    over = nights.check(fleet(), driver=NEW)
+    assert {node.condition for node in conditions(over)} == {Condition.WELL}
+    for node in NODES:
+        assert [(night, event) for night, event, _ in nights.all_told(node)] == [
+            (9, Event.OPENED),
+            (9 + len(slow), Event.CLOSED),
+        ]
 
 
 def test_an_accepted_baseline_ends_the_warning_with_its_own_words_and_hides_no_breach(nights: Nights) -> None:

@@ -112,6 +112,12 @@ def test_one_accepted_baseline_does_nothing_to_the_others(history: History) -> N
     assert ends(history) == {"node-1": f"accepted as the new level by ada: {WHY}", "node-2": None}
 
 
+def test_what_was_warned_of_for_longer_than_a_trail_is_over_for_the_node_that_was_accepted(history: History) -> None:
+    assert [s.change.node for s in history.slower_before("node_consistency", "night-7", on(7))] == list(NODES)
+    history.accept_baseline("node-1", WHO, WHY, on(6, hours=5))
+    assert [s.change.node for s in history.slower_before("node_consistency", "night-7", on(7))] == ["node-2"]
+
+
 def test_of_all_nodes_it_holds_for_each_of_them(history: History) -> None:
     history.accept_baseline(None, WHO, WHY, on(6, hours=5))
     assert [past(history, node) for node in NODES] == [[9.0, 9.0]] * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from bench_control.words.verdicts import Finding, Level, RateChange, State
 from bench_image.contract import fingerprint
 from tests.builders import make_result
 from tests.databases import DATABASES, empty_database
-from tests.nights import night
+from tests.nights import ENDED_AT, night
 
 WORK = fingerprint(make_result().work)
 WELL = {"node-1": 10.0, "node-2": 10.0}
@@ -223,3 +224,42 @@ def test_every_finding_that_people_are_warned_of_has_a_kind_and_words_for_its_en
 
     assert set(KIND_OF.values()) == set(Kind)
     assert {Kind.SLOW, Kind.UNSTEADY, Kind.UNDECIDED} <= set(ENDED)
+
+
+# --- what is not over -------------------------------------------------------------------------------------------------
+
+
+def open_on(history: History, day: int, campaign_id: str = "") -> list[tuple[str, float, int]]:
+    """(node, level before, day on which it was first warned of)"""
+    slowdowns = history.slower_before("node_consistency", campaign_id, ENDED_AT + timedelta(days=day - 1))
+    return [(each.change.node, each.change.before, (each.since - ENDED_AT).days + 1) for each in slowdowns]
+
+
+def test_a_slowdown_is_known_from_the_night_after_it_was_warned_of_to_the_one_that_finds_it_over(
+    history: History,
+) -> None:
+    record(history, 1, slower(), rates=9.6)
+    record(history, 2, slower(), rates=9.6)
+    record(history, 3)
+
+    assert [open_on(history, day) for day in (1, 2, 3, 4)] == [[], [("node-2", 10.0, 1)], [("node-2", 10.0, 1)], []]
+    assert history.slower_before("another_dag", "", ENDED_AT + timedelta(days=1)) == ()
+
+
+def test_what_got_worse_counts_from_the_first_warning_and_is_no_news_to_the_campaign_that_said_it(
+    history: History,
+) -> None:
+    step = RateChange(node="node-2", fingerprint=WORK, before=9.6, after=8.0, limit_pct=1.5)
+    record(history, 1, slower(), rates=9.6)
+    record(history, 2, slower(category=SLOWER_STEP, changes=(step,)), rates=8.0)
+
+    assert open_on(history, 3) == [("node-2", 10.0, 1)]
+    assert open_on(history, 2, "night-2") == [("node-2", 10.0, 1)]
+
+
+def test_a_second_slowdown_counts_from_its_own_warning(history: History) -> None:
+    record(history, 1, slower(), rates=9.6)
+    record(history, 2)
+    record(history, 3, slower(), rates=9.6)
+
+    assert open_on(history, 4) == [("node-2", 10.0, 3)]
