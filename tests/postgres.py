@@ -1,0 +1,112 @@
+"""A PostgreSQL server for the tests: the one that TRAINBENCH_TEST_POSTGRES_URL names, or Debian's, started for them."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from bench_image.lifeline import die_with_parent
+
+NAMED_BY = "TRAINBENCH_TEST_POSTGRES_URL"
+DEBIAN = Path("/usr/lib/postgresql")
+OWNER = "postgres"  # whom root starts it as: a server refuses to be root's
+START_S = 60
+# Nothing of it has to outlive the tests.
+SETTINGS = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=16MB", "listen_addresses=")
+
+
+class NoPostgres(RuntimeError):
+    """One sentence: what is missing and what to do."""
+
+
+def server() -> str:
+    """Its URL; started on first use, stopped with this process. Raises NoPostgres, and RuntimeError where a server is
+    installed and does not start.
+    """
+    url = _outcome()
+    if isinstance(url, RuntimeError):
+        raise url
+    return url
+
+
+@cache  # of a failure as well: hundreds of tests ask
+def _outcome() -> str | RuntimeError:
+    try:
+        return _url()
+    except RuntimeError as error:
+        return error
+
+
+def _url() -> str:
+    if importlib.util.find_spec("psycopg") is None:
+        raise NoPostgres("PostgreSQL's driver is not installed: pip install 'psycopg[binary]'")
+    return os.environ.get(NAMED_BY) or _started(_programs())
+
+
+def _programs() -> Path:
+    """The folder of the newest server's programs."""
+    on_path = shutil.which("initdb")
+    found = sorted(DEBIAN.glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    if not on_path and not found:
+        raise NoPostgres(f"no PostgreSQL here: install the package postgresql, or name a server with {NAMED_BY}")
+    return Path(on_path or found[-1]).resolve().parent
+
+
+def _started(programs: Path) -> str:
+    folder = Path(tempfile.mkdtemp(prefix="trainbench-postgres-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    owner: dict[str, Any] = {"cwd": folder}
+    if os.geteuid() == 0:
+        shutil.chown(folder, OWNER, OWNER)
+        owner |= {"user": OWNER, "group": OWNER, "extra_groups": []}
+    make = [programs / "initdb", "--pgdata", "data", "--username", OWNER, "--auth", "trust", "--no-sync"]
+    done = subprocess.run(make, capture_output=True, text=True, **owner)
+    if done.returncode != 0:
+        raise RuntimeError(f"`{programs}/initdb` failed: {done.stderr.strip() or done.stdout.strip()}")
+    settings = [part for setting in SETTINGS for part in ("-c", setting)]
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            [programs / "postgres", "-D", "data", "-k", folder, *settings],
+            stdout=log,
+            stderr=log,
+            preexec_fn=die_with_parent if sys.platform == "linux" else None,
+            **owner,
+        )
+    atexit.register(_stop, process)
+    url = f"postgresql+psycopg://{OWNER}@/postgres?host={folder}"
+    _wait_until_ready(url, process, folder / "log")
+    return url
+
+
+def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    from sqlalchemy.exc import OperationalError
+
+    from bench_control.past.history_database import connect
+
+    give_up = time.monotonic() + START_S
+    while process.poll() is None and time.monotonic() < give_up:
+        try:
+            connect(url).connect().close()
+        except OperationalError:
+            time.sleep(0.1)
+        else:
+            return
+    raise RuntimeError(f"the server did not start within {START_S} s: {log.read_text().strip()[-300:]}")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
