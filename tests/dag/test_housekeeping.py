@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from bench_control.collecting.artefacts import Store
-from bench_control.flows.housekeeping import _deletes, _liveness, build_housekeeping
+from bench_control.flows.housekeeping import _liveness, _mode, build_housekeeping
 from bench_control.launching.pods import DAG_ID, DAG_RUN_ID, Owner, PodSettings, ours
 from bench_control.site import cluster as cluster_module
 from bench_control.site.cluster import Unreachable
 from bench_control.site.leaked import Liveness
+from bench_control.site.sweep import Mode
 
 
 def old_campaign(store: Store) -> None:
@@ -139,17 +140,17 @@ def test_what_airflow_says_of_a_run(state: str | None, liveness: Liveness) -> No
 
 
 @pytest.mark.parametrize(
-    ("run_type", "ticked", "mode", "deletes"),
+    ("run_type", "ticked", "mode", "chosen"),
     [
-        ("manual", False, "delete", False),
-        ("manual", True, "report", True),
-        ("scheduled", False, "delete", True),
-        ("scheduled", True, "report", False),
-        ("scheduled", False, None, False),
+        ("manual", False, "delete", Mode.REPORT),
+        ("manual", True, "report", Mode.DELETE),
+        ("scheduled", False, "delete", Mode.DELETE),
+        ("scheduled", True, "report", Mode.REPORT),
+        ("scheduled", False, None, Mode.RELEASE),
     ],
 )
-def test_who_says_that_it_deletes(
-    run_type: str, ticked: bool, mode: str | None, deletes: bool, monkeypatch: pytest.MonkeyPatch
+def test_who_says_what_it_deletes(
+    run_type: str, ticked: bool, mode: str | None, chosen: Mode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Run:
         def __init__(self) -> None:
@@ -158,7 +159,7 @@ def test_who_says_that_it_deletes(
     monkeypatch.delenv("TRAINBENCH_HOUSEKEEPING", raising=False)
     if mode:
         monkeypatch.setenv("TRAINBENCH_HOUSEKEEPING", mode)
-    assert _deletes({"dag_run": Run(), "params": {"delete": ticked}}) is deletes
+    assert _mode({"dag_run": Run(), "params": {"delete": ticked}}) is chosen
 
 
 def test_without_a_cluster_the_artefacts_expire_all_the_same(
@@ -170,6 +171,7 @@ def test_without_a_cluster_the_artefacts_expire_all_the_same(
     old_campaign(store)
     monkeypatch.setenv("TRAINBENCH_LAUNCHER", "kubernetes")
     monkeypatch.setattr(cluster_module, "open_cluster", nobody)
+    dagbag.dags["housekeeping"].get_task("leaked_pods").retries = 0
     run = dagbag.dags["housekeeping"].test(run_conf={"delete": True})
     assert states(run) == {"leaked_pods": "failed", "expired_artefacts": "success"}
     assert store.campaign_ids() == ()
@@ -183,4 +185,5 @@ def test_on_a_cluster_it_runs_daily(airflow_db: None, monkeypatch: pytest.Monkey
     assert dag.params["retention_days"] == 30
     assert dag.params["delete"] is False
     assert dag.get_task("leaked_pods").upstream_task_ids == set()
+    assert dag.get_task("leaked_pods").retries == 6  # half an hour without an API server is waited for
     assert dag.get_task("expired_artefacts").upstream_task_ids == set()

@@ -197,3 +197,27 @@ def test_pods_that_are_compared_run_one_at_a_time_on_a_cluster(
     assert dag.get_task("benchmark").max_active_tis_per_dagrun == 1
     assert TaskInstanceState.DEFERRED in ACTIVE_STATES
     assert (dag.params["model"], dag.params["seq_length"]) == ("mistral-7b", 1024)
+
+
+def test_one_pod_that_cannot_be_deleted_does_not_keep_the_others(airflow_db: None) -> None:
+    """`release` stopped at the first refusal: the pods behind it ran on."""
+    from kubernetes.client import ApiException
+
+    from bench_control.flows.kubernetes_operator import delete_pods
+
+    pods = [Mock(status=Mock(container_statuses=[])) for _ in "abcd"]
+    for name, pod in zip("abcd", pods, strict=True):
+        pod.metadata.name = name
+    refusals = {"a": refusal(403, "Forbidden", "a policy keeps it"), "c": refusal(404, "Not Found", "gone")}
+    asked: list[str] = []
+
+    def delete(name: str, *_: Any, **__: Any) -> None:
+        asked.append(name)
+        if name in refusals:
+            raise refusals[name]
+
+    client = Mock(delete_namespaced_pod=delete)
+    client.list_namespaced_pod.return_value.items = pods
+    with pytest.raises(ApiException, match=r"could not be deleted: a \(a policy keeps it\)"):
+        delete_pods(client, "trainbench", {"x": "y"})
+    assert asked == ["a", "b", "c", "d"]

@@ -13,7 +13,7 @@ from bench_control.installation.settings import Settings, read_settings
 from bench_control.launching.pods import Owner, manifests, ours
 from bench_control.site.cluster import Cluster, open_cluster
 from bench_control.site.leaked import Liveness, Rules
-from bench_control.site.sweep import document, sweep_pods
+from bench_control.site.sweep import Mode, document, sweep_pods
 from tests.builders import make_spec
 
 AT_ONCE = Rules(min_age_s=0.0, keep_ended_s=0.0)
@@ -59,8 +59,8 @@ def make(api: Cluster, settings: Settings) -> Callable[..., str]:
     return make
 
 
-def sweep(api: Cluster, settings: Settings, deletes: bool, rules: Rules = AT_ONCE) -> dict[str, Any]:
-    return document(sweep_pods(api, ours(settings.pods), liveness, rules, deletes, datetime.now(UTC)))
+def sweep(api: Cluster, settings: Settings, mode: Mode, rules: Rules = AT_ONCE) -> dict[str, Any]:
+    return document(sweep_pods(api, ours(settings.pods), liveness, rules, mode, datetime.now(UTC)))
 
 
 def names(cluster: Any) -> set[str]:
@@ -76,13 +76,13 @@ def test_only_pods_of_ours_whose_run_is_over_go(cluster: Any, api: Cluster, sett
     make("somebodys", OVER, **{"app.kubernetes.io__name": "notebook"})
     cluster.wait_for_pods(lambda pods: all(pod["status"]["phase"] == "Running" for pod in pods))
 
-    told = sweep(api, settings, deletes=False)
+    told = sweep(api, settings, Mode.REPORT)
     assert told["to_delete"] == ["leaked"]
     assert set(told["to_look_at"]) == {"of-another-airflow", "by-hand"}
     assert told["looked_at"] == 4
     assert len(names(cluster)) == 6
 
-    assert sweep(api, settings, deletes=True)["deleted"] == ["leaked"]
+    assert sweep(api, settings, Mode.DELETE)["deleted"] == ["leaked"]
     cluster.wait_for_pods(lambda pods: len(pods) == 5)
     assert names(cluster) == {"live", "of-another-airflow", "by-hand", "of-another-installation", "somebodys"}
 
@@ -92,15 +92,15 @@ def test_ended_pods_are_kept_for_their_log_first(cluster: Any, api: Cluster, set
     make("done", None, "exit 0")
     cluster.wait_for_pods(lambda pods: {pod["status"]["phase"] for pod in pods} == {"Failed", "Succeeded"})
 
-    assert sweep(api, settings, True, Rules(min_age_s=0.0, keep_ended_s=3600.0))["deleted"] == []
-    assert set(sweep(api, settings, deletes=True)["deleted"]) == {"failed", "done"}
+    assert sweep(api, settings, Mode.DELETE, Rules(min_age_s=0.0, keep_ended_s=3600.0))["deleted"] == []
+    assert set(sweep(api, settings, Mode.DELETE)["deleted"]) == {"failed", "done"}
     cluster.wait_for_pods(lambda pods: pods == [])
 
 
 def test_a_pod_that_waits_for_ever_goes_too(cluster: Any, api: Cluster, settings: Settings, make: Any) -> None:
     cluster.add_node("gpu-0", gpus=0)
     make("pending", OVER)
-    assert sweep(api, settings, deletes=True)["deleted"] == ["pending"]
+    assert sweep(api, settings, Mode.DELETE)["deleted"] == ["pending"]
     cluster.wait_for_pods(lambda pods: pods == [])
 
 
@@ -119,6 +119,24 @@ def test_one_that_cannot_be_deleted_does_not_save_the_others(
     make("a", OVER)
     make("b", OVER)
     cluster.fault(method="DELETE", path="/pods/a$", n=0, code=403, message="a policy keeps it")
-    told = sweep(api, settings, deletes=True)
+    told = sweep(api, settings, Mode.DELETE)
     assert told["deleted"] == ["b"]
     assert told["faults"] == {"a": "a policy keeps it"}
+
+
+def test_by_schedule_a_pod_that_a_failed_release_left_goes_and_everything_else_stays(
+    cluster: Any, api: Cluster, settings: Settings, make: Any
+) -> None:
+    """The API was away when the DAG run ended: its pods ran on, or waited for GPUs, until somebody looked."""
+    make("runs-on", OVER)
+    make("ended", OVER, "exit 0")
+    make("live", LIVE)
+    make("of-another-airflow", Owner(dag_id="node_consistency", dag_run_id="elsewhere"))
+    cluster.wait_for_pods(lambda pods: all(pod["status"]["phase"] in ("Running", "Succeeded") for pod in pods))
+    cluster.wait_for_pods(lambda pods: any(pod["status"]["phase"] == "Succeeded" for pod in pods))
+
+    told = sweep(api, settings, Mode.RELEASE)
+    assert told["deleted"] == ["runs-on"]
+    assert told["to_delete"] == ["ended"]
+    cluster.wait_for_pods(lambda pods: len(pods) == 3)
+    assert names(cluster) == {"ended", "live", "of-another-airflow"}

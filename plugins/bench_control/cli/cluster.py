@@ -112,11 +112,12 @@ def _way(settings: Settings, kubeconfig: str | None, context: str | None) -> Cal
 def _sweep_pods(settings: Settings, opened: Callable[[], Cluster], force: bool, delete: bool) -> tuple[Swept, ...]:
     from bench_control.launching.pods import ours
     from bench_control.site.leaked import Liveness, Rules
-    from bench_control.site.sweep import sweep_pods
+    from bench_control.site.sweep import Mode, sweep_pods
 
     # Only a task may ask Airflow for its DAG runs.
     rules, liveness = Rules(trust_age=force), lambda _: Liveness.NOT_KNOWN
-    return sweep_pods(opened(), ours(settings.pods), liveness, rules, delete, datetime.now(UTC))
+    mode = Mode.DELETE if delete else Mode.REPORT
+    return sweep_pods(opened(), ours(settings.pods), liveness, rules, mode, datetime.now(UTC))
 
 
 def _tell_swept(

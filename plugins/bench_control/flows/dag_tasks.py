@@ -170,7 +170,10 @@ def gate() -> None:
         raise AirflowFailException(_no_verdict(failed[0] if failed else "alert", ti))
     red = [alert["text"] for alert in raised if alert["red"]]
     if kept := [name for name, state in states.items() if name.split(".")[-1] == RELEASE and state == "failed"]:
-        red.append(f"pods of this run may still run, and hold their GPUs: {listing(kept)} failed, its log says why")
+        red.append(
+            f"pods of this run may still run, and hold their GPUs: {listing(kept)} failed, its log names them; "
+            "`housekeeping` deletes them at its next scheduled run"
+        )
     if red:
         raise AirflowFailException("; ".join(red[:MAX_REASONS]) + ("; and more" if len(red) > MAX_REASONS else ""))
 

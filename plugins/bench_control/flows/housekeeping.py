@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Param, get_current_context, task
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from bench_control.installation.settings import Launcher, SettingsError, read_settings
 from bench_control.site.sweep import MAX_RETENTION_DAYS, MODE_ENV, RETENTION_ENV, Mode, read_sweep_settings
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from bench_control.words.tables import Table
 
 SCHEDULE = "30 6 * * *"  # after the nightly check
+POD_RETRIES, POD_RETRY_DELAY = 6, timedelta(minutes=5)
 LIVE_STATES = ["queued", "running"]
 LOG_WIDTH = 160
 DOC = f"""\
@@ -31,7 +32,9 @@ campaign or a cost report.
 | `leaked_pods` | pods whose DAG run is over, and pods that have ended and whose log nobody needs any more |
 | `expired_artefacts` | campaigns and cost reports that were last changed longer ago than artefacts are kept |
 
-Started by hand, it deletes if `delete` is ticked. By schedule, it only reports unless `{MODE_ENV}=delete` is set.
+Started by hand, it deletes if `delete` is ticked. By schedule, it deletes what `{MODE_ENV}` says: `release`, the
+default, pods that still hold or await GPUs though their DAG run is over, because the run's own task `release` failed;
+`delete` ended pods and expired artefacts too; `report` nothing.
 `{RETENTION_ENV}` says how many days artefacts are kept. Pods of runs that this Airflow does not know, and pods that
 name no run, are told and left alone. Rows of the history are never deleted.
 """
@@ -95,11 +98,13 @@ def _form(retention_days: int) -> dict[str, Param]:
     }
 
 
-@task(task_id="leaked_pods")
+@task(task_id="leaked_pods", retries=POD_RETRIES, retry_delay=POD_RETRY_DELAY)
 def leaked_pods() -> dict[str, Any]:
-    """Deletes or tells; returns the names."""
+    """Deletes or tells; returns the names. Retried when the API server does not answer: tomorrow is late for a pod that
+    holds GPUs.
+    """
     from bench_control.launching.pods import ours
-    from bench_control.site.cluster import ClusterError, open_cluster
+    from bench_control.site.cluster import ClusterError, Unreachable, open_cluster
     from bench_control.site.leaked import Rules
     from bench_control.site.sweep import pods_table, sweep_pods
 
@@ -112,7 +117,9 @@ def leaked_pods() -> dict[str, Any]:
     try:
         cluster = open_cluster(settings)
         labels, liveness = ours(settings.pods), _liveness(context["ti"])
-        swept = sweep_pods(cluster, labels, liveness, rules, _deletes(context), datetime.now(UTC))
+        swept = sweep_pods(cluster, labels, liveness, rules, _mode(context), datetime.now(UTC))
+    except Unreachable as error:
+        raise AirflowException(str(error)) from None
     except ClusterError as error:
         raise AirflowFailException(str(error)) from None
     return _told(pods_table(swept), swept, "pod")
@@ -127,18 +134,19 @@ def expired_artefacts() -> dict[str, Any]:
     context = get_current_context()
     store = open_store(read_settings().store_url)
     try:
-        swept = sweep_artefacts(store, context["params"]["retention_days"], _deletes(context), datetime.now(UTC))
+        deletes = _mode(context) is Mode.DELETE
+        swept = sweep_artefacts(store, context["params"]["retention_days"], deletes, datetime.now(UTC))
     except StoreError as error:
         raise AirflowFailException(str(error)) from None
     return _told(artefacts_table(swept), swept, "folder")
 
 
-def _deletes(context: Any) -> bool:
+def _mode(context: Any) -> Mode:
     """A person who starts a run says so in the form; the schedule does what the installation has set."""
     if context["dag_run"].run_type != "scheduled":
-        return bool(context["params"]["delete"])
+        return Mode.DELETE if context["params"]["delete"] else Mode.REPORT
     try:
-        return read_sweep_settings().mode is Mode.DELETE
+        return read_sweep_settings().mode
     except SettingsError as error:
         raise AirflowFailException(str(error)) from None
 

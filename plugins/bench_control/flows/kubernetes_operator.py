@@ -21,6 +21,7 @@ from bench_control.flows.bounded_pod_manager import BoundedPodManager
 from bench_control.launching.pod_end import END, EndKind, PodEnd, pod_end
 from bench_control.launching.pods import CONTAINER, GANG, GRACE_S, RENDEZVOUS, node_of
 from bench_control.launching.result_text import ResultTextError, decoded
+from bench_control.words.formats import listing
 from bench_image.contract import MAX_RESULT_BYTES
 
 UNREACHABLE = 503  # what stands for "no answer at all" among the API's status codes
@@ -296,8 +297,10 @@ def _handshake_status(error: BaseException | None) -> int:
 
 
 def delete_pods(client: Any, namespace: str, labels: Mapping[str, str], only_active: bool = False) -> tuple[str, ...]:
-    """Deletes the pods with these labels; with `only_active` those whose program has not ended. Returns their names."""
-    deleted = []
+    """Deletes the pods with these labels; with `only_active` those whose program has not ended. Returns their names.
+    Raises ApiException with the names of those that could not be deleted, once all were tried.
+    """
+    deleted, kept = [], []
     selector = ",".join(f"{key}={value}" for key, value in labels.items())
     for pod in client.list_namespaced_pod(namespace, label_selector=selector).items:
         base = next((s for s in pod.status.container_statuses or () if s.name == CONTAINER), None)
@@ -307,8 +310,11 @@ def delete_pods(client: Any, namespace: str, labels: Mapping[str, str], only_act
             client.delete_namespaced_pod(
                 pod.metadata.name, namespace, body=V1DeleteOptions(grace_period_seconds=GRACE_S)
             )
-        except ApiException as error:
-            if error.status != 404:
-                raise
+        except (ApiException, HTTPError) as error:
+            if not isinstance(error, ApiException) or error.status != 404:
+                kept.append(f"{pod.metadata.name} ({_answer(error) if isinstance(error, ApiException) else error})")
+                continue
         deleted.append(pod.metadata.name)
+    if kept:
+        raise ApiException(status=UNREACHABLE, reason=f"could not be deleted: {listing(kept)}")
     return tuple(deleted)

@@ -25,6 +25,7 @@ class Liveness(StrEnum):
 
 
 class Action(StrEnum):
+    RELEASE = "release"  # its run is over and it holds or awaits GPUs: the run's task `release` could not delete it
     DELETE = "delete"
     REPORT = "report"
     KEEP = "keep"
@@ -135,7 +136,7 @@ def _holding(
     if said is Liveness.LIVE:
         return (Action.REPORT if late else Action.KEEP), f"its run {_name(owner)} is still on.{late}".rstrip(".")
     if said is Liveness.ENDED:
-        return Action.DELETE, f"its run {_name(owner)} is over.{late}".rstrip(".")
+        return Action.RELEASE, f"its run {_name(owner)} is over.{late}".rstrip(".")
     unsure = "is not in this Airflow" if said is Liveness.NOT_FOUND else "cannot be asked about from here"
     if rules.trust_age and said is Liveness.NOT_KNOWN:
         return Action.DELETE, f"its run {_name(owner)} {unsure}; deleted for its age, as was asked.{late}".rstrip(".")

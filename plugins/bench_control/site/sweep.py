@@ -12,7 +12,7 @@ from bench_control.collecting.artefacts import Shelf, Store, StoreError
 from bench_control.installation.settings import SettingsError
 from bench_control.launching.pods import Owner
 from bench_control.site import leaked, retention
-from bench_control.site.cluster import Cluster, Refused
+from bench_control.site.cluster import Cluster, ClusterError, Refused
 from bench_control.site.leaked import Action, Liveness, PodVerdict, Rules
 from bench_control.site.retention import Expiry
 from bench_control.words.formats import NA, count, duration
@@ -24,8 +24,11 @@ DEFAULT_RETENTION_DAYS, MAX_RETENTION_DAYS = 180, 36_500
 
 
 class Mode(StrEnum):
-    REPORT = "report"
-    DELETE = "delete"
+    """What is deleted; the rest is reported."""
+
+    REPORT = "report"  # nothing
+    RELEASE = "release"  # pods that hold or await GPUs for a run that is over, as the run's own `release` would have
+    DELETE = "delete"  # those, ended pods and expired artefacts
 
 
 class SweepSettings(Frozen):
@@ -58,9 +61,9 @@ class Swept(Frozen):
 
 def read_sweep_settings(environ: Mapping[str, str] = os.environ) -> SweepSettings:
     """Raises SettingsError."""
-    mode = environ.get(MODE_ENV, Mode.REPORT.value)
+    mode = environ.get(MODE_ENV, Mode.RELEASE.value)
     if mode not in set(Mode):
-        raise SettingsError(f"{MODE_ENV} is '{mode}': choose {' or '.join(Mode)}")
+        raise SettingsError(f"{MODE_ENV} is '{mode}': choose {', '.join(Mode)}")
     days = environ.get(RETENTION_ENV, str(DEFAULT_RETENTION_DAYS))
     if not days.isdecimal() or int(days) > MAX_RETENTION_DAYS:
         raise SettingsError(f"{RETENTION_ENV} is '{days}': give whole days, 0 (for ever) to {MAX_RETENTION_DAYS}")
@@ -72,12 +75,12 @@ def sweep_pods(
     labels: Mapping[str, str],
     liveness: Callable[[Owner], Liveness],
     rules: Rules,
-    deletes: bool,
+    mode: Mode,
     now: datetime,
 ) -> tuple[Swept, ...]:
     """Raises ClusterError when the pods cannot be listed; one that cannot be deleted is told and the others go on."""
     verdicts = leaked.judge(cluster.pods(labels), labels, liveness, rules, now)
-    return tuple(_sweep_pod(cluster, verdict, deletes) for verdict in verdicts)
+    return tuple(_sweep_pod(cluster, verdict, mode) for verdict in verdicts)
 
 
 def sweep_artefacts(store: Store, retention_days: int, deletes: bool, now: datetime) -> tuple[Swept, ...]:
@@ -126,20 +129,22 @@ def faults(swept: Sequence[Swept]) -> str | None:
     return f"{len(told)} could not be deleted: {'; '.join(told[:3])}" if told else None
 
 
-def _sweep_pod(cluster: Cluster, verdict: PodVerdict, deletes: bool) -> Swept:
+def _sweep_pod(cluster: Cluster, verdict: PodVerdict, mode: Mode) -> Swept:
     swept = Swept(
         name=verdict.name,
-        is_leaked=verdict.action is Action.DELETE,
+        is_leaked=verdict.action in (Action.RELEASE, Action.DELETE),
         is_notable=verdict.action is Action.REPORT,
         cells=(verdict.name, verdict.node or NA, verdict.phase, duration(verdict.age_s)),
         reason=verdict.reason,
     )
-    if not (swept.is_leaked and deletes):
+    if not ((mode is Mode.DELETE and swept.is_leaked) or (mode is Mode.RELEASE and verdict.action is Action.RELEASE)):
         return swept
     try:
         cluster.delete_pod(verdict.name, verdict.uid)
     except Refused as refused:
         return swept.model_copy(update={"fault": refused.told})
+    except ClusterError as error:
+        return swept.model_copy(update={"fault": str(error)})
     return swept.model_copy(update={"is_deleted": True})
 
 

@@ -58,13 +58,13 @@ def verdict(pod: dict[str, Any], liveness: Liveness = Liveness.ENDED, rules: Rul
 
 def test_a_pod_whose_run_is_over_goes() -> None:
     told = verdict(pod())
-    assert told.action is Action.DELETE
+    assert told.action is Action.RELEASE
     assert told.reason == "its run scheduled__2026-11-21T02:00:00+00:00 of node_consistency is over"
     assert (told.name, told.uid, told.node, told.owner, told.age_s) == ("tb-1", "uid-1", "gpu-1", RUN, 5 * 3600)
 
 
 def test_a_pod_that_was_never_placed_goes_too() -> None:
-    assert verdict(pod(phase="Pending")).action is Action.DELETE
+    assert verdict(pod(phase="Pending")).action is Action.RELEASE
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_half_of_the_annotations_name_no_run() -> None:
     assert verdict(half).action is Action.REPORT
 
 
-@pytest.mark.parametrize(("hours_old", "action"), [(0.24, Action.KEEP), (0.26, Action.DELETE)])
+@pytest.mark.parametrize(("hours_old", "action"), [(0.24, Action.KEEP), (0.26, Action.RELEASE)])
 def test_young_pods_are_left_alone(hours_old: float, action: Action) -> None:
     assert verdict(pod(hours_old=hours_old)).action is action
 
@@ -138,7 +138,7 @@ def test_a_pod_that_outlives_its_deadline_points_at_its_node() -> None:
     assert live.action is Action.REPORT
     assert live.reason.endswith("is still on. Its deadline passed 3 h 59 min ago: look at its node")
     over = verdict(pod(hours_old=5, deadline_s=3600))
-    assert over.action is Action.DELETE
+    assert over.action is Action.RELEASE
     assert verdict(pod(hours_old=5, deadline_s=6 * 3600), Liveness.LIVE).action is Action.KEEP
 
 
