@@ -106,7 +106,54 @@ def test_a_gpu_out_of_memory_is_named_and_its_neighbours_keep_their_figures() ->
     assert [rank.status for rank in result.ranks] == [Status.OK, Status.OOM, Status.OK]
     assert [rank.performance is not None for rank in result.ranks] == [True, False, True]
     assert result.performance.samples_per_second is None  # of two GPUs it would pass for that of three
+    assert (result.performance.measured_steps, result.performance.windows) == (0, ())
     assert result.missing["performance"].startswith("no measured window of GPU 1 (GPU-x)")
+
+
+def test_the_error_of_all_is_that_of_the_rank_out_of_memory_and_not_of_the_first_that_failed() -> None:
+    crashed = failed(0, Status.ERROR, "RuntimeError").model_copy(update={"gpu_uuid": "GPU-x"})
+    lost = failed(1, Status.OOM, "OutOfMemoryError").model_copy(update={"gpu_uuid": "GPU-y"})
+    result = merged(crashed, lost, exits={0: 1, 1: 1})
+
+    assert (result.status, result.error.rank if result.error else None) == (Status.OOM, 1)
+
+
+def test_the_mean_loss_is_the_mean_of_all_ranks() -> None:
+    """6, 7 and 11: 8, and not their median."""
+    reports = [
+        report(rank, window(2, 2.0).model_copy(update={"losses": (loss, loss)}))
+        for rank, loss in enumerate((6.0, 7.0, 11.0))
+    ]
+    assert merged(*reports).performance.mean_loss == pytest.approx(8)
+
+
+def test_what_is_equal_on_all_ranks_is_that_of_the_first_that_reported() -> None:
+    """Rank 0 was killed before it wrote anything; rank 1 knows the work, the host and the parameters."""
+    second = report(1, window(4, 4.0))
+    result = merged(second, exits={0: -9, 1: 0})
+    assert (result.chosen, result.parameters, result.telemetry.host) == (CHOSEN, second.parameters, second.host)
+
+    other = second.model_copy(update={"context": make_context("NVIDIA H200").model_copy(update={"image": "other"})})
+    both = merged(report(0, window(4, 4.0)), other)
+    assert both.context is not None
+    assert both.context.image == "image"
+
+
+def test_start_up_takes_as_long_as_on_the_slowest_rank() -> None:
+    slow = {**report(1).startup, "import_s": 5.0}
+    result = merged(report(0, window(4, 4.0)), report(1, window(4, 4.0), startup=slow), report(2, window(4, 4.0)))
+
+    assert (result.startup.import_s, result.startup.total_s) == (5.0, 60.0)
+
+
+def test_why_a_figure_of_a_gpu_s_telemetry_is_unknown_is_said_at_its_place_among_all_gpus() -> None:
+    """Each rank says it of its first GPU: that of rank 1 is the second one of all."""
+    silent = make_sample(3600.0).model_copy(update={"uuid": "GPU-1", "power_mean_w": None})
+    lacking = {**report(1).missing, "telemetry.gpus.0.power_mean_w": "no power counter"}
+    result = merged(report(0, window(4, 4.0)), report(1, window(4, 4.0), gpus=(silent,), missing=lacking))
+
+    assert result.missing["telemetry.gpus.1.power_mean_w"] == "no power counter"
+    assert not [path for path in result.missing if path.startswith("telemetry.gpus.0")]
 
 
 def test_a_rank_that_left_nothing_is_an_error_of_its_own() -> None:
@@ -160,6 +207,7 @@ def test_why_a_figure_of_one_gpu_is_unknown_is_said_at_that_gpu() -> None:
     result = merged(report(0, window(4, 4.0)), mystery)
 
     assert "Mystery 9000" in result.missing["ranks.1.performance.mfu_pct"]
+    assert "Mystery 9000" in result.missing["performance.mfu_pct"]
     assert "ranks.0.performance.mfu_pct" not in result.missing
     assert result.performance.mfu_pct is None
 

@@ -23,10 +23,12 @@ from bench_image.loop import (
     seconds,
     settled_step_s,
     steps_to_do,
+    stopwatch,
     warm_up,
 )
 from bench_image.presets import STEPS_BEFORE_CAPTURE
 from bench_image.ranks import Single
+from bench_image.stats import half_width_pct
 from tests.image.processes import make_spec
 
 CPU = torch.device("cpu")
@@ -97,6 +99,23 @@ def test_a_host_that_runs_ahead_of_the_gpu_launches_no_more_than_fits(lag: int) 
     assert looks(0.5, spec, lag=lag, expected_step_s=0.45)[-1] <= 12
 
 
+def test_a_window_s_time_is_foretold_by_the_mean_of_its_steps() -> None:
+    """Six of 0.1 s and two of 0.7 s take 0.25 s on average: 11 fill 2.75 s, so three more. By their median, 0.1 s, it
+    would be eight more, and the window 4 s long.
+    """
+    spec = make_spec(measured_steps=50, max_measured_steps=200, max_window_s=2.75)
+
+    assert steps_to_do(8, [0.1] * 6 + [0.7] * 2, 2.0, None, spec) == 3
+
+
+def test_a_mean_that_is_known_exactly_as_well_as_asked_for_is_enough() -> None:
+    steps = [1.0, 1.2] * 10
+    spec = make_spec(measured_steps=20, max_measured_steps=45, max_window_s=3600)
+    exactly = spec.model_copy(update={"target_half_width_pct": half_width_pct(steps)})
+
+    assert steps_to_do(20, steps, 22.0, None, exactly) == 0
+
+
 def test_a_step_that_hangs_ends_the_window_when_its_time_is_up() -> None:
     """Eight steps launched, three took 0.1 s, and the fourth has not come back after 6 s."""
     spec = make_spec(measured_steps=50, max_measured_steps=200, max_window_s=5)
@@ -105,8 +124,8 @@ def test_a_step_that_hangs_ends_the_window_when_its_time_is_up() -> None:
 
 
 def test_the_first_warm_up_steps_say_nothing_about_the_step_time() -> None:
-    """They hold compilation: the median of the later half counts."""
-    assert settled_step_s([20.0, 1.0, 0.9, 0.2, 0.4, 0.3]) == pytest.approx(0.3)
+    """They hold compilation: the median of the later half counts, which one odd step does not move: its mean is 0.5."""
+    assert settled_step_s([20.0, 1.0, 0.9, 0.2, 0.4, 0.9]) == pytest.approx(0.4)
     assert settled_step_s([20.0]) is None
 
 
@@ -197,6 +216,34 @@ def test_a_gpu_is_timed_by_the_wall_s_clock(monkeypatch: pytest.MonkeyPatch) -> 
     assert [Clock.of(device) for device in (Device.CUDA, Device.CPU)] == [Clock.WALL, Clock.PROCESS_CPU]
 
 
+def test_the_gpu_s_own_times_are_seconds_between_borders_that_have_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events count milliseconds: borders at 0, 1,500 and 2,250 ms are steps of 1.5 and 0.75 s. The GPU has not reached
+    the fourth one, so what follows it is not looked at.
+    """
+    at_ms = iter((0.0, 1500.0, 2250.0, 9000.0, 9500.0))
+
+    class Event:
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            self.at_ms = next(at_ms)
+
+        def query(self) -> bool:
+            return self.at_ms != 9000.0
+
+        def elapsed_time(self, end: Event) -> float:
+            return end.at_ms - self.at_ms
+
+    monkeypatch.setattr("bench_image.loop.torch.cuda.Event", Event)
+    watch = stopwatch(torch.device("cuda"))
+    for _ in range(5):
+        watch.mark()
+
+    assert watch.intervals() == [1.5, 0.75]
+    assert isinstance(stopwatch(CPU), CpuStopwatch)
+
+
 def test_a_drill_on_the_cpu_burns_what_it_takes_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """1 s of CPU time from the first look on, in looks of 0.25 s: asleep, the process would not have got slower."""
     clocks = FakeClocks(monkeypatch)
@@ -272,7 +319,7 @@ def timed_window(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], Timing]:
     strategy = TwoRanks(done)
 
     class Step:
-        loader_wait_s = 0.0
+        loader_wait_s = 40.0  # of the warm-up: no window's
 
         def __call__(self) -> torch.Tensor:
             done.append("step")

@@ -222,6 +222,17 @@ def test_an_unknown_gpu_has_no_utilisation() -> None:
     assert result.missing["performance.mfu_pct"] == "the bf16 peak of 'Mystery 9000' is not in the GPU table"
 
 
+@pytest.mark.parametrize(("device", "why"), [("cpu", "the run uses no GPU"), ("cuda", "the GPU's name is not known")])
+def test_without_a_known_gpu_there_is_no_utilisation_and_the_reason_is_said(device: str, why: str) -> None:
+    context = make_context("NVIDIA H200").model_copy(update={"gpus": ()})
+    missing = {"probes.matmul_tflops": "not measured"}
+    report = make_report(context=context, missing=missing)
+    result = merge(make_spec(recipe=Recipe.FULL, device=device), [report], Ending({0: 0}), BEGIN, END)
+
+    assert (result.performance.mfu_pct, result.performance.hfu_pct) == (None, None)
+    assert (result.missing["performance.mfu_pct"], result.missing["performance.hfu_pct"]) == (why, why)
+
+
 OOM = failed(1, Status.OOM, "OutOfMemoryError", at=110)
 STOPPED = failed(0, Status.INCOMPLETE, "SIGTERM", at=105)
 LOST_PEER = failed(0, Status.ERROR, "DistBackendError", at=105)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from bench_control.comparing.speedups import SpeedUp, good, noise_of_one_run, speed_up
+from bench_control.comparing.speedups import SpeedUp, good, noise_of_one_run, paired, speed_up
 from bench_control.judging.noise import t_995
 from bench_image.contract import Drill, RunResult
 from tests.builders import make_failed, make_result
@@ -97,3 +97,30 @@ def test_the_text_shows_as_many_digits_as_are_known(
     found = SpeedUp(ratio, log_half_width, 3)
 
     assert (found.text(), found.is_beyond_noise) == (text, beyond)
+
+
+def test_the_half_width_is_that_of_the_wider_side() -> None:
+    """2 x (e^0.1 - 1) = 0.2103; below it would be 2 x (1 - e^-0.1) = 0.1903."""
+    found = SpeedUp(2.0, 0.1, 3)
+    assert found.half_width == pytest.approx(0.21034, rel=1e-4)
+    assert found.scaled(0.5) == SpeedUp(1.0, 0.1, 3)
+    assert SpeedUp(2.0, None, 1).half_width is None
+
+
+def test_exactly_as_far_as_the_noise_is_not_beyond_it() -> None:
+    assert not SpeedUp(math.exp(0.5), math.log(math.exp(0.5)), 3).is_beyond_noise
+    assert SpeedUp(math.exp(-0.51), 0.5, 3).is_beyond_noise
+    assert not SpeedUp(2.0, None, 3).is_beyond_noise
+
+
+def test_from_a_fifth_on_the_interval_has_two_sides() -> None:
+    assert SpeedUp(1.0, 0.2, 3).text() == "1.00x ± 0.22"
+    assert SpeedUp(1.0, 0.21, 3).text() == "1.00x (0.81x to 1.23x)"
+
+
+def test_only_rounds_of_a_node_in_which_both_ran_are_paired() -> None:
+    base = (*runs(10.0, 11.0), *runs(12.0, node="gpu-2"))
+    other = (*runs(20.0), *runs(24.0, 25.0, node="gpu-2"))
+    pairs = [[(r.spec.node, r.spec.round) for r in side] for side in paired(base, other)]
+    assert pairs == [[("gpu-1", 1), ("gpu-2", 1)]] * 2
+    assert paired(base, ()) == ((), ())

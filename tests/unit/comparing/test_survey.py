@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import date
 from typing import Any
 
@@ -11,11 +12,13 @@ from bench_control.asking.comparison_params import ComparisonParams
 from bench_control.collecting.campaign import Campaign
 from bench_control.comparing.kinds import kinds
 from bench_control.comparing.recommend import purchase_usd
+from bench_control.comparing.speedups import noise_of_one_run
 from bench_control.comparing.survey import Cell, asked, baseline, cells, measured, relative, saved_memory
 from bench_control.planning.nodes import GpuNode
 from bench_control.pricing.prices import Price, spread
 from bench_control.reporting import survey_tables
 from bench_control.words.tables import Table
+from bench_image.contract import Status
 from tests import campaigns
 from tests.builders import make_cpu_result, make_failed, make_result
 
@@ -47,8 +50,29 @@ def test_speed_is_relative_to_the_fastest_or_to_the_gpu_that_is_named() -> None:
     assert (fastest.gpu, named.gpu) == (A100, A10)
     assert ratio is not None
     assert ratio.ratio == pytest.approx(0.3321, rel=1e-3)
-    assert ratio.log_half_width is not None
     assert baseline(lora, "H100") is None
+
+
+def test_the_noise_of_a_relative_speed_is_that_of_both_sides() -> None:
+    """A median of three runs has the variance pi / 6 of one run's, of one run 1: together 1.5236, either way round."""
+    three = [make_result("a", rate, round=i) for i, rate in enumerate((10.0, 10.1, 9.9), 1)]
+    campaign = campaigns.make_campaign(
+        [*three, make_result("b", 5.0, gpu_name="NVIDIA A10")], question=SURVEY.question, params={}
+    )
+    fast, slow = sorted(measured(cells(campaign)), key=lambda c: -(c.tokens_per_s or 0.0))
+    one_run = noise_of_one_run([fast.results, slow.results])
+    widths = [found.log_half_width for pair in ((fast, slow), (slow, fast)) if (found := relative(*pair))]
+
+    assert one_run is not None
+    assert widths == pytest.approx([one_run.half_width(math.pi / 6 + 1)] * 2)
+
+
+def test_why_nothing_was_measured_is_the_first_failure_with_its_own_words() -> None:
+    lost = make_failed("small-1", status=Status.OOM, message="CUDA out of memory", model="llama2-7b")
+    crashed = make_failed("small-1", round=2, status=Status.ERROR, message="no route to host", model="llama2-7b")
+    (found,) = cells(campaigns.make_campaign([lost, crashed], question=SURVEY.question, params={}))
+
+    assert (found.why_not, found.num_failed) == ("oom: CUDA out of memory", 2)
 
 
 def test_epoch_and_costs_follow_from_the_rate() -> None:
@@ -117,6 +141,12 @@ def test_what_can_be_bought_follows_from_the_purchase_prices() -> None:
     )  # fmt: skip
 
 
+def test_a_budget_of_exactly_one_gpu_s_price_buys_it() -> None:
+    exact = campaigns.survey(params=SURVEY.params | {"budgets_usd": [15_000]})
+
+    assert rows(money(exact, "What a budget buys, owned"), "buys") == [(f"1 x {A100} at $15,000.00",)]
+
+
 def test_gpus_that_cannot_be_bought_are_not_left_out_in_silence() -> None:
     """Both ran lora, only the A100 has a purchase price. An H100 that ran another work cannot be compared by lora."""
     assert f"Left out, for no purchase price was given: {A10}." in money(SURVEY, "What a budget buys, owned").notes
@@ -139,6 +169,7 @@ def test_rent_or_buy_is_the_formulas_answer() -> None:
 def test_what_pays_only_after_its_life_does_not_pay() -> None:
     """At 100 h a month $15,000 are 75 months of rent at $2.00; after 36 the GPU is worth 0."""
     seldom = campaigns.survey(params=SURVEY.params | {"used_hours_per_month": 100})
+    assert money(seldom, "Rent or buy").notes[0].startswith("Owned: 100 h of use a month, worth 0 after 36.0 months, ")
     assert rows(money(seldom, "Rent or buy"), "pays above h a month", "pays after")[0] == (
         "208", "not in its 36.0 months",
     )  # fmt: skip

@@ -214,3 +214,66 @@ def test_the_ends_of_the_published_range_belong_to_it(tokens_per_s: float, is_do
     run = make_result("node-1", tokens_per_s / STATED["seq_length"], **STATED)
     exact = with_performance(run, tokens_per_second=tokens_per_s)
     assert ("throughput_out_of_range" in categories(exact)) is is_doubted
+
+
+@pytest.mark.parametrize(("cv_pct", "is_doubted"), [(10.0, False), (10.1, True)])
+def test_a_step_time_may_vary_by_exactly_10_pct(cv_pct: float, is_doubted: bool) -> None:
+    result = make_result()
+    assert result.performance.step_time is not None
+    steps = result.performance.step_time.model_copy(update={"cv_pct": cv_pct})
+    assert categories(with_performance(result, step_time=steps)) == ["unstable_step_time"] * is_doubted
+
+
+@pytest.mark.parametrize(
+    ("reserved", "allocated", "is_doubted"),
+    [(95e9, 80e9, False), (95.1e9, 80e9, True), (None, 95.1e9, True), (None, 95e9, False), (None, None, False)],
+)
+def test_memory_is_nearly_full_above_95_pct_of_the_smallest_gpu(
+    reserved: float | None, allocated: float | None, is_doubted: bool
+) -> None:
+    """GPUs of 100 and 150 GB. What the allocator holds counts; where it is not known, what tensors hold."""
+    result = make_result(strategy="ddp", gpus_per_node=2, memory_total_gb=150.0)
+    assert result.context is not None
+    small = result.context.gpus[0].model_copy(update={"memory_total_bytes": 100_000_000_000})
+    context = result.context.model_copy(update={"gpus": (small, result.context.gpus[1])})
+    memory = result.memory.model_copy(update={"peak_reserved_bytes": reserved, "peak_allocated_bytes": allocated})
+    found = validate(result.model_copy(update={"context": context, "memory": memory}))
+    assert [doubt.category for doubt in found] == ["memory_nearly_full"] * is_doubted
+    assert [doubt.expected for doubt in found] == ["at most 95 % of 100.0 GB"] * is_doubted
+
+
+def test_a_loss_that_stays_as_it_is_does_not_fall() -> None:
+    assert categories(with_performance(make_result(), first_loss=10.0, last_loss=10.0)) == ["loss_not_falling"]
+    assert categories(with_performance(make_result(), first_loss=None, last_loss=10.0)) == []
+
+
+def test_gpus_without_telemetry_are_counted_beside_those_with_gaps() -> None:
+    result = make_result(strategy="ddp", gpus_per_node=4)
+    gap = result.telemetry.gpus[0].model_copy(update={"power_mean_w": None})
+    part = result.model_copy(update={"telemetry": result.telemetry.model_copy(update={"gpus": (gap,)})})
+    (doubt,) = validate(part)
+    assert doubt.measured == "missing: 3 of 4 GPUs, power_mean_w"
+
+
+@pytest.mark.parametrize(("slow_s", "is_doubted"), [(21.0, False), (21.1, True)])
+def test_equal_runs_may_lie_exactly_10_pct_apart(slow_s: float, is_doubted: bool) -> None:
+    """Median steps of 19, 20 and 21 s: 2 of the median 20."""
+    runs = []
+    for round_, median_s in enumerate((19.0, 20.0, slow_s), start=1):
+        result = make_result("node-1", 8.0, round=round_)
+        assert result.performance.step_time is not None
+        steps = result.performance.step_time.model_copy(update={"median_s": median_s})
+        runs.append(with_performance(result, step_time=steps))
+    found = compare(runs)
+    assert [doubt.subject for doubt in found] == [runs[2].spec.run_id] * is_doubted
+
+
+def test_of_unsteady_windows_the_worst_is_told_and_the_steady_ones_are_not_counted() -> None:
+    result = make_result()
+    widths = ((0.4, True), (0.9, False), (2.5, False))
+    windows = tuple(
+        window.model_copy(update={"half_width_pct": width, "steady": steady})
+        for window, (width, steady) in zip(result.performance.windows, widths, strict=True)
+    )
+    (doubt,) = validate(with_performance(result, windows=windows))
+    assert doubt.measured == "2 of 3 windows, worst ± 2.5 %"

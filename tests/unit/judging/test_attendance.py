@@ -40,10 +40,14 @@ def test_a_node_with_a_gpu_less_than_it_has_is_told() -> None:
 
 
 def test_a_node_that_the_cluster_no_longer_lists_is_missed_for_a_week() -> None:
-    last = {"here": NOW, "yesterday": NOW - timedelta(days=1), "long-gone": NOW - timedelta(days=8)}
-    (found,) = gone(["here"], last, NOW)
+    week = timedelta(days=7)
+    last = {
+        "here": NOW, "yesterday": NOW - timedelta(days=1), "week-ago": NOW - week,
+        "longer-ago": NOW - week - timedelta(seconds=1),
+    }  # fmt: skip
+    at_the_edge, found = gone(["here"], last, NOW)
 
-    assert found.subject == "yesterday"
+    assert (at_the_edge.subject, found.subject) == ("week-ago", "yesterday")
     assert found.measured == "not in the cluster's list of nodes"
     assert "2026-11-20" in found.summary
 

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from bench_control.judging.campaign_conditions import _unsteady, _watched, why
-from bench_control.words.verdicts import Confirmation, Metric, State
-from tests.campaigns import make_metric, make_node
+from typing import Any
+
+import pytest
+
+from bench_control.collecting.campaign import Campaign
+from bench_control.judging.campaign_conditions import _unsteady, _watched, conditions, why
+from bench_control.judging.condition import Condition, NodeCondition
+from bench_control.judging.trend import judge_history
+from bench_control.words.verdicts import Confirmation, Metric, NodeVerdict, State, Tolerances
+from tests.builders import make_result
+from tests.campaigns import make_campaign, make_group, make_metric, make_node
+
+PEERS = (make_node("peer-1"), make_node("peer-2"))
 
 
 def test_a_breach_is_told_by_its_figures_and_anything_else_by_its_reason() -> None:
@@ -36,3 +46,71 @@ def test_only_what_is_in_breach_is_told_of_a_breach() -> None:
     figures = [make_metric(9.0, 10.0, state=State.BREACH), make_metric(10.3, 10.0, metric=Metric.TEMPERATURE_C)]
     breach = make_node("node-1", figures, state=State.BREACH)
     assert why(breach) == "samples/s \u221210.0 %, limit \u00b15 %"
+
+
+def night(*verdicts: NodeVerdict, **fields: Any) -> Campaign:
+    """One group for each verdict, each with the same two peers that are well."""
+    groups = [make_group([verdict, *PEERS], f"group-{n}") for n, verdict in enumerate(verdicts, start=1)]
+    return make_campaign([], groups, **fields)
+
+
+def found(*verdicts: NodeVerdict, **fields: Any) -> NodeCondition:
+    first, *rest = conditions(night(*verdicts, **fields))
+    assert [node.condition for node in rest] == [Condition.WELL] * 2
+    return first
+
+
+OK = make_node("node-1", reason="all is well")
+
+
+@pytest.mark.parametrize(
+    ("other", "condition", "reason"),
+    [
+        (make_node("node-1", state=State.FAILED, reason="no image"), Condition.FAILED, "no image"),
+        (make_node("node-1", state=State.BREACH, reason="slow"), Condition.BREACH, "slow"),
+        (make_node("node-1", is_drill=True), Condition.DRILL, "not found"),
+        (
+            make_node("node-1", state=State.BREACH, is_drill=True, reason="20 % slow"),
+            Condition.DRILL,
+            "found: 20 % slow",
+        ),
+        (
+            make_node("node-1", is_unsteady=True, unsteady_factor=7.0),
+            Condition.UNSTEADY,
+            "it scatters 7 times as much ",
+        ),
+        (make_node("node-1", state=State.NOTICE, reason="once"), Condition.WATCHED, "once"),
+        (make_node("node-1", [make_metric(9.7, 10.0)], is_watched=True), Condition.WATCHED, "samples/s −3.0 %, limit"),
+        (make_node("node-1", state=State.INSUFFICIENT, reason="noise of 9 %"), Condition.UNDECIDED, "noise of 9 %"),
+        (make_node("node-1", state=State.BUSY, reason="3 of 8 GPUs free"), Condition.BUSY, "3 of 8 GPUs free"),
+    ],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_of_two_works_the_worse_one_gives_the_condition_and_its_reason(
+    other: NodeVerdict, condition: Condition, reason: str, is_first: bool
+) -> None:
+    """The other work went well, and its words are no reason for anything."""
+    node = found(*((other, OK) if is_first else (OK, other)))
+    assert (node.node, node.condition) == ("node-1", condition)
+    assert node.reason.startswith(reason)
+
+
+def test_a_drilled_breach_is_no_breach_and_a_drilled_failure_is_one() -> None:
+    failed = make_node("node-1", state=State.FAILED, is_drill=True, reason="no image")
+    assert found(failed).condition is Condition.FAILED
+
+
+def test_a_node_behind_its_own_past_says_by_how_much() -> None:
+    past = judge_history(make_result("node-1", 9.0), [10.0] * 10, Tolerances())
+    well = judge_history(make_result("peer-1", 10.0), [10.0] * 10, Tolerances())
+    node = found(OK, history=(past, well))
+    assert (node.condition, node.reason) == (Condition.BEHIND, "−10.0 %")
+
+
+def test_a_work_that_one_node_did_alone_has_no_say_where_others_did_another() -> None:
+    alone = make_group([make_node("node-1", state=State.INSUFFICIENT, reason="no peer")], "alone")
+    judged = make_group([OK, *PEERS], "judged")
+    (node, *_) = conditions(make_campaign([], [alone, judged]))
+    assert node.condition is Condition.WELL
+    (node, *_) = conditions(make_campaign([], [alone, make_group(PEERS, "judged")]))
+    assert (node.condition, node.reason) == (Condition.UNDECIDED, "no peer did the same work")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from bench_control.judging.change_points import Drift, Step, change, step_at
+from bench_control.judging.change_points import Drift, Step, _line, change, step_at
 
 LIMIT_PCT, MADS = 1.5, 4.0
 
@@ -126,3 +126,45 @@ def test_a_step_at_a_known_place_is_hardly_ever_found_by_chance() -> None:
         for nights in (6, 10, 20):
             told = [step_at(noisy([10.0] * nights, sd_pct, rng), nights - 1, LIMIT_PCT, MADS) for _ in range(300)]
             assert sum(step is not None for step in told) <= 3, (sd_pct, nights)
+
+
+def test_no_unit_of_the_figures_makes_a_change() -> None:
+    """A hundredth of the ramp, of the steps and of the noise is the same drift, step and none."""
+    ramp = [10 - 0.5 * i / 29 for i in range(30)]
+    for values in (ramp, [10.0] * 8 + [9.5] * 8 + [9.0] * 8, [9.0, 11.0] * 10):
+        whole, hundredth = found(values), found([value / 100 for value in values])
+        assert type(whole) is type(hundredth)
+        if whole and hundredth:
+            assert hundredth.change_pct == pytest.approx(whole.change_pct)
+
+
+def test_a_series_within_the_limit_has_not_changed_wherever_its_line_leads() -> None:
+    """29 nights rise from 10 to 10.149, 1.49 %; the last one, four nights later, is no higher: the line would be there.
+    Without the 29 of 1.49 % but of 1.6 %, which is beyond the limit of 1.5 %, it is a drift.
+    """
+
+    def ramp(rise: float) -> Step | Drift | None:
+        values = [10 * (1 + rise * i / 28) for i in range(29)]
+        return change([*range(29), 32], [*values, values[-1]], LIMIT_PCT, MADS)
+
+    assert ramp(0.0149) is None
+    assert isinstance(ramp(0.016), Drift)
+
+
+def test_the_line_of_a_drift_goes_through_the_medians_of_all_pairs_by_hand() -> None:
+    """Ten nights: nine fall by 0.1 each, the fourth lies 0.05 above its place. Of 45 slopes 36 are -0.1, so the line
+    falls by 0.1 a night, from 10 to 9.1.
+    """
+    values = [10 - 0.1 * i + (0.05 if i == 3 else 0.0) for i in range(10)]
+    drift = found(values)
+    assert isinstance(drift, Drift)
+    assert (drift.first, drift.last) == (pytest.approx(10.0), pytest.approx(9.1))
+
+
+def test_neighbours_count_in_a_line_as_all_other_pairs() -> None:
+    """Three values 0, 1 and 4 a night apart: slopes 1 (of neighbours), 3 (of neighbours) and 2; their median is 2, and
+    the line through the median of 0, -1 and 0 begins at 0. Of 0, 0 and 3 the slopes are 0, 3 and 1.5.
+    """
+    assert _line(range(3), [0.0, 1.0, 4.0]) == (0.0, 2.0)
+    assert _line(range(3), [0.0, 0.0, 3.0]) == (0.0, 1.5)
+    assert _line([0, 1], [5.0, 7.0]) == (5.0, 2.0)

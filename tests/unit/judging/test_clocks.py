@@ -62,3 +62,9 @@ def test_a_run_that_ends_before_it_begins_is_a_failed_one_with_the_reason() -> N
     assert failed.status is Status.ERROR
     assert failed.error is not None
     assert "lies before started_at" in failed.error.message
+
+
+def test_a_result_that_never_came_hides_no_clock() -> None:
+    """It stands first; whoever said that it did not come did so by another clock."""
+    (ahead,) = findings([make_failed("lost"), moved("ahead", timedelta(hours=3)), make_result("well")], BEGAN, ENDED)
+    assert ahead.subject == "ahead"

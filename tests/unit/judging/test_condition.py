@@ -14,6 +14,7 @@ from bench_control.judging.condition import (
     Evidence,
     NodeCondition,
     Reach,
+    condition_now,
     condition_of,
     fleet_summary,
 )
@@ -135,3 +136,72 @@ def test_a_summary_reaches_as_far_as_its_worst_node() -> None:
     reaches = [fleet_summary(nodes(c, Condition.WELL)).reach for c in (Condition.BREACH, Condition.WATCHED)]
     assert reaches == [Reach.RED, Reach.WARNING]
     assert fleet_summary(nodes(Condition.BUSY, Condition.DRILL)).reach is Reach.QUIET
+
+
+# --- later, in the light of open breaches and of age
+
+
+def later(latest: Condition | None, hours: float = 1.0, **known: Any) -> NodeCondition:
+    """The node's condition now, when the campaign that found `latest` ended so many hours ago."""
+    was = latest and NodeCondition("node-1", latest, NOW - timedelta(hours=hours), "a phrase")
+    return condition_now("node-1", was, now=NOW, **known)
+
+
+@pytest.mark.parametrize("latest", [condition for condition in Condition if condition is not Condition.ACKNOWLEDGED])
+def test_an_hour_later_a_condition_is_what_it_was_with_its_reason(latest: Condition) -> None:
+    """A stale one does not stay so: its campaign has ended an hour ago."""
+    found = later(latest)
+    expected = Condition.WELL if latest is Condition.STALE else latest
+    assert (found.condition, found.reason) == (expected, "" if latest is Condition.STALE else "a phrase")
+
+
+@pytest.mark.parametrize("latest", [None, Condition.WELL, Condition.BUSY, Condition.WATCHED, Condition.DRILL])
+def test_what_is_older_than_fresh_is_stale_since_its_campaign_ended(latest: Condition | None) -> None:
+    found = later(latest, hours=37)
+    assert (found.condition, found.since) == (Condition.STALE, NOW - timedelta(hours=37) if latest else None)
+
+
+@pytest.mark.parametrize("latest", [Condition.FAILED, Condition.MISSING, Condition.BREACH])
+def test_red_of_any_age_stays_red_until_somebody_acknowledges_it(latest: Condition) -> None:
+    since = NOW - timedelta(days=3)
+    old = later(latest, hours=500, red_since=since)
+    assert (old.condition, old.since) == (latest, since)
+    seen = later(latest, hours=1, red_since=since, is_acknowledged=True)
+    assert (seen.condition, seen.since, seen.reason) == (Condition.ACKNOWLEDGED, since, "")
+
+
+def test_an_open_breach_counts_after_a_night_that_could_not_close_it() -> None:
+    """Busy tonight, in breach since last week: in breach, and the reason that it was busy is none for that."""
+    since = NOW - timedelta(days=7)
+    found = later(Condition.BUSY, red_states=frozenset({State.BREACH}), red_since=since)
+    assert found == NodeCondition("node-1", Condition.BREACH, since, "")
+
+
+def test_undecided_and_busy_say_when_the_node_was_judged_last() -> None:
+    judged = NOW - timedelta(days=2)
+    assert later(Condition.UNDECIDED, decided_at=judged).since == judged
+    assert later(Condition.BUSY, decided_at=judged).since == judged
+    assert later(Condition.WELL, decided_at=judged).since is None
+
+
+def test_names_are_in_natural_order_and_one_reason_stands_once() -> None:
+    found = [NodeCondition(f"node-{n}", Condition.WATCHED, None, "slow") for n in (10, 2)]
+    assert fleet_summary(found).headline == "All 2 nodes are watched: node-2 and node-10 (slow)."
+    found[0] = found[0]._replace(reason="")
+    assert fleet_summary(found).headline == "All 2 nodes are watched: node-2 (slow) and node-10."
+
+
+def test_no_node_is_neither_well_nor_a_warning() -> None:
+    nothing = fleet_summary(())
+    assert (nothing.is_well, nothing.reach) == (False, Reach.QUIET)
+
+
+def test_what_is_red_is_more_urgent_than_a_warning_and_that_than_the_rest() -> None:
+    """An acknowledged breach is worse than a watched node, and less urgent: nobody need act on it."""
+    urgent = sorted(nodes(*Condition), key=NodeCondition.urgency)
+    assert [node.condition for node in urgent] == [
+        Condition.FAILED, Condition.MISSING, Condition.BREACH, Condition.BEHIND, Condition.UNSTEADY, Condition.WATCHED,
+        Condition.ACKNOWLEDGED, Condition.STALE, Condition.DRILL, Condition.UNDECIDED, Condition.BUSY, Condition.WELL,
+    ]  # fmt: skip
+    assert urgent[3].phrase == "node-7 fell behind its own past"
+    assert urgent[3]._replace(reason="−3 %").phrase == "node-7 fell behind its own past: −3 %"

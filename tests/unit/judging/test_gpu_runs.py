@@ -71,6 +71,7 @@ class TestSplit:
         assert lost.status is Status.ERROR
         assert lost.error
         assert "killed by SIGSEGV" in lost.error.message
+        assert (lost.performance.samples_per_second, lost.performance.measured_steps) == (None, 0)
 
     def test_two_ranks_that_failed_do_not_get_each_other_s_cause(self) -> None:
         """The run has one error, of rank 1: rank 2 ended for a reason of its own, which its log says."""

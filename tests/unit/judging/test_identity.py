@@ -93,5 +93,6 @@ def test_other_gpus_of_a_node_that_has_so_many_are_no_other_machine() -> None:
     runs = [on("node-1", uuid, round_=number) for number, uuid in enumerate(("a", "b", "c"), start=1)]
 
     assert identity.findings(runs, [GpuNode(name="node-1", num_gpus=7, num_gpus_lost=1)]) == ()
+    assert identity.findings(runs, [GpuNode(name="node-1", num_gpus=2, num_gpus_lost=1)]) == ()  # exactly as many
     assert [f.subject for f in identity.findings(runs, [GpuNode(name="node-1", num_gpus=2)])] == ["node-1"]
     assert [f.subject for f in identity.findings(runs, [GpuNode(name="node-1")])] == ["node-1"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench_control.comparing.configurations import Standing, Verdict, kinds_compared
+from bench_control.comparing.configurations import Standing, Verdict, _change_pct, kinds_compared
 from bench_control.planning.skipped import Skipped
 from bench_control.reporting.configuration_tables import configurations, headline
 from bench_image.contract import RunResult
@@ -113,13 +113,19 @@ def test_a_configuration_that_one_of_two_nodes_ran_has_no_range() -> None:
     assert any(told.startswith("adamw_torch ") for told in kind.over_nodes)
 
 
+@pytest.mark.parametrize(("before", "after"), [(None, 5.0), (10.0, None), (0.0, 5.0)])
+def test_a_change_from_or_to_nothing_known_is_unknown(before: float | None, after: float | None) -> None:
+    assert _change_pct(before, after) is None
+    assert _change_pct(10.0, 0.0) == -100.0
+
+
 def test_more_nodes_repeat_the_comparison() -> None:
     (kind,) = kinds_compared(campaigns.configurations(nodes=("gpu-1", "gpu-2")))
 
     assert kind.baseline.per_token is not None
     assert kind.baseline.per_token.num_pairs == 6
     assert len(kind.drift) == 2
-    assert any(told.startswith("seq 512 1.8") for told in kind.over_nodes)
+    assert "seq 512 1.88x to 1.88x" in kind.over_nodes
 
 
 @pytest.mark.parametrize(("windows", "verdict"), [((0.7, 0.7, 0.7), "helped"), ((0.4, 0.7, 1.2), "too noisy to tell")])
