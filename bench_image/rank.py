@@ -7,7 +7,6 @@ happens while it loads must be reported too.
 from __future__ import annotations
 
 import gc
-import importlib
 import os
 import signal
 import sys
@@ -22,7 +21,6 @@ from bench_image.contract import (
     Chosen,
     Clock,
     Memory,
-    Optimizer,
     Phase,
     Probes,
     RunError,
@@ -31,9 +29,9 @@ from bench_image.contract import (
     parse_spec,
 )
 from bench_image.faults import is_out_of_memory
+from bench_image.imports import import_stack
 from bench_image.journal import Journal
 from bench_image.lifeline import die_with_parent
-from bench_image.support import DEEPSPEED
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +41,6 @@ if TYPE_CHECKING:
     from bench_image.telemetry import Sampler
 
 TELL_EVERY_S = 3.0
-EIGHT_BIT = (Optimizer.ADAMW_8BIT, Optimizer.PAGED_ADAMW_8BIT)
 
 
 class Terminated(BaseException):
@@ -82,7 +79,7 @@ def _fail(journal: Journal, status: Status, kind: str, message: str) -> int:
 
 def _run(spec: RunSpec, journal: Journal) -> RunError | None:
     """All phases. Returns the error of an invalid loss: the run is complete all the same."""
-    _import_stack(spec)
+    import_stack(spec)
     from bench_image.build import build
     from bench_image.choose import choose
     from bench_image.loop import Stepper
@@ -122,29 +119,6 @@ def _run(spec: RunSpec, journal: Journal) -> RunError | None:
     step.close()
     strategy.close()
     return error
-
-
-def _import_stack(spec: RunSpec) -> None:
-    """Only what the recipe needs: PEFT, bitsandbytes and DeepSpeed cost seconds."""
-    from bench_image.architectures import modules_to_import
-
-    modules = modules_to_import(spec.shape)
-    if spec.lora:
-        modules.append("peft")
-    if spec.quantisation or spec.optimizer in EIGHT_BIT:
-        modules.append("bitsandbytes")
-    if spec.strategy in DEEPSPEED:
-        modules.append("deepspeed")
-    for module in modules:
-        try:
-            importlib.import_module(module)
-        except ModuleNotFoundError as error:
-            if module != "deepspeed" or error.name != module:
-                raise
-            raise ModuleNotFoundError(
-                f"strategy '{spec.strategy.value}' needs the package deepspeed, which this image does not hold: "
-                "install it, or choose fsdp"
-            ) from error
 
 
 def _look_around(spec: RunSpec, journal: Journal, strategy: Single) -> Sampler | None:
@@ -317,5 +291,5 @@ if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    if code:
-        os._exit(code)  # after a fault the libraries' own shutdown may wait for peers that are gone
+    # All is written: the libraries' own shutdown takes a second, and after a fault may wait for peers that are gone.
+    os._exit(code)

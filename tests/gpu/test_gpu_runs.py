@@ -127,29 +127,6 @@ def test_two_gpus_train_together_as_users_do(tmp_path: Path) -> None:
     assert (result.status, result.error) == (Status.OK, None)
 
 
-@pytest.mark.parametrize("num_gpus", [1, 2])
-def test_every_gpu_of_a_node_is_measured_by_itself(tmp_path: Path, num_gpus: int) -> None:
-    """Equal work: equal losses, whatever GPU did it; and each GPU has its own rate, telemetry and probes."""
-    if torch.cuda.device_count() < num_gpus:
-        pytest.skip(f"needs {num_gpus} GPUs")
-    result = run(
-        tmp_path, recipe=Recipe.QLORA, preset=Preset.TUNED, optimizer=Optimizer.ADAMW_TORCH, gpus_per_node=num_gpus,
-        strategy=Strategy.INDEPENDENT, gradient_checkpointing="auto",
-    )  # fmt: skip
-
-    assert (result.status, result.error) == (Status.OK, None)
-    own = [rank.performance for rank in result.ranks if rank.performance]
-    assert len(own) == len({rank.gpu_uuid for rank in result.ranks}) == len(result.telemetry.gpus) == num_gpus
-    assert sum(one.samples_per_second or 0 for one in own) == pytest.approx(result.performance.samples_per_second)
-    assert [one.first_loss for one in own] == pytest.approx([own[0].first_loss] * num_gpus, rel=1e-3)
-    assert all(rank.probes and rank.probes.h2d_gb_per_s for rank in result.ranks)
-    assert [gpu.uuid for gpu in result.telemetry.gpus] == [rank.gpu_uuid for rank in result.ranks]
-    assert result.telemetry.energy_per_sample_j is not None
-    assert result.chosen is not None
-    assert result.chosen.means["CUDA graph"] == "the whole step"
-    assert result.chosen.why.endswith("not tried")
-
-
 def test_long_steps_end_their_window_in_time(tmp_path: Path) -> None:
     """Far more steps asked for than fit into windows of a second."""
     result = run(tmp_path, recipe=Recipe.FULL, measured_steps=5000, max_measured_steps=10_000, max_window_s=1.0)

@@ -270,13 +270,13 @@ build_module.build, loop.Stepper.__call__ = build, step
 """
 
 
-def run_node(spec: RunSpec, folder: Path, prelude: str, later_s: float) -> RunResult:
-    """A node whose ranks run a few lines of Python before they begin."""
+def run_node(spec: RunSpec, folder: Path, prelude: str, later_s: float, **env: str) -> RunResult:
+    """A node whose ranks run a few lines of Python before they begin; `env`: the pod's own environment."""
     program = folder / "broken_rank.py"
     program.write_text(f"{prelude}\nfrom bench_image.rank import main\nos._exit(main())")
     children = [
         child._replace(arguments=[sys.executable, str(program)])
-        for child in children_of(spec, folder, environment(), time.time())
+        for child in children_of(spec, folder, environment(**env), time.time())
     ]
     ending = run_all(children, spec.timeout_s, ended=lambda rank: come(folder, rank), later_s=later_s)
     return merge_independent(spec, read_reports(folder, skip_broken=True), ending, BEGIN, END)
