@@ -14,6 +14,7 @@ from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperato
 
 from bench_control.flows.kubernetes_operator import BenchPodOperator
 from tests.kube.shell_pods import pod
+from tests.standin.e2e import E2E, IS_REAL
 from tests.standin.fixture import SHELL
 
 BUNDLE = "dags-folder"
@@ -22,8 +23,8 @@ WRITE = f"echo '{RESULT}' > /airflow/xcom/return.json"
 FAST = {
     "poll_interval": 0.5,
     "startup_check_interval_seconds": 1,
-    "startup_timeout_seconds": 8,
-    "schedule_timeout_seconds": 2,
+    "startup_timeout_seconds": (60 if IS_REAL else 8) * E2E.patience,
+    "schedule_timeout_seconds": (5 if IS_REAL else 2) * E2E.patience,
     "termination_grace_period": 1,
     "log_pod_spec_on_failure": False,
 }

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.standin.fixture import SHELL
+from tests.standin.e2e import E2E, INSTANCE
 
 PRIORITY_CLASS = "trainbench-benchmark"  # the shipped quota refuses pods of any other
+SMALL = {"requests": {"cpu": "20m", "memory": "32Mi"}}  # without requests the LimitRange gives each container 2 CPUs
 IN_POD = {"runAsNonRoot": True, "runAsUser": 10001, "runAsGroup": 10001, "seccompProfile": {"type": "RuntimeDefault"}}
 IN_CONTAINER = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
-def container(script: str, name: str = "base", image: str = SHELL, **more: Any) -> dict[str, Any]:
+def container(script: str, name: str = "base", image: str = E2E.image, **more: Any) -> dict[str, Any]:
     return {
         "name": name,
         "image": image,
         "command": ["sh", "-c", script],
         "securityContext": IN_CONTAINER,
-        "resources": {"requests": {"cpu": "20m", "memory": "32Mi"}},  # else the LimitRange gives it 2 CPUs
+        "resources": {"requests": dict(SMALL["requests"])},
         **more,
     }
 
@@ -30,11 +31,12 @@ def pod(name: str, script: str = "true", gpus: int = 0, labels: dict[str, str] |
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "labels": labels or {}},
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/instance": INSTANCE, **(labels or {})}},
         "spec": {
             "restartPolicy": "Never",
             "priorityClassName": PRIORITY_CLASS,
             "securityContext": dict(IN_POD),
+            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
             "containers": [base],
             **spec,
         },

@@ -1,6 +1,7 @@
-"""The DAGs by the real scheduler, triggerer and operator, deferrable as by default, against the stand-in cluster.
+"""The DAGs by the real scheduler, triggerer and operator, deferrable as by default.
 
 One Airflow for all of them; it takes half a minute to start. What the stand-in does not simulate stands in its README.
+On a real cluster they run on its own nodes, on the CPU, so that GPUs are left to those who pay for them.
 """
 
 from __future__ import annotations
@@ -19,17 +20,25 @@ import pytest
 
 from bench_control.collecting.artefacts import open_store
 from bench_control.collecting.campaign import Campaign
+from bench_control.launching.pods import manifests
 from bench_control.planning.plan import campaign_id
 from bench_control.words.verdicts import State
 from bench_image.contract import Status
 from local_airflow import LocalAirflow
+from tests.builders import make_spec
+from tests.kube.real_cluster import e2e_settings
+from tests.kube.shell_pods import PRIORITY_CLASS
+from tests.standin.e2e import BENCH_IMAGE, E2E, INSTANCE, IS_REAL
 from tests.standin.fixture import ROOT, connection, scripted_image
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SETTINGS = {
     "TRAINBENCH_LAUNCHER": "kubernetes",
-    "TRAINBENCH_PRIORITY_CLASS": "trainbench-benchmark",
-    "TRAINBENCH_QUEUE_TIMEOUT_S": "12",
+    "TRAINBENCH_NAMESPACE": E2E.namespace,
+    "TRAINBENCH_INSTANCE": INSTANCE,
+    "TRAINBENCH_IMAGE": E2E.image if IS_REAL else BENCH_IMAGE,
+    "TRAINBENCH_PRIORITY_CLASS": PRIORITY_CLASS,
+    "TRAINBENCH_QUEUE_TIMEOUT_S": f"{12 * E2E.patience:g}",
     "TRAINBENCH_WORLD_SIZES": "1,2",
     # Nothing may start by itself: the last 02:00 would, at once.
     "TRAINBENCH_SCHEDULE_NODE_CONSISTENCY": "none",
@@ -41,6 +50,7 @@ TINY = {
     "device": "cpu", "model": "tiny", "recipe": "full", "seq_length": 64, "micro_batch_size": 2, "warmup_steps": 3,
     "gradient_accumulation_steps": 1, "repeats": 2, "gpus_per_node": 1,
 }  # fmt: skip
+NIGHT = {"rounds": 1, "strategies": ["single"], "preset": "as_users_run", "optimizer": "adamw_torch"}
 SHORT = {"measured_steps": 5, "max_measured_steps": 5, "timeout_s": 120}
 ENDED = ("success", "failed")
 
@@ -103,7 +113,7 @@ class Runs:
 
     @staticmethod
     def _until(test: Any, timeout_s: float) -> Any:
-        give_up = time.monotonic() + timeout_s
+        give_up = time.monotonic() + timeout_s * E2E.patience
         while not (found := test()):
             if time.monotonic() > give_up:
                 raise TimeoutError
@@ -113,8 +123,6 @@ class Runs:
 
 @pytest.fixture(scope="module")
 def runs(standin: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    if not standin.simulated:
-        pytest.skip("the nodes of a real cluster are not ours to fill and to name")
     state = tmp_path_factory.mktemp("airflow")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -138,12 +146,18 @@ def runs(standin: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run
 
 @pytest.fixture
 def image(cluster: Any, tmp_path: Path) -> str:
-    """The stand-in image: a made result after some seconds, by the node's name."""
+    """The stand-in image: a made result after some seconds, by the node's name. A real cluster has no such thing."""
     tmp_path.chmod(0o755)
     program = ROOT / "tests" / "dag" / "standin_image.py"
     made = scripted_image(tmp_path, program, ROOT, PYTHONPATH=f"{ROOT}:{ROOT / 'plugins'}", STANDIN_S="8")
     cluster.set_images({"trainbench/bench:0.1.0": made})
     return "trainbench/bench:0.1.0"
+
+
+def nodes(cluster: Any, count: int) -> list[str]:
+    """So many nodes with room for a benchmark's pod; on a real cluster named in the form, for they may have no GPUs."""
+    (benchmark,) = manifests(make_spec(node="any", device="cpu"), e2e_settings().pods)
+    return list(cluster.nodes(count, holds=benchmark))
 
 
 def production(node: str) -> dict[str, Any]:
@@ -222,10 +236,20 @@ def test_a_night_on_a_shared_cluster(cluster: Any, runs: Runs, image: str) -> No
     assert "cost_report" not in runs.causes_of_cost_reports()
 
 
+def test_a_night_on_one_node(cluster: Any, runs: Runs) -> None:
+    """The benchmark program itself, on whatever node there is."""
+    asked = {"nodes": nodes(cluster, 1), **NIGHT}
+    run_id = runs.start("node_consistency", **asked, **TINY, **SHORT)
+    runs.wait("node_consistency", run_id)
+    (result,) = runs.campaign("node_consistency", run_id).results
+
+    assert (result.status, result.error) == (Status.OK, None)
+    wait_until_ours_are_gone(cluster)
+
+
 def test_a_gang_meets_by_the_names_of_its_service(cluster: Any, runs: Runs) -> None:
-    for name in ("node-1", "node-2"):
-        cluster.add_node(name, gpus=1)
-    run_id = runs.start("strategy_scaling", strategies=["single", "ddp"], world_sizes=["1", "2"], **TINY, **SHORT)
+    asked = {"nodes": nodes(cluster, 2), "strategies": ["single", "ddp"], "world_sizes": ["1", "2"]}
+    run_id = runs.start("strategy_scaling", **asked, **TINY, **SHORT)
     state = runs.wait("strategy_scaling", run_id)
     results = runs.campaign("strategy_scaling", run_id).results
 
@@ -238,17 +262,15 @@ def test_a_gang_meets_by_the_names_of_its_service(cluster: Any, runs: Runs) -> N
 
 
 def test_a_gang_with_a_rank_that_finds_no_place_ends_and_tells_so(cluster: Any, runs: Runs) -> None:
-    for name in ("node-1", "node-2"):
-        cluster.add_node(name, gpus=1)
-    cluster.fault(action="hold", moment="created", pod="tb-node-2-", n=0)
-    run_id = runs.start("strategy_scaling", strategies=["ddp"], world_sizes=["2"], **TINY, **SHORT)
+    asked = {"nodes": [*nodes(cluster, 1), "no-such-node"], "strategies": ["ddp"], "world_sizes": ["2"]}
+    run_id = runs.start("strategy_scaling", **asked, **TINY, **SHORT)
     state = runs.wait("strategy_scaling", run_id)
     (result,) = runs.campaign("strategy_scaling", run_id).results
 
     assert result.error is not None
-    assert result.error.kind in ("unschedulable", "busy")
-    assert result.error.message.startswith("node-2: ")
-    assert state == ("success" if result.error.kind == "busy" else "failed")
+    assert result.error.kind == "unschedulable"
+    assert result.error.message.startswith("no-such-node: ")
+    assert state == "failed"
     wait_until_ours_are_gone(cluster)
 
 
@@ -268,10 +290,9 @@ def test_a_rank_that_is_killed_ends_the_gang_and_is_the_cause(cluster: Any, runs
 
 
 def test_a_rank_marked_failed_by_hand_ends_the_gang_in_bounded_time(cluster: Any, runs: Runs) -> None:
-    for name in ("node-1", "node-2"):
-        cluster.add_node(name, gpus=1)
     endless = {"measured_steps": 100_000, "max_measured_steps": 100_000, "timeout_s": 40}
-    run_id = runs.start("strategy_scaling", strategies=["ddp"], world_sizes=["2"], **TINY, **endless)
+    asked = {"nodes": nodes(cluster, 2), "strategies": ["ddp"], "world_sizes": ["2"]}
+    run_id = runs.start("strategy_scaling", **asked, **TINY, **endless)
     cluster.wait_for_pods(lambda pods: [pod["status"]["phase"] for pod in pods] == ["Running"] * 2, timeout_s=60)
     runs.wait_for_task("strategy_scaling", run_id, ("ddp_2_gpu.rank", 0), "deferred")
     runs.mark_failed("strategy_scaling", run_id, "ddp_2_gpu.rank", 0)
@@ -281,3 +302,16 @@ def test_a_rank_marked_failed_by_hand_ends_the_gang_in_bounded_time(cluster: Any
     assert state == "failed"
     assert result.status is not Status.OK
     wait_until_ours_are_gone(cluster)
+
+
+def test_a_run_marked_failed_by_hand_leaves_no_pod_and_stays_failed(cluster: Any, runs: Runs) -> None:
+    """Audit K14: it ended as `success`."""
+    endless = {"measured_steps": 100_000, "max_measured_steps": 100_000, "timeout_s": 120}
+    asked = {"nodes": nodes(cluster, 1), **NIGHT}
+    run_id = runs.start("node_consistency", **asked, **TINY, **endless)
+    cluster.wait_for_pods(lambda pods: [pod["status"]["phase"] for pod in pods] == ["Running"], timeout_s=60)
+    runs.mark_run_failed("node_consistency", run_id)
+    wait_until_ours_are_gone(cluster)
+    runs.wait_for_task("node_consistency", run_id, ("release", -1), "failed")
+
+    assert runs.wait("node_consistency", run_id) == "failed"

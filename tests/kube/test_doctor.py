@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from bench_control.installation.settings import Settings, read_settings
+from bench_control.installation.settings import Settings
 from bench_control.launching.pods import manifests
 from bench_control.site import doctor
 from bench_control.site.cluster import NEEDED, Cluster, open_cluster
 from bench_control.words.check import Check, CheckState
 from tests.builders import make_spec
+from tests.kube.real_cluster import e2e_settings
 
 RBAC = Path(__file__).resolve().parents[2] / "docker" / "kubernetes" / "base" / "rbac.yaml"
 CONNECTION = "AIRFLOW_CONN_KUBERNETES_DEFAULT"
@@ -24,11 +25,12 @@ CONNECTION = "AIRFLOW_CONN_KUBERNETES_DEFAULT"
 
 @pytest.fixture
 def settings(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """Of an installation as the deployment's manifests make it; three nodes with two GPUs each."""
+    """Of an installation as the deployment's manifests make it; the stand-in gets three nodes with two GPUs each."""
     monkeypatch.delenv("KUBECONFIG", raising=False)
-    for name in ("gpu-0", "gpu-1", "gpu-2"):
-        cluster.add_node(name, gpus=2)
-    return _settings(cluster, tmp_path)
+    if cluster.simulated:
+        for name in ("gpu-0", "gpu-1", "gpu-2"):
+            cluster.add_node(name, gpus=2)
+    return _settings(tmp_path)
 
 
 @pytest.fixture
@@ -36,16 +38,8 @@ def opened(cluster: Any, settings: Settings) -> Callable[[], Cluster]:
     return partial(open_cluster, settings, str(cluster.kubeconfig))
 
 
-def _settings(cluster: Any, folder: Path, **environ: str) -> Settings:
-    return read_settings(
-        {
-            "TRAINBENCH_NAMESPACE": cluster.namespace,
-            "TRAINBENCH_PRIORITY_CLASS": "trainbench-benchmark",
-            "TRAINBENCH_SERVICE_ACCOUNT": "trainbench-bench",
-            "TRAINBENCH_STORE": str(folder / "store"),
-            **environ,
-        }
-    )
+def _settings(folder: Path, **environ: str) -> Settings:
+    return e2e_settings(TRAINBENCH_STORE=str(folder / "store"), **environ)
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, cluster: Any, **extra: Any) -> None:
@@ -71,12 +65,13 @@ def test_a_cluster_as_the_manifests_make_it_is_ready(
 ) -> None:
     connect(monkeypatch, cluster)
     checks = doctor.examine(settings)
-    assert doctor.refusal(checks) is None
+    assert doctor.refusal(checks, uses_gpus=cluster.simulated) is None
     by_name = {check.name: check for check in checks}
-    ready = ("cluster", "permissions", "pod", "GPUs", "Service", "Airflow", "connection", "store", "history")
+    ready = ("cluster", "permissions", "pod", "Service", "Airflow", "connection", "store", "history")
     assert [name for name in ready if by_name[name].state is not CheckState.OK] == []
     assert cluster.pods() == []
     if cluster.simulated:
+        assert by_name["GPUs"].state is CheckState.OK
         assert by_name["GPUs"].summary == "3 nodes with 6 GPUs: 3 x 2 NVIDIA-H200"
         assert by_name["priority class"].summary == "trainbench-benchmark: priority -1000, preemption policy Never"
 
@@ -162,7 +157,7 @@ def test_without_the_service_no_gang_can_meet_but_single_pods_run(
 def test_what_the_settings_name_and_the_cluster_has_not(
     cluster: Any, settings: Settings, tmp_path: Path, name: str, value: str, found: str
 ) -> None:
-    wrong = _settings(cluster, tmp_path, **{name: value})
+    wrong = _settings(tmp_path, **{name: value})
     checks = doctor.examine(wrong, opened=partial(open_cluster, wrong, str(cluster.kubeconfig)))
     assert found in failed(checks)
     assert value in failed(checks)[found].summary
@@ -173,7 +168,7 @@ def test_an_account_without_rights_in_a_namespace_that_does_not_exist_hears_of_t
 ) -> None:
     """Audit K15: a real API server refuses for want of rights before it looks for the namespace."""
     account = cluster.kubeconfig_of("system:serviceaccount:airflow:trainbench-airflow", roles())
-    wrong = _settings(cluster, tmp_path, TRAINBENCH_NAMESPACE="nowhere")
+    wrong = _settings(tmp_path, TRAINBENCH_NAMESPACE="nowhere")
     found = failed(doctor.examine(wrong, opened=partial(open_cluster, wrong, str(account))))
     assert list(found) == ["namespace"]
     assert "nothing is allowed in the namespace 'nowhere'" in found["namespace"].summary
@@ -204,6 +199,7 @@ def test_a_server_that_fails(cluster: Any, settings: Settings, opened: Any) -> N
 
 
 def test_the_probe_finds_its_own_name_and_leaves_nothing(cluster: Any, settings: Settings, opened: Any) -> None:
+    cluster.nodes(1, gpus=1)
     by_name = {check.name: check for check in doctor.examine(settings, opened=opened, with_probe=True)}
     assert by_name["DNS"].state is CheckState.OK
     if cluster.simulated:
@@ -212,7 +208,8 @@ def test_the_probe_finds_its_own_name_and_leaves_nothing(cluster: Any, settings:
 
 
 def test_the_probe_tells_of_an_image_that_cannot_be_pulled(cluster: Any, settings: Settings, tmp_path: Path) -> None:
-    wrong = _settings(cluster, tmp_path, TRAINBENCH_IMAGE="registry.invalid/none:1")
+    cluster.nodes(1, gpus=1)
+    wrong = _settings(tmp_path, TRAINBENCH_IMAGE="registry.invalid/none:1")
     way = partial(open_cluster, wrong, str(cluster.kubeconfig))
     found = failed(doctor.examine(wrong, opened=way, with_probe=True))
     assert "registry.invalid/none:1" in found["probe"].summary

@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
-from bench_control.installation.settings import Settings, read_settings
+from bench_control.installation.settings import Settings
 from bench_control.launching.pods import Owner, manifests, ours
 from bench_control.site.cluster import Cluster, open_cluster
 from bench_control.site.leaked import Liveness, Rules
 from bench_control.site.sweep import Mode, document, sweep_pods
 from tests.builders import make_spec
+from tests.kube.real_cluster import e2e_settings
+from tests.kube.shell_pods import SMALL
+from tests.standin.e2e import INSTANCE
 
 AT_ONCE = Rules(min_age_s=0.0, keep_ended_s=0.0)
 OVER, LIVE = Owner(dag_id="node_consistency", dag_run_id="over"), Owner(dag_id="node_consistency", dag_run_id="live")
@@ -26,17 +29,8 @@ def liveness(owner: Owner) -> Liveness:
 
 
 @pytest.fixture
-def settings(cluster: Any) -> Settings:
-    if not cluster.simulated:
-        pytest.skip("pods of a real cluster are not swept by a test")
-    cluster.add_node("gpu-0", gpus=8)
-    return read_settings(
-        {
-            "TRAINBENCH_NAMESPACE": cluster.namespace,
-            "TRAINBENCH_IMAGE": "test/shell:1",
-            "TRAINBENCH_PRIORITY_CLASS": "trainbench-benchmark",
-        }
-    )
+def settings() -> Settings:
+    return e2e_settings()
 
 
 @pytest.fixture
@@ -45,15 +39,21 @@ def api(cluster: Any, settings: Settings) -> Cluster:
 
 
 @pytest.fixture
-def make(api: Cluster, settings: Settings) -> Callable[..., str]:
+def make(cluster: Any, api: Cluster, settings: Settings) -> Callable[..., str]:
+    (own_node,) = cluster.nodes(1)
+
     def make(
-        name: str, owner: Owner | None, command: str = "trap 'exit 0' TERM; sleep 600 & wait", **labels: str
+        name: str,
+        owner: Owner | None,
+        command: str = "trap 'exit 0' TERM; sleep 600 & wait",
+        node: str = own_node,
+        **labels: str,
     ) -> str:
-        (pod,) = manifests(make_spec(node="gpu-0"), settings.pods, owner)
+        (pod,) = manifests(make_spec(node=node, device="cpu"), settings.pods, owner)
         pod = copy.deepcopy(pod)
         pod["metadata"]["name"] = name
         pod["metadata"]["labels"] |= {key.replace("__", "/"): value for key, value in labels.items()}
-        pod["spec"]["containers"][0]["command"] = ["sh", "-c", command]
+        pod["spec"]["containers"][0] |= {"command": ["sh", "-c", command], "resources": SMALL}
         return str(api.create_pod(pod)["metadata"]["uid"])
 
     return make
@@ -72,9 +72,9 @@ def test_only_pods_of_ours_whose_run_is_over_go(cluster: Any, api: Cluster, sett
     make("live", LIVE)
     make("of-another-airflow", Owner(dag_id="node_consistency", dag_run_id="elsewhere"))
     make("by-hand", None)
-    make("of-another-installation", OVER, **{"app.kubernetes.io__instance": "theirs"})
+    make("of-another-installation", OVER, **{"app.kubernetes.io__instance": f"{INSTANCE}-theirs"})
     make("somebodys", OVER, **{"app.kubernetes.io__name": "notebook"})
-    cluster.wait_for_pods(lambda pods: all(pod["status"]["phase"] == "Running" for pod in pods))
+    cluster.wait_for_pods(lambda pods: all(pod["status"]["phase"] == "Running" for pod in pods), 30)
 
     told = sweep(api, settings, Mode.REPORT)
     assert told["to_delete"] == ["leaked"]
@@ -98,8 +98,7 @@ def test_ended_pods_are_kept_for_their_log_first(cluster: Any, api: Cluster, set
 
 
 def test_a_pod_that_waits_for_ever_goes_too(cluster: Any, api: Cluster, settings: Settings, make: Any) -> None:
-    cluster.add_node("gpu-0", gpus=0)
-    make("pending", OVER)
+    make("pending", OVER, node="no-such-node")
     assert sweep(api, settings, Mode.DELETE)["deleted"] == ["pending"]
     cluster.wait_for_pods(lambda pods: pods == [])
 

@@ -106,7 +106,7 @@ ONLY_STANDIN = (
 def outcomes(standin: Any, airflow_db: None, request: pytest.FixtureRequest) -> Iterator[dict[str, Outcome]]:
     """The cases of the selected tests in one DAG run, one after another."""
     standin.reset()
-    standin.add_node("gpu-0", gpus=1)
+    standin.nodes(1)
     path, cases = standin.kubeconfig, ANYWHERE
     if standin.simulated:
         roles = [doc for doc in yaml.safe_load_all(RBAC.read_text()) if doc["kind"] in ("Role", "ClusterRole")]

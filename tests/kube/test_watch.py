@@ -14,26 +14,27 @@ from bench_control.installation.settings import read_settings
 from bench_control.launching.pods import PodSettings, ours
 from bench_control.site.cluster import open_cluster
 from tests.kube.shell_pods import pod
+from tests.standin.e2e import INSTANCE
 
 PROGRESS = "echo phase=measure window=1/3 steps=50 samples_per_s=9.5 gpu_use_pct=99 temperature_c=64; sleep 60"
 
 
 def test_what_runs_in_the_cluster(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One pod of ours that tells its progress, one that waits for a GPU, and a stranger's."""
+    """One pod of ours that tells its progress, one that waits for its node, and a stranger's."""
     monkeypatch.setenv("TRAINBENCH_NAMESPACE", cluster.namespace)
+    monkeypatch.setenv("TRAINBENCH_INSTANCE", INSTANCE)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    labels = {**ours(PodSettings()), "trainbench.io/node": "gpu-1"}
-    cluster.add_node("gpu-1", gpus=1)
+    labels = {**ours(PodSettings(instance=INSTANCE)), "trainbench.io/node": "node-1"}
+    cluster.nodes(1)
     reached = open_cluster(read_settings(), str(cluster.kubeconfig))
     for made in (
-        pod("tb-works", PROGRESS, gpus=1, labels=labels),
-        pod("tb-waits", PROGRESS, gpus=1, labels=labels),
+        pod("tb-works", PROGRESS, labels=labels),
+        pod("tb-waits", PROGRESS, labels=labels, nodeSelector={"kubernetes.io/hostname": "no-such-node"}),
         pod("stranger", "sleep 60"),
     ):
         reached.create_pod(made)
-        if made["metadata"]["name"] == "tb-works":
-            cluster.wait_for_pods(lambda pods: pods[0]["status"]["phase"] == "Running")
-    cluster.wait_for_pods(lambda pods: any(item["status"].get("conditions") for item in pods[1:]))
+    cluster.wait_for_pods(lambda pods: phases(pods)["tb-works"] == "Running", timeout_s=30)
+    cluster.wait_for_pods(lambda pods: all(item["status"].get("conditions") for item in pods))
 
     told = CliRunner().invoke(app, ["watch", "--json", "--kubeconfig", str(cluster.kubeconfig)])
     assert told.exit_code == 0, told.stderr
@@ -41,4 +42,8 @@ def test_what_runs_in_the_cluster(cluster: Any, tmp_path: Path, monkeypatch: pyt
     assert pods.keys() == {"tb-works", "tb-waits"}
     assert (pods["tb-works"]["state"], pods["tb-waits"]["state"]) == ("Running", "Pending")
     assert pods["tb-works"]["progress"]["step"] in ("window 1/3", None)  # its log may not be there yet
-    assert "Insufficient nvidia.com/gpu" in pods["tb-waits"]["why"]
+    assert "didn't match Pod's node affinity/selector" in pods["tb-waits"]["why"]
+
+
+def phases(pods: list[dict[str, Any]]) -> dict[str, str]:
+    return {item["metadata"]["name"]: item["status"]["phase"] for item in pods}

@@ -8,25 +8,22 @@ import secrets
 import shutil
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.standin.__main__ import kubeconfig
+from tests.standin.e2e import E2E, IS_REAL, NAMESPACE
+from tests.standin.handle import Handle, Object
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMESPACE = "trainbench"
-SHELL = os.environ.get("E2E_IMAGE", "test/shell:1")  # has sh and pgrep
-SLOW = os.environ.get("E2E_IMAGE", "test/slow:1")  # the same, but it takes its time to be pulled
-PATIENCE = float(os.environ.get("E2E_PATIENCE", "1"))  # how many times longer than usual every wait may take
+SHELL = E2E.image  # has sh and pgrep
+SLOW = SHELL if IS_REAL else "test/slow:1"  # the same, but it takes its time to be pulled
 TOOLS = ("unshare", "nsenter", "setpriv", "ip", "chroot")
-Object = dict[str, Any]
 
 
 def python_image(python: Path, *paths: Path, **env: str) -> Object:
@@ -59,7 +56,7 @@ def bench_image() -> Object:
     return python_image(ROOT / ".venv-image" / "bin" / "python", code, PYTHONPATH=str(ROOT))
 
 
-class StandinCluster:
+class StandinCluster(Handle):
     """A handle on the running stand-in. `images` are known from the start of each test; `set_images` adds others."""
 
     simulated = True
@@ -115,6 +112,9 @@ class StandinCluster:
         self._post("reset")
         self._post("images", **self.images)
 
+    def end_test(self) -> None:
+        self.reset()
+
     def set_images(self, images: Mapping[str, Object]) -> None:
         """For the rest of this test, besides those of the start."""
         self._post("images", **{**self.images, **images})
@@ -123,6 +123,13 @@ class StandinCluster:
         """`node`: product, memory_mib, ready, labels, taints, unschedulable. The same name again changes the node; with
         ready=False and `evict_after_s` its pods are deleted that much later, as by the taint manager."""
         self._post("node", name=name, gpus=gpus, **node)
+
+    def nodes(self, count: int, gpus: int = 0, holds: Mapping[str, Any] | None = None) -> list[str]:
+        """Makes them."""
+        names = [f"node-{index + 1}" for index in range(count)]
+        for name in names:
+            self.add_node(name, gpus=max(gpus, 1))
+        return names
 
     def kill_node(self, name: str, toleration_scale: float = 1.0) -> None:
         """The machine is gone: its processes stop, its pods stay as they were, and after 300 s (or what they tolerate)
@@ -152,15 +159,6 @@ class StandinCluster:
         path.write_text(kubeconfig(self.url, token, self.namespace))
         return path
 
-    def wait_for_pods(self, test: Callable[[list[Object]], bool], timeout_s: float = 15) -> list[Object]:
-        """Polls until the list of pods passes; raises TimeoutError with what there is instead."""
-        give_up = time.monotonic() + timeout_s * PATIENCE
-        while not test(pods := self.pods()):
-            if time.monotonic() > give_up:
-                raise TimeoutError(json.dumps([pod["status"] for pod in pods], indent=1))
-            time.sleep(0.1)
-        return pods
-
     def _post(self, what: str, **values: Any) -> None:
         self._call("POST", what, values)
 
@@ -176,37 +174,7 @@ class StandinCluster:
             raise ValueError(error.read().decode()) from None
 
 
-class RealCluster:
-    """A real cluster: what cannot be done to it skips the test."""
-
-    simulated = False
-
-    def __init__(self, kubeconfig_path: Path) -> None:
-        config = yaml.safe_load(kubeconfig_path.read_text())
-        current = next(c for c in config["contexts"] if c["name"] == config["current-context"])
-        self.kubeconfig = kubeconfig_path
-        self.namespace = current["context"].get("namespace", NAMESPACE)
-
-    def reset(self) -> None:
-        pass
-
-    def add_node(self, name: str, gpus: int = 1, **node: Any) -> None:
-        """The cluster's own nodes are used."""
-
-    def pods(self) -> list[Object]:
-        from kubernetes import client, config  # type: ignore[import-untyped]
-
-        api = client.CoreV1Api(config.new_client_from_config(str(self.kubeconfig)))
-        listed = api.list_namespaced_pod(self.namespace, label_selector="app.kubernetes.io/name=trainbench")
-        return list(client.ApiClient().sanitize_for_serialization(listed)["items"])
-
-    def __getattr__(self, name: str) -> Any:
-        pytest.skip(f"`{name}` needs the stand-in; E2E_KUBECONFIG names a real cluster")
-
-
-def connection(
-    cluster: StandinCluster | RealCluster, sidecar_image: str = SHELL, kubeconfig_path: Path | None = None
-) -> str:
+def connection(cluster: Handle, sidecar_image: str = SHELL, kubeconfig_path: Path | None = None) -> str:
     """The value of an AIRFLOW_CONN_... variable; the sidecar that it asks for passes restricted pod security."""
     sidecar_security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     extra = {
@@ -240,9 +208,15 @@ IMAGES = {
 
 
 @pytest.fixture(scope="session")
-def standin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandinCluster | RealCluster]:
-    if path := os.environ.get("E2E_KUBECONFIG"):
-        yield RealCluster(Path(path))
+def standin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The stand-in, or the real cluster that E2E_KUBECONFIG names, on which nothing may be left."""
+    if IS_REAL:
+        from tests.kube.real_cluster import RealCluster
+
+        real = RealCluster(E2E)
+        yield real
+        left = real.clear()
+        assert not left, f"the tests left these on the cluster, and have removed them now: {', '.join(left)}"
         return
     if why := unavailable():
         pytest.skip(why)
@@ -254,8 +228,8 @@ def standin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandinCluster
 
 
 @pytest.fixture
-def cluster(standin: StandinCluster | RealCluster) -> Iterator[StandinCluster | RealCluster]:
-    """Empty at the start of each test: no nodes, no pods."""
+def cluster(standin: Any) -> Iterator[Any]:
+    """Without pods of these tests at the start of each; the stand-in without nodes, too."""
     standin.reset()
     yield standin
-    standin.reset()
+    standin.end_test()

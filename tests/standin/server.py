@@ -105,6 +105,10 @@ class Server:
     async def _dispatch(self, call: Call, who: Identity, request: web.Request) -> web.StreamResponse:
         if call.resource == "selfsubjectaccessreviews" and call.verb == "create":
             return web.json_response(_review(who, await _body(request)), status=201)
+        if call.resource == "selfsubjectreviews" and call.verb == "create":
+            return web.json_response(
+                await _body(request) | {"status": {"userInfo": {"username": who.user}}}, status=201
+            )
         if call.resource not in KINDS:
             raise failure(404, "the server could not find the requested resource")
         if call.subresource:
@@ -224,7 +228,7 @@ def _verb(request: web.Request, call: Call | None) -> str:
 
 def _needed(call: Call) -> list[Call]:
     """Reviews of one's own rights are for everybody; exec needs get, and create as from Kubernetes 1.35 on."""
-    if call.resource == "selfsubjectaccessreviews":
+    if call.resource in ("selfsubjectaccessreviews", "selfsubjectreviews"):
         return []
     if call.resource == "namespaces" and call.name:
         return [call._replace(namespace=call.name)]  # a Role within it may allow to read it

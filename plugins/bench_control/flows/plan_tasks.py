@@ -17,6 +17,7 @@ from bench_control.launching.pods import Owner, manifest
 from bench_control.planning.plan import Plan, PlanError, campaign_id, refuse_more_pods_than, unknown_gpus
 from bench_control.planning.planners import PLANNERS
 from bench_control.words.formats import one_line
+from bench_image.contract import Device
 
 READY, TASK = "ready", "plan"  # task ids
 PLAN, PLANNED_AT, REASON = "plan", "planned_at", "reason"  # XCom keys
@@ -33,7 +34,8 @@ def check_ready() -> None:
     checks = doctor.examine(read_settings())
     for row in doctor.table(checks).rows:
         log(" ".join(row.cells))
-    if refusal := doctor.refusal(checks):
+    uses_gpus = get_current_context()["params"].get("device") != Device.CPU
+    if refusal := doctor.refusal(checks, uses_gpus):
         _refuse(refusal)
 
 

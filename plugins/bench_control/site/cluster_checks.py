@@ -17,6 +17,7 @@ from bench_control.site.site_facts import Unknown
 from bench_control.words.check import Check, fail, ok, unknown, warn
 from bench_control.words.formats import count, listing
 
+GPUS = "GPUs"
 APPLY = "apply the deployment's manifests (docs/deploy.md)"
 EXEC_CREATE_SINCE = (1, 35)  # before it, the get of pods/exec was enough
 MIN_PEERS = 3  # fewer nodes of one kind cannot say which of them is wrong
@@ -161,25 +162,25 @@ def _gpus(found: Fleet | Refusal, facts: Facts) -> Check:
     if isinstance(found, Refusal):
         told = f"the nodes cannot be listed: {found.told}"
         if facts.has_plan:
-            return unknown("GPUs", told, "the memory of the GPUs is not known, so nothing is skipped for it")
-        return fail("GPUs", told, f"{APPLY}, or name the nodes by the parameter 'nodes'")
+            return unknown(GPUS, told, "the memory of the GPUs is not known, so nothing is skipped for it")
+        return fail(GPUS, told, f"{APPLY}, or name the nodes by the parameter 'nodes'")
     away = "; ".join(f"{node.name}: {node.reason}" for node in found.absent[:3])
     more = f" and {len(found.absent) - 3} more" if len(found.absent) > 3 else ""
     if not found.nodes:
         look = f"look at these: {away}{more}" if away else "install NVIDIA's GPU operator, or its device plugin"
-        return fail("GPUs", f"no node is ready and has allocatable {GPU_RESOURCE}", look)
+        return fail(GPUS, f"no node is ready and has allocatable {GPU_RESOURCE}", look)
     told = f"{count(len(found.nodes), 'node')} with {count(sum(n.num_gpus or 0 for n in found.nodes), 'GPU')}"
     told += f": {listing(_kinds(found.nodes))}"
     if unlabelled := [n.name for n in found.nodes if n.gpu_product is None or n.gpu_memory_bytes is None]:
         advice = "install GPU feature discovery; until then nothing is skipped for lack of GPU memory"
-        return warn("GPUs", f"{told}; product or memory is not labelled on {listing(unlabelled)}", advice)
+        return warn(GPUS, f"{told}; product or memory is not labelled on {listing(unlabelled)}", advice)
     if away and any(node.expected for node in found.absent):
-        return warn("GPUs", f"{told}; not usable: {away}{more}", "repair them, or put them in quarantine")
+        return warn(GPUS, f"{told}; not usable: {away}{more}", "repair them, or put them in quarantine")
     few = [kind for kind, number in Counter(n.gpu_product for n in found.nodes).items() if number < MIN_PEERS]
     if few:
         advice = "nodes are compared with nodes of the same GPU only: such a node is compared with its own past alone"
-        return warn("GPUs", f"{told}; fewer than {MIN_PEERS} nodes of {listing(map(str, few))}", advice)
-    return ok("GPUs", told + (f"; left out: {away}{more}" if away else ""))
+        return warn(GPUS, f"{told}; fewer than {MIN_PEERS} nodes of {listing(map(str, few))}", advice)
+    return ok(GPUS, told + (f"; left out: {away}{more}" if away else ""))
 
 
 def _kinds(nodes: tuple[GpuNode, ...]) -> Iterator[str]:

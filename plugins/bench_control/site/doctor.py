@@ -10,7 +10,7 @@ from functools import partial
 
 from bench_control.installation.settings import Settings
 from bench_control.site.cluster import Cluster, open_cluster
-from bench_control.site.cluster_checks import cluster_checks
+from bench_control.site.cluster_checks import GPUS, cluster_checks
 from bench_control.site.facts import Facts, Manifests, gather, probed
 from bench_control.site.site_checks import airflow_checks, site_checks
 from bench_control.words.check import Check, CheckState
@@ -49,9 +49,9 @@ def checks(facts: Facts) -> tuple[Check, ...]:
     return (*cluster_checks(facts), *airflow_checks(facts), *site_checks(facts))
 
 
-def refusal(checks: Sequence[Check]) -> str | None:
-    """One sentence on why nothing can run; None when it can."""
-    failed = [check for check in checks if check.state is CheckState.FAIL]
+def refusal(checks: Sequence[Check], uses_gpus: bool = True) -> str | None:
+    """One sentence on why nothing can run; None when it can. A trial on CPUs does not need the check of the GPUs."""
+    failed = [check for check in checks if check.state is CheckState.FAIL and (uses_gpus or check.name != GPUS)]
     if not failed:
         return None
     first = failed[0]
