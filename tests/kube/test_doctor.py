@@ -213,3 +213,21 @@ def test_the_probe_tells_of_an_image_that_cannot_be_pulled(cluster: Any, setting
     way = partial(open_cluster, wrong, str(cluster.kubeconfig))
     found = failed(doctor.examine(wrong, opened=way, with_probe=True))
     assert "registry.invalid/none:1" in found["probe"].summary
+
+
+def test_a_node_that_a_pod_never_fits_is_named_before_any_pod_waits_for_it(
+    cluster: Any, settings: Settings, opened: Callable[[], Cluster]
+) -> None:
+    """The shipped LimitRange asks for 2 CPUs, and the result's sidecar for a little more: a node with 2 was `busy` for
+    ever, in green runs.
+    """
+    if not cluster.simulated:
+        pytest.skip("the size of a real cluster's nodes is not the test's to choose")
+    cluster.add_node("gpu-1", gpus=2, cpu="2")
+    room = {check.name: check for check in doctor.examine(settings, opened=opened)}["room"]
+    assert room.state is CheckState.WARN
+    assert "a pod would not fit gpu-1 even when empty" in room.summary
+    assert "cpu: requested 2.001 (base 2, airflow-xcom-sidecar 0.001), allocatable 2" in room.summary
+    for name in ("gpu-0", "gpu-2"):
+        cluster.add_node(name, gpus=2, cpu="2")
+    assert "would not fit any of 3 nodes" in failed(doctor.examine(settings, opened=opened))["room"].summary

@@ -79,6 +79,7 @@ def node(
     labels: Mapping[str, str] | None = None,
     taints: Sequence[Mapping[str, str]] = (),
     unschedulable: bool = False,
+    cpu: str = "64",
 ) -> Object:
     """As GPU feature discovery labels it; without GPUs, the labels are not there."""
     own = {"kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux"}
@@ -86,7 +87,7 @@ def node(
         own |= {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.count": str(gpus)}
         own |= {"nvidia.com/gpu.product": product} if product else {}
         own |= {"nvidia.com/gpu.memory": str(memory_mib)} if memory_mib else {}
-    room = {"cpu": "64", "memory": "1056763064Ki", "ephemeral-storage": "1Ti", "pods": "110"}
+    room = {"cpu": cpu, "memory": "1056763064Ki", "ephemeral-storage": "1Ti", "pods": "110"}
     room |= {"nvidia.com/gpu": str(gpus)} if gpus else {}
     spec: Object = {"unschedulable": True} if unschedulable else {}
     all_taints = [*taints, *([] if ready else [{"key": NOT_READY, "effect": e} for e in ("NoSchedule", "NoExecute")])]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from bench_control.launching.pod_requests import never_fits
+from bench_control.launching.pod_requests import MAKE_IT_FIT, never_fits
 from bench_image.contract import Frozen, Status
 
 
@@ -200,9 +200,9 @@ def _pending(pod: Mapping[str, Any], told: str, node: Mapping[str, Any] | None) 
         return _end(EndKind.UNSCHEDULABLE, f"no node may take the pod: {reason}")
     if node and (short := never_fits(pod, node)):
         name = node["metadata"]["name"]
-        advice = "lower the requests of the pod (a LimitRange's defaults and the result's sidecar count), or leave the "
         return _end(
-            EndKind.UNSCHEDULABLE, f"the pod does not fit node {name} even when it is empty: {short}: {advice}node out"
+            EndKind.UNSCHEDULABLE,
+            f"the pod does not fit node {name} even when it is empty: {short}: {MAKE_IT_FIT}",
         )
     if node or "Insufficient nvidia.com/gpu" in reason:
         return _end(EndKind.BUSY, f"no room on the node within the waiting time: {reason}")

@@ -5,35 +5,53 @@ Quantities are written as Kubernetes does ("500m", "8Gi"); sums are in cores, by
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from decimal import Decimal
 from typing import Any
+
+MAKE_IT_FIT = (
+    "lower the requests of the pod (a LimitRange's defaults and the result's sidecar count, "
+    "`kubectl describe limitrange`), or leave the node out"
+)
 
 
 def pod_requests(pod: Mapping[str, Any]) -> dict[str, Decimal]:
     """Resource -> what the scheduler reserves: the sum over all containers, the result's sidecar included, or the
     largest init container where that is more (https://kubernetes.io/docs/concepts/workloads/pods/init-containers).
-    A limit without a request counts as the request.
+    A limit without a request counts as the request, and the overhead of a RuntimeClass is added.
     """
-    sums: dict[str, Decimal] = {}
-    for container in pod["spec"]["containers"]:
+    spec, sums = pod["spec"], dict[str, Decimal]()
+    overhead = {"resources": {"requests": spec.get("overhead") or {}}}
+    for container in (*(spec.get("containers") or ()), overhead):
         for name, value in _requested(container).items():
             sums[name] = sums.get(name, Decimal(0)) + value
-    for container in pod["spec"].get("initContainers") or ():
+    for container in spec.get("initContainers") or ():
         for name, value in _requested(container).items():
             sums[name] = max(sums.get(name, Decimal(0)), value)
     return sums
 
 
-def never_fits(pod: Mapping[str, Any], node: Mapping[str, Any]) -> str | None:
-    """Why the empty node could not take the pod, as "cpu: requested 2.1, allocatable 2"; None when it could."""
+def never_fits(pod: Mapping[str, Any], node: Mapping[str, Any], without: Collection[str] = ()) -> str | None:
+    """Why the empty node could not take the pod, as "cpu: requested 2.1 (base 2, sidecar 0.1), allocatable 2"; None
+    when it could. `without`: resources that are not compared.
+    """
     allocatable = node.get("status", {}).get("allocatable", {})
     short = [
-        f"{name}: requested {_written(name, needed)}, allocatable {_written(name, room)}"
+        f"{name}: requested {_written(name, needed)}{_shares(pod, name)}, allocatable {_written(name, room)}"
         for name, needed in sorted(pod_requests(pod).items())
-        if needed > (room := _quantity(allocatable.get(name, 0)))
+        if name not in without and needed > (room := _quantity(allocatable.get(name, 0)))
     ]
     return "; ".join(short) or None
+
+
+def _shares(pod: Mapping[str, Any], name: str) -> str:
+    """ " (base 2, airflow-xcom-sidecar 0.001)" where several containers request the resource, else ""."""
+    of_each = [
+        f"{container.get('name', 'unnamed')} {_written(name, requested[name])}"
+        for container in pod["spec"].get("containers") or ()
+        if name in (requested := _requested(container))
+    ]
+    return f" ({', '.join(of_each)})" if len(of_each) > 1 else ""
 
 
 def _requested(container: Mapping[str, Any]) -> dict[str, Decimal]:
@@ -50,4 +68,6 @@ def _quantity(value: Any) -> Decimal:
 
 def _written(name: str, value: Decimal) -> str:
     is_bytes = name in ("memory", "ephemeral-storage") or name.startswith("hugepages-")
-    return f"{value / 2**30:.1f} GiB" if is_bytes else f"{value.normalize():f}"
+    if not is_bytes:
+        return f"{value.normalize():f}"
+    return f"{value / 2**20:.0f} MiB" if 0 < value < 2**30 else f"{value / 2**30:.1f} GiB"

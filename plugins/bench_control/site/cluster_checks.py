@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from bench_control.launching.gangs import PORT
+from bench_control.launching.pod_requests import MAKE_IT_FIT
 from bench_control.launching.pods import RENDEZVOUS
 from bench_control.planning.nodes import GPU_RESOURCE, Fleet, GpuNode
 from bench_control.site.cluster import Permission
@@ -125,6 +126,29 @@ def _admissions(cluster: ClusterFacts, facts: Facts) -> Iterator[Check]:
     kinds = " and ".join(admission.pod for admission in cluster.admissions)
     yield ok("pod", f"the API server would take {kinds}: security, quota and schema are in order (dry run)")
     yield _priority(cluster.admissions[0], facts)
+    yield from _room(cluster)
+
+
+def _room(cluster: ClusterFacts) -> Iterator[Check]:
+    """Whether the nodes could take the pods when nothing else ran there: a pod that waits for more waits for ever. One
+    node that is too small is no reason not to check the others.
+    """
+    if isinstance(cluster.fleet, Refusal) or not cluster.fleet.nodes:
+        return
+    num_nodes = len(cluster.fleet.nodes)
+    for admission in cluster.admissions:
+        if not admission.misfits:
+            continue
+        nodes = listing(misfit.node for misfit in admission.misfits)
+        shortest = admission.misfits[0]
+        where = nodes if len(admission.misfits) < num_nodes else f"any of {count(num_nodes, 'node')}"
+        told = f"{admission.pod} would not fit {where} even when empty; {shortest.node}: {shortest.short}"
+        yield (warn if len(admission.misfits) < num_nodes else fail)("room", told, MAKE_IT_FIT)
+        return
+    kinds = " and ".join(admission.pod for admission in cluster.admissions)
+    yield ok(
+        "room", f"{kinds} would fit each of {count(num_nodes, 'node')} when it is empty, the result's sidecar counted"
+    )
 
 
 def _refused(admission: Admission) -> Check:

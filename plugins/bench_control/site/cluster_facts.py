@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from bench_control.installation.settings import Settings
-from bench_control.launching.pods import CONTAINER, RENDEZVOUS, XCOM_DIR
-from bench_control.planning.nodes import Fleet, fleet
+from bench_control.launching.pod_requests import never_fits
+from bench_control.launching.pods import CONTAINER, RENDEZVOUS, XCOM_DIR, node_of
+from bench_control.planning.nodes import GPU_RESOURCE, HOSTNAME, Fleet, fleet
 from bench_control.site.cluster import NEEDED, Cluster, Permission, Refused
 from bench_image.contract import Frozen
 
+Node = Mapping[str, Any]  # as the API's JSON
 SIDECAR = "airflow-xcom-sidecar"
 NUM_QUESTIONS_AT_ONCE = 8
 
@@ -25,13 +27,23 @@ class Refusal(Frozen):
     told: str
 
 
+class Misfit(Frozen):
+    """A node that could not take the pod even when it is empty. `short`: which resource, request and allocatable."""
+
+    node: str
+    short: str
+
+
 class Admission(Frozen):
-    """What the API server said to a pod that was not meant to stay. `refusal` None: it would have taken it."""
+    """What the API server said to a pod that was not meant to stay. `refusal` None: it would have taken it. `misfits`:
+    of the usable nodes, by what the containers request together in the API server's answer.
+    """
 
     pod: str
     refusal: Refusal | None
     priority: int | None = None
     preemption_policy: str | None = None
+    misfits: tuple[Misfit, ...] = ()
 
 
 class ServiceFacts(Frozen):
@@ -77,7 +89,9 @@ def gather_cluster(
         fleet=found,
         num_with_image=None if isinstance(nodes, Refusal) else _num_with_image(nodes, known, settings.pods.image),
         service=_or_refusal(lambda: _service(cluster.service(settings.pods.service))),
-        admissions=tuple(_admission(cluster, pod) for pod in pods),
+        admissions=tuple(
+            _admission(cluster, pod, [] if isinstance(nodes, Refusal) else _usable(nodes, known)) for pod in pods
+        ),
     )
 
 
@@ -112,13 +126,18 @@ def _service(service: Mapping[str, Any]) -> ServiceFacts:
     )
 
 
-def _num_with_image(nodes: Sequence[Mapping[str, Any]], known: Fleet, image: str) -> int:
+def _usable(nodes: Sequence[Node], known: Fleet) -> list[tuple[str, Node]]:
+    """Name and node of those that can be benchmarked."""
     usable = {node.name for node in known.nodes}
+    by_name = [((node["metadata"].get("labels") or {}).get(HOSTNAME, node["metadata"]["name"]), node) for node in nodes]
+    return [(name, node) for name, node in by_name if name in usable]
+
+
+def _num_with_image(nodes: Sequence[Node], known: Fleet, image: str) -> int:
     return sum(
         any(name == image or name.endswith(f"/{image}") for entry in images for name in entry.get("names") or ())
-        for node in nodes
-        if (node["metadata"].get("labels") or {}).get("kubernetes.io/hostname", node["metadata"]["name"]) in usable
-        and (images := (node.get("status") or {}).get("images") or ())
+        for _, node in _usable(nodes, known)
+        if (images := (node.get("status") or {}).get("images") or ())
     )
 
 
@@ -143,12 +162,24 @@ def _as_sent(pod: Mapping[str, Any], sidecar: Sidecar) -> dict[str, Any]:
     return sent
 
 
-def _admission(cluster: Cluster, pod: Mapping[str, Any]) -> Admission:
+def _misfits(pod: Mapping[str, Any], nodes: Sequence[tuple[str, Node]]) -> Iterator[Misfit]:
+    """How many GPUs a pod takes is chosen for its own node: on the others they are not compared."""
+    own = node_of(pod)
+    for name, node in nodes:
+        if short := never_fits(pod, node, without=() if name == own else (GPU_RESOURCE,)):
+            yield Misfit(node=name, short=short)
+
+
+def _admission(cluster: Cluster, pod: Mapping[str, Any], nodes: Sequence[tuple[str, Node]]) -> Admission:
     kind = "a pod of a gang" if is_of_gang(pod) else "a pod"
     stored = _or_refusal(lambda: cluster.dry_run(pod))
     if isinstance(stored, Refusal):
         return Admission(pod=kind, refusal=stored)
     spec = stored.get("spec") or {}
     return Admission(
-        pod=kind, refusal=None, priority=spec.get("priority"), preemption_policy=spec.get("preemptionPolicy")
+        pod=kind,
+        refusal=None,
+        priority=spec.get("priority"),
+        preemption_policy=spec.get("preemptionPolicy"),
+        misfits=tuple(_misfits({"spec": spec}, nodes)),
     )

@@ -8,8 +8,8 @@ from typing import Any
 from bench_control.launching.pod_requests import never_fits, pod_requests
 
 # The shipped LimitRange gives the program 2 CPUs; the result's sidecar brings 1m CPU and 10 MiB of its own.
-PROGRAM = {"resources": {"limits": {"nvidia.com/gpu": "4"}, "requests": {"cpu": "2", "memory": "8Gi"}}}
-SIDECAR = {"resources": {"requests": {"cpu": "1m", "memory": "10Mi"}}}
+PROGRAM = {"name": "base", "resources": {"limits": {"nvidia.com/gpu": "4"}, "requests": {"cpu": "2", "memory": "8Gi"}}}
+SIDECAR = {"name": "airflow-xcom-sidecar", "resources": {"requests": {"cpu": "1m", "memory": "10Mi"}}}
 
 
 def pod(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def test_a_sidecar_s_request_can_be_what_never_fits() -> None:
     assert never_fits(pod(PROGRAM), node(cpu="2", memory="64Gi", gpu="4")) is None
     assert (
         never_fits(pod(PROGRAM, SIDECAR), node(cpu="2", memory="64Gi", gpu="4"))
-        == "cpu: requested 2.001, allocatable 2"
+        == "cpu: requested 2.001 (base 2, airflow-xcom-sidecar 0.001), allocatable 2"
     )
 
 
@@ -50,3 +50,16 @@ def test_every_resource_that_is_short_is_named_and_a_resource_the_node_has_not_c
         "cpu: requested 2, allocatable 1.5; memory: requested 8.0 GiB, allocatable 4.0 GiB; "
         "nvidia.com/gpu: requested 4, allocatable 0"
     )
+
+
+def test_the_overhead_of_a_runtime_class_counts() -> None:
+    """2 + 0.001 + 0.25 cores."""
+    assert pod_requests(pod(PROGRAM, SIDECAR, overhead={"cpu": "250m"}))["cpu"] == Decimal("2.251")
+
+
+def test_a_resource_that_is_left_out_is_not_compared() -> None:
+    assert never_fits(pod(PROGRAM), node(cpu="2", memory="64Gi"), without=("nvidia.com/gpu",)) is None
+
+
+def test_less_than_a_gib_is_written_in_mib() -> None:
+    assert never_fits(pod(SIDECAR), node(cpu="1", memory="8Mi")) == "memory: requested 10 MiB, allocatable 8 MiB"

@@ -10,7 +10,7 @@ from bench_control.installation.channels import Webhook
 from bench_control.installation.settings import read_settings
 from bench_control.planning.nodes import AbsentNode, Fleet, GpuNode
 from bench_control.site.cluster import NEEDED
-from bench_control.site.cluster_facts import Admission, ClusterFacts, Refusal, ServiceFacts, Sidecar
+from bench_control.site.cluster_facts import Admission, ClusterFacts, Misfit, Refusal, ServiceFacts, Sidecar
 from bench_control.site.doctor import checks, refusal, table, verdict
 from bench_control.site.facts import Facts
 from bench_control.site.probe import ProbeFacts
@@ -89,7 +89,7 @@ def test_a_ready_installation() -> None:
     told = checks(facts())
     assert [c.name for c in told if c.state is not CheckState.OK] == []
     assert {c.name for c in told} == {
-        "cluster", "permissions", "pod", "priority class", "GPUs", "image", "Service", "DNS", "driver",
+        "cluster", "permissions", "pod", "priority class", "room", "GPUs", "image", "Service", "DNS", "driver",
         "Airflow", "connection", "store", "history",
     }  # fmt: skip
     assert all(c.resolution == "" for c in told)
@@ -429,3 +429,30 @@ def test_notices_that_nobody_got_are_told() -> None:
 
     assert told.state is CheckState.WARN
     assert "not sent: webhook:oncall: node-3 (breach opened), TimeoutError" in told.summary
+
+
+SHORT = "cpu: requested 2.001 (base 2, airflow-xcom-sidecar 0.001), allocatable 2"
+
+
+@pytest.mark.parametrize(
+    ("short_nodes", "state", "where"),
+    [
+        ((), CheckState.OK, "a pod would fit each of 3 nodes when it is empty"),
+        (("gpu-1",), CheckState.WARN, f"a pod would not fit gpu-1 even when empty; gpu-1: {SHORT}"),
+        (
+            ("gpu-0", "gpu-1", "gpu-2"),
+            CheckState.FAIL,
+            f"a pod would not fit any of 3 nodes even when empty; gpu-0: {SHORT}",
+        ),
+    ],
+)
+def test_a_pod_that_fits_no_empty_node_is_refused_before_it_waits_for_ever(
+    short_nodes: tuple[str, ...], state: CheckState, where: str
+) -> None:
+    """One node that is too small is a warning: the others are benchmarked."""
+    misfits = tuple(Misfit(node=node, short=SHORT) for node in short_nodes)
+    told = check("room", cluster=cluster(admissions=(ACCEPTED.model_copy(update={"misfits": misfits}),)))
+
+    assert told.state is state
+    assert told.summary.startswith(where)
+    assert ("LimitRange" in told.resolution) is bool(short_nodes)

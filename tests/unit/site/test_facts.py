@@ -314,3 +314,33 @@ def test_the_interpreter_is_asked_for_its_modules_without_importing_them(tmp_pat
     (tmp_path / "torch.py").write_text("raise SystemExit('imported')")
     assert "torch" not in image_facts(LocalImage(python=sys.executable, pythonpath=str(tmp_path))).missing
     assert image_facts(LocalImage(python=str(tmp_path / "none"), pythonpath="")).version is None
+
+
+def test_what_the_api_server_would_store_is_held_against_each_node(settings: Settings) -> None:
+    """LimitRange defaults and the sidecar are in its answer: 2 + 0.001 cores on a node with 2."""
+
+    class Limited(FakeCluster):
+        def dry_run(self, pod: Mapping[str, Any]) -> dict[str, Any]:
+            given = {"base": {"cpu": "2"}, "airflow-xcom-sidecar": {"cpu": "1m"}}
+            containers = [
+                container | {"resources": {"requests": given[container["name"]], **container.get("resources", {})}}
+                for container in pod["spec"]["containers"]
+            ]
+            return {"spec": pod["spec"] | {"containers": containers}}
+
+        def nodes(self) -> tuple[dict[str, Any], ...]:
+            return tuple(
+                NODE
+                | {
+                    "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+                    "status": NODE["status"] | {"allocatable": {"nvidia.com/gpu": gpus, "cpu": cpu, "memory": "64Gi"}},
+                }
+                for name, cpu, gpus in (("gpu-0", "64", "8"), ("gpu-1", "2", "8"), ("gpu-2", "64", "1"))
+            )
+
+    pods = manifests(make_spec(node="gpu-0", gpus_per_node=8, strategy="ddp"), settings.pods)
+    (admission,) = ask(settings, Limited(), pods).cluster.admissions
+    (misfit,) = admission.misfits
+
+    assert misfit.node == "gpu-1"
+    assert misfit.short == "cpu: requested 2.001 (base 2, airflow-xcom-sidecar 0.001), allocatable 2"
