@@ -7,7 +7,7 @@ from datetime import date, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from bench_control.judging.condition import Condition, FleetSummary, NodeCondition, Reach, fleet_summary
+from bench_control.judging.condition import TRAITS, Condition, FleetSummary, NodeCondition, Reach, fleet_summary
 from bench_control.words.baselines import Baseline
 from bench_control.words.verdicts import Confirmation, Metric, State
 
@@ -39,6 +39,21 @@ class CampaignRow:
     num_red: int  # nodes
 
 
+class AlikeNodes(NamedTuple):
+    """Nodes, in natural order, of one condition for one reason ("" where there is nothing to add)."""
+
+    condition: Condition
+    reason: str
+    nodes: tuple[str, ...]
+
+    @property
+    def phrase(self) -> str:
+        """ "fell behind their own past: -4.0 %"; goes on from the names."""
+        trait = TRAITS[self.condition]
+        verb = trait.one if len(self.nodes) == 1 else trait.several
+        return f"{verb}: {self.reason}" if self.reason else verb
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overview:
     num_nodes: int  # judged within the last days, red ones and those that were missing included
@@ -59,12 +74,15 @@ class Overview:
         return fleet_summary((node._replace(reason="") for node in self.conditions), most)
 
     @property
-    def unwell(self) -> tuple[NodeCondition, ...]:
-        """Without the red ones, which have an open breach each; warnings first."""
-        told = (
-            node for node in self.conditions if node.condition is not Condition.WELL and node.reach is not Reach.RED
-        )
-        return tuple(sorted(told, key=NodeCondition.urgency))
+    def unwell(self) -> tuple[AlikeNodes, ...]:
+        """The red ones first, then warnings. Nodes of one condition and reason stand together."""
+        alike: dict[tuple[Condition, str], list[str]] = {}
+        for node in sorted(self.conditions, key=NodeCondition.urgency):
+            if node.condition is not Condition.WELL:
+                # what is red has a card of its own below
+                reason = "" if node.reach is Reach.RED else node.reason
+                alike.setdefault((node.condition, reason), []).append(node.node)
+        return tuple(AlikeNodes(*key, tuple(names)) for key, names in alike.items())
 
     @property
     def num_red(self) -> int:

@@ -227,10 +227,13 @@ def _tone_of(node: NodeVerdict, *, is_behind: bool) -> Tone:
 
 def fleet_lines(group: GroupVerdict) -> tuple[str, ...]:
     """Spread, noise and the smallest deviation that this group can tell from chance."""
+    is_per_gpu = any(node.gpus for node in group.nodes)
+    unit = "GPU" if is_per_gpu else "node"
     return (
-        f"Spread: {share(group.spread_pct)} between the fastest and the slowest node, of their median."
+        *(("A node's figures are those of its worst GPU, not of all together.",) if is_per_gpu else ()),
+        f"Spread: {share(group.spread_pct)} between the fastest and the slowest {unit}, of their median."
         if group.spread_pct is not None
-        else f"Spread: {NA}, fewer than two nodes have a figure.",
+        else f"Spread: {NA}, fewer than two {unit}s have a figure.",
         f"Noise: {noise_share(group.noise_pct, 2)} standard deviation of one run's samples/s, the larger of two: "
         "between runs, and between the windows of a run."
         if group.noise_pct is not None

@@ -19,7 +19,7 @@ def gpu_tables(campaign: Campaign) -> tuple[Table, ...]:
 
 def _table(campaign: Campaign, group: GroupVerdict) -> Table:
     gpus = [(node.node, gpu) for node in group.nodes for gpu in node.gpus]
-    worst_first = sorted(gpus, key=lambda pair: badness(pair[1])[0])
+    worst_first = sorted(gpus, key=lambda pair: badness(pair[1])[:2])
     return Table(
         columns=COLUMNS,
         numeric=frozenset((COLUMNS[3], COLUMNS[4], COLUMNS[5])),

@@ -19,7 +19,7 @@ from bench_control.cli.app import exit_code
 from bench_control.collecting.campaign import Campaign
 from bench_control.flows.assess import assess
 from bench_control.installation.channels import Mail
-from bench_control.judging.condition import TRAITS, Condition
+from bench_control.judging.condition import TRAITS, Condition, NodeCondition
 from bench_control.pages.banner_rows import said
 from bench_control.pages.filters import Filters
 from bench_control.pages.queries import Pages
@@ -172,6 +172,23 @@ def test_what_is_seen_once_the_run_is_over(row: Surfaces, history: History) -> N
     assert tone is row.fleet
     assert banners(history, later).get("node-1") is row.banner
     assert notices(history, later).get("node-1") is row.notice
+
+
+def test_the_fleet_page_names_the_red_node_first_and_nodes_of_one_condition_together() -> None:
+    """On a phone the breach's card stands far below the headline."""
+    told = [("node-2", Condition.BEHIND, ""), ("node-10", Condition.BREACH, "why"), ("node-3", Condition.BEHIND, ""),
+            ("node-4", Condition.WELL, ""), ("node-1", Condition.BEHIND, "-4.0 %")]  # fmt: skip
+    conditions = tuple(NodeCondition(node, condition, None, why) for node, condition, why in told)
+    seen = Overview(
+        num_nodes=5, num_measured=5, conditions=conditions, last_campaign=None, measured_since=SOON.date(),
+        spend_since=SOON.date(), spend_usd=None, gpu_hours=None, num_runs=0, num_unpriced=0,
+    )  # fmt: skip
+
+    assert [(group.nodes, group.phrase) for group in seen.unwell] == [
+        (("node-10",), "is in breach"),
+        (("node-2", "node-3"), "fell behind their own past"),
+        (("node-1",), "fell behind its own past: -4.0 %"),
+    ]
 
 
 # --- nights on which a surface once said that all was well ------------------------------------------------------------
