@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from local_airflow import ROOT, LocalAirflow
+from tests.standin.e2e import E2E
 
 PASSED = ("TRAINBENCH_", "AIRFLOW_CONN_")
 
@@ -19,7 +20,7 @@ def main() -> None:
     environment = {name: value for name, value in os.environ.items() if name.startswith(PASSED)}
     with LocalAirflow(port, with_triggerer=True, state=state, environment=environment) as airflow:
         for dag in sorted((ROOT / "dags").glob("*.py")):  # each is read by itself, in any order
-            airflow.wait_until_healthy(dag.stem)
+            airflow.wait_until_healthy(dag.stem, 180 * E2E.patience)
         print("healthy", flush=True)
         sys.stdin.read()
 
