@@ -24,7 +24,7 @@ from bench_control.site.facts import DEADLINE_S, gather
 from bench_control.words.check import CheckState
 from tests.builders import make_spec
 from tests.kube.shell_pods import PRIORITY_CLASS, container, pod
-from tests.standin.e2e import E2E, INSTANCE, E2e
+from tests.standin.e2e import BENCH_IMAGE, E2E, INSTANCE, E2e
 from tests.standin.handle import Handle, Object
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -164,7 +164,7 @@ def e2e_settings(e2e: E2e = E2E, **environ: str) -> Settings:
         {
             "TRAINBENCH_NAMESPACE": e2e.namespace,
             "TRAINBENCH_INSTANCE": INSTANCE,
-            "TRAINBENCH_IMAGE": e2e.image,
+            "TRAINBENCH_IMAGE": e2e.image if e2e.kubeconfig else BENCH_IMAGE,
             "TRAINBENCH_PRIORITY_CLASS": PRIORITY_CLASS,
             "TRAINBENCH_SERVICE_ACCOUNT": "trainbench-bench",
             "TRAINBENCH_STORE": tempfile.gettempdir(),

@@ -28,7 +28,7 @@ from local_airflow import LocalAirflow
 from tests.builders import make_spec
 from tests.kube.real_cluster import e2e_settings
 from tests.kube.shell_pods import PRIORITY_CLASS
-from tests.standin.e2e import BENCH_IMAGE, E2E, INSTANCE, IS_REAL
+from tests.standin.e2e import E2E, INSTANCE
 from tests.standin.fixture import ROOT, connection, scripted_image
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -36,7 +36,7 @@ SETTINGS = {
     "TRAINBENCH_LAUNCHER": "kubernetes",
     "TRAINBENCH_NAMESPACE": E2E.namespace,
     "TRAINBENCH_INSTANCE": INSTANCE,
-    "TRAINBENCH_IMAGE": E2E.image if IS_REAL else BENCH_IMAGE,
+    "TRAINBENCH_IMAGE": e2e_settings().pods.image,
     "TRAINBENCH_PRIORITY_CLASS": PRIORITY_CLASS,
     "TRAINBENCH_QUEUE_TIMEOUT_S": f"{12 * E2E.patience:g}",
     "TRAINBENCH_WORLD_SIZES": "1,2",

@@ -81,7 +81,7 @@ def test_a_sidecar_that_the_connection_makes_too_mighty_is_refused_under_restric
 ) -> None:
     connect(monkeypatch, cluster, xcom_sidecar_container_security_context='{"privileged": true}')
     found = failed(doctor.examine(settings))
-    assert list(found) == ["pod security"]
+    assert found.keys() - {"GPUs"} == {"pod security"}  # a real cluster may have no GPUs
     assert "airflow-xcom-sidecar" in found["pod security"].summary
     assert "xcom_sidecar_container_security_context" in found["pod security"].resolution
 
@@ -178,7 +178,7 @@ def test_a_pod_that_asks_for_too_much_is_refused(cluster: Any, settings: Setting
     (pod,) = manifests(make_spec(node="gpu-0"), settings.pods)
     pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
     found = failed(doctor.examine(settings, [pod], opened=opened))
-    assert list(found) == ["pod security"]
+    assert found.keys() - {"GPUs"} == {"pod security"}  # a real cluster may have no GPUs
     assert "allowPrivilegeEscalation" in found["pod security"].summary
 
 

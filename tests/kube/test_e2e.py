@@ -18,19 +18,18 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.standin.e2e import E2e, E2eError, read_e2e
+from tests.standin.e2e import IS_REAL, E2e, E2eError, read_e2e
 from tests.standin.fixture import IMAGES, ROOT, StandinCluster, unavailable
 from tests.standin.manifests import roles
 
 ACCOUNT = "system:serviceaccount:airflow:trainbench-airflow"
-SUITE = ("test_doctor.py", "test_housekeeping.py", "test_watch.py", "test_operator.py", "test_standin.py")
+SUITE = ("test_doctor.py", "test_housekeeping.py", "test_watch.py", "test_operator.py")
 # One case for each way of the operator: the others differ in their fault.
 QUICK = "not test_operator or test_the_result_arrives or test_a_pod_that_no_node"
 SKIPS = (
     r"needs (nodes made for it|faults to be injected|an account with fewer rights): only the stand-in has that",
     r"needs 1 nodes with 1 GPUs each: this cluster has 0 that take our pods",
     r"this fault needs the stand-in; E2E_KUBECONFIG names a real cluster",
-    r"these tests are about the stand-in; E2E_KUBECONFIG names a real cluster",
     r"only the stand-in tells which requests it saw",
     r"a real cluster's Service is not deleted",
 )
@@ -72,6 +71,8 @@ def test_a_wrong_variable_is_answered_with_a_sentence(environ: dict[str, str], m
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Iterator[StandinCluster]:
+    if IS_REAL:
+        pytest.skip("these tests are about the stand-in; E2E_KUBECONFIG names a real cluster")
     if why := unavailable():
         pytest.skip(why)
     running = StandinCluster(tmp_path, IMAGES)
@@ -85,7 +86,7 @@ def outside(tmp_path: Path) -> Iterator[StandinCluster]:
 def run_suite(kubeconfig: Path, *options: str, **environ: str) -> Any:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("E2E_", "AIRFLOW", "PYTEST"))}
     clean |= {name: value for name, value in os.environ.items() if name == "E2E_PATIENCE"}
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *options]
+    command = [sys.executable, "-m", "pytest", "-q", "-rfEs", "--tb=short", "-p", "no:cacheprovider", *options]
     env = {**clean, "E2E_KUBECONFIG": str(kubeconfig), **environ}
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
 

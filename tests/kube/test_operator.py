@@ -64,6 +64,8 @@ ANYWHERE = (
     Case("no-image", image="no/such:1"),
     Case("deferred-no-image", deferrable=True, image="no/such:1"),
     Case("deadline", SLEEP, spec={"activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 1}),
+    Case("quota", gpus=9000),
+    Case("deferred-quota", gpus=9000, deferrable=True),
     Case("gone", deferrable=True, operator=BenchSlow),
     Case("plain-gone", deferrable=True, operator=PlainSlow),
     Case("terminal", deferrable=True, operator=BenchTerminal),
@@ -217,6 +219,15 @@ def test_a_busy_node_is_skipped(outcome: Outcome) -> None:
     assert outcome.state == "skipped"
     assert outcome.end["kind"] == "busy"
     assert "Insufficient nvidia.com/gpu" in outcome.end["message"]
+    assert outcome.pods_left == []
+
+
+@of("quota", "deferred-quota")
+def test_a_pod_beyond_the_shipped_quota_is_no_fault_of_the_node(outcome: Outcome) -> None:
+    """Audit K6. The quota allows 8,000 GPUs."""
+    assert outcome.state == "failed"
+    assert outcome.end["kind"] == "quota"
+    assert "exceeded quota: fence" in outcome.end["message"]
     assert outcome.pods_left == []
 
 
