@@ -6,6 +6,7 @@ What only a cluster can show (scheduling, logs, the XCom sidecar's exec) is not 
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest.mock import Mock
 
@@ -60,7 +61,7 @@ def test_a_pod_that_ends_without_a_result_fails_the_task(
     ti = Mock()
     monkeypatch.setattr(operator, "_events", tuple)  # there is no API to ask
     monkeypatch.setattr(operator, "_node", lambda: None)
-    arguments = [{"ti": ti}] if silence == "execute" else [{"ti": ti}, {"name": "pod-1"}]
+    arguments = [{"ti": ti}] if silence == "execute" else [{"ti": ti}, {"name": "pod-1", "status": "success"}]
 
     with pytest.raises(AirflowException, match="deleted before its result could be read"):
         getattr(operator, silence)(*arguments)
@@ -164,6 +165,100 @@ def test_an_expired_token_is_retried_and_leaves_the_gang_alone_as_long_as_a_try_
     with pytest.raises(AirflowFailException, match="has it expired"):
         rank._conclude({"ti": Mock(try_number=3, max_tries=2)}, refusal(401, "Unauthorized", "Unauthorized"))
     assert len(ended) == 1
+
+
+def test_a_try_of_a_pod_s_task_is_bounded_by_queue_start_deadline_and_two_minutes(airflow_db: None) -> None:
+    """A dead node ends nothing: 600 s for a place, 60 s to start, 1,920 s of the pod, 120 s to give up."""
+    from bench_control.flows.kubernetes_operator import BenchPodOperator
+
+    times = {"schedule_timeout_seconds": 600, "startup_timeout_seconds": 60}
+    pod = manifest(make_spec(timeout_s=1800), PodSettings())
+    operator = BenchPodOperator(task_id="benchmark", pod_template_dict=pod, **times)
+
+    assert operator.execution_timeout == timedelta(seconds=2700)
+
+
+def test_a_deferred_task_waits_in_our_trigger_which_the_triggerer_can_make_again(operator: Any) -> None:
+    from airflow.providers.cncf.kubernetes.triggers.pod import KubernetesPodTrigger
+    from airflow.sdk.exceptions import TaskDeferred
+
+    from bench_control.flows.pod_trigger import BenchPodTrigger
+
+    plain = KubernetesPodTrigger("pod-1", "trainbench", STARTED_AT, "base", schedule_timeout=7)
+    with pytest.raises(TaskDeferred) as deferred:
+        operator.defer(trigger=plain, method_name="trigger_reentry", timeout=timedelta(seconds=9))
+    path, arguments = deferred.value.trigger.serialize()
+
+    assert path == "bench_control.flows.pod_trigger.BenchPodTrigger"
+    assert BenchPodTrigger(**arguments).schedule_timeout == 7
+    assert deferred.value.timeout == timedelta(seconds=9)
+
+
+def running_pod(**metadata: Any) -> Any:
+    """As the client shows it: accepted at 02:00 with a deadline of 100 s and a grace of 20 s."""
+    from kubernetes import client
+
+    started = datetime(2026, 11, 22, 2, 0, tzinfo=UTC)
+    state = client.V1ContainerState(running=client.V1ContainerStateRunning())
+    base = client.V1ContainerStatus(name="base", image="x", image_id="", ready=True, restart_count=0, state=state)
+    spec = client.V1PodSpec(containers=[], active_deadline_seconds=100, termination_grace_period_seconds=20)
+    status = client.V1PodStatus(phase="Running", start_time=started, container_statuses=[base])
+    return client.V1Pod(metadata=client.V1ObjectMeta(name="pod-1", namespace="n", **metadata), spec=spec, status=status)
+
+
+def test_nobody_waits_for_a_pod_that_its_node_should_have_ended_long_ago() -> None:
+    """In the trigger and in the sync loop: every reading of the pod looks at the clock."""
+    from airflow.providers.cncf.kubernetes.utils.pod_manager import PodLaunchTimeoutException
+
+    from bench_control.flows.bounded_pod_manager import BoundedPodManager
+
+    manager = BoundedPodManager(kube_client=Mock(read_namespaced_pod=lambda *_: running_pod()))
+    with pytest.raises(PodLaunchTimeoutException, match=r"gone by 2026-11-22 02:02:00.* its deadline passed"):
+        manager.read_pod(running_pod())
+
+
+def test_a_pod_that_has_time_left_or_has_ended_is_waited_for() -> None:
+    from bench_control.flows.bounded_pod_manager import refuse_late
+
+    ahead, over = running_pod(), running_pod()
+    ahead.status.start_time = datetime.now(UTC)
+    over.status.phase = "Succeeded"
+
+    refuse_late(ahead)
+    refuse_late(over)
+
+
+def test_a_silent_log_is_asked_for_again_within_the_margin() -> None:
+    """A machine without power closes no connection: the provider's own waits five minutes."""
+    from bench_control.flows.bounded_pod_manager import BoundedPodManager
+
+    client = Mock()
+    BoundedPodManager(kube_client=client).read_pod_logs(running_pod(), "base")
+
+    assert client.read_namespaced_pod_log.call_args.kwargs["_request_timeout"] == (60, 30)
+
+
+def test_a_pod_that_cannot_be_removed_is_named_and_never_removed_by_force(
+    operator: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.sdk.exceptions import AirflowFailException
+
+    node = {
+        "metadata": {"name": "gpu-7"},
+        "status": {"conditions": [{"type": "Ready", "status": "Unknown", "message": "Kubelet stopped posting."}]},
+    }
+    seen = {"metadata": {"name": "pod-1"}, "spec": {}, "status": {"phase": "Running"}}
+    api, ti = Mock(), Mock(try_number=1, max_tries=2)
+    operator.__dict__["client"] = api
+    monkeypatch.setattr(operator, "_node", lambda: node)
+    monkeypatch.setattr(operator, "_look", lambda *_: seen)
+    event = {"status": "timeout", "name": "pod-1", "namespace": "trainbench", "message": "late"}
+
+    with pytest.raises(AirflowFailException, match="pod pod-1 could not be removed and its program may still run"):
+        operator.trigger_reentry({"ti": ti}, event)
+    assert ti.xcom_push.call_args.kwargs["value"]["kind"] == "node_lost"
+    assert api.delete_namespaced_pod.call_args.kwargs["body"].grace_period_seconds == 20
+    api.read_namespaced_pod_log.assert_not_called()
 
 
 def test_the_dag_hands_over_the_same_manifests_on_a_cluster(airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> None:

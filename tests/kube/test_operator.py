@@ -14,6 +14,10 @@ import pytest
 import yaml
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 
+from bench_control.flows import bounded_pod_manager
+from bench_control.launching import time_limits
+from bench_control.launching.pods import PodSettings, manifest
+from tests.builders import make_spec
 from tests.kube.operator_runs import (
     RESULT,
     WRITE,
@@ -73,7 +77,25 @@ ANYWHERE = (
 )
 IMAGE_MISSING = {"kubernetes_conn_id": "no_sidecar"}
 LOST = {"method": "POST", "path": "/pods$", "body": "NAME", "code": 503, "after": True}
+FOREVER = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
+
+
+def doomed(name: str, deferrable: bool, **spec: Any) -> Case:
+    """Its machine loses its power while it runs, and with it the kubelet that would end it."""
+    affinity = manifest(make_spec(node=f"node-of-{name}"), PodSettings())["spec"]["affinity"]
+    fault = {"action": "lose_node", "moment": "running", "delay_s": 1}
+    spec |= {"affinity": affinity, "terminationGracePeriodSeconds": 1}
+    return Case(name, SLEEP, deferrable, (fault,), spec, options={"retries": 2})
+
+
+DOOMED = (
+    doomed("dead", False),
+    doomed("deferred-dead", True),
+    doomed("tolerates-dead", False, tolerations=[FOREVER], activeDeadlineSeconds=12),
+    doomed("deferred-tolerates-dead", True, tolerations=[FOREVER], activeDeadlineSeconds=12),
+)
 ONLY_STANDIN = (
+    *DOOMED,
     Case("oom", SLEEP, faults=({"action": "oom", "moment": "running"},)),
     Case("deferred-oom", SLEEP, deferrable=True, faults=({"action": "oom", "moment": "running", "delay_s": 1},)),
     Case("no-sidecar", options=IMAGE_MISSING),
@@ -117,7 +139,11 @@ def outcomes(standin: Any, airflow_db: None, request: pytest.FixtureRequest) -> 
             ANYWHERE + ONLY_STANDIN,
         )
         _occupy_the_gpu(standin)
+        for case in DOOMED:
+            standin.add_node(f"node-of-{case.name}", gpus=1)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time_limits, "LATE_S", 2)  # the triggers run in this process
+        patch.setattr(bounded_pod_manager, "LOG_SILENCE_S", 3)
         patch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection(standin, kubeconfig_path=path))
         patch.setenv("AIRFLOW_CONN_NO_SIDECAR", connection(standin, "no/such:1", path))
         selected = _selected(request.session)
@@ -287,6 +313,22 @@ def test_a_preemption_is_named_although_the_pod_is_gone(outcome: Outcome) -> Non
     assert outcome.state == "failed"
     assert outcome.end["kind"] == "preempted"
     assert outcome.pods_left == []
+
+
+@of("dead", "deferred-dead", "tolerates-dead", "deferred-tolerates-dead")
+def test_a_dead_node_ends_its_task_once_with_the_cause_and_names_the_pod_that_stays(outcome: Outcome) -> None:
+    """The pod is deleted by the taint manager, or tolerates the dead node and outlives its deadline there. A retry
+    would wait for a place on the same node.
+    """
+    (left,) = outcome.pods_left
+    name = left["metadata"]["name"]
+
+    assert (outcome.state, outcome.tries) == ("failed", 1)
+    assert outcome.end["kind"] == "node_lost"
+    assert "stopped answering (not ready since 20" in outcome.end["message"]
+    assert "Kubelet stopped posting node status." in outcome.end["message"]
+    assert f"pod {name} could not be removed and its program may still run there" in outcome.end["message"]
+    assert "deletionTimestamp" in left["metadata"]
 
 
 @of("repeated")

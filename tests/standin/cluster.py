@@ -21,6 +21,7 @@ from tests.standin.taints import stay_s
 from tests.standin.validate import check_pod, check_schema, check_security
 
 Object = dict[str, Any]
+FAST_TOLERATION = 0.01  # 300 s become 3 s
 
 
 class Cluster:
@@ -169,6 +170,8 @@ class Cluster:
     def inflict(self, fault: PodFault, pod: Object) -> None:
         if fault.action == "hold":
             self._held.add(pod["metadata"]["uid"])
+        elif fault.action == "lose_node":
+            self.kill_node(pod["spec"]["nodeName"], FAST_TOLERATION)
         elif fault.action == "vanish":
             self.kubelets.delete(pod, 0)
         elif fault.action == "delete":

@@ -1,16 +1,20 @@
-"""The provider's pod manager, that reads no more of a pod's result than is allowed, and does without a log."""
+"""The provider's pod managers; they read a bounded part of a result, do without a log, and wait for no pod
+that should be gone."""
 
 from __future__ import annotations
 
 import time
 from contextlib import closing
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import generic_api_retry
 from airflow.providers.cncf.kubernetes.utils.container import container_is_completed
 from airflow.providers.cncf.kubernetes.utils.pod_manager import (
     EMPTY_XCOM_RESULT,
+    AsyncPodManager,
     PodCommandException,
+    PodLaunchTimeoutException,
     PodLoggingStatus,
     PodLogsConsumer,
     PodManager,
@@ -23,7 +27,8 @@ from kubernetes.stream import stream  # type: ignore[import-untyped]
 from pendulum import DateTime
 from tenacity import stop_after_attempt
 
-from bench_control.launching.pods import XCOM_DIR
+from bench_control.launching.pods import CONTAINER, XCOM_DIR
+from bench_control.launching.time_limits import LOG_SILENCE_S, due, is_late
 from bench_image.contract import MAX_RESULT_BYTES, XCOM_FILE
 
 FILE = f"{XCOM_DIR}/{XCOM_FILE}"
@@ -31,14 +36,35 @@ FILE = f"{XCOM_DIR}/{XCOM_FILE}"
 COMMAND = f"if [ -s {FILE} ]; then head -c {MAX_RESULT_BYTES + 1} {FILE}; else echo {EMPTY_XCOM_RESULT}; fi"
 LOG_PAUSE_S = 30.0  # until a log is asked for again that the node did not serve
 POLL_S = 1.0
+CONNECT_S = 60
 # An expired token is renewed and a pod that is gone stays so; any other refusal of the log says nothing of the pod.
 NOT_OF_THE_LOG = (401, 404)
+
+
+def refuse_late(pod: V1Pod) -> None:
+    """Raises PodLaunchTimeoutException for a pod that its node should have ended by now and did not. The provider's
+    trigger reports that exception as a timeout.
+    """
+    moment = due(
+        pod.metadata.deletion_timestamp,
+        pod.status.start_time,
+        pod.spec.active_deadline_seconds,
+        pod.spec.termination_grace_period_seconds,
+    )
+    is_over = pod.status.phase in ("Succeeded", "Failed") or container_is_completed(pod, CONTAINER)
+    if moment and is_late(moment, datetime.now(UTC)) and not is_over:
+        raise PodLaunchTimeoutException(f"the pod should have been gone by {moment.at}: {moment.why}")
 
 
 class BoundedPodManager(PodManager):
     """The provider's own reads the whole file into the worker's memory, however large the pod made it; it gives a
     healthy pod up when its kubelet serves no log for 16 s; and it ends the sidecar whether or not the result was read.
     """
+
+    def read_pod(self, pod: V1Pod) -> V1Pod:
+        seen = super().read_pod(pod)
+        refuse_late(seen)
+        return seen
 
     def fetch_container_logs(
         self,
@@ -65,7 +91,10 @@ class BoundedPodManager(PodManager):
             since_time = self.container_log_times.get((pod.metadata.namespace, name, container_name), since_time)
 
     def read_pod_logs(self, *arguments: Any, **options: Any) -> PodLogsConsumer:
-        """Tried once: meanwhile the container may end, and whoever asks does so again."""
+        """Tried once: meanwhile the container may end, and whoever asks does so again, also for a log that is silent:
+        the connection to a machine that has lost its power stays open.
+        """
+        options["_request_timeout"] = (CONNECT_S, LOG_SILENCE_S)
         once = PodManager.read_pod_logs.retry_with(stop=stop_after_attempt(1))
         consumer: PodLogsConsumer = once(self, *arguments, **options)
         return consumer
@@ -111,3 +140,12 @@ class BoundedPodManager(PodManager):
         with closing(running) as client:
             client.run_forever()
             return str(client.read_all())
+
+
+class BoundedAsyncPodManager(AsyncPodManager):
+    """For the time until the pod has started."""
+
+    async def read_pod(self, pod: V1Pod) -> V1Pod:
+        seen = await super().read_pod(pod)
+        refuse_late(seen)
+        return seen

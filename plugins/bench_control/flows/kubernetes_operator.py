@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-import json
-import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, NoReturn
 
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
+from airflow.providers.cncf.kubernetes.triggers.pod import KubernetesPodTrigger
 from airflow.providers.cncf.kubernetes.utils.pod_manager import EMPTY_XCOM_RESULT, XComRetrievalError
 from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import PodDefaults
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+    TaskDeferred,
+)
 from kubernetes.client import ApiException, V1DeleteOptions, V1Pod  # type: ignore[import-untyped]
 from urllib3.exceptions import HTTPError
 
+from bench_control.flows.api_answers import UNREACHABLE, answer, failure, handshake_status, http_status_of
 from bench_control.flows.bounded_pod_manager import BoundedPodManager
+from bench_control.flows.pod_trigger import BenchPodTrigger
 from bench_control.launching.pod_end import END, EndKind, PodEnd, pod_end
-from bench_control.launching.pods import CONTAINER, GANG, GRACE_S, RENDEZVOUS, node_of
+from bench_control.launching.pods import CONTAINER, GANG, RENDEZVOUS, node_of
 from bench_control.launching.result_text import ResultTextError, decoded
+from bench_control.launching.time_limits import GRACE_S, due_of, has_ended, is_late, task_limit_s
 from bench_control.words.formats import listing
 from bench_image.contract import MAX_RESULT_BYTES
 
-UNREACHABLE = 503  # what stands for "no answer at all" among the API's status codes
 # For so long a result is asked for that its node does not hand over: as long as `release` waits for an API server.
 RESULT_WAIT_S, RESULT_PAUSE_S = 600.0, 5.0
 CONNECT_S, READ_S = 30.0, 60.0  # of one request to a node, which may hang
@@ -36,7 +45,7 @@ SIDECAR_COMMAND = ("sh", "-c", 'trap "exit 0" INT TERM; while true; do sleep 1; 
 
 
 class BenchPodOperator(KubernetesPodOperator):
-    """`KubernetesPodOperator`, with six differences.
+    """`KubernetesPodOperator`, with seven differences.
 
     - It fails where the provider's operator ends as success without a result (its issues 72821 and 73117).
     - How the pod ended is pushed as XCom `pod_end`. Only what a new pod may cure is retried; a node that is not free
@@ -45,6 +54,7 @@ class BenchPodOperator(KubernetesPodOperator):
     - The sidecar for the result is our image under our pod security, unless the connection says otherwise.
     - A result that is too large or no JSON is neither stored nor logged: the task fails with a sentence instead.
     - When a pod of a gang fails, the rest of the gang is ended: its members would wait for their peer.
+    - It ends in bounded time (`time_limits`) when the node is dead, and names the pod that it could not remove.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -54,6 +64,10 @@ class BenchPodOperator(KubernetesPodOperator):
         self._handed_over: Any = None
         self._pod_name: str | None = None
         self._last_seen: Mapping[str, Any] | None = None
+        deadline_s = ((self.pod_template_dict or {}).get("spec") or {}).get("activeDeadlineSeconds")
+        if deadline_s is not None:
+            limit_s = task_limit_s(self.schedule_timeout_seconds, self.startup_timeout_seconds, deadline_s)
+            self.execution_timeout = timedelta(seconds=limit_s)
 
     def execute(self, context: Context) -> Any:
         try:
@@ -61,18 +75,35 @@ class BenchPodOperator(KubernetesPodOperator):
             return self._require(self._result if result is None else result)
         except TaskDeferred:
             raise
-        except (AirflowException, ApiException, HTTPError) as error:
+        except (AirflowException, AirflowTaskTimeout, ApiException, HTTPError) as error:
             self._conclude(context, error)
 
     def trigger_reentry(self, context: Context, event: dict[str, Any]) -> Any:
         self._pod_name = event["name"]
         try:
+            self._leave_a_late_pod(event)
             self._result = super().trigger_reentry(context, event)
             return self._require(self._result)
         except TaskDeferred:
             raise
-        except (AirflowException, ApiException, HTTPError) as error:
+        except (AirflowException, AirflowTaskTimeout, ApiException, HTTPError) as error:
             self._conclude(context, error)
+
+    def defer(self, *, trigger: Any, **options: Any) -> NoReturn:
+        if isinstance(trigger, KubernetesPodTrigger):
+            trigger = BenchPodTrigger.like(trigger)
+        super().defer(trigger=trigger, **options)
+
+    def _leave_a_late_pod(self, event: Mapping[str, Any]) -> None:
+        """Raises AirflowException for a pod that runs on though its time is over: the provider's operator would follow
+        its log without end, and ask its node for a result.
+        """
+        if event["status"] != "timeout":
+            return
+        seen = self._look(event["name"], event["namespace"])
+        if seen and seen["status"].get("phase") == "Running" and not has_ended(seen, self.base_container_name):
+            self._last_seen = seen
+            raise AirflowException(event["message"])
 
     def build_pod_request_obj(self, context: Context | None = None, *, dry_run: bool = False) -> V1Pod:
         """The sidecar that hands over the result needs a shell and `pgrep`, which our own image has, and must pass the
@@ -93,7 +124,9 @@ class BenchPodOperator(KubernetesPodOperator):
         if self._has_peers and context["ti"].try_number > 1:
             return self._found_again(pod_request_obj, context)
         try:
-            return super().get_or_create_pod(pod_request_obj, context)
+            pod = super().get_or_create_pod(pod_request_obj, context)
+            self._pod_name = pod.metadata.name  # one of an earlier try has another name
+            return pod
         except ApiException as error:
             # The name ends in a random suffix: if it is taken, then by the pod whose creation we were not told of.
             if error.status == 409 and (pod := self.find_pod(pod_request_obj.metadata.namespace, context=context)):
@@ -120,7 +153,7 @@ class BenchPodOperator(KubernetesPodOperator):
 
     def cleanup(self, pod: V1Pod, remote_pod: V1Pod, xcom_result: Any = None, context: Context | None = None) -> None:
         if remote_pod is not None and self._last_seen is None:
-            self._last_seen = self._look(remote_pod)  # before it is deleted
+            self._last_seen = self._look(remote_pod.metadata.name, remote_pod.metadata.namespace)  # before deletion
         super().cleanup(pod, remote_pod, xcom_result, context)
 
     @cached_property
@@ -155,16 +188,21 @@ class BenchPodOperator(KubernetesPodOperator):
                 return line
             if isinstance(refusal, XComRetrievalError):
                 raise refusal
-            status = _handshake_status(refusal)
-            if status < 500 or time.monotonic() > gives_up_at:
+            status = handshake_status(refusal)
+            if status < 500 or time.monotonic() > gives_up_at or self._is_late(pod):
                 raise ApiException(status=status, reason="the pod's result may not be read") from refusal
             self.log.warning("The node does not hand over the result (%s): it is asked again", refusal)
             time.sleep(RESULT_PAUSE_S)
 
+    def _is_late(self, pod: V1Pod) -> bool:
+        """Whether a node that answers would have ended the pod by now, its sidecar with the result included."""
+        seen = self._look(pod.metadata.name, pod.metadata.namespace)
+        return seen is not None and is_late(due_of(seen), datetime.now(UTC))
+
     def _last_line(self, pod: V1Pod) -> str | None:
         """The result where its file may not be read: the program ends its log with it. None: there is none."""
         try:
-            answer = self.client.read_namespaced_pod_log(
+            reply = self.client.read_namespaced_pod_log(
                 pod.metadata.name,
                 pod.metadata.namespace,
                 container=self.base_container_name,
@@ -175,16 +213,16 @@ class BenchPodOperator(KubernetesPodOperator):
             )
         except (ApiException, HTTPError):
             return None
-        text: str = answer.data.decode(errors="replace")
+        text: str = reply.data.decode(errors="replace")
         return text if text.startswith("{") else None
 
     def on_kill(self) -> None:
         super().on_kill()
         self._end_gang(wait_s=0)
 
-    def _look(self, pod: V1Pod) -> Mapping[str, Any] | None:
+    def _look(self, name: str, namespace: str) -> Mapping[str, Any] | None:
         try:
-            seen = self.client.read_namespaced_pod(pod.metadata.name, pod.metadata.namespace)
+            seen = self.client.read_namespaced_pod(name, namespace)
         except ApiException:
             return None
         state: Mapping[str, Any] = self.client.api_client.sanitize_for_serialization(seen)
@@ -218,35 +256,47 @@ class BenchPodOperator(KubernetesPodOperator):
             raise AirflowException("the pod ended without a result, or vanished before it could be read")
         return result
 
-    def _conclude(self, context: Context, error: Exception) -> NoReturn:
+    def _conclude(self, context: Context, error: BaseException) -> NoReturn:
         """Ends the task with the cause. A failed pod's result has been pushed by the provider's operator by now."""
         if isinstance(error, AirflowFailException | AirflowSkipException):
             raise error  # concluded already: execute called trigger_reentry
-        told = _answer(error) if isinstance(error, ApiException) else str(error)
-        http_status = UNREACHABLE if isinstance(error, HTTPError) else _http_status(error)
+        told = answer(error) if isinstance(error, ApiException) else str(error)
+        http_status = UNREACHABLE if isinstance(error, HTTPError) else http_status_of(error)
         events = () if self._last_seen else self._events()
-        has_place = bool((self._last_seen or {}).get("spec", {}).get("nodeName"))
-        end = pod_end(
-            self._last_seen,
-            self.base_container_name,
-            told,
-            http_status,
-            events,
-            None if has_place else self._node(),
-        )
+        base, now = self.base_container_name, datetime.now(UTC)
+        end = pod_end(self._last_seen, base, told, http_status, events, self._node(), now)
+        if end.kind is EndKind.NODE_LOST:
+            end = self._leave_behind(end)
         if self._unreadable:
             end = PodEnd(kind=EndKind.INVALID_RESULT, message=self._unreadable)
         if self._has_peers and end.kind in REATTACHED and context["ti"].try_number <= context["ti"].max_tries:
             raise AirflowException(end.message) from error
         self._end_gang(wait_s=0 if end.kind in (EndKind.BUSY, EndKind.UNSCHEDULABLE) else PEER_GRACE_S)
         if end.kind is EndKind.NO_RESULT and self._handed_over:
-            raise AirflowFailException(_cause(self._handed_over)) from error
+            raise AirflowFailException(failure(self._handed_over)) from error
         context["ti"].xcom_push(key=END, value=end.model_dump(mode="json"))
         if end.kind is EndKind.BUSY:
             raise AirflowSkipException(end.message) from error
         if end.is_infrastructure and not self._has_peers:
             raise AirflowException(end.message) from error
         raise AirflowFailException(end.message) from error
+
+    def _leave_behind(self, end: PodEnd) -> PodEnd:
+        """Asks for the pod's deletion, and names it where that removes nothing. Never by force: that would take away
+        the object only, and with it the last sign of a program that may still hold the GPUs.
+        """
+        namespace = self._metadata["namespace"]
+        with suppress(ApiException, HTTPError):
+            self.client.delete_namespaced_pod(
+                self._pod_name, namespace, body=V1DeleteOptions(grace_period_seconds=GRACE_S)
+            )
+        if self._pod_name is None or self._look(self._pod_name, namespace) is None:
+            return end
+        left = (
+            f"pod {self._pod_name} could not be removed and its program may still run there: it goes when the node "
+            "answers again, or when its Node object is deleted"
+        )
+        return end.model_copy(update={"message": f"{end.message}; {left}"})
 
     def _end_gang(self, wait_s: float) -> None:
         """Deletes the gang's pods that still wait or run; those that have ended are left to their own tasks."""
@@ -258,42 +308,6 @@ class BenchPodOperator(KubernetesPodOperator):
             delete_pods(self.client, self._metadata["namespace"], {GANG: gang}, only_active=True)
         except (ApiException, HTTPError) as error:
             self.log.warning("The gang %s could not be ended (%s): its deadline will", gang, error)
-
-
-def _answer(error: ApiException) -> str:
-    """What the API server says in its answer: the HTTP reason alone ("Forbidden") hides a quota or a missing right."""
-    try:
-        return str(json.loads(error.body)["message"])
-    except (TypeError, ValueError, KeyError):
-        return str(error.reason)
-
-
-def _cause(result: Mapping[Any, Any]) -> str:
-    """What a failed run's result says of itself."""
-    error = result.get("error") if isinstance(result, Mapping) else None
-    return f"{error.get('kind')}: {error.get('message')}" if isinstance(error, Mapping) else "failed: see the result"
-
-
-def _http_status(error: BaseException) -> int | None:
-    """Of the API's answer that ended the task; a refusal may hide behind what the provider raises while cleaning up."""
-    if isinstance(error, ApiException):
-        return int(error.status)
-    cause = error.__cause__ or error.__context__
-    status = _http_status(cause) if cause else None
-    return status if status in (401, 403) else None
-
-
-def _handshake_status(error: BaseException | None) -> int:
-    """HTTP status with which a request was refused; of a websocket the client tells it in words only, somewhere in the
-    chain.
-    """
-    while error is not None:
-        if isinstance(error, ApiException) and error.status:
-            return int(error.status)
-        if found := re.search(r"Handshake status (\d{3})", str(error)):
-            return int(found[1])
-        error = error.__cause__ or error.__context__
-    return UNREACHABLE
 
 
 def delete_pods(client: Any, namespace: str, labels: Mapping[str, str], only_active: bool = False) -> tuple[str, ...]:
@@ -312,7 +326,7 @@ def delete_pods(client: Any, namespace: str, labels: Mapping[str, str], only_act
             )
         except (ApiException, HTTPError) as error:
             if not isinstance(error, ApiException) or error.status != 404:
-                kept.append(f"{pod.metadata.name} ({_answer(error) if isinstance(error, ApiException) else error})")
+                kept.append(f"{pod.metadata.name} ({answer(error) if isinstance(error, ApiException) else error})")
                 continue
         deleted.append(pod.metadata.name)
     if kept:

@@ -6,7 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 from bench_control.installation.settings import Launcher, Settings
-from bench_control.launching.pods import GRACE_S, TITLE
+from bench_control.launching.pods import TITLE
+from bench_control.launching.time_limits import GRACE_S
 
 LABEL = "{{ task.pod_template_dict['metadata']['annotations']['" + TITLE + "'] }}"
 RETRIES = 2  # for what a new pod may cure: a lost node, a preemption, an API server that did not answer

@@ -7,10 +7,13 @@ found no place ends as "the XCom sidecar is not running".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from bench_control.launching.pod_requests import MAKE_IT_FIT, never_fits
+from bench_control.launching.time_limits import due_of, has_ended, is_late
+from bench_control.planning.nodes import not_ready
 from bench_image.contract import Frozen, Status
 
 
@@ -18,6 +21,7 @@ class EndKind(StrEnum):
     BUSY = "busy"  # its node's resources are taken by other work
     PREEMPTED = "preempted"  # other work took its place
     EVICTED = "evicted"  # the node could not keep it
+    NODE_LOST = "node_lost"  # its node does not answer, or does not end it: a new pod there would wait for nothing
     VANISHED = "vanished"  # deleted, nobody says by whom
     API = "api"  # the API server gave no answer, or a wrong one
     UNAUTHORIZED = "unauthorized"  # the API server does not accept our token
@@ -80,13 +84,17 @@ def pod_end(
     http_status: int | None = None,
     events: Sequence[tuple[str, str]] = (),
     node: Mapping[str, Any] | None = None,
+    now: datetime | None = None,
 ) -> PodEnd:
     """`pod`: its last state as the API's JSON, None when it is gone; `base`: the container that does the work; `told`:
     the operator's last words; `http_status`: of the API's answer, where that was what failed; `events`: reason and
-    message of what is known of a pod that is gone; `node`: the node it was made for, where it could be read.
+    message of what is known of a pod that is gone; `node`: the node it was made for, where it could be read; `now`: to
+    see whether it should have ended by now.
     """
     if refused := _refused(told, http_status):
         return refused
+    if lost := _lost(pod, base, http_status, node, now):
+        return lost
     if pod is None:
         return _gone(told, http_status, events, node)
     status = pod.get("status", {})
@@ -119,6 +127,30 @@ def _refused(told: str, http_status: int | None) -> PodEnd | None:
     if http_status in (400, 422):
         return _end(EndKind.REFUSED, f"the Kubernetes API did not take the pod: {told}")
     return None
+
+
+def _lost(
+    pod: Mapping[str, Any] | None,
+    base: str,
+    http_status: int | None,
+    node: Mapping[str, Any] | None,
+    now: datetime | None,
+) -> PodEnd | None:
+    """The node does not answer, or does not end a pod that should be over: the pod's state is out of date."""
+    if pod is not None and has_ended(pod, base) and http_status is None:
+        return None  # its node said so
+    name = node["metadata"]["name"] if node else "its node"
+    if node and (trouble := not_ready(node)):
+        return _end(EndKind.NODE_LOST, f"node {name} stopped answering ({trouble})")
+    moment = due_of(pod) if pod and not has_ended(pod, base) else None
+    if moment is None or now is None or not is_late(moment, now):
+        return None
+    state = "is ready" if node else "could not be read"
+    return _end(
+        EndKind.NODE_LOST,
+        f"{moment.why}, and the pod should have been gone by {moment.at:%Y-%m-%d %H:%M:%S} UTC, but {name} did not end "
+        f"it ({name} {state}): a process that cannot be killed, as of a hung GPU, keeps a pod",
+    )
 
 
 def _gone(

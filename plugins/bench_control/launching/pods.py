@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import StringConstraints
 
 from bench_control.launching.gangs import PORT, gang_id, nodes_of
+from bench_control.launching.time_limits import DEADLINE_MARGIN_S, GRACE_S
 from bench_control.planning.work import identifier
 from bench_image.contract import (
     OUTPUT_DIR_ENV,
@@ -36,9 +37,6 @@ CONTAINER_SECURITY = {
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
 }
-# The program writes its own result on a timeout; the cluster's deadline is the backstop behind it.
-DEADLINE_MARGIN_S = 120
-GRACE_S = 20
 
 
 class PodVolume(Frozen):

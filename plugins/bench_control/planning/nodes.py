@@ -92,13 +92,22 @@ def _obstacle(node: Mapping[str, Any], told: GpuNode, quarantine: Collection[str
         return "in quarantine by TRAINBENCH_QUARANTINE", False
     if node.get("spec", {}).get("unschedulable"):
         return "cordoned", False
-    ready: Mapping[str, Any] = next((c for c in node["status"].get("conditions") or () if c["type"] == "Ready"), {})
-    if ready.get("status") != "True":
-        since = f" since {ready['lastTransitionTime']}" if ready.get("lastTransitionTime") else ""
-        return f"not ready{since}: {ready.get('message') or ready.get('reason') or 'its kubelet does not report'}", True
+    if trouble := not_ready(node):
+        return trouble, True
     if not told.num_gpus:
         return f"it has no allocatable {GPU_RESOURCE}: look at its device plugin and driver", True
     return None, True
+
+
+def not_ready(node: Mapping[str, Any]) -> str | None:
+    """Since when the node is not ready and what its condition says; None: it is ready. A node whose kubelet does not
+    report has the status Unknown.
+    """
+    ready: Mapping[str, Any] = next((c for c in node["status"].get("conditions") or () if c["type"] == "Ready"), {})
+    if ready.get("status") == "True":
+        return None
+    since = f" since {ready['lastTransitionTime']}" if ready.get("lastTransitionTime") else ""
+    return f"not ready{since}: {ready.get('message') or ready.get('reason') or 'its kubelet does not report'}"
 
 
 def _gpu_node(node: Mapping[str, Any]) -> GpuNode:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -141,7 +142,10 @@ def two_cpu_node(**spec: Any) -> dict[str, Any]:
     return {
         "metadata": {"name": "node-1"},
         "spec": spec,
-        "status": {"allocatable": {"cpu": "2", "nvidia.com/gpu": "1"}},
+        "status": {
+            "allocatable": {"cpu": "2", "nvidia.com/gpu": "1"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
     }
 
 
@@ -182,3 +186,69 @@ def test_an_image_that_cannot_be_pulled_is_named_by_our_container_not_by_the_sid
         0, container("airflow-xcom-sidecar", waiting={"reason": "ImagePullBackOff", "message": "manifest unknown"})
     )
     assert "of container 'base'" in pod_end(image, "base", SIDECAR).message
+
+
+NOW = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
+
+
+def silent_node() -> dict[str, Any]:
+    ready = {
+        "type": "Ready",
+        "status": "Unknown",
+        "reason": "NodeStatusUnknown",
+        "message": "Kubelet stopped posting node status.",
+        "lastTransitionTime": "2026-11-22T02:13:00Z",
+    }
+    return {"metadata": {"name": "gpu-3"}, "status": {"conditions": [ready]}}
+
+
+def ready_node() -> dict[str, Any]:
+    return {"metadata": {"name": "gpu-3"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+
+
+def running_pod(**metadata: str) -> dict[str, Any]:
+    status = {"phase": "Running", "containerStatuses": [container(running={})], "conditions": []}
+    return {"metadata": metadata, "spec": {"nodeName": "gpu-3"}, "status": status}
+
+
+def test_a_dead_node_is_the_cause_and_not_the_eviction_that_follows_from_it() -> None:
+    """Its pod stays Running, with the taint manager's DisruptionTarget: an eviction would be retried, on that node."""
+    evicted = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "taint"}
+    pod = running_pod(deletionTimestamp="2026-11-22T02:18:20Z")
+    pod["status"]["conditions"] = [evicted]
+    end = pod_end(pod, "base", SIDECAR, node=silent_node(), now=NOW)
+
+    assert (end.kind, end.is_infrastructure, end.status) == (EndKind.NODE_LOST, False, Status.INCOMPLETE)
+    assert end.message == (
+        "node gpu-3 stopped answering (not ready since 2026-11-22T02:13:00Z: Kubelet stopped posting node status.)"
+    )
+
+
+def test_a_ready_node_that_does_not_end_a_pod_is_named_with_the_moment() -> None:
+    """Terminating for 41 min 40 s: a process in uninterruptible sleep, as after a GPU has hung."""
+    end = pod_end(running_pod(deletionTimestamp="2026-11-22T02:18:20Z"), "base", "", node=ready_node(), now=NOW)
+
+    assert end.kind is EndKind.NODE_LOST
+    assert end.message.startswith(
+        "its deletion was asked for, and the pod should have been gone by 2026-11-22 02:18:20 UTC, but gpu-3 did not "
+        "end it (gpu-3 is ready)"
+    )
+
+
+def test_a_pod_on_its_way_out_of_a_ready_node_is_not_called_lost() -> None:
+    leaving = running_pod(deletionTimestamp="2026-11-22T02:59:50Z")
+    assert pod_end(leaving, "base", "", node=ready_node(), now=NOW).kind is EndKind.API
+
+
+def test_an_end_that_the_node_reported_before_it_died_keeps_its_cause() -> None:
+    assert pod_end(ended(3), "base", SIDECAR, node=silent_node(), now=NOW).kind is EndKind.NO_RESULT
+
+
+def test_a_result_that_lies_on_a_dead_node_is_lost_with_the_node() -> None:
+    """The program ended well; reading its result answers 500."""
+    assert pod_end(ended(0), "base", "no route to host", 500, node=silent_node()).kind is EndKind.NODE_LOST
+
+
+def test_a_pod_that_waits_for_a_dead_node_names_the_node_and_not_its_taint() -> None:
+    taint = "0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }."
+    assert pod_end(pending("Unschedulable", taint), "base", SIDECAR, node=silent_node()).kind is EndKind.NODE_LOST

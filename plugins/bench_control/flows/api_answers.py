@@ -1,0 +1,48 @@
+"""What the API server's answers and a pod's failed result say, from the exceptions and objects that hold them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from kubernetes.client import ApiException  # type: ignore[import-untyped]
+
+UNREACHABLE = 503  # what stands for "no answer at all" among the API's status codes
+
+
+def answer(error: ApiException) -> str:
+    """What the API server says in its answer: the HTTP reason alone ("Forbidden") hides a quota or a missing right."""
+    try:
+        return str(json.loads(error.body)["message"])
+    except (TypeError, ValueError, KeyError):
+        return str(error.reason)
+
+
+def failure(result: Mapping[Any, Any]) -> str:
+    """What a failed run's result says of itself."""
+    error = result.get("error") if isinstance(result, Mapping) else None
+    return f"{error.get('kind')}: {error.get('message')}" if isinstance(error, Mapping) else "failed: see the result"
+
+
+def http_status_of(error: BaseException) -> int | None:
+    """Of the API's answer that ended the task; a refusal may hide behind what the provider raises while cleaning up."""
+    if isinstance(error, ApiException):
+        return int(error.status)
+    cause = error.__cause__ or error.__context__
+    status = http_status_of(cause) if cause else None
+    return status if status in (401, 403) else None
+
+
+def handshake_status(error: BaseException | None) -> int:
+    """HTTP status with which a request was refused; of a websocket the client tells it in words only, somewhere in the
+    chain.
+    """
+    while error is not None:
+        if isinstance(error, ApiException) and error.status:
+            return int(error.status)
+        if found := re.search(r"Handshake status (\d{3})", str(error)):
+            return int(found[1])
+        error = error.__cause__ or error.__context__
+    return UNREACHABLE

@@ -1,0 +1,33 @@
+"""What the triggerer runs while a pod's task is deferred."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from airflow.providers.cncf.kubernetes.triggers.pod import KubernetesPodTrigger
+from kubernetes.client import V1Pod  # type: ignore[import-untyped]
+
+from bench_control.flows.bounded_pod_manager import BoundedAsyncPodManager, refuse_late
+
+
+class BenchPodTrigger(KubernetesPodTrigger):
+    """Stops waiting for a pod that should be gone: the API shows the pods of a dead node as running for ever."""
+
+    @classmethod
+    def like(cls, trigger: KubernetesPodTrigger) -> BenchPodTrigger:
+        _, arguments = trigger.serialize()
+        return cls(**arguments)
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        _, arguments = super().serialize()
+        return f"{type(self).__module__}.{type(self).__qualname__}", arguments
+
+    async def _get_pod(self) -> V1Pod:  # type: ignore[override]  # it is decorated there
+        pod = await super()._get_pod()
+        refuse_late(pod)
+        return pod
+
+    @cached_property
+    def pod_manager(self) -> BoundedAsyncPodManager:
+        return BoundedAsyncPodManager(async_hook=self.hook)

@@ -1,0 +1,79 @@
+"""When a pod must be over, and when its task must: also where the node that should end the pod no longer answers.
+
+The kubelet enforces a pod's deadline and carries out its deletion. When it is dead, the API goes on to show the pod as
+Running (https://kubernetes.io/docs/concepts/architecture/nodes/#condition), so the control plane has to stop waiting by
+itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+GRACE_S = 20  # between SIGTERM and SIGKILL
+# The program writes its own result on a timeout; the cluster's deadline is the backstop behind it.
+DEADLINE_MARGIN_S = 120
+LATE_S = 40  # how long after its grace a pod may still be shown: a kubelet tells of an end within seconds
+LOG_SILENCE_S = 30  # a followed log that stays silent so long is asked for again, and its pod looked at
+ENDING_S = 30  # to notice it, to ask for the pod's deletion and to say why
+END_MARGIN_S = GRACE_S + LATE_S + LOG_SILENCE_S + ENDING_S  # 2 min
+
+
+class Due(NamedTuple):
+    """When a pod should be gone at the latest, its grace included, and why: "its deletion was asked for"."""
+
+    at: datetime
+    why: str
+
+
+def task_limit_s(queue_s: float, start_s: float, deadline_s: float) -> float:
+    """The longest that one try of a pod's task takes: it waits for a place, for the container to run, for the pod's own
+    deadline, and then for nothing but its removal.
+    """
+    return queue_s + start_s + deadline_s + END_MARGIN_S
+
+
+def due(
+    deletion_at: datetime | None, started_at: datetime | None, deadline_s: float | None, grace_s: float | None
+) -> Due | None:
+    """The earlier of the two moments at which the kubelet must have ended the pod; None: neither is set.
+
+    `deletion_at`: its deletionTimestamp, which is the end of its grace. `started_at`: when the kubelet accepted it;
+    activeDeadlineSeconds count from then.
+    """
+    moments = []
+    if deletion_at is not None:
+        moments.append(Due(deletion_at, "its deletion was asked for"))
+    if started_at is not None and deadline_s is not None:
+        moments.append(Due(started_at + timedelta(seconds=deadline_s + (grace_s or 0)), "its deadline passed"))
+    return min(moments, default=None)
+
+
+def is_late(moment: Due | None, now: datetime) -> bool:
+    return moment is not None and now > moment.at + timedelta(seconds=LATE_S)
+
+
+def due_of(pod: Mapping[str, Any]) -> Due | None:
+    """Of a pod as the API's JSON."""
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    return due(
+        _moment((pod.get("metadata") or {}).get("deletionTimestamp")),
+        _moment(status.get("startTime")),
+        spec.get("activeDeadlineSeconds"),
+        spec.get("terminationGracePeriodSeconds"),
+    )
+
+
+def has_ended(pod: Mapping[str, Any], base: str) -> bool:
+    """Whether the container `base` has, as far as its node reported."""
+    status = pod.get("status") or {}
+    ours: Mapping[str, Any] = next((c for c in status.get("containerStatuses") or () if c["name"] == base), {})
+    return status.get("phase") in ("Succeeded", "Failed") or "terminated" in ours.get("state", {})
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    at = datetime.fromisoformat(text)
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
