@@ -8,13 +8,16 @@ import json
 import subprocess
 import sys
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from bench_control.flows import plan_tasks
+from bench_control.collecting.arrivals import PlannedCampaign
+from bench_control.flows import dag_tasks, plan_tasks
 from bench_control.flows.plan_tasks import MAX_LINE
 from bench_control.planning.plan import campaign_id
 from bench_control.words.verdicts import Confirmation, State
+from tests.builders import make_result, make_spec
 from tests.dag.conftest import load_dags
 from tests.dag.sinks import connection, http_sink, smtp_sink
 
@@ -89,6 +92,33 @@ def test_a_healthy_fleet_is_green_and_publishes_everything(dagbag: Any, store: A
     summary = store.root / "campaigns" / campaign.campaign_id / "summary"
     names = {"BENCHMARK_REPORT.md", "report.html", "COST_REPORT.md", "metrics.csv", "verdict.json"}
     assert names <= {path.name for path in summary.iterdir()}
+
+
+def test_results_and_plan_are_in_the_store_before_anything_judges_them(dagbag: Any, store: Any) -> None:
+    """The DAG run ends with its pods, as by `dagrun_timeout` or a killed scheduler: one node was silent."""
+    dag = dagbag.dags["node_consistency"].partial_subset("benchmark", include_upstream=True)
+    dag_run = dag.test(run_conf=CONF | {"rounds": 1, "nodes": ["gpu-a", "gpu-bb", "gpu-silent"]})
+    name = campaign_id("node_consistency", dag_run.run_id)
+
+    assert {"judge", "confirm", "publish"}.isdisjoint(task.task_id for task in dag.tasks)
+    assert [result.spec.node for result in store.read_results(name).results] == ["gpu-a", "gpu-bb"]
+    assert PlannedCampaign.model_validate_json(store.read_plan(name)).plan.nodes == ("gpu-a", "gpu-bb", "gpu-silent")
+    assert not store.has_verdict(name)
+
+
+def test_publish_takes_from_the_store_what_airflow_no_longer_has(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cleared after its XComs were deleted, or after the task was killed between storing and handing over."""
+    stored = make_result("gpu-a")
+    store.write_result(stored)
+    specs = (stored.spec, make_spec(node="gpu-bb"))
+    states = {"run-1": {"benchmark_0": "failed", "benchmark_1": "failed"}}
+    ti = Mock(run_id="run-1", xcom_pull=lambda **_: [None, None], get_task_states=lambda **_: states)
+    monkeypatch.setattr(dag_tasks, "get_current_context", lambda: {"ti": ti})
+    first, second = dag_tasks._collected("benchmark", specs)
+
+    assert first == stored
+    assert second.error is not None
+    assert second.error.kind == "no_result"
 
 
 def test_a_slow_node_is_confirmed_named_told_and_turns_the_run_red(
@@ -222,11 +252,12 @@ def test_a_plan_that_was_stored_before_its_task_failed_judges_nobody(
 
 
 def assert_nobody_is_judged(dag_run: Any, store: Any) -> None:
-    ran = states(dag_run)
+    ran, name = states(dag_run), campaign_id("node_consistency", dag_run.run_id)
     assert dag_run.state == "failed"
     assert (ran["plan"], ran["gate"]) == (["failed"], ["failed"])
     assert (ran["judge"], ran["publish"], ran["alert"]) == (["upstream_failed"], ["skipped"], ["skipped"])
-    assert not (store.root / "campaigns").exists()
+    assert not store.has_verdict(name)
+    assert store.read_results(name).results == ()
     assert last_event("trainbench_breaches", of_run=dag_run.run_id) is None
 
 

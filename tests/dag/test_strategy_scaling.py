@@ -43,6 +43,17 @@ def test_its_shape(dagbag: Any) -> None:
     assert "drill_node" not in dag.params
 
 
+def test_each_rank_s_result_is_in_the_store_before_the_gang_is_joined(dagbag: Any, store: Any) -> None:
+    dag = dagbag.dags["strategy_scaling"].partial_subset("ddp_2_gpu.rank", include_upstream=True)
+    dag_run = dag.test(run_conf=CONF | {"strategies": ["ddp"], "world_sizes": ["2"]})
+    name = campaign_id("strategy_scaling", dag_run.run_id)
+    (result,) = store.read_results(name).results
+    files = (store.root / "campaigns" / name / "runs" / result.spec.run_id).iterdir()
+
+    assert (result.status, result.spec.peers) == (Status.OK, ("gpu-bb",))
+    assert {path.name for path in files} == {"rank-0.json", "rank-1.json"}
+
+
 def test_gangs_run_one_pod_per_node_and_the_report_has_them_all(dagbag: Any, store: Any) -> None:
     dag_run = run(dagbag, strategies=["single", "ddp", "fsdp"], world_sizes=["1", "2"])
     campaign = campaign_of(store, dag_run)

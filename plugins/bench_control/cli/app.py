@@ -210,7 +210,8 @@ def _judged_again(
     from bench_control.judging.trails import no_trails
     from bench_control.past.history import open_history
 
-    history = open_history(store=store) if replay.campaign and not replay.campaign.is_imported else None
+    is_ours = replay.dag_run_id or (replay.campaign and not replay.campaign.is_imported)
+    history = open_history(store=store) if is_ours else None
     at = replay.finished_at
     with console(stderr=True).status(f"judging {count(len(replay.results), 'run')}"):
         campaign = assess(
@@ -225,9 +226,8 @@ def _judged_again(
             undecided_before=history.undecided_before(replay.suite, replay.plan.campaign_id, at) if history else None,
             slower_before=history.slower_before(replay.suite, replay.plan.campaign_id, at) if history else (),
         )
-    dag_run_id = replay.campaign.dag_run_id if replay.campaign else None
     accepted = of_nodes(history.baselines(), replay.plan.nodes, at) if history else ()
-    return campaign.model_copy(update={"dag_run_id": dag_run_id, "baselines": accepted}), replay.broken
+    return campaign.model_copy(update={"dag_run_id": replay.dag_run_id, "baselines": accepted}), replay.broken
 
 
 def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[BrokenFile], as_json: bool) -> NoReturn:

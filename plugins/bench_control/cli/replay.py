@@ -8,9 +8,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
+
 from bench_control.asking.params import BenchmarkParams, ParamsError, form, parse_params
+from bench_control.collecting.arrivals import PlannedCampaign
 from bench_control.collecting.artefacts import (
     CAMPAIGN_FILE,
+    PLAN_FILE,
     BrokenFile,
     Store,
     StoredResults,
@@ -20,9 +24,10 @@ from bench_control.collecting.artefacts import (
     read_results,
 )
 from bench_control.collecting.campaign import Campaign
+from bench_control.collecting.results import collect
 from bench_control.planning.plan import Plan
 from bench_control.planning.work import identifier
-from bench_image.contract import DiskData, RunResult, RunSpec
+from bench_image.contract import DiskData, RunResult, RunSpec, explain
 from bench_image.shapes import MODELS
 from bench_image.sizing import lora_targets
 
@@ -45,6 +50,7 @@ class Replay:
     finished_at: datetime
     campaign: Campaign | None
     broken: tuple[BrokenFile, ...]
+    dag_run_id: str | None = None
 
 
 def open_replay(source: str, store: Store, changes: Mapping[str, str], tell: Tell) -> Replay:
@@ -60,7 +66,11 @@ def open_replay(source: str, store: Store, changes: Mapping[str, str], tell: Tel
     try:
         campaign = store.read_campaign(source)
     except StoreError:  # stopped before it was published: its results are there
-        return _of_results(source, store.read_results(source, tell), changes)
+        stored, planned = store.read_results(source, tell), store.read_plan(source)
+        # A plan without any result may be of a task that failed after it had stored it: nobody is judged by that.
+        if planned and stored.results:
+            return _of_planned(planned, stored, changes)
+        return _of_results(source, stored, changes)
     return _of_campaign(campaign, changes)
 
 
@@ -97,6 +107,32 @@ def _of_campaign(campaign: Campaign, changes: Mapping[str, str]) -> Replay:
         finished_at=campaign.finished_at,
         campaign=campaign,
         broken=(),
+        dag_run_id=campaign.dag_run_id,
+    )
+
+
+def _of_planned(text: bytes, stored: StoredResults, changes: Mapping[str, str]) -> Replay:
+    """A DAG run that never came to its judgement. What was planned and handed over nothing is a failed run."""
+    try:
+        planned = PlannedCampaign.model_validate_json(text)
+    except ValidationError as error:
+        raise StoreError(f"the campaign's {PLAN_FILE} is not a plan of this version: {explain(error)}") from None
+    by_run = {result.spec.run_id: result for result in stored.results}
+    at = max((result.finished_at for result in stored.results), default=planned.planned_at)
+    specs = planned.plan.specs
+    results = tuple(by_run.get(spec.run_id) or collect([spec], [None], at)[0] for spec in specs)
+    again = tuple(run for run_id, run in by_run.items() if run_id not in {spec.run_id for spec in specs})
+    params = parse_params({**planned.plan.params.model_dump(mode="json"), **changes})
+    return Replay(
+        plan=planned.plan.model_copy(update={"params": params, "has_reruns": bool(again)}),
+        results=results,
+        confirm_results=again,
+        suite=planned.suite,
+        started_at=planned.planned_at,
+        finished_at=max(at, planned.planned_at),
+        campaign=None,
+        broken=stored.broken,
+        dag_run_id=planned.dag_run_id,
     )
 
 

@@ -1,6 +1,7 @@
 """The files in one store: of a campaign its results, itself, and the summary that people read; cost reports.
 
-    {root}/campaigns/{campaign_id}/runs/{run_id}/result.json
+    {root}/campaigns/{campaign_id}/plan.json
+    {root}/campaigns/{campaign_id}/runs/{run_id}/result.json, and rank-0.json, ... of a gang's pods
     {root}/campaigns/{campaign_id}/summary/verdict.json, metrics.csv, BENCHMARK_REPORT.md, plots/*.png, ...
     {root}/cost/{report_id}/COST_REPORT.md, cost_report.html, costs.csv, costs.json
 
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
 STORE_ENV = "TRAINBENCH_STORE"
 DEFAULT_STORE = ".trainbench/store"
-CAMPAIGN_FILE = "verdict.json"
+CAMPAIGN_FILE, PLAN_FILE = "verdict.json", "plan.json"
+RANK_FILE = re.compile(r"rank-[0-9]{1,6}\.json")
 MAX_CAMPAIGN_BYTES = 4_000_000_000  # 100,000 results on one GPU each make 1.3 GB
 WRITERS = 16
 LOCAL_PROTOCOLS = frozenset({"", "file", "local"})
@@ -51,7 +53,7 @@ class Shelf(StrEnum):
 NOUNS = {Shelf.CAMPAIGNS: "campaign", Shelf.COST: "cost report"}
 # All that any version of this program has put into one of them.
 OURS = {
-    Shelf.CAMPAIGNS: frozenset({"runs", "summary"}),
+    Shelf.CAMPAIGNS: frozenset({"runs", "summary", PLAN_FILE}),
     Shelf.COST: frozenset({"COST_REPORT.md", "cost_report.html", "costs.csv", "costs.json"}),
 }
 
@@ -124,6 +126,22 @@ class Store:
         path = self._campaign(result.spec.campaign_id) / "runs" / _identifier(result.spec.run_id) / RESULT_FILE
         return self._write(path, result.model_dump_json(indent=1).encode())
 
+    def write_rank_result(self, result: RunResult, rank: int) -> str:
+        """Of one pod of a gang; returns the file's address."""
+        path = self._campaign(result.spec.campaign_id) / "runs" / _identifier(result.spec.run_id) / f"rank-{rank}.json"
+        return self._write(path, result.model_dump_json(indent=1).encode())
+
+    def write_plan(self, campaign_id: str, text: str) -> str:
+        """What the campaign is to measure; returns the file's address."""
+        return self._write(self._campaign(campaign_id) / PLAN_FILE, text.encode())
+
+    def read_plan(self, campaign_id: str) -> bytes | None:
+        """None: the campaign has none. Raises StoreError."""
+        path = self._campaign(campaign_id) / PLAN_FILE
+        with _explained(path, "read"):
+            is_there = path.is_file()
+        return read_bounded(path, MAX_CAMPAIGN_BYTES) if is_there else None
+
     def write_results(self, results: Sequence[RunResult]) -> None:
         """Several at a time: each waits for the disk or the network, not for the others."""
 
@@ -137,7 +155,11 @@ class Store:
 
     def read_result_file(self, campaign_id: str, run_id: str) -> bytes:
         """One run's result as it was stored. Raises StoreError."""
-        path = self._campaign(campaign_id) / "runs" / _identifier(run_id) / RESULT_FILE
+        return self.read_run_file(campaign_id, run_id, RESULT_FILE)
+
+    def read_run_file(self, campaign_id: str, run_id: str, name: str) -> bytes:
+        """A result of the run, or of one rank of it. Raises StoreError."""
+        path = _named(self._campaign(campaign_id) / "runs" / _identifier(run_id), name)
         return read_bounded(path, MAX_RESULT_BYTES)
 
     def read_results(self, campaign_id: str, tell: Tell = _tell_nobody) -> StoredResults:
@@ -260,9 +282,14 @@ class Store:
 
 
 def read_results(folder: UPath, tell: Tell = _tell_nobody) -> StoredResults:
-    """All `result.json` files at any depth below `folder`, ordered by path; `tell` is called after each."""
+    """All `result.json` files at any depth below `folder`, ordered by path, then gangs of which only the ranks' files
+    are there; `tell` is called after each.
+    """
+    from bench_control.collecting.arrivals import joined
+
     with _explained(folder, "read"):
-        paths = sorted(folder.rglob(RESULT_FILE), key=str) if folder.is_dir() else []
+        files = sorted(folder.rglob("*.json"), key=str) if folder.is_dir() else []
+    paths = [path for path in files if path.name == RESULT_FILE]
     results: list[RunResult] = []
     broken: list[BrokenFile] = []
     for number, path in enumerate(paths, 1):
@@ -271,7 +298,8 @@ def read_results(folder: UPath, tell: Tell = _tell_nobody) -> StoredResults:
         except (ContractError, StoreError) as error:
             broken.append(BrokenFile(address(path), str(error)))
         tell(number, len(paths))
-    return StoredResults(tuple(results), tuple(broken))
+    gangs, broken_ranks = joined([path for path in files if RANK_FILE.fullmatch(path.name)])
+    return StoredResults((*results, *gangs), (*broken, *broken_ranks))
 
 
 def read_campaign(path: UPath) -> Campaign:

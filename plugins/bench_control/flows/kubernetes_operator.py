@@ -26,6 +26,7 @@ from urllib3.exceptions import HTTPError
 
 from bench_control.flows.api_answers import UNREACHABLE, answer, failure, handshake_status, http_status_of
 from bench_control.flows.bounded_pod_manager import BoundedPodManager
+from bench_control.flows.kept_results import keep_result
 from bench_control.flows.pod_trigger import BenchPodTrigger
 from bench_control.launching.pod_end import END, EndKind, PodEnd, pod_end
 from bench_control.launching.pods import CONTAINER, GANG, RENDEZVOUS, node_of
@@ -169,6 +170,7 @@ class BenchPodOperator(KubernetesPodOperator):
         except ResultTextError as error:
             self._unreadable = str(error)
             raise AirflowException(self._unreadable) from None
+        keep_result(self.pod_template_dict, self._handed_over, self.log)
         return self._handed_over
 
     def _result_text(self, pod: V1Pod, ignore_kill_failure: bool) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
+from bench_control.flows.kept_results import keep_result
 from bench_control.installation.settings import read_settings
 from bench_control.launching.local_pods import LocalPod
 from bench_control.launching.pod_end import END, EndKind, PodEnd
@@ -37,6 +38,7 @@ class LocalPodOperator(BaseOperator):
             end = PodEnd(kind=EndKind.INVALID_RESULT, message=str(error))
             context["ti"].xcom_push(key=END, value=end.model_dump(mode="json"))
             raise AirflowFailException(end.message) from None
+        keep_result(self.pod_template_dict, result, self.log)
         if outcome.exit_code != 0:
             context["ti"].xcom_push(key="return_value", value=result)
             failure = (result.get("error") or {}) if isinstance(result, dict) else {}

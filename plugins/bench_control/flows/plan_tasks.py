@@ -89,9 +89,25 @@ def _planned(question: Question) -> Plan:
         log(f"skipped {skipped.what}: {skipped.reason}")
     for node in plan.absent:
         log(f"{node.name} is not benchmarked: {node.reason}")
+    planned_at = datetime.now(UTC)
     context["ti"].xcom_push(key=PLAN, value=plan.model_dump_json())
-    context["ti"].xcom_push(key=PLANNED_AT, value=datetime.now(UTC).isoformat())
+    context["ti"].xcom_push(key=PLANNED_AT, value=planned_at.isoformat())
+    _store_plan(plan, planned_at)
     return plan
+
+
+def _store_plan(plan: Plan, planned_at: datetime) -> None:
+    """Beside the results that will arrive: the command line judges a run that never came to its own judgement."""
+    from bench_control.collecting.arrivals import PlannedCampaign
+    from bench_control.collecting.artefacts import StoreError, open_store
+
+    context = get_current_context()
+    suite, run_id = context["dag"].dag_id, context["run_id"]
+    planned = PlannedCampaign(plan=plan, suite=suite, dag_run_id=run_id, planned_at=planned_at)
+    try:
+        open_store(read_settings().store_url).write_plan(plan.campaign_id, planned.model_dump_json(indent=1))
+    except StoreError as error:
+        log(f"the plan is not stored, its pods run all the same: {error}")
 
 
 def _refuse(reason: str) -> NoReturn:

@@ -26,6 +26,7 @@ from bench_image.contract import (
 
 CONTAINER = "base"  # the container that KubernetesPodOperator reads logs and results from
 XCOM_DIR = "/airflow/xcom"
+RANK_ENV = "NODE_RANK"
 TITLE = "trainbench.io/title"
 CAMPAIGN = "trainbench.io/campaign"
 GANG = "trainbench.io/gang"  # one run's pods, be it one
@@ -175,7 +176,7 @@ def _meeting(spec: RunSpec, settings: PodSettings, node_rank: int) -> list[dict[
     if spec.nodes == 1:
         return []
     address = meeting_address(spec, settings)
-    values = {"NODE_RANK": str(node_rank), "MASTER_ADDR": address, "MASTER_PORT": str(PORT)}
+    values = {RANK_ENV: str(node_rank), "MASTER_ADDR": address, "MASTER_PORT": str(PORT)}
     return [{"name": name, "value": value} for name, value in values.items()]
 
 

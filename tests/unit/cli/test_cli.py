@@ -17,13 +17,16 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from bench_control.asking.params import parse_params
 from bench_control.asking.question import Question
 from bench_control.cli.app import ExitCode, app, exit_code
+from bench_control.collecting.arrivals import PlannedCampaign
 from bench_control.collecting.artefacts import open_store
 from bench_control.past.history import open_history
+from bench_control.planning.plan import Plan
 from bench_image.contract import RunResult, Status
 from tests import campaigns
-from tests.builders import make_failed, make_result
+from tests.builders import STARTED_AT, make_failed, make_result, make_spec
 from tests.conftest import GOLDEN_DIR
 
 # Stands for the image: answers every spec with a rate that depends on the node and on the drill only.
@@ -435,3 +438,56 @@ def test_a_scaling_study_is_red_by_its_failed_runs_and_judges_no_node() -> None:
     )
 
     assert (exit_code(well), exit_code(broken)) == (ExitCode.OK, ExitCode.RED)
+
+
+# --- a DAG run that never came to its judgement -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def killed_night() -> str:
+    """Four nodes were planned; three results arrived before the run was killed."""
+    planned = _planned_night()
+    store = open_store()
+    store.write_plan(planned.plan.campaign_id, planned.model_dump_json())
+    for spec in planned.plan.specs[:3]:
+        store.write_result(make_result(spec.node, 10.0).model_copy(update={"spec": spec}))
+    return str(planned.plan.campaign_id)
+
+
+def _planned_night() -> PlannedCampaign:
+    names = tuple(f"node-{number}" for number in (1, 2, 3, 4))
+    specs = tuple(make_spec(node=name, campaign_id="night-1", run_id=f"night-{name}-r1") for name in names)
+    plan = Plan(
+        campaign_id="night-1", params=parse_params({"nodes": list(names)}), nodes=names, specs=specs, skipped=()
+    )
+    return PlannedCampaign(plan=plan, suite="node_consistency", dag_run_id="scheduled__1", planned_at=STARTED_AT)
+
+
+def test_a_night_that_was_killed_is_judged_from_what_arrived_and_its_silent_node_is_red(killed_night: str) -> None:
+    result = trainbench("check", killed_night, "--json")
+    (group,) = document(result)["groups"]
+
+    assert result.exit_code == ExitCode.RED, result.stderr
+    assert {node["node"]: node["state"] for node in group["nodes"]} == {
+        "node-1": "ok", "node-2": "ok", "node-3": "ok", "node-4": "failed",
+    }  # fmt: skip
+    assert document(result)["dag_run_id"] == "scheduled__1"
+
+
+def test_a_night_that_was_killed_is_published_and_recorded_by_the_command_line(killed_night: str) -> None:
+    assert trainbench("report", killed_night).exit_code == ExitCode.OK
+    recorded = document(trainbench("reindex", "--json"))
+
+    assert recorded["recorded"] == [killed_night]
+    assert open_store().read_campaign(killed_night).suite == "node_consistency"
+    assert len(open_store().read_results(killed_night).results) == 4
+
+
+def test_a_plan_of_which_nothing_arrived_judges_nobody() -> None:
+    """Its task may have failed after it had stored the plan."""
+    planned = _planned_night()
+    open_store().write_plan("night-1", planned.model_dump_json())
+    result = trainbench("check", "night-1")
+
+    assert result.exit_code == ExitCode.USAGE
+    assert "'night-1' holds no readable result.json" in result.stderr

@@ -1,0 +1,109 @@
+"""Results that the pods' tasks store themselves: found again, joined, and never counted twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench_control.collecting.arrivals import arrived, store_arrival
+from bench_control.collecting.artefacts import Store, open_store
+from bench_control.launching.pods import PodSettings, manifest
+from bench_image.contract import Phase, RunSpec, Status, failed_result
+from tests.builders import STARTED_AT, make_result, make_spec
+
+GANG = make_spec(node="node-1", peers=("node-2",), nodes=2, gpus_per_node=1, strategy="ddp")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path / "store"))
+
+
+def pod(spec: RunSpec, rank: int = 0) -> dict[str, Any]:
+    return manifest(spec, PodSettings(), node_rank=rank)
+
+
+def payload(spec: RunSpec) -> Any:
+    """As Airflow decodes it."""
+    result = make_result(**{name: getattr(spec, name) for name in ("strategy", "nodes", "peers", "gpus_per_node")})
+    return json.loads(result.model_copy(update={"spec": spec}).model_dump_json())
+
+
+def test_a_result_is_in_the_store_as_soon_as_its_task_has_it(store: Store) -> None:
+    result = make_result("node-1")
+    address = store_arrival(store, pod(result.spec), json.loads(result.model_dump_json()))
+
+    assert address is not None
+    assert address.endswith(f"runs/{result.spec.run_id}/result.json")
+    assert store.read_results(result.spec.campaign_id).results == (result,)
+
+
+def test_a_repeated_task_and_the_judgement_store_the_same_file_once(store: Store) -> None:
+    result = make_result("node-1")
+    for _ in range(2):
+        store_arrival(store, pod(result.spec), json.loads(result.model_dump_json()))
+    store.write_result(result)
+
+    assert store.read_results(result.spec.campaign_id).results == (result,)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"status": "ok"}', "[]", make_result("node-2").model_dump_json()], ids=["no result", "a list", "foreign"]
+)
+def test_what_is_no_result_of_the_run_is_left_to_the_judgement(store: Store, text: str) -> None:
+    assert store_arrival(store, pod(make_spec(node="node-1")), json.loads(text)) is None
+    assert store.campaign_ids() == ()
+
+
+def test_a_pod_that_is_none_of_ours_stores_nothing(store: Store) -> None:
+    assert store_arrival(store, {"spec": {"containers": [{"name": "base"}]}}, {}) is None
+
+
+def test_the_ranks_of_a_gang_are_joined_to_one_run_when_nobody_else_did(store: Store) -> None:
+    for rank in (0, 1):
+        store_arrival(store, pod(GANG, rank), payload(GANG))
+    (result,) = store.read_results(GANG.campaign_id).results
+
+    assert (result.status, result.spec.run_id) == (Status.OK, GANG.run_id)
+    assert len(result.telemetry.gpus) == 2 * len(make_result(gpus_per_node=1).telemetry.gpus)
+
+
+def test_a_gang_whose_rank_handed_over_nothing_is_one_failed_run(store: Store) -> None:
+    store_arrival(store, pod(GANG, 0), payload(GANG))
+    (result,) = store.read_results(GANG.campaign_id).results
+
+    assert result.status is Status.INCOMPLETE
+    assert result.error is not None
+    assert result.error.message.startswith("node-2: ")
+
+
+def test_a_published_gang_is_not_counted_again_by_its_ranks(store: Store) -> None:
+    for rank in (0, 1):
+        store_arrival(store, pod(GANG, rank), payload(GANG))
+    (joined,) = store.read_results(GANG.campaign_id).results
+    store.write_result(joined)
+
+    assert store.read_results(GANG.campaign_id).results == (joined,)
+
+
+def test_what_arrived_is_found_by_run_and_rank(store: Store) -> None:
+    single = make_result("node-1")
+    store_arrival(store, pod(single.spec), json.loads(single.model_dump_json()))
+    store_arrival(store, pod(GANG, 1), payload(GANG))
+
+    assert json.loads(arrived(store, single.spec, 0) or "")["spec"]["node"] == "node-1"
+    assert arrived(store, GANG, 0) is None
+    assert arrived(store, GANG, 1) is not None
+
+
+def test_what_the_judgement_wrote_for_a_silent_pod_is_no_arrival(store: Store) -> None:
+    spec = make_spec(node="node-1")
+    silent = failed_result(
+        spec, status=Status.INCOMPLETE, kind="no_result", message="none", phase=Phase.LAUNCH, at=STARTED_AT
+    )
+    store.write_result(silent)
+
+    assert arrived(store, spec, 0) is None
