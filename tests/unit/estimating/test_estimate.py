@@ -77,6 +77,10 @@ class TestSpot:
         (offer,) = found.offers
         assert (offer.provider, offer.usd_per_gpu_hour) == ("Q", 0.18)
         assert "Spot: no interruption is counted." in found.assumptions
+        assert (offer.hours, offer.usd) == (
+            pytest.approx(0.50505, abs=1e-5),
+            pytest.approx(0.50505 * 4 * 0.18, abs=1e-5),
+        )
 
     def test_interruptions_cost_time_and_money(self) -> None:
         """4 x 0.5 a day = 1 / 12 an hour, each 0.25 + 0.1 h: 2.9167 % lost. $0.18 / 0.970833 = $0.185408;
@@ -99,7 +103,11 @@ class TestSpot:
             pytest.approx(0.196996, abs=1e-6),
             pytest.approx(0.56358, abs=1e-5),
         )
-        assert "While one instance is waited for, the others stay billed." in found.assumptions
+        assert found.assumptions[1:3] == (
+            "Spot: 0.500 interruptions a day and instance, a checkpoint every 30.0 min, 6.00 min to start again; "
+            "60.0 min to wait for a new instance; what they take is in the price and the time.",
+            "While one instance is waited for, the others stay billed.",
+        )
 
     def test_without_any_it_says_so(self) -> None:
         found = estimate(JOB, RATE, [price()], Pricing(basis=Basis.SPOT), TODAY)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bench_control.judging.node_runs import NodeRuns, measured
-from bench_control.words.verdicts import Metric
+from bench_control.judging.variance import judge
+from bench_control.words.verdicts import Metric, Tolerances
 from tests.builders import make_cpu_result, make_result
 
 
@@ -26,3 +29,9 @@ def test_a_node_is_on_gpu_when_any_of_its_runs_was() -> None:
         True,
         True,
     ]
+
+
+def test_the_windows_of_a_slow_work_tell_of_its_noise() -> None:
+    """Half a sample a second is a rate as any other."""
+    (group,) = judge([make_result(f"node-{i}", 0.5, windows=(0.499, 0.5, 0.501)) for i in (1, 2, 3)], [], Tolerances())
+    assert group.noise_pct == pytest.approx(0.2, rel=0.05)

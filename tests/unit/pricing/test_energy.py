@@ -50,3 +50,10 @@ def test_the_joules_of_a_run_are_those_of_all_its_gpus() -> None:
 def test_what_is_refused(joules: float, usd_per_kwh: float, pue: float, message: str) -> None:
     with pytest.raises(QuantityError, match=message):
         energy_usd(joules, usd_per_kwh, pue)
+
+
+def test_unless_it_is_said_the_building_takes_what_the_machines_take() -> None:
+    """1 kWh at $0.20; a kilowatt for an hour; 3.6 kJ a sample."""
+    assert energy_usd(3.6e6, 0.20) == energy_usd(3.6e6, 0.20, pue=1.0) == pytest.approx(0.20)
+    assert power_usd_per_hour(1000, 0.20) == pytest.approx(0.20)
+    assert energy_usd_per_1000_samples(3600, 0.20) == pytest.approx(0.20)

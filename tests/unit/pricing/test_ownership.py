@@ -102,7 +102,11 @@ def test_a_gpu_that_never_works_has_no_price() -> None:
 
 
 def test_a_gpu_is_worth_nothing_in_the_end_unless_it_is_said() -> None:
-    """$8,000 over 8,000 h of work are $1.00 an hour."""
+    """$8,000 over 8,000 h of work are $1.00 an hour; at $1.00 an hour of rent, 200 h a month, they are 40 months, and
+    over 40 months 200 h a month.
+    """
+    assert break_even_months(1.00, CAPEX_USD, 200) == pytest.approx(40)
+    assert break_even_hours_per_month(1.00, CAPEX_USD, 40) == pytest.approx(200)
     assert owned_usd_per_gpu_hour(CAPEX_USD, 8_000, 1.0) == pytest.approx(1.00)
 
 

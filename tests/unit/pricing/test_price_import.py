@@ -104,6 +104,14 @@ class TestGpuhuntCatalogue:
         (price,) = _import(tmp_path / "items.json", json.dumps([item]), provider=None).prices
         assert (price.provider, price.instance, price.gpu) == ("lambdalabs", "gpu_1x_a10", "A10")
 
+    def test_a_zone_with_a_spot_price_is_enough_to_say_that_there_is_only_that(self, tmp_path: Path) -> None:
+        rows = [
+            {"instance_name": "x", "location": "us", "gpu_name": "A10", "gpu_count": 1, "spot": True, "price": price}
+            for price in (None, 1.0)
+        ]
+        (skip,) = _import(tmp_path / "items.json", json.dumps(rows)).skipped
+        assert (skip.reason, skip.rows) == ("only a spot price", (1, 2))
+
 
 OWN = """provider,instance,gpu,gpus_per_instance,region,on_demand_usd_per_hour,spot_usd_per_hour,currency,as_of,source
 Us,node,A10,4,cellar,4.80,,USD,2026-11-01,invoice 17

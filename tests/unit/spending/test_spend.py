@@ -51,3 +51,13 @@ def test_each_month_by_dag_empty_months_included() -> None:
     assert [(line.what, line.usd) for line in november.by_dag] == [
         ("strategy_scaling", pytest.approx(0.24)), ("node_consistency", pytest.approx(0.06)),
     ]  # fmt: skip
+
+
+def test_of_costs_that_are_not_known_the_longer_use_comes_first() -> None:
+    """Two hours and one without a price, after what has one; of equals by name."""
+    runs = [
+        paid_run(usd_per_gpu_hour=None, nodes=("a",), gpu_hours=1.0),
+        paid_run(usd_per_gpu_hour=None, nodes=("b",), gpu_hours=2.0),
+        paid_run(nodes=("d",)), paid_run(nodes=("c",)),
+    ]  # fmt: skip
+    assert [line.what for line in by_node(runs)] == ["c", "d", "b", "a"]

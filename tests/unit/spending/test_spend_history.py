@@ -130,3 +130,21 @@ def test_the_months_before_are_read_too(history: History) -> None:
     report = report_on(parse_spend_params({"month": "2026-12"}), history, "x", NOW.replace(month=12))
     (work,) = report.works
     assert (work.this, work.last is not None) == (None, True)
+
+
+def test_the_first_of_the_months_that_are_asked_for_is_read() -> None:
+    """Two months up to December: November's runs, to the last second of December, and nobody's after it."""
+    asked: list[tuple[datetime, datetime]] = []
+
+    class Silent:
+        def __getattr__(self, name: str) -> Any:
+            raise AssertionError(name)
+
+    def read(_history: Any, since: datetime, until: datetime) -> tuple[()]:
+        asked.append((since, until))
+        return ()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bench_control.spending.spend_publish.paid_runs", read)
+        report_on(parse_spend_params({"month": "2026-12", "months": 2}), Silent(), "x", NOW)  # type: ignore[arg-type]
+    assert asked == [(datetime(2026, 11, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC))]

@@ -178,3 +178,9 @@ def test_a_table_is_cut_only_beyond_its_length(num_works: int, is_cut: bool) -> 
     table = next(t for t in tables(report(runs)) if t.title.startswith("What the work costs"))
     assert len(table.rows) == MAX_WORKS
     assert (len(table.notes) > 1) is is_cut
+
+
+def test_runs_of_unknown_size_count_in_the_two_months_that_are_compared() -> None:
+    september = datetime(2026, 9, 5, tzinfo=UTC)
+    runs = [paid_run(num_gpus=None, started_at=at) for at in (september, OCTOBER, NOVEMBER)]
+    assert report([*runs, paid_run(None, num_gpus=None), paid_run()]).num_unsized == 2
