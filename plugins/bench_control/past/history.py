@@ -200,7 +200,7 @@ def _past(counts: ColumnElement[bool]) -> Select[str, float]:
         .subquery()
     )
     return (
-        select(runs.c.campaign_id, runs.c.samples_per_second)
+        select(runs.c.campaign_id, runs.c.judged_samples_per_second)
         .join(recent, recent.c.campaign_id == runs.c.campaign_id)
         .where(healthy)
         .order_by(recent.c.began_at, runs.c.campaign_id)

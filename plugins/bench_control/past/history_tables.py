@@ -65,7 +65,7 @@ runs = Table(
     Column("is_baseline", Boolean, nullable=False),
     Column("started_at", UtcDateTime, nullable=False),
     Column("finished_at", UtcDateTime, nullable=False),
-    Column("samples_per_second", Float),
+    Column("samples_per_second", Float),  # of all its GPUs together: what was paid for
     Column("tokens_per_second", Float),
     Column("memory_gb", Float),
     Column("temperature_c", Float),
@@ -88,6 +88,7 @@ runs = Table(
     Column("gpu_uuids", String),  # comma-separated, ascending
     Column("libraries", String),  # JSON: name -> version
     Column("work_id", RowId),  # its row in `works`
+    Column("judged_samples_per_second", Float),  # see `judged_rate`: the node's past
     Index("runs_by_work", "fingerprint", "started_at"),
     Index("runs_by_work_id", "work_id", "node"),
     Index("runs_by_node", "node", "history_key", "started_at"),

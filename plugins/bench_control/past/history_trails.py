@@ -18,9 +18,9 @@ from bench_image.contract import Status
 TRAIL_CAMPAIGNS = 30  # a month of nights: what changed before then is the normal of today
 
 _COLUMNS = (
-    runs.c.campaign_id, runs.c.started_at, runs.c.node, runs.c.fingerprint, runs.c.gpu_name, runs.c.samples_per_second,
-    runs.c.temperature_c, runs.c.driver, runs.c.image, runs.c.kernel, runs.c.vbios, runs.c.power_limit_w,
-    runs.c.libraries, runs.c.gpu_uuids, runs.c.torch,
+    runs.c.campaign_id, runs.c.started_at, runs.c.node, runs.c.fingerprint, runs.c.gpu_name,
+    runs.c.judged_samples_per_second, runs.c.temperature_c, runs.c.driver, runs.c.image, runs.c.kernel, runs.c.vbios,
+    runs.c.power_limit_w, runs.c.libraries, runs.c.gpu_uuids, runs.c.torch,
 )  # fmt: skip
 
 
@@ -33,7 +33,7 @@ def read_trails(
 
 def _runs(connection: Connection, work: str, campaign_id: str, before: datetime) -> Iterator[Point]:
     of_work = (runs.c.fingerprint == work) & (runs.c.campaign_id != campaign_id) & (runs.c.started_at < before)
-    valid = of_work & (runs.c.status == Status.OK.value) & ~runs.c.is_drill & (runs.c.samples_per_second > 0)
+    valid = of_work & (runs.c.status == Status.OK.value) & ~runs.c.is_drill & (runs.c.judged_samples_per_second > 0)
     began_at = func.min(runs.c.started_at).label("began_at")
     recent = (
         select(runs.c.campaign_id, began_at)

@@ -26,6 +26,7 @@ from bench_control.judging.undecided import Streak
 from bench_control.past.history import History, history_key, open_history
 from bench_control.past.history_database import HistoryError
 from bench_control.past.history_tables import breaches, metadata, runs
+from bench_control.past.summary_tables import works
 from bench_control.pricing.cost import RunCost
 from bench_control.words.verdicts import (
     Confirmation,
@@ -41,7 +42,7 @@ from bench_control.words.verdicts import (
     State,
 )
 from bench_image.contract import Drill, RunResult, Status, fingerprint
-from tests.builders import make_cpu_result, make_failed, make_result
+from tests.builders import make_cpu_result, make_failed, make_independent, make_result
 
 DAY_1 = datetime(2026, 11, 1, 2, 0, tzinfo=UTC)
 
@@ -631,3 +632,18 @@ def test_a_run_keeps_what_it_was_paid_for(history: History) -> None:
     assert tuple(row)[:4] == ("node-2", 2, 8, 512)
     assert row.usd_per_gpu_hour == _cost(gang).usd_per_gpu_hour
     assert row.energy_per_sample_j == 67.0
+
+
+def test_the_sum_of_a_node_s_gpus_is_what_was_paid_for_and_its_slowest_gpu_is_its_past(history: History) -> None:
+    """GPUs at 10 and 9: 19 samples/s were paid for; the node is compared with 9."""
+    history.record(night(1, make_independent("node-1", (10.0, 9.0))))
+    with history.engine.begin() as connection:
+        (row,) = connection.execute(select(runs.c.samples_per_second, runs.c.judged_samples_per_second)).all()
+        (work,) = connection.execute(select(works.c.samples_per_second)).scalars().all()
+
+    assert tuple(row) == (19.0, 9.0)
+    assert work == 19.0
+    later = make_independent("node-1", (10.0, 9.5)).model_copy(update={"started_at": DAY_1 + timedelta(days=3)})
+    assert history.pasts([later]) == [[9.0]]
+    (point,) = history.trails([fingerprint(later.work)], "other", DAY_1 + timedelta(days=3))
+    assert point.samples_per_second == 9.0

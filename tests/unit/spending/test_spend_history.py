@@ -13,11 +13,12 @@ from bench_control.asking.spend_params import parse_spend_params
 from bench_control.past.history import History, open_history
 from bench_control.past.history_database import HistoryError
 from bench_control.past.history_tables import runs
+from bench_control.spending.cost_trend import _work_month
 from bench_control.spending.spend_history import paid_runs
 from bench_control.spending.spend_publish import report_on
 from bench_image.contract import Drill
 from tests import campaigns
-from tests.builders import make_failed, make_result
+from tests.builders import make_failed, make_independent, make_result
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 ALL = (datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC))
@@ -148,3 +149,17 @@ def test_the_first_of_the_months_that_are_asked_for_is_read() -> None:
         patch.setattr("bench_control.spending.spend_publish.paid_runs", read)
         report_on(parse_spend_params({"month": "2026-12", "months": 2}), Silent(), "x", NOW)  # type: ignore[arg-type]
     assert asked == [(datetime(2026, 11, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC))]
+
+
+def test_independent_gpus_cost_what_all_of_their_samples_cost_and_not_those_of_the_slowest(history: History) -> None:
+    """Two A10 at $0.60 make 10 + 9 samples/s: 1.20 / 3600 / 19 x 1000 = $0.01754, and not $0.0370 of 9 alone."""
+    run = campaigns.a10("node-1", 19.0)
+    both = make_independent("node-1", (10.0, 9.0), gpu_name=run.context.gpus[0].name if run.context else "")
+    record(history, both)
+    (paid,) = paid_runs(history, *ALL)
+
+    assert paid.samples_per_s == 19.0
+    month = _work_month("2026-11", [paid])
+    assert month is not None
+    assert month.usd_per_gpu_hour == 0.60
+    assert month.usd_per_1000_samples == pytest.approx(0.017544, abs=1e-6)
