@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
+from airflow.sdk.exceptions import AirflowException
 
 from bench_control.flows.kubernetes_operator import BenchPodOperator
 from tests.kube.shell_pods import pod
@@ -43,6 +44,7 @@ class Case:
     image: str = SHELL
     operator: type[KubernetesPodOperator] = BenchPodOperator
     options: dict[str, Any] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
 
 
 class Outcome(NamedTuple):
@@ -83,6 +85,24 @@ class AlreadyTerminal:
             time.sleep(0.2)
 
 
+class KilledByAirflow:
+    """The first try is ended while it reads its result, as by a scheduler that takes a resumed task for killed."""
+
+    def trigger_reentry(self, context: Any, event: dict[str, Any]) -> Any:
+        self.is_first = context["ti"].try_number == 1
+        return super().trigger_reentry(context, event)  # type: ignore[misc]
+
+    def extract_xcom(self, pod: Any, **options: Any) -> Any:
+        if self.is_first:
+            self.on_kill()  # type: ignore[attr-defined]
+            raise AirflowException("this process was ended")
+        return super().extract_xcom(pod, **options)  # type: ignore[misc]
+
+
+class BenchKilled(KilledByAirflow, BenchPodOperator):
+    pass
+
+
 class BenchSlow(SlowReentry, BenchPodOperator):
     pass
 
@@ -117,7 +137,9 @@ def _task(cluster: Any, case: Case) -> None:
     for fault in case.faults:
         target = {"pod": f"^{name}-"} if "action" in fault else {}
         cluster.fault(**{**target, **{key: _named(value, name) for key, value in fault.items()}})
-    manifest = pod(name, case.script, case.gpus, labels={"app.kubernetes.io/name": "trainbench"}, **case.spec)
+    manifest = pod(
+        name, case.script, case.gpus, labels={"app.kubernetes.io/name": "trainbench", **case.labels}, **case.spec
+    )
     manifest["metadata"]["namespace"] = cluster.namespace
     manifest["spec"]["containers"][0]["image"] = case.image
     options = {**FAST, "on_finish_action": "delete_pod", "retries": 0, "retry_delay": timedelta(0), **case.options}

@@ -16,11 +16,12 @@ from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperato
 
 from bench_control.flows import bounded_pod_manager
 from bench_control.launching import time_limits
-from bench_control.launching.pods import PodSettings, manifest
+from bench_control.launching.pods import GANG, RENDEZVOUS, PodSettings, manifest
 from tests.builders import make_spec
 from tests.kube.operator_runs import (
     RESULT,
     WRITE,
+    BenchKilled,
     BenchSlow,
     BenchTerminal,
     Case,
@@ -36,6 +37,7 @@ pytestmark = pytest.mark.slow
 RBAC = Path(__file__).resolve().parents[2] / "docker" / "kubernetes" / "base" / "rbac.yaml"
 SLEEP = "exec sleep 100"
 NO_NODE = {"nodeSelector": {"kubernetes.io/hostname": "no-such-node"}}
+OF_GANG = {RENDEZVOUS: "true", GANG: "g0123456789"}
 # Needs nothing of the cluster but the right to run pods: these cases run on a real one too.
 NO_EXEC = ({"path": "NAME-[^/]*/exec", "code": 403, "n": 0},)
 NO_LOG = (
@@ -70,6 +72,8 @@ ANYWHERE = (
     Case("deadline", SLEEP, spec={"activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 1}),
     Case("quota", gpus=9000),
     Case("deferred-quota", gpus=9000, deferrable=True),
+    Case("killed-pod", deferrable=True, operator=BenchKilled, options={"retries": 1}),
+    Case("killed-rank", deferrable=True, operator=BenchKilled, options={"retries": 1}, labels=OF_GANG),
     Case("gone", deferrable=True, operator=BenchSlow),
     Case("plain-gone", deferrable=True, operator=PlainSlow),
     Case("terminal", deferrable=True, operator=BenchTerminal),
@@ -297,6 +301,16 @@ def test_a_pod_that_somebody_deleted_is_no_result(outcome: Outcome) -> None:
 @of("plain-gone")
 def test_without_ours_a_pod_that_somebody_deleted_is_success(outcome: Outcome) -> None:
     assert (outcome.state, outcome.result) == ("success", None)
+
+
+@of("killed-pod", "killed-rank")
+def test_a_task_that_airflow_ends_while_it_resumes_finds_its_pod_and_result_again(outcome: Outcome) -> None:
+    """Its end deleted the pod, and with a rank's pod the whole gang, which cannot be made anew."""
+    assert (outcome.state, outcome.tries) == ("success", 2)
+    assert outcome.result == json.loads(RESULT)
+    assert outcome.pods_left == []
+    made = [e for e in outcome.requests if e["verb"] == "create" and e["uri"].split("?")[0].endswith("/pods")]
+    assert len(made) == 1 or not outcome.requests
 
 
 @of("evicted", "deferred-evicted")

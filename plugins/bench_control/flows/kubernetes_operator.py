@@ -64,6 +64,7 @@ class BenchPodOperator(KubernetesPodOperator):
         self._unreadable: str | None = None
         self._handed_over: Any = None
         self._pod_name: str | None = None
+        self._is_resumed = False
         self._last_seen: Mapping[str, Any] | None = None
         deadline_s = ((self.pod_template_dict or {}).get("spec") or {}).get("activeDeadlineSeconds")
         if deadline_s is not None:
@@ -80,7 +81,7 @@ class BenchPodOperator(KubernetesPodOperator):
             self._conclude(context, error)
 
     def trigger_reentry(self, context: Context, event: dict[str, Any]) -> Any:
-        self._pod_name = event["name"]
+        self._pod_name, self._is_resumed = event["name"], True
         try:
             self._leave_a_late_pod(event)
             self._result = super().trigger_reentry(context, event)
@@ -219,6 +220,13 @@ class BenchPodOperator(KubernetesPodOperator):
         return text if text.startswith("{") else None
 
     def on_kill(self) -> None:
+        """A task that has just been resumed is ended by Airflow itself where its scheduler took the report of the
+        deferral for the task's end: the next try needs the pod, and the gang. Whoever else ended it has `release`.
+        """
+        if self._is_resumed:
+            self._killed = True  # for the provider: nothing is to be cleaned up
+            self.log.warning("Airflow ended this task while its result was read: the pod stays for the next try")
+            return
         super().on_kill()
         self._end_gang(wait_s=0)
 
@@ -262,6 +270,8 @@ class BenchPodOperator(KubernetesPodOperator):
         """Ends the task with the cause. A failed pod's result has been pushed by the provider's operator by now."""
         if isinstance(error, AirflowFailException | AirflowSkipException):
             raise error  # concluded already: execute called trigger_reentry
+        if self._killed:
+            raise AirflowException("Airflow ended this task: the next try, if there is one, finds its pod") from error
         told = answer(error) if isinstance(error, ApiException) else str(error)
         http_status = UNREACHABLE if isinstance(error, HTTPError) else http_status_of(error)
         events = () if self._last_seen else self._events()
