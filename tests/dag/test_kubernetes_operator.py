@@ -5,6 +5,7 @@ What only a cluster can show (scheduling, logs, the XCom sidecar's exec) is not 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -192,6 +193,33 @@ def test_a_deferred_task_waits_in_our_trigger_which_the_triggerer_can_make_again
     assert path == "bench_control.flows.pod_trigger.BenchPodTrigger"
     assert BenchPodTrigger(**arguments).schedule_timeout == 7
     assert deferred.value.timeout == timedelta(seconds=9)
+
+
+def test_no_task_is_resumed_before_the_scheduler_knows_that_it_was_deferred(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod that ends at once, or has no image, resumed its task within the second: Airflow called it failed."""
+    from airflow.providers.cncf.kubernetes.triggers.pod import KubernetesPodTrigger
+
+    from bench_control.flows import pod_trigger
+
+    now, slept = [100.0], list[float]()
+
+    async def at_once(_: Any) -> Any:
+        now[0] += 3.0
+        yield "event"
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(KubernetesPodTrigger, "run", at_once)
+    monkeypatch.setattr(pod_trigger, "asyncio", Mock(sleep=sleep))
+    monkeypatch.setattr(pod_trigger, "time", Mock(monotonic=lambda: now[0]))
+    trigger = pod_trigger.BenchPodTrigger("pod-1", "trainbench", STARTED_AT, "base")
+
+    async def events() -> list[Any]:
+        return [event async for event in trigger.run()]
+
+    assert asyncio.run(events()) == ["event"]
+    assert slept == [7.0]
 
 
 def running_pod(**metadata: Any) -> Any:

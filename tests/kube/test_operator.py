@@ -14,7 +14,7 @@ import pytest
 import yaml
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 
-from bench_control.flows import bounded_pod_manager
+from bench_control.flows import bounded_pod_manager, pod_trigger
 from bench_control.launching import time_limits
 from bench_control.launching.pods import GANG, RENDEZVOUS, PodSettings, manifest
 from tests.builders import make_spec
@@ -146,6 +146,7 @@ def outcomes(standin: Any, airflow_db: None, request: pytest.FixtureRequest) -> 
         for case in DOOMED:
             standin.add_node(f"node-of-{case.name}", gpus=1)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pod_trigger, "MIN_DEFERRED_S", 0.0)
         patch.setattr(time_limits, "LATE_S", 2)  # the triggers run in this process
         patch.setattr(bounded_pod_manager, "LOG_SILENCE_S", 3)
         patch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection(standin, kubeconfig_path=path))
