@@ -79,3 +79,11 @@ def test_the_history_s_limit_that_chance_just_reaches_is_sensible() -> None:
 def test_fewer_than_three_nodes_are_advised_as_if_they_were_four() -> None:
     """Of two nodes none can be judged, so nothing could be said of their limits."""
     assert [noise_advice.num_nodes(floor_of(0.3, nodes)) for nodes in (1, 2, 3, 8)] == [4, 4, 3, 8]
+
+
+def test_pods_that_differ_exactly_as_much_as_windows_differ_no_more() -> None:
+    def said(between_pct: float) -> bool:
+        floor = floor_of(between_pct, between=spread(between_pct), within=spread(0.1))
+        return any("Pods differ no more than the windows" in sentence for sentence in noise_advice._sources(floor))
+
+    assert [said(pct) for pct in (0.05, 0.1, 0.11)] == [True, True, False]

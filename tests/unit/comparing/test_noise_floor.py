@@ -6,6 +6,8 @@ import math
 import random
 import statistics
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,15 @@ from bench_control.asking.question import Question
 from bench_control.collecting.artefacts import read_campaign
 from bench_control.collecting.campaign import Campaign
 from bench_control.comparing.noise_advice import advice, headline
-from bench_control.comparing.noise_floor import Floor, Spread, _median_variance, _nodes_sd_pct, chi2_quantile, floors
+from bench_control.comparing.noise_floor import (
+    Floor,
+    Spread,
+    _between,
+    _median_variance,
+    _nodes_sd_pct,
+    chi2_quantile,
+    floors,
+)
 from bench_control.judging.noise import Noise, Run
 from bench_control.reporting.answers import answers
 from bench_control.reporting.digest import verdict
@@ -280,3 +290,20 @@ def test_nodes_with_more_runs_owe_less_of_their_difference_to_chance() -> None:
     """
     rates = [[Run(r, math.exp(log), ()) for r in range(1, k + 1)] for log, k in ((-0.01, 1), (0.0, 1), (0.01, 4))]
     assert _nodes_sd_pct(rates, Noise(0.005, 3)) == pytest.approx(0.90139, rel=1e-4)
+
+
+def test_gpus_are_pooled_by_their_place_and_know_no_more_than_one_place_does() -> None:
+    """First GPUs of a, b and c: logs 0 and 0.02, 0 and 0, 0 and 0: residuals +-0.01 less the round's +-0.00333. Their
+    squares are 2 x (0.00667^2 + 2 x 0.00333^2) = 1.333e-4 over 2 degrees of freedom. Second GPUs of a and b: no
+    scatter, 1 degree of freedom. Together sqrt(1.333e-4 / 3) = 0.667 %, with the degrees of freedom of the first place.
+    """
+
+    def unit(node: str, *logs: float) -> Any:
+        return SimpleNamespace(node=node, rates=tuple(Run(r, math.exp(x), ()) for r, x in enumerate(logs, start=1)))
+
+    still = (0.0, 0.0)
+    units = [unit("a", 0.0, 0.02), unit("a", *still), unit("b", *still), unit("b", *still), unit("c", *still)]
+    found = _between(units)
+    assert found is not None
+    assert (found.sd, found.degrees_of_freedom) == (pytest.approx(0.006667, rel=1e-3), 2)
+    assert _between([unit("a", 0.0), unit("b", 0.0)]) is None

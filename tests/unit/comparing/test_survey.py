@@ -299,3 +299,8 @@ def test_nothing_is_relative_to_or_of_a_cell_without_a_figure() -> None:
     empty, full = next(c for c in cells(SURVEY) if not c.results), cell("lora", A100)
     assert relative(empty, full) is None
     assert relative(full, empty) is None
+
+
+def test_what_was_left_out_did_not_fail() -> None:
+    (away,) = (c for c in cells(SURVEY) if c.recipe == "full" and c.gpu == A10)
+    assert (away.num_failed, away.results, away.costs) == (0, (), ())

@@ -129,3 +129,9 @@ def test_a_node_votes_with_the_median_of_its_gpus_not_their_mean() -> None:
     """Node b's GPUs at 10, 10 and 4: its vote is 10, where their mean would be 8."""
     values = {**node("a", 9.0), **node("b", 10.0, 10.0, 4.0), **node("c", 9.0)}
     assert References(values, (), ReferenceMode.MEDIAN).examples[Key("b")] == 10.0
+
+
+def test_the_node_with_the_fewest_runs_stands_for_all() -> None:
+    """One run (variance 1) beside three nodes of three: the median of three others has pi / 6 of that."""
+    assert reference_variance(ReferenceMode.LEAVE_ONE_OUT_MEDIAN, [1, 3, 3, 3]) == pytest.approx(math.pi / 6)
+    assert reference_variance(ReferenceMode.MEAN, [3, 1]) == pytest.approx(1 / 2)

@@ -225,3 +225,23 @@ def test_nan_is_no_loss_of_the_contract_and_still_differs() -> None:
     (message,) = failed(checked(fleet(10.2, 10.2, float("nan"))))
 
     assert message.startswith("node-3: node-3 computes something else: first loss nan")
+
+
+def test_where_no_majority_has_the_same_parameters_all_are_named_with_theirs() -> None:
+    """Two of four have 10 parameters and two have 12: nobody fails. Equal ones, or one that is not known, are none."""
+
+    def with_parameters(*totals: int | None) -> list[RunResult]:
+        return [
+            make_result(f"node-{i}").model_copy(
+                update={"parameters": ParameterCount(total=total, trainable=total and 1)}
+            )
+            for i, total in enumerate(totals, start=1)
+        ]
+
+    split = with_parameters(10, 10, 12, 12)
+    assert failed(checked(split)) == []
+    (finding,) = findings(split)
+    assert finding.nodes == ("node-1", "node-2", "node-3", "node-4")
+    assert finding.measured.startswith("node-1: 10 parameters, 1 of them trained, node-2: 10 parameters")
+    assert findings(with_parameters(10, 10, 10, 10)) == findings(with_parameters(10, None)) == ()
+    assert findings(checked(with_parameters(10, 10, 10, 12))) == ()

@@ -286,6 +286,8 @@ def test_names_that_are_used_side_by_side_are_two_nodes() -> None:
     earlier = [point(n, 10.0, node) for n in range(1, 5) for node in ("gpu-3", "gpu-7")]
     assert find_renames([point(5, 10.0, "gpu-3")], earlier) == ()
     assert find_renames([point(5, 10.0, "gpu-3"), point(5, 10.0, "gpu-7")], earlier) == ()
+    once = [point(4, 10.0, node) for node in ("gpu-3", "gpu-7")]
+    assert find_renames([point(5, 10.0, "gpu-3")], once) == ()
 
 
 def test_without_uuids_nothing_is_guessed() -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from bench_control.comparing.configurations import Standing, Verdict, _change_pct, kinds_compared
+from bench_control.comparing.configurations import Standing, Verdict, _change_pct, _Comparer, kinds_compared
+from bench_control.comparing.speedups import SpeedUp
 from bench_control.planning.skipped import Skipped
 from bench_control.reporting.configuration_tables import configurations, headline
 from bench_image.contract import RunResult
 from tests import campaigns
-from tests.builders import make_failed
+from tests.builders import make_failed, make_result
 
 GUIDE = campaigns.configurations()
 
@@ -211,3 +213,12 @@ def test_a_configuration_without_run_or_reason_has_no_row_and_the_baseline_has_o
     labels = {failed.spec.group_id: "fp16", "gone": "torch-compile"}
     campaign = campaigns.make_campaign([failed], question=GUIDE.question, labels=labels)
     assert [one.name for one in kinds_compared(campaign)[0].standings] == ["baseline", "fp16"]
+
+
+@pytest.mark.parametrize(("ratio", "verdict"), [(1.0099, "no difference"), (1.0101, "helped"), (0.9899, "slower")])
+def test_a_sure_difference_counts_from_one_percent_on(ratio: float, verdict: str) -> None:
+    sure = SpeedUp(ratio, 0.001, 3)
+    results = (make_result("gpu-1"),)
+    comparer = SimpleNamespace(_twins={}, _skips={}, _base=results)
+    found, _ = _Comparer._verdict(comparer, "another", results, (), sure)  # type: ignore[arg-type]
+    assert found.value == verdict
