@@ -256,7 +256,7 @@ def _over_time(night: _Night) -> tuple[Finding, ...]:
     since = step_changes.find(of_now, tolerances)
     dated = _dated(since, night.results)
     undated = [verdict for verdict in night.history if not _is_told(verdict, dated, tolerances)]
-    found = [*step_changes.findings(since, changed)]
+    found = [*step_changes.findings(since, of_now)]
     found += [finding for verdict in undated for finding in trend.findings(verdict)]
     slower = {(c.node, c.fingerprint) for f in found if f.category in warned.SLOWER_THAN_PAST for c in f.changes}
     before = night.slower if night.plan.judges_nodes else ()
