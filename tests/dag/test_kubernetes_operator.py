@@ -222,6 +222,26 @@ def test_no_task_is_resumed_before_the_scheduler_knows_that_it_was_deferred(monk
     assert slept == [7.0]
 
 
+@pytest.mark.parametrize(("silent_s", "made"), [(200, True), (400, False)])
+def test_no_pod_is_made_for_a_node_that_has_been_dead_for_longer_than_kubernetes_tolerates(
+    operator: Any, monkeypatch: pytest.MonkeyPatch, silent_s: float, made: bool
+) -> None:
+    """Each later pod of a study would wait for a place for an hour. The restart of a kubelet is short."""
+    from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
+    from airflow.sdk.exceptions import AirflowException
+
+    since = datetime.now(UTC) - timedelta(seconds=silent_s)
+    ready = {"type": "Ready", "status": "Unknown", "lastTransitionTime": since.isoformat()}
+    monkeypatch.setattr(operator, "_node", lambda: {"metadata": {}, "status": {"conditions": [ready]}})
+    monkeypatch.setattr(KubernetesPodOperator, "get_or_create_pod", lambda self, pod, context: pod)
+
+    if made:
+        assert operator.get_or_create_pod(running_pod(), {}).metadata.name == "pod-1"
+    else:
+        with pytest.raises(AirflowException, match="no pod was made: its node has not been ready for 400 s"):
+            operator.get_or_create_pod(running_pod(), {})
+
+
 def running_pod(**metadata: Any) -> Any:
     """As the client shows it: accepted at 02:00 with a deadline of 100 s and a grace of 20 s."""
     from kubernetes import client

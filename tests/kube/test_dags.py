@@ -315,3 +315,44 @@ def test_a_run_marked_failed_by_hand_leaves_no_pod_and_stays_failed(cluster: Any
     runs.wait_for_task("node_consistency", run_id, ("release", -1), "failed")
 
     assert runs.wait("node_consistency", run_id) == "failed"
+
+
+def test_a_night_with_a_dead_node_ends_and_judges_all_others(cluster: Any, runs: Runs, image: str) -> None:
+    """The machine dies under its pod: nobody ends the pod, and its task is not tried again. Kubernetes' 300 s of
+    tolerance are 3 s here.
+    """
+    for name in ("gpu-a", "gpu-bb", "gpu-ccc", "gpu-dddd"):
+        cluster.add_node(name, gpus=1, product="NVIDIA-H200", memory_mib=143771)
+    cluster.fault(action="lose_node", moment="running", pod="tb-gpu-bb-", n=1)
+    run_id = runs.start("node_consistency", rounds=1)
+    state = runs.wait("node_consistency", run_id, timeout_s=300)
+    campaign = runs.campaign("node_consistency", run_id)
+    dead = next(node for node in campaign.nodes if node.node == "gpu-bb")
+
+    assert state == "failed"
+    assert {node.node: node.state for node in campaign.nodes} == {
+        "gpu-a": State.OK, "gpu-bb": State.FAILED, "gpu-ccc": State.OK, "gpu-dddd": State.OK,
+    }  # fmt: skip
+    assert "node gpu-bb stopped answering (not ready since" in dead.reason
+    assert "could not be removed and its program may still run there" in dead.reason
+    (left,) = [pod for pod in cluster.pods() if is_ours(pod)]
+    assert left["metadata"]["name"] in dead.reason
+    tasks = runs.tasks("node_consistency", run_id)
+    assert sorted(state for (task, _), state in tasks.items() if task == "benchmark") == ["failed", *["success"] * 3]
+
+
+def test_a_gang_with_a_dead_node_ends_with_that_node_as_its_cause(cluster: Any, runs: Runs) -> None:
+    """Its peer waits for it until the peer timeout, half of `timeout_s`."""
+    for name in ("node-1", "node-2"):
+        cluster.add_node(name, gpus=1)
+    cluster.fault(action="lose_node", moment="running", pod="tb-node-2-", delay_s=4, n=1)
+    endless = {"measured_steps": 100_000, "max_measured_steps": 100_000, "timeout_s": 120}
+    run_id = runs.start("strategy_scaling", strategies=["ddp"], world_sizes=["2"], **TINY, **endless)
+    state = runs.wait("strategy_scaling", run_id, timeout_s=300)
+    (result,) = runs.campaign("strategy_scaling", run_id).results
+
+    assert state == "failed"
+    assert result.error is not None
+    assert (result.error.kind, result.error.message[:8]) == ("node_lost", "node-2: ")
+    assert "node node-2 stopped answering" in result.error.message
+    assert {pod["spec"]["nodeName"] for pod in cluster.pods() if is_ours(pod)} == {"node-2"}

@@ -64,7 +64,7 @@ def _release(label: str, value: str) -> None:
 
         client = KubernetesHook(conn_id=settings.cluster.connection_id).core_v1_client
         deleted = delete_pods(client, settings.pods.namespace, ours(settings.pods) | {label: value})
-        log(f"deleted {', '.join(deleted)}" if deleted else "nothing was left")
+        log(f"asked for the deletion of {', '.join(deleted)}" if deleted else "nothing was left")
     if _task_states(get_current_context()["ti"]).get(GATE) == "skipped":
         # The gate runs always, but where somebody marked the run failed: Airflow skips it then, and would let this
         # task's success be the run's.

@@ -31,7 +31,8 @@ from bench_control.flows.pod_trigger import BenchPodTrigger
 from bench_control.launching.pod_end import END, EndKind, PodEnd, pod_end
 from bench_control.launching.pods import CONTAINER, GANG, RENDEZVOUS, node_of
 from bench_control.launching.result_text import ResultTextError, decoded
-from bench_control.launching.time_limits import GRACE_S, due_of, has_ended, is_late, task_limit_s
+from bench_control.launching.time_limits import DEAD_AFTER_S, GRACE_S, due_of, has_ended, is_late, task_limit_s
+from bench_control.planning.nodes import not_ready_s
 from bench_control.words.formats import listing
 from bench_image.contract import MAX_RESULT_BYTES
 
@@ -123,6 +124,7 @@ class BenchPodOperator(KubernetesPodOperator):
 
     def get_or_create_pod(self, pod_request_obj: V1Pod, context: Context) -> V1Pod:
         self._pod_name = pod_request_obj.metadata.name
+        self._refuse_dead_node()
         if self._has_peers and context["ti"].try_number > 1:
             return self._found_again(pod_request_obj, context)
         try:
@@ -134,6 +136,13 @@ class BenchPodOperator(KubernetesPodOperator):
             if error.status == 409 and (pod := self.find_pod(pod_request_obj.metadata.namespace, context=context)):
                 return pod
             raise
+
+    def _refuse_dead_node(self) -> None:
+        """Raises AirflowException: a pod would wait for a place there, and so would each one after it in a study."""
+        node = self._node()
+        silent_s = not_ready_s(node, datetime.now(UTC)) if node else None
+        if silent_s is not None and silent_s > DEAD_AFTER_S:
+            raise AirflowException(f"no pod was made: its node has not been ready for {silent_s:.0f} s")
 
     @property
     def _has_peers(self) -> bool:

@@ -16,6 +16,7 @@ GRACE_S = 20  # between SIGTERM and SIGKILL
 DEADLINE_MARGIN_S = 120
 LATE_S = 40  # how long after its grace a pod may still be shown: a kubelet tells of an end within seconds
 LOG_SILENCE_S = 30  # a followed log that stays silent so long is asked for again, and its pod looked at
+DEAD_AFTER_S = 300  # a node that has not been ready for so long gets no new pod; Kubernetes evicts after as long
 ENDING_S = 30  # to notice it, to ask for the pod's deletion and to say why
 END_MARGIN_S = GRACE_S + LATE_S + LOG_SILENCE_S + ENDING_S  # 2 min
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from bench_control.words.ordering import natural
@@ -97,6 +98,14 @@ def _obstacle(node: Mapping[str, Any], told: GpuNode, quarantine: Collection[str
     if not told.num_gpus:
         return f"it has no allocatable {GPU_RESOURCE}: look at its device plugin and driver", True
     return None, True
+
+
+def not_ready_s(node: Mapping[str, Any], now: datetime) -> float | None:
+    """For how long the node has not been ready; None: it is ready, or does not say since when it is not."""
+    ready: Mapping[str, Any] = next((c for c in node["status"].get("conditions") or () if c["type"] == "Ready"), {})
+    if ready.get("status") == "True" or not ready.get("lastTransitionTime"):
+        return None
+    return (now - datetime.fromisoformat(ready["lastTransitionTime"])).total_seconds()
 
 
 def not_ready(node: Mapping[str, Any]) -> str | None:
