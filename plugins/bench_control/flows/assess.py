@@ -32,7 +32,6 @@ from bench_control.judging import (
     undecided,
     unsteady,
     variance,
-    warned,
     watch,
 )
 from bench_control.judging.node_runs import by_group, choice_of, judged_rate
@@ -256,12 +255,15 @@ def _over_time(night: _Night) -> tuple[Finding, ...]:
     since = step_changes.find(of_now, tolerances)
     dated = _dated(since, night.results)
     undated = [verdict for verdict in night.history if not _is_told(verdict, dated, tolerances)]
-    found = [*step_changes.findings(since, of_now)]
-    found += [finding for verdict in undated for finding in trend.findings(verdict)]
-    slower = {(c.node, c.fingerprint) for f in found if f.category in warned.SLOWER_THAN_PAST for c in f.changes}
+    of_past = [finding for verdict in undated for finding in trend.findings(verdict)]
+    slower = {(c.node, c.fingerprint) for c in since if c.category in step_changes.SLOWER}
+    slower |= {(c.node, c.fingerprint) for f in of_past if f.category == trend.HISTORY_SLOWER for c in f.changes}
     before = night.slower if night.plan.judges_nodes else ()
     still = still_slower.lasting(before, night.now, slower, renames.names(night.renamed))
-    return (*found, *still_slower.findings(still))
+    # What is still slower was not spared by the change that slowed the others.
+    named = {slowdown.change.node for slowdown in still}
+    others = {key: trail for key, trail in of_now.items() if key[0] not in named}
+    return (*step_changes.findings(since, others), *of_past, *still_slower.findings(still))
 
 
 def _own_reference(members: Sequence[RunResult], pasts: Pasts, min_points: int) -> dict[str, float]:

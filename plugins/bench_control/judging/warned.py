@@ -28,9 +28,8 @@ class Kind(StrEnum):
     UNMEASURED = "unmeasured_node"
 
 
-SLOWER_THAN_PAST = SLOWER | {HISTORY_SLOWER}
 KIND_OF: Mapping[str, Kind] = {
-    **dict.fromkeys((*sorted(SLOWER_THAN_PAST), WATCHED), Kind.SLOW),
+    **dict.fromkeys((*sorted(SLOWER | {HISTORY_SLOWER}), WATCHED), Kind.SLOW),
     UNSTEADY: Kind.UNSTEADY,
     undecided.CATEGORY: Kind.UNDECIDED,
     **{category: Kind(category) for category in ATTENDANCE},

@@ -20,14 +20,15 @@ from bench_control.flows.assess import assess, judge, no_pasts
 from bench_control.flows.publishing import publish
 from bench_control.judging.campaign_conditions import conditions
 from bench_control.judging.condition import Condition
+from bench_control.judging.still_slower import Slowdown
 from bench_control.judging.trails import points_of
 from bench_control.planning.nodes import Fleet, GpuNode, named
 from bench_control.planning.plan import Plan, make_plan
 from bench_control.planning.planners import PLANNERS
 from bench_control.reporting import digest
 from bench_control.words.tables import Tone
-from bench_control.words.verdicts import State
-from bench_image.contract import Chosen, RunResult, RunSpec, Strategy
+from bench_control.words.verdicts import RateChange, State
+from bench_image.contract import Chosen, RunResult, RunSpec, Strategy, fingerprint
 from tests.builders import STARTED_AT, make_independent, make_result
 from tests.conftest import GOLDEN_DIR
 
@@ -260,6 +261,30 @@ def test_a_slowdown_that_comes_with_an_update_is_told_with_its_date_and_no_basel
         "are 5.3 % slower since 19 Nov 2026, when the driver went from 575.1 to 580.65.06; so are all nodes that got "
         "this change"
     )
+
+
+def test_a_node_that_is_still_slower_is_not_said_to_be_spared_by_the_change_that_slowed_it() -> None:
+    """The trail of node-4 begins at the slow level; the open warning knows that it was at 9.5."""
+    planned = plan()
+    measured = results(planned, 9.0, 9.0, 9.0, 9.0)
+    nights = [(day, 9.5, "575.1") for day in range(9, 2, -1)] + [(2, 9.0, "580.65.06"), (1, 9.0, "580.65.06")]
+    points = [
+        replace(point, campaign_id=f"night-{day}", samples_per_second=9.0 if point.node == "node-4" else rate)
+        for day, rate, driver in nights
+        for point in points_of([make_result(spec.node, driver=driver) for spec in planned.specs],
+                               STARTED_AT - timedelta(days=day))
+    ]  # fmt: skip
+    work = fingerprint(measured[0].work)
+    points = [replace(point, fingerprint=work) for point in points]
+    change = RateChange(node="node-4", fingerprint=work, before=9.5, after=9.0, limit_pct=1.5)
+    campaign = assess(
+        planned, measured, (), suite="nightly", started_at=STARTED_AT, finished_at=STARTED_AT + timedelta(minutes=9),
+        pasts=no_pasts, trails=lambda *_: points, slower_before=[Slowdown(change, STARTED_AT - timedelta(days=2))],
+    )  # fmt: skip
+    told = {finding.category: f"{finding.subject} {finding.summary}" for finding in campaign.findings}
+
+    assert told["step_slower"].endswith("; so are all nodes that got this change")
+    assert told["still_slower"] == "node-4 is still 5.3 % slower than before 19 Nov 2026"
 
 
 @pytest.mark.parametrize(("tonight", "told"), [(9.0, False), (8.8, True)])
