@@ -2,6 +2,7 @@
 PYTHON ?= python3
 DRILL ?=
 PORT ?= 8080
+SAMPLE ?= c
 
 VENV := .venv/bin
 IMAGE_PYTHON := .venv-image/bin/python
@@ -56,8 +57,8 @@ check: setup ## formatting, lint, types, walls
 check-manifests: setup ## the manifests under docker/ through a security linter, in an environment of its own
 	@PYTHONPATH=. $(VENV)/python scripts/lint_manifests.py
 
-mutants: setup ## mutate what people act on, run its tests against each; not part of `make test`, takes an hour or more
-	@$(VENV)/python scripts/mutation_study.py
+mutants: setup ## mutate what people act on, run its tests against each (SAMPLE=c); not part of `make test`, takes half an hour
+	@$(VENV)/python scripts/mutation_study.py $(SAMPLE)
 
 format: setup ## rewrite the code in the house format
 	@$(VENV)/ruff check --fix-only --quiet $(CODE)

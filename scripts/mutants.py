@@ -1,10 +1,16 @@
 """Makes the mutants of some modules with cosmic-ray: one JSON object a line. Runs in the environment that holds it.
 
-    python scripts/mutants.py NUMBER FILE... > mutants.jsonl
+    python scripts/mutants.py PLAN.json > mutants.jsonl
 
-Each line: `path`, `operator`, `line`, `function` (dotted name, "" on module level), `before` and `after` (the lines
-that differ) and `source` (the whole mutated module). NUMBER of them are drawn at random, by a hash with a fixed seed:
-the same ones again, whatever else changes. `candidates`: how many there were to draw from. Left out, because they
+PLAN.json has either `only`, the keys (see `_key`) of the mutants to make, and `files`, where they are; or
+
+    seed   the sample: the same mutants again, whatever else changes
+    size   how many to draw from all files together
+    files  path -> weight. A file gives mutants in proportion to its candidates times its weight, MIN_EACH at least
+    seen   keys of mutants that are not drawn: somebody has looked at them before
+
+Each line: `key`, `path`, `operator`, `line`, `function` (dotted name, "" on module level), `before` and `after` (the
+lines that differ), `candidates` (how many the file has) and `source` (the whole mutated module). Left out, because they
 change nothing that a result could show: annotations, which are never evaluated here; decorators and `strict=`, which
 guard against mistakes of programmers; and numbers from 100 up, which cosmic-ray changes by 1 and so by at most 1 %.
 
@@ -17,12 +23,13 @@ from __future__ import annotations
 
 import ast
 import difflib
+import itertools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
@@ -52,7 +59,7 @@ OPERATORS = (
     "core/ReplaceUnaryOperator_Delete_Not",
     "core/ZeroIterationForLoop",
 )  # fmt: skip
-SEED = 20261122
+MIN_EACH = 3
 BARELY = 100
 OTHER_CALLS = {
     "median": "fmean", "fmean": "median", "max": "min", "min": "max", "ceil": "floor", "floor": "ceil",
@@ -73,25 +80,56 @@ class Candidate(NamedTuple):
 
 
 def main() -> None:
-    size, *names = sys.argv[1:]
-    found = [candidate for name in names for candidate in candidates(name)]
-    chosen = sorted(found, key=lambda c: c.order)
-    kept = 0
-    for candidate in chosen:
-        source = Path(candidate.path).read_text(encoding="utf-8")
-        changed = _changed(candidate, source)
-        if changed is None or changed == source or not _is_code(changed):
-            continue
-        before, after = _lines(source, changed)
-        told = {"path": candidate.path, "operator": candidate.operator, "line": candidate.line}
-        told |= {"function": candidate.function, "before": before, "after": after, "source": changed}
-        print(json.dumps({**told, "candidates": len(found)}))
-        kept += 1
-        if kept == int(size):
-            break
+    plan = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    found = {path: list(candidates(path, plan.get("seed", ""))) for path in plan["files"]}
+    if "only" in plan:
+        _print_only(found, set(plan["only"]))
+        return
+    shares = {path: weight * len(found[path]) for path, weight in plan["files"].items()}
+    total, seen = sum(shares.values()), set(plan["seen"])
+    for path, share in shares.items():
+        number = max(MIN_EACH, round(plan["size"] * share / total)) if total else 0
+        for row in itertools.islice(_unseen(found[path], seen), number):
+            print(json.dumps(row))
 
 
-def candidates(path: str) -> Iterator[Candidate]:
+def _unseen(found: Sequence[Candidate], seen: set[str]) -> Iterator[dict[str, Any]]:
+    """The mutants in the sample's order. `seen` grows: equal lines of one function give one mutant."""
+    for candidate in sorted(found, key=lambda c: c.order):
+        row = _row(candidate, len(found))
+        if row and row["key"] not in seen:
+            seen.add(row["key"])
+            yield row
+
+
+def _print_only(found: Mapping[str, Sequence[Candidate]], keys: set[str]) -> None:
+    for all_of_file in found.values():
+        for candidate in all_of_file:
+            row = _row(candidate, len(all_of_file))
+            if row and row["key"] in keys:
+                keys.remove(row["key"])
+                print(json.dumps(row))
+
+
+def _row(candidate: Candidate, num_candidates: int) -> dict[str, Any] | None:
+    """None where the change makes no other program."""
+    source = Path(candidate.path).read_text(encoding="utf-8")
+    changed = _changed(candidate, source)
+    if changed is None or changed == source or not _is_code(changed):
+        return None
+    before, after = _lines(source, changed)
+    row = {"key": _key(candidate, before, after), "path": candidate.path, "operator": candidate.operator}
+    row |= {"line": candidate.line, "function": candidate.function, "before": before, "after": after}
+    return {**row, "candidates": num_candidates, "source": changed}
+
+
+def _key(candidate: Candidate, before: str, after: str) -> str:
+    """The mutant's name as long as its lines stay as they are, wherever in the function they move: 12 hex digits."""
+    text = " | ".join((candidate.path, candidate.function, before, after))
+    return sha256(text.encode()).hexdigest()[:12]
+
+
+def candidates(path: str, seed: str) -> Iterator[Candidate]:
     source = Path(path).read_text(encoding="utf-8")
     tree, lines = ast.parse(source), source.splitlines()
     left_out = list(_left_out(tree))
@@ -101,7 +139,7 @@ def candidates(path: str) -> Iterator[Candidate]:
             continue
         text = (operator, lines[line - 1])
         seen[text] = seen.get(text, 0) + 1
-        order = sha256(f"{SEED} {path} {text} {seen[text]}".encode()).hexdigest()
+        order = sha256(f"{seed} {path} {text} {seen[text]}".encode()).hexdigest()
         yield Candidate(path, operator, occurrence, line, column, _function(tree, line), order)
 
 

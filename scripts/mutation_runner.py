@@ -5,7 +5,8 @@
 MUTANTS.jsonl: what scripts/mutants.py prints. OUTCOMES.jsonl gets a line for each: the mutant without its source, and
 `outcome` ("killed", "survived", "timeout") with the `test` that failed. Lines that are there already are not run
 again, so an interrupted run goes on where it ended. SOURCE_ROOTS: packages to import anew, as
-"bench_control,bench_image,tests".
+"bench_control,bench_image,tests". A mutant's budget is CPU time, so a busy machine makes no timeouts; one that waits
+for ever without computing is "stuck" after an hour. TEST may be an option of pytest, such as --deselect=NAME.
 
 1. All tests run once, to know which of them enter which function and how long each takes.
 2. A mutant inside a function: its code is put into the function object, and the tests that enter it run, fastest first.
@@ -20,8 +21,10 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import json
+import math
 import os
 import random
+import resource
 import signal
 import sys
 import tempfile
@@ -35,7 +38,8 @@ import pytest
 
 Mutant = dict[str, Any]
 Place = tuple[str, str, int]  # file, qualified name, first line
-TIMED_OUT = -1
+TIMED_OUT, STUCK = -1, -2
+STUCK_AFTER_S = 3600.0
 SEED = 20261122
 
 
@@ -64,11 +68,11 @@ class Runner:
             raise pytest.UsageError(f"the tests fail without a mutant: {failed[0]}")
         self.functions = functions_of(paths)
         self._check_import(self.mutants[0])
-        done = {_key(json.loads(line)) for line in _lines_of(self.outcomes)}
+        done = {json.loads(line)["key"] for line in _lines_of(self.outcomes)}
         gc.freeze()  # forks then write to few pages
         with self.outcomes.open("a", encoding="utf-8") as file:
             for number, mutant in enumerate(self.mutants, start=1):
-                if _key(mutant) not in done:
+                if mutant["key"] not in done:
                     told = {name: value for name, value in mutant.items() if name != "source"}
                     outcome, test = self.outcome(session, mutant)
                     file.write(json.dumps({**told, "outcome": outcome, "test": test}) + "\n")
@@ -82,18 +86,15 @@ class Runner:
         if patched:
             place, code = patched
             chosen = sorted(self.entered.get(place, ()), key=lambda name: self.took_s[name])
-            budget_s = 10 + 5 * sum(self.took_s[name] for name in chosen)
+            cpu_s = 10 + 5 * sum(self.took_s[name] for name in chosen)
             found = (
-                in_fork(lambda: with_code(session, self.functions.get(place, []), code, chosen), budget_s)
+                in_fork(lambda: with_code(session, self.functions.get(place, []), code, chosen), cpu_s)
                 if chosen
                 else None
             )
-            if found == TIMED_OUT:
-                return "timeout", None
             if found:
-                return "killed", found
-        found = in_fork(lambda: self.anew(mutant), 60 + 5 * sum(self.took_s.values()))
-        return ("timeout", None) if found == TIMED_OUT else ("killed", found) if found else ("survived", None)
+                return _outcome(found)
+        return _outcome(in_fork(lambda: self.anew(mutant), 60 + 5 * sum(self.took_s.values())))
 
     def anew(self, mutant: Mutant) -> str | None:
         for name in [n for n in sys.modules if n.split(".")[0] in self.roots or n == "conftest"]:
@@ -101,7 +102,7 @@ class Runner:
         sys.meta_path.insert(0, Mutated(str(Path(mutant["path"]).resolve()), mutant["source"]))
         first = FirstFailure()
         chosen = self._likely(mutant)
-        flags = ["-q", "-x", "-p", "no:cacheprovider", "--timeout=0"]
+        flags = ["-q", "-x", "-p", "no:cacheprovider", "--timeout=0", *(t for t in self.tests if t.startswith("-"))]
         status = pytest.main([*flags, *chosen], plugins=[first])
         return first.name or (None if status == 0 else "collection")
 
@@ -116,6 +117,13 @@ class Runner:
         path = str(Path(mutant["path"]).resolve())
         near = {name.split("::")[0] for (file, *_), names in self.entered.items() if file == path for name in names}
         return sorted(near or {name.split("::")[0] for name in self.took_s})
+
+
+def _outcome(found: Any) -> tuple[str, str | None]:
+    """(outcome, first test that failed) from what the fork gave."""
+    if found in (TIMED_OUT, STUCK):
+        return "timeout" if found == TIMED_OUT else "stuck", None
+    return ("killed", found) if found else ("survived", None)
 
 
 class FirstFailure:
@@ -152,8 +160,8 @@ class _Source(importlib.machinery.SourceFileLoader):
 
 
 def profiled(session: pytest.Session, paths: set[str]) -> tuple[list[Any], dict[str, float], list[str]]:
-    """Runs all tests: (place, names of the tests that enter it) for the functions of `paths`, the seconds that each
-    test takes, and those that failed.
+    """Runs all tests: (place, names of the tests that enter it) for the functions of `paths`, the seconds of CPU time
+    that each test takes, and those that failed.
     """
     entered: dict[Place, set[str]] = {}
     took_s: dict[str, float] = {}
@@ -166,11 +174,11 @@ def profiled(session: pytest.Session, paths: set[str]) -> tuple[list[Any], dict[
             if event == "call" and code.co_filename in paths:
                 entered.setdefault(_place(code), set()).add(name)
 
-        began = time.perf_counter()
+        began = time.process_time()
         sys.setprofile(note)
         failed = run_item(session, item)
         sys.setprofile(None)
-        took_s[item.nodeid] = time.perf_counter() - began
+        took_s[item.nodeid] = time.process_time() - began
         if failed:
             failures.append(failed)
     return [(*place, sorted(names)) for place, names in entered.items()], took_s, failures
@@ -233,13 +241,15 @@ def _place(code: CodeType) -> Place:
     return code.co_filename, code.co_qualname, code.co_firstlineno
 
 
-def in_fork(work: Callable[[], Any], budget_s: float = 1800.0) -> Any:
-    """What `work` returns in a child process; TIMED_OUT after the budget; a text if it died."""
+def in_fork(work: Callable[[], Any], cpu_s: float = 1800.0) -> Any:
+    """What `work` returns in a child process; TIMED_OUT after so many seconds of CPU time, STUCK after STUCK_AFTER_S on
+    the clock; a text if it died.
+    """
     with tempfile.NamedTemporaryFile() as answer:
         pid = os.fork()
         if pid == 0:
-            _child(work, answer.name)
-        ends_at = time.monotonic() + budget_s
+            _child(work, answer.name, math.ceil(cpu_s))
+        ends_at = time.monotonic() + STUCK_AFTER_S
         while True:
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
@@ -247,17 +257,20 @@ def in_fork(work: Callable[[], Any], budget_s: float = 1800.0) -> Any:
             if time.monotonic() > ends_at:
                 os.killpg(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
-                return TIMED_OUT
+                return STUCK
             time.sleep(0.005)
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
+            return TIMED_OUT
         if status:
             return f"the process ended with {status}"
         return json.loads(Path(answer.name).read_text(encoding="utf-8"))
 
 
-def _child(work: Callable[[], Any], answer: str) -> None:
+def _child(work: Callable[[], Any], answer: str, cpu_s: int) -> None:
     status = 1
     try:
         os.setpgid(0, 0)
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 60))
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(nowhere, stream)
@@ -266,10 +279,6 @@ def _child(work: Callable[[], Any], answer: str) -> None:
         status = 0
     finally:
         os._exit(status)
-
-
-def _key(mutant: Mutant) -> tuple[str, str, int, str, str]:
-    return mutant["path"], mutant["operator"], mutant["line"], mutant["before"], mutant["after"]
 
 
 def _lines_of(path: Path) -> list[str]:

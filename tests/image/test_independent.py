@@ -12,8 +12,8 @@ import pytest
 
 from bench_image.__main__ import EXIT_CODES
 from bench_image.children import run_all
-from bench_image.contract import Phase, Probes, Recipe, RunResult, RunSpec, Status, Strategy, parse_result
-from bench_image.independent import merge_independent
+from bench_image.contract import Device, Phase, Probes, Recipe, RunResult, RunSpec, Status, Strategy, parse_result
+from bench_image.independent import _part, _reasons, merge_independent
 from bench_image.meeting import come, wait_for_all
 from bench_image.merge import Ending
 from bench_image.rankfile import RankReport, WindowRecord, read_reports
@@ -210,6 +210,27 @@ def test_why_a_figure_of_one_gpu_is_unknown_is_said_at_that_gpu() -> None:
     assert "Mystery 9000" in result.missing["performance.mfu_pct"]
     assert "ranks.0.performance.mfu_pct" not in result.missing
     assert result.performance.mfu_pct is None
+
+
+def test_why_a_summary_of_a_rank_has_a_gap_is_said_at_that_rank() -> None:
+    """On the CPU no rank has a GPU's UUID; that independent ranks have figures of their own is no gap."""
+    spec = SPEC.model_copy(update={"device": Device.CPU, "gpus_per_node": 2})
+    reports = [report(rank, window(4, 4.0)).model_copy(update={"gpu_uuid": None}) for rank in (0, 1)]
+    ending = Ending({0: 0, 1: 0})
+    parts = [_part(spec, rank, one, ending, BEGIN, END) for rank, one in enumerate(reports)]
+    missing = dict(_reasons(parts))
+
+    assert missing["ranks.0.gpu_uuid"] == missing["ranks.1.gpu_uuid"] == "the run uses no GPU"
+    assert not [path for path in missing if path.startswith("ranks.") and path.endswith((".performance", ".probes"))]
+
+
+def test_utilisation_of_three_gpus_is_their_mean_and_not_their_median() -> None:
+    """8, 8 and 2 steps in 8 s: the last one has a quarter of the others' MFU, so the mean is 3 / 4 of theirs."""
+    result = merged(*(report(rank, window(steps, 8.0)) for rank, steps in enumerate((8, 8, 2))))
+    first = result.ranks[0].performance
+    assert first is not None
+    assert first.mfu_pct is not None
+    assert result.performance.mfu_pct == pytest.approx(first.mfu_pct * 0.75)
 
 
 def test_eight_gpus_fit_into_a_result_many_times_over() -> None:

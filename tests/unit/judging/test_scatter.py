@@ -9,7 +9,7 @@ import pytest
 from bench_control.diagnosing.diagnosis import diagnose
 from bench_control.judging.noise import Run
 from bench_control.judging.outliers import chi_squared_tail, outlier_ratio
-from bench_control.judging.scatter import Unit, measure
+from bench_control.judging.scatter import ALPHA_OF_ROUNDS, Unit, measure
 from bench_control.judging.variance import judge
 from bench_control.words.verdicts import GroupVerdict, Level, Metric, NodeVerdict, State, Tolerances
 from bench_image.contract import RunResult
@@ -319,3 +319,22 @@ def test_a_fleet_of_equal_nodes_is_rarely_said_to_be_unsteady(num: int, rounds: 
         ]
         times += bool(measure(units).apart)
     assert times <= 6
+
+
+def test_the_widest_scatter_of_two_nodes_is_not_cut() -> None:
+    """Mean squares 1 and 25 in (0.1 %)^2: of two nobody knows which is usual, so both count: sqrt(13) = 3.606."""
+    found = measure([unit(n, run(1, -1e-3 * x, 0.0, 1e-3 * x)) for n, x in (("a", 1), ("b", 5))])
+    assert found.pool
+    assert found.pool.sd == pytest.approx(math.sqrt(13) * 1e-3, rel=1e-3)
+
+
+def test_rounds_stand_out_ten_times_more_rarely_than_windows() -> None:
+    """As by hand above, at a tenth: P = 6 / ((c + 2) (c + 3)) = 0.0001 / 4, so c = -2.5 + sqrt(240,000.25) = 487.4."""
+    assert outlier_ratio(2, 2, 3, 4, ALPHA_OF_ROUNDS) == pytest.approx(487.4, rel=1e-3)
+
+
+def test_what_is_known_of_one_difference_has_one_degree_of_freedom_at_least() -> None:
+    """Two nodes of two rounds have two, of which the drift takes half."""
+    found = measure([unit(n, Run(1, 1.0, ()), Run(2, rate, ())) for n, rate in (("a", 1.01), ("b", 1.0))])
+    assert found.pool
+    assert found.pool.degrees_of_freedom == 1

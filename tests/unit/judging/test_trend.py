@@ -9,7 +9,7 @@ from bench_control.judging import trend
 from bench_control.judging.trend import findings, judge_history
 from bench_control.words.verdicts import Level, RateChange, State, Tolerances
 from bench_image.contract import Drill, RunResult
-from tests.builders import make_failed, make_result
+from tests.builders import make_failed, make_result, spoilt
 
 LIMITS = Tolerances()
 STEADY = [10.0, 10.0, 10.0, 10.0, 10.0]
@@ -68,3 +68,14 @@ def test_a_change_is_handed_on_only_with_all_of_its_figures(gap: str | None) -> 
     verdict: Any = SimpleNamespace(**known | ({gap: None} if gap else {}))
     made = RateChange(node="node-1", fingerprint="f", before=10.0, after=9.0, limit_pct=1.5)
     assert trend._changes(verdict) == (() if gap else (made,))
+
+
+def test_a_rise_within_one_percent_is_no_breach_where_the_limit_is_narrow() -> None:
+    """10.08 of 10 is 0.8 % more, beyond a limit of 0.5 %: better than its past, and no fault."""
+    verdict = judge_history(make_result(samples_per_s=10.08), [10.0] * 10, Tolerances(history_pct=0.5))
+    assert (verdict.state, verdict.deviation_pct) == (State.NOTICE, pytest.approx(0.8))
+
+
+def test_a_failed_run_with_a_rate_has_no_verdict_against_its_past() -> None:
+    verdict = judge_history(spoilt(make_result(samples_per_s=5.0)), [10.0] * 10, Tolerances())
+    assert (verdict.state, verdict.reason) == (State.NOT_JUDGED, "the run ended as invalid_loss")

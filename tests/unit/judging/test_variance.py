@@ -495,3 +495,11 @@ class TestBadInput:
         names = ["gpu-b", "gpu-10", "10.0.0.2", "gpu-2"]
         group = judged([make_result(name) for name in names])
         assert [node.node for node in group.nodes] == ["10.0.0.2", "gpu-2", "gpu-10", "gpu-b"]
+
+
+def test_the_spread_of_a_pair_is_told_though_neither_is_judged() -> None:
+    """10 and 9: 1 of their median 9.5."""
+    (group,) = judge([make_result("node-1", 10.0), make_result("node-2", 9.0)], [], Tolerances())
+    assert group.spread_pct == pytest.approx(100 / 9.5)
+    (alone,) = judge([make_result("node-1", 10.0)], [], Tolerances())
+    assert alone.spread_pct is None

@@ -4,6 +4,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from bench_control.pricing.prices import (
     PRICES_FILE,
@@ -270,3 +271,12 @@ def test_a_price_of_today_is_fresh_and_a_name_of_its_own_words_fits() -> None:
     assert not price.is_stale(today)
     assert price.is_stale(date(2026, 11, 20))
     assert fitting("X1", (price,)) == (price,)
+
+
+@pytest.mark.parametrize("field", ["provider", "instance", "gpu", "region", "source"])
+def test_a_price_without_a_word_is_none(field: str) -> None:
+    words = {"provider": "P", "instance": "x", "gpu": "A10", "region": "here", "source": "a page"}
+    values = {"gpus_per_instance": 1, "on_demand_usd_per_hour": 1.0, "as_of": date(2026, 11, 1)}
+    assert Price.model_validate(words | values).region == "here"
+    with pytest.raises(ValidationError):
+        Price.model_validate(words | values | {field: ""})
