@@ -182,6 +182,7 @@ def _run(row: Row, at: datetime, driver: str, chance: random.Random) -> Row:
         "started_at": started_at,
         "finished_at": started_at + timedelta(seconds=55),
         "samples_per_second": rate,
+        "judged_samples_per_second": rate,
         "tokens_per_second": rate * 512,
         "run_usd": chance.uniform(0.04, 0.06),
     }
