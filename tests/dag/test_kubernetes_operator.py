@@ -103,7 +103,7 @@ def test_no_more_of_a_result_is_read_than_is_allowed(airflow_db: None, monkeypat
     """The sidecar itself cuts the file: the worker's memory never holds what a pod made too large."""
     from bench_control.flows import bounded_pod_manager
 
-    exec_ = Mock(return_value=Mock(read_all=lambda: '{"status": "ok"}'))
+    exec_ = Mock(return_value=Mock(read_all=lambda: '{"status": "ok"}', is_open=lambda: False))
     monkeypatch.setattr(bounded_pod_manager, "stream", exec_)
     manager = bounded_pod_manager.BoundedPodManager(kube_client=Mock())
 
@@ -111,6 +111,21 @@ def test_no_more_of_a_result_is_read_than_is_allowed(airflow_db: None, monkeypat
     shell, option, command = exec_.call_args.kwargs["command"]
     assert (shell, option) == ("/bin/sh", "-c")
     assert "head -c 4000001 /airflow/xcom/return.json" in command
+
+
+def test_a_result_that_is_still_on_its_way_when_time_is_up_is_not_taken_for_a_broken_one(
+    airflow_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a result is no JSON, and would be the run's failure: it is asked for again instead."""
+    from kubernetes.client import ApiException
+
+    from bench_control.flows import bounded_pod_manager
+
+    half = Mock(read_all=lambda: '{"status": ', is_open=lambda: True)
+    monkeypatch.setattr(bounded_pod_manager, "stream", Mock(return_value=half))
+    with pytest.raises(ApiException, match="did not hand the result over within 60 s"):
+        bounded_pod_manager.BoundedPodManager(kube_client=Mock()).extract_xcom_json(Mock())
+    half.close.assert_called_once()
 
 
 def test_the_sidecar_leaves_at_once_when_the_pod_is_displaced(operator: Any) -> None:

@@ -48,6 +48,8 @@ NO_LOG = (
         "message": 'Get "https://10.1.2.3:10250/containerLogs/ns/pod/base": dial tcp 10.1.2.3:10250: i/o timeout',
     },
 )
+# A kubelet that takes the request and does not answer: it hangs.
+HANGS = ({"path": "NAME-[^/]*/log", "delay_s": 60, "n": 0}, {"path": "NAME-[^/]*/exec", "delay_s": 60, "n": 1})
 # Neither logs nor exec, as of a kubelet that restarts; from the seventh request on it serves both.
 NO_KUBELET = ({"path": "NAME-[^/]*/(log|exec)", "code": 500, "n": 6, "message": "error dialing backend: EOF"},)
 PRINT = f"{WRITE}; echo step 1; echo '{RESULT}'"
@@ -122,6 +124,8 @@ ONLY_STANDIN = (
     Case("deferred-refused-exec", deferrable=True, faults=NO_EXEC),
     Case("no-log", f"echo hello; sleep 2; {WRITE}", faults=NO_LOG),
     Case("deferred-no-log", f"echo hello; sleep 2; {WRITE}", deferrable=True, faults=NO_LOG),
+    Case("hangs", f"echo hello; sleep 2; {WRITE}", faults=HANGS),
+    Case("deferred-hangs", f"echo hello; sleep 2; {WRITE}", deferrable=True, faults=HANGS),
     Case("no-kubelet", f"echo hello; sleep 2; {WRITE}", faults=NO_KUBELET),
     Case("deferred-no-kubelet", f"echo hello; sleep 2; {WRITE}", deferrable=True, faults=NO_KUBELET),
     Case("printed", PRINT, faults=NO_EXEC),
@@ -149,6 +153,7 @@ def outcomes(standin: Any, airflow_db: None, request: pytest.FixtureRequest) -> 
         patch.setattr(pod_trigger, "MIN_DEFERRED_S", 0.0)
         patch.setattr(time_limits, "LATE_S", 2)  # the triggers run in this process
         patch.setattr(bounded_pod_manager, "LOG_SILENCE_S", 3)
+        patch.setattr(bounded_pod_manager, "CONNECT_S", 3)
         patch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection(standin, kubeconfig_path=path))
         patch.setenv("AIRFLOW_CONN_NO_SIDECAR", connection(standin, "no/such:1", path))
         selected = _selected(request.session)
@@ -375,6 +380,14 @@ def test_without_the_right_to_exec_the_result_is_read_from_the_log(outcome: Outc
 @of("no-log", "deferred-no-log")
 def test_a_kubelet_that_serves_no_log_costs_neither_pod_nor_result(outcome: Outcome) -> None:
     """Sync mode deleted the healthy pod after four failed reads of its log, 16 s after its start."""
+    assert (outcome.state, outcome.tries) == ("success", 1)
+    assert outcome.result == json.loads(RESULT)
+    assert outcome.pods_left == []
+
+
+@of("hangs", "deferred-hangs")
+def test_a_kubelet_that_never_answers_costs_neither_pod_nor_result(outcome: Outcome) -> None:
+    """Log and exec were waited for without a limit."""
     assert (outcome.state, outcome.tries) == ("success", 1)
     assert outcome.result == json.loads(RESULT)
     assert outcome.pods_left == []

@@ -8,6 +8,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
+import websocket
 from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import generic_api_retry
 from airflow.providers.cncf.kubernetes.utils.container import container_is_completed
 from airflow.providers.cncf.kubernetes.utils.pod_manager import (
@@ -36,9 +37,14 @@ FILE = f"{XCOM_DIR}/{XCOM_FILE}"
 COMMAND = f"if [ -s {FILE} ]; then head -c {MAX_RESULT_BYTES + 1} {FILE}; else echo {EMPTY_XCOM_RESULT}; fi"
 LOG_PAUSE_S = 30.0  # until a log is asked for again that the node did not serve
 POLL_S = 1.0
-CONNECT_S = 60
+CONNECT_S, READ_S = 60, 60  # of one request to a node, which may take it and never answer
 # An expired token is renewed and a pod that is gone stays so; any other refusal of the log says nothing of the pod.
 NOT_OF_THE_LOG = (401, 404)
+
+
+def log_timeout() -> tuple[float, float]:
+    """Seconds until a node has to take a request for a log, and until the next line of it."""
+    return CONNECT_S, LOG_SILENCE_S
 
 
 def refuse_late(pod: V1Pod) -> None:
@@ -94,7 +100,7 @@ class BoundedPodManager(PodManager):
         """Tried once: meanwhile the container may end, and whoever asks does so again, also for a log that is silent:
         the connection to a machine that has lost its power stays open.
         """
-        options["_request_timeout"] = (CONNECT_S, LOG_SILENCE_S)
+        options["_request_timeout"] = log_timeout()
         once = PodManager.read_pod_logs.retry_with(stop=stop_after_attempt(1))
         consumer: PodLogsConsumer = once(self, *arguments, **options)
         return consumer
@@ -125,6 +131,7 @@ class BoundedPodManager(PodManager):
     @generic_api_retry  # type: ignore[untyped-decorator]
     def extract_xcom_json(self, pod: V1Pod) -> str:
         """The result's text, at most one byte more than allowed; whoever calls decodes it."""
+        websocket.setdefaulttimeout(CONNECT_S)  # the Kubernetes client waits for ever, and hands no limit on
         running = stream(
             self._client.connect_get_namespaced_pod_exec,
             pod.metadata.name,
@@ -138,7 +145,9 @@ class BoundedPodManager(PodManager):
             _preload_content=False,
         )
         with closing(running) as client:
-            client.run_forever()
+            client.run_forever(timeout=READ_S)
+            if client.is_open():
+                raise ApiException(status=0, reason=f"the node did not hand the result over within {READ_S} s")
             return str(client.read_all())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -25,7 +26,7 @@ from kubernetes.client import ApiException, V1DeleteOptions, V1Pod  # type: igno
 from urllib3.exceptions import HTTPError
 
 from bench_control.flows.api_answers import UNREACHABLE, answer, failure, handshake_status, http_status_of
-from bench_control.flows.bounded_pod_manager import BoundedPodManager
+from bench_control.flows.bounded_pod_manager import BoundedPodManager, log_timeout
 from bench_control.flows.kept_results import keep_result
 from bench_control.flows.pod_trigger import BenchPodTrigger
 from bench_control.launching.pod_end import END, EndKind, PodEnd, pod_end
@@ -38,7 +39,6 @@ from bench_image.contract import MAX_RESULT_BYTES
 
 # For so long a result is asked for that its node does not hand over: as long as `release` waits for an API server.
 RESULT_WAIT_S, RESULT_PAUSE_S = 600.0, 5.0
-CONNECT_S, READ_S = 30.0, 60.0  # of one request to a node, which may hang
 PEER_GRACE_S = 10.0  # what the peers of a failed pod get to fail by themselves, and to say why
 # A pod of a gang cannot be made anew, but where only the API failed it still runs, and is found again.
 REATTACHED = frozenset({EndKind.API, EndKind.UNAUTHORIZED})
@@ -158,7 +158,8 @@ class BenchPodOperator(KubernetesPodOperator):
         pod = self.find_pod(pod_request_obj.metadata.namespace, context=context, exclude_checked=False)
         if pod is None:
             raise AirflowFailException(
-                "Airflow lost this task, and the pod is gone with its result: run the gang again"
+                "Airflow lost this task, and its pod is gone: the report has its result if it was stored before; else "
+                "run the gang again"
             )
         return pod
 
@@ -211,6 +212,26 @@ class BenchPodOperator(KubernetesPodOperator):
         seen = self._look(pod.metadata.name, pod.metadata.namespace)
         return seen is not None and is_late(due_of(seen), datetime.now(UTC))
 
+    def _write_logs(  # type: ignore[override]  # it is decorated there
+        self, pod: V1Pod, follow: bool = False, since_time: datetime | str | None = None
+    ) -> None:
+        """Of a resumed task, into its own log. The provider waits for ever for a node that takes the request and never
+        answers; the log is not worth a result.
+        """
+        since = datetime.fromisoformat(since_time) if isinstance(since_time, str) else since_time
+        lines = self.client.read_namespaced_pod_log(
+            pod.metadata.name,
+            pod.metadata.namespace,
+            container=self.base_container_name,
+            follow=follow,
+            since_seconds=math.ceil((datetime.now(UTC) - since).total_seconds()) if since else None,
+            _request_timeout=log_timeout(),
+            _preload_content=False,
+        )
+        for line in lines:
+            if text := line.decode(errors="backslashreplace").rstrip("\n"):
+                self.log.info("[%s] logs: %s", self.base_container_name, text)
+
     def _last_line(self, pod: V1Pod) -> str | None:
         """The result where its file may not be read: the program ends its log with it. None: there is none."""
         try:
@@ -220,12 +241,12 @@ class BenchPodOperator(KubernetesPodOperator):
                 container=self.base_container_name,
                 tail_lines=1,
                 limit_bytes=MAX_RESULT_BYTES + 1,
-                _request_timeout=(CONNECT_S, READ_S),
+                _request_timeout=log_timeout(),
                 _preload_content=False,  # the client would turn JSON into Python's notation
             )
+            text: str = reply.data.decode(errors="replace")
         except (ApiException, HTTPError):
             return None
-        text: str = reply.data.decode(errors="replace")
         return text if text.startswith("{") else None
 
     def on_kill(self) -> None:
