@@ -257,6 +257,28 @@ def test_no_pod_is_made_for_a_node_that_has_been_dead_for_longer_than_kubernetes
             operator.get_or_create_pod(running_pod(), {})
 
 
+def test_a_result_that_lies_on_a_dead_node_is_not_asked_for_beyond_the_pod_s_own_time(
+    operator: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its program has ended, its node answers 500: once the pod should be gone, nothing of it can be read any more."""
+    from kubernetes.client import ApiException
+
+    from bench_control.flows import kubernetes_operator
+
+    def unreachable(*_: Any, **__: Any) -> str:
+        raise ApiException(status=500, reason="no route to host")
+
+    over = {"startTime": "2026-11-22T02:00:00Z", "containerStatuses": [{"name": "base", "state": {"terminated": {}}}]}
+    seen = {"spec": {"activeDeadlineSeconds": 100}, "status": over}
+    operator.__dict__["pod_manager"] = Mock(extract_xcom=unreachable)
+    monkeypatch.setattr(operator, "_last_line", lambda _: None)
+    monkeypatch.setattr(operator, "_look", lambda *_: seen)
+    monkeypatch.setattr(kubernetes_operator.time, "sleep", lambda _: pytest.fail("it is asked again"))
+
+    with pytest.raises(ApiException, match="the pod's result may not be read"):
+        operator.extract_xcom(running_pod())
+
+
 def running_pod(**metadata: Any) -> Any:
     """As the client shows it: accepted at 02:00 with a deadline of 100 s and a grace of 20 s."""
     from kubernetes import client
