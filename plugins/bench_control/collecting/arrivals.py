@@ -17,6 +17,7 @@ from pydantic import AwareDatetime
 from bench_control.collecting.artefacts import BrokenFile, Store, StoreError, address, read_bounded
 from bench_control.collecting.results import collect, mismatch, parse_payload
 from bench_control.launching.gangs import combine
+from bench_control.launching.pod_end import PodEnd
 from bench_control.launching.pods import CONTAINER, RANK_ENV
 from bench_control.planning.plan import Plan
 from bench_image.contract import (
@@ -72,6 +73,36 @@ def arrived(store: Store, spec: RunSpec, rank: int) -> str | None:
     return None if result.error and result.error.phase is Phase.LAUNCH else text
 
 
+def completed(
+    store: Store, specs: Sequence[RunSpec], payloads: Sequence[object | None], ends: Sequence[PodEnd | None]
+) -> list[object | None]:
+    """The payloads, and where Airflow has neither a result nor an end of a pod, what its task stored. Of a gang, whose
+    pods are the specs' ranks, only ranks of one try count together.
+    """
+    found = [
+        arrived(store, spec, index) if payload is None and end is None else payload
+        for index, (spec, payload, end) in enumerate(zip(specs, payloads, ends, strict=True))
+    ]
+    stored = [index for index, payload in enumerate(payloads) if payload is None and found[index] is not None]
+    if not stored or specs[0].nodes == 1:
+        return found
+    of_try = _latest_try({index: result for index, payload in enumerate(found) if (result := _read(payload))})
+    return [None if index in stored and index not in of_try else payload for index, payload in enumerate(found)]
+
+
+def _read(payload: object | None) -> RunResult | None:
+    try:
+        return None if payload is None else parse_payload(payload)
+    except ContractError:
+        return None
+
+
+def _latest_try(by_rank: Mapping[int, RunResult]) -> Mapping[int, RunResult]:
+    """Those that were still running when the last one began: ranks of an earlier try had ended by then."""
+    began = max(result.started_at for result in by_rank.values())
+    return {rank: result for rank, result in by_rank.items() if result.finished_at >= began}
+
+
 def rank_file(rank: int) -> str:
     return f"rank-{rank}.json"
 
@@ -95,6 +126,7 @@ def joined(files: Sequence[UPath]) -> tuple[tuple[RunResult, ...], tuple[BrokenF
 
 
 def _joined(by_rank: Mapping[int, RunResult]) -> RunResult:
+    by_rank = _latest_try(by_rank)
     results = tuple(by_rank.values())
     spec = results[0].spec
     payloads = [by_rank[rank].model_dump_json() if rank in by_rank else None for rank in range(spec.nodes)]

@@ -249,7 +249,7 @@ def _collected(task_id: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:
     """One result for each pod: XComs of mapped tasks are asked for by index, so that none can be dropped. Where Airflow
     has neither a result nor an end, what the pod's task stored counts: the task was killed, or its XComs are gone.
     """
-    from bench_control.collecting.arrivals import arrived
+    from bench_control.collecting.arrivals import completed
     from bench_control.collecting.artefacts import open_store
     from bench_control.collecting.results import collect
     from bench_control.launching.pod_end import END, PodEnd
@@ -264,9 +264,5 @@ def _collected(task_id: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:
     bad = [index for index in indexes if states[index] != "success"]
     told = dict(zip(bad, ti.xcom_pull(task_ids=task_id, map_indexes=bad, key=END) if bad else (), strict=True))
     ends = [PodEnd.model_validate(told[index]) if told.get(index) else None for index in indexes]
-    store = open_store(read_settings().store_url)
-    found = [
-        arrived(store, spec, index) if payload is None and end is None else payload
-        for index, (spec, payload, end) in enumerate(zip(specs, payloads, ends, strict=True))
-    ]
+    found = completed(open_store(read_settings().store_url), specs, payloads, ends)
     return collect(specs, found, datetime.now(UTC), states, ends)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from bench_control.collecting.arrivals import arrived, store_arrival
+from bench_control.collecting.arrivals import arrived, completed, store_arrival
 from bench_control.collecting.artefacts import Store, open_store
+from bench_control.launching.pod_end import EndKind, PodEnd
 from bench_control.launching.pods import PodSettings, manifest
 from bench_image.contract import Phase, RunSpec, Status, failed_result
 from tests.builders import STARTED_AT, make_result, make_spec
@@ -107,3 +108,41 @@ def test_what_the_judgement_wrote_for_a_silent_pod_is_no_arrival(store: Store) -
     store.write_result(silent)
 
     assert arrived(store, spec, 0) is None
+
+
+def at(minute: int, text: Any) -> Any:
+    """The same result, begun at this minute and half a minute long."""
+    times = {"started_at": f"2026-11-22T02:{minute:02}:00Z", "finished_at": f"2026-11-22T02:{minute:02}:30Z"}
+    return text | times
+
+
+def test_ranks_of_different_tries_are_never_joined(store: Store) -> None:
+    """Both ranks arrived at 02:10. The gang is run again at 02:50, and rank 1 hands over nothing."""
+    for rank in (0, 1):
+        store_arrival(store, pod(GANG, rank), at(10, payload(GANG)))
+    again = at(50, payload(GANG))
+    first, second = completed(store, (GANG, GANG), [again, None], [None, None])
+    assert (first, second) == (again, None)
+
+    store_arrival(store, pod(GANG, 0), again)
+    (result,) = store.read_results(GANG.campaign_id).results
+    assert result.status is Status.INCOMPLETE
+    assert result.error is not None
+    assert result.error.message.startswith("node-2: ")
+
+
+def test_a_rank_of_the_same_try_is_taken_from_the_store(store: Store) -> None:
+    store_arrival(store, pod(GANG, 1), at(10, payload(GANG)))
+    _, second = completed(store, (GANG, GANG), [at(10, payload(GANG)), None], [None, None])
+
+    assert isinstance(second, str)
+    assert json.loads(second)["started_at"] == "2026-11-22T02:10:00Z"
+
+
+def test_an_end_that_the_pod_s_task_gave_is_not_replaced_by_an_earlier_result(store: Store) -> None:
+    result = make_result("node-1")
+    store.write_result(result)
+    lost = PodEnd(kind=EndKind.NODE_LOST, message="node-1 stopped answering")
+
+    assert completed(store, [result.spec], [None], [lost]) == [None]
+    assert completed(store, [result.spec], [None], [None]) != [None]
