@@ -36,6 +36,16 @@ def test_pods_that_could_not_be_removed_turn_a_good_night_red(gate: Any) -> None
         gate({"release": "failed", "alert": "success"}, [])
 
 
+def test_a_run_marked_failed_by_hand_is_red_and_one_marked_successful_is_left_alone(gate: Any) -> None:
+    """Audit K14: Airflow skips all tasks but the teardowns then, and the run ended as `success`."""
+    skipped = {"judge": "skipped", "publish": "skipped", "alert": "skipped", "release": "success"}
+    with pytest.raises(AirflowFailException, match="marked failed by hand"):
+        gate({**skipped, "plan": "success", "benchmark_0": "failed"}, None)
+    gate({**skipped, "plan": "success", "benchmark_0": "success"}, None)
+    with pytest.raises(AirflowFailException, match="the task 'plan' failed"):
+        gate({**skipped, "plan": "failed", "benchmark_0": "upstream_failed"}, None)
+
+
 def test_each_gang_that_could_not_be_removed_is_named(gate: Any) -> None:
     with pytest.raises(AirflowFailException, match=r"ddp_2_gpu\.release and fsdp_2_gpu\.release failed"):
         gate({"ddp_2_gpu.release": "failed", "single.release": "skipped", "fsdp_2_gpu.release": "failed"}, [])

@@ -312,7 +312,7 @@ def test_a_run_marked_failed_by_hand_leaves_no_pod_and_stays_failed(cluster: Any
     cluster.wait_for_pods(lambda pods: [pod["status"]["phase"] for pod in pods] == ["Running"], timeout_s=60)
     runs.mark_run_failed("node_consistency", run_id)
     wait_until_ours_are_gone(cluster)
-    runs.wait_for_task("node_consistency", run_id, ("release", -1), "failed")
+    runs.wait_for_task("node_consistency", run_id, ("gate", -1), "failed")
 
     assert runs.wait("node_consistency", run_id) == "failed"
 

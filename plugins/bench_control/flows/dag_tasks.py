@@ -65,10 +65,6 @@ def _release(label: str, value: str) -> None:
         client = KubernetesHook(conn_id=settings.cluster.connection_id).core_v1_client
         deleted = delete_pods(client, settings.pods.namespace, ours(settings.pods) | {label: value})
         log(f"asked for the deletion of {', '.join(deleted)}" if deleted else "nothing was left")
-    if _task_states(get_current_context()["ti"]).get(GATE) == "skipped":
-        # The gate runs always, but where somebody marked the run failed: Airflow skips it then, and would let this
-        # task's success be the run's.
-        raise AirflowFailException("this DAG run was marked failed by hand: nothing of it runs on, and it stays failed")
 
 
 @task(task_id="judge", trigger_rule=TriggerRule.ALL_DONE)
@@ -162,9 +158,14 @@ def send_notices() -> None:
 
 @task(task_id=GATE, trigger_rule=TriggerRule.ALL_DONE)
 def gate() -> None:
-    """The leaf: turns the DAG run red on confirmed breaches and missing results, after the report is out."""
+    """The leaf: turns the DAG run red on confirmed breaches and missing results, after the report is out. As a teardown
+    it runs also where somebody marked the run by hand; all other tasks are skipped then."""
     ti = get_current_context()["ti"]
     raised, states = ti.xcom_pull(task_ids="alert"), _task_states(ti)
+    if raised is None and states.get("alert") == "skipped" and all(states.get(t) != "failed" for t in VERDICT_TASKS):
+        if "failed" in states.values():  # marking a run failed fails what runs; marking it successful fails nothing
+            raise AirflowFailException("this DAG run was marked failed by hand, and stays failed")
+        return
     if raised is None:
         failed = [name for name in VERDICT_TASKS if states.get(name) == "failed"]
         raise AirflowFailException(_no_verdict(failed[0] if failed else "alert", ti))
