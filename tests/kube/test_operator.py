@@ -36,6 +36,13 @@ pytestmark = pytest.mark.slow
 
 RBAC = Path(__file__).resolve().parents[2] / "docker" / "kubernetes" / "base" / "rbac.yaml"
 SLEEP = "exec sleep 100"
+
+
+def on(node: str) -> dict[str, Any]:
+    """Pinned as a benchmark's pod is."""
+    return {"affinity": manifest(make_spec(node=node), PodSettings())["spec"]["affinity"]}
+
+
 NO_NODE = {"nodeSelector": {"kubernetes.io/hostname": "no-such-node"}}
 OF_GANG = {RENDEZVOUS: "true", GANG: "g0123456789"}
 # Needs nothing of the cluster but the right to run pods: these cases run on a real one too.
@@ -81,6 +88,7 @@ ANYWHERE = (
     Case("terminal", deferrable=True, operator=BenchTerminal),
     Case("plain-terminal", deferrable=True, operator=PlainTerminal),
 )
+DRAIN = {"action": "drain", "moment": "running", "delay_s": 1}
 IMAGE_MISSING = {"kubernetes_conn_id": "no_sidecar"}
 LOST = {"method": "POST", "path": "/pods$", "body": "NAME", "code": 503, "after": True}
 FOREVER = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
@@ -88,9 +96,8 @@ FOREVER = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effec
 
 def doomed(name: str, deferrable: bool, **spec: Any) -> Case:
     """Its machine loses its power while it runs, and with it the kubelet that would end it."""
-    affinity = manifest(make_spec(node=f"node-of-{name}"), PodSettings())["spec"]["affinity"]
     fault = {"action": "lose_node", "moment": "running", "delay_s": 1}
-    spec |= {"affinity": affinity, "terminationGracePeriodSeconds": 1}
+    spec |= {**on(f"node-of-{name}"), "terminationGracePeriodSeconds": 1}
     return Case(name, SLEEP, deferrable, (fault,), spec, options={"retries": 2})
 
 
@@ -110,6 +117,8 @@ ONLY_STANDIN = (
     Case("deferred-vanished", SLEEP, True, ({"action": "vanish", "moment": "running", "delay_s": 1.5},)),
     Case("evicted", SLEEP, faults=({"action": "evict", "moment": "running", "delay_s": 1},)),
     Case("deferred-evicted", SLEEP, True, ({"action": "evict", "moment": "running", "delay_s": 1},)),
+    Case("drained", SLEEP, False, (DRAIN,), spec=on("node-2")),
+    Case("deferred-drained", SLEEP, True, (DRAIN,), spec=on("node-3")),
     Case("preempted", SLEEP, faults=({"action": "preempt", "moment": "running", "delay_s": 1},)),
     Case("deferred-preempted", SLEEP, True, ({"action": "preempt", "moment": "running", "delay_s": 1},)),
     Case("repeated", faults=({"action": "preempt", "moment": "scheduled", "n": 1},), options={"retries": 1}),
@@ -139,6 +148,9 @@ def outcomes(standin: Any, airflow_db: None, request: pytest.FixtureRequest) -> 
     """The cases of the selected tests in one DAG run, one after another."""
     standin.reset()
     standin.nodes(1)
+    if standin.simulated:
+        for name in ("node-2", "node-3"):  # each is drained once
+            standin.add_node(name, gpus=0)
     path, cases = standin.kubeconfig, ANYWHERE
     if standin.simulated:
         roles = [doc for doc in yaml.safe_load_all(RBAC.read_text()) if doc["kind"] in ("Role", "ClusterRole")]
@@ -148,7 +160,7 @@ def outcomes(standin: Any, airflow_db: None, request: pytest.FixtureRequest) -> 
         )
         _occupy_the_gpu(standin)
         for case in DOOMED:
-            standin.add_node(f"node-of-{case.name}", gpus=1)
+            standin.add_node(f"node-of-{case.name}", gpus=0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pod_trigger, "MIN_DEFERRED_S", 0.0)
         patch.setattr(time_limits, "LATE_S", 2)  # the triggers run in this process
@@ -324,6 +336,14 @@ def test_an_eviction_is_named(outcome: Outcome) -> None:
     assert outcome.state == "failed"
     assert outcome.end["kind"] == "evicted"
     assert "low on resource: memory" in outcome.end["message"]
+    assert outcome.pods_left == []
+
+
+@of("drained", "deferred-drained")
+def test_a_drained_pod_did_not_vanish(outcome: Outcome) -> None:
+    """Audit K9: `kubectl drain` leaves no event, but a condition in the pod and a cordoned node."""
+    assert outcome.state == "failed"
+    assert outcome.end["kind"] == "evicted"
     assert outcome.pods_left == []
 
 

@@ -129,6 +129,11 @@ class Cluster:
         if not self.kubelets.answers(pod):
             self.kubelets.taint_evict(pod)
 
+    def _cordon(self, name: str) -> None:
+        node = self.store.get("nodes", "", name)
+        node["spec"]["unschedulable"] = True
+        self.store.touch("nodes", node)
+
     def revive_node(self, name: str) -> None:
         dead_nodes.report_well(self.store, name)
         self.kubelets.revive(name)
@@ -178,6 +183,9 @@ class Cluster:
             self.kubelets.delete(pod, fault.grace_s)
         elif fault.action == "oom":
             self.kubelets.oom(pod)
+        elif fault.action == "drain":
+            self._cordon(pod["spec"]["nodeName"])
+            self.kubelets.evict_by_api(pod, fault.grace_s)
         elif fault.action == "evict":
             self.kubelets.evict(pod, fault.grace_s)
         else:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-ACTIONS = ("delete", "evict", "hold", "lose_node", "oom", "preempt", "vanish")
+ACTIONS = ("delete", "drain", "evict", "hold", "lose_node", "oom", "preempt", "vanish")
 MOMENTS = ("now", "created", "scheduled", "running", "ended")
 
 
