@@ -32,7 +32,7 @@ def spec_of(num_gpus: int) -> RunSpec:
     return make_spec(
         device=Device.CUDA, recipe=Recipe.QLORA, preset=Preset.TUNED, optimizer=Optimizer.ADAMW_TORCH,
         strategy=Strategy.INDEPENDENT, gpus_per_node=num_gpus, gradient_checkpointing="auto", seq_length=256,
-        warmup_steps=5, measured_steps=20, max_measured_steps=40, timeout_s=240,
+        warmup_steps=5, measured_steps=200, max_measured_steps=400, max_window_s=3.0, timeout_s=240,
     )  # fmt: skip
 
 

@@ -43,10 +43,12 @@ def test_equal_runs_lie_as_far_apart_as_the_page_says() -> None:
     of = {
         ("presets", "`tuned`"): "presets/tuned-*",
         ("presets", "`as_users_run`"): "presets/as-users-run-*",
+        ("ddp", "`ddp`"): "ddp/night-ddp-*",
         ("nights", "`ddp`"): "nights/night-ddp-*",
+        ("ddp-512", "`ddp`"): "ddp-512/night-ddp-*",
     }
     for place, pattern in of.items():
-        found, decimals = spread(rates(pattern)), 2 if "tuned" in pattern else 1
+        found, decimals = spread(rates(pattern)), 1 if place[0] == "ddp-512" or "as-users" in pattern else 2
         assert f"| {100 * found.sd:.{decimals}f} % | {beyond_chance_pct(found):.1f} % |" in row(*place), place
 
 
@@ -70,7 +72,8 @@ def test_each_gpu_of_a_night_differs_from_itself_as_the_page_says() -> None:
     assert f"{100 * found.sd:.2f} % (pooled over the GPUs) | {beyond_chance_pct(found):.1f} %" in shown
 
 
-def test_a_night_ends_within_a_minute_as_the_page_says() -> None:
-    cold, *warm = [run.startup.total_s or 0.0 for run in runs("nights/night-independent-*")]
+def test_the_pods_of_a_night_end_when_the_page_says() -> None:
+    for folder, strategy in (("nights", "independent"), ("nights", "ddp"), ("ddp", "ddp"), ("ddp-512", "ddp")):
+        cold, *warm = [run.startup.total_s or 0.0 for run in runs(f"{folder}/night-{strategy}-*")]
 
-    assert f"| {cold:.1f} s | {min(warm):.1f} to {max(warm):.1f} s |" in row("nights", "`independent`")
+        assert f"| {cold:.1f} s | {min(warm):.1f} to {max(warm):.1f} s |" in row(folder, f"`{strategy}`")
