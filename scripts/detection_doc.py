@@ -238,17 +238,20 @@ _SIDE_BY_SIDE = (
 
 
 def _before_and_now(before: Mapping[float, Row], now: Mapping[float, Row]) -> list[str]:
-    """The cells of `_SIDE_BY_SIDE`, each "before → now"."""
+    """The cells of `_SIDE_BY_SIDE`, each "before → now", the latter with its interval."""
 
-    def cells(by: Mapping[float, Row]) -> list[str]:
+    def counted(by: Mapping[float, Row]) -> list[tuple[int, int]]:
         good, slow = by[0], by[10]
-        counted = (good.rate("red"), good.rate("unsure"), slow.rate("bad_red", of="bad"))
+        beside_it = (slow.rate("red"), slow.rate("unsure"))
         return [
-            _short(pair)
-            for pair in (*counted, slow.rate("bad_unsure", of="bad"), slow.rate("red"), slow.rate("unsure"))
+            *(good.rate("red"), good.rate("unsure")),
+            *(slow.rate("bad_red", of="bad"), slow.rate("bad_unsure", of="bad"), *beside_it),
         ]
 
-    return [was if was == is_ else f"{was} → {is_}" for was, is_ in zip(cells(before), cells(now), strict=True)]
+    return [
+        share(is_) if _short(was) == _short(is_) else f"{_short(was)} → {share(is_)}"
+        for was, is_ in zip(counted(before), counted(now), strict=True)
+    ]
 
 
 def _short(counted: tuple[int, int]) -> str:
@@ -287,8 +290,8 @@ def uneven(rows: Sequence[Row]) -> str:
         (
             [
                 *cells,
-                _short(by[0].rate("uneven_named")),
-                _short(by[0].rate("uneven_red")),
+                share(by[0].rate("uneven_named")),
+                share(by[0].rate("uneven_red")),
                 *_before_and_now(before[cells], by),
             ]
             for cells, by in now.items()
@@ -364,8 +367,8 @@ def about_text(tables: Mapping[str, Sequence[Row]], about: Mapping[str, object])
     cases = sum(len(rows) for rows in tables.values())
     nights = sum(row.counts["nights"] for rows in tables.values() for row in rows)
     return (
-        f"{cases} cases, {nights:,} nights: {about['cpu_s']} s of CPU time in {about['workers']} processes, "
-        f"{about['took_s']} s on two cores that others used as well, Python {about['python']}."
+        f"{cases} cases, {nights:,} nights: {int(str(about['cpu_s'])):,} s of CPU time in {about['workers']} "
+        f"processes, Python {about['python']}."
     )
 
 

@@ -56,6 +56,7 @@ PARTS = {
             "tests/unit/judging",
             "tests/unit/pages/test_condition_surfaces.py",
             "tests/unit/flows/test_assess.py",
+            "tests/unit/flows/test_no_figures.py",
         ],
         OURS,
         150,

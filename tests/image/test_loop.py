@@ -73,7 +73,7 @@ def test_long_steps_end_a_window_in_time_long_before_measured_steps() -> None:
     spec = make_spec(measured_steps=50, max_measured_steps=200, max_window_s=5)
 
     assert looks(0.5, spec)[-1] == 10
-    assert looks(0.54, spec)[-1] == 10  # 9 steps are 4.86 s
+    assert looks(0.54, spec) == [1, 2, 4, 8, 10]  # 9 steps are 4.86 s, and nobody looks there
     assert looks(0.21, spec)[-1] == 24
 
 
@@ -464,3 +464,20 @@ def test_a_clock_that_has_not_moved_yet_divides_nothing_by_zero() -> None:
     spec = make_spec(measured_steps=50, max_measured_steps=200, max_window_s=3)
 
     assert steps_to_do(2, [], 0.0, None, spec) == 2
+
+
+def test_a_graph_is_captured_once_and_replayed_with_each_step_s_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    class Recorded:
+        def __init__(self, _launched: Any, batches: list[torch.Tensor], _optimizer: Any, _device: Any) -> None:
+            made.append(len(batches))
+
+        def __call__(self, batches: list[torch.Tensor]) -> torch.Tensor:
+            return torch.tensor(float(len(batches)))
+
+    monkeypatch.setattr("bench_image.loop.Replay", Recorded)
+    step = stepper(make_spec(recipe=Recipe.FULL, gradient_accumulation_steps=3))
+
+    assert [float(step._replayed()) for _ in range(2)] == [3.0, 3.0]
+    assert made == [3]

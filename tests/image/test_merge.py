@@ -321,3 +321,19 @@ def test_each_rank_tells_its_own_peak() -> None:
     spec = make_spec(recipe=Recipe.FULL, strategy="ddp")
     result = merge(spec, [make_report(0), make_report(1)], Ending({0: 0}), BEGIN, END)
     assert [rank.peak_allocated_bytes for rank in result.ranks] == [1000, 1001]
+
+
+def test_of_two_that_were_not_done_the_one_furthest_behind_says_the_phase() -> None:
+    spec = make_spec(recipe=Recipe.FULL, strategy="ddp")
+    ranks = [unfinished(0).model_copy(update={"phase": Phase.MEASURE}), unfinished(1)]
+    for order in (ranks, ranks[::-1]):
+        _, error = verdict(spec, order, Ending({}, stopped_by="SIGTERM"))
+        assert error is not None
+        assert error.phase is Phase.WARMUP
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_only_on_the_cpu_a_rank_has_no_gpu_by_nature(device: str) -> None:
+    result = merge(make_spec(recipe=Recipe.FULL, device=device), [make_report()], Ending({0: 0}), BEGIN, END)
+    said = {result.missing.get(f"ranks.*.{name}") for name in ("gpu_uuid", "peak_allocated_bytes")}
+    assert said == ({"the run uses no GPU"} if device == "cpu" else {None})

@@ -60,3 +60,8 @@ def test_a_busy_node_is_told_of_after_three_days_without_a_figure() -> None:
     assert [(f.subject, f.level) for f in found] == [("b", Level.WARNING), ("never", Level.INFO)]
     assert found[0].measured == "no valid run since 2026-11-18"
     assert found[1].measured == "no valid run as far back as the history goes"
+
+
+def test_a_node_that_lost_all_its_gpus_has_the_capacity_that_it_had() -> None:
+    (found,) = absentees((), (GpuNode(name="gpu-1", num_gpus=0, num_gpus_lost=8),))
+    assert (found.measured, found.expected) == ("0 GPUs allocatable", "8 GPUs, its capacity")

@@ -68,3 +68,10 @@ def test_a_result_that_never_came_hides_no_clock() -> None:
     """It stands first; whoever said that it did not come did so by another clock."""
     (ahead,) = findings([make_failed("lost"), moved("ahead", timedelta(hours=3)), make_result("well")], BEGAN, ENDED)
     assert ahead.subject == "ahead"
+
+
+def test_a_clock_may_be_a_minute_off() -> None:
+    """The builder's run ends 55 s after 02:00; the campaign ends one minute before that, then a second more."""
+    ended = make_result().finished_at - timedelta(minutes=1)
+    assert findings([make_result("a"), make_result("b")], BEGAN, ended) == ()
+    assert len(findings([make_result("a"), make_result("b")], BEGAN, ended - timedelta(seconds=1))) == 2

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench_control.judging.confirmation import confirm
+from bench_control.judging.confirmation import _single_run_widening, confirm
 from bench_control.judging.variance import judge, nodes_to_confirm
 from bench_control.words.verdicts import Confirmation, GroupVerdict, NodeVerdict, Side, State, Tolerances
 from bench_image.contract import RunResult
@@ -173,3 +173,12 @@ def test_what_could_not_be_judged_at_first_is_not_well_because_another_breach_wa
 
     assert (node.state, node.confirmation) == (State.INSUFFICIENT, Confirmation.NOT_CONFIRMED)
     assert node.reason.startswith("samples/s: deviation 0.0 %")
+
+
+@pytest.mark.parametrize(("num_runs", "widening"), [(1, 1.0), (2, 1.29099)])
+def test_a_re_run_knows_less_than_the_median_of_several_runs(num_runs: int, widening: float) -> None:
+    """Three nodes of one run: the reference has the variance 1/2, and (1 + 1/2) / (1 + 1/2) is 1. Of two runs each: 1/4
+    and 1/2, so sqrt((1 + 1/4) / (1/2 + 1/4)) = sqrt(5 / 3).
+    """
+    nodes = [make_node(f"node-{i}", num_runs=num_runs) for i in (1, 2, 3)]
+    assert _single_run_widening(nodes[0], make_group(nodes, "group")) == pytest.approx(widening, rel=1e-4)

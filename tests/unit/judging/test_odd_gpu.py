@@ -77,9 +77,9 @@ def test_where_none_stands_out_none_is_named(result: RunResult) -> None:
     assert odd_gpu([result], RATE, Side.FAST) is None
 
 
-@pytest.mark.parametrize(("mhz", "gpu"), [(975, "GPU 3 (GPU-node-1-3)"), (981, None)])
+@pytest.mark.parametrize(("mhz", "gpu"), [(975, "GPU 3 (GPU-node-1-3)"), (980, "GPU 3 (GPU-node-1-3)"), (981, None)])
 def test_a_gpu_is_named_from_two_percent_on(mhz: float, gpu: str | None) -> None:
-    """975 of 1,000 MHz is 2.5 % less, 981 is 1.9 %."""
+    """975 of 1,000 MHz is 2.5 % less, 980 exactly 2 %, 981 is 1.9 %."""
     found = odd_gpu([with_gpus(ddp(), sm_clock_mean_mhz=(1000, 1000, 1000, mhz))], RATE, SLOW)
     assert (found.gpu if found else None) == gpu
 

@@ -338,3 +338,12 @@ def test_what_is_known_of_one_difference_has_one_degree_of_freedom_at_least() ->
     found = measure([unit(n, Run(1, 1.0, ()), Run(2, rate, ())) for n, rate in (("a", 1.01), ("b", 1.0))])
     assert found.pool
     assert found.pool.degrees_of_freedom == 1
+
+
+def test_a_gpu_is_set_beside_those_of_other_nodes_and_not_beside_its_quiet_neighbours() -> None:
+    """Node a: one GPU at SD 10 %, seven that hardly scatter; all of node b at 5 %. Among all 16 the middle is quiet,
+    but of b's, which count, it is 5 %: twice that is nothing that stands out.
+    """
+    a = [unit("a", run(1, -x, 0.0, x)) for x in (0.1, *[1e-5] * 7)]
+    found = measure([*a, *(unit("b", run(1, -0.05, 0.0, 0.05)) for _ in range(8))])
+    assert 0 not in found.apart

@@ -193,7 +193,9 @@ def test_a_node_that_is_well_again_tonight_is_not_called_slower_since_a_date() -
 
 def test_a_node_that_is_half_way_back_is_told_with_what_is_left() -> None:
     """9.5 / 10 - 1 = -5 % tonight, after six nights at -8.2 %; at -1 % nothing is left to tell."""
-    assert told(nights(*[10.0] * 10, *[9.18] * 6, 9.5))[0].summary.startswith("is 5.0 % slower since 11 Nov 2026")
+    (finding,) = told(nights(*[10.0] * 10, *[9.18] * 6, 9.5))
+    assert finding.summary.startswith("is 5.0 % slower since 11 Nov 2026")
+    assert finding.measured == "9.500 samples/s, median of 1 campaign"
     assert told(nights(*[10.0] * 10, *[9.18] * 6, 9.9)) == ()
 
 
@@ -269,6 +271,7 @@ def test_a_node_under_a_new_name_is_recognised_by_its_gpus_and_keeps_its_trail()
     now = [point(12, 9.0, "gpu-3")]
     (rename,) = find_renames(now, earlier)
     assert (rename.node, rename.was, rename.until) == ("gpu-3", "gpu-7", at(11))
+    assert rename.gpu_uuids == ("GPU-a",)
     (finding,) = rename_findings([rename], at(12))
     assert finding.summary.startswith("was gpu-7 until 11 Nov 2026: it has the same GPUs")
     (trail,) = series_of([*earlier, *now], names([rename])).values()
@@ -279,7 +282,8 @@ def test_a_rename_is_known_for_good_and_told_for_a_week() -> None:
     earlier = [point(n, 10.0, "gpu-7" if n < 5 else "gpu-3") for n in range(1, 20)]
     (rename,) = find_renames([point(20, 10.0, "gpu-3")], earlier)
     assert rename.until == at(4)
-    assert rename_findings([rename], at(20)) == ()
+    assert rename_findings([rename], at(20)) == rename_findings([rename], at(12)) == ()
+    assert len(rename_findings([rename], at(11))) == 1
 
 
 def test_names_that_are_used_side_by_side_are_two_nodes() -> None:

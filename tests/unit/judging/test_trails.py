@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from bench_control.judging.trails import join, points_of
-from tests.builders import STARTED_AT, make_result
+from tests.builders import STARTED_AT, make_cpu_result, make_result
 
 
 def test_the_rounds_of_a_night_are_one_point_of_their_medians_with_the_last_set_up() -> None:
@@ -19,3 +19,8 @@ def test_the_rounds_of_a_night_are_one_point_of_their_medians_with_the_last_set_
 
     assert (point.samples_per_second, point.temperature_c) == (9.6, 61.0)
     assert (point.at, point.setup.driver) == (STARTED_AT, "driver-2")
+
+
+def test_a_run_on_the_cpu_has_no_gpu_s_name() -> None:
+    (point,) = points_of([make_cpu_result()], STARTED_AT)
+    assert point.gpu_name is None

@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from bench_control.asking.spend_params import parse_spend_params
+from bench_control.asking.spend_params import PriceBasis, parse_spend_params
 from bench_control.collecting.artefacts import open_store
 from bench_control.pricing.prices import load_prices
 from bench_control.spending.spend import PaidRun
 from bench_control.spending.spend_files import files
 from bench_control.spending.spend_publish import publish
 from bench_control.spending.spend_report import SpendReport, make_report
-from bench_control.spending.spend_tables import MAX_NODES, MAX_WORKS, tables
+from bench_control.spending.spend_tables import MAX_NODES, MAX_WORKS, _first_prices, tables
+from bench_control.spending.what_if import OtherPrice
 from tests.paid_runs import NOVEMBER, OCTOBER, paid_run
 from tests.unit.spending.test_what_if import TABLE
 
@@ -184,3 +185,16 @@ def test_runs_of_unknown_size_count_in_the_two_months_that_are_compared() -> Non
     september = datetime(2026, 9, 5, tzinfo=UTC)
     runs = [paid_run(num_gpus=None, started_at=at) for at in (september, OCTOBER, NOVEMBER)]
     assert report([*runs, paid_run(None, num_gpus=None), paid_run()]).num_unsized == 2
+
+
+def test_the_twelve_cheapest_prices_of_each_gpu_are_shown_and_the_given_one_always() -> None:
+    def tried(number: int, gpu: str = "NVIDIA A10", basis: PriceBasis | None = PriceBasis.SPOT) -> OtherPrice:
+        return OtherPrice(
+            gpu_name=gpu, label=f"offer {number}", basis=basis, as_of=None, usd_per_gpu_hour=number + 1.0,
+            against_paid_pct=None, month_usd=None,
+        )  # fmt: skip
+
+    prices = [*(tried(n) for n in range(14)), tried(99, basis=None), tried(20, gpu="NVIDIA H100")]
+    assert [price.label for price in _first_prices(prices)] == [
+        *(f"offer {n}" for n in range(12)), "offer 99", "offer 20",
+    ]  # fmt: skip
