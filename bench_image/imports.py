@@ -50,7 +50,7 @@ def start_compilers() -> None:
         from torch._inductor import async_compile
 
         async_compile.maybe_warm_pool()
-        async_compile.AsyncCompile.use_process_pool()  # has the pool say when it is ready
+        async_compile.AsyncCompile.use_process_pool()  # type: ignore[no-untyped-call]  # it says when it is ready
 
 
 @contextlib.contextmanager
