@@ -63,7 +63,7 @@ PRINT = f"{WRITE}; echo step 1; echo '{RESULT}'"
 ANYWHERE = (
     Case("ok", f"echo hello; sleep 1; {WRITE}"),
     Case("deferred-ok", f"echo hello; sleep 1; {WRITE}", deferrable=True, image=SLOW),
-    Case("twice", f"{WRITE}; echo line; sleep 2", deferrable=True, options={"logging_interval": 1}),
+    Case("twice", f"{WRITE}; echo line; sleep 5", deferrable=True, options={"logging_interval": 1}),
     Case("empty", "true"),
     Case("deferred-empty", "true", deferrable=True),
     Case("plain-empty", "true", operator=KubernetesPodOperator),
@@ -183,7 +183,7 @@ def _occupy_the_gpu(standin: Any) -> None:
     from tests.kube.shell_pods import pod
 
     api = client.CoreV1Api(config.new_client_from_config(str(standin.kubeconfig)))
-    api.create_namespaced_pod("default", pod("production", SLEEP, gpus=1, priorityClassName="production"))
+    api.create_namespaced_pod("default", pod("production", "exec sleep 3600", gpus=1, priorityClassName="production"))
 
 
 @pytest.fixture
