@@ -32,6 +32,7 @@ SKIPS = (
     r"this fault needs the stand-in; E2E_KUBECONFIG names a real cluster",
     r"only the stand-in tells which requests it saw",
     r"a real cluster's Service is not deleted",
+    r"the size of a real cluster's nodes is not the test's to choose",
 )
 
 
@@ -104,11 +105,11 @@ def test_the_suite_runs_as_shipped_with_the_shipped_rights_on_one_node_without_g
     files = [f"tests/kube/{name}" for name in SUITE]
     done = run_suite(kubeconfig, *files, "-k", QUICK)
 
-    assert done.returncode == 0, done.stdout[-4000:]
+    assert done.returncode == 0, done.stdout[-15000:]
     assert [why for why in reasons(done.stdout) if not any(re.fullmatch(known, why) for known in SKIPS)] == []
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed
-    assert int(passed[1]) >= 15, done.stdout[-4000:]
+    assert int(passed[1]) >= 15, done.stdout[-15000:]
     assert outside.pods() == []
 
 
