@@ -41,6 +41,12 @@ def test_what_is_known_tonight_already_or_was_not_measured_is_not_said_again() -
     assert lasting([slowdown(work="other")], tonight(node_1=8.0), ()) == ()
 
 
+def test_a_node_that_is_back_does_not_end_the_warnings_of_others() -> None:
+    """node-1 was warned of first, and is back; node-2 is not."""
+    still = lasting([slowdown("node-1"), slowdown("node-2", day=2)], tonight(node_1=10.0, node_2=8.0), ())
+    assert [each.change.node for each in still] == ["node-2"]
+
+
 def test_of_a_renamed_node_the_warning_under_its_old_name_lasts_once() -> None:
     both = [slowdown("new", before=9.0, day=5), slowdown("old", day=2)]
     (still,) = lasting(both, tonight(new=8.0), (), {"old": "new"})

@@ -49,3 +49,9 @@ def test_disturbed_runs_are_told_and_ask_for_nothing() -> None:
     (finding,) = findings([group])
     assert (finding.level, finding.subject, finding.measured) == (Level.INFO, "node-1", "round 2 and 4")
     assert finding.summary == "was disturbed in round 2 and 4, and not in most of its 5 runs, which judge it"
+
+
+def test_of_two_windows_that_differ_the_first_is_named() -> None:
+    """Both lie equally far from their median of 8."""
+    runs = [Run(1, 8.0, (6.0, 10.0)), Run(2, 9.0, (9.0,))]
+    assert "(round 1: window 1 of 2 at 6.000 samples/s, the others 10.00)" in described(runs, own("windows", 20.0))

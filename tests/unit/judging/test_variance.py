@@ -503,3 +503,12 @@ def test_the_spread_of_a_pair_is_told_though_neither_is_judged() -> None:
     assert group.spread_pct == pytest.approx(100 / 9.5)
     (alone,) = judge([make_result("node-1", 10.0)], [], Tolerances())
     assert alone.spread_pct is None
+
+
+def test_the_memory_that_is_shown_of_a_process_is_the_median_of_its_runs() -> None:
+    """1, 2 and 6 GB on the CPU, which are not judged: 2, and not their mean 3."""
+    runs = [make_cpu_result("node-1", 40.0, round=i, memory_gb=gb) for i, gb in enumerate((1.0, 2.0, 6.0), start=1)]
+    (group,) = judge([*runs, make_cpu_result("node-2", 40.0), make_cpu_result("node-3", 40.0)], [], Tolerances())
+    memory = group.nodes[0].metric(Metric.MEMORY_GB)
+    assert memory is not None
+    assert (memory.value, memory.state) == (2.0, State.NOT_JUDGED)

@@ -10,6 +10,7 @@ from bench_control.judging.variance import judge, nodes_to_confirm
 from bench_control.words.verdicts import Level, NodeVerdict, ReferenceMode, State, Tolerances
 from bench_image.contract import RunResult
 from tests.builders import make_result
+from tests.campaigns import make_metric
 
 LIMITS = Tolerances()
 
@@ -84,3 +85,9 @@ def test_against_its_own_history_too() -> None:
     limits = Tolerances(reference=ReferenceMode.HISTORY)
     (group,) = judge(fleet(9.7), [], limits, {"node-4": 10.0})
     assert group.nodes[-1].is_watched
+
+
+@pytest.mark.parametrize(("noise", "watched"), [(2.9, True), (3.0, False), (None, False)])
+def test_what_is_exactly_within_chance_is_not_watched(noise: float | None, watched: bool) -> None:
+    rate = make_metric(9.7, 10.0, deviation=-3.0, noise=noise)
+    assert watch.is_watched(rate) is watched
