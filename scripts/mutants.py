@@ -2,7 +2,7 @@
 
     python scripts/mutants.py PLAN.json > mutants.jsonl
 
-PLAN.json has either `only`, the keys (see `_key`) of the mutants to make, and `files`, where they are; or
+PLAN.json has either `only`, key (see `_key`) -> `before` of the mutants to make, and `files`, where they are; or
 
     seed   the sample: the same mutants again, whatever else changes
     size   how many to draw from all files together
@@ -83,7 +83,7 @@ def main() -> None:
     plan = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     found = {path: list(candidates(path, plan.get("seed", ""))) for path in plan["files"]}
     if "only" in plan:
-        _print_only(found, set(plan["only"]))
+        _print_only(found, plan["only"])
         return
     shares = {path: weight * len(found[path]) for path, weight in plan["files"].items()}
     total, seen = sum(shares.values()), set(plan["seen"])
@@ -102,12 +102,16 @@ def _unseen(found: Sequence[Candidate], seen: set[str]) -> Iterator[dict[str, An
             yield row
 
 
-def _print_only(found: Mapping[str, Sequence[Candidate]], keys: set[str]) -> None:
-    for all_of_file in found.values():
+def _print_only(found: Mapping[str, Sequence[Candidate]], only: Mapping[str, str]) -> None:
+    made: set[str] = set()
+    for path, all_of_file in found.items():
+        lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
         for candidate in all_of_file:
+            if not any(lines[candidate.line - 1] in before for before in only.values()):
+                continue  # making it would tell the same, and takes long
             row = _row(candidate, len(all_of_file))
-            if row and row["key"] in keys:
-                keys.remove(row["key"])
+            if row and row["key"] in only and row["key"] not in made:
+                made.add(row["key"])
                 print(json.dumps(row))
 
 

@@ -106,10 +106,10 @@ def weighted() -> str:
 
 
 def alive() -> str:
-    """Every mutant that no test kills, with the reason; "not explained" where there is none yet."""
+    """Every mutant that was alive when it ran last, with the reason; "-" where there is none."""
     known = reasons()
     rows = [
-        [_where(row), _code(row["before"]), _code(row["after"]), known.get(row["key"], "**not explained**")]
+        [_where(row), _code(row["before"]), _code(row["after"]), known.get(row["key"], "-")]
         for sample in samples()
         for part in outcomes(sample).values()
         for row in part

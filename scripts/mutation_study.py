@@ -181,7 +181,8 @@ def _run_again(maker: str, part: Part, outcomes: Path, folder: Path) -> None:
     alive = {row["key"]: row for row in rows if row["outcome"] == "survived"}
     if not alive:
         return
-    plan = {"only": list(alive), "files": dict.fromkeys(sorted({row["path"] for row in alive.values()}), 1)}
+    before = {key: row["before"] for key, row in alive.items()}
+    plan = {"only": before, "files": dict.fromkeys(sorted({row["path"] for row in alive.values()}), 1)}
     now_file = folder / f"{outcomes.stem}-again.jsonl"
     _run(part, _made(maker, plan, folder / f"{outcomes.stem}.jsonl"), now_file)
     now = {row["key"]: row for row in rows_of(now_file)}
