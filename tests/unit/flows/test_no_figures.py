@@ -18,6 +18,7 @@ from bench_control.collecting.artefacts import open_store
 from bench_control.collecting.campaign import Campaign
 from bench_control.flows.assess import assess, no_pasts
 from bench_control.flows.publishing import publish
+from bench_control.judging import no_figures
 from bench_control.planning.nodes import Fleet, GpuNode
 from bench_control.planning.plan import Plan, make_plan
 from bench_control.planning.planners import PLANNERS
@@ -88,6 +89,33 @@ def test_that_nothing_was_measured_is_said_first_with_each_cause_and_its_number_
     assert len(of_nodes) == 3
 
 
+OOM = {"kind": "OutOfMemoryError", "status": Status.OOM, "message": "79 of 80 GB"}
+
+
+@pytest.mark.parametrize(
+    ("ends", "step"),
+    [
+        ((BUSY, BUSY, BUSY, BUSY), "no node was checked: run it again when nodes are free"),
+        ((BUSY, BUSY, BUSY, NO_IMAGE), "no node was checked: mend what the runs name"),
+        ((OOM, OOM, OOM, OOM), "choose less work"),
+        ((OOM, OOM, OOM, BUSY), "no node was checked: mend what the runs name"),
+        ((NO_IMAGE, NO_IMAGE, NO_IMAGE, NO_IMAGE), "no node was checked: mend what the runs name"),
+    ],
+)
+def test_the_next_step_is_that_of_all_runs_or_of_none(ends: tuple[dict[str, Any], ...], step: str) -> None:
+    """To wait for free nodes helps nobody whose image is missing."""
+    (alarm,) = campaign_of(PLAN, failed_runs(PLAN, *ends)).alarms
+
+    assert alarm.resolution.startswith(step)
+
+
+def test_a_plan_of_nothing_says_where_to_look() -> None:
+    (alarm,) = no_figures.findings("night-7", ())
+
+    assert (alarm.measured, alarm.expected) == ("there was no run", "at least one run")
+    assert alarm.resolution == "see what was skipped and why, and change the form"
+
+
 @pytest.mark.parametrize("question", [Question.STRATEGIES, Question.CONFIGURATIONS, Question.HARDWARE])
 def test_a_study_that_measured_nothing_is_red_though_no_node_is_at_fault(question: Question) -> None:
     """Busy nodes and work that does not fit the memory turn no comparison red by themselves."""
@@ -95,8 +123,7 @@ def test_a_study_that_measured_nothing_is_red_though_no_node_is_at_fault(questio
     fleet = Fleet(nodes=tuple(GpuNode(name=node, num_gpus=1, gpu_product="H200") for node in NODES))
     asked = {"world_sizes": [1]} if question is Question.STRATEGIES else {}
     planned = planner.make(planner.params(asked, locally=False), fleet, "study-1")
-    oom = {"kind": "OutOfMemoryError", "status": Status.OOM, "message": "79 of 80 GB"}
-    for end in (BUSY, oom):
+    for end in (BUSY, OOM):
         study = campaign_of(planned, failed_runs(planned, *[end] * len(planned.specs)))
         assert exit_code(study) == ExitCode.RED
         assert any("ended without a single figure" in text for text in red_texts(study))
