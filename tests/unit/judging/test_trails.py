@@ -24,3 +24,14 @@ def test_the_rounds_of_a_night_are_one_point_of_their_medians_with_the_last_set_
 def test_a_run_on_the_cpu_has_no_gpu_s_name() -> None:
     (point,) = points_of([make_cpu_result()], STARTED_AT)
     assert point.gpu_name is None
+
+
+def test_a_node_with_two_kinds_of_gpu_goes_by_its_first() -> None:
+    result = make_result("node-1")
+    assert result.context is not None
+    first, *_ = result.context.gpus
+    second = first.model_copy(update={"index": 1, "name": "NVIDIA L4", "uuid": "GPU-l4"})
+    mixed = result.model_copy(update={"context": result.context.model_copy(update={"gpus": (first, second)})})
+    (point,) = points_of([mixed], STARTED_AT)
+
+    assert point.gpu_name == first.name != "NVIDIA L4"
