@@ -96,7 +96,7 @@ def test_a_task_shows_what_its_pod_handed_back(site: Site, breach: str, visit: V
 def test_a_viewer_may_read_but_not_acknowledge(site: Site, breach: str, visit: Visit) -> None:
     page = visit("vera", refusals={403})
     page.goto(f"{site.base}/trainbench/")
-    page.get_by_role("link", name=DRILLED).first.click()
+    page.get_by_role("article").get_by_role("link", name=DRILLED).click()
     expect(page.get_by_text("Acknowledging needs the permission to edit runs of node_consistency")).to_be_visible()
     forged = """async () => (await fetch(location.pathname + "/acknowledge", {method: "POST", body: '{"reason": "x"}',
         headers: {"Content-Type": "application/json", "X-Trainbench": "1"}})).status"""
