@@ -24,7 +24,7 @@ ui: setup ## open Airflow with the node check, until Ctrl-C
 	@$(VENV)/python scripts/demo.py --port $(PORT) --ui
 
 test: setup ## everything that runs without a GPU
-	@$(MAKE) --no-print-directory -j2 -Otarget test-image check test-fast test-slow test-kube test-browser # they share nothing
+	@$(MAKE) --no-print-directory -j3 -Otarget test-kube test-image check test-fast test-slow test-browser # test-kube mostly waits
 
 test-fast: setup ## unit tests of the control plane and the contract
 	@$(VENV)/pytest -q tests/unit
