@@ -20,7 +20,7 @@ from bench_image.contract import (
     failed_result,
     parse_spec,
 )
-from bench_image.supervise import publish, supervise
+from bench_image.process.supervisor import publish, supervise
 
 EXIT_CODES = {
     Status.OK: 0,

@@ -1,7 +1,7 @@
 """The Airflow DAG that finds out which configuration helps: a baseline against variants of it, on the same node."""
 
-from bench_control.asking.question import Question
-from bench_control.flows.dag_factory import Suite, build_comparison_dag
+from trainbench.orchestration.dag_factory import Suite, build_comparison_dag
+from trainbench.params.campaign_kind import Question
 
 dag = build_comparison_dag(
     Suite(

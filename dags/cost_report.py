@@ -1,5 +1,5 @@
 """The Airflow DAG of the cost report: what benchmarking and the measured work cost, across runs and time."""
 
-from bench_control.flows.spend_dag import build_cost_report
+from trainbench.orchestration.cost_dag import build_cost_report
 
 dag = build_cost_report("cost_report")

@@ -1,7 +1,7 @@
 """The Airflow DAG that compares kinds of GPU: the same models and recipes on each kind that the cluster has."""
 
-from bench_control.asking.question import Question
-from bench_control.flows.dag_factory import Suite, build_comparison_dag
+from trainbench.orchestration.dag_factory import Suite, build_comparison_dag
+from trainbench.params.campaign_kind import Question
 
 dag = build_comparison_dag(
     Suite(

@@ -1,5 +1,5 @@
 """The Airflow DAG that tidies up: leaked pods and expired artefacts."""
 
-from bench_control.flows.housekeeping import build_housekeeping
+from trainbench.orchestration.housekeeping_dag import build_housekeeping
 
 dag = build_housekeeping("housekeeping")

@@ -1,7 +1,7 @@
 """The Airflow DAG of the nightly check: is every node as fast as its peers, and as it was last week?"""
 
-from bench_control.asking.question import Question
-from bench_control.flows.dag_factory import Suite, build_node_dag
+from trainbench.orchestration.dag_factory import Suite, build_node_dag
+from trainbench.params.campaign_kind import Question
 
 dag = build_node_dag(
     Suite(

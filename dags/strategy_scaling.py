@@ -1,7 +1,7 @@
 """The Airflow DAG of the weekly scaling study: every strategy at every number of GPUs."""
 
-from bench_control.asking.question import Question
-from bench_control.flows.dag_factory import Suite, build_scaling_dag
+from trainbench.orchestration.dag_factory import Suite, build_scaling_dag
+from trainbench.params.campaign_kind import Question
 
 dag = build_scaling_dag(
     Suite(

@@ -5,6 +5,6 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 
 if not entry_points(group="airflow.plugins", name="trainbench"):  # loaded twice, it would be reported as broken
-    from bench_control.pages.plugin import TrainbenchPlugin
+    from trainbench.pages.web.plugin import TrainbenchPlugin
 
     __all__ = ["TrainbenchPlugin"]

@@ -26,11 +26,11 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "plugins")]
 
-from bench_control.asking.question import Question  # noqa: E402
-from bench_control.planning.nodes import Fleet, named  # noqa: E402
-from bench_control.planning.planners import PLANNERS  # noqa: E402
 from bench_image.contract import ContractError, RunResult, RunSpec, Status, Strategy, parse_result  # noqa: E402
-from bench_image.nvml import NvmlError, connect  # noqa: E402
+from bench_image.telemetry.nvml import NvmlError, connect  # noqa: E402
+from trainbench.params.campaign_kind import Question  # noqa: E402
+from trainbench.planning.nodes import Fleet, named  # noqa: E402
+from trainbench.planning.planners import PLANNERS  # noqa: E402
 
 NODE = "aa-1"
 LEAST_S = 30.0  # a run that could not even start its program in the time left is not begun

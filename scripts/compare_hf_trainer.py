@@ -19,14 +19,14 @@ from typing import Any
 
 import torch
 
-from bench_image.adapt import with_4bit_layers
-from bench_image.architectures import skeleton
-from bench_image.build import build
 from bench_image.contract import Lora, Preset, Quantisation, Recipe, RunSpec
-from bench_image.loop import Stepper
-from bench_image.materialise import draw, materialise, rebuild_buffers
-from bench_image.ranks import Single
-from bench_image.recipes import Numerics
+from bench_image.model.architectures import skeleton
+from bench_image.model.build import build
+from bench_image.model.dtypes import Numerics
+from bench_image.model.init_weights import draw, materialise, rebuild_buffers
+from bench_image.model.lora_layers import with_4bit_layers
+from bench_image.parallel.process_group import Single
+from bench_image.training.loop import Stepper
 
 ALL_LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 WARMUP = 5  # steps of each turn that are not counted: the Trainer's first ones prepare the turn

@@ -13,13 +13,13 @@ from typing import Any
 
 from rich.console import Console
 
-from bench_control.asking.params import LOCAL_DEFAULTS, parse_params
-from bench_control.collecting.artefacts import StoreError, open_store
-from bench_control.planning.plan import campaign_id
-from bench_control.reporting.terminal import verdict_table
-from bench_control.site.live import local_pods
 from demo_progress import PLANNED_BY, PlannedPod, Progress, planned_pods
 from local_airflow import STATE, LocalAirflow, LocalAirflowError
+from trainbench.cluster.running_pods import local_pods
+from trainbench.params.campaign_params import LOCAL_DEFAULTS, parse_params
+from trainbench.planning.plan import campaign_id
+from trainbench.reporting.terminal import verdict_table
+from trainbench.results.artefacts import StoreError, open_store
 
 DAG_ID = "node_consistency"
 RUN_TIMEOUT_S = 900

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bench_control.site.live import NODE, LivePod
-from bench_control.words.formats import figure
+from trainbench.cluster.running_pods import NODE, LivePod
+from trainbench.core.formats import figure
 
 ALL = "all nodes"
 SHOWN = {"running", "success", "failed", "skipped", "upstream_failed"}

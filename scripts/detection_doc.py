@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bench_control.words.verdicts import ReferenceMode
 from detection_nights import Fleet, Past
+from trainbench.core.verdicts import ReferenceMode
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results" / "detection-2026-11-22"

@@ -29,11 +29,11 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from bench_control.judging.confirmation import confirm
-from bench_control.judging.trend import judge_history
-from bench_control.judging.variance import judge, nodes_to_confirm
-from bench_control.words.verdicts import RED, GroupVerdict, NodeVerdict, ReferenceMode, State, Tolerances
 from bench_image.contract import Drill, Frozen, RunResult, RunSpec, Window, parse_result
+from trainbench.core.verdicts import RED, GroupVerdict, NodeVerdict, ReferenceMode, State, Tolerances
+from trainbench.judging.confirmation import confirm
+from trainbench.judging.trend import judge_history
+from trainbench.judging.variance import judge, nodes_to_confirm
 
 CAMPAIGN = Path(__file__).resolve().parents[1] / "docs" / "results" / "campaigns" / "h200-aa-2026-11-21"
 TYPICAL = 10.0  # samples/s of a typical node

@@ -18,9 +18,9 @@ from collections.abc import Collection, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from bench_control.words.verdicts import ReferenceMode
 from bench_image.contract import Frozen
 from detection_nights import Fleet, Past, simulate
+from trainbench.core.verdicts import ReferenceMode
 
 FIRST = 20  # nights whose counts are kept apart, so that a test can repeat them
 SPREADS, NOISES = (0.2, 0.4, 1.3), (0.1, 0.3, 1.0, 2.0)

@@ -56,9 +56,9 @@ def _pods() -> list[dict[str, Any]]:
     from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import add_xcom_sidecar
     from kubernetes.client import ApiClient, V1Pod  # type: ignore[import-untyped]
 
-    from bench_control.installation.settings import read_settings
-    from bench_control.launching.pods import manifest
     from tests.builders import make_spec
+    from trainbench.pods.manifests import manifest
+    from trainbench.settings.environment import read_settings
 
     values = yaml.safe_load((ROOT / "docker" / "helm" / "values.yaml").read_text(encoding="utf-8"))
     environ = {variable["name"]: variable["value"] for variable in values["env"]}

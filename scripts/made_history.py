@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bench_control.asking.question import Question
-from bench_control.collecting.campaign import Campaign
-from bench_control.flows.assess import assess, judge
-from bench_control.judging.variance import nodes_to_confirm
-from bench_control.past.history import History
-from bench_control.planning.nodes import Fleet
-from bench_control.planning.plan import Plan, campaign_id, confirm_specs, make_plan
-from bench_control.planning.planners import PLANNERS
 from bench_image.contract import RunResult, RunSpec
 from tests.builders import make_failed, make_result
 from tests.campaigns import strategies
+from trainbench.history.history import History
+from trainbench.judging.variance import nodes_to_confirm
+from trainbench.orchestration.assess import assess, judge
+from trainbench.params.campaign_kind import Question
+from trainbench.planning.nodes import Fleet
+from trainbench.planning.plan import Plan, campaign_id, confirm_specs, make_plan
+from trainbench.planning.planners import PLANNERS
+from trainbench.results.campaign import Campaign
 
 DAG_ID, SCALING = "node_consistency", "strategy_scaling"
 NODES = tuple(f"gpu-{number:02}" for number in range(1, 11))

@@ -32,13 +32,13 @@ from typing import Any
 import httpx
 import psutil
 
-from bench_control.pages.filters import Filters
-from bench_control.pages.queries import Pages
-from bench_control.past.history import open_history
 from local_airflow import LocalAirflow, stop_descendants
 from made_history import record_nights
 from measure_pages import GPUS, SEEN, forget, machine
 from tests.browser.site import free_port
+from trainbench.history.history import open_history
+from trainbench.pages.reads.filters import Filters
+from trainbench.pages.reads.queries import Pages
 
 JOB = {"device": "cuda", "model": "mistral-7b", "micro_batch_size": 8, "seq_length": 512, "rounds": 1}
 ROUNDS, BLOCK = 4, 50  # each address: so many blocks of so many calls to each server, by turns

@@ -26,19 +26,19 @@ from typing import Any
 import sqlalchemy
 from sqlalchemy import func, insert, select, text
 
-from bench_control.collecting.campaign import Campaign
-from bench_control.pages.filters import Filters
-from bench_control.pages.queries import Pages
-from bench_control.pages.views import RunSort
-from bench_control.past.history import History, open_history
-from bench_control.past.history_rows import rows
-from bench_control.past.history_summaries import KNOWN_NODE, Work, known_nodes, summarise, with_known_gpus
-from bench_control.past.history_tables import breaches, runs
-from bench_control.past.summary_tables import acknowledgements, campaigns, node_verdicts, works
-from bench_control.words.verdicts import HistoryVerdict, Metric, MetricVerdict, State
 from bench_image.contract import RunResult
 from tests.builders import make_result
 from tests.campaigns import make_campaign, make_group, make_metric, make_node
+from trainbench.core.verdicts import HistoryVerdict, Metric, MetricVerdict, State
+from trainbench.history.history import History, open_history
+from trainbench.history.rows import rows
+from trainbench.history.run_tables import breaches, runs
+from trainbench.history.summaries import KNOWN_NODE, Work, known_nodes, summarise, with_known_gpus
+from trainbench.history.summary_tables import acknowledgements, campaigns, node_verdicts, works
+from trainbench.pages.reads.filters import Filters
+from trainbench.pages.reads.queries import Pages
+from trainbench.pages.reads.rows import RunSort
+from trainbench.results.campaign import Campaign
 
 STRATEGIES = ("single", "ddp", "fsdp", "zero2", "zero3")
 GPUS = ("NVIDIA H200", "NVIDIA A100-SXM4-80GB")  # two nodes of three have the first

@@ -1,6 +1,7 @@
 """Trains a few steps of many configurations on this machine's GPU and writes down the peak memory of each.
 
-The evidence behind `bench_image.memory_need`; `docs/sizing.md` compares. Needs the training stack and one NVIDIA GPU:
+The evidence behind `bench_image.contract.memory_estimate`; `docs/sizing.md` compares. Needs the training stack and one
+NVIDIA GPU:
 
     python3 scripts/measure_peaks.py OUTPUT.json             all of them
     python3 scripts/measure_peaks.py OUTPUT.json 1 4         every fourth, beginning with number 1: one GPU's share of 4
@@ -18,14 +19,14 @@ from typing import Any
 
 import torch
 
-from bench_image.build import build
 from bench_image.contract import Lora, Precision, Preset, Quantisation, Recipe, RunSpec
-from bench_image.faults import is_out_of_memory
-from bench_image.loop import Stepper
-from bench_image.means import means
-from bench_image.shapes import MODELS
-from bench_image.sizing import lora_targets
-from bench_image.strategies import join
+from bench_image.contract.flops import lora_targets
+from bench_image.contract.model_shapes import MODELS
+from bench_image.model.build import build
+from bench_image.parallel.strategies import join
+from bench_image.training.execution import means
+from bench_image.training.loop import Stepper
+from bench_image.training.oom import is_out_of_memory
 
 STEPS = 3  # the optimizer's states are there from the first step on
 USERS, TUNED = Preset.AS_USERS_RUN, Preset.TUNED

@@ -23,16 +23,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench_control.asking.params import parse_params
-from bench_control.collecting.artefacts import open_store
-from bench_control.collecting.results import collect
-from bench_control.flows.assess import assess
-from bench_control.flows.publishing import publish
-from bench_control.past.history import open_history
-from bench_control.planning.nodes import Fleet, GpuNode
-from bench_control.planning.plan import make_plan
 from bench_image.contract import RunSpec, Strategy
 from tests.builders import make_result
+from trainbench.history.history import open_history
+from trainbench.orchestration.assess import assess
+from trainbench.orchestration.publishing import publish
+from trainbench.params.campaign_params import parse_params
+from trainbench.planning.nodes import Fleet, GpuNode
+from trainbench.planning.plan import make_plan
+from trainbench.results.artefacts import open_store
+from trainbench.results.collect import collect
 
 GPUS_PER_NODE = 4
 T = TypeVar("T")
@@ -152,7 +152,7 @@ def _write_results(folder: Path, number: int) -> None:
 
 def _command(words: Sequence[str]) -> dict[str, Any]:
     begin = time.perf_counter()
-    program = [sys.executable, "-c", "from bench_control.cli.app import app; app()", *words]
+    program = [sys.executable, "-c", "from trainbench.cli.app import app; app()", *words]
     null = os.open(os.devnull, os.O_WRONLY)
     pid = os.posix_spawn(program[0], program, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, null, 1)])
     _, status, usage = os.wait4(pid, 0)

@@ -5,7 +5,7 @@
 MUTANTS.jsonl: what scripts/mutants.py prints. OUTCOMES.jsonl gets a line for each: the mutant without its source, and
 `outcome` ("killed", "survived", "timeout") with the `test` that failed. Lines that are there already are not run
 again, so an interrupted run goes on where it ended. SOURCE_ROOTS: packages to import anew, as
-"bench_control,bench_image,tests". A mutant's budget is CPU time, so a busy machine makes no timeouts; one that waits
+"trainbench,bench_image,tests". A mutant's budget is CPU time, so a busy machine makes no timeouts; one that waits
 for ever without computing is "stuck" after an hour. TEST may be an option of pytest, such as --deselect=NAME.
 
 1. All tests run once, to know which of them enter which function and how long each takes.

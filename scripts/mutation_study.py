@@ -47,16 +47,16 @@ class Part(NamedTuple):
     newer: Collection[str] = ()
 
 
-OURS, OURS_IMAGE = "bench_control,bench_image,tests", "bench_image,tests"
+OURS, OURS_IMAGE = "trainbench,bench_image,tests", "bench_image,tests"
 PARTS = {
     "judging": Part(
         CONTROL,
-        ["plugins/bench_control/judging"],
+        ["plugins/trainbench/judging"],
         [
             "tests/unit/judging",
-            "tests/unit/pages/test_condition_surfaces.py",
-            "tests/unit/flows/test_assess.py",
-            "tests/unit/flows/test_no_figures.py",
+            "tests/unit/pages/reads/test_condition_surfaces.py",
+            "tests/unit/orchestration/test_assess.py",
+            "tests/unit/orchestration/test_no_figures.py",
         ],
         OURS,
         150,
@@ -64,9 +64,9 @@ PARTS = {
     ),
     "comparing": Part(
         CONTROL,
-        ["plugins/bench_control/comparing"],
+        ["plugins/trainbench/comparison"],
         [
-            "tests/unit/comparing",
+            "tests/unit/comparison",
             "tests/unit/reporting/test_more_gpus.py",
             "tests/unit/reporting/test_configuration_tables.py",
         ],
@@ -75,24 +75,24 @@ PARTS = {
     ),
     "cost": Part(
         CONTROL,
-        [f"plugins/bench_control/{name}" for name in ("pricing", "spending", "estimating")],
+        [f"plugins/trainbench/{name}" for name in ("pricing", "spending", "estimating")],
         [
             *COST_TESTS,
-            "tests/unit/cli/test_cli_money.py",
+            "tests/unit/cli/test_estimates.py",
             "tests/unit/cli/test_cli_cost.py",
-            "--deselect=tests/unit/spending/test_spend_report.py::test_many_runs_make_a_page_that_can_be_read",
+            "--deselect=tests/unit/cost/test_monthly_report.py::test_many_runs_make_a_page_that_can_be_read",
         ],
         OURS,
         80,
     ),
-    "merge": Part(IMAGE, ["bench_image/merge.py"], ["tests/image/test_merge.py"], OURS_IMAGE, 30),
+    "merge": Part(IMAGE, ["bench_image/process/merge.py"], ["tests/image/test_merge.py"], OURS_IMAGE, 30),
     "independent": Part(
         IMAGE,
-        ["bench_image/independent.py"],
+        ["bench_image/process/merge_independent.py"],
         [
-            "tests/image/test_independent.py",  # but those of real processes, which take a minute
+            "tests/image/test_merge_independent.py",  # but those of real processes, which take a minute
             *(
-                f"--deselect=tests/image/test_independent.py::{name}"
+                f"--deselect=tests/image/test_merge_independent.py::{name}"
                 for name in (
                     "test_independent_ranks_do_the_same_work_at_the_same_time",
                     "test_no_fault_of_one_gpu_reaches_its_neighbours",
@@ -103,10 +103,10 @@ PARTS = {
         OURS_IMAGE,
         40,
     ),
-    "loop": Part(IMAGE, ["bench_image/loop.py"], ["tests/image/test_loop.py"], OURS_IMAGE, 30),
+    "loop": Part(IMAGE, ["bench_image/training/loop.py"], ["tests/image/test_loop.py"], OURS_IMAGE, 30),
 }
 LISTED_TESTS = {
-    CONTROL: [*COST_TESTS, "tests/unit/comparing", "tests/unit/judging/test_change_points.py"],
+    CONTROL: [*COST_TESTS, "tests/unit/comparison", "tests/unit/judging/test_change_points.py"],
     IMAGE: ["tests/image/test_merge.py", "tests/image/test_loop.py", "tests/image/test_rank_figures.py"],
 }
 NEWER_WEIGHT = 2

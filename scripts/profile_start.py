@@ -23,8 +23,8 @@ from types import FrameType
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench_image.contract import SPEC_ENV, parse_spec
-from bench_image.rankfile import STARTED_ENV
-from bench_image.supervise import rank_environment
+from bench_image.process.rank_report import STARTED_ENV
+from bench_image.process.supervisor import rank_environment
 
 INTERVAL_S = 0.01
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
@@ -104,8 +104,8 @@ def _arguments() -> argparse.Namespace:
 
 
 def _sampled_rank() -> tuple[int, StackSampler]:
-    from bench_image import journal, rank
-    from bench_image.lifeline import PARENT_ENV
+    from bench_image.process import journal, worker
+    from bench_image.process.parent_death import PARENT_ENV
 
     os.environ.pop(PARENT_ENV, None)  # no supervisor: nobody to follow
     sampler = StackSampler()
@@ -118,7 +118,7 @@ def _sampled_rank() -> tuple[int, StackSampler]:
     journal.Journal.enter = entering  # type: ignore[method-assign, assignment]
     os.environ[STARTED_ENV] = repr(time.time())
     sampler.start()
-    code = rank.main()
+    code = worker.main()
     sampler.stop()
     return code, sampler
 

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from bench_image.contract import RunSpec, parse_spec
-from bench_image.gpus import peak_tflops
-from bench_image.sizing import flops_per_token
+from bench_image.contract.flops import flops_per_token
+from bench_image.contract.gpu_specs import peak_tflops
 
 PROFILED_STEPS = 2
 # masks: asking about them is left out; kernel: of the adapters; kept: 4-bit weights, from forward to backward
@@ -101,7 +101,9 @@ def mfu_pct(spec: RunSpec, tokens_per_second: float) -> float | None:
 
 def leave_out(parts: list[str]) -> None:
     """Switches off parts of `tuned` for the rest of this process."""
-    from bench_image import adapter_kernel, loop, tune
+    from bench_image.kernels import lora_grad
+    from bench_image.model import compile as tune
+    from bench_image.training import loop
 
     if "fused" in parts:
         tune.fuses = lambda *_: False
@@ -110,7 +112,7 @@ def leave_out(parts: list[str]) -> None:
     if "masks" in parts:
         tune.leave_masks_out = lambda *_: None
     if "kernel" in parts:
-        adapter_kernel.suits = lambda *_: False
+        lora_grad.suits = lambda *_: False
     if "graph" in parts:
         loop.replays = lambda *_: False
     if "kept" in parts:
@@ -119,10 +121,10 @@ def leave_out(parts: list[str]) -> None:
 
 def profiled(spec: RunSpec) -> dict[str, Any]:
     """Throughput and profile of one spec in this process."""
-    from bench_image.build import build
-    from bench_image.loop import Stepper
-    from bench_image.means import means
-    from bench_image.ranks import Single
+    from bench_image.model.build import build
+    from bench_image.parallel.process_group import Single
+    from bench_image.training.execution import means
+    from bench_image.training.loop import Stepper
 
     torch.compiler.reset()
     torch.cuda.reset_peak_memory_stats()

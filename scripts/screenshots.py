@@ -18,12 +18,12 @@ from urllib.parse import quote
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, ViewportSize
 
-from bench_control.past.history import open_history
 from chromium import NoChromium, chromium
 from local_airflow import ROOT, LocalAirflow, LocalAirflowError
 from made_history import DAG_ID, NODES, SCALING, record_nights
 from tests.browser.site import free_port
 from tests.dag.standin_image import as_python
+from trainbench.history.history import open_history
 
 IMAGES = ROOT / "docs" / "images"
 DRILLED = NODES[4]

@@ -22,14 +22,20 @@ from bench_image.contract import (
     parse_result,
     parse_spec,
 )
-from bench_image.memory_need import GPU_MEMORY_GIB, USABLE_SHARE, keeps_unpacked, memory_need_bytes, smallest_gpu
-from bench_image.presets import fuses
-from bench_image.shapes import MODELS
-from bench_image.sizing import lora_targets, num_parameters
+from bench_image.contract.flops import lora_targets, num_parameters
+from bench_image.contract.memory_estimate import (
+    GPU_MEMORY_GIB,
+    USABLE_SHARE,
+    keeps_unpacked,
+    memory_need_bytes,
+    smallest_gpu,
+)
+from bench_image.contract.model_shapes import MODELS
+from bench_image.contract.presets import fuses
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
-# When bench_image/memory_need.py was last brought into agreement with measurements; what came later tests it.
+# When memory_estimate.py was last brought into agreement with measurements; what came later tests it.
 FITTED_UNTIL = datetime(2026, 11, 21, 12, 40, tzinfo=UTC)
 MAX_ERROR_PCT = 10.0
 SIZED = (
@@ -47,8 +53,8 @@ SIZED = (
 TEXT = """\
 # How much memory a run needs
 
-`bench_image/memory_need.py` predicts the peak that torch allocates on one GPU, before anything is launched. The plan
-skips what cannot fit and says so; `auto` settings in a gang rely on it. This page is written by
+`bench_image/contract/memory_estimate.py` predicts the peak that torch allocates on one GPU, before anything is
+launched. The plan skips what cannot fit and says so; `auto` settings in a gang rely on it. This page is written by
 `python scripts/sizing_doc.py`; a test keeps it so.
 
 GB are 1e9 bytes, GiB 2^30. {usable:.0%} of a GPU's memory counts as usable: ECC, the CUDA context, the buffers of NCCL

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench_control.asking.params import parse_params
-from bench_control.planning.nodes import Fleet, named
-from bench_control.planning.plan import make_plan
 from bench_image.contract import RunSpec, Strategy
-from bench_image.support import SINGLE_GPU
+from bench_image.contract.options import SINGLE_GPU
+from trainbench.params.campaign_params import parse_params
+from trainbench.planning.nodes import Fleet, named
+from trainbench.planning.plan import make_plan
 
 NODE = "h200-4"
 WORLD_SIZES = (4, 2, 1)

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from bench_control.diagnosing import diagnosis
-from bench_control.judging import confirmation, identity, variance, watch
-from bench_control.words.verdicts import ReferenceMode, Tolerances
 from bench_image.contract import RunResult
 from detection_nights import template
+from trainbench.core.verdicts import ReferenceMode, Tolerances
+from trainbench.judging import confirmation, identity, slow_node_warnings, variance
+from trainbench.judging.diagnosis import diagnose as diagnosis
 
 NODES, STRATEGIES = 1000, ("single", "ddp", "fsdp", "zero2", "zero3")
 SLOW_NODES = 10
@@ -30,7 +30,7 @@ def main() -> None:
         first = timed(f"judge, {reference}", partial(variance.judge, results, names, Tolerances(reference=reference)))
     again = fleet(variance.nodes_to_confirm(first), round_=2)
     groups = timed("confirm", lambda: confirmation.confirm(first, again, Tolerances()))
-    timed("watch", lambda: watch.findings(groups))
+    timed("watch", lambda: slow_node_warnings.findings(groups))
     timed("identity", lambda: identity.findings(results))
     timed("diagnose", lambda: diagnosis.diagnose(groups, [*results, *again]))
 

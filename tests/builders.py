@@ -49,7 +49,7 @@ from bench_image.contract import (
     fingerprint,
     resolved,
 )
-from bench_image.reasons import unexplained
+from bench_image.contract.missing_reasons import unexplained
 
 STARTED_AT = datetime(2026, 11, 21, 2, 0, tzinfo=UTC)
 STEPS_PER_WINDOW = 50

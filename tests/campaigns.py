@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from bench_control.asking.question import Question
-from bench_control.collecting.campaign import Campaign
-from bench_control.planning.skipped import Skipped
-from bench_control.pricing.cost import RunCost
-from bench_control.words.verdicts import (
+from bench_image.contract import Chosen, Drill, Lora, Quantisation, RunResult, Strategy
+from tests.builders import STARTED_AT, make_cpu_result, make_failed, make_result
+from trainbench.core.verdicts import (
     Confirmation,
     Finding,
     GroupVerdict,
@@ -24,8 +22,10 @@ from bench_control.words.verdicts import (
     Side,
     State,
 )
-from bench_image.contract import Chosen, Drill, Lora, Quantisation, RunResult, Strategy
-from tests.builders import STARTED_AT, make_cpu_result, make_failed, make_result
+from trainbench.params.campaign_kind import Question
+from trainbench.planning.skipped import Skipped
+from trainbench.prices.run_cost import RunCost
+from trainbench.results.campaign import Campaign
 
 USD_PER_GPU_HOUR = 0.60
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from bench_control.past.history_database import connect
 from tests.postgres import NoPostgres, server
+from trainbench.history.database import connect
 
 DATABASES = ["sqlite", "postgres"]
 

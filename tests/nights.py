@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bench_control.collecting.campaign import Campaign
-from bench_control.words.verdicts import Finding, Level, NodeVerdict, State
 from bench_image.contract import RunResult
 from tests.builders import make_result
 from tests.campaigns import make_campaign, make_group, make_metric, make_node
+from trainbench.core.verdicts import Finding, Level, NodeVerdict, State
+from trainbench.results.campaign import Campaign
 
 # The campaign of day 1 ends at this time; each later day's a day later.
 ENDED_AT = datetime(2026, 11, 1, 3, 0, tzinfo=UTC)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from bench_control.spending.spend import PaidRun
+from trainbench.cost.monthly_cost import PaidRun
 
 A10 = "NVIDIA A10"
 NOVEMBER = datetime(2026, 11, 5, 2, 0, tzinfo=UTC)

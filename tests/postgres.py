@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bench_image.lifeline import die_with_parent
+from bench_image.process.parent_death import die_with_parent
 
 NAMED_BY = "TRAINBENCH_TEST_POSTGRES_URL"
 DEBIAN = Path("/usr/lib/postgresql")
@@ -104,7 +104,7 @@ def _started(programs: Path) -> str:
 def _wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     from sqlalchemy.exc import OperationalError
 
-    from bench_control.past.history_database import connect
+    from trainbench.history.database import connect
 
     give_up = time.monotonic() + START_S
     while process.poll() is None and time.monotonic() < give_up:

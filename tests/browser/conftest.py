@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from bench_control.collecting.artefacts import open_store
-from bench_control.past.history import open_history
 from chromium import NoChromium, chromium, find_chromium
 from tests.browser.site import NODES, PATIENCE_S, Site
+from trainbench.history.history import open_history
+from trainbench.results.artefacts import open_store
 
 DRILLED = NODES[1]
 DESK = {"width": 1280, "height": 800}

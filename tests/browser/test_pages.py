@@ -14,12 +14,12 @@ import pytest
 from playwright.sync_api import Page, expect
 from sqlalchemy import inspect, text
 
-from bench_control.alerting.addresses import in_airflow
-from bench_control.past.history import open_history
-from bench_control.words.verdicts import State
 from tests.browser.conftest import DRILLED, Visit, open_home
 from tests.browser.site import DAG_ID, Site
 from tests.nights import night
+from trainbench.alerting.links import in_airflow
+from trainbench.core.verdicts import State
+from trainbench.history.history import open_history
 
 HOSTILE = "<img src=x onerror=alert(1)>[x](javascript:alert(2))"
 PHONE = {"width": 390, "height": 844}

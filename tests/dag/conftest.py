@@ -71,7 +71,7 @@ def load_dags() -> Any:
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A fresh store and history; pods run the stand-in image."""
-    from bench_control.collecting.artefacts import open_store
+    from trainbench.results.artefacts import open_store
 
     monkeypatch.setenv("TRAINBENCH_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("TRAINBENCH_HISTORY_URL", f"sqlite:///{tmp_path / 'history.db'}")

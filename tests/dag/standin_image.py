@@ -17,7 +17,7 @@ from typing import Any
 
 from bench_image.contract import MAX_RESULT_BYTES, SPEC_ENV, XCOM_DIR_ENV, XCOM_FILE, Phase, RunSpec, Status, parse_spec
 from bench_image.contract import failed_result as fail
-from bench_image.support import SINGLE_GPU
+from bench_image.contract.options import SINGLE_GPU
 from tests.builders import STARTED_AT, make_result
 
 BREAKS = {

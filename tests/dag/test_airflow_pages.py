@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bench_control.planning.plan import campaign_id
 from tests import campaigns
+from trainbench.planning.plan import campaign_id
 
 RUN = "manual__2026-11-21T02:00:00+00:00"
 PAGE = f"/trainbench/dags/node_consistency/runs/{RUN}"

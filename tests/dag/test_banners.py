@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from bench_control.alerting.notifications import Message
-from bench_control.alerting.notify import send_due
-from bench_control.alerting.outbox import Outbox
-from bench_control.installation.channels import Mail
-from bench_control.judging.trend import HISTORY_SLOWER
-from bench_control.pages import banners
-from bench_control.pages.banner_cache import BannerCache
-from bench_control.past.history import open_history
-from bench_control.words.verdicts import Finding, Level, State
 from tests import campaigns
 from tests.nights import ENDED_AT, night
+from trainbench.alerting.notifications import Message
+from trainbench.alerting.notify import send_due
+from trainbench.alerting.outbox import Outbox
+from trainbench.core.verdicts import Finding, Level, State
+from trainbench.history.history import open_history
+from trainbench.judging.trend import HISTORY_SLOWER
+from trainbench.pages.banners import banners
+from trainbench.pages.banners.cache import BannerCache
+from trainbench.settings.channels import Mail
 
 DAG = "node_consistency"
 TODAY = (datetime.now(UTC) - ENDED_AT).days + 1  # nights are numbered by day; warnings are shown while they are new
@@ -232,7 +232,7 @@ def test_airflow_s_pages_do_not_wait_for_our_database(client: Any, monkeypatch: 
 def history_id(history: Any) -> int:
     from sqlalchemy import select
 
-    from bench_control.past.history_tables import breaches
+    from trainbench.history.run_tables import breaches
 
     with history.engine.connect() as connection:
         return int(connection.execute(select(breaches.c.id)).scalar_one())

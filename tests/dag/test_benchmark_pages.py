@@ -24,12 +24,12 @@ from typing import Any
 
 import pytest
 
-from bench_control.collecting.artefacts import open_store
-from bench_control.pages.render import asset_name
-from bench_control.past.history import open_history
-from bench_control.words.verdicts import State
 from tests.dag.conftest import ROOT
 from tests.nights import ENDED_AT, night
+from trainbench.core.verdicts import State
+from trainbench.history.history import open_history
+from trainbench.pages.render.page import asset_name
+from trainbench.results.artefacts import open_store
 
 ROLES = {"vera": "viewer", "uma": "user", "olaf": "op", "ada": "admin"}
 LAST_NIGHT = (datetime.now(UTC) - ENDED_AT).days + 1
@@ -220,8 +220,8 @@ def test_campaigns_of_the_command_line_are_seen_by_those_who_see_a_dag_of_ours(
 
 
 def test_the_command_line_names_its_suites_as_the_pages_do() -> None:
-    from bench_control.cli.run import SUITE
-    from bench_control.pages.access import COMMAND_LINE_SUITES
+    from trainbench.cli.run import SUITE
+    from trainbench.pages.reads.access import COMMAND_LINE_SUITES
 
     assert SUITE in COMMAND_LINE_SUITES
 
@@ -543,8 +543,8 @@ def test_a_run_whose_file_has_expired_says_so(client: Any, own_pages: Path) -> N
 
 
 def test_a_task_shows_the_result_that_it_handed_back(client: Any, pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bench_control.collecting.results import parse_payload
-    from bench_control.pages import run_routes
+    from trainbench.pages.web import run_routes
+    from trainbench.results.collect import parse_payload
 
     file = pages / f"store/campaigns/last/runs/{a_run(pages)}/result.json"
     monkeypatch.setattr(run_routes, "task_result", lambda *asked: parse_payload(file.read_text()))
@@ -555,7 +555,7 @@ def test_a_task_shows_the_result_that_it_handed_back(client: Any, pages: Path, m
 
 
 def test_the_report_s_links_lead_to_the_raw_results(client: Any, own_pages: Path) -> None:
-    from bench_control.planning.plan import campaign_id
+    from trainbench.planning.plan import campaign_id
 
     name = campaign_id("page_nodes", "r/1")
     store = open_store(str(own_pages / "store"))
@@ -569,7 +569,7 @@ def test_the_report_s_links_lead_to_the_raw_results(client: Any, own_pages: Path
 
 
 def test_only_our_script_runs_in_a_report(client: Any, own_pages: Path) -> None:
-    from bench_control.planning.plan import campaign_id
+    from trainbench.planning.plan import campaign_id
 
     name = campaign_id("page_nodes", "r")
     store = open_store(str(own_pages / "store"))
@@ -653,7 +653,7 @@ def test_files_of_a_page_are_there_and_may_be_kept(client: Any, pages: Path) -> 
 def test_the_plugin_loads_nothing_heavy_in_scheduler_and_workers() -> None:
     """Every process of Airflow loads the plugin's module; what it adds to Airflow's own modules is itself."""
     program = (
-        "import sys, airflow.plugins_manager; before = set(sys.modules); import bench_control.pages.plugin as plugin;"
+        "import sys, airflow.plugins_manager; before = set(sys.modules); import trainbench.pages.web.plugin as plugin;"
         "view = plugin.TrainbenchPlugin.external_views;"
         "print(*sorted(set(sys.modules) - before))"
     )
@@ -661,7 +661,7 @@ def test_the_plugin_loads_nothing_heavy_in_scheduler_and_workers() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT / "plugins"
     )
 
-    assert done.stdout.split() == ["bench_control", "bench_control.pages", "bench_control.pages.plugin"]
+    assert done.stdout.split() == ["trainbench", "trainbench.pages", "trainbench.pages.web.plugin"]
 
 
 @pytest.mark.parametrize("folder", ["plugins", "none"])

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from bench_control.asking.question import Question
-from bench_control.asking.variants import VARIANTS
-from bench_control.planning.plan import campaign_id
 from bench_image.contract import Status
+from trainbench.params.campaign_kind import Question
+from trainbench.params.variants import VARIANTS
+from trainbench.planning.plan import campaign_id
 
 pytestmark = pytest.mark.slow
 DAGS = ("config_diagnosis", "hardware_survey")

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from bench_control.flows.spend_dag import MONTHLY, _schedule
-from bench_control.installation.settings import read_settings
-from bench_control.past.history import open_history
 from tests import campaigns
+from trainbench.history.history import open_history
+from trainbench.orchestration.cost_dag import MONTHLY, _schedule
+from trainbench.settings.environment import read_settings
 
 KUBERNETES = {"TRAINBENCH_LAUNCHER": "kubernetes"}
 

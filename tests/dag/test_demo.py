@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from bench_control.alerting.addresses import report_tab
+from trainbench.alerting.links import report_tab
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = [sys.executable, str(ROOT / "scripts" / "demo.py")]

@@ -8,14 +8,14 @@ from unittest.mock import Mock
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from bench_control.alerting.alerts import alerts
-from tests.unit.flows.test_no_figures import BUSY, NO_ROOM, PLAN, campaign_of, failed_runs
+from tests.unit.orchestration.test_no_figures import BUSY, NO_ROOM, PLAN, campaign_of, failed_runs
+from trainbench.alerting.alerts import alerts
 
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs the gate over the states of a DAG run's tasks and the alerts that were raised."""
-    from bench_control.flows import dag_tasks
+    from trainbench.orchestration import dag_tasks
 
     def run(states: dict[str, str], raised: list[dict[str, Any]] | None) -> None:
         ti = Mock(dag_id="nightly", run_id="r1")

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from bench_control.collecting.artefacts import Store
-from bench_control.flows.housekeeping import _liveness, _mode, build_housekeeping
-from bench_control.launching.pods import DAG_ID, DAG_RUN_ID, Owner, PodSettings, ours
-from bench_control.site import cluster as cluster_module
-from bench_control.site.cluster import Unreachable
-from bench_control.site.leaked import Liveness
-from bench_control.site.sweep import Mode
+from trainbench.cluster import kubernetes_api as cluster_module
+from trainbench.cluster.housekeeping import Mode
+from trainbench.cluster.kubernetes_api import Unreachable
+from trainbench.cluster.leaked_pods import Liveness
+from trainbench.orchestration.housekeeping_dag import _liveness, _mode, build_housekeeping
+from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, Owner, PodSettings, ours
+from trainbench.results.artefacts import Store
 
 
 def old_campaign(store: Store) -> None:

@@ -13,19 +13,19 @@ from unittest.mock import Mock
 
 import pytest
 
-from bench_control.asking.question import Question
-from bench_control.collecting.results import collect
-from bench_control.launching.pod_end import PodEnd
-from bench_control.launching.pods import PodSettings, manifest
 from bench_image.contract import MAX_RESULT_BYTES, Status
 from tests.builders import STARTED_AT, make_spec
+from trainbench.params.campaign_kind import Question
+from trainbench.pods.manifests import PodSettings, manifest
+from trainbench.pods.pod_end import PodEnd
+from trainbench.results.collect import collect
 
 MANIFEST = manifest(make_spec(node="gpu-7", gpus_per_node=1), PodSettings(priority_class="benchmark-low"))
 
 
 @pytest.fixture
 def operator(airflow_db: None) -> Any:
-    from bench_control.flows.kubernetes_operator import BenchPodOperator
+    from trainbench.orchestration.kubernetes_operator import BenchPodOperator
 
     return BenchPodOperator(task_id="benchmark", pod_template_dict=MANIFEST, do_xcom_push=True, in_cluster=False)
 
@@ -101,7 +101,7 @@ def test_an_oversized_or_broken_answer_is_a_failed_sample_and_never_an_xcom(
 
 def test_no_more_of_a_result_is_read_than_is_allowed(airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sidecar itself cuts the file: the worker's memory never holds what a pod made too large."""
-    from bench_control.flows import bounded_pod_manager
+    from trainbench.orchestration import bounded_pod_manager
 
     exec_ = Mock(return_value=Mock(read_all=lambda: '{"status": "ok"}', is_open=lambda: False))
     monkeypatch.setattr(bounded_pod_manager, "stream", exec_)
@@ -119,7 +119,7 @@ def test_a_result_that_is_still_on_its_way_when_time_is_up_is_not_taken_for_a_br
     """Half a result is no JSON, and would be the run's failure: it is asked for again instead."""
     from kubernetes.client import ApiException
 
-    from bench_control.flows import bounded_pod_manager
+    from trainbench.orchestration import bounded_pod_manager
 
     half = Mock(read_all=lambda: '{"status": ', is_open=lambda: True)
     monkeypatch.setattr(bounded_pod_manager, "stream", Mock(return_value=half))
@@ -164,7 +164,7 @@ def test_an_expired_token_is_retried_and_leaves_the_gang_alone_as_long_as_a_try_
     """The pods of the gang still run: the next try finds this one again. The last try ends the gang."""
     from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-    from bench_control.flows.kubernetes_operator import BenchPodOperator
+    from trainbench.orchestration.kubernetes_operator import BenchPodOperator
 
     spec = make_spec(node="gpu-0", peers=("gpu-1",), nodes=2, gpus_per_node=1, strategy="ddp")
     rank = BenchPodOperator(task_id="rank", pod_template_dict=manifest(spec, PodSettings()), do_xcom_push=True)
@@ -185,7 +185,7 @@ def test_an_expired_token_is_retried_and_leaves_the_gang_alone_as_long_as_a_try_
 
 def test_a_try_of_a_pod_s_task_is_bounded_by_queue_start_deadline_and_two_minutes(airflow_db: None) -> None:
     """A dead node ends nothing: 600 s for a place, 60 s to start, 1,920 s of the pod, 120 s to give up."""
-    from bench_control.flows.kubernetes_operator import BenchPodOperator
+    from trainbench.orchestration.kubernetes_operator import BenchPodOperator
 
     times = {"schedule_timeout_seconds": 600, "startup_timeout_seconds": 60}
     pod = manifest(make_spec(timeout_s=1800), PodSettings())
@@ -198,14 +198,14 @@ def test_a_deferred_task_waits_in_our_trigger_which_the_triggerer_can_make_again
     from airflow.providers.cncf.kubernetes.triggers.pod import KubernetesPodTrigger
     from airflow.sdk.exceptions import TaskDeferred
 
-    from bench_control.flows.pod_trigger import BenchPodTrigger
+    from trainbench.orchestration.pod_trigger import BenchPodTrigger
 
     plain = KubernetesPodTrigger("pod-1", "trainbench", STARTED_AT, "base", schedule_timeout=7)
     with pytest.raises(TaskDeferred) as deferred:
         operator.defer(trigger=plain, method_name="trigger_reentry", timeout=timedelta(seconds=9))
     path, arguments = deferred.value.trigger.serialize()
 
-    assert path == "bench_control.flows.pod_trigger.BenchPodTrigger"
+    assert path == "trainbench.orchestration.pod_trigger.BenchPodTrigger"
     assert BenchPodTrigger(**arguments).schedule_timeout == 7
     assert deferred.value.timeout == timedelta(seconds=9)
 
@@ -214,7 +214,7 @@ def test_no_task_is_resumed_before_the_scheduler_knows_that_it_was_deferred(monk
     """A pod that ends at once, or has no image, resumed its task within the second: Airflow called it failed."""
     from airflow.providers.cncf.kubernetes.triggers.pod import KubernetesPodTrigger
 
-    from bench_control.flows import pod_trigger
+    from trainbench.orchestration import pod_trigger
 
     now, slept = [100.0], list[float]()
 
@@ -263,7 +263,7 @@ def test_a_result_that_lies_on_a_dead_node_is_not_asked_for_beyond_the_pod_s_own
     """Its program has ended, its node answers 500: once the pod should be gone, nothing of it can be read any more."""
     from kubernetes.client import ApiException
 
-    from bench_control.flows import kubernetes_operator
+    from trainbench.orchestration import kubernetes_operator
 
     def unreachable(*_: Any, **__: Any) -> str:
         raise ApiException(status=500, reason="no route to host")
@@ -295,7 +295,7 @@ def test_nobody_waits_for_a_pod_that_its_node_should_have_ended_long_ago() -> No
     """In the trigger and in the sync loop: every reading of the pod looks at the clock."""
     from airflow.providers.cncf.kubernetes.utils.pod_manager import PodLaunchTimeoutException
 
-    from bench_control.flows.bounded_pod_manager import BoundedPodManager
+    from trainbench.orchestration.bounded_pod_manager import BoundedPodManager
 
     manager = BoundedPodManager(kube_client=Mock(read_namespaced_pod=lambda *_: running_pod()))
     with pytest.raises(PodLaunchTimeoutException, match=r"gone by 2026-11-22 02:02:00.* its deadline passed"):
@@ -303,7 +303,7 @@ def test_nobody_waits_for_a_pod_that_its_node_should_have_ended_long_ago() -> No
 
 
 def test_a_pod_that_has_time_left_or_has_ended_is_waited_for() -> None:
-    from bench_control.flows.bounded_pod_manager import refuse_late
+    from trainbench.orchestration.bounded_pod_manager import refuse_late
 
     ahead, over = running_pod(), running_pod()
     ahead.status.start_time = datetime.now(UTC)
@@ -315,7 +315,7 @@ def test_a_pod_that_has_time_left_or_has_ended_is_waited_for() -> None:
 
 def test_a_silent_log_is_asked_for_again_within_the_margin() -> None:
     """A machine without power closes no connection: the provider's own waits five minutes."""
-    from bench_control.flows.bounded_pod_manager import BoundedPodManager
+    from trainbench.orchestration.bounded_pod_manager import BoundedPodManager
 
     client = Mock()
     BoundedPodManager(kube_client=client).read_pod_logs(running_pod(), "base")
@@ -347,7 +347,7 @@ def test_a_pod_that_cannot_be_removed_is_named_and_never_removed_by_force(
 
 
 def test_the_dag_hands_over_the_same_manifests_on_a_cluster(airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bench_control.flows.dag_factory import Suite, build_node_dag
+    from trainbench.orchestration.dag_factory import Suite, build_node_dag
 
     monkeypatch.setenv("TRAINBENCH_LAUNCHER", "kubernetes")
     suite = Suite(dag_id="nightly", title="Nightly", question=Question.NODES, schedule="0 2 * * *", doc="", tags=())
@@ -368,7 +368,7 @@ def test_pods_that_are_compared_run_one_at_a_time_on_a_cluster(
     from airflow.ti_deps.dependencies_states import ACTIVE_STATES
     from airflow.utils.state import TaskInstanceState
 
-    from bench_control.flows.dag_factory import Suite, build_comparison_dag
+    from trainbench.orchestration.dag_factory import Suite, build_comparison_dag
 
     monkeypatch.setenv("TRAINBENCH_LAUNCHER", "kubernetes")
     suite = Suite(dag_id="diagnosis", title="", question=Question.CONFIGURATIONS, schedule=None, doc="", tags=())
@@ -383,7 +383,7 @@ def test_one_pod_that_cannot_be_deleted_does_not_keep_the_others(airflow_db: Non
     """`release` stopped at the first refusal: the pods behind it ran on."""
     from kubernetes.client import ApiException
 
-    from bench_control.flows.kubernetes_operator import delete_pods
+    from trainbench.orchestration.kubernetes_operator import delete_pods
 
     pods = [Mock(status=Mock(container_statuses=[])) for _ in "abcd"]
     for name, pod in zip("abcd", pods, strict=True):

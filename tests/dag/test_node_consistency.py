@@ -12,14 +12,14 @@ from unittest.mock import Mock
 
 import pytest
 
-from bench_control.collecting.arrivals import PlannedCampaign
-from bench_control.flows import dag_tasks, plan_tasks
-from bench_control.flows.plan_tasks import MAX_LINE
-from bench_control.planning.plan import campaign_id
-from bench_control.words.verdicts import Confirmation, State
 from tests.builders import make_result, make_spec
 from tests.dag.conftest import load_dags
 from tests.dag.sinks import connection, http_sink, smtp_sink
+from trainbench.core.verdicts import Confirmation, State
+from trainbench.orchestration import dag_tasks, plan_tasks
+from trainbench.orchestration.plan_tasks import MAX_LINE
+from trainbench.planning.plan import campaign_id
+from trainbench.results.arrivals import PlannedCampaign
 
 pytestmark = pytest.mark.slow
 HEALTHY = ["gpu-a", "gpu-bb", "gpu-ccc"]
@@ -45,7 +45,7 @@ def states(dag_run: Any) -> dict[str, list[str]]:
 def test_the_dag_parses_without_the_heavy_libraries() -> None:
     program = """
 import sys
-from bench_control.flows.dag_factory import build_node_dag
+from trainbench.orchestration.dag_factory import build_node_dag
 import runpy; runpy.run_path("dags/node_consistency.py")
 print([m for m in ("torch", "pandas", "matplotlib", "numpy") if m in sys.modules])
 """

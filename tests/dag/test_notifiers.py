@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from bench_control.alerting.notifications import message
-from bench_control.alerting.notify import send
-from bench_control.installation.channels import Channel, Mail, Slack, Webhook
-from bench_control.installation.settings import read_settings
-from bench_control.site.site_facts import channel_facts
 from tests.dag.sinks import connection, http_sink, smtp_sink
 from tests.unit.alerting.test_notifications import HOSTILE, notice
+from trainbench.alerting.notifications import message
+from trainbench.alerting.notify import send
+from trainbench.cluster.installation_facts import channel_facts
+from trainbench.settings.channels import Channel, Mail, Slack, Webhook
+from trainbench.settings.environment import read_settings
 
 CONTENT = message([notice(cause=HOSTILE)], "https://airflow.example.org")
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bench_control.planning.plan import campaign_id
 from bench_image.contract import Status
+from trainbench.planning.plan import campaign_id
 
 pytestmark = pytest.mark.slow
 # `dag.test()` runs a gang's pods one after another: the stand-in image does not wait for its peers.

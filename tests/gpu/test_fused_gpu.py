@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bench_image.build import build
 from bench_image.contract import Device, Lora, Preset, Recipe
+from bench_image.model.build import build
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 SEVEN = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -17,7 +17,7 @@ SEVEN = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_p
 def test_unpacked_weights_are_bitsandbytes_to_the_bit(shape: tuple[int, int], double: bool) -> None:
     import bitsandbytes.functional as bnb
 
-    from bench_image.nf4_kernel import unpack
+    from bench_image.kernels.nf4_dequant import unpack
 
     weight = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
     packed, state = bnb.quantize_4bit(
@@ -38,14 +38,14 @@ def test_unpacked_weights_are_bitsandbytes_to_the_bit(shape: tuple[int, int], do
 @pytest.mark.parametrize("widths", [(4096, 1024, 1024), (300, 260), (14_336,)])
 def test_one_reading_gives_both_adapter_gradients(widths: tuple[int, ...], rank: int) -> None:
     """Against fp32 products of the same numbers: what is left is the rounding of the result to bf16."""
-    from bench_image import adapter_kernel
+    from bench_image.kernels import lora_grad
 
     tokens, members = 1000, len(widths)
     grads = [torch.randn(tokens, width, device="cuda", dtype=torch.bfloat16) for width in widths]
     down = torch.randn(tokens, members * rank, device="cuda", dtype=torch.bfloat16)
     b = torch.randn(sum(widths), rank, device="cuda", dtype=torch.bfloat16)
-    assert adapter_kernel.suits(grads, down, b)
-    grad_down, grad_b = adapter_kernel.gradients(grads, down, b, 0.5)
+    assert lora_grad.suits(grads, down, b)
+    grad_down, grad_b = lora_grad.gradients(grads, down, b, 0.5)
 
     pairs = list(zip(grads, torch.split(b, list(widths)), torch.split(down, rank, 1), strict=True))
     want_down = torch.cat([0.5 * grad.float() @ b_i.float() for grad, b_i, _ in pairs], 1)
@@ -82,10 +82,10 @@ def seen(recipe: Recipe, *, keeps: bool = False) -> Seen:
 
 @pytest.mark.parametrize("recipe", [Recipe.LORA, Recipe.QLORA])
 def test_tuned_trains_as_peft_does(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.image.test_fused import largest_difference
+    from tests.image.test_fused_lora import largest_difference
 
     loss, gradients = seen(recipe)
-    monkeypatch.setattr("bench_image.tune.fuses", lambda *_: False)
+    monkeypatch.setattr("bench_image.model.compile.fuses", lambda *_: False)
     pefts_loss, pefts_gradients = seen(recipe)
 
     assert loss == pytest.approx(pefts_loss, abs=5e-3)
@@ -93,7 +93,7 @@ def test_tuned_trains_as_peft_does(recipe: Recipe, monkeypatch: pytest.MonkeyPat
 
 
 def test_weights_that_stay_unpacked_give_the_same_numbers() -> None:
-    from tests.image.test_fused import largest_difference
+    from tests.image.test_fused_lora import largest_difference
 
     (loss, gradients), (kept_loss, kept_gradients) = (seen(Recipe.QLORA, keeps=keeps) for keeps in (False, True))
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bench_image.contract import Device, Drill, Optimizer, Phase, Precision, Preset, Recipe, RunResult, Status, Strategy
-from bench_image.support import SINGLE_GPU
+from bench_image.contract.options import SINGLE_GPU
 from tests.image.processes import finish, make_spec, start, wait_for
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]

@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from bench_image.contract import Device, Optimizer, Phase, Preset, Recipe, RunResult, RunSpec, Status, Strategy
-from bench_image.devices import VISIBLE
-from bench_image.nvml import connect
+from bench_image.parallel.visible_gpus import VISIBLE
+from bench_image.telemetry.nvml import connect
 from tests.image.processes import finish, make_spec, start
-from tests.image.test_independent import run_node
+from tests.image.test_merge_independent import run_node
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 OUT_OF_MEMORY = """
 import os
-import bench_image.loop as loop
+import bench_image.training.loop as loop
 honest_step = loop.Stepper.__call__
 def step(self):
     import torch

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from bench_image.build import build
 from bench_image.contract import Device, Lora, Optimizer, Preset, Recipe, RunSpec
-from bench_image.loop import Stepper
-from bench_image.presets import replays
-from bench_image.ranks import Single
+from bench_image.contract.presets import replays
+from bench_image.model.build import build
+from bench_image.parallel.process_group import Single
+from bench_image.training.loop import Stepper
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 CASES: dict[str, dict[str, Any]] = {
@@ -38,8 +38,8 @@ def spec_of(case: str) -> RunSpec:
 def losses(spec: RunSpec, monkeypatch: pytest.MonkeyPatch, replayed: bool, steps: int = 8) -> tuple[list[float], int]:
     """Of the first steps, and the peak of bytes that torch allocated in them."""
     device = torch.device("cuda", 0)
-    monkeypatch.setattr("bench_image.build.LEARNING_RATE", 1e-3)
-    monkeypatch.setattr("bench_image.loop.replays", replays if replayed else lambda _: False)
+    monkeypatch.setattr("bench_image.model.build.LEARNING_RATE", 1e-3)
+    monkeypatch.setattr("bench_image.training.loop.replays", replays if replayed else lambda _: False)
     torch.compiler.reset()
     gc.collect()  # models of earlier cases must not count
     step = Stepper(spec, build(spec, device), Single(device))

@@ -17,14 +17,15 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
-import bench_image.build as build_module
-import bench_image.data as data_module
-from bench_image import strategies, tune
-from bench_image.build import Built
+import bench_image.data.batches as data_module
+import bench_image.model.build as build_module
 from bench_image.contract import RunSpec, Strategy
-from bench_image.engine import Engine
-from bench_image.loop import Stepper
-from bench_image.means import means
+from bench_image.model import compile
+from bench_image.model.build import Built
+from bench_image.parallel import strategies
+from bench_image.parallel.optimizer_step import Engine
+from bench_image.training.execution import means
+from bench_image.training.loop import Stepper
 
 STEPS = 4
 LEARNING_RATE = 3e-3
@@ -41,8 +42,8 @@ def main(specs: Path, folder: Path) -> None:
     seen = {}
     for name, fields in json.loads(specs.read_text()).items():
         with patch.object(strategies, "device_name", _own_kind if STRANGERS in name else strategies.device_name):
-            fuses = _fuses_anywhere if FUSED in name else tune.fuses
-            with patch.object(tune, "fuses", fuses):
+            fuses = _fuses_anywhere if FUSED in name else compile.fuses
+            with patch.object(compile, "fuses", fuses):
                 seen[name] = watched(RunSpec.model_validate(fields), forgetful=FORGETFUL in name)
     (folder / f"seen-{os.environ['RANK']}.json").write_text(json.dumps(seen))
 

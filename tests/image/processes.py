@@ -23,7 +23,7 @@ from bench_image.contract import (
     Strategy,
     parse_result,
 )
-from bench_image.rankfile import RankReport, read_reports
+from bench_image.process.rank_report import RankReport, read_reports
 
 ROOT = Path(__file__).parents[2]
 ENDLESS = {"measured_steps": 100_000, "max_measured_steps": 100_000, "max_window_s": 3600.0}
@@ -97,7 +97,7 @@ def rank_process(process: subprocess.Popen[str], rank: int) -> psutil.Process:
     (found,) = (
         child
         for child in descendants(process)
-        if "bench_image.rank" in child.cmdline()[-1:] and child.environ().get("RANK") == str(rank)
+        if "bench_image.process.worker" in child.cmdline()[-1:] and child.environ().get("RANK") == str(rank)
     )
     return found
 
@@ -106,7 +106,7 @@ def run_rank(spec: RunSpec, folder: Path, prelude: str) -> RankReport:
     """One rank in its own process, after a few lines of Python that break something for real."""
     folder.mkdir(exist_ok=True)
     subprocess.run(
-        [sys.executable, "-c", f"{prelude}\nfrom bench_image.rank import main\nmain()"],
+        [sys.executable, "-c", f"{prelude}\nfrom bench_image.process.worker import main\nmain()"],
         env=environment(
             TRAINBENCH_SPEC=spec.model_dump_json(),
             TRAINBENCH_OUTPUT_DIR=str(folder),

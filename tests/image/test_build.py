@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from bench_image.build import build
 from bench_image.contract import Lora, Precision, Preset, Recipe
-from bench_image.materialise import WRAPPERS
+from bench_image.model.build import build
+from bench_image.model.init_weights import WRAPPERS
 from tests.image.processes import make_spec
 
 CPU = torch.device("cpu")

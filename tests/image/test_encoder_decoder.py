@@ -9,14 +9,14 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench_image.build import build
 from bench_image.contract import Preset, Recipe, RunSpec
-from bench_image.data import POOL_STEPS
-from bench_image.encoder_decoder import EncoderDecoder, sinusoids
-from bench_image.loop import Stepper
-from bench_image.ranks import Single
-from bench_image.shapes import EncoderDecoderShape
-from bench_image.sizing import flops_per_token, num_parameters
+from bench_image.contract.flops import flops_per_token, num_parameters
+from bench_image.contract.model_shapes import EncoderDecoderShape
+from bench_image.data.batches import POOL_STEPS
+from bench_image.model.build import build
+from bench_image.model.encoder_decoder import EncoderDecoder, sinusoids
+from bench_image.parallel.process_group import Single
+from bench_image.training.loop import Stepper
 from tests.image.processes import make_spec
 
 CPU = torch.device("cpu")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from bench_image.contract import Phase, Recipe, RunResult, RunSpec, Status, Strategy
-from bench_image.merge import Ending, merge
-from bench_image.rankfile import read_exits, read_reports
+from bench_image.process.merge import Ending, merge
+from bench_image.process.rank_report import read_exits, read_reports
 from tests.image.processes import (
     ENDLESS,
     environment,
@@ -31,10 +31,10 @@ NOW = datetime(2026, 11, 21, tzinfo=UTC)
 def run_gang(spec: RunSpec, folder: Path, prelude: str, *, limit_s: float = 60) -> RunResult:
     """A gang whose ranks run a few lines of Python before they begin; fails if it takes longer than `limit_s`."""
     program = folder / "broken_rank.py"
-    program.write_text(f"{prelude}\nimport os\nfrom bench_image.rank import main\nos._exit(main())")
+    program.write_text(f"{prelude}\nimport os\nfrom bench_image.process.worker import main\nos._exit(main())")
     meeting = ["--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", "--max-restarts=0"]
     subprocess.run(
-        [sys.executable, "-m", "bench_image.gang", *meeting, str(program)],
+        [sys.executable, "-m", "bench_image.process.torchrun", *meeting, str(program)],
         env=environment(
             TRAINBENCH_SPEC=spec.model_dump_json(), TRAINBENCH_OUTPUT_DIR=str(folder), OMP_NUM_THREADS="1",
             HF_HUB_OFFLINE="1", DS_ACCELERATOR="cpu",
@@ -48,7 +48,7 @@ def run_gang(spec: RunSpec, folder: Path, prelude: str, *, limit_s: float = 60) 
 
 OUT_OF_MEMORY = """
 import os, torch
-from bench_image.engine import Engine
+from bench_image.parallel.optimizer_step import Engine
 honest = Engine.__init__
 def init(self, *arguments, **settings):
     honest(self, *arguments, **settings)
@@ -113,7 +113,7 @@ def test_a_rank_does_not_wait_for_ever_for_one_that_is_missing(tmp_path: Path) -
     """Half of timeout_s: the error comes before the supervisor's deadline."""
     spec = make_spec(recipe=Recipe.FULL, strategy=Strategy.DDP, timeout_s=6)
     subprocess.run(
-        [sys.executable, "-m", "bench_image.rank"],
+        [sys.executable, "-m", "bench_image.process.worker"],
         env=environment(
             TRAINBENCH_SPEC=spec.model_dump_json(), TRAINBENCH_OUTPUT_DIR=str(tmp_path), RANK="0", LOCAL_RANK="0",
             WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port(), HF_HUB_OFFLINE="1",

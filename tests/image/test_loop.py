@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from bench_image.build import build
 from bench_image.contract import Clock, Device, Drill, Preset, Recipe, RunSpec
-from bench_image.data import POOL_STEPS, TokenPool
-from bench_image.loop import (
+from bench_image.contract.presets import STEPS_BEFORE_CAPTURE
+from bench_image.contract.step_stats import half_width_pct
+from bench_image.data.batches import POOL_STEPS, TokenPool
+from bench_image.model.build import build
+from bench_image.parallel.process_group import Single
+from bench_image.training.loop import (
     CpuStopwatch,
     Stepper,
     Timing,
@@ -26,9 +29,6 @@ from bench_image.loop import (
     stopwatch,
     warm_up,
 )
-from bench_image.presets import STEPS_BEFORE_CAPTURE
-from bench_image.ranks import Single
-from bench_image.stats import half_width_pct
 from tests.image.processes import make_spec
 
 CPU = torch.device("cpu")
@@ -144,8 +144,8 @@ def test_neighbours_meet_after_the_first_steps_and_warm_up_together() -> None:
 def test_a_window_of_real_steps_is_as_long_as_its_clock_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step moves a clock of its own by 0.5 s: 2 s hold 4 steps of the 50 asked for."""
     now = 100.0
-    monkeypatch.setattr("bench_image.loop.time.perf_counter", lambda: now)
-    monkeypatch.setattr("bench_image.loop.time.process_time", lambda: now)
+    monkeypatch.setattr("bench_image.training.loop.time.perf_counter", lambda: now)
+    monkeypatch.setattr("bench_image.training.loop.time.process_time", lambda: now)
     spec = make_spec(recipe=Recipe.FULL, measured_steps=50, max_measured_steps=200, max_window_s=2)
     work = stepper(spec)
     honest = work._launched
@@ -170,7 +170,7 @@ def test_a_drill_takes_its_share_of_the_throughput() -> None:
 
 def test_only_a_drill_loses_time(monkeypatch: pytest.MonkeyPatch) -> None:
     lost: list[float] = []
-    monkeypatch.setattr("bench_image.loop.lose", lambda _device, lost_s: lost.append(lost_s))
+    monkeypatch.setattr("bench_image.training.loop.lose", lambda _device, lost_s: lost.append(lost_s))
     stepper(make_spec(recipe=Recipe.FULL))()
     assert lost == []
 
@@ -185,7 +185,7 @@ class FakeClocks:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.cpu_s, self.wall_s = 0.0, 0.0
         self.slept: list[float] = []
-        monkeypatch.setattr("bench_image.loop.time", self)
+        monkeypatch.setattr("bench_image.training.loop.time", self)
 
     def process_time(self) -> float:
         self.cpu_s += 0.25
@@ -235,7 +235,7 @@ def test_the_gpu_s_own_times_are_seconds_between_borders_that_have_passed(monkey
         def elapsed_time(self, end: Event) -> float:
             return end.at_ms - self.at_ms
 
-    monkeypatch.setattr("bench_image.loop.torch.cuda.Event", Event)
+    monkeypatch.setattr("bench_image.training.loop.torch.cuda.Event", Event)
     watch = stopwatch(torch.device("cuda"))
     for _ in range(5):
         watch.mark()
@@ -313,9 +313,9 @@ def timed_window(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], Timing]:
     """Three steps, and what was called around them; losses 5, 5, 5; 0.25 s pass between each two looks at the clock."""
     done: list[str] = []
     clock = itertools.count()
-    monkeypatch.setattr("bench_image.loop.time.perf_counter", lambda: 0.25 * next(clock))
-    monkeypatch.setattr("bench_image.loop.time.process_time", lambda: 0.25 * next(clock))
-    monkeypatch.setattr("bench_image.loop.synchronize", lambda _: done.append("synchronize"))
+    monkeypatch.setattr("bench_image.training.loop.time.perf_counter", lambda: 0.25 * next(clock))
+    monkeypatch.setattr("bench_image.training.loop.time.process_time", lambda: 0.25 * next(clock))
+    monkeypatch.setattr("bench_image.training.loop.synchronize", lambda _: done.append("synchronize"))
     strategy = TwoRanks(done)
 
     class Step:
@@ -382,7 +382,7 @@ def test_only_what_stands_for_the_hf_trainer_looks_at_its_loss(
     monkeypatch: pytest.MonkeyPatch, preset: str, model: str, looks: bool
 ) -> None:
     asked: list[torch.Tensor] = []
-    monkeypatch.setattr("bench_image.loop.torch.isnan", lambda loss: asked.append(loss) or torch.tensor(False))
+    monkeypatch.setattr("bench_image.training.loop.torch.isnan", lambda loss: asked.append(loss) or torch.tensor(False))
     step = stepper(make_spec(recipe=Recipe.FULL, preset=preset, model=model, gradient_accumulation_steps=2))
     step()
 
@@ -436,7 +436,7 @@ def test_a_batch_is_copied_without_waiting_for_the_gpu(monkeypatch: pytest.Monke
 
 
 def test_steps_are_replayed_once_enough_of_them_were_launched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench_image.loop.replays", lambda _: True)
+    monkeypatch.setattr("bench_image.training.loop.replays", lambda _: True)
     step = stepper(make_spec(recipe=Recipe.FULL))
     how: list[str] = []
     monkeypatch.setattr(step, "_launched", lambda _: how.append("launched") or torch.tensor(1.0))
@@ -451,7 +451,7 @@ def test_steps_are_replayed_once_enough_of_them_were_launched(monkeypatch: pytes
 def test_layers_that_share_their_input_keep_weights_unpacked_where_memory_allows(
     monkeypatch: pytest.MonkeyPatch, keeps: bool
 ) -> None:
-    monkeypatch.setattr("bench_image.loop.keeps_unpacked", lambda *_: keeps)
+    monkeypatch.setattr("bench_image.training.loop.keeps_unpacked", lambda *_: keeps)
     spec = make_spec(recipe=Recipe.FULL)
     siblings = [SimpleNamespace(keeps=None), SimpleNamespace(keeps=None)]
     Stepper(spec, build(spec, CPU)._replace(fused=siblings), Single(CPU))
@@ -476,7 +476,7 @@ def test_a_graph_is_captured_once_and_replayed_with_each_step_s_batches(monkeypa
         def __call__(self, batches: list[torch.Tensor]) -> torch.Tensor:
             return torch.tensor(float(len(batches)))
 
-    monkeypatch.setattr("bench_image.loop.Replay", Recorded)
+    monkeypatch.setattr("bench_image.training.loop.Replay", Recorded)
     step = stepper(make_spec(recipe=Recipe.FULL, gradient_accumulation_steps=3))
 
     assert [float(step._replayed()) for _ in range(2)] == [3.0, 3.0]

@@ -23,8 +23,8 @@ from bench_image.contract import (
     Startup,
     Status,
 )
-from bench_image.merge import Ending, merge, verdict
-from bench_image.rankfile import RankReport, WindowRecord
+from bench_image.process.merge import Ending, merge, verdict
+from bench_image.process.rank_report import RankReport, WindowRecord
 from tests.image.processes import make_spec
 
 BEGIN = datetime(2026, 11, 21, tzinfo=UTC)

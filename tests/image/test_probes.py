@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from bench_image.probes import h2d_gb_per_s, matmul_tflops
+from bench_image.telemetry.probes import h2d_gb_per_s, matmul_tflops
 
 CPU = torch.device("cpu")
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from bench_image import rank
 from bench_image.contract import Recipe
-from bench_image.loop import Timing
+from bench_image.process import worker
+from bench_image.training.loop import Timing
 from tests.image.processes import make_spec
 
 CUDA = torch.device("cuda")
@@ -35,15 +35,15 @@ def test_a_gb_is_1e9_bytes_and_a_captured_graph_counts(
     monkeypatch.setattr("torch.cuda.max_memory_allocated", lambda _: 2_000_000_000)
     monkeypatch.setattr("torch.cuda.max_memory_reserved", lambda _: 2_500_000_000)
     monkeypatch.setattr("torch.cuda.memory_stats", lambda _: {"num_alloc_retries": 4, "num_ooms": 1})
-    memory = rank._memory(CUDA, journal(replay))
+    memory = worker._memory(CUDA, journal(replay))
 
     assert (memory.peak_during_training, memory.peak_allocated_bytes) == (gb, bytes_)
     assert (memory.peak_reserved_bytes, memory.alloc_retries, memory.num_ooms) == (2_500_000_000, 4, 1)
 
 
 def test_the_memory_of_a_process_is_in_gb_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rank, "_peak_rss_bytes", lambda: 3_500_000_000)
-    memory = rank._memory(torch.device("cpu"), journal())
+    monkeypatch.setattr(worker, "_peak_rss_bytes", lambda: 3_500_000_000)
+    memory = worker._memory(torch.device("cpu"), journal())
 
     assert (memory.kind, memory.peak_during_training) == ("process_rss", 3.5)
 
@@ -56,10 +56,10 @@ def test_the_peak_is_that_of_the_windows_not_of_the_start(monkeypatch: pytest.Mo
         losses=(1.0, 1.0), own_losses=(1.0, 1.0),
     )  # fmt: skip
     monkeypatch.setattr("torch.cuda.reset_peak_memory_stats", lambda device: done.append(f"reset {device}"))
-    monkeypatch.setattr("bench_image.loop.measure_window", lambda *_: done.append("window") or timing)
+    monkeypatch.setattr("bench_image.training.loop.measure_window", lambda *_: done.append("window") or timing)
     monkeypatch.setattr("gc.freeze", lambda: None)
     spec = make_spec(recipe=Recipe.FULL, repeats=2)
     strategy: Any = SimpleNamespace(device=CUDA)
 
-    assert rank._measure(spec, journal(), strategy, step=None, sampler=None, expected_step_s=None) is None  # type: ignore[arg-type]
+    assert worker._measure(spec, journal(), strategy, step=None, sampler=None, expected_step_s=None) is None  # type: ignore[arg-type]
     assert done == ["reset cuda", "window", "window"]

@@ -9,9 +9,9 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from bench_image.contract import Clock, Drill, Precision, Recipe, RunResult, RunSpec, Status, Strategy
-from bench_image.rankfile import read_reports
-from bench_image.shapes import shape_of
-from bench_image.sizing import num_lora_parameters, num_parameters
+from bench_image.contract.flops import num_lora_parameters, num_parameters
+from bench_image.contract.model_shapes import shape_of
+from bench_image.process.rank_report import read_reports
 from tests.image.processes import finish, make_spec, start
 
 # Each recipe alone and each strategy once: test_equal_work.py trains every recipe under every strategy.

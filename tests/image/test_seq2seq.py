@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from bench_image import bench_file
 from bench_image.contract import Chosen, DiskData, ParameterCount, Precision, RunResult, Strategy, parse_result
-from bench_image.loop import steps_to_do
-from bench_image.rankfile import WindowRecord
-from bench_image.seq2seq_flags import FlagError, Launch, Plan, parser, plan, visible_gpus
-from bench_image.sizing import num_parameters
+from bench_image.contract.flops import num_parameters
+from bench_image.process.rank_report import WindowRecord
+from bench_image.seq2seq import bench_file
+from bench_image.seq2seq.flags import FlagError, Launch, Plan, parser, plan, visible_gpus
+from bench_image.training.loop import steps_to_do
 from tests.builders import make_cpu_result, make_result
 from tests.conftest import Golden
 from tests.image.processes import environment

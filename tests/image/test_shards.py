@@ -19,13 +19,13 @@ import numpy as np
 import pytest
 import torch
 
-from bench_image import page_cache, shards
 from bench_image.contract import DiskData, Recipe, Status
-from bench_image.data import TokenPool, batches
-from bench_image.shard_layout import DataError, Layout
-from bench_image.shard_reader import AHEAD, Place, ShardBatches
-from bench_image.shards import Prepared, complete, prepare
-from bench_image.write_lock import WriteLock
+from bench_image.data import page_cache, shards
+from bench_image.data.batches import TokenPool, batches
+from bench_image.data.shard_layout import DataError, Layout
+from bench_image.data.shard_reader import AHEAD, Place, ShardBatches
+from bench_image.data.shards import Prepared, complete, prepare
+from bench_image.data.write_lock import WriteLock
 from tests.image.processes import environment, finish, make_spec, start
 
 ALL_THAT_IS_SAID: list[str] = []
@@ -216,7 +216,7 @@ def test_a_disk_that_fills_up_leaves_no_half_shard(tmp_path: Path, monkeypatch: 
     def full(_descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("bench_image.shards.os.fsync", full)
+    monkeypatch.setattr("bench_image.data.shards.os.fsync", full)
     layout = layout_in(tmp_path)
     with pytest.raises(DataError, match="no space left"):
         made(layout)
@@ -250,8 +250,8 @@ WRITER = """
 import sys
 from pathlib import Path
 from bench_image.contract import DiskData
-from bench_image.shard_layout import Layout
-from bench_image.shards import prepare
+from bench_image.data.shard_layout import Layout
+from bench_image.data.shards import prepare
 data = DiskData(folder=sys.argv[1], num_samples=200_000, num_shards=8)
 layout = Layout.of(data, length=64, vocab_size=100, seed=0)
 for written in (True, False):
@@ -279,7 +279,7 @@ def test_processes_that_write_at_the_same_time_agree(tmp_path: Path) -> None:
 def test_a_lock_whose_owner_is_gone_does_not_hold_anyone_up(tmp_path: Path) -> None:
     layout = layout_in(tmp_path)
     layout.folder.mkdir(parents=True)
-    code = "import sys; from pathlib import Path; from bench_image.write_lock import WriteLock as L; "
+    code = "import sys; from pathlib import Path; from bench_image.data.write_lock import WriteLock as L; "
     code += "assert L(Path(sys.argv[1])).take()"
     subprocess.run([sys.executable, "-c", code, layout.folder / shards.LOCK], env=environment(), check=True)
 
@@ -290,7 +290,7 @@ def test_a_silent_owner_elsewhere_is_replaced_after_a_while(tmp_path: Path, monk
     layout = layout_in(tmp_path)
     layout.folder.mkdir(parents=True)
     (layout.folder / shards.LOCK).write_text("another-host 1 0")
-    monkeypatch.setattr("bench_image.write_lock.STALE_S", 0.5)
+    monkeypatch.setattr("bench_image.data.write_lock.STALE_S", 0.5)
 
     assert made(layout).written
 

@@ -9,11 +9,11 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench_image.architectures import skeleton
 from bench_image.contract import Lora, Recipe
-from bench_image.materialise import draw, materialise, rebuild_buffers
-from bench_image.shapes import MODELS, Gpt2Shape, MixtralShape, ModelShape
-from bench_image.sizing import flops_per_token, lora_targets, num_lora_parameters, num_parameters
+from bench_image.contract.flops import flops_per_token, lora_targets, num_lora_parameters, num_parameters
+from bench_image.contract.model_shapes import MODELS, Gpt2Shape, MixtralShape, ModelShape
+from bench_image.model.architectures import skeleton
+from bench_image.model.init_weights import draw, materialise, rebuild_buffers
 
 CPU = torch.device("cpu")
 DECODERS = [name for name, shape in MODELS.items() if shape.family != "encoder-decoder"]

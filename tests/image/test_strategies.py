@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from bench_image.contract import Optimizer, Strategy
-from bench_image.ranks import PEER_TIMEOUT_S
-from bench_image.strategies import peer_timeout_s
-from bench_image.support import DEEPSPEED
-from bench_image.zero import REDUCE_BUCKET, settings
+from bench_image.contract.options import DEEPSPEED
+from bench_image.parallel.deepspeed import REDUCE_BUCKET, settings
+from bench_image.parallel.process_group import PEER_TIMEOUT_S
+from bench_image.parallel.strategies import peer_timeout_s
 from tests.image.equal_work import STRANGERS
 from tests.image.gangs import CASES, spec_of, strategies_of
 from tests.image.processes import make_spec

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.sdk.exceptions import AirflowException
 
-from bench_control.flows.kubernetes_operator import BenchPodOperator
 from tests.kube.shell_pods import pod
 from tests.standin.e2e import E2E, IS_REAL
 from tests.standin.fixture import SHELL
+from trainbench.orchestration.kubernetes_operator import BenchPodOperator
 
 BUNDLE = "dags-folder"
 RESULT = '{"samples_per_s": 9.5}'

@@ -14,18 +14,18 @@ from typing import Any, NoReturn
 
 import pytest
 
-from bench_control.installation.settings import Settings, read_settings
-from bench_control.launching.pod_end import pod_end
-from bench_control.launching.pod_requests import never_fits
-from bench_control.launching.pods import CONTAINER, manifests
-from bench_control.site import doctor
-from bench_control.site.cluster import ClusterError, Refused, open_cluster
-from bench_control.site.facts import DEADLINE_S, gather
-from bench_control.words.check import CheckState
 from tests.builders import make_spec
 from tests.kube.shell_pods import PRIORITY_CLASS, container, pod
 from tests.standin.e2e import BENCH_IMAGE, E2E, INSTANCE, E2e
 from tests.standin.handle import Handle, Object
+from trainbench.cluster import doctor
+from trainbench.cluster.doctor_facts import DEADLINE_S, gather
+from trainbench.cluster.kubernetes_api import ClusterError, Refused, open_cluster
+from trainbench.core.check import CheckState
+from trainbench.pods.manifests import CONTAINER, manifests
+from trainbench.pods.pod_end import pod_end
+from trainbench.pods.pod_requests import never_fits
+from trainbench.settings.environment import Settings, read_settings
 
 HOSTNAME = "kubernetes.io/hostname"
 INSTANCE_LABEL = "app.kubernetes.io/instance"
@@ -89,7 +89,7 @@ class RealCluster(Handle):
         """A test's own pods may be left at its end."""
         for item in self.pods():
             self._delete(item["metadata"]["name"])
-        self.wait_for_pods(lambda pods: not pods, timeout_s=60)
+        self.wait_for_pods(lambda pods: not pods)
 
     def clear(self) -> list[str]:
         """Removes what these tests left, and says what that was."""

@@ -18,11 +18,6 @@ from typing import Any
 
 import pytest
 
-from bench_control.collecting.artefacts import open_store
-from bench_control.collecting.campaign import Campaign
-from bench_control.launching.pods import manifests
-from bench_control.planning.plan import campaign_id
-from bench_control.words.verdicts import State
 from bench_image.contract import Status
 from local_airflow import LocalAirflow
 from tests.builders import make_spec
@@ -30,6 +25,11 @@ from tests.kube.real_cluster import e2e_settings
 from tests.kube.shell_pods import PRIORITY_CLASS
 from tests.standin.e2e import E2E, INSTANCE
 from tests.standin.fixture import ROOT, connection, scripted_image
+from trainbench.core.verdicts import State
+from trainbench.planning.plan import campaign_id
+from trainbench.pods.manifests import manifests
+from trainbench.results.artefacts import open_store
+from trainbench.results.campaign import Campaign
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SETTINGS = {
@@ -198,7 +198,7 @@ def occupy(cluster: Any, node: str) -> None:
 
 def wait_until_ours_are_gone(cluster: Any) -> None:
     """A pod that was told to end keeps its grace period: its sidecar does not listen to SIGTERM."""
-    cluster.wait_for_pods(lambda pods: not any(is_ours(pod) for pod in pods), timeout_s=40)
+    cluster.wait_for_pods(lambda pods: not any(is_ours(pod) for pod in pods))
 
 
 def is_ours(pod: dict[str, Any]) -> bool:
@@ -294,7 +294,7 @@ def test_a_rank_marked_failed_by_hand_ends_the_gang_in_bounded_time(cluster: Any
     endless = {"measured_steps": 100_000, "max_measured_steps": 100_000, "timeout_s": 40}
     asked = {"nodes": nodes(cluster, 2), "strategies": ["ddp"], "world_sizes": ["2"]}
     run_id = runs.start("strategy_scaling", **asked, **TINY, **endless)
-    cluster.wait_for_pods(lambda pods: [pod["status"]["phase"] for pod in pods] == ["Running"] * 2, timeout_s=60)
+    cluster.wait_for_pods(lambda pods: [pod["status"]["phase"] for pod in pods] == ["Running"] * 2)
     runs.wait_for_task("strategy_scaling", run_id, ("ddp_2_gpu.rank", 0), WHILE_A_POD_RUNS)
     runs.mark_failed("strategy_scaling", run_id, "ddp_2_gpu.rank", 0)
     state = runs.wait("strategy_scaling", run_id)
@@ -310,7 +310,7 @@ def test_a_run_marked_failed_by_hand_leaves_no_pod_and_stays_failed(cluster: Any
     endless = {"measured_steps": 100_000, "max_measured_steps": 100_000, "timeout_s": 120}
     asked = {"nodes": nodes(cluster, 1), **NIGHT}
     run_id = runs.start("node_consistency", **asked, **TINY, **endless)
-    cluster.wait_for_pods(lambda pods: [pod["status"]["phase"] for pod in pods] == ["Running"], timeout_s=60)
+    cluster.wait_for_pods(lambda pods: [pod["status"]["phase"] for pod in pods] == ["Running"])
     runs.mark_run_failed("node_consistency", run_id)
     wait_until_ours_are_gone(cluster)
     runs.wait_for_task("node_consistency", run_id, ("gate", -1), "failed")

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from bench_control.installation.settings import Settings
-from bench_control.launching.pods import manifests
-from bench_control.site import doctor
-from bench_control.site.cluster import NEEDED, Cluster, open_cluster
-from bench_control.words.check import Check, CheckState
 from tests.builders import make_spec
 from tests.kube.real_cluster import e2e_settings
+from trainbench.cluster import doctor
+from trainbench.cluster.kubernetes_api import NEEDED, Cluster, open_cluster
+from trainbench.core.check import Check, CheckState
+from trainbench.pods.manifests import manifests
+from trainbench.settings.environment import Settings
 
 RBAC = Path(__file__).resolve().parents[2] / "docker" / "kubernetes" / "base" / "rbac.yaml"
 CONNECTION = "AIRFLOW_CONN_KUBERNETES_DEFAULT"

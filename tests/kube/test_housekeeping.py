@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from bench_control.installation.settings import Settings
-from bench_control.launching.pods import Owner, manifests, ours
-from bench_control.site.cluster import Cluster, open_cluster
-from bench_control.site.leaked import Liveness, Rules
-from bench_control.site.sweep import Mode, document, sweep_pods
 from tests.builders import make_spec
 from tests.kube.real_cluster import e2e_settings
 from tests.kube.shell_pods import SMALL
 from tests.standin.e2e import INSTANCE
+from trainbench.cluster.housekeeping import Mode, document, sweep_pods
+from trainbench.cluster.kubernetes_api import Cluster, open_cluster
+from trainbench.cluster.leaked_pods import Liveness, Rules
+from trainbench.pods.manifests import Owner, manifests, ours
+from trainbench.settings.environment import Settings
 
 AT_ONCE = Rules(min_age_s=0.0, keep_ended_s=0.0)
 OVER, LIVE = Owner(dag_id="node_consistency", dag_run_id="over"), Owner(dag_id="node_consistency", dag_run_id="live")

@@ -14,9 +14,6 @@ import pytest
 import yaml
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 
-from bench_control.flows import bounded_pod_manager, pod_trigger
-from bench_control.launching import time_limits
-from bench_control.launching.pods import GANG, RENDEZVOUS, PodSettings, manifest
 from tests.builders import make_spec
 from tests.kube.operator_runs import (
     RESULT,
@@ -31,6 +28,9 @@ from tests.kube.operator_runs import (
     run_cases,
 )
 from tests.standin.fixture import SLOW, connection
+from trainbench.orchestration import bounded_pod_manager, pod_trigger
+from trainbench.pods import time_limits
+from trainbench.pods.manifests import GANG, RENDEZVOUS, PodSettings, manifest
 
 pytestmark = pytest.mark.slow
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from bench_control.cli.app import app
-from bench_control.installation.settings import read_settings
-from bench_control.launching.pods import PodSettings, ours
-from bench_control.site.cluster import open_cluster
 from tests.kube.shell_pods import pod
 from tests.standin.e2e import INSTANCE
+from trainbench.cli.app import app
+from trainbench.cluster.kubernetes_api import open_cluster
+from trainbench.pods.manifests import PodSettings, ours
+from trainbench.settings.environment import read_settings
 
 PROGRESS = "echo phase=measure window=1/3 steps=50 samples_per_s=9.5 gpu_use_pct=99 temperature_c=64; sleep 60"
 
@@ -33,7 +33,7 @@ def test_what_runs_in_the_cluster(cluster: Any, tmp_path: Path, monkeypatch: pyt
         pod("stranger", "sleep 60"),
     ):
         reached.create_pod(made)
-    cluster.wait_for_pods(lambda pods: phases(pods)["tb-works"] == "Running", timeout_s=30)
+    cluster.wait_for_pods(lambda pods: phases(pods)["tb-works"] == "Running")
     cluster.wait_for_pods(lambda pods: all(item["status"].get("conditions") for item in pods))
 
     told = CliRunner().invoke(app, ["watch", "--json", "--kubeconfig", str(cluster.kubeconfig)])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench_control.past.history import History, open_history
 from tests.databases import DATABASES, empty_database
+from trainbench.history.history import History, open_history
 
 
 @pytest.fixture(params=DATABASES)

@@ -14,11 +14,11 @@ import pytest
 import yaml
 from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import PodDefaults
 
-from bench_control.installation.settings import Launcher, read_settings
-from bench_control.launching.gangs import PORT
-from bench_control.launching.pods import RENDEZVOUS, USER_ID, XCOM_DIR, PodSettings, manifests, ours
-from bench_control.site.cluster import NEEDED
 from tests.builders import make_spec
+from trainbench.cluster.kubernetes_api import NEEDED
+from trainbench.pods.gangs import PORT
+from trainbench.pods.manifests import RENDEZVOUS, USER_ID, XCOM_DIR, PodSettings, manifests, ours
+from trainbench.settings.environment import Launcher, read_settings
 from try_bench_image import container_arguments
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -370,7 +370,7 @@ def test_the_bench_image_is_what_pods_and_setup_expect() -> None:
 
 
 def test_the_airflow_image_keeps_airflow_out_of_the_package() -> None:
-    assert (ROOT / "plugins" / ".airflowignore").read_text().split() == ["bench_control/"]
+    assert (ROOT / "plugins" / ".airflowignore").read_text().split() == ["trainbench/"]
     pins = [(ROOT / name).read_text() for name in ("requirements/control.txt", "docker/airflow/requirements.txt")]
     names = [{line.split("==")[0].lower() for line in pin.splitlines() if "==" in line} for pin in pins]
     assert not names[0] & names[1], "two pins of one package"

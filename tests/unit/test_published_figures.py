@@ -6,8 +6,8 @@ import math
 import statistics
 from pathlib import Path
 
-from bench_control.judging import noise
 from bench_image.contract import RunResult, parse_result
+from trainbench.judging import noise
 
 ROOT = Path(__file__).resolve().parents[2]
 AA = ROOT / "docs/results/aa-h200-2026-11-22"

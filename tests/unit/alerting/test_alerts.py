@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from bench_control.alerting.alerts import alerts
-from bench_control.asking.question import Question
-from bench_control.judging.attendance import absentees
-from bench_control.judging.trend import findings
-from bench_control.planning.nodes import AbsentNode
-from bench_control.words.verdicts import HistoryVerdict, State
 from bench_image.contract import Status
 from tests import campaigns
 from tests.builders import make_failed, make_result
+from trainbench.alerting.alerts import alerts
+from trainbench.core.verdicts import HistoryVerdict, State
+from trainbench.judging.missing_nodes import absentees
+from trainbench.judging.trend import findings
+from trainbench.params.campaign_kind import Question
+from trainbench.planning.nodes import AbsentNode
 
 
 def test_a_healthy_fleet_raises_none() -> None:

@@ -9,24 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from bench_control.alerting.notifications import Event, Notice
-from bench_control.alerting.outbox import Outbox
-from bench_control.asking.params import parse_params
-from bench_control.collecting.campaign import Campaign
-from bench_control.flows.assess import assess, judge
-from bench_control.installation.channels import Channel, Mail
-from bench_control.judging import variance
-from bench_control.judging.campaign_conditions import conditions
-from bench_control.judging.condition import Condition
-from bench_control.past.history import History, open_history
-from bench_control.past.history_trails import TRAIL_CAMPAIGNS
-from bench_control.planning.nodes import Fleet
-from bench_control.planning.plan import confirm_specs, make_plan
-from bench_control.reporting import digest
-from bench_control.words.tables import Tone
-from bench_control.words.verdicts import Level
 from bench_image.contract import RunResult, RunSpec
 from tests.builders import STARTED_AT, make_result
+from trainbench.alerting.notifications import Event, Notice
+from trainbench.alerting.outbox import Outbox
+from trainbench.core.tables import Tone
+from trainbench.core.verdicts import Level
+from trainbench.history.history import History, open_history
+from trainbench.history.node_histories import TRAIL_CAMPAIGNS
+from trainbench.judging import variance
+from trainbench.judging.campaign_conditions import conditions
+from trainbench.judging.condition import Condition
+from trainbench.orchestration.assess import assess, judge
+from trainbench.params.campaign_params import parse_params
+from trainbench.planning.nodes import Fleet
+from trainbench.planning.plan import confirm_specs, make_plan
+from trainbench.reporting import verdict_text
+from trainbench.results.campaign import Campaign
+from trainbench.settings.channels import Channel, Mail
 
 NODES = ("node-1", "node-2", "node-3", "node-4")
 DAG = "node_consistency"
@@ -114,7 +114,7 @@ def test_a_driver_that_makes_minus_4_percent_to_minus_20_is_no_all_clear_and_no_
     events = nights.all_told("node-1")
     assert [(night, event) for night, event, _ in events] == [(9, Event.OPENED), (13, Event.OPENED)]
     assert events[1][2].startswith("are 16.7 % slower since 3 Dec 2026, when the driver went from 570.1 to 580.2")
-    assert {digest.tone(campaign) for campaign in later} == {Tone.WARN}
+    assert {verdict_text.tone(campaign) for campaign in later} == {Tone.WARN}
 
 
 def test_a_fleet_that_a_driver_slows_by_20_percent_is_not_green_on_any_night(nights: Nights) -> None:
@@ -123,7 +123,7 @@ def test_a_fleet_that_a_driver_slows_by_20_percent_is_not_green_on_any_night(nig
         nights.check(fleet())
     slow = [nights.check(fleet(8.0), driver=NEW) for _ in range(10)]
 
-    assert {digest.tone(campaign) for campaign in slow} == {Tone.WARN}
+    assert {verdict_text.tone(campaign) for campaign in slow} == {Tone.WARN}
     for node in NODES:
         ((night, event, text),) = nights.all_told(node)
         assert (night, event) == (9, Event.OPENED)
@@ -202,7 +202,7 @@ def test_a_node_that_has_been_slow_for_longer_than_a_trail_is_still_behind_its_p
         nights.check(fleet())
     slow = [nights.check(fleet(8.0), driver=NEW) for _ in range(TRAIL_CAMPAIGNS + 5)]
 
-    assert {digest.tone(campaign) for campaign in slow} == {Tone.WARN}
+    assert {verdict_text.tone(campaign) for campaign in slow} == {Tone.WARN}
     assert {node.condition for campaign in slow for node in conditions(campaign)} == {Condition.BEHIND}
     assert "are still 20.0 % slower than before 29 Nov 2026" in [finding.summary for finding in slow[-1].findings]
     over = nights.check(fleet(), driver=NEW)
@@ -228,7 +228,7 @@ def test_an_accepted_baseline_ends_the_warning_with_its_own_words_and_hides_no_b
         (opened, closed) = nights.all_told(node)
         assert (opened[:2], closed[:2]) == ((9, Event.OPENED), (10, Event.CLOSED))
         assert closed[2] == "accepted as the new level by ada: the new driver is meant to be slower"
-    assert {digest.tone(campaign) for campaign in later} == {Tone.GOOD}
+    assert {verdict_text.tone(campaign) for campaign in later} == {Tone.GOOD}
     assert nights.all_told("node-4", ERRORS)[-1][:2] == (18, Event.OPENED)
 
 

@@ -6,10 +6,10 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from bench_control.alerting.breach_words import how_far, likely_cause
-from bench_control.alerting.notifications import Event, Kind, Notice, message
-from bench_control.words.verdicts import Level, Metric, State
 from tests.conftest import Golden
+from trainbench.alerting.breach_text import how_far, likely_cause
+from trainbench.alerting.notifications import Event, Kind, Notice, message
+from trainbench.core.verdicts import Level, Metric, State
 
 HOSTILE = "<script>alert('x')</script> {{ 7 * 7 }} <!channel>\r\nBcc: x@example.org"
 

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, select
 
-from bench_control.alerting.notifications import Event, Message, Notice
-from bench_control.alerting.notify import Sent, send_due
-from bench_control.alerting.outbox import DUE_DAYS, Outbox
-from bench_control.installation.channels import Channel, Mail, Webhook
-from bench_control.judging.trend import HISTORY_SLOWER
-from bench_control.past.history import History, open_history
-from bench_control.past.history_tables import breaches
-from bench_control.past.notice_tables import notices
-from bench_control.past.summary_tables import acknowledgements
-from bench_control.words.verdicts import Finding, Level, State
 from tests.databases import DATABASES, empty_database
 from tests.nights import ENDED_AT, night
+from trainbench.alerting.notifications import Event, Message, Notice
+from trainbench.alerting.notify import Sent, send_due
+from trainbench.alerting.outbox import DUE_DAYS, Outbox
+from trainbench.core.verdicts import Finding, Level, State
+from trainbench.history.history import History, open_history
+from trainbench.history.notice_tables import notices
+from trainbench.history.run_tables import breaches
+from trainbench.history.summary_tables import acknowledgements
+from trainbench.judging.trend import HISTORY_SLOWER
+from trainbench.settings.channels import Channel, Mail, Webhook
 
 RATES = {"node-1": 10.0, "node-2": 9.0, "node-3": 10.1}
 RED = {"node-2": State.BREACH}

@@ -17,17 +17,17 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from bench_control.asking.params import parse_params
-from bench_control.asking.question import Question
-from bench_control.cli.app import ExitCode, app, exit_code
-from bench_control.collecting.arrivals import PlannedCampaign
-from bench_control.collecting.artefacts import open_store
-from bench_control.past.history import open_history
-from bench_control.planning.plan import Plan
 from bench_image.contract import RunResult, Status
 from tests import campaigns
 from tests.builders import STARTED_AT, make_failed, make_result, make_spec
 from tests.conftest import GOLDEN_DIR
+from trainbench.cli.app import ExitCode, app, exit_code
+from trainbench.history.history import open_history
+from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_params import parse_params
+from trainbench.planning.plan import Plan
+from trainbench.results.arrivals import PlannedCampaign
+from trainbench.results.artefacts import open_store
 
 # Stands for the image: answers every spec with a rate that depends on the node and on the drill only.
 FAKE_IMAGE = """
@@ -257,7 +257,7 @@ def test_a_missing_interpreter_says_what_to_do(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_run_leaves_no_process_and_keeps_its_results(home: Path, signum: signal.Signals, code: int) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", "from bench_control.cli.app import app; app()", "run", "--nodes", "node-1,node-hangs"],
+        [sys.executable, "-c", "from trainbench.cli.app import app; app()", "run", "--nodes", "node-1,node-hangs"],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         stderr=subprocess.PIPE,
         # A shell starts background jobs with SIGINT ignored, and a child inherits that.
@@ -422,7 +422,7 @@ def test_report_says_of_a_stored_campaign_what_was_said_at_the_time() -> None:
 
 def test_help_states_the_exit_codes_and_loads_nothing_heavy() -> None:
     heavy = {"airflow", "matplotlib", "sqlalchemy", "pandas", "kubernetes"}
-    code = f"import sys, bench_control.cli.app; print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, trainbench.cli.app; print(sorted({heavy} & set(sys.modules)))"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     loaded = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"

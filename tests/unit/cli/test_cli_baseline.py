@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from bench_control.cli.app import ExitCode, app
-from bench_control.past.history import open_history
 from tests.nights import night
+from trainbench.cli.app import ExitCode, app
+from trainbench.history.history import open_history
 
 
 @pytest.fixture(autouse=True)

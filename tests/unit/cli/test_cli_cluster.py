@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from bench_control.cli.app import app
-from bench_control.collecting.artefacts import open_store
-from bench_control.launching.pods import DAG_ID, DAG_RUN_ID, PodSettings, ours
-from bench_control.site import cluster as cluster_module
-from tests.unit.site.test_facts import FakeCluster
+from tests.unit.cluster.test_doctor_facts import FakeCluster
+from trainbench.cli.app import app
+from trainbench.cluster import kubernetes_api as cluster_module
+from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, PodSettings, ours
+from trainbench.results.artefacts import open_store
 
 OLD = "2026-01-01T00:00:00Z"
 

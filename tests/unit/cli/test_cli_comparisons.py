@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from bench_control.cli.app import ExitCode, app
-from bench_control.collecting.artefacts import open_store
-from bench_control.collecting.campaign import Campaign
-from bench_control.flows.publishing import publish
 from tests import campaigns
+from trainbench.cli.app import ExitCode, app
+from trainbench.orchestration.publishing import publish
+from trainbench.results.artefacts import open_store
+from trainbench.results.campaign import Campaign
 
 
 @pytest.fixture(autouse=True)

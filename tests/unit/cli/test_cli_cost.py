@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from bench_control.cli.app import app
-from bench_control.collecting.artefacts import open_store
-from bench_control.past.history import open_history
 from tests import campaigns
+from trainbench.cli.app import app
+from trainbench.history.history import open_history
+from trainbench.results.artefacts import open_store
 
 runner = CliRunner()
 

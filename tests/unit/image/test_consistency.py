@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bench_image.consistency import contradictions, sum_of
 from bench_image.contract import Clock, ContractError, Performance, Window, parse_result
+from bench_image.contract.consistency import contradictions, sum_of
 from tests.builders import make_result
 
 

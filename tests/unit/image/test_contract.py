@@ -34,7 +34,7 @@ from bench_image.contract import (
     parse_result,
     parse_spec,
 )
-from bench_image.shapes import Gpt2Shape
+from bench_image.contract.model_shapes import Gpt2Shape
 from tests.builders import STARTED_AT, make_cpu_result, make_failed, make_result, make_spec
 from tests.conftest import GOLDEN_DIR, Golden
 

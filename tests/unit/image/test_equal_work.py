@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bench_image.contract import ContractError, DiskData, fingerprint, parse_spec
-from bench_image.equal_work import HubId, hub_id, normal_folder, normal_weights
-from bench_image.shapes import MODELS, Gpt2Shape
+from bench_image.contract.equal_work import HubId, hub_id, normal_folder, normal_weights
+from bench_image.contract.model_shapes import MODELS, Gpt2Shape
 from tests.builders import make_spec
 
 COMMIT = "7231864981174d9bee8c7687c24c8344414eae6b"

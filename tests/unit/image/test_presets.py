@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bench_image.contract import Device, Lora, Optimizer, Precision, Preset, Recipe, Strategy
-from bench_image.presets import STEPS_BEFORE_CAPTURE, compiles, fuses, replays
+from bench_image.contract.presets import STEPS_BEFORE_CAPTURE, compiles, fuses, replays
 from tests.builders import make_spec
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from bench_control.collecting.campaign import Campaign
-from bench_control.judging.campaign_conditions import _unsteady, _watched, conditions, why
-from bench_control.judging.condition import Condition, NodeCondition
-from bench_control.judging.trend import judge_history
-from bench_control.words.verdicts import Confirmation, Metric, NodeVerdict, State, Tolerances
 from tests.builders import make_result
 from tests.campaigns import make_campaign, make_group, make_metric, make_node
+from trainbench.core.verdicts import Confirmation, Metric, NodeVerdict, State, Tolerances
+from trainbench.judging.campaign_conditions import _unsteady, _watched, conditions, why
+from trainbench.judging.condition import Condition, NodeCondition
+from trainbench.judging.trend import judge_history
+from trainbench.results.campaign import Campaign
 
 PEERS = (make_node("peer-1"), make_node("peer-2"))
 

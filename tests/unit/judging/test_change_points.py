@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from bench_control.judging.change_points import Drift, Step, _line, change, step_at
+from trainbench.judging.change_points import Drift, Step, _line, change, step_at
 
 LIMIT_PCT, MADS = 1.5, 4.0
 

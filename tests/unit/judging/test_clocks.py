@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from bench_control.collecting.results import collect
-from bench_control.judging.clocks import campaign_times, findings, on_our_clock
 from bench_image.contract import RunResult, Status
 from tests.builders import STARTED_AT, make_failed, make_result
+from trainbench.judging.clocks import campaign_times, findings, on_our_clock
+from trainbench.results.collect import collect
 
 BEGAN, ENDED = STARTED_AT - timedelta(minutes=1), STARTED_AT + timedelta(minutes=10)
 

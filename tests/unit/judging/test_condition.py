@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from bench_control.judging.condition import (
+from trainbench.core.verdicts import State
+from trainbench.judging.condition import (
     FRESH,
     TRAITS,
     Condition,
@@ -18,7 +19,6 @@ from bench_control.judging.condition import (
     condition_of,
     fleet_summary,
 )
-from bench_control.words.verdicts import State
 
 NOW = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
 RULES: dict[Condition, dict[str, Any]] = {

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from bench_control.judging.confirmation import _single_run_widening, confirm
-from bench_control.judging.variance import judge, nodes_to_confirm
-from bench_control.words.verdicts import Confirmation, GroupVerdict, NodeVerdict, Side, State, Tolerances
 from bench_image.contract import RunResult
 from tests.builders import make_cpu_result, make_failed, make_result
 from tests.campaigns import make_group, make_metric, make_node
+from trainbench.core.verdicts import Confirmation, GroupVerdict, NodeVerdict, Side, State, Tolerances
+from trainbench.judging.confirmation import _single_run_widening, confirm
+from trainbench.judging.variance import judge, nodes_to_confirm
 
 LIMITS = Tolerances()
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bench_control.judging.drills import findings, headline, undetected
-from bench_control.words.verdicts import Level, Metric, MetricVerdict, NodeVerdict, Side, State
 from bench_image.contract import Drill
 from tests.builders import make_failed, make_result
 from tests.campaigns import make_group, make_metric, make_node
+from trainbench.core.verdicts import Level, Metric, MetricVerdict, NodeVerdict, Side, State
+from trainbench.judging.drills import findings, headline, undetected
 
 DRILL = Drill(slowdown_pct=20)
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from bench_control.diagnosing.diagnosis import diagnose
-from bench_control.judging import gpu_verdicts
-from bench_control.judging.confirmation import confirm
-from bench_control.judging.gpu_runs import by_gpu
-from bench_control.judging.node_runs import GpuPlace, judged_rate
-from bench_control.judging.trails import points_of
-from bench_control.judging.trend import judge_history
-from bench_control.judging.variance import judge, nodes_to_confirm
-from bench_control.words.verdicts import Confirmation, GroupVerdict, Metric, NodeVerdict, Side, State, Tolerances
 from bench_image.contract import RunResult, Status
 from tests.builders import STARTED_AT, make_failed, make_independent, make_result
+from trainbench.core.verdicts import Confirmation, GroupVerdict, Metric, NodeVerdict, Side, State, Tolerances
+from trainbench.judging import gpu_verdicts
+from trainbench.judging.confirmation import confirm
+from trainbench.judging.diagnosis.diagnose import diagnose
+from trainbench.judging.gpu_runs import by_gpu
+from trainbench.judging.node_history import points_of
+from trainbench.judging.node_runs import GpuPlace, judged_rate
+from trainbench.judging.trend import judge_history
+from trainbench.judging.variance import judge, nodes_to_confirm
 
 LIMITS = Tolerances()
 GOOD = (10.0, 10.01, 9.99, 10.0)

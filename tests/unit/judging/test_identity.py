@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from bench_control.judging import identity
-from bench_control.judging.node_runs import latest
-from bench_control.judging.variance import judge
-from bench_control.planning.nodes import GpuNode
-from bench_control.words.verdicts import State, Tolerances
 from bench_image.contract import RunResult, parse_result
 from tests.builders import make_failed, make_result
 from tests.conftest import GOLDEN_DIR
+from trainbench.core.verdicts import State, Tolerances
+from trainbench.judging import identity
+from trainbench.judging.node_runs import latest
+from trainbench.judging.variance import judge
+from trainbench.planning.nodes import GpuNode
 
 
 def later(result: RunResult) -> RunResult:

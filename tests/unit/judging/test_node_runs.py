@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bench_control.judging.node_runs import NodeRuns, measured
-from bench_control.judging.variance import judge
-from bench_control.words.verdicts import Metric, Tolerances
 from tests.builders import make_cpu_result, make_result
+from trainbench.core.verdicts import Metric, Tolerances
+from trainbench.judging.node_runs import NodeRuns, measured
+from trainbench.judging.variance import judge
 
 
 def test_the_temperature_of_a_run_is_that_of_its_hottest_gpu() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench_control.judging.limits import decide
-from bench_control.judging.noise import Noise, Run, deviation_pct, estimate, from_pct, median_variance, t_995, to_pct
-from bench_control.judging.scatter import Unit, measure
-from bench_control.words.verdicts import State
+from trainbench.core.verdicts import State
+from trainbench.judging.limits import decide
+from trainbench.judging.noise import Noise, Run, deviation_pct, estimate, from_pct, median_variance, t_995, to_pct
+from trainbench.judging.scatter import Unit, measure
 
 
 def run(round_: int, *logs: float) -> Run:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from bench_control.judging.odd_gpu import odd_gpu
-from bench_control.judging.variance import judge
-from bench_control.words.verdicts import Metric, MetricVerdict, Side, Tolerances
 from bench_image.contract import RunResult
 from tests.builders import make_result
+from trainbench.core.verdicts import Metric, MetricVerdict, Side, Tolerances
+from trainbench.judging.odd_gpu import odd_gpu
+from trainbench.judging.variance import judge
 
 RATE, SLOW = Metric.SAMPLES_PER_SECOND, Side.SLOW
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from bench_control.judging.peer_reruns import settled
-from bench_control.words.verdicts import (
+from tests.campaigns import make_group, make_metric, make_node
+from trainbench.core.verdicts import (
     Confirmation,
     GroupVerdict,
     Metric,
@@ -17,7 +17,7 @@ from bench_control.words.verdicts import (
     State,
     Tolerances,
 )
-from tests.campaigns import make_group, make_metric, make_node
+from trainbench.judging.peer_reruns import settled
 
 LIMITS = Tolerances()
 

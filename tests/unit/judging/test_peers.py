@@ -8,9 +8,9 @@ import statistics
 
 import pytest
 
-from bench_control.judging.node_runs import GpuPlace, Key
-from bench_control.judging.peers import References, nearest_median, reference_variance
-from bench_control.words.verdicts import ReferenceMode
+from trainbench.core.verdicts import ReferenceMode
+from trainbench.judging.node_runs import GpuPlace, Key
+from trainbench.judging.peers import References, nearest_median, reference_variance
 
 OTHERS = ReferenceMode.LEAVE_ONE_OUT_MEDIAN
 

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from bench_control.diagnosing.diagnosis import diagnose
-from bench_control.judging.confirmation import confirm
-from bench_control.judging.variance import judge, nodes_to_confirm
-from bench_control.words.verdicts import RED, GroupVerdict, Metric, ReferenceMode, Side, State, Tolerances
 from bench_image.contract import RunResult
 from tests.builders import make_failed, make_result
+from trainbench.core.verdicts import RED, GroupVerdict, Metric, ReferenceMode, Side, State, Tolerances
+from trainbench.judging.confirmation import confirm
+from trainbench.judging.diagnosis.diagnose import diagnose
+from trainbench.judging.variance import judge, nodes_to_confirm
 
 SEEDS = range(30)
 GPUS = ("NVIDIA H200", "NVIDIA A100")

@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 
-from bench_control.judging.same_work import TOLERANCE_PCT, checked, findings
-from bench_control.judging.variance import judge
-from bench_control.words.verdicts import Level, State, Tolerances
 from bench_image.contract import (
     ParameterCount,
     Phase,
@@ -20,6 +17,9 @@ from bench_image.contract import (
 )
 from tests.builders import make_failed, make_result
 from tests.conftest import GOLDEN_DIR
+from trainbench.core.verdicts import Level, State, Tolerances
+from trainbench.judging.same_work import TOLERANCE_PCT, checked, findings
+from trainbench.judging.variance import judge
 
 PUBLISHED = sorted(GOLDEN_DIR.parents[1].glob("docs/results/**/result.json"))
 

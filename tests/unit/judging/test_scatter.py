@@ -6,14 +6,14 @@ import statistics
 
 import pytest
 
-from bench_control.diagnosing.diagnosis import diagnose
-from bench_control.judging.noise import Run
-from bench_control.judging.outliers import chi_squared_tail, outlier_ratio
-from bench_control.judging.scatter import ALPHA_OF_ROUNDS, Unit, measure
-from bench_control.judging.variance import judge
-from bench_control.words.verdicts import GroupVerdict, Level, Metric, NodeVerdict, State, Tolerances
 from bench_image.contract import RunResult
 from tests.builders import make_result
+from trainbench.core.verdicts import GroupVerdict, Level, Metric, NodeVerdict, State, Tolerances
+from trainbench.judging.diagnosis.diagnose import diagnose
+from trainbench.judging.noise import Run
+from trainbench.judging.outliers import chi_squared_tail, outlier_ratio
+from trainbench.judging.scatter import ALPHA_OF_ROUNDS, Unit, measure
+from trainbench.judging.variance import judge
 
 LIMITS = Tolerances()
 STEADY = (0.999, 1.0, 1.001)

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from bench_control.collecting.setups import Setup, changes, new_gpus
-from bench_control.judging import step_changes
-from bench_control.judging.renames import find as find_renames
-from bench_control.judging.renames import findings as rename_findings
-from bench_control.judging.renames import names
-from bench_control.judging.step_changes import find, findings, series_of
-from bench_control.judging.trails import Point, points_of
-from bench_control.words.verdicts import Finding, Level, Tolerances
 from bench_image.contract import Drill
 from tests.builders import STARTED_AT, make_failed, make_result
+from trainbench.core.verdicts import Finding, Level, Tolerances
+from trainbench.judging import step_changes
+from trainbench.judging.node_history import Point, points_of
+from trainbench.judging.renames import find as find_renames
+from trainbench.judging.renames import findings as rename_findings
+from trainbench.judging.renames import names
+from trainbench.judging.step_changes import find, findings, series_of
+from trainbench.results.setups import Setup, changes, new_gpus
 
 OLD = Setup(driver="575.1", image="bench:1", kernel="5.15", libraries={"torch": "2.13"}, gpu_uuids=frozenset({"GPU-a"}))
 NEW = OLD.model_copy(update={"driver": "580.95"})

@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bench_control.judging.still_slower import Slowdown, findings, lasting
-from bench_control.judging.trails import Point, points_of
-from bench_control.judging.warned import KIND_OF, Kind
-from bench_control.words.verdicts import RateChange
 from bench_image.contract import fingerprint
 from tests.builders import make_result
+from trainbench.core.verdicts import RateChange
+from trainbench.judging.node_history import Point, points_of
+from trainbench.judging.still_slower import Slowdown, findings, lasting
+from trainbench.judging.warned import KIND_OF, Kind
 
 WORK = fingerprint(make_result().work)
 DAY = datetime(2026, 11, 1, 3, tzinfo=UTC)

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from bench_control.judging import trend
-from bench_control.judging.trend import findings, judge_history
-from bench_control.words.verdicts import Level, RateChange, State, Tolerances
 from bench_image.contract import Drill, RunResult
 from tests.builders import make_failed, make_result, spoilt
+from trainbench.core.verdicts import Level, RateChange, State, Tolerances
+from trainbench.judging import trend
+from trainbench.judging.trend import findings, judge_history
 
 LIMITS = Tolerances()
 STEADY = [10.0, 10.0, 10.0, 10.0, 10.0]

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bench_control.judging.undecided import Streak, findings, is_undecided, streak
-from bench_control.words.verdicts import State
 from tests.campaigns import make_group, make_node
+from trainbench.core.verdicts import State
+from trainbench.judging.undecided import Streak, findings, is_undecided, streak
 
 NO, OK, RED, BUSY = State.INSUFFICIENT, State.OK, State.BREACH, State.BUSY
 

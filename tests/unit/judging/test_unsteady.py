@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bench_control.judging.noise import Noise, Run
-from bench_control.judging.scatter import OwnScatter
-from bench_control.judging.unsteady import described, findings
-from bench_control.words.verdicts import Level
 from tests.campaigns import make_group, make_node
+from trainbench.core.verdicts import Level
+from trainbench.judging.noise import Noise, Run
+from trainbench.judging.scatter import OwnScatter
+from trainbench.judging.unsteady import described, findings
 
 
 def own(what: str, factor: float) -> OwnScatter:

@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from bench_control.collecting.results import collect
-from bench_control.judging.confirmation import confirm
-from bench_control.judging.node_runs import NO_RESULTS
-from bench_control.judging.variance import judge, lone_groups, nodes_to_confirm
-from bench_control.words.ordering import natural
-from bench_control.words.verdicts import (
+from bench_image.contract import Chosen, Drill, RunResult, Status, parse_result
+from tests.builders import STARTED_AT, make_cpu_result, make_failed, make_result
+from tests.conftest import GOLDEN_DIR
+from trainbench.core.ordering import natural
+from trainbench.core.verdicts import (
     Confirmation,
     GroupVerdict,
     Metric,
@@ -17,9 +16,10 @@ from bench_control.words.verdicts import (
     State,
     Tolerances,
 )
-from bench_image.contract import Chosen, Drill, RunResult, Status, parse_result
-from tests.builders import STARTED_AT, make_cpu_result, make_failed, make_result
-from tests.conftest import GOLDEN_DIR
+from trainbench.judging.confirmation import confirm
+from trainbench.judging.node_runs import NO_RESULTS
+from trainbench.judging.variance import judge, lone_groups, nodes_to_confirm
+from trainbench.results.collect import collect
 
 LIMITS = Tolerances()
 RATE = Metric.SAMPLES_PER_SECOND

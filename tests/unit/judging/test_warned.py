@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bench_control.judging.warned import Kind, changes_of, is_back, is_worse, red_or_drilled, warned
-from bench_control.words.verdicts import Finding, Level, RateChange, State
 from tests.campaigns import make_campaign, make_group, make_node
+from trainbench.core.verdicts import Finding, Level, RateChange, State
+from trainbench.judging.warned import Kind, changes_of, is_back, is_worse, red_or_drilled, warned
 
 
 def change(after: float, limit_pct: float = 5.0) -> RateChange:

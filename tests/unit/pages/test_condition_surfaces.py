@@ -11,29 +11,29 @@ from typing import Any
 
 import pytest
 
-from bench_control.alerting import run_summary
-from bench_control.alerting.alerts import alerts
-from bench_control.alerting.outbox import Outbox
-from bench_control.asking.params import parse_params
-from bench_control.cli.app import exit_code
-from bench_control.collecting.campaign import Campaign
-from bench_control.flows.assess import assess
-from bench_control.installation.channels import Mail
-from bench_control.judging.condition import TRAITS, Condition, NodeCondition
-from bench_control.pages.banner_rows import said
-from bench_control.pages.filters import Filters
-from bench_control.pages.queries import Pages
-from bench_control.pages.views import Overview
-from bench_control.past.history import History
-from bench_control.planning.nodes import Fleet
-from bench_control.planning.plan import make_plan
-from bench_control.reporting import digest
-from bench_control.reporting.condition_table import TABLE, Surfaces, document
-from bench_control.words.tables import Tone
-from bench_control.words.verdicts import Level
 from bench_image.contract import Drill, RunResult, Status
 from tests.builders import STARTED_AT, make_failed, make_result
 from tests.conftest import Golden
+from trainbench.alerting import run_summary
+from trainbench.alerting.alerts import alerts
+from trainbench.alerting.outbox import Outbox
+from trainbench.cli.app import exit_code
+from trainbench.core.tables import Tone
+from trainbench.core.verdicts import Level
+from trainbench.history.history import History
+from trainbench.judging.condition import TRAITS, Condition, NodeCondition
+from trainbench.orchestration.assess import assess
+from trainbench.pages.banners.rows import said
+from trainbench.pages.reads.filters import Filters
+from trainbench.pages.reads.queries import Pages
+from trainbench.pages.reads.rows import Overview
+from trainbench.params.campaign_params import parse_params
+from trainbench.planning.nodes import Fleet
+from trainbench.planning.plan import make_plan
+from trainbench.reporting import verdict_text
+from trainbench.reporting.condition_table import TABLE, Surfaces, document
+from trainbench.results.campaign import Campaign
+from trainbench.settings.channels import Mail
 
 ROOT = Path(__file__).resolve().parents[3]
 DAG = "node_consistency"
@@ -134,14 +134,14 @@ def test_what_the_run_says(row: Surfaces) -> None:
     trait, total = TRAITS[row.in_run], len({node.node for node in night.nodes})
     raised = alerts(night, DAG, "scheduled__1")
     of_node = [alert for alert in raised if alert.node == "node-1"]
-    (table,) = [digest.verdict_table(night, group) for group in night.groups]
+    (table,) = [verdict_text.verdict_table(night, group) for group in night.groups]
     cell = next(line.cells[-1] for line in table.rows if line.cells[0] == "node-1")
     says = {
         Condition.WELL: "All 4 nodes are well.",
         Condition.UNDECIDED: "None of 2 nodes could be judged",  # a pair: one node alone cannot be undecided so
     }.get(row.in_run, f"1 of {total} nodes {trait.one}: node-1")
 
-    assert digest.verdict(night).startswith(says)
+    assert verdict_text.verdict(night).startswith(says)
     assert says in run_summary.note(night, raised, DAG, "scheduled__1", None)
     assert row.word
     assert row.word in cell
@@ -149,7 +149,7 @@ def test_what_the_run_says(row: Surfaces) -> None:
     assert [(alert.level, alert.condition) for alert in of_node] == ([(row.alert, row.in_run)] if row.alert else [])
     assert any(alert.red for alert in raised) is (row.exit_code == 1)
     assert run_summary.breaches_extra(night, raised, DAG, "scheduled__1", None)["nodes"][row.in_run] > 0
-    assert (digest.tone(night) is Tone.GOOD) is (row.in_run is Condition.WELL)
+    assert (verdict_text.tone(night) is Tone.GOOD) is (row.in_run is Condition.WELL)
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.condition)
@@ -196,7 +196,7 @@ def test_the_fleet_page_names_the_red_node_first_and_nodes_of_one_condition_toge
 
 def test_a_node_at_4_9_percent_below_its_peers_is_not_within_limits_and_reaches_people(history: History) -> None:
     night = NIGHTS[Condition.WATCHED]()
-    assert digest.verdict(night) == "1 of 4 nodes is watched: node-1 (samples/s −4.9 %, limit ±5 %); 3 are well."
+    assert verdict_text.verdict(night) == "1 of 4 nodes is watched: node-1 (samples/s −4.9 %, limit ±5 %); 3 are well."
     history.record(night)
     assert overview(history).summary.headline == "1 of 4 nodes is watched: node-1; 3 are well."
 
@@ -291,4 +291,4 @@ def test_the_headline_of_a_bad_majority_names_the_bad_ones_or_the_doubt(past: li
     rates = dict.fromkeys((*NODES, "node-5"), 9.0) | {"node-4": 10.0, "node-5": 10.0}
     first = [run for node, rate in rates.items() for run in runs(node, rate)]
     again = [run for node, rate in rates.items() for run in runs(node, rate, (3,))]
-    assert digest.verdict(campaign(first, again, nodes=tuple(rates), pasts=lambda node: past)) == headline
+    assert verdict_text.verdict(campaign(first, again, nodes=tuple(rates), pasts=lambda node: past)) == headline

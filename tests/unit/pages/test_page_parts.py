@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from bench_control.alerting.addresses import in_airflow
-from bench_control.judging.condition import Condition
-from bench_control.pages import charts, heat_cells
-from bench_control.pages.links import Links, links
-from bench_control.pages.page_tables import Cell, Column, PageTable, csv, number, with_bars
-from bench_control.pages.render import ago, assets
-from bench_control.pages.views import CostRow, EventKind, HeatCell, NodeEvent, NodePoint, NodeSeries
-from bench_control.words.verdicts import Confirmation, State
+from trainbench.alerting.links import in_airflow
+from trainbench.core.verdicts import Confirmation, State
+from trainbench.judging.condition import Condition
+from trainbench.pages.reads.rows import CostRow, EventKind, HeatCell, NodeEvent, NodePoint, NodeSeries
+from trainbench.pages.render import charts, heat_cells
+from trainbench.pages.render.links import Links, links
+from trainbench.pages.render.page import ago, assets
+from trainbench.pages.render.page_tables import Cell, Column, PageTable, csv, number, with_bars
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 HOSTILE = "<a href='javascript:alert(1)'>&"

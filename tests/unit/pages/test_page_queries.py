@@ -18,20 +18,20 @@ import pytest
 from pydantic import ValidationError
 from sqlalchemy import event
 
-from bench_control.asking.question import Question
-from bench_control.judging.condition import Condition
-from bench_control.pages import queries
-from bench_control.pages.filters import Filters
-from bench_control.pages.queries import Pages
-from bench_control.pages.views import EventKind, RunSort
-from bench_control.past.history import History, open_history
-from bench_control.past.history_database import HistoryError
-from bench_control.words.verdicts import HistoryVerdict, Metric, State
 from bench_image.contract import Drill, Strategy
 from tests.builders import make_failed, make_result
 from tests.campaigns import make_group, make_metric, make_node
 from tests.databases import DATABASES, empty_database
 from tests.nights import ENDED_AT, night
+from trainbench.core.verdicts import HistoryVerdict, Metric, State
+from trainbench.history.database import HistoryError
+from trainbench.history.history import History, open_history
+from trainbench.judging.condition import Condition
+from trainbench.pages.reads import queries
+from trainbench.pages.reads.filters import Filters
+from trainbench.pages.reads.queries import Pages
+from trainbench.pages.reads.rows import EventKind, RunSort
+from trainbench.params.campaign_kind import Question
 
 SEEN, HIDDEN = "node_consistency", "somebody_elses"
 DAY_3 = date(2026, 11, 3)
@@ -129,7 +129,7 @@ def test_an_empty_database_has_empty_pages(history: History) -> None:
 
 
 def pages_columns() -> tuple[str, ...]:
-    from bench_control.pages.export import COLUMNS
+    from trainbench.pages.reads.export import COLUMNS
 
     return COLUMNS
 
@@ -138,7 +138,7 @@ def test_a_database_that_is_away_is_told_in_one_sentence(history: History, tmp_p
     away = history.engine.url.set(database=str(tmp_path / "no" / "such" / "folder" / "file.sqlite"))
     if history.engine.dialect.name != "sqlite":
         away = away.set(database="nosuch")
-    from bench_control.past.history_database import connect
+    from trainbench.history.database import connect
 
     with pytest.raises(HistoryError, match=r"^history "):
         Pages(connect(away.render_as_string(hide_password=False)), {SEEN}).choices()
@@ -277,7 +277,7 @@ def test_the_map_has_at_least_a_day_and_at_most_a_quarter(pages: Pages, days: in
 
 
 def test_pages_of_the_map(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench_control.pages.fleet.NODES_ON_PAGE", 3)
+    monkeypatch.setattr("trainbench.pages.reads.fleet.NODES_ON_PAGE", 3)
     found = [pages.heat_map(ALL, DAY_3, page=page) for page in (-1, 1, 2, 99)]
     assert [(heat.page, [row.node for row in heat.rows]) for heat in found] == [
         (1, ["node-2", "node-3", "node-1"]),
@@ -335,7 +335,7 @@ def test_the_time_does_not_hide_what_is_wrong_now_but_other_filters_narrow_it(pa
 
 def test_a_long_list_of_breaches_is_cut_and_counted(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     history.record(night(1, {"node-1": 10.0}, {f"node-{i}": State.MISSING for i in range(2, 8)}))
-    monkeypatch.setattr("bench_control.pages.breach_rows.MAX_BREACHES", 4)
+    monkeypatch.setattr("trainbench.pages.reads.breach_rows.MAX_BREACHES", 4)
     found = Pages(history.engine, {SEEN}).open_breaches(ALL)
     assert (len(found.rows), found.num_total) == (4, 6)
 
@@ -496,7 +496,7 @@ def test_a_breach_is_an_event_when_it_opens_and_when_it_closes(pages: Pages) -> 
 
 
 def test_a_long_series_is_cut_at_its_old_end_and_says_so(recorded: History, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench_control.pages.node_trends.MAX_POINTS", 2)
+    monkeypatch.setattr("trainbench.pages.reads.node_trends.MAX_POINTS", 2)
     found = Pages(recorded.engine, {SEEN}).node("node-3", ALL)
     assert found
     assert [point.campaign_id for point in found.series[0].points] == ["night-2", "night-3"]
@@ -598,7 +598,7 @@ def test_the_run_list_is_newest_campaign_first_and_can_be_turned_round(pages: Pa
 @pytest.mark.parametrize("sort", list(RunSort))
 def test_pages_of_the_run_list_hold_each_run_once(pages: Pages, monkeypatch: pytest.MonkeyPatch, sort: RunSort) -> None:
     whole = [(row.campaign_id, row.run_id) for row in pages.runs(ALL, sort=sort).rows]
-    monkeypatch.setattr("bench_control.pages.run_list.RUNS_ON_PAGE", 3)
+    monkeypatch.setattr("trainbench.pages.reads.run_list.RUNS_ON_PAGE", 3)
     found = [pages.runs(ALL, page, sort) for page in (1, 2, 3, 4)]
     assert [(row.campaign_id, row.run_id) for page in found for row in page.rows] == whole
     assert [page.num_pages for page in found] == [4, 4, 4, 4]
@@ -622,7 +622,7 @@ def test_only_the_newest_runs_are_ranked_and_the_page_says_how_many(
     pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Night 3 has 3 runs and night 2 has 4: together 7, and night 1's 9.0 samples/s are not looked at."""
-    monkeypatch.setattr("bench_control.pages.run_list.RANKED_RUNS", 8)
+    monkeypatch.setattr("trainbench.pages.reads.run_list.RANKED_RUNS", 8)
     found = pages.runs(ALL, sort=RunSort.SLOWEST)
     assert (found.num_total, found.num_ranked, len(found.rows)) == (11, 7, 7)
     assert found.rows[0].samples_per_second == 9.8
@@ -660,7 +660,7 @@ def test_a_campaign_recorded_again_is_counted_once(history: History) -> None:
 def test_rows_of_a_version_without_summaries_ask_for_a_reindex(history: History) -> None:
     from sqlalchemy import delete
 
-    from bench_control.past.summary_tables import campaigns
+    from trainbench.history.summary_tables import campaigns
 
     """Its breaches are there all the same."""
     history.record(night(1, {"node-1": 9.0}, {"node-1": State.BREACH}))
@@ -676,7 +676,7 @@ def test_rows_of_a_version_without_summaries_ask_for_a_reindex(history: History)
 
 
 def test_the_csv_holds_every_run_in_pieces(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench_control.pages.export.ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("trainbench.pages.reads.export.ROWS_AT_ONCE", 2)
     pieces = list(pages.runs_csv(ALL))
     assert [len(piece.splitlines()) for piece in pieces] == [1, 2, 1, 2, 2, 2, 2]
     rows = list(csv.DictReader(io.StringIO("".join(pieces))))

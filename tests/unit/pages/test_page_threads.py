@@ -7,7 +7,7 @@ import threading
 from fastapi import APIRouter, FastAPI
 from fastapi.testclient import TestClient
 
-from bench_control.pages.threads import MAX_THREADS, OwnRoute
+from trainbench.pages.reads.thread_pool import MAX_THREADS, OwnRoute
 
 
 def test_readers_of_ours_hold_no_thread_that_airflow_answers_in() -> None:

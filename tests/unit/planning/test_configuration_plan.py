@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from bench_control.asking.params import BenchmarkParams, ParamsError
-from bench_control.asking.question import Question
-from bench_control.asking.variants import BASELINE, VARIANTS
-from bench_control.launching.pods import PodSettings, manifest, pod_name, title
-from bench_control.planning.configuration_plan import DEFAULTS, LOCAL_DEFAULTS
-from bench_control.planning.nodes import Fleet, GpuNode, named
-from bench_control.planning.plan import Plan, PlanError
-from bench_control.planning.planners import PLANNERS
 from bench_image.contract import Optimizer, RunSpec
+from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_params import BenchmarkParams, ParamsError
+from trainbench.params.variants import BASELINE, VARIANTS
+from trainbench.planning.configuration_plan import DEFAULTS, LOCAL_DEFAULTS
+from trainbench.planning.nodes import Fleet, GpuNode, named
+from trainbench.planning.plan import Plan, PlanError
+from trainbench.planning.planners import PLANNERS
+from trainbench.pods.manifests import PodSettings, manifest, pod_name, title
 
 PLANNER = PLANNERS[Question.CONFIGURATIONS]
 A10 = {"gpu_product": "NVIDIA-A10", "gpu_memory_bytes": 24 * 2**30}

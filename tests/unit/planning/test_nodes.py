@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from bench_control.planning.nodes import AbsentNode, GpuNode, alike, fleet, named, not_ready_s
+from trainbench.planning.nodes import AbsentNode, GpuNode, alike, fleet, named, not_ready_s
 
 
 def node(name: str, gpus: int = 8, *, ready: str = "True", cordoned: bool = False, **labels: str) -> dict[str, Any]:

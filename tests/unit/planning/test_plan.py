@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from bench_control.asking.params import parse_params
-from bench_control.asking.question import Question
-from bench_control.planning.nodes import Fleet, GpuNode, named
-from bench_control.planning.plan import (
+from bench_image.contract import IDENTIFIER, DiskData, Lora, fingerprint
+from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_params import parse_params
+from trainbench.planning.nodes import Fleet, GpuNode, named
+from trainbench.planning.plan import (
     Plan,
     PlanError,
     campaign_id,
@@ -19,9 +20,8 @@ from bench_control.planning.plan import (
     refuse_more_pods_than,
     unknown_gpus,
 )
-from bench_control.planning.planners import PLANNERS
-from bench_control.planning.work import identifier
-from bench_image.contract import IDENTIFIER, DiskData, Lora, fingerprint
+from trainbench.planning.planners import PLANNERS
+from trainbench.planning.work import identifier
 
 NODES = ("node-1", "node-2", "node-3")
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from bench_control.asking.params import parse_params
-from bench_control.asking.question import Question
-from bench_control.planning.nodes import Fleet, GpuNode
-from bench_control.planning.plan import Plan, PlanError
-from bench_control.planning.scaling_plan import Cell, cells, make_scaling_plan
 from bench_image.contract import ACROSS_STRATEGIES, Strategy, fingerprint
+from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_params import parse_params
+from trainbench.planning.nodes import Fleet, GpuNode
+from trainbench.planning.plan import Plan, PlanError
+from trainbench.planning.scaling_plan import Cell, cells, make_scaling_plan
 
 ALL = [strategy.value for strategy in Strategy]
 WORK = {"model": "tier-a", "recipe": "full", "preset": "tuned", "seq_length": 2048, "micro_batch_size": 1}

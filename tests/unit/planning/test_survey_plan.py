@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from bench_control.asking.params import ParamsError
-from bench_control.asking.question import Question
-from bench_control.planning.nodes import AbsentNode, Fleet, GpuNode, named
-from bench_control.planning.plan import Plan, PlanError
-from bench_control.planning.planners import PLANNERS
-from bench_control.planning.survey_plan import recipes_of
 from bench_image.contract import Recipe
+from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_params import ParamsError
+from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode, named
+from trainbench.planning.plan import Plan, PlanError
+from trainbench.planning.planners import PLANNERS
+from trainbench.planning.survey_plan import recipes_of
 
 PLANNER = PLANNERS[Question.HARDWARE]
 

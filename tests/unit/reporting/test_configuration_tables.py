@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from bench_control.comparing.configurations import Standing, Verdict, _change_pct, _Comparer, kinds_compared
-from bench_control.comparing.speedups import SpeedUp
-from bench_control.planning.skipped import Skipped
-from bench_control.reporting.configuration_tables import configurations, headline
 from bench_image.contract import RunResult
 from tests import campaigns
 from tests.builders import make_failed, make_result
+from trainbench.comparison.configurations import Standing, Verdict, _change_pct, _Comparer, kinds_compared
+from trainbench.comparison.speedups import SpeedUp
+from trainbench.planning.skipped import Skipped
+from trainbench.reporting.configuration_tables import configurations, headline
 
 GUIDE = campaigns.configurations()
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from bench_control.collecting.campaign import Campaign
-from bench_control.reporting.cost_report import cost_report, example_table, nodes_table, sample_prices, summary
 from tests import campaigns
 from tests.builders import spoilt
+from trainbench.reporting.cost_report import cost_report, example_table, nodes_table, sample_prices, summary
+from trainbench.results.campaign import Campaign
 
 
 @pytest.mark.parametrize("make", [campaigns.healthy, campaigns.cpu_drill, campaigns.all_failed])

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench_control.collecting.campaign import Campaign
-from bench_control.reporting import cost_report, digest, glossary, run_tables
-from bench_control.reporting.answers import answers
-from bench_control.reporting.figures import Figure, document, load_figures
-from bench_control.spending import spend_tables
-from bench_control.words.tables import Table
 from bench_image.contract import RunResult
 from tests import campaigns
 from tests.conftest import GOLDEN_DIR, Golden
-from tests.unit.spending.test_spend_report import report, two_months
+from tests.unit.cost.test_monthly_report import report, two_months
+from trainbench.core.tables import Table
+from trainbench.cost import monthly_tables
+from trainbench.reporting import cost_report, glossary, run_tables, verdict_text
+from trainbench.reporting.comparison_sections import answers
+from trainbench.reporting.figures import Figure, document, load_figures
+from trainbench.results.campaign import Campaign
 
 ROOT = GOLDEN_DIR.parents[1]
 FIGURES = load_figures().figure
@@ -35,9 +35,9 @@ def whole_campaigns() -> Iterator[Campaign]:
 
 
 def tables(campaign: Campaign) -> Iterator[Table]:
-    yield from (digest.verdict_table(campaign, group) for group in campaign.groups)
-    yield digest.history_table(campaign)
-    yield digest.findings_table(campaign.findings)
+    yield from (verdict_text.verdict_table(campaign, group) for group in campaign.groups)
+    yield verdict_text.history_table(campaign)
+    yield verdict_text.findings_table(campaign.findings)
     for make in (
         run_tables.performance, run_tables.startup, run_tables.telemetry, run_tables.scaling, run_tables.failures,
         run_tables.skipped, run_tables.chosen, run_tables.software, run_tables.parameters,
@@ -56,7 +56,7 @@ def test_every_column_of_every_report_is_known() -> None:
     known = load_figures()
     columns = {column for made in whole_campaigns() for table in tables(made) for column in table.columns}
     columns |= {measure.name for measures in MEASURES for measure in measures}
-    columns |= {column for table in spend_tables.tables(report(two_months())) for column in table.columns}
+    columns |= {column for table in monthly_tables.tables(report(two_months())) for column in table.columns}
     assert len(columns) > 80
     assert sorted(c for c in columns if known.of(c) is None and not known.is_label(c)) == []
 

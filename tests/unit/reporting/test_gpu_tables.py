@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from bench_control.judging.variance import judge
-from bench_control.reporting.answers import answers
-from bench_control.reporting.digest import fleet_lines
-from bench_control.reporting.gpu_tables import gpu_tables
-from bench_control.reporting.report import benchmark_report
-from bench_control.words.tables import Tone
-from bench_control.words.verdicts import Tolerances
 from tests import campaigns
 from tests.builders import make_independent, make_result
+from trainbench.core.tables import Tone
+from trainbench.core.verdicts import Tolerances
+from trainbench.judging.variance import judge
+from trainbench.reporting.comparison_sections import answers
+from trainbench.reporting.gpu_tables import gpu_tables
+from trainbench.reporting.report import benchmark_report
+from trainbench.reporting.verdict_text import fleet_lines
 
 
 def test_the_worst_gpu_stands_first_with_its_node_and_uuid() -> None:

@@ -6,10 +6,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from bench_control.collecting.campaign import Campaign
-from bench_control.reporting import html_charts, plots
-from bench_control.reporting.html import report_html
 from tests import campaigns
+from trainbench.reporting import html_charts, plots
+from trainbench.reporting.html import report_html
+from trainbench.results.campaign import Campaign
 
 VOID = {"meta", "img", "br", "link", "hr"}
 

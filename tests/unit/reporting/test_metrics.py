@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from bench_control.planning.skipped import Skipped
-from bench_control.reporting.metrics import metrics_csv
 from bench_image.contract import Chosen, Strategy
 from tests import campaigns
 from tests.builders import make_cpu_result, make_failed, make_result
+from trainbench.planning.skipped import Skipped
+from trainbench.reporting.metrics import metrics_csv
 
 GUIDE_COLUMNS = (
     "strategy,world_size,rank,seq_len,tier,steps,per_device_batch,grad_accum,tokens_per_sec,mean_step_time_sec,"

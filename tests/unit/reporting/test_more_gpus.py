@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from bench_control.comparing.comparison import work_groups
-from bench_control.comparing.entries import Entry
-from bench_control.comparing.scaling_cost import (
+from bench_image.contract import Status, Strategy
+from tests import campaigns
+from tests.builders import make_failed, make_result
+from trainbench.comparison.comparable import work_groups
+from trainbench.comparison.entries import Entry
+from trainbench.comparison.scaling_cost import (
     Point,
     comparable,
     crossover_cost_samples,
@@ -16,11 +19,8 @@ from bench_control.comparing.scaling_cost import (
     step,
     worth_choosing,
 )
-from bench_control.reporting.cost_report import cost_report
-from bench_control.reporting.more_gpus import advice, points, tables
-from bench_image.contract import Status, Strategy
-from tests import campaigns
-from tests.builders import make_failed, make_result
+from trainbench.reporting.cost_report import cost_report
+from trainbench.reporting.more_gpus import advice, points, tables
 
 NODES = ("node-1", "node-2", "node-3", "node-4")
 

@@ -3,12 +3,12 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from bench_control.judging.variance import judge
-from bench_control.reporting import curve_plots, plots
-from bench_control.words.verdicts import Tolerances
 from bench_image.contract import Strategy
 from tests import campaigns
 from tests.builders import make_cpu_result, make_result
+from trainbench.core.verdicts import Tolerances
+from trainbench.judging.variance import judge
+from trainbench.reporting import curve_plots, plots
 
 
 def size(png: bytes) -> tuple[int, int]:

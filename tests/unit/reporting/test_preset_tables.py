@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench_control.reporting.preset_tables import presets
 from tests import campaigns
 from tests.builders import make_result
+from trainbench.reporting.preset_tables import presets
 
 TUNED: dict[str, Any] = {"preset": "tuned", "optimizer": "adamw_torch", "gradient_checkpointing": False}
 

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 import pytest
 from markdown_it import MarkdownIt
 
-from bench_control.collecting.campaign import Campaign
-from bench_control.reporting.html import report_html
-from bench_control.reporting.report import benchmark_report
-from bench_control.words.baselines import Baseline
 from tests import campaigns
+from trainbench.core.baselines import Baseline
+from trainbench.reporting.html import report_html
+from trainbench.reporting.report import benchmark_report
+from trainbench.results.campaign import Campaign
 
 FILES = ("BENCHMARK_REPORT.md", "COST_REPORT.md", "metrics.csv", "plots/node_variance.png", "report.html")
 

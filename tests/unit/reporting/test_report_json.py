@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from bench_control.collecting.campaign import Campaign
-from bench_control.reporting import digest
-from bench_control.reporting.metrics import metrics_csv
-from bench_control.reporting.report_json import report_json
 from tests import campaigns
+from trainbench.reporting import verdict_text
+from trainbench.reporting.metrics import metrics_csv
+from trainbench.reporting.report_json import report_json
+from trainbench.results.campaign import Campaign
 
 
 def document(campaign: Campaign) -> dict[str, Any]:
@@ -60,5 +60,5 @@ def test_comparisons_carry_units_fields_and_links() -> None:
 def test_every_campaign_is_json_without_nan(make: Any) -> None:
     campaign = make()
     data = document(campaign)
-    assert data["verdict"]["sentence"] == digest.verdict(campaign)
+    assert data["verdict"]["sentence"] == verdict_text.verdict(campaign)
     assert len(data["runs"]) >= len(campaign.results)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench_control.reporting import run_tables
-from bench_control.words.tables import short_names
 from bench_image.contract import Chosen
 from tests import campaigns
 from tests.builders import make_failed, make_result
+from trainbench.core.tables import short_names
+from trainbench.reporting import run_tables
 
 AUTO: dict[str, Any] = {"micro_batch_size": "auto", "gradient_checkpointing": "auto"}
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench_control.reporting.strategy_tables import strategies
-from bench_control.words.tables import Table, Tone
 from tests import campaigns
 from tests.builders import make_result
+from trainbench.core.tables import Table, Tone
+from trainbench.reporting.strategy_tables import strategies
 
 
 def cells(table: Table, *columns: str) -> list[tuple[str, ...]]:

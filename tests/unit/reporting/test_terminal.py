@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from bench_control.collecting.campaign import Campaign
-from bench_control.reporting.terminal import verdict_table
 from tests import campaigns
+from trainbench.reporting.terminal import verdict_table
+from trainbench.results.campaign import Campaign
 
 
 def printed(campaign: Campaign) -> str:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from bench_control.launching.pods import Owner, PodSettings, manifest
-from bench_control.site.live import LivePod, parse_progress
 from demo_progress import PlannedPod, Progress, planned_pods
 from tests.builders import make_spec
+from trainbench.cluster.running_pods import LivePod, parse_progress
+from trainbench.pods.manifests import Owner, PodSettings, manifest
 
 NODES = ("node-1", "node-2")
 PODS = {"benchmark": tuple(PlannedPod(f"pod-{node}", node) for node in NODES)}

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bench_control.asking.params import LOCAL_DEFAULTS, parse_params
-from bench_control.judging.variance import judge
 from bench_image.contract import Drill
 from repeat_demo import NODES, is_definite, states_of, table
 from tests.builders import make_cpu_result
+from trainbench.judging.variance import judge
+from trainbench.params.campaign_params import LOCAL_DEFAULTS, parse_params
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "terminal-cpu-drill.txt"
 OK = dict.fromkeys(NODES, "ok")

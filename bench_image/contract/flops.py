@@ -1,0 +1,135 @@
+"""What follows from a model's shape by formula: parameters and FLOPs. Needs neither torch nor a GPU."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from bench_image.contract import ContractError, Lora, Recipe
+from bench_image.contract.model_shapes import DecoderShape, EncoderDecoderShape, Gpt2Shape, MixtralShape, ModelShape
+
+
+class Flops(NamedTuple):
+    """FLOPs of one token's training step. `model` is what the work needs, `hardware` what the GPU really computes."""
+
+    model: float
+    hardware: float
+
+
+def num_parameters(shape: ModelShape) -> int:
+    """All parameters, embeddings, norms and biases included; tied embeddings are counted once."""
+    vocab, hidden = shape.vocab_size, shape.hidden_size
+    match shape:
+        case Gpt2Shape():
+            norms_and_biases = shape.num_layers * 13 * hidden + 2 * hidden
+            return (vocab + shape.max_positions) * hidden + num_linear(shape) + norms_and_biases
+        case EncoderDecoderShape():
+            encoder, decoder = _stack_parameters(shape)
+            return vocab * hidden + encoder + decoder + vocab * hidden + vocab
+        case DecoderShape() | MixtralShape():
+            norms = (2 * shape.num_layers + 1) * hidden
+            return vocab * hidden * (1 if shape.tie_embeddings else 2) + norms + num_linear(shape)
+
+
+def num_linear(shape: ModelShape) -> int:
+    """The matmul parameters of all layers, every expert and the routers included; without embeddings and head."""
+    hidden = shape.hidden_size
+    match shape:
+        case EncoderDecoderShape():
+            return _encoder_linear(shape) + _decoder_linear(shape)
+        case MixtralShape():
+            experts = shape.num_experts * (3 * hidden * shape.intermediate_size + hidden)
+            return shape.num_layers * (_per_layer(shape) + experts)
+        case _:
+            return shape.num_layers * _per_layer(shape)
+
+
+def num_quantisable(shape: ModelShape) -> int:
+    """Parameters that QLoRA packs into 4 bits: the layers' linears, and experts; routers stay as they are."""
+    routers = shape.num_layers * shape.num_experts * shape.hidden_size if isinstance(shape, MixtralShape) else 0
+    return num_linear(shape) - routers
+
+
+def num_lora_parameters(shape: ModelShape, lora: Lora) -> int:
+    """Adapter parameters: rank * (in + out) for each target of each layer. Raises ContractError for unknown targets."""
+    unknown = sorted(set(lora.targets) - shape.linears.keys())
+    if unknown:
+        raise ContractError(f"lora.targets {', '.join(unknown)}: choose from {', '.join(shape.linears) or 'none'}")
+    assert not isinstance(shape, EncoderDecoderShape), "it has no targets, so each one is unknown"
+    per_layer = sum(sum(shape.linears[target]) for target in set(lora.targets))
+    return shape.num_layers * lora.rank * per_layer
+
+
+def lora_targets(shape: ModelShape, which: Literal["attention", "all"]) -> tuple[str, ...]:
+    """The names of the linears to adapt: those of the attention, or all that can be adapted."""
+    return tuple(sorted(shape.attention_linears if which == "attention" else shape.linears))
+
+
+def tokens_per_sample(shape: ModelShape, seq_length: int) -> int:
+    """Encoder and decoder of an encoder-decoder model each read `seq_length` tokens."""
+    return 2 * seq_length if isinstance(shape, EncoderDecoderShape) else seq_length
+
+
+def flops_per_token(
+    shape: ModelShape, recipe: Recipe, seq_length: int, lora: Lora | None, gradient_checkpointing: bool
+) -> Flops:
+    """FLOPs per token: 6N (full) or 4N + 6 N_lora (LoRA, QLoRA), plus 12 L D T for attention.
+
+    N counts the matmul parameters with the head, without the input embedding; of experts those that a token visits.
+    Frozen weights need no weight gradient, hence 4N. Attention is not halved for causality, as in PaLM
+    (arXiv 2204.02311, appendix B) and torchtitan. Checkpointing recomputes the forward pass of the layers: that is
+    hardware work, not model work.
+    """
+    layers, attention = _active_linear(shape), _attention_forward(shape, seq_length)
+    head = shape.vocab_size * shape.hidden_size
+    if isinstance(shape, EncoderDecoderShape):
+        head //= 2  # only the decoder's half of the tokens reaches it
+    adapters = num_lora_parameters(shape, lora) if lora else 0
+    model = (6 if recipe is Recipe.FULL else 4) * (layers + head) + 6 * adapters + 3 * attention
+    recomputed = 2 * layers + 2 * adapters + attention if gradient_checkpointing else 0
+    return Flops(float(model), float(model + recomputed))
+
+
+def _per_layer(shape: DecoderShape | MixtralShape | Gpt2Shape) -> int:
+    return sum(inputs * outputs for inputs, outputs in shape.linears.values())
+
+
+def _active_linear(shape: ModelShape) -> float:
+    """Matmul parameters of the layers that one token meets; for an encoder-decoder the mean of both kinds of token."""
+    match shape:
+        case EncoderDecoderShape():
+            return num_linear(shape) / 2
+        case MixtralShape():
+            expert = 3 * shape.hidden_size * shape.intermediate_size
+            routed = shape.num_experts_per_token * expert + shape.num_experts * shape.hidden_size
+            return shape.num_layers * (_per_layer(shape) + routed)
+        case _:
+            return num_linear(shape)
+
+
+def _attention_forward(shape: ModelShape, seq_length: int) -> float:
+    """FLOPs of scores and weighted sums per token, forward; the backward pass takes twice that."""
+    one = 4 * shape.hidden_size * seq_length
+    if isinstance(shape, EncoderDecoderShape):
+        # Of two tokens one is the encoder's, and the other meets self- and cross-attention in each decoder layer.
+        return one * (shape.num_encoder_layers + 2 * shape.num_decoder_layers) / 2
+    return one * shape.num_layers
+
+
+def _encoder_linear(shape: EncoderDecoderShape) -> int:
+    hidden, inner = shape.hidden_size, shape.intermediate_size
+    return shape.num_encoder_layers * (4 * hidden**2 + 2 * hidden * inner)
+
+
+def _decoder_linear(shape: EncoderDecoderShape) -> int:
+    """Self- and cross-attention, whose keys and values are made from the encoder's output."""
+    hidden, inner = shape.hidden_size, shape.intermediate_size
+    return shape.num_decoder_layers * (8 * hidden**2 + 2 * hidden * inner)
+
+
+def _stack_parameters(shape: EncoderDecoderShape) -> tuple[int, int]:
+    """Encoder and decoder with biases and norms, the final norms included."""
+    hidden, inner = shape.hidden_size, shape.intermediate_size
+    mlp_biases = inner + hidden
+    encoder = _encoder_linear(shape) + shape.num_encoder_layers * (4 * hidden + mlp_biases + 4 * hidden)
+    decoder = _decoder_linear(shape) + shape.num_decoder_layers * (8 * hidden + mlp_biases + 6 * hidden)
+    return encoder + 2 * hidden, decoder + 2 * hidden

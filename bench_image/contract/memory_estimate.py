@@ -1,0 +1,285 @@
+"""How much GPU memory a run needs, by formula, and which GPU is the smallest that offers it. Needs no torch."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from bench_image.contract import AUTO, Lora, Optimizer, Precision, Preset, Recipe, RunSpec, Strategy
+from bench_image.contract.flops import (
+    num_linear,
+    num_lora_parameters,
+    num_parameters,
+    num_quantisable,
+    tokens_per_sample,
+)
+from bench_image.contract.model_shapes import DecoderShape, EncoderDecoderShape, Gpt2Shape, MixtralShape, ModelShape
+from bench_image.contract.options import DEEPSPEED
+from bench_image.contract.presets import compiles, fuses
+
+# Of one GPU, in GiB, as NVIDIA's data sheets name it.
+GPU_MEMORY_GIB: dict[str, int] = {
+    "RTX 4080": 16,
+    "A10": 24,
+    "L4": 24,
+    "RTX 3090": 24,
+    "RTX 4090": 24,
+    "A100 40GB": 40,
+    "L40S": 48,
+    "RTX A6000": 48,
+    "A100 80GB": 80,
+    "H100": 80,
+    "H200": 141,
+    "B200": 180,
+}
+# ECC takes a sixteenth of GDDR memory; the CUDA context, the buffers of NCCL and cuBLAS and fragmentation take more.
+USABLE_SHARE = 0.9
+GATHERED = (Strategy.FSDP, Strategy.ZERO3)  # weights lie in shards
+SHARED_STATES = (Strategy.FSDP, *DEEPSPEED)
+ZERO_BUCKET = 500_000_000  # numbers that DeepSpeed reduces at once
+WHOLE_SHARE = 1 / 6  # of a GPU's memory that fsdp lets whole weights, and whole gradients, take to spare communication
+
+
+class MemoryNeed(NamedTuple):
+    """Bytes of one GPU. `total` is less than the sum of the parts: not all of them live at the same time."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+    logits: int
+    total: int
+
+
+def memory_need_bytes(spec: RunSpec, gpu_memory_bytes: int | None = None) -> MemoryNeed:
+    """An estimate of the peak that torch allocates on one GPU.
+
+    The peak is either at the loss (saved activations and logits) or in the backward pass (gradients and the layer at
+    work). `gradients` are those that are there already at the loss: with buckets or accumulation; else those at the end
+    of the backward pass. Paged optimizer states count as 0: the driver may move them to the host, and torch does not
+    count them. `weights` holds the narrow copies that autocast makes, and of a sharded model what is whole for the
+    moment; fsdp keeps more whole on a GPU with room for it, and fused 4-bit weights stay unpacked, so
+    `gpu_memory_bytes` decides (None: there is room). 'auto' counts as what needs least: a micro-batch of 1, with
+    checkpointing. docs/sizing.md has the errors against measured peaks. Raises ContractError for an unknown model
+    without dimensions.
+    """
+    return _need(spec, gpu_memory_bytes, keeps=keeps_unpacked(spec, gpu_memory_bytes))
+
+
+def keeps_unpacked(spec: RunSpec, gpu_memory_bytes: int | None) -> bool:
+    """Whether 4-bit weights that were unpacked in forward stay so until backward, instead of being unpacked again.
+
+    Fused ones do, if the run fits with them. With checkpointing forward runs twice, and the first time keeps nothing.
+    """
+    if not fuses(spec) or spec.quantisation is None or spec.gradient_checkpointing is not False:
+        return False
+    room = gpu_memory_bytes
+    return room is None or _need(spec, room, keeps=True).total <= USABLE_SHARE * room
+
+
+def _need(spec: RunSpec, gpu_memory_bytes: int | None, *, keeps: bool) -> MemoryNeed:
+    shape = spec.shape
+    trainable = num_lora_parameters(shape, spec.lora) if spec.lora else num_parameters(shape)
+    micro_batch = 1 if spec.micro_batch_size == AUTO else spec.micro_batch_size
+    tokens = micro_batch * tokens_per_sample(shape, spec.seq_length)
+
+    weights = _weights_per_gpu(spec, shape, gpu_memory_bytes)
+    waiting, at_the_end = _gradients_per_gpu(spec, trainable)
+    optimizer = _optimizer_per_gpu(spec, trainable)
+    one_layer = tokens * _layer_activation_bytes(spec, shape)
+    if spec.gradient_checkpointing:
+        saved = tokens * num_layers(shape) * shape.hidden_size * _stream_width(spec)
+        activations, recomputed = saved + one_layer, one_layer
+    else:
+        activations = saved = num_layers(shape) * one_layer
+        recomputed = 0
+    if keeps:
+        kept = num_layers(shape) * sum(inputs * outputs for inputs, outputs in shape.linears.values()) * _width(spec)
+        activations, saved, unpacked = activations + kept, saved + kept, 0
+    else:
+        unpacked = _largest_unpacked_bytes(spec, shape)
+    logits = _logits_bytes(spec, shape, tokens)
+    at_loss = saved + logits + waiting
+    in_backward = recomputed + unpacked + (saved + waiting if waiting else max(saved, at_the_end))
+    total = weights + optimizer + max(at_loss, in_backward)
+    return MemoryNeed(weights, waiting or at_the_end, optimizer, activations, logits, total)
+
+
+def smallest_gpu(spec: RunSpec) -> str | None:
+    """The GPU of GPU_MEMORY_GIB with the least memory that holds the run's need; None if none does."""
+    for name, memory_gib in sorted(GPU_MEMORY_GIB.items(), key=lambda item: item[1]):
+        memory = memory_gib * 2**30
+        if memory_need_bytes(spec, memory).total <= memory * USABLE_SHARE:
+            return name
+    return None
+
+
+def num_layers(shape: ModelShape) -> int:
+    if isinstance(shape, EncoderDecoderShape):
+        return shape.num_encoder_layers + shape.num_decoder_layers
+    return shape.num_layers
+
+
+def has_room(num_bytes: float, gpu_memory_bytes: int | None) -> bool:
+    """Whether fsdp may keep that much whole."""
+    return gpu_memory_bytes is None or num_bytes <= WHOLE_SHARE * gpu_memory_bytes
+
+
+def _weights_per_gpu(spec: RunSpec, shape: ModelShape, gpu_memory_bytes: int | None) -> int:
+    whole = _weight_bytes(spec, shape)
+    if spec.strategy not in GATHERED:
+        return whole
+    shard = whole / spec.world_size
+    if spec.strategy is Strategy.FSDP and spec.preset is Preset.TUNED and has_room(whole, gpu_memory_bytes):
+        return round(shard + whole)
+    layer = whole * num_linear(shape) / num_parameters(shape) / num_layers(shape)
+    ends = 2 * shape.vocab_size * shape.hidden_size * _width(spec)  # embedding and head are gathered as one unit
+    return round(shard + ends + 2 * layer)  # the layer at work, and the next one on its way
+
+
+def _gradients_per_gpu(spec: RunSpec, trainable: int) -> tuple[int, int]:
+    """Bytes of those that are there at the loss, and at the end of the backward pass."""
+    width, accumulates = _trainable_width(spec), spec.gradient_accumulation_steps > 1
+    whole, shard = trainable * width, trainable * width // spec.world_size
+    buckets = 2 * min(trainable, ZERO_BUCKET) * width  # one is filled while the other is reduced
+    match spec.strategy:
+        case Strategy.SINGLE | Strategy.INDEPENDENT:
+            return (whole if accumulates else 0), whole
+        case Strategy.DDP:  # while gradients accumulate, they lie beside their buckets
+            waiting = whole * (2 if accumulates else 1)
+            return waiting, waiting
+        case Strategy.FSDP:
+            return (whole + shard if accumulates else 0), shard
+        case Strategy.ZERO2:
+            return buckets + (shard if accumulates else 0), buckets + shard
+        case Strategy.ZERO3:
+            return buckets + shard, buckets + shard
+
+
+def _optimizer_per_gpu(spec: RunSpec, trainable: int) -> int:
+    """AdamW's states, and DeepSpeed's copy of the trainable weights."""
+    ranks = spec.world_size if spec.strategy in SHARED_STATES else 1
+    copy = _trainable_width(spec) if spec.strategy in DEEPSPEED else 0
+    return round(trainable * (_optimizer_width(spec) + copy) / ranks)
+
+
+def _largest_unpacked_bytes(spec: RunSpec, shape: ModelShape) -> int:
+    """The largest 4-bit weight while it is wide; fused layers unpack gate and up together."""
+    if spec.quantisation is None or not shape.linears:
+        return 0
+    largest = max(inputs * outputs for inputs, outputs in shape.linears.values())
+    return largest * _width(spec) * (2 if compiles(spec) else 1)
+
+
+def _logits_bytes(spec: RunSpec, shape: ModelShape, tokens: int) -> int:
+    """fp32 logits, and about two more tensors of their size during the cross-entropy and its backward pass; compiled:
+    the logits and their gradient, as wide as the run's precision.
+    """
+    scored = tokens // 2 if isinstance(shape, EncoderDecoderShape) else tokens
+    return scored * shape.vocab_size * (2 * _width(spec) if compiles(spec) else 3 * 4)
+
+
+def _width(spec: RunSpec) -> int:
+    """Bytes of a number in the run's precision."""
+    return 4 if spec.precision is Precision.FP32 else 2
+
+
+def _trainable_width(spec: RunSpec) -> int:
+    """fp16 needs fp32 weights to unscale into, PEFT keeps adapters in fp32 unless told otherwise, and an
+    encoder-decoder is trained from scratch, in fp32 under autocast.
+    """
+    if isinstance(spec.shape, EncoderDecoderShape):
+        return 4
+    peft_default = spec.lora is not None and spec.preset is Preset.AS_USERS_RUN
+    return 2 if spec.precision is Precision.BF16 and not peft_default else 4
+
+
+def _stream_width(spec: RunSpec) -> int:
+    """Bytes of a number between the layers: the width of the embeddings."""
+    if spec.recipe is Recipe.FULL:
+        return _trainable_width(spec)
+    upcast = spec.recipe is Recipe.QLORA and spec.preset is Preset.AS_USERS_RUN  # prepare_model_for_kbit_training
+    return 4 if upcast else _width(spec)
+
+
+def _optimizer_width(spec: RunSpec) -> float:
+    """Bytes of AdamW's two states per trainable parameter; the 8-bit ones have fp32 scales per block of 256."""
+    return {
+        Optimizer.ADAMW_TORCH: 2.0 * _trainable_width(spec),
+        Optimizer.ADAMW_8BIT: 2 + 2 * 4 / 256,
+        Optimizer.PAGED_ADAMW_8BIT: 0.0,
+    }[spec.optimizer]
+
+
+def _weight_bytes(spec: RunSpec, shape: ModelShape) -> int:
+    total, linear, head = num_parameters(shape), num_linear(shape), shape.vocab_size * shape.hidden_size
+    packable = num_quantisable(shape)
+    width, stream = _width(spec), _stream_width(spec)
+    if spec.lora is None:
+        return total * stream + (width * (linear + head) if width < stream else 0)
+    adapters = num_lora_parameters(shape, spec.lora) * _trainable_width(spec)
+    if spec.quantisation is None:
+        return total * width + adapters
+    # nf4: half a byte, and per block of 64 an fp32 scale; or an 8-bit scale, and an fp32 scale per 256 blocks
+    packed = 0.5 + (1 / 64 + 4 / (64 * 256) if spec.quantisation.double else 4 / 64)
+    return round(packable * packed) + (total - packable) * stream + (width * head if width < stream else 0) + adapters
+
+
+def _layer_activation_bytes(spec: RunSpec, shape: ModelShape) -> int:
+    """Bytes that one layer keeps per token for its backward pass, with fused attention."""
+    if compiles(spec):
+        return _width(spec) * _compiled_numbers(spec, shape)
+    return _eager_bytes(spec, shape)
+
+
+def _compiled_numbers(spec: RunSpec, shape: ModelShape) -> int:
+    """Numbers that a compiled layer keeps per token: counted from its formula, and confirmed by the measured peaks.
+
+    Attention: the layer's input and its norm, q, k, v after rotation, the attention's output, the residual sum. MLP:
+    its norm, gate, up and their product. Frozen linears need no input, so without adapters on the MLP its norm and
+    the product go. Fused adapters keep q, k and v as one matrix beside the rotated q and k. 4-bit layers that are not
+    fused cut the compiled graph, and the product is kept between the pieces.
+    """
+    hidden, lora = shape.hidden_size, spec.lora
+    if isinstance(shape, EncoderDecoderShape):
+        return 14 * hidden + 2 * shape.intermediate_size  # not measured
+    if isinstance(shape, Gpt2Shape):
+        return (16 if lora is None or any(target.startswith("mlp") for target in lora.targets) else 11) * hidden
+    inner, kv = shape.intermediate_size, shape.kv_size
+    if isinstance(shape, MixtralShape):
+        inner *= shape.num_experts_per_token  # not measured
+    if lora is None:
+        return 6 * hidden + 2 * kv + 3 * inner
+    fused = fuses(spec)
+    kept = 5 * hidden + 2 * kv + 2 * inner + (hidden + kv if fused else 0)
+    if not isinstance(shape, MixtralShape) and set(lora.targets) - shape.attention_linears.keys():
+        return kept + hidden + inner
+    return kept + (inner if spec.quantisation and not fused else 0)
+
+
+def _eager_bytes(spec: RunSpec, shape: ModelShape) -> int:
+    """D (20 + 8 F/D + 4 KV/H) at 2 bytes: a least-squares fit over full runs of 6 shapes. A frozen linear keeps no
+    input; an adapter keeps its own, or under autocast (adapters wider than the run's precision) its own cast copy of
+    it. fp32 numbers between the layers cost about 16 D more: measured on one shape.
+    """
+    hidden, width = shape.hidden_size, _width(spec)
+    if isinstance(shape, Gpt2Shape):
+        return 41 * hidden * width
+    if isinstance(shape, EncoderDecoderShape):
+        return (14 * hidden + 2 * shape.intermediate_size) * width
+    inner = shape.intermediate_size
+    kept = (20 * hidden + 8 * inner + 4 * shape.kv_size) * width // 2
+    if spec.lora is not None:
+        kept += width * (_adapter_inputs(spec, shape, spec.lora) - (3 * hidden + inner))
+        # DeepSpeed's own linear layer keeps its input, also where the weight is frozen; measured on one shape.
+        frozen_mlp = not set(spec.lora.targets) - shape.attention_linears.keys()
+        if spec.strategy is Strategy.ZERO3 and spec.quantisation is None and frozen_mlp:
+            kept += width * inner
+    return kept + (16 * hidden if _stream_width(spec) > width else 0)
+
+
+def _adapter_inputs(spec: RunSpec, shape: DecoderShape | MixtralShape, lora: Lora) -> int:
+    """Numbers per token that the adapters of one layer keep as their inputs."""
+    if _trainable_width(spec) > _width(spec):
+        return sum(shape.linears[target][0] for target in set(lora.targets))
+    shared = {"q_proj": "attention", "k_proj": "attention", "v_proj": "attention", "gate_proj": "mlp", "up_proj": "mlp"}
+    return sum({shared.get(target, target): shape.linears[target][0] for target in lora.targets}.values())

@@ -1,0 +1,1 @@
+"""Training batches, from memory or from shards on disk."""

@@ -1,0 +1,85 @@
+"""Random token batches, from memory or disk: full length, no padding, the same whatever the number of ranks."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import zlib
+from typing import Protocol
+
+import torch
+
+from bench_image.contract import RunSpec
+from bench_image.contract.flops import tokens_per_sample
+from bench_image.data.shard_layout import Layout
+from bench_image.data.shard_reader import Place, ShardBatches
+from bench_image.data.shards import Prepared, prepare
+
+POOL_STEPS = 8  # optimizer steps until the data repeats
+
+
+def seeded(device: torch.device, seed: int, name: str) -> torch.Generator:
+    """A generator for one named thing, the same whatever was drawn before it."""
+    # Hashed into 32 bits, because torch's CPU generator ignores the seed's upper half.
+    return torch.Generator(device=device).manual_seed(zlib.crc32(f"{seed} {name}".encode()))
+
+
+class Batches(Protocol):
+    """`means` says, for the result, where the data came from."""
+
+    means: str
+
+    def batch(self, step: int, micro_step: int) -> torch.Tensor:
+        """Token ids on the host, (micro batch, tokens of a sample); also their own labels."""
+
+    def close(self) -> None: ...
+
+
+def batches(spec: RunSpec, rank: int, vocab_size: int, *, pinned: bool) -> Batches:
+    """This rank's data. On disk it is made or checked first, by all ranks of the host. Raises DataError."""
+    if spec.data == "memory":
+        return TokenPool(spec, rank, vocab_size, pinned=pinned)
+    length = tokens_per_sample(spec.shape, spec.seq_length)
+    layout = Layout.of(spec.data, length=length, vocab_size=vocab_size, seed=spec.seed)
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    prepared = _prepared(layout, local_rank, spec.gpus_per_node)
+    place = Place(first=rank, stride=spec.world_size)
+    return ShardBatches(prepared, spec, place, pinned=pinned, drops=local_rank == 0)
+
+
+@functools.cache
+def _prepared(layout: Layout, local_rank: int, num_local_ranks: int) -> Prepared:
+    """Once per process: checksums of many GB are not read again for each trial of a batch size."""
+
+    def tell(progress: str) -> None:
+        if local_rank == 0:
+            sys.stderr.write(f"data {progress}\n")
+
+    return prepare(layout, local_rank=local_rank, num_local_ranks=num_local_ranks, tell=tell)
+
+
+class TokenPool:
+    """Host batches of one rank, drawn before the measured window; pinned on CUDA so that the copy can be asynchronous.
+
+    Micro-step a of optimizer step s of rank r draws global micro-batch (s * accumulation + a) * world + r, so that
+    single with accumulation 2 and two ranks without accumulation train on the same samples.
+    """
+
+    means = f"memory: the batches of {POOL_STEPS} steps, drawn before the measured windows and used again and again"
+
+    def __init__(self, spec: RunSpec, rank: int, vocab_size: int, *, pinned: bool) -> None:
+        self._accumulation = spec.gradient_accumulation_steps
+        self._batches = []
+        for micro_step in range(POOL_STEPS * self._accumulation):
+            index = micro_step * spec.world_size + rank
+            size = (spec.samples_per_micro_step, tokens_per_sample(spec.shape, spec.seq_length))
+            batch = torch.randint(vocab_size, size, generator=seeded(torch.device("cpu"), spec.seed, f"batch {index}"))
+            self._batches.append(batch.pin_memory() if pinned else batch)
+
+    def batch(self, step: int, micro_step: int) -> torch.Tensor:
+        """Token ids on the host, (micro batch, tokens of a sample); also their own labels."""
+        return self._batches[(step % POOL_STEPS) * self._accumulation + micro_step]
+
+    def close(self) -> None:
+        """There is no thread to end."""

@@ -1,0 +1,176 @@
+"""Batches from shards on disk, read ahead by a thread while the GPU works."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from bench_image.contract import RunSpec
+from bench_image.data import page_cache
+from bench_image.data.shard_layout import DataError, Layout
+from bench_image.data.shards import Prepared
+
+AHEAD = 4  # batches that are ready before they are asked for
+POLL_S = 0.1
+
+
+class Place(NamedTuple):
+    """Which micro-batches of the whole run are this rank's: every `stride`-th, beginning with `first`."""
+
+    first: int
+    stride: int
+
+
+class ShardBatches:
+    """Host batches of one rank, with the interface of TokenPool; pinned on CUDA.
+
+    Global micro-batch g holds samples g * batch and following, in the order of the shards, and begins anew at the end:
+    every rank reads others, and the samples of a step are the same for every number of ranks. Asked for in order,
+    batches come from a thread; what it meets (a missing file, a read error) is raised by `batch`. Reads are plain
+    ones and not a memory map, in which a read error is a SIGBUS that ends the process without a word.
+    """
+
+    def __init__(self, prepared: Prepared, spec: RunSpec, place: Place, *, pinned: bool, drops: bool) -> None:
+        self._layout = prepared.layout
+        self._batch_size, self._accumulation = spec.samples_per_micro_step, spec.gradient_accumulation_steps
+        self._place = place
+        if spec.samples_per_step > self._layout.num_samples:
+            raise DataError(
+                f"one step takes {spec.samples_per_step} samples, and the data set has {self._layout.num_samples}: "
+                "raise data.num_samples, or lower the batch"
+            )
+        self._pinned, self._drops = pinned, drops
+        self._device = torch.cuda.current_device() if pinned else None
+        self.means = self._describe(prepared)
+        self._ahead: _Ahead | None = None
+
+    def batch(self, step: int, micro_step: int) -> torch.Tensor:
+        """Token ids on the host, (micro batch, length). Raises DataError for what went wrong in reading."""
+        index = step * self._accumulation + micro_step
+        if self._ahead is None or self._ahead.next_index != index:
+            self.close()
+            self._ahead = _Ahead(self, index)
+        return self._ahead.take()
+
+    def close(self) -> None:
+        """Ends the thread."""
+        if self._ahead:
+            self._ahead.stop()
+            self._ahead = None
+
+    def read(self, index: int, files: _OpenShard) -> torch.Tensor:
+        """This rank's micro-batch number `index`."""
+        layout, count = self._layout, self._batch_size
+        tokens = np.empty((count, layout.length), layout.stored_dtype)
+        sample, done = (self._place.first + index * self._place.stride) * count % layout.num_samples, 0
+        while done < count:
+            shard, position = layout.place(sample)
+            here = min(count - done, layout.samples_of(shard) - position)
+            files.read(shard, position * layout.sample_bytes, tokens[done : done + here])
+            sample, done = (sample + here) % layout.num_samples, done + here
+        batch = torch.empty(count, layout.length, dtype=torch.int64, pin_memory=self._pinned)
+        np.copyto(batch.numpy(), tokens)
+        return batch
+
+    def work(self, ahead: _Ahead) -> None:
+        """The thread's life: batches into the queue, until stopped or until something breaks."""
+        if self._device is not None:
+            torch.cuda.set_device(self._device)  # a new thread begins on GPU 0, and would pin memory through it
+        index = ahead.next_index
+        with contextlib.closing(_OpenShard(self._layout, drops=self._drops)) as files:
+            while not ahead.stopped.is_set():
+                try:
+                    item: torch.Tensor | BaseException = self.read(index, files)
+                except BaseException as error:  # whatever it is, it belongs to the training loop
+                    item = error
+                ahead.put(item)
+                if isinstance(item, BaseException):
+                    return
+                index += 1
+
+    def _describe(self, prepared: Prepared) -> str:
+        layout = prepared.layout
+        origin = "written in this run" if prepared.written else "found, checksums verified"
+        size = f"{layout.num_bytes / 1e9:.3g} GB" if layout.num_bytes >= 1e9 else f"{layout.num_bytes / 1e6:.3g} MB"
+        what = f"disk: {layout.num_shards} shard{'s' * (layout.num_shards > 1)}, {size}, {origin}"
+        resident = page_cache.resident_pct(layout.path(index) for index in range(layout.num_shards))
+        if resident is None:
+            return f"{what}; reads may come from the page cache: this system does not tell"
+        if resident > 1:
+            return f"{what}; {resident:.0f} % in the page cache at the start, in spite of asking to drop it"
+        return f"{what}; page cache dropped before the run, and behind the reader"
+
+
+class _Ahead:
+    """The thread that reads from batch `next_index` on, and its queue."""
+
+    def __init__(self, batches: ShardBatches, first: int) -> None:
+        self.next_index = first
+        self.stopped = threading.Event()
+        self._queue: queue.Queue[torch.Tensor | BaseException] = queue.Queue(AHEAD)
+        self._thread = threading.Thread(target=batches.work, args=(self,), name="shards", daemon=True)
+        self._thread.start()
+
+    def take(self) -> torch.Tensor:
+        """Waits as long as the disk takes: that is the loader wait."""
+        item = self._queue.get()
+        if isinstance(item, BaseException):
+            self._queue.put(item)  # asked again, it says the same
+            raise item
+        self.next_index += 1
+        return item
+
+    def put(self, item: torch.Tensor | BaseException) -> None:
+        while not self.stopped.is_set():
+            try:
+                self._queue.put(item, timeout=POLL_S)
+            except queue.Full:
+                continue
+            return
+
+    def stop(self) -> None:
+        self.stopped.set()
+        self._thread.join(timeout=5)
+
+
+class _OpenShard:
+    """The one shard that is being read. Left behind, its pages leave the memory, so that the next pass reads the disk.
+
+    One rank of a host does that for all; a peer that is a little behind reads a few pages twice.
+    """
+
+    def __init__(self, layout: Layout, *, drops: bool) -> None:
+        self._layout, self._drops = layout, drops
+        self._shard, self._descriptor, self._end = -1, -1, 0
+
+    def read(self, shard: int, offset: int, into: np.ndarray[Any, np.dtype[Any]]) -> None:
+        """Fills `into` from the byte at `offset`. Raises DataError."""
+        path = self._layout.path(shard)
+        try:
+            if shard != self._shard or offset < self._end:  # the second: a new pass over the same file
+                self.close()
+                self._shard, self._descriptor = shard, os.open(path, os.O_RDONLY)
+            view, done = into.data.cast("B"), 0
+            while done < len(view):
+                count = os.preadv(self._descriptor, [view[done:]], offset + done)
+                if count == 0:
+                    raise DataError(f"{path} ends at byte {offset + done}: it became shorter while it was read")
+                done += count
+            self._end = offset + done
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error}") from error
+
+    def close(self) -> None:
+        if self._shard < 0:
+            return
+        os.close(self._descriptor)
+        if self._drops:
+            with contextlib.suppress(OSError):
+                page_cache.drop(self._layout.path(self._shard))
+        self._shard, self._end = -1, 0

@@ -1,0 +1,219 @@
+"""Samples in shards on disk: how they are made, by one writer at a time, and when those that are there will do."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import os
+import shutil
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from pydantic import ValidationError
+
+from bench_image.contract import explain
+from bench_image.data import page_cache
+from bench_image.data.atomic_file import write_atomic
+from bench_image.data.shard_layout import DataError, Layout, Manifest, describe
+from bench_image.data.write_lock import STALE_S, WriteLock
+
+BLOCK_BYTES = 16_000_000
+MANIFEST, LOCK = "manifest.json", ".writing"
+TELL_EVERY_S = 3.0
+
+Tell = Callable[[str], None]
+
+
+class Prepared(NamedTuple):
+    """Data that is there. `written`: by some process while this one looked on, not found."""
+
+    layout: Layout
+    written: bool
+
+
+def prepare(layout: Layout, *, local_rank: int, num_local_ranks: int, tell: Tell) -> Prepared:
+    """Makes sure that the data set is on disk and sound; its pages are then out of memory where the system allows it.
+
+    To be called by all ranks of a host. Of data found each rank checks its share; data that is missing is written by
+    local rank 0 while the others wait. Raises DataError.
+    """
+    try:
+        if manifest := complete(layout):
+            mine = range(local_rank, layout.num_shards, num_local_ranks)
+            _verify(layout, manifest, mine, tell)
+            return Prepared(layout, written=False)
+        if local_rank == 0:
+            layout.folder.mkdir(parents=True, exist_ok=True)
+        _write_or_wait(layout, writes=local_rank == 0, tell=tell)
+    except OSError as error:
+        raise DataError(_advice(layout, error)) from error
+    return Prepared(layout, written=True)
+
+
+def complete(layout: Layout) -> Manifest | None:
+    """The manifest, if every shard is there and has the right size. Raises DataError for a manifest of other data."""
+    manifest = read_manifest(layout)
+    if manifest is None or any(
+        _size(layout.path(index)) != shard.num_bytes for index, shard in enumerate(manifest.shards)
+    ):
+        return None
+    return manifest
+
+
+def read_manifest(layout: Layout) -> Manifest | None:
+    """None without one. Raises DataError for one that is not valid or describes other data."""
+    path = layout.folder / MANIFEST
+    try:
+        manifest = Manifest.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        raise DataError(f"{path} is not a manifest of this version: {explain(error)}; delete {layout.folder}") from None
+    expected = describe(layout, ["" for _ in range(layout.num_shards)])
+    blank = manifest.model_copy(
+        update={"shards": tuple(shard.model_copy(update={"crc32": ""}) for shard in manifest.shards)}
+    )
+    if blank != expected:
+        raise DataError(f"{path} describes other data than its folder's name: delete {layout.folder}")
+    return manifest
+
+
+def blocks(layout: Layout, shard: int) -> Iterator[np.ndarray[Any, np.dtype[Any]]]:
+    """The shard's tokens in order, in blocks of at most 16 MB: the same for the same (seed, shard)."""
+    generator = np.random.default_rng((layout.seed, shard))
+    left = layout.samples_of(shard) * layout.length
+    while left:
+        count = min(left, BLOCK_BYTES // layout.stored_dtype.itemsize)
+        tokens = generator.integers(layout.vocab_size, size=count, dtype=layout.dtype)
+        yield tokens.astype(layout.stored_dtype, copy=False)
+        left -= count
+
+
+def _write_or_wait(layout: Layout, *, writes: bool, tell: Tell) -> None:
+    """Until the data is complete, whoever made it."""
+    lock = WriteLock(layout.folder / LOCK)
+    while complete(layout) is None:
+        if writes and lock.take():
+            try:
+                _write(layout, lock, tell)
+            finally:
+                lock.release()
+            return
+        silent_s = lock.wait()
+        if writes:
+            lock.break_if_dead(silent_s)
+        elif silent_s > 2 * STALE_S:
+            raise DataError(
+                f"waited {silent_s:.0f} s for local rank 0 to write {layout.folder}, without a sign of life from it"
+            )
+
+
+def _write(layout: Layout, lock: WriteLock, tell: Tell) -> None:
+    """Makes what is missing or of the wrong size; the manifest comes last. The caller holds the lock."""
+    for leftover in layout.folder.glob(".shard_*"):  # of a writer that was killed
+        leftover.unlink(missing_ok=True)
+    known = read_manifest(layout)
+    sizes = [layout.samples_of(index) * layout.sample_bytes for index in range(layout.num_shards)]
+    keep = [known is not None and _size(layout.path(index)) == size for index, size in enumerate(sizes)]
+    to_write = sum(size for size, kept in zip(sizes, keep, strict=True) if not kept)
+    _check_space(layout, to_write)
+    if known:  # those that stay are checked, as in a run that finds all of them
+        _verify(layout, known, [index for index, kept in enumerate(keep) if kept], tell, lock)
+    progress = _Progress(to_write, layout.folder, tell, "written", lock)
+    checksums = []
+    for index, kept in enumerate(keep):
+        if kept:
+            assert known is not None
+            checksums.append(known.shards[index].crc32)
+        else:
+            checksums.append(_write_shard(layout, index, progress))
+    write_atomic(layout.folder / MANIFEST, describe(layout, checksums).model_dump_json(indent=1))
+
+
+def _write_shard(layout: Layout, shard: int, progress: _Progress) -> str:
+    """Returns its checksum. On the disk before it has its name, and then out of memory."""
+    path = layout.path(shard)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.time_ns()}")
+    checksum = 0
+    try:
+        with temporary.open("wb") as file:
+            for block in blocks(layout, shard):
+                view = block.data.cast("B")
+                checksum = zlib.crc32(view, checksum)
+                file.write(view)
+                progress.add(len(view))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    page_cache.drop(path)
+    return f"{checksum:08x}"
+
+
+def _verify(
+    layout: Layout, manifest: Manifest, shards: Sequence[int], tell: Tell, lock: WriteLock | None = None
+) -> None:
+    """Raises DataError for a shard whose bytes are not those that were written."""
+    total = sum(manifest.shards[index].num_bytes for index in shards)
+    progress = _Progress(total, layout.folder, tell, "checked", lock)
+    for index in shards:
+        checksum = 0
+        with layout.path(index).open("rb", buffering=0) as file:
+            for block in iter(functools.partial(file.read, BLOCK_BYTES), b""):
+                checksum = zlib.crc32(block, checksum)
+                progress.add(len(block))
+        page_cache.drop(layout.path(index))
+        if f"{checksum:08x}" != manifest.shards[index].crc32:
+            raise DataError(
+                f"{layout.path(index)} is corrupt: CRC-32 {checksum:08x}, written as {manifest.shards[index].crc32}; "
+                "delete this file, and the next run makes it again"
+            )
+
+
+class _Progress:
+    """A line every few seconds, and a sign of life for those who wait for the lock."""
+
+    def __init__(self, total_bytes: int, folder: Path, tell: Tell, done: str, lock: WriteLock | None) -> None:
+        self._total, self._folder, self._tell, self._done, self._lock = total_bytes, folder, tell, done, lock
+        self._bytes, self._told_at = 0, time.monotonic()
+
+    def add(self, num_bytes: int) -> None:
+        self._bytes += num_bytes
+        if self._lock:
+            self._lock.beat()
+        if time.monotonic() - self._told_at >= TELL_EVERY_S:
+            self._told_at = time.monotonic()
+            self._tell(f"{self._done}_gb={self._bytes / 1e9:.2f}/{self._total / 1e9:.2f} folder={self._folder}")
+
+
+def _check_space(layout: Layout, needed: int) -> None:
+    free = shutil.disk_usage(layout.folder).free
+    if needed > free:
+        raise OSError(errno.ENOSPC, f"needs {needed / 1e9:.2f} GB, {free / 1e9:.2f} GB are free")
+
+
+def _advice(layout: Layout, error: OSError) -> str:
+    """What a user can do about it."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        with contextlib.suppress(OSError):
+            free = shutil.disk_usage(layout.root).free
+            return (
+                f"no space left for {layout.folder}: the data set takes {layout.num_bytes / 1e9:.2f} GB, "
+                f"{free / 1e9:.2f} GB are free ({error}); fewer samples, or another folder"
+            )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"{layout.folder} cannot be written or read: {error}; change its permissions, or take another folder"
+    return f"the data in {layout.folder} cannot be made or read: {error}"
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,1 @@
+"""Fused LoRA and 4-bit kernels."""

@@ -1,0 +1,159 @@
+"""Switches a model's LoRA layers, and 4-bit layers without adapters, to one operation per shared input, in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bench_image.kernels.lora_linear import NF4_BLOCK, SCALE_BLOCK, AdaptedLinear
+
+# Linear layers of one parent that read the same input, in the order in which the parent calls them.
+SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+_apply: Callable[..., list[Tensor]] = AdaptedLinear.apply
+
+
+class Siblings:
+    """PEFT or frozen 4-bit layers that read one input: the first one called computes for all, the others hand out.
+
+    `keeps`: whether 4-bit weights stay unpacked from forward to backward.
+    """
+
+    keeps = False
+
+    def __init__(self, layers: Sequence[Any]) -> None:
+        self.layers = list(layers)
+        self.bases = [_base(layer) for layer in layers]
+        self.scales = [_scales(base) for base in self.bases]
+        self.rows = tuple(_matrix(base).shape[0] if _is_plain(base) else base.out_features for base in self.bases)
+        self.adapted = hasattr(layers[0], "lora_A")
+        self.scale = float(layers[0].scaling["default"]) if self.adapted else 0.0
+        self.waiting: list[Tensor] = []
+
+    def first(self, x: Tensor) -> Tensor:
+        a = b = None
+        if self.adapted:
+            a = torch.cat([layer.lora_A["default"].weight for layer in self.layers])
+            b = torch.cat([layer.lora_B["default"].weight for layer in self.layers])
+        weights = [
+            tensor for base, scales in zip(self.bases, self.scales, strict=True) for tensor in (_matrix(base), *scales)
+        ]
+        mine, *self.waiting = _apply(x, a, b, self.scale, self.rows, self.keeps, *weights)
+        return mine if self.bases[0].bias is None else mine + self.bases[0].bias
+
+    def next(self, _x: Tensor) -> Tensor:
+        mine, *self.waiting = self.waiting
+        return mine
+
+
+def fuse(model: nn.Module) -> tuple[Siblings, ...]:
+    """Switches all layers of the model that can be to fused operations, in place.
+
+    Parameters, their names and their values stay. PEFT's own forward stays where this one would not compute the same:
+    with dropout, mixed dtypes, or several adapters.
+    """
+    fused: list[Siblings] = []
+    for parent in model.modules():
+        children = dict(parent.named_children())
+        grouped = [[children[name] for name in names if name in children] for names in SIBLINGS]
+        alone = [[child] for name, child in children.items() if name != "base_layer" and not _has_siblings(name)]
+        for layers in [*grouped, *alone]:
+            fusible = [layer for layer in layers if _fusible(layer)]
+            for group in [layers] if fusible == layers and _alike(layers) else [[layer] for layer in fusible]:
+                fused += _switch(group)
+    return tuple(fused)
+
+
+def _has_siblings(name: str) -> bool:
+    return any(name in names for names in SIBLINGS)
+
+
+def _switch(layers: Sequence[Any]) -> list[Siblings]:
+    if not layers:
+        return []
+    siblings = Siblings(layers)
+    if len(layers) > 1 and not siblings.scales[0]:
+        _lay_side_by_side(siblings.bases)
+    calls: list[Callable[[Tensor], Tensor]] = [siblings.first] + [siblings.next] * (len(layers) - 1)
+    for layer, call in zip(layers, calls, strict=True):
+        layer.forward = call
+    return [siblings]
+
+
+@torch.no_grad()
+def _lay_side_by_side(bases: Sequence[Any]) -> None:
+    """Moves the weights into one block of memory, so that one matrix product can read them all.
+
+    Not sharded ones: their strategy gathers each into memory of its own.
+    """
+    if any(hasattr(base.weight, "to_local") for base in bases):
+        return
+    block = torch.cat([base.weight for base in bases])
+    for base, part in zip(bases, torch.split(block, [base.out_features for base in bases]), strict=True):
+        base.weight.data = part
+
+
+def _base(layer: Any) -> Any:
+    return layer.base_layer if hasattr(layer, "base_layer") else layer
+
+
+def _is_plain(base: Any) -> bool:
+    return type(base) is nn.Linear or type(base).__name__ == "Conv1D"
+
+
+def _matrix(base: Any) -> Tensor:
+    """The weight as (out, in), or packed; GPT-2's Conv1D keeps it the other way round."""
+    weight: Tensor = base.weight
+    return weight.t() if type(base).__name__ == "Conv1D" else weight
+
+
+def _scales(base: Any) -> list[Tensor]:
+    """What bitsandbytes keeps beside a packed weight: scales, levels and, for 8-bit scales, offset, scales, code."""
+    state = _quant_state(base)
+    if state is None:
+        return []
+    nested = state.state2
+    return [state.absmax, state.code, *((state.offset, nested.absmax, nested.code) if nested else ())]
+
+
+def _quant_state(base: Any) -> Any:
+    """None for a plain weight. A sharded parameter loses it, the module keeps it."""
+    return getattr(base.weight, "quant_state", None) or getattr(base, "quant_state", None)
+
+
+def _fusible(layer: Any) -> bool:
+    """Whether the operation computes what the layer does: no dropout, one adapter, one dtype, nf4."""
+    base, lora = _base(layer), hasattr(layer, "lora_A")
+    state = _quant_state(base) if type(base).__name__ == "Linear4bit" else None
+    if state is None and not (lora and _is_plain(base)):
+        return False
+    if state is not None and not _known_format(state):
+        return False
+    if not lora:
+        return True
+    if list(layer.lora_A) != ["default"] or layer.lora_variant or layer.merged:
+        return False
+    a, b = layer.lora_A["default"], layer.lora_B["default"]
+    dtype = base.weight.dtype if state is None else state.dtype
+    no_dropout = isinstance(layer.lora_dropout["default"], nn.Identity)
+    return bool(no_dropout and b.bias is None and a.weight.dtype == b.weight.dtype == dtype)
+
+
+def _known_format(state: Any) -> bool:
+    blocks = (state.blocksize, state.state2.blocksize if state.state2 else SCALE_BLOCK)
+    return state.quant_type == "nf4" and blocks == (NF4_BLOCK, SCALE_BLOCK)
+
+
+def _alike(layers: Sequence[Any]) -> bool:
+    """Whether one operation can serve them all: all with adapters of one rank and scale or none, and no biases."""
+    kinds = {
+        (hasattr(layer, "lora_A"), type(_base(layer)), *(_lora_settings(layer) if hasattr(layer, "lora_A") else ()))
+        for layer in layers
+    }
+    return len(kinds) == 1 and all(_base(layer).bias is None for layer in layers)
+
+
+def _lora_settings(layer: Any) -> tuple[int, float]:
+    return layer.r["default"], layer.scaling["default"]

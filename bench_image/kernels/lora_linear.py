@@ -1,0 +1,238 @@
+"""One operation for frozen weights (plain or 4-bit) that read the same input, and their LoRA adapters.
+
+PEFT computes y = x W^T + s (x A^T) B^T as three products and two additions, for q, k and v (gate and up) each. Here the
+layers that read one input are one operation: x is read once for all adapters, the small products are written first and
+the large one is added onto them within its own matrix product. Nothing is kept for backward but x and x A^T, and, where
+there is room, 4-bit weights as they were unpacked in forward: else backward unpacks them once more.
+
+The operations are opaque to torch.compile, which fuses everything between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+NF4_BLOCK, SCALE_BLOCK = 64, 256  # bitsandbytes' block sizes of 4-bit weights and of their 8-bit scales
+
+
+class AdaptedLinear(torch.autograd.Function):
+    """Outputs of all members as views of one matrix; their gradients arrive, and stay, apart."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, a: Tensor | None, b: Tensor | None, scale: float, rows: tuple[int, ...], keeps: bool,
+        *weights: Tensor,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        keeps = keeps and _packed(weights, rows)
+        out, down, unpacked = adapted_linear(x, list(weights), list(rows), a, b, scale, keeps)
+        ctx.rows, ctx.scale, ctx.shape, ctx.adapted, ctx.keeps = rows, scale, x.shape, a is not None, keeps
+        ctx.save_for_backward(*((x, down, a, b) if a is not None else ()), *((unpacked,) if keeps else weights))
+        ctx.num_weights = len(weights)
+        return tuple(torch.split(out, list(rows), -1))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        rows, saved = list(ctx.rows), ctx.saved_tensors  # to be read once: under checkpointing that runs the layer
+        x, down, a, b, *weights = saved if ctx.adapted else (None, None, None, None, *saved)
+        unpacked = weights.pop() if ctx.keeps else None
+        if a is None:
+            grad_x = frozen_linear_backward(list(grads), weights, unpacked, rows, ctx.shape[-1])
+            return grad_x, *[None] * (5 + ctx.num_weights)
+        wants_x = ctx.needs_input_grad[0]
+        grad_x, grad_a, grad_b = adapted_linear_backward(
+            list(grads), x, down, weights, unpacked, rows, a, b, ctx.scale, wants_x
+        )
+        return grad_x if wants_x else None, grad_a, grad_b, *[None] * (3 + ctx.num_weights)
+
+
+@torch.library.custom_op("trainbench::adapted_linear", mutates_args=())
+def adapted_linear(
+    x: Tensor, weights: list[Tensor], rows: list[int], a: Tensor | None, b: Tensor | None, scale: float, keeps: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """[x W_i^T + scale (x A_i^T) B_i^T for each i], side by side; x A^T; and 4-bit weights unpacked, for backward.
+
+    x (..., in); weights: W_i (rows_i, in) each, or a packed one with its 2 or 5 scale tensors each; a (n r, in) and
+    b (sum of rows, r): the adapters of all i on top of each other, None without. Returns (..., sum of rows), (..., n r)
+    and, with `keeps` and packed weights, what `_unpacked` makes of them; else an empty tensor.
+    """
+    flat = x.reshape(-1, x.shape[-1])
+    down = flat.new_empty(flat.shape[0], 0) if a is None else flat @ a.t()
+    matrix = _unpacked(weights, rows, flat, a, b, scale) if _packed(weights, rows) else None
+    if matrix is not None and matrix.shape[1] > flat.shape[1]:
+        out = torch.cat([flat, down], 1) @ matrix.t()
+    else:
+        out, beta = flat.new_empty(flat.shape[0], sum(rows)), 0
+        if b is not None:
+            beta = 1
+            for mine, b_i, down_i in zip(
+                torch.split(out, rows, 1), torch.split(b, rows), _columns(down, b), strict=True
+            ):
+                torch.addmm(mine, down_i, b_i.t(), beta=0, alpha=scale, out=mine)
+        large = _plain(weights, rows) if matrix is None else [matrix[: sum(rows)]]
+        for mine, weight in zip(torch.split(out, [w.shape[0] for w in large], 1), large, strict=True):
+            torch.addmm(mine, flat, weight.t(), beta=beta, out=mine)
+    kept = matrix if keeps and matrix is not None else flat.new_empty(0)
+    return out.view(*x.shape[:-1], -1), down.view(*x.shape[:-1], -1), kept
+
+
+@adapted_linear.register_fake
+def _(
+    x: Tensor, weights: list[Tensor], rows: list[int], a: Tensor | None, b: Tensor | None, scale: float, keeps: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    adapters = 0 if a is None else a.shape[0]
+    kept = _unpacked_shape(rows, x.shape[-1], adapters) if keeps and _packed(weights, rows) else (0,)
+    return x.new_empty(*x.shape[:-1], sum(rows)), x.new_empty(*x.shape[:-1], adapters), x.new_empty(kept)
+
+
+@torch.library.custom_op("trainbench::adapted_linear_backward", mutates_args=())
+def adapted_linear_backward(
+    grads: list[Tensor], x: Tensor, down: Tensor, weights: list[Tensor], unpacked: Tensor | None, rows: list[int],
+    a: Tensor, b: Tensor, scale: float, wants_x: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of x (empty if not wanted), a, b: sum of grad_i W_i + d_i A_i; d^T x; scale grad_i^T (x A_i^T).
+
+    d_i = scale grad_i B_i. `unpacked`: what forward kept of packed weights, then without `weights`.
+    """
+    flat_x, flat_down = x.reshape(-1, x.shape[-1]), down.reshape(-1, a.shape[0])
+    flat_grads = [grad.reshape(-1, grad.shape[-1]) for grad in grads]
+    grad_down, grad_b = _adapter_gradients(flat_grads, flat_down, rows, b, scale)
+    grad_a = grad_down.t() @ flat_x
+    if not wants_x:
+        return x.new_empty(0), grad_a, grad_b
+    if unpacked is None and _packed(weights, rows):
+        unpacked = _unpacked(weights, rows, flat_x, a, b, scale)
+    if unpacked is not None and unpacked.shape[0] > sum(rows):
+        grad_x = torch.cat([flat_grads[0], grad_down], 1) @ unpacked
+    else:
+        grad_x = grad_down @ a
+        _add_input_grad(grad_x, flat_grads, weights, unpacked, rows)
+    return grad_x.view(x.shape), grad_a, grad_b
+
+
+@adapted_linear_backward.register_fake
+def _(
+    grads: list[Tensor], x: Tensor, down: Tensor, weights: list[Tensor], unpacked: Tensor | None, rows: list[int],
+    a: Tensor, b: Tensor, scale: float, wants_x: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    return x.new_empty(x.shape if wants_x else 0), a.new_empty(a.shape), b.new_empty(b.shape)
+
+
+@torch.library.custom_op("trainbench::frozen_linear_backward", mutates_args=())
+def frozen_linear_backward(
+    grads: list[Tensor], weights: list[Tensor], unpacked: Tensor | None, rows: list[int], features: int
+) -> Tensor:
+    """Sum of grad_i W_i: the input's gradient of 4-bit layers without adapters; features = in."""
+    flat_grads = [grad.reshape(-1, grad.shape[-1]) for grad in grads]
+    grad_x = flat_grads[0].new_empty(flat_grads[0].shape[0], features)
+    if unpacked is None:
+        unpacked = _unpacked(weights, rows, grad_x, None, None, 0.0)
+    _add_input_grad(grad_x, flat_grads, weights, unpacked, rows, beta=0)
+    return grad_x.view(*grads[0].shape[:-1], features)
+
+
+@frozen_linear_backward.register_fake
+def _(grads: list[Tensor], weights: list[Tensor], unpacked: Tensor | None, rows: list[int], features: int) -> Tensor:
+    return grads[0].new_empty(*grads[0].shape[:-1], features)
+
+
+def _adapter_gradients(
+    grads: list[Tensor], down: Tensor, rows: list[int], b: Tensor, scale: float
+) -> tuple[Tensor, Tensor]:
+    """d = scale grad_i B_i, side by side, and scale grad_i^T (x A_i^T), on top of each other."""
+    if b.is_cuda:
+        from bench_image.kernels import lora_grad
+
+        if lora_grad.suits(grads, down, b):
+            return lora_grad.gradients(grads, down, b, scale)
+    grad_down, grad_b = torch.empty_like(down), torch.empty_like(b)
+    for grad, b_i, down_i, mine_down, mine_b in zip(
+        grads, torch.split(b, rows), _columns(down, b), _columns(grad_down, b), torch.split(grad_b, rows), strict=True
+    ):
+        torch.addmm(mine_down, grad, b_i, beta=0, alpha=scale, out=mine_down)
+        torch.addmm(mine_b, grad.t(), down_i, beta=0, alpha=scale, out=mine_b)
+    return grad_down, grad_b
+
+
+def _columns(down: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+    """Each member's columns of x A^T, or of its gradient."""
+    return torch.split(down, b.shape[1], 1)
+
+
+def _add_input_grad(
+    grad_x: Tensor, flat_grads: list[Tensor], weights: list[Tensor], unpacked: Tensor | None, rows: list[int],
+    beta: int = 1,
+) -> None:  # fmt: skip
+    """grad_x := beta grad_x + sum of grad_i W_i."""
+    parts = weights if unpacked is None else torch.split(unpacked[: sum(rows), : grad_x.shape[1]], rows)
+    for grad, weight in zip(flat_grads, parts, strict=True):
+        torch.addmm(grad_x, grad, weight, beta=beta, out=grad_x)
+        beta = 1
+
+
+def _packed(weights: Sequence[Tensor], rows: Sequence[int]) -> bool:
+    return len(weights) > len(rows)
+
+
+def _unpacked_shape(rows: list[int], features: int, adapters: int) -> tuple[int, int]:
+    """Room for the adapters beside weights that are wide for their input, below one that is narrow for it."""
+    beside = adapters if sum(rows) > 2 * features else 0
+    below = adapters if len(rows) == 1 and features > 2 * rows[0] else 0
+    return sum(rows) + below, features + beside
+
+
+def _unpacked(
+    weights: list[Tensor], rows: list[int], like: Tensor, a: Tensor | None, b: Tensor | None, scale: float
+) -> Tensor:
+    """4-bit weights as one matrix, on top of each other, with the adapters where one product then does for both.
+
+    Beside W_i, in the columns of x A_i^T: scale B_i. With x A^T beside x that spares writing (x A^T) B^T, which is as
+    wide as y. Below W: A. With d beside the gradient that spares writing d A, which is as wide as x.
+    """
+    features, total, each = like.shape[-1], sum(rows), len(weights) // len(rows)
+    matrix = like.new_empty(_unpacked_shape(rows, features, 0 if a is None else a.shape[0]))
+    for index, mine in enumerate(torch.split(matrix[:total, :features], rows)):
+        _unpack_into(mine, weights[index * each : (index + 1) * each])
+    if a is not None and len(matrix) > total:
+        matrix[total:] = a
+    if b is not None and matrix.shape[1] > features:
+        beside = matrix[:, features:]
+        beside.zero_()
+        for mine, b_i in zip(_blocks(beside, rows, b.shape[1]), torch.split(b, rows), strict=True):
+            torch.mul(b_i, scale, out=mine)
+    return matrix
+
+
+def _blocks(beside: Tensor, rows: list[int], rank: int) -> list[Tensor]:
+    """Each member's rows and columns."""
+    return [mine[:, index * rank : (index + 1) * rank] for index, mine in enumerate(torch.split(beside, rows))]
+
+
+def _plain(weights: list[Tensor], rows: list[int]) -> list[Tensor]:
+    """The weights as they are: a single matrix where they lie on top of each other in memory."""
+    first, features, width = weights[0], weights[0].shape[1], weights[0].element_size()
+    starts = [sum(rows[:index]) * features * width for index in range(len(rows))]
+    adjacent = all(
+        weight.is_contiguous() and weight.data_ptr() == first.data_ptr() + start
+        for weight, start in zip(weights, starts, strict=True)
+    )
+    same = len({weight.untyped_storage().data_ptr() for weight in weights}) == 1
+    return [first.as_strided((sum(rows), features), (features, 1))] if adjacent and same else weights
+
+
+def _unpack_into(out: Tensor, weight: list[Tensor]) -> None:
+    """One member's packed weight as a matrix."""
+    packed, absmax, levels, *double = weight
+    if out.is_cuda:
+        from bench_image.kernels.nf4_dequant import unpack
+
+        unpack(packed, absmax, tuple(double), levels, out)
+    else:
+        ops = torch.ops.bitsandbytes
+        if double:
+            offset, blocks, code = double
+            absmax = ops.dequantize_blockwise(absmax, blocks, code, SCALE_BLOCK, torch.float32) + offset
+        out.copy_(ops.dequantize_4bit(packed, absmax, NF4_BLOCK, "nf4", out.shape, out.dtype))

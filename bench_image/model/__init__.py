@@ -1,0 +1,1 @@
+"""A spec as a model on the device."""

@@ -1,0 +1,75 @@
+"""Models as structure without memory: a shape becomes a transformers or torch module on the meta device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from bench_image.contract.model_shapes import DecoderShape, EncoderDecoderShape, Gpt2Shape, MixtralShape, ModelShape
+
+
+def skeleton(shape: ModelShape, dtype: torch.dtype, config: Any = None) -> Any:
+    """The model on meta, in `dtype`; called with `input_ids` and `labels` it returns a loss.
+
+    `config`: a transformers configuration of the same shape, whose other settings count too; None: the defaults.
+    """
+    if isinstance(shape, EncoderDecoderShape):
+        from bench_image.model.encoder_decoder import EncoderDecoder
+
+        with torch.device("meta"):
+            return EncoderDecoder(shape).to(dtype)
+    from transformers import AutoModelForCausalLM
+
+    auto: Any = AutoModelForCausalLM
+    with torch.device("meta"):
+        return auto.from_config(config or _config(shape), dtype=dtype, attn_implementation="sdpa")
+
+
+def modules_to_import(shape: ModelShape) -> list[str]:
+    """What the model's code lives in, so that loading it can be timed."""
+    if isinstance(shape, EncoderDecoderShape):
+        return ["torch"]
+    return ["torch", f"transformers.models.{shape.family}.modeling_{shape.family}"]
+
+
+def layers_of(model: Any) -> list[nn.Module]:
+    """The repeated blocks, in order: what is compiled, checkpointed and sharded one by one."""
+    if hasattr(model, "transformer") and hasattr(model.transformer, "h"):  # GPT-2
+        return list(model.transformer.h)
+    if hasattr(model, "encoder"):
+        return [*model.encoder.layers, *model.decoder.layers]
+    return list(model.model.layers)
+
+
+def _config(shape: DecoderShape | MixtralShape | Gpt2Shape) -> Any:
+    from transformers import GPT2Config, LlamaConfig, MistralConfig, MixtralConfig
+
+    if isinstance(shape, Gpt2Shape):
+        return GPT2Config(
+            vocab_size=shape.vocab_size, n_embd=shape.hidden_size, n_layer=shape.num_layers, n_head=shape.num_heads,
+            n_positions=shape.max_positions, bos_token_id=0, eos_token_id=0, use_cache=False,
+            # Dropout would make losses differ between strategies, and the other families have none.
+            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+        )  # fmt: skip
+    sizes: dict[str, Any] = {
+        "vocab_size": shape.vocab_size,
+        "hidden_size": shape.hidden_size,
+        "intermediate_size": shape.intermediate_size,
+        "num_hidden_layers": shape.num_layers,
+        "num_attention_heads": shape.num_heads,
+        "num_key_value_heads": shape.num_kv_heads,
+        "max_position_embeddings": shape.max_positions,
+        "tie_word_embeddings": shape.tie_embeddings,
+        "use_cache": False,
+    }
+    # Without a sliding window sdpa may take its causal kernel.
+    match shape.family:
+        case "mistral":
+            return MistralConfig(**sizes, sliding_window=None)
+        case "llama":
+            return LlamaConfig(**sizes)
+        case "mixtral":
+            sizes |= {"num_local_experts": shape.num_experts, "num_experts_per_tok": shape.num_experts_per_token}
+            return MixtralConfig(**sizes, sliding_window=None)

@@ -1,0 +1,106 @@
+"""A spec becomes a model on the device: structure, recipe, values, checkpointing, and what the preset makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import nn
+
+from bench_image.contract import RANDOM, Optimizer, ParameterCount, RunSpec
+from bench_image.contract.presets import compiles
+from bench_image.model.architectures import layers_of, skeleton
+from bench_image.model.checkpoint import open_checkpoint
+from bench_image.model.compile import compile_layers, tune
+from bench_image.model.dtypes import numerics
+from bench_image.model.init_weights import draw, materialise, rebuild_buffers
+from bench_image.model.lora_layers import quantise_experts, with_4bit_layers, with_adapters
+
+if TYPE_CHECKING:
+    from bench_image.kernels.fused_lora import Siblings
+
+LEARNING_RATE = 1e-4
+
+
+class Built(NamedTuple):
+    """`base` is the model without what a recipe puts around it; for full training the same object. `fused`: those of
+    its layers that the preset computes together."""
+
+    model: nn.Module
+    base: Any
+    trainable: tuple[nn.Parameter, ...]
+    parameters: ParameterCount
+    fused: tuple[Siblings, ...]
+
+
+def build(spec: RunSpec, device: torch.device, shard: Callable[[nn.Module], object] | None = None) -> Built:
+    """The spec's model in training mode, ready for its strategy.
+
+    `shard` is called with each layer as soon as it holds its values, so that a sharding strategy never has more than
+    one whole layer on the device, and at the end with the whole model.
+    """
+    checkpoint = open_checkpoint(spec) if spec.weights != RANDOM else None
+    source = checkpoint.values(draw(spec.seed)) if checkpoint else draw(spec.seed)
+    base, model, parameters = outline(spec, checkpoint.config if checkpoint else None)
+    if spec.gradient_checkpointing is True:  # 'auto' is decided later
+        checkpoint_activations(base)
+    if compiles(spec):
+        compile_layers(base)
+    names = {module: name for name, module in model.named_modules()}
+    for layer in layers_of(base):
+        materialise(layer, device, source, names[layer])
+        if spec.quantisation:
+            quantise_experts(layer, spec.quantisation)
+        if shard:
+            shard(layer)
+    materialise(model, device, source)
+    rebuild_buffers(base, device)
+    if getattr(getattr(base, "config", None), "tie_word_embeddings", False):
+        base.tie_weights()
+    if shard:
+        shard(model)
+    model.train()
+    fused = tune(base, spec)
+    return Built(model, base, tuple(p for p in model.parameters() if p.requires_grad), parameters, fused)
+
+
+def outline(spec: RunSpec, config: Any = None) -> tuple[Any, Any, ParameterCount]:
+    """The base model and what the recipe puts around it (the same object for full training), both on meta.
+
+    `config`: the checkpoint's own, where there is one.
+    """
+    dtypes = numerics(spec)
+    base = model = skeleton(spec.shape, dtypes.weights, config)
+    if spec.quantisation:
+        base = model = with_4bit_layers(base, spec.quantisation, dtypes)
+    if spec.lora:
+        model = with_adapters(base, spec.lora, dtypes)
+    return base, model, count_parameters(model)  # on meta packed 4-bit weights still have their logical size
+
+
+def make_optimizer(spec: RunSpec, trainable: tuple[nn.Parameter, ...], device: torch.device) -> torch.optim.Optimizer:
+    """AdamW in the spec's variant; fused where torch has a kernel for it."""
+    if spec.optimizer is Optimizer.ADAMW_TORCH:
+        return torch.optim.AdamW(trainable, lr=LEARNING_RATE, fused=device.type == "cuda")
+    from bitsandbytes.optim.adamw import AdamW8bit, PagedAdamW8bit
+
+    kind: Any = PagedAdamW8bit if spec.optimizer is Optimizer.PAGED_ADAMW_8BIT else AdamW8bit
+    optimizer: torch.optim.Optimizer = kind(trainable, lr=LEARNING_RATE)
+    return optimizer
+
+
+def count_parameters(model: nn.Module) -> ParameterCount:
+    """All parameters and the trainable ones, adapters included; to be called before 4-bit weights are packed."""
+    sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    return ParameterCount(total=sum(n for n, _ in sizes), trainable=sum(n for n, trains in sizes if trains))
+
+
+def checkpoint_activations(base: Any) -> None:
+    """Layers keep only their inputs and compute the rest again in the backward pass."""
+    settings = {"use_reentrant": False}
+    # transformers 5.23 renamed it; 5.17 knows only the old name.
+    if enable := getattr(base, "activation_checkpointing_enable", None):
+        enable(settings)
+    else:
+        base.gradient_checkpointing_enable(gradient_checkpointing_kwargs=settings)

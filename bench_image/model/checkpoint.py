@@ -1,0 +1,125 @@
+"""Real weights: a checkpoint in safetensors, from a folder or the hub, read one tensor at a time onto the device."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from bench_image.contract import ContractError, RunSpec
+from bench_image.contract.equal_work import hub_id
+from bench_image.contract.model_shapes import EncoderDecoderShape, Gpt2Shape, MixtralShape, ModelShape
+from bench_image.model.init_weights import Source
+
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+# Checkpoints of a bare transformer lack the name under which the language model holds it.
+PREFIXES = ("", "transformer.", "model.")
+
+
+class Checkpoint(NamedTuple):
+    """`files`: tensor name -> the file that holds it."""
+
+    folder: Path
+    config: Any
+    files: dict[str, str]
+
+    def values(self, otherwise: Source) -> Source:
+        """A source that reads what the checkpoint holds; LoRA adapters, which no base checkpoint holds, are drawn.
+
+        Raises ContractError for a weight that is absent or has another shape.
+        """
+
+        def read(bare: str, like: torch.Tensor, device: torch.device) -> torch.Tensor:
+            if "lora_" in bare:
+                return otherwise(bare, like, device)
+            if bare == "lm_head.weight" and self.config.tie_word_embeddings:
+                return torch.empty(like.shape, dtype=like.dtype, device=device)  # the embedding takes its place
+            tensor = self._tensor(bare, device)
+            if tensor.shape != like.shape:
+                raise ContractError(
+                    f"weights '{self.folder}': {bare} has shape {tuple(tensor.shape)}, the model {tuple(like.shape)}"
+                )
+            return tensor.to(like.dtype)
+
+        return read
+
+    def _tensor(self, bare: str, device: torch.device) -> torch.Tensor:
+        from safetensors import safe_open
+
+        for prefix in PREFIXES:
+            name = bare.removeprefix(prefix) if bare.startswith(prefix) else ""
+            if name in self.files:
+                with safe_open(self.folder / self.files[name], framework="pt", device=str(device)) as file:
+                    tensor: torch.Tensor = file.get_tensor(name)
+                    return tensor
+        raise ContractError(f"weights '{self.folder}' hold no tensor '{bare}': is it a checkpoint of this model?")
+
+
+def open_checkpoint(spec: RunSpec) -> Checkpoint:
+    """The checkpoint that `spec.weights` names. Raises ContractError if it is absent, incomplete or another model's."""
+    from transformers import AutoConfig
+
+    if isinstance(spec.shape, (MixtralShape, EncoderDecoderShape)):
+        raise ContractError(
+            f"weights '{spec.weights}' for a model of family '{spec.shape.family}': its checkpoints lay the weights "
+            "out otherwise; choose weights 'random'"
+        )
+    folder = _downloaded(spec.weights) if spec.needs_hub else _folder(spec.weights)
+    auto: Any = AutoConfig
+    config = auto.from_pretrained(folder)
+    _check_shape(config, spec.shape, spec)
+    config.use_cache = False
+    if hasattr(config, "sliding_window"):
+        config.sliding_window = None
+    return Checkpoint(folder, config, _files(folder))
+
+
+def _folder(weights: str) -> Path:
+    if not Path(weights).is_dir():
+        raise ContractError(f"weights '{weights}': there is no such folder; mount it, or choose weights 'random'")
+    return Path(weights)
+
+
+def _downloaded(weights: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    repository, revision = hub_id(weights)
+    try:
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=["*.json", "*.safetensors"]))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise ContractError(
+            f"weights '{weights}' cannot be had from the hub ({type(error).__name__}): mount a folder and give its "
+            "path, beginning with / or ., set HF_TOKEN for a gated model, or choose weights 'random'"
+        ) from error
+
+
+def _files(folder: Path) -> dict[str, str]:
+    if (folder / INDEX).exists():
+        return dict(json.loads((folder / INDEX).read_text())["weight_map"])
+    if not (folder / SINGLE).exists():
+        raise ContractError(f"weights '{folder}' hold neither {INDEX} nor {SINGLE}: only safetensors are read")
+    from safetensors import safe_open
+
+    with safe_open(folder / SINGLE, framework="pt") as file:
+        return dict.fromkeys(file.keys(), SINGLE)
+
+
+def _check_shape(config: Any, shape: ModelShape, spec: RunSpec) -> None:
+    """Speed and memory are computed from the shape, so the checkpoint must have exactly that one."""
+    names = {"vocab_size": "vocab_size", "hidden_size": "hidden_size", "num_layers": "num_hidden_layers"}
+    names |= {"num_heads": "num_attention_heads"}
+    if not isinstance(shape, Gpt2Shape):
+        names |= {"intermediate_size": "intermediate_size", "num_kv_heads": "num_key_value_heads"}
+        names |= {"tie_embeddings": "tie_word_embeddings"}
+    pairs = {ours: (getattr(config, theirs, None), getattr(shape, ours)) for ours, theirs in names.items()}
+    pairs |= {"family": (config.model_type, shape.family)}
+    wrong = [f"{name} {theirs} (model: {ours})" for name, (theirs, ours) in pairs.items() if theirs != ours]
+    if wrong:
+        raise ContractError(
+            f"weights '{spec.weights}' do not fit model '{spec.model}': {', '.join(wrong)}; choose the model that they "
+            "are of, or give their `dimensions`"
+        )

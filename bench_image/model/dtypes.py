@@ -1,0 +1,57 @@
+"""Which dtype each part of a model has, and which parts train: decisions of recipe, precision and preset."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from bench_image.contract import Precision, Preset, Recipe, RunSpec
+from bench_image.contract.model_shapes import EncoderDecoderShape
+
+DTYPES = {Precision.FP32: torch.float32, Precision.FP16: torch.float16, Precision.BF16: torch.bfloat16}
+
+
+class Numerics(NamedTuple):
+    """`unquantised`: embeddings, norms and head of a QLoRA model. `autocast`: None lets the weights' dtypes decide."""
+
+    weights: torch.dtype
+    unquantised: torch.dtype
+    adapters: torch.dtype
+    autocast: torch.dtype | None
+    scaled: bool
+
+
+def numerics(spec: RunSpec) -> Numerics:
+    """`as_users_run` follows PEFT's and the HF Trainer's defaults: fp32 adapters, fp32 copies of what
+    `prepare_model_for_kbit_training` upcasts, and autocast. `tuned` keeps everything in the run's precision.
+
+    fp16 trains fp32 weights under autocast with a gradient scaler: gradients of fp16 weights cannot be unscaled.
+    An encoder-decoder model is trained from scratch: fp32 weights under both presets, fp16 and bf16 by autocast.
+    """
+    dtype = DTYPES[spec.precision]
+    fp16 = spec.precision is Precision.FP16
+    if isinstance(spec.shape, EncoderDecoderShape):
+        wide, mixed = torch.float32, spec.precision is not Precision.FP32
+        return Numerics(wide, wide, wide, autocast=dtype if mixed else None, scaled=fp16)
+    as_users_run = spec.preset is Preset.AS_USERS_RUN
+    autocast = fp16 or (as_users_run and spec.precision is Precision.BF16)
+    upcast = spec.recipe is Recipe.QLORA and as_users_run
+    return Numerics(
+        weights=torch.float32 if fp16 and spec.recipe is Recipe.FULL else dtype,
+        unquantised=torch.float32 if upcast else dtype,
+        adapters=torch.float32 if fp16 or as_users_run else dtype,
+        autocast=dtype if autocast else None,
+        scaled=fp16,
+    )
+
+
+def loops_as_trainer(spec: RunSpec) -> bool:
+    """Whether the loop does what the HF Trainer does around each step, at the GPU's expense.
+
+    After every backward pass the Trainer asks whether the loss is finite (`logging_nan_inf_filter`, on by default), and
+    so waits for the GPU. Before it launches anything again it counts the model's parameters, for its estimate of FLOPs,
+    and walks through all modules, to forget gradients and to switch each to training. An encoder-decoder of torch.nn is
+    not trained by it.
+    """
+    return spec.preset is Preset.AS_USERS_RUN and spec.shape.family != "encoder-decoder"

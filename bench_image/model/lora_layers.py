@@ -1,0 +1,71 @@
+"""What LoRA and QLoRA do to a model's structure: 4-bit layers instead of wide ones, and adapters beside them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from bench_image.contract import Lora, Quantisation
+from bench_image.model.dtypes import Numerics
+
+
+def with_4bit_layers(base: Any, quantisation: Quantisation, dtypes: Numerics) -> Any:
+    """The linears of all layers replaced by 4-bit ones, still on meta; the head stays wide."""
+    from transformers import BitsAndBytesConfig
+    from transformers.integrations.bitsandbytes import replace_with_bnb_linear
+
+    settings: Any = BitsAndBytesConfig
+    config = settings(
+        load_in_4bit=True,
+        bnb_4bit_quant_type=quantisation.kind,
+        bnb_4bit_use_double_quant=quantisation.double,
+        bnb_4bit_compute_dtype=dtypes.weights,
+        bnb_4bit_quant_storage=torch.bfloat16,  # other storage types cannot be sharded
+    )
+    base = replace_with_bnb_linear(base, ["lm_head"], config)
+    base.is_loaded_in_4bit = True  # otherwise PEFT takes its generic layer
+    for parameter in base.parameters():
+        # A 4-bit weight is dequantised to the dtype it had when it was quantised; bitsandbytes starts with fp32.
+        packed = type(parameter).__name__ == "Params4bit"
+        parameter.data = parameter.data.to(dtypes.weights if packed else dtypes.unquantised)
+    return base
+
+
+def with_adapters(base: Any, lora: Lora, dtypes: Numerics) -> Any:
+    """A PEFT model around a frozen base; the adapters in the dtype that the preset promises."""
+    from peft import LoraConfig, get_peft_model
+
+    base.requires_grad_(False)
+    config = LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=list(lora.targets),
+        task_type="CAUSAL_LM",
+    )
+    model = get_peft_model(base, config, low_cpu_mem_usage=True, autocast_adapter_dtype=False)
+    # PEFT leaves adapters on meta in fp32 whatever it is asked for.
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            parameter.data = parameter.data.to(dtypes.adapters)
+    return model
+
+
+def quantise_experts(layer: Any, quantisation: Quantisation) -> None:
+    """Packs one layer's experts, if it has any: they are plain tensors, which `with_4bit_layers` does not see."""
+    if not hasattr(getattr(layer, "mlp", None), "experts"):
+        return
+    from bitsandbytes.nn.parametrize import replace_parameter_4bit
+
+    experts = layer.mlp.experts
+    for name in ("gate_up_proj", "down_proj"):
+        replace_parameter_4bit(
+            experts,
+            name,
+            compress_statistics=quantisation.double,
+            quant_type=quantisation.kind,
+            blocksize=64,
+        )
+        packed = experts.parametrizations[name].original
+        packed.data = packed.data.view(-1, 2).view(torch.bfloat16)  # the same bits: torch 2.11 cannot shard bytes

@@ -1,0 +1,1 @@
+"""Process groups and strategies: single, independent, DDP, FSDP, DeepSpeed ZeRO."""

@@ -1,0 +1,119 @@
+"""DeepSpeed's ZeRO: stage 2 shards gradients and optimizer states, stage 3 the weights as well."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from bench_image.contract import Optimizer, RunSpec
+from bench_image.model.build import Built, make_optimizer
+from bench_image.parallel.optimizer_step import MAX_GRAD_NORM, Engine
+from bench_image.parallel.process_group import Gang
+
+REDUCE_BUCKET = 500_000_000  # numbers; DeepSpeed's default
+
+
+class ZeroEngine(Engine):
+    """DeepSpeed's engine does backward, clipping and the update.
+
+    Accumulation is told to it micro-step by micro-step: at both stages each one's gradients are reduced at once and
+    added up in shards (`no_sync` contradicts that and is refused by DeepSpeed).
+    """
+
+    def __init__(self, spec: RunSpec, built: Built, device: torch.device, stage: int) -> None:
+        self._stage = stage
+        super().__init__(spec, built.model, built.trainable, device)
+
+    def make_optimizer(self, spec: RunSpec, device: torch.device) -> torch.optim.Optimizer:
+        optimizer = make_optimizer(spec, self.trainable, device)
+        # DeepSpeed switches off an autocast that is entered outside of its engine.
+        self.model.forward = self.autocast(self.model.forward)
+        config = settings(self._stage, self.trainable, device)
+        self.model = _initialised(self.model, self.trainable, optimizer, config)
+        return optimizer
+
+    def micro_step(self, ids: torch.Tensor, *, last: bool) -> torch.Tensor:
+        engine: Any = self.model
+        engine.set_gradient_accumulation_boundary(last)
+        loss: torch.Tensor = engine(input_ids=ids, labels=ids).loss
+        engine.backward(loss / self.num_micro_steps, scale_wrt_gas=False)
+        return loss.detach().float()
+
+    def update(self) -> None:
+        self.model.step()  # type: ignore[operator]
+
+    def sharing(self, spec: RunSpec) -> dict[str, str]:
+        parts = "gradients, optimizer states" if self._stage == 2 else "weights, gradients, optimizer states"
+        shared = {"sharded": f"{parts}, and a copy of the trainable weights in their own dtype"}
+        if self.num_micro_steps > 1:
+            shared["gradients exchanged"] = "once per micro-step"
+        if spec.optimizer is not Optimizer.ADAMW_TORCH:
+            shared["optimizer states"] = "8-bit with a scale per 256 numbers of the rank's flat share"
+        return shared
+
+
+class Zero2(Gang):
+    """Each rank holds all weights, and updates its share of the trainable ones."""
+
+    stage = 2
+
+    def engine(self, spec: RunSpec, built: Built) -> Engine:
+        return ZeroEngine(spec, built, self.device, self.stage)
+
+
+class Zero3(Zero2):
+    """Each rank holds a share of everything, and gathers the weights of a layer when it needs them.
+
+    The model is built whole on every rank before DeepSpeed takes it apart, because it cannot do so with 4-bit weights
+    while they are made: it must fit into one GPU once, without gradients and activations.
+    """
+
+    stage = 3
+
+
+def settings(stage: int, trainable: Sequence[nn.Parameter], device: torch.device) -> dict[str, Any]:
+    """DeepSpeed's configuration that keeps everything in the dtype that the recipe gave it.
+
+    bf16 trainables: gradients, master copy and states in bf16 too. fp32 ones: no mixed precision of DeepSpeed's own,
+    so that frozen weights keep their dtype and autocast is ours.
+    """
+    bf16 = {
+        "enabled": True,
+        "bf16_master_weights_and_grads": True,
+        "bf16_optimizer_states": True,
+        "check_grad_overflow": False,  # would make the host wait for the GPU; a NaN loss ends the run anyway
+    }
+    return {
+        # Batch sizes and accumulation are ours to count: see ZeroEngine.
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": MAX_GRAD_NORM,
+        "zero_allow_untested_optimizer": True,  # the 8-bit ones
+        "zero_optimization": {
+            "stage": stage,
+            "overlap_comm": device.type == "cuda",
+            "contiguous_gradients": True,
+            # A buffer of this size stays allocated: DeepSpeed's default would be gigabytes for some adapters.
+            "reduce_bucket_size": min(REDUCE_BUCKET, sum(parameter.numel() for parameter in trainable)),
+        },
+        "steps_per_print": 2**31,
+    } | ({"bf16": bf16} if trainable[0].dtype is torch.bfloat16 else {})
+
+
+def _initialised(
+    model: nn.Module, trainable: tuple[nn.Parameter, ...], optimizer: torch.optim.Optimizer, config: dict[str, Any]
+) -> Any:
+    import deepspeed  # type: ignore[import-untyped]
+    import deepspeed.ops  # type: ignore[import-untyped]
+
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    # A C++ extension for the CPU, which would be compiled here and now: half a minute, for nothing that is measured.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    engine, *_ = deepspeed.initialize(
+        model=model, model_parameters=trainable, optimizer=optimizer, config=config, dist_init_required=False
+    )
+    return engine

@@ -1,0 +1,122 @@
+"""FSDP2: every rank keeps a slice of each weight, gradient and optimizer state, and gathers one layer at a time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+
+from bench_image.contract import Optimizer, Preset, RunSpec
+from bench_image.contract.memory_estimate import has_room
+from bench_image.model.build import Built, make_optimizer
+from bench_image.parallel.optimizer_step import Engine
+from bench_image.parallel.process_group import PEER_TIMEOUT_S, Gang
+
+
+class FsdpEngine(Engine):
+    """Clips and updates this rank's slices as plain tensors: AdamW works number by number, so nothing is lost, and
+    neither the 8-bit optimizers nor a fused kernel need to know about slices."""
+
+    model: Any
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        model: nn.Module,
+        trainable: Sequence[nn.Parameter],
+        device: torch.device,
+        *,
+        keeps_weights: bool,
+        keeps_gradients: bool,
+    ) -> None:
+        self._slices: list[tuple[Any, nn.Parameter]] = []
+        self._keeps_weights, self._keeps_gradients = keeps_weights, keeps_gradients
+        super().__init__(spec, model, trainable, device)
+        layers = [module for module in model.modules() if isinstance(module, FSDPModule) and module is not model]
+        for layer in layers:
+            layer.set_reshard_after_forward(not keeps_weights)
+        for layer, following in pairwise(layers):
+            layer.set_modules_to_forward_prefetch([following])
+
+    def make_optimizer(self, spec: RunSpec, device: torch.device) -> torch.optim.Optimizer:
+        slices = [(whole, nn.Parameter(_local(whole))) for whole in self.trainable]
+        self._slices = [(whole, part) for whole, part in slices if part.numel()]  # a short tensor may not reach all
+        optimizer = make_optimizer(spec, tuple(part for _, part in self._slices), device)
+        if spec.optimizer is not Optimizer.ADAMW_TORCH:
+            # bitsandbytes keeps the states of small tensors in fp32: small as a whole, not as a slice.
+            args: Any = optimizer.args  # type: ignore[attr-defined]
+            args.min_8bit_size = args.min_8bit_size // spec.world_size
+        return optimizer
+
+    def exchanging(self, last: bool) -> contextlib.AbstractContextManager[None]:
+        """Until the last micro-step gradients and weights stay whole, where there is room for them."""
+        if self.num_micro_steps > 1:
+            self.model.set_requires_gradient_sync(last or not self._keeps_gradients)
+            self.model.set_reshard_after_backward(last or not self._keeps_weights)
+        return contextlib.nullcontext()
+
+    def update(self) -> None:
+        for whole, part in self._slices:
+            part.data, part.grad = _local(whole), None if whole.grad is None else _local(whole.grad)
+        self._clip([part.grad for _, part in self._slices if part.grad is not None])
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        for whole, part in self._slices:
+            whole.grad = part.grad = None
+
+    def sharing(self, spec: RunSpec) -> dict[str, str]:
+        after = "kept whole until backward" if self._keeps_weights else "sharded again, and gathered for backward"
+        shared = {"sharded": "weights, gradients, optimizer states", "layers after forward": after}
+        if self.num_micro_steps > 1:
+            every = "step" if self._keeps_gradients else "micro-step"
+            shared["gradients exchanged"] = f"once per {every}"
+        return shared
+
+    def over_ranks(self, squares: torch.Tensor) -> torch.Tensor:
+        dist.all_reduce(squares)
+        return squares
+
+
+class Fsdp(Gang):
+    """Weights keep their dtype when gathered and gradients are averaged in theirs: no mixed-precision policy.
+
+    Building shards layer by layer, so that a rank never holds more than its slices and one layer. With room for it
+    (WHOLE_SHARE), `tuned` leaves layers whole between forward and backward, which saves one of three exchanges, and
+    gradients that accumulate are exchanged once per step instead of once per micro-step.
+    """
+
+    def __init__(self, device: torch.device, timeout_s: float = PEER_TIMEOUT_S) -> None:
+        super().__init__(device, timeout_s)
+        self.mesh = init_device_mesh(device.type, (self.world_size,))
+
+    def shard(self, module: nn.Module) -> None:
+        fully_shard(module, mesh=self.mesh)
+
+    def engine(self, spec: RunSpec, built: Built) -> Engine:
+        return FsdpEngine(
+            spec,
+            built.model,
+            built.trainable,
+            self.device,
+            keeps_weights=spec.preset is Preset.TUNED and self._has_room(built.model.parameters()),
+            keeps_gradients=self._has_room(built.trainable),
+        )
+
+    def _has_room(self, parameters: Iterable[nn.Parameter]) -> bool:
+        num_bytes = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
+        on_gpu = self.device.type == "cuda"
+        return has_room(num_bytes, torch.cuda.get_device_properties(self.device).total_memory if on_gpu else None)
+
+
+def _local(tensor: Any) -> torch.Tensor:
+    """This rank's slice of a sharded tensor; the same memory."""
+    with torch.no_grad():
+        local: torch.Tensor = tensor.to_local()
+    return local

@@ -1,0 +1,57 @@
+"""Which GPU each independent rank gets for itself. Needs no torch: a rank then sees its own GPU and no other.
+
+Seeing one GPU, each rank compiles the same code as its neighbours, so that they share one cache.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from bench_image.contract import Device, RunSpec
+from bench_image.telemetry import nvml as nvml_api
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+GPU_UUID_ENV = "TRAINBENCH_GPU_UUID"
+COMPILE_THREADS = "TORCHINDUCTOR_COMPILE_THREADS"
+NONE = "-1"  # as CUDA reads it: no GPU
+
+
+def rank_environments(spec: RunSpec, environ: Mapping[str, str], nvml: Any = None) -> list[dict[str, str]]:
+    """For each independent rank of the node: what its environment has besides. `nvml` stands in for it in tests."""
+    gpus = _gpus(spec, environ, nvml)
+    return [
+        {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "1"} | gpu | _share_of_cpus(spec.gpus_per_node)
+        for rank, gpu in enumerate(gpus)
+    ]
+
+
+def _gpus(spec: RunSpec, environ: Mapping[str, str], nvml: Any) -> list[dict[str, str]]:
+    if spec.device is Device.CPU or spec.gpus_per_node == 1:
+        return [{} for _ in range(spec.gpus_per_node)]
+    names = [name.strip() for name in environ[VISIBLE].split(",")] if VISIBLE in environ else _found(spec, nvml)
+    names += [NONE] * (spec.gpus_per_node - len(names))
+    return [{VISIBLE: name} | ({GPU_UUID_ENV: name} if name.startswith("GPU-") else {}) for name in names][
+        : spec.gpus_per_node
+    ]
+
+
+def _found(spec: RunSpec, nvml: Any) -> list[str]:
+    """UUIDs, so that a GPU is known by name even when it is lost before a rank could ask it; else numbers."""
+    try:
+        nvml = nvml_api.connect(nvml)
+        count = nvml_api.query(nvml.nvmlDeviceGetCount)
+        return [nvml_api.query(partial(_uuid, nvml, index)) for index in range(count)]
+    except nvml_api.NvmlError:
+        return [str(index) for index in range(spec.gpus_per_node)]
+
+
+def _uuid(nvml: Any, index: int) -> str:
+    return str(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index)))
+
+
+def _share_of_cpus(num_ranks: int) -> dict[str, str]:
+    """Each rank compiles at the same time: together they start as many compilers as there are CPUs."""
+    return {COMPILE_THREADS: str(max(1, (os.cpu_count() or 1) // num_ranks))} if num_ranks > 1 else {}

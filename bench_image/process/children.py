@@ -1,0 +1,138 @@
+"""Processes of one pod: started together, waited for with a deadline, and none left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import psutil
+
+from bench_image.process.merge import Ending
+
+POLL_S = 0.1
+GRACE_S = 5.0  # what a process gets after SIGTERM to write down what it knows
+# What the others get after the first has done its work, which is equal to theirs; at least the time that it took.
+LATER_S = 60.0
+
+Process = subprocess.Popen[bytes]
+
+
+class Child(NamedTuple):
+    """A process to start: its arguments and its environment."""
+
+    arguments: Sequence[str]
+    environ: Mapping[str, str]
+
+
+class _StopRequest:
+    """The signal that asked us to stop, if one did."""
+
+    def __init__(self) -> None:
+        self.signum: signal.Signals | None = None
+
+    def __call__(self, signum: int, _frame: object) -> None:
+        self.signum = signal.Signals(signum)
+
+
+def run_all(
+    children: Sequence[Child], timeout_s: float, ended: Callable[[int], None] = lambda _: None, later_s: float = LATER_S
+) -> Ending:
+    """All children to their end, at most `timeout_s`; one that fails or hangs takes no other with it.
+
+    `ended` is called with a child's number as soon as it ended. Once one has ended well, the others have `later_s`
+    left, or as long as it took.
+    """
+    begin = time.monotonic()
+    deadline, patience_s = begin + timeout_s, None
+    with _stop_requests() as stop:
+        running: dict[int, Process] = {}
+        exits: dict[int, int] = {}
+        try:
+            for number, child in enumerate(children):
+                running[number] = _start(child)
+            while running and stop.signum is None and time.monotonic() < deadline:
+                for number, code in _reap(running):
+                    exits[number] = code
+                    ended(number)
+                    took_s = time.monotonic() - begin
+                    if code == 0 and time.monotonic() + max(later_s, took_s) < deadline:
+                        patience_s = max(later_s, took_s)
+                        deadline = time.monotonic() + patience_s
+                time.sleep(POLL_S)
+            cut_off = frozenset(running)
+            _terminate(running.values())
+        finally:
+            _kill(running.values())
+            exits |= {number: process.wait() for number, process in running.items()}
+    stopped_by = stop.signum.name if stop.signum else None
+    return Ending(exits, bool(cut_off) and stopped_by is None, stopped_by, cut_off, patience_s)
+
+
+def _start(child: Child) -> Process:
+    # stdout belongs to the result: whatever ranks and libraries print goes to stderr.
+    return subprocess.Popen(child.arguments, env=child.environ, stdout=sys.stderr, start_new_session=True)
+
+
+def _reap(running: dict[int, Process]) -> list[tuple[int, int]]:
+    """Takes those that have ended out of `running`; their numbers and exit codes."""
+    ended = [(number, process.returncode) for number, process in running.items() if process.poll() is not None]
+    for number, _ in ended:
+        del running[number]
+    return ended
+
+
+@contextlib.contextmanager
+def _stop_requests() -> Iterator[_StopRequest]:
+    stop = _StopRequest()
+    before = {signum: signal.signal(signum, stop) for signum in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def _terminate(processes: Iterable[Process]) -> None:
+    """SIGTERM, a few seconds to write down what is known, then SIGKILL to all descendants."""
+    processes = [process for process in processes if process.poll() is None]
+    families = [_Family.of(process.pid) for process in processes]
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+    deadline = time.monotonic() + GRACE_S
+    for process in processes:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, deadline - time.monotonic()))
+    for family in families:
+        family.kill()
+
+
+def _kill(processes: Iterable[Process]) -> None:
+    for process in processes:
+        if process.poll() is None:
+            _Family.of(process.pid).kill()
+
+
+class _Family(NamedTuple):
+    """A process and all below it; seen before it ends, because orphans have no parent to be found by."""
+
+    members: tuple[psutil.Process, ...]
+
+    @classmethod
+    def of(cls, pid: int) -> _Family:
+        try:
+            process = psutil.Process(pid)
+            return cls((process, *process.children(recursive=True)))
+        except psutil.NoSuchProcess:
+            return cls(())
+
+    def kill(self) -> None:
+        for process in self.members:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()

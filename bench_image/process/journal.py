@@ -1,0 +1,121 @@
+"""What a rank has learnt so far. The phases fill it in; its file is written at each border and at the end."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench_image.contract import (
+    Chosen,
+    Communication,
+    Context,
+    GpuTelemetry,
+    HostTelemetry,
+    Memory,
+    ParameterCount,
+    Phase,
+    Probes,
+    RunError,
+    Status,
+)
+from bench_image.data.atomic_file import write_atomic
+from bench_image.parallel.visible_gpus import GPU_UUID_ENV
+from bench_image.process.rank_report import STARTED_ENV, RankReport, WindowRecord, rank_path
+
+if TYPE_CHECKING:
+    from bench_image.training.loop import Timing
+
+CLOCKED = {
+    Phase.LAUNCH: "launch_s",
+    Phase.IMPORT: "import_s",
+    Phase.BUILD: "build_s",
+    Phase.PROBE: "probe_s",
+    Phase.CHOOSE: "choose_s",
+    Phase.WARMUP: "warmup_s",
+    Phase.MEASURE: "measure_s",
+    Phase.PROFILE: "profile_s",
+}
+
+
+class Journal:
+    """Known facts are plain attributes, None until known; seconds of finished phases stand in `startup`."""
+
+    def __init__(self, folder: Path, now: float) -> None:
+        self.folder = folder
+        self.rank, self.local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+        self.started = float(os.environ.get(STARTED_ENV, now))
+        self.phase = Phase.LAUNCH
+        self.startup: dict[str, float] = {}
+        self.timings: list[Timing] = []
+        self.chosen: Chosen | None = None
+        self.context: Context | None = None
+        self.gpu_uuid = os.environ.get(GPU_UUID_ENV)
+        self.parameters: ParameterCount | None = None
+        self.probes: Probes | None = None
+        self.communication: Communication | None = None
+        self.memory: Memory | None = None
+        self.replay_peak_bytes = 0  # of a step that was recorded: its memory is not counted when it is replayed
+        self.gpus: tuple[GpuTelemetry, ...] = ()
+        self.host: HostTelemetry | None = None
+        self.missing: dict[str, str] = {}
+        self._entered_at = self.started
+
+    def enter(self, phase: Phase, at: float | None = None) -> None:
+        """Ends the phase before, whose seconds are known now."""
+        now = time.time() if at is None else at
+        if name := CLOCKED.get(self.phase):
+            self.startup[name] = now - self._entered_at
+        self.phase, self._entered_at = phase, now
+        self.write(None, None)
+        self.tell(seconds_since_start=round(now - self.started, 2))
+
+    def write(self, status: Status | None, error: RunError | None) -> None:
+        """`status` None: still at work."""
+        own = [seconds for timing in self.timings for seconds in timing.own_step_times_s]
+        losses = [loss for timing in self.timings for loss in timing.own_losses]
+        finite = all(loss is not None for timing in self.timings for loss in timing.losses)
+        report = RankReport(
+            rank=self.rank,
+            status=status,
+            error=error,
+            phase=self.phase,
+            written_at=time.time(),
+            startup=self.startup,
+            windows=tuple(self._record(timing) for timing in self.timings),
+            own_step_time_median_s=statistics.median(own) if own else None,
+            own_mean_loss=statistics.fmean(losses) if losses and finite else None,
+            chosen=self.chosen,
+            context=self.context,
+            gpu_uuid=self.gpu_uuid,
+            parameters=self.parameters,
+            probes=self.probes,
+            communication=self.communication,
+            memory=self.memory,
+            gpus=self.gpus,
+            host=self.host,
+            missing=self.missing,
+        )
+        write_atomic(rank_path(self.folder, self.rank), report.model_dump_json())
+
+    def explain(self, section: str, reasons: dict[str, str]) -> None:
+        """Takes over reasons whose paths are relative to a section of the result."""
+        self.missing |= {f"{section}.{path}": reason for path, reason in reasons.items()}
+
+    def tell(self, **facts: object) -> None:
+        """One line for whoever follows the log; rank 0 only."""
+        if self.rank == 0:
+            words = " ".join(f"{name}={value}" for name, value in facts.items())
+            sys.stderr.write(f"phase={self.phase.value} {words}\n")
+
+    def _record(self, timing: Timing) -> WindowRecord:
+        return WindowRecord(
+            started_s=timing.started_at - self.started,
+            wall_s=timing.wall_s,
+            loader_wait_s=timing.loader_wait_s,
+            step_times_s=timing.step_times_s,
+            losses=timing.losses,
+        )

@@ -1,0 +1,281 @@
+"""Rank reports and the way the processes ended become one result. Pure: no files, no clocks, no torch."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from bench_image.contract import (
+    SECTIONS,
+    Clock,
+    Communication,
+    Cost,
+    Device,
+    HostTelemetry,
+    Memory,
+    ParameterCount,
+    Performance,
+    Phase,
+    Probes,
+    RankSummary,
+    RunError,
+    RunResult,
+    RunSpec,
+    Startup,
+    Status,
+    Telemetry,
+    Window,
+    resolved,
+)
+from bench_image.contract.flops import flops_per_token, tokens_per_sample
+from bench_image.contract.gpu_specs import peak_tflops
+from bench_image.contract.step_stats import half_width_pct, step_time, window_s
+from bench_image.process.rank_report import RankReport, WindowRecord, signal_name
+
+HINTS = {
+    "SIGKILL": "most likely the kernel's out-of-memory killer: look at the pod's memory limit and the node's log",
+    "SIGSEGV": "a crash in native code: look at the versions of driver, torch and bitsandbytes",
+    "SIGABRT": "native code gave up, often after a CUDA or NCCL fault: the log has its message",
+}
+TOKEN_BYTES = 8  # token ids travel to the GPU as 64-bit integers
+OF_NO_RANK = dict.fromkeys(("ranks.*.performance", "ranks.*.probes"), "the ranks work together and have one pace")
+Missing = dict[str, str]
+
+
+class Ending(NamedTuple):
+    """How the processes ended, as the supervisor saw it. Exit codes below 0 are signals."""
+
+    exits: Mapping[int, int]
+    timed_out: bool = False
+    stopped_by: str | None = None  # the signal that asked the supervisor to stop
+    cut_off: frozenset[int] = frozenset()  # those that still ran when the supervisor ended them
+    patience_s: float | None = None  # time out was not timeout_s, but this long after a neighbour had done equal work
+
+
+def merge(
+    spec: RunSpec, reports: Sequence[RankReport], ending: Ending, started_at: datetime, finished_at: datetime
+) -> RunResult:
+    """One valid result, whatever the reports hold."""
+    status, error = verdict(spec, reports, ending)
+    first = reports[0] if reports else None
+    missing: Missing = {"cost": "prices are filled in by the control plane", **OF_NO_RANK}
+    if error is not None:
+        ended = f"the run ended as {status.value} in phase {error.phase.value}"
+        missing |= dict.fromkeys(set(SECTIONS) - {"cost"}, ended)
+        missing["ranks"] = f"the rank ended before it was measured: {status.value}"
+    if spec.device is Device.CPU:
+        missing |= dict.fromkeys(("ranks.*.gpu_uuid", "ranks.*.peak_allocated_bytes"), "the run uses no GPU")
+    if first:
+        missing |= first.missing
+    windows = first.windows if first else ()
+    work = resolved(spec, first.chosen if first else None)
+    performance = performance_of(work, first, windows, missing)
+    return RunResult(
+        spec=spec,
+        chosen=first.chosen if first else None,
+        status=status,
+        error=error,
+        started_at=started_at,
+        finished_at=finished_at,
+        context=first.context if first else None,
+        startup=_startup(first, (finished_at - started_at).total_seconds()),
+        performance=performance,
+        memory=largest_memory(reports),
+        telemetry=_telemetry(work, first, performance, missing),
+        probes=(first and first.probes) or Probes(**dict.fromkeys(Probes.model_fields)),
+        communication=(first and first.communication) or Communication(**dict.fromkeys(Communication.model_fields)),
+        parameters=(first and first.parameters) or ParameterCount(total=None, trainable=None),
+        cost=Cost(**dict.fromkeys(Cost.model_fields)),
+        ranks=tuple(_summary(report, status) for report in reports),
+        missing=missing,
+    )
+
+
+def verdict(spec: RunSpec, reports: Sequence[RankReport], ending: Ending) -> tuple[Status, RunError | None]:
+    """The status of the run and its first cause: when one rank fails, its peers fail or hang as a consequence."""
+    expected = spec.gpus_per_node
+    if len(reports) == expected and all(report.status is Status.OK for report in reports):
+        return Status.OK, None
+    for status in (Status.OOM, Status.INVALID_LOSS):
+        if cause := _earliest(reports, status):
+            return status, cause
+    phase = _last_phase(reports)
+    if ending.stopped_by:
+        message = f"asked to stop by {ending.stopped_by} in phase {phase.value}"
+        return Status.INCOMPLETE, RunError(kind=ending.stopped_by, message=message, phase=phase)
+    if ending.timed_out:
+        message = _why_too_late(spec, phase, ending.patience_s, anyone=bool(reports))
+        return Status.TIMEOUT, RunError(kind="timeout", message=message, phase=phase)
+    killed = _killed(reports, ending.exits)
+    if killed:
+        return Status.ERROR, killed
+    if cause := _earliest(reports, Status.ERROR):
+        return Status.ERROR, cause
+    if cause := _earliest(reports, Status.INCOMPLETE):
+        return Status.INCOMPLETE, cause
+    message = f"exit codes by rank: {dict(ending.exits)}; no rank said why: the log has the cause"
+    return Status.ERROR, RunError(kind="no_result", message=message, phase=phase)
+
+
+def _why_too_late(spec: RunSpec, phase: Phase, patience_s: float | None, *, anyone: bool) -> str:
+    """`patience_s`: see Ending. `anyone`: whether any rank came far enough to report."""
+    if patience_s is not None:
+        waited = f"not done {patience_s:.0f} s after a neighbour had done the same work"
+        return f"{waited}, in phase {phase.value}: look for a hang"
+    if spec.nodes > 1 and not anyone:
+        return f"not all of the {spec.nodes} nodes met within timeout_s {spec.timeout_s:g}: did their pods start?"
+    return f"not done after timeout_s {spec.timeout_s:g}, in phase {phase.value}: raise it, or look for a hang"
+
+
+def _earliest(reports: Sequence[RankReport], status: Status) -> RunError | None:
+    failed = [report for report in reports if report.status is status and report.error]
+    return min(failed, key=lambda report: report.written_at).error if failed else None
+
+
+def _killed(reports: Sequence[RankReport], exits: Mapping[int, int]) -> RunError | None:
+    by_rank = {report.rank: report for report in reports}
+    for rank, code in sorted(exits.items()):
+        report = by_rank.get(rank)
+        if code < 0 and (report is None or report.status is None):
+            name = signal_name(code)
+            phase = report.phase if report else Phase.LAUNCH
+            message = (
+                f"rank {rank} was killed by {name} in phase {phase.value}; {HINTS.get(name, 'the log may say why')}"
+            )
+            return RunError(kind=name, message=message, phase=phase, rank=rank)
+    return None
+
+
+def _last_phase(reports: Sequence[RankReport]) -> Phase:
+    """The phase in which the slowest unfinished rank was."""
+    order = list(Phase)
+    open_phases = [report.phase for report in reports if report.status is not Status.OK]
+    return min(open_phases, key=order.index) if open_phases else Phase.LAUNCH
+
+
+def _startup(first: RankReport | None, total_s: float) -> Startup:
+    known = first.startup if first else {}
+    return Startup(**{name: known.get(name) for name in Startup.model_fields} | {"total_s": total_s})
+
+
+def performance_of(
+    spec: RunSpec, first: RankReport | None, windows: Sequence[WindowRecord], missing: Missing
+) -> Performance:
+    steps = [seconds for window in windows for seconds in window.step_times_s]
+    wall = sum(window.wall_s for window in windows)
+    clock = Clock.of(spec.device)
+    clocked_s = math.fsum(window_s(clock, window.wall_s, window.step_times_s) for window in windows)
+    samples_per_s = len(steps) * spec.samples_per_step / clocked_s if steps else None
+    tokens_per_s = samples_per_s * tokens_per_sample(spec.shape, spec.seq_length) if samples_per_s else None
+    losses = [loss for window in windows for loss in window.losses]
+    finite = [loss for loss in losses if loss is not None]
+    if losses and len(finite) < len(losses):
+        for name in ("mean_loss", "first_loss", "last_loss"):
+            missing[f"performance.{name}"] = "the loss is not finite"
+    flops = flops_per_token(spec.shape, spec.recipe, spec.seq_length, spec.lora, spec.gradient_checkpointing is True)
+    per_gpu = tokens_per_s / spec.world_size if tokens_per_s else None
+    peak, matmul = _peak(spec, first, missing), first.probes.matmul_tflops if first and first.probes else None
+    return Performance(
+        clock=clock,
+        samples_per_second=samples_per_s,
+        tokens_per_second=tokens_per_s,
+        measured_steps=len(steps),
+        measured_wall_s=wall if steps else None,
+        step_time=step_time(steps) if len(steps) > 1 else None,
+        windows=tuple(_window(spec, window) for window in windows),
+        step_times_s=tuple(round(seconds, 6) for seconds in steps),
+        mean_loss=statistics.fmean(finite) if losses and len(finite) == len(losses) else None,
+        first_loss=losses[0] if losses else None,
+        last_loss=losses[-1] if losses else None,
+        flops_per_token=flops.model,
+        mfu_pct=_share_pct(per_gpu, flops.model, peak),
+        hfu_pct=_share_pct(per_gpu, flops.hardware, peak),
+        matmul_share_pct=_share_pct(per_gpu, flops.model, matmul),
+        loader_wait_pct=100 * sum(window.loader_wait_s for window in windows) / wall if steps else None,
+        input_mb_per_s=tokens_per_s * TOKEN_BYTES / 1e6 if tokens_per_s else None,
+    )
+
+
+def _share_pct(tokens_per_gpu_s: float | None, flops_per_token: float, tflops: float | None) -> float | None:
+    """FLOPs done per second in percent of a rate of the same GPU."""
+    if tokens_per_gpu_s is None or tflops is None:
+        return None
+    return 100 * tokens_per_gpu_s * flops_per_token / (tflops * 1e12)
+
+
+def _peak(spec: RunSpec, first: RankReport | None, missing: Missing) -> float | None:
+    gpus = first.context.gpus if first and first.context else ()
+    peak = peak_tflops(gpus[0].name, spec.precision) if gpus else None
+    if peak is None:
+        reason = "the run uses no GPU" if spec.device is Device.CPU else "the GPU's name is not known"
+        if gpus:
+            reason = f"the {spec.precision.value} peak of '{gpus[0].name}' is not in the GPU table"
+        missing |= {"performance.mfu_pct": reason, "performance.hfu_pct": reason}
+    return peak
+
+
+def _window(spec: RunSpec, record: WindowRecord) -> Window:
+    half_width = half_width_pct(record.step_times_s)
+    seconds = window_s(Clock.of(spec.device), record.wall_s, record.step_times_s)
+    assert half_width is not None, "a window has at least two steps"
+    return Window(
+        started_s=record.started_s,
+        wall_s=record.wall_s,
+        num_steps=len(record.step_times_s),
+        samples_per_second=len(record.step_times_s) * spec.samples_per_step / seconds,
+        half_width_pct=half_width,
+        steady=half_width <= spec.target_half_width_pct,
+    )
+
+
+def largest_memory(reports: Sequence[RankReport]) -> Memory:
+    """The maximum over ranks of each figure; retries and OOMs are summed."""
+    known = [report.memory for report in reports if report.memory]
+
+    def over(combine: Callable[[list[Any]], Any], name: str) -> Any:
+        values = [getattr(memory, name) for memory in known if getattr(memory, name) is not None]
+        return combine(values) if values else None
+
+    return Memory(
+        kind=known[0].kind if known else None,
+        peak_during_training=over(max, "peak_during_training"),
+        peak_allocated_bytes=over(max, "peak_allocated_bytes"),
+        peak_reserved_bytes=over(max, "peak_reserved_bytes"),
+        alloc_retries=over(sum, "alloc_retries"),
+        num_ooms=over(sum, "num_ooms"),
+    )
+
+
+def _telemetry(spec: RunSpec, first: RankReport | None, performance: Performance, missing: Missing) -> Telemetry:
+    gpus = first.gpus if first else ()
+    energies = [gpu.energy_j for gpu in gpus]
+    joules = math.fsum(energy for energy in energies if energy is not None)
+    known = bool(energies) and None not in energies and performance.measured_steps > 0
+    if not known:
+        why = "a GPU has no energy counter" if gpus else "no GPU was measured"
+        missing |= {"telemetry.energy_per_sample_j": why, "telemetry.energy_per_token_j": why}
+    # The GPUs of this pod against this pod's share of the samples.
+    samples = performance.measured_steps * spec.samples_per_step / spec.nodes if known else 0
+    nothing = HostTelemetry(cpu_utilisation_mean_pct=None, cpu_steal_pct=None, memory_used_pct=None)
+    return Telemetry(
+        gpus=gpus,
+        host=(first and first.host) or nothing,
+        energy_per_sample_j=joules / samples if known else None,
+        energy_per_token_j=joules / (samples * tokens_per_sample(spec.shape, spec.seq_length)) if known else None,
+    )
+
+
+def _summary(report: RankReport, run: Status) -> RankSummary:
+    return RankSummary(
+        rank=report.rank,
+        status=report.status or run,
+        gpu_uuid=report.gpu_uuid,
+        step_time_median_s=report.own_step_time_median_s,
+        peak_allocated_bytes=report.memory.peak_allocated_bytes if report.memory else None,
+        mean_loss=report.own_mean_loss,
+        performance=None,
+        probes=None,
+    )

@@ -1,0 +1,153 @@
+"""The pod's first process: starts the ranks, waits with a deadline, cleans up, and always has a result.
+
+Imports no torch, so that a broken training stack still becomes a result that says so.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from bench_image.contract import (
+    OUTPUT_DIR_ENV,
+    RESULT_FILE,
+    SPEC_ENV,
+    XCOM_DIR_ENV,
+    XCOM_FILE,
+    ContractError,
+    Device,
+    Phase,
+    RunResult,
+    RunSpec,
+    Status,
+    Strategy,
+    explain,
+    failed_result,
+)
+from bench_image.contract.flops import num_lora_parameters
+from bench_image.contract.options import DEEPSPEED, SINGLE_GPU
+from bench_image.data.atomic_file import write_atomic
+from bench_image.parallel.file_barrier import come
+from bench_image.parallel.visible_gpus import rank_environments
+from bench_image.process.children import Child, run_all
+from bench_image.process.merge import merge
+from bench_image.process.merge_independent import merge_independent
+from bench_image.process.parent_death import PARENT_ENV, process_start
+from bench_image.process.rank_report import EXITS_FILE, STARTED_ENV, forget, read_exits, read_reports
+
+TERMINATION_LOG = Path("/dev/termination-log")
+OFFLINE = {"HF_HUB_OFFLINE": "1"}  # asking for a hub that is not needed would cost seconds
+QUIET = {
+    "TRANSFORMERS_VERBOSITY": "error",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONWARNINGS": "ignore",
+    "PYTHONUNBUFFERED": "1",
+}
+
+
+def supervise(spec: RunSpec, output: Path, environ: Mapping[str, str]) -> RunResult:
+    """Runs the spec to its end, at most `timeout_s` and a few seconds. OSError: `output` cannot be written to."""
+    started = process_start()
+    started_at = datetime.fromtimestamp(started, UTC)
+    output.mkdir(parents=True, exist_ok=True)
+    forget(output, (RESULT_FILE, EXITS_FILE))
+    try:
+        children = children_of(spec, output, environ, started)
+    except ContractError as error:
+        return failed_result(
+            spec, status=Status.ERROR, kind="ContractError", message=str(error), phase=Phase.LAUNCH, at=started_at
+        )
+    remaining_s = spec.timeout_s - (time.time() - started)
+    ending = run_all(children, remaining_s, ended=lambda rank: come(output, rank))
+    try:
+        if spec.strategy is Strategy.INDEPENDENT:
+            reports = read_reports(output, skip_broken=True)
+            return merge_independent(spec, reports, ending, started_at, datetime.now(UTC))
+        exits = read_exits(output) or ending.exits
+        return merge(spec, read_reports(output), ending._replace(exits=exits), started_at, datetime.now(UTC))
+    except ValidationError as error:  # a figure that cannot be, e.g. of a clock that was set meanwhile
+        message = f"the ranks' figures break the contract: {explain(error)}"
+        return failed_result(
+            spec, status=Status.ERROR, kind="broken_figures", message=message, phase=Phase.REPORT, at=started_at
+        )
+
+
+def publish(result: RunResult, output: Path, environ: Mapping[str, str]) -> None:
+    """Writes the result where others look for it: the output folder, Airflow's exchange, Kubernetes' one line."""
+    note_cause(result, TERMINATION_LOG)
+    write_atomic(output / RESULT_FILE, result.model_dump_json())
+    if XCOM_DIR_ENV in environ:
+        write_atomic(Path(environ[XCOM_DIR_ENV]) / XCOM_FILE, result.model_dump_json())
+
+
+def children_of(spec: RunSpec, output: Path, environ: Mapping[str, str], started: float) -> list[Child]:
+    """The processes to start: one, or one for each independent rank. Raises ContractError as `command` does."""
+    arguments, common = command(spec, environ), rank_environment(spec, output, environ, started)
+    if spec.strategy is not Strategy.INDEPENDENT:
+        return [Child(arguments, common)]
+    return [Child(arguments, common | own) for own in rank_environments(spec, environ)]
+
+
+def command(spec: RunSpec, environ: Mapping[str, str]) -> list[str]:
+    """The process to start. Raises ContractError for a spec that no rank could run."""
+    shape = spec.shape
+    if spec.lora:
+        num_lora_parameters(shape, spec.lora)
+    if spec.strategy in SINGLE_GPU:
+        return [sys.executable, "-m", "bench_image.process.worker"]
+    gang = [
+        sys.executable,
+        "-m",
+        "bench_image.process.torchrun",
+        f"--nproc-per-node={spec.gpus_per_node}",
+        "--max-restarts=0",
+    ]
+    if spec.nodes == 1:
+        # The loopback address: a pod's own name need not resolve.
+        meeting = ["--standalone", "--local-addr=127.0.0.1"]
+    else:
+        absent = [name for name in ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT") if not environ.get(name)]
+        if absent:
+            raise ContractError(
+                f"{spec.nodes} nodes, but {', '.join(absent)} not set: set them in each pod's environment"
+            )
+        meeting = [
+            f"--nnodes={spec.nodes}",
+            f"--node-rank={environ['NODE_RANK']}",
+            f"--master-addr={environ['MASTER_ADDR']}",
+            f"--master-port={environ['MASTER_PORT']}",
+        ]
+    return [*gang, *meeting, "-m", "bench_image.process.worker"]
+
+
+def rank_environment(spec: RunSpec, output: Path, environ: Mapping[str, str], started: float) -> dict[str, str]:
+    """The ranks' environment: quiet libraries, the spec, and the moment at which the clock started."""
+    result = QUIET | ({} if spec.needs_hub else OFFLINE) | dict(environ)
+    result |= {
+        SPEC_ENV: spec.model_dump_json(),
+        OUTPUT_DIR_ENV: str(output.resolve()),
+        STARTED_ENV: repr(started),
+        PARENT_ENV: str(os.getpid()),
+    }
+    if spec.strategy is Strategy.SINGLE:
+        result |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+    if spec.device is Device.CPU:
+        # Threads that wait for each other spin, and spinning counts as CPU time.
+        result.setdefault("OMP_NUM_THREADS", "1")
+    if spec.strategy in DEEPSPEED:
+        result.setdefault("DS_ACCELERATOR", spec.device.value)  # it would take a GPU that happens to be there
+    return result
+
+
+def note_cause(result: RunResult, path: Path) -> None:
+    """One line for `kubectl describe pod`, where Kubernetes offers a file for it."""
+    if result.error is None or not os.access(path, os.W_OK):
+        return
+    cause = f"{result.status.value}: {result.error.kind}: {result.error.message}"
+    path.write_text(" ".join(cause.split())[:1000] + "\n")

@@ -1,0 +1,33 @@
+"""torchrun, with its verdict kept: which rank failed first, and with which exit code or signal.
+
+torchrun itself always exits with 1 and says more only in its log.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from bench_image.contract import OUTPUT_DIR_ENV
+from bench_image.process.parent_death import die_with_parent
+from bench_image.process.rank_report import write_exits
+
+
+def main(arguments: list[str]) -> int:
+    """Takes torchrun's arguments. Returns 0, or 1 after a rank failed."""
+    die_with_parent()
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import parse_args, run
+
+    try:
+        run(parse_args(arguments))  # type: ignore[no-untyped-call]
+    except ChildFailedError as error:
+        codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
+        write_exits(Path(os.environ[OUTPUT_DIR_ENV]), codes)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,77 @@
+"""Imports the training stack, without what no training step needs, and starts torch's compilers beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Iterator
+
+from bench_image.contract import Optimizer, RunSpec
+from bench_image.contract.options import DEEPSPEED
+from bench_image.contract.presets import compiles
+
+EIGHT_BIT = (Optimizer.ADAMW_8BIT, Optimizer.PAGED_ADAMW_8BIT)
+# transformers and PEFT import these where they happen to be installed, for metrics, images and tables; the benchmark
+# image has none of them. In an image that has all, they are 1,300 of 4,700 modules.
+NOT_NEEDED = ("sklearn", "scipy", "pandas", "pyarrow", "torchvision", "torchaudio", "PIL")
+
+
+def import_stack(spec: RunSpec) -> None:
+    """Only what the recipe needs: PEFT, bitsandbytes and DeepSpeed cost seconds."""
+    with hidden(NOT_NEEDED):
+        for module in modules_of(spec):
+            _import(module, spec)
+            if module == "torch" and compiles(spec):
+                start_compilers()
+
+
+def modules_of(spec: RunSpec) -> list[str]:
+    """In the order in which they are imported; torch is the first."""
+    from bench_image.model.architectures import modules_to_import
+
+    modules = ["torch", *modules_to_import(spec.shape)]
+    if spec.lora:
+        modules.append("peft")
+    if spec.quantisation or spec.optimizer in EIGHT_BIT:
+        modules.append("bitsandbytes")
+    if spec.strategy in DEEPSPEED:
+        modules.append("deepspeed")
+    return list(dict.fromkeys(modules))
+
+
+def start_compilers() -> None:
+    """Starts torch's pool of compiler processes, which takes seconds, while the rest is imported.
+
+    torch starts it with the first compilation, and compiles one kernel after the other until it is ready. These names
+    are no public interface: in a torch without them it starts later, and compiles the same.
+    """
+    with contextlib.suppress(ImportError, AttributeError):
+        from torch._inductor import async_compile
+
+        async_compile.maybe_warm_pool()
+        async_compile.AsyncCompile.use_process_pool()  # type: ignore[no-untyped-call]  # it says when it is ready
+
+
+@contextlib.contextmanager
+def hidden(packages: tuple[str, ...]) -> Iterator[None]:
+    """Packages that are not imported yet seem not to be installed: None in `sys.modules` is Python's way to say so."""
+    names = [name for name in packages if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(names))  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for name in names:
+            sys.modules.pop(name, None)
+
+
+def _import(module: str, spec: RunSpec) -> None:
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if module != "deepspeed" or error.name != module:
+            raise
+        raise ModuleNotFoundError(
+            f"strategy '{spec.strategy.value}' needs the package deepspeed, which this image does not hold: "
+            "install it, or choose fsdp"
+        ) from error

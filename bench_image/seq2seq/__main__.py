@@ -1,0 +1,138 @@
+"""`python -m bench_image.seq2seq`: epochs of an encoder-decoder model on all GPUs of this machine, as one JSON file.
+
+Started plainly it starts its ranks and watches over them (`supervise`). Under torchrun each process is a rank, and
+rank 0 puts the reports together at the end; if rank 0 itself is killed there is no result, which is why the plain
+start is the better one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench_image.__main__ import BAD_SPEC, EXIT_CODES
+from bench_image.contract import OUTPUT_DIR_ENV, RESULT_FILE, SPEC_ENV, RunResult, RunSpec, Status
+from bench_image.data.atomic_file import write_atomic
+from bench_image.process.merge import Ending, merge
+from bench_image.process.parent_death import process_start, start_ticks
+from bench_image.process.rank_report import STARTED_ENV, RankReport, read_reports
+from bench_image.process.supervisor import QUIET, publish, supervise
+from bench_image.seq2seq import bench_file
+from bench_image.seq2seq.flags import FlagError, Launch, Plan, parser, plan, visible_gpus
+
+RUNS = "runs"  # folder of the results beside the bench files, one per run
+PEERS_END_S = 20.0  # less than the 30 s after which torchrun kills
+PEERS_FAIL_S = 3.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the process's exit status."""
+    launch = Launch.of(os.environ)
+    speaks = launch is None or launch.rank == 0
+    try:
+        flags = parser().parse_args(arguments)
+        name = _run_name(launch)
+        asked = plan(flags, launch, f"seq2seq-{name}", visible_gpus(os.environ))
+        folder = _run_folder(flags.results_dir, name)
+    except FlagError as error:
+        if speaks:
+            sys.stderr.write(f"seq2seq: {error}\n")
+        return BAD_SPEC
+    if speaks:
+        sys.stderr.writelines(f"seq2seq: {note}\n" for note in asked.notes)
+    if launch:
+        result = run_as_rank(asked.spec, launch, folder)
+        if result is None:
+            return 0
+    else:
+        result = supervise(asked.spec, folder, os.environ)
+    return finish(asked, result, folder, flags.results_dir)
+
+
+def run_as_rank(spec: RunSpec, launch: Launch, folder: Path) -> RunResult | None:
+    """This process's part of the run. Rank 0 gets the result of all, the others None; those that failed end here."""
+    from bench_image.process import worker
+
+    started = process_start(os.getppid())
+    for variable, value in QUIET.items():
+        os.environ.setdefault(variable, value)
+    warnings.simplefilter("ignore")  # PYTHONWARNINGS is read when Python starts
+    os.environ |= {SPEC_ENV: spec.model_dump_json(), OUTPUT_DIR_ENV: str(folder), STARTED_ENV: repr(started)}
+    code = worker.main()
+    if launch.rank:
+        if code:
+            leave(code)
+        return None
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it when a peer has failed
+    reports = _reports_of(folder, launch.world_size, PEERS_FAIL_S if code else PEERS_END_S)
+    return merge(spec, reports, Ending({}), datetime.fromtimestamp(started, UTC), datetime.now(UTC))
+
+
+def finish(asked: Plan, result: RunResult, folder: Path, results_dir: Path) -> int:
+    """Writes the files and says where they are. Returns the exit status."""
+    publish(result, folder, os.environ)
+    if result.status is not Status.OK:
+        assert result.error is not None
+        phase = result.error.phase.value
+        sys.stderr.write(
+            f"seq2seq: {result.status.value} in phase {phase}: {result.error.kind}: {result.error.message}\n"
+            f"seq2seq: no bench file; what is known is in {folder / RESULT_FILE}\n"
+        )
+        return EXIT_CODES[result.status]
+    windows = read_reports(folder)[0].windows
+    content = bench_file.document(
+        asked, result, windows, str((folder / RESULT_FILE).relative_to(results_dir.resolve()))
+    )
+    path = bench_file.free_path(results_dir, result)
+    write_atomic(path, bench_file.text_of(content))
+    sys.stdout.write(f"{bench_file.table(content)}{path}\n")
+    return 0
+
+
+def leave(code: int) -> None:
+    """Without the libraries' own shutdown, which after a fault may wait for peers that are gone."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _run_name(launch: Launch | None) -> str:
+    """Unique; under torchrun the same for all ranks, whose parent is one process."""
+    if launch is None:
+        return f"{datetime.now(UTC):%Y%m%dt%H%M%Sz}-{os.getpid()}"
+    parent = os.getppid()
+    return f"torchrun-{parent}-{start_ticks(parent) or round(process_start(parent))}"
+
+
+def _run_folder(results_dir: Path, name: str) -> Path:
+    """Raises FlagError where it cannot be made."""
+    folder = results_dir.resolve() / RUNS / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FlagError(f"--results-dir {results_dir} cannot be written to: {error}") from None
+    return folder
+
+
+def _reports_of(folder: Path, world_size: int, patience_s: float) -> tuple[RankReport, ...]:
+    """All reports, as soon as every rank has had its last word, or after a while."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        reports = read_reports(folder)
+        ended = [report for report in reports if report.status is not None]
+        if len(ended) == world_size or time.monotonic() > deadline:
+            return reports
+        time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    status = main()
+    if status and Launch.of(os.environ):
+        leave(status)
+    sys.exit(status)

@@ -1,0 +1,1 @@
+"""GPU and host telemetry, hardware probes, and the environment of a run."""

@@ -1,0 +1,128 @@
+"""Where and with what a run happens: node, GPUs, driver, libraries."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bench_image.contract import Context, Device, Gpu
+from bench_image.telemetry import nvml as nvml_api
+
+POD_ENV = "TRAINBENCH_POD"
+IMAGE_ENV = "TRAINBENCH_IMAGE"
+LIBRARIES = ("torch", "transformers", "peft", "bitsandbytes", "accelerate", "triton")
+CUDA_LIBRARIES = ("nvidia-cuda-runtime", "nvidia-nccl")  # their names go on with the CUDA version: -cu12, -cu13
+
+T = TypeVar("T")
+
+
+def read_context(
+    node: str, device: Device, gpu_uuids: Sequence[str], *, nvml: Any = None
+) -> tuple[Context, dict[str, str]]:
+    """The context, and why each of its nulls is null (paths relative to `context`). Never raises.
+
+    `Gpu.index` is the position in `gpu_uuids`. `cuda` is the newest CUDA that the driver offers; the one that torch
+    uses is among the libraries. `nvml` stands in for the real NVML module in tests.
+    """
+    missing: dict[str, str] = {}
+    gpus, driver, cuda = _read_gpus(device, gpu_uuids, nvml, missing)
+    context = Context(
+        node=node,
+        pod=_environment("pod", POD_ENV, missing),
+        hostname=socket.gethostname(),
+        image=_environment("image", IMAGE_ENV, missing),
+        gpus=gpus,
+        driver=driver,
+        cuda=cuda,
+        python=platform.python_version(),
+        libraries=library_versions(),
+        kernel=platform.release(),
+        cpu=cpu_model(),
+        num_cpus=len(os.sched_getaffinity(0)),
+    )
+    return context, missing
+
+
+def library_versions() -> dict[str, str]:
+    """Package name -> version of the installed training libraries."""
+    installed = {
+        name.lower(): distribution.version
+        for distribution in metadata.distributions()
+        if (name := distribution.metadata["Name"])
+    }
+    return {name: installed[name] for name in sorted(installed) if name in LIBRARIES or name.startswith(CUDA_LIBRARIES)}
+
+
+def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """'model name' of the first CPU, or the machine type where the kernel does not say (ARM)."""
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+def _environment(field: str, variable: str, missing: dict[str, str]) -> str | None:
+    value = os.environ.get(variable)
+    if not value:
+        missing[field] = f"{variable} is not set: not started as a pod"
+    return value or None
+
+
+def _read_gpus(
+    device: Device, gpu_uuids: Sequence[str], nvml: Any, missing: dict[str, str]
+) -> tuple[tuple[Gpu, ...], str | None, str | None]:
+    if device is Device.CPU:
+        missing |= dict.fromkeys(("driver", "cuda"), "the run uses no GPU")
+        return (), None, None
+    try:
+        nvml = nvml_api.connect(nvml)
+    except nvml_api.NvmlError as error:
+        missing |= dict.fromkeys(("gpus", "driver", "cuda"), str(error))
+        return (), None, None
+    driver = _optional("driver", nvml.nvmlSystemGetDriverVersion, missing)
+    cuda = _optional("cuda", lambda: _cuda_version(nvml.nvmlSystemGetCudaDriverVersion()), missing)
+    gpus = tuple(_read_gpu(nvml, index, uuid, missing) for index, uuid in enumerate(gpu_uuids))
+    return gpus, driver, cuda
+
+
+def _read_gpu(nvml: Any, index: int, uuid: str, missing: dict[str, str]) -> Gpu:
+    def read(field: str, call: Callable[[Any], T]) -> T | None:
+        return _optional(f"gpus.{index}.{field}", lambda: call(nvml.nvmlDeviceGetHandleByUUID(uuid)), missing)
+
+    return Gpu(
+        index=index,
+        name=read("name", nvml.nvmlDeviceGetName) or "unknown",
+        uuid=uuid,
+        vbios=read("vbios", nvml.nvmlDeviceGetVbiosVersion),
+        memory_total_bytes=read("memory_total_bytes", lambda gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).total)),
+        compute_capability=read(
+            "compute_capability", lambda gpu: "{}.{}".format(*nvml.nvmlDeviceGetCudaComputeCapability(gpu))
+        ),
+        pcie_generation_max=read("pcie_generation_max", nvml.nvmlDeviceGetMaxPcieLinkGeneration),
+        pcie_width_max=read("pcie_width_max", nvml.nvmlDeviceGetMaxPcieLinkWidth),
+        sm_clock_max_mhz=read(
+            "sm_clock_max_mhz", lambda gpu: float(nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM))
+        ),
+        power_limit_w=read("power_limit_w", lambda gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000),
+    )
+
+
+def _optional(path: str, call: Callable[[], T], missing: dict[str, str]) -> T | None:
+    try:
+        value: T = nvml_api.query(call)
+    except nvml_api.NvmlError as error:
+        missing[path] = str(error)
+        return None
+    return value
+
+
+def _cuda_version(number: int) -> str:
+    """NVML writes 13.0 as 13000."""
+    return f"{number // 1000}.{number % 1000 // 10}"

@@ -1,0 +1,166 @@
+"""The readings of one GPU over the measured windows, and what they come to."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import psutil
+
+from bench_image.contract import GpuTelemetry, implausible
+from bench_image.telemetry import nvml as nvml_api
+
+# NVML's clocks-event bits. Idle (0x1) and the display's clocks (0x100) do not slow training down.
+THROTTLE_BITS = {
+    "thermal": 0x20 | 0x40,
+    "power_cap": 0x4,
+    "power_brake": 0x80,
+    "hw_slowdown": 0x8,
+    "sync_boost": 0x10,
+    "user_clocks": 0x2,
+}
+
+Reading = Callable[[Any, Any], Any]
+
+
+class GpuRecord:
+    """A reading that fails is left out and its reason kept: one missing figure never costs another."""
+
+    def __init__(self, nvml: Any, index: int, uuid: str) -> None:
+        self._nvml = nvml
+        self._index = index
+        self._uuid = uuid
+        self._num_samples = 0
+        self._values: dict[str, list[Any]] = defaultdict(list)
+        self._reasons: dict[str, str] = {}
+        self._energy_before_mj: int | None = None
+
+    def open_window(self) -> None:
+        self._energy_before_mj = self._read("energy_mj", _energy_mj)
+
+    def sample(self) -> None:
+        self._num_samples += 1
+        self._keep(_UNDER_LOAD)
+
+    def close_window(self) -> None:
+        before, after = self._energy_before_mj, self._read("energy_mj", _energy_mj)
+        if before is not None and after is not None:
+            self._values["energy_mj"].append(after - before)
+        self._keep(_AT_WINDOW_END)
+
+    def glance(self) -> tuple[float | None, float | None]:
+        """(utilisation in percent, temperature in degrees C) of this moment; not kept."""
+        reasons = dict(self._reasons)
+        seen = tuple(self._read(name, _UNDER_LOAD[name]) for name in ("utilisation_pct", "temperature_c"))
+        self._reasons = reasons
+        return seen[0], seen[1]
+
+    def summary(self, missing: dict[str, str]) -> GpuTelemetry:
+        """Adds the reason of each null to `missing`."""
+        if "energy_mj" in self._reasons:
+            self._values["energy_mj"].clear()  # the energy of some windows is not the energy of the run
+        fields: dict[str, Any] = {}
+        for field, (reading, combine) in _FIELDS.items():
+            values = self._values[reading]
+            fields[field] = combine(values) if values else None
+            if not values:
+                missing[f"gpus.{self._index}.{field}"] = self._reasons.get(reading, "no measured window")
+            elif reason := implausible(GpuTelemetry, field, fields[field]):
+                fields[field] = None
+                missing[f"gpus.{self._index}.{field}"] = f"the driver gave what cannot be: {reason}"
+        return GpuTelemetry(index=self._index, uuid=self._uuid, num_samples=self._num_samples, **fields)
+
+    @cached_property
+    def _gpu(self) -> Any:
+        return self._nvml.nvmlDeviceGetHandleByUUID(self._uuid)
+
+    def _keep(self, readings: dict[str, Reading]) -> None:
+        for name, reading in readings.items():
+            value = self._read(name, reading)
+            if value is not None:
+                self._values[name].append(value)
+
+    def _read(self, name: str, reading: Reading) -> Any:
+        try:
+            return nvml_api.query(lambda: reading(self._nvml, self._gpu))
+        except nvml_api.NvmlError as error:
+            self._reasons[name] = str(error)
+            return None
+
+
+def throttle_shares(bits: Sequence[int]) -> dict[str, float]:
+    """Throttle class -> percent of the samples whose clocks-event bits name it."""
+    return {name: 100 * sum(bool(sample & mask) for sample in bits) / len(bits) for name, mask in THROTTLE_BITS.items()}
+
+
+def _energy_mj(nvml: Any, gpu: Any) -> int:
+    return int(nvml.nvmlDeviceGetTotalEnergyConsumption(gpu))
+
+
+def _clocks_event_bits(nvml: Any, gpu: Any) -> int:
+    try:
+        return int(nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu))
+    except nvml.NVMLError:  # drivers before 535 know only the older name
+        return int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu))
+
+
+def _ecc_errors(nvml: Any, gpu: Any, kind: int) -> int:
+    return int(nvml.nvmlDeviceGetTotalEccErrors(gpu, kind, nvml.NVML_VOLATILE_ECC))
+
+
+def _num_other_processes(nvml: Any, gpu: Any) -> int:
+    """Processes that compute on the GPU and do not belong to this run."""
+    listed = {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)}
+    ours = _own_pids()
+    if not listed & ours:
+        # A run uses its GPU: if it is not listed, these are not the process numbers of this container.
+        raise nvml_api.NvmlError("the process numbers of this container do not show which processes are other ones")
+    return len(listed - ours)
+
+
+def _own_pids() -> set[int]:
+    """The process that started the ranks, and all below it."""
+    launcher = psutil.Process(os.getppid() or os.getpid())
+    return {launcher.pid, os.getpid(), *(child.pid for child in launcher.children(recursive=True))}
+
+
+# An idle GPU lowers its clocks and its PCIe generation: these are read within the windows, again and again.
+_UNDER_LOAD: dict[str, Reading] = {
+    "utilisation_pct": lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
+    "temperature_c": lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
+    "power_mw": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu),
+    "sm_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
+    "clocks_event_bits": _clocks_event_bits,
+    "pcie_generation": lambda nvml, gpu: nvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu),
+    "pcie_width": lambda nvml, gpu: nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
+}
+
+_AT_WINDOW_END: dict[str, Reading] = {
+    "ecc_corrected": lambda nvml, gpu: _ecc_errors(nvml, gpu, nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
+    "ecc_uncorrected": lambda nvml, gpu: _ecc_errors(nvml, gpu, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
+    "remapped_rows": lambda nvml, gpu: sum(nvml.nvmlDeviceGetRemappedRows(gpu)[:2]),  # corrected and uncorrected
+    "other_processes": _num_other_processes,
+}
+
+# Field of the contract -> the reading it comes from, and how its values become one. ECC errors are counted since the
+# driver was loaded. A PCIe link that rests between copies reads lower: the best reading is what it can do.
+_FIELDS: dict[str, tuple[str, Callable[[list[Any]], Any]]] = {
+    "utilisation_mean_pct": ("utilisation_pct", statistics.fmean),
+    "temperature_mean_c": ("temperature_c", statistics.fmean),
+    "temperature_max_c": ("temperature_c", max),
+    "power_mean_w": ("power_mw", lambda milliwatts: statistics.fmean(milliwatts) / 1000),
+    "sm_clock_mean_mhz": ("sm_clock_mhz", statistics.fmean),
+    "sm_clock_min_mhz": ("sm_clock_mhz", min),
+    "throttle_share_pct": ("clocks_event_bits", throttle_shares),
+    "energy_j": ("energy_mj", lambda millijoules: sum(millijoules) / 1000),
+    "ecc_corrected": ("ecc_corrected", max),
+    "ecc_uncorrected": ("ecc_uncorrected", max),
+    "remapped_rows": ("remapped_rows", max),
+    "pcie_generation": ("pcie_generation", max),
+    "pcie_width": ("pcie_width", max),
+    "num_other_processes": ("other_processes", max),
+}

@@ -1,0 +1,1 @@
+"""The training loop, and what is measured or decided around it."""

@@ -1,1 +1,0 @@
-"""What benchmarking itself cost, over runs and months, and what it would cost elsewhere."""

@@ -1,0 +1,98 @@
+"""What a DAG run came to, in few words: the extra of its asset events and the note on its page. Pure, bounded in size.
+
+Whoever is started by an asset event finds out from its extra whether there is something to do, and where to look.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainbench.alerting.alerts import Alert
+from trainbench.alerting.links import absolute, benchmarks_page, prefix_of, report_tab, run_page
+from trainbench.alerting.run_note import HEAD
+from trainbench.core.formats import one_line
+from trainbench.core.markdown import escape
+from trainbench.judging.campaign_conditions import conditions
+from trainbench.reporting import verdict_text
+from trainbench.results.campaign import Campaign
+
+MAX_ALERTS = 50
+MAX_TEXT = 500
+NOTE_CHARS = 700  # Airflow's column takes 1,000; the rest is for people
+Extra = dict[str, Any]
+
+
+def results_extra(campaign: Campaign, dag_id: str, run_id: str, base_url: str | None) -> Extra:
+    """Of the event "results are published": who made them, how many there are, whether they can be used."""
+    return {
+        **_head(campaign, dag_id, run_id, base_url),
+        "runs": {"total": len(campaign.results), **_counted(result.status.value for result in campaign.results)},
+    }
+
+
+def breaches_extra(
+    campaign: Campaign, alerts: Sequence[Alert], dag_id: str, run_id: str, base_url: str | None
+) -> Extra:
+    """Of the event "the nodes were judged": it comes after good nights too, with `num_red` 0. Red alerts come first."""
+    told = [alert.model_dump(mode="json", exclude={"dag_id", "run_id"}) for alert in alerts[:MAX_ALERTS]]
+    return {
+        **_head(campaign, dag_id, run_id, base_url),
+        "num_red": sum(alert.red for alert in alerts),
+        "num_alerts": len(alerts),
+        "alerts": [{name: _short(value) for name, value in alert.items()} for alert in told],
+        "left_off": len(alerts) - len(told),
+    }
+
+
+def note(campaign: Campaign, alerts: Sequence[Alert], dag_id: str, run_id: str, base_url: str | None) -> str:
+    """Markdown of at most NOTE_CHARS: the headline, what to do about each alert as far as there is room, red ones
+    first; where the report is.
+    """
+    links = f"[Report]({report_tab(dag_id, run_id)}) · [Benchmarks]({benchmarks_page(prefix_of(base_url))})"
+    drill = "**DRILL.** " if campaign.is_drill else ""
+    parts = [f"{HEAD} {drill}{escape(one_line(verdict_text.in_full(campaign), most=300))}"]
+    steps = [
+        f"- {escape(one_line(f'{alert.node}: {alert.resolution}' if alert.node else alert.text, most=160))}"
+        for alert in alerts
+    ]
+    for number, line in enumerate(steps):
+        more = f"- and {len(steps) - number} more"
+        if sum(map(len, [*parts, line, more, links])) + 2 * (number + 4) > NOTE_CHARS:
+            parts.append(more)
+            break
+        parts.append(line)
+    return "\n".join([*parts, "", links])
+
+
+def _head(campaign: Campaign, dag_id: str, run_id: str, base_url: str | None) -> Extra:
+    links: Mapping[str, str] = {
+        "run": run_page(dag_id, run_id),
+        "report": report_tab(dag_id, run_id),
+        "benchmarks": benchmarks_page(prefix_of(base_url)),
+    }
+    return {
+        "dag_id": dag_id,
+        "run_id": run_id,
+        "campaign_id": campaign.campaign_id,
+        "question": campaign.question.value,
+        "title": _short(campaign.title),
+        "verdict": _short(verdict_text.in_full(campaign)),
+        "is_drill": campaign.is_drill,
+        "nodes": _nodes(campaign),
+        "links": {name: absolute(base_url, link) or link for name, link in links.items()},
+    }
+
+
+def _nodes(campaign: Campaign) -> Mapping[str, int]:
+    judged = conditions(campaign)
+    return {"judged": len(judged), **_counted(node.condition.value for node in judged)}
+
+
+def _counted(words: Any) -> dict[str, int]:
+    return dict(sorted(Counter(words).items()))
+
+
+def _short(value: Any) -> Any:
+    return one_line(value, most=MAX_TEXT) if isinstance(value, str) else value

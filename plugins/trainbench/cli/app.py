@@ -1,0 +1,287 @@
+"""`trainbench`: the same flow as the DAGs, without Airflow. Commands only; the modules that they call do the work."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from bench_image.contract import Device
+from trainbench.cli import baseline, cluster, cost, estimates, exchange, watch
+from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, errors_told, print_json, progress, tell_broken
+from trainbench.cluster.local_nodes import local_fleet
+from trainbench.core.baselines import of_nodes
+from trainbench.core.formats import count, listing
+from trainbench.judging.campaign_conditions import conditions
+from trainbench.judging.condition import Condition
+from trainbench.judging.drills import undetected
+from trainbench.params.campaign_params import ParamsError, form
+from trainbench.planning.plan import Plan, unknown_gpus
+from trainbench.planning.planners import PLANNERS, SUITES
+from trainbench.pods.manifests import manifests
+from trainbench.results.artefacts import BrokenFile, Store, open_store
+from trainbench.results.campaign import Campaign
+from trainbench.settings.environment import Settings, read_settings
+
+EXIT_CODES = """Exit codes:
+
+0: no node is red; everything is ready.
+
+1: a node is in breach, failed or missing, no run gave a figure (be it that all nodes were busy), a drill was not found,
+a stored result is broken, or `doctor` is not content.
+
+2: wrong usage, or something outside is missing (store, interpreter, disk); standard error says what to do.
+
+3: no node could be judged: too few nodes, or too much noise.
+
+4: more than half of the nodes fell behind their own past, though none is red against its peers.
+
+130: stopped by Ctrl-C."""
+
+app = typer.Typer(
+    name="trainbench",
+    help="Benchmarks LLM training on every node, judges the nodes against each other and prices the work.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(cluster.app)
+app.add_typer(exchange.app)
+app.add_typer(watch.app)
+app.add_typer(estimates.app)
+app.add_typer(cost.app)
+app.add_typer(baseline.app, name="baseline")
+
+Nodes = Annotated[
+    str | None,
+    typer.Option(
+        help="Node names, comma-separated. Default: TRAINBENCH_LOCAL_NODES, else this machine (cpu: four trial nodes)."
+    ),
+]
+DeviceName = Annotated[
+    Device, typer.Option(help="cuda starts from the nightly check's configuration, cpu from a trial with a tiny model.")
+]
+Suite = Annotated[str, typer.Option(help=f"Which of the DAGs: {', '.join(SUITES)}.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="NAME=VALUE", help="Any parameter of the trigger form; may be repeated."),
+]
+Limit = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="NAME=VALUE", help="Another limit or price to judge by; may be repeated."),
+]
+Source = Annotated[str, typer.Argument(help="A campaign's id, or a folder with result.json files at any depth.")]
+
+
+@app.command()
+def plan(
+    suite: Suite = "node_consistency",
+    nodes: Nodes = None,
+    device: DeviceName = Device.CPU,
+    set_: Set = None,
+    with_manifests: Annotated[bool, typer.Option("--manifests", help="Print the Pods as YAML for kubectl.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show what would run, in which order, and what would not and why. Starts nothing."""
+    with errors_told():
+        settings = read_settings()
+        planned = _plan(suite, settings, nodes, device, set_, "dry-run")
+        pods = [pod for spec in planned.specs for pod in manifests(spec, settings.pods)] if with_manifests else []
+    if as_json:
+        print_json(planned.model_dump(mode="json") | ({"manifests": pods} if with_manifests else {}))
+    elif with_manifests:
+        import yaml
+
+        typer.echo(yaml.safe_dump_all(pods, sort_keys=False), nl=False)
+    else:
+        _print_plan(planned)
+
+
+@app.command()
+def run(
+    suite: Suite = "node_consistency",
+    nodes: Nodes = None,
+    device: DeviceName = Device.CPU,
+    set_: Set = None,
+    store_url: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run the whole flow on this machine: plan, pods one after another, judgement, re-runs, report."""
+    with errors_told():
+        settings = read_settings()
+        started = datetime.now(UTC)
+        planned = _plan(suite, settings, nodes, device, set_, f"local-{started:%Y%m%d-%H%M%S}")
+        store = open_store(store_url)
+
+        from trainbench.cli.run import run_campaign
+        from trainbench.history.history import open_history
+        from trainbench.orchestration.publishing import publish
+
+        # SystemExit, not sudden death: the pod that is running is stopped on the way out.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        history = open_history(settings.history_url, store)
+        campaign = run_campaign(planned, settings, store, history, console(stderr=True))
+        accepted = of_nodes(history.baselines(), planned.nodes, campaign.finished_at)
+        campaign = campaign.model_copy(update={"baselines": accepted})
+        files = publish(campaign, store)
+        history.record(campaign)
+    _conclude(campaign, files, (), as_json)
+
+
+@app.command()
+def check(source: Source, set_: Limit = None, store_url: StoreUrl = None, as_json: AsJson = False) -> None:
+    """Judge stored results again, with other limits or prices if wanted. Writes no report."""
+    with errors_told():
+        campaign, broken = _judged_again(source, open_store(store_url), _changes(set_))
+    _conclude(campaign, {}, broken, as_json)
+
+
+@app.command()
+def report(
+    source: Source,
+    output: Annotated[
+        str | None, typer.Option(help="Store to write to, a folder or URL. Default: the store that is read.")
+    ] = None,
+    store_url: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write the summary files again, from a stored campaign or from result files."""
+    with errors_told():
+        store = open_store(store_url)
+        campaign, broken = _judged_again(source, store, {}, keep_verdict=True)
+
+        from trainbench.orchestration.publishing import publish
+
+        with console(stderr=True).status(f"writing the report of {count(len(campaign.results), 'run')}"):
+            files = publish(campaign, open_store(output) if output else store)
+    tell_broken(broken)
+    if as_json:
+        print_json({"campaign_id": campaign.campaign_id, "files": dict(files)})
+    else:
+        typer.echo("\n".join(files.values()))
+    raise typer.Exit(ExitCode.RED if broken else ExitCode.OK)
+
+
+def _plan(
+    suite: str, settings: Settings, nodes: str | None, device: Device, set_: Sequence[str] | None, campaign_id: str
+) -> Plan:
+    if suite not in SUITES:
+        raise ParamsError(f"--suite is '{suite}': choose {', '.join(SUITES)}")
+    planner = PLANNERS[SUITES[suite]]
+    asked: dict[str, Any] = {"device": device} | _changes(set_)
+    if nodes is not None:
+        asked["nodes"] = _names(nodes)
+    params = planner.params(asked, locally=asked["device"] == Device.CPU)
+    return planner.make(params, local_fleet(settings, params), campaign_id)
+
+
+def _changes(set_: Sequence[str] | None) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    lists = {name for name, field in form().items() if "array" in field["type"]}
+    for item in set_ or ():
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise ParamsError(f"--set {item!r} has no '=': write --set NAME=VALUE, for example --set rounds=3")
+        changes[name] = _names(value) if name in lists else value or None
+    return changes
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _judged_again(
+    source: str, store: Store, changes: Mapping[str, Any], keep_verdict: bool = False
+) -> tuple[Campaign, tuple[BrokenFile, ...]]:
+    from trainbench.cli.stored_plan import open_replay
+
+    with progress("files read") as tell:
+        replay = open_replay(source, store, changes, tell)
+    if keep_verdict and replay.campaign:
+        return replay.campaign, replay.broken
+
+    from trainbench.history.history import open_history
+    from trainbench.judging.node_history import no_trails
+    from trainbench.orchestration.assess import assess, no_pasts
+
+    is_ours = replay.dag_run_id or (replay.campaign and not replay.campaign.is_imported)
+    history = open_history(store=store) if is_ours else None
+    at = replay.finished_at
+    with console(stderr=True).status(f"judging {count(len(replay.results), 'run')}"):
+        campaign = assess(
+            replay.plan,
+            replay.results,
+            replay.confirm_results,
+            suite=replay.suite,
+            started_at=replay.started_at,
+            finished_at=at,
+            pasts=history.pasts if history else no_pasts,
+            trails=history.trails if history else no_trails,
+            undecided_before=history.undecided_before(replay.suite, replay.plan.campaign_id, at) if history else None,
+            slower_before=history.slower_before(replay.suite, replay.plan.campaign_id, at) if history else (),
+        )
+    accepted = of_nodes(history.baselines(), replay.plan.nodes, at) if history else ()
+    return campaign.model_copy(update={"dag_run_id": replay.dag_run_id, "baselines": accepted}), replay.broken
+
+
+def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[BrokenFile], as_json: bool) -> NoReturn:
+    """Print the verdict and leave with its exit code."""
+    code = exit_code(campaign, broken)
+    tell_broken(broken)
+    if as_json:
+        # The results themselves are in their files: thousands of step times would bury the verdict.
+        said = campaign.model_dump(mode="json", exclude={"results"})
+        print_json(said | {"files": dict(files), "exit_code": int(code)})
+    else:
+        from trainbench.reporting.terminal import verdict_table
+
+        console().print(verdict_table(campaign))
+        for address in files.values():
+            typer.echo(address)
+    raise typer.Exit(code)
+
+
+def exit_code(campaign: Campaign, broken: Sequence[BrokenFile] = ()) -> ExitCode:
+    """Red wins; then a fleet that fell behind its own past together, which no comparison between nodes can see; then
+    nobody was judged.
+    """
+    alarms = (*undetected(campaign.findings), *campaign.alarms)
+    if broken or campaign.red_nodes or campaign.unjudged_failures or alarms:
+        return ExitCode.RED
+    if not campaign.judges_nodes:
+        return ExitCode.OK
+    counts = Counter(node.condition for node in conditions(campaign))
+    if counts[Condition.BEHIND] > counts.total() / 2:
+        return ExitCode.FELL_BEHIND
+    undecided = counts[Condition.UNDECIDED] + counts[Condition.BUSY]
+    return ExitCode.NOT_JUDGED if undecided == counts.total() else ExitCode.OK
+
+
+def _print_plan(planned: Plan) -> None:
+    from rich.table import Column, Table
+
+    table = Table(
+        "#",
+        "node",
+        "work" if planned.labels else "strategy",
+        "GPUs" if planned.gpus_per_node else "processes",
+        "round",
+        Column("run", overflow="fold"),
+        title=f"{len(planned.specs)} runs of {listing(dict.fromkeys(spec.model for spec in planned.specs))}",
+    )
+    for number, spec in enumerate(planned.specs, start=1):
+        drill = f" (drill: {spec.drill.slowdown_pct:g} % slower)" if spec.drill else ""
+        what = planned.labels.get(spec.group_id, spec.strategy)
+        table.add_row(str(number), f"{spec.node}{drill}", what, str(spec.gpus_per_node), str(spec.round), spec.run_id)
+    shown = console()
+    shown.print(table)
+    if unknown := unknown_gpus(planned):
+        shown.print(unknown, markup=False)
+    for skipped in planned.skipped:
+        shown.print(f"skipped {skipped.what}: {skipped.reason}", markup=False)

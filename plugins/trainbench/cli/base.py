@@ -1,0 +1,79 @@
+"""What all commands share: exit codes, options, the console, and how an error is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import IntEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trainbench.core.baselines import BaselineError
+from trainbench.core.formats import one_line
+from trainbench.params.campaign_params import ParamsError
+from trainbench.planning.plan import PlanError
+from trainbench.pods.local_pods import LocalPodError
+from trainbench.prices.price_tables import PriceError
+from trainbench.results.artefacts import BrokenFile, StoreError
+from trainbench.settings.environment import SettingsError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class ExitCode(IntEnum):
+    """What scripts may rely on; `trainbench --help` prints it."""
+
+    OK = 0
+    RED = 1
+    USAGE = 2
+    NOT_JUDGED = 3
+    FELL_BEHIND = 4
+
+
+LONG = 20  # files or campaigns: fewer are read before anybody looks
+PIPED_WIDTH = 120  # columns when nobody's terminal says how many there are
+
+StoreUrl = Annotated[str | None, typer.Option("--store", help="Folder or URL. Default: TRAINBENCH_STORE, else here.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+
+
+def console(stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    shown = Console(stderr=stderr)
+    return shown if shown.is_terminal else Console(stderr=stderr, width=PIPED_WIDTH)
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error where somebody watches it and the work is long; tell it how much is done, of how much."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    shown = console(stderr=True)
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal) as bar:
+        task = bar.add_task(what, total=None, visible=False)
+        yield lambda done, total: bar.update(task, completed=done, total=total, visible=total >= LONG)
+
+
+def print_json(document: Any) -> None:
+    typer.echo(json.dumps(document, indent=1))
+
+
+def tell_broken(broken: Sequence[BrokenFile]) -> None:
+    """Files that could not be read, on standard error: one line each."""
+    for file in broken:
+        typer.echo(f"trainbench: {one_line(f'{file.address} is left out: {file.reason}', 2000)}", err=True)
+
+
+@contextmanager
+def errors_told() -> Iterator[None]:
+    """Turns what a user can put right into one line on standard error and exit code 2."""
+    try:
+        yield
+    except (ParamsError, PlanError, PriceError, SettingsError, StoreError, LocalPodError, BaselineError) as error:
+        typer.echo(f"trainbench: {error}", err=True)
+        raise typer.Exit(ExitCode.USAGE) from None

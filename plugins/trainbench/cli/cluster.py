@@ -1,0 +1,163 @@
+"""The commands that look after the place where the benchmarks run: `doctor` and `housekeeping`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, errors_told, print_json
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+    from trainbench.cluster.housekeeping import Swept
+    from trainbench.cluster.kubernetes_api import Cluster
+    from trainbench.core.check import Check
+    from trainbench.settings.environment import Settings
+
+app = typer.Typer()
+
+Kubeconfig = Annotated[
+    str | None, typer.Option(help="A kubeconfig file instead of the Airflow connection.", metavar="FILE")
+]
+Context = Annotated[str | None, typer.Option(help="The context of the kubeconfig.", metavar="NAME")]
+
+
+@app.command()
+def doctor(
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Also run one pod with the bench image and one GPU; minutes.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether everything is ready for a benchmark, what is wrong and how to put it right."""
+    from trainbench.cluster.doctor import examine, refusal, verdict
+    from trainbench.settings.environment import read_settings
+
+    with errors_told():
+        settings = read_settings()
+    opened = _way(settings, kubeconfig, context) if kubeconfig or context else None
+    checks = examine(settings, opened=opened, with_probe=probe)
+    is_ready = refusal(checks) is None
+    if as_json:
+        print_json({"ready": is_ready, "checks": [check.model_dump(mode="json") for check in checks]})
+    else:
+        shown = console()
+        shown.print(_checks_table(checks))
+        shown.print(verdict(checks), markup=False, highlight=False)
+    raise typer.Exit(ExitCode.OK if is_ready else ExitCode.RED)
+
+
+@app.command()
+def housekeeping(
+    delete: Annotated[bool, typer.Option("--delete", help="Delete what is found. Default: only tell.")] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="Count a pod of ours as leaked by its age alone: from here, nobody knows whether its DAG run is on.",
+        ),
+    ] = False,
+    retention_days: Annotated[
+        int | None,
+        typer.Option(min=0, help="Keep artefacts so long; 0: for ever. Default: TRAINBENCH_RETENTION_DAYS, else 180."),
+    ] = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    store_url: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find leaked pods and expired artefacts of ours. Deletes nothing unless told to."""
+    from trainbench.cluster.housekeeping import read_sweep_settings, sweep_artefacts
+    from trainbench.cluster.kubernetes_api import ClusterError
+    from trainbench.results.artefacts import StoreError, open_store
+    from trainbench.settings.environment import Launcher, read_settings
+
+    with errors_told():
+        settings, days = read_settings(), read_sweep_settings().retention_days
+    pods: tuple[Swept, ...] | None = None
+    artefacts: tuple[Swept, ...] | None = None
+    problems = []
+    if settings.launcher is Launcher.KUBERNETES:
+        try:
+            pods = _sweep_pods(settings, _way(settings, kubeconfig, context), force, delete)
+        except ClusterError as error:
+            problems.append(str(error))
+    else:
+        typer.echo("trainbench: the local launcher leaves no pods: only artefacts are looked at", err=True)
+    try:
+        now = datetime.now(UTC)
+        artefacts = sweep_artefacts(
+            open_store(store_url), days if retention_days is None else retention_days, delete, now
+        )
+    except StoreError as error:
+        problems.append(str(error))
+    _tell_swept(pods, artefacts, problems, as_json)
+    is_left = any(item.fault for item in (*(pods or ()), *(artefacts or ())))
+    raise typer.Exit(ExitCode.USAGE if problems or is_left else ExitCode.OK)
+
+
+def _way(settings: Settings, kubeconfig: str | None, context: str | None) -> Callable[[], Cluster]:
+    from trainbench.cluster.kubernetes_api import open_cluster
+
+    return partial(open_cluster, settings, kubeconfig, context)
+
+
+def _sweep_pods(settings: Settings, opened: Callable[[], Cluster], force: bool, delete: bool) -> tuple[Swept, ...]:
+    from trainbench.cluster.housekeeping import Mode, sweep_pods
+    from trainbench.cluster.leaked_pods import Liveness, Rules
+    from trainbench.pods.manifests import ours
+
+    # Only a task may ask Airflow for its DAG runs.
+    rules, liveness = Rules(trust_age=force), lambda _: Liveness.NOT_KNOWN
+    mode = Mode.DELETE if delete else Mode.REPORT
+    return sweep_pods(opened(), ours(settings.pods), liveness, rules, mode, datetime.now(UTC))
+
+
+def _tell_swept(
+    pods: Sequence[Swept] | None, artefacts: Sequence[Swept] | None, problems: Sequence[str], as_json: bool
+) -> None:
+    """None: it was not looked at, and a problem says why."""
+    from trainbench.cluster.housekeeping import artefacts_table, document, pods_table, summary
+    from trainbench.reporting.terminal import rich_table
+
+    for problem in problems:
+        typer.echo(f"trainbench: {problem}", err=True)
+    if as_json:
+        found = {"pods": pods, "artefacts": artefacts}
+        told = {name: None if swept is None else document(swept) for name, swept in found.items()}
+        print_json({**told, "problems": list(problems)})
+        return
+    shown = console()
+    for swept, noun, table in ((pods, "pod", pods_table), (artefacts, "folder", artefacts_table)):
+        if swept is None:
+            continue
+        content = table(swept)
+        if content.rows:
+            shown.print(rich_table(content))
+        shown.print(summary(swept, noun), markup=False, highlight=False)
+
+
+def _checks_table(checks: Sequence[Check]) -> RichTable:
+    """The sign carries the tone: long coloured sentences are hard to read."""
+    from rich import box
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    from trainbench.cluster.doctor import table
+    from trainbench.reporting.terminal import STYLES
+
+    content = table(checks)
+    shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in content.columns:
+        shown.add_column(name, overflow="fold")
+    for row in content.rows:
+        sign, *rest = row.cells
+        shown.add_row(Text(sign, style=STYLES[row.tone]), *map(Text, rest))
+    return shown

@@ -1,0 +1,64 @@
+"""The command `cost`: the report of the DAG `cost_report`, without Airflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, errors_told, print_json
+from trainbench.params.campaign_params import ParamsError
+
+app = typer.Typer()
+
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="NAME=VALUE", help="Any parameter of the DAG's form; may be repeated."),
+]
+
+
+@app.command()
+def cost(
+    month: Annotated[str | None, typer.Option(help="As 2026-11, in UTC. Default: this month.")] = None,
+    set_: Set = None,
+    write: Annotated[bool, typer.Option("--write", help="Also write the report's files into the store.")] = False,
+    store_url: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell what benchmarking cost, what the measured work costs over time, and what it would at other prices."""
+    from trainbench.cost.publish import publish, report_on
+    from trainbench.history.history import open_history
+    from trainbench.params.cost_params import parse_spend_params
+    from trainbench.results.artefacts import open_store
+    from trainbench.settings.environment import read_settings
+
+    with errors_told():
+        params = parse_spend_params(dict(_changes(set_)) | ({"month": month} if month else {}))
+        settings, now = read_settings(), datetime.now(UTC)
+        store = open_store(store_url or settings.store_url)
+        history = open_history(settings.history_url, store)
+        report = report_on(params, history, f"by-hand-{params.month or f'{now:%Y-%m}'}", now)
+        files = publish(report, store) if write else {}
+    if as_json:
+        print_json(report.model_dump(mode="json") | {"files": dict(files)})
+        raise typer.Exit(ExitCode.OK)
+
+    from trainbench.cost.monthly_tables import tables
+    from trainbench.reporting.terminal import plain, rich_table
+
+    shown = console()
+    for content in tables(report):
+        shown.print(plain(content.title, style="bold"), rich_table(content), *map(plain, content.notes), sep="\n")
+    shown.print(*map(plain, report.summary), sep="\n")
+    for address in files.values():
+        typer.echo(address)
+
+
+def _changes(set_: list[str] | None) -> Iterator[tuple[str, str]]:
+    for item in set_ or ():
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise ParamsError(f"--set {item!r} has no '=': write --set NAME=VALUE, for example --set usd_per_kwh=0.2")
+        yield name, value

@@ -1,0 +1,251 @@
+"""The commands about money: `prices`, `prices import`, `estimate`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bench_image.contract import Strategy
+from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, errors_told, print_json, tell_broken
+
+if TYPE_CHECKING:
+    from trainbench.cost.estimate import Estimate
+    from trainbench.exchange.comparison_rows import Contender
+    from trainbench.prices.price_import import Imported
+
+app = typer.Typer()
+prices_app = typer.Typer(invoke_without_command=True)
+app.add_typer(prices_app, name="prices")
+
+
+@prices_app.callback()
+def prices(
+    context: typer.Context,
+    gpu: Annotated[str | None, typer.Option(help="Only GPUs with these words: A100, 'A100 80GB'.")] = None,
+    provider: Annotated[str | None, typer.Option(help="Only providers whose name holds this.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the prices: yours (TRAINBENCH_PRICES) first, then the built-in ones. `import` reads a catalogue."""
+    if context.invoked_subcommand:
+        return
+    from trainbench.cost.estimate_tables import price_row, prices_table
+    from trainbench.prices.price_tables import load_prices, words_of
+    from trainbench.reporting.terminal import plain, rich_table
+
+    with _told():
+        found = [
+            price
+            for price in load_prices()
+            if words_of(gpu or "") <= words_of(price.gpu) and (provider or "").lower() in price.provider.lower()
+        ]
+    today = _today()
+    if as_json:
+        print_json({"currency": "USD", "prices": [price_row(price, today) for price in found]})
+    else:
+        table = prices_table(found, today)
+        console().print(plain(table.title, style="bold"), rich_table(table), *map(plain, table.notes), sep="\n")
+    if not found:
+        typer.echo("trainbench: no price fits: TRAINBENCH_PRICES takes tables of your own", err=True)
+    raise typer.Exit(ExitCode.OK if found else ExitCode.USAGE)
+
+
+@prices_app.command("import")
+def import_(
+    file: Annotated[
+        Path, typer.Argument(help="A catalogue: skypilot-catalog's vms.csv, gpuhunt's CSV or JSON, or our own columns.")
+    ],
+    provider: Annotated[str | None, typer.Option(help="Whose prices they are, where the rows do not say.")] = None,
+    as_of: Annotated[str | None, typer.Option(help="The day on which these were the prices.", metavar="DATE")] = None,
+    source: Annotated[str | None, typer.Option(help="Where the file comes from: address and version.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The table to write. Default: standard output.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Turn a public price catalogue into a table for TRAINBENCH_PRICES. Rows that are no price are counted."""
+    from trainbench.prices.price_import import as_toml, import_prices
+
+    with _told():
+        imported = import_prices(file, provider, _day(as_of), source)
+        if output and imported.prices:
+            _write_new(output, as_toml(imported.prices))
+    if as_json:
+        print_json(imported.model_dump(mode="json"))
+    elif not output and imported.prices:
+        typer.echo(as_toml(imported.prices), nl=False)
+    _tell_imported(imported)
+    raise typer.Exit(ExitCode.OK if imported.prices else ExitCode.USAGE)
+
+
+@app.command()
+def estimate(
+    samples: Annotated[int, typer.Option(min=1, help="Samples of one epoch.")],
+    sources: Annotated[
+        list[str] | None, typer.Argument(help="Measured results: files, folders, or ids of campaigns. Default: none.")
+    ] = None,
+    epochs: Annotated[float, typer.Option(help="How often all samples are read.")] = 1.0,
+    model: Annotated[str | None, typer.Option(help="Of the job, where no results are given.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="Of the job: full, lora or qlora.")] = None,
+    strategy: Annotated[
+        Strategy | None, typer.Option(help="Of the job. Default: single, or ddp on several GPUs.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", "-s", metavar="NAME=VALUE", help="Any other parameter of the job; may be repeated."),
+    ] = None,
+    gpus: Annotated[int | None, typer.Option(min=1, max=65_536, help="In all. Default: as measured, else 1.")] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            help="Its NVML name, such as 'H100 80GB HBM3'. Default: as measured, else the smallest that fits."
+        ),
+    ] = None,
+    samples_per_s: Annotated[float | None, typer.Option(help="The rate of all GPUs, if you know it.")] = None,
+    mfu: Annotated[
+        float | None, typer.Option(help="The MFU that you expect, for a rate by formula.", metavar="%")
+    ] = None,
+    efficiency: Annotated[
+        float | None,
+        typer.Option(help="Share of the rate per GPU that you expect on a number of GPUs that was not measured."),
+    ] = None,
+    price: Annotated[
+        str, typer.Option(help="on-demand, spot, owned, or what you pay in USD per GPU-hour.")
+    ] = "on-demand",
+    with_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="NAME=VALUE",
+            help="Spot: per_day (interruptions of one instance), checkpoint_every_minutes, restart_minutes, "
+            "wait_minutes (for a new instance, while the others are billed). "
+            "Owned: purchase_usd, life_years, utilisation, residual_share, opex_usd_per_gpu_hour. May be repeated.",
+        ),
+    ] = None,
+    store_url: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how long a training job will take and what it will cost, at every price that fits its GPU."""
+    from trainbench.cost.job_estimates import Asked, by_formula, of_measured, pricing_of
+    from trainbench.prices.price_tables import load_prices
+
+    with _told():
+        named = {"model": model, "recipe": recipe}
+        asked = Asked(
+            num_samples=samples,
+            epochs=epochs,
+            num_gpus=gpus,
+            gpu=gpu,
+            changes=_pairs(set_, "--set") | {name: value for name, value in named.items() if value},
+            strategy=strategy,
+            samples_per_s=samples_per_s,
+            mfu_pct=mfu,
+            efficiency=efficiency,
+        )
+        pricing, table = pricing_of(price, _pairs(with_, "--with")), load_prices()
+        if sources:
+            found = of_measured(asked, _contenders(sources, store_url), table, pricing, _today())
+        else:
+            found = (by_formula(asked, table, pricing, _today()),)
+    if as_json:
+        print_json({"currency": "USD", "estimates": [one.model_dump(mode="json") for one in found]})
+    else:
+        _print_estimates(found)
+    missing = dict.fromkeys(line for one in found for line in one.missing)
+    for line in missing:
+        typer.echo(f"trainbench: {line}", err=True)
+    raise typer.Exit(ExitCode.USAGE if missing else ExitCode.OK)
+
+
+def _print_estimates(found: Sequence[Estimate]) -> None:
+    from trainbench.cost.estimate_tables import estimate_table, headline
+    from trainbench.reporting.terminal import plain, rich_table
+
+    shown = console()
+    for one in found:
+        table = estimate_table(one)
+        shown.print(plain(table.title, style="bold"))
+        if table.rows:
+            shown.print(rich_table(table))
+        lines = [*table.notes, *([one.memory.told] if one.memory else []), *one.assumptions, headline(one)]
+        shown.print(*map(plain, lines), sep="\n")
+
+
+def _contenders(sources: Sequence[str], store_url: str | None) -> Sequence[Contender]:
+    from trainbench.cost.job_estimates import EstimateError
+    from trainbench.exchange.result_files import find, gather
+    from trainbench.results.artefacts import open_store
+
+    gathered = gather(find(sources, open_store(store_url)))
+    tell_broken(gathered.broken)
+    if not gathered.contenders:
+        raise EstimateError("no file holds a run that measured something: give other results, or the job and a rate")
+    return gathered.contenders
+
+
+def _tell_imported(imported: Imported) -> None:
+    """On standard error: standard output may be the table itself."""
+    from trainbench.cost.estimate_tables import skipped_table
+    from trainbench.prices.price_import import tally
+    from trainbench.reporting.terminal import plain, rich_table
+
+    shown = console(stderr=True)
+    if imported.skipped:
+        shown.print(rich_table(skipped_table(imported)))
+    shown.print(plain(f"{tally(imported)}."))
+
+
+def _write_new(path: Path, text: str) -> None:
+    """Never over a table that is there: it may hold rows that somebody wrote by hand."""
+    from trainbench.prices.price_tables import PriceError
+
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise PriceError(f"{path} is there already: choose another name, TRAINBENCH_PRICES takes several") from None
+    except OSError as error:
+        raise PriceError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def _pairs(items: Sequence[str] | None, option: str) -> dict[str, str]:
+    from trainbench.params.campaign_params import ParamsError
+
+    pairs = {}
+    for item in items or ():
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise ParamsError(f"{option} {item!r} has no '=': write {option} NAME=VALUE")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _day(text: str | None) -> date | None:
+    from trainbench.prices.price_tables import PriceError
+
+    try:
+        return date.fromisoformat(text) if text else None
+    except ValueError:
+        raise PriceError(f"--as-of is {text!r}: write the day as 2026-11-21") from None
+
+
+def _today() -> date:
+    return datetime.now(UTC).date()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Numbers that no formula takes, and jobs that do not go together, are told like all that a user can put right."""
+    from trainbench.core.quantities import QuantityError
+    from trainbench.cost.job_estimates import EstimateError
+
+    try:
+        with errors_told():
+            yield
+    except (EstimateError, QuantityError) as error:
+        typer.echo(f"trainbench: {error}", err=True)
+        raise typer.Exit(ExitCode.USAGE) from None

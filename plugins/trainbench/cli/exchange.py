@@ -1,0 +1,215 @@
+"""The commands that carry results around: `compare`, `export`, `import`, `reindex`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, errors_told, print_json, progress, tell_broken
+
+app = typer.Typer()
+
+
+class _PricesInARow(TyperCommand):
+    """Takes `--cost 3.00 5.50 8.00` as users of the encoder-decoder's own tool write it, besides a --cost for each."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, list(_each_its_option(args)))
+
+
+def _each_its_option(args: Sequence[str]) -> Iterator[str]:
+    is_price = False
+    for position, argument in enumerate(args):
+        follows_price = is_price and position > 0 and args[position - 1] != "--cost"
+        is_price = argument == "--cost" or (is_price and _is_number(argument))
+        if follows_price and is_price and argument != "--cost":
+            yield "--cost"
+        yield argument
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return not Path(text).exists()
+
+
+@app.command(cls=_PricesInARow)
+def compare(
+    sources: Annotated[
+        list[str], typer.Argument(help="Result files, folders of them, bench_*.json files, or ids of campaigns.")
+    ],
+    cost: Annotated[
+        list[float] | None,
+        typer.Option(help="$ per GPU-hour of each row, in order: --cost 3.00 5.50. Default: the price table."),
+    ] = None,
+    baseline: Annotated[int | None, typer.Option(help="The row to compare with. Default: the first.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write a page of its own.", metavar="FILE")] = None,
+    store_url: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put results of different machines side by side: speed, memory and cost on equal work."""
+    from trainbench.exchange import compare as comparing
+    from trainbench.exchange.result_files import find, gather
+    from trainbench.prices.price_tables import load_prices
+    from trainbench.results.artefacts import open_store
+
+    with errors_told(), _told(comparing.CompareError):
+        found = find(sources, open_store(store_url))
+        with _progress("files read", len(found)) as advance:
+            gathered = gather(found, advance)
+        jobs = comparing.compare(gathered.contenders, load_prices(), cost or (), baseline)
+        if html:
+            from trainbench.exchange.compare_page import comparison_html
+
+            _write(html, comparison_html(jobs, gathered, html.absolute().parent))
+    tell_broken(gathered.broken)
+    if as_json:
+        left_out = [{"address": file.address, "reason": file.reason} for file in gathered.broken]
+        print_json(comparing.document(jobs, gathered.notes, left_out))
+    else:
+        _print_comparison(jobs, gathered.notes)
+        if html:
+            typer.echo(str(html.absolute()))
+    if not gathered.contenders:
+        typer.echo("trainbench: no file holds a run that measured something", err=True)
+        raise typer.Exit(ExitCode.RED if gathered.broken else ExitCode.NOT_JUDGED)
+    raise typer.Exit(ExitCode.RED if gathered.broken else ExitCode.OK)
+
+
+def _print_comparison(jobs: Sequence[Any], notes: Sequence[str]) -> None:
+    from trainbench.exchange import compare as comparing
+    from trainbench.reporting.terminal import plain, rich_table
+
+    shown = console()
+    for table in comparing.tables(jobs):
+        shown.print(plain(table.title, style="bold"), rich_table(table), *map(plain, table.notes), sep="\n")
+    for line in (*notes, *comparing.summary(jobs)):
+        shown.print(plain(line))
+
+
+def _write(path: Path, text: str) -> None:
+    from trainbench.results.artefacts import StoreError
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+@contextmanager
+def _told(*kinds: type[Exception]) -> Iterator[None]:
+    """These too are one line on standard error and exit code 2."""
+    try:
+        yield
+    except kinds as error:
+        typer.echo(f"trainbench: {error}", err=True)
+        raise typer.Exit(ExitCode.USAGE) from None
+
+
+@contextmanager
+def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
+    """To be told after each of so many."""
+    numbers = itertools.count(1)
+    with progress(what) as tell:
+        yield lambda: tell(next(numbers), total)
+
+
+@app.command()
+def export(
+    source: Annotated[str, typer.Argument(help="A result.json file, a folder with results, or a campaign's id.")],
+    run_id: Annotated[str | None, typer.Option("--run", help="Which run, where there are several.")] = None,
+    output: Annotated[Path, typer.Option(help="Folder to write to.", metavar="FOLDER")] = Path(),
+    with_names: Annotated[
+        bool, typer.Option("--with-names", help="Keep the names of nodes, pods, hosts and GPUs.")
+    ] = False,
+    bench: Annotated[
+        bool, typer.Option("--bench", help="As bench_{GPU}_{N}gpu_{TIMESTAMP}.json: runs of the encoder-decoder only.")
+    ] = False,
+    store_url: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write one result with everything that is needed to publish it: JSON, and Markdown for people."""
+    from trainbench.exchange.bench_files import BenchFileError
+    from trainbench.exchange.export import choose, export_files
+    from trainbench.exchange.submission import SubmissionError
+    from trainbench.results.artefacts import open_store
+
+    with errors_told(), _told(SubmissionError, BenchFileError):
+        result = choose(source, run_id, open_store(store_url))
+        files = export_files(result, datetime.now(UTC), with_names=with_names, as_bench_file=bench)
+        paths = {name: output / name for name in files}
+        for name, text in files.items():
+            _write(paths[name], text)
+    if as_json:
+        print_json({"run_id": result.spec.run_id, "files": [str(path.absolute()) for path in paths.values()]})
+    else:
+        typer.echo("\n".join(str(path.absolute()) for path in paths.values()))
+
+
+@app.command("import")
+def import_(
+    files: Annotated[list[Path], typer.Argument(help="Files that `trainbench export` wrote.")],
+    store_url: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put published results into the store, each as a campaign of its own: compare and report read them there."""
+    from upath import UPath
+
+    from trainbench.exchange.submission import MAX_SUBMISSION_BYTES, SubmissionError, imported, parse_submission
+    from trainbench.results.artefacts import BrokenFile, StoreError, open_store, read_bounded
+
+    taken: dict[str, str] = {}
+    broken: list[BrokenFile] = []
+    with errors_told():
+        store = open_store(store_url)
+        for path in files:
+            try:
+                result = imported(parse_submission(read_bounded(UPath(path.absolute()), MAX_SUBMISSION_BYTES)))
+            except (SubmissionError, StoreError) as error:
+                broken.append(BrokenFile(str(path), str(error)))
+            else:
+                taken[str(path)] = result.spec.campaign_id
+                store.write_result(result)
+    tell_broken(broken)
+    if as_json:
+        left_out = [{"address": file.address, "reason": file.reason} for file in broken]
+        print_json({"campaigns": taken, "left_out": left_out})
+    else:
+        typer.echo("\n".join(taken.values()), nl=bool(taken))
+    raise typer.Exit(ExitCode.RED if broken else ExitCode.OK)
+
+
+@app.command()
+def reindex(store_url: StoreUrl = None, as_json: AsJson = False) -> None:
+    """Build the history again from the artefacts of the store. Nothing is deleted; Airflow may go on meanwhile."""
+    from trainbench.core.formats import count
+    from trainbench.exchange.reindex import reindex as rebuild
+    from trainbench.history.history import open_history
+    from trainbench.results.artefacts import open_store
+    from trainbench.settings.environment import read_settings
+
+    with errors_told():
+        store = open_store(store_url)
+        history = open_history(read_settings().history_url, store)
+        with _progress("campaigns", len(store.campaign_ids())) as advance:
+            told = rebuild(store, history, advance)
+    tell_broken(told.broken)
+    if as_json:
+        left_out = [{"address": file.address, "reason": file.reason} for file in told.broken]
+        skipped = {"unpublished": told.unpublished, "imported": told.imported}
+        print_json({"recorded": told.recorded, **skipped, "left_out": left_out})
+    else:
+        others = ((told.unpublished, "without a verdict"), (told.imported, "imported"), (told.broken, "unreadable"))
+        rest = "".join(f", {len(names)} {what}" for names, what in others if names)
+        typer.echo(f"{count(len(told.recorded), 'campaign')} recorded{rest}")
+    raise typer.Exit(ExitCode.RED if told.broken else ExitCode.OK)

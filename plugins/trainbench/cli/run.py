@@ -1,0 +1,89 @@
+"""The whole flow on this machine, without Airflow: pods one after another, judgement, re-runs, assessment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from bench_image.contract import RunResult, RunSpec, Status
+from trainbench.judging.variance import nodes_to_confirm
+from trainbench.orchestration.assess import assess, judge
+from trainbench.planning.plan import Plan, confirm_specs
+from trainbench.pods.local_pods import LocalPod
+from trainbench.pods.manifests import manifest, title
+from trainbench.results.artefacts import Store
+from trainbench.results.campaign import Campaign
+from trainbench.results.collect import collect
+from trainbench.settings.environment import Settings
+
+if TYPE_CHECKING:
+    from trainbench.history.history import History
+
+SUITE = "local"
+
+
+def run_campaign(plan: Plan, settings: Settings, store: Store, history: History, console: Console) -> Campaign:
+    """Runs the plan and re-runs each breaching node once; every result is stored as soon as its pod has ended. Judged
+    with what the DAG's tasks know of the past, but for nodes that the cluster no longer lists: here is no such list.
+    """
+    started_at = datetime.now(UTC)
+    try:
+        results = _run_pods(plan.specs, plan.labels, settings, store, console)
+        suspects = nodes_to_confirm(judge(plan, results, history.pasts))
+        if suspects:
+            console.print(f"once more, to confirm: {', '.join(suspects)}")
+        confirm_results = _run_pods(confirm_specs(plan, suspects), plan.labels, settings, store, console)
+    except (KeyboardInterrupt, SystemExit):
+        console.print(f"stopped; what was measured is stored: trainbench check {plan.campaign_id}", soft_wrap=True)
+        raise
+    finished_at = datetime.now(UTC)
+    return assess(
+        plan,
+        results,
+        confirm_results,
+        suite=SUITE,
+        started_at=started_at,
+        finished_at=finished_at,
+        pasts=history.pasts,
+        trails=history.trails,
+        undecided_before=history.undecided_before(SUITE, plan.campaign_id, finished_at),
+        slower_before=history.slower_before(SUITE, plan.campaign_id, finished_at),
+    )
+
+
+def _run_pods(
+    specs: Sequence[RunSpec], labels: Mapping[str, str], settings: Settings, store: Store, console: Console
+) -> tuple[RunResult, ...]:
+    results = []
+    for number, spec in enumerate(specs, start=1):
+        name = f"{number}/{len(specs)} {title(spec, what=labels.get(spec.group_id))}"
+        result = _run_pod(spec, settings, name, console)
+        store.write_result(result)
+        console.print(f"{name}: {_outcome(result)}", highlight=False)
+        results.append(result)
+    return tuple(results)
+
+
+def _run_pod(spec: RunSpec, settings: Settings, name: str, console: Console) -> RunResult:
+    pod = LocalPod(manifest(spec, settings.pods), settings.local_image)
+    with console.status(name) as status:
+        outcome = pod.run(lambda line: status.update(f"{name}: {_progress(line)}"))
+    state = outcome.ended_by or f"exit code {outcome.exit_code}"
+    (result,) = collect([spec], [outcome.result_text], datetime.now(UTC), [state])
+    return result
+
+
+def _progress(line: str) -> str:
+    from rich.markup import escape
+
+    return "result received" if line.startswith('{"schema_version"') else escape(line[:100])
+
+
+def _outcome(result: RunResult) -> str:
+    if result.status is not Status.OK or result.performance.samples_per_second is None:
+        return f"{result.status.value}: {result.error.message.splitlines()[0] if result.error else ''}"
+    seconds = (result.finished_at - result.started_at).total_seconds()
+    return f"{result.performance.samples_per_second:.3g} samples/s, {seconds:.0f} s"

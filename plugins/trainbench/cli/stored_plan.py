@@ -1,0 +1,220 @@
+"""Stored results -> the plan they came from, so that they can be judged again or reported elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from bench_image.contract import DiskData, RunResult, RunSpec, explain
+from bench_image.contract.flops import lora_targets
+from bench_image.contract.model_shapes import MODELS
+from trainbench.params.campaign_params import BenchmarkParams, ParamsError, form, parse_params
+from trainbench.planning.plan import Plan
+from trainbench.planning.work import identifier
+from trainbench.results.arrivals import PlannedCampaign
+from trainbench.results.artefacts import (
+    CAMPAIGN_FILE,
+    PLAN_FILE,
+    BrokenFile,
+    Store,
+    StoredResults,
+    StoreError,
+    Tell,
+    read_campaign,
+    read_results,
+)
+from trainbench.results.campaign import Campaign
+from trainbench.results.collect import collect
+
+JUDGING_SECTIONS = ("Limits", "Cost", "Report")
+MAX_ROUNDS = 20  # of BenchmarkParams
+LOOSE = "results"  # the suite of files that no campaign of ours made
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What `assess` needs. `campaign` is what was said at the time; None when only result files were found."""
+
+    plan: Plan
+    results: tuple[RunResult, ...]
+    confirm_results: tuple[RunResult, ...]
+    suite: str
+    started_at: datetime
+    finished_at: datetime
+    campaign: Campaign | None
+    broken: tuple[BrokenFile, ...]
+    dag_run_id: str | None = None
+
+
+def open_replay(source: str, store: Store, changes: Mapping[str, str], tell: Tell) -> Replay:
+    """`source` is a folder with result.json files at any depth, or the id of a campaign in `store`; `changes` are
+    parameters to judge by instead; `tell` hears how many files are read. Raises StoreError and ParamsError.
+    """
+    _only_judging(changes)
+    if Path(source).is_dir():
+        return _of_folder(Path(source).resolve(), changes, tell)
+    if source not in store.campaign_ids():
+        known = ", ".join(store.campaign_ids()[-10:]) or "none, the store is empty"
+        raise StoreError(f"'{source}' is neither a folder nor a campaign of the store: there are {known}")
+    try:
+        campaign = store.read_campaign(source)
+    except StoreError:  # stopped before it was published: its results are there
+        stored, planned = store.read_results(source, tell), store.read_plan(source)
+        # A plan without any result may be of a task that failed after it had stored it: nobody is judged by that.
+        if planned and stored.results:
+            return _of_planned(planned, stored, changes)
+        return _of_results(source, stored, changes)
+    return _of_campaign(campaign, changes)
+
+
+def _of_folder(folder: Path, changes: Mapping[str, str], tell: Tell) -> Replay:
+    from upath import UPath
+
+    verdict = folder / "summary" / CAMPAIGN_FILE
+    if verdict.is_file():
+        return _of_campaign(read_campaign(UPath(verdict)), changes)
+    return _of_results(identifier(folder.name, 150), read_results(UPath(folder), tell), changes)
+
+
+def _of_campaign(campaign: Campaign, changes: Mapping[str, str]) -> Replay:
+    params = parse_params({**campaign.params, **changes})
+    # Loose results have no re-runs: all their rounds count, also beyond what the form allows.
+    first = [r for r in campaign.results if campaign.suite == LOOSE or r.spec.round <= params.rounds]
+    again = [r for r in campaign.results if campaign.suite != LOOSE and r.spec.round > params.rounds]
+    return Replay(
+        plan=Plan(
+            campaign_id=campaign.campaign_id,
+            params=params,
+            nodes=_distinct(result.spec.node for result in campaign.results),
+            specs=tuple(result.spec for result in first),
+            skipped=campaign.skipped,
+            question=campaign.question,
+            labels=campaign.labels,
+            known=campaign.known,
+            has_reruns=campaign.suite != LOOSE,
+        ),
+        results=tuple(first),
+        confirm_results=tuple(again),
+        suite=campaign.suite,
+        started_at=campaign.started_at,
+        finished_at=campaign.finished_at,
+        campaign=campaign,
+        broken=(),
+        dag_run_id=campaign.dag_run_id,
+    )
+
+
+def _of_planned(text: bytes, stored: StoredResults, changes: Mapping[str, str]) -> Replay:
+    """A DAG run that never came to its judgement. What was planned and handed over nothing is a failed run."""
+    try:
+        planned = PlannedCampaign.model_validate_json(text)
+    except ValidationError as error:
+        raise StoreError(f"the campaign's {PLAN_FILE} is not a plan of this version: {explain(error)}") from None
+    by_run = {result.spec.run_id: result for result in stored.results}
+    at = max((result.finished_at for result in stored.results), default=planned.planned_at)
+    specs = planned.plan.specs
+    results = tuple(by_run.get(spec.run_id) or collect([spec], [None], at)[0] for spec in specs)
+    again = tuple(run for run_id, run in by_run.items() if run_id not in {spec.run_id for spec in specs})
+    params = parse_params({**planned.plan.params.model_dump(mode="json"), **changes})
+    return Replay(
+        plan=planned.plan.model_copy(update={"params": params, "has_reruns": bool(again)}),
+        results=results,
+        confirm_results=again,
+        suite=planned.suite,
+        started_at=planned.planned_at,
+        finished_at=max(at, planned.planned_at),
+        campaign=None,
+        broken=stored.broken,
+        dag_run_id=planned.dag_run_id,
+    )
+
+
+def _of_results(name: str, stored: StoredResults, changes: Mapping[str, str]) -> Replay:
+    if not stored.results:
+        reasons = "; ".join(f"{file.address}: {file.reason}" for file in stored.broken[:3])
+        raise StoreError(f"'{name}' holds no readable result.json{': ' if reasons else ''}{reasons}")
+    results = _as_one_campaign(name, stored.results)
+    specs = tuple(result.spec for result in results)
+    return Replay(
+        plan=Plan(
+            campaign_id=specs[0].campaign_id,
+            params=_params_of(results, changes),
+            nodes=_distinct(spec.node for spec in specs),
+            specs=specs,
+            skipped=(),
+            has_reruns=False,
+        ),
+        results=results,
+        confirm_results=(),
+        suite=LOOSE,
+        started_at=min(result.started_at for result in results),
+        finished_at=max(result.finished_at for result in results),
+        campaign=None,
+        broken=stored.broken,
+    )
+
+
+def _as_one_campaign(name: str, results: Sequence[RunResult]) -> tuple[RunResult, ...]:
+    """Files of several campaigns are judged as one named `name`; one spec run several times becomes rounds, by time."""
+    by_time = sorted(results, key=lambda result: result.started_at)
+    campaign_ids = {result.spec.campaign_id for result in results}
+    campaign_id = campaign_ids.pop() if len(campaign_ids) == 1 else name
+    has_repeats = len({result.spec.run_id for result in results}) < len(results)
+    rounds: dict[tuple[str, str], int] = {}
+    renamed = []
+    for result in by_time:
+        changes: dict[str, Any] = {"campaign_id": campaign_id}
+        if has_repeats:
+            key = (result.spec.group_id, result.spec.node)
+            rounds[key] = rounds.get(key, 0) + 1
+            changes |= {"round": rounds[key], "run_id": identifier("-".join([*key, f"r{rounds[key]}"]), 200)}
+        renamed.append(result.model_copy(update={"spec": result.spec.model_copy(update=changes)}))
+    return tuple(renamed)
+
+
+def _params_of(results: Sequence[RunResult], changes: Mapping[str, str]) -> BenchmarkParams:
+    """What the specs say of the parameters; the rest are defaults."""
+    spec = results[0].spec
+    shared = (BenchmarkParams.model_fields.keys() & RunSpec.model_fields.keys()) - {"nodes"}
+    asked: dict[str, Any] = {
+        "nodes": _distinct(result.spec.node for result in results),
+        "strategies": _distinct(result.spec.strategy for result in results),
+        "rounds": min(max(result.spec.round for result in results), MAX_ROUNDS),
+    }
+    if spec.lora:
+        is_attention = spec.lora.targets == lora_targets(spec.shape, "attention")
+        asked |= {
+            "lora_rank": spec.lora.rank,
+            "lora_alpha": spec.lora.alpha,
+            "lora_dropout": spec.lora.dropout,
+            "lora_targets": "attention" if is_attention else "all",
+        }
+    if spec.quantisation:
+        asked |= {"double_quantisation": spec.quantisation.double}
+    if isinstance(spec.data, DiskData):
+        asked |= {
+            "data_folder": spec.data.folder,
+            "data_num_samples": spec.data.num_samples,
+            "data_num_shards": spec.data.num_shards,
+        }
+    if spec.dimensions:  # a name that the form may refuse
+        asked["model"] = identifier(f"{spec.model}-custom" if spec.model in MODELS else spec.model, 64)
+    return parse_params({name: getattr(spec, name) for name in shared} | asked | dict(changes))
+
+
+def _only_judging(changes: Mapping[str, str]) -> None:
+    allowed = [name for name, field in form().items() if field["section"] in JUDGING_SECTIONS]
+    for name in changes:
+        if name not in allowed:
+            raise ParamsError(f"{name} cannot be changed after the runs: choose from {', '.join(allowed)}")
+
+
+def _distinct(values: Iterable[T]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys(values))

@@ -1,0 +1,94 @@
+"""The command that shows what runs: `watch`."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trainbench.cli.base import AsJson, ExitCode, console, errors_told, print_json
+from trainbench.cli.cluster import Context, Kubeconfig
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from trainbench.cluster.running_pods import LivePod
+    from trainbench.settings.environment import Settings
+
+app = typer.Typer()
+
+
+@app.command()
+def watch(
+    once: Annotated[bool, typer.Option("--once", help="Show the present state and leave.")] = False,
+    interval_s: Annotated[float, typer.Option("--interval", min=0.5, help="Seconds between two looks.")] = 2.0,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show which pod runs, its step, samples/s, GPU utilisation and temperature; in the cluster and on this machine.
+
+    Figures are the last that a pod told: while it measures, it says nothing. Ctrl-C leaves; nothing is stopped by it.
+    """
+    from trainbench.settings.environment import read_settings
+
+    with errors_told():
+        settings = read_settings()
+    if once or as_json or not console().is_terminal:
+        pods, problem = _look(settings, kubeconfig, context)
+        if problem:
+            typer.echo(f"trainbench: {problem}", err=True)
+        if as_json:
+            print_json({"pods": [pod.model_dump(mode="json") for pod in pods], "problem": problem})
+        else:
+            console().print(_shown(pods, None))
+        raise typer.Exit(ExitCode.USAGE if problem and not pods else ExitCode.OK)
+    _follow(settings, kubeconfig, context, interval_s)
+
+
+def _follow(settings: Settings, kubeconfig: str | None, context: str | None, interval_s: float) -> None:
+    """Until Ctrl-C. A cluster that is away for a while is told and asked again."""
+    from rich.live import Live
+
+    try:
+        with Live(console=console(), auto_refresh=False, screen=False) as shown:
+            while True:
+                shown.update(_shown(*_look(settings, kubeconfig, context)), refresh=True)
+                time.sleep(interval_s)
+    except KeyboardInterrupt:
+        raise typer.Exit(ExitCode.OK) from None
+
+
+def _look(settings: Settings, kubeconfig: str | None, context: str | None) -> tuple[tuple[LivePod, ...], str | None]:
+    """What runs, and why the cluster could not be asked."""
+    from trainbench.cluster.kubernetes_api import ClusterError, open_cluster
+    from trainbench.cluster.running_pods import cluster_pods, local_pods
+    from trainbench.pods.manifests import ours
+    from trainbench.settings.environment import Launcher
+
+    now = datetime.now(UTC)
+    local = local_pods(now)
+    if settings.launcher is Launcher.LOCAL and not (kubeconfig or context):
+        return local, None
+    try:
+        cluster = open_cluster(settings, kubeconfig, context)
+        return (*cluster_pods(cluster, ours(settings.pods), now), *local), None
+    except ClusterError as error:
+        return local, f"{error}; TRAINBENCH_LAUNCHER=local looks at this machine only"
+
+
+def _shown(pods: tuple[LivePod, ...], problem: str | None) -> RenderableType:
+    from rich.console import Group
+
+    from trainbench.cluster.running_pods import table
+    from trainbench.core.formats import count
+    from trainbench.reporting.terminal import plain, rich_table
+
+    running = sum(pod.state == "Running" for pod in pods)
+    head = f"{count(len(pods), 'pod')} of ours, {running} running" if pods else "No pod of ours runs."
+    parts: list[RenderableType] = [plain(f"{head} ({datetime.now():%H:%M:%S})", style="bold")]
+    parts += [rich_table(table(pods))] if pods else []
+    parts += [plain(problem, style="yellow")] if problem else []
+    return Group(*parts)

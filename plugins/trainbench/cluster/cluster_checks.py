@@ -1,0 +1,267 @@
+"""Facts of the cluster -> checks: reachable, allowed, pods accepted, image, GPUs, Service, priority."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from trainbench.cluster.cluster_facts import SIDECAR, Admission, ClusterFacts, Refusal, ServiceFacts
+from trainbench.cluster.doctor_facts import Facts
+from trainbench.cluster.installation_facts import Unknown
+from trainbench.cluster.kubernetes_api import Permission
+from trainbench.cluster.probe_pod import ProbeFacts
+from trainbench.core.check import Check, fail, ok, unknown, warn
+from trainbench.core.formats import count, listing
+from trainbench.planning.nodes import GPU_RESOURCE, Fleet, GpuNode
+from trainbench.pods.gangs import PORT
+from trainbench.pods.manifests import RENDEZVOUS
+from trainbench.pods.pod_requests import MAKE_IT_FIT
+
+GPUS = "GPUs"
+APPLY = "apply the deployment's manifests (docs/deploy.md)"
+EXEC_CREATE_SINCE = (1, 35)  # before it, the get of pods/exec was enough
+MIN_PEERS = 3  # fewer nodes of one kind cannot say which of them is wrong
+
+# (what the API server's refusal says, the check that it belongs to, what to do)
+REFUSALS: tuple[tuple[str, str, str], ...] = (
+    (r"namespaces? \S+ not found", "namespace", f"{APPLY}, or set TRAINBENCH_NAMESPACE to one that exists"),
+    (
+        rf"violates PodSecurity.*{SIDECAR}",
+        "pod security",
+        "remove xcom_sidecar_container_security_context from the connection's extras: without it, it is the pod's own",
+    ),
+    (r"violates PodSecurity", "pod security", "the pods are made for 'restricted': report what it asks beyond that"),
+    (
+        r"no PriorityClass",
+        "priority class",
+        f"{APPLY}, or set TRAINBENCH_PRIORITY_CLASS to a class that `kubectl get priorityclasses` lists",
+    ),
+    (
+        r"exceeded quota|failed quota",
+        "quota",
+        "raise the namespace's ResourceQuota, or wait for what uses it: `kubectl describe quota` tells",
+    ),
+    (
+        r"serviceaccount \S+ not found",
+        "service account",
+        f"{APPLY}, or set TRAINBENCH_SERVICE_ACCOUNT to one that exists",
+    ),
+    (r"cannot create resource", "pod", f"{APPLY}: they bind the rights"),
+    (r"admission webhook|denied the request", "admission", "a policy of the cluster refuses the pod: ask its owner"),
+)
+
+
+def cluster_checks(facts: Facts) -> Iterator[Check]:
+    cluster = facts.cluster
+    if cluster is None:
+        return
+    if isinstance(cluster, Unknown):
+        way = "KUBECONFIG or --kubeconfig" if facts.airflow is None else f"the connection '{_connection(facts)}'"
+        yield fail("cluster", cluster.reason, f"check {way}, the network and the API server")
+        return
+    who = f", as {cluster.identity}" if cluster.identity else ""
+    yield ok("cluster", f"Kubernetes {cluster.version}, namespace {facts.settings.pods.namespace}{who}")
+    if cluster.namespace:  # rights, pod and Service would only say the same in other words
+        yield _no_namespace(cluster.namespace, cluster, facts)
+    else:
+        yield _permissions(cluster, facts)
+        yield from _admissions(cluster, facts)
+    yield _gpus(cluster.fleet, facts)
+    yield _image(cluster, facts)
+    if not cluster.namespace:
+        yield _service(cluster.service, facts)
+    yield from _probed(facts)
+
+
+def _connection(facts: Facts) -> str:
+    return facts.settings.cluster.connection_id
+
+
+def _no_namespace(refusal: Refusal, cluster: ClusterFacts, facts: Facts) -> Check:
+    name, who = facts.settings.pods.namespace, cluster.identity or "the account of the Airflow workers"
+    advice = f"set TRAINBENCH_NAMESPACE to the namespace of the deployment's manifests, or {APPLY}"
+    if refusal.status == 404:
+        return fail("namespace", f"there is no namespace '{name}'", advice)
+    told = (
+        f"nothing is allowed in the namespace '{name}': either it does not exist, or no right in it is bound to {who}"
+    )
+    return fail("namespace", told, advice)
+
+
+def _permissions(cluster: ClusterFacts, facts: Facts) -> Check:
+    if isinstance(cluster.missing, Refusal):
+        return unknown("permissions", f"the API server does not say: {cluster.missing.told}")
+    needed = [p for p in cluster.missing if _is_needed(p, cluster.version, facts.has_plan)]
+    grant = f"grant it to {cluster.identity or 'the account of the Airflow workers'}: {APPLY}"
+    if needed:
+        return fail("permissions", f"not allowed: {_purposes(needed)}", grant)
+    if cluster.missing:
+        return warn("permissions", f"not allowed, and done without: {_purposes(cluster.missing)}", grant)
+    return ok("permissions", "every verb that is needed is allowed")
+
+
+def _is_needed(permission: Permission, version: str, has_plan: bool) -> bool:
+    if permission.resource == "nodes":
+        return not has_plan
+    if permission.subresource == "exec" and permission.verb == "create":
+        return _number(version) >= EXEC_CREATE_SINCE
+    return permission.is_required
+
+
+def _number(version: str) -> tuple[int, int]:
+    found = re.match(r"v?(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else EXEC_CREATE_SINCE
+
+
+def _purposes(permissions: list[Permission] | tuple[Permission, ...]) -> str:
+    return listing((f"{p.name} (to {p.purpose})" for p in permissions), most=4)
+
+
+def _admissions(cluster: ClusterFacts, facts: Facts) -> Iterator[Check]:
+    refused = [admission for admission in cluster.admissions if admission.refusal]
+    if refused:
+        yield _refused(refused[0])
+        return
+    kinds = " and ".join(admission.pod for admission in cluster.admissions)
+    yield ok("pod", f"the API server would take {kinds}: security, quota and schema are in order (dry run)")
+    yield _priority(cluster.admissions[0], facts)
+    yield from _room(cluster)
+
+
+def _room(cluster: ClusterFacts) -> Iterator[Check]:
+    """Whether the nodes could take the pods when nothing else ran there: a pod that waits for more waits for ever. One
+    node that is too small is no reason not to check the others.
+    """
+    if isinstance(cluster.fleet, Refusal) or not cluster.fleet.nodes:
+        return
+    num_nodes = len(cluster.fleet.nodes)
+    for admission in cluster.admissions:
+        if not admission.misfits:
+            continue
+        nodes = listing(misfit.node for misfit in admission.misfits)
+        shortest = admission.misfits[0]
+        where = nodes if len(admission.misfits) < num_nodes else f"any of {count(num_nodes, 'node')}"
+        told = f"{admission.pod} would not fit {where} even when empty; {shortest.node}: {shortest.short}"
+        yield (warn if len(admission.misfits) < num_nodes else fail)("room", told, MAKE_IT_FIT)
+        return
+    kinds = " and ".join(admission.pod for admission in cluster.admissions)
+    yield ok(
+        "room", f"{kinds} would fit each of {count(num_nodes, 'node')} when it is empty, the result's sidecar counted"
+    )
+
+
+def _refused(admission: Admission) -> Check:
+    refusal = admission.refusal
+    assert refusal is not None
+    for pattern, name, resolution in REFUSALS:
+        if re.search(pattern, refusal.told, re.IGNORECASE | re.DOTALL):
+            return fail(name, refusal.told, resolution)
+    if refusal.status in (409, 429) or refusal.status >= 500:
+        return unknown("pod", f"the API server could not say whether it takes {admission.pod}: {refusal.told}")
+    return fail("pod", f"the API server would not take {admission.pod}: {refusal.told}", "put right what it names")
+
+
+def _priority(admission: Admission, facts: Facts) -> Check:
+    name = facts.settings.pods.priority_class
+    if name is None:
+        return warn(
+            "priority class",
+            "benchmark pods have the default priority, like production",
+            "set TRAINBENCH_PRIORITY_CLASS, for example to trainbench-benchmark",
+        )
+    if admission.priority is None:
+        return ok("priority class", f"{name} is accepted")
+    told = f"{name}: priority {admission.priority}, preemption policy {admission.preemption_policy or 'not told'}"
+    if admission.preemption_policy == "PreemptLowerPriority":
+        return warn("priority class", f"{told}: a benchmark could displace other work", "set preemptionPolicy: Never")
+    if admission.priority > 0:
+        return warn(
+            "priority class", f"{told}: production at 0 does not displace a benchmark", "give it a value below 0"
+        )
+    return ok("priority class", told)
+
+
+def _gpus(found: Fleet | Refusal, facts: Facts) -> Check:
+    if isinstance(found, Refusal):
+        told = f"the nodes cannot be listed: {found.told}"
+        if facts.has_plan:
+            return unknown(GPUS, told, "the memory of the GPUs is not known, so nothing is skipped for it")
+        return fail(GPUS, told, f"{APPLY}, or name the nodes by the parameter 'nodes'")
+    away = "; ".join(f"{node.name}: {node.reason}" for node in found.absent[:3])
+    more = f" and {len(found.absent) - 3} more" if len(found.absent) > 3 else ""
+    if not found.nodes:
+        look = f"look at these: {away}{more}" if away else "install NVIDIA's GPU operator, or its device plugin"
+        return fail(GPUS, f"no node is ready and has allocatable {GPU_RESOURCE}", look)
+    told = f"{count(len(found.nodes), 'node')} with {count(sum(n.num_gpus or 0 for n in found.nodes), 'GPU')}"
+    told += f": {listing(_kinds(found.nodes))}"
+    if unlabelled := [n.name for n in found.nodes if n.gpu_product is None or n.gpu_memory_bytes is None]:
+        advice = "install GPU feature discovery; until then nothing is skipped for lack of GPU memory"
+        return warn(GPUS, f"{told}; product or memory is not labelled on {listing(unlabelled)}", advice)
+    if away and any(node.expected for node in found.absent):
+        return warn(GPUS, f"{told}; not usable: {away}{more}", "repair them, or put them in quarantine")
+    few = [kind for kind, number in Counter(n.gpu_product for n in found.nodes).items() if number < MIN_PEERS]
+    if few:
+        advice = "nodes are compared with nodes of the same GPU only: such a node is compared with its own past alone"
+        return warn(GPUS, f"{told}; fewer than {MIN_PEERS} nodes of {listing(map(str, few))}", advice)
+    return ok(GPUS, told + (f"; left out: {away}{more}" if away else ""))
+
+
+def _kinds(nodes: tuple[GpuNode, ...]) -> Iterator[str]:
+    for (product, num_gpus), number in Counter((n.gpu_product, n.num_gpus) for n in nodes).items():
+        yield f"{number} x {num_gpus} {product or 'GPUs of an unknown product'}"
+
+
+def _image(cluster: ClusterFacts, facts: Facts) -> Check:
+    image = facts.settings.pods.image
+    tag = re.search(r":([^/]+)$", image)
+    if "@" not in image and (tag is None or tag[1] == "latest"):
+        return warn("image", f"{image} names no fixed version: two nodes may run different programs", "name a tag")
+    usable = 0 if isinstance(cluster.fleet, Refusal) else len(cluster.fleet.nodes)
+    if usable and cluster.num_with_image == usable:
+        return ok("image", f"{image} is on all {count(usable, 'node')}")
+    where = f"is on {cluster.num_with_image or 0} of {count(usable, 'node')}" if usable else "was not looked for"
+    return unknown("image", f"{image} {where}: the others pull it when the first pod starts", "--probe tries one node")
+
+
+def _probed(facts: Facts) -> Iterator[Check]:
+    """What the probe found, or that nobody has tried."""
+    found = facts.probe
+    if isinstance(found, Unknown):
+        yield fail("probe", found.reason, "put right what it names, then probe again")
+    elif isinstance(found, ProbeFacts):
+        where = f"a pod on {found.node}"
+        if found.resolves:
+            yield ok("DNS", f"{where} found its own name by the Service, at {found.told}")
+        else:
+            advice = "check the cluster's DNS, and that no NetworkPolicy forbids pods to ask it"
+            yield fail("DNS", f"{where} did not find its own name by the Service: {found.told}", advice)
+        if found.gpus:
+            yield ok("driver", f"{where} sees {listing(found.gpus, most=2)}")
+        else:
+            advice = "check the driver and NVIDIA's container runtime on that node"
+            yield fail("driver", f"{where} has a GPU by its manifest, and no nvidia-smi that lists one", advice)
+    elif facts.needs_service:
+        yield unknown("DNS", "whether pods find each other by the Service can only a pod tell", "--probe runs one")
+
+
+def _service(service: ServiceFacts | Refusal, facts: Facts) -> Check:
+    name = f"'{facts.settings.pods.service}'"
+    wrong: Callable[[str, str, str], Check] = fail if facts.needs_service else warn
+    if isinstance(service, Refusal):
+        if service.status == 404:
+            return wrong("Service", f"there is no Service {name}: the pods of a gang cannot find each other", APPLY)
+        return unknown("Service", f"the Service {name} cannot be read: {service.told}", "only gangs need it")
+    faults = [
+        text
+        for is_wrong, text in (
+            (not service.is_headless, "clusterIP is not None"),
+            (not service.publishes_not_ready, "publishNotReadyAddresses is not true"),
+            (service.selector != {RENDEZVOUS: "true"}, f'its selector is not {RENDEZVOUS}: "true"'),
+            (PORT not in service.ports, f"it has no port {PORT}"),
+        )
+        if is_wrong
+    ]
+    if faults:
+        return wrong("Service", f"{name}: {listing(faults)}: the pods of a gang would not find each other", APPLY)
+    return ok("Service", f"{name} is headless and selects the pods of gangs")

@@ -1,0 +1,185 @@
+"""What the Kubernetes API tells of itself: rights, nodes, the Service, and what it would say to one of our pods."""
+
+from __future__ import annotations
+
+import copy
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from bench_image.contract import Frozen
+from trainbench.cluster.kubernetes_api import NEEDED, Cluster, Permission, Refused
+from trainbench.planning.nodes import GPU_RESOURCE, HOSTNAME, Fleet, fleet
+from trainbench.pods.manifests import CONTAINER, RENDEZVOUS, XCOM_DIR, node_of
+from trainbench.pods.pod_requests import never_fits
+from trainbench.settings.environment import Settings
+
+Node = Mapping[str, Any]  # as the API's JSON
+SIDECAR = "airflow-xcom-sidecar"
+NUM_QUESTIONS_AT_ONCE = 8
+
+
+class Refusal(Frozen):
+    """The API server's no: its HTTP status and its own words."""
+
+    status: int
+    told: str
+
+
+class Misfit(Frozen):
+    """A node that could not take the pod even when it is empty. `short`: which resource, request and allocatable."""
+
+    node: str
+    short: str
+
+
+class Admission(Frozen):
+    """What the API server said to a pod that was not meant to stay. `refusal` None: it would have taken it. `misfits`:
+    of the usable nodes, by what the containers request together in the API server's answer.
+    """
+
+    pod: str
+    refusal: Refusal | None
+    priority: int | None = None
+    preemption_policy: str | None = None
+    misfits: tuple[Misfit, ...] = ()
+
+
+class ServiceFacts(Frozen):
+    is_headless: bool
+    publishes_not_ready: bool
+    selector: dict[str, str]
+    ports: tuple[int, ...]
+
+
+class ClusterFacts(Frozen):
+    version: str
+    identity: str | None
+    missing: tuple[Permission, ...] | Refusal
+    namespace: Refusal | None = None  # why it cannot be read; asked only where nothing in it is allowed
+    fleet: Fleet | Refusal
+    num_with_image: int | None = None  # usable nodes that say they hold the bench image
+    service: ServiceFacts | Refusal
+    admissions: tuple[Admission, ...]
+
+
+class Sidecar(Frozen):
+    """The container that Airflow adds to every pod to fetch its result, as the API writes it."""
+
+    image: str
+    container: dict[str, Any]
+
+
+def gather_cluster(
+    cluster: Cluster, settings: Settings, manifests: Callable[[Fleet], Sequence[Mapping[str, Any]]], sidecar: Sidecar
+) -> ClusterFacts:
+    """`manifests`: the pods to try, for the nodes that were found. Raises Unreachable."""
+    version = cluster.version()  # first: if nobody answers, nothing else is asked
+    nodes = _or_refusal(cluster.nodes)
+    found = nodes if isinstance(nodes, Refusal) else fleet(nodes, settings.cluster.quarantine)
+    known = Fleet() if isinstance(found, Refusal) else found
+    pods = [_as_sent(pod, sidecar) for pod in _one_of_each_kind(manifests(known))]
+    missing = _or_refusal(lambda: _missing(cluster))
+    return ClusterFacts(
+        version=version,
+        identity=cluster.identity(),
+        missing=missing,
+        namespace=_namespace(cluster, missing),
+        fleet=found,
+        num_with_image=None if isinstance(nodes, Refusal) else _num_with_image(nodes, known, settings.pods.image),
+        service=_or_refusal(lambda: _service(cluster.service(settings.pods.service))),
+        admissions=tuple(
+            _admission(cluster, pod, [] if isinstance(nodes, Refusal) else _usable(nodes, known)) for pod in pods
+        ),
+    )
+
+
+def _or_refusal(question: Callable[[], Any]) -> Any:
+    try:
+        return question()
+    except Refused as refused:
+        return Refusal(status=refused.status, told=refused.told)
+
+
+def _missing(cluster: Cluster) -> tuple[Permission, ...]:
+    with ThreadPoolExecutor(NUM_QUESTIONS_AT_ONCE) as pool:
+        answers = list(pool.map(cluster.is_allowed, NEEDED))
+    return tuple(permission for permission, is_allowed in zip(NEEDED, answers, strict=True) if not is_allowed)
+
+
+def _namespace(cluster: Cluster, missing: tuple[Permission, ...] | Refusal) -> Refusal | None:
+    """The API server looks at rights before it looks for the namespace: without any right in a namespace, all its
+    answers are about rights, even where there is no such namespace."""
+    is_nothing_allowed = not isinstance(missing, Refusal) and all(p in missing for p in NEEDED if not p.is_cluster_wide)
+    answer = _or_refusal(cluster.read_namespace) if is_nothing_allowed else None
+    return answer if isinstance(answer, Refusal) else None
+
+
+def _service(service: Mapping[str, Any]) -> ServiceFacts:
+    spec = service.get("spec") or {}
+    return ServiceFacts(
+        is_headless=spec.get("clusterIP") == "None",
+        publishes_not_ready=bool(spec.get("publishNotReadyAddresses")),
+        selector=spec.get("selector") or {},
+        ports=tuple(int(port["port"]) for port in spec.get("ports") or ()),
+    )
+
+
+def _usable(nodes: Sequence[Node], known: Fleet) -> list[tuple[str, Node]]:
+    """Name and node of those that can be benchmarked."""
+    usable = {node.name for node in known.nodes}
+    by_name = [((node["metadata"].get("labels") or {}).get(HOSTNAME, node["metadata"]["name"]), node) for node in nodes]
+    return [(name, node) for name, node in by_name if name in usable]
+
+
+def _num_with_image(nodes: Sequence[Node], known: Fleet, image: str) -> int:
+    return sum(
+        any(name == image or name.endswith(f"/{image}") for entry in images for name in entry.get("names") or ())
+        for _, node in _usable(nodes, known)
+        if (images := (node.get("status") or {}).get("images") or ())
+    )
+
+
+def _one_of_each_kind(manifests: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """A gang's pods have a host name and more labels than others; else the pods of a plan differ in their work only."""
+    kinds = {is_of_gang(pod): pod for pod in reversed(manifests)}
+    return [kinds[kind] for kind in sorted(kinds)]
+
+
+def is_of_gang(pod: Mapping[str, Any]) -> bool:
+    return RENDEZVOUS in pod["metadata"]["labels"]
+
+
+def _as_sent(pod: Mapping[str, Any], sidecar: Sidecar) -> dict[str, Any]:
+    """As the operator sends it, with the sidecar; under a name that cannot be taken."""
+    sent: dict[str, Any] = copy.deepcopy(dict(pod))
+    sent["metadata"]["name"] = f"tb-doctor-{secrets.token_hex(4)}"
+    base = next(container for container in sent["spec"]["containers"] if container["name"] == CONTAINER)
+    base["volumeMounts"] = [*base["volumeMounts"], {"name": "xcom", "mountPath": XCOM_DIR}]
+    sent["spec"]["volumes"] = [*sent["spec"]["volumes"], {"name": "xcom", "emptyDir": {}}]
+    sent["spec"]["containers"] = [*sent["spec"]["containers"], sidecar.container]
+    return sent
+
+
+def _misfits(pod: Mapping[str, Any], nodes: Sequence[tuple[str, Node]]) -> Iterator[Misfit]:
+    """How many GPUs a pod takes is chosen for its own node: on the others they are not compared."""
+    own = node_of(pod)
+    for name, node in nodes:
+        if short := never_fits(pod, node, without=() if name == own else (GPU_RESOURCE,)):
+            yield Misfit(node=name, short=short)
+
+
+def _admission(cluster: Cluster, pod: Mapping[str, Any], nodes: Sequence[tuple[str, Node]]) -> Admission:
+    kind = "a pod of a gang" if is_of_gang(pod) else "a pod"
+    stored = _or_refusal(lambda: cluster.dry_run(pod))
+    if isinstance(stored, Refusal):
+        return Admission(pod=kind, refusal=stored)
+    spec = stored.get("spec") or {}
+    return Admission(
+        pod=kind,
+        refusal=None,
+        priority=spec.get("priority"),
+        preemption_policy=spec.get("preemptionPolicy"),
+        misfits=tuple(_misfits({"spec": spec}, nodes)),
+    )

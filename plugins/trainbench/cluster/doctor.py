@@ -1,0 +1,81 @@
+"""Is everything ready for a benchmark? What is wrong, in plain words, and how to put it right.
+
+The checks are pure: facts in, one `Check` for each thing out. `examine` asks for the facts first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from trainbench.cluster.cluster_checks import GPUS, cluster_checks
+from trainbench.cluster.doctor_facts import Facts, Manifests, gather, probed
+from trainbench.cluster.installation_checks import airflow_checks, site_checks
+from trainbench.cluster.kubernetes_api import Cluster, open_cluster
+from trainbench.core.check import Check, CheckState
+from trainbench.core.formats import count, one_line, sentence
+from trainbench.core.tables import Row, Table, Tone
+from trainbench.settings.environment import Settings
+
+SIGNS = {CheckState.OK: "✓", CheckState.WARN: "!", CheckState.FAIL: "✗", CheckState.UNKNOWN: "?"}
+TONES = {
+    CheckState.OK: Tone.GOOD,
+    CheckState.WARN: Tone.WARN,
+    CheckState.FAIL: Tone.BAD,
+    CheckState.UNKNOWN: Tone.PLAIN,
+}
+
+
+def examine(
+    settings: Settings,
+    manifests: Manifests = (),
+    opened: Callable[[], Cluster] | None = None,
+    with_probe: bool = False,
+) -> tuple[Check, ...]:
+    """Takes seconds (`with_probe`: minutes) and never raises. `manifests`: the pods of a plan; without them a pod like
+    them is tried. `opened`: another way to the cluster than the Airflow connection, which is then not looked at.
+    """
+    try:
+        way = opened or partial(open_cluster, settings)
+        facts = gather(settings, manifests, way, asks_airflow=opened is None)
+        return checks(probed(facts, way) if with_probe else facts)
+    except Exception as error:  # a broken doctor must not stop a benchmark that could run
+        told = f"the examination itself failed: {type(error).__name__}: {one_line(str(error))}"
+        return (Check(name="doctor", state=CheckState.UNKNOWN, summary=told, resolution="please report this"),)
+
+
+def checks(facts: Facts) -> tuple[Check, ...]:
+    """In the order in which they should be put right."""
+    return (*cluster_checks(facts), *airflow_checks(facts), *site_checks(facts))
+
+
+def refusal(checks: Sequence[Check], uses_gpus: bool = True) -> str | None:
+    """One sentence on why nothing can run; None when it can. A trial on CPUs does not need the check of the GPUs."""
+    failed = [check for check in checks if check.state is CheckState.FAIL and (uses_gpus or check.name != GPUS)]
+    if not failed:
+        return None
+    first = failed[0]
+    others = [check.name for check in failed[1:]]
+    more = f" Also not ready: {', '.join(others)}." if others else ""
+    return sentence(f"{first.name}: {first.summary.rstrip('.')}. {_capital(first.resolution)}") + more
+
+
+def verdict(checks: Sequence[Check]) -> str:
+    failed = [check.name for check in checks if check.state is CheckState.FAIL]
+    warned = sum(check.state is CheckState.WARN for check in checks)
+    if failed:
+        return f"Not ready: {', '.join(failed)}."
+    return f"Ready, with {count(warned, 'warning')}." if warned else "Ready."
+
+
+def table(checks: Sequence[Check]) -> Table:
+    rows = tuple(Row(cells=(SIGNS[check.state], check.name, _told(check)), tone=TONES[check.state]) for check in checks)
+    return Table(columns=("", "what", "how it is, and what to do"), rows=rows)
+
+
+def _told(check: Check) -> str:
+    return sentence(check.summary) + (f" {sentence(_capital(check.resolution))}" if check.resolution else "")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,143 @@
+"""What is the case, before anybody judges it: everything that `doctor` asks, side by side and in bounded time.
+
+Nothing here raises: what cannot be found out is an `Unknown` with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bench_image.contract import Frozen
+from trainbench.cluster.cluster_facts import ClusterFacts, Sidecar, gather_cluster, is_of_gang
+from trainbench.cluster.installation_facts import (
+    AirflowFacts,
+    ChannelFacts,
+    HistoryFacts,
+    ImageFacts,
+    StoreFacts,
+    Unknown,
+    UnsentFacts,
+    airflow_facts,
+    channel_facts,
+    history_facts,
+    image_facts,
+    sidecar,
+    store_facts,
+    unsent_facts,
+)
+from trainbench.cluster.kubernetes_api import Cluster
+from trainbench.cluster.probe_pod import WAIT_S, ProbeFacts, probe_pod, run_probe
+from trainbench.core.formats import one_line
+from trainbench.params.campaign_kind import Question as Campaigns
+from trainbench.planning.nodes import Fleet, named
+from trainbench.planning.plan import make_plan
+from trainbench.planning.planners import PLANNERS
+from trainbench.pods.manifests import manifests
+from trainbench.settings.environment import Launcher, Settings
+
+DEADLINE_S = 30.0
+Manifests = Sequence[Mapping[str, Any]]
+Question = Callable[[], Any]
+
+
+class Facts(Frozen):
+    """None: it was not asked, for it does not matter here."""
+
+    settings: Settings
+    has_plan: bool = False  # the pods of a plan are tried: its nodes need not be found any more
+    needs_service: bool = True
+    kubeconfig_env: str | None = None
+    airflow: AirflowFacts | Unknown | None = None
+    cluster: ClusterFacts | Unknown | None = None
+    probe: ProbeFacts | Unknown | None = None
+    image: ImageFacts | Unknown | None = None
+    store: StoreFacts | Unknown
+    history: HistoryFacts | Unknown
+    channels: tuple[ChannelFacts, ...] | Unknown | None = None
+    unsent: UnsentFacts | Unknown | None = None
+
+
+def gather(
+    settings: Settings,
+    planned: Manifests,
+    opened: Callable[[], Cluster],
+    asks_airflow: bool,
+    deadline_s: float = DEADLINE_S,
+) -> Facts:
+    """`planned`: the pods that are to run; without any, a pod as the nightly check would make it is tried."""
+    questions: dict[str, Question] = {
+        "store": lambda: store_facts(settings),
+        "history": lambda: history_facts(settings),
+    }
+    if settings.notify:
+        questions["unsent"] = lambda: unsent_facts(settings)
+    # In this thread: a task asks its supervisor for a connection.
+    channels = _answer(lambda: channel_facts(settings)) if settings.notify and asks_airflow else None
+    airflow: Any = None
+    if settings.launcher is Launcher.LOCAL:
+        questions["image"] = lambda: image_facts(settings.local_image)
+    else:
+        airflow = _answer(lambda: airflow_facts(settings)) if asks_airflow else None
+        cluster = _answer(opened)
+        questions["cluster"] = lambda: _cluster_facts(cluster, settings, planned, airflow)
+    return Facts(
+        settings=settings,
+        has_plan=bool(planned),
+        needs_service=not planned or any(is_of_gang(pod) for pod in planned),
+        kubeconfig_env=os.environ.get("KUBECONFIG"),
+        airflow=airflow,
+        channels=channels,
+        **_side_by_side(questions, deadline_s),
+    )
+
+
+def probed(facts: Facts, opened: Callable[[], Cluster], wait_s: float = WAIT_S) -> Facts:
+    """The same facts, with what a real pod found; unchanged where there is no cluster for it."""
+    if not isinstance(facts.cluster, ClusterFacts):
+        return facts
+    found = facts.cluster.fleet if isinstance(facts.cluster.fleet, Fleet) else Fleet()
+    pod = probe_pod(sample_pods(facts.settings, found)[0], facts.settings.pods)
+    return facts.model_copy(update={"probe": _answer(lambda: run_probe(opened(), pod, wait_s))})
+
+
+def sample_pods(settings: Settings, fleet: Fleet) -> Manifests:
+    """The pods of one run of the nightly check on one GPU of the first node that there is."""
+    node = fleet.nodes[0].name if fleet.nodes else "any-node"
+    asked = {"nodes": [node], "rounds": 1, "force": True, "gpus_per_node": 1}
+    params = PLANNERS[Campaigns.NODES].params(asked, locally=settings.launcher is Launcher.LOCAL)
+    return manifests(make_plan(params, Fleet(nodes=named([node])), "doctor").specs[0], settings.pods)
+
+
+def _cluster_facts(cluster: Cluster | Unknown, settings: Settings, planned: Manifests, airflow: Any) -> Any:
+    if isinstance(cluster, Unknown):
+        return cluster
+    added: Sidecar = airflow.sidecar if isinstance(airflow, AirflowFacts) else sidecar({}, settings.pods.image)
+    return gather_cluster(cluster, settings, lambda fleet: planned or sample_pods(settings, fleet), added)
+
+
+def _answer(question: Question) -> Any:
+    try:
+        return question()
+    except Exception as error:  # the doctor tells of everything and falls over nothing
+        return Unknown(reason=one_line(str(error)) or type(error).__name__)
+
+
+def _side_by_side(questions: Mapping[str, Question], deadline_s: float) -> dict[str, Any]:
+    """In threads that nobody waits for at the end: a client that hangs must not hang the answer."""
+    answers: dict[str, Any] = {}
+
+    def ask(name: str, question: Question) -> None:
+        answers[name] = _answer(question)
+
+    threads = [threading.Thread(target=ask, args=item, daemon=True) for item in questions.items()]
+    for thread in threads:
+        thread.start()
+    give_up = time.monotonic() + deadline_s
+    for thread in threads:
+        thread.join(max(0.0, give_up - time.monotonic()))
+    late = Unknown(reason=f"no answer within {deadline_s:g} s")
+    return {name: answers.get(name, late) for name in questions}

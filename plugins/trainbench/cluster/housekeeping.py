@@ -1,0 +1,188 @@
+"""Leaked pods and expired artefacts are found, told and, only when that is asked for, deleted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from bench_image.contract import Frozen
+from trainbench.cluster import leaked_pods as leaked
+from trainbench.cluster import retention
+from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Refused
+from trainbench.cluster.leaked_pods import Action, Liveness, PodVerdict, Rules
+from trainbench.cluster.retention import Expiry
+from trainbench.core.formats import NA, count, duration
+from trainbench.core.tables import Row, Table, Tone
+from trainbench.pods.manifests import Owner
+from trainbench.results.artefacts import Shelf, Store, StoreError
+from trainbench.settings.environment import SettingsError
+
+MODE_ENV, RETENTION_ENV = "TRAINBENCH_HOUSEKEEPING", "TRAINBENCH_RETENTION_DAYS"
+DEFAULT_RETENTION_DAYS, MAX_RETENTION_DAYS = 180, 36_500
+
+
+class Mode(StrEnum):
+    """What is deleted; the rest is reported."""
+
+    REPORT = "report"  # nothing
+    RELEASE = "release"  # pods that hold or await GPUs for a run that is over, as the run's own `release` would have
+    DELETE = "delete"  # those, ended pods and expired artefacts
+
+
+class SweepSettings(Frozen):
+    """`mode`: what the daily run does; whoever starts one by hand says it himself."""
+
+    mode: Mode
+    retention_days: int
+
+
+class Swept(Frozen):
+    """Something that was looked at. `is_leaked`: it is to go; `fault`: why it could not be deleted."""
+
+    name: str
+    is_leaked: bool
+    is_deleted: bool = False
+    is_notable: bool = False  # not to be deleted, but somebody should know
+    fault: str | None = None
+    num_bytes: int = 0
+    cells: tuple[str, ...]
+    reason: str
+
+    @property
+    def outcome(self) -> str:
+        if self.fault:
+            return f"not deleted: {self.fault}"
+        if self.is_leaked:
+            return "deleted" if self.is_deleted else "to be deleted"
+        return "look at it" if self.is_notable else "kept"
+
+
+def read_sweep_settings(environ: Mapping[str, str] = os.environ) -> SweepSettings:
+    """Raises SettingsError."""
+    mode = environ.get(MODE_ENV, Mode.RELEASE.value)
+    if mode not in set(Mode):
+        raise SettingsError(f"{MODE_ENV} is '{mode}': choose {', '.join(Mode)}")
+    days = environ.get(RETENTION_ENV, str(DEFAULT_RETENTION_DAYS))
+    if not days.isdecimal() or int(days) > MAX_RETENTION_DAYS:
+        raise SettingsError(f"{RETENTION_ENV} is '{days}': give whole days, 0 (for ever) to {MAX_RETENTION_DAYS}")
+    return SweepSettings(mode=Mode(mode), retention_days=int(days))
+
+
+def sweep_pods(
+    cluster: Cluster,
+    labels: Mapping[str, str],
+    liveness: Callable[[Owner], Liveness],
+    rules: Rules,
+    mode: Mode,
+    now: datetime,
+) -> tuple[Swept, ...]:
+    """Raises ClusterError when the pods cannot be listed; one that cannot be deleted is told and the others go on."""
+    verdicts = leaked.judge(cluster.pods(labels), labels, liveness, rules, now)
+    return tuple(_sweep_pod(cluster, verdict, mode) for verdict in verdicts)
+
+
+def sweep_artefacts(store: Store, retention_days: int, deletes: bool, now: datetime) -> tuple[Swept, ...]:
+    """Raises StoreError when the store cannot be read. The history's rows stay: trends need them."""
+    usages = [store.usage(shelf, name) for shelf in Shelf for name in store.names(shelf)]
+    return tuple(_sweep_folder(store, expiry, deletes) for expiry in retention.judge(usages, retention_days, now))
+
+
+def pods_table(swept: Sequence[Swept]) -> Table:
+    return _table("Pods", ("pod", "node", "phase", "age"), swept)
+
+
+def artefacts_table(swept: Sequence[Swept]) -> Table:
+    return _table("Artefacts", ("folder", "files", "size", "age"), swept)
+
+
+def summary(swept: Sequence[Swept], noun: str) -> str:
+    """One sentence: "5 pods: 1 deleted, 1 to be looked at"."""
+    due = [item for item in swept if item.is_leaked]
+    parts = [
+        (sum(item.is_deleted for item in due), "deleted"),
+        (sum(not item.is_deleted and item.fault is None for item in due), "to be deleted"),
+        (sum(item.fault is not None for item in due), "could not be deleted"),
+        (sum(item.is_notable for item in swept), "to be looked at"),
+    ]
+    told = ", ".join(f"{number} {what}" for number, what in parts if number) or "nothing to do"
+    num_bytes = sum(item.num_bytes for item in due)
+    return f"{count(len(swept), noun)}: {told}" + (f" ({_size(num_bytes)})" if num_bytes else "")
+
+
+def document(swept: Sequence[Swept]) -> dict[str, Any]:
+    """What scripts and later tasks read."""
+    return {
+        "deleted": [item.name for item in swept if item.is_deleted],
+        "to_delete": [item.name for item in swept if item.is_leaked and not item.is_deleted],
+        "to_look_at": {item.name: item.reason for item in swept if item.is_notable},
+        "faults": {item.name: item.fault for item in swept if item.fault},
+        "bytes": sum(item.num_bytes for item in swept if item.is_leaked),
+        "looked_at": len(swept),
+    }
+
+
+def faults(swept: Sequence[Swept]) -> str | None:
+    """Why something is still there that should be gone; None when nothing is."""
+    told = [f"{item.name}: {item.fault}" for item in swept if item.fault]
+    return f"{len(told)} could not be deleted: {'; '.join(told[:3])}" if told else None
+
+
+def _sweep_pod(cluster: Cluster, verdict: PodVerdict, mode: Mode) -> Swept:
+    swept = Swept(
+        name=verdict.name,
+        is_leaked=verdict.action in (Action.RELEASE, Action.DELETE),
+        is_notable=verdict.action is Action.REPORT,
+        cells=(verdict.name, verdict.node or NA, verdict.phase, duration(verdict.age_s)),
+        reason=verdict.reason,
+    )
+    if not ((mode is Mode.DELETE and swept.is_leaked) or (mode is Mode.RELEASE and verdict.action is Action.RELEASE)):
+        return swept
+    try:
+        cluster.delete_pod(verdict.name, verdict.uid)
+    except Refused as refused:
+        return swept.model_copy(update={"fault": refused.told})
+    except ClusterError as error:
+        return swept.model_copy(update={"fault": str(error)})
+    return swept.model_copy(update={"is_deleted": True})
+
+
+def _sweep_folder(store: Store, expiry: Expiry, deletes: bool) -> Swept:
+    age = NA if expiry.age_days is None else count(int(expiry.age_days), "day")
+    name = f"{expiry.shelf}/{expiry.name}"
+    swept = Swept(
+        name=name,
+        is_leaked=expiry.is_expired,
+        num_bytes=expiry.num_bytes,
+        cells=(name, str(expiry.num_files), _size(expiry.num_bytes), age),
+        reason=expiry.reason,
+    )
+    if not (expiry.is_expired and deletes):
+        return swept
+    try:
+        store.delete(expiry.shelf, expiry.name)
+    except StoreError as error:
+        return swept.model_copy(update={"fault": str(error)})
+    return swept.model_copy(update={"is_deleted": True})
+
+
+def _table(title: str, columns: tuple[str, ...], swept: Sequence[Swept]) -> Table:
+    """What is merely kept is not listed: there may be a year of it."""
+    rows = tuple(
+        Row(
+            cells=(*item.cells, item.outcome, item.reason),
+            tone=Tone.BAD if item.fault else Tone.WARN if item.is_notable or not item.is_deleted else Tone.GOOD,
+        )
+        for item in swept
+        if item.is_leaked or item.is_notable
+    )
+    return Table(title=title, columns=(*columns, "outcome", "why"), rows=rows, numeric=frozenset({"files", "size"}))
+
+
+def _size(num_bytes: int) -> str:
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if num_bytes >= scale:
+            return f"{num_bytes / scale:,.1f} {unit}"
+    return f"{num_bytes} B"

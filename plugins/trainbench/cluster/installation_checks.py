@@ -1,0 +1,128 @@
+"""Facts of Airflow, store, history and the local interpreter -> checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainbench.cluster.doctor_facts import Facts
+from trainbench.cluster.installation_facts import PROVIDER, AirflowFacts, Unknown, UnsentFacts
+from trainbench.core.check import Check, fail, ok, warn
+from trainbench.core.formats import listing
+from trainbench.history.database import HISTORY_ENV
+from trainbench.results.artefacts import STORE_ENV
+from trainbench.settings.channels import NOTIFY_ENV
+from trainbench.settings.environment import Launcher
+
+MIN_AIRFLOW, MIN_PROVIDER = (3, 3), (10, 25)
+LITTLE_DISK_BYTES, NO_DISK_BYTES = 10_000_000_000, 500_000_000
+
+
+def airflow_checks(facts: Facts) -> Iterator[Check]:
+    if facts.airflow is None:
+        return
+    name = facts.settings.cluster.connection_id
+    if isinstance(facts.airflow, Unknown):
+        advice = f"make the connection '{name}' of type kubernetes, or set TRAINBENCH_KUBERNETES_CONNECTION"
+        yield fail("Airflow", f"the connection '{name}' cannot be read: {facts.airflow.reason}", advice)
+        return
+    yield _versions(facts.airflow)
+    yield _connection(facts.airflow, facts)
+
+
+def site_checks(facts: Facts) -> Iterator[Check]:
+    if facts.image is not None:
+        yield _interpreter(facts)
+    yield _store(facts)
+    yield _history(facts)
+    if facts.settings.notify:
+        yield _notifications(facts)
+
+
+def _versions(airflow: AirflowFacts) -> Check:
+    told = f"Airflow {airflow.version or 'not installed'}, provider {airflow.provider or 'not installed'}"
+    if _number(airflow.version) < MIN_AIRFLOW:
+        return fail("Airflow", told, f"install apache-airflow {_dotted(MIN_AIRFLOW)} or later")
+    if _number(airflow.provider) < MIN_PROVIDER:
+        return fail("Airflow", told, f"install {PROVIDER} {_dotted(MIN_PROVIDER)} or later")
+    return ok("Airflow", told)
+
+
+def _connection(airflow: AirflowFacts, facts: Facts) -> Check:
+    name = f"'{airflow.connection_id}'"
+    if facts.kubeconfig_env and airflow.kube_config_path:
+        return fail(
+            "connection",
+            f"{name} has a kube_config_path, and the environment has KUBECONFIG={facts.kubeconfig_env}: "
+            "deferred pods fail with 'mutually exclusive'",
+            "unset KUBECONFIG where Airflow runs",
+        )
+    return ok("connection", f"{name}, results are fetched by {airflow.sidecar.image}")
+
+
+def _interpreter(facts: Facts) -> Check:
+    python = facts.settings.local_image.python
+    advice = "run `make setup`, which makes it, or set TRAINBENCH_LOCAL_PYTHON"
+    if facts.image is None or isinstance(facts.image, Unknown):
+        reason = facts.image.reason if facts.image else "not asked"
+        return fail("interpreter", f"{python} does not run: {reason}", advice)
+    if facts.image.version is None:
+        return fail("interpreter", f"there is no interpreter at {python}", advice)
+    if facts.image.missing:
+        return fail("interpreter", f"{python} lacks {', '.join(facts.image.missing)}", advice)
+    return ok("interpreter", f"{python}, Python {facts.image.version}, has the training stack")
+
+
+def _store(facts: Facts) -> Check:
+    store = facts.store
+    if isinstance(store, Unknown):
+        return fail("store", store.reason, f"check {STORE_ENV}, its credentials and the network")
+    told = f"{store.address}: written, read and deleted"
+    if store.free_bytes is not None:
+        told += f"; {store.free_bytes / 1e9:,.1f} GB free"
+        if store.free_bytes < NO_DISK_BYTES:
+            return fail("store", told, f"free space, or set {STORE_ENV} to another place")
+        if store.free_bytes < LITTLE_DISK_BYTES:
+            return warn("store", told, f"free space, or set {STORE_ENV} to another place")
+    if facts.settings.launcher is Launcher.KUBERNETES and not store.is_chosen:
+        advice = f"set {STORE_ENV} to a folder that all Airflow workers share, or to s3://... or gs://..."
+        return warn("store", f"{told}; it is the default folder, which other workers do not see", advice)
+    return ok("store", told)
+
+
+def _history(facts: Facts) -> Check:
+    history = facts.history
+    if isinstance(history, Unknown):
+        return fail("history", history.reason, f"check {HISTORY_ENV}, and that the database answers")
+    if not history.is_known:
+        told = f"{history.where} is at revision {history.revision}, which this version does not know"
+        return fail("history", told, f"upgrade trainbench, or set {HISTORY_ENV} to another database")
+    if history.revision is None:
+        return ok("history", f"{history.where} is empty: the first run makes its tables")
+    if history.revision != history.newest:
+        return ok(
+            "history", f"{history.where}, revision {history.revision}: the next run brings it to {history.newest}"
+        )
+    return ok("history", f"{history.where}, revision {history.revision}")
+
+
+def _notifications(facts: Facts) -> Check:
+    """Never a reason not to run: a night without a message is better than a night without a check."""
+    names = ", ".join(channel.name for channel in facts.settings.notify)
+    if isinstance(facts.channels, Unknown):
+        return warn("notifications", f"{names}: {facts.channels.reason}", f"check {NOTIFY_ENV}")
+    wrong = [f"{channel.name}: {channel.problem}" for channel in facts.channels or () if channel.problem]
+    if wrong:
+        return warn("notifications", "; ".join(wrong), f"make the connection in Airflow, or change {NOTIFY_ENV}")
+    if isinstance(facts.unsent, UnsentFacts) and facts.unsent.notices:
+        advice = "the next run of the DAG tries again what failed; the log of its task 'notify' says more"
+        return warn("notifications", f"not sent: {listing(facts.unsent.notices, most=3)}", advice)
+    looked = "" if facts.channels is not None else "; their connections were not looked at"
+    return ok("notifications", f"{names}{looked}")
+
+
+def _number(version: str | None) -> tuple[int, ...]:
+    return tuple(int(part) for part in (version or "0").split(".")[:2] if part.isdecimal())
+
+
+def _dotted(number: tuple[int, ...]) -> str:
+    return ".".join(map(str, number))

@@ -1,0 +1,257 @@
+"""What this machine and its settings tell: Airflow and its connection, store, history, the local interpreter."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+from bench_image.contract import Frozen
+from trainbench.cluster.cluster_facts import Sidecar
+from trainbench.core.formats import one_line
+from trainbench.pods.local_pods import LocalImage
+from trainbench.pods.manifests import CONTAINER_SECURITY
+from trainbench.results.artefacts import open_store
+from trainbench.settings.channels import Channel
+from trainbench.settings.environment import Settings
+
+PROVIDER = "apache-airflow-providers-cncf-kubernetes"
+IMAGE_MODULES = ("torch", "transformers", "peft", "psutil", "bench_image")
+INTERPRETER_TIMEOUT_S = 20
+POSTGRES_TIMEOUT_S = "4"
+SENDING_MINUTES = 15  # a notice may be under way for so long
+
+
+class Unknown(Frozen):
+    """A fact that could not be found out, and why."""
+
+    reason: str
+
+
+class AirflowFacts(Frozen):
+    """`sidecar`: what the connection makes of the container that fetches the results."""
+
+    version: str | None
+    provider: str | None
+    connection_id: str
+    kube_config_path: str | None
+    sidecar: Sidecar
+
+
+class StoreFacts(Frozen):
+    address: str
+    is_local: bool
+    is_chosen: bool  # by a setting; else it is a folder wherever the process happens to run
+    free_bytes: int | None  # None: an object store
+
+
+class HistoryFacts(Frozen):
+    """`revision` None: the database is empty, or not there yet."""
+
+    where: str
+    revision: str | None
+    newest: str
+    is_known: bool  # this version knows the database's revision
+
+
+class ChannelFacts(Frozen):
+    """Of a channel that is told of breaches."""
+
+    name: str
+    problem: str | None  # None: its connection is there, and of the right type
+
+
+class UnsentFacts(Frozen):
+    """Notices of the last days that did not go out: one sentence each."""
+
+    notices: tuple[str, ...]
+
+
+class ImageFacts(Frozen):
+    """The interpreter that stands for the image with the local launcher. `missing`: modules that it does not have."""
+
+    python: str
+    version: str | None
+    missing: tuple[str, ...] = ()
+
+
+def airflow_facts(settings: Settings) -> AirflowFacts:
+    """Raises what Airflow raises when a connection cannot be read."""
+    from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+
+    hook: Any = KubernetesHook(conn_id=settings.cluster.connection_id)
+    return AirflowFacts(
+        version=_installed("apache-airflow"),
+        provider=_installed(PROVIDER),
+        connection_id=settings.cluster.connection_id,
+        kube_config_path=hook._get_field("kube_config_path"),
+        sidecar=sidecar(
+            {
+                "image": hook.get_xcom_sidecar_container_image(),
+                "resources": hook.get_xcom_sidecar_container_resources(),
+                "securityContext": hook.get_xcom_sidecar_container_security_context(),
+            },
+            settings.pods.image,
+        ),
+    )
+
+
+def sidecar(extras: Mapping[str, Any], image: str) -> Sidecar:
+    """As our operator adds it: our image under our pods' security, but for what the connection says of it."""
+    from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import PodDefaults
+    from kubernetes.client import ApiClient  # type: ignore[import-untyped]
+
+    given = {name: json.loads(value) if _is_json(name, value) else value for name, value in extras.items() if value}
+    ours = {"image": image, "securityContext": CONTAINER_SECURITY}
+    container = {**ApiClient().sanitize_for_serialization(PodDefaults.SIDECAR_CONTAINER), **ours, **given}
+    return Sidecar(image=container["image"], container=container)
+
+
+def channel_facts(settings: Settings) -> tuple[ChannelFacts, ...]:
+    """Reads each connection and sends nothing."""
+    return tuple(ChannelFacts(name=channel.name, problem=_channel_problem(channel)) for channel in settings.notify)
+
+
+def _channel_problem(channel: Channel) -> str | None:
+    from airflow.sdk import Connection
+
+    wanted, package = channel.needs
+    if _installed(package) is None:
+        return f"{package} is not installed"
+    try:
+        found = Connection.get(channel.connection)
+    except Exception as error:  # Airflow has several for a connection that is not there
+        return f"the connection '{channel.connection}' cannot be read: {one_line(str(error))}"
+    if found.conn_type != wanted:
+        return f"the connection '{channel.connection}' is of type {found.conn_type}, not {wanted}"
+    return None
+
+
+def store_facts(settings: Settings) -> StoreFacts:
+    """Writes, reads and deletes a small object. Raises StoreError, or what the object store's client raises."""
+    store = open_store(settings.store_url)
+    address = store.probe()
+    free_bytes = shutil.disk_usage(address).free if store.is_local else None
+    is_chosen = settings.store_url is not None
+    return StoreFacts(address=address, is_local=store.is_local, is_chosen=is_chosen, free_bytes=free_bytes)
+
+
+def history_facts(settings: Settings) -> HistoryFacts:
+    """Opens the database and compares its schema with ours; changes nothing. Raises HistoryError or SQLAlchemyError."""
+    from sqlalchemy import URL
+
+    from trainbench.history.database import connect
+
+    engine = connect(_impatient(settings.history_url), open_store(settings.store_url))
+    url: URL = engine.url
+    newest, known = _revisions()
+    revision = _revision(engine)
+    return HistoryFacts(
+        where=url.render_as_string(hide_password=True),
+        revision=revision,
+        newest=newest,
+        is_known=revision is None or revision in known,
+    )
+
+
+def unsent_facts(settings: Settings) -> UnsentFacts:
+    """Of a history whose schema is not up to date nothing is known. Raises HistoryError."""
+    from trainbench.alerting.outbox import DUE_DAYS, Outbox
+    from trainbench.history.database import connect
+
+    engine = connect(_impatient(settings.history_url), open_store(settings.store_url))
+    if _revision(engine) != _revisions()[0]:
+        return UnsentFacts(notices=())
+    now = datetime.now(UTC)
+    rows = Outbox(engine).unsent(now - timedelta(days=DUE_DAYS), now - timedelta(minutes=SENDING_MINUTES))
+    return UnsentFacts(
+        notices=tuple(
+            f"{row.channel}: {row.node} ({row.kind} {row.event}) of {row.claimed_at:%Y-%m-%d %H:%M} UTC, "
+            f"{row.problem or 'its sender was stopped'}"
+            for row in rows
+        )
+    )
+
+
+def image_facts(image: LocalImage) -> ImageFacts:
+    """Asks the interpreter which modules it could import; imports none of them."""
+    if not os.access(image.python, os.X_OK):
+        return ImageFacts(python=image.python, version=None)
+    program = (
+        "import importlib.util as u, platform, sys; print(platform.python_version(), "
+        "*[name for name in sys.argv[1:] if u.find_spec(name) is None])"
+    )
+    answer = subprocess.run(
+        [image.python, "-c", program, *IMAGE_MODULES],
+        env={**os.environ, "PYTHONPATH": image.pythonpath},
+        capture_output=True,
+        text=True,
+        timeout=INTERPRETER_TIMEOUT_S,
+        check=True,
+    )
+    number, *missing = answer.stdout.split()
+    return ImageFacts(python=image.python, version=number, missing=tuple(missing))
+
+
+def _revisions() -> tuple[str, frozenset[str]]:
+    """Of the schema: the newest, and all that this version knows."""
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    with as_file(files("trainbench.history.migrations")) as scripts:
+        config = Config()
+        config.set_main_option("script_location", str(scripts).replace("%", "%%"))
+        config.set_main_option("path_separator", "os")
+        directory = ScriptDirectory.from_config(config)
+        return str(directory.get_current_head()), frozenset(script.revision for script in directory.walk_revisions())
+
+
+def _revision(engine: Any) -> str | None:
+    """Of the database's schema. A file that is not there is not made: it only has to be possible."""
+    from alembic.runtime.migration import MigrationContext
+
+    if engine.dialect.name == "sqlite":
+        file = Path(str(engine.url.database))
+        if not file.exists():
+            _writable(next(parent for parent in file.absolute().parents if parent.exists()))
+            return None
+        _writable(file)
+    with engine.connect() as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
+def _writable(path: Path) -> None:
+    if not os.access(path, os.W_OK):
+        raise PermissionError(f"{path} cannot be written by this user")
+
+
+def _impatient(history_url: str | None) -> str | None:
+    """A PostgreSQL server that does not answer is told of in seconds, not in minutes."""
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        url = make_url(history_url or os.environ.get("TRAINBENCH_HISTORY_URL", ""))
+    except ArgumentError:
+        return history_url
+    if url.get_backend_name() != "postgresql" or "connect_timeout" in url.query:
+        return history_url
+    return url.update_query_dict({"connect_timeout": POSTGRES_TIMEOUT_S}).render_as_string(hide_password=False)
+
+
+def _is_json(name: str, value: Any) -> bool:
+    return name != "image" and isinstance(value, str)
+
+
+def _installed(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None

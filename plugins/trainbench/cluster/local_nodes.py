@@ -1,0 +1,72 @@
+"""The nodes of the local launcher: names for this machine, with the GPUs that the driver lists."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+from collections.abc import Callable, Mapping
+
+from bench_image.contract import NODE_NAME, Device, Frozen
+from trainbench.params.campaign_params import BenchmarkParams
+from trainbench.planning.nodes import Fleet, GpuNode
+from trainbench.settings.environment import Settings
+
+TRIAL_NODES = ("node-1", "node-2", "node-3", "node-4")  # without GPUs: enough to compare
+QUERY = ("nvidia-smi", "--query-gpu=index,uuid,memory.total,name", "--format=csv,noheader,nounits")
+TIMEOUT_S = 30.0
+
+
+class LocalGpus(Frozen):
+    """What a process of this machine sees: how many GPUs, and the first one's name and memory."""
+
+    count: int
+    product: str
+    memory_bytes: int
+
+
+def local_fleet(settings: Settings, params: BenchmarkParams) -> Fleet:
+    """Each name is this machine. With GPUs and without names it is one node: several would share the same GPUs."""
+    gpus = visible_gpus() if params.device is Device.CUDA else None
+    usual = (machine_name(),) if params.device is Device.CUDA else TRIAL_NODES
+    names = params.nodes or settings.local_nodes or usual
+    if gpus is None:
+        return Fleet(nodes=tuple(GpuNode(name=name) for name in names))
+    known = {"num_gpus": gpus.count, "gpu_product": gpus.product, "gpu_memory_bytes": gpus.memory_bytes}
+    return Fleet(nodes=tuple(GpuNode(name=name, **known) for name in names))
+
+
+def machine_name() -> str:
+    """The host's name where it can be a node's."""
+    name = socket.gethostname().lower()
+    return name if re.match(NODE_NAME, name) else "this-machine"
+
+
+def visible_gpus(
+    environ: Mapping[str, str] = os.environ, query: Callable[[], str | None] = lambda: _query()
+) -> LocalGpus | None:
+    """None where the driver's own tool lists none, or is not there: then the program finds out by itself."""
+    listed = [line.split(", ", 3) for line in (query() or "").splitlines()]
+    gpus = [fields for fields in listed if len(fields) == 4 and fields[2].isdecimal()]
+    chosen = environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        wanted = [word.strip() for word in chosen.split(",")]
+        gpus = [fields for word in wanted for fields in gpus if word and _is(word, index=fields[0], uuid=fields[1])]
+    if not gpus:
+        return None
+    _, _, mebibytes, product = gpus[0]
+    return LocalGpus(count=len(gpus), product=product.strip(), memory_bytes=int(mebibytes) * 2**20)
+
+
+def _is(word: str, *, index: str, uuid: str) -> bool:
+    """CUDA takes an index, or the beginning of a UUID."""
+    return word == index or (not word.isdecimal() and uuid.startswith(word))
+
+
+def _query() -> str | None:
+    try:
+        done = subprocess.run(QUERY, capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout

@@ -1,0 +1,92 @@
+"""One real pod tries what no dry run can tell: the image is pulled, a GPU is there, the Service's names resolve."""
+
+from __future__ import annotations
+
+import copy
+import json
+import secrets
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from bench_image.contract import Frozen
+from trainbench.cluster.installation_facts import Unknown
+from trainbench.cluster.kubernetes_api import Cluster, ClusterError
+from trainbench.pods.manifests import CONTAINER, RENDEZVOUS, PodSettings
+from trainbench.pods.pod_end import EndKind, pod_end
+
+WAIT_S = 600.0  # an image of 10 GB takes its time
+PLACE_WAIT_S = 120.0  # on a busy cluster, a free GPU may take hours
+POLL_S = 2.0
+MARK = "trainbench-probe "
+# A headless Service tells of a new pod after a moment; the pod asks for its own name.
+PROGRAM = f"""
+import json, shutil, socket, subprocess, sys, time
+told = "no answer"
+for _ in range(30):
+    try:
+        told = socket.getaddrinfo(sys.argv[1], None)[0][4][0]
+        break
+    except OSError as error:
+        told = str(error)
+        time.sleep(1)
+resolves = told[:1].isdigit()
+smi = shutil.which("nvidia-smi")
+gpus = subprocess.run([smi, "-L"], capture_output=True, text=True).stdout.splitlines() if smi else []
+print({MARK!r} + json.dumps({{"resolves": resolves, "told": told, "gpus": gpus}}), flush=True)
+"""
+
+
+class ProbeFacts(Frozen):
+    """`gpus`: as nvidia-smi lists them; `told`: the address that the name has, or why it has none."""
+
+    node: str
+    name: str
+    resolves: bool
+    told: str
+    gpus: tuple[str, ...]
+
+
+def probe_pod(pod: Mapping[str, Any], settings: PodSettings) -> dict[str, Any]:
+    """A benchmark's pod with another program, on whichever node has a GPU free, findable by the Service."""
+    probing: dict[str, Any] = copy.deepcopy(dict(pod))
+    name = f"tb-probe-{secrets.token_hex(4)}"
+    probing["metadata"] |= {"name": name, "labels": {**probing["metadata"]["labels"], RENDEZVOUS: "true"}}
+    probing["spec"] |= {"hostname": name, "subdomain": settings.service, "activeDeadlineSeconds": round(WAIT_S)}
+    probing["spec"].pop("affinity", None)
+    base = next(container for container in probing["spec"]["containers"] if container["name"] == CONTAINER)
+    base["command"] = ["python", "-c", PROGRAM, f"{name}.{settings.service}.{settings.namespace}.svc"]
+    return probing
+
+
+def run_probe(cluster: Cluster, pod: Mapping[str, Any], wait_s: float = WAIT_S) -> ProbeFacts | Unknown:
+    """Creates the pod, waits for its end and deletes it, whatever happens. Raises ClusterError."""
+    name = pod["metadata"]["name"]
+    uid = cluster.create_pod(pod)["metadata"]["uid"]
+    try:
+        ended = _ended(cluster, name, wait_s)
+        log = cluster.log(name, CONTAINER) if ended["status"].get("phase") in ("Succeeded", "Failed") else ""
+    finally:
+        with suppress(ClusterError):  # housekeeping finds what could not be deleted here
+            cluster.delete_pod(name, uid)
+    line = next((line for line in log.splitlines() if line.startswith(MARK)), None)
+    if line is None:
+        return Unknown(reason=pod_end(ended, CONTAINER, "it was not done in time").message)
+    said = json.loads(line.removeprefix(MARK))
+    return ProbeFacts(node=ended["spec"].get("nodeName", "an unknown node"), name=pod["spec"]["hostname"], **said)
+
+
+def _ended(cluster: Cluster, name: str, wait_s: float) -> dict[str, Any]:
+    """The pod's last state: ended, or as good as that, for it will not get an image or a place in useful time."""
+    started = time.monotonic()
+    while True:
+        pod = cluster.pod(name)
+        waited_s = time.monotonic() - started
+        is_placed = bool(pod["spec"].get("nodeName"))
+        has_ended = pod["status"].get("phase") in ("Succeeded", "Failed")
+        if has_ended or waited_s > (wait_s if is_placed else min(wait_s, PLACE_WAIT_S)):
+            return pod
+        if pod_end(pod, CONTAINER, "").kind is EndKind.NO_IMAGE:
+            return pod
+        time.sleep(POLL_S)

@@ -1,0 +1,205 @@
+"""What runs right now: our pods in the cluster, and those of local launchers on this machine, with their progress."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench_image.contract import Frozen
+from trainbench.cluster.kubernetes_api import Cluster, ClusterError
+from trainbench.core.formats import NA, degrees, duration, figure, one_line, share
+from trainbench.core.ordering import natural
+from trainbench.core.tables import Row, Table, Tone
+from trainbench.pods.local_pods import FOLDER_PREFIX, POD_FILE, PROGRESS_FILE, PROGRESS_MARK
+from trainbench.pods.manifests import CONTAINER, TITLE
+
+NODE = "trainbench.io/node"
+LAST_LINES = 100
+READERS = 8
+MAX_BYTES = 1_000_000
+_FACT = re.compile(r"(\w{1,40})=(\S{1,100})")
+_TONES = {"Running": Tone.GOOD, "Failed": Tone.BAD, "Pending": Tone.WARN}
+
+
+class Progress(Frozen):
+    """Where the program says it is, and the last figures it told; None: not told yet."""
+
+    phase: str | None = None
+    step: str | None = None  # "10/20" warm-up steps, or "window 2/3"
+    samples_per_s: float | None = None
+    gpu_use_pct: float | None = None  # least used GPU of the node
+    temperature_c: float | None = None  # hottest GPU of the node
+
+
+class LivePod(Frozen):
+    pod: str
+    node: str
+    what: str  # as Airflow's grid calls it
+    state: str
+    why: str | None  # what a pod waits for, or that its log cannot be read
+    age_s: float | None
+    progress: Progress = Progress()
+
+
+def parse_progress(lines: Iterable[str]) -> Progress:
+    """The program's lines `phase=warmup step=10/20 samples_per_s=9.5 ...`; others are passed over."""
+    known: dict[str, str] = {}
+    for line in lines:
+        if not line.startswith(PROGRESS_MARK):
+            continue
+        facts = dict(_FACT.findall(line[:1000]))
+        if facts.get("phase") != known.get("phase"):
+            known.pop("step", None)
+            known.pop("window", None)
+        known |= facts
+    return Progress(
+        phase=known.get("phase"),
+        step=f"window {known['window']}" if "window" in known else known.get("step"),
+        samples_per_s=_number(known.get("samples_per_s")),
+        gpu_use_pct=_number(known.get("gpu_use_pct")),
+        temperature_c=_number(known.get("temperature_c")),
+    )
+
+
+def cluster_pods(cluster: Cluster, labels: Mapping[str, str], now: datetime) -> tuple[LivePod, ...]:
+    """Ours, by their labels. Raises ClusterError when they cannot be listed; a log that cannot be read is told."""
+    pods = [_seen(pod, now) for pod in cluster.pods(labels)]
+    with ThreadPoolExecutor(READERS) as readers:
+        return _ordered(readers.map(lambda pod: _with_progress(cluster, pod), pods))
+
+
+def local_pods(now: datetime, folder: Path | None = None) -> tuple[LivePod, ...]:
+    """Those that this user's local launchers run now; `folder`: where temporary files lie."""
+    found = (folder or Path(tempfile.gettempdir())).glob(f"{FOLDER_PREFIX}*/{POD_FILE}")
+    return _ordered(pod for path in found if (pod := _local(path, now)))
+
+
+def table(pods: Sequence[LivePod]) -> Table:
+    columns = ("node", "what", "state", "phase", "step", "samples/s", "GPU use", "temperature", "age", "why")
+    return Table(
+        columns=columns,
+        numeric=frozenset(columns[5:9]),
+        rows=tuple(
+            Row(
+                cells=(
+                    pod.node,
+                    pod.what,
+                    pod.state,
+                    pod.progress.phase or "",
+                    pod.progress.step or "",
+                    _known(figure(pod.progress.samples_per_s)),
+                    _known(share(pod.progress.gpu_use_pct, 0)),
+                    _known(degrees(pod.progress.temperature_c)),
+                    duration(pod.age_s),
+                    pod.why or "",
+                ),
+                tone=_TONES.get(pod.state, Tone.PLAIN),
+            )
+            for pod in pods
+        ),
+    )
+
+
+def _seen(pod: Mapping[str, Any], now: datetime) -> LivePod:
+    metadata, status = pod.get("metadata") or {}, pod.get("status") or {}
+    state = "Terminating" if metadata.get("deletionTimestamp") else str(status.get("phase") or "Unknown")
+    began = _moment(status.get("startTime")) or _moment(metadata.get("creationTimestamp"))
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    name = str(metadata.get("name", NA))
+    return LivePod(
+        pod=name,
+        node=str(labels.get(NODE) or (pod.get("spec") or {}).get("nodeName") or NA),
+        what=_what(annotations, name),
+        state=state,
+        why=_waits_for(status) if state == "Pending" else None,
+        # the cluster's clock may be ahead of ours
+        age_s=max(0.0, (now - began).total_seconds()) if began else None,
+    )
+
+
+def _with_progress(cluster: Cluster, pod: LivePod) -> LivePod:
+    if pod.state != "Running":
+        return pod
+    try:
+        log = cluster.log(pod.pod, CONTAINER, LAST_LINES)
+    except ClusterError as error:
+        return pod.model_copy(update={"why": f"its log cannot be read: {one_line(str(error), 120)}"})
+    return pod.model_copy(update={"progress": parse_progress(log.splitlines())})
+
+
+def _waits_for(status: Mapping[str, Any]) -> str | None:
+    """A container's reason first: it is nearer to the cause than the scheduler's."""
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason"):
+            return one_line(": ".join(filter(None, [waiting["reason"], waiting.get("message")])), 160)
+    for condition in status.get("conditions") or ():
+        if condition.get("status") == "False" and condition.get("message"):
+            return one_line(str(condition["message"]), 160)
+    return None
+
+
+def _local(path: Path, now: datetime) -> LivePod | None:
+    """None for what is not a running pod of this user: the folder is open to all."""
+    try:
+        about = json.loads(_own_text(path))
+        pid, metadata = int(about["pid"]), about["metadata"]
+        os.kill(pid, 0)
+        lines = _own_text(path.with_name(PROGRESS_FILE)).splitlines()
+        return LivePod(
+            pod=str(metadata["name"]),
+            node=str(metadata["labels"][NODE]),
+            what=_what(metadata["annotations"], str(metadata["name"])),
+            state="Running",
+            why=None,
+            age_s=max(0.0, now.timestamp() - float(about["started_at"])),
+            progress=parse_progress(lines),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _own_text(path: Path) -> str:
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        told = os.fstat(file.fileno())
+        if told.st_uid != os.getuid() or not stat.S_ISREG(told.st_mode):
+            raise PermissionError(path)
+        return file.read(MAX_BYTES).decode(errors="replace")
+
+
+def _what(annotations: Mapping[str, Any], name: str) -> str:
+    """Without the node, which has a column of its own."""
+    return str(annotations.get(TITLE, name)).rpartition(" / ")[2]
+
+
+def _ordered(pods: Iterable[LivePod]) -> tuple[LivePod, ...]:
+    return tuple(sorted(pods, key=lambda pod: (natural(pod.node), pod.pod)))
+
+
+def _moment(text: object) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _number(text: str | None) -> float | None:
+    """NaN and infinity are no figures."""
+    try:
+        value = float(text) if text else None
+    except ValueError:
+        return None
+    return value if value is not None and abs(value) < 1e15 else None
+
+
+def _known(text: str) -> str:
+    return "" if text == NA else text

@@ -1,0 +1,282 @@
+"""Campaign -> how each configuration stands against the baseline, on each kind of GPU."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bench_image.contract import RunResult
+from trainbench.comparison.comparable import changed_fields, told
+from trainbench.comparison.gpu_kinds import kind_of_skipped, kinds
+from trainbench.comparison.speedups import SpeedUp, good, noise_of_one_run, paired, speed_up
+from trainbench.core.formats import figure, percent
+from trainbench.judging.noise import Noise
+from trainbench.params.variants import BASELINE, VARIANTS
+from trainbench.planning.skipped import Skipped
+from trainbench.prices.run_cost import RunCost, savings
+from trainbench.results.campaign import Campaign
+
+WORTH_PCT = 1.0  # a smaller difference, however sure, helps nobody
+TELLING_PCT = 5.0  # noise above that hides differences that somebody would want to know of
+
+
+class Verdict(StrEnum):
+    """In the order in which they are told."""
+
+    BASELINE = "baseline"
+    HELPED = "helped"
+    OTHER_WORK = "other work"
+    NO_DIFFERENCE = "no difference"
+    SAME_WORK = "the baseline itself"
+    SLOWER = "slower"
+    UNCLEAR = "too noisy to tell"
+    NOT_COMPARED = "not compared"
+    FAILED = "failed"
+    NOT_RUN = "did not run"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """One configuration. The figures are medians of its good runs; `per_sample` and `per_token` compare samples/s and
+    tokens/s. `why_not`: why there is nothing to compare, else "".
+    """
+
+    name: str
+    verdict: Verdict
+    why_not: str
+    changes: tuple[str, ...]
+    results: tuple[RunResult, ...]
+    failed: tuple[RunResult, ...]
+    per_sample: SpeedUp | None
+    per_token: SpeedUp | None
+    samples_per_s: float | None
+    tokens_per_s: float | None
+    memory_gb: float | None
+    memory_pct: float | None  # against the baseline's
+    usd_per_1000_samples: float | None
+    usd_per_1m_tokens: float | None
+    saving_pct: float | None
+    token_saving_pct: float | None
+
+    @property
+    def seq_length(self) -> int | None:
+        return self.results[0].spec.seq_length if self.results else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """A configuration against another than the baseline."""
+
+    name: str
+    against: str
+    speed_up: SpeedUp
+    memory_pct: float | None
+    saving_pct: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """All configurations on one kind of GPU, the baseline first."""
+
+    gpu: str
+    standings: tuple[Standing, ...]
+    steps: tuple[Step, ...]
+    one_run: Noise | None
+    num_rounds: int
+    drift: tuple[str, ...]  # how the baseline moved from round to round, a sentence for each node
+    over_nodes: tuple[str, ...]  # the smallest and largest speed-up of each configuration, where several nodes ran it
+
+    @property
+    def baseline(self) -> Standing:
+        return self.standings[0]
+
+
+def kinds_compared(campaign: Campaign) -> tuple[Kind, ...]:
+    of_node = kinds(campaign)
+    names = dict.fromkeys(of_node[r.spec.node] for r in campaign.results)
+    skipped = dict.fromkeys(kind for skip in campaign.skipped for kind in kind_of_skipped(skip, of_node))
+    return tuple(_Comparer(campaign, of_node, gpu).kind() for gpu in dict.fromkeys([*names, *skipped]))
+
+
+class _Comparer:
+    """What is needed of one campaign to compare the configurations on one kind of GPU."""
+
+    def __init__(self, campaign: Campaign, of_node: Mapping[str, str], gpu: str) -> None:
+        self._gpu = gpu
+        self._params = campaign.params
+        self._costs: dict[str, RunCost] = {cost.run_id: cost for cost in campaign.costs}
+        self._runs: dict[str, list[RunResult]] = {}
+        for result in campaign.results:
+            if of_node[result.spec.node] == gpu:
+                name = campaign.labels.get(result.spec.group_id, result.spec.group_id)
+                self._runs.setdefault(name, []).append(result)
+        self._skips: dict[str, Skipped] = {
+            skip.label: skip
+            for skip in campaign.skipped
+            if skip.label and (not skip.nodes or gpu in kind_of_skipped(skip, of_node))
+        }
+        owners = {name: campaign.labels.get(skip.group_id or "") for name, skip in self._skips.items()}
+        self._twins = {name: owner for name, owner in owners.items() if owner and owner != name}
+        self._base = good(self._runs_of(BASELINE))
+        self._one_run = noise_of_one_run(good(runs) for runs in self._runs.values())
+        self._asked = tuple(campaign.labels.values())
+
+    def kind(self) -> Kind:
+        names = dict.fromkeys([BASELINE, *self._asked, *self._skips])
+        known = [BASELINE, *VARIANTS]
+        ordered = sorted(names, key=lambda name: known.index(name) if name in known else len(known))
+        standings = tuple(
+            self._standing(name) for name in ordered if self._runs_of(name) or name in self._skips or name == BASELINE
+        )
+        return Kind(
+            gpu=self._gpu,
+            standings=standings,
+            steps=tuple(step for one in standings if (step := self._step(one, standings))),
+            one_run=self._one_run,
+            num_rounds=len({r.spec.round for r in self._base}),
+            drift=tuple(_drift(self._base)),
+            over_nodes=tuple(self._over_nodes(standings)),
+        )
+
+    def _runs_of(self, name: str) -> Sequence[RunResult]:
+        return self._runs.get(self._twins.get(name, name), ())
+
+    def _standing(self, name: str) -> Standing:
+        runs = self._runs_of(name)
+        results = good(runs)
+        failed = tuple(r for r in runs if r.error)
+        one_run = None if results == self._base else self._one_run  # against itself there is nothing to doubt
+        rate = speed_up(self._base, results, one_run) if self._base and results else None
+        tokens = rate and rate.scaled(_tokens_per_sample(results) / _tokens_per_sample(self._base))
+        verdict, why_not = self._verdict(name, results, failed, tokens)
+        prices = self._prices(results)
+        saving_pct, token_saving_pct = self._savings(self._base, results)
+        return Standing(
+            name=name,
+            verdict=verdict,
+            why_not=why_not,
+            changes=self._changes(name, runs),
+            results=results,
+            failed=failed,
+            per_sample=rate,
+            per_token=tokens,
+            samples_per_s=_median(results, lambda r: r.performance.samples_per_second),
+            tokens_per_s=_median(results, lambda r: r.performance.tokens_per_second),
+            memory_gb=_memory_gb(results),
+            memory_pct=_change_pct(*map(_memory_gb, paired(self._base, results))),
+            usd_per_1000_samples=prices[0],
+            usd_per_1m_tokens=prices[1],
+            saving_pct=saving_pct,
+            token_saving_pct=token_saving_pct,
+        )
+
+    def _verdict(
+        self, name: str, results: Sequence[RunResult], failed: Sequence[RunResult], tokens: SpeedUp | None
+    ) -> tuple[Verdict, str]:
+        if not results:
+            if failed and failed[0].error:
+                return Verdict.FAILED, f"{failed[0].status.value}: {failed[0].error.message}"
+            return Verdict.NOT_RUN, self._skips[name].reason if name in self._skips else "the plan has no run of it"
+        if name == BASELINE:
+            return Verdict.BASELINE, ""
+        if self._twins.get(name) == BASELINE:
+            return Verdict.SAME_WORK, self._skips[name].reason
+        if tokens is None:
+            return Verdict.NOT_COMPARED, "the baseline gave no figure in any round that this one ran in"
+        if results[0].spec.seq_length != self._base[0].spec.seq_length:
+            return Verdict.OTHER_WORK, ""
+        if not tokens.is_beyond_noise and (tokens.log_half_width is None or tokens.log_half_width > TELLING_PCT / 100):
+            return Verdict.UNCLEAR, ""
+        if not tokens.is_beyond_noise or abs(tokens.ratio - 1) * 100 < WORTH_PCT:
+            return Verdict.NO_DIFFERENCE, ""
+        return (Verdict.HELPED if tokens.ratio > 1 else Verdict.SLOWER), ""
+
+    def _changes(self, name: str, runs: Sequence[RunResult]) -> tuple[str, ...]:
+        if name in self._twins:
+            return (f"none: the work of {self._twins[name]}",)
+        base = self._base or self._runs_of(BASELINE)
+        if runs and base:
+            return changed_fields(base[0].work, (good(runs) or runs)[0].work)
+        declared = VARIANTS[name].changes if name in VARIANTS else {}
+        return tuple(f"{field} {told(value)}" for field, value in declared.items() if self._params.get(field) != value)
+
+    def _prices(self, results: Sequence[RunResult]) -> tuple[float | None, float | None]:
+        costs = [self._costs[r.spec.run_id] for r in results if r.spec.run_id in self._costs]
+        return (
+            _median_of(cost.usd_per_1000_samples for cost in costs),
+            _median_of(cost.usd_per_1m_tokens for cost in costs),
+        )
+
+    def _savings(self, base: Sequence[RunResult], results: Sequence[RunResult]) -> tuple[float | None, float | None]:
+        """Of a sample's price and of a token's, in percent of the base's in the rounds that both ran in."""
+        before, after = map(self._prices, paired(base, results))
+        return _saving_pct(before[0], after[0]), _saving_pct(before[1], after[1])
+
+    def _step(self, one: Standing, standings: Sequence[Standing]) -> Step | None:
+        against = VARIANTS[one.name].against if one.name in VARIANTS else None
+        other = next((found for found in standings if found.name == against), None)
+        if against is None or other is None:
+            return None
+        rate = speed_up(other.results, one.results, self._one_run) if other.results and one.results else None
+        if rate is None:
+            return None
+        return Step(
+            name=one.name,
+            against=against,
+            speed_up=rate,
+            memory_pct=_change_pct(*map(_memory_gb, paired(other.results, one.results))),
+            saving_pct=self._savings(other.results, one.results)[0],
+        )
+
+    def _over_nodes(self, standings: Sequence[Standing]) -> Iterable[str]:
+        nodes = list(dict.fromkeys(r.spec.node for r in self._base))
+        for one in standings if len(nodes) > 1 else ():
+            ratios = [
+                found.ratio
+                for node in nodes
+                if (found := speed_up(_on(node, self._base), _on(node, one.results), None))
+            ]
+            if one.name != BASELINE and len(ratios) > 1:
+                yield f"{one.name} {figure(min(ratios), 3)}x to {figure(max(ratios), 3)}x"
+
+
+def _on(node: str, results: Sequence[RunResult]) -> tuple[RunResult, ...]:
+    return tuple(r for r in results if r.spec.node == node)
+
+
+def _drift(base: Sequence[RunResult]) -> Iterable[str]:
+    """The baseline's samples/s in its rounds: what moved there moved for all."""
+    for node in dict.fromkeys(r.spec.node for r in base):
+        rates = [r.performance.samples_per_second or 0.0 for r in sorted(_on(node, base), key=lambda r: r.spec.round)]
+        if len(rates) > 1:
+            seen = ", ".join(figure(rate) for rate in rates)
+            moved = percent(_change_pct(rates[0], rates[-1]))
+            yield f"Baseline on {node}, round by round: {seen} samples/s; first to last {moved}."
+
+
+def _tokens_per_sample(results: Sequence[RunResult]) -> float:
+    performance = results[0].performance
+    return (performance.tokens_per_second or 0.0) / (performance.samples_per_second or 1.0)
+
+
+def _memory_gb(results: Sequence[RunResult]) -> float | None:
+    return _median(results, lambda r: r.memory.peak_during_training)
+
+
+def _median(results: Sequence[RunResult], value: Callable[[RunResult], float | None]) -> float | None:
+    return _median_of(value(result) for result in results)
+
+
+def _median_of(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _change_pct(before: float | None, after: float | None) -> float | None:
+    return 100 * (after / before - 1) if before and after is not None else None
+
+
+def _saving_pct(before: float | None, after: float | None) -> float | None:
+    return savings(before, after).pct if before and after is not None else None

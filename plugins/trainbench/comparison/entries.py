@@ -1,0 +1,118 @@
+"""The runs of one strategy on one number of GPUs as one figure each, and how sure that figure is."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from bench_image.contract import RunResult, Strategy
+from trainbench.comparison.comparable import WorkGroup
+from trainbench.core.formats import count, share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """The runs of one strategy at one size, each figure their median."""
+
+    strategy: Strategy
+    world_size: int
+    results: tuple[RunResult, ...]
+
+    def median(self, value: Callable[[RunResult], float | None]) -> float | None:
+        known = [number for result in self.results if (number := value(result)) is not None]
+        return statistics.median(known) if known else None
+
+    @cached_property
+    def tokens_per_s(self) -> float:
+        return self.median(lambda r: r.performance.tokens_per_second) or 0.0
+
+    @cached_property
+    def samples_per_s(self) -> float:
+        return self.median(lambda r: r.performance.samples_per_second) or 0.0
+
+    @cached_property
+    def memory_gb(self) -> float | None:
+        return self.median(lambda r: r.memory.peak_during_training)
+
+    @property
+    def num_nodes(self) -> int:
+        return max(result.spec.nodes for result in self.results)
+
+    @cached_property
+    def nodes(self) -> frozenset[str]:
+        """Every machine that any of the runs used."""
+        return frozenset(name for result in self.results for name in (result.spec.node, *result.spec.peers))
+
+    @property
+    def name(self) -> str:
+        """ "ddp on 4 GPUs", and of how many nodes when there are several."""
+        of = f" of {count(self.num_nodes, 'node')}" if self.num_nodes > 1 else ""
+        return f"{self.strategy} on {count(self.world_size, 'GPU')}{of}"
+
+    @cached_property
+    def noise_pct(self) -> float:
+        """How far chance may have moved the throughput, as seen here: the largest of half the range of the runs, half
+        the range of the windows of one run, and the 95 % half-width of the mean step time.
+        """
+        rates = [r.performance.samples_per_second for r in self.results if r.performance.samples_per_second]
+        return max([_half_range_pct(rates), *(_within_pct(result) for result in self.results)])
+
+
+def entries(group: WorkGroup, size: int) -> list[Entry]:
+    """Those of one world size, fastest first."""
+    runs: dict[Strategy, list[RunResult]] = {}
+    for result in group.results:
+        if result.spec.world_size == size:
+            runs.setdefault(result.spec.strategy, []).append(result)
+    found = [Entry(strategy=strategy, world_size=size, results=tuple(of)) for strategy, of in runs.items()]
+    return sorted(found, key=lambda entry: -entry.tokens_per_s)
+
+
+def sizes(group: WorkGroup) -> list[int]:
+    """The numbers of GPUs that were measured, smallest first."""
+    return sorted({result.spec.world_size for result in group.results})
+
+
+def apart_pct(one: Entry, other: Entry) -> float:
+    """How far the slower lies below the faster, in percent of the faster."""
+    low, high = sorted((one.tokens_per_s, other.tokens_per_s))
+    return 100 * (1 - low / high) if high else 0.0
+
+
+def both_noises_pct(one: Entry, other: Entry) -> float:
+    """Of the difference of two figures that were measured independently: the root of the squares' sum."""
+    return math.hypot(one.noise_pct, other.noise_pct)
+
+
+def is_tie(one: Entry, other: Entry) -> bool:
+    """Equal as far as these runs can tell."""
+    return apart_pct(one, other) <= both_noises_pct(one, other)
+
+
+def level_with(entry: Entry, others: Sequence[Entry]) -> list[Entry]:
+    """Those of `others` that cannot be told from `entry`."""
+    return [other for other in others if other is not entry and is_tie(entry, other)]
+
+
+def tie_words(found: Sequence[Entry]) -> tuple[str, ...]:
+    """One sentence for each two neighbours of the ranking that chance alone could swap."""
+    return tuple(
+        f"{first.name} and {second.strategy} are level: {share(apart_pct(first, second))} apart, within their noise of "
+        f"{share(both_noises_pct(first, second))}."
+        for first, second in pairwise(found)
+        if is_tie(first, second)
+    )
+
+
+def _within_pct(result: RunResult) -> float:
+    performance = result.performance
+    of_mean = performance.step_time.half_width_pct if performance.step_time else 0.0
+    return max(of_mean, _half_range_pct([window.samples_per_second for window in performance.windows]))
+
+
+def _half_range_pct(rates: Sequence[float]) -> float:
+    return 50 * (max(rates) - min(rates)) / statistics.median(rates) if rates else 0.0

@@ -1,0 +1,40 @@
+"""Which kind of GPU each node of a campaign has, also where its run never told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bench_image.contract import Device
+from trainbench.planning.skipped import Skipped
+from trainbench.results.campaign import Campaign
+from trainbench.results.readings import gpu_name
+
+CPU, UNKNOWN = "CPU", "GPU unknown"
+
+
+def kinds(campaign: Campaign) -> Mapping[str, str]:
+    """Node -> its GPU's name as NVML prints it; as the cluster labels it where no run of that kind told; else CPU or
+    "GPU unknown".
+    """
+    told = {r.spec.node: name for r in campaign.results if (name := gpu_name(r))}
+    labels = {node.name: node.gpu_product for node in campaign.known if node.gpu_product}
+    labels |= {node: skip.gpu_product for skip in campaign.skipped if skip.gpu_product for node in skip.nodes}
+    spelled = {labelled(name): name for name in told.values()}
+    on_cpu = {r.spec.node for r in campaign.results if r.spec.device is Device.CPU}
+    nodes = dict.fromkeys([*(r.spec.node for r in campaign.results), *labels, *told])
+    return {
+        node: CPU
+        if node in on_cpu
+        else told.get(node) or spelled.get(labelled(labels.get(node)), labels.get(node)) or UNKNOWN
+        for node in nodes
+    }
+
+
+def kind_of_skipped(skip: Skipped, of_node: Mapping[str, str]) -> tuple[str, ...]:
+    """The kinds that were left out, each once."""
+    return tuple(dict.fromkeys(of_node.get(node, UNKNOWN) for node in skip.nodes))
+
+
+def labelled(name: str | None) -> str:
+    """A GPU's name as GPU feature discovery writes it into a label: without spaces."""
+    return "-".join((name or "").split())

@@ -1,0 +1,233 @@
+"""A/A: equal runs on every node, nobody judged -> how much they differ, and which deviation can be told here.
+
+**Three scales.** *Within runs*: windows of one pod about their mean. *Between runs*: a node's runs about their mean;
+the drift that all nodes share is left in for one node and taken out of the fleet's figure, for nodes of one round share
+it. *Between nodes*: what is left of the nodes' means without the noise of their runs, for good nodes are not equal.
+All are standard deviations of log samples/s, so 0.01 is 1 %. A 95 % interval is that of a normal distribution's
+standard deviation: sd * sqrt(df / chi2), with the 97.5 % and 2.5 % quantiles of chi2 with df degrees of freedom.
+
+**What can be told.** A node's median of k runs against the median of its m peers' medians errs by
+`sd * sqrt(c(k) + c(m) * c(k))`, c(n) * sd^2 being the variance of a median of n; against its own past of P campaigns by
+`sd * sqrt(c(k) + c(P) * c(k))`. Told from chance is what lies beyond Student's t at 99.5 % times that, found in 19 of
+20 nights what lies another 1.645 times beyond. Between peers the nodes' own differences come on top, which no number of
+rounds makes smaller: `sqrt(sd^2 c(k) + sd_nodes^2)` stands for one node.
+
+Where each GPU measured by itself (strategy `independent`), each is judged by itself, so each has its own line. GPUs of
+one pod err together in part: the noise between runs is pooled from estimates with one GPU of each node in them, and
+their degrees of freedom are those of one such estimate. A node's own past is that of its slowest GPU.
+
+The days are not in it: what differs from night to night is seen by the history only.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from functools import cache
+
+from bench_image.contract import Frozen, RunResult
+from trainbench.core.verdicts import Metric, gpu_title
+from trainbench.judging import gpu_runs, noise
+from trainbench.judging.node_runs import NodeRuns, by_group, judged_rate, measured
+from trainbench.judging.noise import Noise, Run
+from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_params import NOISE_FLOOR_ROUNDS
+from trainbench.results.campaign import Campaign
+
+ROUNDS = (1, 2, 3, 5)
+# Variance of the median of 3, 4 and 5 normal values (Hojo, Biometrika 23, 1931); tests draw them.
+_MEDIAN_VARIANCE = {3: 0.4487, 4: 0.2982, 5: 0.2868}
+Z_95 = 1.6449  # one-sided 95 % of the normal distribution
+PAST_CAMPAIGNS = 10
+
+
+class Spread(Frozen):
+    """A standard deviation with its 95 % interval, all in percent of samples/s."""
+
+    sd_pct: float
+    low_pct: float
+    high_pct: float
+    degrees_of_freedom: int
+
+
+class NodeNoise(Frozen):
+    """Of one node, or of one GPU of it that measured by itself."""
+
+    node: str
+    gpu: str | None = None  # "GPU 3 (GPU-5f3c...)"; None: the node as a whole
+    num_runs: int
+    samples_per_second: float  # mean of the runs
+    between: Spread | None  # None: one run
+    within: Spread | None  # None: no run had several windows
+    range_pct: float  # (fastest - slowest run) / mean
+
+
+class Floor(Frozen):
+    """Of one work on one kind of GPU. `largest`: the deviation of the run that lies furthest from the median of all."""
+
+    group_id: str
+    gpu_name: str | None
+    nodes: tuple[NodeNoise, ...]
+    between: Spread | None  # without what a round does to all nodes: between peers it is no noise
+    between_own: Spread | None  # with it: a node's own past had other rounds
+    within: Spread | None
+    nodes_sd_pct: float | None  # of all GPUs where each measured by itself; None: fewer than three nodes
+    largest: dict[Metric, float]  # percent; degrees C for temperature
+
+    @property
+    def num_nodes(self) -> int:
+        return len({node.node for node in self.nodes})
+
+    @property
+    def is_per_gpu(self) -> bool:
+        return any(node.gpu for node in self.nodes)
+
+    def told_pct(self, rounds: int, peers: int | None, *, found: bool = False) -> float | None:
+        """Smallest slowdown that differs from chance at `rounds` runs against `peers` nodes; None: against its own
+        past. `found`: that is found in 19 of 20 nights.
+        """
+        spread = self.between_own if peers is None else self.between
+        if spread is None:
+            return None
+        of_node = _median_variance(rounds)
+        others = _median_variance(PAST_CAMPAIGNS if peers is None else peers)
+        sd = spread.sd_pct / 100
+        apart = 0.0 if peers is None else (self.nodes_sd_pct or 0.0) / 100
+        error = math.sqrt((sd**2 * of_node + apart**2) * (1 + others))
+        times = noise.t_995(spread.degrees_of_freedom) + (Z_95 if found else 0.0)
+        return noise.to_pct(times * error, slow=True)
+
+
+def _median_variance(n: int) -> float:
+    """Exact for few, for that is where a round more or less is weighed; else the bound by which nodes are judged."""
+    return _MEDIAN_VARIANCE.get(n, noise.median_variance(n))
+
+
+def measures_noise(campaign: Campaign) -> bool:
+    """Asked for, or a node that happened to do the same work often enough."""
+    if campaign.question is Question.NOISE:
+        return True
+    times: dict[tuple[str, str], int] = {}
+    for result in campaign.results:
+        key = (result.spec.group_id, result.spec.node)
+        times[key] = times.get(key, 0) + (result.error is None)
+    return max(times.values(), default=0) >= NOISE_FLOOR_ROUNDS
+
+
+def floors(results: Sequence[RunResult]) -> tuple[Floor, ...]:
+    """One for each work and kind of GPU on which something was measured, without gangs and drills."""
+    alone = [result for result in results if result.spec.nodes == 1 and not result.spec.drill]
+    found = (_floor(*key, members) for key, members in by_group(alone, ()).items())
+    return tuple(floor for floor in found if floor)
+
+
+def _floor(group_id: str, gpu_name: str | None, members: Sequence[NodeRuns]) -> Floor | None:
+    units = [unit for unit in gpu_runs.units(members) if unit.rates]
+    if not units:
+        return None
+    rates = [unit.rates for unit in units]
+    between = _between(units)
+    return Floor(
+        group_id=group_id,
+        gpu_name=gpu_name,
+        nodes=tuple(_node(unit) for unit in units),
+        between=_spread(between),
+        between_own=_spread(noise.between_runs([_own_rates(member) for member in members], rounds_are_shared=False)),
+        within=_spread(noise.within_runs(rates)),
+        nodes_sd_pct=_nodes_sd_pct(rates, between) if len({unit.node for unit in units}) > 2 else None,
+        largest={metric: off for metric in Metric if (off := _largest(units, metric)) is not None},
+    )
+
+
+def _between(units: Sequence[NodeRuns]) -> Noise | None:
+    """Pooled over the first GPU of each node, the second of each and so on. On one node alone the rounds stay in: what
+    a pod does to all of its GPUs is noise for whoever compares them with another node's.
+    """
+    of_nodes: dict[str, list[NodeRuns]] = {}
+    for unit in units:
+        of_nodes.setdefault(unit.node, []).append(unit)
+    of_place: dict[int, list[Sequence[Run]]] = {}
+    for own in of_nodes.values():
+        for place, unit in enumerate(own):
+            of_place.setdefault(place, []).append(unit.rates)
+    comparable = [rates for rates in of_place.values() if len(rates) > 1 or len(of_nodes) == 1]
+    found = [one for rates in comparable if (one := noise.between_runs(rates, rounds_are_shared=True))]
+    if not found:
+        return None
+    squares = sum(one.degrees_of_freedom * one.sd**2 for one in found)
+    most = max(one.degrees_of_freedom for one in found)
+    return Noise(math.sqrt(squares / sum(one.degrees_of_freedom for one in found)), most)
+
+
+def _own_rates(member: NodeRuns) -> tuple[Run, ...]:
+    """What the history keeps of a node: of GPUs that measured by themselves the slowest one's rate."""
+    rates = ((run.spec.round, judged_rate(run)) for run in member.valid)
+    return tuple(Run(number, rate, ()) for number, rate in rates if rate and rate > 0)
+
+
+def _node(member: NodeRuns) -> NodeNoise:
+    rates = [run.rate for run in member.rates]
+    mean = statistics.fmean(rates)
+    return NodeNoise(
+        node=member.node,
+        gpu=gpu_title(member.gpu.index, member.gpu.uuid) if member.gpu else None,
+        num_runs=len(rates),
+        samples_per_second=mean,
+        between=_spread(noise.between_runs([member.rates], rounds_are_shared=False)),
+        within=_spread(noise.within_runs([member.rates])),
+        range_pct=100 * (max(rates) - min(rates)) / mean,
+    )
+
+
+def _nodes_sd_pct(rates: Sequence[Sequence[Run]], between: Noise | None) -> float | None:
+    """The variance of the nodes' means is that of the nodes plus that of a mean of k runs. Of their GPUs likewise."""
+    if len(rates) < 3 or between is None:
+        return None
+    means = [statistics.fmean(math.log(run.rate) for run in runs) for runs in rates]
+    of_mean = between.sd**2 * statistics.fmean(1 / len(runs) for runs in rates)
+    return 100 * math.sqrt(max(statistics.variance(means) - of_mean, 0.0))
+
+
+def _largest(members: Sequence[NodeRuns], metric: Metric) -> float | None:
+    values = [value for member in members for run in member.valid if (value := measured(run, metric)) is not None]
+    if len(values) < 2:
+        return None
+    middle = statistics.median(values)
+    off = max(abs(value - middle) for value in values)
+    return off if metric is Metric.TEMPERATURE_C else 100 * off / middle if middle else None
+
+
+def _spread(found: Noise | None) -> Spread | None:
+    if found is None:
+        return None
+    df = found.degrees_of_freedom
+    return Spread(
+        sd_pct=100 * found.sd,
+        low_pct=100 * found.sd * math.sqrt(df / chi2_quantile(0.975, df)),
+        high_pct=100 * found.sd * math.sqrt(df / chi2_quantile(0.025, df)),
+        degrees_of_freedom=df,
+    )
+
+
+@cache  # a fleet asks for the same few degrees of freedom, node by node
+def chi2_quantile(probability: float, degrees_of_freedom: int) -> float:
+    """By halving: the distribution function is the regularised lower incomplete gamma function (DLMF 8.11.4)."""
+    low, high = 0.0, 20.0 + 4.0 * degrees_of_freedom
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _chi2_below(middle, degrees_of_freedom) < probability else (low, middle)
+    return (low + high) / 2
+
+
+def _chi2_below(x: float, degrees_of_freedom: int) -> float:
+    a, half = degrees_of_freedom / 2, x / 2
+    if half <= 0:
+        return 0.0
+    term = total = math.exp(a * math.log(half) - half - math.lgamma(a + 1))
+    for n in range(1, 10_000):
+        term *= half / (a + n)
+        total += term
+        if term < 1e-15 * total:
+            break
+    return total

@@ -1,0 +1,176 @@
+"""What a budget buys and whether to rent or to buy: from measured throughput and prices, never from a list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from trainbench.comparison.survey import Cell
+from trainbench.core.formats import NA, figure, listing, usd
+from trainbench.core.tables import Row, Table
+from trainbench.params.comparison_params import ComparisonParams
+from trainbench.prices.ownership import rent_or_buy
+from trainbench.prices.price_tables import words_of
+from trainbench.prices.run_cost import RunCost
+
+NO_PURCHASE_PRICE = "no purchase price was given for it: set purchase_usd"
+NO_PURCHASE_PRICES = "cannot be answered: no purchase price was given: set purchase_usd"
+OWNED = "What a budget buys, owned"
+DAYS_FROM_H = 72
+NOTHING = Table(columns=("budget",), rows=())
+
+
+def rented(found: Sequence[Cell], wanted: ComparisonParams) -> Table:
+    """For each work the GPU that is cheapest per sample, and how far each budget goes on it."""
+    budgets = tuple(f"{usd(budget)} buys" for budget in wanted.budgets_usd)
+    works: dict[str, list[Cell]] = {}
+    for cell in found:
+        works.setdefault(cell.work, []).append(cell)
+    return Table(
+        columns=("work", "cheapest GPU", "per 1M samples", *budgets),
+        numeric=frozenset({"per 1M samples"}),
+        rows=tuple(_rented_row(work, of_work, wanted) for work, of_work in works.items()),
+        notes=(
+            f"Rented by the hour: samples, epochs of {wanted.epoch_samples:,} samples, time on one GPU. Start-up "
+            "and storage are left out; several GPUs take less time, at the efficiency that a scaling study measures. A "
+            "GPU is charged as its share of its instance, which some providers rent only whole.",
+            *price_notes(found),
+        ),
+        title="What a budget buys, rented",
+    )
+
+
+def price_notes(found: Sequence[Cell]) -> tuple[str, ...]:
+    """For each kind of GPU whose price counts, and how far others of the table lie from it."""
+    prices: dict[str, RunCost | None] = {}
+    for cell in found:
+        prices[cell.gpu] = prices.get(cell.gpu) or cell.price
+    return tuple(_price_note(gpu, price) for gpu, price in prices.items())
+
+
+def _price_note(gpu: str, price: RunCost | None) -> str:
+    if price is None:
+        return f"No price of {gpu} is known: it is compared by speed only."
+    as_of = f" of {price.price_as_of}" if price.price_as_of else ""
+    told = f"Price of {gpu}: {usd(price.usd_per_gpu_hour)} per GPU-hour, {price.price_source}{as_of}."
+    if not (apart := price.price_spread):
+        return told
+    low, high = usd(apart.low_usd_per_gpu_hour), usd(apart.high_usd_per_gpu_hour)
+    return (
+        f"{told} It is one of {apart.num_prices} that fit, from {low} ({apart.low_offer}) to {high} "
+        f"({apart.high_offer}); costs go with it in proportion."
+    )
+
+
+def _rented_row(work: str, found: Sequence[Cell], wanted: ComparisonParams) -> Row:
+    priced = [cell for cell in found if cell.usd_per_1m_samples]
+    if not priced:
+        why = f"cannot be answered: no price for {' or '.join(cell.gpu for cell in found)}"
+        return Row(cells=(work, NA, NA, *[why] * len(wanted.budgets_usd)))
+    best = min(priced, key=lambda cell: cell.usd_per_1m_samples or 0.0)
+    told = (_bought(budget, best, wanted.epoch_samples) for budget in wanted.budgets_usd)
+    return Row(cells=(work, best.gpu, usd(best.usd_per_1m_samples), *told))
+
+
+def _bought(budget_usd: float, cell: Cell, epoch_samples: int) -> str:
+    """Budget / price of a sample; over samples/s it is the time."""
+    assert cell.usd_per_1m_samples is not None, "only priced cells are asked"
+    assert cell.samples_per_s is not None, "only measured cells have a price"
+    samples = budget_usd / cell.usd_per_1m_samples * 1e6
+    hours = samples / cell.samples_per_s / 3600
+    time = f"{figure(hours / 24, 3)} days" if hours > DAYS_FROM_H else f"{figure(hours, 3)} h"
+    return f"{figure(samples / 1e6, 3)} M samples, {figure(samples / epoch_samples, 3)} epochs, {time}"
+
+
+def owned(found: Sequence[Cell], wanted: ComparisonParams) -> Table:
+    """For each budget how many GPUs it buys, best first by what they do together on the work that most GPUs ran."""
+    work, columns = _common_work(found), ("budget", "buys", "which together do")
+    if not wanted.purchase_usd:
+        return (
+            Table(columns=columns, rows=(Row(cells=("any", NO_PURCHASE_PRICES, NA)),), title=OWNED)
+            if found
+            else NOTHING
+        )
+    of_work = [cell for cell in found if cell.work == work]
+    return Table(
+        columns=columns,
+        rows=tuple(_owned_row(budget, of_work, wanted) for budget in wanted.budgets_usd),
+        notes=(
+            f"By {work}, the work that most kinds of GPU ran, each GPU on its own: no loss by communication.",
+            *_not_asked(found, of_work, wanted),
+        ),
+        title=OWNED,
+    )
+
+
+def _not_asked(found: Sequence[Cell], of_work: Sequence[Cell], wanted: ComparisonParams) -> Iterator[str]:
+    """Kinds of GPU that cannot be chosen, and why."""
+    ran = {cell.gpu for cell in of_work}
+    if others := [gpu for gpu in dict.fromkeys(cell.gpu for cell in found) if gpu not in ran]:
+        yield f"Left out, for this work was not measured on them: {listing(others)}."
+    if unpriced := [cell.gpu for cell in of_work if purchase_usd(cell.gpu, wanted) is None]:
+        yield f"Left out, for no purchase price was given: {listing(unpriced)}."
+
+
+def _owned_row(budget_usd: float, found: Sequence[Cell], wanted: ComparisonParams) -> Row:
+    priced = [(cell, price) for cell in found if (price := purchase_usd(cell.gpu, wanted))]
+    if not priced:
+        return Row(cells=(usd(budget_usd), f"cannot be answered: {NO_PURCHASE_PRICE}", NA))
+    together = {cell.gpu: (int(budget_usd // price), cell, price) for cell, price in priced if price <= budget_usd}
+    if not together:
+        cell, price = min(priced, key=lambda item: item[1])
+        return Row(cells=(usd(budget_usd), f"none: the cheapest with a price is {cell.gpu} at {usd(price)}", NA))
+    number, cell, price = max(together.values(), key=lambda item: item[0] * (item[1].tokens_per_s or 0.0))
+    rate = figure(number * (cell.tokens_per_s or 0.0))
+    return Row(cells=(usd(budget_usd), f"{number} x {cell.gpu} at {usd(price)}", f"{rate} tokens/s"))
+
+
+def rent_or_buy_table(found: Sequence[Cell], wanted: ComparisonParams) -> Table:
+    """One row for each kind of GPU."""
+    first: dict[str, Cell] = {}
+    for cell in found:
+        first.setdefault(cell.gpu, cell)
+    columns = ("rent per GPU-hour", "purchase", "pays above h a month", "pays after")
+    notes = (
+        f"Owned: {figure(wanted.used_hours_per_month, 3)} h of use a month, worth 0 after "
+        f"{figure(wanted.life_months, 3)} months, {usd(wanted.opex_usd_per_gpu_hour)} of running cost per GPU-hour.",
+        *price_notes(found),
+    )
+    return Table(
+        columns=("GPU", *columns, "choice"),
+        numeric=frozenset(columns),
+        rows=tuple(_choice_row(gpu, cell, wanted) for gpu, cell in first.items()),
+        notes=notes,
+        title="Rent or buy",
+    )
+
+
+def _choice_row(gpu: str, cell: Cell, wanted: ComparisonParams) -> Row:
+    rent, capex = cell.usd_per_gpu_hour, purchase_usd(gpu, wanted)
+    if rent is None or capex is None:
+        missing = NO_PURCHASE_PRICE if capex is None else "no price per hour is known: usd_per_gpu_hour"
+        return Row(cells=(gpu, usd(rent), usd(capex), NA, NA, f"cannot be answered: {missing}"))
+    told = rent_or_buy(
+        rent, capex, wanted.used_hours_per_month, wanted.life_months, opex_usd_per_gpu_hour=wanted.opex_usd_per_gpu_hour
+    )
+    hours = "never" if told.break_even_hours_per_month is None else figure(told.break_even_hours_per_month, 3)
+    months = told.break_even_months
+    if months is None:
+        after = "never"
+    elif months > wanted.life_months:
+        after = f"not in its {figure(wanted.life_months, 3)} months"
+    else:
+        after = f"{figure(months, 3)} months"
+    return Row(cells=(gpu, usd(rent), usd(capex), hours, after, told.why))
+
+
+def purchase_usd(gpu: str, wanted: ComparisonParams) -> float | None:
+    """The price whose words are all in the GPU's name; of several, the one with the most."""
+    fitting = [name for name in wanted.purchase_usd if words_of(name) <= words_of(gpu)]
+    return wanted.purchase_usd[max(fitting, key=lambda name: len(words_of(name)))] if fitting else None
+
+
+def _common_work(found: Sequence[Cell]) -> str:
+    on: dict[str, set[str]] = {}
+    for cell in found:
+        on.setdefault(cell.work, set()).add(cell.gpu)
+    return max(on, key=lambda work: len(on[work]), default="nothing")

@@ -1,0 +1,129 @@
+"""What a number of samples takes and costs on each number of GPUs, and from how many samples on a larger one pays.
+
+Every GPU is paid for as long as the work runs. `Point.hours` and `.usd` leave start-up out; `crossover_*` count it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bench_image.contract import RunResult
+from trainbench.comparison.entries import Entry, both_noises_pct
+from trainbench.prices.run_cost import quote
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """One strategy on one number of GPUs. `startup_s`: launch, import, build, compile, as a training run has them."""
+
+    entry: Entry
+    usd_per_gpu_hour: float | None
+    startup_s: float | None
+
+    @property
+    def gpus(self) -> int:
+        return self.entry.world_size
+
+    def hours(self, num_samples: int) -> float:
+        return num_samples / (self.entry.samples_per_s * 3600)
+
+    def gpu_hours(self, num_samples: int) -> float:
+        return self.hours(num_samples) * self.gpus
+
+    def usd(self, num_samples: int) -> float | None:
+        if self.usd_per_gpu_hour is None:
+            return None
+        return quote(num_samples, self.usd_per_gpu_hour, self.gpus, self.entry.samples_per_s).usd
+
+    def price(self, num_samples: int) -> float:
+        """USD; GPU-hours where no price is known. Compare prices of `comparable` points only."""
+        usd = self.usd(num_samples)
+        return self.gpu_hours(num_samples) if usd is None else usd
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """From one point to a larger one, for a number of samples. `extra_usd` is negative where the larger is cheaper."""
+
+    base: Point
+    larger: Point
+    base_hours: float
+    hours: float
+    extra_usd: float | None
+    extra_pct: float  # of the base's cost: USD, or GPU-hours where no price is known
+    is_within_noise: bool  # the difference in cost
+
+    @property
+    def usd_per_hour_saved(self) -> float | None:
+        saved = self.base_hours - self.hours
+        return self.extra_usd / saved if self.extra_usd is not None and self.extra_usd > 0 and saved > 0 else None
+
+
+def point(entry: Entry, usd_per_gpu_hour: Callable[[RunResult], float | None]) -> Point:
+    return Point(entry=entry, usd_per_gpu_hour=entry.median(usd_per_gpu_hour), startup_s=entry.median(_startup_s))
+
+
+def comparable(points: Sequence[Point]) -> tuple[Point, ...]:
+    """Those with a throughput; all of them without a price as soon as one has none, so that like is added to like."""
+    kept = [found for found in points if found.entry.samples_per_s > 0]
+    if all(found.usd_per_gpu_hour is not None for found in kept):
+        return tuple(kept)
+    return tuple(Point(entry=found.entry, usd_per_gpu_hour=None, startup_s=found.startup_s) for found in kept)
+
+
+def step(base: Point, larger: Point, num_samples: int) -> Step:
+    before, after = base.price(num_samples), larger.price(num_samples)
+    has_price = base.usd_per_gpu_hour is not None and larger.usd_per_gpu_hour is not None
+    extra_pct = 100 * (after / before - 1)
+    return Step(
+        base=base,
+        larger=larger,
+        base_hours=base.hours(num_samples),
+        hours=larger.hours(num_samples),
+        extra_usd=after - before if has_price else None,
+        extra_pct=extra_pct,
+        is_within_noise=abs(extra_pct) <= both_noises_pct(base.entry, larger.entry),
+    )
+
+
+def worth_choosing(points: Sequence[Point], num_samples: int) -> tuple[Point, ...]:
+    """Fastest first, cheapest last: those that no other beats in both time and cost. Of equals the smaller one."""
+    kept: list[Point] = []
+    for found in sorted(points, key=lambda p: (p.hours(num_samples), p.price(num_samples), p.gpus)):
+        if not kept or found.price(num_samples) < kept[-1].price(num_samples):
+            kept.append(found)
+    return tuple(kept)
+
+
+def crossover_time_samples(smaller: Point, larger: Point) -> float | None:
+    """The number of samples from which the larger finishes sooner, start-up counted; 0: always, None: never, or not
+    known. start_s + samples / rate is equal for both at their difference in start_s over that in 1 / rate.
+    """
+    if smaller.startup_s is None or larger.startup_s is None:
+        return None
+    saved_s = 1 / smaller.entry.samples_per_s - 1 / larger.entry.samples_per_s
+    return _crossover(larger.startup_s - smaller.startup_s, saved_s)
+
+
+def crossover_cost_samples(smaller: Point, larger: Point) -> float | None:
+    """The number of samples from which the larger costs less, start-up counted; 0: always, None: never, or not known.
+
+    GPUs x price x (start_s + samples / rate) is equal for both. Without prices, both are taken to cost the same.
+    """
+    if smaller.startup_s is None or larger.startup_s is None:
+        return None
+    small_usd, large_usd = (p.gpus * (p.usd_per_gpu_hour or 1.0) for p in (smaller, larger))
+    saved = small_usd / smaller.entry.samples_per_s - large_usd / larger.entry.samples_per_s
+    return _crossover(large_usd * larger.startup_s - small_usd * smaller.startup_s, saved)
+
+
+def _crossover(ahead: float, saved_per_sample: float) -> float | None:
+    if saved_per_sample <= 0:
+        return None
+    return max(0.0, ahead / saved_per_sample)
+
+
+def _startup_s(result: RunResult) -> float | None:
+    parts = [getattr(result.startup, name) for name in ("launch_s", "import_s", "build_s", "compile_s")]
+    return None if None in parts else sum(parts)

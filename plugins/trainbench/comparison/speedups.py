@@ -1,0 +1,103 @@
+"""How much faster one configuration is than another on the same nodes, and how sure that is.
+
+**Ratio.** Both ran in the same rounds, so each round gives one ratio, in which a drift of the machine cancels; their
+geometric mean counts. **Uncertainty.** The noise of one run, `noise.estimate` over all configurations of a node (round
+and configuration taken out, from the windows where there is one round only), pooled over the nodes. The logarithm of a
+mean of k ratios has the variance 2 / k of it; times Student's t at 99.5 % on either side.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from bench_image.contract import RunResult
+from trainbench.judging import noise
+from trainbench.results.readings import is_measured
+
+UNEVEN = 0.2  # from here on the interval's sides differ so much that one figure would mislead
+
+
+class SpeedUp(NamedTuple):
+    """`log_half_width`: of the ratio's logarithm, 99 %; None: nothing was repeated."""
+
+    ratio: float
+    log_half_width: float | None
+    num_pairs: int
+
+    @property
+    def is_beyond_noise(self) -> bool:
+        """False also where the noise is not known."""
+        return self.log_half_width is not None and abs(math.log(self.ratio)) > self.log_half_width
+
+    @property
+    def half_width(self) -> float | None:
+        """Of the ratio itself, on its wider side."""
+        return None if self.log_half_width is None else self.ratio * math.expm1(self.log_half_width)
+
+    def scaled(self, factor: float) -> SpeedUp:
+        return self._replace(ratio=self.ratio * factor)
+
+    def text(self) -> str:
+        """ "1.88x ± 0.02", with a decimal more where it is known so well; "1.84x (0.92x to 3.70x)" where it is not."""
+        wide = self.half_width
+        if wide is None:
+            return f"{self.ratio:.2f}x"
+        if self.log_half_width is not None and self.log_half_width > UNEVEN:
+            low, high = (self.ratio * math.exp(side * self.log_half_width) for side in (-1, 1))
+            return f"{self.ratio:.2f}x ({low:.2f}x to {high:.2f}x)"
+        decimals = 3 if wide < 0.01 else 2
+        return f"{self.ratio:.{decimals}f}x ± {max(wide, 0.001):.{decimals}f}"
+
+
+def good(results: Iterable[RunResult]) -> tuple[RunResult, ...]:
+    """Those that measured a throughput, failed runs and drills left out."""
+    return tuple(filter(is_measured, results))
+
+
+def speed_up(base: Sequence[RunResult], other: Sequence[RunResult], one_run: noise.Noise | None) -> SpeedUp | None:
+    """Samples/s of `other` over those of `base`; None where they share no round of a node. Both are good runs."""
+    before, after = _by_round(base), _by_round(other)
+    shared = before.keys() & after.keys()
+    if not shared:
+        return None
+    ratio = math.exp(statistics.fmean(math.log(after[key] / before[key]) for key in sorted(shared)))
+    return SpeedUp(ratio, one_run.half_width(2 / len(shared)) if one_run else None, len(shared))
+
+
+def paired(base: Sequence[RunResult], other: Sequence[RunResult]) -> tuple[tuple[RunResult, ...], ...]:
+    """Those of each that ran in a round of a node in which the other ran, too: what they differ in is not the node."""
+    rounds = _by_round(base).keys() & _by_round(other).keys()
+    return tuple(tuple(r for r in runs if (r.spec.node, r.spec.round) in rounds) for runs in (base, other))
+
+
+def noise_of_one_run(configurations: Iterable[Sequence[RunResult]]) -> noise.Noise | None:
+    """Of all good runs on nodes of one kind; `configurations`: the runs of each. None: nothing was repeated."""
+    by_node: dict[str, list[list[noise.Run]]] = {}
+    for results in configurations:
+        of_node: dict[str, list[noise.Run]] = {}
+        for result in results:
+            of_node.setdefault(result.spec.node, []).append(_run(result))
+        for node, runs in of_node.items():
+            by_node.setdefault(node, []).append(runs)
+    return _pooled([found for runs in by_node.values() if (found := noise.estimate(runs))])
+
+
+def _pooled(found: Sequence[noise.Noise]) -> noise.Noise | None:
+    degrees = sum(one.degrees_of_freedom for one in found)
+    if not degrees:
+        return None
+    squares = sum(one.degrees_of_freedom * one.sd**2 for one in found)
+    return noise.Noise(math.sqrt(squares / degrees), degrees)
+
+
+def _by_round(results: Sequence[RunResult]) -> Mapping[tuple[str, int], float]:
+    return {(r.spec.node, r.spec.round): rate for r in results if (rate := r.performance.samples_per_second)}
+
+
+def _run(result: RunResult) -> noise.Run:
+    performance = result.performance
+    windows = tuple(window.samples_per_second for window in performance.windows)
+    return noise.Run(result.spec.round, performance.samples_per_second or 0.0, windows)

@@ -1,0 +1,220 @@
+"""What kind of choice each strategy is, told from its figures against those of the strategies beside it.
+
+The rules know figures only, never which strategy they belong to. They hold for equal work on one number of GPUs. The
+first choice is also better than fewer GPUs: faster, and not dearer per sample, against a base on the same machine.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from trainbench.comparison.comparable import work_groups, work_names
+from trainbench.comparison.entries import Entry, entries, is_tie, level_with, sizes, tie_words
+from trainbench.comparison.scaling import GOOD_SCALING_PCT, Scaling, entry_scaling
+from trainbench.core.formats import NA, count, figure, listing, percent, share
+from trainbench.core.tables import Row, Table, median_run
+from trainbench.results.campaign import Campaign
+
+CLOSE_PCT = 5.0  # nearer than this to the median of its peers, a strategy is neither high nor low
+MIN_STRATEGIES = 3  # fewer have no middle
+
+
+class Standing(StrEnum):
+    """Against the median of the strategies beside it; `highest`: the first, or not to be told from it."""
+
+    HIGHEST = "highest"
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+class Kind(StrEnum):
+    SWEET_SPOT = "sweet spot"
+    FASTEST = "fastest"
+    NO_GAIN = "no gain"
+    HUNGRY = "fast, memory-hungry"
+    SAVER = "saves memory"
+    OVERHEAD = "high overhead"
+    SLOWER = "slower"
+    MIDDLE = "in between"
+
+
+MEANINGS = {
+    Kind.SWEET_SPOT: (
+        "The fastest here, with no more memory than most, and no dearer per sample than fewer GPUs: the first choice "
+        "for this work."
+    ),
+    Kind.FASTEST: "The fastest on this number of GPUs, and it needs no more memory than most.",
+    Kind.NO_GAIN: "More GPUs bring nothing with it.",
+    Kind.HUNGRY: "Fast, and pays for it with memory: right for a model that fits.",
+    Kind.SAVER: "Needs little memory and is not slow: for models and batches that do not fit otherwise.",
+    Kind.OVERHEAD: "Its overhead eats what more GPUs bring: not for this work. A larger model may hide it.",
+    Kind.SLOWER: "Slower than most and saves no memory: choose another for this work.",
+    Kind.MIDDLE: "Neither the fastest nor the smallest.",
+}
+TRADE = "Saves memory and pays for it with speed: for what does not fit otherwise."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pattern:
+    """`scaling` is None without a smaller size; `outdone_by`: clearly faster, and with no more memory."""
+
+    entry: Entry
+    kind: Kind
+    throughput: Standing
+    memory: Standing
+    scaling: Scaling | None
+    level_with: tuple[str, ...]
+    outdone_by: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        return f"{self.kind}: {self.throughput} throughput, {self.memory} memory"
+
+    @property
+    def meaning(self) -> str:
+        trades = self.kind is Kind.SAVER and self.throughput is Standing.LOW
+        told = [TRADE if trades else MEANINGS[self.kind], *self._against_base]
+        if self.outdone_by:
+            verb = "is" if len(self.outdone_by) == 1 else "are"
+            told.append(f"{listing(self.outdone_by)} {verb} faster with no more memory.")
+        if self.level_with:
+            told.append(f"Level with {listing(self.level_with)} within the noise.")
+        return " ".join(told)
+
+    @property
+    def _against_base(self) -> tuple[str, ...]:
+        """Why the fastest on one number of GPUs is not the first choice."""
+        if self.kind not in (Kind.FASTEST, Kind.NO_GAIN):
+            return ()
+        if self.scaling is None:
+            return ("Fewer GPUs were not measured, so whether they would do is not known.",)
+        base = self.scaling.efficiency
+        if base.elsewhere:
+            return (f"Its base, {base.base}, ran on {base.elsewhere}: whether fewer GPUs would do is not known.",)
+        if self.scaling.is_no_faster:
+            return (f"{base.base} is as fast.",)
+        return (f"{base.base} costs {share(100 - self.scaling.pct)} less per sample.",)
+
+
+def patterns(peers: Sequence[Entry], scaling: Sequence[Scaling | None]) -> tuple[Pattern, ...]:
+    """Of strategies that did equal work on one number of GPUs; empty for fewer than three, or without their memory."""
+    if len(peers) < MIN_STRATEGIES or any(entry.memory_gb is None for entry in peers):
+        return ()
+    return tuple(_pattern(entry, scaled, peers) for entry, scaled in zip(peers, scaling, strict=True))
+
+
+def tables(campaign: Campaign) -> tuple[Table, ...]:
+    """One for each work, at the largest number of GPUs on which three strategies ran."""
+    if len({result.spec.strategy for result in campaign.results}) < MIN_STRATEGIES:
+        return ()
+    groups, scaling = work_groups(campaign.results), entry_scaling(campaign.results)
+    found = []
+    for group, name in zip(groups, work_names(groups), strict=True):
+        for size in reversed(sizes(group)):
+            peers = entries(group, size)
+            if told := patterns(peers, [scaling(entry) for entry in peers]):
+                found.append(_table(told, f"{name}, on {count(size, 'GPU')}"))
+                break
+    return tuple(found)
+
+
+def _pattern(entry: Entry, scaling: Scaling | None, peers: Sequence[Entry]) -> Pattern:
+    throughput, memory = _throughput(entry, peers), _level(_memory(entry), [_memory(peer) for peer in peers])
+    return Pattern(
+        entry=entry,
+        kind=_kind(throughput, memory, scaling),
+        throughput=throughput,
+        memory=memory,
+        scaling=scaling,
+        level_with=tuple(other.strategy.value for other in level_with(entry, peers)),
+        outdone_by=tuple(other.strategy.value for other in peers if _outdoes(other, entry)),
+    )
+
+
+def _kind(throughput: Standing, memory: Standing, scaling: Scaling | None) -> Kind:
+    is_slow = throughput is Standing.LOW
+    # A base on another machine says nothing of the strategy.
+    known = None if scaling is None or scaling.efficiency.elsewhere else scaling
+    if is_slow and known and known.pct < GOOD_SCALING_PCT:
+        return Kind.OVERHEAD
+    if known and known.is_no_faster and memory is not Standing.LOW:
+        return Kind.NO_GAIN
+    if throughput is Standing.HIGHEST and memory is not Standing.HIGH:
+        return Kind.SWEET_SPOT if known and not known.is_no_faster and not known.is_dearer else Kind.FASTEST
+    if throughput in (Standing.HIGHEST, Standing.HIGH) and memory is Standing.HIGH:
+        return Kind.HUNGRY
+    if memory is Standing.LOW:
+        return Kind.SAVER
+    return Kind.SLOWER if is_slow else Kind.MIDDLE
+
+
+def _throughput(entry: Entry, peers: Sequence[Entry]) -> Standing:
+    first = max(peers, key=lambda peer: peer.tokens_per_s)
+    if is_tie(entry, first):
+        return Standing.HIGHEST
+    return _level(entry.tokens_per_s, [peer.tokens_per_s for peer in peers])
+
+
+def _level(value: float, among: Sequence[float]) -> Standing:
+    middle = statistics.median(among)
+    apart_pct = 100 * (value / middle - 1) if middle else 0.0
+    if abs(apart_pct) <= CLOSE_PCT:
+        return Standing.MEDIUM
+    return Standing.HIGH if apart_pct > 0 else Standing.LOW
+
+
+def _outdoes(other: Entry, entry: Entry) -> bool:
+    faster = other.tokens_per_s > entry.tokens_per_s and not is_tie(other, entry)
+    return faster and _memory(other) <= _memory(entry)
+
+
+def _memory(entry: Entry) -> float:
+    return entry.memory_gb or 0.0
+
+
+def _table(found: Sequence[Pattern], title: str) -> Table:
+    rates = statistics.median(pattern.entry.tokens_per_s for pattern in found)
+    memories = statistics.median(_memory(pattern.entry) for pattern in found)
+    columns = (
+        "strategy",
+        "pattern",
+        "tokens/s",
+        "against the median",
+        "memory GB",
+        "and its median",
+        "scaling",
+        "what it means",
+    )
+    return Table(
+        columns=columns,
+        numeric=frozenset(columns[2:7]),
+        rows=tuple(
+            Row(
+                cells=(
+                    pattern.entry.strategy.value,
+                    pattern.words,
+                    figure(pattern.entry.tokens_per_s),
+                    _against(pattern.entry.tokens_per_s, rates),
+                    figure(pattern.entry.memory_gb),
+                    _against(_memory(pattern.entry), memories),
+                    pattern.scaling.text if pattern.scaling else NA,
+                    pattern.meaning,
+                ),
+                run_id=median_run(pattern.entry.results),
+            )
+            for pattern in found
+        ),
+        notes=(
+            f"High and low: more than {CLOSE_PCT:g} % from the median of these {len(found)} strategies.",
+            *tie_words([pattern.entry for pattern in found]),
+        ),
+        title=title,
+    )
+
+
+def _against(value: float, middle: float) -> str:
+    return percent(100 * (value / middle - 1) if middle else None)

@@ -1,0 +1,182 @@
+"""Campaign -> what each model and recipe did on each kind of GPU. Figures only; the tables are in `survey_tables`."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from bench_image.contract import HOW_MEASURED, Recipe, RunResult, RunSpec, fingerprint
+from bench_image.contract.memory_estimate import memory_need_bytes
+from trainbench.comparison.gpu_kinds import kind_of_skipped, kinds
+from trainbench.comparison.speedups import SpeedUp, good, noise_of_one_run
+from trainbench.judging.noise import median_variance
+from trainbench.params.comparison_params import ComparisonParams
+from trainbench.planning.skipped import Skipped
+from trainbench.prices.price_tables import words_of
+from trainbench.prices.run_cost import RunCost
+from trainbench.results.campaign import Campaign
+
+ANYWHERE = "any GPU"
+EVERYTHING = "everything"
+ACROSS_RECIPES = frozenset({"recipe", "lora", "quantisation"}) | HOW_MEASURED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One model with one recipe on one kind of GPU. `why_not`: why nothing was measured, else ""."""
+
+    model: str
+    recipe: str
+    gpu: str
+    results: tuple[RunResult, ...]  # good ones
+    num_failed: int
+    why_not: str
+    costs: tuple[RunCost, ...]  # of the good ones
+
+    @property
+    def work(self) -> str:
+        return f"{self.model} {self.recipe}"
+
+    @cached_property
+    def samples_per_s(self) -> float | None:
+        return self._median(lambda r: r.performance.samples_per_second)
+
+    @cached_property
+    def tokens_per_s(self) -> float | None:
+        return self._median(lambda r: r.performance.tokens_per_second)
+
+    @cached_property
+    def memory_gb(self) -> float | None:
+        """As CUDA counts it: the memory of a process on a CPU is not the training's alone."""
+        return self._median(lambda r: r.memory.peak_during_training if r.memory.kind == "cuda_allocated" else None)
+
+    @property
+    def micro_batches(self) -> tuple[int, ...]:
+        return tuple(sorted({r.work.samples_per_micro_step for r in self.results}))
+
+    @property
+    def num_nodes(self) -> int:
+        return len({r.spec.node for r in self.results})
+
+    @property
+    def usd_per_gpu_hour(self) -> float | None:
+        return _median([cost.usd_per_gpu_hour for cost in self.costs])
+
+    @property
+    def price(self) -> RunCost | None:
+        """The cost that says which price counts, and whose it is."""
+        return next((cost for cost in self.costs if cost.usd_per_gpu_hour is not None), None)
+
+    @property
+    def usd_per_1m_samples(self) -> float | None:
+        usd = _median([cost.usd_per_1000_samples for cost in self.costs])
+        return None if usd is None else 1000 * usd
+
+    @property
+    def usd_per_1m_tokens(self) -> float | None:
+        return _median([cost.usd_per_1m_tokens for cost in self.costs])
+
+    def _median(self, value: Callable[[RunResult], float | None]) -> float | None:
+        return _median([value(result) for result in self.results])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Saved:
+    """What a recipe saves against full fine-tuning, in percent of `full_gb`; `by_formula`: full was not measured on
+    equal work, so `full_gb` is the formula's for it.
+    """
+
+    pct: float
+    full_gb: float
+    by_formula: bool
+
+
+def cells(campaign: Campaign) -> tuple[Cell, ...]:
+    """In the order in which they were asked for; what was left out stands where it would have run."""
+    of_node = kinds(campaign)
+    costs = {cost.run_id: cost for cost in campaign.costs}
+    runs: dict[tuple[str, str, str], list[RunResult]] = {}
+    for result in campaign.results:
+        key = (result.spec.model, result.spec.recipe.value, of_node[result.spec.node])
+        runs.setdefault(key, []).append(result)
+    found = [_cell(key, members, costs) for key, members in runs.items()]
+    found += [
+        _left_out(skip, gpu) for skip in campaign.skipped for gpu in kind_of_skipped(skip, of_node) or (ANYWHERE,)
+    ]
+    asked = list(dict.fromkeys(campaign.labels.values()))
+    return tuple(sorted(found, key=lambda cell: asked.index(cell.work) if cell.work in asked else len(asked)))
+
+
+def asked(campaign: Campaign) -> ComparisonParams:
+    """What the report was asked to tell."""
+    known = {name: value for name, value in campaign.params.items() if name in ComparisonParams.model_fields}
+    return ComparisonParams.model_validate(known)
+
+
+def measured(found: Sequence[Cell]) -> tuple[Cell, ...]:
+    return tuple(cell for cell in found if cell.results)
+
+
+def baseline(found: Sequence[Cell], wanted: str | None) -> Cell | None:
+    """Of cells of one work: the fastest on a GPU that `wanted` names, or the fastest at all. None: nothing fits."""
+    fitting = [cell for cell in measured(found) if not wanted or words_of(wanted) <= words_of(cell.gpu)]
+    return max(fitting, key=lambda cell: cell.tokens_per_s or 0.0, default=None)
+
+
+def relative(cell: Cell, base: Cell) -> SpeedUp | None:
+    """Tokens/s over those of `base`, with the noise of both cells' runs and windows; nothing is paired."""
+    if not cell.tokens_per_s or not base.tokens_per_s:
+        return None
+    ratio = cell.tokens_per_s / base.tokens_per_s
+    if cell is base:
+        return SpeedUp(ratio, None, len(cell.results))
+    one_run = noise_of_one_run([cell.results, base.results])
+    variance = median_variance(len(cell.results)) + median_variance(len(base.results))
+    return SpeedUp(ratio, one_run.half_width(variance) if one_run else None, len(cell.results))
+
+
+def saved_memory(cell: Cell, found: Sequence[Cell]) -> Saved | None:
+    """Against full fine-tuning of the same model with all else equal, on the same kind of GPU. None: nothing to say."""
+    if cell.recipe == Recipe.FULL or cell.memory_gb is None:
+        return None
+    work = cell.results[0].work
+    key = fingerprint(work, ACROSS_RECIPES)
+    for other in measured(found):
+        is_full = (other.model, other.recipe, other.gpu) == (cell.model, Recipe.FULL, cell.gpu)
+        if is_full and other.memory_gb and fingerprint(other.results[0].work, ACROSS_RECIPES) == key:
+            return Saved(pct=100 * (1 - cell.memory_gb / other.memory_gb), full_gb=other.memory_gb, by_formula=False)
+    full_gb = predicted_gb(work.model_copy(update={"recipe": Recipe.FULL, "lora": None, "quantisation": None}))
+    return Saved(pct=100 * (1 - cell.memory_gb / full_gb), full_gb=full_gb, by_formula=True)
+
+
+def predicted_gb(work: RunSpec) -> float:
+    return memory_need_bytes(work).total / 1e9
+
+
+def _cell(key: tuple[str, str, str], runs: Sequence[RunResult], costs: Mapping[str, RunCost]) -> Cell:
+    model, recipe, gpu = key
+    results = good(runs)
+    failed = [(r.status, r.error) for r in runs if r.error]
+    why = f"{failed[0][0].value}: {failed[0][1].message}" if failed else ""
+    return Cell(
+        model=model,
+        recipe=recipe,
+        gpu=gpu,
+        results=results,
+        num_failed=len(failed),
+        why_not="" if results else why or "it gave no figure",
+        costs=tuple(costs[r.spec.run_id] for r in results if r.spec.run_id in costs),
+    )
+
+
+def _left_out(skip: Skipped, gpu: str) -> Cell:
+    model, _, recipe = (skip.label or "").rpartition(" ")
+    nothing = {"results": (), "num_failed": 0, "costs": (), "why_not": skip.reason, "gpu": gpu}
+    return Cell(model=model or EVERYTHING, recipe=recipe or EVERYTHING, **nothing)  # type: ignore[arg-type]
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None

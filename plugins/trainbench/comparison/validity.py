@@ -1,0 +1,254 @@
+"""Can these figures be trusted? `validate`: one result by itself; `compare`: results beside each other."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+
+from bench_image.contract import Device, Recipe, RunResult, Status, Strategy, fingerprint
+from trainbench.comparison.comparable import work_groups
+from trainbench.comparison.entries import Entry, entries, sizes
+from trainbench.comparison.scaling import MIN_SCALING_PCT, Efficiency, efficiencies
+from trainbench.core.formats import count, listing
+from trainbench.core.verdicts import Finding, Level
+from trainbench.results.readings import gpu_name
+
+# A GPU's step time that varies more is not steady. docs/results: 0.2 to 0.4 % for the node check's work, and up to
+# 14.5 % where steps are short or several GPUs wait for each other: those runs are doubted.
+MAX_STEP_CV_PCT = 10.0
+MAX_BETWEEN_RUNS_PCT = 10.0  # of the step time, between equal runs on the same machines
+MAX_MEMORY_SHARE_PCT = 95.0  # of the GPU: above it the allocator is short of room, and a small change is an OOM
+# A published comparison of strategies on A10 nodes gives these ranges for its one work, over all of its strategies.
+STATED_GPU = "NVIDIA A10"
+STATED_WORK = {
+    "model": "tier-a",
+    "recipe": Recipe.FULL,
+    "seq_length": 2048,
+    "micro_batch_size": 1,
+    "gradient_accumulation_steps": 4,
+}
+STATED_TOKENS_PER_S = {2: (6_000.0, 11_000.0), 4: (9_000.0, 18_000.0)}
+# Sharding takes memory away: (less, more), as published for those four. Models that differ may differ, so it informs.
+MEMORY_ORDER = (
+    (Strategy.ZERO2, Strategy.DDP),
+    (Strategy.ZERO3, Strategy.DDP),
+    (Strategy.FSDP, Strategy.DDP),
+    (Strategy.ZERO3, Strategy.FSDP),
+)
+CLOSE_MEMORY_PCT = 2.0
+TELEMETRY = ("utilisation_mean_pct", "temperature_mean_c", "power_mean_w", "sm_clock_mean_mhz", "throttle_share_pct")
+
+
+def validate(result: RunResult) -> tuple[Finding, ...]:
+    """Doubts about a run that ended well; a failed run has its own finding elsewhere."""
+    if result.status is not Status.OK:
+        return ()
+    everywhere = (*_loss(result), *_windows(result))
+    if result.spec.device is Device.CPU:
+        return everywhere
+    return (*_step_time(result), *_memory(result), *_telemetry(result), *_stated_range(result), *everywhere)
+
+
+def _step_time(result: RunResult) -> Iterator[Finding]:
+    steps = result.performance.step_time
+    if steps and steps.cv_pct > MAX_STEP_CV_PCT:
+        yield _doubt(
+            result,
+            "unstable_step_time",
+            f"CV {steps.cv_pct:.1f} %",
+            f"at most {MAX_STEP_CV_PCT:g} %",
+            "the step time is not stable, so the mean says little",
+            "look for other work on the node, slow data or clocks that move; then repeat the run",
+        )
+
+
+def _memory(result: RunResult) -> Iterator[Finding]:
+    memory = result.memory
+    if memory.alloc_retries:
+        yield _doubt(
+            result,
+            "allocator_retries",
+            f"{memory.alloc_retries} retries",
+            "0",
+            "the CUDA allocator ran out of memory and started over, which costs time in some steps",
+            "use a smaller micro-batch, or free the GPU's memory of other processes",
+        )
+    sizes = [g.memory_total_bytes for g in result.context.gpus if g.memory_total_bytes] if result.context else []
+    used = memory.peak_reserved_bytes or memory.peak_allocated_bytes
+    if sizes and used and 100 * used / min(sizes) > MAX_MEMORY_SHARE_PCT:
+        yield _doubt(
+            result,
+            "memory_nearly_full",
+            f"{used / 1e9:.1f} GB",
+            f"at most {MAX_MEMORY_SHARE_PCT:g} % of {min(sizes) / 1e9:.1f} GB",
+            "the GPU's memory is nearly full",
+            "use a smaller micro-batch: the next run may end out of memory",
+        )
+
+
+def _telemetry(result: RunResult) -> Iterator[Finding]:
+    gpus = result.telemetry.gpus
+    gaps = {field for gpu in gpus for field in TELEMETRY if getattr(gpu, field) is None}
+    if len(gpus) < result.spec.gpus_per_node:
+        gaps.add(f"{result.spec.gpus_per_node - len(gpus)} of {result.spec.gpus_per_node} GPUs")
+    if gaps:
+        yield _doubt(
+            result,
+            "incomplete_telemetry",
+            f"missing: {', '.join(sorted(gaps))}",
+            "all fields of all GPUs",
+            "the GPU telemetry has gaps, so a slow node cannot be explained from it",
+            "see `missing` in the result for the reason; check that the driver's NVML works inside the pod",
+        )
+
+
+def _loss(result: RunResult) -> Iterator[Finding]:
+    first, last = result.performance.first_loss, result.performance.last_loss
+    if first is not None and last is not None and last >= first:
+        yield _doubt(
+            result,
+            "loss_not_falling",
+            f"{first:.3f} -> {last:.3f}",
+            "falling",
+            "the loss did not fall; with random data and few steps that need not mean anything",
+            "nothing for throughput; if it rises in every run, check the learning rate and the precision",
+            Level.INFO,
+        )
+
+
+def _windows(result: RunResult) -> Iterator[Finding]:
+    windows = result.performance.windows
+    unsteady = [window for window in windows if not window.steady]
+    if unsteady:
+        worst = max(window.half_width_pct for window in unsteady)
+        on_cpu = result.spec.device is Device.CPU
+        yield _doubt(
+            result,
+            "unsteady_windows",
+            f"{len(unsteady)} of {len(windows)} windows, worst ± {worst:.1f} %",
+            f"± {result.spec.target_half_width_pct:g} % within {result.spec.max_measured_steps} steps",
+            "the mean step time was not known as well as asked for when the steps ran out",
+            "measure more steps, or find out what disturbs the node",
+            Level.INFO if on_cpu else Level.WARNING,
+        )
+
+
+def compare(results: Sequence[RunResult]) -> tuple[Finding, ...]:
+    """Doubts that need the runs beside each other: of several sizes, of several strategies, of equal runs."""
+    on_gpu = [result for result in results if result.spec.device is Device.CUDA]
+    return (*_scaling(on_gpu), *_memory_order(on_gpu), *_between_runs(on_gpu))
+
+
+def _scaling(results: Sequence[RunResult]) -> Iterator[Finding]:
+    for result, efficiency in zip(results, efficiencies(results), strict=True):
+        if efficiency and not efficiency.elsewhere and efficiency.pct < MIN_SCALING_PCT:
+            yield _doubt(
+                result,
+                "low_scaling_efficiency",
+                f"{efficiency.pct:.1f} % on {result.spec.world_size} GPUs",
+                f"at least {MIN_SCALING_PCT:g} % of the throughput per GPU at "
+                f"{count(efficiency.base_world_size, 'GPU')}",
+                _gain(result, efficiency),
+                "look at the exposed communication and at the links between the GPUs; try another strategy",
+            )
+        if efficiency and efficiency.elsewhere:
+            yield _doubt(
+                result,
+                "scaling_base_elsewhere",
+                f"{efficiency.base} on {efficiency.elsewhere}",
+                f"the base on {result.spec.node}" + (" or its peers" if result.spec.peers else ""),
+                "the scaling efficiency compares different machines",
+                "measure the smallest size on the machines of the larger one",
+            )
+
+
+def _gain(result: RunResult, efficiency: Efficiency) -> str:
+    size = result.spec.world_size
+    if efficiency.pct * size <= 100 * efficiency.base_world_size:
+        return f"'{result.spec.strategy}' on {count(size, 'GPU')} is no faster than {efficiency.base}"
+    return f"'{result.spec.strategy}' gains little from more GPUs"
+
+
+def _memory_order(results: Sequence[RunResult]) -> Iterator[Finding]:
+    """For each work and number of GPUs, the strategies that need more memory than theory lets expect."""
+    for group in work_groups(results):
+        for size in sizes(group):
+            by_strategy = {entry.strategy: entry for entry in entries(group, size) if entry.memory_gb is not None}
+            pairs = [(by_strategy.get(less), by_strategy.get(more)) for less, more in MEMORY_ORDER]
+            wrong = [(less, more) for less, more in pairs if less and more and _needs_more(less, more)]
+            if wrong:
+                yield _doubt(
+                    wrong[0][0].results[0],
+                    "memory_order",
+                    "; ".join(
+                        f"{less.strategy} {less.memory_gb:.2f} GB, {more.strategy} {more.memory_gb:.2f} GB"
+                        for less, more in wrong
+                    ),
+                    listing((f"{less.strategy} below {more.strategy}" for less, more in wrong), most=len(MEMORY_ORDER)),
+                    "sharding saves no memory here: what it gathers weighs more than what it spreads",
+                    "nothing, if the model is small or most of its weights are frozen; else check its set-up",
+                    Level.INFO,
+                )
+
+
+def _needs_more(less: Entry, more: Entry) -> bool:
+    return (less.memory_gb or 0.0) > (more.memory_gb or 0.0) * (1 + CLOSE_MEMORY_PCT / 100)
+
+
+def _between_runs(results: Sequence[RunResult]) -> Iterator[Finding]:
+    """Runs of one work on the same machines; drills are slow on purpose."""
+    equal: dict[tuple[str, ...], list[RunResult]] = {}
+    for result in results:
+        if result.performance.step_time and not result.spec.drill:
+            # not the spec's: "auto" may have chosen differently
+            equal.setdefault((fingerprint(result.work), result.spec.node, *result.spec.peers), []).append(result)
+    for runs in equal.values():
+        steps_s = [result.performance.step_time.median_s for result in runs if result.performance.step_time]
+        apart_pct = 100 * (max(steps_s) - min(steps_s)) / statistics.median(steps_s)
+        if apart_pct > MAX_BETWEEN_RUNS_PCT:
+            yield _doubt(
+                max(runs, key=lambda run: run.performance.step_time.median_s if run.performance.step_time else 0.0),
+                "unstable_between_runs",
+                f"median step times of {count(len(runs), 'run')} {apart_pct:.1f} % apart",
+                f"at most {MAX_BETWEEN_RUNS_PCT:g} %",
+                "equal runs on the same machine differ, so one of them is an outlier",
+                "compare their clocks, temperatures and other processes; then repeat the run",
+            )
+
+
+def _stated_range(result: RunResult) -> Iterator[Finding]:
+    """The range that was published for this very work on this very GPU; it says nothing about any other."""
+    work, rate = result.work, result.performance.tokens_per_second
+    is_stated = all(getattr(work, name) == value for name, value in STATED_WORK.items())
+    low, high = STATED_TOKENS_PER_S.get(work.world_size, (0.0, math.inf))
+    if is_stated and gpu_name(result) == STATED_GPU and rate is not None and not low <= rate <= high:
+        yield _doubt(
+            result,
+            "throughput_out_of_range",
+            f"{rate:,.0f} tokens/s",
+            f"{low:,.0f} to {high:,.0f} tokens/s on {work.world_size} {STATED_GPU}",
+            "the throughput lies outside of what was published for this work on this GPU",
+            "see clocks, throttling and the links between the GPUs; if all is well, the new figure stands",
+            Level.INFO,
+        )
+
+
+def _doubt(
+    result: RunResult,
+    category: str,
+    measured: str,
+    expected: str,
+    summary: str,
+    resolution: str,
+    level: Level = Level.WARNING,
+) -> Finding:
+    return Finding(
+        level=level,
+        category=category,
+        subject=result.spec.run_id,
+        measured=measured,
+        expected=expected,
+        summary=f"{result.spec.node}, round {result.spec.round}: {summary}",
+        resolution=resolution,
+    )

@@ -1,0 +1,48 @@
+"""Tables and words as GitHub-flavoured Markdown. Everything that comes from outside goes through `escape`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from trainbench.core.formats import one_line
+from trainbench.core.tables import Row, Table, shortened
+
+# & first: the entities that follow must stay whole.
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+# An underscore between letters marks nothing; a dash or a number marks a list only where the text begins.
+_SPECIAL = re.compile(r"[\\`*\[\]|~#]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[-+](?=\s)")
+_NUMBERED = re.compile(r"^(\d+)([.)])(?=\s)")
+# A renderer turns a bare address into a link; without the colon's neighbours it is only text.
+_AUTOLINK = re.compile(r"(?i)\b(https?|ftp|mailto|www)([:.])")
+
+
+def escape(text: str) -> str:
+    """`text` as inline Markdown that shows just these characters: no markup, no HTML, no link, one line."""
+    flat = one_line(text, most=1000)
+    entities = re.sub(r"[&<>]", lambda match: _ENTITIES[match[0]], flat)
+    marked = _NUMBERED.sub(r"\1\\\2", _SPECIAL.sub(r"\\\g<0>", entities))
+    return _AUTOLINK.sub(r"\1&#8203;\2", marked)
+
+
+def table(content: Table, links: Mapping[str, str] | None = None) -> str:
+    """`links`: run id -> address of its result; runs without one are plain text. Long tables are cut."""
+    content = shortened(content)
+    head = "| " + " | ".join(escape(name) for name in content.columns) + " |"
+    rule = "|" + "|".join("---:" if name in content.numeric else "---" for name in content.columns) + "|"
+    body = [_row(row, links or {}) for row in content.rows]
+    notes = [f"\n{escape(note)}" for note in content.notes]
+    return "\n".join([head, rule, *body, *notes]) + "\n"
+
+
+def bullets(lines: Iterable[str]) -> str:
+    """Each line escaped, as a list."""
+    return "".join(f"- {escape(line)}\n" for line in lines)
+
+
+def _row(row: Row, links: Mapping[str, str]) -> str:
+    cells = [escape(cell) for cell in row.cells]
+    address = links.get(row.run_id or "")
+    if address:
+        cells[0] = f"[{cells[0]}]({address})"
+    return "| " + " | ".join(cells) + " |"

@@ -1,0 +1,1 @@
+"""What benchmarking cost over the months, and estimates of jobs that nobody has started."""

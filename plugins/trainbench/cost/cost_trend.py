@@ -1,0 +1,179 @@
+"""What a work costs this month against last: why it changed, split exactly into price and throughput.
+
+Cost of 1K samples = price x u, where u = GPUs x 1000 / (samples/s x 3600) is GPU-hours for 1K samples. With both
+months' means, (p1 - p0) x (u0 + u1) / 2 + (u1 - u0) x (p0 + p1) / 2 = p1 x u1 - p0 x u0: nothing is left over, and it
+does not matter which is said to have changed first.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from bench_image.contract import Frozen
+from trainbench.core.formats import MINUS, figure, percent, usd
+from trainbench.cost.monthly_cost import PaidRun, grouped, month_of
+from trainbench.prices.run_cost import usd_per_1m_tokens, usd_per_1000_samples
+
+UNCHANGED_PCT = 0.05  # less is not shown by a figure with one decimal
+COVERAGE = 0.95  # of the interval of a month's median, at least
+
+
+class WorkMonth(Frozen):
+    """The valid runs of one work on one kind of GPU in one month: medians, and the costs that follow from them."""
+
+    month: str
+    num_runs: int
+    samples_per_s: float
+    samples_per_s_interval: tuple[float, float] | None  # of the median, at least 95 %; None for fewer than 6 runs
+    tokens_per_s: float | None
+    usd_per_gpu_hour: float | None
+    price_sources: tuple[str, ...]
+    usd_per_1000_samples: float | None
+    usd_per_1m_tokens: float | None
+    joules_per_sample: float | None
+    last_run: str  # "campaign/run", whose raw result shows what such a run measured
+
+
+class Change(Frozen):
+    """Of the cost of 1K samples; `usd` = `by_price_usd` + `by_throughput_usd`."""
+
+    usd: float
+    pct: float
+    by_price_usd: float
+    by_throughput_usd: float
+
+
+class WorkCost(Frozen):
+    """`why` says what changed against last month, or why that cannot be told."""
+
+    work: str
+    fingerprint: str
+    gpu_name: str | None
+    num_gpus: int
+    this: WorkMonth | None
+    last: WorkMonth | None
+    change: Change | None
+    why: str
+
+
+def work_costs(runs: Sequence[PaidRun], month: str, before: str) -> tuple[WorkCost, ...]:
+    """Each work on each kind of GPU that ran in one of the two months, by name; drills and failed runs left out."""
+    valid = [run for run in runs if run.is_measured and run.num_gpus and month_of(run) in (month, before)]
+    found = []
+    for of in grouped(valid, lambda run: f"{run.fingerprint} {run.gpu_name}").values():
+        by_month = grouped(of, month_of)
+        this, last = (_work_month(name, by_month.get(name, ())) for name in (month, before))
+        first = of[-1]
+        found.append(
+            WorkCost(
+                work=first.work,
+                fingerprint=first.fingerprint,
+                gpu_name=first.gpu_name,
+                num_gpus=first.num_gpus or 1,
+                this=this,
+                last=last,
+                change=change(this, last),
+                why=why(this, last),
+            )
+        )
+    return tuple(sorted(found, key=lambda cost: (cost.work, cost.gpu_name or "", cost.fingerprint)))
+
+
+def change(this: WorkMonth | None, last: WorkMonth | None) -> Change | None:
+    """None unless both months have a price and a throughput."""
+    if not (this and last and this.usd_per_1000_samples and last.usd_per_1000_samples):
+        return None
+    new_price, old_price = this.usd_per_gpu_hour or 0.0, last.usd_per_gpu_hour or 0.0
+    new_use, old_use = this.usd_per_1000_samples / new_price, last.usd_per_1000_samples / old_price
+    apart = this.usd_per_1000_samples - last.usd_per_1000_samples
+    return Change(
+        usd=apart,
+        pct=100 * apart / last.usd_per_1000_samples,
+        by_price_usd=(new_price - old_price) * (old_use + new_use) / 2,
+        by_throughput_usd=(new_use - old_use) * (old_price + new_price) / 2,
+    )
+
+
+def why(this: WorkMonth | None, last: WorkMonth | None) -> str:
+    """ "price from $0.600 to $0.900: +$0.0558; samples/s from 1.460 to 1.518 (+4.0 %): -$0.00549"."""
+    if this is None:
+        return "not run this month"
+    if last is None:
+        return "not run last month"
+    rate = _rate_words(this, last)
+    found = change(this, last)
+    if found is None:
+        months = [part.month for part in (last, this) if part.usd_per_gpu_hour is None]
+        return f"no price in {' and '.join(months)}; {rate or 'samples/s unchanged'}"
+    parts = []
+    # what an older version did not keep is computed from the run's cost: equal but for the last digits
+    if not math.isclose(this.usd_per_gpu_hour or 0.0, last.usd_per_gpu_hour or 0.0):
+        prices = f"from {usd(last.usd_per_gpu_hour)} to {usd(this.usd_per_gpu_hour)}"
+        parts.append(f"price {prices}: {signed_usd(found.by_price_usd)}")
+    if rate:
+        parts.append(f"{rate}: {signed_usd(found.by_throughput_usd)}")
+    return "; ".join(parts) or "unchanged"
+
+
+def signed_usd(value: float) -> str:
+    sign = MINUS if value < 0 else "+" if value > 0 else ""
+    return f"{sign}{usd(abs(value))}"
+
+
+def _rate_words(this: WorkMonth, last: WorkMonth) -> str:
+    pct = 100 * (this.samples_per_s / last.samples_per_s - 1)
+    if abs(pct) < UNCHANGED_PCT:
+        return ""
+    within = ", the months' 95 % intervals overlap" if _overlap(this, last) else ""
+    return f"samples/s from {figure(last.samples_per_s)} to {figure(this.samples_per_s)} ({percent(pct)}{within})"
+
+
+def _overlap(this: WorkMonth, last: WorkMonth) -> bool:
+    """False also where a month has too few runs for an interval."""
+    if not (this.samples_per_s_interval and last.samples_per_s_interval):
+        return False
+    (low, high), (its_low, its_high) = this.samples_per_s_interval, last.samples_per_s_interval
+    return low <= its_high and its_low <= high
+
+
+def _work_month(month: str, runs: Sequence[PaidRun]) -> WorkMonth | None:
+    if not runs:
+        return None
+    rates = [run.samples_per_s for run in runs if run.samples_per_s]
+    rate, tokens = statistics.median(rates), _median([run.tokens_per_s for run in runs])
+    price, num_gpus = _median([run.usd_per_gpu_hour for run in runs]), runs[0].num_gpus or 1
+    return WorkMonth(
+        month=month,
+        num_runs=len(runs),
+        samples_per_s=rate,
+        samples_per_s_interval=median_interval(rates),
+        tokens_per_s=tokens,
+        usd_per_gpu_hour=price,
+        price_sources=tuple(sorted({run.price_source for run in runs if run.price_source})),
+        usd_per_1000_samples=usd_per_1000_samples(price, num_gpus, rate) if price else None,
+        usd_per_1m_tokens=usd_per_1m_tokens(price, num_gpus, tokens) if price and tokens else None,
+        joules_per_sample=_median([run.energy_per_sample_j for run in runs]),
+        last_run=f"{runs[-1].campaign_id}/{runs[-1].run_id}",
+    )
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """From the k-th smallest to the k-th largest: holds the true median in at least 95 % of the cases, whatever the
+    distribution. None for fewer than 6 values, of which even the smallest and the largest hold it in 93.75 % only.
+
+    The median lies below the k-th smallest of n independent values when fewer than k of them lie below it, and each
+    does with a chance of 1/2: coverage = 1 - 2 P(Binomial(n, 1/2) < k), k the largest that keeps it at 95 % or above
+    (David and Nagaraja, Order Statistics, 2003, section 7.1).
+    """
+    ordered, n = sorted(values), len(values)
+    k, missed = 0, 0.0
+    while (missed := missed + 2 * math.comb(n, k) / 2**n) <= 1 - COVERAGE:
+        k += 1
+    return (ordered[k - 1], ordered[n - k]) if k else None

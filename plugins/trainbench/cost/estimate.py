@@ -1,0 +1,238 @@
+"""Time and cost of a training job before it runs, at every price that fits its GPU.
+
+estimate(work, gpu_name, num_gpus, rate, num_samples, epochs, prices, pricing, today, memory=None) -> Estimate
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import date
+from enum import StrEnum
+
+from bench_image.contract import Frozen
+from trainbench.core.formats import count, figure, share, usd
+from trainbench.core.quantities import QuantityError, positive
+from trainbench.cost.job_memory import MemoryFit
+from trainbench.cost.job_rates import Rate
+from trainbench.prices.ownership import owned_usd_per_gpu_hour
+from trainbench.prices.price_tables import Price, exact, given
+from trainbench.prices.run_cost import quote, usd_per_1000_samples
+from trainbench.prices.spot import usd_per_useful_gpu_hour, useful_share, useful_time_share
+
+HOURS_PER_YEAR = 8760.0
+
+
+class Basis(StrEnum):
+    ON_DEMAND = "on-demand"
+    SPOT = "spot"
+    OWNED = "owned"
+    GIVEN = "given"
+
+
+class Interruptions(Frozen):
+    """Of one spot instance, and what each of them takes. See spot.useful_share."""
+
+    per_day: float
+    checkpoint_every_minutes: float
+    restart_minutes: float
+    wait_minutes: float = 0.0  # for a new instance, while the others are billed
+
+
+class Ownership(Frozen):
+    """One GPU of one's own. See ownership.owned_usd_per_gpu_hour."""
+
+    purchase_usd: float
+    life_years: float
+    utilisation: float
+    residual_share: float = 0.0
+    opex_usd_per_gpu_hour: float = 0.0
+
+
+class Pricing(Frozen):
+    """By which price the job is paid; what a basis needs and lacks raises QuantityError."""
+
+    basis: Basis = Basis.ON_DEMAND
+    usd_per_gpu_hour: float | None = None  # of basis `given`
+    interruptions: Interruptions | None = None
+    ownership: Ownership | None = None
+
+
+class Job(Frozen):
+    """What is to be trained. `gpu`: its NVML name; None: not known. `num_samples`: of one epoch."""
+
+    work: str
+    gpu: str | None
+    num_gpus: int
+    num_samples: int
+    epochs: float = 1.0
+
+
+class Offer(Frozen):
+    """The job at one price. `usd_per_gpu_hour` counts interruptions; `billed_gpus`: instances are paid for whole."""
+
+    provider: str
+    instance: str
+    region: str
+    basis: Basis
+    usd_per_gpu_hour: float
+    instances: int
+    billed_gpus: int
+    hours: float | None
+    usd: float | None
+    usd_per_1000_samples: float | None
+    as_of: date | None
+    stale: bool
+    source: str
+
+
+class Estimate(Frozen):
+    """None: not known, and `missing` says what it would take. `num_samples` of all epochs together."""
+
+    work: str
+    gpu: str | None
+    num_gpus: int
+    num_samples: int
+    samples_per_s: float | None
+    rate_from: str | None
+    hours: float | None
+    memory: MemoryFit | None
+    offers: tuple[Offer, ...]  # cheapest first
+    assumptions: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def estimate(
+    job: Job,
+    rate: Rate | None,
+    prices: Sequence[Price],
+    pricing: Pricing,
+    today: date,
+    memory: MemoryFit | None = None,
+) -> Estimate:
+    """Raises QuantityError for what is no number of samples, epochs or dollars."""
+    positive(job.num_gpus, "number of GPUs")
+    all_samples = round(positive(job.num_samples, "number of samples") * positive(job.epochs, "epochs"))
+    rows = _rows(job.gpu, prices, pricing)
+    offers = [_offer(price, pricing, job.num_gpus, rate, all_samples, today) for price in rows]
+    return Estimate(
+        work=job.work,
+        gpu=job.gpu,
+        num_gpus=job.num_gpus,
+        num_samples=all_samples,
+        samples_per_s=rate.samples_per_s if rate else None,
+        rate_from=rate.told if rate else None,
+        hours=all_samples / (rate.samples_per_s * 3600) if rate else None,
+        memory=memory,
+        offers=tuple(sorted(offers, key=lambda offer: offer.usd_per_gpu_hour * offer.billed_gpus)),
+        assumptions=_assumptions(job, rate, pricing, offers),
+        missing=_missing(job.gpu, rate, rows, pricing),
+    )
+
+
+def _rows(gpu_name: str | None, prices: Sequence[Price], pricing: Pricing) -> tuple[Price, ...]:
+    match pricing.basis:
+        case Basis.GIVEN:
+            if pricing.usd_per_gpu_hour is None:
+                raise QuantityError("basis given: give the price of a GPU-hour")
+            return (given(positive(pricing.usd_per_gpu_hour, "USD per GPU-hour"), gpu_name),)
+        case Basis.OWNED:
+            return (
+                given(_owned_usd(pricing.ownership), gpu_name).model_copy(update={"source": "by the purchase price"}),
+            )
+    rows = exact(gpu_name, prices)
+    return rows if pricing.basis is Basis.ON_DEMAND else tuple(price for price in rows if price.spot_usd_per_hour)
+
+
+def _owned_usd(ownership: Ownership | None) -> float:
+    if ownership is None:
+        raise QuantityError("basis owned: give the purchase price of a GPU, its life and its utilisation")
+    return owned_usd_per_gpu_hour(
+        ownership.purchase_usd,
+        ownership.life_years * HOURS_PER_YEAR,
+        ownership.utilisation,
+        ownership.residual_share,
+        ownership.opex_usd_per_gpu_hour,
+    )
+
+
+def _offer(price: Price, pricing: Pricing, num_gpus: int, rate: Rate | None, num_samples: int, today: date) -> Offer:
+    instances = math.ceil(num_gpus / price.gpus_per_instance)
+    billed = instances * price.gpus_per_instance
+    usd_per_gpu_hour, useful_time = price.usd_per_gpu_hour, 1.0
+    if pricing.basis is Basis.SPOT and price.spot_usd_per_gpu_hour is not None:
+        useful, useful_time = _useful(pricing.interruptions, instances)
+        usd_per_gpu_hour = usd_per_useful_gpu_hour(price.spot_usd_per_gpu_hour, useful)
+    quoted = quote(num_samples, usd_per_gpu_hour, billed, rate.samples_per_s) if rate else None
+    is_own = pricing.basis in (Basis.GIVEN, Basis.OWNED)
+    return Offer(
+        provider=price.provider,
+        instance=pricing.basis.value if is_own else price.instance,
+        region=price.region,
+        basis=pricing.basis,
+        usd_per_gpu_hour=usd_per_gpu_hour,
+        instances=instances,
+        billed_gpus=billed,
+        hours=quoted.hours / useful_time if quoted else None,
+        usd=quoted.usd if quoted else None,
+        usd_per_1000_samples=usd_per_1000_samples(usd_per_gpu_hour, billed, rate.samples_per_s) if rate else None,
+        as_of=price.as_of,
+        stale=price.is_stale(today),
+        source=price.source,
+    )
+
+
+def _useful(interruptions: Interruptions | None, instances: int) -> tuple[float, float]:
+    """Of the hours that are paid for, and of the time that passes."""
+    if interruptions is None:
+        return 1.0, 1.0
+    cut = interruptions
+    hours = (cut.checkpoint_every_minutes / 60, cut.restart_minutes / 60)
+    of_all = (cut.per_day / 24, *hours, instances, cut.wait_minutes / 60)
+    return useful_share(*of_all), useful_time_share(*of_all)
+
+
+def _assumptions(job: Job, rate: Rate | None, pricing: Pricing, offers: Sequence[Offer]) -> tuple[str, ...]:
+    told = [f"{job.epochs:g} epochs of {job.num_samples:,} samples."] if job.epochs != 1 else []
+    if rate:
+        told.append(f"Rate: {rate.told}. It holds for the whole job; start-up, evaluation and checkpoints come on top.")
+    match pricing.basis:
+        case Basis.SPOT if pricing.interruptions is None:
+            told.append("Spot: no interruption is counted.")
+        case Basis.SPOT if pricing.interruptions:
+            cut = pricing.interruptions
+            told.append(
+                f"Spot: {figure(cut.per_day, 3)} interruptions a day and instance, a checkpoint every "
+                f"{figure(cut.checkpoint_every_minutes, 3)} min, {figure(cut.restart_minutes, 3)} min to start again; "
+                f"{figure(cut.wait_minutes, 3)} min to wait for a new instance; what they take is in the price and the "
+                "time."
+            )
+            if any(offer.instances > 1 for offer in offers):
+                told.append("While one instance is waited for, the others stay billed.")
+        case Basis.OWNED if pricing.ownership:
+            own = pricing.ownership
+            told.append(
+                f"Owned: {usd(own.purchase_usd)} a GPU, {figure(own.life_years, 3)} years, at work "
+                f"{share(100 * own.utilisation)} of the time, {share(100 * own.residual_share)} left at the end, "
+                f"{usd(own.opex_usd_per_gpu_hour)} per hour of work to run."
+            )
+    if any(offer.instances > 1 for offer in offers):
+        told.append("Several instances: the rate holds only if the network between them is as fast as it supposes.")
+    if any(offer.billed_gpus > job.num_gpus for offer in offers):
+        told.append(f"Instances are paid for whole: some have more than the job's {count(job.num_gpus, 'GPU')}.")
+    if pricing.basis in (Basis.ON_DEMAND, Basis.SPOT) and offers:
+        told.append("List prices, before discounts, taxes, disks and traffic.")
+    return tuple(told)
+
+
+def _missing(gpu_name: str | None, rate: Rate | None, rows: Sequence[Price], pricing: Pricing) -> tuple[str, ...]:
+    told = []
+    if rate is None:
+        told.append(
+            "No rate, so neither time nor cost: give measured results, samples/s, or the MFU that you expect and a GPU."
+        )
+    if not rows:
+        kind = "spot price" if pricing.basis is Basis.SPOT else "price"
+        of = f" of {gpu_name}" if gpu_name else ", for no GPU is named"
+        told.append(f"No {kind}{of}: add it to a table of TRAINBENCH_PRICES, or give the price of a GPU-hour.")
+    return tuple(told)

@@ -1,0 +1,175 @@
+"""What a user says of a training job -> its estimates: one for each measured kind of run, or one by formula."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from pydantic import ValidationError
+
+from bench_image.contract import RunSpec, Strategy, explain
+from trainbench.core.formats import count, figure, listing
+from trainbench.core.quantities import positive
+from trainbench.cost.estimate import Basis, Estimate, Interruptions, Job, Ownership, Pricing, estimate
+from trainbench.cost.job_memory import MemoryFit, gpu_memory_bytes, memory_fit
+from trainbench.cost.job_rates import Rate, given_rate, measured_rate, rate_by_mfu, scaled_rate
+from trainbench.exchange.comparison_rows import Contender
+from trainbench.params.campaign_params import ParamsError, parse_params
+from trainbench.planning.work import impossible, spec_of
+from trainbench.prices.price_tables import Price, words_of
+
+MAX_GPUS_PER_NODE = 64  # of a run spec; how a gang is spread over nodes changes neither memory nor price
+
+
+class EstimateError(ValueError):
+    """What was asked for does not go together; the message says why and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """`changes`: parameters of the trigger form. None: not said."""
+
+    num_samples: int
+    epochs: float = 1.0
+    num_gpus: int | None = None
+    gpu: str | None = None
+    changes: Mapping[str, Any]
+    strategy: Strategy | None = None
+    samples_per_s: float | None = None
+    mfu_pct: float | None = None
+    efficiency: float | None = None
+
+
+def pricing_of(price: str, details: Mapping[str, str]) -> Pricing:
+    """`price`: on-demand, spot, owned, or USD per GPU-hour; `details` as the fields of Interruptions or Ownership.
+    Raises EstimateError.
+    """
+    if price not in (Basis.ON_DEMAND, Basis.SPOT, Basis.OWNED):
+        try:
+            usd_per_gpu_hour = float(price)
+        except ValueError:
+            raise EstimateError(
+                f"price is '{price}': choose on-demand, spot, owned, or give USD per GPU-hour"
+            ) from None
+        _none(details, f"a price of {price}")
+        return Pricing(basis=Basis.GIVEN, usd_per_gpu_hour=_finite(usd_per_gpu_hour))
+    try:
+        match Basis(price):
+            case Basis.OWNED:
+                return Pricing(basis=Basis.OWNED, ownership=Ownership.model_validate(details))
+            case Basis.SPOT:
+                cut = Interruptions.model_validate(details) if details else None
+                return Pricing(basis=Basis.SPOT, interruptions=cut)
+    except ValidationError as error:
+        fields = Ownership.model_fields if price == Basis.OWNED else Interruptions.model_fields
+        raise EstimateError(f"price {price} is made of {', '.join(fields)}: {explain(error)}") from None
+    _none(details, "the on-demand price")
+    return Pricing()
+
+
+def of_measured(
+    asked: Asked, contenders: Sequence[Contender], prices: Sequence[Price], pricing: Pricing, today: date
+) -> tuple[Estimate, ...]:
+    """One for each kind of run that was measured, on that GPU and number of GPUs. Raises EstimateError and
+    QuantityError.
+    """
+    if asked.changes or asked.strategy or asked.samples_per_s is not None or asked.mfu_pct is not None:
+        raise EstimateError("the job and its rate are those of the measured results: give them, or results, not both")
+    chosen = [c for c in contenders if words_of(asked.gpu or "") <= words_of(c.hardware)]
+    if not chosen:
+        known = listing(dict.fromkeys(c.hardware for c in contenders))
+        raise EstimateError(f"no result was measured on '{asked.gpu}': there are {known}")
+    found = []
+    for contender, rate in _on(asked, chosen):
+        job = _job(asked, _work(contender), contender.hardware, rate.num_gpus)
+        found.append(estimate(job, rate, prices, pricing, today, _measured_memory(contender)))
+    return tuple(found)
+
+
+def by_formula(asked: Asked, prices: Sequence[Price], pricing: Pricing, today: date) -> Estimate:
+    """Without results: memory by formula, and a rate only where one is given or an MFU is. Raises ParamsError,
+    EstimateError and QuantityError.
+    """
+    if asked.samples_per_s is not None and asked.mfu_pct is not None:
+        raise EstimateError("samples/s and MFU are two rates: give one")
+    spec = _spec(asked, asked.num_gpus or 1)
+    fit = memory_fit(spec, asked.gpu)
+    gpu = asked.gpu or fit.smallest_gpu
+    rate = None
+    if asked.samples_per_s is not None:
+        rate = given_rate(asked.samples_per_s, spec.world_size)
+    elif asked.mfu_pct is not None and gpu:
+        rate = rate_by_mfu(spec, gpu, asked.mfu_pct)
+    work = f"{spec.model} {spec.recipe}, batch {spec.micro_batch_size} x {spec.seq_length} tokens, {spec.strategy}"
+    job = _job(asked, work, gpu, spec.world_size)
+    return estimate(job, rate, prices, pricing, today, fit if asked.gpu else memory_fit(spec, gpu))
+
+
+def _job(asked: Asked, work: str, gpu: str | None, num_gpus: int) -> Job:
+    epochs = positive(asked.epochs, "epochs")
+    return Job(work=work, gpu=gpu, num_gpus=num_gpus, num_samples=asked.num_samples, epochs=epochs)
+
+
+def _on(asked: Asked, contenders: Sequence[Contender]) -> list[tuple[Contender, Rate]]:
+    """Each with its rate on the GPUs asked for."""
+    rated = [(contender, measured_rate(contender)) for contender in contenders]
+    if asked.num_gpus is None:
+        return rated
+    if measured := [pair for pair in rated if pair[1].num_gpus == asked.num_gpus]:
+        return measured
+    if asked.efficiency is None:
+        sizes = listing(str(size) for size in sorted({rate.num_gpus for _, rate in rated}))
+        raise EstimateError(
+            f"nothing was measured on {count(asked.num_gpus, 'GPU')}, only on {sizes}: choose one of these, or give "
+            "the scaling efficiency that you expect"
+        )
+    largest = max(rate.num_gpus for _, rate in rated)
+    return [
+        (contender, scaled_rate(rate, asked.num_gpus, asked.efficiency))
+        for contender, rate in rated
+        if rate.num_gpus == largest
+    ]
+
+
+def _work(contender: Contender) -> str:
+    batch = "" if contender.batch_per_rank is None else f", batch {contender.batch_per_rank}"
+    return f"{contender.label}{batch}{f', {contender.strategy}' if contender.strategy else ''}"
+
+
+def _measured_memory(contender: Contender) -> MemoryFit | None:
+    if contender.memory_gb is None:
+        return None
+    memory = gpu_memory_bytes(contender.hardware)
+    return MemoryFit(
+        need_gb=contender.memory_gb,
+        gpu_gb=None if memory is None else memory / 1e9,
+        fits=True,
+        smallest_gpu=None,
+        told=f"Memory: a peak of {figure(contender.memory_gb, 3)} GB was measured on each GPU, so it fits.",
+    )
+
+
+def _spec(asked: Asked, num_gpus: int) -> RunSpec:
+    params = parse_params(asked.changes)
+    strategy = asked.strategy or (Strategy.SINGLE if num_gpus == 1 else Strategy.DDP)
+    if reason := impossible(strategy, params):
+        raise ParamsError(f"strategy {strategy}: {reason}")
+    per_node = max(n for n in range(1, MAX_GPUS_PER_NODE + 1) if num_gpus % n == 0)
+    nodes = [f"node-{number}" for number in range(1, num_gpus // per_node + 1)]
+    try:
+        return spec_of(params, strategy, nodes, per_node, "estimate")
+    except ValidationError as error:
+        raise ParamsError(f"the job cannot be: {explain(error)}") from None
+
+
+def _none(details: Mapping[str, str], what: str) -> None:
+    if details:
+        raise EstimateError(f"{', '.join(details)} with {what}: details belong to spot and owned")
+
+
+def _finite(usd_per_gpu_hour: float) -> float:
+    if not 0 < usd_per_gpu_hour < 1e6:
+        raise EstimateError(f"price is {usd_per_gpu_hour:g} USD per GPU-hour: it must be a number above 0")
+    return usd_per_gpu_hour

@@ -1,0 +1,57 @@
+"""Whether a training job fits a GPU, by formula, before anything is rented."""
+
+from __future__ import annotations
+
+from bench_image.contract import Frozen, RunSpec
+from bench_image.contract.memory_estimate import GPU_MEMORY_GIB, USABLE_SHARE, memory_need_bytes, smallest_gpu
+from trainbench.core.formats import figure
+from trainbench.prices.price_tables import words_of
+
+
+class MemoryFit(Frozen):
+    """`fits` is None where the GPU's memory is not known; `told` says it in a sentence. GB are 1e9 bytes."""
+
+    need_gb: float
+    gpu_gb: float | None
+    fits: bool | None
+    smallest_gpu: str | None
+    told: str
+
+
+def memory_fit(spec: RunSpec, gpu_name: str | None) -> MemoryFit:
+    """The need on one GPU against USABLE_SHARE of its memory. docs/sizing.md has the formula and its errors."""
+    memory = gpu_memory_bytes(gpu_name)
+    need_gb = memory_need_bytes(spec, memory).total / 1e9
+    smallest = smallest_gpu(spec)
+    fits = None if memory is None else need_gb * 1e9 <= memory * USABLE_SHARE
+    return MemoryFit(
+        need_gb=need_gb,
+        gpu_gb=None if memory is None else memory / 1e9,
+        fits=fits,
+        smallest_gpu=smallest,
+        told=_told(need_gb, gpu_name, memory, fits, smallest),
+    )
+
+
+def gpu_memory_bytes(gpu_name: str | None) -> int | None:
+    """Of a GPU by its NVML name, as its data sheet says; None for an unknown one."""
+    words = words_of(gpu_name or "")
+    known = [(len(words_of(name)), gib) for name, gib in GPU_MEMORY_GIB.items() if words_of(name) <= words]
+    return max(known)[1] * 2**30 if known else None
+
+
+def _told(need_gb: float, gpu_name: str | None, memory: int | None, fits: bool | None, smallest: str | None) -> str:
+    need = f"By formula the job needs {figure(need_gb, 3)} GB on each GPU"
+    least = (
+        f"the smallest GPU of our list that holds it is the {smallest}" if smallest else "no GPU of our list holds it"
+    )
+    if memory is None or fits is None:
+        unknown = f"; the memory of {gpu_name} is not known" if gpu_name else ""
+        return f"{need}{unknown}; {least}."
+    usable = f"{figure(memory * USABLE_SHARE / 1e9, 3)} GB of the {figure(memory / 1e9, 3)} GB of {gpu_name} are usable"
+    if fits:
+        return f"{need}: it fits, {usable}."
+    return (
+        f"{need}: it does not fit, {usable}; {least}. Choose a smaller micro-batch, checkpointing, a strategy that "
+        "shards or a leaner recipe."
+    )

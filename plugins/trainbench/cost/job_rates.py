@@ -1,0 +1,74 @@
+"""How fast a training job will run: measured, given, or by formula from a stated MFU. Nothing is guessed."""
+
+from __future__ import annotations
+
+from bench_image.contract import Frozen, RunSpec
+from bench_image.contract.flops import flops_per_token, tokens_per_sample
+from bench_image.contract.gpu_specs import PEAK_TFLOPS, peak_tflops
+from trainbench.core.formats import count, figure, share
+from trainbench.core.quantities import QuantityError, positive, used_share
+from trainbench.exchange.comparison_rows import Contender
+
+
+class Rate(Frozen):
+    """Samples per second of all GPUs together, and in one sentence where the number comes from."""
+
+    samples_per_s: float
+    num_gpus: int
+    told: str
+
+
+def measured_rate(contender: Contender) -> Rate:
+    """The median of the contender's runs."""
+    runs = f"the median of {count(contender.num_runs, 'run')}" if contender.num_runs > 1 else "one run"
+    apart = "" if contender.apart_pct is None else f", ± {share(contender.apart_pct)} ({contender.apart_from})"
+    return Rate(
+        samples_per_s=contender.samples_per_s,
+        num_gpus=contender.num_gpus or contender.num_ranks,
+        told=f"measured: {runs} of {contender.name}{apart}",
+    )
+
+
+def scaled_rate(rate: Rate, num_gpus: int, efficiency: float) -> Rate:
+    """Rate per GPU x GPUs x efficiency: for a number of GPUs that was not measured. Raises QuantityError."""
+    per_gpu = rate.samples_per_s / rate.num_gpus
+    share_kept = used_share(efficiency, "scaling efficiency")
+    return Rate(
+        samples_per_s=per_gpu * positive(num_gpus, "number of GPUs") * share_kept,
+        num_gpus=num_gpus,
+        told=(
+            f"{rate.told}, on {count(rate.num_gpus, 'GPU')}; taken to {count(num_gpus, 'GPU')} at the given scaling "
+            f"efficiency of {share(100 * share_kept)}"
+        ),
+    )
+
+
+def given_rate(samples_per_s: float, num_gpus: int) -> Rate:
+    """Raises QuantityError."""
+    return Rate(
+        samples_per_s=positive(samples_per_s, "samples/s"), num_gpus=num_gpus, told="given, of all GPUs together"
+    )
+
+
+def rate_by_mfu(spec: RunSpec, gpu_name: str, mfu_pct: float) -> Rate:
+    """MFU x peak x GPUs / (model FLOPs per token x tokens per sample). Raises QuantityError, also where the peak of the
+    GPU is not known.
+    """
+    mfu = used_share(mfu_pct / 100, "MFU / 100")
+    peak = peak_tflops(gpu_name, spec.precision)
+    if peak is None:
+        known = ", ".join(PEAK_TFLOPS)
+        raise QuantityError(
+            f"the peak of '{gpu_name}' in {spec.precision} is not known: name the GPU as NVML does, with words such as "
+            f"{known}; or give samples/s"
+        )
+    flops = flops_per_token(spec.shape, spec.recipe, spec.seq_length, spec.lora, spec.gradient_checkpointing is True)
+    per_sample = flops.model * tokens_per_sample(spec.shape, spec.seq_length)
+    return Rate(
+        samples_per_s=mfu * peak * 1e12 * spec.world_size / per_sample,
+        num_gpus=spec.world_size,
+        told=(
+            f"by formula, not measured: the given MFU of {share(mfu_pct)} of {figure(peak, 3)} TFLOP/s "
+            f"({spec.precision}, dense) and {figure(per_sample / 1e12, 3)} TFLOP per sample"
+        ),
+    )

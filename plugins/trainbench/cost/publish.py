@@ -1,0 +1,31 @@
+"""The cost report's edge: asks the history, the price tables and the clock, and writes the files into the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from trainbench.cost.monthly_files import files
+from trainbench.cost.monthly_report import SpendReport, make_report
+from trainbench.cost.paid_runs import paid_runs
+from trainbench.history.history import History
+from trainbench.params.cost_params import SpendParams, months_until, start_of
+from trainbench.prices.price_tables import stale, usable_prices
+from trainbench.results.artefacts import Store
+
+
+def report_on(params: SpendParams, history: History, report_id: str, now: datetime) -> SpendReport:
+    """On `params.month`, else on the month of `now`. Raises HistoryError, and PriceError for our own table."""
+    month = params.month or f"{now:%Y-%m}"
+    months = months_until(month, params.months)
+    runs = paid_runs(history, start_of(months[0]), start_of(month, after=1))
+    table, findings = usable_prices()
+    report = make_report(runs, params, month, report_id=report_id, made_at=now, table=table, findings=findings)
+    tried = {price.label for price in report.prices}
+    old = stale((price for price in table if price.offer in tried), now.date())
+    return report.model_copy(update={"findings": (*report.findings, *old)})
+
+
+def publish(report: SpendReport, store: Store) -> Mapping[str, str]:
+    """File name -> address. The same report id again replaces."""
+    return store.write_cost_report(report.report_id, files(report, store.campaign_ids()))

@@ -1,0 +1,122 @@
+"""What the measured work would cost at other prices of the same GPU. A GPU that was not measured is not guessed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from bench_image.contract import Frozen
+from trainbench.cost.cost_trend import WorkCost
+from trainbench.cost.monthly_cost import PaidRun, grouped
+from trainbench.params.cost_params import PriceBasis, SpendParams
+from trainbench.prices.price_tables import Price, exact
+from trainbench.prices.run_cost import usd_per_1m_tokens, usd_per_1000_samples
+from trainbench.prices.spot import usd_per_useful_gpu_hour
+
+
+class OtherPrice(Frozen):
+    """One price to try on a kind of GPU, and what the month's GPU-hours on it would have cost. Paid: their mean."""
+
+    gpu_name: str | None
+    label: str
+    basis: PriceBasis | None  # None: given by hand
+    as_of: str | None
+    usd_per_gpu_hour: float
+    against_paid_pct: float | None
+    month_usd: float | None
+
+
+class WhatIf(Frozen):
+    """One work at one other price."""
+
+    work: str
+    fingerprint: str
+    gpu_name: str | None
+    label: str
+    usd_per_gpu_hour: float
+    usd_per_1000_samples: float
+    usd_per_1m_tokens: float | None
+
+
+def other_prices(
+    works: Sequence[WorkCost], runs: Sequence[PaidRun], table: Sequence[Price], params: SpendParams
+) -> tuple[OtherPrice, ...]:
+    """For each kind of GPU that did a valid run this month, cheapest first. `runs` are those of this month."""
+    of_gpu = grouped(runs, lambda run: run.gpu_name or "")
+    found = []
+    for gpu in dict.fromkeys(work.gpu_name for work in works if work.this):
+        of = of_gpu.get(gpu or "", ())
+        hours = math.fsum(run.gpu_hours or 0.0 for run in of)
+        tried = [_other(gpu, *candidate, _paid(of), hours) for candidate in _candidates(gpu, table, params)]
+        found += sorted(tried, key=lambda price: (price.usd_per_gpu_hour, price.label))
+    return tuple(found)
+
+
+def what_if(works: Sequence[WorkCost], prices: Sequence[OtherPrice]) -> tuple[WhatIf, ...]:
+    """Each work that ran this month at each price of its own kind of GPU."""
+    return tuple(
+        WhatIf(
+            work=work.work,
+            fingerprint=work.fingerprint,
+            gpu_name=work.gpu_name,
+            label=price.label,
+            usd_per_gpu_hour=price.usd_per_gpu_hour,
+            usd_per_1000_samples=usd_per_1000_samples(price.usd_per_gpu_hour, work.num_gpus, work.this.samples_per_s),
+            usd_per_1m_tokens=usd_per_1m_tokens(price.usd_per_gpu_hour, work.num_gpus, work.this.tokens_per_s)
+            if work.this.tokens_per_s
+            else None,
+        )
+        for work in works
+        if work.this
+        for price in prices
+        if price.gpu_name == work.gpu_name
+    )
+
+
+Candidate = tuple[str, PriceBasis | None, str | None, float]  # label, basis, as of, USD per GPU-hour
+
+
+def _candidates(gpu_name: str | None, table: Sequence[Price], params: SpendParams) -> list[Candidate]:
+    found: list[Candidate] = []
+    if params.usd_per_gpu_hour is not None:
+        found.append(("your own price", None, None, params.usd_per_gpu_hour))
+    if params.price_basis is PriceBasis.OWNED:
+        owned = params.owned_usd_per_gpu_hour
+        return [*found, ("owned", PriceBasis.OWNED, None, owned)] if owned else found
+    wanted = (params.provider or "").lower()
+    for price in exact(gpu_name, table):
+        usd = price.usd_per_gpu_hour
+        if params.price_basis is PriceBasis.SPOT:
+            if price.spot_usd_per_gpu_hour is None:
+                continue
+            usd = usd_per_useful_gpu_hour(price.spot_usd_per_gpu_hour, params.spot_useful_share)
+        if wanted in price.provider.lower():
+            as_of = price.as_of.isoformat() if price.as_of else None
+            found.append((price.offer, params.price_basis, as_of, usd))
+    return found
+
+
+def _paid(runs: Sequence[PaidRun]) -> float | None:
+    """USD per GPU-hour over the runs with a known cost, each weighed with its GPU-hours."""
+    priced = [(run.run_usd, run.gpu_hours) for run in runs if run.run_usd and run.gpu_hours]
+    return math.fsum(usd for usd, _ in priced) / math.fsum(hours for _, hours in priced) if priced else None
+
+
+def _other(
+    gpu_name: str | None,
+    label: str,
+    basis: PriceBasis | None,
+    as_of: str | None,
+    usd: float,
+    paid: float | None,
+    gpu_hours: float,
+) -> OtherPrice:
+    return OtherPrice(
+        gpu_name=gpu_name,
+        label=label,
+        basis=basis,
+        as_of=as_of,
+        usd_per_gpu_hour=usd,
+        against_paid_pct=100 * (usd / paid - 1) if paid else None,
+        month_usd=usd * gpu_hours if gpu_hours else None,
+    )

@@ -1,0 +1,298 @@
+"""Contenders -> tables: jobs apart, each row against its baseline, what it costs and what may not be ranked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench_image.contract import Frozen
+from trainbench.core.formats import NA, count, duration, figure, listing, share, usd
+from trainbench.core.quantities import QuantityError, positive
+from trainbench.core.tables import Row, Table
+from trainbench.exchange.comparison_rows import Contender, differences, same_job
+from trainbench.prices.price_tables import Price, price_for
+from trainbench.prices.run_cost import usd_per_1m_tokens, usd_per_1000_samples
+
+FORMAT, FORMAT_VERSION = "trainbench-comparison", 1
+GIVEN = "given by --cost"
+MAX_ROWS = 200  # of one table; --json has all
+MAX_JOBS = 50
+
+
+class CompareError(ValueError):
+    """The comparison cannot be made as asked; the message says why and what to do."""
+
+
+class Compared(Frozen):
+    """A contender with its number, its price and how it stands against the baseline of its job; None: not known, or the
+    baseline did other work. `relative_rate` = samples/s / the baseline's; `relative_usd` likewise per 1K samples.
+    """
+
+    number: int  # from 1, in the order of the sources: --cost counts so
+    contender: Contender
+    usd_per_gpu_hour: float | None
+    price_source: str | None
+    usd_per_1000_samples: float | None
+    usd_per_1m_tokens: float | None
+    usd_per_epoch: float | None
+    relative_rate: float | None = None
+    relative_usd: float | None = None
+    is_baseline: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """Rows that did one job; `rows[0]` of the order, or the one asked for, is the baseline."""
+
+    rows: tuple[Compared, ...]
+    base: Compared
+
+
+def compare(
+    contenders: Sequence[Contender], prices: Sequence[Price], costs: Sequence[float] = (), baseline: int | None = None
+) -> tuple[Job, ...]:
+    """`costs`: USD per GPU-hour of each contender in order, or none: then the price stored with the run, else the price
+    table's. `baseline`: a row's number; it is the baseline of its job, of others the first row is. Raises CompareError.
+    """
+    if costs and len(costs) != len(contenders):
+        rows = listing(f"{n} {c.name} ({c.hardware})" for n, c in enumerate(contenders, 1))
+        raise CompareError(f"--cost has {count(len(costs), 'price')} for {count(len(contenders), 'row')}: {rows}")
+    if baseline is not None and not 1 <= baseline <= len(contenders):
+        raise CompareError(f"--baseline is {baseline}: choose a row, 1 to {len(contenders)}")
+    priced = [
+        _priced(number, contender, *_price(contender, prices, costs[number - 1] if costs else None))
+        for number, contender in enumerate(contenders, 1)
+    ]
+    return tuple(_job(rows, baseline) for rows in _by_job(priced))
+
+
+def tables(jobs: Sequence[Job]) -> tuple[Table, ...]:
+    """For each job its speed and its cost."""
+    made = []
+    for job in jobs[:MAX_JOBS]:
+        title = _title(job, jobs)
+        made += [
+            _table(job, f"{title}: speed", SPEED, _speed_notes(job, jobs)),
+            _table(job, f"{title}: cost", COST, _price_notes(job)),
+        ]
+    return tuple(made)
+
+
+def summary(jobs: Sequence[Job]) -> tuple[str, ...]:
+    """Who is fastest and who is cheapest, for each job with a choice."""
+    lines = [line for job in jobs[:MAX_JOBS] if len(job.rows) > 1 for line in _summary(job, jobs)]
+    if len(jobs) > 1:
+        lines.append(f"{len(jobs)} different jobs: rows of different jobs are not ranked against each other.")
+    return tuple(lines)
+
+
+def document(jobs: Sequence[Job], notes: Sequence[str], left_out: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """Everything, for scripts: one entry for each row, in the order of the sources."""
+    rows = [
+        row.model_dump(mode="json", exclude={"contender"})
+        | row.contender.model_dump(mode="json")
+        | {"job_number": number, "price_source": row.price_source, "usd_per_gpu_hour": row.usd_per_gpu_hour}
+        for number, job in enumerate(jobs, 1)
+        for row in job.rows
+    ]
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "rows": sorted(rows, key=lambda row: row["number"]),
+        "summary": list(summary(jobs)),
+        "notes": list(notes),
+        "left_out": list(left_out),
+    }
+
+
+def _price(contender: Contender, prices: Sequence[Price], given: float | None) -> tuple[float | None, str | None]:
+    if given is not None:
+        try:
+            return positive(given, "--cost"), GIVEN
+        except QuantityError as error:
+            raise CompareError(f"{error}, in $ per GPU-hour") from None
+    if contender.usd_per_gpu_hour is not None:
+        return contender.usd_per_gpu_hour, contender.price_source or "given for the run"
+    price = price_for(contender.hardware, prices)
+    return (price.usd_per_gpu_hour, f"{price.label}, {price.as_of}") if price else (None, None)
+
+
+def _priced(number: int, contender: Contender, usd_per_gpu_hour: float | None, source: str | None) -> Compared:
+    known = usd_per_gpu_hour is not None
+    price, ranks, tokens = usd_per_gpu_hour or 0.0, contender.num_ranks, contender.tokens_per_s
+    return Compared(
+        number=number,
+        contender=contender,
+        usd_per_gpu_hour=usd_per_gpu_hour,
+        price_source=source,
+        usd_per_1000_samples=usd_per_1000_samples(price, ranks, contender.samples_per_s) if known else None,
+        usd_per_1m_tokens=usd_per_1m_tokens(price, ranks, tokens) if known and tokens else None,
+        usd_per_epoch=price * ranks * contender.epoch_s / 3600 if known and contender.epoch_s else None,
+    )
+
+
+def _by_job(rows: Sequence[Compared]) -> list[list[Compared]]:
+    jobs: dict[tuple[object, ...], list[Compared]] = {}
+    for row in rows:
+        contender = row.contender
+        jobs.setdefault((contender.program, *sorted(contender.job.items())), []).append(row)
+    return list(jobs.values())
+
+
+def _job(rows: Sequence[Compared], baseline: int | None) -> Job:
+    base = next((row for row in rows if row.number == baseline), rows[0])
+    return Job(tuple(_against(row, base) for row in rows), base)
+
+
+def _against(row: Compared, base: Compared) -> Compared:
+    if not same_job(row.contender, base.contender):
+        return row
+    mine, its = row.usd_per_1000_samples, base.usd_per_1000_samples
+    return row.model_copy(
+        update={
+            "relative_rate": row.contender.samples_per_s / base.contender.samples_per_s,
+            "relative_usd": mine / its if mine is not None and its is not None else None,
+            "is_baseline": row.number == base.number,
+        }
+    )
+
+
+Column = tuple[str, bool, Callable[[Compared], str]]  # name, whether a number, cell
+
+
+def _times(value: float | None) -> str:
+    return NA if value is None else f"{value:.2f}x"
+
+
+def _batch(contender: Contender) -> str:
+    if contender.batch_per_rank is None:
+        return NA
+    return f"{contender.batch_per_rank} x {contender.num_ranks} = {contender.global_batch}"
+
+
+def _apart(contender: Contender) -> str:
+    return NA if contender.apart_pct is None else f"±{share(contender.apart_pct, 2)}"
+
+
+HEAD: tuple[Column, ...] = (
+    ("row", False, lambda row: str(row.number)),
+    ("result", False, lambda row: row.contender.name),
+    ("hardware", False, lambda row: row.contender.hardware),
+    ("GPUs", True, lambda row: str(row.contender.num_gpus)),
+)
+SPEED: tuple[Column, ...] = (
+    *HEAD,
+    ("strategy", False, lambda row: row.contender.strategy or NA),
+    ("batch", True, lambda row: _batch(row.contender)),
+    ("samples/s", True, lambda row: figure(row.contender.samples_per_s)),
+    ("known to", True, lambda row: _apart(row.contender)),
+    ("relative", True, lambda row: _times(row.relative_rate)),
+    ("tokens/s", True, lambda row: figure(row.contender.tokens_per_s)),
+    ("step", True, lambda row: duration(row.contender.step_s)),
+    ("epoch", True, lambda row: duration(row.contender.epoch_s)),
+    ("memory GB", True, lambda row: figure(row.contender.memory_gb)),
+    ("GPU use", True, lambda row: share(row.contender.utilisation_pct)),
+    ("runs", True, lambda row: str(row.contender.num_runs)),
+)
+SHARED = ("result", "hardware", "GPUs", "strategy", "batch", "runs")
+COST: tuple[Column, ...] = (
+    *HEAD,
+    ("per GPU-hour", True, lambda row: usd(row.usd_per_gpu_hour)),
+    ("per 1K samples", True, lambda row: usd(row.usd_per_1000_samples)),
+    ("relative", True, lambda row: _times(row.relative_usd)),
+    ("per 1M tokens", True, lambda row: usd(row.usd_per_1m_tokens)),
+    ("per epoch", True, lambda row: usd(row.usd_per_epoch)),
+)
+
+
+def _table(job: Job, title: str, columns: Sequence[Column], notes: Sequence[str]) -> Table:
+    """Columns that no row fills, and settings that all rows share, become notes."""
+    values = {name: {cell(row) for row in job.rows} for name, _, cell in columns}
+    shared = [name for name in SHARED if len(values.get(name, ())) == 1 and NA not in values[name]]
+    absent = [name for name, cells in values.items() if cells == {NA}]
+    kept = [column for column in columns if column[0] not in (*shared, *absent)]
+    who = "All rows" if len(job.rows) > 1 else f"Row {job.base.number}"
+    told = [f"{who}: {', '.join(f'{name} {next(iter(values[name]))}' for name in shared)}."] if shared else []
+    told += [f"{NA} for all rows: {listing(absent, most=9)}."] if absent else []
+    if len(job.rows) > MAX_ROWS:
+        told.append(f"And {len(job.rows) - MAX_ROWS} more rows: --json has all of them.")
+    return Table(
+        columns=tuple(name for name, _, _ in kept),
+        numeric=frozenset(name for name, is_number, _ in kept if is_number),
+        rows=tuple(
+            Row(cells=tuple(cell(row) for _, _, cell in kept), run_id=str(row.number)) for row in job.rows[:MAX_ROWS]
+        ),
+        notes=(*told, *notes),
+        title=title,
+    )
+
+
+def _price_notes(job: Job) -> tuple[str, ...]:
+    """Where each price comes from, once."""
+    rows: dict[str, list[str]] = {}
+    for row in job.rows:
+        source = row.price_source or f"none is known for {row.contender.hardware}, give --cost"
+        rows.setdefault(source, []).append(str(row.number))
+    return tuple(f"Price of {'row' if len(n) == 1 else 'rows'} {listing(n)}: {source}." for source, n in rows.items())
+
+
+def _speed_notes(job: Job, jobs: Sequence[Job]) -> tuple[str, ...]:
+    base = job.base.contender
+    notes = [f"Relative to row {job.base.number}, {base.name}, on {base.hardware}."] if len(job.rows) > 1 else []
+    unranked = [row for row in job.rows if row.relative_rate is None]
+    if unranked:
+        told = listing(f"row {row.number} ({', '.join(differences(base, row.contender))})" for row in unranked)
+        notes.append(f"Not ranked, neither the batch per GPU nor that of all GPUs is the baseline's: {told}.")
+    if origins := dict.fromkeys(origin for row in job.rows if (origin := row.contender.apart_from)):
+        notes.append(f"Known to: {listing(origins)}.")
+    if nearest := _nearest(job, jobs):
+        told = listing(differences(base, nearest.base.contender), most=8)
+        notes.append(f"Other work than that of row {nearest.base.number}; it differs in: {told}.")
+    return tuple(notes)
+
+
+def _nearest(job: Job, jobs: Sequence[Job]) -> Job | None:
+    """The other job that differs least."""
+    rest = [other for other in jobs[:MAX_JOBS] if other is not job]
+    base = job.base.contender
+    return min(rest, key=lambda other: len(differences(base, other.base.contender)), default=None)
+
+
+def _title(job: Job, jobs: Sequence[Job]) -> str:
+    label = job.base.contender.label
+    namesakes = [other for other in jobs[:MAX_JOBS] if other.base.contender.label == label]
+    return label if len(namesakes) == 1 else f"{label} (as row {job.base.number})"
+
+
+def _summary(job: Job, jobs: Sequence[Job]) -> list[str]:
+    ranked = [row for row in job.rows if row.relative_rate is not None]
+    title = f"{_title(job, jobs)}: " if len(jobs) > 1 else ""
+    lines = [f"{title}{_fastest(ranked)}"] if len(ranked) > 1 else []
+    priced = [row for row in ranked if row.usd_per_1000_samples is not None]
+    if len(priced) > 1:
+        best = min(priced, key=lambda row: row.usd_per_1000_samples or 0.0)
+        price = usd(best.usd_per_1000_samples)
+        lines.append(f"{title}Cheapest per 1K samples: {_called(best)}, {price}.")
+    return lines
+
+
+def _fastest(rows: Sequence[Compared]) -> str:
+    """Two rates that lie within what both are known to are not told apart."""
+    first, second = sorted(rows, key=lambda row: -row.contender.samples_per_s)[:2]
+    rate, other = first.contender.samples_per_s, second.contender.samples_per_s
+    ahead_pct = 100 * (rate / other - 1)
+    known_to_pct = (first.contender.apart_pct or 0.0) + (second.contender.apart_pct or 0.0)
+    told = f"{figure(rate)} samples/s, {share(ahead_pct)} ahead of {_called(second)}"
+    if ahead_pct <= known_to_pct:
+        return (
+            f"Fastest: {_called(first)} and {_called(second)} cannot be told apart; they differ by {share(ahead_pct)}, "
+            f"and are known to {share(known_to_pct)} together."
+        )
+    return f"Fastest: {_called(first)}, {told}."
+
+
+def _called(row: Compared) -> str:
+    contender = row.contender
+    size = f"{contender.num_gpus} x {contender.hardware}" if contender.num_gpus else contender.hardware
+    return f"row {row.number} ({contender.name}: {', '.join(filter(None, [contender.strategy, size]))})"

@@ -1,0 +1,69 @@
+"""The comparison as one page: readable on a phone, in print and in the dark, without a script or anything from afar."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from trainbench.core.formats import count, figure
+from trainbench.exchange.compare import MAX_JOBS, Compared, Job, summary, tables
+from trainbench.exchange.result_files import Gathered
+from trainbench.reporting.html import environment
+
+MAX_BARS = 40
+MAX_BROKEN = 50
+
+
+def comparison_html(jobs: Sequence[Job], gathered: Gathered, folder: Path) -> str:
+    """`folder`: where the page will lie; the rows link to their raw files from there."""
+    rows = [row for job in jobs for row in job.rows]
+    made = tables(jobs)
+    template = environment().get_template("compare.html.j2")
+    return template.render(
+        title=f"{len(rows)} results compared" if len(rows) != 1 else "1 result",
+        summary=summary(jobs),
+        jobs=[
+            {"speed": speed, "cost": cost, "bars": _bars(job)}
+            for job, speed, cost in zip(jobs[:MAX_JOBS], made[::2], made[1::2], strict=True)
+        ],
+        num_left_out=max(0, len(jobs) - MAX_JOBS),
+        links=_links(rows, folder),
+        notes=gathered.notes,
+        broken=gathered.broken[:MAX_BROKEN],
+        num_broken=len(gathered.broken),
+    )
+
+
+def _bars(job: Job) -> list[dict[str, Any]]:
+    """Samples/s of each row on one scale from 0, in percent of the longest; of one row there is nothing to see."""
+    most = max(row.contender.samples_per_s for row in job.rows)
+    if len(job.rows) < 2:
+        return []
+    has_names = len({row.contender.name for row in job.rows}) > 1
+    return [
+        {
+            "name": f"{row.number} {row.contender.name if has_names else _size(row)}",
+            "width": round(100 * row.contender.samples_per_s / most, 2),
+            "text": figure(row.contender.samples_per_s),
+            "is_baseline": row.is_baseline,
+            "is_ranked": row.relative_rate is not None,
+        }
+        for row in job.rows[:MAX_BARS]
+    ]
+
+
+def _size(row: Compared) -> str:
+    contender = row.contender
+    return ", ".join(filter(None, [contender.strategy, count(contender.num_gpus, "GPU")]))
+
+
+def _links(rows: Sequence[Compared], folder: Path) -> Mapping[str, str]:
+    """Row number -> its raw file; of several runs the first. What is not on this machine is linked by its URL."""
+    return {str(row.number): _link(row.contender.addresses[0], folder) for row in rows}
+
+
+def _link(address: str, folder: Path) -> str:
+    return address if "://" in address else quote(os.path.relpath(address, folder))

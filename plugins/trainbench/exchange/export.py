@@ -1,0 +1,69 @@
+"""One stored result -> the files by which it is published."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+
+from bench_image.contract import MAX_RESULT_BYTES, ContractError, RunResult
+from trainbench.core.formats import listing
+from trainbench.exchange.anonymise import anonymised
+from trainbench.exchange.bench_files import bench_document, bench_name
+from trainbench.exchange.submission import SubmissionError, file_name, submission
+from trainbench.exchange.submission_page import markdown
+from trainbench.results.artefacts import Store, StoreError, read_bounded, read_results
+from trainbench.results.collect import parse_payload
+
+MAX_TOLD = 8
+
+
+def choose(source: str, run_id: str | None, store: Store) -> RunResult:
+    """The one result of `source`, or that of `run_id`. Raises StoreError and SubmissionError."""
+    results = _results(source, store)
+    wanted = [result for result in results if run_id in (None, result.spec.run_id)]
+    if len(wanted) == 1:
+        return wanted[0]
+    known = listing((result.spec.run_id for result in results), most=MAX_TOLD)
+    if not wanted:
+        raise SubmissionError(f"'{source}' has no run '{run_id}': choose from {known}")
+    if run_id:
+        raise SubmissionError(f"'{source}' has {len(wanted)} results of run '{run_id}': name one result.json file")
+    raise SubmissionError(f"'{source}' has {len(wanted)} results: choose one by --run, of {known}")
+
+
+def export_files(result: RunResult, at: datetime, *, with_names: bool, as_bench_file: bool) -> dict[str, str]:
+    """File name -> content. Raises SubmissionError and BenchFileError."""
+    if as_bench_file:
+        return {bench_name(result): _json(bench_document(result if with_names else anonymised(result)))}
+    content = submission(result, at, with_names)
+    name = file_name(content)
+    return {
+        f"{name}.json": _json(content.model_dump(mode="json")),
+        f"{name}.md": markdown(content, f"{name}.json"),
+    }
+
+
+def _results(source: str, store: Store) -> tuple[RunResult, ...]:
+    from upath import UPath
+
+    path = UPath(Path(source).absolute())
+    if Path(source).is_file():
+        try:
+            return (parse_payload(read_bounded(path, MAX_RESULT_BYTES)),)
+        except ContractError as error:
+            raise StoreError(f"{source}: {error}") from None
+    if Path(source).is_dir():
+        stored = read_results(path)
+    elif source in store.campaign_ids():
+        stored = store.read_results(source)
+    else:
+        raise StoreError(f"'{source}' is neither a file, nor a folder, nor a campaign of the store {store.root}")
+    if not stored.results:
+        reasons = "; ".join(f"{file.address}: {file.reason}" for file in stored.broken[:3])
+        raise StoreError(f"'{source}' holds no readable result.json{': ' if reasons else ''}{reasons}")
+    return stored.results
+
+
+def _json(document: object) -> str:
+    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

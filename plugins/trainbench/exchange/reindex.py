@@ -1,0 +1,79 @@
+"""The history rebuilt from the artefacts: every campaign of a store recorded again, oldest first, one at a time.
+
+It may run while Airflow does: a campaign is one transaction that replaces what was said of it, so that whoever records
+it last says the same, and what is recorded out of order puts its breaches where they belong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from trainbench.results.artefacts import CAMPAIGN_FILE, BrokenFile, Store, StoreError
+from trainbench.results.campaign import IMPORTED, Campaign
+
+HEAD_BYTES = 65_536
+# A verdict's own dates stand at its beginning; within a text a line cannot begin so.
+_FINISHED_AT = re.compile(rb'^ ?"finished_at": ?"([^"]{10,40})"', re.MULTILINE)
+
+
+class Recorder(Protocol):
+    """The history."""
+
+    def record(self, campaign: Campaign) -> None: ...
+
+
+@dataclass(frozen=True)
+class Reindexed:
+    """Ids of what was recorded, and of what was not and need not be; `broken`: what should have been."""
+
+    recorded: tuple[str, ...]
+    unpublished: tuple[str, ...]  # stopped before their verdict: nothing was said that could be recorded
+    imported: tuple[str, ...]  # other people's nodes have no past here
+    broken: tuple[BrokenFile, ...]
+
+
+def reindex(store: Store, history: Recorder, advance: Callable[[], None] = lambda: None) -> Reindexed:
+    """Rows whose artefacts are gone stay as they are. `advance` is called after each campaign. Raises StoreError when
+    the store or the history itself fails: running it again goes on where that matters.
+    """
+    ids = store.campaign_ids()
+    imported = tuple(name for name in ids if name.startswith(IMPORTED))
+    own = [name for name in ids if name not in imported]
+    published = [name for name in own if store.has_verdict(name)]
+    recorded: list[str] = []
+    broken: list[BrokenFile] = []
+    for campaign_id in _oldest_first(store, published):
+        try:
+            campaign = store.read_campaign(campaign_id)
+        except StoreError as error:
+            broken.append(BrokenFile(campaign_id, str(error)))
+        else:
+            history.record(campaign)
+            recorded.append(campaign_id)
+        advance()
+    return Reindexed(
+        tuple(recorded), tuple(name for name in own if name not in set(published)), imported, tuple(broken)
+    )
+
+
+def _oldest_first(store: Store, ids: list[str]) -> Iterator[str]:
+    """By when they ended; those that do not say come last, and are told when they are read."""
+    dated = {name: _finished_at(store, name) for name in ids}
+    known = {name: at for name, at in dated.items() if at is not None}
+    yield from sorted(known, key=lambda name: known[name])
+    yield from (name for name, at in dated.items() if at is None)
+
+
+def _finished_at(store: Store, campaign_id: str) -> datetime | None:
+    """From the file's first bytes: all campaigns together may be larger than the memory."""
+    try:
+        head = store.read_summary_head(campaign_id, CAMPAIGN_FILE, HEAD_BYTES)
+        found = _FINISHED_AT.search(head)
+        at = datetime.fromisoformat(found[1].decode()) if found else store.read_campaign(campaign_id).finished_at
+    except (StoreError, ValueError):
+        return None
+    return at if at.tzinfo else None

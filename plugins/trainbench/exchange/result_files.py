@@ -1,0 +1,162 @@
+"""Result files of any kind, wherever they lie -> what is compared. Nothing is dropped without a word."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench_image.contract import MAX_RESULT_BYTES, RESULT_FILE, ContractError, RunResult
+from trainbench.core.formats import count, listing
+from trainbench.exchange.bench_files import BenchFileError, OldFile, OwnFile, parse_bench_file
+from trainbench.exchange.comparison_rows import OLD_PROGRAM, Contender, Gatherer
+from trainbench.results.artefacts import BrokenFile, Store, StoreError, address, read_bounded
+from trainbench.results.collect import parse_payload
+from trainbench.results.readings import gpu_name, is_measured
+
+if TYPE_CHECKING:
+    from upath import UPath
+
+BENCH_FILES = "bench_*.json"
+MAX_FILE_BYTES = 2 * MAX_RESULT_BYTES  # a bench_ file holds a whole result, indented
+SCHEMA = re.compile(rb'^\s*\{\s*"schema_version"\s*:\s*(\d{1,9})\b')
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """`notes`: what was read and is not a row, and what a reader should know of the rows; one sentence each."""
+
+    contenders: tuple[Contender, ...]
+    notes: tuple[str, ...]
+    broken: tuple[BrokenFile, ...]
+
+
+@dataclass(frozen=True)
+class Found:
+    source: str  # as the user would call it
+    path: UPath
+
+
+def find(sources: Sequence[str], store: Store) -> tuple[Found, ...]:
+    """The files of each source in turn: a file, a folder with files at any depth, or the id of a campaign in `store`.
+    Raises StoreError for a source that is none of these or holds no result.
+    """
+    from upath import UPath
+
+    found: list[Found] = []
+    for source in sources:
+        if Path(source).is_file():
+            files = [UPath(Path(source).absolute())]
+        elif Path(source).is_dir():
+            files = _files_below(UPath(Path(source).absolute()))
+        elif source in store.campaign_ids():
+            files = _files_below(store.root / "campaigns" / source)
+        else:
+            raise StoreError(f"'{source}' is neither a file, nor a folder, nor a campaign of the store {store.root}")
+        if not files:
+            raise StoreError(f"'{source}' holds neither {RESULT_FILE} nor {BENCH_FILES} files")
+        found += [Found(_name(source, sources), path) for path in files]
+    return tuple(found)
+
+
+def _name(source: str, sources: Sequence[str]) -> str:
+    """The last name of its path; as it was given where another source ends with the same: they are two rows."""
+    path = _resolved(source)
+    has_namesake = any(other.name == path.name and other != path for other in map(_resolved, sources))
+    return source if has_namesake else path.name or source
+
+
+def _resolved(source: str) -> Path:
+    return Path(source).resolve()
+
+
+def gather(found: Sequence[Found], tell: Callable[[], None] = lambda: None) -> Gathered:
+    """Reads every file once; `tell` is called after each."""
+    reader = _Reader()
+    for item in found:
+        reader.read(item)
+        tell()
+    return Gathered(reader.gatherer.contenders(), tuple(reader.notes()), tuple(reader.broken))
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.gatherer = Gatherer()
+        self.broken: list[BrokenFile] = []
+        self._seen: dict[str, str] = {}  # identity of a run -> where it was first
+        self._twice: list[tuple[str, str]] = []
+        self._failed: Counter[str] = Counter()
+        self._num_drills = 0
+        self._versions: Counter[int] = Counter()
+
+    def read(self, found: Found) -> None:
+        try:
+            content = read_bounded(found.path, MAX_FILE_BYTES)
+            if found.path.name == RESULT_FILE or SCHEMA.match(content):
+                self._take_result(found, content)
+            else:
+                self._take_bench_file(found, parse_bench_file(content))
+        except (BenchFileError, ContractError, StoreError) as error:
+            self.broken.append(BrokenFile(address(found.path), str(error)))
+
+    def notes(self) -> Iterator[str]:
+        if self._twice:
+            told = listing(f"{address} is {first}" for address, first in self._twice)
+            yield f"{count(len(self._twice), 'file')} of runs that were read before, counted once: {told}."
+        if self._failed:
+            told = listing(f"{number} {what}" for what, number in self._failed.most_common())
+            yield f"Failed, so no row: {count(self._failed.total(), 'run')}, {told}."
+        if self._num_drills:
+            yield f"{count(self._num_drills, 'drill')} left out: slowed on purpose."
+        if len(self._versions) > 1:
+            told = listing(f"{number} of version {version}" for version, number in sorted(self._versions.items()))
+            yield f"The results were written in different schema versions: {told}."
+
+    def _take_result(self, found: Found, content: bytes) -> None:
+        result = parse_payload(content)
+        if self._is_new(_identity(result), found):
+            if version := SCHEMA.match(content):
+                self._versions[int(version[1])] += 1
+            if self._measured(result):
+                self.gatherer.add_result(found.source, address(found.path), result)
+
+    def _take_bench_file(self, found: Found, file: OwnFile | OldFile) -> None:
+        identity = _identity(file.result) if isinstance(file, OwnFile) else _old_identity(file)
+        if not self._is_new(identity, found):
+            return
+        if isinstance(file, OldFile) or self._measured(file.result):
+            self.gatherer.add_bench_file(found.path.stem, address(found.path), file)
+
+    def _measured(self, result: RunResult) -> bool:
+        if result.error is not None:
+            self._failed[f"{result.status.value} ({result.spec.strategy} on {result.spec.world_size})"] += 1
+            return False
+        self._num_drills += result.spec.drill is not None
+        return is_measured(result)
+
+    def _is_new(self, identity: str, found: Found) -> bool:
+        if first := self._seen.get(identity):
+            self._twice.append((address(found.path), first))
+            return False
+        self._seen[identity] = address(found.path)
+        return True
+
+
+def _files_below(folder: UPath) -> list[UPath]:
+    """bench_ files first: one of ours lies beside the result that it holds, and says more."""
+    return [path for name in (BENCH_FILES, RESULT_FILE) for path in sorted(folder.rglob(name), key=str)]
+
+
+def _identity(result: RunResult) -> str:
+    """Ids are unique within one installation only: the figures tell two of different ones apart."""
+    spec, rate = result.spec, result.performance.samples_per_second
+    ids = f"{spec.campaign_id} {spec.run_id} {spec.node} {result.started_at.timestamp()}"
+    return f"{ids} {rate} {result.performance.measured_wall_s} {gpu_name(result)}"
+
+
+def _old_identity(file: OldFile) -> str:
+    """A program that writes no id: equal to the last digit means the same file."""
+    return f"{OLD_PROGRAM} {file.model_dump_json()}"

@@ -1,0 +1,210 @@
+"""One result with everything that is needed to publish it, as a JSON document; and the way back.
+
+    format, format_version    "trainbench-submission", 1
+    exported_at               UTC
+    is_anonymised             whether names of nodes, pods, hosts and GPUs, addresses and folders were taken out
+    summary                   GPU and its memory, model and size, recipe, batch, sequence, throughput, memory, versions
+    repeat_with               the commands that measure the same again; the spec is `result.spec`
+    result                    the whole RunResult (bench_image/contract/schemas), from which the summary was made
+
+What comes from outside is data: its size is bounded, each field is checked, and no path or command in it is ever used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import datetime
+from typing import Literal
+
+from pydantic import AwareDatetime, Field, ValidationError
+
+from bench_image.contract import (
+    MAX_RESULT_BYTES,
+    ContractError,
+    Cost,
+    Device,
+    Frozen,
+    RunResult,
+    Status,
+    explain,
+)
+from trainbench.exchange.anonymise import anonymised
+from trainbench.planning.work import identifier
+from trainbench.results.campaign import IMPORTED
+from trainbench.results.collect import parse_payload
+from trainbench.results.readings import gpu_name, power_mean_w, temperature_max_c
+
+FORMAT, FORMAT_VERSION = "trainbench-submission", 1
+MAX_SUBMISSION_BYTES = MAX_RESULT_BYTES + 1_000_000
+REPEAT = (
+    "python -c \"import json; print(json.dumps(json.load(open('SUBMISSION.json'))['result']['spec']))\" > spec.json",
+    "python -m bench_image --spec spec.json --output out",
+)
+
+
+class SubmissionError(ValueError):
+    """The document cannot be made or read; the message says why and what to do."""
+
+
+class Summary(Frozen):
+    """What a reader asks of a published benchmark. Units end the names; null: `result.missing` says why."""
+
+    gpu: str | None
+    gpu_memory_gb: float | None  # of one GPU, 1e9 bytes
+    num_gpus: int
+    num_nodes: int
+    model: str
+    total_parameters: int | None
+    trainable_parameters: int | None
+    recipe: str
+    strategy: str
+    preset: str
+    precision: str
+    optimizer: str
+    micro_batch_size: int
+    gradient_accumulation_steps: int
+    global_batch_size: int
+    seq_length: int
+    gradient_checkpointing: bool
+    samples_per_second: float
+    tokens_per_second: float | None
+    median_step_time_s: float | None
+    half_width_pct: float | None  # 95 % of the mean step time
+    peak_memory_gb: float | None  # largest rank
+    memory_kind: str | None
+    mfu_pct: float | None
+    temperature_max_c: float | None
+    power_mean_w: float | None  # all GPUs
+    driver: str | None
+    cuda: str | None
+    python: str | None
+    libraries: dict[str, str]
+    measured_at: AwareDatetime
+
+
+class Submission(Frozen):
+    format: Literal["trainbench-submission"] = "trainbench-submission"
+    format_version: Literal[1] = 1
+    exported_at: AwareDatetime
+    is_anonymised: bool
+    summary: Summary
+    repeat_with: tuple[str, ...] = Field(REPEAT, max_length=10)
+    result: RunResult
+
+
+def submission(result: RunResult, exported_at: datetime, with_names: bool = False) -> Submission:
+    """Raises SubmissionError for a run that measured nothing, and for a drill."""
+    run_id = result.spec.run_id
+    if result.status is not Status.OK:
+        raise SubmissionError(f"run {run_id} ended as {result.status.value}: there is nothing to publish")
+    if result.spec.drill:
+        raise SubmissionError(f"run {run_id} is a drill: it was slowed on purpose, choose another run")
+    priced = without_price(result)
+    shown = priced if with_names else anonymised(priced)
+    return Submission(exported_at=exported_at, is_anonymised=not with_names, summary=summarise(shown), result=shown)
+
+
+def without_price(result: RunResult) -> RunResult:
+    """What one pays is nobody else's price, and may be nobody else's business."""
+    cost = Cost(**dict.fromkeys(Cost.model_fields))
+    missing = {path: why for path, why in result.missing.items() if path.split(".")[0] != "cost"}
+    return result.model_copy(update={"cost": cost, "missing": missing | {"cost": "a price is the reader's own"}})
+
+
+def parse_submission(content: bytes) -> Submission:
+    """Raises SubmissionError, whatever the content is."""
+    if len(content) > MAX_SUBMISSION_BYTES:
+        raise SubmissionError(f"larger than the {MAX_SUBMISSION_BYTES:,} bytes allowed")
+    try:
+        document = json.loads(content, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise SubmissionError(f"no JSON (truncated?): {error}") from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise SubmissionError(f"no submission: its 'format' is not {FORMAT}; trainbench export writes one")
+    if document.get("format_version") != FORMAT_VERSION:
+        version = f"{document.get('format_version')!r:.40}"
+        raise SubmissionError(f"format_version is {version}; this version reads {FORMAT_VERSION}")
+    try:
+        # The result by its own reader: it knows older schema versions.
+        result = parse_payload(document.get("result"))
+        told = Submission.model_validate_json(json.dumps(document | {"result": result.model_dump(mode="json")}))
+    except ContractError as error:
+        raise SubmissionError(str(error)) from None
+    except (ValidationError, RecursionError) as error:
+        said = explain(error) if isinstance(error, ValidationError) else "nested too deeply"
+        raise SubmissionError(f"breaks the format: {said}") from None
+    if told.result.status is not Status.OK:
+        raise SubmissionError(f"its run ended as {told.result.status.value}: there is nothing to compare")
+    if told.summary != summarise(told.result):
+        raise SubmissionError(f"its summary is not that of its result: {_first_difference(told)}")
+    return told
+
+
+def imported(content: Submission) -> RunResult:
+    """The result under a campaign of its own, which the same document gets every time."""
+    result = content.result
+    text = result.model_dump_json(exclude={"spec": {"campaign_id"}})
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    name = f"{IMPORTED}{gpu_name(result) or result.spec.device.value}-{result.spec.model}-{result.spec.recipe}"
+    campaign_id = f"{identifier(name, 100)}-{digest}"
+    return result.model_copy(update={"spec": result.spec.model_copy(update={"campaign_id": campaign_id})})
+
+
+def file_name(content: Submission) -> str:
+    """Without an ending: "nvidia-h200-x1-mistral-7b-qlora-8x512-2026-11-21"."""
+    summary = content.summary
+    work = f"{summary.model}-{summary.recipe}-{summary.micro_batch_size}x{summary.seq_length}"
+    where = f"{summary.gpu or 'cpu'}-x{summary.num_gpus}"
+    return identifier(f"{where}-{work}-{summary.measured_at:%Y-%m-%d}", 120)
+
+
+def summarise(result: RunResult) -> Summary:
+    """What the result says, nothing besides."""
+    spec, performance, context = result.work, result.performance, result.context
+    assert performance.samples_per_second is not None
+    sizes = [gpu.memory_total_bytes for gpu in context.gpus if gpu.memory_total_bytes] if context else []
+    step = performance.step_time
+    return Summary(
+        gpu=gpu_name(result),
+        gpu_memory_gb=min(sizes) / 1e9 if sizes else None,
+        num_gpus=0 if spec.device is Device.CPU else spec.world_size,
+        num_nodes=spec.nodes,
+        model=spec.model,
+        total_parameters=result.parameters.total,
+        trainable_parameters=result.parameters.trainable,
+        recipe=spec.recipe.value,
+        strategy=spec.strategy.value,
+        preset=spec.preset.value,
+        precision=spec.precision.value,
+        optimizer=spec.optimizer.value,
+        micro_batch_size=spec.samples_per_micro_step,
+        gradient_accumulation_steps=spec.gradient_accumulation_steps,
+        global_batch_size=spec.samples_per_step,
+        seq_length=spec.seq_length,
+        gradient_checkpointing=spec.gradient_checkpointing is True,
+        samples_per_second=performance.samples_per_second,
+        tokens_per_second=performance.tokens_per_second,
+        median_step_time_s=step.median_s if step else None,
+        half_width_pct=step.half_width_pct if step else None,
+        peak_memory_gb=result.memory.peak_during_training,
+        memory_kind=result.memory.kind,
+        mfu_pct=performance.mfu_pct,
+        temperature_max_c=temperature_max_c(result),
+        power_mean_w=power_mean_w(result),
+        driver=context.driver if context else None,
+        cuda=context.cuda if context else None,
+        python=context.python if context else None,
+        libraries=dict(context.libraries) if context else {},
+        measured_at=result.started_at,
+    )
+
+
+def _first_difference(told: Submission) -> str:
+    said, found = told.summary.model_dump(), summarise(told.result).model_dump()
+    name = next(name for name in said if said[name] != found[name])
+    return f"{name} is {said[name]!r:.60}, its result says {found[name]!r:.60}"
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is not a JSON number")

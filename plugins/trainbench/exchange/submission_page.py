@@ -1,0 +1,77 @@
+"""A submission as Markdown that people read: the summary with units, what it ran with, and how to repeat it."""
+
+from __future__ import annotations
+
+from trainbench.core.formats import NA, degrees, duration, figure, moment, share
+from trainbench.core.markdown import bullets, escape, table
+from trainbench.core.tables import Row, Table
+from trainbench.exchange.submission import Submission
+
+
+def markdown(content: Submission, json_name: str) -> str:
+    """`json_name`: the document's file, beside this one."""
+    summary = content.summary
+    hardware = f"{summary.num_gpus} x {summary.gpu or 'GPU unknown'}" if summary.num_gpus else "the CPU"
+    commands = "\n".join(content.repeat_with)
+    parts = [
+        f"# {escape(f'{summary.model} {summary.recipe} on {hardware}')}",
+        f"**{figure(summary.samples_per_second)} samples/s, {figure(summary.tokens_per_second)} tokens/s**, "
+        f"measured {moment(summary.measured_at)}.",
+        table(_figures(content)),
+        f"## Software\n\n{table(_software(content))}",
+        f"## Measure it again\n\n```console\n{commands}\n```\n\n"
+        f"SUBMISSION.json is [{escape(json_name)}]({json_name}): it holds the whole result, with each step's time.",
+        f"## What is not known\n\n{bullets(_unknown(content))}",
+        escape(_names_told(content)),
+    ]
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _figures(content: Submission) -> Table:
+    summary = content.summary
+    memory = "peak resident memory" if summary.memory_kind == "process_rss" else "peak GPU memory, largest rank"
+    rows = (
+        ("GPU", summary.gpu or NA),
+        ("memory of a GPU", f"{figure(summary.gpu_memory_gb)} GB"),
+        ("GPUs, nodes", f"{summary.num_gpus}, {summary.num_nodes}"),
+        ("model", summary.model),
+        ("parameters, of them trained", f"{_whole(summary.total_parameters)}, {_whole(summary.trainable_parameters)}"),
+        ("recipe, strategy, preset", f"{summary.recipe}, {summary.strategy}, {summary.preset}"),
+        ("precision, optimizer", f"{summary.precision}, {summary.optimizer}"),
+        ("gradient checkpointing", "on" if summary.gradient_checkpointing else "off"),
+        (
+            "batch",
+            f"{summary.micro_batch_size} per GPU x {summary.gradient_accumulation_steps} accumulated "
+            f"= {summary.global_batch_size} samples per step",
+        ),
+        ("sequence length", f"{summary.seq_length:,} tokens"),
+        ("median step", f"{duration(summary.median_step_time_s)}, mean known to ±{share(summary.half_width_pct, 2)}"),
+        (memory, f"{figure(summary.peak_memory_gb)} GB"),
+        ("MFU", share(summary.mfu_pct)),
+        ("hottest GPU", degrees(summary.temperature_max_c)),
+        ("power of all GPUs", NA if summary.power_mean_w is None else f"{figure(summary.power_mean_w)} W"),
+    )
+    return Table(columns=("what", "figure"), rows=tuple(Row(cells=cells) for cells in rows))
+
+
+def _software(content: Submission) -> Table:
+    summary = content.summary
+    known = {"driver": summary.driver, "CUDA": summary.cuda, "Python": summary.python, **summary.libraries}
+    return Table(columns=("what", "version"), rows=tuple(Row(cells=(name, text or NA)) for name, text in known.items()))
+
+
+def _unknown(content: Submission) -> list[str]:
+    return [f"{path}: {why}" for path, why in content.result.missing.items()] or ["Nothing."]
+
+
+def _names_told(content: Submission) -> str:
+    if content.is_anonymised:
+        return (
+            "Names of nodes, pods, hosts and GPUs, addresses and folders were taken out. Model, versions, kernel and "
+            "CPU stand as measured: read the file before you publish it."
+        )
+    return "Names of nodes, pods and GPUs stand as measured."
+
+
+def _whole(value: int | None) -> str:
+    return NA if value is None else f"{value:,}"

@@ -1,0 +1,113 @@
+"""Accepting the present level as the new baseline, listing what was accepted, and taking it back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from trainbench.core.baselines import Baseline, BaselineError, UnknownBaselineError
+from trainbench.history.baseline_tables import baselines
+from trainbench.history.node_names import other_names
+from trainbench.history.notice_tables import warnings
+from trainbench.history.run_tables import runs
+from trainbench.history.warnings import changes_json, stored_changes
+from trainbench.judging.warned import Kind
+
+MAX_WHY, MAX_WHO = 500, 200
+MAX_ID = 2**31 - 1
+_BEHIND = warnings.c.closed_at.is_(None) & (warnings.c.kind == Kind.SLOW.value)
+
+
+def read_baselines(connection: Connection) -> tuple[Baseline, ...]:
+    """All that were ever accepted, the oldest first."""
+    rows = connection.execute(select(baselines).order_by(baselines.c.accepted_at, baselines.c.id))
+    return tuple(Baseline.model_validate(row._asdict() | {"other_names": json.loads(row.other_names)}) for row in rows)
+
+
+def accept(
+    connection: Connection,
+    node: str | None,
+    who: str,
+    why: str,
+    at: datetime,
+    since: datetime | None = None,
+    fingerprint: str | None = None,
+) -> Baseline:
+    """`node`: None for all. `since`: by default the first night that was warned of, else the last one. Open warnings
+    that the node fell behind its past are closed by it. It holds for all names that the node's GPUs have had. Raises
+    BaselineError.
+    """
+    who, why = _text(who, "the name of who accepts", MAX_WHO), _text(why, "the reason", MAX_WHY)
+    _refuse_unknown(connection, node, fingerprint)
+    others = other_names(connection, node) if node else ()
+    since = since or _level_since(connection, (node, *others) if node else ())
+    if since > at:
+        raise BaselineError(f"since {since:%Y-%m-%d %H:%M} UTC lies in the future: give a time up to now")
+    values = {"node": node, "fingerprint": fingerprint, "since": since, "who": who, "why": why, "accepted_at": at}
+    stored = insert(baselines).values(**values, other_names=json.dumps(others)).returning(baselines.c.id)
+    accepted = Baseline.model_validate({"id": connection.execute(stored).scalar_one(), **values, "other_names": others})
+    _close_warnings(connection, accepted)
+    return accepted
+
+
+def revoke(connection: Connection, baseline_id: int, who: str, at: datetime) -> Baseline:
+    """The past before counts again; the next campaign warns anew of what it finds. Raises BaselineError."""
+    who = _text(who, "the name of who takes it back", MAX_WHO)
+    known = {each.id: each for each in read_baselines(connection)}
+    found = known.get(baseline_id)
+    if found is None:
+        ids = ", ".join(map(str, known)) or "none"
+        raise UnknownBaselineError(f"there is no baseline {baseline_id}: choose from {ids}")
+    if found.revoked_at is not None:
+        when = f"{found.revoked_at:%Y-%m-%d %H:%M} UTC"
+        raise BaselineError(f"baseline {baseline_id} was taken back by {found.revoked_by} on {when}: nothing to do")
+    end = {"revoked_at": at, "revoked_by": who}
+    connection.execute(update(baselines).where(baselines.c.id == baseline_id).values(end))
+    return found.model_copy(update=end)
+
+
+def _refuse_unknown(connection: Connection, node: str | None, fingerprint: str | None) -> None:
+    of_node = select(runs.c.run_id).limit(1)
+    of_node = of_node if node is None else of_node.where(runs.c.node == node)
+    if connection.execute(of_node).first() is None:
+        names = connection.execute(select(runs.c.node).distinct().order_by(runs.c.node).limit(20)).scalars()
+        known = ", ".join(names) or "none was ever measured"
+        raise UnknownBaselineError(f"nothing was ever measured on '{node or 'any node'}': choose from {known}")
+    if fingerprint and connection.execute(of_node.where(runs.c.fingerprint == fingerprint)).first() is None:
+        raise UnknownBaselineError(
+            f"the work '{fingerprint}' was never measured there: leave it out to mean every work"
+        )
+
+
+def _level_since(connection: Connection, names: Sequence[str]) -> datetime:
+    """When the first campaign began that is warned of, else the last one. `names`: of the node; empty: of all."""
+    warned = select(warnings.c.campaign_id).where(_BEHIND)
+    last = select(runs.c.campaign_id).order_by(runs.c.started_at.desc()).limit(1)
+    if names:
+        warned, last = warned.where(warnings.c.node.in_(names)), last.where(runs.c.node.in_(names))
+    ids = connection.execute(warned).scalars().all() or connection.execute(last).scalars().all()
+    began = select(func.min(runs.c.started_at)).where(runs.c.campaign_id.in_(ids))
+    since: datetime = connection.execute(began).scalar_one()
+    return since
+
+
+def _close_warnings(connection: Connection, accepted: Baseline) -> None:
+    """What is said of works that were not accepted stays open."""
+    ended = f"accepted as the new level by {accepted.who}: {accepted.why}"
+    for row in connection.execute(select(warnings).where(_BEHIND)).all():
+        changes = stored_changes(row.changes)
+        rest = [change for change in changes if not accepted.is_about(row.node, change.fingerprint)]
+        if len(rest) == len(changes):
+            continue
+        end = {"changes": changes_json(rest)} if rest else {"closed_at": accepted.accepted_at, "ended": ended}
+        connection.execute(update(warnings).where(warnings.c.id == row.id).values(end))
+
+
+def _text(text: str, what: str, most: int) -> str:
+    told = text.strip()
+    if not 0 < len(told) <= most or not told.isprintable():
+        raise BaselineError(f"{what} has {len(told)} characters: 1 to {most} are allowed, in plain text on one line")
+    return told

@@ -1,0 +1,117 @@
+"""The breaches of the history: opened by a red node, closed when it is well again or was taken out of the cluster.
+What a drill found is over with its run: it is kept, and never open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, insert, or_, select, update
+
+from trainbench.core.verdicts import RED, Finding, Level, NodeVerdict, State
+from trainbench.history.run_tables import breaches
+from trainbench.history.summaries import Work
+from trainbench.history.summary_tables import node_verdicts, works
+from trainbench.history.warnings import is_old
+from trainbench.judging.missing_nodes import ABSENT, GONE_DAYS
+from trainbench.results.campaign import Campaign
+
+WELL = frozenset({State.OK, State.NOTICE})
+_WORK = ("gpu_name", "model", "recipe", "strategy")
+
+
+def update_breaches(connection: Connection, campaign: Campaign, done: Sequence[Work]) -> None:
+    """A red node opens a breach unless one covers this moment; a node that is well closes the one that does. A drill's
+    is over with its campaign, and says nothing of the node: it closes none. `done`: the campaign's works, with its
+    verdicts.
+    """
+    earliest = _not_over(connection, campaign)
+    work_of = {(work.group_id, node): work for work in done for node in work.verdicts}
+    findings: dict[str, list[Finding]] = {}
+    for finding in campaign.findings:
+        findings.setdefault(finding.subject, []).append(finding)
+    opened = []
+    for group in campaign.groups:
+        for verdict in group.nodes:
+            row = earliest.get((verdict.node, group.group_id, verdict.is_drill))
+            if verdict.state in RED:
+                work = work_of[group.group_id, verdict.node]
+                values = _values(campaign, work, verdict, _diagnosed(findings.get(verdict.node, ()), verdict))
+                if row is None:
+                    opened.append({**values, **_end_of_drill(campaign, verdict)})
+                elif row.campaign_id == campaign.campaign_id or row.opened_at > campaign.finished_at:
+                    # The same campaign again, or an older one recorded late: the breach began here.
+                    began = {**values, "opened_at": min(row.opened_at, campaign.finished_at)}
+                    connection.execute(update(breaches).where(breaches.c.id == row.id).values(began))
+            elif row is not None and verdict.state in WELL and not verdict.is_watched and not verdict.is_drill:
+                _close(connection, [row], campaign)
+    if opened:
+        connection.execute(insert(breaches), opened)
+
+
+def _not_over(connection: Connection, campaign: Campaign) -> Mapping[tuple[str, str, bool], Row[Any]]:
+    """(node, group, whether of a drill) -> the breach that covers this moment, else the next one; of drills this
+    campaign's own.
+    """
+    lasts = or_(breaches.c.closed_at.is_(None), breaches.c.closed_at > campaign.finished_at)
+    own_drill = breaches.c.is_drill & (breaches.c.campaign_id == campaign.campaign_id)
+    which = own_drill | (~breaches.c.is_drill & lasts)
+    rows = connection.execute(select(breaches).where(which).order_by(breaches.c.opened_at.desc())).all()
+    return {(row.node, row.group_id, row.is_drill): row for row in rows}
+
+
+def close_removed(connection: Connection, campaign: Campaign) -> None:
+    """Ends the breaches of nodes that the cluster has not listed for GONE_DAYS: nothing can be well again there. Only
+    the newest campaign of the DAG that found them has a say, and one that looked at the whole cluster.
+    """
+    if not campaign.judges_nodes or campaign.params.get("nodes") or is_old(connection, campaign):
+        return
+    listed = {verdict.node for verdict in campaign.nodes} | {node.name for node in campaign.known}
+    listed |= {finding.subject for finding in campaign.findings if finding.category == ABSENT}
+    of_dag = (breaches.c.dag_id == campaign.suite) & breaches.c.closed_at.is_(None) & breaches.c.node.not_in(listed)
+    judged_at = select(func.max(works.c.at)).join(node_verdicts, node_verdicts.c.work_id == works.c.id)
+    for row in connection.execute(select(breaches).where(of_dag)).all():
+        last = connection.execute(judged_at.where(node_verdicts.c.node == row.node)).scalar_one() or row.opened_at
+        if last < campaign.finished_at - timedelta(days=GONE_DAYS):
+            _close(connection, [row], campaign, was_removed=True)
+
+
+def _close(connection: Connection, rows: Sequence[Row[Any]], campaign: Campaign, was_removed: bool = False) -> None:
+    by = campaign.campaign_id
+    end = {"closed_at": campaign.finished_at, "closed_by_campaign_id": by, "was_removed": was_removed}
+    for row in rows:
+        if row.opened_at <= campaign.finished_at:
+            connection.execute(update(breaches).where(breaches.c.id == row.id).values(end))
+
+
+def _values(campaign: Campaign, work: Work, verdict: NodeVerdict, finding: Finding | None) -> Mapping[str, Any]:
+    red = next((metric for metric in verdict.metrics if metric.state is State.BREACH), None)
+    return {
+        "node": verdict.node,
+        "group_id": work.group_id,
+        "campaign_id": campaign.campaign_id,
+        "dag_id": campaign.suite,
+        "dag_run_id": campaign.dag_run_id,
+        **{name: work.values[name] for name in _WORK},
+        "state": verdict.state.value,
+        "metric": red.metric.value if red else None,
+        "deviation": red.deviation if red else None,
+        "reason": verdict.reason,
+        "cause": finding.summary if finding else None,
+        "resolution": finding.resolution if finding else None,
+        "is_drill": verdict.is_drill,
+        "opened_at": campaign.finished_at,
+    }
+
+
+def _end_of_drill(campaign: Campaign, verdict: NodeVerdict) -> Mapping[str, Any]:
+    at, by = (campaign.finished_at, campaign.campaign_id) if verdict.is_drill else (None, None)
+    return {"closed_at": at, "closed_by_campaign_id": by}
+
+
+def _diagnosed(findings: Sequence[Finding], verdict: NodeVerdict) -> Finding | None:
+    """What the diagnosis says of this verdict: its summary holds the reason. Else the first error told of the node."""
+    told = [finding for finding in findings if verdict.reason and verdict.reason in finding.summary]
+    return next(iter([*told, *(finding for finding in findings if finding.level is Level.ERROR)]), None)

@@ -1,0 +1,156 @@
+"""The history's database: where it is, how it is opened, and how its schema is brought up to date."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+
+from trainbench.results.artefacts import Store, StoreError, open_store
+
+HISTORY_ENV = "TRAINBENCH_HISTORY_URL"
+HISTORY_FILE = "history.sqlite"
+LOCK_TIMEOUT_S = 60
+CONNECT_TIMEOUT_S = 5
+POSTGRES_LOCK = 7_265_103  # any number, the same in every process: the key of the advisory lock
+POSTGRES_WRITE_LOCK = POSTGRES_LOCK + 1
+
+# Alembic keeps the running migration in module globals: one thread of a process at a time.
+_one_thread = threading.Lock()
+
+
+class HistoryError(StoreError):
+    """The history cannot be opened, read or written; the message says which database, why, and what to do."""
+
+    @classmethod
+    def of(cls, url: URL, error: Exception) -> HistoryError:
+        cause = getattr(error, "orig", None) or error
+        reason = " ".join(str(cause).split())[:400]
+        where = url.render_as_string(hide_password=True)
+        return cls(f"history {where}: {reason}; check {HISTORY_ENV}, free disk space and permissions")
+
+
+def connect(url: str | None = None, store: Store | None = None) -> Engine:
+    """An engine without a pool: tasks and commands are short, and a forked process must not share a connection."""
+    parsed = _parsed(url or os.environ.get(HISTORY_ENV) or _beside(store or open_store()))
+    if parsed.get_backend_name() == "sqlite":
+        return _sqlite(parsed)
+    try:
+        engine = create_engine(parsed, poolclass=NullPool, connect_args=_patience(parsed))
+    except ImportError as error:
+        raise HistoryError(f"history {parsed!r}: {error}; install the driver, e.g. psycopg for postgresql") from None
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        # One writer at a time, as with SQLite: else two senders claim one notice, and two recorders open one breach.
+        if connection.get_execution_options().get("is_write"):
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": POSTGRES_WRITE_LOCK})
+
+    return engine
+
+
+def migrate(engine: Engine) -> None:
+    """Bring the schema to this version, from nothing or from any older one. Safe to run in many processes at once."""
+    from alembic import command
+    from alembic.config import Config
+    from alembic.util import CommandError
+
+    try:
+        with (
+            _one_thread,
+            _migration_lock(engine) as connection,
+            as_file(files("trainbench.history.migrations")) as scripts,
+        ):
+            config = Config(attributes={"connection": connection})
+            config.set_main_option("script_location", str(scripts).replace("%", "%%"))
+            config.set_main_option("path_separator", "os")
+            command.upgrade(config, "head")
+    except CommandError as error:
+        raise HistoryError(
+            f"history {engine.url!r} was written by another version: {error}; upgrade trainbench, or set {HISTORY_ENV}"
+        ) from None
+    except (OSError, SQLAlchemyError, sqlite3.Error) as error:
+        raise HistoryError.of(engine.url, error) from None
+
+
+def _patience(url: URL) -> dict[str, int]:
+    """A server that does not answer is away after seconds; by default libpq waits for it as long as TCP does."""
+    knows = url.get_driver_name() in ("psycopg", "psycopg2") and "connect_timeout" not in url.query
+    return {"connect_timeout": CONNECT_TIMEOUT_S} if knows else {}
+
+
+def _parsed(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+        backend = parsed.get_backend_name()
+        parsed.get_dialect()
+    except (ArgumentError, NoSuchModuleError):
+        backend = ""
+    except ImportError:
+        backend = parsed.get_backend_name()  # a known database whose driver is not installed: said on connecting
+    if backend not in ("sqlite", "postgresql"):
+        scheme = url.split(":")[0]  # the rest may hold a password
+        raise HistoryError(
+            f"history URL of kind '{scheme}': allowed are sqlite:///FILE and postgresql://...; set {HISTORY_ENV}"
+        )
+    return parsed
+
+
+def _beside(store: Store) -> str:
+    if not store.is_local:
+        raise HistoryError(
+            f"the store {store.root} is not on this machine: set {HISTORY_ENV}, e.g. to postgresql://..."
+        )
+    return f"sqlite:///{Path(store.root.path).parent / HISTORY_FILE}"
+
+
+def _sqlite(url: URL) -> Engine:
+    if not url.database or url.database == ":memory:":
+        raise HistoryError(f"history URL '{url}' keeps nothing: name a file, e.g. sqlite:////var/lib/trainbench.sqlite")
+    engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": LOCK_TIMEOUT_S})
+
+    @event.listens_for(engine, "connect")
+    def _no_implicit_begin(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # pysqlite's own BEGIN comes too late: DDL would run outside of it
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        # IMMEDIATE waits for other writers; a plain BEGIN that writes later fails at once with "database is locked".
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if connection.get_execution_options().get("is_write") else "BEGIN")
+
+    return engine
+
+
+@contextmanager
+def _migration_lock(engine: Engine) -> Iterator[Connection]:
+    """A transaction that only one process holds at a time."""
+    if engine.dialect.name == "postgresql":
+        with engine.begin() as connection:
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": POSTGRES_LOCK})
+            yield connection
+        return
+    file = Path(str(engine.url.database))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.with_name(f"{file.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _use_wal(engine)
+        with engine.execution_options(is_write=True).begin() as connection:
+            yield connection
+
+
+def _use_wal(engine: Engine) -> None:
+    """Readers do not wait for the writer. The file remembers the mode; switching to it needs the lock."""
+    raw = engine.raw_connection()
+    try:
+        raw.cursor().execute("PRAGMA journal_mode=WAL")
+    finally:
+        raw.close()

@@ -1,0 +1,220 @@
+"""What happened before: every run and every breach in SQL, so that a node can be compared with its own past.
+
+SQLite beside the store by default, PostgreSQL by URL. It can be rebuilt from the artefacts (`reindexing`).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+
+from pydantic import AwareDatetime
+from sqlalchemy import ColumnElement, Connection, Engine, Integer, Select, bindparam, delete, func, insert, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from bench_image.contract import Frozen, RunResult, Status, fingerprint
+from trainbench.core.baselines import Baseline, in_force
+from trainbench.core.verdicts import Metric, State
+from trainbench.history.baselines import accept, read_baselines, revoke
+from trainbench.history.breaches import close_removed, update_breaches
+from trainbench.history.database import HistoryError, connect, migrate
+from trainbench.history.node_histories import read_trails
+from trainbench.history.rows import NOT_A_BASELINE, history_key, rows
+from trainbench.history.run_tables import breaches, runs
+from trainbench.history.slowdowns import read_slowdowns
+from trainbench.history.streaks import read_streaks
+from trainbench.history.summaries import record_summary, summarise, with_known_gpus
+from trainbench.history.warnings import update_warnings
+from trainbench.judging.node_history import Point
+from trainbench.judging.still_slower import Slowdown
+from trainbench.judging.undecided import Streak
+from trainbench.results.artefacts import Store
+from trainbench.results.campaign import Campaign
+
+BASELINE_CAMPAIGNS = 30
+
+
+class Breach(Frozen):
+    """A node that was found red and is not yet well again; `closed_at` is None while it is open."""
+
+    node: str
+    group_id: str
+    campaign_id: str  # that opened it
+    state: State
+    metric: Metric | None  # None: the node failed or was missing
+    deviation: float | None  # percent of the reference; degrees C for temperature
+    reason: str
+    is_drill: bool
+    opened_at: AwareDatetime
+    closed_at: AwareDatetime | None
+    dag_id: str | None = None  # of the campaign that opened it
+    dag_run_id: str | None = None
+    cause: str | None = None  # what the diagnosis says, after the node's name
+    resolution: str | None = None  # what to do next
+
+
+def open_history(url: str | None = None, store: Store | None = None) -> History:
+    """`url`, else the environment's TRAINBENCH_HISTORY_URL, else an SQLite file beside the store. The schema is brought
+    up to date first; any number of processes may do so at once. Raises HistoryError.
+    """
+    engine = connect(url, store)
+    migrate(engine)
+    return History(engine)
+
+
+@dataclass(frozen=True)
+class History:
+    engine: Engine
+
+    def record(self, campaign: Campaign) -> None:
+        """A campaign's runs, verdicts and breaches, in one transaction; recording it again replaces what it said.
+        Raises ValueError for an imported one.
+        """
+        if campaign.is_imported:
+            raise ValueError(f"{campaign.campaign_id} was imported: what others measured is no past of our nodes")
+        made = with_known_gpus(rows(campaign))
+        works = summarise(campaign, made)
+        with self._transaction(write=True) as connection:
+            connection.execute(delete(runs).where(runs.c.campaign_id == campaign.campaign_id))
+            work_ids = record_summary(connection, campaign, made, works)
+            if made:
+                connection.execute(insert(runs), [{**row, "work_id": work_ids[row["run_id"]]} for row in made])
+            update_breaches(connection, campaign, works)
+            close_removed(connection, campaign)
+            update_warnings(connection, campaign)
+
+    def pasts(self, results: Sequence[RunResult], limit: int = BASELINE_CAMPAIGNS) -> list[list[float]]:
+        """For each result what its node reached before with the same `history_key`: the median samples/s of each of
+        the last `limit` earlier campaigns, oldest first. Only healthy runs count: status ok, not judged red or busy,
+        not slower than their own past, no drill. Of an accepted baseline none from before it counts, and what was slow
+        until it was accepted does. One connection for all: opening one takes longer than a question.
+        """
+        with self._transaction() as connection:
+            accepted = read_baselines(connection)
+            return [_past_of(connection, result, limit, accepted) for result in results]
+
+    def trails(self, fingerprints: Collection[str], campaign_id: str, before: datetime) -> tuple[Point, ...]:
+        """What each node reached in the last campaigns before that one, whatever driver and image it had; see `Point`.
+
+        The `history_key` hides a slowdown that comes with an update: it starts a new past. A trail does not.
+        """
+        with self._transaction() as connection:
+            points, accepted = read_trails(connection, fingerprints, campaign_id, before), read_baselines(connection)
+        return tuple(point for point in points if not _is_put_aside(point, accepted, before))
+
+    def baselines(self) -> tuple[Baseline, ...]:
+        """All that were ever accepted, also those that were taken back; the oldest first."""
+        with self._transaction() as connection:
+            return read_baselines(connection)
+
+    def accept_baseline(
+        self,
+        node: str | None,
+        who: str,
+        why: str,
+        at: datetime,
+        since: datetime | None = None,
+        fingerprint: str | None = None,
+    ) -> Baseline:
+        """See `history_baselines.accept`. Raises BaselineError."""
+        with self._transaction(write=True) as connection:
+            return accept(connection, node, who, why, at, since, fingerprint)
+
+    def revoke_baseline(self, baseline_id: int, who: str, at: datetime) -> Baseline:
+        """Raises BaselineError."""
+        with self._transaction(write=True) as connection:
+            return revoke(connection, baseline_id, who, at)
+
+    def last_measured(self, since: datetime) -> dict[str, datetime]:
+        """Node -> when its last valid run began, for the nodes that had one since then; drills do not count."""
+        query = (
+            select(runs.c.node, func.max(runs.c.started_at))
+            .where((runs.c.started_at >= since) & (runs.c.status == Status.OK.value) & ~runs.c.is_drill)
+            .group_by(runs.c.node)
+        )
+        with self._transaction() as connection:
+            return {node: started_at for node, started_at in connection.execute(query)}
+
+    def undecided_before(self, suite: str, campaign_id: str, before: datetime) -> dict[str, Streak]:
+        """Node -> since when it could not be judged, for each whose last verdict of that DAG before then was none."""
+        with self._transaction() as connection:
+            return read_streaks(connection, suite, campaign_id, before)
+
+    def slower_before(self, suite: str, campaign_id: str, before: datetime) -> tuple[Slowdown, ...]:
+        """What that DAG had warned of by then, and not found over: nodes behind their own past, work by work."""
+        with self._transaction() as connection:
+            return read_slowdowns(connection, suite, campaign_id, before)
+
+    def open_breaches(self) -> tuple[Breach, ...]:
+        """Oldest first."""
+        columns = [breaches.c[name] for name in Breach.model_fields]
+        query = select(*columns).where(breaches.c.closed_at.is_(None)).order_by(breaches.c.opened_at, breaches.c.node)
+        with self._transaction() as connection:
+            return tuple(Breach.model_validate(row._asdict()) for row in connection.execute(query))
+
+    @contextmanager
+    def _transaction(self, write: bool = False) -> Iterator[Connection]:
+        try:
+            with self.engine.execution_options(is_write=write).begin() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            raise HistoryError.of(self.engine.url, error) from None
+
+
+def _is_put_aside(point: Point, accepted: Sequence[Baseline], at: datetime) -> bool:
+    baseline = in_force(accepted, point.node, point.fingerprint, at)
+    return baseline is not None and point.at < baseline.since
+
+
+def _past_of(connection: Connection, result: RunResult, limit: int, accepted: Sequence[Baseline] = ()) -> list[float]:
+    baseline = in_force(accepted, result.spec.node, fingerprint(result.work), result.started_at) if accepted else None
+    asked = {
+        "node": result.spec.node,
+        "history_key": history_key(result),
+        "before": result.started_at,
+        "campaign_id": result.spec.campaign_id,
+        "limit": limit,
+    }
+    if baseline:
+        asked |= {"since": baseline.since, "accepted_at": baseline.accepted_at}
+    by_campaign: dict[str, list[float]] = {}
+    for campaign_id, samples_per_second in connection.execute(PAST_SINCE if baseline else PAST, asked):
+        by_campaign.setdefault(campaign_id, []).append(samples_per_second)
+    return [statistics.median(values) for values in by_campaign.values()]
+
+
+def _past(counts: ColumnElement[bool]) -> Select[str, float]:
+    """`counts`: the runs that are a past."""
+    healthy = (runs.c.node == bindparam("node")) & (runs.c.history_key == bindparam("history_key")) & counts
+    earlier = (runs.c.started_at < bindparam("before")) & (runs.c.campaign_id != bindparam("campaign_id"))
+    began_at = func.min(runs.c.started_at).label("began_at")
+    recent = (
+        select(runs.c.campaign_id, began_at)
+        .where(healthy & earlier)
+        .group_by(runs.c.campaign_id)
+        .order_by(began_at.desc())
+        .limit(bindparam("limit", type_=Integer))
+        .subquery()
+    )
+    return (
+        select(runs.c.campaign_id, runs.c.judged_samples_per_second)
+        .join(recent, recent.c.campaign_id == runs.c.campaign_id)
+        .where(healthy)
+        .order_by(recent.c.began_at, runs.c.campaign_id)
+    )
+
+
+def _counts_since() -> ColumnElement[bool]:
+    """From an accepted level on: what is healthy, and what was left out as too slow until it was accepted."""
+    was_slow = (runs.c.history_state == State.BREACH.value) & (runs.c.started_at <= bindparam("accepted_at"))
+    is_valid = (runs.c.status == Status.OK.value) & ~runs.c.is_drill
+    not_red = runs.c.state.is_(None) | runs.c.state.not_in([state.value for state in NOT_A_BASELINE])
+    return (runs.c.started_at >= bindparam("since")) & (runs.c.is_baseline | (was_slow & is_valid & not_red))
+
+
+# built once: a large campaign asks them thousands of times
+PAST = _past(runs.c.is_baseline.is_(True))
+PAST_SINCE = _past(_counts_since())

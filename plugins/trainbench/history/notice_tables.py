@@ -1,0 +1,57 @@
+"""What somebody was told, and what is only worth a look. The migrations build exactly these."""
+
+from __future__ import annotations
+
+from sqlalchemy import Column, Index, Integer, String, Table
+
+from trainbench.history.run_tables import UtcDateTime, metadata
+
+# A node that is not red and yet needs somebody to look. One row for each node and kind of warning, from the campaign
+# that first said so to the one that finds it over.
+warnings = Table(
+    "warnings",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("dag_id", String, nullable=False),  # the suite
+    Column("node", String, nullable=False),
+    Column("kind", String, nullable=False),  # judging.warned.Kind
+    Column("category", String, nullable=False),  # of the finding
+    Column("subject", String, nullable=False),  # of the finding: more nodes than this one, where it is about several
+    Column("summary", String, nullable=False),  # that the subject stands before
+    Column("resolution", String, nullable=False),
+    Column("changes", String, nullable=False),  # JSON: a list of RateChange; over when all rates are back
+    Column("campaign_id", String, nullable=False),  # that opened it
+    Column("dag_run_id", String),
+    Column("opened_at", UtcDateTime, nullable=False),
+    Column("closed_at", UtcDateTime),
+    Column("closed_by_campaign_id", String),
+    Column("ended", String),  # how, in words; null while it is open, and where a worse one took its place
+    Index("warnings_by_end", "closed_at"),
+)
+_open = warnings.c.closed_at.is_(None)
+Index(
+    "warnings_open",
+    warnings.c.dag_id,
+    warnings.c.node,
+    warnings.c.kind,
+    unique=True,
+    sqlite_where=_open,
+    postgresql_where=_open,
+)
+
+# One row for each breach or warning, what happened to it and channel. It is written before the message is sent: a
+# sender that dies in between leaves a row without an end, and nobody sends the message a second time.
+notices = Table(
+    "notices",
+    metadata,
+    Column("kind", String, primary_key=True),  # breach, warning
+    Column("about_id", Integer, primary_key=True, autoincrement=False),
+    Column("event", String, primary_key=True),  # opened, closed
+    Column("channel", String, primary_key=True),
+    Column("node", String, nullable=False),
+    Column("claimed_at", UtcDateTime, nullable=False),
+    Column("sent_at", UtcDateTime),
+    Column("problem", String),  # why the last try failed; null: none did, or nobody knows how it ended
+    Column("num_tries", Integer, nullable=False),
+    Index("notices_by_time", "claimed_at"),
+)

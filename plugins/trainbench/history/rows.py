@@ -1,0 +1,128 @@
+"""A campaign -> the rows that the history keeps of its runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from bench_image.contract import RunResult, Status, fingerprint
+from trainbench.core.verdicts import RED, State
+from trainbench.judging.clocks import on_our_clock
+from trainbench.judging.node_runs import judged_rate
+from trainbench.params.campaign_kind import Question
+from trainbench.prices.energy import measured_joules
+from trainbench.prices.run_cost import RunCost
+from trainbench.results.campaign import Campaign
+from trainbench.results.isolation import Isolation
+from trainbench.results.readings import sm_clock_mean_mhz, temperature_mean_c
+from trainbench.results.setups import setup_of
+
+NOT_A_BASELINE = RED | {State.BUSY}
+
+
+def rows(campaign: Campaign, parts: Isolation | None = None) -> list[dict[str, Any]]:
+    """One for each run; of a run that came back twice the later one. Without those that fail, which `parts` keeps."""
+    states = {(group.group_id, node.node): node.state for group in campaign.groups for node in group.nodes}
+    # A node whose program chose two kinds of work has two: what is slower than its past in either is no baseline.
+    by_state = sorted(campaign.history, key=lambda verdict: verdict.state is State.BREACH)
+    pasts = {(verdict.group_id, verdict.node): verdict.state for verdict in by_state}
+    costs = {id(result): cost for result, cost in zip(campaign.results, campaign.costs, strict=True)}
+
+    def row(result: RunResult) -> tuple[dict[str, Any]]:
+        subject = (result.spec.group_id, result.spec.node)
+        made = _row(result, costs[id(result)], states.get(subject), pasts.get(subject))
+        made["is_baseline"] = made["is_baseline"] and campaign.question is not Question.NOISE  # nobody judged them
+        made["started_at"] = on_our_clock(result.started_at, campaign.started_at, campaign.finished_at)
+        made["finished_at"] = on_our_clock(result.finished_at, campaign.started_at, campaign.finished_at)
+        return ({"campaign_id": campaign.campaign_id, "suite": campaign.suite, **made},)
+
+    by_time = sorted(campaign.results, key=lambda result: result.finished_at)
+    made = (parts or Isolation()).each("recording in the history", by_time, row)
+    return list({row["run_id"]: row for row in made}.values())
+
+
+def _row(result: RunResult, cost: RunCost, state: State | None, past: State | None) -> dict[str, Any]:
+    spec, context = result.spec, result.context
+    key = history_key(result)
+    return {
+        "run_id": spec.run_id,
+        "group_id": spec.group_id,
+        "node": spec.node,
+        "round": spec.round,
+        "model": spec.model,
+        "recipe": spec.recipe.value,
+        "strategy": spec.strategy.value,
+        "preset": spec.preset.value,
+        "fingerprint": fingerprint(result.work),
+        "history_key": key,
+        "gpu_name": context.gpus[0].name if context and context.gpus else None,
+        "driver": context.driver if context else None,
+        "image": context.image if context else None,
+        "torch": context.libraries.get("torch") if context else None,
+        "status": result.status.value,
+        "state": state.value if state else None,
+        "history_state": past.value if past else None,
+        "is_drill": spec.drill is not None,
+        "is_baseline": key is not None and _is_healthy(result, state, past),
+        "samples_per_second": result.performance.samples_per_second,
+        "judged_samples_per_second": judged_rate(result),
+        "tokens_per_second": result.performance.tokens_per_second,
+        "memory_gb": result.memory.peak_during_training,
+        "temperature_c": temperature_mean_c(result),
+        "mfu_pct": result.performance.mfu_pct,
+        "gpu_hours": cost.gpu_hours,
+        "run_usd": cost.run_usd,
+        "usd_per_1000_samples": cost.usd_per_1000_samples,
+        **_paid_for(result, cost),
+        **_found(result),
+    }
+
+
+def _paid_for(result: RunResult, cost: RunCost) -> dict[str, Any]:
+    size = result.work.micro_batch_size
+    return {
+        "peers": ",".join(result.spec.peers),
+        "world_size": result.spec.world_size,
+        "micro_batch_size": size if isinstance(size, int) else None,
+        "seq_length": result.spec.seq_length,
+        "usd_per_gpu_hour": cost.usd_per_gpu_hour,
+        "price_source": cost.price_source,
+        "energy_j": measured_joules(result),
+        "energy_per_sample_j": result.telemetry.energy_per_sample_j,
+    }
+
+
+def _found(result: RunResult) -> dict[str, Any]:
+    setup = setup_of(result.context)
+    return {
+        "kernel": setup.kernel,
+        "vbios": setup.vbios,
+        "power_limit_w": setup.power_limit_w,
+        "sm_clock_mhz": sm_clock_mean_mhz(result),
+        "gpu_uuids": ",".join(sorted(setup.gpu_uuids)) or None,
+        "libraries": None if setup.libraries is None else json.dumps(dict(setup.libraries), sort_keys=True),
+    }
+
+
+def _is_healthy(result: RunResult, state: State | None, past: State | None) -> bool:
+    is_judged_well = state not in NOT_A_BASELINE and past is not State.BREACH
+    return result.status is Status.OK and result.spec.drill is None and is_judged_well
+
+
+def history_key(result: RunResult) -> str | None:
+    """12 hex digits that are equal when a node may be compared with its own past: same work, image, driver, kind of GPU
+    and libraries (torch, transformers, peft, bitsandbytes, accelerate, triton, CUDA runtime, NCCL).
+
+    Their versions stand beside the image because a tag can move. None for a run that has no context.
+    """
+    if result.context is None:
+        return None
+    same = {
+        "fingerprint": fingerprint(result.work),
+        "image": result.context.image,
+        "driver": result.context.driver,
+        "gpus": sorted(gpu.name for gpu in result.context.gpus),
+        "libraries": result.context.libraries,
+    }
+    return hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()[:12]

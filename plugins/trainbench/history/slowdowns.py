@@ -1,0 +1,39 @@
+"""The slowdowns that a DAG warned of and that are not over, read from the stored warnings."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, select
+
+from trainbench.history.notice_tables import warnings
+from trainbench.history.warnings import stored_changes
+from trainbench.judging.still_slower import Slowdown
+from trainbench.judging.warned import Kind
+
+
+def read_slowdowns(connection: Connection, suite: str, campaign_id: str, before: datetime) -> tuple[Slowdown, ...]:
+    """As they were before that moment, and without what that campaign itself said."""
+    of_dag = (warnings.c.dag_id == suite) & (warnings.c.kind == Kind.SLOW.value)
+    known = of_dag & (warnings.c.opened_at < before) & (warnings.c.campaign_id != campaign_id)
+    by_node: dict[str, list[Row[Any]]] = {}
+    for row in connection.execute(select(warnings).where(known).order_by(warnings.c.id)):
+        by_node.setdefault(row.node, []).append(row)
+    return tuple(
+        Slowdown(change, _since(rows))
+        for rows in by_node.values()
+        if rows[-1].closed_at is None or rows[-1].closed_at >= before
+        for change in stored_changes(rows[-1].changes)
+    )
+
+
+def _since(rows: list[Row[Any]]) -> datetime:
+    """When the first of those was opened that took each other's place, as the node became slower still."""
+    first = rows[-1]
+    for row in reversed(rows[:-1]):
+        if row.ended is not None or row.closed_by_campaign_id != first.campaign_id:
+            break
+        first = row
+    since: datetime = first.opened_at
+    return since

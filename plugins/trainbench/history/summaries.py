@@ -1,0 +1,286 @@
+"""A campaign and its rows in `runs` -> what the pages read of it: the campaign, its works, each node's verdict."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC
+from typing import Any
+
+from sqlalchemy import Connection, delete, insert, select, text
+
+from bench_image.contract import RunResult, Status, fingerprint
+from trainbench.comparison.comparable import ACROSS
+from trainbench.comparison.scaling import efficiencies
+from trainbench.core.verdicts import RED, GroupVerdict, HistoryVerdict, Metric, NodeVerdict, State
+from trainbench.history.summary_tables import campaigns, node_verdicts, works
+from trainbench.judging.campaign_conditions import conditions
+from trainbench.judging.condition import NodeCondition
+from trainbench.prices.run_cost import RunCost
+from trainbench.results.campaign import Campaign
+
+Rows = Sequence[Mapping[str, Any]]
+WORK = ("work_key", "gpu_name", "model", "recipe", "strategy", "preset", "world_size", "micro_batch_size", "seq_length")
+MEDIANS = ("samples_per_second", "tokens_per_second", "memory_gb", "mfu_pct", "usd_per_1000_samples")
+LIMITS = {
+    Metric.SAMPLES_PER_SECOND: "samples_per_second_limit_pct",
+    Metric.MEMORY_GB: "memory_limit_pct",
+    Metric.TEMPERATURE_C: "temperature_limit_c",
+}
+
+# In this form SQLite and PostgreSQL take it alike; the order of the names keeps two writers from waiting in a circle.
+KNOWN_NODE = text("INSERT INTO nodes (node, suite, gpu_name) VALUES (:node, :suite, :gpu_name) ON CONFLICT DO NOTHING")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """A row of `works` before it has its number, and the runs and verdicts that belong to it."""
+
+    group_id: str
+    values: Mapping[str, Any]
+    run_ids: tuple[str, ...] = ()
+    verdicts: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # by node
+
+
+def record_summary(connection: Connection, campaign: Campaign, rows: Rows, summary: Sequence[Work]) -> dict[str, int]:
+    """Replaces what was said of the campaign before. `rows`: its rows in `runs`; `summary`: what they come to. Returns
+    the number of the work of each run, by run id.
+    """
+    _forget(connection, campaign.campaign_id)
+    connection.execute(insert(campaigns).values(_campaign_row(campaign, rows)))
+    work_ids: dict[str, int] = {}
+    for work in summary:
+        work_id: int = connection.execute(insert(works).values(work.values).returning(works.c.id)).scalar_one()
+        work_ids |= dict.fromkeys(work.run_ids, work_id)
+        if work.verdicts:
+            connection.execute(insert(node_verdicts), [{"work_id": work_id, **row} for row in work.verdicts.values()])
+            connection.execute(KNOWN_NODE, known_nodes(work))
+    return work_ids
+
+
+def known_nodes(work: Work) -> list[dict[str, str]]:
+    """Rows of `nodes`."""
+    of = {"suite": work.values["suite"], "gpu_name": work.values["gpu_name"] or ""}
+    return [{"node": node, **of} for node in sorted(work.verdicts)]
+
+
+def _forget(connection: Connection, campaign_id: str) -> None:
+    old = select(works.c.id).where(works.c.campaign_id == campaign_id)
+    connection.execute(delete(node_verdicts).where(node_verdicts.c.work_id.in_(old)))
+    connection.execute(delete(works).where(works.c.campaign_id == campaign_id))
+    connection.execute(delete(campaigns).where(campaigns.c.campaign_id == campaign_id))
+
+
+def with_known_gpus(rows: Rows) -> list[dict[str, Any]]:
+    """A run that failed before it could look has the GPU of its node's other runs, else the only kind of its group."""
+    of_node = {row["node"]: row["gpu_name"] for row in rows if row["gpu_name"]}
+    of_group: dict[str, set[str]] = {}
+    for row in rows:
+        if row["gpu_name"]:
+            of_group.setdefault(row["group_id"], set()).add(row["gpu_name"])
+    filled = []
+    for row in rows:
+        kinds = of_group.get(row["group_id"], set())
+        known = row["gpu_name"] or of_node.get(row["node"]) or (min(kinds) if len(kinds) == 1 else None)
+        filled.append({**row, "gpu_name": known})
+    return filled
+
+
+def summarise(campaign: Campaign, rows: Rows) -> tuple[Work, ...]:
+    """The campaign's works in the order of their first run, then those of which nothing ran."""
+    results = {result.spec.run_id: result for result in campaign.results}
+    keys = _work_keys(results, rows)
+    members: dict[tuple[str, str | None, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        members.setdefault((row["group_id"], row["gpu_name"], keys[row["run_id"]]), []).append(row)
+    of_run = _figures(campaign)
+    made = [_work(campaign, key, of_key, of_run) for key, of_key in members.items()]
+    of_node = {
+        (row["group_id"], row["node"]): work
+        for (_, of_key), work in zip(members.items(), made, strict=True)
+        for row in of_key
+    }
+    pasts = {(past.group_id, past.node): past for past in campaign.history}
+    runs_of: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        runs_of.setdefault((row["group_id"], row["node"]), []).append(row)
+    condition_of = {node.node: node for node in conditions(campaign)}
+    for group in campaign.groups:
+        for node in group.nodes:
+            subject = (group.group_id, node.node)
+            work = of_node.get(subject) or _work_of_missing(campaign, group, made)
+            past, own = pasts.get(subject), runs_of.get(subject, ())
+            work.verdicts[node.node] = _verdict_row(node, past, own, condition_of[node.node])
+    return tuple(made)
+
+
+def _campaign_row(campaign: Campaign, rows: Rows) -> dict[str, Any]:
+    return {
+        "campaign_id": campaign.campaign_id,
+        "suite": campaign.suite,
+        "dag_run_id": campaign.dag_run_id,
+        "title": campaign.title,
+        "question": campaign.question.value,
+        "started_at": campaign.started_at,
+        "finished_at": campaign.finished_at,
+        "is_drill": campaign.is_drill,
+        "num_runs": len(rows),
+        "num_failed": _num_failed(rows),
+        "num_nodes": len({node.node for node in campaign.nodes}),
+        "num_red": len({node.node for node in campaign.red_nodes if not node.is_drill}),
+        **_limits(campaign),
+    }
+
+
+def _limits(campaign: Campaign) -> dict[str, float | None]:
+    """One campaign judges all of its nodes with the same limits, and each verdict tells them."""
+    used = {verdict.metric: verdict.limit for node in campaign.nodes for verdict in node.metrics}
+    return {column: used.get(metric) for metric, column in LIMITS.items()}
+
+
+def _work_keys(results: Mapping[str, RunResult], rows: Rows) -> dict[str, str]:
+    """Run id -> the fingerprint of its work, whatever the strategy. A failed run goes with what its group usually did:
+    what the program would have chosen is not known.
+    """
+    by_fingerprint: dict[str, str] = {}
+    for row in rows:
+        if row["fingerprint"] not in by_fingerprint:
+            by_fingerprint[row["fingerprint"]] = fingerprint(results[row["run_id"]].work, ACROSS)
+    usual: dict[str, Counter[str]] = {}
+    for row in rows:
+        if row["samples_per_second"] is not None:
+            usual.setdefault(row["group_id"], Counter())[by_fingerprint[row["fingerprint"]]] += 1
+    return {
+        row["run_id"]: usual[row["group_id"]].most_common(1)[0][0]
+        if row["samples_per_second"] is None and row["group_id"] in usual
+        else by_fingerprint[row["fingerprint"]]
+        for row in rows
+    }
+
+
+def _figures(campaign: Campaign) -> dict[str, tuple[RunCost, float | None]]:
+    """Run id -> its cost and its scaling efficiency in percent."""
+    sizes = {result.spec.world_size for result in campaign.results}
+    found = efficiencies(campaign.results) if len(sizes) > 1 else (None,) * len(campaign.results)
+    return {
+        cost.run_id: (cost, efficiency.pct if efficiency else None)
+        for cost, efficiency in zip(campaign.costs, found, strict=True)
+    }
+
+
+def _work(
+    campaign: Campaign,
+    key: tuple[str, str | None, str],
+    rows: Rows,
+    of_run: Mapping[str, tuple[RunCost, float | None]],
+) -> Work:
+    group_id, _, work_key = key
+    valid = [row for row in rows if row["status"] == Status.OK.value and not row["is_drill"]]
+    first = {**(valid or rows)[0], "work_key": work_key}
+    figures = [of_run[row["run_id"]] for row in valid]
+    values = {
+        **_head(campaign, group_id),
+        **{name: first[name] for name in WORK},
+        **{name: _median(row[name] for row in valid) for name in MEDIANS},
+        "usd_per_1m_tokens": _median(cost.usd_per_1m_tokens for cost, _ in figures),
+        "efficiency_pct": _median(pct for _, pct in figures),
+        "num_runs": len(rows),
+        "num_valid": len(valid),
+        "num_failed": _num_failed(rows),
+        "gpu_hours": _sum(row["gpu_hours"] for row in rows),
+        "run_usd": _sum(row["run_usd"] for row in rows),
+        "num_unpriced": sum(row["run_usd"] is None for row in rows),
+    }
+    return Work(group_id=group_id, values=values, run_ids=tuple(row["run_id"] for row in rows))
+
+
+def _work_of_missing(campaign: Campaign, group: GroupVerdict, made: list[Work]) -> Work:
+    """Where the verdict on a node without any run belongs; a work that nothing ran of is added to `made`."""
+    alike = [work for work in made if work.group_id == group.group_id]
+    same = [work for work in alike if work.values["gpu_name"] == group.gpu_name]
+    if same:
+        return max(same, key=lambda work: work.values["num_runs"])
+    asked = {name: campaign.params.get(name) for name in ("model", "recipe", "preset", "strategy")}
+    values = {
+        **dict.fromkeys(WORK),
+        **{name: value for name, value in asked.items() if isinstance(value, str)},
+        **({name: alike[0].values[name] for name in WORK} if alike else {}),
+        **_head(campaign, group.group_id),
+        "gpu_name": group.gpu_name,
+        **dict.fromkeys(("num_runs", "num_valid", "num_failed", "num_unpriced"), 0),
+    }
+    made.append(Work(group_id=group.group_id, values=values))
+    return made[-1]
+
+
+def _head(campaign: Campaign, group_id: str) -> dict[str, Any]:
+    at = campaign.finished_at.astimezone(UTC)
+    return {
+        "campaign_id": campaign.campaign_id,
+        "suite": campaign.suite,
+        "at": at,
+        "day": at.date().isoformat(),
+        "group_id": group_id,
+        "label": campaign.labels.get(group_id),
+    }
+
+
+def _verdict_row(
+    node: NodeVerdict, past: HistoryVerdict | None, rows: Rows, condition: NodeCondition
+) -> dict[str, Any]:
+    rate = node.metric(Metric.SAMPLES_PER_SECOND)
+    return {
+        "node": node.node,
+        "run_id": _typical_run(rows),
+        "num_runs": node.num_runs,
+        "state": node.state.value,
+        "is_red": node.state in RED and not node.is_drill,
+        "history_state": past.state.value if past else None,
+        "condition": condition.condition.value,
+        "condition_reason": condition.reason or None,
+        "confirmation": node.confirmation.value,
+        "is_watched": node.is_watched,
+        "is_drill": node.is_drill,
+        "samples_per_second": rate.value if rate else None,
+        "deviation_pct": _deviation(node, Metric.SAMPLES_PER_SECOND),
+        "own_median_samples_per_second": past.baseline_median if past else None,
+        "history_deviation_pct": past.deviation_pct if past else None,
+        "memory_deviation_pct": _deviation(node, Metric.MEMORY_GB),
+        "temperature_deviation_c": _deviation(node, Metric.TEMPERATURE_C),
+        "reason": None if node.state is State.OK else node.reason,
+    }
+
+
+def _deviation(node: NodeVerdict, metric: Metric) -> float | None:
+    verdict = node.metric(metric)
+    return verdict.deviation if verdict else None
+
+
+def _typical_run(rows: Rows) -> str | None:
+    """The run with the middle throughput, the lower of two; the first one when none was measured."""
+    measured = sorted((row["samples_per_second"], row["run_id"]) for row in rows if row["samples_per_second"])
+    if measured:
+        return str(measured[(len(measured) - 1) // 2][1])
+    return rows[0]["run_id"] if rows else None
+
+
+def _num_failed(rows: Rows) -> int:
+    return sum(row["status"] != Status.OK.value for row in rows)
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def _over(known: Sequence[float], figure: Callable[[Sequence[float]], float]) -> float | None:
+    return figure(known) if known else None
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    return _over(_known(values), statistics.median)
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    return _over(_known(values), sum)

@@ -1,0 +1,247 @@
+"""What sets a slow node apart from its peers and could explain it: one clue for each cause, with its consequences.
+
+What a clue explains, as a share of samples/s, is an upper bound:
+
+- a clock g % below the peers' costs at most g %: work that waits for memory or the host loses less;
+- of a node that waits w % of its time where its peers wait v %, 1 - (1 - w) / (1 - v) is lost by that;
+- input of b bytes a second over a link of B bytes a second takes b / B of the time, if nothing hides it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from bench_image.contract import Device, RunResult
+from trainbench.core.formats import listing
+from trainbench.judging.diagnosis.clues import Case, Clue, ranked
+from trainbench.judging.diagnosis.evidence_gpu import THROTTLES, clock, ecc, matmul, other_processes
+from trainbench.judging.diagnosis.peer_gaps import (
+    best_link,
+    common_host,
+    common_means,
+    common_versions,
+    differing,
+    gap,
+    link,
+)
+from trainbench.results.readings import utilisation_mean_pct
+
+# Of the measured window; below this, stolen CPU time cannot cost 5 %.
+MIN_STEAL_PCT = 5.0
+# Published copy rates of eight links of one host lie within 0.2 %: several times what fleets show.
+MIN_H2D_GAP_PCT = 10.0
+SAME_RATE_PCT = 1.0
+MIN_WAIT_POINTS = 1.0
+MIN_COMMUNICATION_POINTS = 2.0
+MIN_UTILISATION_POINTS = 5.0
+MIN_BUSY_HOST_POINTS = 30.0
+FULL_MEMORY_PCT = 95.0
+
+
+def slow_clues(case: Case) -> tuple[Clue, ...]:
+    """The best explanation first."""
+    found = [clue for look in _LOOKS for clue in look(case)]
+    return ranked([clue for clue in found if not _is_consequence(clue, found)], case.off_pct)
+
+
+def waited_pct(own_pct: float, peers_pct: float) -> float:
+    """Percent of samples/s that are lost by waiting more than the peers."""
+    return 100 * (1 - (100 - own_pct) / (100 - peers_pct)) if peers_pct < 100 else 0.0
+
+
+# Told by the cause itself: a hot GPU multiplies slowly, and one that waits for its data is not busy.
+_CONSEQUENCES = {
+    "slow_gpu": {throttle.category for throttle in THROTTLES} | {"power_limit_low", "low_clock", "other_processes"},
+    "gpu_waits": {"slow_data", "slow_communication", "cpu_steal", "busy_host", "host_memory_full"},
+    "slow_host_to_device": {"pcie_degraded"},
+}
+
+
+def _is_consequence(clue: Clue, found: Sequence[Clue]) -> bool:
+    return bool(_CONSEQUENCES.get(clue.category, set()) & {other.category for other in found})
+
+
+def _drill(case: Case) -> Iterator[Clue]:
+    drill = next((run.spec.drill for run in case.own if run.spec.drill), None)
+    if drill:
+        yield Clue(
+            category="drill",
+            measured=f"slowed by {drill.slowdown_pct:g} %",
+            expected="found by the checks",
+            cause=f"this is a drill: the node was slowed on purpose by {drill.slowdown_pct:g} %",
+            resolution="nothing to repair: the checks work",
+        )
+
+
+def _troubles(case: Case) -> Iterator[Clue]:
+    if case.troubles:
+        yield Clue(
+            category="node_trouble",
+            measured=listing(case.troubles),
+            expected="no such condition",
+            cause=f"the cluster says of the node: {listing(case.troubles)}",
+            resolution="look at the node's conditions and events (kubectl describe node) and mend what they name",
+        )
+
+
+def _data(case: Case) -> Iterator[Clue]:
+    wait = gap(case.own, case.peers, lambda run: run.performance.loader_wait_pct)
+    if wait and wait.points >= MIN_WAIT_POINTS:
+        yield Clue(
+            category="slow_data",
+            measured=f"waits for data {wait.own:.1f} % of the time",
+            expected=f"{wait.peers:.1f} % as on its peers",
+            cause=f"training waited for its data {wait.own:.1f} % of the time",
+            resolution="check the disk or mount that the data comes from, and how many CPUs the pod has",
+            explains_pct=waited_pct(wait.own, wait.peers),
+        )
+
+
+def _communication(case: Case) -> Iterator[Clue]:
+    wait = gap(case.own, case.peers, lambda run: run.communication.exposed_pct)
+    if wait and wait.points >= MIN_COMMUNICATION_POINTS:
+        bus = gap(case.own, case.peers, lambda run: run.probes.allreduce_bus_gb_per_s)
+        rate = f", all-reduce at {bus.own:.0f} GB/s where its peers reach {bus.peers:.0f}" if bus else ""
+        yield Clue(
+            category="slow_communication",
+            measured=f"waits for communication {wait.own:.1f} % of the time",
+            expected=f"{wait.peers:.1f} % as on its peers",
+            cause=f"its GPUs waited for each other {wait.own:.1f} % of the time{rate}",
+            resolution="check NVLink (nvidia-smi nvlink -s) and the topology (nvidia-smi topo -m) against a good node",
+            explains_pct=waited_pct(wait.own, wait.peers),
+        )
+
+
+def allocator(case: Case) -> Iterator[Clue]:
+    retries = gap(case.own, case.peers, lambda run: run.memory.alloc_retries)
+    if retries and retries.points >= 1:
+        yield Clue(
+            category="allocator_retries",
+            measured=f"{retries.own:g} allocator retries",
+            expected=f"{retries.peers:g} as on its peers",
+            cause="torch ran out of free GPU memory and had to give blocks back and ask again",
+            resolution="see what else holds memory on this GPU, and whether it is as large as its peers'",
+        )
+
+
+def _steal(case: Case) -> Iterator[Clue]:
+    steal = gap(case.own, case.peers, lambda run: run.telemetry.host.cpu_steal_pct)
+    if steal and steal.points >= MIN_STEAL_PCT:
+        on_cpu = all(run.spec.device is Device.CPU for run in case.own)
+        yield Clue(
+            category="cpu_steal",
+            measured=f"{steal.own:.0f} % stolen",
+            expected=f"{steal.peers:.0f} % as on its peers",
+            cause=f"the host gave {steal.own:.0f} % of this machine's CPU time to others",
+            resolution="move the node to a quieter host, or use dedicated CPUs",
+            explains_pct=waited_pct(steal.own, steal.peers) if on_cpu else None,
+        )
+
+
+def _host(case: Case) -> Iterator[Clue]:
+    full = gap(case.own, case.peers, lambda run: run.telemetry.host.memory_used_pct)
+    if full and full.own >= FULL_MEMORY_PCT > full.peers:
+        yield Clue(
+            category="host_memory_full",
+            measured=f"{full.own:.0f} % of the host's memory in use",
+            expected=f"{full.peers:.0f} % as on its peers",
+            cause="the host's memory is full, so it swaps or drops its cache",
+            resolution="find what holds the memory on the node, and end it",
+        )
+    busy = gap(case.own, case.peers, lambda run: run.telemetry.host.cpu_utilisation_mean_pct)
+    if busy and busy.points >= MIN_BUSY_HOST_POINTS:
+        yield Clue(
+            category="busy_host",
+            measured=f"host CPUs {busy.own:.0f} % busy",
+            expected=f"{busy.peers:.0f} % as on its peers",
+            cause=f"the host's CPUs were {busy.own:.0f} % busy, those of its peers {busy.peers:.0f} %",
+            resolution="find what computes on the node (top), and keep other work off GPU nodes",
+        )
+
+
+def _pcie(case: Case) -> Iterator[Clue]:
+    found, usual = link(case.own), link(case.peers)
+    best = best_link(case.own) or usual
+    is_poor = bool(found and best and found[1] < best[1])
+    # a link that the peers have as well sets the node apart from nobody
+    if found and best and (found < usual if usual else is_poor):
+        copies = gap(case.own, case.peers, lambda run: run.probes.h2d_gb_per_s)
+        is_slower = copies is not None and copies.pct < -SAME_RATE_PCT
+        slower = f"; copies from the host are {-copies.pct:.0f} % slower" if copies and is_slower else ""
+        yield Clue(
+            category="pcie_degraded",
+            measured=f"PCIe {found[0]} x{found[1]}",
+            expected=f"PCIe {best[0]} x{best[1]}",
+            cause=f"the GPU's PCIe link is narrower or slower than it should be{slower}",
+            resolution="reseat the GPU or its riser, and check the slot's bifurcation in the firmware",
+            explains_pct=_copies_pct(case),
+        )
+
+
+def _h2d(case: Case) -> Iterator[Clue]:
+    copies = gap(case.own, case.peers, lambda run: run.probes.h2d_gb_per_s)
+    if copies and copies.pct <= -MIN_H2D_GAP_PCT:
+        yield Clue(
+            category="slow_host_to_device",
+            measured=f"{copies.own:.1f} GB/s",
+            expected=f"{copies.peers:.1f} GB/s as on its peers",
+            cause=f"copies from host to GPU are {-copies.pct:.0f} % slower than on its peers",
+            resolution="check the PCIe link, NUMA placement and the host's memory channels",
+            explains_pct=_copies_pct(case),
+        )
+
+
+def _copies_pct(case: Case) -> float | None:
+    """What slower copies of the input cost at most; None where other data may use the link: several GPUs, or a paged
+    optimizer.
+    """
+    if any(run.spec.world_size > 1 or run.spec.optimizer.value.startswith("paged") for run in case.own):
+        return None
+    share = gap(case.own, case.peers, _copying_pct)
+    return max(share.points, 0.0) if share else None
+
+
+def _copying_pct(run: RunResult) -> float | None:
+    mb, gb = run.performance.input_mb_per_s, run.probes.h2d_gb_per_s
+    return 100 * mb / 1000 / gb if mb is not None and gb else None
+
+
+def _waits(case: Case) -> Iterator[Clue]:
+    busy = gap(case.own, case.peers, utilisation_mean_pct)
+    if busy and busy.points <= -MIN_UTILISATION_POINTS:
+        yield Clue(
+            category="gpu_waits",
+            measured=f"GPU busy {busy.own:.0f} % of the time",
+            expected=f"{busy.peers:.0f} % as on its peers",
+            cause=f"the GPU was busy {busy.own:.0f} % of the time, its peers' {busy.peers:.0f} %: it waits for work",
+            resolution="look at the host: CPU frequency governor, NUMA placement of the pod, other work on its CPUs",
+        )
+
+
+def differences(case: Case) -> Iterator[Clue]:
+    """What is merely other than on the peers: means, versions, host."""
+    for category, read, resolution in (
+        ("other_means", common_means, "see in the result why it was chosen; the same image and options give the same"),
+        ("versions_differ", common_versions, "bring the node to its peers' versions and repeat"),
+        (
+            "other_host",
+            common_host,
+            "compare it with its own kind only, or give its pods what the others have",
+        ),
+    ):
+        mine, usual = read(case.own), read(case.peers)
+        if differ := differing(mine, usual):
+            yield Clue(
+                category=category,
+                measured=", ".join(f"{name} {mine[name]}" for name in differ),
+                expected=", ".join(f"{name} {usual[name]}" for name in differ),
+                cause=f"{', '.join(differ)} differ{'s' if len(differ) == 1 else ''} from its peers",
+                resolution=resolution,
+            )
+
+
+# What is surely wrong, then what is likely the cause, then what merely differs.
+_LOOKS: tuple[Callable[[Case], Iterator[Clue]], ...] = (
+    _drill, ecc, other_processes, _troubles, clock, matmul, _data, _communication, allocator, _steal, _host, _pcie,
+    _h2d, _waits, differences,
+)  # fmt: skip

@@ -1,0 +1,144 @@
+"""What sets a GPU itself apart from those of the peers: heat, power, clock, bare speed, memory faults, other work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from trainbench.judging.diagnosis.clues import Case, Clue
+from trainbench.judging.diagnosis.peer_gaps import gap, power_limit_w, throttle_share, worst
+from trainbench.results.readings import sm_clock_mean_mhz, temperature_mean_c
+
+# A share of the measured window: below it a throttle class cannot cost 5 %.
+MIN_THROTTLE_SHARE_PCT = 5.0
+MIN_CLOCK_GAP_PCT = 3.0
+MIN_POWER_LIMIT_GAP_PCT = 2.0
+MIN_MATMUL_GAP_PCT = 3.0
+SAME_CLOCK_PCT = 1.0
+MIN_HOTTER_C = 5.0
+
+
+class _Throttle(NamedTuple):
+    category: str
+    classes: tuple[str, ...]
+    cause: str
+    resolution: str
+
+
+THERMAL = _Throttle(
+    "thermal_throttling",
+    ("thermal", "hw_slowdown"),
+    "the GPU was too hot and slowed itself down",
+    "check fans, air flow and inlet",
+)
+THROTTLES = (
+    THERMAL,
+    _Throttle(
+        "power_capping",
+        ("power_cap",),
+        "the GPU ran into its power limit",
+        "compare power limits and supplies with its peers",
+    ),
+    _Throttle(
+        "power_brake",
+        ("power_brake",),
+        "the machine's power supply made the GPU slow down",
+        "check the power supplies of the machine and the power budget of its rack",
+    ),
+    _Throttle(
+        "clocks_locked",
+        ("user_clocks",),
+        "the GPU's clocks were limited by hand",
+        "see who set them, and reset them (nvidia-smi -rac, -rgc)",
+    ),
+)
+
+
+def ecc(case: Case) -> Iterator[Clue]:
+    errors = worst(case.own, lambda gpu: gpu.ecc_uncorrected)
+    rows = worst(case.own, lambda gpu: gpu.remapped_rows)
+    if errors or (rows and rows > (worst(case.peers, lambda gpu: gpu.remapped_rows) or 0)):
+        yield Clue(
+            category="ecc_errors",
+            measured=f"{errors or 0:g} uncorrected errors, {rows or 0:g} remapped rows",
+            expected="0",
+            cause="the GPU's memory has faults",
+            resolution="drain the node, reset the GPU, and have it exchanged if the count grows",
+        )
+
+
+def other_processes(case: Case) -> Iterator[Clue]:
+    others = worst(case.own, lambda gpu: gpu.num_other_processes)
+    if others and others > (worst(case.peers, lambda gpu: gpu.num_other_processes) or 0):
+        yield Clue(
+            category="other_processes",
+            measured=f"{others:g} other processes on the GPU",
+            expected="0",
+            cause="other work ran on the same GPU",
+            resolution="find the processes with nvidia-smi on the node, stop what does not belong there, and repeat",
+        )
+
+
+def clock(case: Case) -> Iterator[Clue]:
+    """One cause for heat, power and clock: the clock is how they slow a GPU down."""
+    clock, limit = gap(case.own, case.peers, sm_clock_mean_mhz), gap(case.own, case.peers, power_limit_w)
+    found = sorted(_throttles(case), key=lambda throttle: -throttle[1])
+    is_low_limit = limit is not None and limit.pct <= -MIN_POWER_LIMIT_GAP_PCT
+    is_low_clock = clock is not None and clock.pct <= -(SAME_CLOCK_PCT if found or is_low_limit else MIN_CLOCK_GAP_PCT)
+    if not (found or is_low_clock or is_low_limit):
+        return
+    measured, expected, causes = [], [], []
+    category, resolution = "low_clock", "look for locked clocks or persistence mode off (nvidia-smi -q -d CLOCK)"
+    for throttle, share, usual in found:
+        measured.append(f"throttled {share:.0f} % of the time")
+        expected.append(f"{usual:.0f} % as on its peers")
+        causes.append(f"{throttle.cause} for {share:.0f} % of the time{_heat(case) if throttle is THERMAL else ''}")
+    if found:
+        category, resolution = found[0][0].category, found[0][0].resolution
+    if limit is not None and is_low_limit:
+        measured.append(f"power limit {limit.own:.0f} W")
+        expected.append(f"{limit.peers:.0f} W as on its peers")
+        causes.append(f"its power limit is {limit.own:.0f} W, its peers' {limit.peers:.0f} W")
+        if category in ("low_clock", "power_capping"):
+            category, resolution = "power_limit_low", f"set the power limit to {limit.peers:.0f} W (nvidia-smi -pl)"
+    if clock is not None and is_low_clock:
+        measured.append(f"{clock.own:.0f} MHz")
+        expected.append(f"{clock.peers:.0f} MHz as on its peers")
+        causes.append(f"the SM clock is {-clock.pct:.1f} % below its peers'")
+    elif clock is not None and found:
+        causes.append("its mean clock is as high as its peers' all the same")
+    yield Clue(
+        category=category,
+        measured=", ".join(measured),
+        expected=", ".join(expected),
+        cause="; ".join(causes),
+        resolution=resolution,
+        explains_pct=-clock.pct if clock is not None and is_low_clock else None,
+    )
+
+
+def _throttles(case: Case) -> Iterator[tuple[_Throttle, float, float]]:
+    for throttle in THROTTLES:
+        share = throttle_share(case.own, throttle.classes)
+        usual = throttle_share(case.peers, throttle.classes) or 0.0
+        if share is not None and share - usual >= MIN_THROTTLE_SHARE_PCT:
+            yield throttle, share, usual
+
+
+def _heat(case: Case) -> str:
+    heat = gap(case.own, case.peers, temperature_mean_c)
+    return f" ({heat.own:.0f} °C, its peers {heat.peers:.0f} °C)" if heat and heat.points >= MIN_HOTTER_C else ""
+
+
+def matmul(case: Case) -> Iterator[Clue]:
+    rate = gap(case.own, case.peers, lambda run: run.probes.matmul_tflops)
+    if rate and rate.pct <= -MIN_MATMUL_GAP_PCT:
+        yield Clue(
+            category="slow_gpu",
+            measured=f"{rate.own:.0f} TFLOP/s",
+            expected=f"{rate.peers:.0f} TFLOP/s as on its peers",
+            cause=f"a bare matrix multiplication is {-rate.pct:.1f} % slower than on its peers: it is the GPU itself, "
+            "not data or host",
+            resolution="run dcgmi diag on the GPU, and swap it with a neighbour to see whether the fault moves with it",
+            explains_pct=-rate.pct,
+        )

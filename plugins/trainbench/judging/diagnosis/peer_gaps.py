@@ -1,0 +1,116 @@
+"""The figures of a node beside those of its peers: medians over runs, the poorest GPU of each run."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from bench_image.contract import Gpu, GpuTelemetry, RunResult
+from trainbench.results.setups import setup_of, versions
+
+Read = Callable[[RunResult], float | None]
+
+
+class Gap(NamedTuple):
+    own: float
+    peers: float
+
+    @property
+    def pct(self) -> float:
+        return 100 * (self.own - self.peers) / self.peers if self.peers else 0.0
+
+    @property
+    def points(self) -> float:
+        """For figures that are shares already."""
+        return self.own - self.peers
+
+
+def gap(own: Sequence[RunResult], peers: Sequence[RunResult], read: Read) -> Gap | None:
+    mine, usual = median(own, read), median(peers, read)
+    return Gap(mine, usual) if mine is not None and usual is not None else None
+
+
+def median(runs: Sequence[RunResult], read: Read) -> float | None:
+    values = [value for run in runs if (value := read(run)) is not None]
+    return statistics.median(values) if values else None
+
+
+def worst(runs: Sequence[RunResult], read: Callable[[GpuTelemetry], float | None]) -> float | None:
+    values = (read(gpu) for run in runs for gpu in run.telemetry.gpus)
+    return max((value for value in values if value is not None), default=None)
+
+
+def power_limit_w(run: RunResult) -> float | None:
+    return setup_of(run.context).power_limit_w
+
+
+def sm_clock_min_mhz(run: RunResult) -> float | None:
+    lowest = [gpu.sm_clock_min_mhz for gpu in run.telemetry.gpus if gpu.sm_clock_min_mhz is not None]
+    return min(lowest, default=None)
+
+
+def memory_total_gb(run: RunResult) -> float | None:
+    totals = [gpu.memory_total_bytes / 1e9 for gpu in _gpus([run]) if gpu.memory_total_bytes is not None]
+    return min(totals, default=None)
+
+
+def throttle_share(runs: Sequence[RunResult], classes: Sequence[str]) -> float | None:
+    """Median over runs of the worst GPU's share; classes may overlap, so the largest counts, not their sum."""
+
+    def of_run(run: RunResult) -> float | None:
+        shares = [gpu.throttle_share_pct for gpu in run.telemetry.gpus if gpu.throttle_share_pct is not None]
+        return max((share.get(name, 0.0) for share in shares for name in classes), default=None)
+
+    return median(runs, of_run)
+
+
+def link(runs: Sequence[RunResult]) -> tuple[int, int] | None:
+    """The poorest (generation, width) seen under load."""
+    links = [
+        (gpu.pcie_generation, gpu.pcie_width)
+        for run in runs
+        for gpu in run.telemetry.gpus
+        if gpu.pcie_generation is not None and gpu.pcie_width is not None
+    ]
+    return min(links, default=None)
+
+
+def best_link(runs: Sequence[RunResult]) -> tuple[int, int] | None:
+    """What the poorest GPU and its slot are made for."""
+    links = [(gpu.pcie_generation_max, gpu.pcie_width_max) for gpu in _gpus(runs)]
+    return min(((gen, width) for gen, width in links if gen is not None and width is not None), default=None)
+
+
+def common_versions(runs: Sequence[RunResult]) -> dict[str, str]:
+    """Name -> the version that most runs have, of driver, VBIOS, kernel, image and libraries."""
+    return _most_common(
+        {name: value for name, value in versions(setup_of(run.context)).items() if name != "power limit"}
+        for run in runs
+    )
+
+
+def common_means(runs: Sequence[RunResult]) -> dict[str, str]:
+    """Name -> what most runs chose: dtypes, kernels, compilation."""
+    return _most_common(dict(run.chosen.means) for run in runs if run.chosen)
+
+
+def common_host(runs: Sequence[RunResult]) -> dict[str, str]:
+    known = [run.context for run in runs if run.context]
+    return _most_common({"CPU": context.cpu, "number of CPUs": str(context.num_cpus)} for context in known)
+
+
+def differing(own: dict[str, str], peers: dict[str, str]) -> list[str]:
+    return sorted(name for name in own.keys() & peers.keys() if own[name] != peers[name])
+
+
+def _most_common(of_runs: Iterable[dict[str, str]]) -> dict[str, str]:
+    seen: dict[str, list[str]] = {}
+    for values in of_runs:
+        for name, value in values.items():
+            seen.setdefault(name, []).append(value)
+    return {name: statistics.mode(sorted(values)) for name, values in seen.items()}
+
+
+def _gpus(runs: Sequence[RunResult]) -> list[Gpu]:
+    return [gpu for run in runs if run.context for gpu in run.context.gpus]

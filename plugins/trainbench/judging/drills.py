@@ -1,0 +1,68 @@
+"""Was each node that was slowed on purpose found? A drill that nobody notices is an alarm that does not work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from bench_image.contract import RunResult
+from trainbench.core.formats import percent
+from trainbench.core.verdicts import Finding, GroupVerdict, Level, Metric, NodeVerdict, Side, State
+
+UNDETECTED = "drill_undetected"  # category
+_AGAIN = {State.BUSY: "run the drill again when the node is free", State.FAILED: "mend the node, then drill it again"}
+
+
+def findings(groups: Sequence[GroupVerdict], results: Iterable[RunResult]) -> tuple[Finding, ...]:
+    """One for each drilled node that no group calls too slow."""
+    drills = {result.spec.node: result.spec.drill.slowdown_pct for result in results if result.spec.drill}
+    verdicts = [node for group in groups for node in group.nodes]
+    found = {node.node for node in verdicts if _is_found(node)}
+    return tuple(
+        _finding(node, slowdown_pct, [verdict for verdict in verdicts if verdict.node == node])
+        for node, slowdown_pct in drills.items()
+        if node not in found
+    )
+
+
+def undetected(of_campaign: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Those of a campaign's findings that tell of a drill that was not found: they turn its run red."""
+    return tuple(finding for finding in of_campaign if finding.category == UNDETECTED)
+
+
+def headline(missed: Finding) -> str:
+    """ "Drill on node-3 was not detected: slowed by 20 %, measured -3.1 %, verdict ok"."""
+    return f"Drill on {missed.subject} was not detected: {missed.measured}"
+
+
+def _is_found(node: NodeVerdict) -> bool:
+    """In breach for its throughput; a drill takes nothing but that away."""
+    rate = node.metric(Metric.SAMPLES_PER_SECOND)
+    return node.state is State.BREACH and rate is not None and rate.state is State.BREACH and rate.side is Side.SLOW
+
+
+def _finding(node: str, slowdown_pct: float, verdicts: Sequence[NodeVerdict]) -> Finding:
+    measured = f"slowed by {slowdown_pct:g} %, {_measured(verdicts)}"
+    states = {verdict.state for verdict in verdicts}
+    again = next((advice for state, advice in _AGAIN.items() if states == {state}), None)
+    return Finding(
+        level=Level.ERROR,
+        category=UNDETECTED,
+        subject=node,
+        measured=measured,
+        expected="verdict breach, for its samples/s",
+        summary=f"was slowed on purpose, and the check did not find it: {measured}",
+        resolution=again
+        or "drill it again with more rounds or a larger drill_slowdown_pct: as it is, so slow a node is not found here",
+    )
+
+
+def _measured(verdicts: Sequence[NodeVerdict]) -> str:
+    """ "measured -3.1 %, verdict ok": of several works the one in which it was slowest."""
+    rates = [(verdict, verdict.metric(Metric.SAMPLES_PER_SECOND)) for verdict in verdicts]
+    known = [(rate.deviation, verdict) for verdict, rate in rates if rate is not None and rate.deviation is not None]
+    if known:
+        deviation, verdict = min(known, key=lambda pair: pair[0])
+        return f"measured {percent(deviation)}, verdict {verdict.state.value}"
+    if verdicts:
+        return f"not measured, verdict {verdicts[0].state.value}: {verdicts[0].reason}"
+    return "not judged"

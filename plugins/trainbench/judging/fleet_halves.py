@@ -1,0 +1,67 @@
+"""A fleet in two halves: which side moved? The first verdict and the nodes' own pasts -> the nodes that are as before.
+
+The median of the others is on the side of the majority. Where three of five nodes fell by 10 % last night, they are
+each other's reference, and the two that did not move read fast. Only the past of the nodes knows better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainbench.core.formats import count, listing
+from trainbench.core.verdicts import GroupVerdict, HistoryVerdict, Metric, NodeVerdict, Side, State
+
+
+def is_split(group: GroupVerdict) -> bool:
+    """Somebody reads fast, which is what the good ones do where the reference is on the bad side."""
+    return any(_side(node) is Side.FAST for node in group.nodes)
+
+
+def as_before(group: GroupVerdict, history: Sequence[HistoryVerdict]) -> frozenset[str]:
+    """The nodes that are as fast as in their own past, where the reference side fell: every node that reads fast is
+    among them, and at least half of the others are slower than they were. Else empty: the verdict stands.
+    """
+    states = {past.node: past.state for past in history if past.group_id == group.group_id}
+    fast = {node.node for node in group.nodes if _side(node) is Side.FAST}
+    others = {node.node for node in group.nodes if node.metrics} - fast
+    fell = {node for node in others if states.get(node) is State.BREACH}
+    if not fell or 2 * len(fell) < len(others) or any(states.get(node) is not State.OK for node in fast):
+        return frozenset()
+    return frozenset(node.node for node in group.nodes if node.metrics and states.get(node.node) is State.OK)
+
+
+def told(nodes: Sequence[NodeVerdict], stayed: frozenset[str]) -> tuple[NodeVerdict, ...]:
+    """`nodes` with what `stayed` says of them (see `as_before`); without it, where the fleet is split, with the doubt
+    which side is the bad one.
+    """
+    if stayed:
+        return tuple(_moved(node, nodes, stayed) for node in nodes)
+    fast = [node for node in nodes if _side(node) is Side.FAST]
+    slow = [node for node in nodes if _side(node) is Side.SLOW]
+    if len(fast) < 2 and not (fast and slow):
+        return tuple(nodes)
+    doubt = (
+        f"the fleet is split: {len(fast)} of {count(len(nodes), 'node')} read fast, so the reference may be the bad "
+        "side; their own pasts would tell"
+    )
+    return tuple(
+        node.model_copy(update={"reason": f"{node.reason}; {doubt}"}) if node in fast or node in slow else node
+        for node in nodes
+    )
+
+
+def _moved(node: NodeVerdict, nodes: Sequence[NodeVerdict], stayed: frozenset[str]) -> NodeVerdict:
+    slow = [other.node for other in nodes if _side(other) is Side.SLOW]
+    names = [other.node for other in nodes if other.node in stayed]
+    if node.node in slow:
+        why = f"compared with {listing(names)}, as fast as before, for {len(slow)} of {count(len(nodes), 'node')} fell"
+    elif node.node in stayed:
+        why = f"as fast as in its own past, while {listing(slow)} fell"
+    else:
+        return node
+    return node.model_copy(update={"reason": f"{node.reason}; {why}"})
+
+
+def _side(node: NodeVerdict) -> Side | None:
+    rate = node.metric(Metric.SAMPLES_PER_SECOND)
+    return rate.side if rate and rate.state is State.BREACH else None

@@ -1,0 +1,130 @@
+"""One result of independent ranks -> one single-GPU result for each of its GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from bench_image.contract import (
+    Clock,
+    Gpu,
+    GpuTelemetry,
+    Memory,
+    Performance,
+    Phase,
+    RankSummary,
+    RunError,
+    RunResult,
+    Status,
+    Strategy,
+)
+from trainbench.judging.node_runs import GpuPlace, NodeRuns
+
+
+def is_split(result: RunResult) -> bool:
+    """Several ranks that worked by themselves. What never came to ranks failed as a whole; one GPU is its node."""
+    spec = result.spec
+    return spec.strategy is Strategy.INDEPENDENT and spec.gpus_per_node > 1 and bool(result.ranks)
+
+
+def by_gpu(result: RunResult) -> dict[GpuPlace, RunResult]:
+    """Each GPU's own run, by index: its rank's figures and status, its own telemetry; host and versions are the node's.
+
+    A GPU of the run without a rank that reported is a failed run as well. Empty for a result that `is_split` denies.
+    """
+    if not is_split(result):
+        return {}
+    gpus = result.context.gpus if result.context else ()
+    places = {gpu.uuid: GpuPlace(gpu.index, gpu.uuid) for gpu in gpus if gpu.uuid}
+    runs = {
+        places.get(rank.gpu_uuid or "", GpuPlace(rank.rank, rank.gpu_uuid)): _of_rank(result, rank)
+        for rank in result.ranks
+    }
+    for place in [place for place in places.values() if place not in runs]:
+        runs[place] = _without_rank(result, place)
+    return dict(sorted(runs.items(), key=lambda item: (item[0].index, item[0].uuid or "")))
+
+
+def units(members: Sequence[NodeRuns]) -> list[NodeRuns]:
+    """The nodes, each that measured its GPUs by themselves as one unit for each GPU; results that came to no ranks
+    stay a unit of the node itself.
+    """
+    return [unit for member in members for unit in _of_node(member)]
+
+
+def _of_node(member: NodeRuns) -> list[NodeRuns]:
+    runs: dict[GpuPlace, list[RunResult]] = {}
+    for run in member.runs:
+        for place, own in by_gpu(run).items():
+            runs.setdefault(place, []).append(own)
+    if not runs:
+        return [member]
+    whole = tuple(run for run in member.runs if not is_split(run))
+    gpus = [
+        replace(member, runs=tuple(own), gpu=place)
+        for place, own in sorted(runs.items(), key=lambda item: (item[0].index, item[0].uuid or ""))
+    ]
+    return [*gpus, replace(member, runs=whole)] if whole else gpus
+
+
+def _of_rank(result: RunResult, rank: RankSummary) -> RunResult:
+    """The figures of one rank as a run on one GPU. What the contract gives for the whole run only is left out."""
+    error = None
+    if rank.status is not Status.OK:
+        told = result.error if result.error and result.error.rank in (None, rank.rank) else None
+        message = told.message if told else f"rank {rank.rank} ended as {rank.status.value}: see the pod's log"
+        error = RunError(
+            kind=told.kind if told else rank.status.value,
+            message=message,
+            phase=told.phase if told else Phase.MEASURE,
+            rank=rank.rank,
+        )
+    return _part(
+        result,
+        rank.gpu_uuid,
+        status=rank.status,
+        error=error,
+        ranks=(rank,),
+        performance=rank.performance or _unmeasured(result.performance.clock),
+        memory=_memory(result.memory, rank.peak_allocated_bytes),
+        probes=rank.probes or result.probes,
+    )
+
+
+def _without_rank(result: RunResult, place: GpuPlace) -> RunResult:
+    why = result.error.message if result.error else "its rank wrote no report"
+    status = result.status if result.status is not Status.OK else Status.INCOMPLETE
+    return _part(
+        result,
+        place.uuid,
+        status=status,
+        error=RunError(kind=status.value, message=f"no rank reported: {why}", phase=Phase.MEASURE),
+        ranks=(),
+        performance=_unmeasured(result.performance.clock),
+        memory=_memory(result.memory, None),
+    )
+
+
+def _part(result: RunResult, uuid: str | None, **fields: object) -> RunResult:
+    """`result` of the one GPU `uuid` (of none, where it is not known)."""
+    context = result.context
+    gpus: tuple[Gpu, ...] = tuple(gpu for gpu in context.gpus if gpu.uuid == uuid) if context else ()
+    records: tuple[GpuTelemetry, ...] = tuple(gpu for gpu in result.telemetry.gpus if gpu.uuid == uuid)
+    return result.model_copy(
+        update={
+            "spec": result.spec.model_copy(update={"gpus_per_node": 1}),
+            "context": context and context.model_copy(update={"gpus": gpus}),
+            "telemetry": result.telemetry.model_copy(update={"gpus": records}),
+            **fields,
+        }
+    )
+
+
+def _memory(whole: Memory, peak_bytes: int | None) -> Memory:
+    gb = None if peak_bytes is None else peak_bytes / 1e9
+    return whole.model_copy(update={"peak_during_training": gb, "peak_allocated_bytes": peak_bytes})
+
+
+def _unmeasured(clock: Clock) -> Performance:
+    nothing = {"measured_steps": 0, "windows": (), "step_times_s": (), "clock": clock}
+    return Performance.model_validate(dict.fromkeys(Performance.model_fields) | nothing)

@@ -1,0 +1,91 @@
+"""The verdicts of a node's GPUs -> that of the node: as good as its worst GPU, which is named by index and UUID."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainbench.core.formats import count
+from trainbench.core.verdicts import Confirmation, GpuVerdict, Metric, NodeVerdict, State
+from trainbench.judging.node_runs import GpuPlace
+
+_WORST_FIRST = (
+    State.FAILED,
+    State.MISSING,
+    State.BREACH,
+    State.INSUFFICIENT,
+    State.NO_BASELINE,
+    State.NOTICE,
+    State.NOT_JUDGED,
+    State.BUSY,
+    State.OK,
+)
+_CONFIRMATIONS = (
+    Confirmation.PENDING,
+    Confirmation.CONFIRMED,
+    Confirmation.INCONCLUSIVE,
+    Confirmation.NOT_PLANNED,
+    Confirmation.NOT_CONFIRMED,
+    Confirmation.NOT_NEEDED,
+)
+_MAX_NAMED = 3
+
+
+def gpu_verdict(place: GpuPlace, of_it: NodeVerdict) -> GpuVerdict:
+    """`of_it`: the verdict on the GPU's own runs, as if it were a node."""
+    gpu = GpuVerdict(
+        index=place.index,
+        uuid=place.uuid,
+        **{name: getattr(of_it, name) for name in GpuVerdict.model_fields.keys() - {"index", "uuid"}},
+    )
+    named = tuple(metric.model_copy(update={"gpu": gpu.name}) for metric in gpu.metrics)
+    return gpu.model_copy(update={"metrics": named})
+
+
+def folded(of_node: NodeVerdict, gpus: Sequence[GpuVerdict]) -> NodeVerdict:
+    """`of_node`: the verdict on what came to no GPU at all (a pod that failed, or was not free), or any of the node's.
+
+    A whole run that failed makes the node fail; one for which the node was not free does not, where others measured.
+    """
+    state = min((gpu.state for gpu in gpus), key=_WORST_FIRST.index)
+    whole_failed = of_node.state in (State.FAILED, State.MISSING) and not of_node.gpus
+    worst = min(gpus, key=badness)
+    parts = [of_node.reason] if whole_failed else []
+    factors = [gpu.unsteady_factor for gpu in gpus if gpu.unsteady_factor is not None]
+    final = of_node.state if whole_failed else state
+    return of_node.model_copy(
+        update={
+            "gpu_name": of_node.gpu_name,
+            "state": final,
+            "metrics": worst.metrics,
+            "num_runs": max(gpu.num_runs for gpu in gpus),
+            "confirmation": Confirmation.NOT_NEEDED
+            if whole_failed
+            else min((gpu.confirmation for gpu in gpus), key=_CONFIRMATIONS.index),
+            "confirm_deviation_pct": worst.confirm_deviation_pct,
+            "reason": "; ".join([*parts, *_reasons(gpus, state)]),
+            "is_watched": final is State.OK and any(gpu.is_watched for gpu in gpus),
+            "is_unsteady": any(gpu.is_unsteady for gpu in gpus),
+            "unsteady_factor": max(factors, default=None),
+            "disturbed_rounds": tuple(sorted({r for gpu in gpus for r in gpu.disturbed_rounds})),
+            "gpus": tuple(gpus),
+        }
+    )
+
+
+def _reasons(gpus: Sequence[GpuVerdict], state: State) -> list[str]:
+    """The reasons of the GPUs in the node's state, each with its name, and those of the watched ones."""
+    told = [gpu for gpu in gpus if gpu.state is state and (state is not State.OK or gpu.is_watched)]
+    told += [gpu for gpu in gpus if gpu.state is not state and gpu.state is not State.OK]
+    if not told:
+        return [f"all {count(len(gpus), 'GPU')} within all limits"]
+    reasons = [f"{gpu.name}: {gpu.reason}" for gpu in told[:_MAX_NAMED]]
+    if len(told) > _MAX_NAMED:
+        reasons.append(f"and {len(told) - _MAX_NAMED} more of its {count(len(gpus), 'GPU')}")
+    return reasons
+
+
+def badness(gpu: GpuVerdict) -> tuple[int, bool, float, int]:
+    """The worst state first; of equals the one that is watched, then the slowest against its reference."""
+    rate = gpu.metric(Metric.SAMPLES_PER_SECOND)
+    deviation = rate.deviation if rate and rate.deviation is not None else 0.0
+    return _WORST_FIRST.index(gpu.state), not gpu.is_watched, deviation, gpu.index

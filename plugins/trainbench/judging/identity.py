@@ -1,0 +1,107 @@
+"""Are the runs what their names say? One that came back twice, one GPU under two names, two machines under one name.
+
+A node is its GPUs: whoever gives its name to another machine makes two machines one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from bench_image.contract import RunResult
+from trainbench.core.formats import listing
+from trainbench.core.ordering import natural
+from trainbench.core.verdicts import Finding, Level
+from trainbench.planning.nodes import GpuNode
+from trainbench.results.machines import gpu_uuids
+
+SEVERAL_MACHINES = "several_machines"  # category
+
+
+def findings(results: Sequence[RunResult], known: Sequence[GpuNode] = ()) -> tuple[Finding, ...]:
+    """`known`: the nodes as the cluster lists them, for how many GPUs each has."""
+    return (*_twice(results), *_two_names(results), *_one_name(results, known))
+
+
+def _twice(results: Sequence[RunResult]) -> tuple[Finding, ...]:
+    times = Counter((result.spec.campaign_id, result.spec.node, result.spec.run_id) for result in results)
+    return tuple(
+        Finding(
+            level=Level.WARNING,
+            category="duplicate_run",
+            subject=run_id,
+            measured=f"{num} results",
+            expected="one",
+            summary=f"came back {num} times; the one that finished last is judged",
+            resolution="see who wrote the other one: a folder read twice, or a pod that ran again",
+        )
+        for (_, _, run_id), num in times.items()
+        if num > 1
+    )
+
+
+def _two_names(results: Sequence[RunResult]) -> tuple[Finding, ...]:
+    """A renamed node, or a machine that was moved, would be compared with itself."""
+    nodes_of: dict[str, dict[str, None]] = {}
+    for result in results:
+        for gpu in result.context.gpus if result.context else ():
+            if gpu.uuid:
+                nodes_of.setdefault(gpu.uuid, {})[result.spec.node] = None
+    shared: dict[tuple[str, ...], list[str]] = {}
+    for uuid, nodes in nodes_of.items():
+        if len(nodes) > 1:
+            shared.setdefault(tuple(sorted(nodes, key=natural)), []).append(uuid)
+    return tuple(
+        Finding(
+            level=Level.WARNING,
+            category="same_gpu",
+            subject=nodes[-1],
+            measured=f"{listing(uuids)} on {listing(nodes)}",
+            expected="a GPU on one node only",
+            summary=f"has the same GPU as {listing(nodes[:-1])}: one machine under {len(nodes)} names, compared with "
+            "itself",
+            resolution="was the node renamed while the check ran? Take the old name out of the list, and repeat",
+        )
+        for nodes, uuids in shared.items()
+    )
+
+
+def _one_name(results: Sequence[RunResult], known: Sequence[GpuNode]) -> tuple[Finding, ...]:
+    """One for each name under which runs had GPUs that no run used together, and more of them than the node has."""
+    sets: dict[str, list[frozenset[str]]] = {}
+    for result in results:
+        if result.spec.nodes == 1 and (uuids := gpu_uuids(result)):
+            sets.setdefault(result.spec.node, []).append(uuids)
+    capacity = capacities(known)
+    return tuple(
+        _several(node, apart)
+        for node, of_runs in sets.items()
+        if len(apart := _disjoint(of_runs)) > 1 and len(frozenset[str]().union(*apart)) > capacity.get(node, 0)
+    )
+
+
+def capacities(known: Sequence[GpuNode]) -> dict[str, int]:
+    """Node -> its GPUs, the unhealthy ones too; without those of which nobody knows."""
+    return {node.name: node.num_gpus + node.num_gpus_lost for node in known if node.num_gpus is not None}
+
+
+def _disjoint(sets: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+    """Those that share a GPU as one."""
+    apart: list[frozenset[str]] = []
+    for uuids in sets:
+        touching = [other for other in apart if other & uuids]
+        apart = [other for other in apart if other not in touching] + [uuids.union(*touching)]
+    return sorted(apart, key=sorted)
+
+
+def _several(node: str, apart: Sequence[frozenset[str]]) -> Finding:
+    return Finding(
+        level=Level.WARNING,
+        category=SEVERAL_MACHINES,
+        subject=node,
+        measured=listing((" + ".join(sorted(uuids, key=natural)) for uuids in apart), most=len(apart)),
+        expected="the GPUs of one machine under one name",
+        summary=f"ran on {len(apart)} sets of GPUs that have none in common: several machines under one name, or pods "
+        "that were given other GPUs of a node of unknown size; their figures are no repeats of each other",
+        resolution="give each machine a name of its own, or take all GPUs of the node; then repeat what is compared",
+    )

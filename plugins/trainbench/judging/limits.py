@@ -1,0 +1,64 @@
+"""One figure against its reference: how far apart they are, on which side, and whether that counts."""
+
+from __future__ import annotations
+
+from trainbench.core.formats import noise_share, signed
+from trainbench.core.verdicts import Metric, Side, State, Tolerances
+from trainbench.judging import noise
+
+UNITS = {Metric.SAMPLES_PER_SECOND: " %", Metric.MEMORY_GB: " %", Metric.TEMPERATURE_C: " °C"}
+NAMES = {
+    Metric.SAMPLES_PER_SECOND: "samples/s",
+    Metric.MEMORY_GB: "memory",
+    Metric.TEMPERATURE_C: "temperature",
+}
+
+# A node that is slow by exactly the limit is beyond it every second night only: half of it is told.
+WATCHED_SHARE = 0.5
+
+
+def limit_of(metric: Metric, tolerances: Tolerances) -> float:
+    """Percent of the reference; degrees C for temperature."""
+    return {
+        Metric.SAMPLES_PER_SECOND: tolerances.samples_per_second_pct,
+        Metric.MEMORY_GB: tolerances.memory_pct,
+        Metric.TEMPERATURE_C: tolerances.temperature_c,
+    }[metric]
+
+
+def decide(deviation: float, limit: float, noise_pct: float | None) -> State:
+    """ok, breach or insufficient; all three figures in the same unit."""
+    if noise_pct is None or noise_pct <= limit:
+        return State.BREACH if abs(deviation) > limit else State.OK
+    return State.BREACH if abs(deviation) > limit + noise_pct else State.INSUFFICIENT
+
+
+def is_slow(deviation: float, limit: float) -> bool:
+    """Slower than the reference by more than half of the limit; percent."""
+    return deviation < -WATCHED_SHARE * limit
+
+
+def deviation_of(metric: Metric, value: float, reference: float) -> float:
+    """Percent of the reference; degrees C for temperature."""
+    if metric is Metric.TEMPERATURE_C:
+        return round(value - reference, 9)
+    return noise.deviation_pct(value, reference)
+
+
+def side_of(metric: Metric, deviation: float) -> Side:
+    below, above = (Side.SLOW, Side.FAST) if metric is Metric.SAMPLES_PER_SECOND else (Side.LOW, Side.HIGH)
+    return below if deviation < 0 else above
+
+
+def figures(metric: Metric, state: State, deviation: float, limit: float, noise_pct: float | None) -> str:
+    """One phrase with all figures that the state rests on."""
+    unit = UNITS[metric]
+    known = "" if noise_pct is None else f", noise {noise_share(noise_pct)}"
+    text = f"{NAMES[metric]}: deviation {signed(deviation, unit)}, limit {limit:.1f}{unit}{known}"
+    if state is State.INSUFFICIENT:
+        return f"{text}: repeats differ more than the limit; more repeats or a quieter machine would tell"
+    return text
+
+
+def too_noisy(noise_pct: float | None) -> str:
+    return "" if noise_pct is None else f", beyond the limit but within the noise of one run, {noise_share(noise_pct)}"

@@ -1,0 +1,85 @@
+"""Who is missing from the nightly check, and for how long: a node that nobody measures is not a healthy node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from trainbench.core.verdicts import Finding, Level, NodeVerdict, State
+from trainbench.planning.nodes import AbsentNode, GpuNode
+
+UNMEASURED_DAYS = 3  # busy for so long, and somebody should make room
+GONE_DAYS = 7  # for so long a node that the cluster no longer lists is missed
+ABSENT, GONE, LOST_GPUS, UNMEASURED = "absent_node", "gone_node", "lost_gpus", "unmeasured_node"
+ATTENDANCE = frozenset({ABSENT, GONE, LOST_GPUS, UNMEASURED})
+
+
+def absentees(absent: Iterable[AbsentNode], known: Iterable[GpuNode]) -> tuple[Finding, ...]:
+    """Nodes that nothing runs on, and nodes with fewer GPUs than they have; in quarantine or cordoned only tells so."""
+    out = tuple(
+        Finding(
+            level=Level.WARNING if node.expected else Level.INFO,
+            category=ABSENT,
+            subject=node.name,
+            measured=node.reason,
+            expected="ready, with allocatable GPUs",
+            summary=f"was not benchmarked: {node.reason}",
+            resolution="mend the node, or put it into quarantine with the reason" if node.expected else "nothing to do",
+        )
+        for node in absent
+    )
+    return out + tuple(
+        Finding(
+            level=Level.WARNING,
+            category=LOST_GPUS,
+            subject=node.name,
+            measured=f"{node.num_gpus} GPUs allocatable",
+            expected=f"{(node.num_gpus or 0) + node.num_gpus_lost} GPUs, its capacity",
+            summary=f"has {node.num_gpus_lost} GPUs that its device plugin calls unhealthy",
+            resolution="look for Xid errors in the node's kernel log; reset the GPU or drain the node",
+        )
+        for node in known
+        if node.num_gpus_lost
+    )
+
+
+def gone(listed: Iterable[str], last_measured: Mapping[str, datetime], at: datetime) -> tuple[Finding, ...]:
+    """Nodes that were measured within the last days and that the cluster no longer lists."""
+    here, since = set(listed), at - timedelta(days=GONE_DAYS)
+    return tuple(
+        Finding(
+            level=Level.WARNING,
+            category=GONE,
+            subject=node,
+            measured="not in the cluster's list of nodes",
+            expected=f"there, as on {last:%Y-%m-%d}",
+            summary=f"was measured on {last:%Y-%m-%d}, and the cluster no longer lists it",
+            resolution=f"nothing to do if it was taken out; this is said for {GONE_DAYS} days",
+        )
+        for node, last in sorted(last_measured.items())
+        if node not in here and last >= since
+    )
+
+
+def unmeasured(
+    nodes: Sequence[NodeVerdict], last_measured: Mapping[str, datetime], at: datetime
+) -> tuple[Finding, ...]:
+    """Busy nodes that have had no valid run for days."""
+    found = []
+    for name in dict.fromkeys(node.node for node in nodes if node.state is State.BUSY):
+        last = last_measured.get(name)
+        if last is not None and at - last < timedelta(days=UNMEASURED_DAYS):
+            continue
+        since = f"since {last:%Y-%m-%d}" if last else "as far back as the history goes"
+        found.append(
+            Finding(
+                level=Level.WARNING if last else Level.INFO,
+                category=UNMEASURED,
+                subject=name,
+                measured=f"no valid run {since}",
+                expected=f"one within {UNMEASURED_DAYS} days",
+                summary=f"is busy with other work each time, and has not been measured {since}",
+                resolution="run the check by hand when it is free, raise TRAINBENCH_QUEUE_TIMEOUT_S, or reserve a slot",
+            )
+        )
+    return tuple(found)

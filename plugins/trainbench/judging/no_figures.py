@@ -1,0 +1,63 @@
+"""A campaign in which no run gave a figure: nothing was checked, whatever the reason, so it is never green."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from bench_image.contract import RunError, RunResult, Status
+from trainbench.core.formats import count, listing, one_line
+from trainbench.core.verdicts import NO_FIGURE, Finding, Level
+from trainbench.pods.pod_end import NOT_FREE, EndKind
+
+HEADLINE = "No run gave a figure."
+MAX_CAUSE = 160  # characters of what the first run of a kind says
+_WORDS = {EndKind.BUSY.value: "found no free node", EndKind.PREEMPTED.value: "lost the node to other work"}
+
+
+def findings(campaign_id: str, results: Sequence[RunResult]) -> tuple[Finding, ...]:
+    """One alarm, which names each cause with its number of runs; nothing where a run gave a figure."""
+    if any(result.error is None for result in results):
+        return ()
+    errors = [result.error for result in results if result.error]
+    return (
+        Finding(
+            level=Level.ERROR,
+            category=NO_FIGURE,
+            subject=campaign_id,
+            measured=_causes(errors) if errors else "there was no run",
+            expected=f"a figure from at least one of {count(len(results), 'run')}" if results else "at least one run",
+            summary="ended without a single figure",
+            resolution=_next_step(results),
+        ),
+    )
+
+
+def is_among(findings: Iterable[Finding]) -> bool:
+    return any(finding.category == NO_FIGURE for finding in findings)
+
+
+def _causes(errors: Sequence[RunError]) -> str:
+    """ "3 runs found no free node (0/4 nodes are available), 1 run failed (no_image: it cannot be pulled)"."""
+    by_kind: dict[str, list[RunError]] = {}
+    for error in errors:
+        by_kind.setdefault(error.kind, []).append(error)
+    return listing(_cause(kind, of_kind) for kind, of_kind in by_kind.items())
+
+
+def _cause(kind: str, errors: Sequence[RunError]) -> str:
+    message = one_line(errors[0].message, most=MAX_CAUSE)
+    runs = count(len(errors), "run")
+    return f"{runs} {_WORDS[kind]} ({message})" if kind in _WORDS else f"{runs} failed ({kind}: {message})"
+
+
+def _next_step(results: Sequence[RunResult]) -> str:
+    if not results:
+        return "see what was skipped and why, and change the form"
+    if all(result.error and result.error.kind in NOT_FREE for result in results):
+        return (
+            "no node was checked: run it again when nodes are free, raise TRAINBENCH_QUEUE_TIMEOUT_S, or reserve a "
+            "slot for it"
+        )
+    if all(result.status is Status.OOM for result in results):
+        return "choose less work: a smaller micro-batch, shorter sequences, or a recipe that needs less memory"
+    return "no node was checked: mend what the runs name, then run it again"

@@ -1,0 +1,83 @@
+"""What a node reached from campaign to campaign at one work, and with what: its trail, whatever changed on the way."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from bench_image.contract import RunResult, Status, fingerprint
+from trainbench.judging.node_runs import judged_rate
+from trainbench.results.readings import temperature_mean_c
+from trainbench.results.setups import Setup, setup_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One campaign's valid runs of one node and work: medians, and the last run's setup. `at`: by the campaign's clock.
+
+    Breached runs are points as well: a baseline must be clean, but a change has to be seen.
+    """
+
+    campaign_id: str
+    at: datetime
+    node: str
+    fingerprint: str
+    gpu_name: str | None
+    samples_per_second: float
+    temperature_c: float | None
+    setup: Setup
+
+    @property
+    def trail(self) -> tuple[str, str, str | None]:
+        return self.node, self.fingerprint, self.gpu_name
+
+
+# (fingerprints, campaign whose past is asked for, when it began) -> the points of earlier campaigns, oldest first.
+Trails = Callable[[Collection[str], str, datetime], Sequence[Point]]
+
+
+def no_trails(_: Collection[str], __: str, ___: datetime) -> Sequence[Point]:
+    return ()
+
+
+def points_of(results: Iterable[RunResult], at: datetime) -> tuple[Point, ...]:
+    """Of the valid runs on one node alone, without drills."""
+    return join(
+        Point(
+            campaign_id=result.spec.campaign_id,
+            at=at,
+            node=result.spec.node,
+            fingerprint=fingerprint(result.work),
+            gpu_name=result.context.gpus[0].name if result.context and result.context.gpus else None,
+            samples_per_second=rate,
+            temperature_c=temperature_mean_c(result),
+            setup=setup_of(result.context),
+        )
+        for result in sorted(results, key=lambda result: (result.spec.round, result.started_at))
+        if result.status is Status.OK
+        and result.spec.nodes == 1
+        and not result.spec.drill
+        and (rate := judged_rate(result))
+    )
+
+
+def join(runs: Iterable[Point]) -> tuple[Point, ...]:
+    """Points of single runs -> one point for each campaign, node and work, in the order in which they first came."""
+    together: dict[tuple[str, str, str, str | None], list[Point]] = {}
+    for run in runs:
+        together.setdefault((run.campaign_id, *run.trail), []).append(run)
+    return tuple(_median(same) if len(same) > 1 else same[0] for same in together.values())
+
+
+def _median(runs: Sequence[Point]) -> Point:
+    temperatures = [run.temperature_c for run in runs if run.temperature_c is not None]
+    gpus = frozenset[str]().union(*(run.setup.gpu_uuids for run in runs))
+    return replace(
+        runs[-1],
+        at=min(run.at for run in runs),
+        samples_per_second=statistics.median(run.samples_per_second for run in runs),
+        temperature_c=statistics.median(temperatures) if temperatures else None,
+        setup=runs[-1].setup.model_copy(update={"gpu_uuids": gpus}),
+    )

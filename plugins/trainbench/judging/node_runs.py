@@ -1,0 +1,196 @@
+"""Results -> what each node measured: one entry for each node and group, with one value for each metric."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from typing import NamedTuple
+
+from bench_image.contract import Device, RunResult, Status, Strategy
+from trainbench.core.ordering import natural
+from trainbench.core.verdicts import Metric
+from trainbench.judging.noise import Run
+from trainbench.pods.pod_end import NOT_FREE
+
+NO_RESULTS = "no-results"  # group_id when nothing came back at all
+
+
+@dataclass(frozen=True)
+class GpuPlace:
+    """A GPU of a node. On the CPU the rank stands for it, without UUID."""
+
+    index: int
+    uuid: str | None
+
+
+class Key(NamedTuple):
+    """What is judged: a node (`gpu` is None), or one GPU of it."""
+
+    node: str
+    gpu: GpuPlace | None = None
+
+
+@dataclass(frozen=True)  # not a model: that would check every result of the fleet once more
+class NodeRuns:
+    """The runs of one node in one group; no runs at all when it is missing. `choice`: the group's usual one.
+    `gpu`: the runs are those of this GPU alone (see `gpu_runs`).
+    """
+
+    node: str
+    gpu_name: str | None
+    runs: tuple[RunResult, ...]
+    choice: str | None = None
+    gpu: GpuPlace | None = None
+
+    @property
+    def key(self) -> Key:
+        return Key(self.node, self.gpu)
+
+    @cached_property
+    def valid(self) -> tuple[RunResult, ...]:
+        """The runs that can be compared with those of the other nodes."""
+        return tuple(run for run in self.runs if run.status is Status.OK and self._is_usual(run))
+
+    @property
+    def strays(self) -> tuple[RunResult, ...]:
+        """Good runs that chose other work than the group: not compared."""
+        return tuple(run for run in self.runs if run.status is Status.OK and not self._is_usual(run))
+
+    def _is_usual(self, run: RunResult) -> bool:
+        return self.choice is None or choice_of(run) == self.choice
+
+    @property
+    def busy(self) -> tuple[RunResult, ...]:
+        """The runs for which the node was not free: nobody's fault, and nothing to judge."""
+        return tuple(run for run in self.runs if run.error and run.error.kind in NOT_FREE)
+
+    @property
+    def failed(self) -> tuple[RunResult, ...]:
+        return tuple(run for run in self.runs if run.status is not Status.OK and run not in self.busy)
+
+    @property
+    def is_drill(self) -> bool:
+        return any(run.spec.drill for run in self.runs)
+
+    @property
+    def on_gpu(self) -> bool:
+        return any(run.spec.device is Device.CUDA for run in self.runs)
+
+    @cached_property
+    def rates(self) -> tuple[Run, ...]:
+        return tuple(
+            Run(run.spec.round, rate, _window_rates(run))
+            for run in self.valid
+            if (rate := run.performance.samples_per_second) and rate > 0
+        )
+
+    def value(self, metric: Metric) -> float | None:
+        """Median over the valid runs; None when no run has the figure."""
+        values = [value for run in self.valid if (value := measured(run, metric)) is not None]
+        return statistics.median(values) if values else None
+
+
+def judged_rate(result: RunResult) -> float | None:
+    """The samples/s that a node is judged by, and remembered with: of independent ranks those of its slowest GPU, for
+    the sum of eight hides one that is slow. None unless each rank has one.
+    """
+    if result.spec.strategy is not Strategy.INDEPENDENT or len(result.ranks) < 2:
+        return result.performance.samples_per_second
+    rates = [rank.performance.samples_per_second if rank.performance else None for rank in result.ranks]
+    known = [rate for rate in rates if rate is not None]
+    return min(known) if len(known) == len(rates) else None
+
+
+def measured(result: RunResult, metric: Metric) -> float | None:
+    """One run's figure. Temperature is that of the hottest GPU (each one's mean over the measured windows)."""
+    if metric is Metric.SAMPLES_PER_SECOND:
+        return result.performance.samples_per_second
+    if metric is Metric.MEMORY_GB:
+        # the resident set of a process depends on what else the host does: only CUDA's own count is comparable
+        gb = result.memory.peak_during_training if result.memory.kind == "cuda_allocated" else None
+        return gb if gb is not None and gb > 0 else None  # a model takes memory: 0 is no measurement
+    temperatures = [gpu.temperature_mean_c for gpu in result.telemetry.gpus if gpu.temperature_mean_c is not None]
+    return max(temperatures, default=None)
+
+
+def _window_rates(run: RunResult) -> tuple[float, ...]:
+    """None of them where one is no rate: they only tell of the noise, which is a matter of logarithms."""
+    rates = tuple(window.samples_per_second for window in run.performance.windows)
+    return rates if all(rate > 0 for rate in rates) else ()
+
+
+def choice_of(result: RunResult) -> str:
+    """What a spec may leave to the program, as it ran: "micro-batch 8, checkpointing on"."""
+    ran = result.chosen or result.spec
+    return f"micro-batch {ran.micro_batch_size}, checkpointing {'on' if ran.gradient_checkpointing else 'off'}"
+
+
+def usual_choice(members: Sequence[NodeRuns]) -> str | None:
+    """The choice of most nodes, each with one vote; of equally many the one that comes last in the alphabet."""
+    votes = Counter(
+        Counter(choice_of(run) for run in member.valid).most_common(1)[0][0] for member in members if member.valid
+    )
+    return max(votes, key=lambda choice: (votes[choice], choice), default=None)
+
+
+def gpu_name(result: RunResult) -> str | None:
+    """Name of the run's GPUs as NVML prints it; None on the CPU and for runs that never got to look."""
+    names = {gpu.name for gpu in result.context.gpus} if result.context else set()
+    return " + ".join(sorted(names)) or None
+
+
+def latest(results: Iterable[RunResult]) -> list[RunResult]:
+    """Each run once: of several results of one run the one that finished last, where the first of them stood.
+
+    A run that came back twice would count twice in its node's median, and in the degrees of freedom of the noise.
+    """
+    found: dict[tuple[str, str, str], RunResult] = {}
+    for result in results:
+        key = (result.spec.campaign_id, result.spec.node, result.spec.run_id)
+        if key not in found or _finished(result) > _finished(found[key]):
+            found[key] = result
+    return list(found.values())
+
+
+def _finished(result: RunResult) -> tuple[datetime, str]:
+    """When it finished; the text decides between two that say the same time, so that their order does not."""
+    return result.finished_at, result.model_dump_json()
+
+
+def by_group(
+    results: Sequence[RunResult], expected_nodes: Sequence[str]
+) -> dict[tuple[str, str | None], list[NodeRuns]]:
+    """(group_id, GPU name) -> its nodes, all in natural order; each group_id holds every expected node.
+
+    A node that never told its GPU (missing, or failed early) goes to the group's only kind of GPU; where there are
+    several kinds, to a group of its own without a GPU name. A run that came back twice counts once. Raises ValueError
+    for runs over several nodes.
+    """
+    runs: dict[str, dict[str, list[RunResult]]] = {}
+    for result in latest(results):
+        if result.spec.nodes != 1:
+            raise ValueError(
+                f"run '{result.spec.run_id}' spans {result.spec.nodes} nodes: ranks of one synchronous job share a "
+                "rate, so it cannot judge a node; pass independent runs with nodes=1 only"
+            )
+        runs.setdefault(result.spec.group_id, {}).setdefault(result.spec.node, []).append(result)
+    groups: dict[tuple[str, str | None], list[NodeRuns]] = {}
+    for group_id, of_node in sorted(runs.items()) or [(NO_RESULTS, dict[str, list[RunResult]]())]:
+        names = {node: next((n for run in of_node[node] if (n := gpu_name(run))), None) for node in of_node}
+        kinds = sorted({name for name in names.values() if name})
+        unknown = kinds[0] if len(kinds) == 1 else None
+        for node in sorted({*of_node, *expected_nodes}, key=natural):
+            name = names.get(node) or unknown
+            members = groups.setdefault((group_id, name), [])
+            own = sorted(of_node.get(node, ()), key=lambda run: (run.spec.round, run.spec.run_id))
+            members.append(NodeRuns(node=node, gpu_name=name, runs=tuple(own)))
+    return {key: _with_choice(groups[key]) for key in sorted(groups, key=lambda key: (key[0], key[1] or ""))}
+
+
+def _with_choice(members: list[NodeRuns]) -> list[NodeRuns]:
+    choice = usual_choice(members)
+    return [replace(member, choice=choice) for member in members]

@@ -1,0 +1,212 @@
+"""Do peers compute the same? The fingerprint proves what was asked for; losses, parameters and means what was done.
+
+Equal work at one seed on one kind of GPU begins with nearly one loss. Of the equal runs in docs/results (63 runs of 15
+works: QLoRA, LoRA, full) the first measured losses lie at most 0.017 % apart. A node that is off by TOLERANCE_PCT
+computes something else: other weights or data, or wrong numbers, which nothing else on it will tell. Its figures are no
+measurement of the work: `checked` makes such a run a failed one.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from typing import NamedTuple
+
+from bench_image.contract import Phase, RunError, RunResult, Status
+from trainbench.core.formats import listing
+from trainbench.core.verdicts import OTHER_WORK, Finding, Level
+from trainbench.judging.node_runs import choice_of, gpu_name
+
+TOLERANCE_PCT = 1.0  # of the peers' first loss: over 50 times what equal runs differ by
+SMALLEST_DIFFERENCE = 0.01  # of losses near 0, where a share says nothing
+OTHER_MEANS = "other_execution"
+
+Parameters = tuple[int, int]  # total, trainable
+
+
+class _Member(NamedTuple):
+    """One run of the work, or one rank of it that measured for itself. None: not known."""
+
+    place: int  # in the results
+    rank: int | None
+    node: str
+    who: str  # "node-3" or "node-3, GPU 5 (GPU-6f1e)"
+    first_loss: float | None
+    parameters: Parameters | None
+
+
+class _Usual(NamedTuple):
+    """What more than half of a group's machines agree on, at least two of them; None where they do not."""
+
+    first_loss: float | None
+    parameters: Parameters | None
+
+
+def checked(results: Sequence[RunResult], beside: Sequence[RunResult] = ()) -> tuple[RunResult, ...]:
+    """`results`, with those that computed something else than most of their peers as failed runs that say so; their
+    figures stay in them. `beside`: further peers. Where no majority agrees, nothing is changed: see `findings`.
+    """
+    everything = (*results, *beside)
+    reasons: dict[int, dict[int | None, str]] = {}
+    for members in _groups(everything):
+        for member, reason in _odd(members):
+            reasons.setdefault(member.place, {})[member.rank] = reason
+    return tuple(_failed(run, reasons[i]) if i in reasons else run for i, run in enumerate(results))
+
+
+def findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
+    """What fails nobody: other means of execution, and groups of which no majority computes the same."""
+    return (*_means(results), *(finding for members in _groups(results) for finding in _no_majority(members)))
+
+
+def _groups(results: Sequence[RunResult]) -> list[list[_Member]]:
+    """Runs of one work by one choice on one kind of GPU. A drill computes what its peers do, only slower."""
+    groups: dict[Hashable, list[_Member]] = {}
+    for place, result in enumerate(results):
+        groups.setdefault(_work(result), []).extend(_members(place, result))
+    return list(groups.values())
+
+
+def _work(result: RunResult) -> Hashable:
+    return result.spec.campaign_id, result.spec.group_id, gpu_name(result), choice_of(result)
+
+
+def _members(place: int, result: RunResult) -> Iterator[_Member]:
+    """The run, or those of its independent ranks that ended well; none for a run that failed as a whole."""
+    total, trainable, node = result.parameters.total, result.parameters.trainable, result.spec.node
+    parameters = None if total is None or trainable is None else (total, trainable)
+    own = [(rank, rank.performance) for rank in result.ranks if rank.performance is not None]
+    if not own and result.status is Status.OK:
+        yield _Member(place, None, node, node, result.performance.first_loss, parameters)
+    for rank, performance in own:
+        if rank.status is Status.OK:
+            gpu = f"GPU {rank.rank}" + (f" ({rank.gpu_uuid})" if rank.gpu_uuid else "")
+            yield _Member(place, rank.rank, node, f"{node}, {gpu}", performance.first_loss, parameters)
+
+
+def _odd(members: Sequence[_Member]) -> Iterator[tuple[_Member, str]]:
+    """The members that differ from what is usual in their group, with what is the case."""
+    usual = _usual(members)
+    for member in members:
+        if usual.parameters and member.parameters and member.parameters != usual.parameters:
+            yield member, f"{_counted(member.parameters)}, its peers {_counted(usual.parameters)}"
+        elif _differ(member.first_loss, usual.first_loss):
+            yield member, f"first loss {member.first_loss:.4g}, its peers {usual.first_loss:.4g} at the same seed"
+
+
+def _usual(members: Sequence[_Member]) -> _Usual:
+    """Each machine has one vote, however often it ran."""
+    losses, parameters = _losses(members), _parameters(members)
+    middle = statistics.median(losses.values()) if losses else None
+    near = sum(not _differ(loss, middle) for loss in losses.values())
+    kinds = Counter(parameters.values()).most_common(1)
+    return _Usual(
+        first_loss=middle if _is_majority(near, len(losses)) else None,
+        parameters=kinds[0][0] if kinds and _is_majority(kinds[0][1], len(parameters)) else None,
+    )
+
+
+def _is_majority(votes: int, of: int) -> bool:
+    return votes >= 2 and 2 * votes > of
+
+
+def _losses(members: Sequence[_Member]) -> dict[str, float]:
+    """Machine -> the median of its runs."""
+    of: dict[str, list[float]] = {}
+    for member in members:
+        if member.first_loss is not None and math.isfinite(member.first_loss):
+            of.setdefault(member.who, []).append(member.first_loss)
+    return {who: statistics.median(losses) for who, losses in of.items()}
+
+
+def _parameters(members: Sequence[_Member]) -> dict[str, Parameters]:
+    """Machine -> what its last run had."""
+    return {member.who: member.parameters for member in members if member.parameters}
+
+
+def _differ(loss: float | None, other: float | None) -> bool:
+    if loss is None or other is None:
+        return False
+    return not abs(loss - other) <= max(abs(other) * TOLERANCE_PCT / 100, SMALLEST_DIFFERENCE)  # so that NaN differs
+
+
+def _counted(parameters: Parameters) -> str:
+    return f"{parameters[0]:,} parameters, {parameters[1]:,} of them trained"
+
+
+def _failed(result: RunResult, reasons: dict[int | None, str]) -> RunResult:
+    """Of independent ranks only those that are odd fail. The run keeps the error that it has already, and says more."""
+    node = result.spec.node
+    told = [
+        f"{node if rank is None else f'GPU {rank} of {node}'} computes something else: {reason}"
+        for rank, reason in reasons.items()
+    ]
+    before = (result.error.message,) if result.error else ()
+    message = "; ".join((*before, *told))[:4000]
+    error = result.error or RunError(kind=OTHER_WORK, message=message, phase=Phase.MEASURE, rank=next(iter(reasons)))
+    ranks = tuple(
+        own.model_copy(update={"status": Status.ERROR}) if own.rank in reasons or None in reasons else own
+        for own in result.ranks
+    )
+    status = Status.ERROR if result.status is Status.OK else result.status
+    return result.model_copy(
+        update={"status": status, "error": error.model_copy(update={"message": message}), "ranks": ranks}
+    )
+
+
+def _no_majority(members: Sequence[_Member]) -> Iterator[Finding]:
+    usual, losses, parameters = _usual(members), _losses(members), _parameters(members)
+    differences = []
+    if usual.parameters is None and len(set(parameters.values())) > 1:
+        differences.append(listing(f"{who}: {_counted(of)}" for who, of in parameters.items()))
+    if usual.first_loss is None and _differ(max(losses.values(), default=None), min(losses.values(), default=None)):
+        differences.append(listing(f"{who}: first loss {loss:.4g}" for who, loss in losses.items()))
+    if differences:
+        yield Finding(
+            level=Level.ERROR,
+            category=OTHER_WORK,
+            subject=listing(dict.fromkeys(member.who for member in members)),
+            measured="; ".join(differences),
+            expected=f"equal parameters, first losses within {TOLERANCE_PCT:g} %",
+            summary="do not compute the same, and no majority says which of them is wrong: their speeds cannot be "
+            "compared",
+            resolution="run the check on more nodes of this kind; one that computes wrong numbers must not be used",
+            nodes=tuple(dict.fromkeys(member.node for member in members)),
+        )
+
+
+def _means(results: Sequence[RunResult]) -> Iterator[Finding]:
+    """The means of most runs of the work against those of each other run."""
+    groups: dict[Hashable, list[RunResult]] = {}
+    for result in results:
+        if result.status is Status.OK and result.chosen:
+            groups.setdefault(_work(result), []).append(result)
+    for runs in groups.values():
+        kinds = Counter(_known_means(run) for run in runs)
+        usual = dict(kinds.most_common(1)[0][0])
+        odd: dict[str, dict[str, None]] = {}
+        for run in runs:
+            for difference in _differences(dict(_known_means(run)), usual):
+                odd.setdefault(run.spec.node, {})[difference] = None
+        for node, differences in odd.items():
+            yield Finding(
+                level=Level.WARNING,
+                category=OTHER_MEANS,
+                subject=node,
+                measured=listing(differences),
+                expected="the means of most of its peers",
+                summary="does the same work by other means than most of its peers: its speed is not only its own",
+                resolution="compare image, libraries and GPU memory of the node with those of its peers",
+            )
+
+
+def _known_means(run: RunResult) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(run.chosen.means.items())) if run.chosen else ()
+
+
+def _differences(means: dict[str, str], usual: dict[str, str]) -> Iterator[str]:
+    for name in sorted(means | usual):
+        if means.get(name) != usual.get(name):
+            yield f"{name}: {means.get(name, 'not told')}, usually {usual.get(name, 'not told')}"

@@ -1,0 +1,55 @@
+"""Slow, but not red: a node that is within the limit, and yet too slow to be well, is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainbench.core.formats import percent
+from trainbench.core.verdicts import Finding, GroupVerdict, Level, Metric, MetricVerdict, NodeVerdict, State
+from trainbench.judging.limits import WATCHED_SHARE, is_slow
+
+WATCH = "watch"  # the category of the findings
+
+
+def is_watched(rate: MetricVerdict) -> bool:
+    """Slower by more than half of the limit and by more than chance; without repeats chance is not known."""
+    if rate.deviation is None or rate.noise is None:
+        return False
+    return is_slow(rate.deviation, rate.limit) and abs(rate.deviation) > rate.noise
+
+
+def findings(groups: Sequence[GroupVerdict]) -> tuple[Finding, ...]:
+    """The nodes that are not red and not well: slower than their reference by more than half of the limit and by more
+    than chance, or out of their limits once and not in the re-run. A node slow by exactly the limit is beyond it every
+    second night: this tells of it on the others.
+    """
+    return tuple(
+        _slow(node, rate) if node.is_watched and (rate := node.metric(Metric.SAMPLES_PER_SECOND)) else _once(node)
+        for group in groups
+        for node in group.nodes
+        if node.is_watched or node.state is State.NOTICE
+    )
+
+
+def _slow(node: NodeVerdict, rate: MetricVerdict) -> Finding:
+    return Finding(
+        level=Level.WARNING,
+        category=WATCH,
+        subject=node.node,
+        measured=f"samples/s {percent(rate.deviation)}",
+        expected=f"no more than {WATCHED_SHARE * rate.limit:g} % slow, half of the limit",
+        summary=f"is slow, but not red: {rate.reason}",
+        resolution="nothing tonight; if it stays, look at clocks, temperature and driver as for a breach",
+    )
+
+
+def _once(node: NodeVerdict) -> Finding:
+    return Finding(
+        level=Level.WARNING,
+        category=WATCH,
+        subject=node.node,
+        measured="out of its limits once",
+        expected="within its limits each time",
+        summary=f"was out of its limits once, and not in its re-run: {node.reason}",
+        resolution="nothing tonight; if it comes back, look for what disturbs the node now and then",
+    )

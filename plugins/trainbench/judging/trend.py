@@ -1,0 +1,99 @@
+"""Is a node as fast as it was? One result against the same node's past of the same fingerprint -> verdict, finding."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from bench_image.contract import RunResult, Status, fingerprint
+from trainbench.core.formats import percent
+from trainbench.core.verdicts import Finding, HistoryVerdict, Level, RateChange, State, Tolerances
+from trainbench.judging.node_runs import judged_rate
+from trainbench.judging.noise import deviation_pct
+
+# A normal distribution's standard deviation / its median absolute deviation: 1 / the 75 % quantile.
+MAD_TO_SD = 1.4826
+HISTORY = HISTORY_SLOWER, HISTORY_FASTER = "history_slower", "history_faster"
+
+
+def judge_history(
+    result: RunResult, past_samples_per_second: Sequence[float], tolerances: Tolerances
+) -> HistoryVerdict:
+    """Breach when slower than the past's median by more than `history_pct` AND more than `history_mads` MADs.
+
+    MAD is the median absolute deviation, scaled to a standard deviation (x 1.4826); one limit in percent, the larger of
+    the two. `past_samples_per_second` holds no breached runs. Faster by as much is a notice; fewer points than
+    `history_min_points` give `no_baseline`; a failed run and a drill are not judged.
+    """
+    rate, num_points = judged_rate(result), len(past_samples_per_second)
+    if result.status is not Status.OK or rate is None:
+        return _unjudged(result, rate, num_points, State.NOT_JUDGED, f"the run ended as {result.status.value}")
+    if result.spec.drill:
+        return _unjudged(result, rate, num_points, State.NOT_JUDGED, "a drill is not compared with real runs")
+    if num_points < tolerances.history_min_points:
+        reason = f"no baseline yet: {num_points} past runs, {tolerances.history_min_points} are needed"
+        return _unjudged(result, rate, num_points, State.NO_BASELINE, reason)
+    median = statistics.median(past_samples_per_second)
+    mad = MAD_TO_SD * statistics.median(abs(past - median) for past in past_samples_per_second)
+    limit = max(tolerances.history_pct, 100 * tolerances.history_mads * mad / median)
+    deviation = deviation_pct(rate, median)
+    state = State.OK if abs(deviation) <= limit else State.BREACH if deviation < 0 else State.NOTICE
+    return HistoryVerdict(
+        node=result.spec.node,
+        group_id=result.spec.group_id,
+        fingerprint=fingerprint(result.work),
+        state=state,
+        samples_per_second=rate,
+        baseline_median=median,
+        deviation_pct=deviation,
+        limit_pct=limit,
+        num_points=num_points,
+        reason=f"{percent(deviation)} against the median of its {num_points} past runs, limit {limit:.1f} %",
+    )
+
+
+def findings(verdict: HistoryVerdict) -> tuple[Finding, ...]:
+    """A breach to look into, or an improvement to know of; else nothing."""
+    if verdict.state not in (State.BREACH, State.NOTICE):
+        return ()
+    slower = verdict.state is State.BREACH
+    resolution = (
+        "compare driver, image, clocks and temperature with the last good run, then repeat the check"
+        if slower
+        else "if it lasts it becomes the baseline by itself; find out what changed"
+    )
+    return (
+        Finding(
+            level=Level.WARNING if slower else Level.INFO,
+            category=HISTORY_SLOWER if slower else HISTORY_FASTER,
+            subject=verdict.node,
+            measured=f"{verdict.samples_per_second:.4g} samples/s",
+            expected=f"{verdict.baseline_median:.4g} samples/s ± {verdict.limit_pct:.1f} %",
+            summary=f"{verdict.node} is {'slower' if slower else 'faster'} than it was: {verdict.reason}",
+            resolution=resolution,
+            changes=_changes(verdict),
+        ),
+    )
+
+
+def _changes(verdict: HistoryVerdict) -> tuple[RateChange, ...]:
+    before, after, limit_pct = verdict.baseline_median, verdict.samples_per_second, verdict.limit_pct
+    if verdict.fingerprint is None or before is None or after is None or limit_pct is None:
+        return ()
+    work = verdict.fingerprint
+    return (RateChange(node=verdict.node, fingerprint=work, before=before, after=after, limit_pct=limit_pct),)
+
+
+def _unjudged(result: RunResult, rate: float | None, num_points: int, state: State, reason: str) -> HistoryVerdict:
+    return HistoryVerdict(
+        node=result.spec.node,
+        group_id=result.spec.group_id,
+        fingerprint=fingerprint(result.work),
+        state=state,
+        samples_per_second=rate,
+        baseline_median=None,
+        deviation_pct=None,
+        limit_pct=None,
+        num_points=num_points,
+        reason=reason,
+    )

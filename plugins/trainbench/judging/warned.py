@@ -1,0 +1,87 @@
+"""Which findings people are warned of: one warning of each kind for a node, whatever words a night finds for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from trainbench.core.verdicts import RED, Finding, Level, RateChange
+from trainbench.judging import undecided
+from trainbench.judging.missing_nodes import ATTENDANCE, GONE
+from trainbench.judging.noise import deviation_pct
+from trainbench.judging.step_changes import SLOWER
+from trainbench.judging.trend import HISTORY_SLOWER
+from trainbench.results.campaign import Campaign
+
+WATCHED, UNSTEADY = "watch", "unsteady"  # categories of findings
+
+
+class Kind(StrEnum):
+    """The worst first."""
+
+    SLOW = "slow"  # against its own past, or watched against its peers
+    UNSTEADY = "unsteady"
+    UNDECIDED = "undecided"
+    ABSENT = "absent_node"
+    GONE = "gone_node"
+    LOST_GPUS = "lost_gpus"
+    UNMEASURED = "unmeasured_node"
+
+
+KIND_OF: Mapping[str, Kind] = {
+    **dict.fromkeys((*sorted(SLOWER | {HISTORY_SLOWER}), WATCHED), Kind.SLOW),
+    UNSTEADY: Kind.UNSTEADY,
+    undecided.CATEGORY: Kind.UNDECIDED,
+    **{category: Kind(category) for category in ATTENDANCE},
+}
+ENDED: Mapping[Kind, str] = {
+    Kind.SLOW: "as fast again as before",
+    Kind.UNSTEADY: "steady again",
+    Kind.UNDECIDED: "judged again",
+    Kind(GONE): "no longer missed",
+}
+OVER = "this is over"
+
+
+def warned(campaign: Campaign) -> Mapping[tuple[str, Kind], Finding]:
+    """(node, kind) -> the finding to warn of, the first of several; not of nodes that are red, which have a breach, nor
+    of those slowed down on purpose.
+    """
+    others = red_or_drilled(campaign)
+    told: dict[tuple[str, Kind], Finding] = {}
+    for finding in campaign.findings:
+        if finding.category in KIND_OF and finding.level is Level.WARNING:
+            for node in finding.about:
+                if node not in others:
+                    told.setdefault((node, KIND_OF[finding.category]), finding)
+    return told
+
+
+def changes_of(campaign: Campaign, node: str) -> tuple[RateChange, ...]:
+    """By how much tonight's findings call the node slower, once for each work: the largest change."""
+    of_work: dict[str, RateChange] = {}
+    for finding in campaign.findings:
+        if KIND_OF.get(finding.category) is Kind.SLOW:
+            for change in finding.changes:
+                known = of_work.get(change.fingerprint, change)
+                if change.node == node:
+                    of_work[change.fingerprint] = min(change, known, key=_lost)
+    return tuple(of_work.values())
+
+
+def _lost(change: RateChange) -> float:
+    return deviation_pct(change.after, change.before)
+
+
+def red_or_drilled(campaign: Campaign) -> set[str]:
+    return {node.node for node in campaign.nodes if node.state in RED or node.is_drill}
+
+
+def is_back(rate: float, change: RateChange) -> bool:
+    """Whether a node is near its level before: it lost less than half of what counts."""
+    return deviation_pct(rate, change.before) >= -change.limit_pct / 2
+
+
+def is_worse(now: RateChange, then: RateChange) -> bool:
+    """Whether a node has lost more since it was warned of, by more than what counts."""
+    return deviation_pct(now.after, then.after) < -max(now.limit_pct, then.limit_pct)

@@ -1,0 +1,52 @@
+"""Results -> the same with their costs, at the price of each one's GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache, partial
+from typing import NamedTuple
+
+from bench_image.contract import RunResult
+from trainbench.core.verdicts import Finding
+from trainbench.prices import price_tables
+from trainbench.prices import run_cost as cost
+from trainbench.prices.run_cost import RunCost
+from trainbench.results.isolation import Isolation
+from trainbench.results.readings import gpu_name
+
+
+class Bill(NamedTuple):
+    """One cost for each result, in their order. `unread`: what is wrong with the price table."""
+
+    results: tuple[RunResult, ...]
+    costs: tuple[RunCost, ...]
+    used: frozenset[price_tables.Price]
+    unread: tuple[Finding, ...]
+
+
+def bill(results: Sequence[RunResult], usd_per_gpu_hour: float | None, parts: Isolation) -> Bill:
+    """`usd_per_gpu_hour`: the price that was given for all of them. A run that cannot be priced has no cost."""
+    table, unread = price_tables.usable_prices()
+    price_of = cache(lambda gpu: price_tables.price_for(gpu, table, usd_per_gpu_hour))
+    spread_of = cache(lambda gpu: price_tables.spread(gpu, table) if usd_per_gpu_hour is None else None)
+
+    def priced(result: RunResult) -> tuple[RunResult, RunCost, price_tables.Price | None]:
+        gpu = gpu_name(result)
+        price = price_of(gpu)
+        run_cost = cost.price_run(result, price, spread_of(gpu))
+        return cost.with_cost(result, run_cost), run_cost, price
+
+    each = [
+        parts.attempt("pricing", run.spec.run_id, partial(priced, run)) or (run, _no_cost(run), None) for run in results
+    ]
+    return Bill(
+        results=tuple(result for result, _, _ in each),
+        costs=tuple(run_cost for _, run_cost, _ in each),
+        used=frozenset(price for _, _, price in each if price),
+        unread=tuple(unread),
+    )
+
+
+def _no_cost(result: RunResult) -> RunCost:
+    unknown = dict.fromkeys(RunCost.model_fields)
+    return RunCost(**unknown | {"run_id": result.spec.run_id, "reason": "its cost could not be computed"})

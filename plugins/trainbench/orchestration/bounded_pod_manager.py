@@ -1,0 +1,160 @@
+"""The provider's pod managers; they read a bounded part of a result, do without a log, and wait for no pod
+that should be gone."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any
+
+import websocket
+from airflow.providers.cncf.kubernetes.kubernetes_helper_functions import generic_api_retry
+from airflow.providers.cncf.kubernetes.utils.container import container_is_completed
+from airflow.providers.cncf.kubernetes.utils.pod_manager import (
+    EMPTY_XCOM_RESULT,
+    AsyncPodManager,
+    PodCommandException,
+    PodLaunchTimeoutException,
+    PodLoggingStatus,
+    PodLogsConsumer,
+    PodManager,
+    PodPhase,
+    XComRetrievalError,
+)
+from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import PodDefaults
+from kubernetes.client import ApiException, V1Pod  # type: ignore[import-untyped]
+from kubernetes.stream import stream  # type: ignore[import-untyped]
+from pendulum import DateTime
+from tenacity import stop_after_attempt
+
+from bench_image.contract import MAX_RESULT_BYTES, XCOM_FILE
+from trainbench.pods.manifests import CONTAINER, XCOM_DIR
+from trainbench.pods.time_limits import LOG_SILENCE_S, due, is_late
+
+FILE = f"{XCOM_DIR}/{XCOM_FILE}"
+# One byte more than is allowed shows that there is more.
+COMMAND = f"if [ -s {FILE} ]; then head -c {MAX_RESULT_BYTES + 1} {FILE}; else echo {EMPTY_XCOM_RESULT}; fi"
+LOG_PAUSE_S = 30.0  # until a log is asked for again that the node did not serve
+POLL_S = 1.0
+CONNECT_S, READ_S = 60, 60  # of one request to a node, which may take it and never answer
+# An expired token is renewed and a pod that is gone stays so; any other refusal of the log says nothing of the pod.
+NOT_OF_THE_LOG = (401, 404)
+
+
+def log_timeout() -> tuple[float, float]:
+    """Seconds until a node has to take a request for a log, and until the next line of it."""
+    return CONNECT_S, LOG_SILENCE_S
+
+
+def refuse_late(pod: V1Pod) -> None:
+    """Raises PodLaunchTimeoutException for a pod that its node should have ended by now and did not. The provider's
+    trigger reports that exception as a timeout.
+    """
+    moment = due(
+        pod.metadata.deletion_timestamp,
+        pod.status.start_time,
+        pod.spec.active_deadline_seconds,
+        pod.spec.termination_grace_period_seconds,
+    )
+    is_over = pod.status.phase in ("Succeeded", "Failed") or container_is_completed(pod, CONTAINER)
+    if moment and is_late(moment, datetime.now(UTC)) and not is_over:
+        raise PodLaunchTimeoutException(f"the pod should have been gone by {moment.at}: {moment.why}")
+
+
+class BoundedPodManager(PodManager):
+    """The provider's own reads the whole file into the worker's memory, however large the pod made it; it gives a
+    healthy pod up when its kubelet serves no log for 16 s; and it ends the sidecar whether or not the result was read.
+    """
+
+    def read_pod(self, pod: V1Pod) -> V1Pod:
+        seen = super().read_pod(pod)
+        refuse_late(seen)
+        return seen
+
+    def fetch_container_logs(
+        self,
+        pod: V1Pod,
+        container_name: str,
+        *,
+        follow: bool = False,
+        since_time: DateTime | None = None,
+        **options: Any,
+    ) -> PodLoggingStatus:
+        """Follows the log until the container has ended. While its node serves none, only the container is watched."""
+        while True:
+            try:
+                return super().fetch_container_logs(
+                    pod, container_name, follow=follow, since_time=since_time, **options
+                )
+            except ApiException as error:
+                if error.status in NOT_OF_THE_LOG:
+                    raise
+                name, why = pod.metadata.name, f"{error.status} {error.reason}"
+            self.log.warning("The log of %s cannot be read (%s). Its program runs on, and is waited for", name, why)
+            if not follow or not self._runs_for(LOG_PAUSE_S, pod, container_name):
+                return PodLoggingStatus(running=False, last_log_time=since_time)
+            since_time = self.container_log_times.get((pod.metadata.namespace, name, container_name), since_time)
+
+    def read_pod_logs(self, *arguments: Any, **options: Any) -> PodLogsConsumer:
+        """Tried once: meanwhile the container may end, and whoever asks does so again, also for a log that is silent:
+        the connection to a machine that has lost its power stays open.
+        """
+        options["_request_timeout"] = log_timeout()
+        once = PodManager.read_pod_logs.retry_with(stop=stop_after_attempt(1))
+        consumer: PodLogsConsumer = once(self, *arguments, **options)
+        return consumer
+
+    def _runs_for(self, pause_s: float, pod: V1Pod, container_name: str) -> bool:
+        """False as soon as the container has ended, True when it still runs after so many seconds."""
+        ends_at = time.monotonic() + pause_s
+        while time.monotonic() < ends_at:
+            seen = self.read_pod(pod)
+            if container_is_completed(seen, container_name) or seen.status.phase in PodPhase.terminal_states:
+                return False
+            time.sleep(POLL_S)
+        return True
+
+    def extract_xcom(self, pod: V1Pod, *, ignore_kill_failure: bool = True) -> str:
+        """The result's text. The sidecar is ended once it was read: until then it can be asked again."""
+        if not self.container_is_running(pod, PodDefaults.SIDECAR_CONTAINER_NAME):
+            raise XComRetrievalError(f"the sidecar of {pod.metadata.name} that keeps the result does not run")
+        text: str = self.extract_xcom_json(pod)
+        try:
+            self.extract_xcom_kill(pod)
+        except (PodCommandException, ApiException, AttributeError) as error:
+            if not ignore_kill_failure:
+                raise
+            self.log.warning("The sidecar of %s runs on until the pod is deleted: %s", pod.metadata.name, error)
+        return text
+
+    @generic_api_retry  # type: ignore[untyped-decorator]
+    def extract_xcom_json(self, pod: V1Pod) -> str:
+        """The result's text, at most one byte more than allowed; whoever calls decodes it."""
+        websocket.setdefaulttimeout(CONNECT_S)  # the Kubernetes client waits for ever, and hands no limit on
+        running = stream(
+            self._client.connect_get_namespaced_pod_exec,
+            pod.metadata.name,
+            pod.metadata.namespace,
+            container=PodDefaults.SIDECAR_CONTAINER_NAME,
+            command=["/bin/sh", "-c", COMMAND],
+            stdin=False,
+            stdout=True,
+            stderr=False,
+            tty=False,
+            _preload_content=False,
+        )
+        with closing(running) as client:
+            client.run_forever(timeout=READ_S)
+            if client.is_open():
+                raise ApiException(status=0, reason=f"the node did not hand the result over within {READ_S} s")
+            return str(client.read_all())
+
+
+class BoundedAsyncPodManager(AsyncPodManager):
+    """For the time until the pod has started."""
+
+    async def read_pod(self, pod: V1Pod) -> V1Pod:
+        seen = await super().read_pod(pod)
+        refuse_late(seen)
+        return seen

@@ -1,0 +1,88 @@
+"""Builds the DAG `cost_report`: what benchmarking costs, told anew when results are published and once a month."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import DAG, Asset, AssetOrTimeSchedule, CronTriggerTimetable, Param, get_current_context, task
+from airflow.sdk.exceptions import AirflowFailException
+
+from trainbench.orchestration.dag_tasks import RESULTS
+from trainbench.params.cost_params import months_until, spend_form
+from trainbench.settings.environment import Settings, read_settings
+
+MONTHLY = "0 5 1 * *"  # on the first, after the night
+# Its own asset: emitting RESULTS would start this DAG again.
+COSTS = Asset(name="trainbench_costs", uri="x-trainbench://results/costs")
+DOC = f"""\
+**What do benchmarks cost, and what does the measured work cost over time?** Runs when a benchmark publishes results,
+on the first of each month for the month before, and by hand. Starts no pod.
+
+It tells the spend of each DAG, node and month; cost per 1K samples and per 1M tokens of each work on each kind of GPU;
+the change since the month before, split into price and throughput; what other prices would make of it; and energy.
+Runs whose price is not known are counted and named, never taken for free.
+
+The files lie in the store under `cost/`: `COST_REPORT.md`, `cost_report.html`, `costs.csv`, `costs.json`.
+`TRAINBENCH_SCHEDULE_COST_REPORT` takes another time than `{MONTHLY}`; `none` leaves it to be started by hand, and so
+does the local launcher.
+"""
+
+
+def build_cost_report(dag_id: str) -> DAG:
+    with DAG(
+        dag_id,
+        dag_display_name="Cost report",
+        description="Cost across runs and time",
+        doc_md=DOC,
+        schedule=_schedule(read_settings(), dag_id),
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup=False,
+        max_active_runs=1,
+        # no backfill: `month` in the form asks for a past month
+        allowed_run_types=["manual", "scheduled", "asset_triggered"],  # type: ignore[list-item]
+        dagrun_timeout=timedelta(hours=1),
+        tags=["trainbench", "cost"],
+        default_args={"owner": "trainbench", "retries": 0},
+        params={name: Param(**field) for name, field in spend_form().items()},
+    ) as dag:
+        report_costs()
+    return dag
+
+
+def _schedule(settings: Settings, dag_id: str) -> Any:
+    """None: by hand only, with neither the time nor the asset."""
+    time = settings.schedule(dag_id, MONTHLY)
+    if time is None:
+        return None
+    return AssetOrTimeSchedule(assets=[RESULTS], timetable=CronTriggerTimetable(time, timezone="UTC"))
+
+
+@task(task_id="report", outlets=[COSTS])
+def report_costs() -> dict[str, str]:
+    """Reads the history, writes the report; returns the files' addresses."""
+    from trainbench.cost.publish import publish, report_on
+    from trainbench.history.history import open_history
+    from trainbench.params.campaign_params import ParamsError
+    from trainbench.params.cost_params import parse_spend_params
+    from trainbench.planning.plan import campaign_id
+    from trainbench.prices.price_tables import PriceError
+    from trainbench.results.artefacts import StoreError, open_store
+
+    context, settings = get_current_context(), read_settings()
+    run = context["dag_run"]
+    asked = dict(context["params"])
+    if run.run_type == "scheduled" and not asked["month"]:
+        asked["month"] = months_until(f"{run.run_after:%Y-%m}", 2)[0]  # on the first, the month that has just ended
+    try:
+        params = parse_spend_params(asked)
+        store = open_store(settings.store_url)
+        history = open_history(settings.history_url, store)
+        report = report_on(params, history, campaign_id(context["dag"].dag_id, context["run_id"]), datetime.now(UTC))
+        addresses = dict(publish(report, store))
+    except (ParamsError, StoreError, PriceError) as error:
+        raise AirflowFailException(str(error)) from None
+    for line in (*report.summary, *addresses.values()):
+        print(line)  # noqa: T201 - goes to the task's log
+    context["outlet_events"][COSTS].extra = {"month": report.month, "summary": list(report.summary)}
+    return addresses

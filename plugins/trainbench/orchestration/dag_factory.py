@@ -1,0 +1,124 @@
+"""A `Suite` -> a DAG: which tasks there are, in which order, with which trigger form."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import DAG, Param, TaskGroup
+
+from bench_image.contract import Frozen
+from trainbench.orchestration import dag_tasks, plan_tasks, pod_tasks
+from trainbench.params.applies_to import is_asked
+from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_params import form
+from trainbench.planning.planners import PLANNERS
+from trainbench.planning.scaling_plan import Cell, cells
+from trainbench.settings.environment import Launcher, Settings, read_settings
+
+
+class Suite(Frozen):
+    """What makes one benchmark DAG different from another: its question decides what its form asks and begins with."""
+
+    dag_id: str
+    title: str
+    question: Question
+    schedule: str | None
+    doc: str
+    tags: tuple[str, ...]
+    timeout_h: float = 8.0
+
+
+def build_node_dag(suite: Suite) -> DAG:
+    """Independent pods on every node, judgement, re-runs of what stands out, report, alert, gate."""
+    settings = read_settings()
+    with _dag(suite, settings) as dag:
+        planned: Any = plan_tasks.plan_pods(suite.question).as_setup()
+        plan_tasks.check_ready() >> planned
+        benchmarks = pod_tasks.pods("benchmark", settings).expand(pod_template_dict=planned)
+        suspects = dag_tasks.judge()
+        benchmarks >> suspects
+        confirms = pod_tasks.pods("confirm", settings).expand(pod_template_dict=suspects)
+        published = dag_tasks.publish_nodes(suite.dag_id)
+        released: Any = dag_tasks.release_campaign()
+        [benchmarks, confirms] >> _at_the_end(released, setups=planned)
+        confirms >> published
+        released >> _tell(published, settings)
+    return dag
+
+
+def build_comparison_dag(suite: Suite) -> DAG:
+    """Independent pods, one after another in the plan's order, so that none shares a host; report, alert, gate."""
+    settings = read_settings()
+    with _dag(suite, settings) as dag:
+        planned: Any = plan_tasks.plan_pods(suite.question).as_setup()
+        plan_tasks.check_ready() >> planned
+        benchmarks = pod_tasks.pods("benchmark", settings, in_turn=True).expand(pod_template_dict=planned)
+        published = dag_tasks.publish_comparison(suite.dag_id)
+        released: Any = dag_tasks.release_campaign()
+        benchmarks >> _at_the_end(released, setups=planned)
+        benchmarks >> published
+        released >> _tell(published, settings)
+    return dag
+
+
+def build_scaling_dag(suite: Suite) -> DAG:
+    """Every strategy at every number of GPUs: one task group each, one gang after another, then report, alert, gate."""
+    settings = read_settings()
+    with _dag(suite, settings) as dag:
+        last: Any = plan_tasks.plan_scaling()
+        plan_tasks.check_ready() >> last
+        published = dag_tasks.publish_scaling(suite.dag_id)
+        for cell in cells(settings.world_sizes):
+            last = _gang(cell, settings, after=last, before=published)
+        last >> published
+        _tell(published, settings)
+    return dag
+
+
+def _at_the_end(released: Any, setups: Any) -> Any:
+    """The teardown that removes pods, whatever happened before. When it fails the run fails: pods may still run."""
+    return released.as_teardown(setups=setups, on_failure_fail_dagrun=True)
+
+
+def _tell(published: Any, settings: Settings) -> Any:
+    """Alert, notices where somebody is to get them, gate: the last task, which turns the run red. Returns the gate."""
+    told: Any = dag_tasks.raise_alert()
+    published >> told
+    if settings.notify:
+        told = told >> dag_tasks.send_notices()
+    # A teardown, for a run that is marked failed by hand is left to its teardowns: without the gate it would end green.
+    gate: Any = dag_tasks.gate()
+    return told >> gate.as_teardown(on_failure_fail_dagrun=True)
+
+
+def _gang(cell: Cell, settings: Settings, after: Any, before: Any) -> Any:
+    """The task group of one gang. Returns its last task, which the next gang waits for: GPUs are exclusive."""
+    with TaskGroup(cell.name, tooltip=cell.title):
+        prepared: Any = dag_tasks.prepare_gang(cell.strategy.value, cell.world_size).as_setup()
+        ranks = pod_tasks.gang(dag_tasks.RANK, settings).expand(pod_template_dict=prepared)
+        released = _at_the_end(dag_tasks.release_gang(prepared), setups=prepared)
+        after >> prepared >> ranks >> released
+        # Only teardowns behind it, and a failed rank would decide the run's state: that is the gate's to do.
+        ranks >> before
+    return released
+
+
+def _dag(suite: Suite, settings: Settings) -> DAG:
+    defaults = PLANNERS[suite.question].starts_with(locally=settings.launcher is Launcher.LOCAL)
+    fields = form(defaults, settings.world_sizes)
+    return DAG(
+        suite.dag_id,
+        dag_display_name=suite.title,
+        description=suite.title,
+        doc_md=suite.doc,
+        schedule=settings.schedule(suite.dag_id, suite.schedule),
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup=False,
+        max_active_runs=1,
+        allowed_run_types=["manual", "scheduled"],  # type: ignore[list-item]  # no backfill: a past night is gone
+        dagrun_timeout=timedelta(hours=suite.timeout_h),
+        tags=list(suite.tags),
+        default_args={"owner": "trainbench", "retries": 0},
+        params={name: Param(**field) for name, field in fields.items() if is_asked(name, suite.question)},
+    )

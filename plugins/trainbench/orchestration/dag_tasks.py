@@ -1,0 +1,269 @@
+"""What the DAGs' tasks do: each reads the plan, asks the modules that decide, and writes down what they said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import Asset, TriggerRule, get_current_context, task
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from bench_image.contract import RunResult, RunSpec
+from trainbench.core.baselines import of_nodes
+from trainbench.core.formats import listing
+from trainbench.orchestration.plan_tasks import PLANNED_AT, READY, REASON, log, owner, stored_plan
+from trainbench.orchestration.plan_tasks import TASK as PLAN
+from trainbench.planning.plan import Plan, campaign_id, confirm_specs
+from trainbench.planning.scaling_plan import Cell
+from trainbench.pods.manifests import CAMPAIGN, GANG, label_value, manifest, manifests, ours
+from trainbench.settings.environment import Launcher, read_settings
+
+RESULTS = Asset(name="trainbench_results", uri="x-trainbench://results/summary")
+BREACHES = Asset(name="trainbench_breaches", uri="x-trainbench://alerts/variance")
+RANK = "rank"  # task of a gang's pods within its group
+RELEASE, GATE = "release", "gate"
+# An API server that is away for ten minutes: pods that nobody waits for would run on, and hold their GPUs.
+RELEASE_RETRIES, RELEASE_RETRY_DELAY = 12, timedelta(minutes=1)
+VERDICT_TASKS = (READY, PLAN, "judge", "publish", "alert")  # without any of them there is no verdict
+MAX_REASONS = 20  # in the words of a red gate
+NOTIFY_RETRIES = 3
+HISTORY_DAYS = 60  # how far back somebody may ask when a node was measured last
+
+
+@task(task_id="prepare", trigger_rule=TriggerRule.ALL_DONE)
+def prepare_gang(strategy: str, world_size: int) -> list[dict[str, Any]]:
+    """The manifests of one gang; skips what is not chosen, or cannot run."""
+    cell = Cell(strategy=strategy, world_size=world_size)
+    plan, settings = stored_plan(), read_settings()
+    spec = next((spec for spec in plan.specs if _cell(spec) == cell), None)
+    if spec is None:
+        raise AirflowSkipException(next((s.reason for s in plan.skipped if s.what == cell.title), "not chosen"))
+    return manifests(spec, settings.pods, owner())
+
+
+@task(task_id=RELEASE, retries=RELEASE_RETRIES, retry_delay=RELEASE_RETRY_DELAY)
+def release_campaign() -> None:
+    """Deletes what is left of this DAG run's pods, whatever became of their tasks."""
+    context = get_current_context()
+    _release(CAMPAIGN, label_value(campaign_id(context["dag"].dag_id, context["run_id"])))
+
+
+@task(task_id=RELEASE, retries=RELEASE_RETRIES, retry_delay=RELEASE_RETRY_DELAY)
+def release_gang(prepared: Sequence[Mapping[str, Any]]) -> None:
+    """Deletes what is left of a gang, whatever became of its tasks."""
+    _release(GANG, prepared[0]["metadata"]["labels"][GANG])
+
+
+def _release(label: str, value: str) -> None:
+    settings = read_settings()
+    if settings.launcher is not Launcher.LOCAL:
+        from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+
+        from trainbench.orchestration.kubernetes_operator import delete_pods
+
+        client = KubernetesHook(conn_id=settings.cluster.connection_id).core_v1_client
+        deleted = delete_pods(client, settings.pods.namespace, ours(settings.pods) | {label: value})
+        log(f"asked for the deletion of {', '.join(deleted)}" if deleted else "nothing was left")
+
+
+@task(task_id="judge", trigger_rule=TriggerRule.ALL_DONE)
+def judge() -> list[dict[str, Any]]:
+    """Stores every result and returns the manifests of the re-runs: breaching nodes are run once more."""
+    from trainbench.history.history import open_history
+    from trainbench.judging import variance
+    from trainbench.orchestration import assess
+    from trainbench.results.artefacts import open_store
+
+    plan, settings = stored_plan(), read_settings()
+    results = _collected("benchmark", plan.specs)
+    store = open_store(settings.store_url)
+    for result in results:
+        store.write_result(result)
+    pasts = open_history(settings.history_url, store).pasts
+    suspects = variance.nodes_to_confirm(assess.judge(plan, results, pasts))
+    return [manifest(spec, settings.pods, owner()) for spec in confirm_specs(plan, suspects)]
+
+
+@task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
+def publish_nodes(suite: str) -> dict[str, str]:
+    """Judges with the re-runs, writes the reports, records the history; returns the reports' addresses."""
+    from trainbench.history.history import open_history
+    from trainbench.judging import variance
+    from trainbench.orchestration import assess
+    from trainbench.results.artefacts import open_store
+
+    plan, settings = stored_plan(), read_settings()
+    pasts = open_history(settings.history_url, open_store(settings.store_url)).pasts
+    results = _collected("benchmark", plan.specs)
+    suspects = variance.nodes_to_confirm(assess.judge(plan, results, pasts))
+    return _published(plan, suite, results, _collected("confirm", confirm_specs(plan, suspects)))
+
+
+@task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
+def publish_comparison(suite: str) -> dict[str, str]:
+    """Compares what ran, writes the reports, records the history; returns the reports' addresses."""
+    plan = stored_plan()
+    return _published(plan, suite, _collected("benchmark", plan.specs), ())
+
+
+@task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
+def publish_scaling(suite: str) -> dict[str, str]:
+    """Joins each gang's results, writes the reports, records the history; returns the reports' addresses."""
+    plan = stored_plan()
+    return _published(plan, suite, tuple(_gang_result(spec) for spec in plan.specs), ())
+
+
+@task(task_id="alert", trigger_rule=TriggerRule.ALL_DONE, outlets=[BREACHES])
+def raise_alert() -> list[Any]:
+    """Tells what is wrong: in the asset event, in the run's note and to the gate. Never fails on a breach."""
+    from trainbench.alerting import run_note, run_summary
+    from trainbench.alerting.alerts import alerts
+    from trainbench.results.artefacts import open_store
+
+    context = get_current_context()
+    dag_id, run_id, base_url = context["dag"].dag_id, context["run_id"], _base_url()
+    campaign = open_store(read_settings().store_url).read_campaign(stored_plan().campaign_id)
+    raised = alerts(campaign, dag_id, run_id)
+    extra = run_summary.breaches_extra(campaign, raised, dag_id, run_id, base_url)
+    context["outlet_events"][BREACHES].extra = extra
+    note = run_summary.note(campaign, raised, dag_id, run_id, base_url)
+    context["ti"].xcom_push(key=run_note.KEY, value={run_note.FIELD: note})
+    return [alert.model_dump(mode="json") for alert in raised]
+
+
+@task(
+    task_id="notify",
+    trigger_rule=TriggerRule.ALL_DONE,
+    retries=NOTIFY_RETRIES,
+    retry_delay=timedelta(minutes=1),
+    execution_timeout=timedelta(minutes=10),
+)
+def send_notices() -> None:
+    """Tells the channels what opened and what is over. When it fails it is retried; the run's state is the gate's."""
+    from trainbench.alerting import notify
+    from trainbench.alerting.outbox import Outbox
+    from trainbench.history.history import open_history
+    from trainbench.results.artefacts import open_store
+
+    context, settings = get_current_context(), read_settings()
+    outbox = Outbox(open_history(settings.history_url, open_store(settings.store_url)).engine)
+    dag_id, now = context["dag"].dag_id, datetime.now(UTC)
+    told = notify.send_due(outbox, dag_id, settings.notify, _base_url(), now, notify.send)
+    for line in told.lines or ("nothing is due",):
+        log(line)
+    if told.problems:
+        raise RuntimeError(f"not everybody could be told: {'; '.join(told.problems)}")
+
+
+@task(task_id=GATE, trigger_rule=TriggerRule.ALL_DONE)
+def gate() -> None:
+    """The leaf: turns the DAG run red on confirmed breaches and missing results, after the report is out. As a teardown
+    it runs also where somebody marked the run by hand; all other tasks are skipped then."""
+    ti = get_current_context()["ti"]
+    raised, states = ti.xcom_pull(task_ids="alert"), _task_states(ti)
+    if raised is None and states.get("alert") == "skipped" and all(states.get(t) != "failed" for t in VERDICT_TASKS):
+        if "failed" in states.values():  # marking a run failed fails what runs; marking it successful fails nothing
+            raise AirflowFailException("this DAG run was marked failed by hand, and stays failed")
+        return
+    if raised is None:
+        failed = [name for name in VERDICT_TASKS if states.get(name) == "failed"]
+        raise AirflowFailException(_no_verdict(failed[0] if failed else "alert", ti))
+    red = [alert["text"] for alert in raised if alert["red"]]
+    if kept := [name for name, state in states.items() if name.split(".")[-1] == RELEASE and state == "failed"]:
+        red.append(
+            f"pods of this run may still run, and hold their GPUs: {listing(kept)} failed, its log names them; "
+            "`housekeeping` deletes them at its next scheduled run"
+        )
+    if red:
+        raise AirflowFailException("; ".join(red[:MAX_REASONS]) + ("; and more" if len(red) > MAX_REASONS else ""))
+
+
+def _task_states(ti: Any) -> Mapping[str, str | None]:
+    """Of this DAG run's tasks, by id."""
+    states: Mapping[str, str | None] = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+    return states
+
+
+def _no_verdict(failed: str, ti: Any) -> str:
+    """Names the first task that failed, and its reason where the task itself gave one."""
+    reason = ti.xcom_pull(task_ids=failed, key=REASON) if failed in (READY, PLAN) else None
+    return f"no verdict: the task '{failed}' failed{f': {reason}' if reason else ', its log says why'}"
+
+
+def _cell(spec: RunSpec) -> Cell:
+    return Cell(strategy=spec.strategy, world_size=spec.world_size)
+
+
+def _published(
+    plan: Plan, suite: str, results: Sequence[RunResult], confirm_results: Sequence[RunResult]
+) -> dict[str, str]:
+    from trainbench.alerting import run_summary
+    from trainbench.history.history import open_history
+    from trainbench.judging import clocks
+    from trainbench.orchestration import assess, publishing
+    from trainbench.results.artefacts import open_store
+
+    context, settings, now = get_current_context(), read_settings(), datetime.now(UTC)
+    run = context["dag_run"]
+    planned_at = datetime.fromisoformat(context["ti"].xcom_pull(task_ids=PLAN, key=PLANNED_AT))
+    measured = (*results, *confirm_results)
+    started_at, finished_at = clocks.campaign_times(measured, planned_at, run.start_date or run.run_after, now)
+    store = open_store(settings.store_url)
+    history = open_history(settings.history_url, store)
+    campaign = assess.assess(
+        plan,
+        results,
+        confirm_results,
+        suite=suite,
+        started_at=started_at,
+        finished_at=finished_at,
+        pasts=history.pasts,
+        last_measured=history.last_measured(now - timedelta(days=HISTORY_DAYS)),
+        trails=history.trails,
+        undecided_before=history.undecided_before(suite, plan.campaign_id, finished_at),
+        slower_before=history.slower_before(suite, plan.campaign_id, finished_at),
+    )
+    accepted = of_nodes(history.baselines(), plan.nodes, finished_at)
+    campaign = campaign.model_copy(update={"dag_run_id": context["run_id"], "baselines": accepted})
+    addresses = publishing.publish(campaign, store)
+    history.record(campaign)
+    extra = run_summary.results_extra(campaign, context["dag"].dag_id, context["run_id"], _base_url())
+    context["outlet_events"][RESULTS].extra = extra
+    return dict(addresses)
+
+
+def _base_url() -> str | None:
+    """Airflow's own address, where it is configured."""
+    from airflow.configuration import conf
+
+    return conf.get("api", "base_url", fallback=None) or None
+
+
+def _gang_result(spec: RunSpec) -> RunResult:
+    from trainbench.pods.gangs import combine
+
+    return combine(spec, _collected(f"{_cell(spec).name}.{RANK}", (spec,) * spec.nodes))
+
+
+def _collected(task_id: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:
+    """One result for each pod: XComs of mapped tasks are asked for by index, so that none can be dropped. Where Airflow
+    has neither a result nor an end, what the pod's task stored counts: the task was killed, or its XComs are gone.
+    """
+    from trainbench.pods.pod_end import END, PodEnd
+    from trainbench.results.arrivals import completed
+    from trainbench.results.artefacts import open_store
+    from trainbench.results.collect import collect
+
+    ti = get_current_context()["ti"]
+    if not specs:
+        return ()
+    indexes = list(range(len(specs)))
+    payloads = ti.xcom_pull(task_ids=task_id, map_indexes=indexes, key="return_value")
+    by_run: Mapping[str, Any] = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task_id], run_ids=[ti.run_id])
+    states = [by_run.get(ti.run_id, {}).get(f"{task_id}_{index}") for index in indexes]
+    bad = [index for index in indexes if states[index] != "success"]
+    told = dict(zip(bad, ti.xcom_pull(task_ids=task_id, map_indexes=bad, key=END) if bad else (), strict=True))
+    ends = [PodEnd.model_validate(told[index]) if told.get(index) else None for index in indexes]
+    found = completed(open_store(read_settings().store_url), specs, payloads, ends)
+    return collect(specs, found, datetime.now(UTC), states, ends)

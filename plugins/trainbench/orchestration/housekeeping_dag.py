@@ -1,0 +1,185 @@
+"""Builds the DAG `housekeeping`: leaked pods and expired artefacts, found daily, deleted only when that is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import DAG, Param, get_current_context, task
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from trainbench.cluster.housekeeping import MAX_RETENTION_DAYS, MODE_ENV, RETENTION_ENV, Mode, read_sweep_settings
+from trainbench.settings.environment import Launcher, SettingsError, read_settings
+
+if TYPE_CHECKING:
+    from trainbench.cluster.housekeeping import Swept
+    from trainbench.cluster.leaked_pods import Liveness
+    from trainbench.core.tables import Table
+    from trainbench.pods.manifests import Owner
+
+SCHEDULE = "30 6 * * *"  # after the nightly check
+POD_RETRIES, POD_RETRY_DELAY = 6, timedelta(minutes=5)
+LIVE_STATES = ["queued", "running"]
+LOG_WIDTH = 160
+DOC = f"""\
+Finds what benchmarks left behind. Touches only what carries this installation's labels, or lies in the folder of a
+campaign or a cost report.
+
+| task | finds |
+|---|---|
+| `leaked_pods` | pods whose DAG run is over, and pods that have ended and whose log nobody needs any more |
+| `expired_artefacts` | campaigns and cost reports that were last changed longer ago than artefacts are kept |
+
+Started by hand, it deletes if `delete` is ticked. By schedule, it deletes what `{MODE_ENV}` says: `release`, the
+default, pods that still hold or await GPUs though their DAG run is over, because the run's own task `release` failed;
+`delete` ended pods and expired artefacts too; `report` nothing.
+`{RETENTION_ENV}` says how many days artefacts are kept. Pods of runs that this Airflow does not know, and pods that
+name no run, are told and left alone. Rows of the history are never deleted.
+"""
+
+
+def build_housekeeping(dag_id: str) -> DAG:
+    """Its two tasks do not wait for each other: without a cluster, artefacts still expire."""
+    settings, sweep = read_settings(), read_sweep_settings()
+    with DAG(
+        dag_id,
+        dag_display_name="Housekeeping",
+        description="Leaked pods and expired artefacts",
+        doc_md=DOC,
+        schedule=settings.schedule(dag_id, SCHEDULE),
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup=False,
+        max_active_runs=1,
+        allowed_run_types=["manual", "scheduled"],  # type: ignore[list-item]  # no backfill: only now can be tidied
+        dagrun_timeout=timedelta(hours=2),
+        tags=["trainbench", "upkeep"],
+        default_args={"owner": "trainbench", "retries": 0},
+        params=_form(sweep.retention_days),
+    ) as dag:
+        leaked_pods()
+        expired_artefacts()
+    return dag
+
+
+def _form(retention_days: int) -> dict[str, Param]:
+    return {
+        "delete": Param(
+            False,
+            type="boolean",
+            title="Delete",
+            description_md="Off: only tell what would be deleted. Try that first.",
+        ),
+        "retention_days": Param(
+            retention_days,
+            type="integer",
+            minimum=0,
+            maximum=MAX_RETENTION_DAYS,
+            title="Days that artefacts are kept",
+            description_md="Since a campaign or a cost report was last changed. 0: for ever.",
+        ),
+        "min_age_min": Param(
+            15,
+            type="integer",
+            minimum=5,
+            maximum=10_080,
+            title="Minutes that a pod is left alone",
+            description_md="Younger pods are not looked at: their run may only just have begun.",
+        ),
+        "keep_ended_days": Param(
+            3,
+            type="integer",
+            minimum=0,
+            maximum=365,
+            title="Days that an ended pod is kept",
+            description_md="It holds no GPU, and its log may still be read.",
+        ),
+    }
+
+
+@task(task_id="leaked_pods", retries=POD_RETRIES, retry_delay=POD_RETRY_DELAY)
+def leaked_pods() -> dict[str, Any]:
+    """Deletes or tells; returns the names. Retried when the API server does not answer: tomorrow is late for a pod that
+    holds GPUs.
+    """
+    from trainbench.cluster.housekeeping import pods_table, sweep_pods
+    from trainbench.cluster.kubernetes_api import ClusterError, Unreachable, open_cluster
+    from trainbench.cluster.leaked_pods import Rules
+    from trainbench.pods.manifests import ours
+
+    context, settings = get_current_context(), read_settings()
+    if settings.launcher is Launcher.LOCAL:
+        print("the local launcher leaves no pods")  # noqa: T201 - goes to the task's log
+        return {}
+    params = context["params"]
+    rules = Rules(min_age_s=params["min_age_min"] * 60.0, keep_ended_s=params["keep_ended_days"] * 86_400.0)
+    try:
+        cluster = open_cluster(settings)
+        labels, liveness = ours(settings.pods), _liveness(context["ti"])
+        swept = sweep_pods(cluster, labels, liveness, rules, _mode(context), datetime.now(UTC))
+    except Unreachable as error:
+        raise AirflowException(str(error)) from None
+    except ClusterError as error:
+        raise AirflowFailException(str(error)) from None
+    return _told(pods_table(swept), swept, "pod")
+
+
+@task(task_id="expired_artefacts")
+def expired_artefacts() -> dict[str, Any]:
+    """Deletes or tells; returns the names and the bytes."""
+    from trainbench.cluster.housekeeping import artefacts_table, sweep_artefacts
+    from trainbench.results.artefacts import StoreError, open_store
+
+    context = get_current_context()
+    store = open_store(read_settings().store_url)
+    try:
+        deletes = _mode(context) is Mode.DELETE
+        swept = sweep_artefacts(store, context["params"]["retention_days"], deletes, datetime.now(UTC))
+    except StoreError as error:
+        raise AirflowFailException(str(error)) from None
+    return _told(artefacts_table(swept), swept, "folder")
+
+
+def _mode(context: Any) -> Mode:
+    """A person who starts a run says so in the form; the schedule does what the installation has set."""
+    if context["dag_run"].run_type != "scheduled":
+        return Mode.DELETE if context["params"]["delete"] else Mode.REPORT
+    try:
+        return read_sweep_settings().mode
+    except SettingsError as error:
+        raise AirflowFailException(str(error)) from None
+
+
+def _liveness(ti: Any) -> Callable[[Owner], Liveness]:
+    """Asks Airflow for the state of a DAG run, once for each. An answer that does not come is no leave to delete."""
+    from trainbench.cluster.leaked_pods import Liveness
+
+    @cache
+    def ask(owner: Owner) -> Liveness:
+        run = {"dag_id": owner.dag_id, "run_ids": [owner.dag_run_id]}
+        try:
+            if ti.get_dr_count(**run, states=LIVE_STATES):
+                return Liveness.LIVE
+            return Liveness.ENDED if ti.get_dr_count(**run) else Liveness.NOT_FOUND
+        except Exception as error:
+            print(f"the state of {owner.dag_run_id} of {owner.dag_id} is not known: {error}")  # noqa: T201 - task log
+            return Liveness.NOT_KNOWN
+
+    return ask
+
+
+def _told(content: Table, swept: Sequence[Swept], noun: str) -> dict[str, Any]:
+    """The table and its summary go to the log. Fails when something is left that should be gone."""
+    from rich.console import Console
+
+    from trainbench.cluster.housekeeping import document, faults, summary
+    from trainbench.reporting.terminal import rich_table
+
+    console = Console(width=LOG_WIDTH, color_system=None)
+    if content.rows:
+        console.print(rich_table(content))
+    console.print(summary(swept, noun), markup=False, highlight=False)
+    if left := faults(swept):
+        raise AirflowFailException(left)
+    return document(swept)

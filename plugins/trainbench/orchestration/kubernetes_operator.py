@@ -1,0 +1,376 @@
+"""The Airflow operator that runs a Pod manifest on the cluster, tells why a pod did not end well, and leaves none."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any, NoReturn
+
+from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
+from airflow.providers.cncf.kubernetes.triggers.pod import KubernetesPodTrigger
+from airflow.providers.cncf.kubernetes.utils.pod_manager import EMPTY_XCOM_RESULT, XComRetrievalError
+from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import PodDefaults
+from airflow.sdk import Context
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+    TaskDeferred,
+)
+from kubernetes.client import ApiException, V1DeleteOptions, V1Pod  # type: ignore[import-untyped]
+from urllib3.exceptions import HTTPError
+
+from bench_image.contract import MAX_RESULT_BYTES
+from trainbench.core.formats import listing
+from trainbench.orchestration.api_errors import UNREACHABLE, answer, failure, handshake_status, http_status_of
+from trainbench.orchestration.bounded_pod_manager import BoundedPodManager, log_timeout
+from trainbench.orchestration.kept_results import keep_result
+from trainbench.orchestration.pod_trigger import BenchPodTrigger
+from trainbench.planning.nodes import not_ready_s
+from trainbench.pods.manifests import CONTAINER, GANG, RENDEZVOUS, node_of
+from trainbench.pods.pod_end import END, EndKind, PodEnd, pod_end
+from trainbench.pods.result_text import ResultTextError, decoded
+from trainbench.pods.time_limits import DEAD_AFTER_S, GRACE_S, due_of, has_ended, is_late, task_limit_s
+
+# For so long a result is asked for that its node does not hand over: as long as `release` waits for an API server.
+RESULT_WAIT_S, RESULT_PAUSE_S = 600.0, 5.0
+PEER_GRACE_S = 10.0  # what the peers of a failed pod get to fail by themselves, and to say why
+# A pod of a gang cannot be made anew, but where only the API failed it still runs, and is found again.
+REATTACHED = frozenset({EndKind.API, EndKind.UNAUTHORIZED})
+# The provider's waits for SIGINT alone: a pod that is displaced would keep its node for the whole grace period.
+SIDECAR_COMMAND = ("sh", "-c", 'trap "exit 0" INT TERM; while true; do sleep 1; done;')
+
+
+class BenchPodOperator(KubernetesPodOperator):
+    """`KubernetesPodOperator`, with seven differences.
+
+    - It fails where the provider's operator ends as success without a result (its issues 72821 and 73117).
+    - How the pod ended is pushed as XCom `pod_end`. Only what a new pod may cure is retried; a node that is not free
+      skips the task, and nothing is judged by it.
+    - A pod whose creation was answered by an error although it was made is found again, not leaked.
+    - The sidecar for the result is our image under our pod security, unless the connection says otherwise.
+    - A result that is too large or no JSON is neither stored nor logged: the task fails with a sentence instead.
+    - When a pod of a gang fails, the rest of the gang is ended: its members would wait for their peer.
+    - It ends in bounded time (`time_limits`) when the node is dead, and names the pod that it could not remove.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._result: Any = None
+        self._unreadable: str | None = None
+        self._handed_over: Any = None
+        self._pod_name: str | None = None
+        self._is_resumed = False
+        self._last_seen: Mapping[str, Any] | None = None
+        deadline_s = ((self.pod_template_dict or {}).get("spec") or {}).get("activeDeadlineSeconds")
+        if deadline_s is not None:
+            limit_s = task_limit_s(self.schedule_timeout_seconds, self.startup_timeout_seconds, deadline_s)
+            self.execution_timeout = timedelta(seconds=limit_s)
+
+    def execute(self, context: Context) -> Any:
+        try:
+            result = super().execute(context)
+            return self._require(self._result if result is None else result)
+        except TaskDeferred:
+            raise
+        except (AirflowException, AirflowTaskTimeout, ApiException, HTTPError) as error:
+            self._conclude(context, error)
+
+    def trigger_reentry(self, context: Context, event: dict[str, Any]) -> Any:
+        self._pod_name, self._is_resumed = event["name"], True
+        try:
+            self._leave_a_late_pod(event)
+            self._result = super().trigger_reentry(context, event)
+            return self._require(self._result)
+        except TaskDeferred:
+            raise
+        except (AirflowException, AirflowTaskTimeout, ApiException, HTTPError) as error:
+            self._conclude(context, error)
+
+    def defer(self, *, trigger: Any, **options: Any) -> NoReturn:
+        if isinstance(trigger, KubernetesPodTrigger):
+            trigger = BenchPodTrigger.like(trigger)
+        super().defer(trigger=trigger, **options)
+
+    def _leave_a_late_pod(self, event: Mapping[str, Any]) -> None:
+        """Raises AirflowException for a pod that runs on though its time is over: the provider's operator would follow
+        its log without end, and ask its node for a result.
+        """
+        if event["status"] != "timeout":
+            return
+        seen = self._look(event["name"], event["namespace"])
+        if seen and seen["status"].get("phase") == "Running" and not has_ended(seen, self.base_container_name):
+            self._last_seen = seen
+            raise AirflowException(event["message"])
+
+    def build_pod_request_obj(self, context: Context | None = None, *, dry_run: bool = False) -> V1Pod:
+        """The sidecar that hands over the result needs a shell and `pgrep`, which our own image has, and must pass the
+        same pod security; what the Airflow connection says of it wins.
+        """
+        pod = super().build_pod_request_obj(context, dry_run=dry_run)
+        base = next(container for container in pod.spec.containers if container.name == self.base_container_name)
+        for container in pod.spec.containers:
+            if container.name == PodDefaults.SIDECAR_CONTAINER_NAME:
+                if container.image == PodDefaults.SIDECAR_CONTAINER.image:
+                    container.image = base.image
+                container.security_context = container.security_context or base.security_context
+                container.command = list(SIDECAR_COMMAND)
+        return pod
+
+    def get_or_create_pod(self, pod_request_obj: V1Pod, context: Context) -> V1Pod:
+        self._pod_name = pod_request_obj.metadata.name
+        self._refuse_dead_node()
+        if self._has_peers and context["ti"].try_number > 1:
+            return self._found_again(pod_request_obj, context)
+        try:
+            pod = super().get_or_create_pod(pod_request_obj, context)
+            self._pod_name = pod.metadata.name  # one of an earlier try has another name
+            return pod
+        except ApiException as error:
+            # The name ends in a random suffix: if it is taken, then by the pod whose creation we were not told of.
+            if error.status == 409 and (pod := self.find_pod(pod_request_obj.metadata.namespace, context=context)):
+                return pod
+            raise
+
+    def _refuse_dead_node(self) -> None:
+        """Raises AirflowException: a pod would wait for a place there, and so would each one after it in a study."""
+        node = self._node()
+        silent_s = not_ready_s(node, datetime.now(UTC)) if node else None
+        if silent_s is not None and silent_s > DEAD_AFTER_S:
+            raise AirflowException(f"no pod was made: its node has not been ready for {silent_s:.0f} s")
+
+    @property
+    def _has_peers(self) -> bool:
+        return RENDEZVOUS in self._metadata["labels"]
+
+    @property
+    def _metadata(self) -> Mapping[str, Any]:
+        metadata: Mapping[str, Any] = (self.pod_template_dict or {})["metadata"]
+        return metadata
+
+    def _found_again(self, pod_request_obj: V1Pod, context: Context) -> V1Pod:
+        """A pod of a gang is never made anew: it could not join the others. What Airflow lost, it may find again."""
+        pod = self.find_pod(pod_request_obj.metadata.namespace, context=context, exclude_checked=False)
+        if pod is None:
+            raise AirflowFailException(
+                "Airflow lost this task, and its pod is gone: the report has its result if it was stored before; else "
+                "run the gang again"
+            )
+        return pod
+
+    def cleanup(self, pod: V1Pod, remote_pod: V1Pod, xcom_result: Any = None, context: Context | None = None) -> None:
+        if remote_pod is not None and self._last_seen is None:
+            self._last_seen = self._look(remote_pod.metadata.name, remote_pod.metadata.namespace)  # before deletion
+        super().cleanup(pod, remote_pod, xcom_result, context)
+
+    @cached_property
+    def pod_manager(self) -> BoundedPodManager:
+        return BoundedPodManager(kube_client=self.client, callbacks=self.callbacks)
+
+    def extract_xcom(self, pod: V1Pod, *, ignore_kill_failure: bool = True) -> Any:
+        text = self._result_text(pod, ignore_kill_failure)
+        if text.rstrip() == EMPTY_XCOM_RESULT:
+            return None
+        try:
+            self._handed_over = decoded(text)
+        except ResultTextError as error:
+            self._unreadable = str(error)
+            raise AirflowException(self._unreadable) from None
+        keep_result(self.pod_template_dict, self._handed_over, self.log)
+        return self._handed_over
+
+    def _result_text(self, pod: V1Pod, ignore_kill_failure: bool) -> str:
+        """From the sidecar, else from the pod's log. A node that serves neither is asked again: the result waits in the
+        pod for as long as it is there.
+        """
+        gives_up_at = time.monotonic() + RESULT_WAIT_S
+        while True:
+            try:
+                return self.pod_manager.extract_xcom(pod, ignore_kill_failure=ignore_kill_failure)
+            except (ApiException, XComRetrievalError, AttributeError) as error:  # the last: of a refused websocket
+                line, refusal = self._last_line(pod), error
+            if line is not None:
+                self.log.warning(
+                    "The result is the last line of the pod's log, for its file cannot be read: %s", refusal
+                )
+                return line
+            if isinstance(refusal, XComRetrievalError):
+                raise refusal
+            status = handshake_status(refusal)
+            if status < 500 or time.monotonic() > gives_up_at or self._is_late(pod):
+                raise ApiException(status=status, reason="the pod's result may not be read") from refusal
+            self.log.warning("The node does not hand over the result (%s): it is asked again", refusal)
+            time.sleep(RESULT_PAUSE_S)
+
+    def _is_late(self, pod: V1Pod) -> bool:
+        """Whether a node that answers would have ended the pod by now, its sidecar with the result included."""
+        seen = self._look(pod.metadata.name, pod.metadata.namespace)
+        return seen is not None and is_late(due_of(seen), datetime.now(UTC))
+
+    def _write_logs(  # type: ignore[override]  # it is decorated there
+        self, pod: V1Pod, follow: bool = False, since_time: datetime | str | None = None
+    ) -> None:
+        """Of a resumed task, into its own log. The provider waits for ever for a node that takes the request and never
+        answers; the log is not worth a result.
+        """
+        since = datetime.fromisoformat(since_time) if isinstance(since_time, str) else since_time
+        lines = self.client.read_namespaced_pod_log(
+            pod.metadata.name,
+            pod.metadata.namespace,
+            container=self.base_container_name,
+            follow=follow,
+            since_seconds=math.ceil((datetime.now(UTC) - since).total_seconds()) if since else None,
+            _request_timeout=log_timeout(),
+            _preload_content=False,
+        )
+        for line in lines:
+            if text := line.decode(errors="backslashreplace").rstrip("\n"):
+                self.log.info("[%s] logs: %s", self.base_container_name, text)
+
+    def _last_line(self, pod: V1Pod) -> str | None:
+        """The result where its file may not be read: the program ends its log with it. None: there is none."""
+        try:
+            reply = self.client.read_namespaced_pod_log(
+                pod.metadata.name,
+                pod.metadata.namespace,
+                container=self.base_container_name,
+                tail_lines=1,
+                limit_bytes=MAX_RESULT_BYTES + 1,
+                _request_timeout=log_timeout(),
+                _preload_content=False,  # the client would turn JSON into Python's notation
+            )
+            text: str = reply.data.decode(errors="replace")
+        except (ApiException, HTTPError):
+            return None
+        return text if text.startswith("{") else None
+
+    def on_kill(self) -> None:
+        """A task that has just been resumed is ended by Airflow itself where its scheduler took the report of the
+        deferral for the task's end: the next try needs the pod, and the gang. Whoever else ended it has `release`.
+        """
+        if self._is_resumed:
+            self._killed = True  # for the provider: nothing is to be cleaned up
+            self.log.warning("Airflow ended this task while its result was read: the pod stays for the next try")
+            return
+        super().on_kill()
+        self._end_gang(wait_s=0)
+
+    def _look(self, name: str, namespace: str) -> Mapping[str, Any] | None:
+        try:
+            seen = self.client.read_namespaced_pod(name, namespace)
+        except ApiException:
+            return None
+        state: Mapping[str, Any] = self.client.api_client.sanitize_for_serialization(seen)
+        return state
+
+    def _events(self) -> tuple[tuple[str, str], ...]:
+        """Reason and message of each event of the pod: they outlive it."""
+        if self._pod_name is None:
+            return ()
+        try:
+            listed = self.client.list_namespaced_event(
+                self._metadata["namespace"], field_selector=f"involvedObject.name={self._pod_name}"
+            )
+        except (ApiException, HTTPError):
+            return ()
+        return tuple((event.reason or "", event.message or "") for event in listed.items)
+
+    def _node(self) -> Mapping[str, Any] | None:
+        """The node that the pod was made for, as the API's JSON; None where it is gone or may not be read."""
+        name = node_of(self.pod_template_dict or {})
+        if name is None:
+            return None
+        try:
+            listed = self.client.list_node(label_selector=f"kubernetes.io/hostname={name}").items
+        except (ApiException, HTTPError):
+            return None
+        return self.client.api_client.sanitize_for_serialization(listed[0]) if listed else None
+
+    def _require(self, result: Any) -> Any:
+        if result is None:
+            raise AirflowException("the pod ended without a result, or vanished before it could be read")
+        return result
+
+    def _conclude(self, context: Context, error: BaseException) -> NoReturn:
+        """Ends the task with the cause. A failed pod's result has been pushed by the provider's operator by now."""
+        if isinstance(error, AirflowFailException | AirflowSkipException):
+            raise error  # concluded already: execute called trigger_reentry
+        if self._killed:
+            raise AirflowException("Airflow ended this task: the next try, if there is one, finds its pod") from error
+        told = answer(error) if isinstance(error, ApiException) else str(error)
+        http_status = UNREACHABLE if isinstance(error, HTTPError) else http_status_of(error)
+        events = () if self._last_seen else self._events()
+        base, now = self.base_container_name, datetime.now(UTC)
+        end = pod_end(self._last_seen, base, told, http_status, events, self._node(), now)
+        if end.kind is EndKind.NODE_LOST:
+            end = self._leave_behind(end)
+        if self._unreadable:
+            end = PodEnd(kind=EndKind.INVALID_RESULT, message=self._unreadable)
+        if self._has_peers and end.kind in REATTACHED and context["ti"].try_number <= context["ti"].max_tries:
+            raise AirflowException(end.message) from error
+        self._end_gang(wait_s=0 if end.kind in (EndKind.BUSY, EndKind.UNSCHEDULABLE) else PEER_GRACE_S)
+        if end.kind is EndKind.NO_RESULT and self._handed_over:
+            raise AirflowFailException(failure(self._handed_over)) from error
+        context["ti"].xcom_push(key=END, value=end.model_dump(mode="json"))
+        if end.kind is EndKind.BUSY:
+            raise AirflowSkipException(end.message) from error
+        if end.is_infrastructure and not self._has_peers:
+            raise AirflowException(end.message) from error
+        raise AirflowFailException(end.message) from error
+
+    def _leave_behind(self, end: PodEnd) -> PodEnd:
+        """Asks for the pod's deletion, and names it where that removes nothing. Never by force: that would take away
+        the object only, and with it the last sign of a program that may still hold the GPUs.
+        """
+        namespace = self._metadata["namespace"]
+        with suppress(ApiException, HTTPError):
+            self.client.delete_namespaced_pod(
+                self._pod_name, namespace, body=V1DeleteOptions(grace_period_seconds=GRACE_S)
+            )
+        if self._pod_name is None or self._look(self._pod_name, namespace) is None:
+            return end
+        left = (
+            f"pod {self._pod_name} could not be removed and its program may still run there: it goes when the node "
+            "answers again, or when its Node object is deleted"
+        )
+        return end.model_copy(update={"message": f"{end.message}; {left}"})
+
+    def _end_gang(self, wait_s: float) -> None:
+        """Deletes the gang's pods that still wait or run; those that have ended are left to their own tasks."""
+        if not self._has_peers:
+            return
+        time.sleep(wait_s)
+        gang = self._metadata["labels"][GANG]
+        try:
+            delete_pods(self.client, self._metadata["namespace"], {GANG: gang}, only_active=True)
+        except (ApiException, HTTPError) as error:
+            self.log.warning("The gang %s could not be ended (%s): its deadline will", gang, error)
+
+
+def delete_pods(client: Any, namespace: str, labels: Mapping[str, str], only_active: bool = False) -> tuple[str, ...]:
+    """Deletes the pods with these labels; with `only_active` those whose program has not ended. Returns their names.
+    Raises ApiException with the names of those that could not be deleted, once all were tried.
+    """
+    deleted, kept = [], []
+    selector = ",".join(f"{key}={value}" for key, value in labels.items())
+    for pod in client.list_namespaced_pod(namespace, label_selector=selector).items:
+        base = next((s for s in pod.status.container_statuses or () if s.name == CONTAINER), None)
+        if only_active and base is not None and base.state.terminated:
+            continue
+        try:
+            client.delete_namespaced_pod(
+                pod.metadata.name, namespace, body=V1DeleteOptions(grace_period_seconds=GRACE_S)
+            )
+        except (ApiException, HTTPError) as error:
+            if not isinstance(error, ApiException) or error.status != 404:
+                kept.append(f"{pod.metadata.name} ({answer(error) if isinstance(error, ApiException) else error})")
+                continue
+        deleted.append(pod.metadata.name)
+    if kept:
+        raise ApiException(status=UNREACHABLE, reason=f"could not be deleted: {listing(kept)}")
+    return tuple(deleted)

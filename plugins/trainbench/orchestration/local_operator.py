@@ -1,0 +1,54 @@
+"""The Airflow operator that runs a Pod manifest on this machine: same interface as `KubernetesPodOperator`'s."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowFailException
+
+from trainbench.orchestration.kept_results import keep_result
+from trainbench.pods.local_pods import LocalPod
+from trainbench.pods.pod_end import END, EndKind, PodEnd
+from trainbench.pods.result_text import ResultTextError, decoded
+from trainbench.settings.environment import read_settings
+
+MAX_LINE = 10_000  # characters of one line of the pod in the task's log
+
+
+class LocalPodOperator(BaseOperator):
+    """Returns the pod's result as XCom; a failed pod's result is pushed too, before the task fails."""
+
+    ui_color = "#d7f0e3"
+
+    def __init__(self, *, pod_template_dict: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pod_template_dict = pod_template_dict
+        self._pod: LocalPod | None = None
+
+    def execute(self, context: Context) -> Any:
+        self._pod = LocalPod(self.pod_template_dict, read_settings().local_image)
+        outcome = self._pod.run(self._log_line)
+        if outcome.result_text is None:
+            cause = outcome.ended_by or f"exit code {outcome.exit_code}"
+            raise AirflowFailException(f"the pod left no result: {cause}")
+        try:
+            result = decoded(outcome.result_text)
+        except ResultTextError as error:
+            end = PodEnd(kind=EndKind.INVALID_RESULT, message=str(error))
+            context["ti"].xcom_push(key=END, value=end.model_dump(mode="json"))
+            raise AirflowFailException(end.message) from None
+        keep_result(self.pod_template_dict, result, self.log)
+        if outcome.exit_code != 0:
+            context["ti"].xcom_push(key="return_value", value=result)
+            failure = (result.get("error") or {}) if isinstance(result, dict) else {}
+            raise AirflowFailException(f"{failure.get('kind', 'error')}: {failure.get('message', 'see the log')}")
+        return result
+
+    def on_kill(self) -> None:
+        if self._pod is not None:
+            self._pod.stop("the task was stopped")
+
+    def _log_line(self, line: str) -> None:
+        is_result = line.startswith('{"schema_version"')
+        self.log.info(f"result of {len(line)} bytes" if is_result else line[:MAX_LINE])

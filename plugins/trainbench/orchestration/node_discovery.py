@@ -1,0 +1,32 @@
+"""Which nodes a DAG run may use: what the configured launcher, or the cluster behind it, tells of them."""
+
+from __future__ import annotations
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from trainbench.cluster.local_nodes import local_fleet
+from trainbench.params.campaign_params import BenchmarkParams
+from trainbench.planning.nodes import Fleet, fleet
+from trainbench.settings.environment import Launcher, Settings
+
+
+def known_fleet(settings: Settings, params: BenchmarkParams) -> Fleet:
+    """What the cluster tells of its nodes. For nodes given by name it need not tell: their memory stays unknown."""
+    if settings.launcher is Launcher.LOCAL:
+        return local_fleet(settings, params)
+    from trainbench.cluster.kubernetes_api import Refused, Unreachable
+
+    try:
+        return discover_fleet(settings)
+    except (Refused, Unreachable) as error:
+        if not params.nodes:
+            raise AirflowFailException(f"{error}; or name nodes in the parameter 'nodes'") from None
+        print(f"the nodes' GPUs are not known, so no run is skipped for them: {error}")  # noqa: T201 - goes to the task's log
+        return Fleet()
+
+
+def discover_fleet(settings: Settings) -> Fleet:
+    """The cluster's nodes, with what is known of their GPUs."""
+    from trainbench.cluster.kubernetes_api import open_cluster
+
+    return fleet(open_cluster(settings).nodes(), settings.cluster.quarantine)

@@ -1,0 +1,123 @@
+"""The tasks before any pod: is everything there, and which runs will there be? The plan is stored for later tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+from airflow.sdk import get_current_context, task
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from bench_image.contract import Device
+from trainbench.core.formats import one_line
+from trainbench.orchestration.node_discovery import known_fleet
+from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_params import ParamsError, parse_params
+from trainbench.planning.plan import Plan, PlanError, campaign_id, refuse_more_pods_than, unknown_gpus
+from trainbench.planning.planners import PLANNERS
+from trainbench.pods.manifests import Owner, manifest
+from trainbench.settings.environment import read_settings
+
+READY, TASK = "ready", "plan"  # task ids
+PLAN, PLANNED_AT, REASON = "plan", "planned_at", "reason"  # XCom keys
+MAX_LINE = 10_000  # characters of one line in a task's log
+MAX_REASON = 2_000  # characters of the reason that the gate repeats
+MAX_MAP_LENGTH = 1024  # of one mapped task, where Airflow's configuration does not say
+
+
+@task(task_id=READY)
+def check_ready() -> None:
+    """Says in one sentence why nothing can run, before every pod says so."""
+    from trainbench.cluster import doctor
+
+    checks = doctor.examine(read_settings())
+    for row in doctor.table(checks).rows:
+        log(" ".join(row.cells))
+    uses_gpus = get_current_context()["params"].get("device") != Device.CPU
+    if refusal := doctor.refusal(checks, uses_gpus):
+        _refuse(refusal)
+
+
+@task(task_id=TASK)
+def plan_pods(question: str) -> list[dict[str, Any]]:
+    """The manifests of all runs; the plan itself goes to the later tasks under its own key."""
+    plan, settings = _planned(Question(question)), read_settings()
+    return [manifest(spec, settings.pods, owner(), what=plan.labels.get(spec.group_id)) for spec in plan.specs]
+
+
+@task(task_id=TASK)
+def plan_scaling() -> None:
+    """The plan of a scaling study, for the gangs' own tasks."""
+    _planned(Question.STRATEGIES)
+
+
+def stored_plan() -> Plan:
+    """The plan of this DAG run. Raises AirflowSkipException unless the task `plan` succeeded: what a failed one left
+    behind are runs that never were, and nobody is judged by them.
+    """
+    ti = get_current_context()["ti"]
+    by_run: Mapping[str, Any] = ti.get_task_states(dag_id=ti.dag_id, task_ids=[TASK], run_ids=[ti.run_id])
+    text = ti.xcom_pull(task_ids=TASK, key=PLAN) if by_run.get(ti.run_id, {}).get(TASK) == "success" else None
+    if text is None:
+        raise AirflowSkipException("there is no plan, so nothing is judged: the gate says why")
+    return Plan.model_validate_json(text)
+
+
+def owner() -> Owner:
+    context = get_current_context()
+    return Owner(dag_id=context["dag"].dag_id, dag_run_id=context["run_id"])
+
+
+def log(line: str) -> None:
+    print(one_line(line, most=MAX_LINE))  # noqa: T201 - goes to the task's log
+
+
+def _planned(question: Question) -> Plan:
+    """Makes and stores the plan: last of all, so that only a plan that can run is stored."""
+    context, settings = get_current_context(), read_settings()
+    try:
+        params = parse_params(dict(context["params"]))
+        name = campaign_id(context["dag"].dag_id, context["run_id"])
+        plan = PLANNERS[question].make(params, known_fleet(settings, params), name)
+        refuse_more_pods_than(_max_map_length(), plan)
+    except (ParamsError, PlanError, AirflowFailException) as error:
+        _refuse(str(error))
+    if unknown := unknown_gpus(plan):
+        log(unknown)
+    for skipped in plan.skipped:
+        log(f"skipped {skipped.what}: {skipped.reason}")
+    for node in plan.absent:
+        log(f"{node.name} is not benchmarked: {node.reason}")
+    planned_at = datetime.now(UTC)
+    context["ti"].xcom_push(key=PLAN, value=plan.model_dump_json())
+    context["ti"].xcom_push(key=PLANNED_AT, value=planned_at.isoformat())
+    _store_plan(plan, planned_at)
+    return plan
+
+
+def _store_plan(plan: Plan, planned_at: datetime) -> None:
+    """Beside the results that will arrive: the command line judges a run that never came to its own judgement."""
+    from trainbench.results.arrivals import PlannedCampaign
+    from trainbench.results.artefacts import StoreError, open_store
+
+    context = get_current_context()
+    suite, run_id = context["dag"].dag_id, context["run_id"]
+    planned = PlannedCampaign(plan=plan, suite=suite, dag_run_id=run_id, planned_at=planned_at)
+    try:
+        open_store(read_settings().store_url).write_plan(plan.campaign_id, planned.model_dump_json(indent=1))
+    except StoreError as error:
+        log(f"the plan is not stored, its pods run all the same: {error}")
+
+
+def _refuse(reason: str) -> NoReturn:
+    """Fails the task; the reason is kept for the gate, which has to say it again."""
+    text = one_line(reason, most=MAX_REASON)
+    get_current_context()["ti"].xcom_push(key=REASON, value=text)
+    raise AirflowFailException(text) from None
+
+
+def _max_map_length() -> int:
+    from airflow.configuration import conf
+
+    return int(conf.getint("core", "max_map_length", fallback=MAX_MAP_LENGTH))

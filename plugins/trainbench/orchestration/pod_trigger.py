@@ -1,0 +1,49 @@
+"""What the triggerer runs while a pod's task is deferred."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from functools import cached_property
+from typing import Any
+
+from airflow.providers.cncf.kubernetes.triggers.pod import KubernetesPodTrigger
+from airflow.triggers.base import TriggerEvent
+from kubernetes.client import V1Pod  # type: ignore[import-untyped]
+
+from trainbench.orchestration.bounded_pod_manager import BoundedAsyncPodManager, refuse_late
+
+# A task that is resumed before the scheduler has read the report of its deferral is taken for killed. The scheduler
+# reads them about once a second; on a loaded machine it was late for pods that ended at once, never for pods of 20 s.
+MIN_DEFERRED_S = 10.0
+
+
+class BenchPodTrigger(KubernetesPodTrigger):
+    """Stops waiting for a pod that should be gone: the API shows the pods of a dead node as running for ever. And
+    resumes no task before the scheduler knows that it was deferred.
+    """
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        began = time.monotonic()
+        async for event in super().run():
+            await asyncio.sleep(max(0.0, MIN_DEFERRED_S - (time.monotonic() - began)))
+            yield event
+
+    @classmethod
+    def like(cls, trigger: KubernetesPodTrigger) -> BenchPodTrigger:
+        _, arguments = trigger.serialize()
+        return cls(**arguments)
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        _, arguments = super().serialize()
+        return f"{type(self).__module__}.{type(self).__qualname__}", arguments
+
+    async def _get_pod(self) -> V1Pod:  # type: ignore[override]  # it is decorated there
+        pod = await super()._get_pod()
+        refuse_late(pod)
+        return pod
+
+    @cached_property
+    def pod_manager(self) -> BoundedAsyncPodManager:
+        return BoundedAsyncPodManager(async_hook=self.hook)

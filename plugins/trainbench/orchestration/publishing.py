@@ -1,0 +1,48 @@
+"""A campaign -> the files of its summary. One that cannot be written is an error finding in the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from trainbench.core.verdicts import by_level
+from trainbench.history import rows as history_rows
+from trainbench.reporting import comparison_sections, cost_report, html, metrics, plots, report, report_json
+from trainbench.results.artefacts import Store
+from trainbench.results.campaign import Campaign
+from trainbench.results.isolation import Isolation
+
+Files = dict[str, str | bytes]
+
+
+def publish(campaign: Campaign, store: Store) -> Mapping[str, str]:
+    """Writes every file of the campaign's summary; returns relative path -> address. A rewrite replaces."""
+    parts = Isolation()
+    files = _files(campaign, parts)
+    history_rows.rows(campaign, parts)  # what the history will not be able to record
+    if parts.failures:  # once more, so that what was written tells of what was not
+        campaign = campaign.model_copy(update={"findings": by_level((*campaign.findings, *parts.failures))})
+        files = _files(campaign, Isolation())
+    store.write_results(campaign.results)
+    store.write_campaign(campaign)
+    return store.write_summary(campaign.campaign_id, files)
+
+
+def _files(campaign: Campaign, parts: Isolation) -> Files:
+    """Those that can be written."""
+    name, files = campaign.campaign_id, Files()
+    images = parts.attempt("drawing plots", name, lambda: plots.draw(campaign)) or {}
+    answered = parts.attempt("comparing", name, lambda: comparison_sections.answers(campaign)) or ()
+    rows = parts.attempt("computing the figures of the runs", name, lambda: metrics.metric_rows(campaign)) or ()
+    raw = [f"../runs/{result.spec.run_id}/result.json" for result in campaign.results]
+    documents: Mapping[str, Callable[[], str]] = {
+        "metrics.csv": lambda: metrics.metrics_csv(campaign, rows),
+        "COST_REPORT.md": lambda: cost_report.cost_report(campaign),
+        "report.html": lambda: html.report_html(campaign, images, answered),
+        "report.json": lambda: report_json.report_json(campaign, rows, answered),
+        "BENCHMARK_REPORT.md": lambda: report.benchmark_report(campaign, [*sorted(files), *raw], answered),
+    }
+    files |= {f"plots/{image}": png for image, png in images.items()}
+    for path, write in documents.items():
+        text = parts.attempt(f"writing {path}", name, write)
+        files |= {} if text is None else {path: text}
+    return files

@@ -1,0 +1,1 @@
+"""Banners on Airflow's home page."""

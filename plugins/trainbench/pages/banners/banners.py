@@ -1,0 +1,132 @@
+"""Banners on Airflow's home page: open breaches and new warnings of the DAGs that the reader may see.
+
+A middleware that adds them to Airflow's own answer about what its home page should show. Whatever goes wrong here,
+Airflow's answer goes out as it was. Imported in the API server only.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from trainbench.alerting.links import benchmarks_page, breach_page, report_tab
+from trainbench.core.markdown import escape
+from trainbench.core.verdicts import Level
+from trainbench.pages.banners.cache import BannerCache
+from trainbench.pages.banners.rows import Said, said
+from trainbench.pages.reads.queries import open_engine
+from trainbench.results.artefacts import open_store
+from trainbench.settings.environment import read_settings
+
+log = logging.getLogger(__name__)
+MAX_BANNERS = 3
+PATH, FIELD = "/ui/config", "dashboard_alert"
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Asgi = Callable[[Scope, Any, Any], Awaitable[None]]
+Banner = dict[str, str]
+
+
+def read() -> tuple[Said, ...]:
+    settings = read_settings()
+    engine = open_engine(settings.history_url, open_store(settings.store_url))
+    with engine.begin() as connection:
+        return said(connection, datetime.now(UTC))
+
+
+CACHE = BannerCache(read)
+
+
+class BreachBanners:
+    def __init__(self, app: Asgi) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or not scope["path"].endswith(PATH):
+            await self.app(scope, receive, send)
+            return
+        answer: list[Message] = []
+
+        async def keep(message: Message) -> None:
+            answer.append(message)
+
+        await self.app(scope, receive, keep)
+        for message in await _with_banners(scope, answer):
+            await send(message)
+
+
+def banners(rows: Sequence[Said], prefix: str) -> list[Banner]:
+    """What Airflow shows, in this order: each once, at most MAX_BANNERS of them, and one more for the others, which is
+    the last of them where there is only one.
+    """
+    num_shown = MAX_BANNERS if len(rows) > MAX_BANNERS + 1 else len(rows)
+    shown = [{"category": row.level.value, "text": text(row, prefix)} for row in rows[:num_shown]]
+    rest = rows[num_shown:]
+    if rest:
+        level = Level.ERROR if any(row.level is Level.ERROR for row in rest) else Level.WARNING
+        shown.append(
+            {"category": level.value, "text": f"and {len(rest):,} more: [Benchmarks]({benchmarks_page(prefix)})"}
+        )
+    return shown
+
+
+def text(row: Said, prefix: str) -> str:
+    """Markdown: which node, how far, since when, why in few words, where to look. Relative links hold behind a
+    prefix.
+    """
+    links = [
+        f"[Breach]({breach_page(row.breach_id, prefix)})" if row.breach_id is not None else "",
+        f"[Report]({report_tab(row.dag_id, row.dag_run_id)})" if row.dag_run_id else "",
+    ]
+    since = f"{row.since:%d %b %H:%M} UTC"
+    is_breach = row.breach_id is not None  # a warning is a sentence about the node, with dates of its own
+    parts = [
+        f"**{escape(row.node)}**: {escape(row.what)}, since {since}."
+        if is_breach
+        else f"**{escape(row.node)}** {escape(row.what)} (told since {since}).",
+        f"{escape(row.cause)}." if row.cause else "",
+        " · ".join(filter(None, links)),
+    ]
+    return " ".join(filter(None, parts))
+
+
+async def _with_banners(scope: Scope, answer: Sequence[Message]) -> Sequence[Message]:
+    """Airflow's answer with ours in it; as it was where there is nothing to add, or something is not as expected."""
+    try:
+        start, body = answer[0], b"".join(message.get("body", b"") for message in answer[1:])
+        if start["status"] != 200:
+            return answer
+        config = json.loads(body)
+        if not isinstance(config.get(FIELD), list) or not (rows := await _visible(scope)):
+            return answer
+        ours = banners(rows, scope.get("root_path", ""))
+        # The page opens the first one and folds the others: what is red comes before other people's words.
+        first = [banner for banner in ours if banner["category"] == Level.ERROR.value]
+        config[FIELD] = [*first, *config[FIELD], *(banner for banner in ours if banner not in first)]
+        new = json.dumps(config, separators=(",", ":"), ensure_ascii=False).encode()
+        headers = [(name, value) for name, value in start["headers"] if name.lower() != b"content-length"]
+        length = (b"content-length", str(len(new)).encode())
+        return [{**start, "headers": [*headers, length]}, {"type": "http.response.body", "body": new}]
+    except Exception:
+        log.exception("trainbench: the banners cannot be shown")
+        return answer
+
+
+async def _visible(scope: Scope) -> tuple[Said, ...]:
+    """Of the DAGs that whoever asks may see."""
+    from airflow.api_fastapi.core_api.security import bearer_scheme, get_user
+    from starlette.concurrency import run_in_threadpool
+    from starlette.requests import Request
+
+    rows = await run_in_threadpool(CACHE.get)
+    if not rows:
+        return ()
+    from trainbench.pages.reads.access import reader
+
+    request = Request(scope)
+    user = await get_user(request, None, await bearer_scheme(request))
+    who = await run_in_threadpool(reader, user)
+    return tuple(row for row in rows if row.dag_id in who.dag_ids)

@@ -1,0 +1,61 @@
+"""What was last read for the banners. A database that is slow or away holds nobody up, and is asked by one thread."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from trainbench.pages.banners.rows import Said
+
+log = logging.getLogger(__name__)
+KEEP_S = 3.0  # then it is read again
+KEEP_FAILURE_S = 15.0
+STALE_S = 120.0  # what is older is not shown while the database does not answer
+WAIT_S = 0.25  # at most, for a reading
+
+
+class BannerCache:
+    def __init__(
+        self,
+        read: Callable[[], tuple[Said, ...]],
+        wait_s: float = WAIT_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._read, self._wait_s, self._clock = read, wait_s, clock
+        self._lock = threading.Lock()
+        self._known: tuple[Said, ...] = ()
+        self._read_at, self._until = -STALE_S, -STALE_S
+        self._reading: threading.Event | None = None  # set when that reading has ended
+
+    def get(self) -> tuple[Said, ...]:
+        """Never raises. Waits a moment for a reading that it began itself, and not at all for an older one."""
+        with self._lock:
+            started = None
+            if self._clock() >= self._until and self._reading is None:
+                self._reading = started = threading.Event()
+        if started is not None:
+            threading.Thread(target=self._run, args=(started,), name="trainbench banners", daemon=True).start()
+            started.wait(self._wait_s)
+        with self._lock:
+            return self._known if self._clock() - self._read_at < STALE_S else ()
+
+    def forget(self) -> None:
+        """Something was changed: the next one to ask reads anew."""
+        with self._lock:
+            self._until = -STALE_S
+
+    def _run(self, ended: threading.Event) -> None:
+        began_at = self._clock()
+        try:
+            found, keep_s = self._read(), KEEP_S
+        except Exception:
+            # Airflow's home page must load without our database; the log says why the banners are not there.
+            log.exception("trainbench: the open breaches cannot be read")
+            found, keep_s = None, KEEP_FAILURE_S
+        with self._lock:
+            if found is not None:
+                self._known, self._read_at = found, began_at
+            self._until, self._reading = self._clock() + keep_s, None
+        ended.set()

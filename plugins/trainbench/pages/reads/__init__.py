@@ -1,0 +1,1 @@
+"""Bounded reads of the history, as rows for the pages."""

@@ -1,0 +1,101 @@
+"""Strategies side by side over many campaigns, and what the campaigns cost."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, func, select
+
+from trainbench.history.summary_tables import works
+from trainbench.pages.reads.filters import Scope
+from trainbench.pages.reads.rows import CostRow, Costs, Strategies, StrategyRow
+
+MAX_WORKS = 20_000
+MAX_COST_ROWS = 500
+_SAME = (
+    "gpu_name", "model", "recipe", "preset", "work_key", "micro_batch_size", "seq_length", "world_size", "strategy",
+)  # fmt: skip
+_MEDIANS = (
+    "samples_per_second", "tokens_per_second", "memory_gb", "mfu_pct", "efficiency_pct", "usd_per_1000_samples",
+    "usd_per_1m_tokens",
+)  # fmt: skip
+_SUMS = ("num_runs", "num_failed")
+
+
+def strategies(connection: Connection, scope: Scope) -> Strategies:
+    """Rows of equal work stand together, by GPUs, then fastest first. Runs are what makes a row: none, no row."""
+    columns = [works.c[name] for name in (*_SAME, *_MEDIANS, *_SUMS)]
+    query = select(*columns).where(scope.works, works.c.num_runs > 0)
+    rows = connection.execute(query.order_by(works.c.at.desc()).limit(MAX_WORKS)).all()
+    alike: dict[tuple[Any, ...], list[Row[Any]]] = {}
+    for row in rows:
+        alike.setdefault(tuple(row[: len(_SAME)]), []).append(row)
+    made = [_figures(dict(zip(_SAME, same, strict=True)), of) for same, of in alike.items()]
+    made.sort(key=lambda values: (_work(values), -(values["tokens_per_second"] or 0.0), values["strategy"]))
+    return Strategies(rows=tuple(_placed(made)), is_cut=len(rows) == MAX_WORKS)
+
+
+def costs(connection: Connection, scope: Scope) -> Costs:
+    """Every run counts, drills, re-runs and failed ones too: they were paid for."""
+    month = func.substr(works.c.day, 1, 7)
+    names = (works.c.model, works.c.recipe, works.c.strategy, works.c.gpu_name)
+    months = _costs(connection, scope, month)
+    return Costs(
+        total=_total(connection, scope),
+        months=tuple(sorted(months, key=lambda row: row.name, reverse=True)),
+        dags=_costs(connection, scope, works.c.suite),
+        works=_costs(connection, scope, *names),
+    )
+
+
+def _figures(same: dict[str, Any], rows: Sequence[Row[Any]]) -> dict[str, Any]:
+    medians = {name: _median(getattr(row, name) for row in rows) for name in _MEDIANS}
+    sums = {name: sum(getattr(row, name) for row in rows) for name in _SUMS}
+    return {**same, **medians, **sums, "num_campaigns": len(rows)}
+
+
+def _work(values: dict[str, Any]) -> tuple[str, ...]:
+    """Sort key: the work, then its size; what is not known comes last."""
+    names = ("model", "recipe", "gpu_name", "preset", "work_key")
+    return *(values[name] or "\uffff" for name in names), f"{values['world_size'] or 0:06d}"
+
+
+def _placed(ordered: Sequence[dict[str, Any]]) -> Iterable[StrategyRow]:
+    places: dict[tuple[str, ...], int] = {}
+    for values in ordered:
+        place = None
+        if values["tokens_per_second"] is not None:
+            place = places[_work(values)] = places.get(_work(values), 0) + 1
+        yield StrategyRow(**values, place=place)
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _total(connection: Connection, scope: Scope) -> CostRow:
+    row = connection.execute(select(*_summed()).where(scope.works)).one()
+    return CostRow(name="total", usd=row[0], gpu_hours=row[1], num_runs=row[2] or 0, num_unpriced=row[3] or 0)
+
+
+def _costs(connection: Connection, scope: Scope, *by: ColumnElement[Any]) -> tuple[CostRow, ...]:
+    """Dearest first; unknown ones last. Works of which nothing ran cost nothing."""
+    query = select(*_summed(), *by).where(scope.works, works.c.num_runs > 0).group_by(*by)
+    dearest = func.coalesce(func.sum(works.c.run_usd), -1).desc()
+    return tuple(
+        CostRow(
+            name=" ".join(value for value in row[4:] if value),
+            usd=row[0],
+            gpu_hours=row[1],
+            num_runs=row[2],
+            num_unpriced=row[3],
+        )
+        for row in connection.execute(query.order_by(dearest, *by).limit(MAX_COST_ROWS))
+    )
+
+
+def _summed() -> tuple[ColumnElement[Any], ...]:
+    return tuple(func.sum(works.c[name]) for name in ("run_usd", "gpu_hours", "num_runs", "num_unpriced"))

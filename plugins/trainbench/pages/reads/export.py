@@ -1,0 +1,42 @@
+"""The runs of a reader's scope as CSV, in pieces: a million rows never stand in memory together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+from sqlalchemy import Connection
+
+from trainbench.core.csv_cells import Cell, lines
+from trainbench.pages.reads.filters import Scope
+from trainbench.pages.reads.rows import RunRow
+from trainbench.pages.reads.run_list import num_runs_by_campaign, runs_of_campaign
+
+ROWS_AT_ONCE = 500
+COLUMNS = tuple(RunRow.__slots__)
+
+Connect = Callable[[], AbstractContextManager[Connection]]
+
+
+def runs_csv(connect: Connect, scope: Scope) -> Iterator[str]:
+    """The header, then the newest campaign first. Each piece is a transaction of its own: a slow download must not hold
+    one open. A campaign that is recorded meanwhile is missing; one that is recorded again comes as it then is.
+    """
+    yield lines([COLUMNS])
+    with connect() as connection:
+        counted = num_runs_by_campaign(connection, scope)
+    for campaign_id, number in counted:
+        for offset in range(0, number, ROWS_AT_ONCE):
+            with connect() as connection:
+                rows = runs_of_campaign(connection, scope, campaign_id, offset, ROWS_AT_ONCE)
+            yield lines(_cells(row) for row in rows)
+
+
+def _cells(row: RunRow) -> list[Cell]:
+    return [_cell(getattr(row, name)) for name in COLUMNS]
+
+
+def _cell(value: object) -> Cell:
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return value.isoformat() if hasattr(value, "isoformat") else value  # type: ignore[return-value]

@@ -1,0 +1,113 @@
+"""What a page is narrowed to, and what its reader may see: the conditions that every query carries."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
+from sqlalchemy import ColumnElement, Connection, Table, and_, select, union
+
+from bench_image.contract import Frozen
+from trainbench.history.run_tables import breaches
+from trainbench.history.summary_tables import campaigns, nodes, works
+
+NAMES = ("gpu_name", "model", "recipe", "strategy")
+
+
+def is_text(value: str) -> bool:
+    """Whether a database takes it: no NUL, no half of a surrogate pair."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\x00" not in value
+
+
+def _text(value: str) -> str:
+    if not is_text(value):
+        raise ValueError("has characters that are no text: choose one of the offered values")
+    return value
+
+
+def _none(value: Any) -> Any:
+    """A form sends "" for what was not chosen."""
+    return None if value == "" else value
+
+
+Name = Annotated[
+    Annotated[str, StringConstraints(max_length=300), AfterValidator(_text)] | None, BeforeValidator(_none)
+]
+# Days that the arithmetic of dates and every database can hold.
+Day = Annotated[Annotated[date, Field(ge=date(2000, 1, 1), le=date(2999, 12, 31))] | None, BeforeValidator(_none)]
+
+
+class Filters(Frozen):
+    """Each None: not narrowed. `since` and `until` are days in UTC, both included."""
+
+    gpu_name: Name = None
+    model: Name = None
+    recipe: Name = None
+    strategy: Name = None
+    since: Day = None
+    until: Day = None
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Filters:
+        if self.since and self.until and self.since > self.until:
+            raise ValueError(f"since {self.since} is after until {self.until}: exchange them")
+        return self
+
+    def between(self, since: date, until: date) -> Filters:
+        """Narrowed further to these days; where nothing is left, `since` is the day after `until`."""
+        first = max(since, self.since or since)
+        last = min(until, self.until or until)
+        return self.model_copy(update={"since": first, "until": last})
+
+
+@dataclass(frozen=True)
+class Scope:
+    """`suites`: the DAGs that the reader may see and that have ever been recorded."""
+
+    suites: tuple[str, ...]
+    filters: Filters
+
+    @property
+    def works(self) -> ColumnElement[bool]:
+        """On `works`."""
+        return and_(works.c.suite.in_(self.suites), *self._named(works), *self.within(works.c.at))
+
+    @property
+    def breaches(self) -> ColumnElement[bool]:
+        """On `breaches`, without the time."""
+        return and_(breaches.c.dag_id.in_(self.suites), *self._named(breaches))
+
+    @property
+    def nodes(self) -> ColumnElement[bool]:
+        """On `nodes`, which know their GPU only: more than the scope holds, never less."""
+        gpu_name = self.filters.gpu_name
+        return and_(nodes.c.suite.in_(self.suites), *([nodes.c.gpu_name == gpu_name] if gpu_name else []))
+
+    def of(self, filters: Filters) -> Scope:
+        return Scope(self.suites, filters)
+
+    def within(self, at: ColumnElement[datetime]) -> list[ColumnElement[bool]]:
+        since, until = self.filters.since, self.filters.until
+        found = [at >= _midnight(since)] if since else []
+        return found + ([at < _midnight(until) + timedelta(days=1)] if until else [])
+
+    def _named(self, table: Table) -> list[ColumnElement[bool]]:
+        chosen = self.filters.model_dump(include=set(NAMES), exclude_none=True)
+        return [table.c[name] == value for name, value in chosen.items()]
+
+
+def scope_of(connection: Connection, dag_ids: Collection[str], filters: Filters) -> Scope:
+    """A breach of before there were summaries is a DAG's, too."""
+    recorded = connection.execute(union(select(campaigns.c.suite), select(breaches.c.dag_id))).scalars()
+    return Scope(tuple(sorted(set(recorded) & set(dag_ids))), filters)
+
+
+def _midnight(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)

@@ -1,0 +1,216 @@
+"""How is the fleet? The figures on top of the page, and the map of nodes and days."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence, Set
+from datetime import date, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    case,
+    cast,
+    exists,
+    func,
+    literal,
+    select,
+)
+
+from trainbench.core.ordering import natural
+from trainbench.history.summary_tables import campaigns, node_verdicts, nodes, works
+from trainbench.judging.condition import Condition
+from trainbench.pages.reads.filters import Scope
+from trainbench.pages.reads.fleet_conditions import fleet_conditions
+from trainbench.pages.reads.rows import CampaignRow, HeatCell, HeatMap, HeatRow, Overview
+
+MEASURED_DAYS = 7  # a node that was not judged for so long is not of the fleet that the page counts
+SPEND_DAYS = 30
+MAX_DAYS = 92
+NODES_ON_PAGE = 50
+MAX_RED_ROWS = 20_000  # the newest decide the order; in a worse month the rest only makes a node's count smaller
+MAX_NODES = 20_000
+NEWEST_WORKS = (10, 40)  # a night or two; a week
+NAMES_AT_ONCE = 500
+BADNESS = tuple(reversed(Condition))  # of a cell; the last is the worst
+_SCALE = 10**12  # more than there will ever be works
+
+
+def overview(connection: Connection, scope: Scope, today: date, now: datetime, fresh: timedelta) -> Overview:
+    """`fresh`: how old the last verdict on a node may be."""
+    until = min(today, scope.filters.until or today)
+    measured_since, spend_since = (until - timedelta(days=days - 1) for days in (MEASURED_DAYS, SPEND_DAYS))
+    lately = scope.of(scope.filters.between(measured_since, until))
+    judged = _nodes(connection, lately)
+    measured = _nodes(connection, lately, node_verdicts.c.samples_per_second.is_not(None), among=judged)
+    spend = connection.execute(
+        select(
+            func.sum(works.c.run_usd),
+            func.sum(works.c.gpu_hours),
+            func.coalesce(func.sum(works.c.num_runs), 0),
+            func.coalesce(func.sum(works.c.num_unpriced), 0),
+        ).where(scope.of(scope.filters.between(spend_since, until)).works)
+    ).one()
+    return Overview(
+        num_nodes=len(judged),
+        num_measured=len(measured),
+        conditions=fleet_conditions(connection, lately, judged, now, fresh),
+        last_campaign=_last_campaign(connection, scope),
+        measured_since=measured_since,
+        spend_since=spend_since,
+        spend_usd=spend[0],
+        gpu_hours=spend[1],
+        num_runs=spend[2],
+        num_unpriced=spend[3],
+    )
+
+
+def heat_map(connection: Connection, scope: Scope, today: date, days: int, page: int) -> HeatMap:
+    """The last `days` days up to today or the filters' end; the filters' beginning cuts them."""
+    until = min(today, scope.filters.until or today)
+    first = until - timedelta(days=min(max(days, 1), MAX_DAYS) - 1)
+    since = max(first, scope.filters.since or first)
+    shown = tuple((since + timedelta(days=i)).isoformat() for i in range((until - since).days + 1))
+    window = scope.of(scope.filters.between(since, until))
+    red = _red_first(connection, window)
+    healthy = sorted(_nodes(connection, window) - set(red), key=natural)
+    names = [*red, *healthy]
+    num_pages = max(1, math.ceil(len(names) / NODES_ON_PAGE))
+    page = min(max(page, 1), num_pages)
+    chosen = names[(page - 1) * NODES_ON_PAGE : page * NODES_ON_PAGE]
+    return HeatMap(
+        days=shown,
+        rows=_rows(connection, window, chosen, shown, red),
+        num_nodes=len(names),
+        num_red_nodes=len(red),
+        page=page,
+        num_pages=num_pages,
+    )
+
+
+def campaign_row(row: Row[Any]) -> CampaignRow:
+    """Of the columns of `campaigns`."""
+    values = {name: getattr(row, name) for name in CampaignRow.__slots__ if name != "dag_id"}
+    return CampaignRow(dag_id=row.suite, **values)
+
+
+def _last_campaign(connection: Connection, scope: Scope) -> CampaignRow | None:
+    of_scope = exists().where(works.c.campaign_id == campaigns.c.campaign_id, scope.works)
+    query = select(campaigns).where(campaigns.c.suite.in_(scope.suites), of_scope)
+    row = connection.execute(query.order_by(campaigns.c.finished_at.desc()).limit(1)).first()
+    return campaign_row(row) if row else None
+
+
+def _nodes(
+    connection: Connection, scope: Scope, *conditions: ColumnElement[bool], among: Set[str] | None = None
+) -> set[str]:
+    """The nodes that have a verdict in the scope. Nearly all are among the newest works' verdicts, which lie together:
+    a few at first, and more if names are left. The rest of the known names, or of those `among` them, are looked for
+    one by one.
+    """
+    work_ids = list(connection.execute(select(works.c.id).where(scope.works).order_by(works.c.at.desc())).scalars())
+    if not work_ids:
+        return set()
+    known = among
+    if known is None:
+        known = set(connection.execute(select(nodes.c.node).where(scope.nodes).distinct().limit(MAX_NODES)).scalars())
+    found: set[str] = set()
+    for first, last in pairwise((0, *NEWEST_WORKS)):
+        if known - found:
+            newest = node_verdicts.c.work_id.in_(work_ids[first:last])
+            query = select(node_verdicts.c.node).where(newest, *conditions).distinct()
+            found |= set(connection.execute(query).scalars())
+    rest = sorted(known - found)
+    for start in range(0, len(rest), NAMES_AT_ONCE):
+        query = (
+            select(node_verdicts.c.node)
+            .join(works, works.c.id == node_verdicts.c.work_id)
+            .where(node_verdicts.c.node.in_(rest[start : start + NAMES_AT_ONCE]), scope.works, *conditions)
+            .where(node_verdicts.c.work_id >= min(work_ids))  # of each name the index holds the old works first
+        )
+        found |= set(connection.execute(query.distinct()).scalars())
+    return found
+
+
+def _red_first(connection: Connection, scope: Scope) -> dict[str, int]:
+    """Node -> on how many days it was red, in the order of the map."""
+    query = _joined(works.c.day, node_verdicts.c.node, node_verdicts.c.deviation_pct).where(
+        scope.works, node_verdicts.c.is_red.is_(True)
+    )
+    days: dict[str, set[str]] = {}
+    farthest: dict[str, float] = {}
+    for day, node, deviation in connection.execute(query.order_by(works.c.at.desc()).limit(MAX_RED_ROWS)):
+        days.setdefault(node, set()).add(day)
+        farthest[node] = max(farthest.get(node, 0.0), abs(deviation or 0.0))
+    by_name = sorted(days, key=natural)
+    order = sorted(by_name, key=lambda node: (max(days[node]), len(days[node]), farthest[node]), reverse=True)
+    return {node: len(days[node]) for node in order}
+
+
+def _rows(
+    connection: Connection, scope: Scope, names: Sequence[str], days: Sequence[str], red: dict[str, int]
+) -> tuple[HeatRow, ...]:
+    first = connection.execute(select(func.min(works.c.id)).where(scope.works)).scalar()
+    found = connection.execute(_cells(scope, names, first)).all() if names and first else []
+    worst = {row.worst % _SCALE for row in found}
+    run = select(works.c.id, works.c.campaign_id, campaigns.c.suite, campaigns.c.dag_run_id)
+    joined = run.join(campaigns, campaigns.c.campaign_id == works.c.campaign_id).where(works.c.id.in_(worst))
+    made_by = {work_id: run for work_id, *run in connection.execute(joined)}
+    cells: dict[tuple[str, str], HeatCell] = {}
+    gpus: dict[str, tuple[str, str]] = {}  # node -> the last day and its GPU
+    for node, day, gpu_name, rank, *figures in found:
+        cells[node, day] = _cell(day, rank, *figures, made_by=made_by[rank % _SCALE])
+        if gpu_name:
+            gpus[node] = max(gpus.get(node, ("", "")), (day, gpu_name))
+    return tuple(
+        HeatRow(
+            node=node,
+            gpu_name=gpus[node][1] if node in gpus else None,
+            num_red_days=red.get(node, 0),
+            cells=tuple(cells.get((node, day)) for day in days),
+        )
+        for node in names
+    )
+
+
+def _cells(scope: Scope, names: Sequence[str], first: int) -> Select[Any]:
+    """`worst` holds two numbers, so that one maximum finds the worst verdict and the work that it was given to.
+    `first`: the lowest number of a work in the scope; the index holds a node's verdicts in the order of these numbers.
+    """
+    badness = case({each.value: rank for rank, each in enumerate(BADNESS)}, value=node_verdicts.c.condition, else_=0)
+    return (
+        _joined(
+            node_verdicts.c.node,
+            works.c.day,
+            func.max(works.c.gpu_name).label("gpu_name"),
+            func.max(cast(badness, BigInteger) * literal(_SCALE, BigInteger) + works.c.id).label("worst"),
+            func.min(node_verdicts.c.deviation_pct).label("lowest"),
+            func.max(node_verdicts.c.deviation_pct).label("highest"),
+            func.count().label("num_verdicts"),
+        )
+        .where(scope.works, node_verdicts.c.node.in_(names), node_verdicts.c.work_id >= first)
+        .group_by(node_verdicts.c.node, works.c.day)
+    )
+
+
+def _joined(*columns: Any) -> Select[Any]:
+    return select(*columns).select_from(works.join(node_verdicts, node_verdicts.c.work_id == works.c.id))
+
+
+def _cell(
+    day: str,
+    worst: int,
+    lowest: float | None,
+    highest: float | None,
+    num_verdicts: int,
+    *,
+    made_by: Sequence[Any],
+) -> HeatCell:
+    """Of a row of `_cells`; `made_by`: campaign, DAG and DAG run of its worst verdict."""
+    deviation = max((value for value in (lowest, highest) if value is not None), key=abs, default=None)
+    return HeatCell(day, BADNESS[worst // _SCALE], deviation, num_verdicts, *made_by)

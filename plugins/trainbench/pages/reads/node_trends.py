@@ -1,0 +1,171 @@
+"""One node: what it reached at each work from campaign to campaign, and what happened to it meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, and_, or_, select
+
+from trainbench.core.baselines import Baseline
+from trainbench.core.verdicts import Confirmation, State
+from trainbench.history.baselines import read_baselines
+from trainbench.history.node_histories import stored_setup
+from trainbench.history.run_tables import runs
+from trainbench.history.summaries import LIMITS
+from trainbench.history.summary_tables import campaigns, node_verdicts, works
+from trainbench.pages.reads.breach_rows import breaches_of
+from trainbench.pages.reads.filters import Scope
+from trainbench.pages.reads.fleet_conditions import fleet_conditions
+from trainbench.pages.reads.rows import BreachRow, EventKind, NodeEvent, NodePage, NodePoint, NodeSeries
+from trainbench.results.setups import versions
+
+MAX_POINTS = 3000
+MAX_RUNS = 3000
+MAX_EVENTS = 200
+_WORK = ("group_id", "label", "gpu_name", "model", "recipe", "strategy", "preset")
+_SETUP = ("driver", "image", "kernel", "vbios", "power_limit_w", "libraries", "gpu_uuids", "torch")
+_LIMITS = tuple(LIMITS.values())
+_COPIED = tuple(
+    name
+    for name in NodePoint.__slots__
+    if name in _LIMITS or (name in node_verdicts.c and name not in ("state", "history_state", "confirmation"))
+)
+
+
+def node_page(connection: Connection, scope: Scope, node: str, now: datetime, fresh: timedelta) -> NodePage | None:
+    """None for a node that the reader has nothing to see of."""
+    points = _points(connection, scope, node)
+    setups = _runs(connection, scope, node)
+    of_node = breaches_of(connection, scope, node)
+    if not points and not setups and not of_node:
+        return None
+    accepted = [each for each in read_baselines(connection) if each.is_of(node)]
+    events = [*_setup_events(setups), *_breach_events(of_node), *_baseline_events(accepted)]
+    events = sorted(events, key=lambda event: event.at, reverse=True)
+    of_fleet = fleet_conditions(connection, scope, {node}, now, fresh)
+    return NodePage(
+        node=node,
+        condition=next(each for each in of_fleet if each.node == node),
+        series=_series(points),
+        events=tuple(events[:MAX_EVENTS]),
+        open_breaches=tuple(breach for breach in of_node if breach.closed_at is None),
+        baselines=tuple(each for each in accepted if each.revoked_at is None),
+        is_cut=len(points) == MAX_POINTS or len(setups) == MAX_RUNS or len(events) > MAX_EVENTS,
+    )
+
+
+def verdict_columns() -> tuple[Any, ...]:
+    """Of a verdict, its work and its campaign: what `verdict_point` needs."""
+    of_campaign = (campaigns.c[name] for name in ("dag_run_id", *_LIMITS))
+    return *node_verdicts.c, works.c.at, works.c.campaign_id, works.c.suite, *of_campaign
+
+
+def joined() -> Any:
+    return node_verdicts.join(works, works.c.id == node_verdicts.c.work_id).join(
+        campaigns, campaigns.c.campaign_id == works.c.campaign_id
+    )
+
+
+def verdict_point(row: Row[Any]) -> NodePoint:
+    return NodePoint(
+        **{name: getattr(row, name) for name in _COPIED},
+        at=row.at,
+        peers_samples_per_second=_reference(row.samples_per_second, row.deviation_pct),
+        state=State(row.state),
+        history_state=State(row.history_state) if row.history_state else None,
+        confirmation=Confirmation(row.confirmation),
+        campaign_id=row.campaign_id,
+        dag_id=row.suite,
+        dag_run_id=row.dag_run_id,
+    )
+
+
+def _reference(value: float | None, deviation_pct: float | None) -> float | None:
+    """value = reference x (1 + deviation / 100)"""
+    if value is None or deviation_pct is None or deviation_pct <= -100:
+        return None
+    return value / (1 + deviation_pct / 100)
+
+
+def _points(connection: Connection, scope: Scope, node: str) -> Sequence[Row[Any]]:
+    """Newest first."""
+    columns = (*verdict_columns(), *(works.c[name] for name in _WORK))
+    query = select(*columns).select_from(joined()).where(node_verdicts.c.node == node, scope.works)
+    return connection.execute(query.order_by(works.c.at.desc(), works.c.id).limit(MAX_POINTS)).all()
+
+
+def _series(points: Sequence[Row[Any]]) -> tuple[NodeSeries, ...]:
+    of_work: dict[tuple[Any, ...], list[NodePoint]] = {}
+    for row in reversed(points):
+        of_work.setdefault(tuple(getattr(row, name) for name in _WORK), []).append(verdict_point(row))
+    return tuple(
+        NodeSeries(**dict(zip(_WORK, work, strict=True)), points=tuple(of))
+        for work, of in sorted(of_work.items(), key=lambda item: str(item[0]))
+    )
+
+
+def _runs(connection: Connection, scope: Scope, node: str) -> Sequence[Row[Any]]:
+    """Newest first; runs that could not tell their setup are left out."""
+    columns = (runs.c.started_at, runs.c.suite, runs.c.campaign_id, runs.c.gpu_name, *(runs.c[n] for n in _SETUP))
+    told = or_(runs.c.image.is_not(None), runs.c.driver.is_not(None))
+    of_scope = runs.c.work_id.in_(select(works.c.id).where(scope.works))
+    query = select(*columns).where(and_(runs.c.node == node, told), of_scope)
+    return connection.execute(query.order_by(runs.c.started_at.desc()).limit(MAX_RUNS)).all()
+
+
+def _setup_events(newest_first: Sequence[Row[Any]]) -> Iterator[NodeEvent]:
+    """Each DAG with itself: two DAGs may use two images. A pod on a node of many GPUs may get another one each night:
+    only a GPU that was never seen there is an event.
+    """
+    known: dict[str, dict[str, str]] = {}
+    seen: set[str] = set()
+    for row in reversed(newest_first):
+        setup = stored_setup(*(getattr(row, name) for name in _SETUP))
+        before = known.setdefault(row.suite, {})
+        now = versions(setup) | ({"GPU": row.gpu_name} if row.gpu_name else {})
+        for what, value in now.items():
+            if before.get(what, value) != value:
+                yield _setup_event(row, what, before[what], value)
+        before |= now
+        if seen and (fresh := setup.gpu_uuids - seen):
+            yield _setup_event(row, "GPUs", None, ", ".join(sorted(fresh)))
+        seen |= setup.gpu_uuids
+
+
+def _setup_event(row: Row[Any], what: str, was: str | None, now: str) -> NodeEvent:
+    text = f"{what}: {now}, never seen on this node before" if was is None else f"{what} went from {was} to {now}"
+    return NodeEvent(
+        at=row.started_at, kind=EventKind.SETUP, what=what, was=was, now=now, text=text, campaign_id=row.campaign_id
+    )
+
+
+def _breach_events(of_node: Sequence[BreachRow]) -> Iterator[NodeEvent]:
+    for breach in of_node:
+        drill = "drill: " if breach.is_drill else ""
+        opened = f"{drill}{breach.state.value}, {breach.reason}"
+        yield _breach_event(breach, EventKind.BREACH_OPENED, breach.opened_at, opened, breach.campaign_id)
+        if breach.acknowledgement is not None:
+            seen = breach.acknowledgement
+            told = f"acknowledged by {seen.who}: {seen.reason}"
+            yield _breach_event(breach, EventKind.ACKNOWLEDGED, seen.at, told, None)
+        if breach.closed_at is not None:
+            ended = f"{drill}{breach.ended}"
+            yield _breach_event(breach, EventKind.BREACH_CLOSED, breach.closed_at, ended, breach.closed_by_campaign_id)
+
+
+def _baseline_events(accepted: Sequence[Baseline]) -> Iterator[NodeEvent]:
+    """Where the level begins, and where it was taken back."""
+    for each in accepted:
+        moments = [(each.since, each.words)]
+        if each.revoked_at is not None:
+            moments += [(each.revoked_at, f"Taken back by {each.revoked_by}: {each.words}")]
+        for at, text in moments:
+            yield NodeEvent(
+                at=at, kind=EventKind.BASELINE, what="baseline", was=None, now=None, text=text, campaign_id=None
+            )
+
+
+def _breach_event(breach: BreachRow, kind: EventKind, at: Any, text: str, campaign_id: str | None) -> NodeEvent:
+    return NodeEvent(at=at, kind=kind, what=breach.state.value, was=None, now=None, text=text, campaign_id=campaign_id)

@@ -1,0 +1,217 @@
+"""Every read of the pages, and their one write. Each is one transaction, bounded by a limit; all reads of a page may be
+one together.
+
+pages = Pages(open_engine(url, store), dag_ids)   dag_ids: those that this person may see
+pages.overview(Filters(), today)                  raises HistoryError when the database is away
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+
+from sqlalchemy import Connection, Engine, exists, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from trainbench.core.baselines import Baseline
+from trainbench.history.baselines import read_baselines
+from trainbench.history.database import HistoryError
+from trainbench.history.history import open_history
+from trainbench.history.run_tables import runs
+from trainbench.history.summary_tables import campaigns, node_verdicts, works
+from trainbench.judging.condition import FRESH
+from trainbench.pages.reads import acknowledge, breach_rows, comparisons, export, fleet, node_trends, run_list
+from trainbench.pages.reads.filters import NAMES, Filters, Scope, is_text, scope_of
+from trainbench.pages.reads.rows import (
+    Acknowledgement,
+    Breaches,
+    BreachRow,
+    Choices,
+    Costs,
+    HeatMap,
+    NodePage,
+    Overview,
+    RunPage,
+    RunSort,
+    RunsPage,
+    Strategies,
+)
+from trainbench.results.artefacts import Store
+
+HEAT_MAP_DAYS = 30
+MAX_CHOICES = 500
+KEEP_FAILURE_S = 3.0
+_opening = threading.Lock()
+_failed: dict[tuple[str | None, Store | None], tuple[float, str]] = {}  # until when nobody tries again, and why
+
+
+def open_engine(url: str | None, store: Store | None) -> Engine:
+    """As `open_history`; the schema is looked at once in a process. Raises HistoryError: a database that could not be
+    opened is left alone for KEEP_FAILURE_S, so that those who wait do not wait one after the other.
+    """
+    with _opening:
+        until, reason = _failed.get((url, store), (0.0, ""))
+        if time.monotonic() < until:
+            raise HistoryError(reason)
+        try:
+            return _opened(url, store)
+        except HistoryError as error:
+            _failed[url, store] = time.monotonic() + KEEP_FAILURE_S, str(error)
+            raise
+
+
+@lru_cache(maxsize=4)
+def _opened(url: str | None, store: Store | None) -> Engine:
+    return open_history(url, store).engine
+
+
+@dataclass(frozen=True)
+class Pages:
+    """What one person may see: rows of DAGs that are not in `dag_ids` are in no list, no number and no choice."""
+
+    engine: Engine
+    dag_ids: Collection[str]
+    connection: Connection | None = None  # that all reads use; None: each opens its own
+
+    @contextmanager
+    def at_once(self) -> Iterator[Pages]:
+        """The same, whose reads share a transaction: a database on a server is called once for a page."""
+        with self._connected() as connection:
+            yield replace(self, connection=connection)
+
+    def choices(self) -> Choices:
+        """What was ever benchmarked, whatever the filters."""
+        with self._reading(Filters()) as (connection, scope):
+            found = {
+                name: tuple(
+                    connection.execute(
+                        select(works.c[name])
+                        .where(scope.works, works.c[name].is_not(None))
+                        .distinct()
+                        .order_by(works.c[name])
+                        .limit(MAX_CHOICES)
+                    ).scalars()
+                )
+                for name in NAMES
+            }
+        return Choices(
+            **{f"{name}s".replace("ys", "ies"): values for name, values in found.items()}, dag_ids=scope.suites
+        )
+
+    def overview(
+        self, filters: Filters, today: date, now: datetime | None = None, fresh: timedelta = FRESH
+    ) -> Overview:
+        """`today` in UTC. The counted days end at the filters' end, if that is earlier. `now`: by default that end."""
+        until = min(today, filters.until or today)
+        now = now or datetime.combine(until + timedelta(days=1), datetime.min.time(), UTC)
+        with self._reading(filters) as (connection, scope):
+            return fleet.overview(connection, scope, today, now, fresh)
+
+    def heat_map(self, filters: Filters, today: date, days: int = HEAT_MAP_DAYS, page: int = 1) -> HeatMap:
+        with self._reading(filters) as (connection, scope):
+            return fleet.heat_map(connection, scope, today, days, page)
+
+    def open_breaches(self, filters: Filters) -> Breaches:
+        with self._reading(filters) as (connection, scope):
+            return breach_rows.open_breaches(connection, scope)
+
+    def closed_breaches(self, filters: Filters, most: int | None = None) -> Breaches:
+        with self._reading(filters) as (connection, scope):
+            return breach_rows.closed_breaches(connection, scope, most)
+
+    def breach(self, breach_id: int) -> BreachRow | None:
+        if not 0 < breach_id <= acknowledge.MAX_ID:
+            return None
+        with self._reading(Filters()) as (connection, scope):
+            return breach_rows.breach_by_id(connection, scope, breach_id)
+
+    def node(
+        self, name: str, filters: Filters, now: datetime | None = None, fresh: timedelta = FRESH
+    ) -> NodePage | None:
+        """None: nothing to see."""
+        if not is_text(name):
+            return None
+        with self._reading(filters) as (connection, scope):
+            return node_trends.node_page(connection, scope, name, now or datetime.now(UTC), fresh)
+
+    def baselines(self) -> tuple[Baseline, ...]:
+        """All that were ever accepted; the oldest first."""
+        with self._connected() as connection:
+            return read_baselines(connection)
+
+    def sees(self, node: str | None) -> bool:
+        """Whether this person may see a verdict on the node; None: on any."""
+        if node is not None and not is_text(node):
+            return False
+        with self._reading(Filters()) as (connection, scope):
+            seen = select(node_verdicts.c.node).join(works, works.c.id == node_verdicts.c.work_id).where(scope.works)
+            seen = seen if node is None else seen.where(node_verdicts.c.node == node)
+            return connection.execute(seen.limit(1)).first() is not None
+
+    def suites_of(self, node: str | None, since: datetime) -> tuple[str, ...]:
+        """All DAGs that judged the node since then, also those that this person may not see; None: any node."""
+        judged = select(works.c.suite).join(node_verdicts, works.c.id == node_verdicts.c.work_id)
+        judged = judged.where(works.c.at >= since)
+        judged = judged if node is None else judged.where(node_verdicts.c.node == node)
+        with self._connected() as connection:
+            return tuple(connection.execute(judged.distinct().order_by(works.c.suite)).scalars())
+
+    def strategies(self, filters: Filters) -> Strategies:
+        with self._reading(filters) as (connection, scope):
+            return comparisons.strategies(connection, scope)
+
+    def costs(self, filters: Filters) -> Costs:
+        with self._reading(filters) as (connection, scope):
+            return comparisons.costs(connection, scope)
+
+    def runs(self, filters: Filters, page: int = 1, sort: RunSort = RunSort.NEWEST) -> RunsPage:
+        """A page beyond the last one is the last one."""
+        with self._reading(filters) as (connection, scope):
+            return run_list.runs_page(connection, scope, page, sort)
+
+    def run(self, campaign_id: str, run_id: str) -> RunPage | None:
+        """None: not there, or not to be seen."""
+        if not is_text(campaign_id) or not is_text(run_id):
+            return None
+        with self._reading(Filters()) as (connection, scope):
+            return run_list.run_page(connection, scope, campaign_id, run_id)
+
+    def runs_csv(self, filters: Filters) -> Iterator[str]:
+        """All runs of the scope, piece by piece."""
+        with self._reading(filters) as (_, scope):
+            pass
+        yield from export.runs_csv(self._connected, scope)
+
+    def needs_reindex(self) -> bool:
+        """Whether runs were recorded by a version that kept no summaries: `trainbench reindex` makes them."""
+        oldest = select(runs.c.campaign_id).order_by(runs.c.started_at).limit(1).scalar_subquery()
+        with self._connected() as connection:
+            found = connection.execute(select(oldest, exists().where(campaigns.c.campaign_id == oldest))).one()
+        return found[0] is not None and not found[1]
+
+    def acknowledge(self, breach_id: int, who: str, reason: str, at: datetime) -> Acknowledgement:
+        """`dag_ids` are then those that this person may change. Raises AcknowledgeError, HistoryError."""
+        with self._connected(write=True) as connection:
+            scope = scope_of(connection, self.dag_ids, Filters())
+            return acknowledge.acknowledge(connection, scope, breach_id, who, reason, at)
+
+    @contextmanager
+    def _reading(self, filters: Filters) -> Iterator[tuple[Connection, Scope]]:
+        with self._connected() as connection:
+            yield connection, scope_of(connection, self.dag_ids, filters)
+
+    @contextmanager
+    def _connected(self, write: bool = False) -> Iterator[Connection]:
+        if self.connection is not None and not write:
+            yield self.connection
+            return
+        try:
+            with self.engine.execution_options(is_write=write).begin() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            raise HistoryError.of(self.engine.url, error) from None

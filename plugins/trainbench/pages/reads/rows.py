@@ -1,0 +1,371 @@
+"""What the pages show, as values. An unknown number is None. `dag_id` and `dag_run_id` make the link to Airflow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from trainbench.core.baselines import Baseline
+from trainbench.core.verdicts import Confirmation, Metric, State
+from trainbench.judging.condition import TRAITS, Condition, FleetSummary, NodeCondition, Reach, fleet_summary
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Choices:
+    """What the filters offer, each in alphabetical order."""
+
+    gpu_names: tuple[str, ...]
+    models: tuple[str, ...]
+    recipes: tuple[str, ...]
+    strategies: tuple[str, ...]
+    dag_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CampaignRow:
+    campaign_id: str
+    dag_id: str
+    dag_run_id: str | None
+    title: str
+    question: str
+    started_at: datetime
+    finished_at: datetime
+    is_drill: bool
+    num_runs: int
+    num_failed: int  # runs
+    num_nodes: int  # judged
+    num_red: int  # nodes
+
+
+class AlikeNodes(NamedTuple):
+    """Nodes, in natural order, of one condition for one reason ("" where there is nothing to add)."""
+
+    condition: Condition
+    reason: str
+    nodes: tuple[str, ...]
+
+    @property
+    def phrase(self) -> str:
+        """ "fell behind their own past: -4.0 %"; goes on from the names."""
+        trait = TRAITS[self.condition]
+        verb = trait.one if len(self.nodes) == 1 else trait.several
+        return f"{verb}: {self.reason}" if self.reason else verb
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Overview:
+    num_nodes: int  # judged within the last days, red ones and those that were missing included
+    num_measured: int  # of them: with a figure
+    conditions: tuple[NodeCondition, ...]  # of these nodes and of those with an open breach, in natural order
+    last_campaign: CampaignRow | None
+    measured_since: date
+    spend_since: date
+    spend_usd: float | None  # sum of what is known
+    gpu_hours: float | None
+    num_runs: int  # that the spend is of
+    num_unpriced: int  # of them
+
+    @property
+    def summary(self) -> FleetSummary:
+        """Names without reasons, for those stand below it; of many conditions only the numbers."""
+        most = 3 if len({node.condition for node in self.conditions}) <= 3 else 0
+        return fleet_summary((node._replace(reason="") for node in self.conditions), most)
+
+    @property
+    def unwell(self) -> tuple[AlikeNodes, ...]:
+        """The red ones first, then warnings. Nodes of one condition and reason stand together."""
+        alike: dict[tuple[Condition, str], list[str]] = {}
+        for node in sorted(self.conditions, key=NodeCondition.urgency):
+            if node.condition is not Condition.WELL:
+                # what is red has a card of its own below
+                reason = "" if node.reach is Reach.RED else node.reason
+                alike.setdefault((node.condition, reason), []).append(node.node)
+        return tuple(AlikeNodes(*key, tuple(names)) for key, names in alike.items())
+
+    @property
+    def num_red(self) -> int:
+        return sum(node.reach is Reach.RED for node in self.conditions)
+
+    @property
+    def num_warned(self) -> int:
+        return sum(node.reach is Reach.WARNING for node in self.conditions)
+
+    @property
+    def num_acknowledged(self) -> int:
+        return self.summary.counts.get(Condition.ACKNOWLEDGED, 0)
+
+
+class HeatCell(NamedTuple):
+    """One node on one day: the worst of its conditions. A tuple: a map has thousands."""
+
+    day: str
+    condition: Condition
+    deviation_pct: float | None  # of samples/s: that of all verdicts which is farthest from 0
+    num_verdicts: int
+    campaign_id: str  # of the worst verdict; of several as bad the one recorded last
+    dag_id: str
+    dag_run_id: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeatRow:
+    """`cells`: one for each day of the map, None where the node was not judged."""
+
+    node: str
+    gpu_name: str | None
+    num_red_days: int
+    cells: tuple[HeatCell | None, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeatMap:
+    """Nodes that were red last come first, of them those red on more days, then the farther off; then by name."""
+
+    days: tuple[str, ...]  # oldest first, as 2026-11-21
+    rows: tuple[HeatRow, ...]
+    num_nodes: int
+    num_red_nodes: int  # on any of the days
+    page: int
+    num_pages: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Acknowledgement:
+    who: str
+    at: datetime
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BreachRow:
+    """`deviation` is percent of the reference, degrees C for temperature; None when the node failed or was missing."""
+
+    breach_id: int
+    node: str
+    group_id: str
+    gpu_name: str | None
+    model: str | None
+    recipe: str | None
+    strategy: str | None
+    state: State
+    metric: Metric | None
+    deviation: float | None
+    reason: str
+    cause: str | None  # what the diagnosis says, after the node's name
+    resolution: str | None  # what to do next
+    is_drill: bool
+    opened_at: datetime
+    closed_at: datetime | None
+    closed_by_campaign_id: str | None
+    ended: str  # how, in words, once it is closed
+    campaign_id: str  # that opened it
+    dag_id: str
+    dag_run_id: str | None
+    acknowledgement: Acknowledgement | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Breaches:
+    """`rows` ends at a limit; the numbers count all."""
+
+    rows: tuple[BreachRow, ...]
+    num_total: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodePoint:
+    """One campaign's verdict on the node at one work."""
+
+    at: datetime
+    samples_per_second: float | None
+    own_median_samples_per_second: float | None  # of its own past
+    peers_samples_per_second: float | None  # what its peers reached: the reference
+    deviation_pct: float | None
+    history_deviation_pct: float | None
+    memory_deviation_pct: float | None
+    temperature_deviation_c: float | None
+    samples_per_second_limit_pct: float | None  # this and the next two: of the campaign; None: not recorded then
+    memory_limit_pct: float | None
+    temperature_limit_c: float | None
+    state: State
+    history_state: State | None
+    confirmation: Confirmation
+    is_watched: bool
+    is_drill: bool
+    reason: str | None
+    num_runs: int
+    campaign_id: str
+    run_id: str | None  # the one with the middle throughput
+    dag_id: str
+    dag_run_id: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeSeries:
+    """Oldest point first."""
+
+    group_id: str
+    label: str | None
+    gpu_name: str | None
+    model: str | None
+    recipe: str | None
+    strategy: str | None
+    preset: str | None
+    points: tuple[NodePoint, ...]
+
+
+class EventKind(StrEnum):
+    SETUP = "setup"  # driver, image, kernel, VBIOS, power limit, GPU or a library
+    BREACH_OPENED = "breach_opened"
+    BREACH_CLOSED = "breach_closed"
+    ACKNOWLEDGED = "acknowledged"
+    BASELINE = "baseline"  # accepted, or taken back
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeEvent:
+    """`what` is the thing that changed, or the breach's state; `was` and `now` are its values, where it has some."""
+
+    at: datetime
+    kind: EventKind
+    what: str
+    was: str | None
+    now: str | None
+    text: str  # one sentence, as plain text
+    campaign_id: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodePage:
+    """Newest event first. `is_cut`: there is more than the limits show; narrow the time to see it."""
+
+    node: str
+    condition: NodeCondition
+    series: tuple[NodeSeries, ...]
+    events: tuple[NodeEvent, ...]
+    open_breaches: tuple[BreachRow, ...]
+    baselines: tuple[Baseline, ...]  # in force for it
+    is_cut: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StrategyRow:
+    """Medians over the campaigns of each campaign's median. Rows of one `work_key` and GPU did equal work."""
+
+    work_key: str
+    gpu_name: str | None
+    model: str
+    recipe: str
+    preset: str
+    micro_batch_size: int | None
+    seq_length: int | None
+    strategy: str
+    world_size: int
+    samples_per_second: float | None
+    tokens_per_second: float | None
+    memory_gb: float | None
+    mfu_pct: float | None
+    efficiency_pct: float | None  # per GPU, against the smallest world size of the same campaign
+    usd_per_1000_samples: float | None
+    usd_per_1m_tokens: float | None
+    place: int | None  # by tokens/s among the rows of its work, GPU and world size; None: nothing was measured
+    num_campaigns: int
+    num_runs: int
+    num_failed: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Strategies:
+    rows: tuple[StrategyRow, ...]
+    is_cut: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CostRow:
+    """`name`: the month as 2026-11, the DAG, or the work. `usd` and `gpu_hours` are sums of what is known."""
+
+    name: str
+    usd: float | None
+    gpu_hours: float | None
+    num_runs: int
+    num_unpriced: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Costs:
+    """Months newest first; the others dearest first."""
+
+    total: CostRow
+    months: tuple[CostRow, ...]
+    dags: tuple[CostRow, ...]
+    works: tuple[CostRow, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRow:
+    campaign_id: str
+    run_id: str
+    dag_id: str
+    dag_run_id: str | None
+    node: str
+    peers: tuple[str, ...]
+    round: int
+    gpu_name: str | None
+    model: str
+    recipe: str
+    strategy: str
+    preset: str
+    world_size: int | None
+    micro_batch_size: int | None
+    seq_length: int | None
+    status: str
+    state: State | None  # what the campaign said of the node; None: it judged none
+    history_state: State | None
+    is_drill: bool
+    started_at: datetime
+    finished_at: datetime
+    samples_per_second: float | None
+    tokens_per_second: float | None
+    memory_gb: float | None
+    temperature_c: float | None
+    mfu_pct: float | None
+    gpu_hours: float | None
+    run_usd: float | None
+    usd_per_1000_samples: float | None
+    driver: str | None
+    image: str | None
+    torch: str | None
+
+
+class RunSort(StrEnum):
+    """By time: the newest campaign first, within a campaign the latest start. The others rank the newest runs only."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+    SLOWEST = "slowest"
+    FASTEST = "fastest"
+    DEAREST = "dearest"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunsPage:
+    """`num_ranked`: how many of the newest runs the order was made of; all of them when sorted by time."""
+
+    rows: tuple[RunRow, ...]
+    num_total: int
+    num_ranked: int
+    page: int
+    num_pages: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunPage:
+    """`verdict` is the campaign's on the node of this run; `others`: the node's other runs of the same work there."""
+
+    run: RunRow
+    campaign: CampaignRow
+    group_id: str
+    verdict: NodePoint | None
+    others: tuple[str, ...]

@@ -1,0 +1,160 @@
+"""The runs: page by page, as CSV, and one by itself.
+
+`works` knows how many runs each campaign has of each kind, so a page far back is found without reading those before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
+
+from trainbench.core.verdicts import State
+from trainbench.history.run_tables import runs
+from trainbench.history.summary_tables import campaigns, node_verdicts, works
+from trainbench.pages.reads.filters import Scope
+from trainbench.pages.reads.fleet import campaign_row
+from trainbench.pages.reads.node_trends import joined, verdict_columns, verdict_point
+from trainbench.pages.reads.rows import RunPage, RunRow, RunSort, RunsPage
+
+RUNS_ON_PAGE = 100
+RANKED_RUNS = 10_000
+_COPIED = tuple(name for name in RunRow.__slots__ if name in runs.c and name not in ("peers", "state", "history_state"))
+_COLUMNS = (
+    *(runs.c[name] for name in _COPIED),
+    *(runs.c[name] for name in ("suite", "peers", "state", "history_state", "group_id", "work_id")),
+    campaigns.c.dag_run_id,
+)
+_SORTED_BY = (runs.c.started_at, runs.c.samples_per_second, runs.c.run_usd)
+_RANKS = (RunSort.SLOWEST, RunSort.FASTEST, RunSort.DEAREST)
+
+
+def runs_page(connection: Connection, scope: Scope, page: int, sort: RunSort) -> RunsPage:
+    counted = num_runs_by_campaign(connection, scope, oldest_first=sort is RunSort.OLDEST)
+    total = sum(number for _, number in counted)
+    ranked = total
+    if sort in _RANKS:
+        counted = _up_to(counted, RANKED_RUNS)
+        ranked = sum(number for _, number in counted)
+    num_pages = max(1, math.ceil(ranked / RUNS_ON_PAGE))
+    page = min(max(page, 1), num_pages)
+    offset = (page - 1) * RUNS_ON_PAGE
+    rows = (
+        _sorted(connection, scope, [campaign_id for campaign_id, _ in counted], sort, offset, RUNS_ON_PAGE)
+        if sort in _RANKS
+        else _by_time(connection, scope, counted, sort, offset)
+    )
+    return RunsPage(rows=tuple(map(run_row, rows)), num_total=total, num_ranked=ranked, page=page, num_pages=num_pages)
+
+
+def run_page(connection: Connection, scope: Scope, campaign_id: str, run_id: str) -> RunPage | None:
+    """None for a run that is not there, or that the reader may not see; the filters do not matter."""
+    here = (runs.c.campaign_id == campaign_id) & runs.c.suite.in_(scope.suites)
+    row = connection.execute(_selected().where(here, runs.c.run_id == run_id)).first()
+    if row is None:
+        return None
+    same = (runs.c.work_id == row.work_id) & (runs.c.node == row.node) & (runs.c.run_id != run_id)
+    others = select(runs.c.run_id).where(same).order_by(runs.c.round, runs.c.run_id).limit(100)
+    of_node = (works.c.campaign_id == campaign_id) & (works.c.group_id == row.group_id)
+    verdict = connection.execute(
+        select(*verdict_columns()).select_from(joined()).where(of_node, node_verdicts.c.node == row.node)
+    ).first()
+    campaign = connection.execute(select(campaigns).where(campaigns.c.campaign_id == campaign_id)).one()
+    return RunPage(
+        run=run_row(row),
+        campaign=campaign_row(campaign),
+        group_id=row.group_id,
+        verdict=verdict_point(verdict) if verdict else None,
+        others=tuple(connection.execute(others).scalars()),
+    )
+
+
+def num_runs_by_campaign(connection: Connection, scope: Scope, oldest_first: bool = False) -> list[tuple[str, int]]:
+    """(campaign id, number of its runs in the scope), newest campaign first."""
+    at = func.max(works.c.at)
+    query = select(works.c.campaign_id, func.sum(works.c.num_runs)).where(scope.works, works.c.num_runs > 0)
+    order = (at, works.c.campaign_id) if oldest_first else (at.desc(), works.c.campaign_id.desc())
+    return [(row[0], row[1]) for row in connection.execute(query.group_by(works.c.campaign_id).order_by(*order))]
+
+
+def runs_of_campaign(connection: Connection, scope: Scope, campaign_id: str, offset: int, limit: int) -> list[RunRow]:
+    """The latest start first."""
+    return list(map(run_row, _of_campaign(connection, scope, campaign_id, RunSort.NEWEST, offset, limit)))
+
+
+def run_row(row: Row[Any]) -> RunRow:
+    return RunRow(
+        **{name: getattr(row, name) for name in _COPIED},
+        dag_id=row.suite,
+        dag_run_id=row.dag_run_id,
+        peers=tuple(row.peers.split(",")) if row.peers else (),
+        state=State(row.state) if row.state else None,
+        history_state=State(row.history_state) if row.history_state else None,
+    )
+
+
+def _by_time(
+    connection: Connection, scope: Scope, counted: Sequence[tuple[str, int]], sort: RunSort, offset: int
+) -> list[Row[Any]]:
+    rows: list[Row[Any]] = []
+    for campaign_id, number in counted:
+        if offset >= number:
+            offset -= number
+            continue
+        rows += _of_campaign(connection, scope, campaign_id, sort, offset, RUNS_ON_PAGE - len(rows))
+        offset = 0
+        if len(rows) >= RUNS_ON_PAGE:
+            break
+    return rows
+
+
+def _of_campaign(
+    connection: Connection, scope: Scope, campaign_id: str, sort: RunSort, offset: int, limit: int
+) -> list[Row[Any]]:
+    return _sorted(connection, scope, [campaign_id], sort, offset, limit)
+
+
+def _sorted(
+    connection: Connection, scope: Scope, campaign_ids: Sequence[str], sort: RunSort, offset: int, limit: int
+) -> list[Row[Any]]:
+    """Only the keys are sorted, then the page's rows are read: a run has many columns."""
+    of_scope = select(works.c.id).where(scope.works, works.c.campaign_id.in_(campaign_ids))
+    query = select(runs.c.campaign_id, runs.c.run_id, *_SORTED_BY).where(runs.c.work_id.in_(of_scope))
+    # Else PostgreSQL may walk through all runs in the order of their time, in search of the first hundred of these.
+    some = query.cte("some").prefix_with("MATERIALIZED", dialect="postgresql")
+    sorted_keys = select(some.c.campaign_id, some.c.run_id).order_by(*_order(some.c, sort))
+    keys = [(row[0], row[1]) for row in connection.execute(sorted_keys.offset(offset).limit(limit))]
+    found: dict[tuple[str, str], Row[Any]] = {}
+    for campaign_id in dict.fromkeys(campaign_id for campaign_id, _ in keys):  # SQLite has no index for pairs of values
+        run_ids = [run_id for of, run_id in keys if of == campaign_id]
+        query = _selected().where(runs.c.campaign_id == campaign_id, runs.c.run_id.in_(run_ids))
+        found |= {(campaign_id, row.run_id): row for row in connection.execute(query)}
+    return [found[key] for key in keys]
+
+
+def _order(of: Any, sort: RunSort) -> tuple[ColumnElement[Any], ...]:
+    """What is not known comes last; the ids decide between equals."""
+    latest = (of.started_at.desc(), of.campaign_id.desc(), of.run_id.desc())
+    return {
+        RunSort.NEWEST: latest,
+        RunSort.OLDEST: (of.started_at, of.campaign_id, of.run_id),
+        RunSort.SLOWEST: (of.samples_per_second.is_(None), of.samples_per_second, *latest),
+        RunSort.FASTEST: (of.samples_per_second.is_(None), of.samples_per_second.desc(), *latest),
+        RunSort.DEAREST: (of.run_usd.is_(None), of.run_usd.desc(), *latest),
+    }[sort]
+
+
+def _selected() -> Select[Any]:
+    return select(*_COLUMNS).join(campaigns, campaigns.c.campaign_id == runs.c.campaign_id)
+
+
+def _up_to(counted: Sequence[tuple[str, int]], most: int) -> list[tuple[str, int]]:
+    """The first campaigns, as many as have `most` runs together; one at least."""
+    kept: list[tuple[str, int]] = []
+    for campaign_id, number in counted:
+        if kept and sum(n for _, n in kept) + number > most:
+            break
+        kept.append((campaign_id, number))
+    return kept

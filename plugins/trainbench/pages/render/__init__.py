@@ -1,0 +1,1 @@
+"""Rows as HTML tables, charts and CSV."""

@@ -1,0 +1,171 @@
+"""A page as an answer: templates that escape whatever is put in, and headers that let nothing from outside run."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from trainbench.alerting.breach_text import likely_cause
+from trainbench.core import formats
+from trainbench.pages.render import heat_cells, listings
+from trainbench.pages.render.links import links
+
+MAX_CAUSE = 1000  # characters: a page has room for all of it
+HERE = Path(__file__).parent
+TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+POLICY = {
+    "default-src": "'none'",
+    "script-src": "'self'",
+    "style-src": "'self'",
+    "img-src": "'self' data:",
+    "connect-src": "'self'",
+    "frame-ancestors": "'self'",
+    "base-uri": "'none'",
+    "form-action": "'self'",
+}
+# Plotly writes <style> elements and style attributes into the page; no text of ours can: every template escapes.
+CHART_POLICY = {**POLICY, "style-src": "'self' 'unsafe-inline'"}
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A file of ours that browsers may keep: its name changes with its content."""
+
+    path: Path
+    media_type: str
+
+
+@cache
+def assets() -> Mapping[str, Asset]:
+    """Name in the address -> file. Nothing else is ever served."""
+    found = {_stamped(path): Asset(path, TYPES[path.suffix]) for path in sorted((HERE / "static").iterdir())}
+    plotly = _plotly()
+    return found | ({_plotly_name(): Asset(plotly, TYPES[".js"])} if plotly else {})
+
+
+def asset_name(file: str) -> str:
+    """Of a file of ours in addresses."""
+    return _stamped(HERE / "static" / file)
+
+
+def respond(
+    request: Request,
+    template: str,
+    query: Mapping[str, str] | None = None,
+    status: int = 200,
+    *,
+    with_charts: bool = False,
+    needs_login: bool = False,
+    **values: Any,
+) -> HTMLResponse:
+    """`query`: the filters, for the links; `with_charts`: the page loads plotly; `needs_login`: it loads nothing, as
+    nobody gets our files before a login, and brings its style along.
+    """
+    to = links(request.scope, query)
+    page = _environment().get_template(template)
+    nonce = secrets.token_urlsafe(16) if needs_login else None
+    text = page.render(
+        links=to,
+        css=to.static(asset_name("pages.css")),
+        script=to.static(asset_name("pages.js")),
+        plotly=to.static(_plotly_name()) if with_charts and _plotly_name() in assets() else None,
+        now=datetime.now(UTC),
+        nonce=nonce,
+        style=_style() if nonce else None,
+        **values,
+    )
+    policy = CHART_POLICY if with_charts else POLICY
+    if nonce:
+        policy = {**POLICY, "style-src": f"'nonce-{nonce}'"}
+    return HTMLResponse(text, status, headers={**HEADERS, "Content-Security-Policy": policy_text(policy)})
+
+
+def policy_text(policy: Mapping[str, str]) -> str:
+    return "; ".join(f"{name} {value}" for name, value in policy.items())
+
+
+def ago(at: datetime, now: datetime) -> str:
+    """ "just now", "12 min ago", "6 h ago", "3 d ago"."""
+    minutes = int((now - at).total_seconds() // 60)
+    if minutes < 1:
+        return "just now"
+    if minutes < 60:
+        return f"{minutes} min ago"
+    return f"{minutes // 60} h ago" if minutes < 48 * 60 else f"{minutes // 1440} d ago"
+
+
+@cache
+def _style() -> Markup:
+    return Markup((HERE / "static" / "pages.css").read_text())  # noqa: S704 - a file of ours
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {"rows_of": heat_cells.rows_of, "is_narrow": heat_cells.is_narrow}
+    environment.globals |= {"day_label": heat_cells.day_label}
+    environment.filters |= {
+        "ago": ago,
+        "count": formats.count,
+        "day": formats.day,
+        "figure": formats.figure,
+        "json": json.dumps,
+        "likely_cause": lambda breach: likely_cause(breach.cause, breach.reason, MAX_CAUSE),
+        "percent": formats.percent,
+        "sentence": formats.sentence,
+        "share": formats.share,
+        "tone": listings.tone_of,
+        "usd": formats.usd,
+        "words": listings.words,
+        "deviation": listings.deviation,
+    }
+    return environment
+
+
+@cache
+def _stamped(path: Path) -> str:
+    if path.suffix == ".svg":
+        return path.name  # the plugin names it
+    stamp = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    return f"{path.stem}-{stamp}{path.suffix}"
+
+
+def _plotly() -> Path | None:
+    """The script of the installed package, which is not imported for it."""
+    spec = importlib.util.find_spec("plotly")
+    folders = (spec and spec.submodule_search_locations) or ()
+    found = [Path(folder) / "package_data" / "plotly.min.js" for folder in folders]
+    return next((path for path in found if path.is_file()), None)
+
+
+@cache
+def _plotly_name() -> str:
+    try:
+        return f"plotly-{version('plotly')}.min.js"
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,86 @@
+"""A breach: what is known of it, and somebody's word that it has been seen."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from fastapi import APIRouter, Depends, HTTPException, Request
+from fastapi.responses import JSONResponse, Response
+
+from trainbench.pages.banners.banners import CACHE
+from trainbench.pages.reads.access import Reader, own_page, reader
+from trainbench.pages.reads.acknowledge import MAX_REASON, AcknowledgeError, Problem
+from trainbench.pages.reads.filters import Filters
+from trainbench.pages.reads.queries import Pages
+from trainbench.pages.reads.rows import BreachRow, NodePage, NodeSeries
+from trainbench.pages.reads.thread_pool import OwnRoute
+from trainbench.pages.render import charts
+from trainbench.pages.render.page import HEADERS, respond
+from trainbench.pages.web.responses import visible
+
+router = APIRouter(route_class=OwnRoute)
+TREND_DAYS = 90
+STATUS_OF = {Problem.UNKNOWN: 404, Problem.CLOSED: 409, Problem.ALREADY: 409, Problem.REASON: 422, Problem.WHO: 422}
+
+
+async def body(request: Request, _: None = Depends(own_page)) -> Any:
+    """Read only after the headers were looked at."""
+    try:
+        return json.loads(await request.body())
+    except (ValueError, RecursionError):
+        raise HTTPException(422, 'the body is not JSON: send {"reason": "..."}') from None
+
+
+@router.get("/breaches/{breach_id}")
+def breach(
+    request: Request, breach_id: int, pages: Pages = Depends(visible), who: Reader = Depends(reader)
+) -> Response:
+    found = _breach(pages, breach_id)
+    node, series = _trend(pages, found)
+    return respond(
+        request,
+        "breach.html.j2",
+        with_charts=True,
+        breach=found,
+        may_acknowledge=who.may_acknowledge(found.dag_id),
+        max_reason=MAX_REASON,
+        figure=charts.node_chart(series[0], node.events) if node and series else None,
+        limits=charts.limits_of_last(series),
+    )
+
+
+@router.post("/breaches/{breach_id}/acknowledge")
+def acknowledge(
+    breach_id: int, sent: Any = Depends(body), pages: Pages = Depends(visible), who: Reader = Depends(reader)
+) -> Response:
+    found = _breach(pages, breach_id)
+    if not who.may_acknowledge(found.dag_id):
+        raise HTTPException(
+            403, f"You may read this breach, but not acknowledge it: {found.dag_id} is not yours to edit."
+        )
+    reason = sent.get("reason") if isinstance(sent, dict) else None
+    if not isinstance(reason, str):
+        raise HTTPException(422, 'the reason is missing: send {"reason": "..."}')
+    mine = Pages(pages.engine, {found.dag_id})
+    try:
+        seen = mine.acknowledge(breach_id, who.user.get_name(), reason, datetime.now(UTC))
+    except AcknowledgeError as error:
+        raise HTTPException(STATUS_OF[error.problem], str(error)) from None
+    CACHE.forget()
+    return JSONResponse({"who": seen.who, "at": seen.at.isoformat(), "reason": seen.reason}, headers=HEADERS)
+
+
+def _breach(pages: Pages, breach_id: int) -> BreachRow:
+    found = pages.breach(breach_id)
+    if found is None:
+        raise HTTPException(404, "There is no such breach: open the Benchmarks page again.")
+    return found
+
+
+def _trend(pages: Pages, found: BreachRow) -> tuple[NodePage | None, list[NodeSeries]]:
+    """The node, and of it the breach's work."""
+    since = datetime.now(UTC).date() - timedelta(days=TREND_DAYS)
+    node = pages.node(found.node, Filters(since=since))
+    return node, [each for each in node.series if each.group_id == found.group_id] if node else []

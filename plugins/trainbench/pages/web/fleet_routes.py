@@ -1,0 +1,215 @@
+"""The pages over many runs: the fleet, a node, strategies, costs, the list of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.core_api.security import requires_access_dag
+from fastapi import APIRouter, Depends, Query, Request
+from fastapi.responses import Response
+
+from trainbench.core.csv_cells import lines
+from trainbench.history.baselines import MAX_WHY
+from trainbench.judging.condition import Condition
+from trainbench.pages.reads.access import Reader, reader
+from trainbench.pages.reads.queries import Pages
+from trainbench.pages.reads.rows import RunSort, StrategyRow
+from trainbench.pages.reads.thread_pool import OwnRoute
+from trainbench.pages.render import charts, listings
+from trainbench.pages.render.form import DAYS, Narrowed, narrowed
+from trainbench.pages.render.links import links
+from trainbench.pages.render.page import respond
+from trainbench.pages.web.baseline_routes import may_change
+from trainbench.pages.web.responses import MAX_PAGE, Format, csv_of, csv_pieces, filtered_page, pages_of, visible
+from trainbench.settings.environment import read_settings
+
+router = APIRouter(route_class=OwnRoute)
+FleetTable = Literal["heat", "open", "closed"]
+NO_NODE = "Nothing is known of this node in this time with these filters."
+MAX_WORKS_SHOWN = 40
+MAX_BREACHES_SHOWN = 12
+MAX_CLOSED_SHOWN = 50
+
+
+@router.get("/")
+def fleet(
+    request: Request,
+    page: int = Query(1, ge=1, le=MAX_PAGE),
+    output: Format = Query("html", alias="format"),
+    table: FleetTable = "heat",
+    asked: Narrowed = Depends(narrowed),
+    pages: Pages = Depends(visible),
+    who: Reader = Depends(reader),
+) -> Response:
+    if output == "csv":
+        return _fleet_csv(request, pages, asked, table)
+    return _fleet(request, pages, asked, page, None, who)
+
+
+@router.get("/dags/{dag_id}", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))])
+def fleet_of_dag(
+    request: Request,
+    dag_id: str,
+    page: int = Query(1, ge=1, le=MAX_PAGE),
+    output: Format = Query("html", alias="format"),
+    table: FleetTable = "heat",
+    asked: Narrowed = Depends(narrowed),
+    who: Reader = Depends(reader),
+) -> Response:
+    """The same page of one DAG's campaigns: a tab of that DAG."""
+    pages = Pages(pages_of(who).engine, who.dag_ids & {dag_id})
+    if output == "csv":
+        return _fleet_csv(request, pages, asked, table)
+    return _fleet(request, pages, asked, page, dag_id, who)
+
+
+@router.get("/nodes/{node}")
+def node(
+    request: Request,
+    node: str,
+    output: Format = Query("html", alias="format"),
+    table: str = "events",
+    asked: Narrowed = Depends(narrowed),
+    pages: Pages = Depends(visible),
+    who: Reader = Depends(reader),
+) -> Response:
+    found = pages.node(node, asked.filters, datetime.now(UTC), read_settings().fresh)
+    to = links(request.scope, asked.query)
+    if found is None:
+        back = (links(request.scope).node(node, days=DAYS[-1]), f"The last {DAYS[-1]} days, without filters")
+        return respond(request, "message.html.j2", status=404, title="Nothing known", texts=(NO_NODE,), back=back)
+    events = listings.events_table(found.events)
+    cut = output == "html"
+    points = [listings.points_table(series, n, to, cut=cut) for n, series in enumerate(found.series, start=1)]
+    if output == "csv":
+        return csv_of(table, [events, *points])
+    works = [
+        {"series": series, "table": points[n], "figure": charts.node_chart(series, found.events)}
+        for n, series in enumerate(found.series)
+    ]
+    return filtered_page(
+        request,
+        "node.html.j2",
+        asked,
+        pages,
+        with_charts=True,
+        found=found,
+        works=works,
+        events=events,
+        limits=charts.limits_of_last(found.series),
+        may_accept=may_change(pages, who, node),
+        may_revoke_all=may_change(pages, who, None),
+        max_reason=MAX_WHY,
+    )
+
+
+@router.get("/strategies")
+def strategies(
+    request: Request,
+    output: Format = Query("html", alias="format"),
+    asked: Narrowed = Depends(narrowed),
+    pages: Pages = Depends(visible),
+) -> Response:
+    found = pages.strategies(asked.filters)
+    if output == "csv":
+        return csv_pieces("strategies", [listings.strategies_csv(found.rows)])
+    works: dict[tuple[Any, ...], list[StrategyRow]] = {}
+    for row in found.rows:
+        work = (row.model, row.recipe, row.gpu_name, row.preset, row.micro_batch_size, row.seq_length, row.work_key)
+        works.setdefault(work, []).append(row)
+    compared = sorted(works.values(), key=lambda rows: len(rows) < 2)  # a strategy alone compares nothing
+    shown = [(rows[0], listings.strategies_table(rows)) for rows in compared[:MAX_WORKS_SHOWN]]
+    return filtered_page(
+        request,
+        "strategies.html.j2",
+        asked,
+        pages,
+        works=shown,
+        left_out=len(compared) - len(shown),
+        is_cut=found.is_cut,
+    )
+
+
+@router.get("/costs")
+def costs(
+    request: Request,
+    output: Format = Query("html", alias="format"),
+    table: Literal["months", "dags", "works"] = "months",
+    asked: Narrowed = Depends(narrowed),
+    pages: Pages = Depends(visible),
+) -> Response:
+    found = pages.costs(asked.filters)
+    tables = (
+        listings.costs_table(found.months, "months", "By month", "month"),
+        listings.costs_table(found.dags, "dags", "By DAG", "DAG"),
+        listings.costs_table(found.works, "works", "By work", "work"),
+    )
+    if output == "csv":
+        return csv_of(table, tables)
+    figure = charts.months_chart(found.months)
+    return filtered_page(
+        request,
+        "costs.html.j2",
+        asked,
+        pages,
+        with_charts=figure is not None,
+        total=found.total,
+        tables=tables,
+        figure=figure,
+    )
+
+
+@router.get("/runs")
+def runs(
+    request: Request,
+    page: int = Query(1, ge=1, le=MAX_PAGE),
+    sort: RunSort = RunSort.NEWEST,
+    output: Format = Query("html", alias="format"),
+    asked: Narrowed = Depends(narrowed),
+    pages: Pages = Depends(visible),
+) -> Response:
+    if output == "csv":
+        return csv_pieces("runs", pages.runs_csv(asked.filters))
+    found = pages.runs(asked.filters, page, sort)
+    table = listings.runs_table(found.rows, sort, links(request.scope, asked.query))
+    return filtered_page(request, "runs.html.j2", asked, pages, found=found, sort=sort, content=table)
+
+
+def _fleet(request: Request, pages: Pages, asked: Narrowed, page: int, dag_id: str | None, who: Reader) -> Response:
+    with pages.at_once() as seen:
+        overview = seen.overview(asked.filters, asked.today, datetime.now(UTC), read_settings().fresh)
+        are_behind = overview.summary.counts.get(Condition.BEHIND, 0) > 1
+        return filtered_page(
+            request,
+            "fleet.html.j2",
+            asked,
+            seen,
+            overview=overview,
+            heat=seen.heat_map(asked.filters, asked.today, asked.days, page),
+            open=seen.open_breaches(asked.filters),
+            closed=seen.closed_breaches(asked.filters, MAX_CLOSED_SHOWN),
+            most=MAX_BREACHES_SHOWN,
+            dag_id=dag_id,
+            may_accept_all=are_behind and may_change(seen, who, None),
+            max_reason=MAX_WHY,
+        )
+
+
+def _fleet_csv(request: Request, pages: Pages, asked: Narrowed, table: FleetTable) -> Response:
+    if table == "heat":
+        return csv_pieces("heat", _heat(pages, asked))
+    found = pages.open_breaches(asked.filters) if table == "open" else pages.closed_breaches(asked.filters)
+    return csv_of(table, [listings.breaches_table(found.rows, links(request.scope), table, table)])
+
+
+def _heat(pages: Pages, asked: Narrowed) -> Iterator[str]:
+    """All nodes of the map, one page after the other."""
+    yield lines([listings.HEAT_COLUMNS])
+    page, num_pages = 1, 1
+    while page <= num_pages:
+        heat = pages.heat_map(asked.filters, asked.today, asked.days, page)
+        yield from listings.heat_csv(heat)
+        page, num_pages = page + 1, heat.num_pages

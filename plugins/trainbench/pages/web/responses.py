@@ -1,0 +1,75 @@
+"""What the routes share: the reads that a person may make, a page with its filters, a table as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from fastapi import Depends, HTTPException, Request
+from fastapi.responses import Response, StreamingResponse
+
+from trainbench.pages.reads.access import Reader, reader
+from trainbench.pages.reads.queries import Pages, open_engine
+from trainbench.pages.reads.thread_pool import in_our_threads
+from trainbench.pages.render.form import DAYS, Narrowed
+from trainbench.pages.render.page import HEADERS, respond
+from trainbench.pages.render.page_tables import PageTable, csv
+from trainbench.results.artefacts import Store, open_store
+from trainbench.settings.environment import read_settings
+
+Format = Literal["html", "csv"]
+MAX_PAGE = 1_000_000
+NO_DAG = (
+    "You may read none of the benchmarks' DAGs. Ask whoever administers Airflow for read access to the DAGs with the "
+    "tag trainbench, such as node_consistency."
+)
+
+
+def the_store() -> Store:
+    return open_store(read_settings().store_url)
+
+
+def pages_of(who: Reader) -> Pages:
+    """Raises HistoryError when the database is away."""
+    return Pages(open_engine(read_settings().history_url, the_store()), who.dag_ids)
+
+
+@in_our_threads
+def visible(who: Reader = Depends(reader)) -> Pages:
+    """Refuses those who may see no benchmark at all: an empty page would tell them that there is none."""
+    pages = pages_of(who)
+    if not who.sees_ours and not pages.choices().dag_ids:
+        raise HTTPException(403, NO_DAG)
+    return pages
+
+
+def filtered_page(
+    request: Request, template: str, asked: Narrowed, pages: Pages, *, with_charts: bool = False, **values: Any
+) -> Response:
+    """A page with the form of filters above."""
+    choices = pages.choices()
+    return respond(
+        request,
+        template,
+        asked.query,
+        with_charts=with_charts,
+        asked=asked,
+        choices=choices,
+        days=DAYS,
+        is_empty=not choices.dag_ids,
+        needs_reindex=pages.needs_reindex(),
+        **values,
+    )
+
+
+def csv_of(table: str, tables: Iterable[PageTable]) -> Response:
+    """The named one. Raises HTTPException 404 with the names that there are."""
+    by_name = {each.name: each for each in tables}
+    if table not in by_name:
+        raise HTTPException(404, f"There is no such table here: choose {', '.join(by_name) or 'another page'}.")
+    return csv_pieces(table, [csv(by_name[table])])
+
+
+def csv_pieces(name: str, pieces: Iterable[str]) -> Response:
+    headers = {**HEADERS, "Content-Disposition": f'attachment; filename="trainbench-{name}.csv"'}
+    return StreamingResponse(pieces, media_type="text/csv; charset=utf-8", headers=headers)

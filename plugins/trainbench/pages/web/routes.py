@@ -1,0 +1,93 @@
+"""Our pages as an application of their own that Airflow's API server mounts at `/trainbench`.
+
+Imported in the API server only. Plugin applications are open to everybody unless every route asks: the application asks
+for the permission to see plugins, and each route for the DAGs that it shows.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from airflow.api_fastapi.auth.managers.models.resource_details import AccessView
+from airflow.api_fastapi.core_api.security import requires_access_view
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, Response
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+from trainbench.history.database import HistoryError
+from trainbench.pages.render.page import HEADERS, assets, respond
+from trainbench.pages.web import baseline_routes, breach_routes, fleet_routes, run_routes
+from trainbench.results.artefacts import StoreError
+from trainbench.settings.environment import SettingsError
+
+log = logging.getLogger(__name__)
+TITLES = {
+    401: "You are not logged in",
+    403: "You may not see this",
+    404: "This is not here",
+    409: "Not possible any more",
+    413: "Too large",
+    422: "This address asks for something that cannot be",
+    503: "The benchmarks' history cannot be read",
+}
+SENTENCES = {
+    401: "Log in to Airflow to see this page.",
+    403: "Your Airflow account lacks the permission for it. Ask whoever administers Airflow.",
+    404: "The address may be of an older run whose files have expired, or mistyped.",
+}
+PLAIN_DETAILS = {"Not Found", "Forbidden", "Not authenticated", "Unauthorized", "Invalid JWT token", ""}
+KEEP = "private, max-age=31536000, immutable"
+
+
+def build_app() -> FastAPI:
+    app = FastAPI(
+        title="trainbench",
+        dependencies=[Depends(requires_access_view(AccessView.PLUGINS))],
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
+    for routes in (fleet_routes, breach_routes, baseline_routes, run_routes):
+        app.include_router(routes.router)
+    app.add_api_route("/static/{name}", static, methods=["GET"])
+    app.add_exception_handler(StarletteHTTPException, _refused)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    for kind in (HistoryError, StoreError, SettingsError):
+        app.add_exception_handler(kind, _away)
+    return app
+
+
+def static(name: str) -> Response:
+    """Our style, script and icon, and plotly's script; from a list, never a path from outside."""
+    asset = assets().get(name)
+    if asset is None:
+        raise HTTPException(404, "There is no such file.")
+    keep = KEEP if asset.path.suffix != ".svg" else "private, max-age=3600"
+    headers = {**HEADERS, "Cache-Control": keep}
+    return FileResponse(asset.path, media_type=asset.media_type, headers=headers)
+
+
+def _refused(request: Request, error: Any) -> Response:
+    told = error.detail if isinstance(error.detail, str) and error.detail not in PLAIN_DETAILS else None
+    return _problem(request, error.status_code, told or SENTENCES.get(error.status_code, "The request was refused."))
+
+
+def _invalid(request: Request, error: Any) -> Response:
+    problem = error.errors()[0]
+    where, said = ".".join(str(part) for part in problem["loc"][1:]), problem["msg"]
+    return _problem(request, 422, f"{where}: {said[:1].lower()}{said[1:]}.")
+
+
+def _away(request: Request, error: Any) -> Response:
+    log.error("trainbench: %s", error)
+    return _problem(request, 503, f"{error}. Airflow itself is not affected.")
+
+
+def _problem(request: Request, status: int, text: str) -> Response:
+    """A page for people; JSON for our own script, which shows the sentence."""
+    if request.method != "GET":
+        return JSONResponse({"detail": text}, status, headers=HEADERS)
+    title = TITLES.get(status, "This did not work")
+    return respond(request, "message.html.j2", None, status, title=title, texts=(text,), needs_login=status == 401)

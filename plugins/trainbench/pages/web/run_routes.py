@@ -1,0 +1,156 @@
+"""The pages of one run: the report of a DAG run, a pod's figures, its raw result."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from typing import Annotated
+
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.core_api.security import requires_access_dag
+from fastapi import APIRouter, Depends, HTTPException, Query, Request
+from fastapi.responses import HTMLResponse, Response
+from pydantic import BeforeValidator
+
+from bench_image.contract import ContractError, RunResult
+from trainbench.pages.reads.access import Reader, reader
+from trainbench.pages.reads.queries import Pages
+from trainbench.pages.reads.rows import RunPage
+from trainbench.pages.reads.thread_pool import OwnRoute
+from trainbench.pages.render.links import links
+from trainbench.pages.render.page import HEADERS, asset_name, policy_text, respond
+from trainbench.pages.render.run_figures import run_figures
+from trainbench.pages.web.responses import pages_of, the_store, visible
+from trainbench.pages.web.task_results import task_of, task_result
+from trainbench.planning.plan import campaign_id
+from trainbench.results.artefacts import CAMPAIGN_FILE, Store, StoreError
+from trainbench.results.collect import parse_payload
+
+router = APIRouter(route_class=OwnRoute)
+# The report holds no script. One of ours is put in, for the colour mode; no other runs, whatever a result has brought.
+REPORT_POLICY = {
+    "default-src": "'none'",
+    "script-src": "'nonce-{nonce}'",
+    "style-src": "'unsafe-inline'",
+    "img-src": "data:",
+    "frame-ancestors": "'self'",
+    "base-uri": "'none'",
+    "form-action": "'none'",
+}
+OWN_POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="[^"]*">')  # of the report as a file
+HEAD_BYTES = 2000
+SUITE = re.compile(rb'"suite":\s*("[^"\\]*")')
+MAX_MAP_INDEX = 1_000_000
+NOT_MAPPED = -1
+# Airflow's page leaves the place of the index in our tab's address as it is where the task is not mapped.
+MapIndex = Annotated[
+    int,
+    Query(ge=NOT_MAPPED, le=MAX_MAP_INDEX),
+    BeforeValidator(lambda text: NOT_MAPPED if text == "{MAP_INDEX}" else text),
+]
+NO_REPORT = (
+    "This run has not published its report. It appears here when the task publish has ended; until then, the tasks' "
+    "logs show the progress.",
+    "DAGs that benchmark nothing never have one.",
+)
+NO_RESULT = (
+    "This task has handed back no result. Tasks that run a benchmark pod have one when they have ended; if this is one "
+    "and it failed, its log says why.",
+    "The report of the whole run says what became of each pod.",
+)
+
+
+@router.get("/dags/{dag_id}/runs/{run_id}", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))])
+def report(request: Request, dag_id: str, run_id: str) -> Response:
+    name, store = campaign_id(dag_id, run_id), the_store()
+    try:
+        page = store.read_summary(name, "report.html").decode() if _suite(store, name) == dag_id else None
+    except StoreError:
+        page = None
+    if page is None:
+        return respond(request, "message.html.j2", status=404, title="No report yet", texts=NO_REPORT)
+    to, nonce = links(request.scope), secrets.token_urlsafe(16)
+    linked = page.replace('href="../runs/', f'href="{to.up}results/{name}/')  # the file's own links: in its folder
+    script = f'<script nonce="{nonce}" src="{to.static(asset_name("pages.js"))}"></script>'
+    shown = OWN_POLICY.sub("", linked, count=1).replace("</head>", f"{script}</head>", 1)
+    policy = policy_text(REPORT_POLICY).format(nonce=nonce)
+    return HTMLResponse(shown, headers={**HEADERS, "Content-Security-Policy": policy})
+
+
+@router.get(
+    "/dags/{dag_id}/runs/{run_id}/tasks/{task_id}",
+    dependencies=[
+        Depends(requires_access_dag("GET", DagAccessEntity.RUN)),
+        Depends(requires_access_dag("GET", DagAccessEntity.XCOM)),
+    ],
+)
+def task(
+    request: Request,
+    dag_id: str,
+    run_id: str,
+    task_id: str,
+    map_index: MapIndex = NOT_MAPPED,
+    who: Reader = Depends(reader),
+) -> Response:
+    """What a pod's task handed back: there before the report is."""
+    found = task_result(dag_id, run_id, task_id, map_index)
+    if found is None:
+        back = links(request.scope).report(dag_id, run_id)
+        return respond(
+            request, "message.html.j2", status=404, title="No result here", texts=NO_RESULT, back=(back, "The report")
+        )
+    known = pages_of(who).run(found.spec.campaign_id, found.spec.run_id)
+    return _run(request, found, dag_id, run_id, known)
+
+
+@router.get("/runs/{campaign}/{run_id}")
+def run(request: Request, campaign: str, run_id: str, pages: Pages = Depends(visible)) -> Response:
+    found = pages.run(campaign, run_id)
+    if found is None:
+        raise HTTPException(404, "There is no such run.")
+    return _run(request, _stored(campaign, run_id), found.run.dag_id, found.run.dag_run_id, found)
+
+
+@router.get("/results/{campaign}/{run_id}")
+@router.get("/results/{campaign}/{run_id}/result.json")
+def raw_result(campaign: str, run_id: str, pages: Pages = Depends(visible)) -> Response:
+    """As it was stored. Only a run that the history knows of, and that this person may see, is ever looked for."""
+    if pages.run(campaign, run_id) is None:
+        raise HTTPException(404, "There is no such run.")
+    try:
+        stored = the_store().read_result_file(campaign, run_id)
+    except StoreError:
+        raise HTTPException(404, "The run's file has expired; the list of runs still has its figures.") from None
+    return Response(stored, media_type="application/json", headers=HEADERS)
+
+
+def _run(
+    request: Request, result: RunResult | None, dag_id: str, dag_run_id: str | None, known: RunPage | None
+) -> Response:
+    """`result`: None where its file has expired; `known`: what the history tells, None before it is recorded."""
+    place = task_of(dag_id, dag_run_id, result.spec) if result and dag_run_id else None
+    return respond(
+        request,
+        "run.html.j2",
+        result=result,
+        tables=run_figures(result) if result else (),
+        known=known,
+        dag_id=dag_id,
+        dag_run_id=dag_run_id,
+        task=links(request.scope).airflow_task(dag_id, dag_run_id, *place) if place and dag_run_id else None,
+    )
+
+
+def _suite(store: Store, campaign: str) -> str | None:
+    """Whose campaign it is: the ids of two DAGs' runs can make one folder's name, and only one of them is its owner."""
+    found = SUITE.search(store.read_summary_head(campaign, CAMPAIGN_FILE, HEAD_BYTES))
+    return str(json.loads(found[1])) if found else None
+
+
+def _stored(campaign: str, run_id: str) -> RunResult | None:
+    """None: the file has expired, or cannot be read; the history keeps its figures."""
+    try:
+        return parse_payload(the_store().read_result_file(campaign, run_id))
+    except (StoreError, ContractError):
+        return None

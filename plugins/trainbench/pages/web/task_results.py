@@ -1,0 +1,50 @@
+"""Between a pod's task in Airflow and its result: what the task returned, and which task a run was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.xcom import XComModel
+from airflow.utils.session import create_session
+from sqlalchemy import select
+
+from bench_image.contract import ContractError, RunResult, RunSpec
+from trainbench.pods.manifests import title
+from trainbench.results.collect import parse_payload
+
+MAX_CANDIDATES = 20
+
+
+def task_result(dag_id: str, dag_run_id: str, task_id: str, map_index: int) -> RunResult | None:
+    """What the task handed back as a result; None where it returned none, or something else."""
+    of_task = (
+        XComModel.dag_id == dag_id,
+        XComModel.run_id == dag_run_id,
+        XComModel.task_id == task_id,
+        XComModel.map_index == map_index,
+        XComModel.key == "return_value",
+    )
+    with create_session() as session:
+        payload = session.scalar(select(XComModel.value).where(*of_task).limit(1))
+    try:
+        return parse_payload(payload)
+    except ContractError:
+        return None
+
+
+def task_of(dag_id: str, dag_run_id: str, spec: RunSpec) -> tuple[str, int] | None:
+    """(task id, map index) of the pod that ran this, by its name in the grid; None where that is not clear."""
+    name = title(spec)
+    node, round_or_rank = name.split(" / ")[0], name.rsplit(" · ", 1)[1]
+    rendered: Any = TaskInstance.rendered_map_index
+    query = select(TaskInstance.task_id, TaskInstance.map_index, rendered.label("name")).where(
+        TaskInstance.dag_id == dag_id,
+        TaskInstance.run_id == dag_run_id,
+        rendered.startswith(f"{node} / ", autoescape=True),
+        rendered.endswith(f" · {round_or_rank}", autoescape=True),
+    )
+    with create_session() as session:
+        found = session.execute(query.limit(MAX_CANDIDATES)).all()
+    exact = [row for row in found if row.name == name] or found
+    return (exact[0].task_id, exact[0].map_index) if len(exact) == 1 else None

@@ -1,0 +1,32 @@
+"""Which parameters belong to which question: the forms and reports of the others do not show them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainbench.params.campaign_kind import Question
+
+_NODES = frozenset({Question.NODES, Question.NOISE})
+_GANGS = frozenset({Question.STRATEGIES})
+_CONFIGURATIONS = frozenset({Question.CONFIGURATIONS})
+_HARDWARE = frozenset({Question.HARDWARE})
+_ONE_WORK = frozenset(Question) - _HARDWARE
+
+# Parameters that are not here belong to every question.
+_ONLY: Mapping[str, frozenset[Question]] = {
+    **dict.fromkeys(("strategies", "gpus_per_node"), _NODES | _GANGS),
+    "world_sizes": _GANGS,
+    "rounds": frozenset(Question) - _GANGS,
+    **dict.fromkeys(("model", "dimensions", "weights", "recipe"), _ONE_WORK),
+    **dict.fromkeys(("variants", "variant_data_folder"), _CONFIGURATIONS),
+    **dict.fromkeys(("models", "recipes", "nodes_per_gpu_type"), _HARDWARE),
+    **dict.fromkeys(("baseline_gpu", "epoch_samples", "budgets_usd"), _HARDWARE),
+    **dict.fromkeys(("purchase_usd", "used_hours_per_month", "life_months", "opex_usd_per_gpu_hour"), _HARDWARE),
+    **dict.fromkeys(("samples_per_second_tolerance_pct", "memory_tolerance_pct", "temperature_tolerance_c"), _NODES),
+    **dict.fromkeys(("noise_floor", "multi_gpu_seq_length"), _NODES),
+    **dict.fromkeys(("reference", "fixed_samples_per_second", "drill_node", "drill_slowdown_pct"), _NODES),
+}
+
+
+def is_asked(name: str, question: Question) -> bool:
+    return question in _ONLY.get(name, frozenset(Question))

@@ -1,0 +1,140 @@
+"""The parameters of the two comparing DAGs: which configurations, which models on which GPUs, and how to price them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, field_validator
+
+from bench_image.contract import Frozen, Recipe
+from bench_image.contract.model_shapes import MODELS
+from trainbench.params.variants import DISK, VARIANTS
+from trainbench.prices.ownership import HOURS_PER_MONTH
+
+Usd = Annotated[float, Field(gt=0, le=1e9)]
+
+
+def field(default: Any, section: str, title: str, text: str, **constraints: Any) -> Any:
+    """One field of the trigger form."""
+    return Field(default, title=title, description=text, json_schema_extra={"section": section}, **constraints)
+
+
+class ComparisonParams(Frozen):
+    """What `config_diagnosis` and `hardware_survey` ask besides what every DAG asks, in the form's order."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_enum_values=False)
+
+    variants: tuple[str, ...] = field(
+        tuple(VARIANTS),
+        "Configurations",
+        "Configurations",
+        "Each is the work below with one thing changed. The work as it stands below is the baseline: it always runs, "
+        "in every round.",
+        min_length=1,
+    )
+    variant_data_folder: str = field(
+        "/scratch/data",
+        "Configurations",
+        f"Folder of '{DISK}'",
+        "Where that configuration writes and reads its shard files, as the pod sees it: a local disk, NFS, a volume.",
+        min_length=1,
+        max_length=1000,
+    )
+    models: tuple[str, ...] = field(
+        ("mistral-7b", "llama2-13b", "encoder-decoder"),
+        "Survey",
+        "Models",
+        "Each runs with each recipe on each kind of GPU. `encoder-decoder` is trained from scratch: always in full.",
+        min_length=1,
+    )
+    recipes: tuple[Recipe, ...] = field(
+        (Recipe.FULL, Recipe.LORA, Recipe.QLORA),
+        "Survey",
+        "Recipes",
+        "Full fine-tuning, LoRA, or LoRA on 4-bit weights (QLoRA).",
+        min_length=1,
+    )
+    nodes_per_gpu_type: int = field(
+        1,
+        "Survey",
+        "Nodes per kind of GPU",
+        "The first ones of each kind. Without effect on nodes that are named: all of those run.",
+        ge=1,
+        le=1000,
+    )
+    baseline_gpu: str | None = field(
+        None,
+        "Report",
+        "Relative to",
+        "Words of a GPU's name, such as `A100 80GB`: the others' speed is told against it. Empty: the fastest one.",
+        min_length=1,
+        max_length=100,
+    )
+    epoch_samples: int = field(
+        50_000, "Report", "Samples per epoch", "For the time of one epoch.", ge=1, le=1_000_000_000_000
+    )
+    budgets_usd: tuple[Usd, ...] = field(
+        (500.0, 2000.0, 5000.0, 15000.0),
+        "Report",
+        "Budgets (USD)",
+        "For each the report tells what it buys, from what was measured and from the prices.",
+        min_length=1,
+        max_length=10,
+    )
+    purchase_usd: Mapping[str, Usd] = field(
+        {},
+        "Report",
+        "Purchase prices (USD)",
+        'Of one GPU with its share of the server, by words of its name: `{"A10": 3500, "H100": 30000}`. They answer '
+        "whether to rent or to buy; there is no table of them.",
+    )
+    used_hours_per_month: float = field(
+        365.0, "Report", "Use (hours per month)", "Of an owned GPU; a month has 730.", gt=0, le=HOURS_PER_MONTH
+    )
+    life_months: float = field(36.0, "Report", "Life (months)", "Of an owned GPU, until it is worth 0.", gt=0, le=240)
+    opex_usd_per_gpu_hour: float = field(
+        0.0,
+        "Report",
+        "Running cost (USD per GPU-hour)",
+        "Of an owned GPU at work: power, place, people.",
+        ge=0,
+        le=1000,
+    )
+
+    @field_validator("variants", "models")
+    @classmethod
+    def _known_once(cls, names: tuple[str, ...], info: Any) -> tuple[str, ...]:
+        known = VARIANTS if info.field_name == "variants" else MODELS
+        if unknown := [name for name in names if name not in known]:
+            raise ValueError(f"'{unknown[0]}' is not known: choose from {', '.join(known)}")
+        return _once(names)
+
+    @field_validator("recipes")
+    @classmethod
+    def _recipes_once(cls, recipes: tuple[Recipe, ...]) -> tuple[Recipe, ...]:
+        _once(tuple(recipe.value for recipe in recipes))
+        return recipes
+
+    @field_validator("baseline_gpu", mode="before")
+    @classmethod
+    def _empty_baseline_is_none(cls, value: object) -> object:
+        return None if value == "" else value
+
+    @field_validator("purchase_usd", mode="before")
+    @classmethod
+    def _prices_as_text(cls, value: object) -> object:
+        """The command line gives the object as text, the form's empty editor None."""
+        if not isinstance(value, str):
+            return value or {}
+        try:
+            return json.loads(value) if value.strip() else {}
+        except ValueError as error:
+            raise ValueError(f"not a JSON object ({error})") from None
+
+
+def _once(names: tuple[str, ...]) -> tuple[str, ...]:
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"'{twice[0]}' is named twice: name each once")
+    return names

@@ -1,0 +1,137 @@
+"""What a cost report may be asked: its month, and other prices to try. One model for the form and the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from pydantic import ConfigDict, Field, ValidationError, model_validator
+
+from bench_image.contract import Frozen
+from trainbench.params.campaign_params import ParamsError
+from trainbench.prices.ownership import HOURS_PER_MONTH, owned_usd_per_gpu_hour
+
+MONTH = r"^20[0-9]{2}-(0[1-9]|1[0-2])$"
+
+
+class PriceBasis(StrEnum):
+    ON_DEMAND = "on-demand"
+    SPOT = "spot"
+    OWNED = "owned"
+
+
+def _field(default: Any, section: str, title: str, text: str, **constraints: Any) -> Any:
+    return Field(default, title=title, description=text, json_schema_extra={"section": section}, **constraints)
+
+
+class SpendParams(Frozen):
+    """One field for each field of the trigger form, in the form's order."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    month: str | None = _field(
+        None, "Period", "Month", "As 2026-11, in UTC. Empty: this month; by schedule the month before.", pattern=MONTH
+    )
+    months: int = _field(6, "Period", "Months of spend", "How many months the table of spend goes back.", ge=2, le=60)
+    usd_per_gpu_hour: float | None = _field(
+        None, "What if", "A price of your own (USD per GPU-hour)", "Told beside those of the table.", gt=0, le=10_000
+    )
+    price_basis: PriceBasis = _field(
+        PriceBasis.ON_DEMAND,
+        "What if",
+        "Prices of the table",
+        "`on-demand`, `spot`, or `owned`: one price, of a GPU that is bought at the price below.",
+    )
+    provider: str | None = _field(
+        None, "What if", "Provider", "Only prices of this provider, for example OCI. Empty: all.", max_length=100
+    )
+    spot_useful_share: float = _field(
+        1.0, "What if", "Useful share of spot hours", "0.9: interruptions waste a tenth of what is paid.", gt=0, le=1
+    )
+    purchase_usd_per_gpu: float | None = _field(
+        None, "Owned", "Purchase price per GPU (USD)", "A server's price / its GPUs.", gt=0, le=10_000_000
+    )
+    life_months: float = _field(36, "Owned", "Life (months)", "Until it is sold or thrown away.", gt=0, le=600)
+    residual_share: float = _field(0.0, "Owned", "Worth at the end", "As a share of the purchase price.", ge=0, lt=1)
+    utilisation: float = _field(0.6, "Owned", "Use", "Share of its hours in which it works.", gt=0, le=1)
+    opex_usd_per_gpu_hour: float = _field(
+        0.0, "Owned", "Running costs (USD per GPU-hour)", "Power, room, staff, for each hour of work.", ge=0, le=10_000
+    )
+    usd_per_kwh: float | None = _field(
+        None, "Energy", "Electricity (USD per kWh)", "Empty: energy is told in kWh only.", gt=0, le=100
+    )
+    pue: float = _field(1.0, "Energy", "PUE", "The building's energy over that of its machines.", ge=1, le=10)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _empty_is_none(cls, data: Any) -> Any:
+        return {name: None if value == "" else value for name, value in data.items()}
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SpendParams:
+        if self.price_basis is PriceBasis.OWNED and self.purchase_usd_per_gpu is None:
+            raise ValueError("price_basis 'owned' needs purchase_usd_per_gpu: give it, or choose on-demand or spot")
+        return self
+
+    @property
+    def owned_usd_per_gpu_hour(self) -> float | None:
+        if self.purchase_usd_per_gpu is None:
+            return None
+        return owned_usd_per_gpu_hour(
+            self.purchase_usd_per_gpu,
+            self.life_months * HOURS_PER_MONTH,
+            self.utilisation,
+            self.residual_share,
+            self.opex_usd_per_gpu_hour,
+        )
+
+
+def parse_spend_params(data: Mapping[str, Any]) -> SpendParams:
+    """Raises ParamsError, which says which value is wrong and what is allowed."""
+    try:
+        return SpendParams.model_validate(dict(data))
+    except ValidationError as error:
+        raise ParamsError("; ".join(_explain(problem) for problem in error.errors(include_url=False)[:5])) from None
+
+
+def _explain(problem: Any) -> str:
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    if not problem["loc"]:
+        return message
+    name = str(problem["loc"][0])
+    if problem["type"] == "extra_forbidden":
+        return f"{name} is not a parameter: choose from {', '.join(SpendParams.model_fields)}"
+    if name == "month":
+        return f"month is {problem['input']!r:.120}: write it as 2026-11"
+    return f"{name} is {problem['input']!r:.120}: {message}"
+
+
+def spend_form() -> dict[str, dict[str, Any]]:
+    """Field name -> keyword arguments of Airflow's `Param`."""
+    fields: dict[str, dict[str, Any]] = {}
+    for name, prop in SpendParams.model_json_schema()["properties"].items():
+        kinds = [option for option in prop.pop("anyOf", []) if option["type"] != "null"]
+        flat = {**prop, **(kinds[0] if kinds else {})}
+        if "$ref" in flat:
+            flat.pop("$ref")
+            flat |= {"type": "string", "enum": [basis.value for basis in PriceBasis]}
+        if kinds:
+            flat["type"] = [flat["type"], "null"]
+        flat["description_md"] = flat.pop("description")
+        fields[name] = flat
+    return fields
+
+
+def months_until(month: str, number: int) -> tuple[str, ...]:
+    """That month and those before it, oldest first."""
+    year, index = int(month[:4]), int(month[5:]) - 1
+    counted = [year * 12 + index - back for back in reversed(range(number))]
+    return tuple(f"{months // 12:04d}-{months % 12 + 1:02d}" for months in counted)
+
+
+def start_of(month: str, after: int = 0) -> datetime:
+    """When it begins, or the one `after` months later."""
+    months = int(month[:4]) * 12 + int(month[5:]) - 1 + after
+    return datetime(months // 12, months % 12 + 1, 1, tzinfo=UTC)

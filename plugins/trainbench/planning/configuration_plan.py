@@ -1,0 +1,128 @@
+"""Params -> the plan of a diagnosis: the baseline and each chosen configuration, in turn, round after round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bench_image.contract import RunSpec, Strategy
+from trainbench.core.formats import listing
+from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_params import BenchmarkParams
+from trainbench.params.variants import BASELINE, DISK, VARIANTS
+from trainbench.planning.nodes import Fleet, GpuNode
+from trainbench.planning.plan import Plan, PlanError, chosen_nodes, impossible_on
+from trainbench.planning.skipped import Skipped
+from trainbench.planning.work import impossible, spec_of
+
+# The baseline of the published benchmarking guide.
+DEFAULTS: Mapping[str, Any] = {
+    "preset": "as_users_run",
+    "micro_batch_size": 4,
+    "seq_length": 1024,
+    "recipe": "qlora",
+    "lora_rank": 16,
+    "optimizer": "paged_adamw_8bit",
+    "gradient_checkpointing": True,
+    "precision": "bf16",
+    "rounds": 3,
+}
+# Two rounds of the guide's six configurations: about two minutes on two CPU cores.
+LOCAL_DEFAULTS: Mapping[str, Any] = {
+    "variants": ["LoRA r8", "seq 512", "seq 512 + batch 8", "checkpointing off", DISK],
+    "variant_data_folder": "data",  # within the pod's own folder
+    "data_num_samples": 256,
+    "micro_batch_size": 4,
+    "seq_length": 1024,
+    "recipe": "qlora",  # the variants change its adapters
+    "gradient_checkpointing": True,
+    "warmup_steps": 1,
+    "measured_steps": 3,
+    "max_measured_steps": 4,
+    "rounds": 2,
+}
+
+
+def make_configuration_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -> Plan:
+    """The baseline and the chosen variants on each node, A B C, A B C, so that a drift hits all alike.
+
+    One node unless more are named: more of them repeat the comparison. What cannot run is skipped with its reason, and
+    so is what does the same work as another. Raises PlanError when nothing is left.
+    """
+    chosen = chosen_nodes(params, fleet)
+    nodes = chosen if params.nodes else chosen[:1]
+    able: dict[str, tuple[BenchmarkParams, tuple[GpuNode, ...]]] = {}
+    labels: dict[str, str] = {}
+    skipped: list[Skipped] = []
+    for name, changed in _configurations(params).items():
+        if reason := impossible(Strategy.SINGLE, changed):
+            skipped.append(Skipped(what=name, reason=reason, label=name))
+            continue
+        spec = _spec(changed, nodes[0], campaign_id)
+        if twin := labels.get(spec.group_id):
+            reason = f"with these parameters it is the very work of '{twin}', whose runs tell of both"
+            skipped.append(Skipped(what=name, reason=reason, label=name, group_id=spec.group_id))
+            continue
+        labels[spec.group_id] = name
+        fitting, unfit = _fitting(name, spec, nodes, params.force)
+        able |= {name: (changed, fitting)} if fitting else {}
+        skipped += unfit
+    if not able:
+        raise PlanError(f"nothing can run: {'; '.join(f'{skip.what}: {skip.reason}' for skip in skipped)}")
+    return Plan(
+        campaign_id=campaign_id,
+        params=params,
+        nodes=tuple(node.name for node in nodes),
+        specs=tuple(
+            _spec(changed, node, campaign_id, round_)
+            for round_ in range(1, params.rounds + 1)
+            for node in nodes
+            for changed, fitting in able.values()
+            if node in fitting
+        ),
+        skipped=tuple(skipped),
+        question=Question.CONFIGURATIONS,
+        labels=labels,
+        known=nodes,
+    )
+
+
+def _configurations(params: BenchmarkParams) -> dict[str, BenchmarkParams]:
+    """Name -> parameters, the baseline first, in the order of the variants' table."""
+    changed = {BASELINE: params}
+    for name, variant in VARIANTS.items():
+        if name in params.variants:
+            folder = {"data_folder": params.variant_data_folder} if name == DISK else {}
+            changed[name] = params.model_copy(update={**variant.changes, **folder})
+    return changed
+
+
+def _spec(params: BenchmarkParams, node: GpuNode, campaign_id: str, round_: int = 1) -> RunSpec:
+    return spec_of(params, Strategy.SINGLE, [node.name], 1, campaign_id, round_)
+
+
+def _fitting(
+    name: str, spec: RunSpec, nodes: tuple[GpuNode, ...], force: bool
+) -> tuple[tuple[GpuNode, ...], list[Skipped]]:
+    """The nodes that the configuration can run on; and why not on the others, once for each reason."""
+    by_reason: dict[str | None, list[GpuNode]] = {}
+    for node in nodes:
+        by_reason.setdefault(impossible_on(node, spec, force), []).append(node)
+    fitting = tuple(by_reason.pop(None, ()))
+    unfit = []
+    for reason, unable in by_reason.items():
+        assert reason is not None, "it was taken out"
+        names = tuple(node.name for node in unable)
+        where = "" if len(unable) == len(nodes) else f" on {listing(names)}"
+        skip = Skipped(
+            what=f"{name}{where}",
+            reason=reason,
+            strategy=Strategy.SINGLE,
+            gpus_per_node=1,
+            nodes=names,
+            group_id=spec.group_id,
+            label=name,
+            gpu_product=unable[0].gpu_product,
+        )
+        unfit.append(skip)
+    return fitting, unfit

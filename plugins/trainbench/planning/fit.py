@@ -1,0 +1,27 @@
+"""Can a run fit the GPUs of a node at all? By formula, before anything is launched."""
+
+from __future__ import annotations
+
+from bench_image.contract import Device, RunSpec
+from bench_image.contract.memory_estimate import memory_need_bytes
+from trainbench.planning.nodes import GpuNode
+
+
+def does_not_fit(spec: RunSpec, node: GpuNode) -> str | None:
+    """Why the run cannot fit one of the node's GPUs, with need and memory in GB; None where it may or nobody knows.
+
+    Only what needs more than the whole GPU cannot fit: the formula errs by some percent, and a run that ends out of
+    memory says more than one that was skipped.
+    """
+    if spec.device is not Device.CUDA or node.gpu_memory_bytes is None:
+        return None
+    # Where the program may choose: with what needs least.
+    need_bytes = memory_need_bytes(spec, node.gpu_memory_bytes).total
+    if need_bytes <= node.gpu_memory_bytes:
+        return None
+    gpu = f"a GPU of the node ({node.gpu_product})" if node.gpu_product else "a GPU of the node"
+    return (
+        f"needs about {need_bytes / 1e9:.1f} GB of GPU memory, {gpu} has {node.gpu_memory_bytes / 1e9:.1f} GB: choose "
+        "a smaller micro-batch, checkpointing, a strategy that shards or a leaner recipe; force=true runs it all the "
+        "same"
+    )

@@ -1,0 +1,244 @@
+"""Params -> plan: which runs there will be, in which order, and what will not run and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench_image.contract import Device, Frozen, RunSpec, Strategy
+from bench_image.contract.options import SINGLE_GPU
+from trainbench.core.formats import count, listing
+from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_params import BenchmarkParams
+from trainbench.planning.fit import does_not_fit
+from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode, named
+from trainbench.planning.skipped import Skipped
+from trainbench.planning.work import identifier, impossible, run_id, spec_of
+
+# The nightly check: work that the GPU bounds, not the host, on every GPU by itself and on all of a node together. ddp
+# launches each kernel from the host, which sets its pace at 512 tokens (standard deviation 6 %; at 1,024 0.05 %).
+# Few steps of warm-up and windows bounded in time end it in about a minute, cold start included.
+NIGHT: Mapping[str, Any] = {
+    "preset": "tuned",
+    "strategies": ["independent", "ddp"],
+    "multi_gpu_seq_length": 1024,
+    "warmup_steps": 10,
+    "max_window_s": 5.0,
+}
+# In a trial without a GPU every node is one process, and `tuned` compiles nothing there.
+LOCAL_NIGHT: Mapping[str, Any] = {"preset": "as_users_run", "strategies": ["independent"]}
+
+
+class PlanError(ValueError):
+    """Nothing can run; the message says why and what to do."""
+
+
+class Plan(Frozen):
+    """`specs` are ordered round by round, so that the rounds of a node lie as far apart as they can.
+
+    `absent`: GPU nodes of the cluster that nothing runs on; empty when the nodes were named.
+    """
+
+    campaign_id: str
+    params: BenchmarkParams
+    nodes: tuple[str, ...]
+    specs: tuple[RunSpec, ...]
+    skipped: tuple[Skipped, ...]
+    question: Question = Question.NODES
+    labels: Mapping[str, str] = {}  # group id -> the name under which its work was asked for
+    known: tuple[GpuNode, ...] = ()
+    absent: tuple[AbsentNode, ...] = ()
+    has_reruns: bool = True  # False: result files that are judged as they are
+
+    @property
+    def judges_nodes(self) -> bool:
+        return self.question is Question.NODES
+
+    @property
+    def nodes_by_group(self) -> Mapping[str, tuple[str, ...]]:
+        """Group id -> the nodes that do its work, in the plan's order: not every node does every work."""
+        planned: dict[str, dict[str, None]] = {}
+        for spec in self.specs:
+            planned.setdefault(spec.group_id, {})[spec.node] = None
+        return {group_id: tuple(nodes) for group_id, nodes in planned.items()}
+
+    @property
+    def gpus_per_node(self) -> tuple[int, ...]:
+        """All numbers of GPUs that runs take of a node, the smallest first; empty without GPUs."""
+        return tuple(sorted({spec.gpus_per_node for spec in self.specs if spec.device is Device.CUDA}))
+
+
+def make_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -> Plan:
+    """One run per round, node and strategy, on all GPUs of the node unless `params` want fewer. The fleet's nodes are
+    used when `params` name none; what is known of their GPUs decides how many each run takes, and what is skipped.
+    Raises PlanError.
+    """
+    chosen = chosen_nodes(params, fleet)
+    names = tuple(node.name for node in chosen)
+    if params.drill_node and params.drill_node not in names:
+        raise PlanError(
+            f"drill_node '{params.drill_node}' is not among the nodes {', '.join(names)}: choose one of them"
+        )
+    nodes_of, skipped = _possible(params, chosen)
+    if not nodes_of:
+        raise PlanError(f"nothing can run: {'; '.join(f'{s.what}: {s.reason}' for s in skipped)}")
+    specs = tuple(
+        spec_of(params, strategy, [node], gpus, campaign_id, round_)
+        for round_ in range(1, params.rounds + 1)
+        for strategy, able in nodes_of.items()
+        for node, gpus in able
+    )
+    return Plan(
+        campaign_id=campaign_id,
+        params=params,
+        nodes=names,
+        specs=specs,
+        skipped=skipped,
+        question=Question.NOISE if params.noise_floor else Question.NODES,
+        known=chosen,
+        absent=() if params.nodes else fleet.absent,
+    )
+
+
+def chosen_nodes(params: BenchmarkParams, fleet: Fleet) -> tuple[GpuNode, ...]:
+    """Those that `params` name, else those of the fleet. Raises PlanError for none."""
+    if params.nodes:
+        return named(params.nodes, fleet.nodes)
+    if fleet.nodes:
+        return fleet.nodes
+    if fleet.absent:
+        told = "; ".join(f"{node.name}: {node.reason}" for node in fleet.absent[:5])
+        raise PlanError(f"no GPU node can be benchmarked: {told}; mend one, or name nodes in the parameter 'nodes'")
+    raise PlanError("no nodes: none are given and none with GPUs were found; name them in the parameter 'nodes'")
+
+
+def confirm_specs(plan: Plan, nodes: Sequence[str]) -> tuple[RunSpec, ...]:
+    """One more run of each group for each of `nodes`: the round after the last."""
+    again = plan.params.rounds + 1
+    return tuple(
+        spec.model_copy(update={"round": again, "run_id": run_id(spec.group_id, spec.node, again)})
+        for spec in plan.specs
+        if spec.node in nodes and spec.round == 1
+    )
+
+
+def refuse_more_pods_than(limit: int, plan: Plan) -> None:
+    """Raises PlanError when one mapped task of the DAG would have more pods than Airflow maps.
+
+    The independent runs are one mapped task; a gang, which is one task group, has a mapped task of its own.
+    """
+    runs = sum(spec.nodes == 1 for spec in plan.specs)
+    largest = max(runs, *(spec.nodes for spec in plan.specs))
+    if largest <= limit:
+        return
+    what = (
+        f"{count(runs, 'run')} ({count(len(plan.nodes), 'node')}, {count(plan.params.rounds, 'round')})"
+        if largest == runs
+        else f"{count(largest, 'pod')} of one gang"
+    )
+    raise PlanError(
+        f"{what} are more than Airflow maps in one task: [core] max_map_length is {limit}. Raise it to {largest} or "
+        "more (AIRFLOW__CORE__MAX_MAP_LENGTH, for the API server and the workers), or choose fewer rounds, strategies "
+        "or nodes (parameters 'rounds', 'strategies', 'nodes')"
+    )
+
+
+def _possible(
+    params: BenchmarkParams, nodes: Sequence[GpuNode]
+) -> tuple[dict[Strategy, list[tuple[str, int]]], tuple[Skipped, ...]]:
+    """Strategy -> the nodes that it can run on, each with its number of GPUs; and what cannot run, once per reason."""
+    able: dict[Strategy, list[tuple[str, int]]] = {}
+    skipped: list[Skipped] = []
+    for strategy in dict.fromkeys(params.strategies):
+        if nowhere := impossible(strategy, params):
+            skipped.append(_skip(strategy, None, nowhere, nodes, nodes))
+            continue
+        drafts: dict[int, RunSpec] = {}
+        unable: dict[tuple[str, str | None, int], list[GpuNode]] = {}
+        for node in nodes:
+            gpus = gpus_of(node, strategy, params)
+            if strategy not in SINGLE_GPU and gpus < 2:
+                if not _is_left_out(strategy, params):
+                    unable.setdefault((_too_few(node, params), None, gpus), []).append(node)
+                continue
+            if gpus not in drafts:
+                drafts[gpus] = spec_of(params, strategy, [node.name], gpus, "draft")
+            if reason := impossible_on(node, drafts[gpus], params.force):
+                unable.setdefault((reason, drafts[gpus].group_id, gpus), []).append(node)
+            else:
+                able.setdefault(strategy, []).append((node.name, gpus))
+        skipped += [
+            _skip(strategy, gpus, reason, of_reason, nodes, group_id)
+            for (reason, group_id, gpus), of_reason in unable.items()
+        ]
+    return able, tuple(skipped)
+
+
+def _skip(
+    strategy: Strategy,
+    gpus: int | None,
+    reason: str,
+    unable: Sequence[GpuNode],
+    nodes: Sequence[GpuNode],
+    group_id: str | None = None,
+) -> Skipped:
+    names = tuple(node.name for node in unable)
+    where = "" if len(unable) == len(nodes) else f" on {listing(names)}"
+    return Skipped(
+        what=f"strategy {strategy}{where}",
+        reason=reason,
+        strategy=strategy,
+        gpus_per_node=gpus,
+        nodes=names,
+        group_id=group_id,
+    )
+
+
+def gpus_of(node: GpuNode, strategy: Strategy, params: BenchmarkParams) -> int:
+    """How many GPUs of the node a run takes: all that can be had, or fewer where `params` say so; one where neither
+    tells. Without GPUs: how many processes.
+    """
+    if strategy is Strategy.SINGLE:
+        return 1
+    there = node.num_gpus if params.device is Device.CUDA else None
+    return max(1, min((number for number in (params.gpus_per_node, there) if number is not None), default=1))
+
+
+def unknown_gpus(plan: Plan) -> str | None:
+    """Which nodes are measured on one GPU only because nobody tells how many they have; None where all are known."""
+    if plan.params.device is not Device.CUDA or plan.params.gpus_per_node is not None:
+        return None
+    unknown = [node.name for node in plan.known if node.num_gpus is None]
+    if not unknown or set(plan.params.strategies) == {Strategy.SINGLE}:
+        return None
+    return (
+        f"how many GPUs {listing(unknown)} {'has' if len(unknown) == 1 else 'have'} is not known, so one is measured: "
+        "set gpus_per_node"
+    )
+
+
+def _is_left_out(strategy: Strategy, params: BenchmarkParams) -> bool:
+    """Beside `independent`, `ddp` measures what joins a node's GPUs: a node with one has nothing of that kind."""
+    return strategy is Strategy.DDP and Strategy.INDEPENDENT in params.strategies
+
+
+def _too_few(node: GpuNode, params: BenchmarkParams) -> str:
+    if params.gpus_per_node == 1:
+        has = "gpus_per_node is 1"
+    elif node.num_gpus is None or params.device is Device.CPU:
+        has = "how many there are is not known: set gpus_per_node"
+    else:
+        has = f"the node has {node.num_gpus}"
+    return f"needs at least 2 GPUs per node, {has}"
+
+
+def impossible_on(node: GpuNode, spec: RunSpec, force: bool) -> str | None:
+    """Why the run, or a gang's share of it, cannot run on this node."""
+    if node.num_gpus is not None and node.num_gpus < spec.gpus_per_node:
+        return f"needs {spec.gpus_per_node} GPUs, the node has {node.num_gpus}: choose fewer gpus_per_node"
+    return None if force else does_not_fit(spec, node)
+
+
+def campaign_id(dag_id: str, dag_run_id: str) -> str:
+    """The id of one DAG run as a folder name: Airflow's own run ids hold ':' and '+'."""
+    return identifier(f"{dag_id}-{dag_run_id}", 150)

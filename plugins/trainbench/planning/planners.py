@@ -1,0 +1,43 @@
+"""For each question: how its plan is made, and what its form starts with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_params import LOCAL_DEFAULTS, BenchmarkParams, parse_params
+from trainbench.planning import configuration_plan, scaling_plan, survey_plan
+from trainbench.planning.nodes import Fleet
+from trainbench.planning.plan import LOCAL_NIGHT, NIGHT, Plan, make_plan
+
+
+class Planner(NamedTuple):
+    """`local_defaults` come on top, in a trial on one machine without a GPU."""
+
+    make: Callable[[BenchmarkParams, Fleet, str], Plan]
+    defaults: Mapping[str, Any] = {}
+    local_defaults: Mapping[str, Any] = {}
+
+    def starts_with(self, *, locally: bool) -> dict[str, Any]:
+        return {**self.defaults, **({**LOCAL_DEFAULTS, **self.local_defaults} if locally else {})}
+
+    def params(self, asked: Mapping[str, Any], *, locally: bool) -> BenchmarkParams:
+        """Raises ParamsError."""
+        return parse_params(asked, self.starts_with(locally=locally))
+
+
+PLANNERS: Mapping[Question, Planner] = {
+    Question.NODES: Planner(make_plan, NIGHT, LOCAL_NIGHT),
+    Question.STRATEGIES: Planner(scaling_plan.make_scaling_plan, scaling_plan.DEFAULTS, scaling_plan.LOCAL_DEFAULTS),
+    Question.CONFIGURATIONS: Planner(
+        configuration_plan.make_configuration_plan, configuration_plan.DEFAULTS, configuration_plan.LOCAL_DEFAULTS
+    ),
+    Question.HARDWARE: Planner(survey_plan.make_survey_plan, survey_plan.DEFAULTS, survey_plan.LOCAL_DEFAULTS),
+}
+# The suites that can do without Airflow: independent pods, one after another.
+SUITES: Mapping[str, Question] = {
+    "node_consistency": Question.NODES,
+    "config_diagnosis": Question.CONFIGURATIONS,
+    "hardware_survey": Question.HARDWARE,
+}

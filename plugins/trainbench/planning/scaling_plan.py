@@ -1,0 +1,103 @@
+"""Params -> the plan of a scaling study: every strategy at every number of GPUs, one gang after another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from bench_image.contract import Frozen, RunSpec, Strategy
+from trainbench.core.formats import count
+from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_params import BenchmarkParams
+from trainbench.planning.nodes import Fleet, GpuNode, alike
+from trainbench.planning.plan import Plan, PlanError, chosen_nodes, impossible_on
+from trainbench.planning.skipped import Skipped
+from trainbench.planning.work import impossible, spec_of
+
+DEFAULTS: Mapping[str, Any] = {
+    "model": "tier-a",
+    "recipe": "full",
+    "preset": "tuned",
+    "strategies": ["single", "ddp", "fsdp", "zero2", "zero3"],
+    "gpus_per_node": 8,
+    "micro_batch_size": 1,
+    "gradient_accumulation_steps": 4,
+    "seq_length": 2048,
+    "optimizer": "adamw_torch",
+    "gradient_checkpointing": False,
+}
+LOCAL_DEFAULTS: Mapping[str, Any] = {"strategies": ["single", "ddp", "fsdp"], "world_sizes": [1, 2], "gpus_per_node": 1}
+
+
+class Cell(Frozen):
+    """One strategy at one number of GPUs: a task group of the DAG, a gang of the plan."""
+
+    strategy: Strategy
+    world_size: int
+
+    @property
+    def name(self) -> str:
+        """Of the task group: a name that Airflow takes."""
+        return f"{self.strategy.value}_{self.world_size}_gpu"
+
+    @property
+    def title(self) -> str:
+        return f"{self.strategy} on {count(self.world_size, 'GPU')}"
+
+
+def cells(world_sizes: Sequence[int]) -> tuple[Cell, ...]:
+    """All that make sense, smallest first: `single` is one GPU, gangs are several; `independent` shares no work."""
+    return tuple(
+        Cell(strategy=strategy, world_size=size)
+        for size, strategy in product(sorted(world_sizes), Strategy)
+        if strategy is not Strategy.INDEPENDENT and (strategy is Strategy.SINGLE) == (size == 1)
+    )
+
+
+def make_scaling_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -> Plan:
+    """One gang for each chosen strategy and number of GPUs, always on the first nodes, which have the same GPU.
+
+    A gang takes at most `gpus_per_node` GPUs of a node, and no more than each has: 4 GPUs are one pod, or 4 pods on 4
+    nodes. What cannot run is skipped with its reason. Raises PlanError when nothing is left.
+    """
+    chosen = chosen_nodes(params, fleet)
+    nodes = chosen if params.nodes else alike(chosen)
+    most = min([*filter(None, [params.gpus_per_node]), *(n.num_gpus for n in nodes if n.num_gpus)], default=1)
+    specs, skipped = [], []
+    for cell in (cell for cell in cells(params.world_sizes) if cell.strategy in params.strategies):
+        planned = _spec_or_reason(cell, params, nodes, most, campaign_id)
+        if isinstance(planned, RunSpec):
+            specs.append(planned)
+        else:
+            gpus = min(cell.world_size, most)
+            skipped.append(Skipped(what=cell.title, reason=planned, strategy=cell.strategy, gpus_per_node=gpus))
+    if not specs:
+        told = "; ".join(f"{skip.what}: {skip.reason}" for skip in skipped)
+        raise PlanError(f"nothing can run: {told or 'no strategy fits a number of GPUs: single needs 1, the others 2'}")
+    used = {name for spec in specs for name in (spec.node, *spec.peers)}
+    return Plan(
+        campaign_id=campaign_id,
+        params=params,
+        nodes=tuple(node.name for node in nodes if node.name in used),
+        specs=tuple(specs),
+        skipped=tuple(skipped),
+        question=Question.STRATEGIES,
+        known=tuple(node for node in nodes if node.name in used),
+    )
+
+
+def _spec_or_reason(
+    cell: Cell, params: BenchmarkParams, nodes: Sequence[GpuNode], most: int, campaign_id: str
+) -> RunSpec | str:
+    gpus = min(cell.world_size, most)
+    if cell.world_size % gpus:
+        return f"{cell.world_size} GPUs cannot be spread evenly with {gpus} on each node: choose another gpus_per_node"
+    if cell.world_size // gpus > len(nodes):
+        needed = f"needs {cell.world_size // gpus} nodes with {count(gpus, 'GPU')} each"
+        return f"{needed}, there are {len(nodes)} of one kind: raise gpus_per_node, or choose a smaller world size"
+    if reason := impossible(cell.strategy, params):
+        return reason
+    used = nodes[: cell.world_size // gpus]
+    spec = spec_of(params, cell.strategy, [node.name for node in used], gpus, campaign_id)
+    return next((reason for node in used if (reason := impossible_on(node, spec, params.force))), spec)

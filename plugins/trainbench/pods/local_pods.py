@@ -1,0 +1,159 @@
+"""Runs a Pod manifest as local processes: the flow without a cluster.
+
+It does what the benchmark needs of a kubelet: command, environment, `emptyDir` volumes as folders, the deadline, the
+grace period, one process group per pod, and that the pods of a gang find each other. It does not simulate images,
+isolation, users, GPU limits or scheduling.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from bench_image.contract import MAX_RESULT_BYTES, XCOM_FILE, Frozen
+from trainbench.pods.manifests import CONTAINER, XCOM_DIR
+
+FOLDER_PREFIX = "trainbench-pod-"
+POD_FILE, PROGRESS_FILE = "pod.json", "progress"
+PROGRESS_MARK = "phase="  # how a line begins in which the program tells where it is
+
+
+class LocalPodError(RuntimeError):
+    """The pod could not be started; the message says why and what to do."""
+
+
+class LocalOutcome(Frozen):
+    """How a pod ended. `result_text` is None when it left no result; `ended_by` says whether we stopped it."""
+
+    exit_code: int
+    result_text: str | None
+    ended_by: str | None = None
+
+
+class LocalImage(Frozen):
+    """What stands for the container image: an interpreter that has the training stack, and where `bench_image` lies."""
+
+    python: str
+    pythonpath: str
+
+
+class LocalPod:
+    """One pod as a process group. `run` blocks; `stop` may be called from another thread or a signal handler."""
+
+    def __init__(self, manifest: Mapping[str, Any], image: LocalImage) -> None:
+        self._spec = manifest["spec"]
+        self._metadata = manifest["metadata"]
+        self._container = next(c for c in self._spec["containers"] if c["name"] == CONTAINER)
+        self._image = image
+        self._process: subprocess.Popen[str] | None = None
+        self._ended_by: str | None = None
+
+    def run(self, on_line: Callable[[str], None]) -> LocalOutcome:
+        """Starts the pod, hands each line of its output to `on_line`, and returns when it and its children are gone."""
+        if not os.access(self._image.python, os.X_OK):
+            raise LocalPodError(f"no interpreter at {self._image.python}: run `make setup`, which makes it")
+        with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as folder:
+            root = Path(folder)
+            command = [self._image.python, *self._container["command"][1:], *self._container.get("args", [])]
+            self._process = subprocess.Popen(
+                command,
+                env=self._environment(root),
+                cwd=root,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                errors="replace",
+                start_new_session=True,  # so that the whole pod can be stopped, and nothing else
+            )
+            deadline = threading.Timer(self._spec["activeDeadlineSeconds"], self.stop, ("DeadlineExceeded",))
+            deadline.daemon = True
+            deadline.start()
+            self._introduce(root)
+            try:
+                assert self._process.stdout is not None
+                with (root / PROGRESS_FILE).open("w", buffering=1) as progress:
+                    for line in self._process.stdout:
+                        if line.startswith(PROGRESS_MARK):
+                            progress.write(line)
+                        on_line(line.rstrip("\n"))
+                exit_code = self._process.wait()
+            finally:
+                deadline.cancel()
+                self._kill(signal.SIGKILL)
+                self._process.stdout.close()  # type: ignore[union-attr]
+            return LocalOutcome(
+                exit_code=exit_code, result_text=_read(root / XCOM_DIR[1:] / XCOM_FILE), ended_by=self._ended_by
+            )
+
+    def stop(self, why: str) -> None:
+        """SIGTERM, the manifest's grace period, then SIGKILL, to the pod's whole process group."""
+        if self._process is None or self._ended_by:
+            return
+        self._ended_by = why
+        self._kill(signal.SIGTERM)
+        give_up = time.monotonic() + float(self._spec["terminationGracePeriodSeconds"])
+        while self._process.poll() is None and time.monotonic() < give_up:
+            time.sleep(0.1)
+        self._kill(signal.SIGKILL)
+
+    def _introduce(self, root: Path) -> None:
+        """Who this is, for `trainbench watch`: a process of another terminal."""
+        assert self._process is not None
+        about = {"pid": self._process.pid, "started_at": time.time(), "metadata": self._metadata}
+        (root / POD_FILE).write_text(json.dumps(about))
+
+    def _kill(self, signum: signal.Signals) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signum)
+
+    def _environment(self, root: Path) -> dict[str, str]:
+        """The manifest's variables, mount paths inside `root`; of the host's only what a process needs to start."""
+        mounts = {mount["mountPath"]: root / mount["mountPath"][1:] for mount in self._container["volumeMounts"]}
+        mounts[XCOM_DIR] = root / XCOM_DIR[1:]
+        for folder in mounts.values():
+            folder.mkdir(parents=True, exist_ok=True)
+        passed = {name: os.environ[name] for name in ("PATH", "LANG", "LD_LIBRARY_PATH") if name in os.environ}
+        passed |= {"PYTHONPATH": self._image.pythonpath, "TMPDIR": str(root / "tmp"), "PYTHONUNBUFFERED": "1"}
+        for variable in self._container["env"]:
+            passed[variable["name"]] = _inside(self._value(variable), mounts)
+        if "subdomain" in self._spec:
+            passed["MASTER_ADDR"] = "127.0.0.1"  # all pods of a gang are this machine, and it has no cluster DNS
+        return passed
+
+    def _value(self, variable: Mapping[str, Any]) -> str:
+        if "value" in variable:
+            return str(variable["value"])
+        path = variable["valueFrom"]["fieldRef"]["fieldPath"]
+        fields = {"metadata.name": self._metadata["name"], "metadata.namespace": self._metadata["namespace"]}
+        if path not in fields:
+            raise LocalPodError(
+                f"fieldPath '{path}' of {variable['name']} is not supported locally: {', '.join(fields)}"
+            )
+        return str(fields[path])
+
+
+def _inside(value: str, mounts: Mapping[str, Path]) -> str:
+    for mount_path, folder in mounts.items():
+        if value == mount_path or value.startswith(f"{mount_path}/"):
+            return f"{folder}{value[len(mount_path) :]}"
+    return value
+
+
+def _read(path: Path) -> str | None:
+    """The result's text; one byte more than allowed is enough for the contract to refuse it."""
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_RESULT_BYTES + 1).decode(errors="replace")
+    except OSError:
+        return None

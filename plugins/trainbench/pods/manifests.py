@@ -1,0 +1,238 @@
+"""A run spec -> its Pod manifests: plain dicts, the same for Kubernetes and for the local launcher.
+
+A run on one node is one pod. A gang is one pod on each of its nodes; they find each other by a headless Service that
+stands in the namespace all the time, so that no run needs the right to make one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Annotated, Any
+
+from pydantic import StringConstraints
+
+from bench_image.contract import (
+    OUTPUT_DIR_ENV,
+    SPEC_ENV,
+    XCOM_DIR_ENV,
+    Device,
+    Frozen,
+    RunSpec,
+)
+from trainbench.planning.work import identifier
+from trainbench.pods.gangs import PORT, gang_id, nodes_of
+from trainbench.pods.time_limits import DEADLINE_MARGIN_S, GRACE_S
+
+CONTAINER = "base"  # the container that KubernetesPodOperator reads logs and results from
+XCOM_DIR = "/airflow/xcom"
+RANK_ENV = "NODE_RANK"
+TITLE = "trainbench.io/title"
+CAMPAIGN = "trainbench.io/campaign"
+GANG = "trainbench.io/gang"  # one run's pods, be it one
+RENDEZVOUS = "trainbench.io/rendezvous"
+DAG_ID, DAG_RUN_ID = "trainbench.io/dag-id", "trainbench.io/dag-run-id"
+USER_ID = 10001
+CONTAINER_SECURITY = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+class PodVolume(Frozen):
+    """A volume of the cluster for weights or data: where the pod sees it, and its source as a manifest has it."""
+
+    mount_path: Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._/-]+$")]
+    source: dict[str, Any]
+
+
+class PodSettings(Frozen):
+    """What depends on the cluster and not on the run."""
+
+    namespace: str = "trainbench"
+    instance: str = "trainbench"  # which installation the pods belong to: two may share a namespace
+    image: str = "trainbench/bench:0.1.0"
+    image_pull_secret: str | None = None
+    service_account: str | None = None  # None: the namespace's default; none of them gets a token
+    priority_class: str | None = None
+    service: str = "trainbench-rendezvous"  # the headless Service by which the pods of a gang find each other
+    shm_gib: int = 8
+    memory_gib: int | None = None
+    volumes: tuple[PodVolume, ...] = ()
+
+
+class Owner(Frozen):
+    """The DAG run that the pods belong to: once it is over, nobody waits for them any more."""
+
+    dag_id: str
+    dag_run_id: str
+
+
+def manifests(spec: RunSpec, settings: PodSettings, owner: Owner | None = None) -> list[dict[str, Any]]:
+    """One Pod for each node of the run, in the order of their ranks."""
+    return [manifest(spec, settings, owner, rank) for rank in range(spec.nodes)]
+
+
+def manifest(
+    spec: RunSpec, settings: PodSettings, owner: Owner | None = None, node_rank: int = 0, what: str | None = None
+) -> dict[str, Any]:
+    """Pinned to its node, unprivileged, without a service-account token. `what`: the work's name, for the title."""
+    owned = {DAG_ID: owner.dag_id, DAG_RUN_ID: owner.dag_run_id} if owner else {}
+    pod: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod_name(spec, node_rank),
+            "namespace": settings.namespace,
+            "labels": _labels(spec, settings, node_rank),
+            "annotations": {
+                "trainbench.io/run-id": spec.run_id,
+                TITLE: title(spec, node_rank, what),
+                **owned,
+                "sidecar.istio.io/inject": "false",
+            },
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": round(spec.timeout_s) + DEADLINE_MARGIN_S,
+            "terminationGracePeriodSeconds": GRACE_S,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": USER_ID,
+                "runAsGroup": USER_ID,
+                "fsGroup": USER_ID,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "affinity": {
+                "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _on_node(nodes_of(spec)[node_rank])}
+            },
+            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+            "containers": [_container(spec, settings, node_rank)],
+            "volumes": [
+                {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{settings.shm_gib}Gi"}},
+                {"name": "scratch", "emptyDir": {}},
+                {"name": "results", "emptyDir": {}},
+                *({"name": f"data-{i}", **volume.source} for i, volume in enumerate(settings.volumes)),
+            ],
+        },
+    }
+    if spec.nodes > 1:
+        pod["spec"] |= {"hostname": host_name(spec, node_rank), "subdomain": settings.service}
+    if settings.priority_class:
+        pod["spec"]["priorityClassName"] = settings.priority_class
+    if settings.service_account:
+        pod["spec"]["serviceAccountName"] = settings.service_account
+    if settings.image_pull_secret:
+        pod["spec"]["imagePullSecrets"] = [{"name": settings.image_pull_secret}]
+    return pod
+
+
+def node_of(pod: Mapping[str, Any]) -> str | None:
+    """The node that a manifest is pinned to by `_on_node`; None for one that another program wrote."""
+    affinity = pod.get("spec", {}).get("affinity", {}).get("nodeAffinity", {})
+    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", ())
+    return next((str(rule["values"][0]) for term in terms for rule in term.get("matchExpressions", ())), None)
+
+
+def ours(settings: PodSettings) -> dict[str, str]:
+    """The labels by which this installation knows its pods: nothing else is ever listed or deleted."""
+    return {
+        "app.kubernetes.io/name": "trainbench",
+        "app.kubernetes.io/component": "benchmark",
+        "app.kubernetes.io/instance": label_value(settings.instance),
+    }
+
+
+def pod_name(spec: RunSpec, node_rank: int = 0) -> str:
+    """A DNS label, different for each run of each campaign."""
+    node = nodes_of(spec)[node_rank]
+    size = f"-{spec.world_size}" if spec.nodes > 1 else ""
+    work = spec.group_id[-6:]  # of the fingerprint: one campaign may do several works on a node
+    name = f"tb-{node}-{spec.strategy}{size}-{work}-r{spec.round}-{spec.campaign_id}"
+    return identifier(name, 63).replace("_", "-")
+
+
+def title(spec: RunSpec, node_rank: int = 0, what: str | None = None) -> str:
+    """How the pod is called in Airflow's grid: by node and strategy, or by the name that its plan gave the work."""
+    where = f"rank {node_rank} of {spec.nodes}" if spec.nodes > 1 else f"round {spec.round}"
+    gpus = f" on {spec.gpus_per_node} GPUs" if spec.gpus_per_node > 1 else ""
+    return f"{nodes_of(spec)[node_rank]} / {what or spec.strategy}{gpus} · {where}"
+
+
+def host_name(spec: RunSpec, node_rank: int) -> str:
+    """Of one pod of a gang, within the Service's domain."""
+    return f"{gang_id(spec)}-r{node_rank}"
+
+
+def meeting_address(spec: RunSpec, settings: PodSettings) -> str:
+    """Where the gang's pods meet: the pod of node rank 0, by its name in the cluster's DNS."""
+    return f"{host_name(spec, 0)}.{settings.service}.{settings.namespace}.svc"
+
+
+def _meeting(spec: RunSpec, settings: PodSettings, node_rank: int) -> list[dict[str, str]]:
+    if spec.nodes == 1:
+        return []
+    address = meeting_address(spec, settings)
+    values = {RANK_ENV: str(node_rank), "MASTER_ADDR": address, "MASTER_PORT": str(PORT)}
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str, Any]:
+    resources: dict[str, dict[str, str]] = {}
+    if spec.device is Device.CUDA:
+        resources["limits"] = {"nvidia.com/gpu": str(spec.gpus_per_node)}
+    if settings.memory_gib:
+        resources.setdefault("limits", {})["memory"] = f"{settings.memory_gib}Gi"
+    return {
+        "name": CONTAINER,
+        "image": settings.image,
+        "command": ["python", "-m", "bench_image"],
+        "env": [
+            {"name": SPEC_ENV, "value": spec.model_dump_json()},
+            {"name": OUTPUT_DIR_ENV, "value": "/results"},
+            {"name": XCOM_DIR_ENV, "value": XCOM_DIR},
+            {"name": "TRAINBENCH_IMAGE", "value": settings.image},
+            {"name": "TRAINBENCH_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "HOME", "value": "/scratch"},
+            *_meeting(spec, settings, node_rank),
+            {"name": "HF_HUB_OFFLINE", "value": "0" if spec.needs_hub else "1"},  # the image's own is 1
+        ],
+        "resources": resources,
+        "securityContext": deepcopy(CONTAINER_SECURITY),  # manifests are plain dicts, and may be changed
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+        "volumeMounts": [
+            {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108 - the pod's own memory volume
+            {"name": "scratch", "mountPath": "/scratch"},
+            {"name": "scratch", "mountPath": "/tmp", "subPath": "tmp"},  # noqa: S108 - the pod's own volume
+            {"name": "results", "mountPath": "/results"},
+            *({"name": f"data-{i}", "mountPath": volume.mount_path} for i, volume in enumerate(settings.volumes)),
+        ],
+    }
+
+
+def _labels(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str, str]:
+    rendezvous = {"trainbench.io/node-rank": str(node_rank), RENDEZVOUS: "true"}
+    values = {
+        **ours(settings),
+        CAMPAIGN: spec.campaign_id,
+        GANG: gang_id(spec),
+        "trainbench.io/node": nodes_of(spec)[node_rank],
+        "trainbench.io/strategy": spec.strategy.value,
+        "trainbench.io/round": str(spec.round),
+        **(rendezvous if spec.nodes > 1 else {}),
+    }
+    return {key: label_value(value) for key, value in values.items()}
+
+
+def label_value(text: str) -> str:
+    """As Kubernetes allows it: 63 characters."""
+    return identifier(text, 63)
+
+
+def _on_node(node: str) -> dict[str, Any]:
+    expression = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    return {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}

@@ -1,0 +1,252 @@
+"""How a pod ended when it did not end well: its last state and what the operator said -> one cause.
+
+The states are the Kubernetes API's (Pod, PodStatus). The operator's own last words often name a consequence: a pod that
+found no place ends as "the XCom sidecar is not running".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from bench_image.contract import Frozen, Status
+from trainbench.planning.nodes import not_ready
+from trainbench.pods.pod_requests import MAKE_IT_FIT, never_fits
+from trainbench.pods.time_limits import due_of, has_ended, is_late
+
+
+class EndKind(StrEnum):
+    BUSY = "busy"  # its node's resources are taken by other work
+    PREEMPTED = "preempted"  # other work took its place
+    EVICTED = "evicted"  # the node could not keep it
+    NODE_LOST = "node_lost"  # its node does not answer, or does not end it: a new pod there would wait for nothing
+    VANISHED = "vanished"  # deleted, nobody says by whom
+    API = "api"  # the API server gave no answer, or a wrong one
+    UNAUTHORIZED = "unauthorized"  # the API server does not accept our token
+    QUOTA = "quota"  # the namespace's quota is used up
+    UNSCHEDULABLE = "unschedulable"  # no node may take it, or it fits not even the empty node
+    NO_IMAGE = "no_image"
+    NOT_STARTED = "not_started"
+    OUT_OF_MEMORY = "host_out_of_memory"
+    DEADLINE = "deadline"
+    REFUSED = "refused"  # the API server does not allow it, or finds the manifest invalid
+    NO_RESULT = "no_result"  # ended, and left nothing
+    INVALID_RESULT = "invalid_result"  # left something that is too large, or no JSON
+
+
+# A new pod may do better: these are retried, and their figures never judged.
+INFRASTRUCTURE = frozenset({
+    EndKind.PREEMPTED, EndKind.EVICTED, EndKind.VANISHED, EndKind.API, EndKind.UNAUTHORIZED,
+})  # fmt: skip
+# The node was not free: it is counted, not judged.
+NOT_FREE = frozenset({EndKind.BUSY, EndKind.PREEMPTED})
+STATUSES = {
+    EndKind.DEADLINE: Status.TIMEOUT,
+    EndKind.OUT_OF_MEMORY: Status.ERROR,
+    EndKind.REFUSED: Status.ERROR,
+    EndKind.INVALID_RESULT: Status.ERROR,
+}
+
+EVICTIONS = ("Evicted", "NodeShutdown", "NodeLost", "Terminated", "UnexpectedAdmissionError", "NodeAffinity")
+DISRUPTIONS = {"PreemptionByScheduler": EndKind.PREEMPTED, "PreemptionByKubeScheduler": EndKind.PREEMPTED}
+EVENTS = {
+    "Preempted": EndKind.PREEMPTED,
+    "Preempting": EndKind.PREEMPTED,
+    "Evicted": EndKind.EVICTED,
+    "TaintManagerEviction": EndKind.EVICTED,
+}
+PULLS = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError")
+SIGKILL_CODE = 137
+END = "pod_end"  # XCom key of a `PodEnd`
+
+
+class PodEnd(Frozen):
+    """`message` is one sentence for the report: what is the case and, where we know, what to do."""
+
+    kind: EndKind
+    message: str
+
+    @property
+    def is_infrastructure(self) -> bool:
+        return self.kind in INFRASTRUCTURE
+
+    @property
+    def status(self) -> Status:
+        return STATUSES.get(self.kind, Status.INCOMPLETE)
+
+
+def pod_end(
+    pod: Mapping[str, Any] | None,
+    base: str,
+    told: str,
+    http_status: int | None = None,
+    events: Sequence[tuple[str, str]] = (),
+    node: Mapping[str, Any] | None = None,
+    now: datetime | None = None,
+) -> PodEnd:
+    """`pod`: its last state as the API's JSON, None when it is gone; `base`: the container that does the work; `told`:
+    the operator's last words; `http_status`: of the API's answer, where that was what failed; `events`: reason and
+    message of what is known of a pod that is gone; `node`: the node it was made for, where it could be read; `now`: to
+    see whether it should have ended by now.
+    """
+    if refused := _refused(told, http_status):
+        return refused
+    if lost := _lost(pod, base, http_status, node, now):
+        return lost
+    if pod is None:
+        return _gone(told, http_status, events, node)
+    status = pod.get("status", {})
+    return (
+        _disrupted(status)
+        or _waiting(status, base)
+        or _ended(status, base)
+        or _pending(pod, told, node)
+        or _end(EndKind.API, f"the pod is in phase {status.get('phase')}, but its task gave up: {told}")
+    )
+
+
+def _refused(told: str, http_status: int | None) -> PodEnd | None:
+    if http_status == 401:
+        return _end(
+            EndKind.UNAUTHORIZED,
+            f"the Kubernetes API does not accept our token (401: {told}): has it expired? Renew the credentials of the "
+            "Airflow connection",
+        )
+    if http_status == 403 and "exceeded quota" in told:
+        return _end(
+            EndKind.QUOTA,
+            f"the namespace's quota refused the pod, the node is not at fault: {told}. Raise the ResourceQuota, or "
+            "run fewer pods at once",
+        )
+    if http_status == 403:
+        return _end(
+            EndKind.REFUSED, f"the Kubernetes API refused ({told}): `trainbench doctor` names the missing right"
+        )
+    if http_status in (400, 422):
+        return _end(EndKind.REFUSED, f"the Kubernetes API did not take the pod: {told}")
+    return None
+
+
+def _lost(
+    pod: Mapping[str, Any] | None,
+    base: str,
+    http_status: int | None,
+    node: Mapping[str, Any] | None,
+    now: datetime | None,
+) -> PodEnd | None:
+    """The node does not answer, or does not end a pod that should be over: the pod's state is out of date."""
+    if pod is not None and has_ended(pod, base) and http_status is None:
+        return None  # its node said so
+    name = node["metadata"]["name"] if node else "its node"
+    if node and (trouble := not_ready(node)):
+        return _end(EndKind.NODE_LOST, f"node {name} stopped answering ({trouble})")
+    moment = due_of(pod) if pod and not has_ended(pod, base) else None
+    if moment is None or now is None or not is_late(moment, now):
+        return None
+    state = "is ready" if node else "could not be read"
+    return _end(
+        EndKind.NODE_LOST,
+        f"{moment.why}, and the pod should have been gone by {moment.at:%Y-%m-%d %H:%M:%S} UTC, but {name} did not end "
+        f"it ({name} {state}): a process that cannot be killed, as of a hung GPU, keeps a pod",
+    )
+
+
+def _gone(
+    told: str, http_status: int | None, events: Sequence[tuple[str, str]], node: Mapping[str, Any] | None
+) -> PodEnd:
+    if http_status is not None and http_status != 404:
+        return _end(EndKind.API, f"the Kubernetes API failed with {http_status}: {told}")
+    for reason, message in events:
+        if reason in EVENTS:
+            return _end(EVENTS[reason], f"the pod had to leave its node: {message or reason}")
+    if node and node.get("spec", {}).get("unschedulable"):  # an eviction by `kubectl drain` leaves no event
+        name = node["metadata"]["name"]
+        return _end(EndKind.EVICTED, f"the pod is gone and node {name} is cordoned: the node was drained, most likely")
+    return _end(EndKind.VANISHED, "the pod was deleted before its result could be read: by whom, its node may say")
+
+
+def _disrupted(status: Mapping[str, Any]) -> PodEnd | None:
+    if status.get("reason") == "DeadlineExceeded":
+        return _end(EndKind.DEADLINE, "the cluster ended the pod at its deadline: the program hung, or never ran")
+    told = status.get("message") or status.get("reason") or ""
+    if status.get("reason") == "Preempting":
+        return _end(EndKind.PREEMPTED, f"other work took the node: {told}")
+    if status.get("reason") in EVICTIONS or str(status.get("reason", "")).startswith("OutOf"):
+        return _end(EndKind.EVICTED, f"the node could not keep the pod: {told}")
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            kind = DISRUPTIONS.get(condition.get("reason", ""), EndKind.EVICTED)
+            what = "other work took the node" if kind is EndKind.PREEMPTED else "the pod had to leave its node"
+            return _end(kind, f"{what}: {condition.get('message') or condition.get('reason')}")
+    return None
+
+
+def _waiting(status: Mapping[str, Any], base: str) -> PodEnd | None:
+    # The API sorts containers by name: ours first, for the sidecar has the same image and waits for the same reason.
+    for container in sorted(_containers(status), key=lambda container: container["name"] != base):
+        waiting = container.get("state", {}).get("waiting") or {}
+        reason, name = waiting.get("reason", ""), container["name"]
+        if reason in PULLS:
+            image = container.get("image", "")
+            told = waiting.get("message") or reason
+            return _end(EndKind.NO_IMAGE, f"the image '{image}' of container '{name}' cannot be pulled: {told}")
+        if reason.startswith("Create") or reason == "RunContainerError":
+            return _end(EndKind.NOT_STARTED, f"container '{name}' did not start: {waiting.get('message') or reason}")
+    return None
+
+
+def _ended(status: Mapping[str, Any], base: str) -> PodEnd | None:
+    ours = next((container for container in _containers(status) if container["name"] == base), {})
+    ended = ours.get("state", {}).get("terminated")
+    if ended is None:
+        if status.get("phase") == "Failed":
+            told = status.get("message") or status.get("reason") or "no reason given"
+            return _end(EndKind.EVICTED, f"the pod failed before its container ran: {told}")
+        return None
+    code = ended.get("exitCode")
+    if ended.get("reason") == "OOMKilled":
+        advice = "raise the pod's memory (TRAINBENCH_MEMORY_GIB), or choose less work"
+        return _end(EndKind.OUT_OF_MEMORY, f"the kernel killed the program for the host's memory: {advice}")
+    if code == SIGKILL_CODE:
+        return _end(
+            EndKind.NO_RESULT, "the program was killed (exit code 137) and left no result: the node's log says why"
+        )
+    told = " ".join((ended.get("message") or "the pod's log may say why").split())
+    return _end(EndKind.NO_RESULT, f"the program ended with exit code {code} and left no result: {told}")
+
+
+def _pending(pod: Mapping[str, Any], told: str, node: Mapping[str, Any] | None) -> PodEnd | None:
+    """Busy only where other work holds what the pod needs: a pod that the empty node could not take is an error."""
+    status = pod.get("status", {})
+    if status.get("phase") != "Pending":
+        return None
+    placed: Mapping[str, Any] = next((c for c in status.get("conditions") or () if c.get("type") == "PodScheduled"), {})
+    if placed.get("status") == "True":
+        return _end(EndKind.NOT_STARTED, f"the container did not start in time: {told}")
+    reason = placed.get("message") or told
+    if placed.get("reason") == "SchedulingGated":
+        return _end(EndKind.BUSY, f"no room on the node within the waiting time: {reason}")
+    if "Insufficient" not in reason:
+        return _end(EndKind.UNSCHEDULABLE, f"no node may take the pod: {reason}")
+    if node and (short := never_fits(pod, node)):
+        name = node["metadata"]["name"]
+        return _end(
+            EndKind.UNSCHEDULABLE,
+            f"the pod does not fit node {name} even when it is empty: {short}: {MAKE_IT_FIT}",
+        )
+    if node or "Insufficient nvidia.com/gpu" in reason:
+        return _end(EndKind.BUSY, f"no room on the node within the waiting time: {reason}")
+    return _end(
+        EndKind.UNSCHEDULABLE,
+        f"the node lacks what the pod requests, and could not be read to see whether it would fit when empty: {reason}",
+    )
+
+
+def _containers(status: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+
+
+def _end(kind: EndKind, message: str) -> PodEnd:
+    return PodEnd(kind=kind, message=" ".join(message.split())[:2000])

@@ -1,0 +1,289 @@
+"""A public price catalogue -> rows of our price table. What cannot be a row is left out and counted, with the reason.
+
+Read by their column names: skypilot-catalog's `vms.csv`, gpuhunt's catalogue (CSV, or its objects as a JSON list), and
+a CSV with the columns of our own table.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from bench_image.contract import Frozen, explain
+from trainbench.core.formats import count, one_line
+from trainbench.prices.gpu_names import GpuNameError, nvml_words
+from trainbench.prices.price_tables import Price, PriceError
+
+MAX_BYTES = 200_000_000
+EXAMPLES = 3  # rows told for each reason
+Cells = Mapping[str, Any]
+
+
+class Skip(ValueError):
+    """Why a row of the file is no row of the table."""
+
+
+class Skipped(Frozen):
+    """`rows` are line numbers of the file (of a JSON list: places), the first few of `count`."""
+
+    reason: str
+    count: int
+    rows: tuple[int, ...]
+
+
+class Imported(Frozen):
+    """`num_rows` of the file became `prices`, but for those that `skipped` counts; zones of one region are one row."""
+
+    prices: tuple[Price, ...]
+    num_rows: int
+    skipped: tuple[Skipped, ...]
+
+
+class Offer(NamedTuple):
+    """One row of a catalogue: on demand, spot, or both."""
+
+    instance: str
+    gpu: str
+    num_gpus: int
+    region: str
+    on_demand_usd: float | None
+    spot_usd: float | None
+    provider: str | None = None
+    as_of: str | None = None
+    source: str | None = None
+
+
+def import_prices(path: Path, provider: str | None, as_of: date | None, source: str | None) -> Imported:
+    """What the file does not say of provider, date and source is taken from the arguments. Raises PriceError."""
+    rows = _rows(path)
+    read = _reader(rows, path)
+    offers: dict[tuple[str, ...], list[tuple[int, Offer]]] = {}
+    skipped: dict[str, list[int]] = {}
+    for number, row in rows:
+        try:
+            offer = read(row)
+        except (Skip, GpuNameError) as reason:
+            skipped.setdefault(str(reason), []).append(number)
+            continue
+        key = (offer.provider or provider or "", offer.instance, offer.region, offer.gpu, str(offer.num_gpus))
+        offers.setdefault(key, []).append((number, offer))
+    prices = []
+    for (of_provider, *_), members in offers.items():
+        try:
+            prices.append(_price(of_provider, [offer for _, offer in members], as_of, source))
+        except Skip as reason:
+            skipped.setdefault(str(reason), []).extend(number for number, _ in members)
+    told = (Skipped(reason=why, count=len(at), rows=tuple(at[:EXAMPLES])) for why, at in skipped.items())
+    return Imported(
+        prices=tuple(prices),
+        num_rows=len(rows),
+        skipped=tuple(sorted(told, key=lambda skip: (-skip.count, skip.reason))),
+    )
+
+
+def as_toml(prices: Iterable[Price]) -> str:
+    """A price table that load_prices() reads."""
+    return "\n".join(_toml_row(price) for price in prices)
+
+
+def _toml_row(price: Price) -> str:
+    values = price.model_dump(mode="json", exclude={"own", "currency"}, exclude_none=True)
+    as_of = values.pop("as_of")
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
+    return "\n".join(["[[price]]", *lines, f"as_of = {as_of}"]) + "\n"
+
+
+def _rows(path: Path) -> list[tuple[int, Cells]]:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise PriceError(f"{path} is larger than {MAX_BYTES // 10**6} MB: that is no price catalogue")
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PriceError(f"{path}: {error}") from None
+    if text.lstrip().startswith("["):
+        return _json_rows(text, path)
+    try:
+        table = csv.DictReader(io.StringIO(text), strict=True)
+        return [(table.line_num, row) for row in table]
+    except csv.Error as error:
+        raise PriceError(f"{path} is no CSV with a line of column names: {error}") from None
+
+
+def _json_rows(text: str, path: Path) -> list[tuple[int, Cells]]:
+    try:
+        rows = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise PriceError(f"{path} is no JSON: {error}") from None
+    if not all(isinstance(row, dict) for row in rows):
+        raise PriceError(f"{path}: its JSON list holds something that is no object")
+    return list(enumerate(rows, 1))
+
+
+def _reader(rows: Sequence[tuple[int, Cells]], path: Path) -> Callable[[Cells], Offer]:
+    if not rows:
+        raise PriceError(f"{path} holds no row: give a CSV with a line of column names, or a JSON list of objects")
+    columns = {name for name in rows[0][1] if name}
+    for known, read in READERS.items():
+        if known <= columns:
+            return read
+    told = "; or ".join(", ".join(sorted(known)) for known in READERS)
+    raise PriceError(
+        f"{path} has the columns {one_line(', '.join(sorted(columns)))}: at least these are needed: {told}"
+    )
+
+
+def _skypilot(row: Cells) -> Offer:
+    if not _text(row, "AcceleratorName"):
+        raise Skip("a machine without a GPU")
+    if not _text(row, "InstanceType"):
+        raise Skip("the price of a GPU without its machine: an instance costs more")
+    num_gpus = _count(row, "AcceleratorCount")
+    return Offer(
+        instance=_text(row, "InstanceType"),
+        gpu=nvml_words(_text(row, "AcceleratorName"), _memories_gb(row.get("GpuInfo"), num_gpus)),
+        num_gpus=num_gpus,
+        region=_text(row, "Region") or "not stated",
+        on_demand_usd=_usd(row, "Price"),
+        spot_usd=_usd(row, "SpotPrice", zero_is_none=True),
+    )
+
+
+def _gpuhunt(row: Cells) -> Offer:
+    if not _text(row, "gpu_name"):
+        raise Skip("a machine without a GPU")
+    memory = _number(row, "gpu_memory")
+    usd = _usd(row, "price")
+    is_spot = _text(row, "spot").lower() in ("true", "1", "yes")
+    return Offer(
+        instance=_text(row, "instance_name") or "not stated",
+        gpu=nvml_words(_text(row, "gpu_name"), () if memory is None else (round(memory),)),
+        num_gpus=_count(row, "gpu_count"),
+        region=_text(row, "location") or "not stated",
+        on_demand_usd=None if is_spot else usd,
+        spot_usd=usd if is_spot else None,
+        provider=_text(row, "provider") or None,
+    )
+
+
+def _own(row: Cells) -> Offer:
+    if (currency := _text(row, "currency") or "USD") != "USD":
+        raise Skip(f"in {one_line(currency, 20)}: convert it to USD, and put the rate and its date into `source`")
+    return Offer(
+        instance=_text(row, "instance"),
+        gpu=_text(row, "gpu"),
+        num_gpus=_count(row, "gpus_per_instance"),
+        region=_text(row, "region") or "not stated",
+        on_demand_usd=_usd(row, "on_demand_usd_per_hour"),
+        spot_usd=_usd(row, "spot_usd_per_hour"),
+        provider=_text(row, "provider") or None,
+        as_of=_text(row, "as_of") or None,
+        source=_text(row, "source") or None,
+    )
+
+
+# Columns that a kind of catalogue must have -> how one of its rows is read.
+READERS: Mapping[frozenset[str], Callable[[Cells], Offer]] = {
+    frozenset({"InstanceType", "AcceleratorName", "AcceleratorCount", "Price"}): _skypilot,
+    frozenset({"instance_name", "gpu_name", "gpu_count", "price"}): _gpuhunt,
+    frozenset({"instance", "gpu", "gpus_per_instance", "on_demand_usd_per_hour"}): _own,
+}
+
+
+def _price(provider: str, offers: Sequence[Offer], as_of: date | None, source: str | None) -> Price:
+    """Zones of one region have one price on demand; of their spot prices the median."""
+    on_demand = {offer.on_demand_usd for offer in offers if offer.on_demand_usd is not None}
+    if not on_demand:
+        raise Skip("only a spot price" if any(offer.spot_usd for offer in offers) else "no price")
+    if len(on_demand) > 1:
+        raise Skip("several prices for one instance in one region")
+    spot = [offer.spot_usd for offer in offers if offer.spot_usd is not None]
+    first = offers[0]
+    if not provider:
+        raise Skip("no provider: give --provider, or a column provider")
+    if not (first.source or source):
+        raise Skip("no source: give --source, or a column source")
+    try:
+        return Price.model_validate(
+            {
+                "provider": provider,
+                "instance": one_line(first.instance),
+                "gpu": one_line(first.gpu),
+                "gpus_per_instance": first.num_gpus,
+                "region": one_line(first.region),
+                "on_demand_usd_per_hour": on_demand.pop(),
+                "spot_usd_per_hour": statistics.median(spot) if spot else None,
+                "as_of": _day(first.as_of, as_of),
+                "source": one_line(first.source or source or ""),
+            }
+        )
+    except ValidationError as error:
+        raise Skip(explain(error)) from None
+
+
+def _day(told: str | None, as_of: date | None) -> date:
+    if told is None:
+        if as_of is None:
+            raise Skip("no date: give --as-of, or a column as_of")
+        return as_of
+    try:
+        return date.fromisoformat(told)
+    except ValueError:
+        raise Skip(f"as_of is {one_line(told, 30)!r}: write it as 2026-11-21") from None
+
+
+def _text(row: Cells, column: str) -> str:
+    value = row.get(column)
+    return "" if value is None else str(value).strip()
+
+
+def _number(row: Cells, column: str) -> float | None:
+    text = _text(row, column)
+    if not text:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        raise Skip(f"{column} is no number") from None
+    if not math.isfinite(number):
+        raise Skip(f"{column} is {text.lower()}")
+    return number
+
+
+def _usd(row: Cells, column: str, zero_is_none: bool = False) -> float | None:
+    number = _number(row, column)
+    if number is None or (number == 0 and zero_is_none):
+        return None
+    if number <= 0:
+        raise Skip(f"{column} is {'0' if number == 0 else 'negative'}")
+    return number
+
+
+def _count(row: Cells, column: str) -> int:
+    number = _number(row, column)
+    if number is None or number < 1 or number != int(number):
+        raise Skip(f"{column} is no whole number of GPUs")
+    return int(number)
+
+
+def _memories_gb(gpu_info: object, num_gpus: int) -> tuple[int, ...]:
+    """skypilot-catalog gives the memory in MiB, of one GPU or of all of them; some of its files in GB."""
+    sizes = [int(size) for size in re.findall(r"'SizeInMiB': (\d+)", str(gpu_info or ""))[:1]]
+    in_gb = {round(size / 1024) if size >= 1024 else size for size in sizes}
+    return tuple(sorted(in_gb | {size // num_gpus for size in in_gb}))
+
+
+def tally(imported: Imported) -> str:
+    """ "4 prices of 2 GPUs from 9 rows; 3 left out"."""
+    left = sum(skip.count for skip in imported.skipped)
+    gpus = count(len({price.gpu for price in imported.prices}), "GPU")
+    return f"{count(len(imported.prices), 'price')} of {gpus} from {count(imported.num_rows, 'row')}; {left:,} left out"

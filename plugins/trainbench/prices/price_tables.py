@@ -1,0 +1,259 @@
+"""What a GPU costs per hour: dated, sourced tables (ours in prices.toml, the cluster's own first), and the choice of a
+row.
+
+    load_prices() -> the cluster's own tables (TRAINBENCH_PRICES), then ours; load_prices(path) -> that table alone
+    usable_prices() -> the same, but an own table that cannot be read is a finding and not the end of the report
+    price_for(gpu_name, prices, override) -> the row that counts; fitting(gpu_name, prices) -> all rows that fit;
+    exact(gpu_name, prices) -> those that name the GPU best; spread(gpu_name, prices) -> how far their prices lie apart
+    stale(prices, today) -> a warning for each price that is too old to trust, or of a day to come
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError, field_validator
+
+from bench_image.contract import Frozen, explain
+from trainbench.core.verdicts import Finding, Level
+
+PRICES_FILE = Path(__file__).with_name("prices.toml")
+PRICES_ENV = "TRAINBENCH_PRICES"
+STALE_AFTER_DAYS = 90
+# Words of an NVML name that a row need not have: any other word makes another GPU of it ("Ti", "NVL", "MIG 1g.10gb").
+_NEUTRAL = re.compile(r"nvidia|tesla|geforce|quadro|sxm\d?|pcie|hbm\d?e?|\d+gb")
+
+
+class PriceError(ValueError):
+    """A price table cannot be read; the message names the file, the row and the field."""
+
+
+class Price(Frozen):
+    """Price of one instance per hour. `gpu` is in the words that NVML uses, e.g. `A100 80GB`."""
+
+    provider: str = Field(min_length=1)
+    instance: str = Field(min_length=1)
+    gpu: str = Field(min_length=1)
+    gpus_per_instance: int = Field(ge=1)
+    region: str = Field(min_length=1)
+    on_demand_usd_per_hour: float = Field(gt=0)
+    spot_usd_per_hour: float | None = Field(None, gt=0)
+    currency: Literal["USD"] = "USD"
+    as_of: date | None = Field(description="null only for a price that was given for this very run")
+    source: str = Field(min_length=1)
+    own: bool = Field(False, description="of the cluster's own table, which wins over ours")
+
+    @field_validator("currency", mode="before")
+    @classmethod
+    def _only_usd(cls, currency: object) -> object:
+        if currency != "USD":
+            raise ValueError(
+                "prices are in USD: convert it, and put the rate and its date into `source`, for example "
+                "'list price, 1 EUR = 1.08 USD on 2026-11-02'"
+            )
+        return currency
+
+    @property
+    def usd_per_gpu_hour(self) -> float:
+        return self.on_demand_usd_per_hour / self.gpus_per_instance
+
+    @property
+    def spot_usd_per_gpu_hour(self) -> float | None:
+        return None if self.spot_usd_per_hour is None else self.spot_usd_per_hour / self.gpus_per_instance
+
+    @property
+    def offer(self) -> str:
+        return f"{self.provider} {self.instance}, {self.region}"
+
+    @property
+    def label(self) -> str:
+        return f"{self.offer}: {self.source}"
+
+    def age_days(self, today: date) -> int | None:
+        """Negative for a date to come; None without a date."""
+        return None if self.as_of is None else (today - self.as_of).days
+
+    def is_stale(self, today: date) -> bool:
+        age = self.age_days(today)
+        return age is not None and not 0 <= age <= STALE_AFTER_DAYS
+
+
+class Spread(Frozen):
+    """What one GPU costs at the cheapest and at the dearest of several offers, on demand."""
+
+    num_prices: int
+    low_usd_per_gpu_hour: float
+    low_offer: str
+    high_usd_per_gpu_hour: float
+    high_offer: str
+
+
+def own_tables(environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
+    """The files that TRAINBENCH_PRICES names, comma-separated."""
+    return tuple(Path(name.strip()) for name in environ.get(PRICES_ENV, "").split(",") if name.strip())
+
+
+def load_prices(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> tuple[Price, ...]:
+    """The cluster's own tables and then ours, or the table at `path` alone; each in its file's order, which is the
+    order of preference. Raises PriceError.
+    """
+    if path is not None:
+        return _read(path)
+    own = [price.model_copy(update={"own": True}) for table in own_tables(environ) for price in _read(table)]
+    return (*own, *_read(PRICES_FILE))
+
+
+def usable_prices(environ: Mapping[str, str] = os.environ) -> tuple[tuple[Price, ...], tuple[Finding, ...]]:
+    """As load_prices(); own tables that cannot be read are left out, with a warning for each."""
+    own: list[Price] = []
+    unread = []
+    for table in own_tables(environ):
+        try:
+            own += [price.model_copy(update={"own": True}) for price in _read(table)]
+        except PriceError as error:
+            unread.append(_unread(table, error))
+    return (*own, *_read(PRICES_FILE)), tuple(unread)
+
+
+def price_for(
+    gpu_name: str | None, prices: Sequence[Price], override_usd_per_gpu_hour: float | None = None
+) -> Price | None:
+    """The price of a GPU by its NVML name; None when no row fits. A price given for the run wins over the table."""
+    if override_usd_per_gpu_hour is not None:
+        return given(override_usd_per_gpu_hour, gpu_name)
+    return next(iter(fitting(gpu_name, prices)), None)
+
+
+def given(usd_per_gpu_hour: float, gpu_name: str | None) -> Price:
+    """A price that was given for this run; it has no date."""
+    return Price(
+        provider="own",
+        instance="given",
+        gpu=gpu_name or "CPU",
+        gpus_per_instance=1,
+        region="own cluster",
+        on_demand_usd_per_hour=usd_per_gpu_hour,
+        as_of=None,
+        source="given for this run",
+    )
+
+
+def fitting(gpu_name: str | None, prices: Sequence[Price]) -> tuple[Price, ...]:
+    """All rows that fit a GPU by its NVML name: the cluster's own first, then those with the most words in common.
+
+    A row fits when all of its words occur in the name as whole words (`A10` is neither `A10G` nor `A100`) and the rest
+    of the name makes no other GPU of it. A MIG slice or a vGPU is not the whole GPU.
+    """
+    words = words_of(gpu_name or "")
+    fit = [price for price in prices if _fits(words_of(price.gpu), words)]
+    return tuple(sorted(fit, key=lambda price: (not price.own, -len(words_of(price.gpu)))))
+
+
+def exact(gpu_name: str | None, prices: Sequence[Price]) -> tuple[Price, ...]:
+    """Of all rows that fit the cluster's own, and those that name the GPU as exactly as any does: a PCIe card is not
+    sold at the price of the SXM one.
+    """
+    fit = fitting(gpu_name, prices)
+    most = max((len(words_of(price.gpu)) for price in fit), default=0)
+    return tuple(price for price in fit if price.own or len(words_of(price.gpu)) == most)
+
+
+def spread(gpu_name: str | None, prices: Sequence[Price]) -> Spread | None:
+    """Between the cheapest and the dearest of the exact() rows, on demand; None where there are fewer than two."""
+    rows = sorted(exact(gpu_name, prices), key=lambda price: price.usd_per_gpu_hour)
+    if len(rows) < 2:
+        return None
+    return Spread(
+        num_prices=len(rows),
+        low_usd_per_gpu_hour=rows[0].usd_per_gpu_hour,
+        low_offer=rows[0].offer,
+        high_usd_per_gpu_hour=rows[-1].usd_per_gpu_hour,
+        high_offer=rows[-1].offer,
+    )
+
+
+def stale(prices: Iterable[Price], today: date) -> tuple[Finding, ...]:
+    """One warning for each price older than STALE_AFTER_DAYS, or of a day that is yet to come."""
+    return tuple(
+        Finding(
+            level=Level.WARNING,
+            category="stale_price",
+            subject=f"{price.provider} {price.instance}",
+            measured=f"{age} days old" if (age := (today - price.as_of).days) >= 0 else f"{-age} days ahead",
+            expected=f"at most {STALE_AFTER_DAYS} days",
+            summary=f"the price of {price.gpu} at {price.provider} is of {price.as_of}",
+            resolution="bring the price table up to date, or give usd_per_gpu_hour",
+        )
+        for price in sorted(prices, key=lambda price: price.label)
+        if price.as_of is not None and price.is_stale(today)
+    )
+
+
+@lru_cache(maxsize=4096)  # a fleet asks for the same GPU thousands of times
+def words_of(name: str) -> frozenset[str]:
+    return frozenset(re.split(r"[\s-]+", name.lower())) - {""}
+
+
+def _fits(row: frozenset[str], gpu: frozenset[str]) -> bool:
+    return row <= gpu and all(_NEUTRAL.fullmatch(word) for word in gpu - row)
+
+
+def _read(path: Path) -> tuple[Price, ...]:
+    try:
+        rows = tomllib.loads(path.read_text(encoding="utf-8")).get("price", [])
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise PriceError(f"price table {path}: {error}") from None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise PriceError(f"price table {path}: 'price' is no list of rows: start each row with [[price]]")
+    return _once_each([_parse(row, f"price table {path}, row {number}") for number, row in enumerate(rows, 1)], path)
+
+
+def _parse(row: Mapping[str, Any], where: str) -> Price:
+    try:
+        price = Price.model_validate(row)
+    except ValidationError as error:
+        raise PriceError(f"{where}: {explain(error)}") from None
+    if price.as_of is None:
+        raise PriceError(f"{where}: as_of is missing: give the date of the price")
+    return price
+
+
+def _once_each(prices: Sequence[Price], path: Path) -> tuple[Price, ...]:
+    """Of several rows for one instance in one region the newest, in the place of the first. Raises PriceError for two
+    prices of one day.
+    """
+    newest: dict[tuple[object, ...], tuple[int, Price]] = {}
+    for number, price in enumerate(prices, 1):
+        key = (price.provider, price.instance, price.region, price.gpu, price.gpus_per_instance)
+        first, known = newest.setdefault(key, (number, price))
+        if known.as_of == price.as_of and _money(known) != _money(price):
+            raise PriceError(
+                f"price table {path}, rows {first} and {number}: two prices of {price.as_of} for {price.provider} "
+                f"{price.instance} in {price.region}: keep the one that is right"
+            )
+        if known.as_of and price.as_of and price.as_of > known.as_of:
+            newest[key] = (first, price)
+    return tuple(price for _, price in newest.values())
+
+
+def _money(price: Price) -> tuple[float, float | None]:
+    return price.on_demand_usd_per_hour, price.spot_usd_per_hour
+
+
+def _unread(table: Path, error: PriceError) -> Finding:
+    return Finding(
+        level=Level.WARNING,
+        category="price_table",
+        subject=str(table),
+        measured="cannot be read",
+        expected="a price table",
+        summary=f"the cluster's own prices are not used: {error}",
+        resolution=f"mend the file, or take it out of {PRICES_ENV}",
+    )

@@ -1,0 +1,167 @@
+"""What a run costs: prices in, US dollars out. Unknown prices give None, never 0.
+
+Rates in, USD out; each raises QuantityError for what is not a number above 0:
+    usd_per_1000_samples(usd_per_gpu_hour, num_gpus, samples_per_s) -> USD
+    usd_per_1m_tokens(usd_per_gpu_hour, num_gpus, tokens_per_s) -> USD
+    tokens_per_usd(usd_per_gpu_hour, num_gpus, tokens_per_s) -> tokens
+    quote(num_samples, usd_per_gpu_hour, num_gpus, samples_per_s, epochs=1) -> Quote(num_samples, hours, usd)
+    savings(baseline_usd, usd) -> Savings(usd, pct)
+Of results: price_run(result, price) -> RunCost; campaign_cost(costs) -> CampaignCost.
+Other prices per GPU-hour to put in: spot.py, ownership.py; electricity: energy.py. docs/cost.md has each formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from bench_image.contract import Cost, Device, Frozen, RunResult, Status
+from trainbench.core.quantities import not_negative, positive
+from trainbench.prices.price_tables import Price, Spread
+
+NOT_PRICED = "CPU trial: not priced"
+
+
+class RunCost(Frozen):
+    """Cost of one run at one price; every GPU of the gang is paid for. A CPU trial has no GPU-hours, and a cost only at
+    a price that was given for it: per process and hour.
+    """
+
+    run_id: str
+    usd_per_gpu_hour: float | None
+    price_source: str | None
+    price_as_of: str | None
+    gpu_hours: float | None  # process start to result, all GPUs
+    run_usd: float | None
+    usd_per_1000_samples: float | None
+    usd_per_1m_tokens: float | None
+    reason: str | None  # why the figures are missing
+    price_spread: Spread | None = None  # where several prices of the table fit the GPU; None of a price that was given
+
+
+class CampaignCost(Frozen):
+    """Sum over the runs whose cost is known; None when none is."""
+
+    usd: float | None
+    gpu_hours: float | None
+    num_runs: int
+    num_unknown: int
+
+
+class Quote(Frozen):
+    """Time and cost of training on a number of samples, those of all epochs together, at a measured rate."""
+
+    num_samples: int
+    hours: float
+    usd: float
+
+
+class Savings(Frozen):
+    """What is paid less than for the baseline; negative: more."""
+
+    usd: float
+    pct: float
+
+
+def usd_per_1000_samples(usd_per_gpu_hour: float, num_gpus: int, samples_per_s: float) -> float:
+    """usd_per_gpu_hour * GPUs / (samples/s of all of them * 3600) * 1000."""
+    return _usd_per_hour(usd_per_gpu_hour, num_gpus) / (positive(samples_per_s, "samples/s") * 3600) * 1000
+
+
+def usd_per_1m_tokens(usd_per_gpu_hour: float, num_gpus: int, tokens_per_s: float) -> float:
+    """usd_per_gpu_hour * GPUs / (tokens/s of all of them * 3600) * 1e6."""
+    return _usd_per_hour(usd_per_gpu_hour, num_gpus) / (positive(tokens_per_s, "tokens/s") * 3600) * 1e6
+
+
+def tokens_per_usd(usd_per_gpu_hour: float, num_gpus: int, tokens_per_s: float) -> float:
+    """Tokens/s of all GPUs * 3600 / the USD that all of them cost per hour."""
+    return positive(tokens_per_s, "tokens/s") * 3600 / _usd_per_hour(usd_per_gpu_hour, num_gpus)
+
+
+def quote(num_samples: int, usd_per_gpu_hour: float, num_gpus: int, samples_per_s: float, epochs: float = 1.0) -> Quote:
+    """Hours = samples * epochs / (samples/s * 3600); USD = hours * price * GPUs. Start-up not counted."""
+    work = positive(num_samples, "number of samples") * positive(epochs, "epochs")
+    hours = work / (positive(samples_per_s, "samples/s") * 3600)
+    return Quote(num_samples=round(work), hours=hours, usd=hours * _usd_per_hour(usd_per_gpu_hour, num_gpus))
+
+
+def savings(baseline_usd: float, usd: float) -> Savings:
+    """Baseline - cost, and that over the baseline in percent. Both for the same work, e.g. per 1K samples."""
+    saved = positive(baseline_usd, "baseline in USD") - not_negative(usd, "cost in USD")
+    return Savings(usd=saved, pct=saved / baseline_usd * 100)
+
+
+def price_run(result: RunResult, price: Price | None, price_spread: Spread | None = None) -> RunCost:
+    """What the run itself cost, from process start to its result, and what its throughput makes of the price."""
+    usd_per_gpu_hour = price.usd_per_gpu_hour if price else None
+    total_s = result.startup.total_s
+    num_gpus = result.spec.world_size  # on the CPU: processes
+    hours = total_s * num_gpus / 3600 if total_s is not None else None
+    rates = (result.performance.samples_per_second, result.performance.tokens_per_second)
+    samples_per_s, tokens_per_s = rates if result.status is Status.OK else (None, None)  # of work that was not done
+    return RunCost(
+        run_id=result.spec.run_id,
+        usd_per_gpu_hour=usd_per_gpu_hour,
+        price_source=price.label if price else None,
+        price_as_of=price.as_of.isoformat() if price and price.as_of else None,
+        gpu_hours=None if result.spec.device is Device.CPU else hours,
+        run_usd=hours * usd_per_gpu_hour if hours is not None and usd_per_gpu_hour is not None else None,
+        usd_per_1000_samples=_where_known(usd_per_1000_samples, usd_per_gpu_hour, num_gpus, samples_per_s),
+        usd_per_1m_tokens=_where_known(usd_per_1m_tokens, usd_per_gpu_hour, num_gpus, tokens_per_s),
+        reason=_reason(result, price),
+        price_spread=price_spread,
+    )
+
+
+def with_cost(result: RunResult, run_cost: RunCost) -> RunResult:
+    """`result` with its section `cost` filled, and `missing` telling why the rest of that section is null."""
+    cost = Cost(
+        cost_per_1000_samples_usd=run_cost.usd_per_1000_samples,
+        usd_per_gpu_hour=run_cost.usd_per_gpu_hour,
+        price_source=run_cost.price_source,
+        price_as_of=run_cost.price_as_of,
+    )
+    no_date = "the price was given for this run and has no date"
+    missing = {path: reason for path, reason in result.missing.items() if path.split(".")[0] != "cost"}
+    for name, value in cost:
+        if value is None:
+            is_date = name == "price_as_of" and run_cost.price_source is not None
+            missing[f"cost.{name}"] = no_date if is_date else run_cost.reason or "the run measured no throughput"
+    return result.model_copy(update={"cost": cost, "missing": missing})
+
+
+def campaign_cost(costs: Iterable[RunCost]) -> CampaignCost:
+    """What all runs together cost, re-runs and failed ones included as far as known."""
+    costs = tuple(costs)
+    usd = [cost.run_usd for cost in costs if cost.run_usd is not None]
+    hours = [cost.gpu_hours for cost in costs if cost.gpu_hours is not None]
+    return CampaignCost(
+        usd=sum(usd) if usd else None,
+        gpu_hours=sum(hours) if hours else None,
+        num_runs=len(costs),
+        num_unknown=len(costs) - len(usd),
+    )
+
+
+def _reason(result: RunResult, price: Price | None) -> str | None:
+    if price is None:
+        names = sorted({gpu.name for gpu in result.context.gpus}) if result.context else []
+        if names:
+            return f"no price for {' + '.join(names)}: add it to the price table or give usd_per_gpu_hour"
+        if result.spec.device is Device.CPU:
+            return NOT_PRICED
+        return "the run never told its GPU: give usd_per_gpu_hour"
+    if result.status is not Status.OK:
+        return f"the run ended as {result.status.value}"
+    if result.startup.total_s is None:
+        return "the run's duration is not known"
+    return None
+
+
+def _where_known(
+    formula: Callable[[float, int, float], float], usd_per_gpu_hour: float | None, num_gpus: int, rate: float | None
+) -> float | None:
+    return formula(usd_per_gpu_hour, num_gpus, rate) if usd_per_gpu_hour is not None and rate and rate > 0 else None
+
+
+def _usd_per_hour(usd_per_gpu_hour: float, num_gpus: int) -> float:
+    return positive(usd_per_gpu_hour, "USD per GPU-hour") * positive(num_gpus, "number of GPUs")

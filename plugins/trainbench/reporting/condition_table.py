@@ -1,0 +1,105 @@
+"""What each condition of a node does to each surface, as data: a test holds every surface to it, and docs/conditions.md
+is made from it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from trainbench.core.markdown import escape
+from trainbench.core.tables import Tone
+from trainbench.core.verdicts import Level
+from trainbench.judging.condition import TRAITS, Condition
+
+
+class Surfaces(NamedTuple):
+    """Of one node of four in this condition, the others well. `in_run`: what its run calls it in headline, table, note
+    and asset event; None: nothing ran. Levels: None is nothing.
+    """
+
+    condition: Condition
+    in_run: Condition | None
+    word: str | None  # in the report's table
+    exit_code: int | None  # of `trainbench run` and `check`; 1: the DAG run is red
+    alert: Level | None  # of the run: in the asset event, and as a next step in the note
+    banner: Level | None  # on Airflow's home page
+    notice: Level | None  # by mail, Slack or webhook
+    fleet: Tone  # of the Fleet page's headline
+
+
+def _as_is(
+    condition: Condition,
+    word: str,
+    exit_code: int,
+    alert: Level | None,
+    banner: Level | None,
+    notice: Level | None,
+    fleet: Tone,
+) -> Surfaces:
+    return Surfaces(condition, condition, word, exit_code, alert, banner, notice, fleet)
+
+
+_RED = Level.ERROR, Level.ERROR, Level.ERROR, Tone.BAD
+_WARNING = Level.WARNING, Level.WARNING, Level.WARNING, Tone.WARN
+TABLE: tuple[Surfaces, ...] = (
+    _as_is(Condition.FAILED, "failed", 1, *_RED),
+    _as_is(Condition.MISSING, "missing", 1, *_RED),
+    _as_is(Condition.BREACH, "breach", 1, *_RED),
+    Surfaces(Condition.ACKNOWLEDGED, Condition.BREACH, "breach", 1, Level.ERROR, None, None, Tone.WARN),
+    Surfaces(Condition.STALE, None, None, None, None, None, None, Tone.WARN),
+    _as_is(Condition.DRILL, "drill", 1, Level.ERROR, None, Level.ERROR, Tone.WARN),
+    _as_is(Condition.BEHIND, "behind its own past", 0, *_WARNING),
+    _as_is(Condition.UNSTEADY, "unsteady", 0, *_WARNING),
+    _as_is(Condition.WATCHED, "watched", 0, *_WARNING),
+    _as_is(Condition.UNDECIDED, "insufficient", 0, Level.WARNING, None, None, Tone.WARN),
+    _as_is(Condition.BUSY, "busy", 0, None, None, None, Tone.WARN),
+    _as_is(Condition.WELL, "ok", 0, None, None, None, Tone.GOOD),
+)
+_HEAD = """# The condition of a node
+Every node has one condition, and every surface shows it: headline and tables of the reports, exit code, note on the DAG
+run, asset event, alerts, banners, notices, Fleet page. Of several that hold, the first of this table is the node's. The
+table is made from the data that a test holds every surface to (`reporting/condition_table.py`).
+
+| condition | when | report says | word in its table | exit code | DAG run | alert | banner | notice | Fleet headline |
+|---|---|---|---|---|---|---|---|---|---|
+"""
+_NOTES = """
+- **Well** is said only of nodes whose latest verdict is ok and fresh: not older than `TRAINBENCH_FRESH_H` (36 hours, a
+  nightly check left out once). With a weekly schedule set it to 180.
+- **Alert**: an entry in the asset event, and a next step in the run's note. **Notice**: by mail, Slack or webhook;
+  warnings go to channels with `"at_least": "warning"`.
+- **A run without a single figure is red**, with exit code 1, alert and a sentence in the headline, whatever the reason:
+  nothing was checked, be it that all nodes were busy. One node that gave a figure, and the rest being busy is green.
+- **Exit codes of whole fleets**: 3 where no node could be judged; 4 where more than half of the nodes fell
+  behind their own past and none is red. Then the DAG run stays green, for no re-run has confirmed it, and headline,
+  alert, banner and notice say so.
+- **Red stays red**: an open breach is hidden by no silence, noise or age. It ends when the node is well, or was taken
+  out of the cluster. Acknowledged, it asks for nobody's attention any more; a run that finds it again is red again.
+- **Drill**: its run is red, with alert, note and one notice marked DRILL, so that the whole chain is tried. Once that
+  run is over it asks for nobody's attention. A drill that is not found is red too, and says why.
+- **Undecided** for three nights, or busy for three days, is a warning of its own, with banner and notice; the Fleet
+  page says when the node was last judged.
+- **Stale** comes with time, and not with a run: only the Fleet page can say it.
+- **Watched** is also who was out of its limits once and not in the re-run.
+"""
+
+
+def document() -> str:
+    """docs/conditions.md."""
+    return _HEAD + "".join(map(_row, TABLE)) + _NOTES
+
+
+def _row(row: Surfaces) -> str:
+    says = f'"1 of 4 nodes {TRAITS[row.in_run].one}"' if row.in_run else "-"
+    run = {None: "-", 0: "green", 1: "red"}[row.exit_code]
+    cells = (
+        f"**{row.condition}**",
+        escape(TRAITS[row.condition].meaning),
+        says,
+        row.word or "-",
+        "-" if row.exit_code is None else str(row.exit_code),
+        run,
+        *(level.value if level else "-" for level in (row.alert, row.banner, row.notice)),
+        f'{row.fleet.value}: "{TRAITS[row.condition].one}"',
+    )
+    return f"| {' | '.join(cells)} |\n"

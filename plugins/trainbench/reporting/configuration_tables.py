@@ -1,0 +1,218 @@
+"""What helped, what did not, what failed: each configuration of a diagnosis against its baseline."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from trainbench.comparison.configurations import TELLING_PCT, WORTH_PCT, Kind, Standing, Verdict, kinds_compared
+from trainbench.comparison.speedups import SpeedUp
+from trainbench.core.formats import NA, count, figure, listing, one_line, percent, usd
+from trainbench.core.tables import Row, Table, Tone, median_run
+from trainbench.params.campaign_kind import Question
+from trainbench.params.variants import BASELINE, VARIANTS
+from trainbench.results.campaign import Campaign
+
+FIGURES = (
+    "samples/s", "speed-up", "tokens/s", "per token", "memory GB", "per 1K samples", "saving", "per 1M tokens",
+    "saving per token", "runs",
+)  # fmt: skip
+TONES = {Verdict.HELPED: Tone.GOOD, Verdict.SLOWER: Tone.WARN, Verdict.FAILED: Tone.BAD}
+
+
+def configurations(campaign: Campaign) -> tuple[Table, ...]:
+    """For each kind of GPU: the verdicts in words, the figures, and what one step brought after another."""
+    if campaign.question is not Question.CONFIGURATIONS:
+        return ()
+    tables = ((_verdicts(kind), _figures(kind), _steps(kind)) for kind in kinds_compared(campaign))
+    return tuple(table for table in chain.from_iterable(tables) if table.rows)
+
+
+def verdicts(campaign: Campaign) -> tuple[Table, ...]:
+    """Only the verdicts in words, for each kind of GPU."""
+    return tuple(table for table in configurations(campaign) if "in words" in table.columns)
+
+
+def headline(campaign: Campaign) -> tuple[str, ...]:
+    """The best of what can be ranked, and the best per sample where that is another, one sentence for each GPU."""
+    if campaign.question is not Question.CONFIGURATIONS:
+        return ()
+    return tuple(_headline(kind) for kind in kinds_compared(campaign) if kind.baseline.results)
+
+
+def _headline(kind: Kind) -> str:
+    of = f" on {kind.gpu}"
+    helped = [one for one in kind.standings if one.verdict is Verdict.HELPED]
+    other = [one for one in kind.standings if one.verdict is Verdict.OTHER_WORK and one.per_token]
+    told = f"No configuration is faster than the baseline beyond noise{of}"
+    if helped:
+        best = max(helped, key=lambda one: one.per_token.ratio if one.per_token else 0.0)
+        assert best.per_token is not None, "it helped"
+        told = f"Most helped {best.name}{of}: {best.per_token.text()}"
+    if not other:
+        return f"{told}."
+    best = max(other, key=lambda one: one.per_token.ratio if one.per_token else 0.0)
+    return f"{told}; {best.name}, whose samples have another length: {_apart(best)}."
+
+
+def _apart(one: Standing) -> str:
+    assert one.per_sample is not None, "it was compared"
+    assert one.per_token is not None, "it was compared"
+    return f"{one.per_sample.text()} the samples/s, {one.per_token.text()} the tokens/s"
+
+
+def _verdicts(kind: Kind) -> Table:
+    order = tuple(Verdict)
+    judged = [one for one in kind.standings if one.verdict is not Verdict.BASELINE]
+    return Table(
+        columns=("verdict", "configuration", "in words", "what it tests"),
+        rows=tuple(
+            Row(
+                cells=(
+                    one.verdict.value,
+                    one.name,
+                    _words(one),
+                    VARIANTS[one.name].tests if one.name in VARIANTS else "",
+                ),
+                tone=TONES.get(one.verdict, Tone.PLAIN),
+                run_id=_run(one),
+            )
+            for one in sorted(judged, key=lambda one: (order.index(one.verdict), -_ratio(one)))
+        ),
+        title=_title("What helped, what did not, what failed", kind),
+        notes=_verdict_notes(kind),
+    )
+
+
+def _words(one: Standing) -> str:
+    if one.why_not:
+        return one_line(one.why_not)
+    assert one.per_token is not None, "it was compared"
+    apart = f"samples of another length: {_apart(one)}"
+    rate = apart if one.verdict is Verdict.OTHER_WORK else f"{one.per_token.text()} the baseline's samples/s"
+    parts = [rate, *_memory_words(one), *_money_words(one)]
+    if one.failed:
+        parts.append(f"{len(one.failed)} of {count(len(one.failed) + len(one.results), 'run')} failed")
+    return "; ".join(parts)
+
+
+def _memory_words(one: Standing) -> list[str]:
+    return [] if one.memory_pct is None or abs(one.memory_pct) < 1 else [f"memory {percent(one.memory_pct)}"]
+
+
+def _money_words(one: Standing) -> list[str]:
+    """Only what lies beyond noise: the price is the speed's inverse."""
+    if (
+        one.saving_pct is None
+        or one.token_saving_pct is None
+        or one.verdict in (Verdict.NO_DIFFERENCE, Verdict.UNCLEAR)
+    ):
+        return []
+    if one.verdict is Verdict.OTHER_WORK:
+        return [f"{_costs('sample', one.saving_pct)}, {_costs('token', one.token_saving_pct)}"]
+    return [_costs("sample", one.saving_pct)]
+
+
+def _costs(what: str, saving_pct: float) -> str:
+    return f"a {what} costs {abs(saving_pct):.1f} % {'less' if saving_pct >= 0 else 'more'}"
+
+
+def _verdict_notes(kind: Kind) -> tuple[str, ...]:
+    notes = [
+        "Judged where samples have the same length. A difference is one beyond noise (99 % interval of the rounds' "
+        f"ratios) and of {WORTH_PCT:g} % or more; noise above {TELLING_PCT:g} % cannot tell. What a configuration does "
+        "to the model's quality is not measured.",
+        *kind.drift,
+    ]
+    if kind.one_run is None:
+        notes.append("The noise is not known: nothing was repeated. Choose two rounds or more.")
+    elif kind.num_rounds < 2:
+        notes.append(
+            "One round: the noise is that between the windows of a pod, and what differs between pods is not in it. "
+            "Two rounds or more tell."
+        )
+    return tuple(notes)
+
+
+def _figures(kind: Kind) -> Table:
+    return Table(
+        columns=("configuration", "changes", *FIGURES, "verdict"),
+        numeric=frozenset(FIGURES),
+        rows=tuple(_figures_row(one) for one in kind.standings),
+        title=_title("The figures", kind),
+        notes=_figures_notes(kind),
+    )
+
+
+def _figures_row(one: Standing) -> Row:
+    done, asked = len(one.results), len(one.results) + len(one.failed)
+    cells = (
+        one.name,
+        "; ".join(one.changes) if one.changes else ("" if one.name == BASELINE else NA),
+        figure(one.samples_per_s),
+        _text(one.per_sample),
+        figure(one.tokens_per_s),
+        _text(one.per_token),
+        figure(one.memory_gb),
+        usd(one.usd_per_1000_samples),
+        percent(one.saving_pct),
+        usd(one.usd_per_1m_tokens),
+        percent(one.token_saving_pct),
+        str(done) if done == asked else f"{done} of {asked}",
+        one.verdict.value,
+    )
+    return Row(cells=cells, tone=TONES.get(one.verdict, Tone.PLAIN), run_id=_run(one))
+
+
+def _run(one: Standing) -> str | None:
+    return median_run(one.results or one.failed)
+
+
+def _figures_notes(kind: Kind) -> tuple[str, ...]:
+    lengths = sorted({one.seq_length for one in kind.standings if one.seq_length})
+    notes = [
+        "Figures are medians over runs; a speed-up is over the baseline of the same round and node, ± 99 % interval. "
+        "Savings are on the baseline's price of a sample and of a token; − is dearer.",
+    ]
+    if len(lengths) > 1:
+        told = listing(f"{length:,}" for length in lengths)
+        notes.append(
+            f"Unequal work: samples of {told} tokens. A shorter sample is less work, so samples/s of different lengths "
+            "are not ranked; tokens/s stand beside them, and attention over a longer sample costs more per token."
+        )
+    if kind.over_nodes:
+        notes.append(f"Speed-up by node: {'; '.join(kind.over_nodes)}.")
+    return tuple(notes)
+
+
+def _steps(kind: Kind) -> Table:
+    """Configurations that are a further step from another one than the baseline."""
+    columns = ("configuration", "against", "speed-up", "memory", "saving per sample")
+    return Table(
+        columns=columns,
+        numeric=frozenset(columns[2:]),
+        rows=tuple(
+            Row(
+                cells=(
+                    step.name,
+                    step.against,
+                    step.speed_up.text() + ("" if step.speed_up.is_beyond_noise else " (within noise)"),
+                    percent(step.memory_pct),
+                    percent(step.saving_pct),
+                )
+            )
+            for step in kind.steps
+        ),
+        title=_title("Step by step", kind),
+    )
+
+
+def _title(text: str, kind: Kind) -> str:
+    return f"{text}, {kind.gpu}"
+
+
+def _text(value: SpeedUp | None) -> str:
+    return value.text() if value else NA
+
+
+def _ratio(one: Standing) -> float:
+    return one.per_token.ratio if one.per_token else 0.0

@@ -1,0 +1,235 @@
+"""COST_REPORT.md: what the campaign cost and what the measured work would cost, with the prices used."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+
+from bench_image.contract import Device, RunResult
+from trainbench.core import markdown
+from trainbench.core.formats import NA, count, duration, figure, moment, usd
+from trainbench.core.tables import RESULT_LINK, Row, Table, median_run, short_names
+from trainbench.prices.run_cost import NOT_PRICED, RunCost, campaign_cost
+from trainbench.reporting import more_gpus
+from trainbench.reporting.verdict_text import drill, work_name
+from trainbench.results.campaign import Campaign
+from trainbench.results.readings import gpu_name, is_measured
+
+EXAMPLE_SAMPLES = 10_000
+MAX_GROUPS_TOLD = 6  # more of them are told as a range
+MISSING = "Set usd_per_gpu_hour, or add the GPU to the price table with its source and date."
+
+Priced = tuple[RunResult, RunCost]
+
+
+def cost_report(campaign: Campaign) -> str:
+    if _is_cpu_trial(campaign):
+        return _not_priced(campaign)
+    sections: list[tuple[str, Table]] = [
+        ("Prices used", prices_table(campaign)),
+        ("Each node check", nodes_table(campaign)),
+        (f"Example: {EXAMPLE_SAMPLES:,} samples", example_table(campaign)),
+        ("Each run", runs_table(campaign)),
+    ]
+    head = [f"# Cost report: {markdown.escape(campaign.title)}", markdown.escape(summary(campaign))]
+    if told := drill(campaign):
+        head.append(f"**{markdown.escape(told)}** Its runs cost what they cost; their prices per sample mean nothing.")
+    links = {result.spec.run_id: RESULT_LINK.format(run_id=result.spec.run_id) for result in campaign.results}
+    body = [f"## {title}\n\n{markdown.table(table, links)}".rstrip("\n") for title, table in sections]
+    if larger := more_gpus.tables(campaign):
+        parts = (f"### {markdown.escape(content.title)}\n\n{markdown.table(content)}" for content in larger)
+        body.append("\n\n".join(["## When more GPUs pay", *parts]).rstrip("\n"))
+    if missing := missing_prices(campaign):
+        body.append(f"## Prices that are missing\n\n{markdown.bullets(missing)}".rstrip("\n"))
+    foot = f"\nCampaign {markdown.escape(campaign.campaign_id)}, finished {moment(campaign.finished_at)}."
+    return "\n\n".join([*head, *body, f"## How it is computed\n\n{markdown.bullets(FORMULAS)}{foot}"]) + "\n"
+
+
+def _not_priced(campaign: Campaign) -> str:
+    """No tables: each of their cells would say the same."""
+    return (
+        f"# Cost report: {markdown.escape(campaign.title)}\n\n{markdown.escape(summary(campaign))} "
+        "No price is invented for a CPU. One that is given as usd_per_gpu_hour counts per process and hour."
+        f"\n\nCampaign {markdown.escape(campaign.campaign_id)}, finished {moment(campaign.finished_at)}.\n"
+    )
+
+
+FORMULAS = (
+    "GPU-hours: from process start to result, every GPU of the run, start-up included.",
+    "Cost of a run: GPU-hours x price per GPU-hour.",
+    "Per 1K samples: price per GPU-hour x GPUs / (samples/s x 3600) x 1000, start-up left out; per 1M tokens likewise.",
+    "Medians are over the runs of one group that measured a throughput, failed runs and drills left out.",
+)
+
+
+def summary(campaign: Campaign) -> str:
+    """The campaign's cost in one sentence: "This campaign cost $0.21: 4 runs, 0.35 GPU-hours"."""
+    total = campaign_cost(campaign.costs)
+    runs = count(total.num_runs, "run")
+    spent = runs if total.gpu_hours is None else f"{runs}, {figure(total.gpu_hours, 3)} GPU-hours"
+    if _is_cpu_trial(campaign):
+        return f"{NOT_PRICED} ({runs})."
+    if total.usd is None:
+        why = "has a price" if all(cost.usd_per_gpu_hour is None for cost in campaign.costs) else "has a known cost"
+        return f"The cost of this campaign is not known: no run {why} ({spent})."
+    more = f"; {count(total.num_unknown, 'run')} without a known cost not included" if total.num_unknown else ""
+    return f"This campaign cost {usd(total.usd)}: {spent}{more}."
+
+
+def sample_prices(campaign: Campaign) -> tuple[str, ...]:
+    """For each group: "$0.114 per 1K samples, $0.223 per 1M tokens (median of 4 runs)"; of many, the two ends."""
+    groups = [] if _is_cpu_trial(campaign) else _typical_groups(campaign)
+    if len(groups) > MAX_GROUPS_TOLD:
+        return _price_range(groups)
+    lines = []
+    for work, priced in groups:
+        name = f" – {work}" if len(groups) > 1 else ""
+        samples = _median(cost.usd_per_1000_samples for _, cost in priced)
+        tokens = _median(cost.usd_per_1m_tokens for _, cost in priced)
+        if samples is None:
+            lines.append(f"Per 1K samples: {NA}{name}.")
+        else:
+            runs = count(len(priced), "run")
+            lines.append(f"{usd(samples)} per 1K samples, {usd(tokens)} per 1M tokens (median of {runs}){name}.")
+    return tuple(lines)
+
+
+def _price_range(groups: Sequence[tuple[str, Sequence[Priced]]]) -> tuple[str, ...]:
+    prices = [
+        (usd_per_1000, work)
+        for work, priced in groups
+        if (usd_per_1000 := _median(cost.usd_per_1000_samples for _, cost in priced)) is not None
+    ]
+    if not prices:
+        return (f"Per 1K samples: {NA}.",)
+    low, high = (f"{usd(price)} ({work})" for price, work in (min(prices), max(prices)))
+    unpriced = f"; {len(groups) - len(prices)} more without a price" if len(prices) < len(groups) else ""
+    return (
+        f"Per 1K samples: from {low} to {high}, over {count(len(prices), 'group')}{unpriced}; COST_REPORT.md has each.",
+    )
+
+
+def prices_table(campaign: Campaign) -> Table:
+    used: dict[tuple[str, ...], int] = {}
+    for result, cost in _priced(campaign):
+        on = "CPU" if result.spec.device is Device.CPU else gpu_name(result) or f"{NA}: GPU not reported"
+        source = cost.price_source or (NOT_PRICED if cost.reason == NOT_PRICED else NA)
+        price = (on, usd(cost.usd_per_gpu_hour), source, cost.price_as_of or NA)
+        used[price] = used.get(price, 0) + 1
+    return Table(
+        columns=("hardware", "per GPU-hour", "source", "as of", "runs"),
+        numeric=frozenset({"per GPU-hour", "runs"}),
+        rows=tuple(Row(cells=(*price, str(runs))) for price, runs in used.items()),
+    )
+
+
+def nodes_table(campaign: Campaign) -> Table:
+    """What checking each node cost, re-runs included. Each node of a gang gives as many GPUs, so pays as much."""
+    by_node: dict[str, list[Priced]] = {}
+    for result, cost in _priced(campaign):
+        for node in (result.spec.node, *result.spec.peers):
+            by_node.setdefault(node, []).append((result, cost))
+    notes = ["A gang's cost is shared evenly by its nodes."] if any(r.spec.peers for r in campaign.results) else []
+    if any(cost.run_usd is None for cost in campaign.costs):
+        notes.append("n/a: at least one run of the node has no known cost.")
+    return Table(
+        columns=("node", "runs", "GPU-hours", "cost"),
+        numeric=frozenset({"runs", "GPU-hours", "cost"}),
+        rows=tuple(
+            Row(
+                cells=(
+                    node,
+                    str(len(priced)),
+                    figure(_total((cost.gpu_hours, result.spec.nodes) for result, cost in priced), 3),
+                    usd(_total((cost.run_usd, result.spec.nodes) for result, cost in priced)),
+                ),
+                run_id=median_run(result for result, _ in priced),
+            )
+            for node, priced in by_node.items()
+        ),
+        notes=tuple(notes),
+    )
+
+
+def runs_table(campaign: Campaign) -> Table:
+    names = short_names(campaign.results, campaign.labels)
+    numeric = ("GPUs", "GPU-hours", "run", "per 1K samples", "per 1M tokens")
+    return Table(
+        columns=("run id", *numeric, "remark"),
+        numeric=frozenset(numeric),
+        rows=tuple(
+            Row(
+                cells=(
+                    names[result.spec.run_id],
+                    str(result.spec.world_size),
+                    figure(cost.gpu_hours, 3),
+                    usd(cost.run_usd),
+                    usd(cost.usd_per_1000_samples),
+                    usd(cost.usd_per_1m_tokens),
+                    "; ".join(filter(None, ["drill" if result.spec.drill else "", cost.reason or ""])),
+                ),
+                run_id=result.spec.run_id,
+            )
+            for result, cost in _priced(campaign)
+        ),
+    )
+
+
+def example_table(campaign: Campaign) -> Table:
+    """Time and cost of training on EXAMPLE_SAMPLES at the measured median, on as many GPUs as were measured."""
+    rows = []
+    for work, priced in _typical_groups(campaign):
+        rate = _median(result.performance.samples_per_second for result, _ in priced)
+        price = _median(cost.usd_per_1000_samples for _, cost in priced)
+        cells = (
+            work,
+            str(priced[0][0].spec.world_size),
+            duration(EXAMPLE_SAMPLES / rate if rate else None),
+            usd(price * EXAMPLE_SAMPLES / 1000 if price is not None else None),
+        )
+        rows.append(Row(cells=cells, run_id=median_run(result for result, _ in priced)))
+    return Table(
+        columns=("work", "GPUs", "time", "cost"), numeric=frozenset({"GPUs", "time", "cost"}), rows=tuple(rows)
+    )
+
+
+def missing_prices(campaign: Campaign) -> tuple[str, ...]:
+    """Why figures are missing, each reason once, and what to set."""
+    reasons: dict[str, list[str]] = {}
+    for cost in campaign.costs:
+        if cost.reason:
+            reasons.setdefault(cost.reason, []).append(cost.run_id)
+    lines = [f"{count(len(runs), 'run')}: {why}" for why, runs in reasons.items()]
+    unpriced = any(cost.usd_per_gpu_hour is None and cost.reason != NOT_PRICED for cost in campaign.costs)
+    return (*lines, *([MISSING] if unpriced else []))
+
+
+def _is_cpu_trial(campaign: Campaign) -> bool:
+    return bool(campaign.costs) and all(cost.reason == NOT_PRICED for cost in campaign.costs)
+
+
+def _priced(campaign: Campaign) -> Sequence[Priced]:
+    return list(zip(campaign.results, campaign.costs, strict=True))
+
+
+def _typical_groups(campaign: Campaign) -> list[tuple[str, list[Priced]]]:
+    """The name of each work on each kind of GPU, and its runs that measured something."""
+    groups: dict[tuple[str, str | None], list[Priced]] = {}
+    for result, cost in _priced(campaign):
+        if is_measured(result):
+            groups.setdefault((result.spec.group_id, gpu_name(result)), []).append((result, cost))
+    return [(work_name(campaign, priced[0][0]), priced) for priced in groups.values()]
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
+
+
+def _total(shared: Iterable[tuple[float | None, int]]) -> float | None:
+    """The sum of (amount, by how many it is shared). None as soon as one is unknown: a sum without it would look
+    complete.
+    """
+    amounts = list(shared)
+    known = [amount / sharers for amount, sharers in amounts if amount is not None]
+    return sum(known) if len(known) == len(amounts) else None

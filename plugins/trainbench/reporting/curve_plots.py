@@ -1,0 +1,213 @@
+"""Figures over the number of GPUs: one set of axes for each work, one curve for each strategy."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bench_image.contract import RunResult, RunSpec, Strategy
+from trainbench.comparison.comparable import WorkGroup, work_groups, work_names
+from trainbench.comparison.entries import entries, sizes
+from trainbench.comparison.scaling import entry_scaling
+from trainbench.core.formats import listing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, SOFT = "#22272e", "#8a929c"
+MAX_FACETS = 12
+MAX_COLUMNS = 2  # more make the figure so wide that nobody reads its letters on a phone
+APART = 0.02  # of the axis, between the points of two strategies: one must not hide another
+# Strategy -> marker, line, shade and whether the marker is filled: each tells them apart alone, in black and white too.
+STYLES: dict[str, tuple[str, str, str, bool]] = {
+    Strategy.SINGLE: ("*", "", INK, True),
+    Strategy.INDEPENDENT: ("P", "-", SOFT, True),
+    Strategy.DDP: ("o", "-", INK, True),
+    Strategy.FSDP: ("s", "--", "#6b4fa0", False),
+    Strategy.ZERO2: ("^", "-.", "#a35b00", True),
+    Strategy.ZERO3: ("D", ":", "#1d6b5f", False),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """`noise_pct`: how far chance may have moved it; None where that is not known."""
+
+    value: float
+    noise_pct: float | None = None
+
+    @property
+    def half(self) -> float:
+        return self.value * (self.noise_pct or 0.0) / 100
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facet:
+    """One work's curves: strategy -> number of GPUs -> median of its runs."""
+
+    title: str
+    points: Mapping[str, Mapping[int, Point]]
+
+    @property
+    def sizes(self) -> set[int]:
+        return {size for by_size in self.points.values() for size in by_size}
+
+    def place(self, strategy: str, size: int) -> float:
+        """Of its point among those of the same size: -1, 0 and 1 for three of them."""
+        there = [name for name in STYLES if size in self.points.get(name, ())]
+        return there.index(strategy) - (len(there) - 1) / 2
+
+    @property
+    def top(self) -> float:
+        return max(point.value + point.half for by_size in self.points.values() for point in by_size.values())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Curve:
+    """One figure over the number of GPUs."""
+
+    title: str
+    label: str
+    value: Callable[[RunResult], float | None]
+    depends_on_work: bool = True  # else only the hardware must be equal within one set of axes
+
+
+CURVES = {
+    "tokens_per_sec_vs_gpu": Curve(
+        title="Throughput", label="tokens/s, all GPUs", value=lambda r: r.performance.tokens_per_second
+    ),
+    "step_time_vs_gpu": Curve(
+        title="Step time",
+        label="median step time (s)",
+        value=lambda r: r.performance.step_time.median_s if r.performance.step_time else None,
+    ),
+    "gbps_vs_gpu": Curve(
+        title="Host-to-device copy",
+        label="GB/s per GPU, slowest GPU",
+        value=lambda r: r.probes.h2d_gb_per_s,
+        depends_on_work=False,
+    ),
+}
+
+
+def scaling_efficiency(measured: Sequence[RunResult]) -> Figure:
+    """Each strategy's throughput per GPU against its base, which stands at 100 %; its noise and the base's are one."""
+    scaling = entry_scaling(measured)
+    facets, bases, is_elsewhere = [], set[int](), False
+    for name, group in _named_groups(measured):
+        points: dict[str, dict[int, Point]] = {}
+        for entry in (entry for size in sizes(group) for entry in entries(group, size)):
+            if scaled := scaling(entry):
+                base = scaled.efficiency
+                bases.add(base.base_world_size)
+                is_elsewhere = is_elsewhere or base.elsewhere is not None
+                by_size = points.setdefault(entry.strategy.value, {base.base_world_size: Point(value=100.0)})
+                by_size[entry.world_size] = Point(value=scaled.pct, noise_pct=scaled.noise_pct)
+        facets.append(Facet(title=name, points=points))
+    base_sizes = f"{listing(map(str, sorted(bases)))} GPU{'' if bases == {1} else 's'}"
+    if is_elsewhere:
+        base_sizes += ",\nsome on other machines"
+    figure = _facets(facets, "Scaling efficiency", f"% of the throughput per GPU at {base_sizes}")
+    for axes in figure.axes:
+        axes.axhline(100, color=SOFT, linestyle=":", linewidth=1)
+        axes.set_ylim(top=max(110.0, axes.get_ylim()[1]))
+    return figure
+
+
+def curves(measured: Sequence[RunResult], curve: Curve) -> Figure:
+    """One figure over the number of GPUs, each work apart."""
+    facets = []
+    groups = _named_groups(measured) if curve.depends_on_work else _by_hardware(measured)
+    for name, group in groups:
+        points: dict[str, dict[int, Point]] = {}
+        for entry in (entry for size in sizes(group) for entry in entries(group, size)):
+            if (number := entry.median(curve.value)) is not None:
+                # the noise is that of the throughput: it says nothing of a probe
+                noise_pct = entry.noise_pct if curve.depends_on_work else None
+                points.setdefault(entry.strategy.value, {})[entry.world_size] = Point(value=number, noise_pct=noise_pct)
+        facets.append(Facet(title=name, points=points))
+    return _facets(facets, curve.title, curve.label)
+
+
+def _named_groups(measured: Sequence[RunResult]) -> list[tuple[str, WorkGroup]]:
+    groups = work_groups(measured)
+    return list(zip(work_names(groups), groups, strict=True))
+
+
+def _by_hardware(measured: Sequence[RunResult]) -> list[tuple[str, WorkGroup]]:
+    return [(group.hardware, group) for group in work_groups(measured, frozenset(RunSpec.model_fields))]
+
+
+def _facets(facets: Sequence[Facet], title: str, label: str) -> Figure:
+    """One set of axes for each work: their figures must not be read against each other, so each has its own scale.
+
+    The numbers of GPUs are the same for all, so that a work measured at one of them shows which one.
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    filled = [facet for facet in facets if facet.points]
+    shown = filled[:MAX_FACETS]
+    columns = min(MAX_COLUMNS, len(shown))
+    rows = math.ceil(len(shown) / columns)
+    width, height = (7.5, 4.4) if len(shown) == 1 else (4.3 * columns, 3.5 * rows + 0.8)
+    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08))
+    all_axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    found = sorted(set[int]().union(*(facet.sizes for facet in shown)))
+    margin = 0.08 * (found[-1] - found[0]) or 0.5
+    for axes, facet in zip(all_axes, shown, strict=False):
+        _draw_facet(axes, facet, label, apart=APART * (found[-1] - found[0]))
+        axes.set_xticks(found)
+        axes.set_xlim(found[0] - margin, found[-1] + margin)
+    for axes in all_axes[len(shown) :]:
+        axes.remove()
+    left_out = f"; {len(filled) - len(shown)} more in metrics.csv" if len(filled) > len(shown) else ""
+    has_noise = any(point.half for facet in shown for by_size in facet.points.values() for point in by_size.values())
+    bars = ", bars: noise" if has_noise else ""
+    figure.suptitle(
+        f"{title} (median of the runs{bars}{left_out})", x=0.01, ha="left", fontsize=11, fontweight="bold", color=INK
+    )
+    handles = {
+        text: handle for axes in figure.axes for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    present = [strategy for strategy in STYLES if strategy in handles]
+    figure.legend(
+        [handles[name] for name in present], present, loc="outside lower center", ncols=5, fontsize=9, handlelength=3.5
+    )
+    return figure
+
+
+def _draw_facet(axes: Axes, facet: Facet, label: str, apart: float) -> None:
+    for strategy in sorted(facet.points, key=list(STYLES).index):
+        by_size = facet.points[strategy]
+        measured = sorted(by_size)
+        marker, line, shade, is_filled = STYLES[strategy]
+        axes.errorbar(
+            [size + apart * facet.place(strategy, size) for size in measured],
+            [by_size[size].value for size in measured],
+            yerr=[by_size[size].half for size in measured],
+            marker=marker,
+            linestyle=line,
+            color=shade,
+            markerfacecolor=shade if is_filled else "white",
+            markersize=7,
+            elinewidth=1,
+            capsize=3,
+            label=strategy,
+        )
+    axes.set_xlabel("GPUs")
+    axes.set_ylabel(label, fontsize=9)
+    axes.set_ylim(0, 1.15 * facet.top or 1.0)
+    if facet.top >= 1000:
+        axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.grid(axis="y")
+    axes.set_title(plain(textwrap.fill(facet.title, 46)), loc="left", fontsize=9, color=INK)
+
+
+def plain(text: str) -> str:
+    """Without the dollar signs that matplotlib reads as mathematics."""
+    return text.replace("$", r"\$")

@@ -1,0 +1,28 @@
+"""How to read the reports: each figure and each state in one or two sentences. figures.toml has the figures."""
+
+from __future__ import annotations
+
+from trainbench.reporting.figures import load_figures
+
+FIGURES = tuple(
+    (figure.names[0].strip("* "), f"{figure.read} Field: {figure.field}.")
+    for figure in load_figures().figure
+    if figure.read
+)
+MORE = (
+    "A row's first cell links to its result.json; of a row that stands for several runs, to the one with the median "
+    "samples/s. The formula, the function and the test of every figure: docs/figures.md of trainbench."
+)
+
+STATES = (
+    ("ok", "Within all limits."),
+    ("notice", "Outside a limit once, but the re-run did not confirm it; or faster than its own history. Not red."),
+    ("breach", "Outside a limit, slow or fast side named. Red."),
+    ("watched", "Slow by more than half of the limit and by more than chance: told, not red; closes no open breach."),
+    ("insufficient", "Too few nodes, or more noise than the limit: the reason gives the figures. Not red."),
+    ("failed", "Ran, but gave no valid result. Red."),
+    ("missing", "Expected, but did not run. Red."),
+    ("busy", "Its GPUs were taken by other work. Not judged."),
+    ("not judged", "This figure cannot be judged here, such as a temperature without a GPU."),
+    ("no baseline", "Too few past runs to compare with."),
+)  # fmt: skip

@@ -1,0 +1,132 @@
+"""report.html: the whole report as one file, without a script and without anything from the network."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from trainbench.core.formats import count, duration, listing, moment, sentence
+from trainbench.core.tables import RESULT_LINK, Row, Table, Tone, shortened
+from trainbench.core.verdicts import Finding, GroupVerdict
+from trainbench.judging import drills
+from trainbench.reporting import cost_report, glossary, html_charts, plots, run_tables, verdict_text
+from trainbench.reporting.comparison_sections import Answer, answers
+from trainbench.results.campaign import Campaign
+
+MAX_ALIKE = 3  # findings of one kind, each as its own card; of more of them the first, and the others in a table
+DRILL_FOUND = "Drill found"
+WORDS = {Tone.GOOD: "All well", Tone.WARN: "Look closer", Tone.BAD: "Action needed"}
+
+
+def report_html(campaign: Campaign, images: Mapping[str, bytes], answered: Sequence[Answer] | None = None) -> str:
+    """`images`: file name -> PNG, as `plots.draw` gives them; the node chart is drawn by the page itself. `answered`:
+    what `answers` gives, where it is there already.
+    """
+    template = environment().get_template("report.html.j2")
+    tone = verdict_text.tone(campaign)
+    return template.render(
+        campaign=campaign,
+        tone=tone,
+        word=_word(campaign, tone),
+        verdict=verdict_text.verdict(campaign),
+        dated=verdict_text.dated(campaign),
+        drill=verdict_text.drill(campaign),
+        facts=_facts(campaign),
+        groups=[
+            {
+                "table": verdict_text.verdict_table(campaign, group),
+                "lines": _lines(group),
+                "chart": html_charts.node_chart(campaign, group),
+            }
+            for group in verdict_text.shown_groups(campaign)
+        ],
+        lone=verdict_text.lone_line(campaign),
+        findings=tuple(_findings(campaign.findings)),
+        sentence=sentence,
+        images={name: base64.b64encode(png).decode() for name, png in images.items() if name != "node_variance.png"},
+        not_drawn=_not_drawn(campaign),
+        startup_chart=html_charts.startup_chart(campaign),
+        cost_lines=(cost_report.summary(campaign), *cost_report.sample_prices(campaign)),
+        cost_gaps=cost_report.missing_prices(campaign),
+        answers=answers(campaign) if answered is None else answered,
+        sections=_sections(campaign),
+        glossary=glossary,
+        result_link=RESULT_LINK,
+    )
+
+
+def _word(campaign: Campaign, tone: Tone) -> str:
+    """The badge beside the headline. Where nothing is red but what a drill slowed, nobody has to act."""
+    failures = (*drills.undetected(campaign.findings), *campaign.alarms, *campaign.unjudged_failures)
+    is_drill_alone = campaign.is_drill and not failures and all(node.is_drill for node in campaign.red_nodes)
+    return DRILL_FOUND if tone is Tone.BAD and is_drill_alone else WORDS[tone]
+
+
+def environment() -> Environment:
+    """The templates, escaping whatever is put in."""
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.filters["shortened"] = shortened
+    return made
+
+
+def _lines(group: GroupVerdict) -> tuple[str, ...]:
+    applied = f"Limits: {', '.join(verdict_text.limits(group)) or 'none applied'}."
+    return (*verdict_text.reasons(group), *verdict_text.fleet_lines(group), applied)
+
+
+def _findings(findings: Sequence[Finding]) -> Iterator[tuple[Sequence[Finding], Table | None]]:
+    """Those of one kind together, in the order of their first: the cards, and a table of the others."""
+    kinds: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        kinds.setdefault((finding.level, finding.category), []).append(finding)
+    for alike in kinds.values():
+        if len(alike) <= MAX_ALIKE:
+            yield alike, None
+            continue
+        rows = tuple(Row(cells=(more.subject, more.summary, more.measured, more.expected)) for more in alike[1:])
+        title = f"{len(rows)} more like this one"
+        yield alike[:1], Table(columns=("subject", "what", "measured", "expected"), rows=rows, title=title)
+
+
+def _facts(campaign: Campaign) -> tuple[str, ...]:
+    took = duration((campaign.finished_at - campaign.started_at).total_seconds())
+    runs = count(len(campaign.results), "run")
+    return campaign.suite, f"campaign {campaign.campaign_id}", runs, moment(campaign.started_at), f"took {took}"
+
+
+def _sections(campaign: Campaign) -> dict[str, object]:
+    return {
+        "history": verdict_text.history_table(campaign),
+        "baselines": verdict_text.accepted_baselines(campaign),
+        "performance": run_tables.performance(campaign),
+        "chosen": run_tables.chosen(campaign),
+        "scaling": run_tables.scaling(campaign),
+        "startup": run_tables.startup(campaign),
+        "telemetry": run_tables.telemetry(campaign),
+        "failures": run_tables.failures(campaign),
+        "skipped": run_tables.skipped(campaign),
+        "prices": cost_report.prices_table(campaign),
+        "node_costs": cost_report.nodes_table(campaign),
+        "example": cost_report.example_table(campaign),
+        "work": run_tables.work(campaign),
+        "software": run_tables.software(campaign),
+        "parameters": run_tables.parameters(campaign),
+    }
+
+
+def _not_drawn(campaign: Campaign) -> tuple[str, ...]:
+    names_by_reason: dict[str, list[str]] = {}
+    for name, why in plots.not_drawn(campaign).items():
+        if name != "node_variance":
+            names_by_reason.setdefault(why, []).append(name)
+    return tuple(f"Not drawn, {why}: {listing(names)}." for why, names in names_by_reason.items())

@@ -1,0 +1,166 @@
+"""The geometry of the page's own charts, in percent of their width: dots for the nodes, bars for the seconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainbench.core.formats import duration, figure, percent
+from trainbench.core.tables import short_names
+from trainbench.core.verdicts import RED, GroupVerdict, Metric, NodeVerdict
+from trainbench.reporting.run_tables import measured, phases
+from trainbench.reporting.verdict_text import REFERENCES, rates, state_words
+from trainbench.results.campaign import Campaign
+
+MAX_ROWS = 40
+PHASES = ("launch", "import", "build", "probe", "choose", "warm-up", "measure", "profile", "other")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    x: float
+    width: float
+    kind: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dot:
+    x: float
+    rerun: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tick:
+    x: float
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeRow:
+    node: str
+    text: str
+    red: bool
+    band: Span | None
+    reference: float | None
+    noise: Span | None
+    median: float | None
+    dots: tuple[Dot, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeChart:
+    rows: tuple[NodeRow, ...]
+    ticks: tuple[Tick, ...]
+    reference: str
+    num_left_out: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BarRow:
+    name: str
+    text: str
+    parts: tuple[Span, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BarChart:
+    rows: tuple[BarRow, ...]
+    kinds: tuple[str, ...]
+    num_left_out: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scale:
+    """Values between `low` and `high` as percent of the width."""
+
+    low: float
+    high: float
+
+    def x(self, value: float) -> float:
+        return round(100 * (value - self.low) / (self.high - self.low), 2)
+
+    def span(self, middle: float, half: float) -> Span:
+        low, high = max(self.low, middle - half), min(self.high, middle + half)
+        return Span(x=self.x(low), width=round(self.x(high) - self.x(low), 2))
+
+
+def node_chart(campaign: Campaign, group: GroupVerdict) -> NodeChart | None:
+    """Each node's runs, median, noise and limits on one scale; None when no node has a figure."""
+    runs = rates(campaign)
+    nodes = sorted(group.nodes, key=lambda node: node.state not in RED)[:MAX_ROWS]
+    numbers = [number for node in nodes for number in _extent(node)]
+    numbers += [rate for node in nodes for rate, _ in runs.get((group.group_id, node.node), ())]
+    if not numbers:
+        return None
+    margin = 0.04 * (max(numbers) - min(numbers)) or 0.05 * max(numbers)
+    scale = Scale(low=max(0.0, min(numbers) - margin), high=max(numbers) + margin)
+    return NodeChart(
+        rows=tuple(_node_row(node, runs.get((group.group_id, node.node), ()), scale) for node in nodes),
+        ticks=_ticks(scale),
+        reference=REFERENCES[group.reference],
+        num_left_out=len(group.nodes) - len(nodes),
+    )
+
+
+def startup_chart(campaign: Campaign) -> BarChart | None:
+    """Where the seconds of each run went, on one scale; None when no run says."""
+    results = [result for result in measured(campaign) if phases(result)]
+    if not results:
+        return None
+    longest = max(sum(seconds for _, seconds in phases(result)) for result in results)
+    names = short_names(campaign.results, campaign.labels)
+    rows = []
+    for result in results[:MAX_ROWS]:
+        parts, at = [], 0.0
+        for kind, seconds in phases(result):
+            width = round(100 * seconds / longest, 2)
+            parts.append(Span(x=round(at, 2), width=width, kind=kind, text=f"{kind}: {duration(seconds)}"))
+            at += width
+        total = duration(sum(seconds for _, seconds in phases(result)))
+        rows.append(BarRow(name=names[result.spec.run_id], text=total, parts=tuple(parts)))
+    used = {part.kind for row in rows for part in row.parts}
+    return BarChart(
+        rows=tuple(rows),
+        kinds=tuple(kind for kind in PHASES if kind in used),
+        num_left_out=len(results) - len(rows),
+    )
+
+
+def _extent(node: NodeVerdict) -> Sequence[float]:
+    metric = node.metric(Metric.SAMPLES_PER_SECOND)
+    if metric is None or metric.reference is None:
+        return ()
+    half = metric.reference * metric.limit / 100
+    return metric.reference - half, metric.reference + half
+
+
+def _node_row(node: NodeVerdict, runs: Sequence[tuple[float, bool]], scale: Scale) -> NodeRow:
+    metric = node.metric(Metric.SAMPLES_PER_SECOND)
+    value = metric.value if metric else None
+    reference = metric.reference if metric else None
+    limit, noise, deviation = (metric.limit, metric.noise, metric.deviation) if metric else (None, None, None)
+    return NodeRow(
+        node=node.node,
+        text=f"{figure(value)} ({percent(deviation)})" if value is not None else state_words(node),
+        red=node.state in RED,
+        band=scale.span(reference, reference * limit / 100) if reference is not None and limit is not None else None,
+        reference=scale.x(reference) if reference is not None else None,
+        noise=scale.span(value, reference * noise / 100)
+        if value is not None and reference is not None and noise is not None
+        else None,
+        median=scale.x(value) if value is not None else None,
+        dots=tuple(Dot(x=scale.x(rate), rerun=rerun) for rate, rerun in runs),
+    )
+
+
+def _ticks(scale: Scale) -> tuple[Tick, ...]:
+    """Round values, about five."""
+    rough = (scale.high - scale.low) / 6
+    power = 10 ** math.floor(math.log10(rough))
+    step = next(power * nice for nice in (1, 2, 5, 10) if power * nice >= rough)
+    first = math.ceil(scale.low / step)
+    values = [step * count for count in range(first, math.floor(scale.high / step) + 1)]
+    decimals = max(0, -math.floor(math.log10(step)))
+    return tuple(Tick(x=scale.x(value), text=f"{value:,.{decimals}f}") for value in values)

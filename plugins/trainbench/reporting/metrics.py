@@ -1,0 +1,230 @@
+"""metrics.csv: one row for each run, failed ones included. An unknown number is an empty cell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from bench_image.contract import AUTO, RunResult, fingerprint
+from trainbench.comparison.comparable import ACROSS
+from trainbench.comparison.scaling import Efficiency, efficiencies
+from trainbench.core.csv_cells import Cell, lines
+from trainbench.params.applies_to import is_asked
+from trainbench.params.campaign_kind import Question
+from trainbench.planning.skipped import Skipped
+from trainbench.prices.run_cost import RunCost
+from trainbench.results.campaign import Campaign
+from trainbench.results.readings import (
+    gpu_name,
+    power_mean_w,
+    sm_clock_mean_mhz,
+    temperature_max_c,
+    temperature_mean_c,
+    throttle_pct,
+)
+
+# The columns that scripts of existing users read, in their order; ours follow.
+FLAT_ROW = (
+    "strategy",
+    "world_size",
+    "rank",
+    "seq_len",
+    "tier",
+    "steps",
+    "per_device_batch",
+    "grad_accum",
+    "tokens_per_sec",
+    "mean_step_time_sec",
+    "mean_loss",
+    "peak_vram_gb",
+    "h2d_gbps_per_gpu",
+    "scaling_efficiency_pct",
+)
+SKIPPED = "skipped"  # the status of what was asked for and did not run
+_TIER = re.compile(r"(?:decoder-)?tier-([a-z])")
+
+
+def metrics_csv(campaign: Campaign, rows: Sequence[Mapping[str, Cell]] | None = None) -> str:
+    """`rows`: what `metric_rows` gives, where it is there already."""
+    rows = metric_rows(campaign) if rows is None else rows
+    header = tuple(dict.fromkeys(name for row in (dict.fromkeys(FLAT_ROW), *rows) for name in row))
+    return lines([header, *([row.get(name) for name in header] for row in rows)])
+
+
+def metric_rows(campaign: Campaign) -> list[dict[str, Cell]]:
+    """Column -> value of each run, and of what was skipped; units end the columns' names."""
+    scaled = zip(campaign.results, campaign.costs, efficiencies(campaign.results), strict=True)
+    rows = [
+        _flat_row(result, efficiency)
+        | _our_columns(result, cost, efficiency)
+        | _label(campaign, campaign.labels.get(result.spec.group_id))
+        for result, cost, efficiency in scaled
+    ]
+    return rows + [
+        _skipped_row(campaign, skipped, node) for skipped in campaign.skipped for node in skipped.nodes or (None,)
+    ]
+
+
+def _flat_row(result: RunResult, efficiency: Efficiency | None) -> dict[str, Cell]:
+    spec, performance, memory = result.work, result.performance, result.memory
+    tier = _TIER.fullmatch(spec.model)
+    values: Mapping[str, Cell] = {
+        "strategy": spec.strategy,
+        "world_size": spec.world_size,
+        "rank": 0,
+        "seq_len": spec.seq_length,
+        "tier": tier[1].upper() if tier else spec.model,
+        "steps": performance.measured_steps,
+        "per_device_batch": None if spec.micro_batch_size == AUTO else spec.micro_batch_size,
+        "grad_accum": spec.gradient_accumulation_steps,
+        "tokens_per_sec": performance.tokens_per_second,
+        "mean_step_time_sec": performance.step_time.mean_s if performance.step_time else None,
+        "mean_loss": performance.mean_loss,
+        "peak_vram_gb": memory.peak_during_training if memory.kind == "cuda_allocated" else None,
+        "h2d_gbps_per_gpu": result.probes.h2d_gb_per_s,
+        "scaling_efficiency_pct": efficiency.pct if efficiency else None,
+    }
+    return {name: values[name] for name in FLAT_ROW}
+
+
+def _our_columns(result: RunResult, cost: RunCost, efficiency: Efficiency | None) -> dict[str, Cell]:
+    return {
+        **_identity(result),
+        **_measured(result),
+        "scaling_base_world_size": efficiency.base_world_size if efficiency else None,
+        "gpu_hours": cost.gpu_hours,
+        "run_usd": cost.run_usd,
+        "usd_per_gpu_hour": cost.usd_per_gpu_hour,
+        "usd_per_1000_samples": cost.usd_per_1000_samples,
+        "usd_per_1m_tokens": cost.usd_per_1m_tokens,
+        "price_source": cost.price_source,
+        "price_as_of": cost.price_as_of,
+        "driver": result.context.driver if result.context else None,
+        "cuda": result.context.cuda if result.context else None,
+        "torch": result.context.libraries.get("torch") if result.context else None,
+        "image": result.context.image if result.context else None,
+        "started_at": result.started_at.isoformat(),
+        "finished_at": result.finished_at.isoformat(),
+        "is_drill": result.spec.drill is not None,
+        **_work(result),
+        **_step_costs(result),
+        "scaling_base_strategy": efficiency.base_strategy if efficiency else None,
+        "scaling_base_elsewhere": efficiency.elsewhere if efficiency else None,
+    }
+
+
+def _work(result: RunResult) -> dict[str, Cell]:
+    """What was trained on and what the program chose; rows with one `work_fingerprint` did equal work."""
+    work, chosen = result.work, result.chosen
+    return {
+        "work_fingerprint": fingerprint(work, ACROSS),
+        "weights": work.weights,
+        "data": "memory" if work.data == "memory" else "disk",
+        "micro_batch_size_asked": result.spec.micro_batch_size,
+        "gradient_checkpointing_asked": _switch(result.spec.gradient_checkpointing),
+        "micro_batch_size_chosen": chosen.micro_batch_size if chosen else None,
+        "gradient_checkpointing_chosen": chosen.gradient_checkpointing if chosen else None,
+        "chosen_why": chosen.why if chosen else None,
+        "means": "; ".join(f"{name}: {value}" for name, value in chosen.means.items()) if chosen else None,
+        "trainable_parameters": result.parameters.trainable,
+        "total_parameters": result.parameters.total,
+    }
+
+
+def _switch(value: bool | str) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
+
+
+def _step_costs(result: RunResult) -> dict[str, Cell]:
+    """Where a step's time and energy go besides computing."""
+    return {
+        "exposed_communication_pct": result.communication.exposed_pct,
+        "communication_pct": result.communication.total_pct,
+        "allreduce_bus_gb_per_s": result.probes.allreduce_bus_gb_per_s,
+        "loader_wait_pct": result.performance.loader_wait_pct,
+        "input_mb_per_s": result.performance.input_mb_per_s,
+        "energy_per_token_j": result.telemetry.energy_per_token_j,
+        "choose_s": result.startup.choose_s,
+        "profile_s": result.startup.profile_s,
+    }
+
+
+def _skipped_row(campaign: Campaign, skipped: Skipped, node: str | None) -> dict[str, Cell]:
+    """What was asked for and did not run: the settings are in the campaign's parameters, unless its label says them."""
+    names = ("model", "recipe", "precision", "preset", "device", "micro_batch_size", "seq_length")
+    asked = {name: campaign.params.get(name) for name in names if is_asked(name, campaign.question)}
+    if campaign.question is Question.CONFIGURATIONS:  # one of these is what the configuration changes
+        asked = {name: asked.get(name) for name in ("model", "device")}
+    if campaign.question is Question.HARDWARE and skipped.label:
+        asked["model"], _, asked["recipe"] = skipped.label.rpartition(" ")
+    batch, tokens = asked.pop("micro_batch_size", None), asked.pop("seq_length", None)
+    return _label(campaign, skipped.label) | {
+        "strategy": skipped.strategy.value if skipped.strategy else skipped.what,
+        "world_size": skipped.gpus_per_node,
+        "seq_len": tokens if isinstance(tokens, int) else None,
+        "per_device_batch": batch if isinstance(batch, int) else None,
+        "campaign_id": campaign.campaign_id,
+        "group_id": skipped.group_id,
+        "node": node,
+        "status": SKIPPED,
+        "error": skipped.reason,
+        **{name: str(value) for name, value in asked.items() if value is not None},
+    }
+
+
+def _label(campaign: Campaign, label: str | None) -> dict[str, Cell]:
+    """The name under which the work was asked for, in campaigns that name it."""
+    return {"label": label} if campaign.labels else {}
+
+
+def _identity(result: RunResult) -> dict[str, Cell]:
+    spec = result.spec
+    return {
+        "campaign_id": spec.campaign_id,
+        "run_id": spec.run_id,
+        "group_id": spec.group_id,
+        "node": spec.node,
+        "round": spec.round,
+        "status": result.status,
+        "error": f"{result.error.kind}: {result.error.message}" if result.error else None,
+        "model": spec.model,
+        "recipe": spec.recipe,
+        "precision": spec.precision,
+        "optimizer": spec.optimizer,
+        "preset": spec.preset,
+        "device": spec.device,
+        "gpu_name": gpu_name(result),
+        "num_gpus": len(result.context.gpus) if result.context else None,
+    }
+
+
+def _measured(result: RunResult) -> dict[str, Cell]:
+    performance, step = result.performance, result.performance.step_time
+    reserved = result.memory.peak_reserved_bytes
+    return {
+        "samples_per_second": performance.samples_per_second,
+        "median_step_time_s": step.median_s if step else None,
+        "step_cv_pct": step.cv_pct if step else None,
+        "half_width_pct": step.half_width_pct if step else None,
+        "mfu_pct": performance.mfu_pct,
+        "hfu_pct": performance.hfu_pct,
+        "matmul_share_pct": performance.matmul_share_pct,
+        "memory_kind": result.memory.kind,
+        "peak_memory_gb": result.memory.peak_during_training,
+        "peak_reserved_gb": reserved / 1e9 if reserved is not None else None,
+        "temperature_mean_c": temperature_mean_c(result),
+        "temperature_max_c": temperature_max_c(result),
+        "power_mean_w": power_mean_w(result),
+        "energy_per_sample_j": result.telemetry.energy_per_sample_j,
+        "sm_clock_mean_mhz": sm_clock_mean_mhz(result),
+        "throttle_thermal_pct": throttle_pct(result, "thermal"),
+        "cpu_steal_pct": result.telemetry.host.cpu_steal_pct,
+        "startup_s": _before_measuring_s(result),
+        "total_s": result.startup.total_s,
+    }
+
+
+def _before_measuring_s(result: RunResult) -> float | None:
+    """Process start to the end of the run without the measured windows."""
+    total_s, measure_s = result.startup.total_s, result.startup.measure_s
+    return total_s - measure_s if total_s is not None and measure_s is not None else None

@@ -1,0 +1,210 @@
+"""When more GPUs pay: time and cost of a number of samples at each measured size, and what to choose, in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from trainbench.comparison.comparable import WorkGroup, work_groups, work_names
+from trainbench.comparison.entries import Entry, entries, level_with, sizes
+from trainbench.comparison.scaling import Scaling, base_size, entry_scaling
+from trainbench.comparison.scaling_cost import (
+    Point,
+    Step,
+    comparable,
+    crossover_cost_samples,
+    crossover_time_samples,
+    point,
+    step,
+    worth_choosing,
+)
+from trainbench.core.formats import NA, count, duration, figure, listing, percent, share, usd
+from trainbench.core.tables import Row, Table, median_run
+from trainbench.results.campaign import Campaign
+from trainbench.results.readings import exposed_communication_pct
+
+SAMPLES = 10_000
+TAKE = f"{SAMPLES:,} samples take"
+MAX_CHOICES_TOLD = 4
+
+
+def tables(campaign: Campaign) -> tuple[Table, ...]:
+    """One for each work that was measured on several numbers of GPUs."""
+    if len({result.spec.world_size for result in campaign.results}) < 2:
+        return ()
+    groups, scaling = work_groups(campaign.results), entry_scaling(campaign.results)
+    named = zip(groups, work_names(groups), strict=True)
+    return tuple(_table(name, points(campaign, group), scaling) for group, name in named if len(sizes(group)) > 1)
+
+
+def points(campaign: Campaign, group: WorkGroup) -> tuple[Point, ...]:
+    """All strategies at all sizes of one work, smallest size first."""
+    prices = {cost.run_id: cost.usd_per_gpu_hour for cost in campaign.costs}
+    found = [
+        point(entry, lambda result: prices.get(result.spec.run_id))
+        for size in sizes(group)
+        for entry in entries(group, size)
+    ]
+    return comparable(found)
+
+
+def base_of(larger: Point, among: Sequence[Point]) -> Point | None:
+    """The base of its scaling efficiency; None without one."""
+    by_size = {(p.entry.strategy, p.gpus): p for p in among}
+    size = base_size((larger.entry.strategy, larger.gpus), by_size)
+    return by_size[size] if size else None
+
+
+def _table(name: str, found: Sequence[Point], scaling: Callable[[Entry], Scaling | None]) -> Table:
+    scaled = [(p, scaling(p.entry)) for p in found]
+    numeric = ("GPUs", "nodes", "samples/s", "scaling", "exposed comm.", TAKE, "they cost", "per 1K samples")
+    return Table(
+        columns=("GPUs", "strategy", *numeric[1:], "against the smallest size"),
+        numeric=frozenset(numeric),
+        rows=tuple(_row(p, of_point, base_of(p, found)) for p, of_point in scaled),
+        notes=(*_advice_on_one_machine(scaled), *_price_notes(found)),
+        title=name,
+    )
+
+
+def _advice_on_one_machine(scaled: Sequence[tuple[Point, Scaling | None]]) -> tuple[str, ...]:
+    """Without the points whose base ran on another machine: that machine's own speed is in the difference."""
+    elsewhere = [p for p, found in scaled if found and found.efficiency.elsewhere]
+    rest = [p for p, found in scaled if not (found and found.efficiency.elsewhere)]
+    if not elsewhere:
+        return advice(rest)
+    names = listing(p.entry.name for p in elsewhere)
+    left_out = f"No advice on {names}: the base ran on another machine, whose own speed is in the difference."
+    return (*(advice(rest) if len({p.gpus for p in rest}) > 1 else ()), left_out)
+
+
+def _row(found: Point, scaled: Scaling | None, base: Point | None) -> Row:
+    cost = found.usd(SAMPLES)
+    return Row(
+        cells=(
+            str(found.gpus),
+            found.entry.strategy.value,
+            str(found.entry.num_nodes),
+            figure(found.entry.samples_per_s),
+            scaled.text if scaled else NA,
+            share(found.entry.median(exposed_communication_pct)),
+            _time(found),
+            _price(found),
+            usd(None if cost is None else cost / SAMPLES * 1000),
+            _against(step(base, found, SAMPLES)) if base else "",
+        ),
+        run_id=median_run(found.entry.results),
+    )
+
+
+def _against(found: Step) -> str:
+    """ "54 min 43 s sooner, +4.3 % cost"."""
+    apart_s = (found.base_hours - found.hours) * 3600
+    noise = " (within the noise)" if found.is_within_noise else ""
+    when = f"{duration(abs(apart_s))} {'sooner' if apart_s >= 0 else 'later'}"
+    return f"{when}, {percent(found.extra_pct)} cost{noise}"
+
+
+def _price_notes(found: Sequence[Point]) -> tuple[str, ...]:
+    prices = sorted({p.usd_per_gpu_hour for p in found if p.usd_per_gpu_hour is not None})
+    if not prices:
+        return ("No price is known for all of these runs: cost is told in GPU-hours, all GPUs counted.",)
+    told = listing(f"{usd(price)} per GPU-hour" for price in prices)
+    return (f"All GPUs are paid for, at {told}.",)
+
+
+def step_words(found: Step) -> str:
+    """ "ddp on 2 GPUs of 2 nodes finishes 10,000 samples in 1 h 00 min instead of 1 h 54 min (single on 1 GPU) for
+    $0.0600 more (5.3 %): $0.0667 for each hour saved."
+    """
+    if found.hours >= found.base_hours:
+        return f"{found.larger.entry.name} is not faster than {found.base.entry.name}: it does not pay."
+    saved = found.usd_per_hour_saved
+    per_hour = f": {usd(saved)} for each hour saved" if saved is not None else ""
+    return (
+        f"{found.larger.entry.name} finishes {SAMPLES:,} samples in {duration(found.hours * 3600)} instead of "
+        f"{duration(found.base_hours * 3600)} ({found.base.entry.name}) for {_extra(found)}{per_hour}."
+    )
+
+
+def advice(found: Sequence[Point]) -> tuple[str, ...]:
+    """By cost, by deadline, and where a larger size stops paying; computed from the points alone."""
+    chosen = worth_choosing(found, SAMPLES)
+    cheapest, fastest = chosen[-1], chosen[0]
+    told = [f"By cost: {cheapest.entry.name}, {_price(cheapest)} for {SAMPLES:,} samples in {_time(cheapest)}."]
+    if len(chosen) == 1:
+        return (
+            *told,
+            "It is also the fastest: nothing that was measured beats it in time or in cost.",
+            *_ties(chosen, found),
+        )
+    told += [step_words(step(cheapest, faster, SAMPLES)) for faster in reversed(chosen[:-1][-MAX_CHOICES_TOLD:])]
+    told.append(f"By deadline: {_deadlines(chosen)} Nothing measured is faster than {_time(fastest)}.")
+    return (*told, *_ties(chosen, found), *_crossovers(cheapest, chosen[:-1]), _startup(chosen))
+
+
+def _deadlines(chosen: Sequence[Point]) -> str:
+    """Fastest first: each is the cheapest that is done in time, until the next one is in time as well."""
+    parts = [f"from {_time(found)} on {found.entry.name} ({_price(found)})" for found in chosen[:MAX_CHOICES_TOLD]]
+    if len(chosen) > MAX_CHOICES_TOLD:
+        parts.append(f"from {_time(chosen[-1])} on {chosen[-1].entry.name} ({_price(chosen[-1])})")
+    return f"{'; '.join(parts)}."
+
+
+def _ties(chosen: Sequence[Point], found: Sequence[Point]) -> tuple[str, ...]:
+    told = []
+    for one in chosen:
+        beside = [p.entry for p in found if p.gpus == one.gpus]
+        if level := level_with(one.entry, beside):
+            names = listing(entry.strategy.value for entry in level)
+            told.append(f"{names} would do as well as {one.entry.name}: the difference lies within the noise.")
+    return tuple(told)
+
+
+def _crossovers(cheapest: Point, larger: Sequence[Point]) -> tuple[str, ...]:
+    """With start-up counted: from how many samples on the larger is sooner, and cheaper."""
+    told = []
+    for found in larger[:MAX_CHOICES_TOLD]:
+        small, large = sorted((cheapest, found), key=lambda p: p.gpus)
+        if small.startup_s is None or large.startup_s is None or small.gpus == large.gpus:
+            continue
+        sooner = _from(crossover_time_samples(small, large), crossover_time_samples(large, small), "sooner")
+        cheaper = _from(crossover_cost_samples(small, large), crossover_cost_samples(large, small), "cheaper")
+        told.append(f"Start-up counted, {large.entry.name} against {small.entry.name}: {sooner}, {cheaper}.")
+    return tuple(told)
+
+
+def _from(samples: float | None, other_from: float | None, word: str) -> str:
+    """`other_from`: the number from which the smaller one is so; before it the larger is, for its start is cheaper."""
+    if samples is None:
+        until = round(other_from or 0)
+        return f"{word} up to {count(until, 'sample')} only" if until else f"never {word}"
+    return f"{word} from {count(math.ceil(samples), 'sample')} on" if samples else f"always {word}"
+
+
+def _startup(chosen: Sequence[Point]) -> str:
+    known = sorted((p.gpus, p.startup_s, p.entry.name) for p in chosen if p.startup_s is not None)
+    told = listing(f"{duration(seconds)} on {name.split(' on ', 1)[1]}" for _, seconds, name in known)
+    more = f"; here it takes {told}" if known else "; it is not known here"
+    return (
+        f"Times and costs leave start-up out (launch, import, build, compile){more}. Saving of checkpoints is not in."
+    )
+
+
+def _extra(found: Step) -> str:
+    noise = ", within the noise" if found.is_within_noise else ""
+    less = found.extra_pct < 0
+    pct = share(abs(found.extra_pct))
+    word = "less" if less else "more"
+    if found.extra_usd is None:
+        return f"{pct} {word} GPU-hours{noise}"
+    return f"{usd(abs(found.extra_usd))} {word} ({pct}{noise})"
+
+
+def _price(found: Point) -> str:
+    cost = found.usd(SAMPLES)
+    return f"{figure(found.gpu_hours(SAMPLES), 3)} GPU-hours" if cost is None else usd(cost)
+
+
+def _time(found: Point) -> str:
+    return duration(found.hours(SAMPLES) * 3600)

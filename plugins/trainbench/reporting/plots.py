@@ -1,0 +1,219 @@
+"""The PNGs. Only what the data can show is drawn; `not_drawn` says why the rest is absent."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bench_image.contract import RunResult
+from trainbench.comparison.scaling import efficiencies
+from trainbench.core.formats import percent
+from trainbench.core.verdicts import RED, GroupVerdict, Metric, MetricVerdict, NodeVerdict
+from trainbench.reporting.curve_plots import CURVES, INK, SOFT, curves, plain, scaling_efficiency
+from trainbench.reporting.verdict_text import REFERENCES, group_name, rates, shown_groups
+from trainbench.results.campaign import Campaign
+from trainbench.results.readings import is_measured
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+NAMES = ("node_variance", "tokens_per_sec_vs_gpu", "step_time_vs_gpu", "scaling_efficiency", "gbps_vs_gpu")
+MAX_NODES = 40  # of one group
+MAX_GROUPS = 6
+MAX_ROWS = 100  # of all groups: already a picture of 4,500 pixels
+BAND, BREACH = "#dfe7dc", "#b3261e"
+_STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": SOFT,
+    "axes.labelcolor": INK,
+    "axes.axisbelow": True,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "grid.color": "#e4e7ea",
+    "legend.frameon": False,
+}
+_LEGEND = ("run", "re-run", "median", "median, red node", "noise (chance alone)", "limits", "reference")
+
+
+def draw(campaign: Campaign) -> dict[str, bytes]:
+    """File name -> PNG."""
+    from matplotlib import rc_context
+
+    absent = not_drawn(campaign)
+    with rc_context(_STYLE):
+        return {f"{name}.png": _png(_figure(name, campaign)) for name in NAMES if name not in absent}
+
+
+def not_drawn(campaign: Campaign) -> dict[str, str]:
+    """Name of each plot that this data cannot fill -> why."""
+    measured = _measured(campaign)
+    sizes = sorted({result.spec.world_size for result in measured})
+    one_size = f"only {sizes[0]} GPU per run was measured, a curve needs two sizes" if sizes else "no run was measured"
+    if sizes and sizes[0] > 1:
+        one_size = one_size.replace("GPU per", "GPUs per")
+    absent = {}
+    with_rates = rates(campaign)
+    if not with_rates or not campaign.nodes:
+        absent["node_variance"] = "no node has a measured throughput"
+    elif not _compared(campaign, with_rates):
+        absent["node_variance"] = "each work ran on one node only"
+    if len(sizes) < 2:
+        absent |= dict.fromkeys(NAMES[1:], one_size)
+    elif not any(efficiencies(measured)):
+        absent["scaling_efficiency"] = "no smaller number of GPUs was measured for the same work"
+    if not any(result.probes.h2d_gb_per_s for result in measured):
+        absent["gbps_vs_gpu"] = "no host-to-device copy was measured"
+    return absent
+
+
+def _figure(name: str, campaign: Campaign) -> Figure:
+    if name == "node_variance":
+        return _node_variance(campaign)
+    if name == "scaling_efficiency":
+        return scaling_efficiency(_measured(campaign))
+    return curves(_measured(campaign), CURVES[name])
+
+
+def _node_variance(campaign: Campaign) -> Figure:
+    from matplotlib.figure import Figure
+
+    measured = rates(campaign)
+    groups = _compared(campaign, measured)[:MAX_GROUPS]
+    shown = [(group, _furthest(group, min(MAX_NODES, MAX_ROWS // len(groups)))) for group in groups]
+    heights = [1.0 + 0.34 * len(nodes) for _, nodes in shown]
+    figure = Figure(figsize=(9, sum(heights) + 1.1), layout="constrained")
+    all_axes = figure.subplots(len(shown), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, (group, nodes) in zip(all_axes, shown, strict=True):
+        _draw_nodes(axes, nodes, [measured.get((group.group_id, node.node), ()) for node in nodes])
+        _label(axes, campaign, group, nodes)
+    handles = {
+        text: handle for axes in all_axes for handle, text in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    present = [text for text in _LEGEND if text in handles]
+    figure.legend([handles[text] for text in present], present, loc="outside lower center", ncols=4, fontsize=9)
+    return figure
+
+
+def _compared(campaign: Campaign, measured: Collection[tuple[str, str]]) -> tuple[GroupVerdict, ...]:
+    """The groups with something to see: not those of a single node among several, nor those that measured nothing."""
+    of_groups = {group_id for group_id, _ in measured}
+    return tuple(group for group in shown_groups(campaign) if group.nodes and group.group_id in of_groups)
+
+
+def _label(axes: Axes, campaign: Campaign, group: GroupVerdict, nodes: Sequence[NodeVerdict]) -> None:
+    title = group_name(campaign, group.group_id)
+    if len(nodes) < len(group.nodes):
+        title += f"\nthe {len(nodes)} of {len(group.nodes)} nodes furthest from their reference"
+    axes.set_title(plain(title), loc="left", fontsize=10, fontweight="bold", color=INK)
+    axes.set_yticks(range(len(nodes)), [plain(node.node) for node in nodes])
+    axes.set_ylim(len(nodes) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x")
+    axes.margins(x=0.12)
+    axes.set_xlim(left=max(0.0, axes.get_xlim()[0]))
+    axes.set_xlabel(f"samples/s (reference: {REFERENCES[group.reference]})")
+
+
+def _draw_nodes(axes: Axes, nodes: Sequence[NodeVerdict], runs: Sequence[Sequence[tuple[float, bool]]]) -> None:
+    """One row for each node. What is alike in all rows is one artist: drawing takes its time by their number."""
+    metrics = [node.metric(Metric.SAMPLES_PER_SECOND) for node in nodes]
+    _limits(axes, [(row, m.reference, m.limit) for row, m in enumerate(metrics) if m and m.reference is not None])
+    for is_again, marker, label, size in ((False, "o", "run", 6), (True, "^", "re-run", 7)):
+        points = [(rate, row) for row, of in enumerate(runs) for rate, rerun in of if rerun is is_again]
+        _points(axes, points, marker, label, color="none", markeredgecolor=INK, markersize=size)
+    _noise(
+        axes,
+        [
+            (m.value, row, m.reference * m.noise / 100)
+            for row, m in enumerate(metrics)
+            if m and m.value is not None and m.noise is not None and m.reference is not None
+        ],
+    )
+    medians = [(m.value, row) for row, m in enumerate(metrics) if m and m.value is not None]
+    red = [(value, row) for value, row in medians if nodes[row].state in RED]
+    well = [(value, row) for value, row in medians if nodes[row].state not in RED]
+    _points(axes, red, "X", "median, red node", color=BREACH, markersize=11)
+    _points(axes, well, "|", "median", color=INK, markersize=15, markeredgewidth=2.5)
+    for row, (node, metric) in enumerate(zip(nodes, metrics, strict=True)):
+        _say(axes, row, node, metric)
+
+
+def _limits(axes: Axes, limits: Sequence[tuple[int, float, float]]) -> None:
+    """(row, reference, limit in percent of it)"""
+    if not limits:
+        return
+    rows = [row for row, _, _ in limits]
+    axes.barh(
+        rows,
+        [2 * reference * limit / 100 for _, reference, limit in limits],
+        left=[reference * (1 - limit / 100) for _, reference, limit in limits],
+        height=0.62,
+        color=BAND,
+        edgecolor=SOFT,
+        linewidth=0.6,
+        label="limits",
+    )
+    references = [reference for _, reference, _ in limits]
+    ends = [row - 0.31 for row in rows], [row + 0.31 for row in rows]
+    axes.vlines(references, *ends, color=SOFT, linestyle=":", label="reference")
+
+
+def _noise(axes: Axes, noises: Sequence[tuple[float, int, float]]) -> None:
+    """(median, row, half width)"""
+    if noises:
+        medians, rows, halves = zip(*noises, strict=True)
+        axes.errorbar(
+            medians, rows, xerr=halves, color=INK, linestyle="", capsize=3, linewidth=1, label="noise (chance alone)"
+        )
+
+
+def _points(axes: Axes, points: Sequence[tuple[float, int]], marker: str, label: str, **look: Any) -> None:
+    if points:
+        axes.plot(*zip(*points, strict=True), marker, label=label, **look)
+
+
+def _say(axes: Axes, row: int, node: NodeVerdict, metric: MetricVerdict | None) -> None:
+    """What stands in words: how far a red node is off, or why a node has no figure."""
+    if metric is None or metric.value is None:
+        axes.text(0.5, row, f"{node.state}: no figure", transform=axes.get_yaxis_transform(), va="center", color=BREACH)
+    elif node.state in RED and metric.deviation is not None:
+        axes.annotate(
+            percent(metric.deviation),
+            (metric.value, row),
+            xytext=(0, 9),
+            textcoords="offset points",
+            ha="center",
+            fontsize=9,
+            color=BREACH,
+        )
+
+
+def _furthest(group: GroupVerdict, most: int) -> Sequence[NodeVerdict]:
+    """At most so many, red ones and large deviations first to stay, in the group's own order."""
+
+    def importance(node: NodeVerdict) -> tuple[bool, float]:
+        metric = node.metric(Metric.SAMPLES_PER_SECOND)
+        return node.state in RED, abs(metric.deviation or 0.0) if metric else 0.0
+
+    kept = {node.node for node in sorted(group.nodes, key=importance, reverse=True)[:most]}
+    return [node for node in group.nodes if node.node in kept]
+
+
+def _measured(campaign: Campaign) -> tuple[RunResult, ...]:
+    """Without drills: they would draw a curve that is not there."""
+    return tuple(filter(is_measured, campaign.results))
+
+
+def _png(figure: Figure) -> bytes:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    figure.set_dpi(110)
+    image = io.BytesIO()
+    # No version string: the same data gives the same bytes. `savefig` would draw everything twice.
+    FigureCanvasAgg(figure).print_png(image, metadata={"Software": None})  # type: ignore[no-untyped-call]
+    return image.getvalue()

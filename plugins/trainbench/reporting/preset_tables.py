@@ -1,0 +1,84 @@
+"""Presets side by side: one training job, done by different means, which the table names."""
+
+from __future__ import annotations
+
+from bench_image.contract import HOW_MEASURED, Preset, RunResult, RunSpec
+from trainbench.comparison.comparable import MEANS, WorkGroup, work_groups
+from trainbench.comparison.entries import Entry
+from trainbench.core.formats import count, figure, share
+from trainbench.core.tables import Row, Table, median_run
+from trainbench.results.campaign import Campaign
+
+
+def presets(campaign: Campaign) -> tuple[Table, ...]:
+    """One table for each training job that several presets did; the notes say by which means they differ."""
+    tables = []
+    for group in work_groups(campaign.results, MEANS | HOW_MEASURED):
+        by_preset: dict[Preset, list[RunResult]] = {}
+        for result in group.results:
+            by_preset.setdefault(result.spec.preset, []).append(result)
+        if len(by_preset) > 1:
+            tables.append(_presets(group, by_preset))
+    return tuple(tables)
+
+
+def _presets(group: WorkGroup, by_preset: dict[Preset, list[RunResult]]) -> Table:
+    ways = [way for preset in sorted(by_preset) for way in work_groups(by_preset[preset], HOW_MEASURED)]
+    base = _entry(ways[0]).tokens_per_s
+    columns = ("preset", "optimizer", "checkpointing", "tokens/s", "speed-up", "memory GB", "MFU", "runs")
+    return Table(
+        columns=columns,
+        numeric=frozenset(columns[3:]),
+        rows=tuple(_way_row(way, base) for way in ways),
+        notes=tuple(
+            f"{way.work.preset.value} instead of {ways[0].work.preset.value}: {'; '.join(_means(ways[0], way))}."
+            for way in ways[1:]
+        ),
+        title=_job_name(group),
+    )
+
+
+def _job_name(group: WorkGroup) -> str:
+    work, gpus = group.work, count(group.work.world_size, "GPU")
+    return (
+        f"{work.model} {work.recipe}, {work.strategy}, {gpus}, batch {work.micro_batch_size} x {work.seq_length} "
+        f"tokens, {group.hardware}"
+    )
+
+
+def _way_row(way: WorkGroup, base: float) -> Row:
+    entry = _entry(way)
+    return Row(
+        cells=(
+            way.work.preset.value,
+            way.work.optimizer.value,
+            "on" if way.work.gradient_checkpointing else "off",
+            figure(entry.tokens_per_s),
+            f"{figure(entry.tokens_per_s / base, 3)}x" if base else "",
+            figure(entry.memory_gb),
+            share(entry.median(lambda r: r.performance.mfu_pct)),
+            str(len(way.results)),
+        ),
+        run_id=median_run(way.results),
+    )
+
+
+def _entry(way: WorkGroup) -> Entry:
+    return Entry(strategy=way.work.strategy, world_size=way.work.world_size, results=way.results)
+
+
+def _means(one: WorkGroup, other: WorkGroup) -> tuple[str, ...]:
+    """What differs, as "optimizer adamw_torch, was paged_adamw_8bit": fields of the spec, then what the runs say."""
+    fields = {name: (str(_value(one.work, name)), str(_value(other.work, name))) for name in sorted(MEANS)}
+    before, after = (group.results[0].chosen for group in (one, other))
+    if before and after:
+        for name in before.means | after.means:
+            fields[name] = (before.means.get(name, "none"), after.means.get(name, "none"))
+    return tuple(f"{name} {new}, was {old}" for name, (old, new) in fields.items() if old != new)
+
+
+def _value(work: RunSpec, name: str) -> object:
+    value = getattr(work, name)
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return value.value

@@ -1,0 +1,158 @@
+"""BENCHMARK_REPORT.md: the verdict first, then the evidence, then how to read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from trainbench.core.formats import count, duration, listing, moment, sentence
+from trainbench.core.markdown import bullets, escape, table
+from trainbench.core.tables import Table
+from trainbench.core.verdicts import Finding, GroupVerdict, NodeVerdict
+from trainbench.reporting import cost_report, glossary, plots, run_tables, verdict_text
+from trainbench.reporting.comparison_sections import Answer, answers
+from trainbench.results.campaign import Campaign
+
+OTHER_FILES = {
+    "report.html": "this report with charts, in one file",
+    "COST_REPORT.md": "prices, cost of each run and node check",
+    "metrics.csv": "one row for each run",
+    "report.json": "verdicts, findings, runs and tables for programs",
+}
+
+
+def benchmark_report(campaign: Campaign, files: Sequence[str] = (), answered: Sequence[Answer] | None = None) -> str:
+    """`files`: what lies beside the report, as paths relative to it; only these are linked. `answered`: what `answers`
+    gives, where it is there already: of a large fleet it takes seconds.
+    """
+    answered = answers(campaign) if answered is None else answered
+    links = _result_links(campaign, files)
+    parts = [
+        _head(campaign),
+        *_verdicts(campaign, links),
+        *_red_nodes(campaign),
+        *(part for answer in answered for part in _comparison(answer.title, answer.tables, links)),
+        *_findings(campaign),
+        *_history(campaign, links),
+        *_plots(campaign, files),
+        *_section("Throughput, step time, utilisation", run_tables.performance(campaign), links),
+        *_section("Scaling", run_tables.scaling(campaign), links),
+        *_section("Where the seconds go", run_tables.startup(campaign), links),
+        *_section("Telemetry", run_tables.telemetry(campaign), links),
+        *_section("Failed runs", run_tables.failures(campaign), links),
+        *_section("Skipped", run_tables.skipped(campaign)),
+        _cost(campaign),
+        *_configuration(campaign),
+        _reading(),
+        *_other_files(files),
+    ]
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _history(campaign: Campaign, links: Mapping[str, str]) -> list[str]:
+    title, accepted = "Against its own history", verdict_text.accepted_baselines(campaign)
+    parts = [*_section(title, verdict_text.history_table(campaign), links)] or ([f"## {title}"] if accepted else [])
+    return [*parts, *([bullets(accepted).rstrip("\n")] if accepted else [])]
+
+
+def _head(campaign: Campaign) -> str:
+    lines = [f"# {escape(campaign.title)}", f"**{escape(verdict_text.verdict(campaign))}**"]
+    if since := verdict_text.dated(campaign):
+        lines.append(bullets(since).rstrip("\n"))
+    if told := verdict_text.drill(campaign):
+        lines.append(f"> **{escape(told)}**")
+    took = duration((campaign.finished_at - campaign.started_at).total_seconds())
+    lines.append(
+        f"{escape(campaign.suite)}, campaign {escape(campaign.campaign_id)}: {count(len(campaign.results), 'run')}, "
+        f"{moment(campaign.started_at)}, took {took}."
+    )
+    return "\n\n".join(lines)
+
+
+def _verdicts(campaign: Campaign, links: Mapping[str, str]) -> list[str]:
+    if not campaign.judges_nodes:
+        return []
+    if not campaign.groups:
+        return ["## Verdict\n\nNo node gave a result that could be compared."]
+    alone = verdict_text.lone_line(campaign)
+    groups = (_group(campaign, group, links) for group in verdict_text.shown_groups(campaign))
+    return ["## Verdict", *groups, *([bullets([alone])] if alone else [])]
+
+
+def _group(campaign: Campaign, group: GroupVerdict, links: Mapping[str, str]) -> str:
+    content = verdict_text.verdict_table(campaign, group)
+    lines = (*verdict_text.reasons(group), *verdict_text.fleet_lines(group))
+    if allowed := verdict_text.limits(group):
+        lines = (*lines, f"Limits: {', '.join(allowed)}, against the {verdict_text.REFERENCES[group.reference]}.")
+    return f"### {escape(content.title)}\n\n{table(content, links)}\n{bullets(lines)}"
+
+
+def _red_nodes(campaign: Campaign) -> list[str]:
+    red, findings = campaign.red_nodes, verdict_text.findings_by_node(campaign)
+    return ["## Nodes to look at", *(_red_node(node, findings.get(node.node, ())) for node in red)] if red else []
+
+
+def _red_node(node: NodeVerdict, findings: Sequence[Finding]) -> str:
+    told = [
+        f"{sentence(f.summary)} Measured: {sentence(f.measured)} Expected: {sentence(f.expected)} "
+        f"Next step: {sentence(f.resolution)}"
+        for f in findings
+    ] or ["No finding names a cause: look at the node's events and at the log of its run."]
+    reason = escape(f"{verdict_text.state_words(node)}. {sentence(node.reason)}")
+    return f"### {escape(node.node)}\n\n{reason}\n\n{bullets(told)}"
+
+
+def _findings(campaign: Campaign) -> list[str]:
+    by_node = verdict_text.findings_by_node(campaign)
+    told = {finding for node in campaign.red_nodes for finding in by_node.get(node.node, ())}
+    return _section("Other findings", verdict_text.findings_table([f for f in campaign.findings if f not in told]))
+
+
+def _plots(campaign: Campaign, files: Sequence[str]) -> list[str]:
+    images = [f"![{name}](plots/{name}.png)" for name in plots.NAMES if f"plots/{name}.png" in files]
+    names_by_reason: dict[str, list[str]] = {}
+    for name, why in plots.not_drawn(campaign).items():
+        names_by_reason.setdefault(why, []).append(name)
+    absent = bullets(f"Not drawn, {why}: {listing(names)}." for why, names in names_by_reason.items())
+    return ["## Plots", *images, *([absent] if absent else [])]
+
+
+def _comparison(title: str, tables: Sequence[Table], links: Mapping[str, str]) -> list[str]:
+    parts = [f"### {escape(content.title)}\n\n{table(content, links)}" for content in tables]
+    return [f"## {title}", *parts]
+
+
+def _cost(campaign: Campaign) -> str:
+    lines = (cost_report.summary(campaign), *cost_report.sample_prices(campaign))
+    return f"## Cost\n\n{bullets(lines)}\n{table(cost_report.prices_table(campaign))}"
+
+
+def _configuration(campaign: Campaign) -> list[str]:
+    parts = [f"### {escape(content.title)}\n\n{table(content)}" for content in run_tables.work(campaign)]
+    for title, content in (
+        ("What was chosen, and by which means it ran", run_tables.chosen(campaign)),
+        ("Software and hardware", run_tables.software(campaign)),
+        ("Parameters", run_tables.parameters(campaign)),
+    ):
+        parts += _section(title, content, level=3)
+    return ["## Configuration", *parts] if parts else []
+
+
+def _reading() -> str:
+    figures = "".join(f"- **{name}**: {escape(text)}\n" for name, text in glossary.FIGURES)
+    states = "".join(f"- **{name}**: {escape(text)}\n" for name, text in glossary.STATES)
+    return f"## How to read this\n\n{figures}\n{glossary.MORE}\n\nStates:\n\n{states}"
+
+
+def _other_files(files: Sequence[str]) -> list[str]:
+    links = [f"- [{name}]({name}): {text}\n" for name, text in OTHER_FILES.items() if name in files]
+    return ["## Files\n\n" + "".join(links)] if links else []
+
+
+def _section(title: str, content: Table, links: Mapping[str, str] | None = None, level: int = 2) -> list[str]:
+    return [f"{'#' * level} {title}\n\n{table(content, links)}"] if content.rows else []
+
+
+def _result_links(campaign: Campaign, files: Sequence[str]) -> dict[str, str]:
+    wanted = {f"runs/{r.spec.run_id}/result.json": r.spec.run_id for r in campaign.results}
+    found = ((wanted.get("/".join(path.split("/")[-3:])), path) for path in files)
+    return {run_id: path for run_id, path in found if run_id}

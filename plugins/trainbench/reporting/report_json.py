@@ -1,0 +1,94 @@
+"""report.json: what the other reports say, for programs: verdicts, findings, every run, costs and comparisons.
+
+    format, format_version     "trainbench-report", 1
+    campaign_id, suite, title, question, started_at, finished_at
+    verdict                    sentence, tone (good | warn | bad), drill; dated: a sentence for each dated slowdown
+    groups, history, findings  as in verdict.json, whose models document them; numbers as computed, percent as percent
+    runs                       the rows of metrics.csv as numbers and nulls; units end the names; `result`: the raw file
+    comparisons                the tables that compare what ran, as people see them; each column with its unit and field
+    cost                       sentences
+    parameters                 as they were asked for
+
+Paths are relative to this file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainbench.core.csv_cells import Cell
+from trainbench.core.tables import RESULT_LINK, Row, Table
+from trainbench.reporting import cost_report, verdict_text
+from trainbench.reporting.comparison_sections import Answer, answers
+from trainbench.reporting.figures import load_figures
+from trainbench.reporting.metrics import metric_rows
+from trainbench.results.campaign import Campaign
+
+FORMAT, FORMAT_VERSION = "trainbench-report", 1
+
+
+def report_json(
+    campaign: Campaign,
+    rows: Sequence[Mapping[str, Cell]] | None = None,
+    answered: Sequence[Answer] | None = None,
+) -> str:
+    """`rows` and `answered`: what `metric_rows` and `answers` give, where it is there already."""
+    rows = metric_rows(campaign) if rows is None else rows
+    answered = answers(campaign) if answered is None else answered
+    said = campaign.model_dump(
+        mode="json", include={"campaign_id", "suite", "title", "question", "started_at", "finished_at"}
+    )
+    verdict = {
+        "sentence": verdict_text.verdict(campaign),
+        "tone": verdict_text.tone(campaign),
+        "drill": verdict_text.drill(campaign),
+        "dated": verdict_text.dated(campaign),
+    }
+    judged = campaign.model_dump(mode="json", include={"groups", "history", "findings"})
+    document = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        **said,
+        "verdict": verdict,
+        **judged,
+        "runs": [_with_link(row) for row in rows],
+        "comparisons": [
+            {"anchor": answer.anchor, "title": answer.title, "tables": [_table(table) for table in answer.tables]}
+            for answer in answered
+        ],
+        "cost": [cost_report.summary(campaign), *cost_report.sample_prices(campaign)],
+        "parameters": campaign.params,
+    }
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, default=str) + "\n"
+
+
+def _with_link(row: Mapping[str, Cell]) -> dict[str, Cell]:
+    """What was skipped has no result."""
+    run_id = row.get("run_id")
+    return {**row, "result": RESULT_LINK.format(run_id=run_id) if run_id else None}
+
+
+def _table(table: Table) -> dict[str, Any]:
+    return {
+        "title": table.title,
+        "columns": [_column(name, table) for name in table.columns],
+        "rows": [_row(row) for row in table.rows],
+        "notes": list(table.notes),
+    }
+
+
+def _column(name: str, table: Table) -> dict[str, Any]:
+    figure = load_figures().of(name)
+    return {
+        "name": name,
+        "is_number": name in table.numeric,
+        "unit": figure.unit if figure else None,
+        "field": figure.field if figure else None,
+    }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    result = RESULT_LINK.format(run_id=row.run_id) if row.run_id else None
+    return {"cells": list(row.cells), "tone": row.tone.value, "result": result}

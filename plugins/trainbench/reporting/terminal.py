@@ -1,0 +1,90 @@
+"""The verdict for a terminal: readable without colour and on 100 columns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from trainbench.core.formats import one_line
+from trainbench.core.tables import Table, Tone, shortened
+from trainbench.core.verdicts import GroupVerdict
+from trainbench.reporting import (
+    configuration_tables,
+    cost_report,
+    noise_tables,
+    strategy_tables,
+    survey_tables,
+    verdict_text,
+)
+from trainbench.results.campaign import Campaign
+
+# What fits 100 characters; the reports have the other columns.
+NARROW = frozenset({
+    "GPUs", "strategy", "place", "tokens/s", "median step ms", "memory GB", "exposed comm.", "scaling",
+    "verdict", "configuration", "in words",
+    "recipe", "GPU", "micro-batch", "relative speed", "per 1M samples",
+})  # fmt: skip
+STYLES = {Tone.GOOD: "green", Tone.WARN: "yellow", Tone.BAD: "bold red", Tone.PLAIN: ""}
+
+
+def verdict_table(campaign: Campaign) -> Group:
+    """For each group its table with spread and noise; then the cost; the sentence that sums it up comes last."""
+    parts: list[RenderableType] = []
+    for group in verdict_text.shown_groups(campaign):
+        parts += _group(campaign, group)
+    compared = (
+        *configuration_tables.verdicts(campaign),
+        *survey_tables.speed(campaign),
+        *strategy_tables.strategies(campaign),
+    )
+    for content in (*map(_narrow, compared), *noise_tables.noise_tables(campaign)):
+        parts += [
+            plain(content.title, style="bold"),
+            rich_table(content),
+            *(plain(note) for note in content.notes),
+        ]
+    if alone := verdict_text.lone_line(campaign):
+        parts.append(plain(alone))
+    parts += [plain(f"skipped {skipped.what}: {skipped.reason}") for skipped in campaign.skipped]
+    parts += [plain(line) for line in (cost_report.summary(campaign), *cost_report.sample_prices(campaign))]
+    if told := verdict_text.drill(campaign):
+        parts.append(plain(told, style="bold"))
+    parts += [plain(line) for line in verdict_text.dated(campaign)]
+    parts.append(plain(verdict_text.verdict(campaign), style=STYLES[verdict_text.tone(campaign)]))
+    return Group(*parts)
+
+
+def _group(campaign: Campaign, group: GroupVerdict) -> list[RenderableType]:
+    content = verdict_text.verdict_table(campaign, group)
+    lines = (*verdict_text.reasons(group), *verdict_text.fleet_lines(group))
+    return [plain(content.title, style="bold"), rich_table(content), *(plain(line) for line in lines)]
+
+
+def _narrow(content: Table) -> Table:
+    kept = [place for place, name in enumerate(content.columns) if name in NARROW]
+    rows = tuple(replace(row, cells=tuple(row.cells[place] for place in kept)) for row in content.rows)
+    return replace(content, columns=tuple(content.columns[place] for place in kept), rows=rows)
+
+
+def plain(text: str, style: str = "") -> Text:
+    """Text as it is: neither rich's markup nor a terminal's escapes work in it, however long it is."""
+    return Text(one_line(text, most=len(text) + 1), style=style)
+
+
+def rich_table(content: Table) -> RichTable:
+    """Any table in the house's style; the last cell carries the row's tone. Of a long one the first rows."""
+    short = shortened(content)
+    # Cells are Text: rich would read square brackets in a plain string as its own markup.
+    shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    if len(short.rows) < len(content.rows):
+        shown.caption = plain(short.notes[0])
+    for name in short.columns:
+        shown.add_column(Text(name), justify="right" if name in short.numeric else "left", overflow="fold")
+    for row in short.rows:
+        last = Text(one_line(row.cells[-1]), style=STYLES[row.tone])
+        shown.add_row(*(Text(one_line(cell)) for cell in row.cells[:-1]), last)
+    return shown

@@ -1,0 +1,407 @@
+"""What the verdicts say, in words and tables: the one source of the sentences in every report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from bench_image.contract import AUTO, Clock, Device, RunResult, Status
+from trainbench.comparison import noise_advice
+from trainbench.core.formats import (
+    NA,
+    count,
+    degrees,
+    figure,
+    listing,
+    noise_share,
+    one_line,
+    percent,
+    sentence,
+    share,
+)
+from trainbench.core.tables import Row, Table, Tone, median_run
+from trainbench.core.verdicts import (
+    RED,
+    Confirmation,
+    Finding,
+    GroupVerdict,
+    HistoryVerdict,
+    Level,
+    Metric,
+    MetricVerdict,
+    NodeVerdict,
+    ReferenceMode,
+    State,
+)
+from trainbench.judging import drills, no_figures
+from trainbench.judging.campaign_conditions import conditions
+from trainbench.judging.condition import Condition, fleet_summary
+from trainbench.judging.node_runs import judged_rate
+from trainbench.judging.step_changes import SLOWER
+from trainbench.judging.variance import lone_groups
+from trainbench.params.campaign_kind import Question
+from trainbench.reporting import configuration_tables, strategy_tables, survey_tables
+from trainbench.results.campaign import Campaign
+from trainbench.results.readings import gpu_name
+
+NO_GPU = f"{NA}: no GPU"
+BY_CPU_TIME = "CPU (samples per second of the process' CPU time)"
+REFERENCES = {
+    ReferenceMode.LEAVE_ONE_OUT_MEDIAN: "leave-one-out median",
+    ReferenceMode.MEDIAN: "median of all nodes",
+    ReferenceMode.MEAN: "mean of all nodes",
+    ReferenceMode.HISTORY: "own history",
+    ReferenceMode.FIXED: "fixed value",
+}
+METRICS = {Metric.SAMPLES_PER_SECOND: "samples/s", Metric.MEMORY_GB: "memory", Metric.TEMPERATURE_C: "temperature"}
+MAX_WAITING = 10
+MAX_DATED = 10
+_CONFIRMATIONS = {
+    Confirmation.PENDING: "re-run pending",
+    Confirmation.CONFIRMED: "confirmed",
+    Confirmation.NOT_CONFIRMED: "not confirmed",
+    Confirmation.INCONCLUSIVE: "re-run inconclusive",
+    Confirmation.NOT_PLANNED: "no re-run was planned",
+}
+_STATE_TONES = {State.OK: Tone.GOOD} | dict.fromkeys(RED, Tone.BAD)
+_LEVEL_TONES = {Level.INFO: Tone.PLAIN, Level.WARNING: Tone.WARN, Level.ERROR: Tone.BAD}
+
+
+def tone(campaign: Campaign) -> Tone:
+    """Red as soon as a node is, a drilled one included, or a drill was not found; amber when anything else keeps a node
+    from being well.
+    """
+    alarms = (*drills.undetected(campaign.findings), *campaign.alarms)
+    if campaign.red_nodes or campaign.unjudged_failures or alarms:
+        return Tone.BAD
+    if not campaign.judges_nodes and all(result.status is Status.OK for result in campaign.results):
+        return Tone.GOOD
+    return Tone.GOOD if fleet_summary(conditions(campaign)).is_well else Tone.WARN
+
+
+def verdict(campaign: Campaign) -> str:
+    """The whole campaign in one sentence, behind one for each drill that was not found, and behind that no run gave a
+    figure; `dated` goes on.
+    """
+    missed = [sentence(drills.headline(finding)) for finding in drills.undetected(campaign.findings)]
+    if campaign.judges_nodes and no_figures.is_among(campaign.findings):
+        missed.insert(0, no_figures.HEADLINE)
+    judged, number = _judged(campaign), len(_dated(campaign))
+    if number:
+        has = "has" if number == 1 else "have"
+        judged = f"{judged.removesuffix('.')}; {count(number, 'slowdown')} {has} a date."
+    return " ".join((*missed, judged))
+
+
+def dated(campaign: Campaign) -> tuple[str, ...]:
+    """A sentence for each slowdown that has a date; of many the first."""
+    told = _dated(campaign)
+    more = (f"And {len(told) - MAX_DATED} more: see the findings.",) if len(told) > MAX_DATED else ()
+    return (*(sentence(f"{f.subject} {f.summary}") for f in told[:MAX_DATED]), *more)
+
+
+def in_full(campaign: Campaign) -> str:
+    """The verdict and what goes on from it as one text, for places without lists."""
+    return " ".join((verdict(campaign), *dated(campaign)))
+
+
+def _dated(campaign: Campaign) -> Sequence[Finding]:
+    return [finding for finding in campaign.findings if finding.category in SLOWER]
+
+
+def _judged(campaign: Campaign) -> str:
+    if not campaign.judges_nodes:
+        return " ".join((_measured(campaign), *_failed(campaign), *_answered(campaign)))
+    if campaign.groups and len(lone_groups(campaign.groups)) == len(campaign.groups):
+        return f"{_measured(campaign)} Nodes were not compared: each work ran on one node only."
+    return fleet_summary(conditions(campaign)).headline
+
+
+def _answered(campaign: Campaign) -> list[str]:
+    """What a campaign says that compares what ran, not the nodes."""
+    noise = noise_advice.headline(campaign) if campaign.question is Question.NOISE else None
+    return [
+        *strategy_tables.leaders(campaign),
+        *configuration_tables.headline(campaign),
+        *survey_tables.headline(campaign),
+        *([noise] if noise else []),
+    ]
+
+
+def shown_groups(campaign: Campaign) -> tuple[GroupVerdict, ...]:
+    """The groups in which nodes were compared; what ran on one node only is told of in one line instead."""
+    lone = lone_groups(campaign.groups)
+    return tuple(group for group in campaign.groups if group not in lone)
+
+
+def lone_line(campaign: Campaign) -> str | None:
+    """What was not compared between nodes, or None where everything was."""
+    lone = lone_groups(campaign.groups)
+    if not lone:
+        return None
+    nodes = listing(dict.fromkeys(group.nodes[0].node for group in lone))
+    return f"{count(len(lone), 'group')} of equal runs had one node only ({nodes}): no peer to compare it with."
+
+
+def _measured(campaign: Campaign) -> str:
+    good = sum(result.error is None for result in campaign.results)
+    return f"{good} of {count(len(campaign.results), 'run')} gave a figure."
+
+
+def _failed(campaign: Campaign) -> list[str]:
+    bad = dict.fromkeys(
+        f"{campaign.labels.get(result.spec.group_id, result.spec.strategy)} on "
+        f"{result.spec.node if campaign.labels else count(result.spec.world_size, 'GPU')} ({result.error.kind})"
+        for result in campaign.results
+        if result.error
+    )
+    return [f"None from {listing(bad)}."] if bad else []
+
+
+def drill(campaign: Campaign) -> str | None:
+    """What was slowed on purpose, or None when nothing was."""
+    drills = {r.spec.node: r.spec.drill.slowdown_pct for r in campaign.results if r.spec.drill}
+    if not drills:
+        return None
+    told = listing(f"{node} by {share(pct, 0)}" for node, pct in drills.items())
+    return f"Drill: trainbench slowed {told} on purpose, to see that the checks find it."
+
+
+def verdict_table(campaign: Campaign, group: GroupVerdict) -> Table:
+    """One row for each node, red ones first; it links to the run with the node's median samples/s."""
+    runs = [result for result in campaign.results if result.spec.group_id == group.group_id]
+    shown_runs = _median_runs(runs)
+    on_cpu = {run.spec.device for run in runs} == {Device.CPU}
+    against = f"vs {REFERENCES[group.reference]}"
+    columns = ("node", "samples/s", against, "memory GB", "temperature", "state")
+    behind = {node.node for node in conditions(campaign) if node.condition is Condition.BEHIND}
+    return Table(
+        columns=columns,
+        numeric=frozenset(columns[1:4]),
+        rows=tuple(
+            Row(
+                cells=(
+                    node.node,
+                    _value(node, Metric.SAMPLES_PER_SECOND),
+                    _deviation(node),
+                    _value(node, Metric.MEMORY_GB),
+                    _temperature(node, on_cpu),
+                    state_words(node, is_behind=node.node in behind),
+                ),
+                tone=_tone_of(node, is_behind=node.node in behind),
+                run_id=shown_runs.get(node.node),
+            )
+            for node in sorted(group.nodes, key=lambda node: node.state not in RED)
+        ),
+        title=group_name(campaign, group.group_id),
+    )
+
+
+def _median_runs(runs: Sequence[RunResult]) -> Mapping[str, str | None]:
+    """Node -> the id of the run to show for it."""
+    by_node: dict[str, list[RunResult]] = {}
+    for run in runs:
+        by_node.setdefault(run.spec.node, []).append(run)
+    return {node: median_run(of) for node, of in by_node.items()}
+
+
+def state_words(node: NodeVerdict, *, is_behind: bool = False) -> str:
+    """ "breach: slow, confirmed (-9.0 %), drill": the figure is the re-run's samples/s; "ok, watched"."""
+    sides = [_side(metric) for metric in node.metrics if metric.state is State.BREACH and metric.side]
+    words = [_plain(node.state) + (f": {' and '.join(sides)}" if sides else "")]
+    if again := _CONFIRMATIONS.get(node.confirmation):
+        off = node.confirm_deviation_pct
+        words.append(again + (f" ({percent(off)})" if off is not None else ""))
+    more = {
+        "watched": node.is_watched or node.state is State.NOTICE,
+        "unsteady": node.is_unsteady,
+        "behind its own past": is_behind,
+        "drill": node.is_drill,
+    }
+    return ", ".join([*words, *(word for word, holds in more.items() if holds)])
+
+
+def _tone_of(node: NodeVerdict, *, is_behind: bool) -> Tone:
+    is_doubtful = node.state is not State.OK or node.is_watched or node.is_unsteady or is_behind
+    return Tone.BAD if node.state in RED else Tone.WARN if is_doubtful else Tone.GOOD
+
+
+def fleet_lines(group: GroupVerdict) -> tuple[str, ...]:
+    """Spread, noise and the smallest deviation that this group can tell from chance."""
+    is_per_gpu = any(node.gpus for node in group.nodes)
+    unit = "GPU" if is_per_gpu else "node"
+    return (
+        *(("A node's figures are those of its worst GPU, not of all together.",) if is_per_gpu else ()),
+        f"Spread: {share(group.spread_pct)} between the fastest and the slowest {unit}, of their median."
+        if group.spread_pct is not None
+        else f"Spread: {NA}, fewer than two {unit}s have a figure.",
+        f"Noise: {noise_share(group.noise_pct, 2)} standard deviation of one run's samples/s, the larger of two: "
+        "between runs, and between the windows of a run."
+        if group.noise_pct is not None
+        else f"Noise: {NA}, no node ran twice.",
+        f"Smallest deviation that can be told from chance here: {noise_share(group.detectable_pct, 2)}."
+        if group.detectable_pct is not None
+        else f"Smallest deviation that can be told from chance here: {NA}, the noise is not known.",
+    )
+
+
+def reasons(group: GroupVerdict) -> tuple[str, ...]:
+    """Why nodes are not ok, each reason once: "node-1 and node-2 (insufficient): 2 nodes cannot be told apart."."""
+    nodes_by_reason: dict[tuple[State, str], list[str]] = {}
+    for node in group.nodes:
+        if node.state is not State.OK or node.is_watched or node.is_unsteady:
+            nodes_by_reason.setdefault((node.state, node.reason), []).append(node.node)
+    return tuple(
+        sentence(f"{listing(nodes)} ({_plain(state)}): {one_line(why)}")
+        for (state, why), nodes in nodes_by_reason.items()
+    )
+
+
+def limits(group: GroupVerdict) -> tuple[str, ...]:
+    """The limits that were applied: "samples/s ±5.0 %"."""
+    used = {m.metric: m.limit for node in group.nodes for m in node.metrics}
+    return tuple(
+        f"{METRICS[metric]} ±{degrees(limit) if metric is Metric.TEMPERATURE_C else share(limit)}"
+        for metric, limit in used.items()
+    )
+
+
+def findings_by_node(campaign: Campaign) -> Mapping[str, Sequence[Finding]]:
+    """Node -> findings on the node or on one of its runs; nothing for a node without any."""
+    node_of = {result.spec.run_id: result.spec.node for result in campaign.results}
+    found: dict[str, list[Finding]] = {}
+    for finding in campaign.findings:
+        for node in {finding.subject, node_of.get(finding.subject, finding.subject)}:
+            found.setdefault(node, []).append(finding)
+    return found
+
+
+def findings_table(findings: Sequence[Finding]) -> Table:
+    return Table(
+        columns=("level", "subject", "what", "measured", "expected", "next step"),
+        rows=tuple(
+            Row(
+                cells=(f"{f.level} ({f.category})", f.subject, f.summary, f.measured, f.expected, f.resolution),
+                tone=_LEVEL_TONES[f.level],
+            )
+            for f in findings
+        ),
+    )
+
+
+def history_table(campaign: Campaign) -> Table:
+    """One row for each node and group; where many have no baseline yet, one row counts them."""
+    waiting = [verdict for verdict in campaign.history if verdict.state is State.NO_BASELINE]
+    is_long = len(waiting) > MAX_WAITING
+    shown = [verdict for verdict in campaign.history if not (is_long and verdict.state is State.NO_BASELINE)]
+    names = {group_id: group_name(campaign, group_id) for group_id in {verdict.group_id for verdict in shown}}
+    has_groups = len(names) > 1
+    runs = runs_of_groups(campaign) if shown else {}
+    columns = ("node", "samples/s", "own median", "deviation", "limit", "past runs", "state", "reason")
+    rows = [
+        Row(
+            cells=(*((names[h.group_id],) if has_groups else ()), *_history_cells(h)),
+            tone=_STATE_TONES.get(h.state, Tone.PLAIN),
+            run_id=runs.get(h.group_id, {}).get(h.node),
+        )
+        for h in shown
+    ]
+    if is_long:
+        cells = (f"{len(waiting)} more", *[NA] * 5, _plain(State.NO_BASELINE), "too few past runs of the same work")
+        rows.append(Row(cells=(*(("",) if has_groups else ()), *cells)))
+    return Table(
+        columns=("work", *columns) if has_groups else columns, numeric=frozenset(columns[1:6]), rows=tuple(rows)
+    )
+
+
+def accepted_baselines(campaign: Campaign) -> tuple[str, ...]:
+    """A sentence for each level that somebody accepted: what was measured before it is no past."""
+    return tuple(sentence(one_line(baseline.words)) for baseline in campaign.baselines)
+
+
+def runs_of_groups(campaign: Campaign) -> Mapping[str, Mapping[str, str | None]]:
+    """Group id -> node -> the id of the run to show for it."""
+    by_group: dict[str, list[RunResult]] = {}
+    for run in campaign.results:
+        by_group.setdefault(run.spec.group_id, []).append(run)
+    return {group_id: _median_runs(of) for group_id, of in by_group.items()}
+
+
+def _history_cells(h: HistoryVerdict) -> tuple[str, ...]:
+    return (
+        h.node,
+        figure(h.samples_per_second),
+        figure(h.baseline_median),
+        percent(h.deviation_pct),
+        NA if h.limit_pct is None else f"±{share(h.limit_pct)}",
+        str(h.num_points),
+        _plain(h.state),
+        h.reason,
+    )
+
+
+def group_name(campaign: Campaign, group_id: str) -> str:
+    """The work and the hardware of a group: "mistral-7b qlora, single, batch 8 x 512 tokens, NVIDIA A10"."""
+    of_group = (r for r in campaign.results if r.spec.group_id == group_id)
+    first = next(of_group, None)
+    if first is None:
+        return group_id
+    result = first if first.chosen else next((r for r in of_group if r.chosen), first)
+    gpu = next((g.gpu_name for g in campaign.groups if g.group_id == group_id and g.gpu_name), None)
+    return work_name(campaign, result, gpu)
+
+
+def work_name(campaign: Campaign, result: RunResult, gpu: str | None = None) -> str:
+    """The work and the hardware of one run, and the label under which it was asked for. `gpu`: where it never told."""
+    spec = result.spec
+    asked = spec.micro_batch_size
+    batch = f"{asked} ({result.work.micro_batch_size})" if asked == AUTO and result.chosen else str(asked)
+    gpus = f" on {count(spec.world_size, 'GPU')}" if spec.world_size > 1 else ""
+    label = campaign.labels.get(spec.group_id, "")
+    work = f"{spec.model} {spec.recipe}, {spec.strategy}{gpus}, batch {batch} x {spec.seq_length} tokens"
+    named = f"{label}: {work}" if label and not work.startswith(label) else work
+    on_cpu = BY_CPU_TIME if result.performance.clock is Clock.PROCESS_CPU else "CPU"
+    return f"{named}, {on_cpu if spec.device is Device.CPU else gpu or gpu_name(result) or 'GPU unknown'}"
+
+
+def is_rerun(campaign: Campaign, result: RunResult) -> bool:
+    """Whether the run is the re-run of a breach: its round comes after the planned ones."""
+    rounds = campaign.params.get("rounds")
+    return isinstance(rounds, int) and result.spec.round > rounds
+
+
+def rates(campaign: Campaign) -> Mapping[tuple[str, str], Sequence[tuple[float, bool]]]:
+    """(group id, node) -> samples/s that each of its runs is judged by, and whether that was the re-run of a breach."""
+    found: dict[tuple[str, str], list[tuple[float, bool]]] = {}
+    for result in campaign.results:
+        if (rate := judged_rate(result)) is not None:
+            key = (result.spec.group_id, result.spec.node)
+            found.setdefault(key, []).append((rate, is_rerun(campaign, result)))
+    return found
+
+
+def _plain(state: State) -> str:
+    return state.value.replace("_", " ")
+
+
+def _side(metric: MetricVerdict) -> str:
+    name = "" if metric.metric is Metric.SAMPLES_PER_SECOND else f"{METRICS[metric.metric]} "
+    return f"{name}{metric.side}"
+
+
+def _value(node: NodeVerdict, metric: Metric) -> str:
+    found = node.metric(metric)
+    return figure(found.value) if found else NA
+
+
+def _deviation(node: NodeVerdict) -> str:
+    found = node.metric(Metric.SAMPLES_PER_SECOND)
+    return percent(found.deviation) if found else NA
+
+
+def _temperature(node: NodeVerdict, on_cpu: bool) -> str:
+    found = node.metric(Metric.TEMPERATURE_C)
+    if found and found.value is not None:
+        return degrees(found.value)
+    if on_cpu:
+        return NO_GPU
+    return f"{NA}: {one_line(found.reason, 60)}" if found and found.reason else NA

@@ -1,0 +1,143 @@
+"""Results as they arrive: the task of each pod stores its own, so that nothing that happens later loses it.
+
+    {root}/campaigns/{campaign_id}/plan.json                      what was to run
+    {root}/campaigns/{campaign_id}/runs/{run_id}/result.json      of a run on one node
+    {root}/campaigns/{campaign_id}/runs/{run_id}/rank-{k}.json    of the pod of node rank k, until the gang's are joined
+
+Names come from the run: a repeated task, or `publish` after it, writes the same file again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pydantic import AwareDatetime
+
+from bench_image.contract import (
+    MAX_RESULT_BYTES,
+    RESULT_FILE,
+    SPEC_ENV,
+    ContractError,
+    Frozen,
+    Phase,
+    RunResult,
+    RunSpec,
+    parse_spec,
+)
+from trainbench.planning.plan import Plan
+from trainbench.pods.gangs import combine
+from trainbench.pods.manifests import CONTAINER, RANK_ENV
+from trainbench.pods.pod_end import PodEnd
+from trainbench.results.artefacts import BrokenFile, Store, StoreError, address, read_bounded
+from trainbench.results.collect import collect, mismatch, parse_payload
+
+if TYPE_CHECKING:
+    from upath import UPath
+
+
+class PlannedCampaign(Frozen):
+    """What a DAG run was to measure, and when it was planned. `suite`: the DAG's id."""
+
+    plan: Plan
+    suite: str
+    dag_run_id: str
+    planned_at: AwareDatetime
+
+
+def store_arrival(store: Store, manifest: Mapping[str, Any], payload: object) -> str | None:
+    """Stores what the pod of this manifest handed over; returns the file's address. None: it is no result of the run
+    that the manifest asks for, so that only the judgement is told of it. Raises StoreError.
+    """
+    if (asked := _asked(manifest)) is None:
+        return None
+    spec, rank = asked
+    try:
+        result = parse_payload(payload)
+    except ContractError:
+        return None
+    if mismatch(spec, result):
+        return None
+    return store.write_rank_result(result, rank) if spec.nodes > 1 else store.write_result(result)
+
+
+def arrived(store: Store, spec: RunSpec, rank: int) -> str | None:
+    """The text of what the pod of this run and rank measured, as it was stored; None: nothing was."""
+    name = rank_file(rank) if spec.nodes > 1 else RESULT_FILE
+    try:
+        text = store.read_run_file(spec.campaign_id, spec.run_id, name).decode()
+        result = parse_payload(text)
+    except (StoreError, ContractError, UnicodeDecodeError):
+        return None
+    # What the judgement stored for a pod that handed over nothing is no measurement.
+    return None if result.error and result.error.phase is Phase.LAUNCH else text
+
+
+def completed(
+    store: Store, specs: Sequence[RunSpec], payloads: Sequence[object | None], ends: Sequence[PodEnd | None]
+) -> list[object | None]:
+    """The payloads, and where Airflow has neither a result nor an end of a pod, what its task stored. Of a gang, whose
+    pods are the specs' ranks, only ranks of one try count together.
+    """
+    found = [
+        arrived(store, spec, index) if payload is None and end is None else payload
+        for index, (spec, payload, end) in enumerate(zip(specs, payloads, ends, strict=True))
+    ]
+    stored = [index for index, payload in enumerate(payloads) if payload is None and found[index] is not None]
+    if not stored or specs[0].nodes == 1:
+        return found
+    of_try = _latest_try({index: result for index, payload in enumerate(found) if (result := _read(payload))})
+    return [None if index in stored and index not in of_try else payload for index, payload in enumerate(found)]
+
+
+def _read(payload: object | None) -> RunResult | None:
+    try:
+        return None if payload is None else parse_payload(payload)
+    except ContractError:
+        return None
+
+
+def _latest_try(by_rank: Mapping[int, RunResult]) -> Mapping[int, RunResult]:
+    """Those that were still running when the last one began: ranks of an earlier try had ended by then."""
+    began = max(result.started_at for result in by_rank.values())
+    return {rank: result for rank, result in by_rank.items() if result.finished_at >= began}
+
+
+def rank_file(rank: int) -> str:
+    return f"rank-{rank}.json"
+
+
+def joined(files: Sequence[UPath]) -> tuple[tuple[RunResult, ...], tuple[BrokenFile, ...]]:
+    """The rank files of gangs whose results nobody has joined yet, as one result for each run. A rank that handed over
+    nothing makes its run a failed one.
+    """
+    broken: list[BrokenFile] = []
+    ranks: dict[str, dict[int, RunResult]] = {}
+    for path in files:
+        if (path.parent / RESULT_FILE).is_file():
+            continue
+        try:
+            result = parse_payload(read_bounded(path, MAX_RESULT_BYTES))
+        except (ContractError, StoreError) as error:
+            broken.append(BrokenFile(address(path), str(error)))
+            continue
+        ranks.setdefault(str(path.parent), {})[int(path.stem.removeprefix("rank-"))] = result
+    return tuple(_joined(of_run) for _, of_run in sorted(ranks.items())), tuple(broken)
+
+
+def _joined(by_rank: Mapping[int, RunResult]) -> RunResult:
+    by_rank = _latest_try(by_rank)
+    results = tuple(by_rank.values())
+    spec = results[0].spec
+    payloads = [by_rank[rank].model_dump_json() if rank in by_rank else None for rank in range(spec.nodes)]
+    at = max(result.finished_at for result in results)
+    return combine(spec, collect((spec,) * spec.nodes, payloads, at))
+
+
+def _asked(manifest: Mapping[str, Any]) -> tuple[RunSpec, int] | None:
+    """The run that the pod is for and its node rank; None for a pod that another program described."""
+    base: Mapping[str, Any] = next((c for c in manifest["spec"]["containers"] if c["name"] == CONTAINER), {})
+    env = {variable["name"]: variable.get("value") for variable in base.get("env") or ()}
+    if env.get(SPEC_ENV) is None:
+        return None
+    return parse_spec(env[SPEC_ENV]), int(env.get(RANK_ENV) or 0)

@@ -1,0 +1,370 @@
+"""The files in one store: of a campaign its results, itself, and the summary that people read; cost reports.
+
+    {root}/campaigns/{campaign_id}/plan.json
+    {root}/campaigns/{campaign_id}/runs/{run_id}/result.json, and rank-0.json, ... of a gang's pods
+    {root}/campaigns/{campaign_id}/summary/verdict.json, metrics.csv, BENCHMARK_REPORT.md, plots/*.png, ...
+    {root}/cost/{report_id}/COST_REPORT.md, cost_report.html, costs.csv, costs.json
+
+The root is a local folder or an object store (`s3://`, `gs://`); both look the same through `UPath`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from bench_image.contract import IDENTIFIER, MAX_RESULT_BYTES, RESULT_FILE, ContractError, RunResult, explain
+from trainbench.results.campaign import Campaign
+from trainbench.results.collect import parse_payload
+
+if TYPE_CHECKING:
+    from upath import UPath
+
+STORE_ENV = "TRAINBENCH_STORE"
+DEFAULT_STORE = ".trainbench/store"
+CAMPAIGN_FILE, PLAN_FILE = "verdict.json", "plan.json"
+RANK_FILE = re.compile(r"rank-[0-9]{1,6}\.json")
+MAX_CAMPAIGN_BYTES = 4_000_000_000  # 100,000 results on one GPU each make 1.3 GB
+WRITERS = 16
+LOCAL_PROTOCOLS = frozenset({"", "file", "local"})
+SUMMARY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,3}")
+
+
+class Shelf(StrEnum):
+    """A folder of the root. What stands on it is written and deleted whole."""
+
+    CAMPAIGNS = "campaigns"
+    COST = "cost"
+
+
+NOUNS = {Shelf.CAMPAIGNS: "campaign", Shelf.COST: "cost report"}
+# All that any version of this program has put into one of them.
+OURS = {
+    Shelf.CAMPAIGNS: frozenset({"runs", "summary", PLAN_FILE}),
+    Shelf.COST: frozenset({"COST_REPORT.md", "cost_report.html", "costs.csv", "costs.json"}),
+}
+
+Tell = Callable[[int, int], None]  # how many files are read, of how many
+
+
+def _tell_nobody(_: int, __: int) -> None:
+    pass
+
+
+class StoreError(RuntimeError):
+    """The store cannot be read or written; the message says which address, why, and what to do."""
+
+
+@dataclass(frozen=True)
+class BrokenFile:
+    """A stored result that cannot be read, and why; it is reported, and the others are read all the same."""
+
+    address: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a campaign or a cost report takes in the store. `changed_at` is None where the store does not tell;
+    `foreign` names entries that no version of this program has put there.
+    """
+
+    shelf: Shelf
+    name: str
+    num_files: int
+    num_bytes: int
+    changed_at: datetime | None
+    foreign: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StoredResults:
+    results: tuple[RunResult, ...]
+    broken: tuple[BrokenFile, ...]
+
+
+def open_store(url: str | None = None) -> Store:
+    """`url`, else the environment's TRAINBENCH_STORE, else `.trainbench/store` here. Nothing is created yet."""
+    from upath import UPath
+
+    url = url or os.environ.get(STORE_ENV) or DEFAULT_STORE
+    if "://" not in url:
+        return Store(UPath(Path(url).expanduser().absolute()))
+    try:
+        root = UPath(url)
+        _ = root.fs
+    except (ImportError, ValueError) as error:
+        raise StoreError(f"store '{url}' cannot be opened: {error}; allowed: a folder, s3://..., gs://...") from None
+    return Store(root)
+
+
+@dataclass(frozen=True)
+class Store:
+    """Verbs over one root. Writing a key again replaces it; a reader sees the old file or the new one, never half."""
+
+    root: UPath
+
+    @property
+    def is_local(self) -> bool:
+        return self.root.protocol in LOCAL_PROTOCOLS
+
+    def write_result(self, result: RunResult) -> str:
+        """Returns the file's address."""
+        path = self._campaign(result.spec.campaign_id) / "runs" / _identifier(result.spec.run_id) / RESULT_FILE
+        return self._write(path, result.model_dump_json(indent=1).encode())
+
+    def write_rank_result(self, result: RunResult, rank: int) -> str:
+        """Of one pod of a gang; returns the file's address."""
+        path = self._campaign(result.spec.campaign_id) / "runs" / _identifier(result.spec.run_id) / f"rank-{rank}.json"
+        return self._write(path, result.model_dump_json(indent=1).encode())
+
+    def write_plan(self, campaign_id: str, text: str) -> str:
+        """What the campaign is to measure; returns the file's address."""
+        return self._write(self._campaign(campaign_id) / PLAN_FILE, text.encode())
+
+    def read_plan(self, campaign_id: str) -> bytes | None:
+        """None: the campaign has none. Raises StoreError."""
+        path = self._campaign(campaign_id) / PLAN_FILE
+        with _explained(path, "read"):
+            is_there = path.is_file()
+        return read_bounded(path, MAX_CAMPAIGN_BYTES) if is_there else None
+
+    def write_results(self, results: Sequence[RunResult]) -> None:
+        """Several at a time: each waits for the disk or the network, not for the others."""
+
+        def write_share(first: int) -> None:
+            for result in results[first::WRITERS]:
+                self.write_result(result)
+
+        with ThreadPoolExecutor(WRITERS) as writers:
+            for _ in writers.map(write_share, range(WRITERS)):
+                pass
+
+    def read_result_file(self, campaign_id: str, run_id: str) -> bytes:
+        """One run's result as it was stored. Raises StoreError."""
+        return self.read_run_file(campaign_id, run_id, RESULT_FILE)
+
+    def read_run_file(self, campaign_id: str, run_id: str, name: str) -> bytes:
+        """A result of the run, or of one rank of it. Raises StoreError."""
+        path = _named(self._campaign(campaign_id) / "runs" / _identifier(run_id), name)
+        return read_bounded(path, MAX_RESULT_BYTES)
+
+    def read_results(self, campaign_id: str, tell: Tell = _tell_nobody) -> StoredResults:
+        return read_results(self._campaign(campaign_id) / "runs", tell)
+
+    def write_campaign(self, campaign: Campaign) -> str:
+        """Returns the file's address."""
+        path = self._campaign(campaign.campaign_id) / "summary" / CAMPAIGN_FILE
+        return self._write(path, campaign.model_dump_json(indent=1).encode())
+
+    def read_campaign(self, campaign_id: str) -> Campaign:
+        """Raises StoreError when there is none or it cannot be read."""
+        return read_campaign(self._campaign(campaign_id) / "summary" / CAMPAIGN_FILE)
+
+    def write_summary(self, campaign_id: str, files: Mapping[str, str | bytes]) -> dict[str, str]:
+        """Relative name -> content in; relative name -> address out. All names are checked before one is written."""
+        paths = {name: self._summary_file(campaign_id, name) for name in files}
+        return {
+            name: self._write(paths[name], content.encode() if isinstance(content, str) else content)
+            for name, content in files.items()
+        }
+
+    def write_cost_report(self, report_id: str, files: Mapping[str, str]) -> dict[str, str]:
+        """Of many campaigns together: relative name -> content in; relative name -> address out."""
+        paths = {name: _named(self.root / Shelf.COST / _identifier(report_id), name) for name in files}
+        return {name: self._write(paths[name], content.encode()) for name, content in files.items()}
+
+    def read_summary(self, campaign_id: str, name: str) -> bytes:
+        """One file of the summary. Raises StoreError when it is not there."""
+        return read_bounded(self._summary_file(campaign_id, name), MAX_CAMPAIGN_BYTES)
+
+    def read_summary_head(self, campaign_id: str, name: str, num_bytes: int) -> bytes:
+        """The first bytes of one file of the summary. Raises StoreError."""
+        path = self._summary_file(campaign_id, name)
+        with _explained(path, "read"), path.open("rb") as file:
+            head: bytes = file.read(num_bytes)
+        return head
+
+    def has_verdict(self, campaign_id: str) -> bool:
+        """Whether the campaign was published. Raises StoreError."""
+        path = self._summary_file(campaign_id, CAMPAIGN_FILE)
+        with _explained(path, "read"):
+            return bool(path.is_file())
+
+    def summary_address(self, campaign_id: str, name: str) -> str:
+        """Where a person finds a file of the summary."""
+        return address(self._summary_file(campaign_id, name))
+
+    def campaign_ids(self) -> tuple[str, ...]:
+        """Of all campaigns that hold anything, sorted."""
+        return self.names(Shelf.CAMPAIGNS)
+
+    def names(self, shelf: Shelf) -> tuple[str, ...]:
+        """What stands on the shelf, sorted."""
+        folder = self.root / shelf
+        with _explained(folder, "read"):
+            names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+        return tuple(sorted(name for name in names if re.fullmatch(IDENTIFIER, name)))
+
+    def usage(self, shelf: Shelf, name: str) -> Usage:
+        """Every file is looked at, none is read."""
+        folder = self.root / shelf / _identifier(name)
+        with _explained(folder, "read"):
+            entries = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+            files = [path.stat() for path in folder.rglob("*") if path.is_file()]
+        # Some object stores tell when an object was made only: it is never changed, but replaced.
+        times = [file.st_mtime or getattr(file, "st_birthtime", 0) for file in files]
+        return Usage(
+            shelf=shelf,
+            name=name,
+            num_files=len(files),
+            num_bytes=sum(file.st_size for file in files),
+            changed_at=datetime.fromtimestamp(max(times), UTC) if times and all(times) else None,
+            foreign=(name,) if self._is_link(folder) else tuple(n for n in entries if n not in OURS[shelf]),
+        )
+
+    def delete(self, shelf: Shelf, name: str) -> Usage:
+        """Files, folder and all; returns what was there. Raises StoreError if the folder holds anything foreign."""
+        usage = self.usage(shelf, name)
+        folder = self.root / shelf / _identifier(name)
+        if usage.foreign:
+            foreign = ", ".join(usage.foreign[:3])
+            raise StoreError(f"{address(folder)} is not deleted: {foreign} is not of a {NOUNS[shelf]}; move it away")
+        with _explained(folder, "deleted"):
+            if self.is_local:
+                shutil.rmtree(folder.path)  # does not follow links
+            else:
+                folder.fs.rm(folder.path, recursive=True)
+        return usage
+
+    def probe(self) -> str:
+        """Write a small object, read it back and delete it; returns the store's address. Raises StoreError."""
+        path, content = self.root / f".probe-{secrets.token_hex(4)}", secrets.token_bytes(64)
+        self._write(path, content)
+        try:
+            is_same = read_bounded(path, len(content)) == content
+        finally:
+            with _explained(path, "deleted"):
+                path.unlink()
+        if not is_same:
+            raise StoreError(f"{address(path)} was read with other content than was written: check the store")
+        return address(self.root)
+
+    def _is_link(self, folder: UPath) -> bool:
+        return self.is_local and Path(folder.path).is_symlink()
+
+    def _summary_file(self, campaign_id: str, name: str) -> UPath:
+        return _named(self._campaign(campaign_id) / "summary", name)
+
+    def _campaign(self, campaign_id: str) -> UPath:
+        return self.root / Shelf.CAMPAIGNS / _identifier(campaign_id)
+
+    def _write(self, path: UPath, content: bytes) -> str:
+        with _explained(path, "written"):
+            if self.is_local:
+                _write_local(Path(path.path), content)
+            else:
+                path.write_bytes(content)  # one put: object stores show an object only when it is complete
+        return address(path)
+
+
+def read_results(folder: UPath, tell: Tell = _tell_nobody) -> StoredResults:
+    """All `result.json` files at any depth below `folder`, ordered by path, then gangs of which only the ranks' files
+    are there; `tell` is called after each.
+    """
+    from trainbench.results.arrivals import joined
+
+    with _explained(folder, "read"):
+        files = sorted(folder.rglob("*.json"), key=str) if folder.is_dir() else []
+    paths = [path for path in files if path.name == RESULT_FILE]
+    results: list[RunResult] = []
+    broken: list[BrokenFile] = []
+    for number, path in enumerate(paths, 1):
+        try:
+            results.append(parse_payload(read_bounded(path, MAX_RESULT_BYTES)))
+        except (ContractError, StoreError) as error:
+            broken.append(BrokenFile(address(path), str(error)))
+        tell(number, len(paths))
+    gangs, broken_ranks = joined([path for path in files if RANK_FILE.fullmatch(path.name)])
+    return StoredResults((*results, *gangs), (*broken, *broken_ranks))
+
+
+def read_campaign(path: UPath) -> Campaign:
+    """Raises StoreError when the file is not there, too large, or not a campaign."""
+    try:
+        return Campaign.model_validate_json(read_bounded(path, MAX_CAMPAIGN_BYTES))
+    except ValidationError as error:
+        raise StoreError(f"{address(path)} is not a campaign of this version: {explain(error)}") from None
+
+
+def address(path: UPath) -> str:
+    """What a person can open: an absolute path, or a URL."""
+    return path.path if path.protocol in LOCAL_PROTOCOLS else str(path)
+
+
+def _named(folder: UPath, name: str) -> UPath:
+    if not SUMMARY_NAME.fullmatch(name):
+        raise StoreError(f"summary file {name!r}: only plain relative names such as 'plots/step_time.png'")
+    return folder / name
+
+
+def _identifier(name: str) -> str:
+    if not re.fullmatch(IDENTIFIER, name):
+        raise StoreError(f"id {name!r:.220} cannot name a folder: lower-case letters, digits, '.', '_' and '-' only")
+    return name
+
+
+def read_bounded(path: UPath, max_bytes: int) -> bytes:
+    """Raises StoreError, also for more than `max_bytes`."""
+    with _explained(path, "read"), path.open("rb") as file:
+        content: bytes = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise StoreError(f"{address(path)} is larger than the {max_bytes} bytes allowed: it is not read")
+    return content
+
+
+def _write_local(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with draft.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())  # else a crash may leave the new name with no content
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+REASONS = {
+    errno.ENOSPC: f"the disk is full: free space, or set {STORE_ENV} to another place",
+    errno.EDQUOT: f"the disk quota is used up: free space, or set {STORE_ENV} to another place",
+    errno.EROFS: f"the file system is read-only: set {STORE_ENV} to a place that can be written",
+    errno.EACCES: f"permission denied: set {STORE_ENV} to a place that this user may use",
+    errno.EPERM: f"permission denied: set {STORE_ENV} to a place that this user may use",
+    errno.ENOENT: f"it does not exist: check the id, and that {STORE_ENV} is the store that was written to",
+}
+
+
+@contextmanager
+def _explained(path: UPath, done: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        # PermissionError and FileNotFoundError of object stores come without a number
+        number = error.errno or {PermissionError: errno.EACCES, FileNotFoundError: errno.ENOENT}.get(type(error), 0)
+        reason = REASONS.get(number, str(error))
+        raise StoreError(f"{address(path)} cannot be {done}: {reason}") from None

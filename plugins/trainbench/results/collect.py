@@ -1,0 +1,92 @@
+"""What the pods handed back -> one `RunResult` for each planned run, in the plan's order. Nothing is ever dropped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import islice, zip_longest
+
+from bench_image.contract import (
+    ContractError,
+    Phase,
+    RunResult,
+    RunSpec,
+    Status,
+    failed_result,
+    parse_result,
+)
+from trainbench.pods.pod_end import EndKind, PodEnd
+
+
+def collect(
+    specs: Sequence[RunSpec],
+    payloads: Sequence[object | None],
+    at: datetime,
+    states: Sequence[str | None] = (),
+    ends: Sequence[PodEnd | None] = (),
+) -> tuple[RunResult, ...]:
+    """Payload i belongs to spec i: a mapping, JSON text, or None. A payload that is missing, broken or another run's
+    becomes a failed sample at time `at`; so does every spec that `payloads` is too short for. `states` are the pods'
+    task states, for the message; `ends`: how the pods ended that did not end well. What a pod wrote while the cluster
+    took its node away is not counted. Raises ValueError when there are more payloads than specs: they would be lost.
+    """
+    if len(payloads) > len(specs):
+        raise ValueError(f"{len(payloads)} payloads for {len(specs)} planned runs: pass one payload for each run")
+    return tuple(
+        _result(spec, payload, state, end, at)
+        for spec, payload, state, end in islice(zip_longest(specs, payloads, states, ends), len(specs))
+    )
+
+
+def _result(spec: RunSpec, payload: object | None, state: str | None, end: PodEnd | None, at: datetime) -> RunResult:
+    if end and (payload is None or end.is_infrastructure):
+        return failed_result(spec, status=end.status, kind=end.kind, message=end.message, phase=Phase.LAUNCH, at=at)
+    if payload is None:
+        return failed_result(
+            spec, status=Status.INCOMPLETE, kind="no_result", message=_no_result(spec, state), phase=Phase.LAUNCH, at=at
+        )
+    try:
+        result = parse_payload(payload)
+    except ContractError as error:
+        return failed_result(
+            spec, status=Status.ERROR, kind="invalid_result", message=str(error), phase=Phase.REPORT, at=at
+        )
+    if foreign := mismatch(spec, result):
+        return failed_result(
+            spec, status=Status.ERROR, kind="foreign_result", message=foreign, phase=Phase.REPORT, at=at
+        )
+    if end and end.kind is EndKind.OUT_OF_MEMORY and result.error:  # the program saw a SIGKILL and can only guess
+        return result.model_copy(
+            update={"error": result.error.model_copy(update={"kind": end.kind.value, "message": end.message})}
+        )
+    return result
+
+
+def parse_payload(payload: object) -> RunResult:
+    """A result as XCom, a pod's last line or a file gives it. Raises ContractError, whatever the payload is."""
+    try:
+        text = payload if isinstance(payload, str | bytes) else json.dumps(payload)
+        return parse_result(text)
+    except ContractError:
+        raise
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ContractError(f"result is a {type(payload).__name__} that cannot be read as JSON: {error}") from None
+
+
+def mismatch(spec: RunSpec, result: RunResult) -> str | None:
+    """Why `result` is not the result of `spec`, naming both; None when it is. The echoed spec must be equal."""
+    if result.spec.run_id != spec.run_id:
+        return f"this is the result of run '{result.spec.run_id}', not of '{spec.run_id}': it is not counted"
+    differing = [name for name in RunSpec.model_fields if getattr(result.spec, name) != getattr(spec, name)]
+    if not differing:
+        return None
+    values = ", ".join(
+        f"{name} is {getattr(result.spec, name)!r:.80}, planned {getattr(spec, name)!r:.80}" for name in differing[:5]
+    )
+    return f"the result of run '{spec.run_id}' is of other work than planned: {values}: it is not counted"
+
+
+def _no_result(spec: RunSpec, state: str | None) -> str:
+    ended = f"its task ended as '{state}'" if state else "the state of its task is not known"
+    return f"the run on node '{spec.node}' gave no result; {ended}: read the pod's log"

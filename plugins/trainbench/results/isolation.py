@@ -1,0 +1,98 @@
+"""One run's failure stays its own: what nobody foresaw becomes an error finding or a failed run, the rest goes on.
+
+The contract keeps out figures that cannot be, so nothing here is expected to happen. When it does, the traceback goes
+to the log and the finding is red: a defect is shown, not hidden, and costs no other node its verdict.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from bench_image.contract import Phase, RunResult, Status, failed_result
+from trainbench.core.formats import one_line
+from trainbench.core.verdicts import PART_FAILED, Finding, Level
+
+BROKEN_RESULT = "broken_result"  # error kind of a run
+MAX_ERROR = 300
+_LOG = logging.getLogger(__name__)
+Made = TypeVar("Made")
+
+
+class Isolation:
+    """Runs parts of the work, and collects a finding for each that failed."""
+
+    def __init__(self) -> None:
+        self.failures: list[Finding] = []
+
+    def attempt(self, part: str, subject: str, work: Callable[[], Made]) -> Made | None:
+        """None where `work` raises. `part`: what is done, "pricing"; `subject`: the run or campaign it is of."""
+        try:
+            return work()
+        except Exception as error:
+            _LOG.exception("%s of %s failed", part, subject)
+            self.failures.append(_failure(part, subject, error))
+            return None
+
+    def each(self, part: str, results: Iterable[RunResult], work: Callable[[RunResult], Sequence[Made]]) -> list[Made]:
+        """What `work` gives for all results together, without those that it fails for."""
+        of_each = (self.attempt(part, result.spec.run_id, partial(work, result)) for result in results)
+        return [made for all_made in of_each for made in all_made or ()]
+
+
+def apart(
+    results: Sequence[RunResult], work: Callable[[Sequence[RunResult]], Made]
+) -> tuple[Made, tuple[RunResult, ...]]:
+    """What `work` makes of the results, and these. Where it raises, the results that it fails for by themselves are
+    failed runs instead; all of them, where it fails only for several together. Raises what `work` raises without any.
+    """
+    try:
+        return work(results), tuple(results)
+    except Exception:
+        work(())  # what fails without results is not their fault
+        _LOG.exception("judging %d results together failed", len(results))
+    sound = tuple(_examined(result, work) for result in results)
+    try:
+        return work(sound), sound
+    except Exception as error:
+        _LOG.exception("judging them failed again")
+        failed = tuple(_failed(result, error) for result in sound)
+        return work(failed), failed
+
+
+def _examined(result: RunResult, work: Callable[[Sequence[RunResult]], object]) -> RunResult:
+    try:
+        work((result,))
+    except Exception as error:
+        _LOG.exception("judging run %s failed", result.spec.run_id)
+        return _failed(result, error)
+    return result
+
+
+def _failed(result: RunResult, error: Exception) -> RunResult:
+    return failed_result(
+        result.spec,
+        status=Status.ERROR,
+        kind=BROKEN_RESULT,
+        message=f"its result could not be judged: {_told(error)}",
+        phase=Phase.REPORT,
+        at=result.started_at,
+    )
+
+
+def _failure(part: str, subject: str, error: Exception) -> Finding:
+    return Finding(
+        level=Level.ERROR,
+        category=PART_FAILED,
+        subject=subject,
+        measured=_told(error),
+        expected="no error",
+        summary=f"{part} failed, which is a defect of trainbench; everything else was done without it",
+        resolution="report it with the result.json of the run and the traceback in the log of the task",
+    )
+
+
+def _told(error: Exception) -> str:
+    return one_line(f"{type(error).__name__}: {error}", MAX_ERROR)

@@ -1,0 +1,131 @@
+"""What the program chooses where the spec says 'auto'. Trials are made ones here; tests/gpu has real ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from bench_image.contract import AUTO, Recipe, RunSpec
+from bench_image.contract.memory_estimate import USABLE_SHARE, memory_need_bytes
+from bench_image.model.build import build
+from bench_image.parallel.process_group import Single
+from bench_image.training.autotune import Trial, by_formula, by_trial, choose, clearly_fits
+from tests.image.processes import make_spec
+
+CPU = torch.device("cpu")
+
+
+def spec(**changes: object) -> RunSpec:
+    """LoRA on Mistral-7B at 2,048 tokens, all left to the program."""
+    asked = {"micro_batch_size": "auto", "gradient_checkpointing": "auto", "seq_length": 2048, "model": "mistral-7b"}
+    return make_spec(recipe=Recipe.LORA, **asked | changes)
+
+
+def need_of(micro_batch: int, checkpointing: bool) -> int:
+    work = spec(micro_batch_size=micro_batch, gradient_checkpointing=checkpointing)
+    return memory_need_bytes(work).total
+
+
+class Gpu:
+    """Trains micro-batches up to a size, at made rates; remembers what it was asked to try."""
+
+    def __init__(self, fits: dict[bool, int], samples_per_s: dict[int, float]) -> None:
+        self.fits, self.samples_per_s = fits, samples_per_s
+        self.tried: list[tuple[int, bool]] = []
+
+    def __call__(self, work: RunSpec) -> Trial:
+        size, checkpoints = work.samples_per_micro_step, work.gradient_checkpointing is True
+        self.tried.append((size, checkpoints))
+        fits = size <= self.fits[checkpoints]
+        return Trial(size, size / self.samples_per_s.get(size, 1.0) if fits else None)
+
+
+def test_what_is_asked_is_done() -> None:
+    asked = make_spec(recipe=Recipe.FULL, micro_batch_size=3, gradient_checkpointing=True)
+
+    assert choose(asked, build(asked, CPU), Single(CPU)) == (asked, "as asked")
+
+
+def test_the_formula_takes_the_largest_that_fits() -> None:
+    memory = int(need_of(4, False) / USABLE_SHARE) + 1
+    work, why = by_formula(spec(), memory)
+
+    assert (work.micro_batch_size, work.gradient_checkpointing) == (4, False)
+    assert why.startswith("micro-batch 4, checkpointing off: predicted")
+
+
+def test_the_formula_checkpoints_only_if_it_must() -> None:
+    memory = int(need_of(1, False) / USABLE_SHARE) - 10**6
+    work, _ = by_formula(spec(), memory)
+
+    assert work.gradient_checkpointing is True
+    size = work.samples_per_micro_step
+    assert need_of(size, True) <= memory * USABLE_SHARE < need_of(2 * size, True)
+
+
+def test_room_by_far_needs_no_trial() -> None:
+    """1.25 x the predicted need within 0.9 of the memory: 10 GB of need are clear from 13.9 GB of memory on."""
+    asked = spec(micro_batch_size=4)
+    enough = int(1.25 * need_of(4, False) / USABLE_SHARE) + 1
+
+    assert clearly_fits(asked, enough)
+    assert not clearly_fits(asked, enough - 10**6)
+    assert not clearly_fits(spec(), 100 * enough)  # the micro-batch is open: the fastest is found by trial
+
+
+def test_what_was_asked_is_not_chosen_again() -> None:
+    memory = int(need_of(8, False) / USABLE_SHARE) + 1
+
+    assert by_formula(spec(micro_batch_size=2), memory)[0].micro_batch_size == 2
+    assert by_formula(spec(gradient_checkpointing=True), memory)[0].gradient_checkpointing is True
+
+
+def test_nothing_fits_by_formula() -> None:
+    work, why = by_formula(spec(), 10**9)
+
+    assert (work.micro_batch_size, work.gradient_checkpointing) == (1, True)
+    assert "nothing fits by prediction" in why
+
+
+def test_trials_take_the_fastest_of_the_three_largest_that_fit() -> None:
+    gpu = Gpu(fits={False: 8, True: 64}, samples_per_s={8: 10.0, 4: 11.0, 2: 9.0, 1: 99.0})
+    work, why = by_trial(spec(), need_of(16, False), gpu)
+
+    assert (work.micro_batch_size, work.gradient_checkpointing) == (4, False)
+    assert gpu.tried == [(16, False), (8, False), (4, False), (2, False)]
+    assert "8: 10.00 samples/s, 4: 11.00 samples/s, 2: 9.00 samples/s" in why
+
+
+def test_trials_checkpoint_when_nothing_fits_without() -> None:
+    gpu = Gpu(fits={False: 0, True: 2}, samples_per_s={2: 5.0, 1: 4.0})
+    work, _ = by_trial(spec(), need_of(1, False), gpu)
+
+    assert (work.micro_batch_size, work.gradient_checkpointing) == (2, True)
+    assert (1, False) in gpu.tried
+
+
+def test_hopeless_sizes_are_not_tried() -> None:
+    gpu = Gpu(fits={False: 1024, True: 1024}, samples_per_s={})
+    by_trial(spec(), need_of(2, False), gpu)
+
+    assert max(size for size, _ in gpu.tried) == 2
+
+
+def test_all_trials_out_of_memory_leave_the_least() -> None:
+    work, why = by_trial(spec(), need_of(1, False), Gpu(fits={False: 0, True: 0}, samples_per_s={}))
+
+    assert (work.micro_batch_size, work.gradient_checkpointing) == (1, True)
+    assert "every trial ran out of memory" in why
+
+
+def test_the_memory_of_the_cpu_is_what_is_free() -> None:
+    assert 0 < Single(CPU).memory_bytes() < 10**15
+
+
+@pytest.mark.parametrize("asked", [{"micro_batch_size": "auto"}, {"gradient_checkpointing": "auto"}])
+def test_a_cpu_run_decides_by_formula(asked: dict[str, object]) -> None:
+    auto = make_spec(recipe=Recipe.FULL, **asked)
+    work, why = choose(auto, build(auto, CPU), Single(CPU))
+
+    assert "predicted" in why
+    assert AUTO not in (work.micro_batch_size, work.gradient_checkpointing)

@@ -1,0 +1,52 @@
+"""What `tuned` takes out of transformers' forward pass: questions about masks, and nothing else."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+import torch
+
+from bench_image.contract import Recipe
+from bench_image.model.build import build
+from bench_image.model.compile import MASKS, leave_masks_out
+from tests.image.gangs import GPT2
+from tests.image.processes import make_spec
+
+CPU = torch.device("cpu")
+IDS = torch.randint(512, (2, 32), generator=torch.Generator().manual_seed(3))
+
+
+def library_of(base: Any) -> Any:
+    return sys.modules[type(getattr(base, base.base_model_prefix)).__module__]
+
+
+@pytest.mark.parametrize("model", [{}, GPT2], ids=["llama", "gpt2"])
+def test_the_loss_is_the_same_and_nobody_asks(model: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    base: Any = build(make_spec(recipe=Recipe.FULL, gradient_checkpointing=False, **model), CPU).base
+    before = base(input_ids=IDS, labels=IDS).loss
+    asked = Mock(return_value=None)
+    monkeypatch.setattr(library_of(base), "create_causal_mask", asked)
+    leave_masks_out(base, IDS.shape[1])
+
+    assert torch.equal(base(input_ids=IDS, labels=IDS).loss, before)
+    asked.assert_not_called()
+    assert library_of(base).create_causal_mask is asked  # other models of the process are left alone
+
+
+def test_a_window_shorter_than_the_sequence_keeps_its_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    base: Any = build(make_spec(recipe=Recipe.FULL, gradient_checkpointing=False), CPU).base
+    asked = Mock(return_value=None)
+    for name in MASKS:
+        monkeypatch.setattr(library_of(base), name, asked, raising=False)
+    base.config.sliding_window = IDS.shape[1]
+    leave_masks_out(base, IDS.shape[1])
+    base(input_ids=IDS, labels=IDS)
+
+    asked.assert_called_once()
+
+
+def test_a_model_without_masks_of_transformers_is_left_alone() -> None:
+    leave_masks_out(torch.nn.Linear(2, 2), 32)

@@ -1,0 +1,101 @@
+"""The note on a run's page: what is said, that it fits, that people's words stay, and that nothing can go wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests import campaigns
+from tests.nights import night
+from trainbench.alerting import run_note as run_notes
+from trainbench.alerting import run_summary
+from trainbench.alerting.alerts import alerts
+from trainbench.alerting.run_note import MAX_CHARS, RULE, joined, write_note
+from trainbench.core.verdicts import State
+
+RUN = "scheduled__2026-11-21T02:00:00+00:00"
+TAB = "dags/node_consistency/runs/scheduled__2026-11-21T02%3A00%3A00%2B00%3A00/plugin/trainbench-run"
+
+
+def note(campaign: Any) -> str:
+    raised = alerts(campaign, "node_consistency", RUN)
+    return run_summary.note(campaign, raised, "node_consistency", RUN, "https://airflow.example.org/bench")
+
+
+def test_the_verdict_the_red_nodes_and_the_way_to_the_report() -> None:
+    assert note(campaigns.slow_node()) == (
+        "**Benchmark.** 1 of 4 nodes is in breach: node-3 (samples/s −9.7 %, limit ±5 %, confirmed by a re-run with "
+        "−9.0 %); 3 are well.\n"
+        "- node-3: Check fans, filters and the air flow of node-3, then run it again\n"
+        "\n"
+        f"[Report]({TAB}) · [Benchmarks](plugin/trainbench/bench/trainbench/)"
+    )
+
+
+def test_a_good_night_has_one_too() -> None:
+    assert note(campaigns.healthy()).startswith("**Benchmark.** All 4 nodes are well.\n\n[Report](")
+
+
+def test_a_drill_is_called_one() -> None:
+    assert note(campaigns.cpu_drill()).startswith("**Benchmark.** **DRILL.** ")
+
+
+def test_two_hundred_red_nodes_fit() -> None:
+    rates = {f"node-{i}": 9.0 for i in range(200)}
+    said = note(night(1, rates, dict.fromkeys(rates, State.BREACH)))
+
+    assert len(said) <= run_summary.NOTE_CHARS
+    assert "\n- and 19" in said
+    assert said.endswith("/trainbench/)")
+
+
+def test_hostile_names_make_no_markup() -> None:
+    said = note(campaigns.all_failed())
+
+    assert "<b>" not in said
+    assert "<script" not in said
+
+
+def test_what_people_wrote_stays_and_an_older_note_of_ours_goes() -> None:
+    first = joined("**Benchmark.** red", "ask Ada")
+    assert first == f"**Benchmark.** red{RULE}ask Ada"
+    assert joined("**Benchmark.** green", first) == f"**Benchmark.** green{RULE}ask Ada"
+    assert joined("**Benchmark.** green", None) == "**Benchmark.** green"
+
+
+def test_people_s_words_are_not_cut_for_ours() -> None:
+    assert joined("**Benchmark.** red", "x" * MAX_CHARS) is None
+
+
+def test_whatever_goes_wrong_the_scheduler_goes_on() -> None:
+    class Broken:
+        run_id = "r"
+
+        @property
+        def note(self) -> str:
+            raise RuntimeError("the database went away")
+
+    write_note(Broken())
+    write_note(None)
+
+
+def test_it_listens_to_the_end_of_a_run_and_to_nothing_else() -> None:
+    found = [name for name in dir(run_notes) if hasattr(getattr(run_notes, name), "airflow_impl")]
+
+    assert found == ["on_dag_run_failed", "on_dag_run_success"]
+
+
+def test_the_extra_of_the_asset_events_is_bounded_and_says_what_to_do_next() -> None:
+    campaign = campaigns.slow_node()
+    raised = alerts(campaign, "node_consistency", RUN)
+    where = ("node_consistency", RUN, "https://airflow.example.org")
+    extra = run_summary.breaches_extra(campaign, raised, *where)
+
+    assert (extra["num_red"], extra["num_alerts"], extra["left_off"]) == (1, 1, 0)
+    assert extra["alerts"][0]["node"] == "node-3"
+    assert extra["links"]["report"] == f"https://airflow.example.org/{TAB}"
+    assert extra["nodes"] == {"judged": 4, "breach": 1, "well": 3}
+    many = run_summary.breaches_extra(campaign, raised * 1000, *where)
+    assert (len(many["alerts"]), many["num_red"], many["left_off"]) == (50, 1000, 950)
+    results = run_summary.results_extra(campaign, *where)
+    assert results["runs"]["total"] == len(campaign.results)
+    assert results["campaign_id"] == campaign.campaign_id

@@ -1,0 +1,219 @@
+"""`trainbench prices`, `prices import` and `estimate` as a script sees them: output, exit codes, what is written."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import date
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.builders import make_result
+from tests.conftest import Golden
+from tests.unit.prices.test_price_import import SKYPILOT
+from trainbench.cli import estimates as money
+from trainbench.prices.price_tables import PRICES_FILE, load_prices
+
+A10 = "NVIDIA A10"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in [name for name in os.environ if name.startswith("TRAINBENCH_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("TRAINBENCH_STORE", str(tmp_path / "store"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(money, "_today", lambda: date(2026, 11, 21))
+    return tmp_path
+
+
+@pytest.fixture
+def results(home: Path) -> Path:
+    for node, rate in (("node-1", 1.44), ("node-2", 1.46), ("node-3", 1.47)):
+        folder = home / "results" / node
+        folder.mkdir(parents=True)
+        (folder / "result.json").write_text(make_result(node, samples_per_s=rate, gpu_name=A10).model_dump_json())
+    return home / "results"
+
+
+def trainbench(*arguments: str) -> Result:
+    return CliRunner().invoke(money.app, list(arguments))
+
+
+class TestPrices:
+    def test_the_table_of_one_gpu(self) -> None:
+        told = trainbench("prices", "--gpu", "A10")
+        assert told.exit_code == 0
+        assert "VM.GPU.A10.1" in told.stdout
+        assert "2026-01-19" in told.stdout
+        assert "STALE" in told.stdout
+        assert "A10G" not in told.stdout
+        assert "[1] Oracle's price list" in told.stdout
+
+    def test_json_has_every_row(self) -> None:
+        told = trainbench("prices", "--json")
+        document = json.loads(told.stdout)
+        assert (document["currency"], len(document["prices"])) == ("USD", len(load_prices(PRICES_FILE)))
+        assert document["prices"][0] | {"source": ""} == {
+            "provider": "OCI", "instance": "VM.GPU.A10.1", "gpu": "A10", "gpus_per_instance": 1,
+            "region": "any listed", "on_demand_usd_per_hour": 2.0, "spot_usd_per_hour": None, "currency": "USD",
+            "as_of": "2026-01-19", "source": "", "own": False, "usd_per_gpu_hour": 2.0,
+            "spot_usd_per_gpu_hour": None, "age_days": 306, "stale": True,
+        }  # fmt: skip
+
+    def test_own_tables_come_first_and_are_marked(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        catalogue = home / "vms.csv"
+        catalogue.write_text(SKYPILOT)
+        made = trainbench(
+            "prices", "import", "vms.csv", "--provider", "P", "--as-of", "2026-11-20", "--source", "S", "-o", "own.toml"
+        )
+        assert made.exit_code == 0
+        monkeypatch.setenv("TRAINBENCH_PRICES", str(home / "own.toml"))
+        told = trainbench("prices", "--provider", "p", "--gpu", "A100 80GB", "--json")
+        assert [row["own"] for row in json.loads(told.stdout)["prices"]][:3] == [True, True, False]
+        assert "yours" in trainbench("prices", "--gpu", "A100").stdout
+
+    def test_nothing_found_and_a_broken_table(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        told = trainbench("prices", "--gpu", "T4")
+        assert (told.exit_code, "no price fits" in told.stderr) == (2, True)
+        monkeypatch.setenv("TRAINBENCH_PRICES", str(home / "nowhere.toml"))
+        told = trainbench("prices")
+        assert (told.exit_code, "nowhere.toml" in told.stderr) == (2, True)
+
+
+class TestImport:
+    def test_the_table_goes_to_standard_output_and_what_is_left_out_to_standard_error(self, home: Path) -> None:
+        (home / "vms.csv").write_text(SKYPILOT)
+        told = trainbench("prices", "import", "vms.csv", "--provider", "P", "--as-of", "2026-11-20", "--source", "S")
+        assert told.exit_code == 0
+        (home / "made.toml").write_text(told.stdout)
+        assert len(load_prices(home / "made.toml")) == 3
+        assert "3 prices of 2 GPUs from 18 rows; 13 left out." in told.stderr
+        assert "Price is negative" in told.stderr
+
+    def test_a_table_that_is_there_is_not_replaced(self, home: Path) -> None:
+        (home / "vms.csv").write_text(SKYPILOT)
+        (home / "own.toml").write_text("# by hand")
+        told = trainbench("prices", "import", "vms.csv", "--provider", "P", "--as-of", "2026-11-20", "-o", "own.toml",
+                          "--source", "S")  # fmt: skip
+        assert (told.exit_code, "own.toml is there already" in told.stderr) == (2, True)
+        assert (home / "own.toml").read_text() == "# by hand"
+
+    def test_without_a_date_no_row_is_a_price(self, home: Path) -> None:
+        (home / "vms.csv").write_text(SKYPILOT)
+        told = trainbench("prices", "import", "vms.csv", "--provider", "P", "--source", "S", "--json")
+        assert told.exit_code == 2
+        document = json.loads(told.stdout)
+        assert document["prices"] == []
+        assert any(skip["reason"].startswith("no date: give --as-of") for skip in document["skipped"])
+
+    def test_a_day_that_is_none(self, home: Path) -> None:
+        told = trainbench("prices", "import", "vms.csv", "--as-of", "yesterday")
+        assert (told.exit_code, "write the day as 2026-11-21" in told.stderr) == (2, True)
+
+
+class TestEstimate:
+    def test_from_measured_results(self, results: Path) -> None:
+        """The median of 1.44, 1.46 and 1.47 is 1.46: 10,000 / 1.46 = 6849 s = 1.9026 h; at $0.60: $1.1416."""
+        told = trainbench("estimate", "results", "--samples", "10000", "--price", "0.60", "--json")
+        assert told.exit_code == 0
+        (found,) = json.loads(told.stdout)["estimates"]
+        assert found["hours"] == pytest.approx(1.9026, abs=1e-4)
+        assert found["offers"][0]["usd"] == pytest.approx(1.1416, abs=1e-4)
+        assert (found["gpu"], found["num_gpus"]) == (A10, 1)
+        assert found["memory"]["told"].startswith("Memory: a peak of")
+
+    def test_at_every_price_that_fits(self, results: Path) -> None:
+        told = trainbench("estimate", str(results), "--samples", "10000")
+        assert told.exit_code == 0
+        assert "VM.GPU.A10.1" in told.stdout
+        assert "10,000 samples take 1 h 54 min at 1.460 samples/s and cost $1.14 to $" in told.stdout
+        assert "Rate: measured: the median of 3 runs of results" in told.stdout
+
+    def test_the_whole_text(self, results: Path, golden: Golden) -> None:
+        told = trainbench("estimate", str(results), "--samples", "10000", "--epochs", "3")
+        golden("estimate-a10.txt", told.stdout)
+
+    def test_on_gpus_that_were_not_measured(self, results: Path) -> None:
+        told = trainbench("estimate", "results", "--samples", "10000", "--gpus", "4", "--price", "0.60")
+        assert (told.exit_code, "nothing was measured on 4 GPUs, only on 1" in told.stderr) == (2, True)
+        told = trainbench(
+            "estimate",
+            "results",
+            "--samples",
+            "10000",
+            "--gpus",
+            "4",
+            "--price",
+            "0.60",
+            "--efficiency",
+            "0.94",
+            "--json",
+        )
+        (found,) = json.loads(told.stdout)["estimates"]
+        assert found["samples_per_s"] == pytest.approx(1.46 * 4 * 0.94)
+
+    def test_by_formula(self) -> None:
+        told = trainbench(
+            "estimate", "--samples", "1000", "--model", "tier-a", "--recipe", "full", "-s", "seq_length=2048",
+            "-s", "optimizer=adamw_torch", "--gpus", "2", "--gpu", A10, "--mfu", "40", "--json",
+        )  # fmt: skip
+        assert told.exit_code == 0
+        (found,) = json.loads(told.stdout)["estimates"]
+        assert found["samples_per_s"] == pytest.approx(26.647, abs=0.001)
+        assert (found["memory"]["fits"], found["num_gpus"]) == (True, 2)
+
+    def test_without_a_rate_it_says_what_is_missing_and_what_fits(self) -> None:
+        told = trainbench("estimate", "--samples", "1000")
+        assert told.exit_code == 2
+        assert "No rate, so neither time nor cost" in told.stderr
+        assert "Neither time nor cost is known." in told.stdout
+        assert "By formula the job needs" in told.stdout
+
+    def test_spot_and_owned(self) -> None:
+        job = ("estimate", "--samples", "1000", "--gpu", A10, "--samples-per-s", "1.46", "--json")
+        spot = trainbench(
+            *job, "--price", "spot", "--with", "per_day=1", "--with", "checkpoint_every_minutes=30",
+            "--with", "restart_minutes=6",
+        )  # fmt: skip
+        (found,) = json.loads(spot.stdout)["estimates"]
+        assert [offer["provider"] for offer in found["offers"]] == ["OCI (benchmarking guide)"]
+        assert found["offers"][0]["usd_per_gpu_hour"] == pytest.approx(0.18 / (1 - 0.35 / 24))
+        owned = trainbench(
+            *job, "--price", "owned", "--with", "purchase_usd=8760", "--with", "life_years=1", "--with",
+            "utilisation=0.5",
+        )  # fmt: skip
+        assert json.loads(owned.stdout)["estimates"][0]["offers"][0]["usd_per_gpu_hour"] == 2.0
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["--price", "cheap"], "price is 'cheap': choose on-demand, spot, owned"),
+            (["--price", "0"], "price is 0 USD per GPU-hour"),
+            (["--price", "nan"], "price is nan USD per GPU-hour"),
+            (["--price", "owned"], "price owned is made of purchase_usd, life_years, utilisation"),
+            (["--price", "owned", "--with", "purchase=1"], "purchase_usd: Field required"),
+            (["--price", "1", "--with", "per_day=1"], "per_day with a price of 1: details belong to spot and owned"),
+            (["--with", "per_day"], "--with 'per_day' has no '='"),
+            (["--samples-per-s", "-1"], "samples/s is -1"),
+            (["--samples-per-s", "1", "--mfu", "40"], "two rates: give one"),
+            (["--mfu", "140", "--gpu", A10], "MFU / 100 is 1.4"),
+            (["--epochs", "0"], "epochs is 0"),
+            (["--epochs", "nan"], "epochs is nan: it must be a number above 0"),
+            (["--model", "gpt-9"], "not a known model"),
+            (["--gpus", "2", "--strategy", "single"], "the job cannot be"),
+            (["nowhere"], "'nowhere' is neither a file"),
+        ],
+    )
+    def test_what_cannot_be_is_told(self, arguments: list[str], message: str) -> None:
+        told = trainbench("estimate", "--samples", "1000", *arguments)
+        assert told.exit_code == 2
+        assert message in told.stderr
+
+    def test_results_and_a_job_of_ones_own_do_not_go_together(self, results: Path) -> None:
+        told = trainbench("estimate", "results", "--samples", "1000", "--model", "gpt2")
+        assert (told.exit_code, "give them, or results, not both" in told.stderr) == (2, True)
+        told = trainbench("estimate", "results", "--samples", "1000", "--gpu", "H100")
+        assert (told.exit_code, "no result was measured on 'H100': there are NVIDIA A10" in told.stderr) == (2, True)

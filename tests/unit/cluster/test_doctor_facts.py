@@ -1,0 +1,355 @@
+"""The questions as they are asked: side by side, in bounded time, and with an answer whatever happens."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders import make_spec
+from trainbench.cluster import doctor
+from trainbench.cluster import doctor_facts as facts
+from trainbench.cluster import installation_facts as site_facts
+from trainbench.cluster.cluster_facts import ClusterFacts, Refusal, gather_cluster
+from trainbench.cluster.doctor_facts import gather, probed, sample_pods
+from trainbench.cluster.installation_facts import (
+    HistoryFacts,
+    Unknown,
+    history_facts,
+    image_facts,
+    sidecar,
+    store_facts,
+)
+from trainbench.cluster.kubernetes_api import Cluster, Permission, Refused, Unreachable
+from trainbench.cluster.probe_pod import MARK, probe_pod
+from trainbench.core.check import CheckState
+from trainbench.history.history import open_history
+from trainbench.planning.nodes import Fleet, GpuNode
+from trainbench.pods.local_pods import LocalImage
+from trainbench.pods.manifests import CONTAINER_SECURITY, RENDEZVOUS, manifests
+from trainbench.results.artefacts import open_store
+from trainbench.settings.environment import Settings, read_settings
+
+NODE = {
+    "metadata": {
+        "name": "gpu-0",
+        "labels": {
+            "kubernetes.io/hostname": "gpu-0",
+            "nvidia.com/gpu.product": "H200",
+            "nvidia.com/gpu.memory": "143771",
+        },
+    },
+    "spec": {},
+    "status": {
+        "allocatable": {"nvidia.com/gpu": "8"},
+        "capacity": {"nvidia.com/gpu": "8"},
+        "conditions": [{"type": "Ready", "status": "True"}],
+        "images": [{"names": ["docker.io/trainbench/bench:0.1.0"]}],
+    },
+}
+SERVICE = {
+    "spec": {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {"trainbench.io/rendezvous": "true"},
+        "ports": [{"port": 29500}],
+    }
+}
+
+
+@dataclass(frozen=True)
+class FakeCluster(Cluster):
+    """Answers as a ready cluster does; `refusals` maps a method's name to what it refuses with."""
+
+    api: Any = None
+    namespace: str = "trainbench"
+    refusals: Mapping[str, Refused] = field(default_factory=dict)
+    denied: tuple[str, ...] = ()
+    sent: list[Mapping[str, Any]] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+    phase: str = "Succeeded"
+    said: str = MARK + '{"resolves": true, "told": "10.0.0.9", "gpus": ["GPU 0: H200"]}'
+
+    def _may(self, method: str) -> None:
+        if method in self.refusals:
+            raise self.refusals[method]
+
+    def version(self) -> str:
+        return "v1.33.13"
+
+    def identity(self) -> str | None:
+        return "ada"
+
+    def is_allowed(self, permission: Permission) -> bool:
+        return permission.name not in self.denied
+
+    def nodes(self) -> tuple[dict[str, Any], ...]:
+        self._may("nodes")
+        return (NODE,)
+
+    def service(self, name: str) -> dict[str, Any]:
+        self._may("service")
+        return SERVICE
+
+    def dry_run(self, pod: Mapping[str, Any]) -> dict[str, Any]:
+        self.sent.append(pod)
+        self._may("dry_run")
+        return {"spec": {"priority": -1000, "preemptionPolicy": "Never"}}
+
+    def create_pod(self, pod: Mapping[str, Any]) -> dict[str, Any]:
+        self.sent.append(pod)
+        return {"metadata": {"uid": "uid-1"}}
+
+    def pod(self, name: str) -> dict[str, Any]:
+        return {"metadata": {"name": name}, "spec": {"nodeName": "gpu-0"}, "status": {"phase": self.phase}}
+
+    def log(self, name: str, container: str) -> str:
+        return f"starting\n{self.said}\n"
+
+    def delete_pod(self, name: str, uid: str) -> None:
+        self.deleted.append(uid)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return read_settings({"TRAINBENCH_STORE": str(tmp_path / "store")})
+
+
+def ask(settings: Settings, cluster: Cluster, planned: Any = ()) -> Any:
+    return gather(settings, planned, lambda: cluster, asks_airflow=False)
+
+
+def test_a_ready_cluster(settings: Settings) -> None:
+    cluster = FakeCluster()
+    told = ask(settings, cluster)
+    assert isinstance(told.cluster, ClusterFacts)
+    assert told.cluster.missing == ()
+    assert [node.num_gpus for node in told.cluster.fleet.nodes] == [8]
+    assert told.cluster.num_with_image == 1
+    assert told.cluster.admissions[0].priority == -1000
+    assert (told.has_plan, told.needs_service) == (False, True)
+    assert [c.name for c in doctor.checks(told) if c.state is CheckState.FAIL] == []
+
+
+def test_the_pod_that_is_tried_is_the_operators_with_the_sidecar_under_a_free_name(settings: Settings) -> None:
+    cluster = FakeCluster()
+    ask(settings, cluster)
+    (sent,) = cluster.sent
+    assert [container["name"] for container in sent["spec"]["containers"]] == ["base", "airflow-xcom-sidecar"]
+    assert {"name": "xcom", "mountPath": "/airflow/xcom"} in sent["spec"]["containers"][0]["volumeMounts"]
+    assert sent["spec"]["containers"][1]["image"] == "trainbench/bench:0.1.0"
+    assert sent["metadata"]["name"].startswith("tb-doctor-")
+    assert sent["spec"]["containers"][0]["image"] == "trainbench/bench:0.1.0"
+
+
+def test_of_a_plan_one_pod_of_each_kind_is_tried(settings: Settings) -> None:
+    cluster = FakeCluster()
+    single = manifests(make_spec(node="gpu-0"), settings.pods)
+    gang = manifests(make_spec(node="gpu-0", nodes=2, peers=("gpu-1",), strategy="ddp"), settings.pods)
+    told = ask(settings, cluster, [*single, *single, *gang])
+    assert [RENDEZVOUS in pod["metadata"]["labels"] for pod in cluster.sent] == [False, True]
+    assert [admission.pod for admission in told.cluster.admissions] == ["a pod", "a pod of a gang"]
+    assert (told.has_plan, told.needs_service) == (True, True)
+    assert not ask(settings, FakeCluster(), single).needs_service
+
+
+def test_what_is_refused_is_a_fact_and_the_rest_is_asked_all_the_same(settings: Settings) -> None:
+    forbidden = Refused("GET /api/v1/nodes", 403, "Forbidden", "nodes is forbidden")
+    cluster = FakeCluster(
+        refusals={"nodes": forbidden, "service": Refused("GET", 404, "NotFound", "no service")}, denied=("list nodes",)
+    )
+    told = ask(settings, cluster).cluster
+    assert told.fleet == Refusal(status=403, told="nodes is forbidden")
+    assert told.num_with_image is None
+    assert told.service == Refusal(status=404, told="no service")
+    assert [permission.name for permission in told.missing] == ["list nodes"]
+    assert told.admissions[0].refusal is None
+
+
+def test_nothing_else_is_asked_of_a_cluster_that_does_not_answer() -> None:
+    class Dead(FakeCluster):
+        def version(self) -> str:
+            raise Unreachable("no Kubernetes API at https://x")
+
+        def nodes(self) -> tuple[dict[str, Any], ...]:
+            raise AssertionError("asked")
+
+    with pytest.raises(Unreachable):
+        gather_cluster(Dead(), read_settings({}), lambda _: (), sidecar({}, "bench:1"))
+
+
+def test_a_cluster_that_cannot_be_opened_is_unknown_with_the_reason(settings: Settings) -> None:
+    def opened() -> Cluster:
+        raise Unreachable("no Kubernetes cluster is configured: no file")
+
+    told = doctor.examine(settings, opened=opened)
+    assert told[0].name == "cluster"
+    assert told[0].summary == "no Kubernetes cluster is configured: no file"
+
+
+def test_who_does_not_answer_in_time_does_not_hold_up_the_others(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(facts, "history_facts", lambda _: released.wait(60))
+    told = gather(settings, (), FakeCluster, asks_airflow=False, deadline_s=1.0)
+    released.set()
+    assert told.history == Unknown(reason="no answer within 1 s")
+    assert isinstance(told.store, site_facts.StoreFacts)
+
+
+def test_the_doctor_never_raises(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "gather", lambda *_, **__: 1 / 0)
+    (told,) = doctor.examine(settings, opened=FakeCluster)
+    assert told.state is CheckState.UNKNOWN
+    assert "ZeroDivisionError" in told.summary
+    assert doctor.refusal([told]) is None
+
+
+def test_with_the_local_launcher_no_cluster_is_opened(tmp_path: Path) -> None:
+    local = read_settings(
+        {
+            "TRAINBENCH_LAUNCHER": "local",
+            "TRAINBENCH_STORE": str(tmp_path),
+            "TRAINBENCH_LOCAL_PYTHON": str(tmp_path / "none"),
+        }
+    )
+
+    def opened() -> Cluster:
+        raise AssertionError("opened")
+
+    told = doctor.examine(local, opened=opened)
+    assert (told[0].name, told[0].state) == ("interpreter", CheckState.FAIL)
+
+
+def test_the_sample_is_the_nightly_checks_pod_on_a_node_that_is_there(settings: Settings) -> None:
+    (pod,) = sample_pods(settings, Fleet(nodes=(GpuNode(name="gpu-7", num_gpus=8),)))
+    assert pod["metadata"]["labels"]["trainbench.io/node"] == "gpu-7"
+    assert pod["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+    assert len(sample_pods(settings, Fleet())) == 1
+
+
+def test_the_probe_runs_anywhere_and_is_found_by_the_service(settings: Settings) -> None:
+    pod = probe_pod(sample_pods(settings, Fleet())[0], settings.pods)
+    name = pod["metadata"]["name"]
+    assert "affinity" not in pod["spec"]
+    assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == (name, "trainbench-rendezvous")
+    assert pod["metadata"]["labels"]["trainbench.io/rendezvous"] == "true"
+    assert pod["spec"]["containers"][0]["command"][-1] == f"{name}.trainbench-rendezvous.trainbench.svc"
+    compile(pod["spec"]["containers"][0]["command"][2], "probe", "exec")
+
+
+def test_the_probe_is_deleted_whatever_it_said(settings: Settings) -> None:
+    good = FakeCluster()
+    told = probed(ask(settings, good), lambda: good)
+    assert (told.probe.node, told.probe.resolves, told.probe.gpus) == ("gpu-0", True, ("GPU 0: H200",))
+    assert good.deleted == ["uid-1"]
+
+    silent = FakeCluster(phase="Pending")
+    told = probed(ask(settings, silent), lambda: silent, wait_s=0)
+    assert isinstance(told.probe, Unknown)
+    assert silent.deleted == ["uid-1"]
+
+
+def test_the_sidecar_is_our_image_under_our_security_but_for_what_the_connection_says() -> None:
+    plain = sidecar({"image": None, "resources": None, "securityContext": None}, "bench:1")
+    assert (plain.image, plain.container["name"]) == ("bench:1", "airflow-xcom-sidecar")
+    assert plain.container["securityContext"] == CONTAINER_SECURITY
+    other = sidecar({"image": "other:2", "resources": None, "securityContext": '{"runAsNonRoot": true}'}, "bench:1")
+    assert (other.image, other.container["securityContext"]) == ("other:2", {"runAsNonRoot": True})
+
+
+def test_a_store_tells_its_free_space(settings: Settings, tmp_path: Path) -> None:
+    told = store_facts(settings)
+    assert told.address == str(tmp_path / "store")
+    assert told.free_bytes is not None
+    assert told.free_bytes > 0
+    assert told.is_chosen
+
+
+def history(tmp_path: Path, url: str | None = None) -> HistoryFacts:
+    environ = {"TRAINBENCH_STORE": str(tmp_path / "store")} | ({"TRAINBENCH_HISTORY_URL": url} if url else {})
+    return history_facts(read_settings(environ))
+
+
+def test_a_history_that_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
+    told = history(tmp_path)
+    assert (told.revision, told.is_known) == (None, True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_history_tells_its_revision(tmp_path: Path) -> None:
+    open_history(None, open_store(str(tmp_path / "store")))
+    told = history(tmp_path)
+    assert told.revision == told.newest
+
+
+def test_a_history_of_a_later_version_is_not_known(tmp_path: Path) -> None:
+    from sqlalchemy import create_engine, text
+
+    open_history(None, open_store(str(tmp_path / "store")))
+    with create_engine(f"sqlite:///{tmp_path / 'history.sqlite'}").begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    told = history(tmp_path)
+    assert (told.revision, told.is_known) == ("9999", False)
+
+
+@pytest.mark.parametrize(
+    ("url", "asked"),
+    [
+        ("postgresql+psycopg://u:p@h/db", "postgresql+psycopg://u:p@h/db?connect_timeout=4"),
+        ("postgresql+psycopg://u:p@h/db?connect_timeout=60", "postgresql+psycopg://u:p@h/db?connect_timeout=60"),
+        ("sqlite:////var/h.sqlite", "sqlite:////var/h.sqlite"),
+        (None, None),
+        ("not a url", "not a url"),
+    ],
+)
+def test_a_database_server_is_not_waited_for_long(
+    url: str | None, asked: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRAINBENCH_HISTORY_URL", raising=False)
+    assert site_facts._impatient(url) == asked
+
+
+def test_the_interpreter_is_asked_for_its_modules_without_importing_them(tmp_path: Path) -> None:
+    told = image_facts(LocalImage(python=sys.executable, pythonpath=str(tmp_path)))
+    assert told.version == ".".join(map(str, sys.version_info[:3]))
+    assert "torch" in told.missing
+    (tmp_path / "torch.py").write_text("raise SystemExit('imported')")
+    assert "torch" not in image_facts(LocalImage(python=sys.executable, pythonpath=str(tmp_path))).missing
+    assert image_facts(LocalImage(python=str(tmp_path / "none"), pythonpath="")).version is None
+
+
+def test_what_the_api_server_would_store_is_held_against_each_node(settings: Settings) -> None:
+    """LimitRange defaults and the sidecar are in its answer: 2 + 0.001 cores on a node with 2."""
+
+    class Limited(FakeCluster):
+        def dry_run(self, pod: Mapping[str, Any]) -> dict[str, Any]:
+            given = {"base": {"cpu": "2"}, "airflow-xcom-sidecar": {"cpu": "1m"}}
+            containers = [
+                container | {"resources": {"requests": given[container["name"]], **container.get("resources", {})}}
+                for container in pod["spec"]["containers"]
+            ]
+            return {"spec": pod["spec"] | {"containers": containers}}
+
+        def nodes(self) -> tuple[dict[str, Any], ...]:
+            return tuple(
+                NODE
+                | {
+                    "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+                    "status": NODE["status"] | {"allocatable": {"nvidia.com/gpu": gpus, "cpu": cpu, "memory": "64Gi"}},
+                }
+                for name, cpu, gpus in (("gpu-0", "64", "8"), ("gpu-1", "2", "8"), ("gpu-2", "64", "1"))
+            )
+
+    pods = manifests(make_spec(node="gpu-0", gpus_per_node=8, strategy="ddp"), settings.pods)
+    (admission,) = ask(settings, Limited(), pods).cluster.admissions
+    (misfit,) = admission.misfits
+
+    assert misfit.node == "gpu-1"
+    assert misfit.short == "cpu: requested 2.001 (base 2, airflow-xcom-sidecar 0.001), allocatable 2"

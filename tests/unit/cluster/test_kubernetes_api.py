@@ -1,0 +1,215 @@
+"""What goes over the wire and what comes back as an error, with the real client against a loopback server."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import yaml
+
+from trainbench.cluster.kubernetes_api import NEEDED, Cluster, Permission, Refused, Unreachable, open_cluster
+from trainbench.settings.environment import read_settings
+
+Answer = Callable[[str, dict[str, list[str]], Any], tuple[int, Any]]
+
+
+def kubeconfig(folder: Path, server: str) -> str:
+    path = folder / "kubeconfig"
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [{"name": "c", "cluster": {"server": server}}],
+                "users": [{"name": "u", "user": {"token": "secret"}}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "current-context": "x",
+            }
+        )
+    )
+    return str(path)
+
+
+class Api:
+    """Records each request; `answer` says what comes back."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, dict[str, list[str]], Any, str | None]] = []
+        self.answer: Answer = lambda asked, query, body: (200, {})
+        api = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def _do(self) -> None:
+                size = int(self.headers.get("Content-Length") or 0)
+                body = json.loads(self.rfile.read(size)) if size else None
+                url = urlsplit(self.path)
+                query = parse_qs(url.query)
+                asked = f"{self.command} {url.path}"
+                api.requests.append((asked, query, body, self.headers.get("Authorization")))
+                status, document = api.answer(asked, query, body)
+                content = document if isinstance(document, bytes) else json.dumps(document).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_GET = do_POST = do_DELETE = _do
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    api = Api()
+    thread = threading.Thread(target=api.server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield api
+    api.server.shutdown()
+    thread.join()
+    api.server.server_close()
+
+
+@pytest.fixture
+def cluster(api: Api, tmp_path: Path) -> Cluster:
+    return open_cluster(read_settings({"TRAINBENCH_NAMESPACE": "bench"}), kubeconfig(tmp_path, api.url))
+
+
+def status(code: int, reason: str, message: str) -> tuple[int, dict[str, Any]]:
+    return code, {"kind": "Status", "status": "Failure", "reason": reason, "message": message, "code": code}
+
+
+def test_the_token_of_the_kubeconfig_is_sent(api: Api, cluster: Cluster) -> None:
+    api.answer = lambda *_: (200, {"gitVersion": "v1.33.13"})
+    assert cluster.version() == "v1.33.13"
+    assert api.requests == [("GET /version", {}, None, "Bearer secret")]
+
+
+def test_pods_are_asked_for_by_all_labels_and_page_by_page(api: Api, cluster: Cluster) -> None:
+    def answer(asked: str, query: dict[str, list[str]], body: Any) -> tuple[int, Any]:
+        if "continue" in query:
+            return 200, {"items": [{"n": 2}], "metadata": {}}
+        return 200, {"items": [{"n": 1}], "metadata": {"continue": "next"}}
+
+    api.answer = answer
+    assert cluster.pods({"b": "2", "a": "1"}) == ({"n": 1}, {"n": 2})
+    first, second = api.requests
+    assert first[:2] == ("GET /api/v1/namespaces/bench/pods", {"labelSelector": ["a=1,b=2"], "limit": ["500"]})
+    assert second[1]["continue"] == ["next"]
+    assert second[1]["labelSelector"] == ["a=1,b=2"]
+
+
+def test_a_right_is_asked_about_where_it_is_needed(api: Api, cluster: Cluster) -> None:
+    api.answer = lambda asked, query, body: (
+        201,
+        {"status": {"allowed": "namespace" in body["spec"]["resourceAttributes"]}},
+    )
+    assert cluster.is_allowed(Permission(verb="get", resource="pods", subresource="exec", purpose="x"))
+    assert not cluster.is_allowed(Permission(verb="list", resource="nodes", is_cluster_wide=True, purpose="x"))
+    assert [request[2]["spec"]["resourceAttributes"] for request in api.requests] == [
+        {"verb": "get", "resource": "pods", "subresource": "exec", "namespace": "bench"},
+        {"verb": "list", "resource": "nodes"},
+    ]
+
+
+def test_what_is_needed_is_the_role_and_no_more() -> None:
+    assert sorted(permission.name for permission in NEEDED) == [
+        "create pods",
+        "create pods/exec",
+        "delete pods",
+        "deletecollection pods",
+        "get pods",
+        "get pods/exec",
+        "get pods/log",
+        "get services",
+        "list events",
+        "list nodes",
+        "list pods",
+        "patch pods",
+        "watch events",
+        "watch pods",
+    ]
+    assert [permission.name for permission in NEEDED if permission.is_cluster_wide] == ["list nodes"]
+
+
+def test_a_dry_run_says_so_to_the_server(api: Api, cluster: Cluster) -> None:
+    api.answer = lambda asked, query, body: (201, {**body, "spec": {"priority": -5}})
+    assert cluster.dry_run({"kind": "Pod"})["spec"]["priority"] == -5
+    assert api.requests[0][1] == {"dryRun": ["All"]}
+
+
+def test_a_pod_is_deleted_by_its_uid_and_may_be_gone(api: Api, cluster: Cluster) -> None:
+    api.answer = lambda *_: status(404, "NotFound", 'pods "p" not found')
+    cluster.delete_pod("p", "uid-1")
+    assert api.requests[0][:3] == (
+        "DELETE /api/v1/namespaces/bench/pods/p",
+        {},
+        {"preconditions": {"uid": "uid-1"}},
+    )
+    api.answer = lambda *_: status(409, "Conflict", "the UID in the precondition does not match")
+    with pytest.raises(Refused, match="does not match"):
+        cluster.delete_pod("p", "uid-1")
+
+
+def test_a_refusal_carries_the_servers_own_words(api: Api, cluster: Cluster) -> None:
+    api.answer = lambda *_: status(403, "Forbidden", 'nodes is forbidden: User "sa" cannot list resource "nodes"')
+    with pytest.raises(Refused) as caught:
+        cluster.nodes()
+    assert caught.value.status == 403
+    assert caught.value.told == 'nodes is forbidden: User "sa" cannot list resource "nodes"'
+    assert str(caught.value).startswith("GET /api/v1/nodes: nodes is forbidden")
+
+
+def test_a_server_that_does_not_tell_who_we_are_is_no_error(api: Api, cluster: Cluster) -> None:
+    api.answer = lambda *_: status(404, "NotFound", "the server could not find the requested resource")
+    assert cluster.identity() is None
+    api.answer = lambda *_: (201, {"status": {"userInfo": {"username": "system:serviceaccount:trainbench:airflow"}}})
+    assert cluster.identity() == "system:serviceaccount:trainbench:airflow"
+
+
+@pytest.mark.parametrize("content", [b"<html>proxy</html>", b"[1]", b""])
+def test_another_web_server_is_not_taken_for_a_cluster(api: Api, cluster: Cluster, content: bytes) -> None:
+    api.answer = lambda *_: (200, content)
+    with pytest.raises(Unreachable, match="does not speak Kubernetes"):
+        cluster.version()
+
+
+def test_a_proxys_error_page_is_told(api: Api, cluster: Cluster) -> None:
+    api.answer = lambda *_: (502, b"<html>bad gateway</html>")
+    with pytest.raises(Refused, match="bad gateway"):
+        cluster.version()
+
+
+def test_nobody_listens(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    cluster = open_cluster(read_settings({}), kubeconfig(tmp_path, f"http://127.0.0.1:{port}"))
+    with pytest.raises(Unreachable) as caught:
+        cluster.version()
+    assert str(caught.value) == f"no Kubernetes API at http://127.0.0.1:{port}: [Errno 111] Connection refused"
+
+
+def test_a_certificate_that_nobody_signed_is_told(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kubernetes.client import ApiException
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise ApiException(status=0, reason="SSLError\ncertificate verify failed")
+
+    monkeypatch.setattr(cluster.api, "request", refuse)
+    with pytest.raises(Unreachable, match="cannot be trusted: SSLError certificate verify failed"):
+        cluster.version()
+
+
+def test_a_kubeconfig_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(Unreachable, match="no Kubernetes cluster is configured: Invalid kube-config file"):
+        open_cluster(read_settings({}), str(tmp_path / "none"))

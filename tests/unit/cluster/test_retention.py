@@ -1,0 +1,161 @@
+"""Artefacts expire by their last change; what cannot be dated or is not ours stays. In folders and object stores."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.builders import make_result
+from trainbench.cluster.housekeeping import artefacts_table, document, summary, sweep_artefacts
+from trainbench.cluster.retention import judge
+from trainbench.cost.monthly_files import files
+from trainbench.cost.monthly_report import make_report
+from trainbench.params.cost_params import SpendParams
+from trainbench.results.artefacts import Shelf, Store, StoreError, Usage, open_store
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def usage(age_days: float | None, foreign: tuple[str, ...] = (), name: str = "c") -> Usage:
+    changed_at = None if age_days is None else NOW - timedelta(days=age_days)
+    return Usage(
+        shelf=Shelf.CAMPAIGNS, name=name, num_files=2, num_bytes=3_000_000, changed_at=changed_at, foreign=foreign
+    )
+
+
+@pytest.fixture(params=["folder", "object store"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return open_store(str(tmp_path / "store") if request.param == "folder" else f"memory://{tmp_path.name}/store")
+
+
+@pytest.mark.parametrize(
+    ("age_days", "retention_days", "is_expired", "reason"),
+    [
+        (180.1, 180, True, "last changed more than 180 days ago"),
+        (179.9, 180, False, "kept until 180 days after its last change"),
+        (5000, 0, False, "kept for ever"),
+        (None, 1, False, "kept: it holds no file that can be dated"),
+    ],
+)
+def test_age_decides(age_days: float | None, retention_days: int, is_expired: bool, reason: str) -> None:
+    (told,) = judge([usage(age_days)], retention_days, NOW)
+    assert (told.is_expired, told.reason) == (is_expired, reason)
+
+
+def test_a_folder_that_holds_something_else_stays() -> None:
+    (told,) = judge([usage(400, foreign=("thesis",))], 180, NOW)
+    assert not told.is_expired
+    assert told.reason == "kept: thesis in it is not of a campaign; move it away"
+
+
+def test_the_oldest_comes_first() -> None:
+    judged = judge([usage(1, name="new"), usage(None, name="undated"), usage(9, name="old")], 180, NOW)
+    assert [told.name for told in judged] == ["old", "new", "undated"]
+
+
+def test_usage_counts_files_and_bytes(store: Store) -> None:
+    store.write_result(make_result(campaign_id="night-1"))
+    store.write_summary("night-1", {"metrics.csv": "12345"})
+    told = store.usage(Shelf.CAMPAIGNS, "night-1")
+    assert told.num_files == 2
+    assert told.num_bytes == 5 + len(make_result(campaign_id="night-1").model_dump_json(indent=1).encode())
+    assert told.foreign == ()
+    assert told.changed_at is not None
+    assert abs(told.changed_at - datetime.now(UTC)) < timedelta(hours=1)
+
+
+def test_a_campaign_is_deleted_whole_and_alone(store: Store) -> None:
+    for campaign_id in ("night-1", "night-2"):
+        store.write_result(make_result(campaign_id=campaign_id))
+    store.write_summary("night-1", {"plots/a.png": b"x"})
+    assert store.delete(Shelf.CAMPAIGNS, "night-1").num_files == 2
+    assert store.campaign_ids() == ("night-2",)
+    assert len(store.read_results("night-2").results) == 1
+
+
+@pytest.mark.parametrize("campaign_id", ["../x", "", ".", "a/b"])
+def test_a_name_that_leaves_the_store_deletes_nothing(store: Store, campaign_id: str) -> None:
+    store.write_result(make_result(campaign_id="night-1"))
+    with pytest.raises(StoreError, match="cannot name a folder"):
+        store.delete(Shelf.CAMPAIGNS, campaign_id)
+    assert store.campaign_ids() == ("night-1",)
+
+
+def test_foreign_files_stop_the_deletion(store: Store) -> None:
+    store.write_result(make_result(campaign_id="night-1"))
+    (store.root / "campaigns" / "night-1" / "thesis.tex").write_text("years of work")
+    with pytest.raises(StoreError, match=r"thesis\.tex is not of a campaign; move it away"):
+        store.delete(Shelf.CAMPAIGNS, "night-1")
+    assert store.usage(Shelf.CAMPAIGNS, "night-1").num_files == 2
+
+
+def test_a_link_to_somewhere_else_is_not_followed(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "store"))
+    store.write_result(make_result(campaign_id="night-1"))
+    elsewhere = tmp_path / "elsewhere" / "runs"
+    elsewhere.mkdir(parents=True)
+    (elsewhere / "precious").write_text("x")
+    (tmp_path / "store" / "campaigns" / "night-2").symlink_to(elsewhere.parent)
+    with pytest.raises(StoreError, match="not of a campaign"):
+        store.delete(Shelf.CAMPAIGNS, "night-2")
+    (tmp_path / "store" / "campaigns" / "night-1" / "runs" / "link").symlink_to(elsewhere)
+    store.delete(Shelf.CAMPAIGNS, "night-1")
+    assert (elsewhere / "precious").exists()
+
+
+def test_a_sweep_tells_first_and_deletes_when_asked(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    for campaign_id in ("old", "new"):
+        store.write_summary(campaign_id, {"metrics.csv": "x" * 2_500_000})
+    long_ago = (NOW - timedelta(days=200)).timestamp()
+    os.utime(tmp_path / "campaigns" / "old" / "summary" / "metrics.csv", (long_ago, long_ago))
+
+    told = sweep_artefacts(store, 180, False, NOW)
+    assert store.campaign_ids() == ("new", "old")
+    assert summary(told, "folder") == "2 folders: 1 to be deleted (2.5 MB)"
+    assert [row.cells for row in artefacts_table(told).rows] == [
+        ("campaigns/old", "1", "2.5 MB", "200 days", "to be deleted", "last changed more than 180 days ago")
+    ]
+
+    swept = sweep_artefacts(store, 180, True, NOW)
+    assert store.campaign_ids() == ("new",)
+    assert document(swept) == {
+        "deleted": ["campaigns/old"],
+        "to_delete": [],
+        "to_look_at": {},
+        "faults": {},
+        "bytes": 2_500_000,
+        "looked_at": 2,
+    }
+
+
+def test_cost_reports_expire_like_campaigns(store: Store) -> None:
+    """All files of a real report are known as ours; what somebody else put beside one keeps it."""
+    report = make_report((), SpendParams(), "2026-11", report_id="night", made_at=NOW, table=())
+    for report_id in ("cost-1", "cost-2"):
+        store.write_cost_report(report_id, files(report, ()))
+    (store.root / "cost" / "cost-2" / "notes.txt").write_text("ours to keep")
+    store.write_result(make_result(campaign_id="night-1"))
+    later = datetime.now(UTC) + timedelta(days=200)
+
+    swept = sweep_artefacts(store, 180, True, later)
+    assert {item.name: item.outcome for item in swept} == {
+        "campaigns/night-1": "deleted", "cost/cost-1": "deleted", "cost/cost-2": "kept",
+    }  # fmt: skip
+    assert store.names(Shelf.COST) == ("cost-2",)
+    with pytest.raises(StoreError, match=r"notes\.txt is not of a cost report; move it away"):
+        store.delete(Shelf.COST, "cost-2")
+
+
+def test_the_probe_leaves_nothing_behind(store: Store) -> None:
+    assert store.probe()
+    assert [path for path in store.root.rglob("*") if path.is_file()] == []
+
+
+def test_a_store_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(StoreError, match="cannot be written"):
+        open_store(str(tmp_path / "file" / "store")).probe()

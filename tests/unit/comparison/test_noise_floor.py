@@ -1,0 +1,309 @@
+"""The noise floor: how much equal runs differ, and what that leaves to be found. Figures by hand where they can be."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bench_image.contract import Drill, RunResult
+from tests import campaigns
+from tests.builders import make_failed, make_independent, make_result
+from tests.conftest import GOLDEN_DIR, Golden
+from trainbench.comparison.noise_advice import advice, headline
+from trainbench.comparison.noise_floor import (
+    Floor,
+    Spread,
+    _between,
+    _median_variance,
+    _nodes_sd_pct,
+    chi2_quantile,
+    floors,
+)
+from trainbench.core.markdown import table
+from trainbench.core.verdicts import Metric
+from trainbench.judging.noise import Noise, Run
+from trainbench.params.campaign_kind import Question
+from trainbench.reporting.comparison_sections import answers
+from trainbench.reporting.noise_tables import noise_tables
+from trainbench.reporting.report import benchmark_report
+from trainbench.reporting.verdict_text import verdict
+from trainbench.results.artefacts import read_campaign
+from trainbench.results.campaign import Campaign
+
+
+def fleet(rates: dict[str, Sequence[float]], **fields: object) -> list[RunResult]:
+    return [make_result(node, rate, round=i, **fields) for node, of in rates.items() for i, rate in enumerate(of, 1)]  # type: ignore[arg-type]
+
+
+def measured(results: Sequence[RunResult], **params: object) -> Campaign:
+    return campaigns.make_campaign(results, question=Question.NOISE, params=params)
+
+
+NOISY = {
+    "gpu-1": (10.0, 10.1, 9.9, 10.05, 9.95),
+    "gpu-2": (10.2, 10.3, 10.12, 10.22, 10.16),
+    "gpu-3": (9.8, 9.88, 9.7, 9.86, 9.76),
+    "gpu-4": (10.0, 10.12, 9.92, 10.04, 9.92),
+}
+
+
+QUIET = Spread(sd_pct=0.02, low_pct=0.01, high_pct=0.03, degrees_of_freedom=9)
+
+
+def floor_of(sd_pct: float, nodes: int = 4, nodes_sd_pct: float | None = 0.0, df: int = 12, **fields: object) -> Floor:
+    """A floor with given figures. 12 degrees of freedom: t at 99.5 % is 3.055."""
+    spread = Spread(sd_pct=sd_pct, low_pct=sd_pct / 2, high_pct=sd_pct * 2, degrees_of_freedom=df)
+    members = floors(fleet({f"gpu-{i}": (10.0, 10.1) for i in range(nodes)}))[0].nodes
+    values = {
+        "group_id": "g", "gpu_name": "NVIDIA H200", "between": spread, "between_own": spread,
+        "within": None, "nodes_sd_pct": nodes_sd_pct, "largest": {}, "nodes": members,
+    }  # fmt: skip
+    return Floor.model_validate(values | fields)
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def test_one_node_s_noise_by_hand() -> None:
+    """log 9.9, 10, 10.1: their standard deviation is 1.0 % of the mean, from two degrees of freedom. The 95 % interval
+    is sd * sqrt(2 / 7.378) = 0.521 sd to sd * sqrt(2 / 0.0506) = 6.285 sd.
+    """
+    (floor,) = floors(fleet({"gpu-1": (9.9, 10.0, 10.1)}))
+    (node,) = floor.nodes
+    assert node.between is not None
+    assert node.between.sd_pct == pytest.approx(1.0, abs=0.001)
+    assert node.between.low_pct == pytest.approx(0.521, abs=0.001)
+    assert node.between.high_pct == pytest.approx(6.285, abs=0.01)
+    assert node.range_pct == pytest.approx(2.0)
+    assert floor.nodes_sd_pct is None
+
+
+def test_what_a_round_does_to_all_nodes_is_no_noise_between_them() -> None:
+    """Each round 1 % faster on all nodes: each node's own runs differ, the nodes do not."""
+    (floor,) = floors(fleet({f"gpu-{i}": (10.0, 10.1, 10.201) for i in (1, 2, 3)}))
+    assert floor.between is not None
+    assert floor.between.sd_pct == pytest.approx(0, abs=1e-9)
+    assert floor.nodes[0].between is not None
+    assert floor.nodes[0].between.sd_pct == pytest.approx(0.995, abs=0.001)
+    assert floor.between_own is not None
+    assert floor.between_own.sd_pct == pytest.approx(0.995, abs=0.001)
+    assert (floor.told_pct(1, 2) or 0) < 1e-6 < 1 < (floor.told_pct(1, None) or 0)
+
+
+def test_the_nodes_own_differences_are_told_apart_from_the_noise() -> None:
+    """Means of 9.9, 10, 10.1 without noise: 1 %."""
+    (floor,) = floors(fleet({"a": (9.9,) * 5, "b": (10.0,) * 5, "c": (10.1,) * 5}))
+    assert floor.nodes_sd_pct == pytest.approx(1.0, abs=0.001)
+
+
+def test_a_slowdown_that_is_told_by_hand() -> None:
+    """sd 1 %, 1 round against 3 peers: error = 0.01 * sqrt(1 + 0.4487) = 0.012036, times 3.055 = 0.03677: 3.61 %.
+    Found in 19 of 20: times (3.055 + 1.6449) = 0.05657: 5.50 %. Against 10 past campaigns: sqrt(1 + pi / 20) =
+    1.0757, times 0.03055: 3.23 %. With nodes that differ by 1 %, too: sqrt(2) times the error: 5.07 %.
+    """
+    floor = floor_of(1.0)
+    assert floor.told_pct(1, 3) == pytest.approx(3.61, abs=0.01)
+    assert floor.told_pct(1, 3, found=True) == pytest.approx(5.50, abs=0.01)
+    assert floor.told_pct(1, None) == pytest.approx(3.23, abs=0.01)
+    assert floor_of(1.0, nodes_sd_pct=1.0).told_pct(1, 3) == pytest.approx(5.07, abs=0.01)
+    assert floor_of(1.0, between=None).told_pct(1, 3) is None
+
+
+def test_the_variance_of_a_median_of_few() -> None:
+    rng = random.Random(1)
+    for n in (1, 2, 3, 4, 5):
+        drawn = statistics.pvariance(statistics.median(rng.gauss(0, 1) for _ in range(n)) for _ in range(20_000))
+        assert _median_variance(n) == pytest.approx(drawn, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("probability", "df", "value"),
+    [(0.975, 1, 5.0239), (0.025, 4, 0.48442), (0.975, 4, 11.1433), (0.025, 12, 4.40379), (0.975, 100, 129.561)],
+)
+def test_quantiles_of_chi2_are_those_of_the_tables(probability: float, df: int, value: float) -> None:
+    assert chi2_quantile(probability, df) == pytest.approx(value, rel=1e-4)
+
+
+def test_failed_runs_drills_and_gangs_do_not_count() -> None:
+    runs = fleet({"gpu-1": (9.9, 10.0, 10.1)})
+    others = [
+        make_failed("gpu-2"),
+        make_result("gpu-3", 2.0, drill=Drill(slowdown_pct=75)),
+        make_result("gpu-1", 30.0, strategy="ddp", nodes=2, gpus_per_node=1),
+    ]
+    (floor,) = floors([*runs, *others])
+    assert [node.node for node in floor.nodes] == ["gpu-1"]
+    assert floors([make_failed("gpu-2")]) == floors([]) == ()
+
+
+def test_nodes_whose_means_are_equal_do_not_differ() -> None:
+    """Means of 9.9 and 10.1 in any order are one: the nodes add nothing to the noise."""
+    (floor,) = floors(fleet({"gpu-1": (9.9, 10.1), "gpu-2": (10.1, 9.9), "gpu-3": (9.9, 10.1)}))
+    assert floor.nodes_sd_pct == 0.0
+
+
+def test_the_largest_distance_is_that_of_the_furthest_run() -> None:
+    """10.0, 10.1 and 9.5 GB: 0.5 of 10 is 5 %. 60, 61 and 66 degrees: 5 from 61, in degrees and not in percent."""
+    figures = ((10.0, 60.0), (10.1, 61.0), (9.5, 66.0))
+    runs = [
+        make_result("gpu-1", 10.0, round=i, memory_gb=gb, temperature_c=c) for i, (gb, c) in enumerate(figures, start=1)
+    ]
+    (floor,) = floors(runs)
+    assert floor.largest[Metric.MEMORY_GB] == pytest.approx(5.0)
+    assert floor.largest[Metric.TEMPERATURE_C] == pytest.approx(5.0)
+
+
+# --- GPUs that measured by themselves ---------------------------------------------------------------------------------
+
+
+def per_gpu(nodes: dict[str, Sequence[Sequence[float]]], **fields: object) -> list[RunResult]:
+    """Node -> of each round the rate of each of its GPUs."""
+    return [
+        make_independent(node, rates, round=number, **fields)  # type: ignore[arg-type]
+        for node, rounds in nodes.items()
+        for number, rates in enumerate(rounds, start=1)
+    ]
+
+
+def test_one_noisy_gpu_does_not_hide_in_the_sum_of_its_node() -> None:
+    """GPU 0 keeps 10; GPU 1 makes 9.9, 10, 10.1: 1 %, of the sum only half. Together sqrt((0 + 1) / 2) = 0.707 %, from
+    the two degrees of freedom of one GPU. The history keeps the slowest: 9.9, 10, 10, whose logarithms -0.01005, 0, 0
+    have the standard deviation 0.01005 / sqrt(3) = 0.580 %.
+    """
+    (floor,) = floors(per_gpu({"gpu-1": [(10.0, 9.9), (10.0, 10.0), (10.0, 10.1)]}))
+    assert [(node.node, (node.gpu or "")[:5]) for node in floor.nodes] == [("gpu-1", "GPU 0"), ("gpu-1", "GPU 1")]
+    assert [node.samples_per_second for node in floor.nodes] == pytest.approx([10.0, 10.0])
+    assert [node.between.sd_pct for node in floor.nodes if node.between] == pytest.approx([0, 1.0], abs=0.001)
+    assert floor.between is not None
+    assert (floor.between.sd_pct, floor.between.degrees_of_freedom) == (pytest.approx(0.707, abs=0.001), 2)
+    assert floor.between_own is not None
+    assert floor.between_own.sd_pct == pytest.approx(0.580, abs=0.001)
+    assert (floor.num_nodes, floor.nodes_sd_pct) == (1, None)
+
+
+def test_what_a_pod_does_to_all_of_its_gpus_is_noise_once_and_not_once_for_each_gpu() -> None:
+    """Round 2 is 1 % faster on all GPUs of one of two nodes. With one GPU of each node: residuals of ln(1.01) / 4 four
+    times, one degree of freedom: 0.4975 %. All four GPUs as if they were nodes would give 0.406 % from three.
+    """
+    (floor,) = floors(per_gpu({"gpu-1": [(10.0, 10.0)] * 2, "gpu-2": [(10.0, 10.0), (10.1, 10.1)]}))
+    assert floor.between is not None
+    assert (floor.between.sd_pct, floor.between.degrees_of_freedom) == (pytest.approx(0.4975, abs=0.0001), 1)
+
+
+def test_gpus_of_three_nodes_differ_by_themselves() -> None:
+    """Six means: 9.9, 10.1 on each of three nodes: ln differs by 0.02, each 0.01 from the mean: sqrt(6e-4 / 5) %."""
+    (floor,) = floors(per_gpu({f"gpu-{i}": [(9.9, 10.1)] * 5 for i in (1, 2, 3)}))
+    assert floor.nodes_sd_pct == pytest.approx(1.0955, abs=0.001)
+
+
+def test_the_hottest_gpu_s_distance_is_from_the_median_of_all_gpus() -> None:
+    """60, 60, 60 and 66 degrees C; as whole nodes their hottest GPUs would be 60 and 66."""
+    runs = [
+        make_independent("gpu-1", (10.0, 10.0), temperatures={0: 60.0, 1: 60.0}),
+        make_independent("gpu-2", (10.0, 10.0), temperatures={0: 60.0, 1: 66.0}),
+    ]
+    (floor,) = floors(runs)
+    assert floor.largest[Metric.TEMPERATURE_C] == pytest.approx(6.0)
+
+
+def test_the_tables_and_the_headline_name_gpus_where_gpus_were_measured() -> None:
+    campaign = measured(per_gpu({f"gpu-{i}": [(10.0, 10.1)] * 5 for i in (1, 2, 3)}))
+    noise, found = noise_tables(campaign)
+    assert noise.columns[:2] == ("node", "GPU")
+    assert [row.cells[0] for row in noise.rows] == ["gpu-1"] * 2 + ["gpu-2"] * 2 + ["gpu-3"] * 2 + ["all nodes"]
+    assert {len(row.cells) for row in noise.rows} == {len(noise.columns)}
+    assert "one round on 3 nodes finds a GPU that is" in (headline(campaign) or "")
+    assert "a GPU is told from chance" in found.notes[0]
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("floor", "words"),
+    [
+        (floor_of(0.3), "samples/s is sensible: with one round on 4 nodes chance alone reaches 1.10 %; ±1.5 %"),
+        (floor_of(0.3, 1, None), "samples/s is sensible: with one round on 4 nodes chance alone reaches 1.10 %."),
+        (floor_of(2.0), "too tight: with one round on 4 nodes chance alone reaches 7.09 %; take 3 rounds, or raise it"),
+        (floor_of(9.0), "too tight: with one round on 4 nodes chance alone reaches 28.17 %; 5 rounds would not do"),
+        (floor_of(1.0), "history's 1.5 % is below the noise: chance alone reaches 3.23 %"),
+        (floor_of(0.1), "history's 1.5 % is sensible: chance alone reaches 0.33 %"),
+        (floor_of(0.1, largest={Metric.MEMORY_GB: 3.0}), "±2.0 % for memory is too tight: the furthest of all runs"),
+        (floor_of(0.1, largest={Metric.MEMORY_GB: 0.1}), "±2.0 % for memory is sensible: the furthest"),
+        (floor_of(0.1, largest={Metric.TEMPERATURE_C: 7.0}), "±10 °C for temperature is tight: the furthest of all"),
+        (floor_of(0.1, 4, 0.8), "The nodes differ by 0.80 % (standard deviation) beyond the noise of their runs"),
+        (floor_of(0.1, within=QUIET), "Pods differ more than the windows of one pod: more rounds help"),
+        (floor_of(0.1, 1, None), "How much good nodes differ is not known: that takes three nodes"),
+        (floor_of(0.1, between=None), "cannot be judged: no node ran twice"),
+    ],
+)  # fmt: skip
+def test_what_it_means_for_the_limits(floor: Floor, words: str) -> None:
+    assert any(words in sentence for sentence in advice(floor, {})), advice(floor, {})
+
+
+def test_the_limits_are_those_of_the_campaign() -> None:
+    params = {"samples_per_second_tolerance_pct": 1.0, "memory_tolerance_pct": None}
+    assert "The limit of ±1.0 % for samples/s is too tight" in advice(floor_of(0.3), params)[0]
+
+
+# --- reports ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_tables(golden: Golden) -> None:
+    campaign = measured(fleet(NOISY))
+    text = "\n\n".join(f"### {content.title}\n\n{table(content)}" for content in noise_tables(campaign))
+    golden("noise-floor.md", f"{headline(campaign)}\n\n{text}")
+
+
+def test_a_campaign_that_measures_the_noise_says_so_first() -> None:
+    campaign = measured(fleet(NOISY))
+    assert verdict(campaign).startswith("20 of 20 runs gave a figure. Equal runs differ by 0.1")
+    assert "How much equal runs differ here" in benchmark_report(campaign)
+
+
+def test_a_nightly_check_has_no_such_tables_and_one_that_was_repeated_has() -> None:
+    nightly = campaigns.make_campaign(fleet({"gpu-1": (10.0, 10.1, 9.9)}))
+    assert noise_tables(nightly) == ()
+    assert noise_tables(campaigns.make_campaign(fleet(NOISY))) != ()
+
+
+def test_the_published_a_a_campaign_tells_its_noise() -> None:
+    """Five runs on one H200: 16.155, 16.132, 16.121, 16.139, 16.148 samples/s, whose standard deviation is 0.083 %."""
+    from upath import UPath
+
+    folder = GOLDEN_DIR.parents[1] / "docs/results/campaigns/h200-aa-2026-11-21/summary"
+    campaign = read_campaign(UPath(folder / "verdict.json"))
+    (shown,) = [answer for answer in answers(campaign) if answer.anchor == "noise"]
+    assert shown.tables[0].rows[0].cells[3] == "0.08 %"
+    assert "The limit of ±5.0 % for samples/s is sensible" in shown.tables[0].notes[1]
+
+
+def test_nodes_with_more_runs_owe_less_of_their_difference_to_chance() -> None:
+    """Three nodes 1 % apart: variance 1e-4. One run's 0.005^2 = 2.5e-5 times the mean of
+    1/1, 1/1 and 1/4, which is 0.75: sqrt(1e-4 - 1.875e-5) = 0.90139 %. The median of those would be 1.
+    """
+    rates = [[Run(r, math.exp(log), ()) for r in range(1, k + 1)] for log, k in ((-0.01, 1), (0.0, 1), (0.01, 4))]
+    assert _nodes_sd_pct(rates, Noise(0.005, 3)) == pytest.approx(0.90139, rel=1e-4)
+
+
+def test_gpus_are_pooled_by_their_place_and_know_no_more_than_one_place_does() -> None:
+    """First GPUs of a, b and c: logs 0 and 0.02, 0 and 0, 0 and 0: residuals +-0.01 less the round's +-0.00333. Their
+    squares are 2 x (0.00667^2 + 2 x 0.00333^2) = 1.333e-4 over 2 degrees of freedom. Second GPUs of a and b: no
+    scatter, 1 degree of freedom. Together sqrt(1.333e-4 / 3) = 0.667 %, with the degrees of freedom of the first place.
+    """
+
+    def unit(node: str, *logs: float) -> Any:
+        return SimpleNamespace(node=node, rates=tuple(Run(r, math.exp(x), ()) for r, x in enumerate(logs, start=1)))
+
+    still = (0.0, 0.0)
+    units = [unit("a", 0.0, 0.02), unit("a", *still), unit("b", *still), unit("b", *still), unit("c", *still)]
+    found = _between(units)
+    assert found is not None
+    assert (found.sd, found.degrees_of_freedom) == (pytest.approx(0.006667, rel=1e-3), 2)
+    assert _between([unit("a", 0.0), unit("b", 0.0)]) is None

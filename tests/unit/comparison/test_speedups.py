@@ -1,0 +1,126 @@
+"""Speed-ups: the ratio within each round, and how sure it is."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from bench_image.contract import Drill, RunResult
+from tests.builders import make_failed, make_result
+from trainbench.comparison.speedups import SpeedUp, good, noise_of_one_run, paired, speed_up
+from trainbench.judging.noise import t_995
+
+
+def runs(*rates: float, node: str = "gpu-1", windows: tuple[float, ...] | None = None) -> tuple[RunResult, ...]:
+    """One run a round; its windows are all alike unless given."""
+    return tuple(
+        make_result(node, rate, round=round_, windows=windows or (rate, rate, rate))
+        for round_, rate in enumerate(rates, start=1)
+    )
+
+
+def test_a_drift_of_the_machine_cancels() -> None:
+    """20 / 10 and 16 / 8 are both 2, though the second round was 20 % slower for both."""
+    found = speed_up(runs(10.0, 8.0), runs(20.0, 16.0), None)
+
+    assert found == SpeedUp(pytest.approx(2.0), None, 2)
+    assert found is not None
+    assert found.text() == "2.00x"
+
+
+def test_the_ratio_is_the_geometric_mean_over_the_rounds_that_both_have() -> None:
+    """Ratios 2 and 8, and a third round that only one of them has: sqrt(16) is 4."""
+    found = speed_up(runs(10.0, 10.0), runs(20.0, 80.0, 99.0), None)
+
+    assert found == SpeedUp(pytest.approx(4.0), None, 2)
+
+
+def test_the_noise_is_what_is_left_without_round_and_configuration() -> None:
+    """Logarithms 0, 0 and 0, 0.02: means out, the residuals are +-0.005, their squares 1e-4, over one degree of
+    freedom: a deviation of 0.01. Two pairs: 0.01 x sqrt(2 / 2) x t(1).
+    """
+    base, other = runs(10.0, 10.0), runs(10.0, 10.0 * math.exp(0.02))
+    one_run = noise_of_one_run([base, other])
+    assert one_run is not None
+    assert (one_run.sd, one_run.degrees_of_freedom) == (pytest.approx(0.01), 1)
+
+    found = speed_up(base, other, one_run)
+    assert found is not None
+    assert found.log_half_width == pytest.approx(0.01 * t_995(1))
+    assert found.ratio == pytest.approx(math.exp(0.01))
+    assert not found.is_beyond_noise
+
+
+def test_nodes_are_pooled_by_their_degrees_of_freedom() -> None:
+    """One node as above (0.01), one without any noise: sqrt(1e-4 / 2)."""
+    quiet = [runs(10.0, 10.0, node="gpu-2"), runs(20.0, 20.0, node="gpu-2")]
+    noisy = [runs(10.0, 10.0), runs(10.0, 10.0 * math.exp(0.02))]
+    one_run = noise_of_one_run([(*noisy[0], *quiet[0]), (*noisy[1], *quiet[1])])
+
+    assert one_run is not None
+    assert one_run.degrees_of_freedom >= 2
+    assert one_run.sd == pytest.approx(0.01 / math.sqrt(one_run.degrees_of_freedom))
+
+
+def test_a_single_round_leaves_the_windows() -> None:
+    one_run = noise_of_one_run([runs(10.0, windows=(9.9, 10.0, 10.1)), runs(20.0, windows=(20.0, 20.0, 20.0))])
+
+    assert one_run is not None
+    assert one_run.sd == pytest.approx(math.sqrt((2 * 0.01**2) / 4), rel=1e-2)
+
+
+def test_nothing_shared_is_nothing_compared() -> None:
+    base = runs(10.0)
+    assert speed_up(base, runs(20.0, node="gpu-2"), None) is None
+    assert speed_up(base, (), None) is None
+    assert noise_of_one_run([]) is None
+
+
+def test_failures_and_drills_do_not_count() -> None:
+    kept = make_result("gpu-1")
+    assert good([kept, make_failed("gpu-1"), make_result("gpu-1", drill=Drill(slowdown_pct=20))]) == (kept,)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "log_half_width", "text", "beyond"),
+    [
+        (1.88, 0.02, "1.88x ± 0.04", True),
+        (1.002, 0.004, "1.002x ± 0.004", False),
+        (0.5, 0.0, "0.500x ± 0.001", True),
+        (1.5, 0.7, "1.50x (0.74x to 3.02x)", False),
+    ],
+)
+def test_the_text_shows_as_many_digits_as_are_known(
+    ratio: float, log_half_width: float, text: str, beyond: bool
+) -> None:
+    found = SpeedUp(ratio, log_half_width, 3)
+
+    assert (found.text(), found.is_beyond_noise) == (text, beyond)
+
+
+def test_the_half_width_is_that_of_the_wider_side() -> None:
+    """2 x (e^0.1 - 1) = 0.2103; below it would be 2 x (1 - e^-0.1) = 0.1903."""
+    found = SpeedUp(2.0, 0.1, 3)
+    assert found.half_width == pytest.approx(0.21034, rel=1e-4)
+    assert found.scaled(0.5) == SpeedUp(1.0, 0.1, 3)
+    assert SpeedUp(2.0, None, 1).half_width is None
+
+
+def test_exactly_as_far_as_the_noise_is_not_beyond_it() -> None:
+    assert not SpeedUp(math.exp(0.5), math.log(math.exp(0.5)), 3).is_beyond_noise
+    assert SpeedUp(math.exp(-0.51), 0.5, 3).is_beyond_noise
+    assert not SpeedUp(2.0, None, 3).is_beyond_noise
+
+
+def test_from_a_fifth_on_the_interval_has_two_sides() -> None:
+    assert SpeedUp(1.0, 0.2, 3).text() == "1.00x ± 0.22"
+    assert SpeedUp(1.0, 0.21, 3).text() == "1.00x (0.81x to 1.23x)"
+
+
+def test_only_rounds_of_a_node_in_which_both_ran_are_paired() -> None:
+    base = (*runs(10.0, 11.0), *runs(12.0, node="gpu-2"))
+    other = (*runs(20.0), *runs(24.0, 25.0, node="gpu-2"))
+    pairs = [[(r.spec.node, r.spec.round) for r in side] for side in paired(base, other)]
+    assert pairs == [[("gpu-1", 1), ("gpu-2", 1)]] * 2
+    assert paired(base, ()) == ((), ())

@@ -1,0 +1,219 @@
+"""Patterns: from figures alone, on equal work, ties named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench_image.contract import RunResult, Strategy
+from tests import campaigns
+from tests.builders import make_result
+from trainbench.comparison.comparable import work_groups
+from trainbench.comparison.entries import Entry, entries, is_tie, tie_words
+from trainbench.comparison.scaling import Efficiency, Scaling
+from trainbench.comparison.strategy_profiles import Kind, Pattern, Standing, patterns, tables
+
+NAMES = ("ddp", "fsdp", "zero2", "zero3")
+
+
+def peers(*figures: tuple[float, float], **fields: Any) -> list[Entry]:
+    """(samples/s, GB) of ddp, fsdp, zero2, zero3, in this order, on four GPUs."""
+    runs = [
+        make_result("node-1", rate, memory_gb=gb, strategy=name, gpus_per_node=4, **fields)
+        for name, (rate, gb) in zip(NAMES, figures, strict=False)
+    ]
+    return entries(work_groups(runs)[0], 4)
+
+
+def scaled(pct: float, gpus: int = 4, noise_pct: float = 0.0, elsewhere: str | None = None) -> Scaling:
+    base = Efficiency(pct=pct, base_world_size=1, base_strategy=Strategy.SINGLE, elsewhere=elsewhere)
+    return Scaling(efficiency=base, noise_pct=noise_pct, world_size=gpus)
+
+
+def told(found: list[Entry], efficiency: float | None = 100.0, **fields: Any) -> dict[str, Pattern]:
+    scaling = None if efficiency is None else scaled(efficiency, **fields)
+    return {p.entry.strategy.value: p for p in patterns(found, [scaling] * len(found))}
+
+
+def test_the_four_published_patterns() -> None:
+    """The published figures as if the work had been equal: 12.2, 9.4, 18.1 and 16.0 K tokens/s, median 14.1;
+    13.97, 10.9 (between the two others, as stated), 10.47 and 9.67 GB, median 10.69.
+    """
+    found = told(peers((12.2, 13.97), (9.4, 10.9), (18.1, 10.47), (16.0, 9.67)), efficiency=69.6)
+
+    assert (found["zero2"].kind, found["zero2"].throughput, found["zero2"].memory) == (
+        Kind.FASTEST, Standing.HIGHEST, Standing.MEDIUM,
+    )  # fmt: skip
+    # 69.6 % of the throughput per GPU: what is called the sweet spot there costs more per sample than fewer GPUs.
+    assert found["zero2"].meaning.endswith("single on 1 GPU costs 30.4 % less per sample.")
+    assert (found["zero3"].kind, found["zero3"].memory) == (Kind.SAVER, Standing.LOW)
+    assert found["fsdp"].kind is Kind.OVERHEAD
+    assert found["ddp"].memory is Standing.HIGH
+    assert found["ddp"].outdone_by == ("zero2", "zero3")  # called fast there, yet two are faster with less memory
+
+
+def test_fast_and_memory_hungry() -> None:
+    """20 samples/s is 33 % above the median of 15, 14 GB is 40 % above that of 10."""
+    found = told(peers((20.0, 14.0), (15.0, 10.0), (14.9, 10.0), (10.0, 9.9)))
+
+    assert found["ddp"].words == "fast, memory-hungry: highest throughput, high memory"
+    assert found["zero2"].kind is Kind.MIDDLE
+    assert found["zero3"].meaning == "Slower than most and saves no memory: choose another for this work."
+
+
+def test_which_strategy_it_is_does_not_matter() -> None:
+    figures = [(20.0, 14.0), (15.0, 10.0), (12.0, 8.0), (8.0, 10.0)]
+    kinds = [p.kind for p in told(peers(*figures)).values()]
+    turned = [p.kind for p in told(peers(*figures[::-1])).values()]
+
+    assert kinds == turned == [Kind.HUNGRY, Kind.MIDDLE, Kind.SAVER, Kind.SLOWER]
+
+
+def test_a_saver_that_is_slow_pays_with_speed() -> None:
+    found = told(peers((20.0, 14.0), (19.0, 13.0), (10.0, 6.0)))
+    assert found["zero2"].meaning == "Saves memory and pays for it with speed: for what does not fit otherwise."
+
+
+@pytest.mark.parametrize(("efficiency", "kind"), [(69.9, Kind.OVERHEAD), (70.0, Kind.SLOWER), (None, Kind.SLOWER)])
+def test_high_overhead_needs_a_measured_poor_scaling(efficiency: float | None, kind: Kind) -> None:
+    found = told(peers((20.0, 10.0), (19.0, 10.0), (10.0, 10.0)), efficiency)
+    assert found["zero2"].kind is kind
+
+
+def test_ties_within_the_noise_are_named_and_share_the_first_place() -> None:
+    """Windows of 19.2 to 20.8: half the range is 4 % of 20; two such make sqrt(2) x 4 = 5.7 %. 19.2 is 4.0 % below."""
+    noisy = {"windows": (19.2, 20.0, 20.8)}
+    first, second, third, _ = peers((20.0, 10.0), (19.2, 10.0), (12.0, 10.0), (11.0, 12.0), **noisy)
+    found = told([first, second, third])
+
+    assert is_tie(first, second)
+    assert not is_tie(second, third)
+    assert tie_words([first, second, third]) == (
+        "ddp on 4 GPUs and fsdp are level: 4.0 % apart, within their noise of 5.7 %.",
+    )
+    assert found["ddp"].kind is found["fsdp"].kind is Kind.SWEET_SPOT
+    assert found["ddp"].meaning.endswith("Level with fsdp within the noise.")
+
+
+def test_the_noise_of_several_runs_is_their_range() -> None:
+    """9, 10 and 11 samples/s: half the range is 10 % of the median."""
+    runs = [make_result(f"node-{i}", rate, strategy="ddp", gpus_per_node=4) for i, rate in enumerate((9.0, 10.0, 11.0))]
+    (entry,) = entries(work_groups(runs)[0], 4)
+    assert entry.noise_pct == pytest.approx(10.0)
+
+
+def test_too_few_strategies_or_an_unknown_memory_give_no_pattern() -> None:
+    assert patterns(peers((20.0, 10.0), (19.0, 10.0)), [None, None]) == ()
+    unknown: list[RunResult] = [make_result("node-1", memory_gb=None, strategy=n, gpus_per_node=4) for n in NAMES]
+    assert patterns(entries(work_groups(unknown)[0], 4), [None] * 4) == ()
+
+
+def test_a_table_for_each_work_at_its_largest_size() -> None:
+    full, lora, *_ = tables(campaigns.strategies())
+
+    assert full.title == "tier-a full, batch 1 x 2048 tokens, accumulation 4, as_users_run, NVIDIA A10, on 4 GPUs"
+    assert full.rows[0].cells[:2] == ("zero2", "fastest: highest throughput, medium memory")
+    assert len(lora.rows) == 4
+
+
+EVEN = ((20.0, 10.0), (15.0, 10.0), (14.9, 10.0), (14.0, 9.9))
+
+
+def first(**fields: Any) -> Pattern:
+    return told(peers(*EVEN), **fields)["ddp"]
+
+
+def test_a_gang_as_fast_as_one_gpu_is_never_the_first_choice() -> None:
+    """25 % of the throughput per GPU on 4 GPUs is that of one; 24 % is less, 26 % with 5 % of noise may be less."""
+    for fields in ({"efficiency": 25.0}, {"efficiency": 24.0}, {"efficiency": 26.0, "noise_pct": 5.0}):
+        pattern = first(**fields)
+        assert (pattern.kind, pattern.meaning) == (
+            Kind.NO_GAIN,
+            "More GPUs bring nothing with it. single on 1 GPU is as fast.",
+        )
+
+
+def test_a_gang_that_costs_more_per_sample_than_one_gpu_is_fastest_not_the_first_choice() -> None:
+    """96 % on 4 GPUs: 3.84 times the speed; a sample on one GPU takes 4 % less of a GPU."""
+    pattern = first(efficiency=96.0)
+    assert pattern.kind is Kind.FASTEST
+    assert pattern.meaning == (
+        "The fastest on this number of GPUs, and it needs no more memory than most. "
+        "single on 1 GPU costs 4.0 % less per sample."
+    )
+
+
+@pytest.mark.parametrize(("efficiency", "noise_pct"), [(100.0, 0.0), (104.0, 0.5), (99.0, 1.0)])
+def test_the_first_choice_is_faster_and_within_the_noise_no_dearer(efficiency: float, noise_pct: float) -> None:
+    assert first(efficiency=efficiency, noise_pct=noise_pct).kind is Kind.SWEET_SPOT
+
+
+def test_a_base_on_another_machine_is_no_reason_for_a_recommendation() -> None:
+    """117.7 % against a base on other GPUs compares GPUs, too; neither does 20 % there prove an overhead."""
+    fast = first(efficiency=117.7, elsewhere="other GPUs of node-1")
+    slow = told(peers((20.0, 10.0), (19.0, 10.0), (10.0, 10.0)), 20.0, elsewhere="node-7")["zero2"]
+
+    assert fast.kind is Kind.FASTEST
+    assert fast.meaning.endswith(
+        "Its base, single on 1 GPU, ran on other GPUs of node-1: whether fewer GPUs would do is not known."
+    )
+    assert slow.kind is Kind.SLOWER
+
+
+def test_without_a_measured_base_there_is_no_first_choice() -> None:
+    assert first(efficiency=None).kind is Kind.FASTEST
+    assert first(efficiency=None).meaning.endswith("so whether they would do is not known.")
+
+
+def test_exactly_as_far_apart_as_the_noise_is_still_a_tie() -> None:
+    """Runs of 15, 16 and 17: half the range is 6.25 % of 16. One run of 15 has none and lies 6.25 % below."""
+    exact: dict[str, Any] = {"strategy": "ddp", "gpus_per_node": 4, "step_cv_pct": 0.0}
+
+    def entry(*rates: float) -> Entry:
+        runs = [make_result("node-1", rate, round=i, windows=(rate,), **exact) for i, rate in enumerate(rates, 1)]
+        return entries(work_groups(runs)[0], 4)[0]
+
+    noisy, level, below = entry(15.0, 16.0, 17.0), entry(15.0), entry(14.9)
+    assert (noisy.noise_pct, level.noise_pct) == (6.25, 0.0)
+    assert is_tie(noisy, level)
+    assert is_tie(level, noisy)
+    assert not is_tie(noisy, below)
+
+
+def test_near_the_median_is_within_5_pct_of_it() -> None:
+    """Memories of 10.45, 10 and 9.55 GB: 4.5 % off is medium; 10.6 and 9.4 are 6 % off."""
+    near = told(peers((20.0, 10.45), (15.0, 10.0), (10.0, 9.55)))
+    far = told(peers((20.0, 10.6), (15.0, 10.0), (10.0, 9.4)))
+
+    assert {pattern.memory for pattern in near.values()} == {Standing.MEDIUM}
+    assert [pattern.memory for pattern in far.values()] == [Standing.HIGH, Standing.MEDIUM, Standing.LOW]
+
+
+def test_a_faster_strategy_with_exactly_as_much_memory_is_named() -> None:
+    found = told(peers((10.0, 9.0), (15.0, 9.0), (20.0, 12.0)))
+    assert found["ddp"].outdone_by == ("fsdp",)
+
+
+def test_one_strategy_is_faster_two_are() -> None:
+    found = told(peers((10.0, 10.0), (15.0, 9.9), (20.0, 9.8)))
+    assert "zero2 and fsdp are faster with no more memory." in found["ddp"].meaning
+    assert "zero2 is faster with no more memory." in found["fsdp"].meaning
+
+
+def test_three_strategies_have_a_table_with_scaling_and_medians() -> None:
+    """On two GPUs 20, 18 and 10 samples/s at 512 tokens: 18 is the median (16 the mean), 20 is 11.1 % above; one GPU
+    makes 10.
+    """
+    runs = [
+        make_result("node-1", rate, memory_gb=gb, strategy=name, gpus_per_node=2)
+        for name, rate, gb in (("ddp", 20.0, 12.0), ("fsdp", 18.0, 10.0), ("zero2", 10.0, 9.0))
+    ]
+    three = campaigns.make_campaign(runs)
+    (table,) = tables(three)
+    assert [row.cells[3] for row in table.rows] == ["+11.1 %", "0.0 %", "−44.4 %"]
+    assert [row.cells[5] for row in table.rows] == ["+20.0 %", "0.0 %", "−10.0 %"]
+    assert {row.cells[6] for row in table.rows} == {"n/a"}
+    (with_base,) = tables(campaigns.make_campaign([make_result("node-1", 10.0), *runs]))
+    assert [row.cells[6] for row in with_base.rows] == ["100.0 %", "90.0 %", "50.0 %"]
+    assert tables(campaigns.make_campaign(runs[:2])) == ()

@@ -1,0 +1,306 @@
+"""A survey of GPUs: relative speed, saved memory, time, cost, and what a budget buys."""
+
+from __future__ import annotations
+
+import math
+from datetime import date
+from typing import Any
+
+import pytest
+
+from bench_image.contract import Status
+from tests import campaigns
+from tests.builders import make_cpu_result, make_failed, make_result
+from trainbench.comparison.gpu_kinds import kinds
+from trainbench.comparison.recommend import purchase_usd
+from trainbench.comparison.speedups import noise_of_one_run
+from trainbench.comparison.survey import Cell, asked, baseline, cells, measured, relative, saved_memory
+from trainbench.core.tables import Table
+from trainbench.params.comparison_params import ComparisonParams
+from trainbench.planning.nodes import GpuNode
+from trainbench.prices.price_tables import Price, spread
+from trainbench.reporting import survey_tables
+from trainbench.results.campaign import Campaign
+
+SURVEY = campaigns.survey()
+A100, A10 = campaigns.SURVEY_NODES
+
+
+def cell(recipe: str, gpu: str, campaign: Campaign = SURVEY) -> Cell:
+    return next(c for c in cells(campaign) if (c.recipe, c.gpu) == (recipe, gpu))
+
+
+def rows(table: Table, *columns: str) -> list[tuple[str, ...]]:
+    places = [table.columns.index(name) for name in columns]
+    return [tuple(row.cells[place] for place in places) for row in table.rows]
+
+
+def money(campaign: Campaign, title: str) -> Table:
+    return next(table for table in survey_tables.money(campaign) if table.title == title)
+
+
+def test_speed_is_relative_to_the_fastest_or_to_the_gpu_that_is_named() -> None:
+    """1,800 / 5,420 = 0.332."""
+    lora = [c for c in cells(SURVEY) if c.recipe == "lora"]
+    fastest, named = baseline(lora, None), baseline(lora, "A10")
+    assert fastest is not None
+    assert named is not None
+    ratio = relative(cell("lora", A10), fastest)
+
+    assert (fastest.gpu, named.gpu) == (A100, A10)
+    assert ratio is not None
+    assert ratio.ratio == pytest.approx(0.3321, rel=1e-3)
+    assert baseline(lora, "H100") is None
+
+
+def test_the_noise_of_a_relative_speed_is_that_of_both_sides() -> None:
+    """A median of three runs has the variance pi / 6 of one run's, of one run 1: together 1.5236, either way round."""
+    three = [make_result("a", rate, round=i) for i, rate in enumerate((10.0, 10.1, 9.9), 1)]
+    campaign = campaigns.make_campaign(
+        [*three, make_result("b", 5.0, gpu_name="NVIDIA A10")], question=SURVEY.question, params={}
+    )
+    fast, slow = sorted(measured(cells(campaign)), key=lambda c: -(c.tokens_per_s or 0.0))
+    one_run = noise_of_one_run([fast.results, slow.results])
+    widths = [found.log_half_width for pair in ((fast, slow), (slow, fast)) if (found := relative(*pair))]
+
+    assert one_run is not None
+    assert widths == pytest.approx([one_run.half_width(math.pi / 6 + 1)] * 2)
+
+
+def test_why_nothing_was_measured_is_the_first_failure_with_its_own_words() -> None:
+    lost = make_failed("small-1", status=Status.OOM, message="CUDA out of memory", model="llama2-7b")
+    crashed = make_failed("small-1", round=2, status=Status.ERROR, message="no route to host", model="llama2-7b")
+    (found,) = cells(campaigns.make_campaign([lost, crashed], question=SURVEY.question, params={}))
+
+    assert (found.why_not, found.num_failed) == ("oom: CUDA out of memory", 2)
+
+
+def test_epoch_and_costs_follow_from_the_rate() -> None:
+    """5,420 / 1,024 = 5.293 samples/s: 50,000 of them in 9,446 s; $2.00 / (5.293 x 3,600) x 1e6 = $104.96."""
+    (table,) = survey_tables.speed(SURVEY)
+
+    assert rows(table, "recipe", "GPU", "1 epoch", "per 1M samples")[2] == ("lora", A100, "2 h 37 min", "$104.96")
+
+
+def test_unequal_micro_batches_are_named() -> None:
+    (table,) = survey_tables.speed(SURVEY)
+    told = [note for note in table.notes if note.startswith("Unequal work with lora")]
+
+    assert told == [
+        f"Unequal work with lora: the micro-batch is 8 on {A100}; 4 on {A10} (each GPU ran what suits it best). "
+        "A step is not the same work on each."
+    ]
+
+
+def test_what_does_not_fit_and_what_is_away_are_rows_with_the_reason() -> None:
+    (table,) = survey_tables.speed(SURVEY)
+    told = {row[:2]: row[2] for row in rows(table, "recipe", "GPU", "remark")}
+
+    assert told["full", A10].startswith("needs about 54.2 GB")
+    assert told["everything", "NVIDIA-H100-80GB-HBM3"] == "h100-1: cordoned"
+
+
+def test_memory_is_saved_against_full_on_equal_work_only() -> None:
+    """10.1 of 56.0 GB measured at a micro-batch of 4 each: 82.0 %. The A10 has no full run: by formula, 54.7 GB."""
+    found = cells(SURVEY)
+    same, other = saved_memory(cell("qlora", A100), found), saved_memory(cell("lora", A10), found)
+
+    assert same is not None
+    assert (round(same.pct, 1), same.full_gb, same.by_formula) == (82.0, 56.0, False)
+    assert other is not None
+    assert other.by_formula
+    assert other.full_gb == pytest.approx(54.7, abs=0.5)
+    assert other.pct == pytest.approx(100 * (1 - 16.8 / other.full_gb))
+    unequal = saved_memory(cell("lora", A100), found)  # at 8, full at 4
+    assert unequal is not None
+    assert unequal.by_formula
+    assert saved_memory(cell("full", A100), found) is None
+
+
+def test_a_budget_buys_what_the_cheapest_measured_gpu_makes_of_it() -> None:
+    """$0.60 / (1,800 / 1,024 x 3,600) x 1e6 = $94.81 per 1M samples; $500 buy 5.27 M of them, in 833 h."""
+    table = money(SURVEY, "What a budget buys, rented")
+
+    assert rows(table, "work", "cheapest GPU", "per 1M samples", "$500.00 buys")[1] == (
+        "llama2-7b lora", A10, "$94.81", "5.27 M samples, 105 epochs, 34.7 days",
+    )  # fmt: skip
+
+
+def test_what_can_be_bought_follows_from_the_purchase_prices() -> None:
+    """$20,000 are one A100 at $15,000; $500 are none."""
+    table = money(SURVEY, "What a budget buys, owned")
+
+    assert rows(table, "budget", "buys") == [
+        ("$500.00", f"none: the cheapest with a price is {A100} at $15,000.00"),
+        ("$20,000.00", f"1 x {A100} at $15,000.00"),
+    ]
+    several = campaigns.survey(params=SURVEY.params | {"purchase_usd": {"A100": 15_000, "A10": 3_000}})
+    # six A10 make 6 x 1,800 tokens/s, one A100 5,420
+    assert rows(money(several, "What a budget buys, owned"), "buys", "which together do")[1] == (
+        f"6 x {A10} at $3,000.00", "10,800 tokens/s",
+    )  # fmt: skip
+
+
+def test_a_budget_of_exactly_one_gpu_s_price_buys_it() -> None:
+    exact = campaigns.survey(params=SURVEY.params | {"budgets_usd": [15_000]})
+
+    assert rows(money(exact, "What a budget buys, owned"), "buys") == [(f"1 x {A100} at $15,000.00",)]
+
+
+def test_gpus_that_cannot_be_bought_are_not_left_out_in_silence() -> None:
+    """Both ran lora, only the A100 has a purchase price. An H100 that ran another work cannot be compared by lora."""
+    assert f"Left out, for no purchase price was given: {A10}." in money(SURVEY, "What a budget buys, owned").notes
+    other = make_result("h100-1", campaign_id="survey-1", gpu_name="NVIDIA H100 80GB HBM3")
+    both = {"results": (*SURVEY.results, other), "costs": (*SURVEY.costs, campaigns.make_cost(other))}
+    with_h100 = SURVEY.model_copy(update=both)
+    assert "Left out, for this work was not measured on them: NVIDIA H100 80GB HBM3." in (
+        money(with_h100, "What a budget buys, owned").notes
+    )
+
+
+def test_rent_or_buy_is_the_formulas_answer() -> None:
+    """$15,000 over 36 months are $416.67 a month: at $2.00 per hour that is 208 h; at 365 h a month, 20.5 months."""
+    table = money(SURVEY, "Rent or buy")
+
+    assert rows(table, "GPU", "pays above h a month", "pays after")[0] == (A100, "208", "20.5 months")
+    assert table.rows[1].cells[-1].startswith("cannot be answered: no purchase price was given for it")
+
+
+def test_what_pays_only_after_its_life_does_not_pay() -> None:
+    """At 99.5 h a month $15,000 are 75 months of rent at $2.00; after 36 the GPU is worth 0."""
+    seldom = campaigns.survey(params=SURVEY.params | {"used_hours_per_month": 99.5})
+    assert money(seldom, "Rent or buy").notes[0].startswith("Owned: 99.5 h of use a month, worth 0 after 36.0 months, ")
+    assert rows(money(seldom, "Rent or buy"), "pays above h a month", "pays after")[0] == (
+        "208", "not in its 36.0 months",
+    )  # fmt: skip
+
+
+def test_without_prices_the_answers_say_so() -> None:
+    campaign = campaigns.survey(params={"budgets_usd": [500]}, usd_per_gpu_hour=None)
+    unpriced = campaign.model_copy(update={"costs": tuple(campaigns.make_cost(r, None) for r in campaign.results)})
+
+    assert rows(money(unpriced, "What a budget buys, rented"), "$500.00 buys")[0] == (
+        f"cannot be answered: no price for {A100}",
+    )
+    assert rows(money(unpriced, "What a budget buys, owned"), "buys") == [
+        ("cannot be answered: no purchase price was given: set purchase_usd",),
+    ]
+
+
+def test_one_kind_of_gpu_has_nothing_to_be_relative_to() -> None:
+    (table,) = survey_tables.speed(campaigns.survey((A10,)))
+
+    assert "relative speed" not in table.columns
+    assert any(note.startswith(f"Only {A10} was measured") for note in table.notes)
+    assert {row.cells[0] for row in table.rows} == {"lora", "qlora"}
+
+
+def test_a_cpu_is_a_kind_without_gpu_memory() -> None:
+    results = [make_cpu_result("node-1", 40.0, model="tiny", recipe=recipe) for recipe in ("full", "lora")]
+    campaign = campaigns.make_campaign(results, question=SURVEY.question, labels={}, params={})
+
+    assert [c.gpu for c in measured(cells(campaign))] == ["CPU", "CPU"]
+    assert survey_tables.memory(campaign) == ()
+    assert len(survey_tables.speed(campaign)) == 1
+
+
+def test_a_failed_run_belongs_to_its_nodes_kind() -> None:
+    """As the cluster labels it, or as another node of the kind tells it."""
+    failed = make_failed("small-2", campaign_id="survey-1", model="llama2-7b")
+    campaign = campaigns.make_campaign(
+        [*SURVEY.results, failed, make_failed("who", campaign_id="survey-1")],
+        question=SURVEY.question,
+        known=(GpuNode(name="small-2", gpu_product="NVIDIA-A10"),),
+    )
+
+    assert kinds(campaign)["small-2"] == A10
+    assert kinds(campaign)["who"] == "GPU unknown"
+
+
+def test_nothing_measured_is_still_a_report() -> None:
+    failed = make_failed("small-1", model="llama2-7b")
+    campaign = campaigns.make_campaign([failed], question=SURVEY.question, params={})
+    (table,) = survey_tables.speed(campaign)
+
+    assert table.rows[0].cells[-1].startswith("oom: CUDA out of memory")
+    assert survey_tables.headline(campaign) == ()
+    assert survey_tables.money(campaign) == ()
+
+
+def test_other_questions_have_no_such_tables() -> None:
+    for tables in (survey_tables.speed, survey_tables.memory, survey_tables.money, survey_tables.headline):
+        assert tables(campaigns.healthy()) == ()
+
+
+@pytest.mark.parametrize(("name", "usd"), [("NVIDIA A10", 3.0), ("NVIDIA A100-SXM4-80GB", 2.0), ("NVIDIA H100", None)])
+def test_a_purchase_price_is_found_by_the_words_of_the_name(name: str, usd: float | None) -> None:
+    wanted = ComparisonParams(purchase_usd={"A100": 1.0, "A100 80GB": 2.0, "A10": 3.0})
+
+    assert purchase_usd(name, wanted) == usd
+
+
+def test_stored_params_of_other_versions_do_not_break_the_report() -> None:
+    params: dict[str, Any] = {"model": "mistral-7b", "something_new": 1}
+
+    assert asked(campaigns.make_campaign([], params=params)) == ComparisonParams()
+
+
+def test_the_price_that_counts_is_told_with_how_far_others_lie_apart() -> None:
+    """Three offers of an A10 at $0.60, $0.75 and $2.00; the A100's price was the only one; nobody sells an X1."""
+    span = spread(
+        "NVIDIA A10", [price(0.75, "P"), price(2.00, "Dear"), price(0.60, "Cheap"), price(9.0, "P", gpu="A100")]
+    )
+    costs = [
+        cost.model_copy(update={"price_spread": span, "price_source": "P x, here: a page"})
+        if kinds(SURVEY)[result.spec.node] == A10 else cost
+        for result, cost in zip(SURVEY.results, SURVEY.costs, strict=True)
+    ]  # fmt: skip
+    survey = SURVEY.model_copy(update={"costs": tuple(costs)})
+    told = (
+        "Price of NVIDIA A10: $0.600 per GPU-hour, P x, here: a page of 2026-01-04. It is one of 3 that fit, from "
+        "$0.600 (Cheap x, here) to $2.00 (Dear x, here); costs go with it in proportion."
+    )
+    for table in (
+        *survey_tables.speed(survey),
+        money(survey, "Rent or buy"),
+        money(survey, "What a budget buys, rented"),
+    ):
+        assert told in table.notes
+        assert f"Price of {A100}: $2.00 per GPU-hour, OCI price page of 2026-01-04." in table.notes
+
+
+def test_a_gpu_without_a_price_is_not_left_out_in_silence() -> None:
+    """The A100 has no price: the A10 is the cheapest of those that have one, and that is said."""
+    usd = {A100: None, A10: 0.60}
+    costs = [campaigns.make_cost(result, usd[kinds(SURVEY)[result.spec.node]]) for result in SURVEY.results]
+    table = money(SURVEY.model_copy(update={"costs": tuple(costs)}), "What a budget buys, rented")
+    assert f"No price of {A100} is known: it is compared by speed only." in table.notes
+    assert rows(table, "work", "cheapest GPU")[1] == ("llama2-7b lora", A10)
+    told = survey_tables.headline(SURVEY.model_copy(update={"costs": tuple(costs)}))
+    assert told[1].endswith(f"on {A10}, of those with a price.")
+
+
+def price(usd: float, provider: str, gpu: str = "A10") -> Price:
+    return Price(
+        provider=provider, instance="x", gpu=gpu, gpus_per_instance=1, region="here", on_demand_usd_per_hour=usd,
+        as_of=date(2026, 1, 4), source="a page",
+    )  # fmt: skip
+
+
+def test_a_gpu_named_by_its_whole_name_is_the_baseline() -> None:
+    lora = [c for c in cells(SURVEY) if c.recipe == "lora"]
+    named = baseline(lora, A10)
+    assert named is not None
+    assert named.gpu == A10
+
+
+def test_nothing_is_relative_to_or_of_a_cell_without_a_figure() -> None:
+    """Full fine-tuning was not measured on the A10."""
+    empty, full = next(c for c in cells(SURVEY) if not c.results), cell("lora", A100)
+    assert relative(empty, full) is None
+    assert relative(full, empty) is None
+
+
+def test_what_was_left_out_did_not_fail() -> None:
+    (away,) = (c for c in cells(SURVEY) if c.recipe == "full" and c.gpu == A10)
+    assert (away.num_failed, away.results, away.costs) == (0, (), ())

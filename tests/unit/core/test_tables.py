@@ -1,0 +1,55 @@
+"""Long tables: what is cut is told, and what is red is not cut first."""
+
+from __future__ import annotations
+
+from tests.builders import make_result
+from tests.campaigns import gpu_node, make_campaign, make_group
+from trainbench.core.markdown import table as markdown_table
+from trainbench.core.tables import MAX_ROWS, Row, Table, Tone, shortened
+from trainbench.reporting import run_tables
+from trainbench.reporting.html import report_html
+from trainbench.reporting.report import benchmark_report
+
+
+def long_table(rows: int, **tones: Tone) -> Table:
+    return Table(
+        columns=("node",),
+        rows=tuple(Row(cells=(f"node-{i}",), tone=tones.get(f"n{i}", Tone.PLAIN)) for i in range(rows)),
+        notes=("A note.",),
+    )
+
+
+def test_a_short_table_stays_as_it_is() -> None:
+    table = long_table(MAX_ROWS)
+    assert shortened(table) is table
+
+
+def test_a_long_table_keeps_what_is_marked_and_tells_the_rest() -> None:
+    """250 rows, numbers 0 to 249; 240 is red and 245 amber: both are kept, 198 others, 50 are told."""
+    short = shortened(long_table(250, n240=Tone.BAD, n245=Tone.WARN))
+    assert [row.cells[0] for row in short.rows[:3]] == ["node-240", "node-245", "node-0"]
+    assert len(short.rows) == MAX_ROWS
+    assert short.notes == ("And 50 more rows: report.json and metrics.csv have all of them.", "A note.")
+
+
+def test_more_red_rows_than_fit_are_counted() -> None:
+    short = shortened(long_table(300, **{f"n{i}": Tone.BAD for i in range(260)}))
+    assert short.notes[0] == "And 100 more rows, 60 of them marked: report.json and metrics.csv have all of them."
+
+
+def test_markdown_and_page_cut_alike() -> None:
+    assert markdown_table(long_table(1000)).count("\n| ") == MAX_ROWS
+
+
+def test_a_report_of_thousands_of_runs_can_be_opened() -> None:
+    """1,200 nodes with one run each: tables of 200 rows, and the red node stands in the verdict's first row."""
+    results = [make_result(f"node-{i}") for i in range(1200)]
+    nodes = [gpu_node(f"node-{i}", 9.5, 9.5) for i in range(1200)]
+    campaign = make_campaign(results, [make_group(nodes, results[0].spec.group_id)])
+    performance = run_tables.performance(campaign)
+    assert (len(performance.rows), performance.notes[0]) == (
+        MAX_ROWS,
+        "And 1,000 more runs: metrics.csv has all of them.",
+    )
+    assert len(benchmark_report(campaign)) < 400_000
+    assert len(report_html(campaign, {})) < 2_000_000

@@ -1,0 +1,161 @@
+"""This month against last: the change and its two causes, which leave nothing over."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+
+from tests.paid_runs import OCTOBER, paid_run
+from trainbench.cost.cost_trend import WorkCost, median_interval, work_costs
+
+
+def costs(*runs: Any) -> tuple[WorkCost, ...]:
+    return work_costs(runs, "2026-11", "2026-10")
+
+
+def test_price_and_throughput_are_split_exactly() -> None:
+    """$0.60 at 1.25 samples/s: u = 1000 / 4500 = 0.2222 h, $0.1333 per 1K. $0.90 at 2.0: u = 1000 / 7200 = 0.1389 h,
+    $0.1250. By price: 0.30 x (0.2222 + 0.1389) / 2 = +$0.05417; by throughput: -0.08333 x 0.75 = -$0.0625; together
+    -$0.00833, which is 6.25 % less.
+    """
+    (work,) = costs(paid_run(1.25, started_at=OCTOBER), paid_run(2.0, 0.90))
+    assert work.change is not None
+
+    assert work.last is not None
+    assert work.this is not None
+    assert work.last.usd_per_1000_samples == pytest.approx(0.133333, abs=1e-6)
+    assert work.this.usd_per_1000_samples == pytest.approx(0.125)
+    assert work.change.by_price_usd == pytest.approx(0.0541667, abs=1e-7)
+    assert work.change.by_throughput_usd == pytest.approx(-0.0625)
+    assert work.change.usd == pytest.approx(work.change.by_price_usd + work.change.by_throughput_usd, abs=1e-15)
+    assert work.change.pct == pytest.approx(-6.25)
+    assert work.why == ("price from $0.600 to $0.900: +$0.0542; samples/s from 1.250 to 2.000 (+60.0 %): \u2212$0.0625")
+
+
+def test_only_what_changed_is_named() -> None:
+    dearer, faster, same = (
+        costs(paid_run(started_at=OCTOBER), paid_run(rate, price))[0].why
+        for rate, price in ((1.46, 0.66), (1.6060, 0.60), (1.46, 0.60))
+    )
+    assert dearer == "price from $0.600 to $0.660: +$0.0114"
+    assert faster.startswith("samples/s from 1.460 to 1.606 (+10.0 %): ")
+    assert same == "unchanged"
+
+
+@pytest.mark.parametrize(
+    ("runs", "why"),
+    [
+        ([paid_run()], "not run last month"),
+        ([paid_run(started_at=OCTOBER)], "not run this month"),
+        ([paid_run(started_at=OCTOBER, usd_per_gpu_hour=None), paid_run()], "no price in 2026-10; samples/s unchanged"),
+    ],
+)
+def test_where_there_is_no_trend_it_says_why(runs: Any, why: str) -> None:
+    (work,) = costs(*runs)
+    assert (work.change, work.why) == (None, why)
+
+
+@pytest.mark.parametrize(
+    ("n", "k"),
+    [
+        (1, None),
+        (5, None),  # even the smallest and the largest of five hold it in 1 - 2 / 32 = 93.75 % only
+        (6, 1),  # 1 - 2 / 64 = 96.9 %
+        (8, 1),  # 1 - 2 / 256 = 99.2 %; from the second on 1 - 2 x 9 / 256 = 93.0 %
+        (9, 2),  # 1 - 2 x 10 / 512 = 96.1 %
+        (10, 2),  # 1 - 2 x 11 / 1024 = 97.9 %
+        (20, 6),  # 1 - 2 x 21,700 / 2^20 = 95.9 %
+    ],
+)
+def test_the_interval_of_a_median_by_hand(n: int, k: int | None) -> None:
+    """Values 1 to n: from the k-th smallest to the k-th largest, which is n + 1 - k."""
+    values = [float(number) for number in range(n, 0, -1)]
+    assert median_interval(values) == (None if k is None else (k, n + 1 - k))
+
+
+@pytest.mark.parametrize("n", [6, 7, 10, 25])
+def test_the_interval_of_a_median_covers_what_it_says(n: int) -> None:
+    """Of skewed values: 2,000 samples of n, whose true median ln 2 lies in the interval in 95 % or more (less 1 %)."""
+    chance = random.Random(n)
+    held = 0
+    for _ in range(2_000):
+        found = median_interval([chance.expovariate(1.0) for _ in range(n)])
+        assert found is not None
+        held += found[0] <= math.log(2) <= found[1]
+    assert held / 2_000 >= 0.94
+
+
+def test_a_change_says_so_where_the_intervals_of_the_months_overlap() -> None:
+    """Six runs from 1.40 to 1.50 against six from 1.42 to 1.52; then against six from 1.51 to 1.61."""
+    rates = [1.40, 1.42, 1.44, 1.46, 1.48, 1.50]
+    before = [paid_run(rate, started_at=OCTOBER) for rate in rates]
+    (work,) = costs(*before, *(paid_run(rate + 0.02) for rate in rates))
+
+    assert work.last is not None
+    assert work.last.samples_per_s_interval == (1.40, 1.50)
+    assert ", the months' 95 % intervals overlap)" in work.why
+    (touching,) = costs(*before, *(paid_run(rate + 0.10) for rate in rates))
+    assert "overlap" in touching.why  # 1.50 is in both
+    (sure,) = costs(*before, *(paid_run(rate + 0.11) for rate in rates))
+    assert "overlap" not in sure.why
+
+
+def test_five_runs_have_no_interval() -> None:
+    (work,) = costs(*[paid_run(1.46, started_at=OCTOBER)] * 5, *[paid_run(1.48)] * 6)
+
+    assert work.last is not None
+    assert work.this is not None
+    assert (work.last.samples_per_s_interval, work.this.samples_per_s_interval) == (None, (1.48, 1.48))
+    assert "overlap" not in work.why
+
+
+def test_each_kind_of_gpu_is_its_own_line_and_doubtful_runs_are_none() -> None:
+    lines = costs(
+        paid_run(), paid_run(9.6, 10.0, gpu_name="NVIDIA H100 80GB HBM3"), paid_run(99.0, is_measured=False),
+        paid_run(99.0, num_gpus=None),
+    )  # fmt: skip
+    assert [(line.gpu_name, line.this and line.this.samples_per_s) for line in lines] == [
+        ("NVIDIA A10", 1.46), ("NVIDIA H100 80GB HBM3", 9.6),
+    ]  # fmt: skip
+
+
+def test_all_gpus_of_a_gang_are_paid_for() -> None:
+    """2.7778 samples/s on two GPUs at $0.60: 10,000 samples in an hour for $1.20, $0.120 per 1K and not $0.060."""
+    (work,) = costs(paid_run(10_000 / 3600, num_gpus=2))
+    assert work.this is not None
+    assert work.this.usd_per_1000_samples == pytest.approx(0.12)
+
+
+def test_several_prices_in_a_month_count_by_their_median() -> None:
+    (work,) = costs(paid_run(usd_per_gpu_hour=0.6), paid_run(usd_per_gpu_hour=0.8), paid_run(usd_per_gpu_hour=2.0))
+    assert work.this is not None
+    assert work.this.usd_per_gpu_hour == 0.8
+
+
+def test_a_month_is_its_median_not_its_mean() -> None:
+    """Rates 1.0, 1.0 and 4.0, mean 2.0; prices 0.6, 0.6 and 3.0, mean 1.4; tokens 512 each sample; J 67, 67 and 97."""
+    runs = [
+        paid_run(1.0, 0.6, tokens_per_s=512.0, energy_per_sample_j=67.0),
+        paid_run(1.0, 0.6, tokens_per_s=512.0, energy_per_sample_j=67.0),
+        paid_run(4.0, 3.0, tokens_per_s=2048.0, energy_per_sample_j=97.0),
+    ]
+    (work,) = costs(*runs)
+    assert work.this is not None
+    assert (work.this.samples_per_s, work.this.tokens_per_s, work.this.usd_per_gpu_hour) == (1.0, 512.0, 0.6)
+    assert work.this.joules_per_sample == 67.0
+
+
+def test_a_price_that_differs_in_its_last_digits_did_not_change() -> None:
+    """An older row has no price: $0.06 / 0.1 h = 0.6 is $0.6 but for the last digit of a float."""
+    old = paid_run(started_at=OCTOBER, usd_per_gpu_hour=0.06 / 0.1 + 1e-15)
+    (found,) = work_costs([old, paid_run()], "2026-11", "2026-10")
+    assert found.why == "unchanged"
+
+
+def test_the_last_run_is_named_with_its_own_campaign() -> None:
+    (work,) = costs(paid_run(campaign_id="night-1", run_id="a"), paid_run(campaign_id="night-2", run_id="b"))
+    assert work.this is not None
+    assert work.this.last_run == "night-2/b"

@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+import pytest
+
+from trainbench.core.quantities import QuantityError
+from trainbench.cost.estimate import Basis, Interruptions, Job, Ownership, Pricing, estimate
+from trainbench.cost.estimate_tables import estimate_table, headline, prices_table
+from trainbench.cost.job_rates import Rate
+from trainbench.prices.price_tables import Price
+
+TODAY = date(2026, 11, 21)
+JOB = Job(work="a job", gpu="NVIDIA A10", num_gpus=4, num_samples=10_000)
+RATE = Rate(samples_per_s=5.5, num_gpus=4, told="given")
+
+
+def price(usd: float = 0.60, gpus: int = 1, spot: float | None = None, **fields: Any) -> Price:
+    values: dict[str, Any] = {
+        "provider": "P", "instance": f"{gpus}x", "gpu": "A10", "gpus_per_instance": gpus, "region": "R",
+        "on_demand_usd_per_hour": usd, "spot_usd_per_hour": spot, "as_of": date(2026, 11, 1), "source": "S",
+    }  # fmt: skip
+    return Price(**(values | fields))
+
+
+def test_the_four_nodes_of_the_reference_document() -> None:
+    """10,000 / 5.5 = 1818.2 s = 0.50505 h; 4 GPUs x $0.60 x 0.50505 = $1.2121; per 1K $0.12121."""
+    found = estimate(JOB, RATE, [price()], Pricing(), TODAY)
+    (offer,) = found.offers
+    assert found.hours == pytest.approx(0.50505, abs=1e-5)
+    assert (offer.instances, offer.billed_gpus, offer.hours) == (4, 4, found.hours)
+    assert (offer.usd, offer.usd_per_1000_samples) == (
+        pytest.approx(1.2121, abs=1e-4),
+        pytest.approx(0.12121, abs=1e-5),
+    )
+    assert found.missing == ()
+
+
+def test_whole_instances_are_paid_for() -> None:
+    """$4.80 / 8 = $0.60 a GPU-hour, but all eight are paid for: 0.50505 h x $4.80 = $2.4242, twice as much."""
+    found = estimate(JOB, RATE, [price(4.80, gpus=8)], Pricing(), TODAY)
+    (offer,) = found.offers
+    assert (offer.instances, offer.billed_gpus, offer.usd) == (1, 8, pytest.approx(2.4242, abs=1e-4))
+    assert "Instances are paid for whole: some have more than the job's 4 GPUs." in found.assumptions
+
+
+def test_a_begun_instance_is_paid_for() -> None:
+    """10 GPUs on instances of 8: two of them, 16 GPUs. 10,000 / 5.5 / 3600 h x 16 x $0.60 = $4.8485."""
+    job = JOB.model_copy(update={"num_gpus": 10})
+    (offer,) = estimate(job, RATE, [price(4.80, gpus=8)], Pricing(), TODAY).offers
+    assert (offer.instances, offer.billed_gpus, offer.usd) == (2, 16, pytest.approx(4.8485, abs=1e-4))
+
+
+def test_epochs_are_told_and_paid() -> None:
+    found = estimate(JOB.model_copy(update={"epochs": 3}), RATE, [price()], Pricing(), TODAY)
+    assert (found.num_samples, found.offers[0].usd) == (30_000, pytest.approx(3.6364, abs=1e-4))
+    assert "3 epochs of 10,000 samples." in found.assumptions
+
+
+def test_offers_are_sorted_by_what_the_job_costs() -> None:
+    rows = [price(4.80, gpus=8), price(0.70), price(1.20, gpus=2, provider="Q")]
+    found = estimate(JOB, RATE, rows, Pricing(), TODAY)
+    assert [offer.billed_gpus for offer in found.offers] == [4, 4, 8]
+    assert [offer.provider for offer in found.offers] == ["Q", "P", "P"]
+
+
+def test_a_pcie_card_is_not_offered_at_the_price_of_another() -> None:
+    rows = [price(gpu="H100"), price(gpu="H100 PCIe", provider="Q"), price(gpu="H100", own=True, provider="mine")]
+    found = estimate(JOB.model_copy(update={"gpu": "NVIDIA H100 PCIe"}), RATE, rows, Pricing(), TODAY)
+    assert {offer.provider for offer in found.offers} == {"Q", "mine"}
+
+
+class TestSpot:
+    def test_only_rows_with_a_spot_price(self) -> None:
+        found = estimate(JOB, RATE, [price(), price(spot=0.18, provider="Q")], Pricing(basis=Basis.SPOT), TODAY)
+        (offer,) = found.offers
+        assert (offer.provider, offer.usd_per_gpu_hour) == ("Q", 0.18)
+        assert "Spot: no interruption is counted." in found.assumptions
+        assert (offer.hours, offer.usd) == (
+            pytest.approx(0.50505, abs=1e-5),
+            pytest.approx(0.50505 * 4 * 0.18, abs=1e-5),
+        )
+
+    def test_interruptions_cost_time_and_money(self) -> None:
+        """4 x 0.5 a day = 1 / 12 an hour, each 0.25 + 0.1 h: 2.9167 % lost. $0.18 / 0.970833 = $0.185408;
+        0.50505 h x 4 x $0.185408 = $0.37456; 0.50505 / 0.970833 = 0.52022 h.
+        """
+        cut = Interruptions(per_day=0.5, checkpoint_every_minutes=30, restart_minutes=6)
+        pricing = Pricing(basis=Basis.SPOT, interruptions=cut)
+        (offer,) = estimate(JOB, RATE, [price(spot=0.18)], pricing, TODAY).offers
+        assert offer.usd_per_gpu_hour == pytest.approx(0.185408, abs=1e-6)
+        assert (offer.usd, offer.hours) == (pytest.approx(0.37456, abs=1e-5), pytest.approx(0.52022, abs=1e-5))
+
+    def test_waiting_nodes_are_billed_and_take_time(self) -> None:
+        """As above and 60 min of waiting: 4 x 0.5 a day = 1 / 12 an hour. Paid 1 + 1 / 12 x 3 / 4 = 1.0625, passed
+        1.083333: $0.18 x 1.0625 / 0.970833 = $0.196996; 0.50505 x 1.083333 / 0.970833 = 0.56358 h.
+        """
+        cut = Interruptions(per_day=0.5, checkpoint_every_minutes=30, restart_minutes=6, wait_minutes=60)
+        found = estimate(JOB, RATE, [price(spot=0.18)], Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)
+        (offer,) = found.offers
+        assert (offer.usd_per_gpu_hour, offer.hours) == (
+            pytest.approx(0.196996, abs=1e-6),
+            pytest.approx(0.56358, abs=1e-5),
+        )
+        assert found.assumptions[1:3] == (
+            "Spot: 0.500 interruptions a day and instance, a checkpoint every 30.0 min, 6.00 min to start again; "
+            "60.0 min to wait for a new instance; what they take is in the price and the time.",
+            "While one instance is waited for, the others stay billed.",
+        )
+
+    def test_without_any_it_says_so(self) -> None:
+        found = estimate(JOB, RATE, [price()], Pricing(basis=Basis.SPOT), TODAY)
+        assert found.offers == ()
+        assert found.missing[0].startswith("No spot price of NVIDIA A10: add it to a table of TRAINBENCH_PRICES")
+
+
+class TestOwned:
+    def test_by_hand(self) -> None:
+        """$8,760 for one year at work half of it: 8760 / 4380 = $2 an hour; 0.50505 h x 4 x $2 = $4.0404."""
+        own = Ownership(purchase_usd=8760, life_years=1, utilisation=0.5)
+        found = estimate(JOB, RATE, [], Pricing(basis=Basis.OWNED, ownership=own), TODAY)
+        (offer,) = found.offers
+        assert (offer.usd_per_gpu_hour, offer.usd) == (2.0, pytest.approx(4.0404, abs=1e-4))
+        assert (offer.provider, offer.instance, offer.source) == ("own", "owned", "by the purchase price")
+        assert any(line.startswith("Owned: $8,760.00 a GPU, 1.00 years, at work 50.0 %") for line in found.assumptions)
+
+    def test_without_a_purchase_price_it_is_refused(self) -> None:
+        with pytest.raises(QuantityError, match="basis owned: give the purchase price of a GPU"):
+            estimate(JOB, RATE, [], Pricing(basis=Basis.OWNED), TODAY)
+
+
+def test_a_given_price_needs_no_table_and_no_gpu() -> None:
+    job = JOB.model_copy(update={"gpu": None})
+    (offer,) = estimate(job, RATE, [], Pricing(basis=Basis.GIVEN, usd_per_gpu_hour=1.0), TODAY).offers
+    assert (offer.instance, offer.as_of, offer.stale, offer.usd) == (
+        "given",
+        None,
+        False,
+        pytest.approx(2.0202, abs=1e-4),
+    )
+
+
+def test_without_a_rate_nothing_is_invented() -> None:
+    found = estimate(JOB, None, [price()], Pricing(), TODAY)
+    assert (found.hours, found.samples_per_s, found.offers[0].usd, found.offers[0].hours) == (None, None, None, None)
+    assert found.offers[0].usd_per_gpu_hour == 0.60
+    assert found.missing == (
+        "No rate, so neither time nor cost: give measured results, samples/s, or the MFU that you expect and a GPU.",
+    )
+
+
+def test_without_a_price_there_is_a_time() -> None:
+    found = estimate(JOB.model_copy(update={"gpu": "NVIDIA T4"}), RATE, [price()], Pricing(), TODAY)
+    assert (found.offers, found.hours) == ((), pytest.approx(0.50505, abs=1e-5))
+    assert found.missing[0].startswith("No price of NVIDIA T4")
+
+
+def test_a_stale_price_is_marked() -> None:
+    (offer,) = estimate(JOB, RATE, [price(as_of=date(2026, 1, 1))], Pricing(), TODAY).offers
+    assert offer.stale
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_samples": 0}, "number of samples is 0"),
+        ({"num_samples": -5}, "number of samples is -5"),
+        ({"epochs": 0.0}, "epochs is 0"),
+        ({"num_gpus": 0}, "number of GPUs is 0"),
+    ],
+)
+def test_what_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(QuantityError, match=message):
+        estimate(JOB.model_copy(update=changes), RATE, [price()], Pricing(), TODAY)
+
+
+def test_the_headlines_time_counts_interruptions_as_the_table_does() -> None:
+    """36,000 samples at 10 a second are an hour of work; of a day's hours an eighth is lost to one interruption of 3 h
+    on one instance: 1 / 0.875 h = 1 h 08 min 34 s, at $0.18 / 0.875 = $0.206.
+    """
+    cut = Interruptions(per_day=1, checkpoint_every_minutes=0, restart_minutes=180)
+    job, rate = (
+        Job(work="a job", gpu="NVIDIA A10", num_gpus=1, num_samples=36_000),
+        RATE.model_copy(update={"samples_per_s": 10.0}),
+    )
+    found = estimate(job, rate, [price(spot=0.18)], Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)
+    assert headline(found) == "36,000 samples take 1 h 08 min at 10.00 samples/s and cost $0.206."
+    assert estimate_table(found).numeric <= set(estimate_table(found).columns)
+
+
+@pytest.mark.parametrize(("num_prices", "note"), [(30, ()), (31, ("1 further price: --json has all.",))])
+def test_a_table_holds_thirty_offers_and_says_how_many_more_there_are(num_prices: int, note: tuple[str, ...]) -> None:
+    rows = [price(0.60 + i / 100, provider=f"P{i}") for i in range(num_prices)]
+    table = estimate_table(estimate(JOB, RATE, rows, Pricing(), TODAY))
+    assert len(table.rows) == 30
+    assert table.notes == note
+
+
+def test_one_instance_has_no_others_that_wait() -> None:
+    cut = Interruptions(per_day=0.5, checkpoint_every_minutes=30, restart_minutes=6, wait_minutes=60)
+    one = JOB.model_copy(update={"num_gpus": 1})
+    found = estimate(one, RATE, [price(spot=0.18)], Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)
+    assert "While one instance is waited for, the others stay billed." not in found.assumptions
+
+
+@pytest.mark.parametrize("unknown", ["hours", "samples_per_s"])
+def test_without_time_or_rate_nothing_is_said_of_either(unknown: str) -> None:
+    found = estimate(JOB, RATE, [price()], Pricing(), TODAY).model_copy(update={unknown: None})
+    assert headline(found) == "Neither time nor cost is known."
+
+
+def test_without_an_offer_no_list_price_is_spoken_of() -> None:
+    found = estimate(JOB, RATE, [], Pricing(), TODAY)
+    assert not any(said.startswith("List prices") for said in found.assumptions)
+    assert any(said.startswith("List prices") for said in estimate(JOB, RATE, [price()], Pricing(), TODAY).assumptions)
+
+
+def test_the_headline_spans_the_shortest_and_the_longest_time() -> None:
+    """Each interruption takes 0.05 + 0.05 h, one an hour and instance: 0.9 of the time is useful on one instance of 4
+    GPUs, 0.6 on four of one. 0.50505 h / 0.9 = 33 min 40 s, / 0.6 = 50 min 30 s.
+    """
+    cut = Interruptions(per_day=24, checkpoint_every_minutes=6, restart_minutes=3)
+    rows = [price(spot=0.18), price(2.40, gpus=4, spot=0.72)]
+    found = estimate(JOB, RATE, rows, Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)
+    times = sorted(offer.hours or 0.0 for offer in found.offers)
+    assert times == [pytest.approx(0.50505 / 0.9, abs=1e-4), pytest.approx(0.50505 / 0.6, abs=1e-4)]
+    assert "take 33 min 40 s to 50 min 30 s at" in headline(found)
+
+
+def test_one_offer_of_several_instances_is_enough_for_the_warnings_about_them() -> None:
+    """Four GPUs: four instances of one, or one of eight."""
+    cut = Interruptions(per_day=0.5, checkpoint_every_minutes=30, restart_minutes=6, wait_minutes=60)
+    offers = [price(spot=0.18), price(4.80, gpus=8, spot=1.44)]
+    said = estimate(JOB, RATE, offers, Pricing(basis=Basis.SPOT, interruptions=cut), TODAY).assumptions
+    assert "While one instance is waited for, the others stay billed." in said
+    assert any(line.startswith("Several instances: the rate holds only if") for line in said)
+    assert "Instances are paid for whole: some have more than the job's 4 GPUs." in said
+
+
+def test_a_price_is_listed_with_its_day_and_one_without_a_day_as_given() -> None:
+    listed = prices_table([price(), price(as_of=None)], TODAY)
+    place = next(i for i, cell in enumerate(listed.rows[0].cells) if cell == "2026-11-01")
+    assert [row.cells[place] for row in listed.rows] == ["2026-11-01", "given"]

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+
+from bench_image.contract.memory_estimate import memory_need_bytes
+from tests.builders import make_spec
+from trainbench.cost import job_memory
+from trainbench.cost.job_memory import gpu_memory_bytes, memory_fit
+
+
+@pytest.mark.parametrize(
+    ("gpu_name", "gib"),
+    [
+        ("NVIDIA A10", 24),
+        ("NVIDIA A100-SXM4-80GB", 80),
+        ("NVIDIA A100-PCIE-40GB", 40),
+        ("NVIDIA H100 80GB HBM3", 80),
+        ("NVIDIA GeForce RTX 4090", 24),
+    ],
+)
+def test_the_memory_of_a_gpu_by_its_name(gpu_name: str, gib: int) -> None:
+    assert gpu_memory_bytes(gpu_name) == gib * 2**30
+
+
+@pytest.mark.parametrize("gpu_name", ["NVIDIA T4", "", None])
+def test_an_unknown_gpu_has_no_memory(gpu_name: str | None) -> None:
+    assert gpu_memory_bytes(gpu_name) is None
+
+
+def test_what_fits() -> None:
+    """24 GiB = 25.77 GB, of which 90 % = 23.19 GB are usable."""
+    fit = memory_fit(make_spec(), "NVIDIA A10")
+    need_gb = memory_need_bytes(make_spec(), 24 * 2**30).total / 1e9
+    assert (fit.fits, fit.need_gb) == (True, pytest.approx(need_gb))
+    needs = f"By formula the job needs {need_gb:.2f} GB on each GPU"
+    assert fit.told == f"{needs}: it fits, 23.2 GB of the 25.8 GB of NVIDIA A10 are usable."
+
+
+def test_what_does_not_fit_names_the_smallest_gpu_and_what_to_do() -> None:
+    fit = memory_fit(make_spec(recipe="full", optimizer="adamw_torch"), "NVIDIA A10")
+    assert (fit.fits, fit.smallest_gpu) == (False, "A100 80GB")
+    assert "it does not fit" in fit.told
+    assert "the smallest GPU of our list that holds it is the A100 80GB" in fit.told
+    assert fit.told.endswith("a strategy that shards or a leaner recipe.")
+
+
+def test_what_fits_nowhere_and_what_nobody_knows() -> None:
+    huge = memory_fit(make_spec(model="llama2-70b", recipe="full", optimizer="adamw_torch"), None)
+    assert (huge.fits, huge.smallest_gpu) == (None, None)
+    assert huge.told.endswith("; no GPU of our list holds it.")
+    assert "; the memory of NVIDIA T4 is not known; the smallest" in memory_fit(make_spec(), "NVIDIA T4").told
+
+
+def test_the_memory_of_the_gpu_is_in_gb() -> None:
+    """24 GiB are 25.77 GB of 1e9 bytes."""
+    assert memory_fit(make_spec(), "NVIDIA A10").gpu_gb == pytest.approx(25.7698, abs=1e-4)
+
+
+def test_of_two_names_that_fit_the_longer_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_memory, "GPU_MEMORY_GIB", {"A100 80GB": 80, "A100": 40})
+    assert gpu_memory_bytes("NVIDIA A100 80GB PCIe") == 80 * 2**30
+    assert gpu_memory_bytes("NVIDIA A100 PCIe") == 40 * 2**30

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.builders import make_result, make_spec
+from trainbench.core.quantities import QuantityError
+from trainbench.cost.job_rates import Rate, given_rate, measured_rate, rate_by_mfu, scaled_rate
+from trainbench.exchange.comparison_rows import Gatherer
+
+
+def test_a_rate_by_mfu_by_hand() -> None:
+    """Tier A in full: 16 layers of 4 x 1024^2 + 3 x 1024 x 2816 = 12,845,056 weights and a head of 32,000 x 1024 are
+    238,288,896; x 6 = 1,429,733,376; attention 3 x 4 x 1024 x 2048 x 16 = 402,653,184 more: 1,832,386,560 FLOPs a
+    token, x 2048 = 3.752728e12 a sample. 40 % of 125 TFLOP/s on two A10: 1e14 / 3.752728e12 = 26.647 samples/s.
+    """
+    spec = make_spec(
+        model="tier-a", recipe="full", strategy="ddp", gpus_per_node=2, seq_length=2048, optimizer="adamw_torch"
+    )
+    rate = rate_by_mfu(spec, "NVIDIA A10", 40.0)
+    assert rate.samples_per_s == pytest.approx(26.647, abs=0.001)
+    assert rate.num_gpus == 2
+    assert rate.told == (
+        "by formula, not measured: the given MFU of 40.0 % of 125 TFLOP/s (bf16, dense) and 3.75 TFLOP per sample"
+    )
+
+
+@pytest.mark.parametrize("mfu_pct", [0.0, -1.0, 100.1, float("nan"), float("inf")])
+def test_an_mfu_that_cannot_be(mfu_pct: float) -> None:
+    with pytest.raises(QuantityError, match="MFU / 100 is"):
+        rate_by_mfu(make_spec(), "NVIDIA A10", mfu_pct)
+
+
+def test_a_gpu_without_a_known_peak_is_not_guessed() -> None:
+    with pytest.raises(QuantityError, match="the peak of 'H100' in bf16 is not known: name the GPU as NVML does"):
+        rate_by_mfu(make_spec(), "H100", 40.0)
+
+
+def test_a_rate_on_more_gpus() -> None:
+    """2.8 samples/s on 2 GPUs are 1.4 each; 8 at 90 %: 1.4 x 8 x 0.9 = 10.08."""
+    rate = scaled_rate(Rate(samples_per_s=2.8, num_gpus=2, told="measured: one run of x"), 8, 0.9)
+    assert (rate.samples_per_s, rate.num_gpus) == (pytest.approx(10.08), 8)
+    assert rate.told == ("measured: one run of x, on 2 GPUs; taken to 8 GPUs at the given scaling efficiency of 90.0 %")
+    with pytest.raises(QuantityError, match=r"scaling efficiency is 1\.1"):
+        scaled_rate(rate, 16, 1.1)
+
+
+def test_a_given_rate_must_be_one() -> None:
+    assert given_rate(5.5, 4).samples_per_s == 5.5
+    with pytest.raises(QuantityError, match="samples/s is 0"):
+        given_rate(0.0, 4)
+
+
+def test_a_measured_rate_is_the_median_of_its_runs() -> None:
+    gatherer = Gatherer()
+    for node, rate in (("node-1", 9.0), ("node-2", 10.0), ("node-3", 12.0)):
+        gatherer.add_result("results", node, make_result(node, samples_per_s=rate))
+    (contender,) = gatherer.contenders()
+    found = measured_rate(contender)
+    assert (found.samples_per_s, found.num_gpus) == (10.0, 1)
+    assert found.told == "measured: the median of 3 runs of results, ± 15.0 % (half of the range of 3 runs)"
+
+
+def test_a_single_run_is_not_called_a_median() -> None:
+    gatherer = Gatherer()
+    gatherer.add_result("results", "node-1", make_result("node-1", samples_per_s=9.0))
+    (contender,) = gatherer.contenders()
+    assert measured_rate(contender).told.startswith("measured: one run of results")

@@ -1,0 +1,200 @@
+"""The cost report as people read it: golden files, an empty history, hostile names, many runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.paid_runs import NOVEMBER, OCTOBER, paid_run
+from tests.unit.cost.test_what_if import TABLE
+from trainbench.cost.monthly_cost import PaidRun
+from trainbench.cost.monthly_files import files
+from trainbench.cost.monthly_report import SpendReport, make_report
+from trainbench.cost.monthly_tables import MAX_NODES, MAX_WORKS, _first_prices, tables
+from trainbench.cost.publish import publish
+from trainbench.cost.what_if import OtherPrice
+from trainbench.params.cost_params import PriceBasis, parse_spend_params
+from trainbench.prices.price_tables import load_prices
+from trainbench.results.artefacts import open_store
+
+MADE_AT = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
+H100 = {"gpu_name": "NVIDIA H100 80GB HBM3", "nodes": ("node-9",)}
+
+
+def report(runs: Sequence[PaidRun], **asked: Any) -> SpendReport:
+    params = parse_spend_params(asked)
+    month = params.month or "2026-11"
+    return make_report(runs, params, month, report_id="by-hand-2026-11", made_at=MADE_AT, table=TABLE)
+
+
+def two_months() -> list[PaidRun]:
+    """The A10's price rises and its throughput too; an H100 does the same work; one GPU has no price; a drill."""
+    gang = {
+        "num_gpus": 2, "nodes": ("node-1", "node-2"), "suite": "strategy_scaling", "fingerprint": "aa0000000000",
+        "work": "mistral-7b qlora, batch 8 x 512 tokens, ddp on 2 GPUs, as_users_run",
+    }  # fmt: skip
+    october = [paid_run(rate, started_at=OCTOBER, run_id=f"oct-{rate}") for rate in (1.45, 1.46, 1.47)]
+    november = [paid_run(rate, 0.66, nodes=(f"node-{i}",), run_id=f"nov-{rate}", campaign_id="night-2")
+                for i, rate in enumerate((1.50, 1.51, 1.52), start=1)]  # fmt: skip
+    return [
+        *october, paid_run(2.80, started_at=OCTOBER, **gang), *november, paid_run(2.80, **gang),
+        paid_run(9.6, 10.0, **H100), paid_run(12.0, None, gpu_name="NVIDIA B300", nodes=("node-b",), energy_j=None),
+        paid_run(0.4, 0.66, is_measured=False, nodes=("node-3",)),
+    ]  # fmt: skip
+
+
+def test_the_files(golden: Callable[[str, str], None]) -> None:
+    made = files(report(two_months(), usd_per_gpu_hour=0.5, usd_per_kwh=0.2, pue=1.3), {"night-2"})
+    for name in ("COST_REPORT.md", "cost_report.html", "costs.csv"):
+        golden(f"spend-{name}", made[name])
+
+
+def test_only_results_that_are_still_there_are_linked() -> None:
+    text = files(report(two_months()), {"night-2"})["COST_REPORT.md"]
+    assert "../../campaigns/night-2/runs/nov-1.52/result.json" in text
+    assert "campaigns/night-1/" not in text
+
+
+def test_an_empty_history_is_told_in_words() -> None:
+    empty = report([])
+    assert empty.summary == (
+        "No run was recorded from 2026-06 to 2026-11: there is nothing to tell yet. A run is recorded when its "
+        "benchmark publishes; trainbench reindex records what lies in the store.",
+    )
+    assert tables(empty) == ()
+    assert files(empty, ())["cost_report.html"].startswith("<!doctype html>")
+
+
+def test_a_month_without_runs_beside_one_with() -> None:
+    (spent, trend) = report([paid_run(started_at=OCTOBER)]).summary
+    assert spent == "No run was recorded in 2026-11 so far."
+    assert trend == "No work has a price in both 2026-10 and 2026-11: no trend yet."
+
+
+def test_a_month_that_is_over_is_not_so_far() -> None:
+    (spent, *_) = report([paid_run(started_at=OCTOBER)], month="2026-10").summary
+    assert spent == "Benchmarking cost $0.0600 in 2026-10: 1 run, 0.100 GPU-hours."
+
+
+def test_unknown_prices_are_never_free() -> None:
+    (spent, missing, *_) = report([paid_run(usd_per_gpu_hour=None)]).summary
+    assert (
+        spent == "What benchmarking cost in 2026-11 so far is not known: no run has a price (1 run, 0.100 GPU-hours)."
+    )
+    assert missing == "Not included: 1 run on NVIDIA A10: no price."
+
+
+def test_the_same_work_on_two_kinds_of_gpu_is_compared() -> None:
+    """$0.60 at 1.46 is $0.1142 per 1K, $10 at 9.6 is $0.2894: 253 % of the cheaper."""
+    (works,) = [t for t in tables(report([paid_run(), paid_run(9.6, 10.0, **H100)])) if "the work costs" in t.title]
+    assert [row.cells[-1] for row in works.rows] == ["100 %", "253 %"]
+
+
+def test_hostile_names_are_shown_and_not_run() -> None:
+    evil = {"nodes": ("<script>alert(1)</script>|\n# x",), "work": "=cmd|'/c calc'!A0", "suite": "[x](javascript:1)"}
+    made = files(report([paid_run(**evil)]), ())
+
+    assert "<script>" not in made["cost_report.html"] + made["COST_REPORT.md"]
+    assert "](javascript" not in made["COST_REPORT.md"].replace("\\]", "")
+    rows = list(csv.DictReader(io.StringIO(made["costs.csv"])))
+    assert {row["work"] for row in rows} == {"'=cmd|'/c calc'!A0"}
+
+
+def test_many_runs_make_a_page_that_can_be_read() -> None:
+    runs = [
+        paid_run(1.46 + i % 7 / 1000, nodes=(f"node-{i % 1000}",), started_at=NOVEMBER + timedelta(minutes=i))
+        for i in range(20_000)
+    ]
+    found = report(runs)
+    by_title = {table.title: table for table in tables(found)}
+
+    assert found.spend[-1].total.num_runs == 20_000
+    assert len(by_title["Each node in 2026-11"].rows) == MAX_NODES
+    assert "The 50 dearest of 1,000 nodes" in by_title["Each node in 2026-11"].notes[1]
+    assert len(files(found, ())["cost_report.html"]) < 100_000
+
+
+def test_it_is_written_into_the_store_and_replaced(tmp_path: Any) -> None:
+    store = open_store(str(tmp_path))
+    for runs in ([], two_months()):
+        addresses = publish(report(runs), store)
+
+    assert set(addresses) == {"COST_REPORT.md", "cost_report.html", "costs.csv", "costs.json"}
+    folder = tmp_path / "cost" / "by-hand-2026-11"
+    assert {path.name for path in folder.iterdir()} == set(addresses)
+    assert SpendReport.model_validate_json((folder / "costs.json").read_text()).nodes
+    assert json.loads((folder / "costs.json").read_text())["month"] == "2026-11"
+    assert store.campaign_ids() == ()
+
+
+def test_the_real_table_has_other_prices_for_an_a10() -> None:
+    params = parse_spend_params({})
+    made = make_report([paid_run()], params, "2026-11", report_id="x", made_at=NOVEMBER, table=load_prices())
+    assert len(made.prices) > 2
+    assert all("A10G" not in price.label for price in made.prices)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"provider": "Nobody"}, "The price table has no on-demand price of Nobody for NVIDIA A10."),
+        ({"price_basis": "spot", "provider": "OCI"}, "The price table has no spot price of OCI for NVIDIA A10."),
+    ],
+)
+def test_prices_that_were_asked_for_and_are_not_there_are_told(asked: dict[str, Any], told: str) -> None:
+    assert told in report([paid_run()], **asked).summary
+
+
+def test_a_spot_price_is_called_one_and_says_what_it_takes_for_granted() -> None:
+    """$2.40 / 2 GPUs, a fifth of it wasted: $1.50; 0.1 GPU-hours are $0.15."""
+    made = report([paid_run()], price_basis="spot", spot_useful_share=0.8)
+    assert "NVIDIA A10 at $1.50 per GPU-hour, Dear x, here (the cheapest spot price of the table): the month's " \
+        "GPU-hours would have cost $0.150." in made.summary  # fmt: skip
+    (table,) = [table for table in tables(made) if table.title == "What if: other prices"]
+    assert "Spot: 80 % of the hours that are paid for are taken to be useful." in table.notes
+
+
+def test_a_work_that_did_not_run_this_month_hides_no_other() -> None:
+    """Works stand by name; the first of them ran in October only."""
+    runs = [paid_run(started_at=OCTOBER, work="a work", fingerprint="aa"), paid_run(work="b work", fingerprint="bb")]
+    table = next(t for t in tables(report(runs)) if t.title.startswith("What the work costs"))
+    assert [row.cells[0] for row in table.rows] == ["b work"]
+
+
+def test_two_prices_in_a_month_are_told() -> None:
+    two = [paid_run(price_source="OCI"), paid_run(price_source="AWS")]
+    table = next(t for t in tables(report(two)) if t.title.startswith("What the work costs"))
+    assert table.notes[-1].startswith("Where several prices were paid in the month")
+
+
+@pytest.mark.parametrize(("num_works", "is_cut"), [(MAX_WORKS, False), (MAX_WORKS + 1, True)])
+def test_a_table_is_cut_only_beyond_its_length(num_works: int, is_cut: bool) -> None:
+    runs = [paid_run(work=f"work {i:03}", fingerprint=f"{i:012}") for i in range(num_works)]
+    table = next(t for t in tables(report(runs)) if t.title.startswith("What the work costs"))
+    assert len(table.rows) == MAX_WORKS
+    assert (len(table.notes) > 1) is is_cut
+
+
+def test_runs_of_unknown_size_count_in_the_two_months_that_are_compared() -> None:
+    september = datetime(2026, 9, 5, tzinfo=UTC)
+    runs = [paid_run(num_gpus=None, started_at=at) for at in (september, OCTOBER, NOVEMBER)]
+    assert report([*runs, paid_run(None, num_gpus=None), paid_run()]).num_unsized == 2
+
+
+def test_the_twelve_cheapest_prices_of_each_gpu_are_shown_and_the_given_one_always() -> None:
+    def tried(number: int, gpu: str = "NVIDIA A10", basis: PriceBasis | None = PriceBasis.SPOT) -> OtherPrice:
+        return OtherPrice(
+            gpu_name=gpu, label=f"offer {number}", basis=basis, as_of=None, usd_per_gpu_hour=number + 1.0,
+            against_paid_pct=None, month_usd=None,
+        )  # fmt: skip
+
+    prices = [*(tried(n) for n in range(14)), tried(99, basis=None), tried(20, gpu="NVIDIA H100")]
+    assert [price.label for price in _first_prices(prices)] == [
+        *(f"offer {n}" for n in range(12)), "offer 99", "offer 20",
+    ]  # fmt: skip

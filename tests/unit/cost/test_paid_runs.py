@@ -1,0 +1,165 @@
+"""From the history to the cost report: what is read, what old rows lack, what a database that is away says."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text, update
+
+from bench_image.contract import Drill
+from tests import campaigns
+from tests.builders import make_failed, make_independent, make_result
+from trainbench.cost.cost_trend import _work_month
+from trainbench.cost.paid_runs import paid_runs
+from trainbench.cost.publish import report_on
+from trainbench.history.database import HistoryError
+from trainbench.history.history import History, open_history
+from trainbench.history.run_tables import runs
+from trainbench.params.cost_params import parse_spend_params
+
+NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
+ALL = (datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC))
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    return open_history(f"sqlite:///{tmp_path}/history.sqlite")
+
+
+def record(history: History, *results: Any) -> None:
+    history.record(campaigns.make_campaign(results))
+
+
+def test_what_others_measured_is_not_our_spend(history: History) -> None:
+    """It cannot be recorded; a row that an older version left there is not summed."""
+    imported = campaigns.make_campaign([make_result()], campaign_id="imported-nvidia-h200-mistral-7b-qlora-12345678")
+    with pytest.raises(ValueError, match="was imported"):
+        history.record(imported)
+    record(history, make_result())
+    with history.engine.begin() as connection:
+        connection.execute(update(runs).values(campaign_id=imported.campaign_id))
+    assert paid_runs(history, *ALL) == ()
+
+
+def test_a_run_as_it_was_recorded(history: History) -> None:
+    """A gang of two A10 for 55 s: 2 x 55 / 3600 = 0.03056 GPU-hours, at $0.60 $0.01833."""
+    gang = campaigns.a10("node-1", 2.8, strategy="ddp", nodes=2, gpus_per_node=1, peers=("node-2",))
+    record(history, gang)
+    (run,) = paid_runs(history, *ALL)
+
+    assert run.nodes == ("node-1", "node-2")
+    assert run.work == "mistral-7b qlora, batch 8 x 512 tokens, ddp on 2 GPUs, as_users_run"
+    assert (run.num_gpus, run.gpu_name, run.suite) == (2, "NVIDIA A10", "node_consistency")
+    assert run.gpu_hours == pytest.approx(0.030556, abs=1e-6)
+    assert run.run_usd == pytest.approx(0.018333, abs=1e-6)
+    assert (run.usd_per_gpu_hour, run.price_source, run.is_measured) == (0.60, "OCI price page", True)
+    assert (run.energy_j, run.energy_per_sample_j) == (None, 67.0)  # this is one pod's file
+
+
+def test_drills_and_failed_runs_are_paid_for_but_say_nothing_of_the_work(history: History) -> None:
+    record(history, make_result("node-1", drill=Drill(slowdown_pct=50)), make_failed("node-2"))
+    assert [run.is_measured for run in paid_runs(history, *ALL)] == [False, False]
+
+
+def test_months_end_where_they_end(history: History) -> None:
+    record(history, make_result("node-1"))
+    begin = datetime(2026, 11, 21, 2, 0, tzinfo=UTC)  # of the builder's runs
+    assert len(paid_runs(history, begin, ALL[1])) == 1
+    assert paid_runs(history, ALL[0], begin) == ()
+
+
+def test_a_row_of_an_older_version_gives_what_it_has(history: History) -> None:
+    """It kept neither the size nor the price; the price follows from the cost: 0.00917 / 0.01528 = $0.60."""
+    record(history, campaigns.a10("node-1", 1.46))
+    lost = dict.fromkeys(
+        ("peers", "world_size", "micro_batch_size", "seq_length", "usd_per_gpu_hour", "price_source", "energy_j")
+    )
+    with history.engine.execution_options(is_write=True).begin() as connection:
+        connection.execute(update(runs).values(lost))
+    (run,) = paid_runs(history, *ALL)
+    report = report_on(parse_spend_params({}), history, "x", NOW)
+
+    assert (run.nodes, run.num_gpus, run.work) == (("node-1",), None, "mistral-7b qlora, single, as_users_run")
+    assert run.usd_per_gpu_hour == pytest.approx(0.60)
+    assert report.spend[-1].total.usd == pytest.approx(0.00917, abs=1e-5)
+    assert report.works == ()  # how many GPUs the work took is not known
+    assert any("trainbench reindex" in line for line in report.summary)
+
+
+def test_numbers_that_are_none_are_unknown(history: History) -> None:
+    record(history, campaigns.a10("node-1", 1.46))
+    with history.engine.execution_options(is_write=True).begin() as connection:
+        connection.execute(text("UPDATE runs SET run_usd = -5, samples_per_second = 9e999, gpu_hours = -1"))
+    (run,) = paid_runs(history, *ALL)
+
+    assert (run.run_usd, run.samples_per_s, run.gpu_hours, run.is_measured) == (None, None, None, False)
+
+
+def test_a_history_that_is_away_is_one_sentence(tmp_path: Path) -> None:
+    away = open_history(f"sqlite:///{tmp_path}/history.sqlite")
+    with away.engine.execution_options(is_write=True).begin() as connection:
+        connection.execute(text("DROP TABLE runs"))
+    with pytest.raises(HistoryError, match="no such table"):
+        paid_runs(away, *ALL)
+
+
+def test_the_whole_report_of_a_recorded_night(history: History) -> None:
+    record(history, *campaigns.healthy().results)
+    report = report_on(parse_spend_params({}), history, "x", NOW)
+
+    assert report.summary[0] == "Benchmarking cost $0.0733 in 2026-11 so far: 8 runs, 0.122 GPU-hours."
+    assert any(found.category == "stale_price" for found in report.findings)  # the table's A10 rows are of January
+
+
+@pytest.mark.parametrize(("run_usd", "gpu_hours"), [(None, 0.1), (0.06, None), (0.06, 0.0)])
+def test_a_price_follows_only_from_both_cost_and_hours(
+    history: History, run_usd: float | None, gpu_hours: float | None
+) -> None:
+    record(history, campaigns.a10("node-1", 1.46))
+    with history.engine.execution_options(is_write=True).begin() as connection:
+        connection.execute(update(runs).values(usd_per_gpu_hour=None, run_usd=run_usd, gpu_hours=gpu_hours))
+    (run,) = paid_runs(history, *ALL)
+    assert run.usd_per_gpu_hour is None
+
+
+def test_the_months_before_are_read_too(history: History) -> None:
+    """The report on December shows the run of November as the month before."""
+    record(history, campaigns.a10("node-1", 1.46))
+    report = report_on(parse_spend_params({"month": "2026-12"}), history, "x", NOW.replace(month=12))
+    (work,) = report.works
+    assert (work.this, work.last is not None) == (None, True)
+
+
+def test_the_first_of_the_months_that_are_asked_for_is_read() -> None:
+    """Two months up to December: November's runs, to the last second of December, and nobody's after it."""
+    asked: list[tuple[datetime, datetime]] = []
+
+    class Silent:
+        def __getattr__(self, name: str) -> Any:
+            raise AssertionError(name)
+
+    def read(_history: Any, since: datetime, until: datetime) -> tuple[()]:
+        asked.append((since, until))
+        return ()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trainbench.cost.publish.paid_runs", read)
+        report_on(parse_spend_params({"month": "2026-12", "months": 2}), Silent(), "x", NOW)  # type: ignore[arg-type]
+    assert asked == [(datetime(2026, 11, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC))]
+
+
+def test_independent_gpus_cost_what_all_of_their_samples_cost_and_not_those_of_the_slowest(history: History) -> None:
+    """Two A10 at $0.60 make 10 + 9 samples/s: 1.20 / 3600 / 19 x 1000 = $0.01754, and not $0.0370 of 9 alone."""
+    run = campaigns.a10("node-1", 19.0)
+    both = make_independent("node-1", (10.0, 9.0), gpu_name=run.context.gpus[0].name if run.context else "")
+    record(history, both)
+    (paid,) = paid_runs(history, *ALL)
+
+    assert paid.samples_per_s == 19.0
+    month = _work_month("2026-11", [paid])
+    assert month is not None
+    assert month.usd_per_gpu_hour == 0.60
+    assert month.usd_per_1000_samples == pytest.approx(0.017544, abs=1e-6)

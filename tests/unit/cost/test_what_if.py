@@ -1,0 +1,111 @@
+"""Other prices: by hand, from the table, spot, owned; only for GPUs that were measured."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+import pytest
+
+from tests.paid_runs import paid_run
+from trainbench.cost.cost_trend import work_costs
+from trainbench.cost.what_if import OtherPrice, other_prices, what_if
+from trainbench.params.campaign_params import ParamsError
+from trainbench.params.cost_params import SpendParams, months_until, parse_spend_params, spend_form, start_of
+from trainbench.prices.price_tables import Price
+
+
+def price(provider: str, on_demand: float, spot: float | None = None, gpu: str = "A10", gpus: int = 1) -> Price:
+    return Price(
+        provider=provider, instance="x", gpu=gpu, gpus_per_instance=gpus, region="here",
+        on_demand_usd_per_hour=on_demand, spot_usd_per_hour=spot, as_of=date(2026, 11, 1), source="a page",
+    )  # fmt: skip
+
+
+TABLE = (price("Dear", 8.0, 2.4, gpus=2), price("Cheap", 1.2), price("Other", 1.0, gpu="H100"))
+RUNS = (paid_run(), paid_run())
+
+
+def tried(**asked: Any) -> tuple[OtherPrice, ...]:
+    return other_prices(work_costs(RUNS, "2026-11", "2026-10"), RUNS, TABLE, parse_spend_params(asked))
+
+
+def test_each_price_of_the_same_gpu_cheapest_first() -> None:
+    """0.2 GPU-hours at $0.90, $1.20 and $8 / 2 GPUs; $0.60 was paid. The H100's price says nothing of an A10."""
+    found = [(p.label, p.usd_per_gpu_hour, p.month_usd, p.against_paid_pct) for p in tried(usd_per_gpu_hour=0.90)]
+
+    assert found == [
+        ("your own price", 0.90, pytest.approx(0.18), pytest.approx(50.0)),
+        ("Cheap x, here", 1.20, pytest.approx(0.24), pytest.approx(100.0)),
+        ("Dear x, here", 4.00, pytest.approx(0.80), pytest.approx(566.667, abs=1e-3)),
+    ]
+
+
+def test_spot_counts_the_hours_that_interruptions_waste() -> None:
+    """$2.40 / 2 GPUs = $1.20; a fifth is wasted: $1.50. The row without a spot price is not guessed."""
+    assert [p.usd_per_gpu_hour for p in tried(price_basis="spot", spot_useful_share=0.8)] == [pytest.approx(1.5)]
+
+
+def test_owned_is_one_price_from_the_purchase() -> None:
+    """$17,520 / (24 months x 730 h x 0.5) = $2.00, and $0.25 of running costs."""
+    asked = {"purchase_usd_per_gpu": 17_520, "life_months": 24, "utilisation": 0.5, "opex_usd_per_gpu_hour": 0.25}
+    assert [(p.label, p.usd_per_gpu_hour) for p in tried(price_basis="owned", **asked)] == [
+        ("owned", pytest.approx(2.25))
+    ]
+
+
+def test_one_provider_only() -> None:
+    assert [p.label for p in tried(provider="cheap")] == ["Cheap x, here"]
+    assert tried(provider="Nobody") == ()
+
+
+def test_the_work_at_another_price() -> None:
+    """1.20 / (1.46 x 3600) x 1000 = $0.2283 per 1K samples."""
+    works = work_costs(RUNS, "2026-11", "2026-10")
+    found = {line.label: line.usd_per_1000_samples for line in what_if(works, tried())}
+    assert found["Cheap x, here"] == pytest.approx(0.22831, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"month": "2026-13"}, "month is '2026-13': write it as 2026-11"),
+        ({"month": "0000-01"}, "write it as 2026-11"),
+        ({"usd_per_gpu_hour": 0}, "usd_per_gpu_hour is 0"),
+        ({"usd_per_gpu_hour": -1}, "greater than 0"),
+        ({"usd_per_gpu_hour": float("nan")}, "finite"),
+        ({"usd_per_gpu_hour": "0,60"}, "usd_per_gpu_hour is '0,60'"),
+        ({"price_basis": "owned"}, "needs purchase_usd_per_gpu"),
+        ({"price_basis": "free"}, "'on-demand', 'spot' or 'owned'"),
+        ({"pue": 0.9}, "pue is 0.9"),
+        ({"price": 1}, "price is not a parameter: choose from month, "),
+    ],
+)
+def test_bad_values_are_refused_in_words(asked: dict[str, Any], told: str) -> None:
+    with pytest.raises(ParamsError) as error:
+        parse_spend_params(asked)
+    assert told in str(error.value)
+
+
+def test_an_empty_field_of_the_form_is_nothing() -> None:
+    assert parse_spend_params({"month": "", "provider": "", "usd_per_gpu_hour": ""}) == SpendParams()
+
+
+def test_the_form_has_every_field_and_valid_defaults() -> None:
+    form = spend_form()
+    assert list(form) == list(SpendParams.model_fields)
+    assert parse_spend_params({name: field["default"] for name, field in form.items()}) == SpendParams()
+    assert form["price_basis"]["enum"] == ["on-demand", "spot", "owned"]
+    assert all(field["title"] and field["description_md"] for field in form.values())
+
+
+def test_months_over_the_turn_of_a_year() -> None:
+    assert months_until("2026-02", 4) == ("2025-11", "2025-12", "2026-01", "2026-02")
+    assert f"{start_of('2026-12', after=1):%Y-%m-%d %Z}" == "2027-01-01 UTC"
+
+
+def test_a_pcie_card_is_not_tried_at_the_price_of_another() -> None:
+    runs = [paid_run(gpu_name="NVIDIA H100 PCIe")]
+    table = (price("SXM", 1.0, gpu="H100"), price("PCIe", 2.0, gpu="H100 PCIe"))
+    found = other_prices(work_costs(runs, "2026-11", "2026-10"), runs, table, SpendParams())
+    assert [p.label for p in found] == ["PCIe x, here"]

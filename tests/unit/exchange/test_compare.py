@@ -1,0 +1,236 @@
+"""Results of different machines side by side: what is a row, what may be ranked, what it costs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from bench_image.contract import RunResult
+from tests.builders import make_failed, make_result, spoilt
+from tests.conftest import GOLDEN_DIR
+from tests.unit.exchange.test_bench_files import OLD, changed
+from tests.unit.reporting.test_html import Page
+from trainbench.cli.app import app
+from trainbench.results.artefacts import open_store
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TRAINBENCH_STORE", str(tmp_path / "store"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def trainbench(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def write(folder: Path, *results: RunResult) -> None:
+    for number, result in enumerate(results):
+        (folder / str(number)).mkdir(parents=True)
+        (folder / str(number) / "result.json").write_text(result.model_dump_json())
+
+
+def write_bench(path: Path, document: dict[str, Any]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+def rows(*arguments: str, code: int = 0) -> list[dict[str, Any]]:
+    told = trainbench("compare", *arguments, "--json")
+    assert told.exit_code == code, told.stderr
+    found: list[dict[str, Any]] = json.loads(told.stdout)["rows"]
+    return found
+
+
+def test_runs_of_equal_work_are_one_row_with_their_median(home: Path) -> None:
+    """Three runs of 9.0, 9.5 and 9.9 samples/s on three nodes: median 9.5, half of the range 0.45 / 9.5 = 4.74 %.
+    At $6.84 per GPU-hour: 6.84 / (9.5 * 3600) * 1000 = $0.20 per 1K samples.
+    """
+    write(home / "h200", *(make_result(f"node-{i}", rate) for i, rate in ((1, 9.0), (2, 9.5), (3, 9.9))))
+    (row,) = rows("h200", "--cost", "6.84")
+    assert (row["name"], row["num_runs"], row["nodes"], row["samples_per_s"]) == ("h200", 3, 3, 9.5)
+    assert row["apart_pct"] == pytest.approx(100 * 0.45 / 9.5)
+    assert row["usd_per_1000_samples"] == pytest.approx(0.20)
+
+
+def test_relative_to_the_first_or_the_baseline(home: Path) -> None:
+    """10 samples/s at $2 and 25 samples/s at $4: 2.5 times as fast, and 4 / 25 against 2 / 10 = 0.8 of the cost."""
+    write(home / "a10", make_result(samples_per_s=10.0, gpu_name="NVIDIA A10"))
+    write(home / "h200", make_result(samples_per_s=25.0))
+    first, second = rows("a10", "h200", "--cost", "2", "4")
+    assert (first["relative_rate"], first["is_baseline"]) == (1.0, True)
+    assert (second["relative_rate"], second["relative_usd"]) == (2.5, pytest.approx(0.8))
+
+    first, second = rows("a10", "h200", "--cost", "2", "--cost", "4", "--baseline", "2")
+    assert (first["relative_rate"], second["is_baseline"]) == (0.4, True)
+
+
+def test_the_price_table_or_what_was_stored_is_the_default(home: Path) -> None:
+    write(home / "known", make_result())
+    write(home / "unknown", make_result(gpu_name="Mystery 9000"))
+    known, unknown = rows("known", "unknown")
+    assert known["usd_per_gpu_hour"] > 0
+    assert "H200" in known["price_source"]
+    assert (unknown["usd_per_gpu_hour"], unknown["usd_per_1000_samples"]) == (None, None)
+
+
+def test_unequal_work_is_named_and_not_ranked(home: Path) -> None:
+    write(home / "short", make_result(samples_per_s=20.0))
+    write(home / "long", make_result(samples_per_s=9.0, seq_length=1024))
+    told = trainbench("compare", "short", "long")
+    assert told.exit_code == 0
+    assert "seq_length 512 vs 1024" in told.stdout
+    assert "2 different jobs: rows of different jobs are not ranked" in told.stdout
+    assert {row["relative_rate"] for row in rows("short", "long")} == {1.0}
+    assert "Fastest" not in told.stdout
+
+
+def test_machines_of_other_sizes_compare_at_an_equal_global_batch(home: Path) -> None:
+    """8 GPUs with 4 samples each and 4 GPUs with 8 each: 32 in all. 8 GPUs with 8 each share the batch per GPU. But
+    4 GPUs with 2 each share neither with the first.
+    """
+    batches = {"a": (8, 4), "b": (4, 8), "c": (4, 4), "d": (4, 2)}
+    for name, (gpus, batch) in batches.items():
+        write(home / name, make_result(strategy="fsdp", gpus_per_node=gpus, micro_batch_size=batch))
+    told = trainbench("compare", *batches)
+    assert [row["relative_rate"] is not None for row in rows(*batches)] == [True, True, True, False]
+    assert "row 4 (batch 4 x 8 ranks vs 2 x 4 ranks)" in " ".join(told.stdout.split())
+
+
+def test_rates_within_what_is_known_are_not_told_apart(home: Path) -> None:
+    """9.50 and 9.55 differ by 0.5 %; their runs range over 9.4 to 9.6, which is ±1.05 % of each median."""
+    write(home / "a", *(make_result(f"node-{i}", rate) for i, rate in enumerate((9.4, 9.5, 9.6), 1)))
+    write(home / "b", *(make_result(f"node-{i}", rate) for i, rate in enumerate((9.45, 9.55, 9.65), 1)))
+    told = " ".join(trainbench("compare", "a", "b").stdout.split())
+    assert "cannot be told apart; they differ by 0.5 %, and are known to 2.1 % together" in told
+
+
+def test_bench_files_of_both_programs_in_one_folder(home: Path) -> None:
+    """The older program's: 30 s per epoch on 8 GPUs at $3 = 3 * 8 * 30 / 3600 = $0.20 per epoch; 4,200 MB = 4.2 GB;
+    epochs of 121,000 and 129,000 samples/s: half of the range is 4,000 of 125,000, 3.2 %.
+    """
+    write_bench(home / "results" / "bench_H100_8gpu_1.json", OLD)
+    slower = changed(OLD, "summary.avg_throughput_samples_per_s", 50_000.0)
+    write_bench(home / "results" / "bench_H200_8gpu_2.json", changed(slower, "metadata.gpu_name", "NVIDIA H200"))
+    ours = (GOLDEN_DIR / "bench-encoder-decoder.json").read_text()
+    (home / "results" / "bench_X_2gpu_3.json").write_text(ours)
+
+    h100, h200, own = rows("results", "--cost", "3.00", "5.50", "8.00")
+    assert (h100["usd_per_epoch"], h100["memory_gb"]) == (pytest.approx(0.20), 4.2)
+    assert (h100["apart_pct"], h100["apart_from"]) == (pytest.approx(3.2), "half of the range of 2 epochs")
+    assert h200["relative_rate"] == 0.4
+    assert (own["epoch_s"], own["relative_rate"], own["job_number"]) == (1.5, 1.0, 2)
+    assert "measured by trainbench vs benchmark.py" in trainbench("compare", "results").stdout.replace("\n", " ")
+
+
+def test_the_prices_must_be_as_many_as_the_rows(home: Path) -> None:
+    write(home / "a", make_result())
+    write(home / "b", make_result(gpu_name="NVIDIA A10"))
+    told = trainbench("compare", "a", "b", "--cost", "3")
+    assert told.exit_code == 2
+    assert "--cost has 1 price for 2 rows: 1 a (NVIDIA H200) and 2 b (NVIDIA A10)" in told.stderr
+
+
+@pytest.mark.parametrize("price", ["0", "-3", "nan", "inf", "1e400"])
+def test_a_price_is_a_number_above_0(home: Path, price: str) -> None:
+    write(home / "a", make_result())
+    told = trainbench("compare", "a", f"--cost={price}")
+    assert told.exit_code == 2
+    assert "it must be a number above 0, in $ per GPU-hour" in told.stderr
+
+
+def test_what_is_no_row_is_told(home: Path) -> None:
+    """One OOM, one drill, one file that is there twice, one of schema version 1, one that cannot be read."""
+    write(home / "r", make_result(), make_failed("node-2"), make_result("node-3", drill={"slowdown_pct": 20}))
+    again = home / "r" / "copy" / "result.json"
+    again.parent.mkdir()
+    again.write_text(make_result().model_dump_json())
+    old = home / "r" / "old" / "result.json"
+    old.parent.mkdir()
+    old.write_text((GOLDEN_DIR / "result-v1.json").read_text())
+    broken = home / "r" / "broken" / "result.json"
+    broken.parent.mkdir()
+    broken.write_text('{"schema_version": 2, "spec"')
+
+    told = trainbench("compare", "r")
+    said = " ".join(told.stdout.split())
+    assert told.exit_code == 1
+    assert f"{broken} is left out: result is not JSON (truncated?)" in told.stderr
+    assert "Failed, so no row: 1 run, 1 oom (single on 1)." in said
+    assert "1 drill left out" in said
+    assert "1 file of runs that were read before, counted once" in said
+    assert "different schema versions: 1 of version 1 and 3 of version 2" in said
+
+
+def test_nothing_to_compare(home: Path) -> None:
+    (home / "empty").mkdir()
+    write(home / "failed", make_failed())
+    assert "holds neither result.json nor bench_*.json" in trainbench("compare", "empty").stderr
+    assert "neither a file, nor a folder, nor a campaign" in trainbench("compare", "nowhere").stderr
+    told = trainbench("compare", "failed")
+    assert told.exit_code == 3
+    assert "no file holds a run that measured something" in told.stderr
+
+
+def test_a_campaign_of_the_store_by_its_id(home: Path) -> None:
+    open_store().write_result(make_result())
+    (row,) = rows("campaign-1")
+    assert row["addresses"][0].endswith("result.json")
+
+
+def test_the_page(home: Path) -> None:
+    """Links to the raw files, nothing that runs or loads, hostile names as text."""
+    hostile = changed(OLD, "metadata.gpu_name", "<script>alert(1)</script>")
+    write_bench(home / "results" / "bench_<b>x & y_8gpu.json", hostile)
+    write(home / "h200", make_result(samples_per_s=20.0))
+    write(home / "a10", make_result(gpu_name="NVIDIA A10"))
+    told = trainbench("compare", "h200", "a10", "results", "--html", "out/page.html")
+    assert told.exit_code == 0, told.stderr
+    text = (home / "out" / "page.html").read_text()
+    page = Page(text)
+    assert page.tags.isdisjoint({"script", "b", "link", "iframe"})
+    assert "&lt;script&gt;alert(1)" in text
+    links = set(page.links)
+    assert {"../h200/0/result.json", "../results/bench_%3Cb%3Ex%20%26%20y_8gpu.json"} <= links
+    assert page.loads == []
+
+
+def test_a_page_that_cannot_be_written_is_one_sentence(home: Path) -> None:
+    write(home / "a", make_result())
+    (home / "file").write_text("")
+    told = trainbench("compare", "a", "--html", "file/page.html")
+    assert told.exit_code == 2
+    assert "cannot be written" in told.stderr
+
+
+def test_terminal_escapes_in_a_name_are_not_shown(home: Path) -> None:
+    write_bench(home / "bench_1.json", changed(OLD, "metadata.gpu_name", "H100\x1b[2J\x07\nrow 2"))
+    told = trainbench("compare", "bench_1.json")
+    assert told.exit_code == 0
+    assert "\x1b" not in told.stdout
+    assert "\x07" not in told.stdout
+
+
+def test_a_run_that_failed_with_a_rate_is_no_row(home: Path) -> None:
+    write(home / "r", make_result(samples_per_s=10.0), spoilt(make_result("node-2", 40.0)))
+    told = trainbench("compare", "r")
+    assert "Failed, so no row: 1 run, 1 invalid_loss (single on 1)." in " ".join(told.stdout.split())
+    (row,) = rows("r")
+    assert (row["samples_per_s"], row["num_runs"]) == (10.0, 1)
+
+
+def test_sources_of_one_name_stay_apart(home: Path) -> None:
+    """The same campaign's results before and after: two rows, not the median of both."""
+    write(home / "before" / "results", make_result(samples_per_s=10.0))
+    write(home / "after" / "results", make_result(samples_per_s=20.0))
+    found = rows("before/results", "after/results")
+    assert [(row["name"], row["samples_per_s"]) for row in found] == [("before/results", 10.0), ("after/results", 20.0)]
+
+    files = [f"{when}/results/0/result.json" for when in ("before", "after")]
+    assert [row["relative_rate"] for row in rows(*files)] == [1.0, 2.0]

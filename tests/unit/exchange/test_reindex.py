@@ -1,0 +1,106 @@
+"""The history rebuilt from the artefacts: order, what is left out and told, and that it can be done again."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+from typer.testing import CliRunner, Result
+
+from tests.builders import STARTED_AT, make_result
+from tests.campaigns import make_campaign
+from trainbench.cli.app import app
+from trainbench.exchange.reindex import reindex
+from trainbench.history.history import open_history
+from trainbench.history.run_tables import runs
+from trainbench.results.artefacts import Store, open_store
+from trainbench.results.campaign import Campaign
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv("TRAINBENCH_STORE", str(tmp_path / "store"))
+    monkeypatch.delenv("TRAINBENCH_HISTORY_URL", raising=False)
+    return open_store()
+
+
+def night(number: int, **changes: object) -> Campaign:
+    at = STARTED_AT + timedelta(days=number)
+    campaign = make_campaign([make_result(campaign_id=f"night-{number}")])
+    dates = {"campaign_id": f"night-{number}", "started_at": at, "finished_at": at + timedelta(hours=1)}
+    return campaign.model_copy(update=dates | changes)
+
+
+class Notebook:
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+
+    def record(self, campaign: Campaign) -> None:
+        self.ids.append(campaign.campaign_id)
+
+
+def trainbench(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_campaigns_are_recorded_by_when_they_ended(store: Store) -> None:
+    """By name "night-10" would come before "night-2". A title that looks like a date does not deceive."""
+    for number in (10, 2, 1):
+        store.write_campaign(night(number, title='x\n "finished_at": "1999-01-01T00:00:00Z"'))
+    notebook = Notebook()
+    told = reindex(store, notebook)
+    assert notebook.ids == ["night-1", "night-2", "night-10"]
+    assert told.recorded == ("night-1", "night-2", "night-10")
+
+
+def test_what_is_not_recorded_is_told(store: Store) -> None:
+    store.write_campaign(night(1))
+    store.write_result(make_result(campaign_id="stopped"))
+    store.write_result(make_result(campaign_id="imported-nvidia-h200-x-12345678"))
+    store.write_campaign(night(2, campaign_id="imported-with-a-report"))
+    Path(store.write_campaign(night(3))).write_text('{"campaign_id": "night-3"')
+    told = trainbench("reindex", "--json")
+    assert told.exit_code == 1
+    assert json.loads(told.stdout) == {
+        "recorded": ["night-1"],
+        "unpublished": ["stopped"],
+        "imported": ["imported-nvidia-h200-x-12345678", "imported-with-a-report"],
+        "left_out": [{"address": "night-3", "reason": json.loads(told.stdout)["left_out"][0]["reason"]}],
+    }
+    assert "night-3 is left out" in told.stderr
+    assert trainbench("reindex").stdout == "1 campaign recorded, 1 without a verdict, 2 imported, 1 unreadable\n"
+
+
+def test_other_peoples_node_has_no_past_here(store: Store) -> None:
+    """The same work on a node of the same name: our own night has a past run, the imported one has none."""
+    open_history(store=store).record(night(1))
+    points = []
+    for campaign_id in ("night-2", "imported-with-a-report"):
+        store.write_campaign(night(2, campaign_id=campaign_id))
+        told = json.loads(trainbench("check", campaign_id, "--json").stdout)
+        points.append([verdict["num_points"] for verdict in told["history"]])
+    assert points == [[1], [0]]
+
+
+def test_doing_it_again_changes_nothing(store: Store) -> None:
+    for number in (1, 2):
+        store.write_campaign(night(number))
+    for _ in range(2):
+        assert trainbench("reindex").exit_code == 0
+    with open_history(store=store).engine.connect() as connection:
+        ids = [row.campaign_id for row in connection.execute(select(runs).order_by(runs.c.campaign_id))]
+    assert ids == ["night-1", "night-2"]
+
+
+def test_an_empty_store_is_no_error(store: Store) -> None:
+    told = trainbench("reindex")
+    assert (told.exit_code, told.stdout) == (0, "0 campaigns recorded\n")
+
+
+def test_a_store_elsewhere_without_a_history_is_one_sentence(store: Store) -> None:
+    told = trainbench("reindex", "--store", "memory://x")
+    assert told.exit_code == 2
+    assert "set TRAINBENCH_HISTORY_URL" in told.stderr

@@ -1,0 +1,242 @@
+"""Export and import: nothing of the owner's names goes out, nothing that is not a sound result comes in."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from bench_image.contract import Chosen, DiskData, RunResult
+from tests.builders import make_cpu_result, make_failed, make_result
+from tests.conftest import GOLDEN_DIR, Golden
+from tests.unit.exchange.test_bench_files import changed
+from trainbench.cli.app import app
+from trainbench.exchange.anonymise import anonymised
+from trainbench.exchange.submission import (
+    MAX_SUBMISSION_BYTES,
+    SubmissionError,
+    imported,
+    parse_submission,
+    submission,
+)
+from trainbench.results.artefacts import open_store
+
+AT = datetime(2026, 11, 22, 9, 0, tzinfo=UTC)
+NODE = "gpu-secret-7.corp.example"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in [name for name in os.environ if name.startswith("TRAINBENCH_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("TRAINBENCH_STORE", str(tmp_path / "store"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def trainbench(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def named() -> RunResult:
+    """Names in every place in which a program may write one."""
+    chosen = Chosen(
+        micro_batch_size=8,
+        gradient_checkpointing=True,
+        why=f"trial on {NODE} at 10.1.2.3",
+        means={"data": "/mnt/corp/projects/data-7: page cache dropped"},
+    )
+    made = make_result(
+        NODE,
+        campaign_id="corp-night-1",
+        chosen=chosen,
+        weights="/mnt/corp/weights/mistral",
+        data=DiskData(folder="/mnt/corp/projects/data-7", num_samples=1000),
+    )
+    return made.model_copy(update={"missing": made.missing | {"cost": f"asked by {NODE}, GPU-{NODE}-0"}})
+
+
+def document(result: RunResult | None = None) -> dict[str, Any]:
+    content = submission(result or make_result(), AT)
+    data: dict[str, Any] = content.model_dump(mode="json")
+    return data
+
+
+def test_the_published_text(golden: Golden, home: Path) -> None:
+    (home / "result.json").write_text(make_result().model_dump_json())
+    told = trainbench("export", "result.json", "--output", "out", "--json")
+    assert told.exit_code == 0, told.stderr
+    json_file, md_file = map(Path, json.loads(told.stdout)["files"])
+    assert json_file.name == "nvidia-h200-x1-mistral-7b-qlora-8x512-2026-11-21.json"
+    golden("submission.md", md_file.read_text())
+    content = parse_submission(json_file.read_bytes())
+    assert content.summary.gpu_memory_gb == 150.0
+    assert content.summary.total_parameters == 7_261_655_040
+    assert content.is_anonymised
+
+
+def test_no_name_goes_out(home: Path) -> None:
+    (home / "result.json").write_text(named().model_dump_json())
+    trainbench("export", "result.json", "--output", "out")
+    texts = [path.read_text() for path in (home / "out").iterdir()]
+    assert len(texts) == 2
+    for text in texts:
+        for secret in ("secret", "corp", "10.1.2.3", "trainbench-gpu", "GPU-", "registry.example"):
+            assert secret not in text, secret
+
+
+def test_names_stay_when_that_is_wanted(home: Path) -> None:
+    (home / "result.json").write_text(named().model_dump_json())
+    assert trainbench("export", "result.json", "--output", "out", "--with-names").exit_code == 0
+    (text,) = (path.read_text() for path in (home / "out").glob("*.json"))
+    assert NODE in text
+
+
+def test_what_was_measured_stays_as_it_is() -> None:
+    before, after = named(), anonymised(named())
+    assert after.performance == before.performance
+    assert after.memory == before.memory
+    assert [gpu.temperature_max_c for gpu in after.telemetry.gpus] == [63.0]
+    assert (after.spec.node, after.spec.group_id) == ("node-1", before.spec.group_id)
+    assert after.spec.weights == "/left-out/mistral"
+    RunResult.model_validate_json(after.model_dump_json())
+
+
+def test_the_nodes_of_a_gang_are_numbered_by_rank() -> None:
+    gang = make_result("b-host", strategy="ddp", nodes=3, peers=("a-host", "c-host"))
+    after = anonymised(gang)
+    assert (after.spec.node, after.spec.peers) == ("node-1", ("node-2", "node-3"))
+
+
+def test_a_price_is_not_published() -> None:
+    assert document()["result"]["cost"]["usd_per_gpu_hour"] is None
+
+
+def test_a_cpu_run_is_named_as_one() -> None:
+    content = submission(make_cpu_result(), AT)
+    assert (content.summary.gpu, content.summary.num_gpus) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        (make_failed(), "ended as oom: there is nothing to publish"),
+        (make_result(drill={"slowdown_pct": 20}), "is a drill"),
+    ],
+)
+def test_a_failed_run_and_a_drill_are_not_published(result: RunResult, said: str) -> None:
+    with pytest.raises(SubmissionError, match=said):
+        submission(result, AT)
+
+
+def test_of_several_runs_one_must_be_chosen(home: Path) -> None:
+    for round_ in (1, 2):
+        open_store().write_result(make_result(round=round_))
+    told = trainbench("export", "campaign-1")
+    assert told.exit_code == 2
+    assert "'campaign-1' has 2 results: choose one by --run, of mistral-7b-qlora" in told.stderr
+    run_id = make_result(round=2).spec.run_id
+    assert trainbench("export", "campaign-1", "--run", run_id, "--output", "out").exit_code == 0
+    assert "has no run 'nine'" in trainbench("export", "campaign-1", "--run", "nine").stderr
+
+
+def test_an_encoder_decoder_run_in_its_own_format(home: Path) -> None:
+    result = json.loads((GOLDEN_DIR / "bench-encoder-decoder.json").read_bytes())["result"]
+    (home / "result.json").write_text(json.dumps(result))
+    told = trainbench("export", "result.json", "--bench", "--output", "out")
+    assert told.exit_code == 0, told.stderr
+    (file,) = (home / "out").iterdir()
+    assert file.name == "bench_A100-SXM4-80GB_2gpu_20261121T020000Z.json"
+    assert json.loads(file.read_text())["hardware"]["hostname"] == "left-out"
+    assert trainbench("compare", str(file)).exit_code == 0
+
+    (home / "other.json").write_text(make_result().model_dump_json())
+    told = trainbench("export", "other.json", "--bench")
+    assert told.exit_code == 2
+    assert "the bench_ format is the encoder-decoder's own" in told.stderr
+
+
+# --- import -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_exported_can_be_imported_compared_and_reported(home: Path) -> None:
+    """Twice the same document is one campaign."""
+    (home / "a.json").write_text(json.dumps(document(named())))
+    (home / "b.json").write_text(json.dumps(document(named())))
+    told = trainbench("import", "a.json", "b.json", "--json")
+    assert told.exit_code == 0, told.stderr
+    (campaign_id,) = set(json.loads(told.stdout)["campaigns"].values())
+    assert campaign_id.startswith("imported-nvidia-h200-mistral-7b-qlora-")
+    assert open_store().campaign_ids() == (campaign_id,)
+    assert trainbench("compare", campaign_id).exit_code == 0
+    assert trainbench("report", campaign_id).exit_code == 0
+
+
+def test_a_bad_file_is_told_and_the_others_are_taken(home: Path) -> None:
+    (home / "good.json").write_text(json.dumps(document()))
+    (home / "bad.json").write_text("{")
+    told = trainbench("import", "bad.json", "good.json", "missing.json")
+    assert told.exit_code == 1
+    assert "bad.json is left out: no JSON" in told.stderr
+    assert "missing.json is left out" in told.stderr
+    assert len(open_store().campaign_ids()) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("format", "other", "no submission"),
+        ("format_version", 2, "format_version is 2; this version reads 1"),
+        ("result.schema_version", 9, "schema_version 9"),
+        ("result.spec.run_id", "../../../etc/passwd", "run_id"),
+        ("result.spec.campaign_id", "/absolute", "campaign_id"),
+        ("result.spec.node", "<script>", "node"),
+        ("result.performance.samples_per_second", -5.0, "samples_per_second: Input should be"),
+        ("result.finished_at", "2020-01-01T00:00:00Z", "lies before started_at"),
+        ("summary.samples_per_second", 999.0, "its summary is not that of its result: samples_per_second is 999.0"),
+        ("summary.gpu", "<b>H900</b>", "its summary is not that of its result: gpu"),
+        ("repeat_with", ["x"] * 11, "repeat_with"),
+        ("extra", 1, "extra"),
+    ],
+)
+def test_what_is_not_sound_is_refused_by_name(path: str, value: Any, said: str) -> None:
+    with pytest.raises(SubmissionError) as caught:
+        parse_submission(json.dumps(changed(document(), path, value)).encode())
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "no JSON"),
+        (b"[]", "no submission"),
+        (b"\xff\x00", "no JSON"),
+        (b"[" * 200_000, "no JSON"),
+        (b" " * (MAX_SUBMISSION_BYTES + 1), "larger than the"),
+        (json.dumps(document()).replace(": 9.5,", ": NaN,").encode(), "NaN is not a JSON number"),
+        (json.dumps(document()).replace(": 9.5,", ": 1e999,").encode(), "Infinity is not a JSON number"),
+    ],
+)
+def test_what_is_no_document_is_refused(content: bytes, said: str) -> None:
+    with pytest.raises(SubmissionError) as caught:
+        parse_submission(content)
+    assert said in str(caught.value)
+
+
+def test_an_older_result_within_a_document_is_read() -> None:
+    old = json.loads((GOLDEN_DIR / "result-v1.json").read_text())
+    content = parse_submission(
+        json.dumps(changed(document(RunResult.model_validate(_upgraded(old))), "result", old)).encode()
+    )
+    assert imported(content).schema_version == 2
+
+
+def _upgraded(old: dict[str, Any]) -> Any:
+    from bench_image.contract import upgraded
+
+    return json.loads(json.dumps(upgraded(old)))

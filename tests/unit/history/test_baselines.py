@@ -1,0 +1,242 @@
+"""Accepted baselines: what was before is no past of that node and work, and of no other; it can be taken back."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from bench_image.contract import RunResult, fingerprint
+from tests.builders import make_result
+from tests.databases import DATABASES, empty_database
+from tests.nights import ENDED_AT, night
+from trainbench.core.baselines import BaselineError, UnknownBaselineError
+from trainbench.core.verdicts import Finding, HistoryVerdict, Level, RateChange, State
+from trainbench.history.history import History, open_history
+from trainbench.history.notice_tables import warnings
+from trainbench.judging.trend import HISTORY_SLOWER
+
+WORK = fingerprint(make_result().work)
+NODES = ("node-1", "node-2")
+WHO, WHY = "ada", "the new power limit is intended"
+
+
+@pytest.fixture(params=DATABASES)
+def blank(request: pytest.FixtureRequest, tmp_path: Path) -> History:
+    return open_history(empty_database(request.param, tmp_path))
+
+
+@pytest.fixture
+def history(blank: History) -> History:
+    """Four nights at 10 samples/s, then two at 9, of both nodes; behind their past, and warned of on the first."""
+    for day in range(1, 7):
+        slow = day > 4
+        behind = tuple(map(breach, NODES)) if slow else ()
+        blank.record(
+            night(day, dict.fromkeys(NODES, 9.0 if slow else 10.0), history=behind, findings=tuple(map(found, behind)))
+        )
+    return blank
+
+
+def breach(node: str) -> HistoryVerdict:
+    return HistoryVerdict(
+        node=node,
+        group_id=make_result().spec.group_id,
+        state=State.BREACH,
+        samples_per_second=9.0,
+        baseline_median=10.0,
+        deviation_pct=-10.0,
+        limit_pct=1.5,
+        num_points=4,
+        reason="-10 %",
+    )
+
+
+def found(past: HistoryVerdict) -> Finding:
+    change = RateChange(node=past.node, fingerprint=WORK, before=10.0, after=9.0, limit_pct=1.5)
+    return Finding(
+        level=Level.WARNING,
+        category=HISTORY_SLOWER,
+        subject=past.node,
+        measured="9",
+        expected="10",
+        summary="is slower than it was",
+        resolution="look",
+        changes=(change,),
+    )
+
+
+def on(day: int, **hours: float) -> datetime:
+    return ENDED_AT + timedelta(days=day - 1, **hours)
+
+
+def tonight(node: str = "node-1", **changes: Any) -> RunResult:
+    return make_result(node, **changes).model_copy(update={"started_at": on(7)})
+
+
+def past(history: History, node: str = "node-1", **changes: Any) -> list[float]:
+    return history.pasts([tonight(node, **changes)])[0]
+
+
+def trail(history: History, node: str) -> list[float]:
+    return [p.samples_per_second for p in history.trails([WORK], "night-7", on(7)) if p.node == node]
+
+
+def ends(history: History) -> dict[str, str | None]:
+    with history.engine.connect() as connection:
+        return {row.node: row.ended for row in connection.execute(select(warnings))}
+
+
+def test_without_a_baseline_the_slow_nights_are_no_past(history: History) -> None:
+    assert past(history) == [10.0] * 4
+    assert trail(history, "node-1") == [10.0] * 4 + [9.0] * 2
+
+
+def test_an_accepted_level_begins_with_the_first_night_that_was_warned_of_and_its_nights_count(
+    history: History,
+) -> None:
+    accepted = history.accept_baseline("node-1", WHO, WHY, on(6, hours=5))
+    assert (accepted.node, accepted.who, accepted.why, accepted.since.date()) == ("node-1", WHO, WHY, on(5).date())
+    assert past(history) == [9.0, 9.0]
+    assert trail(history, "node-1") == [9.0, 9.0]
+    assert accepted.words == f"Baseline of node-1 since 5 Nov 2026, accepted by ada on 6 Nov 2026: {WHY}"
+
+
+def test_one_accepted_baseline_does_nothing_to_the_others(history: History) -> None:
+    history.accept_baseline("node-1", WHO, WHY, on(6, hours=5))
+    assert past(history, "node-2") == [10.0] * 4
+    assert trail(history, "node-2") == [10.0] * 4 + [9.0] * 2
+    assert ends(history) == {"node-1": f"accepted as the new level by ada: {WHY}", "node-2": None}
+
+
+def test_what_was_warned_of_for_longer_than_a_trail_is_over_for_the_node_that_was_accepted(history: History) -> None:
+    assert [s.change.node for s in history.slower_before("node_consistency", "night-7", on(7))] == list(NODES)
+    history.accept_baseline("node-1", WHO, WHY, on(6, hours=5))
+    assert [s.change.node for s in history.slower_before("node_consistency", "night-7", on(7))] == ["node-2"]
+
+
+def test_of_all_nodes_it_holds_for_each_of_them(history: History) -> None:
+    history.accept_baseline(None, WHO, WHY, on(6, hours=5))
+    assert [past(history, node) for node in NODES] == [[9.0, 9.0]] * 2
+    assert set(ends(history).values()) == {f"accepted as the new level by ada: {WHY}"}
+
+
+def test_of_one_work_it_says_nothing_of_another(history: History) -> None:
+    history.record(night(6, [make_result("node-1", 5.0, seq_length=2048)], campaign_id="other", findings=()))
+    other = fingerprint(make_result(seq_length=2048).work)
+    history.accept_baseline("node-1", WHO, WHY, on(6, hours=5), since=on(6, hours=4), fingerprint=other)
+    assert past(history) == [10.0] * 4
+    assert past(history, seq_length=2048) == []
+    assert ends(history)["node-1"] is None
+
+
+def test_what_is_slow_after_a_level_was_accepted_is_no_part_of_it(history: History) -> None:
+    history.accept_baseline("node-1", WHO, WHY, on(5, hours=5))
+    assert past(history) == [9.0]
+
+
+def test_since_can_be_given(history: History) -> None:
+    history.accept_baseline("node-1", WHO, WHY, on(6, hours=5), since=on(3, hours=-2))
+    assert past(history) == [10.0, 10.0, 9.0, 9.0]
+
+
+def test_an_older_campaign_is_judged_by_its_own_past(history: History) -> None:
+    history.accept_baseline("node-1", WHO, WHY, on(6, hours=5))
+    early = make_result("node-1").model_copy(update={"started_at": on(4)})
+    assert history.pasts([early])[0] == [10.0] * 4
+
+
+def test_taken_back_the_past_counts_again_and_both_are_kept(history: History) -> None:
+    accepted = history.accept_baseline("node-1", WHO, WHY, on(6, hours=5))
+    revoked = history.revoke_baseline(accepted.id, "bob", on(6, hours=6))
+    assert past(history) == [10.0] * 4
+    assert history.baselines() == (revoked,)
+    assert (revoked.who, revoked.revoked_by, revoked.revoked_at) == (WHO, "bob", on(6, hours=6))
+
+    with pytest.raises(BaselineError, match="taken back by bob on 2026-11-06"):
+        history.revoke_baseline(accepted.id, "bob", on(6, hours=7))
+
+
+@pytest.mark.parametrize(
+    ("node", "who", "why", "since", "said"),
+    [
+        ("node-9", WHO, WHY, None, "nothing was ever measured on 'node-9': choose from node-1, node-2"),
+        ("node-1", WHO, "  ", None, "the reason has 0 characters: 1 to 500"),
+        ("node-1", WHO, "x" * 501, None, "the reason has 501 characters"),
+        ("node-1", WHO, "a\x00b", None, "in plain text on one line"),
+        ("node-1", "", WHY, None, "the name of who accepts has 0 characters"),
+        ("node-1", WHO, WHY, on(9), "lies in the future"),
+    ],
+)
+def test_what_is_refused_says_why(
+    history: History, node: str, who: str, why: str, since: datetime | None, said: str
+) -> None:
+    with pytest.raises(BaselineError, match=said):
+        history.accept_baseline(node, who, why, on(6, hours=5), since)
+    assert history.baselines() == ()
+    assert set(ends(history).values()) == {None}
+
+
+def test_an_unknown_number_or_work_names_what_there_is(history: History) -> None:
+    with pytest.raises(UnknownBaselineError, match="there is no baseline 7: choose from none"):
+        history.revoke_baseline(7, WHO, on(6))
+    with pytest.raises(UnknownBaselineError, match="the work 'abc' was never measured there"):
+        history.accept_baseline("node-1", WHO, WHY, on(6, hours=5), fingerprint="abc")
+
+
+# --- renamed nodes ----------------------------------------------------------------------------------------------------
+
+
+def renamed(day: int, name: str, rate: float, machine: str = "machine-a", **fields: Any) -> Any:
+    """A night of one machine under some name."""
+    behind = (breach(name),) if rate < 10 else ()
+    run = make_result(machine, rate)
+    run = run.model_copy(update={"spec": run.spec.model_copy(update={"node": name})})
+    return night(day, [run], history=behind, findings=tuple(map(found, behind)), **fields)
+
+
+def test_a_renamed_node_s_old_past_is_put_aside_by_the_baseline_that_was_accepted_for_it(blank: History) -> None:
+    """Four nights at 10 as old, two at 9 as new, which is the same GPU: the past under the old name goes as well."""
+    for day in range(1, 7):
+        blank.record(renamed(day, "old", 10.0) if day < 5 else renamed(day, "new", 9.0))
+    assert past(blank, "old") == [10.0] * 4
+    accepted = blank.accept_baseline("new", WHO, WHY, on(6, hours=5))
+
+    assert accepted.other_names == ("old",)
+    assert accepted.words.startswith("Baseline of new (the same GPUs were named old) since 5 Nov 2026")
+    assert blank.baselines() == (accepted,)
+    assert past(blank, "old") == []
+    assert (trail(blank, "old"), trail(blank, "new")) == ([], [9.0, 9.0])
+
+    blank.revoke_baseline(accepted.id, WHO, on(6, hours=6))
+    assert past(blank, "old") == [10.0] * 4
+
+
+def test_a_warning_under_the_old_name_is_closed_and_dates_the_level_that_is_accepted(blank: History) -> None:
+    for day in range(1, 7):
+        blank.record(renamed(day, "old" if day < 6 else "new", 10.0 if day < 4 else 9.0))
+    accepted = blank.accept_baseline("new", WHO, WHY, on(6, hours=5))
+
+    assert accepted.since.date() == on(4).date()
+    assert set(ends(blank).values()) == {f"accepted as the new level by ada: {WHY}"}
+
+
+def test_a_name_that_is_in_use_beside_it_is_another_node_although_it_had_one_of_its_gpus(blank: History) -> None:
+    """A GPU that was moved from one node to another makes them no single node."""
+    blank.record(renamed(1, "node-1", 10.0, "machine-a", campaign_id="a"))
+    blank.record(renamed(2, "node-2", 10.0, "machine-a", campaign_id="b"))
+    blank.record(renamed(3, "node-1", 10.0, "machine-b", campaign_id="c"))
+
+    assert blank.accept_baseline("node-2", WHO, WHY, on(6)).other_names == ()
+    assert blank.accept_baseline("node-1", WHO, WHY, on(6)).other_names == ()
+
+
+def test_a_node_that_was_renamed_twice_has_three_names_whichever_of_them_is_given(blank: History) -> None:
+    for day, name in enumerate(("first", "second", "third"), start=1):
+        blank.record(renamed(day, name, 10.0))
+
+    assert blank.accept_baseline("third", WHO, WHY, on(6)).other_names == ("first", "second")
+    assert blank.accept_baseline("first", WHO, WHY, on(6)).other_names == ("second", "third")

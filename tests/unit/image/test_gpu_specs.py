@@ -1,0 +1,61 @@
+"""Peak rates by the name that NVML gives: whole words, no guess."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench_image.contract import Precision
+from bench_image.contract.gpu_specs import PEAK_TFLOPS, peak_tflops
+
+
+@pytest.mark.parametrize(
+    ("name", "tflops"),
+    [
+        ("NVIDIA A10", 125),
+        ("NVIDIA A100-SXM4-80GB", 312),
+        ("NVIDIA A100 80GB PCIe", 312),
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA H100 NVL", 835),
+        ("NVIDIA H200", 989),
+        ("NVIDIA H200 NVL", 835),
+        ("NVIDIA GH200 144G HBM3e", 989),
+        ("NVIDIA L4", 121),
+        ("NVIDIA L40S", 362),
+        ("NVIDIA GeForce RTX 4090", 165.2),
+        ("NVIDIA RTX A6000", 154.8),
+        ("NVIDIA RTX 6000 Ada Generation", 364.2),
+    ],
+)
+def test_known_gpus_by_their_nvml_names(name: str, tflops: float) -> None:
+    assert peak_tflops(name, Precision.BF16) == tflops
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "NVIDIA Fake 9000",
+        "NVIDIA A10G",  # not an A10
+        "NVIDIA H100",  # SXM, PCIe or NVL? They differ by 30 %
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA GeForce RTX 4090 D",
+        "NVIDIA GeForce RTX 4080 SUPER",
+        "NVIDIA A100-SXM4-40GB MIG 1g.5gb",  # a slice of a GPU
+        "GRID A100-40C",  # a virtual GPU
+    ],
+)
+def test_no_peak_for_a_gpu_that_is_not_known_exactly(name: str) -> None:
+    assert peak_tflops(name, Precision.BF16) is None
+
+
+def test_each_precision_has_its_own_peak() -> None:
+    """A T4 has no bf16 unit; without TF32, fp32 runs on the CUDA cores."""
+    assert peak_tflops("Tesla T4", Precision.BF16) is None
+    assert peak_tflops("Tesla T4", Precision.FP16) == 65
+    assert peak_tflops("NVIDIA A100-SXM4-80GB", Precision.FP32) == 19.5
+
+
+def test_every_key_of_the_table_finds_itself() -> None:
+    for name, peak in PEAK_TFLOPS.items():
+        assert peak_tflops(f"NVIDIA {name}", Precision.FP16) == peak.fp16

@@ -1,0 +1,40 @@
+"""Which settings go together: the whole table."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy, unsupported
+
+FAMILIES = ("mistral", "llama", "mixtral", "gpt2", "encoder-decoder")
+ALL = list(product(Strategy, Recipe, Precision, Optimizer, FAMILIES))
+
+
+def expected(strategy: Strategy, recipe: Recipe, precision: Precision, family: str) -> bool:
+    half = precision is Precision.FP16
+    if half and strategy in (Strategy.ZERO2, Strategy.ZERO3):
+        return False
+    return recipe is Recipe.FULL or family != "encoder-decoder"
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_everything_else_is_supported(strategy: Strategy) -> None:
+    cells = [cell for cell in ALL if cell[0] is strategy]
+
+    assert len(cells) == 3 * 3 * 3 * 5
+    for _, recipe, precision, optimizer, family in cells:
+        reason = unsupported(strategy, recipe, precision, optimizer, family)
+        assert (reason is None) == expected(strategy, recipe, precision, family), reason
+
+
+def test_a_reason_names_the_value_and_a_way_out() -> None:
+    for cell in ALL:
+        if reason := unsupported(*cell):
+            assert "choose" in reason
+            assert "fp16" in reason or "encoder-decoder" in reason
+
+
+def test_a_family_that_is_not_known_is_not_looked_at() -> None:
+    assert unsupported(Strategy.DDP, Recipe.LORA, Precision.BF16, Optimizer.ADAMW_TORCH, None) is None

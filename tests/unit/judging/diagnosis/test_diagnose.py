@@ -1,0 +1,385 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench_image.contract import Chosen, Drill, RunResult, Status
+from tests.builders import make_cpu_result, make_failed, make_result
+from trainbench.core.verdicts import Finding, Level, Tolerances
+from trainbench.judging.confirmation import confirm
+from trainbench.judging.diagnosis.diagnose import diagnose, strays
+from trainbench.judging.variance import judge
+from trainbench.planning.nodes import GpuNode
+
+LIMITS = Tolerances()
+GOOD = [make_result(f"node-{i}") for i in (1, 2, 3)]
+
+
+def diagnosed(*results: RunResult, expected: tuple[str, ...] = ()) -> tuple[Finding, ...]:
+    return diagnose(judge(results, expected, LIMITS), results)
+
+
+def changed(result: RunResult, changes: dict[str, Any]) -> RunResult:
+    """`result` with other values at dotted paths."""
+    document = result.model_dump(mode="json")
+    for path, value in changes.items():
+        *parents, name = path.split(".")
+        place: Any = document
+        for part in parents:
+            place = place[int(part)] if part.isdigit() else place[part]
+        place[name] = value
+    return RunResult.model_validate(document)
+
+
+def slow(**evidence: Any) -> Finding:
+    (finding,) = diagnosed(*GOOD, make_result("node-4", 8.0, **evidence))
+    return finding
+
+
+def test_a_narrow_link_that_all_nodes_have_is_no_cause() -> None:
+    """x8 in slots made for x16, on the good nodes as well: it explains nothing about the slow one."""
+    good = [make_result(f"node-{i}", pcie=(5, 8)) for i in (1, 2, 3)]
+    (finding,) = diagnosed(*good, make_result("node-4", 8.0, pcie=(5, 8)))
+
+    assert finding.category == "cause_unknown"
+
+
+def test_a_healthy_fleet_has_no_findings() -> None:
+    assert diagnosed(*GOOD) == ()
+
+
+@pytest.mark.parametrize(
+    ("evidence", "category", "cause"),
+    [
+        ({"throttle_share_pct": {"thermal": 40.0}}, "thermal_throttling", "slowed itself down for 40 % of the time"),
+        ({"throttle_share_pct": {"hw_slowdown": 7.0}}, "thermal_throttling", "7 % of the time"),
+        ({"throttle_share_pct": {"power_cap": 90.0}}, "power_capping", "ran into its power limit for 90 %"),
+        ({"sm_clock_mhz": 1632.0}, "low_clock", "the SM clock is 15.0 % below its peers'"),
+        ({"pcie": (5, 8)}, "pcie_degraded", "narrower or slower"),
+        ({"pcie": (4, 16)}, "pcie_degraded", "narrower or slower"),
+        ({"h2d_gb_per_s": 27.7}, "slow_host_to_device", "50 % slower"),
+        ({"ecc_uncorrected": 3}, "ecc_errors", "memory has faults"),
+        ({"remapped_rows": 2}, "ecc_errors", "memory has faults"),
+        ({"num_other_processes": 1}, "other_processes", "other work ran on the same GPU"),
+        ({"driver": "570.10"}, "versions_differ", "driver differs from its peers"),
+        ({"vbios": "old"}, "versions_differ", "VBIOS differs"),
+        ({"libraries": {"torch": "2.11.0"}}, "versions_differ", "torch differs"),
+        ({"cpu_steal_pct": 20.0}, "cpu_steal", "gave 20 % of this machine's CPU time to others"),
+        ({"drill": Drill(slowdown_pct=20)}, "drill", "a drill: the node was slowed on purpose by 20 %"),
+        ({}, "cause_unknown", "nothing measured sets the node apart"),
+    ],
+)
+def test_the_likely_cause_is_named(evidence: dict[str, Any], category: str, cause: str) -> None:
+    finding = slow(**evidence)
+    assert (finding.category, finding.subject, finding.level) == (category, "node-4", Level.ERROR)
+    assert cause.lower() in finding.summary.lower()
+    assert finding.measured.startswith("samples_per_second −15.8 %")
+    assert finding.resolution
+
+
+def test_what_all_nodes_share_explains_nothing() -> None:
+    """Power capping at full load is normal; it explains one slow node only when the others are capped less."""
+    capped: dict[str, Any] = {"throttle_share_pct": {"power_cap": 80.0}, "pcie": (4, 16)}
+    results = [make_result(f"node-{i}", **capped) for i in (1, 2, 3)] + [make_result("node-4", 8.0, **capped)]
+    assert diagnosed(*results)[0].category == "cause_unknown"
+
+
+# --- how much a cause explains ----------------------------------------------------------------------------------------
+
+
+def test_heat_and_the_clock_it_lowers_are_one_cause_with_its_consequence() -> None:
+    """8.0 against 9.5 is -15.8 %; 1500 against 1920 MHz is -21.9 %: enough for all of it."""
+    finding = slow(throttle_share_pct={"thermal": 40.0}, sm_clock_mhz=1500.0, driver="570.10", temperature_c=69.0)
+    assert finding.category == "thermal_throttling"
+    assert finding.summary.endswith(
+        "The GPU was too hot and slowed itself down for 40 % of the time (69 °C, its peers 60 °C); the SM clock is "
+        "21.9 % below its peers', which explains up to 15.8 of the 15.8 % (also: driver differs from its peers)"
+    )
+    assert finding.measured == "samples_per_second −15.8 %; throttled 40 % of the time, 1500 MHz"
+    assert finding.expected == "± 5 %; 0 % as on its peers, 1920 MHz as on its peers"
+
+
+def test_throttling_that_did_not_lower_the_clock_is_told_with_the_contradiction() -> None:
+    finding = slow(throttle_share_pct={"thermal": 40.0})
+    assert "its mean clock is as high as its peers' all the same" in finding.summary
+    assert "explains" not in finding.summary
+
+
+def test_a_lower_power_limit_is_the_cause_and_the_capping_its_consequence() -> None:
+    limited = changed(
+        make_result("node-4", 8.0, throttle_share_pct={"power_cap": 98.0}, sm_clock_mhz=1600.0),
+        {"context.gpus.0.power_limit_w": 500.0},
+    )
+    (finding,) = diagnosed(*GOOD, limited)
+    assert finding.category == "power_limit_low"
+    assert "its power limit is 500 W, its peers' 700 W; the SM clock is 16.7 % below its peers'" in finding.summary
+    assert finding.resolution == "set the power limit to 700 W (nvidia-smi -pl)"
+
+
+def test_a_clock_that_explains_the_deviation_beats_a_link_that_may() -> None:
+    finding = slow(sm_clock_mhz=1632.0, h2d_gb_per_s=27.7)
+    assert finding.category == "low_clock"
+    assert "which explains up to 15.0 of the 15.8 % (also: copies from host to GPU are 50 % slower" in finding.summary
+
+
+def test_what_may_be_the_cause_comes_before_what_explains_a_part_only() -> None:
+    """The clock's 4.2 % (1840 of 1920 MHz) is less than half of 15.8 %."""
+    finding = slow(sm_clock_mhz=1840.0, num_other_processes=2)
+    assert finding.category == "other_processes"
+    assert "(also: the SM clock is 4.2 % below its peers')" in finding.summary
+    (alone,) = [slow(sm_clock_mhz=1840.0)]
+    assert alone.category == "low_clock"
+    assert alone.summary.endswith("which explains up to 4.2 of the 15.8 %; the rest is not explained")
+
+
+def test_a_link_that_hardly_anything_goes_over_explains_nothing() -> None:
+    """LoRA with an optimizer that does not page, 512 int64 tokens a sample: 8 samples/s are 0.03 MB/s of 27.7 GB/s."""
+    work: dict[str, Any] = {"recipe": "lora", "optimizer": "adamw_torch"}
+    good = [make_result(f"node-{i}", **work) for i in (1, 2, 3)]
+    (finding,) = diagnosed(*good, make_result("node-4", 8.0, h2d_gb_per_s=27.7, pcie=(5, 8), **work))
+    assert finding.category == "cause_unknown"
+    told = "(also: the GPU's PCIe link is narrower or slower than it should be; copies from the host are 50 % slower, "
+    assert f"{told}too little to explain it)" in finding.summary
+
+
+@pytest.mark.parametrize(
+    ("changes", "category", "told"),
+    [
+        # waits 15 % instead of 0.1 %: 1 - 0.85 / 0.999 = 14.9 %
+        ({"performance.loader_wait_pct": 15.0}, "slow_data", "which explains up to 14.9 of the 15.8 %"),
+        ({"probes.matmul_tflops": 660.0}, "slow_gpu", "15.4 % slower than on its peers: it is the GPU itself"),
+        ({"telemetry.gpus.0.utilisation_mean_pct": 80.0}, "gpu_waits", "busy 80 % of the time, its peers' 98 %"),
+        ({"telemetry.host.cpu_utilisation_mean_pct": 90.0}, "busy_host", "were 90 % busy, those of its peers 12 %"),
+        ({"telemetry.host.memory_used_pct": 98.0}, "host_memory_full", "the host's memory is full"),
+        ({"memory.alloc_retries": 3}, "allocator_retries", "torch ran out of free GPU memory"),
+        ({"chosen.means.attention": "eager"}, "other_means", "attention differs from its peers"),
+        ({"context.num_cpus": 4}, "other_host", "number of CPUs differs from its peers"),
+        ({"context.kernel": "6.8"}, "versions_differ", "kernel differs from its peers"),
+        ({"telemetry.gpus.0.throttle_share_pct.user_clocks": 99.0}, "clocks_locked", "limited by hand for 99 %"),
+        ({"telemetry.gpus.0.throttle_share_pct.power_brake": 30.0}, "power_brake", "the machine's power supply"),
+    ],
+)  # fmt: skip
+def test_causes_in_data_host_and_program(changes: dict[str, Any], category: str, told: str) -> None:
+    (finding,) = diagnosed(*GOOD, changed(make_result("node-4", 8.0), changes))
+    assert finding.category == category
+    assert told.lower() in finding.summary.lower()
+
+
+def test_slow_communication_inside_a_node_explains_its_share() -> None:
+    """16 % exposed instead of 6 %: 1 - 0.84 / 0.94 = 10.6 %; 17 against 19 samples/s is -10.5 %."""
+    work: dict[str, Any] = {"strategy": "ddp", "gpus_per_node": 2}
+    good = [make_result(f"node-{i}", 19.0, **work) for i in (1, 2, 3)]
+    (finding,) = diagnosed(*good, make_result("node-4", 17.0, exposed_communication_pct=16.0, **work))
+    assert finding.category == "slow_communication"
+    assert "waited for each other 16.0 % of the time, which explains up to 10.5 of the 10.5 %" in finding.summary
+
+
+def test_a_consequence_is_not_told_as_a_cause_beside_it() -> None:
+    waits = {"performance.loader_wait_pct": 15.0, "telemetry.gpus.0.utilisation_mean_pct": 80.0}
+    (finding,) = diagnosed(*GOOD, changed(make_result("node-4", 8.0), waits))
+    assert "busy" not in finding.summary
+    (finding,) = diagnosed(
+        *GOOD, changed(make_result("node-4", 8.0, sm_clock_mhz=1632.0), {"probes.matmul_tflops": 660.0})
+    )
+    assert "matrix" not in finding.summary
+
+
+def test_stolen_cpu_time_explains_its_share_where_the_cpu_computes() -> None:
+    """20 % of the time stolen: 1 - 0.8 = 20 % of the samples/s; 30 against 40 is -25 %."""
+    good = [make_cpu_result(f"node-{i}") for i in (1, 2, 3)]
+    (finding,) = diagnosed(*good, make_cpu_result("node-4", 30.0, cpu_steal_pct=20.0))
+    assert finding.category == "cpu_steal"
+    assert finding.summary.endswith("which explains up to 20.0 of the 25.0 %")
+
+
+def test_what_the_cluster_says_of_the_node_is_evidence() -> None:
+    known = (GpuNode(name="node-4", troubles=("XidError (Xid 63)",)),)
+    results = [*GOOD, make_result("node-4", 8.0)]
+    (finding,) = diagnose(judge(results, (), LIMITS), results, known)
+    assert finding.category == "node_trouble"
+    assert "the cluster says of the node: XidError (Xid 63)" in finding.summary.replace("The cluster", "the cluster")
+
+
+def test_evidence_is_taken_from_healthy_peers() -> None:
+    """Two of six are slow for the same reason: set beside each other, neither would stand out."""
+    throttled: dict[str, Any] = {"sm_clock_mhz": 1632.0}
+    bad = [make_result(f"node-{i}", 8.0, **throttled) for i in (5, 6)]
+    found = diagnosed(*GOOD, make_result("node-4"), *bad)
+    assert [finding.category for finding in found] == ["low_clock", "low_clock"]
+    assert all("15.0 % below" in finding.summary for finding in found)
+
+
+# --- faster, other memory, hotter, cooler -----------------------------------------------------------------------------
+
+
+def odd(**changes: Any) -> Finding:
+    (finding,) = diagnosed(*GOOD, make_result("node-4", **changes))
+    return finding
+
+
+def test_a_node_that_is_faster_than_throttled_peers() -> None:
+    """10.5 against 9.5 is +10.5 %; 1920 against 1728 MHz is +11.1 %."""
+    hot: dict[str, Any] = {"throttle_share_pct": {"thermal": 30.0}, "sm_clock_mhz": 1728.0}
+    peers = [make_result(f"node-{i}", **hot) for i in (1, 2, 3)]
+    (finding,) = diagnosed(*peers, make_result("node-4", 10.5))
+    assert finding.category == "peers_throttle"
+    assert "throttling for 30 % of the time, here 0 %), which explains up to 10.5 of the 10.5 %" in finding.summary
+    assert finding.resolution.startswith("look at its peers first")
+
+
+@pytest.mark.parametrize(
+    ("changes", "category"),
+    [
+        ({"context.gpus.0.power_limit_w": 800.0}, "power_limit_high"),
+        ({"telemetry.gpus.0.sm_clock_mean_mhz": 2112.0}, "high_clock"),
+        ({"context.driver": "590.1"}, "versions_differ"),
+        ({}, "cause_unknown"),
+    ],
+)
+def test_why_a_node_is_faster(changes: dict[str, Any], category: str) -> None:
+    (finding,) = diagnosed(*GOOD, changed(make_result("node-4", 10.5), changes))
+    assert finding.category == category
+
+
+def test_a_node_whose_peers_wait_for_their_data() -> None:
+    peers = [changed(run, {"performance.loader_wait_pct": 12.0}) for run in GOOD]
+    (finding,) = diagnosed(*peers, make_result("node-4", 10.5))
+    assert finding.category == "peers_wait"
+
+
+@pytest.mark.parametrize(
+    ("changes", "category"),
+    [
+        ({"context.libraries.bitsandbytes": "0.49"}, "versions_differ"),
+        ({"memory.alloc_retries": 3}, "allocator_retries"),
+        ({"chosen.means.attention": "eager"}, "other_means"),
+        ({"context.gpus.0.memory_total_bytes": 80_000_000_000}, "other_gpu_memory"),
+        ({}, "cause_unknown"),
+        # what slows a node down says nothing of its memory
+        ({"telemetry.gpus.0.num_other_processes": 2, "context.gpus.0.power_limit_w": 500.0}, "cause_unknown"),
+    ],
+)
+def test_why_a_node_holds_other_memory(changes: dict[str, Any], category: str) -> None:
+    (finding,) = diagnosed(*GOOD, changed(make_result("node-4", memory_gb=7.6), changes))
+    assert finding.category == category
+    assert finding.measured.startswith("memory_gb +7.0 %")
+
+
+@pytest.mark.parametrize(
+    ("temperature_c", "power_w", "category", "told"),
+    [
+        (75.0, 640.0, "cooling", "hotter though it draws no more power than its peers: it is cooled worse"),
+        (75.0, 700.0, "high_power", "it draws 9 % more power than its peers"),
+        (75.0, None, "hot", "what power it draws is not known"),
+        (45.0, 500.0, "low_power", "it draws 22 % less power than its peers, so it works less"),
+        (45.0, 640.0, "cooler", "cooled better, or they are cooled worse"),
+    ],
+)
+def test_why_a_node_is_hotter_or_cooler(temperature_c: float, power_w: float | None, category: str, told: str) -> None:
+    result = make_result("node-4", temperature_c=temperature_c)
+    missing = result.missing | {"telemetry.gpus.*.power_mean_w": "not supported"}
+    result = changed(result.model_copy(update={"missing": missing}), {"telemetry.gpus.0.power_mean_w": power_w})
+    (finding,) = diagnosed(*GOOD, result)
+    assert finding.category == category
+    assert told in finding.summary.replace("It ", "it ")
+    assert not finding.summary.count("GPU's memory")
+
+
+def test_a_hot_slow_node_has_one_cause_and_its_temperature_is_told_with_it() -> None:
+    finding = slow(throttle_share_pct={"thermal": 40.0}, sm_clock_mhz=1500.0, temperature_c=84.0)
+    assert finding.category == "thermal_throttling"
+    assert "(84 °C, its peers 60 °C)" in finding.summary
+    assert "also:" not in finding.summary
+    assert finding.measured.startswith("samples_per_second −15.8 %; temperature_c +24.0 °C; throttled 40 % of the time")
+
+
+def test_a_slow_node_is_cool_because_it_works_less() -> None:
+    finding = slow(sm_clock_mhz=1632.0, temperature_c=45.0, power_w=480.0)
+    assert finding.category == "low_clock"
+    assert "less power" not in finding.summary
+
+
+def test_two_faults_of_different_kinds_are_both_told() -> None:
+    finding = slow(sm_clock_mhz=1632.0, memory_gb=7.6, libraries={"torch": "2.11.0"})
+    assert finding.category == "low_clock"
+    assert "also: torch differs from its peers" in finding.summary
+
+
+# --- other states -----------------------------------------------------------------------------------------------------
+
+
+def test_a_drilled_peer_is_no_example_of_a_healthy_node() -> None:
+    drilled = make_result("node-6", 4.0, h2d_gb_per_s=10.0, drill=Drill(slowdown_pct=60))
+    slow_node = make_result("node-5", 8.0, h2d_gb_per_s=20.0)
+    found = diagnosed(*GOOD, make_result("node-4"), slow_node, drilled)
+    assert [finding.category for finding in found] == ["slow_host_to_device", "drill"]
+
+
+def test_a_metric_that_could_not_be_read() -> None:
+    (finding,) = diagnosed(*GOOD, make_result("node-4", temperature_c=None))
+    assert (finding.category, finding.measured) == ("metric_missing", "no temperature_c")
+
+
+@pytest.mark.parametrize("status", [status for status in Status if status is not Status.OK])
+def test_a_failed_run_says_its_status_and_the_next_step(status: Status) -> None:
+    (finding,) = diagnosed(*GOOD, make_failed("node-4", status=status, message="what happened"))
+    assert (finding.category, finding.measured) == (f"run_{status.value}", "1 of 1 runs failed")
+    assert "what happened" in finding.summary
+    assert finding.resolution
+
+
+@pytest.mark.parametrize(
+    ("kind", "step"),
+    [
+        ("no_image", "registry"),
+        ("unschedulable", "taints"),
+        ("host_out_of_memory", "TRAINBENCH_MEMORY_GIB"),
+        ("evicted", "pressure"),
+    ],
+)
+def test_how_the_pod_ended_decides_the_next_step(kind: str, step: str) -> None:
+    (finding,) = diagnosed(*GOOD, make_failed("node-4", status=Status.INCOMPLETE, kind=kind, message="the pod's end"))
+    assert step in finding.resolution
+
+
+def test_a_missing_node() -> None:
+    (finding,) = diagnosed(*GOOD, expected=("node-9",))
+    assert (finding.category, finding.subject) == ("node_missing", "node-9")
+
+
+def test_too_few_nodes_and_too_much_noise_are_told_apart() -> None:
+    assert {f.category for f in diagnosed(*GOOD[:2])} == {"too_few_nodes"}
+    noisy = [make_cpu_result(f"node-{i}", windows=(30.0, 40.0, 55.0)) for i in (1, 2, 3)]
+    found = diagnosed(*noisy)
+    assert {f.category for f in found} == {"too_noisy"}
+    assert {f.level for f in found} == {Level.WARNING}
+
+
+def test_a_breach_that_its_re_run_did_not_confirm_is_information() -> None:
+    results = [*GOOD, make_result("node-4", 8.0)]
+    again = make_result("node-4", 9.5, round=2)
+    groups = confirm(judge(results, [], LIMITS), [again], LIMITS)
+    (finding,) = diagnose(groups, [*results, again])
+    assert (finding.category, finding.level) == ("not_confirmed", Level.INFO)
+
+
+def test_a_node_whose_program_chose_other_work_is_a_finding() -> None:
+    def chose(size: int) -> Chosen:
+        return Chosen(micro_batch_size=size, gradient_checkpointing=False, why="fits", means={})
+
+    runs = [make_result(f"node-{i}", micro_batch_size="auto", chosen=chose(4 if i == 4 else 8)) for i in (1, 2, 3, 4)]
+    (finding,) = strays(runs)
+
+    assert diagnosed(*runs) == ()
+    assert (finding.category, finding.subject, finding.level) == ("chose_other_work", "node-4", Level.WARNING)
+    assert finding.measured == "micro-batch 4, checkpointing off"
+    assert finding.expected == "micro-batch 8, checkpointing off, as on most nodes"
+    assert strays(GOOD) == ()
+
+
+def test_strategies_on_one_node_are_not_a_finding_each() -> None:
+    one = [make_result(), make_result(strategy="ddp", gpus_per_node=2), make_result(strategy="fsdp", gpus_per_node=2)]
+
+    assert diagnosed(*one) == ()
+    assert [finding.category for finding in diagnosed(one[0])] == ["too_few_nodes"]

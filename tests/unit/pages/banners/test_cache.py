@@ -1,0 +1,112 @@
+"""Airflow's home page does not wait for our database: one reading at a time, the rest is served from what is known."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+
+from trainbench.core.verdicts import Level
+from trainbench.pages.banners.cache import KEEP_FAILURE_S, KEEP_S, STALE_S, BannerCache
+from trainbench.pages.banners.rows import Said
+
+ROWS = (
+    Said(
+        level=Level.ERROR,
+        node="node-3",
+        what="did not run",
+        cause=None,
+        since=datetime(2026, 11, 21, tzinfo=UTC),
+        dag_id="node_consistency",
+        dag_run_id=None,
+        breach_id=1,
+    ),
+)
+ENOUGH_S = 60.0
+
+
+class Database:
+    """Answers when `open` is set; counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.open, self.num_asked, self.rows = threading.Event(), 0, ROWS
+        self.error: Exception | None = None
+        self.open.set()
+
+    def __call__(self) -> tuple[Said, ...]:
+        self.num_asked += 1
+        self.open.wait()
+        if self.error:
+            raise self.error
+        return self.rows
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def readers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "trainbench banners"]
+
+
+def test_one_reading_serves_everybody_for_some_seconds() -> None:
+    database, clock = Database(), Clock()
+    cache = BannerCache(database, ENOUGH_S, clock)
+
+    assert [cache.get() for _ in range(5)] == [ROWS] * 5
+    assert database.num_asked == 1
+    clock.now += KEEP_S
+    assert cache.get() == ROWS
+    assert database.num_asked == 2
+
+
+def test_a_database_that_hangs_holds_nobody_up_and_is_asked_by_one_thread_only() -> None:
+    database = Database()
+    database.open.clear()
+    cache = BannerCache(database, wait_s=0.001)  # returns at all: the database never answers before `open` is set
+    found = [cache.get() for _ in range(50)]
+    hanging = readers()
+    database.open.set()
+    for thread in hanging:
+        thread.join(ENOUGH_S)
+
+    assert found == [()] * 50
+    assert (database.num_asked, len(hanging)) == (1, 1)
+    assert cache.get() == ROWS
+
+
+def test_what_is_known_is_shown_while_the_database_is_away_but_not_for_ever() -> None:
+    database, clock = Database(), Clock()
+    cache = BannerCache(database, ENOUGH_S, clock)
+    cache.get()
+    database.error = OSError("connection refused")
+    clock.now += KEEP_S
+
+    assert cache.get() == ROWS
+    assert cache.get() == ROWS
+    assert database.num_asked == 2
+    clock.now += STALE_S
+    assert cache.get() == ()
+
+
+def test_a_failure_is_tried_again_later() -> None:
+    database, clock = Database(), Clock()
+    database.error = OSError("connection refused")
+    cache = BannerCache(database, ENOUGH_S, clock)
+    assert (cache.get(), cache.get(), database.num_asked) == ((), (), 1)
+    database.error = None
+    clock.now += KEEP_FAILURE_S
+
+    assert cache.get() == ROWS
+
+
+def test_an_acknowledgement_is_seen_at_once() -> None:
+    database = Database()
+    cache = BannerCache(database, ENOUGH_S)
+    cache.get()
+    database.rows = ()
+    cache.forget()
+
+    assert cache.get() == ()

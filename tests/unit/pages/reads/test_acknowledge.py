@@ -1,0 +1,174 @@
+"""Acknowledging a breach: who, when and why are kept, whatever else is rebuilt."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from threading import Barrier, Thread
+
+import pytest
+from sqlalchemy import select
+
+from tests.nights import night
+from trainbench.core.verdicts import State
+from trainbench.exchange.reindex import reindex
+from trainbench.history.history import History
+from trainbench.history.summary_tables import acknowledgements
+from trainbench.pages.reads.acknowledge import MAX_REASON, AcknowledgeError, Problem
+from trainbench.pages.reads.filters import Filters
+from trainbench.pages.reads.queries import Pages
+from trainbench.pages.reads.rows import Acknowledgement, EventKind
+from trainbench.results.artefacts import open_store
+
+AT = datetime(2026, 11, 1, 8, 5, tzinfo=UTC)
+SEEN = "node_consistency"
+ALL = Filters()
+WHO, WHY = "vera", "fan ordered, ticket 12"
+
+
+@pytest.fixture
+def pages(history: History) -> Pages:
+    """node-1 and node-2 are in breach."""
+    states = {"node-1": State.BREACH, "node-2": State.BREACH}
+    history.record(night(1, {"node-1": 9.0, "node-2": 9.0, "node-3": 10.0}, states))
+    return Pages(history.engine, {SEEN})
+
+
+def breach_of(pages: Pages, node: str) -> int:
+    return next(row.breach_id for row in pages.open_breaches(ALL).rows if row.node == node)
+
+
+def refused(pages: Pages, breach_id: int, reason: str = WHY, who: str = WHO) -> AcknowledgeError:
+    with pytest.raises(AcknowledgeError) as told:
+        pages.acknowledge(breach_id, who, reason, AT)
+    return told.value
+
+
+def test_an_acknowledged_breach_stays_open_says_who_and_why_and_goes_behind_the_others(pages: Pages) -> None:
+    seen = Acknowledgement(who=WHO, at=AT, reason=WHY)
+    assert pages.acknowledge(breach_of(pages, "node-1"), WHO, f"  {WHY}\n", AT) == seen
+    rows = pages.open_breaches(ALL).rows
+    assert [(row.node, row.acknowledgement) for row in rows] == [("node-2", None), ("node-1", seen)]
+    overview = pages.overview(ALL, date(2026, 11, 1))
+    assert (overview.num_red, overview.num_acknowledged) == (1, 1)
+
+
+def test_it_is_an_event_of_the_node(pages: Pages) -> None:
+    pages.acknowledge(breach_of(pages, "node-1"), WHO, WHY, AT)
+    found = pages.node("node-1", ALL)
+    assert found
+    assert (found.events[0].kind, found.events[0].at) == (EventKind.ACKNOWLEDGED, AT)
+    assert found.events[0].text == "acknowledged by vera: fan ordered, ticket 12"
+
+
+def test_nobody_acknowledges_twice(pages: Pages) -> None:
+    number = breach_of(pages, "node-1")
+    pages.acknowledge(number, WHO, WHY, AT)
+    told = refused(pages, number, who="paul")
+    assert told.problem is Problem.ALREADY
+    assert str(told) == "node-1 was acknowledged by vera on 2026-11-01 08:05 UTC"
+
+
+def test_of_two_at_once_one_is_refused(pages: Pages) -> None:
+    number, told = breach_of(pages, "node-1"), []
+    together = Barrier(2)
+
+    def click(who: str) -> None:
+        together.wait()
+        try:
+            told.append(pages.acknowledge(number, who, WHY, AT).who)
+        except AcknowledgeError as error:
+            told.append(error.problem.value)
+
+    clicks = [Thread(target=click, args=(who,)) for who in ("vera", "paul")]
+    for thread in clicks:
+        thread.start()
+    for thread in clicks:
+        thread.join()
+    assert sorted(told) in (["already", "paul"], ["already", "vera"])
+
+
+def test_a_breach_that_is_over_needs_nobody(history: History, pages: Pages) -> None:
+    number = breach_of(pages, "node-1")
+    history.record(night(2, {"node-1": 10.0}))
+    told = refused(pages, number)
+    assert told.problem is Problem.CLOSED
+    assert str(told) == "node-1 is well again since 2026-11-02 03:00 UTC: nothing to do"
+
+
+@pytest.mark.parametrize("number", [-1, 0, 999, 2**31, 10**30])
+def test_an_unknown_breach(pages: Pages, number: int) -> None:
+    assert refused(pages, number).problem is Problem.UNKNOWN
+
+
+def test_a_breach_of_a_dag_that_one_may_not_change_looks_unknown(pages: Pages) -> None:
+    others = Pages(pages.engine, {"another"})
+    number = breach_of(pages, "node-1")
+    assert str(refused(others, number)) == str(refused(others, 999)).replace("999", str(number))
+
+
+@pytest.mark.parametrize("reason", ["", " \n\t", "x" * (MAX_REASON + 1), "\x00", "\ud800"])
+def test_a_reason_is_a_short_text(pages: Pages, reason: str) -> None:
+    assert refused(pages, breach_of(pages, "node-1"), reason).problem is Problem.REASON
+    assert pages.open_breaches(ALL).rows[0].acknowledgement is None
+
+
+@pytest.mark.parametrize("who", ["", " ", "x" * 201, "\x00"])
+def test_somebody_has_a_name(pages: Pages, who: str) -> None:
+    assert refused(pages, breach_of(pages, "node-1"), who=who).problem is Problem.WHO
+
+
+def test_hostile_text_is_kept_as_it_is(pages: Pages) -> None:
+    reason = "'); DROP TABLE acknowledgements; --<script>"
+    assert pages.acknowledge(breach_of(pages, "node-1"), "<b>", reason, AT).reason == reason
+    assert pages.open_breaches(ALL).rows[-1].acknowledgement == Acknowledgement(who="<b>", at=AT, reason=reason)
+
+
+def test_a_node_that_breaches_again_is_a_new_breach_which_nobody_has_seen(history: History, pages: Pages) -> None:
+    pages.acknowledge(breach_of(pages, "node-1"), WHO, WHY, AT)
+    history.record(night(2, {"node-1": 10.0}))
+    history.record(night(3, {"node-1": 9.0}, {"node-1": State.BREACH}))
+    assert [row.acknowledgement for row in pages.open_breaches(ALL).rows if row.node == "node-1"] == [None]
+    (closed,) = pages.closed_breaches(ALL).rows
+    assert closed.acknowledgement == Acknowledgement(who=WHO, at=AT, reason=WHY)
+
+
+def test_a_reindex_rebuilds_the_rest_and_keeps_what_people_said(history: History, pages: Pages, tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "store"))
+    store.write_campaign(night(1, {"node-1": 9.0, "node-2": 9.0}, {"node-1": State.BREACH, "node-2": State.BREACH}))
+    store.write_campaign(night(2, {"node-1": 9.0, "node-2": 10.0}, {"node-1": State.BREACH}))
+    pages.acknowledge(breach_of(pages, "node-1"), WHO, WHY, AT + timedelta(days=1))
+    before = pages.breach(breach_of(pages, "node-1"))
+    reindex(store, history)
+    assert [row.node for row in pages.open_breaches(ALL).rows] == ["node-1"]
+    assert pages.breach(breach_of(pages, "node-1")) == before
+    with history.engine.connect() as connection:
+        (kept,) = connection.execute(select(acknowledgements)).all()
+    assert (kept.node, kept.who, kept.reason) == ("node-1", WHO, WHY)
+
+
+def test_an_accepted_baseline_is_an_event_of_its_nodes_where_the_level_begins(history: History, pages: Pages) -> None:
+    accepted = history.accept_baseline("node-1", WHO, WHY, AT)
+    ours, theirs = pages.node("node-1", ALL), pages.node("node-2", ALL)
+    assert ours
+    assert theirs
+    assert ours.baselines == (accepted,)
+    (event,) = [event for event in ours.events if event.kind is EventKind.BASELINE]
+    assert (event.at, event.text) == (accepted.since, accepted.words)
+    assert theirs.baselines == ()
+    assert EventKind.BASELINE not in {event.kind for event in theirs.events}
+
+    history.revoke_baseline(accepted.id, "bob", AT + timedelta(hours=1))
+    again = pages.node("node-1", ALL)
+    assert again
+    assert again.baselines == ()
+    assert again.events[0].text == f"Taken back by bob: {accepted.words}"
+
+
+def test_whose_dags_judged_a_node_is_known_whatever_one_may_see(history: History, pages: Pages) -> None:
+    history.record(night(1, {"node-3": 10.0}, suite="another_dag", campaign_id="another"))
+    assert pages.suites_of("node-3", AT - timedelta(days=1)) == ("another_dag", SEEN)
+    assert pages.suites_of("node-1", AT - timedelta(days=1)) == (SEEN,)
+    assert pages.suites_of(None, AT + timedelta(days=1)) == ()
+    assert (pages.sees("node-1"), pages.sees("node-9"), pages.sees(None)) == (True, False, True)
+    assert not Pages(history.engine, {"another_dag"}).sees("node-1")

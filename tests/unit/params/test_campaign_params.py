@@ -1,0 +1,188 @@
+"""Params: what is refused says which value is wrong, what is allowed and what to do; the form holds every field."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import jsonschema
+import pytest
+
+from trainbench.core.verdicts import ReferenceMode
+from trainbench.params.campaign_params import LOCAL_DEFAULTS, BenchmarkParams, ParamsError, form, parse_params
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"model": "gpt9"}, ["model", "gpt9", "tiny", "mistral-7b"]),
+        ({"nodes": []}, ["nodes", "zero nodes", "discover"]),
+        ({"nodes": ["../../x"]}, ["../../x", "Kubernetes node name"]),
+        ({"nodes": ["a", "a"]}, ["named twice"]),
+        ({"micro_batch_size": 0}, ["micro_batch_size is 0", "1 to 65536"]),
+        ({"seq_length": float("nan")}, ["seq_length", "finite", "8 to 1048576"]),
+        ({"recipe": "qlorra"}, ["qlorra", "full, lora, qlora"]),
+        ({"strategies": []}, ["strategies", "at least 1"]),
+        ({"micro_batch_size": "largest"}, ["micro_batch_size is 'largest'", "1 to 65536, or auto"]),
+        ({"gradient_checkpointing": "maybe"}, ["gradient_checkpointing is 'maybe'", "on, off, auto, empty"]),
+        ({"optimizer": "sgd"}, ["optimizer is 'sgd'", "paged_adamw_8bit"]),
+        ({"lora_targets": "mlp"}, ["lora_targets is 'mlp'", "attention, all"]),
+        ({"lora_dropout": 1.0}, ["lora_dropout is 1.0", "less than 1"]),
+        ({"model": "../../x"}, ["model is '../../x'", "letters, digits"]),
+        ({"model": "mine", "dimensions": "{x"}, ["dimensions is '{x'", "not a JSON object"]),
+        ({"model": "mine", "dimensions": [1]}, ["dimensions is [1]", "dictionary"]),
+        ({"model": "mine", "dimensions": {"family": "gpt3"}}, ["dimensions", "'gpt3'", "'encoder-decoder'"]),
+        (
+            {"model": "mine", "dimensions": {"family": "gpt2", "hidden_size": 7, "num_layers": 1, "num_heads": 2}},
+            ["dimensions.gpt2", "num_heads 2 must divide hidden_size 7"],
+        ),
+        (
+            {"model": "mine", "dimensions": {"family": "gpt2", "hidden_size": 0, "num_layers": 1, "num_heads": 1}},
+            ["dimensions.gpt2.hidden_size is 0", "greater than or equal to 1"],
+        ),
+        (
+            {"model": "gpt2", "dimensions": {"family": "gpt2", "hidden_size": 8, "num_layers": 1, "num_heads": 1}},
+            ["model 'gpt2' has dimensions of its own", "another name"],
+        ),
+        ({"max_measured_steps": 5}, ["max_measured_steps 5", "measured_steps 17"]),
+        ({"reference": "fixed"}, ["fixed_samples_per_second"]),
+        ({"drill_node": "d", "nodes": ["a", "b", "c"]}, ["drill_node 'd'", "a, b, c"]),
+        ({"drill_node": "a", "noise_floor": True}, ["drill_node with noise_floor", "drop one"]),
+        ({"batch": 8}, ["batch is not a parameter", "micro_batch_size"]),
+    ],
+)
+def test_wrong_input_is_refused_in_words(wrong: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(ParamsError) as refusal:
+        parse_params(wrong)
+
+    assert all(word in str(refusal.value) for word in words), str(refusal.value)
+
+
+def test_defaults_are_the_node_check_of_the_design() -> None:
+    params = parse_params({})
+
+    assert (params.micro_batch_size, params.seq_length, params.lora_rank) == (8, 512, 16)
+    assert (params.optimizer, params.precision, params.gradient_checkpointing) == (None, "bf16", None)
+    assert (params.warmup_steps, params.repeats * params.measured_steps) == (20, 51)
+    assert params.tolerances.samples_per_second_pct == 5.0
+    assert params.tolerances.memory_pct == 2.0
+    assert params.tolerances.temperature_c == 10.0
+    assert params.tolerances.reference is ReferenceMode.LEAVE_ONE_OUT_MEDIAN
+
+
+def test_what_is_given_wins_over_the_defaults() -> None:
+    params = parse_params({"rounds": 1}, LOCAL_DEFAULTS)
+
+    assert params.rounds == 1
+    assert params.model == LOCAL_DEFAULTS["model"]
+
+
+@pytest.mark.parametrize("defaults", [{}, LOCAL_DEFAULTS])
+def test_every_field_of_the_form_has_section_title_help_and_a_valid_default(defaults: dict[str, Any]) -> None:
+    fields = form(defaults)
+
+    assert set(fields) == set(BenchmarkParams.model_fields)
+    for name, field in fields.items():
+        assert all(field[key] for key in ("section", "title", "description_md")), name
+        jsonschema.validate(field["default"], {k: v for k, v in field.items() if k != "default"})
+
+
+def test_the_form_draws_dropdowns_and_refuses_what_the_parser_refuses() -> None:
+    fields = form()
+
+    assert fields["recipe"]["enum"] == ["full", "lora", "qlora"]
+    assert "mistral-7b" in fields["model"]["examples"]
+    assert fields["strategies"]["examples"] == ["single", "independent", "ddp", "fsdp", "zero2", "zero3"]
+    assert (fields["micro_batch_size"]["minimum"], fields["micro_batch_size"]["maximum"]) == (1, 65536)
+    assert not re.match(fields["nodes"]["items"]["pattern"], "../../x")
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed", "refused"),
+    [
+        ("micro_batch_size", ["auto", "8", "65536", 8], ["0", 0, "largest", "-1", "8.5", 65537, None]),
+        ("gradient_checkpointing", ["on", "off", "auto", None], ["maybe", ""]),
+        ("optimizer", ["adamw_torch", None], ["sgd", ""]),
+        ("model", ["tiny", "mine-7b"], ["../../x", "", "a b"]),
+        ("dimensions", [None, {"family": "gpt2"}], ["{}", 1, []]),
+        ("data_folder", [None, "/scratch/data"], [""]),
+        ("data_num_shards", [None, 4], [0, "4"]),
+        ("lora_targets", ["attention", "all"], ["mlp"]),
+    ],
+)
+def test_the_form_takes_what_it_should_and_nothing_else(name: str, allowed: list[Any], refused: list[Any]) -> None:
+    schema = {k: v for k, v in form()[name].items() if k != "default"}
+
+    for value in allowed:
+        jsonschema.validate(value, schema)
+    for value in refused:
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(value, schema)
+
+
+@pytest.mark.parametrize(
+    "defaults", [{}, LOCAL_DEFAULTS, {"micro_batch_size": "auto", "gradient_checkpointing": "off"}]
+)
+def test_the_form_left_as_it_is_gives_the_defaults(defaults: dict[str, Any]) -> None:
+    assert parse_params({name: field["default"] for name, field in form(defaults).items()}) == parse_params(defaults)
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "parsed"),
+    [
+        ("auto", "micro_batch_size", "auto"),
+        ("4", "micro_batch_size", 4),
+        ("on", "gradient_checkpointing", True),
+        ("off", "gradient_checkpointing", False),
+        (True, "gradient_checkpointing", True),
+        ("auto", "gradient_checkpointing", "auto"),
+        ("", "gradient_checkpointing", None),
+        ("", "optimizer", None),
+        ("", "data_folder", None),
+        ("", "dimensions", None),
+    ],
+)
+def test_text_from_the_form_and_the_command_line_is_read(given: Any, name: str, parsed: Any) -> None:
+    assert getattr(parse_params({name: given}), name) == parsed
+
+
+def test_dimensions_come_as_an_object_or_as_its_text() -> None:
+    shape = {"family": "gpt2", "hidden_size": 64, "num_layers": 2, "num_heads": 4}
+    as_object = parse_params({"model": "mine", "dimensions": shape})
+
+    assert as_object == parse_params({"model": "mine", "dimensions": json.dumps(shape)})
+    assert as_object.shape.hidden_size == 64
+
+
+@pytest.mark.parametrize("nothing", [None, {}, "", " ", "{}"])
+def test_no_dimensions_are_those_of_the_model(nothing: object) -> None:
+    assert parse_params({"dimensions": nothing}).dimensions is None
+
+
+@pytest.mark.parametrize(("asked", "rounds"), [({}, 5), ({"rounds": 1}, 5), ({"rounds": 8}, 8)])
+def test_a_noise_floor_takes_five_rounds_or_more(asked: dict[str, Any], rounds: int) -> None:
+    assert parse_params({"noise_floor": "true", **asked}).rounds == rounds
+    assert parse_params(asked).rounds == asked.get("rounds", 1)
+
+
+def test_the_limit_of_a_cpu_trial_is_wider_and_that_of_a_gpu_is_not() -> None:
+    """A CPU's 40 % hold against its own past too; a GPU's 5 % and 1.5 % stay, also on one machine."""
+    cpu = parse_params({}, LOCAL_DEFAULTS).tolerances
+    gpu = parse_params({"device": "cuda"}, LOCAL_DEFAULTS).tolerances
+
+    assert (cpu.samples_per_second_pct, cpu.history_pct) == (40.0, 40.0)
+    assert (gpu.samples_per_second_pct, gpu.history_pct) == (5.0, 1.5)
+    assert parse_params({"samples_per_second_tolerance_pct": 12}, LOCAL_DEFAULTS).tolerances.history_pct == 12.0
+
+
+def test_a_cpu_trial_invents_no_price() -> None:
+    assert "usd_per_gpu_hour" not in LOCAL_DEFAULTS
+
+
+def test_a_gpu_chosen_in_a_trial_s_form_is_held_to_the_gpu_s_limit() -> None:
+    """The form of a local trial begins with `cpu` and sends every field back: 40 % would hide a slow GPU."""
+    sent = {name: field["default"] for name, field in form(LOCAL_DEFAULTS).items()}
+
+    assert parse_params(sent).tolerances.samples_per_second_pct == 40.0
+    assert parse_params(sent | {"device": "cuda"}).tolerances.samples_per_second_pct == 5.0

@@ -1,0 +1,138 @@
+"""Gangs: one run over several nodes, whose pods' results become one; the first cause counts."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from bench_image.contract import Phase, Recipe, RunResult, RunSpec, Status, Strategy, failed_result, parse_result
+from tests.builders import STARTED_AT, make_result, make_spec
+from trainbench.pods.gangs import combine, gang_id, nodes_of
+
+SPEC = make_spec(
+    node="gpu-1", peers=("gpu-2",), nodes=2, gpus_per_node=2, strategy=Strategy.DDP, recipe=Recipe.FULL, lora=None
+)
+
+
+def healthy(node: str, **changes: Any) -> RunResult:
+    return make_result(node, 20.0, **changes).model_copy(update={"spec": SPEC})
+
+
+def failed(kind: str, status: Status = Status.ERROR, after_s: float = 0.0) -> RunResult:
+    at = STARTED_AT + timedelta(seconds=after_s)
+    return failed_result(SPEC, status=status, kind=kind, message=f"because of {kind}", phase=Phase.MEASURE, at=at)
+
+
+def pair(**changes: Any) -> tuple[RunResult, RunResult]:
+    """Two pods with two ranks each; the second with the ranks 2 and 3."""
+    shape = {"nodes": 2, "gpus_per_node": 2, "strategy": Strategy.DDP, "recipe": Recipe.FULL}
+    first, second = healthy("gpu-1", memory_gb=70.0, **shape), healthy("gpu-2", memory_gb=72.5, **shape | changes)
+    ranks = tuple(rank.model_copy(update={"rank": rank.rank + 2}) for rank in second.ranks)
+    return first, second.model_copy(update={"ranks": ranks})
+
+
+def test_the_gang_has_the_throughput_of_all_the_largest_memory_and_every_gpu() -> None:
+    first, second = pair()
+    whole = combine(SPEC, (first, second))
+
+    assert parse_result(whole.model_dump_json()) == whole  # still of the contract
+    assert whole.performance == first.performance  # counted over all ranks in both
+    assert whole.memory.peak_during_training == 72.5
+    assert [rank.rank for rank in whole.ranks] == [0, 1, 2, 3]
+    assert whole.context is not None
+    assert [gpu.uuid for gpu in whole.context.gpus] == [f"GPU-gpu-{n}-{i}" for n in (1, 2) for i in (0, 1)]
+    assert len(whole.telemetry.gpus) == 4
+
+
+def without(result: RunResult, index: int, field: str) -> RunResult:
+    """`result`, one of whose GPUs does not report a figure; the reason names the GPU by its place in this pod."""
+    gpus = [gpu.model_copy(update={field: None}) if gpu.index == index else gpu for gpu in result.telemetry.gpus]
+    return result.model_copy(
+        update={
+            "telemetry": result.telemetry.model_copy(update={"gpus": tuple(gpus)}),
+            "missing": result.missing | {f"telemetry.gpus.{index}.{field}": "NVML: Not Supported"},
+        }
+    )
+
+
+def test_a_figure_that_a_gpu_of_the_second_pod_lacks_is_explained_in_the_whole() -> None:
+    """Its reason named the first pod's GPU, so that the stored campaign broke the contract and nobody could read it."""
+    first, second = pair()
+    whole = combine(SPEC, (first, without(second, 1, "power_mean_w")))
+
+    assert whole.missing["telemetry.gpus.3.power_mean_w"] == "NVML: Not Supported"
+    assert parse_result(whole.model_dump_json()) == whole
+
+
+def test_a_pod_that_does_not_tell_where_it_ran_loses_nobody_the_result() -> None:
+    first, second = pair()
+    unknown = {"context": None, "missing": first.missing | {"context": "not read"}}
+    whole = combine(SPEC, (first.model_copy(update=unknown), second))
+    neither = combine(SPEC, (first.model_copy(update=unknown), second.model_copy(update=unknown)))
+
+    assert whole.context is not None
+    assert neither.context is None
+    assert [parse_result(run.model_dump_json()) for run in (whole, neither)] == [whole, neither]
+
+
+def test_energy_is_the_mean_over_pods_with_equal_shares_of_the_samples() -> None:
+    """3 J and 5 J per sample of each pod's own half are 4 J per sample of all."""
+    results = [
+        result.model_copy(update={"telemetry": result.telemetry.model_copy(update={"energy_per_sample_j": joules})})
+        for result, joules in zip(pair(), (3.0, 5.0), strict=True)
+    ]
+
+    assert combine(SPEC, results).telemetry.energy_per_sample_j == 4.0
+
+
+def test_the_slowest_copy_counts() -> None:
+    first, second = pair(h2d_gb_per_s=20.0)
+
+    assert combine(SPEC, (first, second)).probes.h2d_gb_per_s == 20.0
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        # rank 1 ran out of memory, rank 0 lost it and was first to say so
+        ((("ConnectionResetError", Status.ERROR, 1.0), ("OutOfMemoryError", Status.OOM, 2.0)), "OutOfMemoryError"),
+        # a pod that never found a place: its peer waited for it, and was ended
+        ((("vanished", Status.INCOMPLETE, 9.0), ("unschedulable", Status.INCOMPLETE, 5.0)), "unschedulable"),
+        ((("timeout", Status.TIMEOUT, 3.0), ("evicted", Status.INCOMPLETE, 9.0)), "evicted"),
+        # a pod was deleted; its peer lost it, and is not to blame
+        ((("connection reset by peer", Status.ERROR, 1.0), ("vanished", Status.INCOMPLETE, 9.0)), "vanished"),
+        # rank 0 failed by itself, and its peer was ended for that
+        ((("RuntimeError", Status.ERROR, 1.0), ("vanished", Status.INCOMPLETE, 9.0)), "RuntimeError"),
+        ((("SIGTERM", Status.INCOMPLETE, 1.0), ("RuntimeError", Status.ERROR, 2.0)), "RuntimeError"),
+    ],
+)
+def test_the_first_cause_counts_not_what_it_led_to(kinds: tuple[Any, Any], expected: str) -> None:
+    whole = combine(SPEC, [failed(kind, status, after) for kind, status, after in kinds])
+    node = "gpu-1" if kinds[0][0] == expected else "gpu-2"
+
+    assert whole.error is not None
+    assert (whole.error.kind, whole.error.message) == (expected, f"{node}: because of {expected}")
+
+
+def test_one_failed_pod_fails_the_gang() -> None:
+    whole = combine(SPEC, (pair()[0], failed("XidError")))
+
+    assert whole.status is Status.ERROR
+
+
+def test_a_gang_s_name_fits_a_host_name_and_differs_by_run() -> None:
+    assert re.fullmatch(r"g[0-9a-f]{10}", gang_id(SPEC))
+    assert gang_id(SPEC) != gang_id(SPEC.model_copy(update={"campaign_id": "other"}))
+    assert nodes_of(SPEC) == ("gpu-1", "gpu-2")
+
+
+def test_a_gang_needs_as_many_nodes_as_it_has() -> None:
+    fields = SPEC.model_dump()
+
+    with pytest.raises(ValueError, match="3 nodes, but node gpu-1 has the peers gpu-2"):
+        RunSpec(**fields | {"nodes": 3})
+    with pytest.raises(ValueError, match="2 nodes, but node gpu-1 has the peers gpu-1"):
+        RunSpec(**fields | {"peers": ("gpu-1",)})

@@ -1,0 +1,113 @@
+"""Local pods: real processes from real manifests; results, failures, deadlines, and nothing left behind."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from bench_image.contract import MAX_RESULT_BYTES
+from tests.builders import make_spec
+from trainbench.pods.local_pods import LocalImage, LocalPod, LocalPodError
+from trainbench.pods.manifests import PodSettings, manifest
+
+IMAGE = LocalImage(python=sys.executable, pythonpath="")
+WRITE = "import os, pathlib; pathlib.Path(os.environ['TRAINBENCH_XCOM_DIR'], 'return.json').write_text({})"
+
+
+def pod(program: str, **spec: Any) -> dict[str, Any]:
+    """The manifest of a run whose container runs `program` instead of the benchmark."""
+    made = manifest(make_spec(), PodSettings())
+    made["spec"]["containers"][0]["command"] = ["python", "-c", program]
+    made["spec"] |= spec
+    return made
+
+
+def test_the_result_comes_back_with_the_output_lines() -> None:
+    lines: list[str] = []
+    outcome = LocalPod(pod(f"print('step 1'); {WRITE.format(repr('{}'))}"), IMAGE).run(lines.append)
+
+    assert (outcome.exit_code, outcome.result_text, lines) == (0, "{}", ["step 1"])
+
+
+def test_environment_is_the_manifest_s_with_volumes_as_folders() -> None:
+    program = """
+import os
+print(os.environ["TRAINBENCH_POD"], *(os.path.isdir(os.environ[n]) for n in ("TRAINBENCH_OUTPUT_DIR", "HOME")))
+print(sorted(name for name in os.environ if name.startswith("AIRFLOW")))
+"""
+    lines: list[str] = []
+    manifest_ = pod(program)
+    LocalPod(manifest_, IMAGE).run(lines.append)
+
+    assert lines == [f"{manifest_['metadata']['name']} True True", "[]"]
+
+
+def test_a_pod_without_a_result_says_so() -> None:
+    outcome = LocalPod(pod("raise SystemExit(3)"), IMAGE).run(print)
+
+    assert (outcome.exit_code, outcome.result_text) == (3, None)
+
+
+def test_the_deadline_ends_a_pod_that_ignores_sigterm_and_its_children(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    program = f"""
+import os, signal, subprocess, sys, time, pathlib
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(15, 1); time.sleep(600)"])
+pathlib.Path({str(pids)!r}).write_text(f"{{os.getpid()}} {{child.pid}}")
+time.sleep(600)
+"""
+    outcome = LocalPod(pod(program, activeDeadlineSeconds=1, terminationGracePeriodSeconds=0.5), IMAGE).run(print)
+
+    assert outcome.ended_by == "DeadlineExceeded"
+    assert outcome.exit_code == -9
+    gone = [int(pid) for pid in pids.read_text().split()]
+    assert _all_end(gone)
+
+
+def test_stop_from_another_thread_gives_the_pod_time_to_write_its_result() -> None:
+    program = f"""
+import signal, sys, time
+def end(*_):
+    {WRITE.format(repr('{"status": "incomplete"}'))}
+    sys.exit(5)
+signal.signal(signal.SIGTERM, end)
+print("ready")
+time.sleep(600)
+"""
+    running = LocalPod(pod(program), IMAGE)
+    started = threading.Event()
+    stopper = threading.Thread(target=lambda: started.wait(30) and running.stop("the task was stopped"))
+    stopper.start()
+    outcome = running.run(lambda line: started.set())
+    stopper.join()
+
+    assert (outcome.exit_code, outcome.result_text) == (5, '{"status": "incomplete"}')
+    assert outcome.ended_by == "the task was stopped"
+
+
+def test_an_oversized_result_is_not_read_whole() -> None:
+    program = WRITE.format(f"'x' * {MAX_RESULT_BYTES * 2}")
+    outcome = LocalPod(pod(program), IMAGE).run(print)
+
+    assert len(outcome.result_text or "") == MAX_RESULT_BYTES + 1
+
+
+def test_a_missing_interpreter_says_how_to_get_it() -> None:
+    with pytest.raises(LocalPodError, match="make setup"):
+        LocalPod(pod(""), LocalImage(python="/nowhere/python", pythonpath="")).run(print)
+
+
+def _all_end(pids: list[int]) -> bool:
+    """A killed process may stay a zombie of its new parent for a moment."""
+    for _ in range(100):
+        if all(not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE for pid in pids):
+            return True
+        time.sleep(0.05)
+    return False

@@ -1,0 +1,95 @@
+"""Pods: the manifest of a run is the golden file, valid for Kubernetes, and gives the pod no more than it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from bench_image.contract import Device, Strategy, parse_spec
+from tests.builders import make_spec
+from trainbench.pods.manifests import PodSettings, manifest, pod_name, title
+
+SETTINGS = PodSettings(image="registry.example/bench:1.2.3", priority_class="benchmark-low")
+
+
+def test_golden_manifest(golden: Callable[[str, str], None]) -> None:
+    golden("pod-single.yaml", yaml.safe_dump(manifest(make_spec(), SETTINGS), sort_keys=False, width=120))
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, PodSettings(), PodSettings(memory_gib=64)])
+@pytest.mark.parametrize("version", ["1.31", "1.33"])
+def test_kubernetes_accepts_it_strictly(settings: PodSettings, version: str) -> None:
+    kubernetes_validate.validate(manifest(make_spec(), settings), version, strict=True)
+
+
+def test_the_spec_travels_whole() -> None:
+    spec = make_spec(node="gpu-7", timeout_s=600)
+    (container,) = manifest(spec, SETTINGS)["spec"]["containers"]
+    env = {variable["name"]: variable.get("value") for variable in container["env"]}
+
+    assert parse_spec(env["TRAINBENCH_SPEC"]) == spec
+
+
+def test_gpus_are_asked_for_as_limits_only_on_cuda() -> None:
+    ddp = make_spec(strategy=Strategy.DDP, gpus_per_node=4)
+    (container,) = manifest(ddp, SETTINGS)["spec"]["containers"]
+    (cpu,) = manifest(make_spec(device=Device.CPU), SETTINGS)["spec"]["containers"]
+
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": "4"}}
+    assert cpu["resources"] == {}
+
+
+def test_it_is_unprivileged_and_has_no_token() -> None:
+    """What namespaces under pod security `restricted` demand."""
+    spec = manifest(make_spec(), SETTINGS)["spec"]
+    (container,) = spec["containers"]
+
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_every_mount_has_its_volume_and_the_deadline_lies_behind_the_program_s_own() -> None:
+    spec = manifest(make_spec(timeout_s=600), SETTINGS)["spec"]
+    mounted = {mount["name"] for container in spec["containers"] for mount in container["volumeMounts"]}
+
+    assert mounted == {volume["name"] for volume in spec["volumes"]}
+    assert spec["activeDeadlineSeconds"] == 720
+
+
+def test_names_and_labels_fit_however_long_the_node_s_name_is() -> None:
+    spec = make_spec(node="n" * 60 + "." + "x" * 60, campaign_id="node_consistency-manual__2026-11-21", run_id="r")
+    metadata = manifest(spec, SETTINGS)["metadata"]
+
+    assert len(metadata["name"]) <= 63
+    assert "_" not in metadata["name"]
+    assert all(len(value) <= 63 for value in metadata["labels"].values())
+    assert pod_name(spec) != pod_name(spec.model_copy(update={"round": 2}))
+
+
+def test_the_title_names_node_and_strategy() -> None:
+    assert title(make_spec(node="node-3", round=2)) == "node-3 / single · round 2"
+
+
+@pytest.mark.parametrize(
+    ("weights", "offline"),
+    [
+        ("random", True),
+        ("/models/mine", True),
+        ("./mine", True),
+        ("mistralai/Mistral-7B-v0.1@7231864981174d9bee8c7687c24c8344414eae6b", False),
+    ],
+)
+def test_only_weights_from_the_hub_need_the_network(weights: str, offline: bool) -> None:
+    (container,) = manifest(make_spec(weights=weights), SETTINGS)["spec"]["containers"]
+
+    environ = {variable["name"]: variable.get("value") for variable in container["env"]}
+    assert environ["HF_HUB_OFFLINE"] == ("1" if offline else "0")  # said always: the image's own default is 1

@@ -1,0 +1,38 @@
+"""A pod's result text: what Airflow may store, and what is refused before it does."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bench_image.contract import MAX_RESULT_BYTES
+from trainbench.pods.result_text import ResultTextError, decoded
+
+
+def test_json_up_to_the_limit_is_passed_on() -> None:
+    """A JSON string of n letters is n + 2 bytes with its quotes."""
+    largest = "x" * (MAX_RESULT_BYTES - 2)
+
+    assert decoded(json.dumps(largest)) == largest
+    assert decoded('{"status": "ok"}') == {"status": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (json.dumps("x" * (MAX_RESULT_BYTES - 1)), "larger than the 4,000,000 bytes allowed"),
+        ('"' + "\N{EURO SIGN}" * (MAX_RESULT_BYTES // 3) + '"', "larger than the 4,000,000 bytes allowed"),
+        ('{"status": "ok"', "is not JSON"),
+        ("", "is not JSON"),
+        ('{"mean_loss": NaN}', "NaN is no number of JSON"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_an_oversized_or_broken_answer_is_refused_with_a_sentence_without_its_text(text: str, words: str) -> None:
+    """The euro sign is 3 bytes: fewer characters than the limit may be more bytes."""
+    with pytest.raises(ResultTextError) as refused:
+        decoded(text)
+
+    assert words in str(refused.value)
+    assert len(str(refused.value)) < 300

@@ -1,0 +1,84 @@
+"""Time limits of a pod and of its task, computed by hand."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.builders import make_spec
+from trainbench.pods.manifests import manifest
+from trainbench.pods.time_limits import due_of, has_ended, is_late, task_limit_s
+from trainbench.settings.environment import read_settings
+
+START = datetime(2026, 11, 22, 2, 0, tzinfo=UTC)
+
+
+def pod(**metadata: str) -> dict[str, Any]:
+    """Accepted by its kubelet at 02:00:00, with a deadline of 1,920 s and a grace of 20 s."""
+    return {
+        "metadata": metadata,
+        "spec": {"activeDeadlineSeconds": 1920, "terminationGracePeriodSeconds": 20},
+        "status": {"phase": "Running", "startTime": "2026-11-22T02:00:00Z"},
+    }
+
+
+def test_a_try_takes_at_most_queue_start_deadline_and_two_minutes() -> None:
+    """An hour for a place, 15 min to start, 30 + 2 min of work, and 20 + 40 + 30 + 30 s: 3600 + 900 + 1920 + 120."""
+    assert task_limit_s(3600, 900, 1920) == 6540
+
+
+def test_the_limit_of_the_default_night_is_under_two_hours() -> None:
+    """1,800 s of `timeout_s`, 120 s until the pod's deadline, and the settings' queue and start."""
+    settings = read_settings({}).cluster
+    deadline_s = manifest(make_spec(timeout_s=1800), read_settings({}).pods)["spec"]["activeDeadlineSeconds"]
+
+    assert deadline_s == 1920
+    assert task_limit_s(settings.queue_timeout_s, settings.start_timeout_s, deadline_s) == 6540
+
+
+def test_a_pod_is_late_forty_seconds_after_its_deadline_and_grace() -> None:
+    """02:00:00 + 1,920 s + 20 s is 02:32:20; 40 s later it is late."""
+    moment = due_of(pod())
+
+    assert moment is not None
+    assert (moment.at, moment.why) == (START + timedelta(seconds=1940), "its deadline passed")
+    assert not is_late(moment, START + timedelta(seconds=1980))
+    assert is_late(moment, START + timedelta(seconds=1981))
+
+
+def test_a_deletion_counts_from_its_timestamp_which_has_the_grace_in_it() -> None:
+    moment = due_of(pod(deletionTimestamp="2026-11-22T02:05:20Z"))
+
+    assert moment is not None
+    assert (moment.at, moment.why) == (START + timedelta(seconds=320), "its deletion was asked for")
+    assert is_late(moment, START + timedelta(seconds=361))
+
+
+def test_a_deadline_before_the_deletion_counts() -> None:
+    moment = due_of(pod(deletionTimestamp="2026-11-22T09:00:00Z"))
+
+    assert moment is not None
+    assert moment.why == "its deadline passed"
+
+
+def test_a_pod_that_no_kubelet_has_accepted_is_never_late() -> None:
+    waiting = pod() | {"status": {"phase": "Pending"}}
+
+    assert due_of(waiting) is None
+    assert not is_late(due_of(waiting), START + timedelta(days=7))
+
+
+@pytest.mark.parametrize(
+    ("status", "ended"),
+    [
+        ({"phase": "Running", "containerStatuses": [{"name": "base", "state": {"running": {}}}]}, False),
+        ({"phase": "Running", "containerStatuses": [{"name": "base", "state": {"terminated": {}}}]}, True),
+        ({"phase": "Running", "containerStatuses": [{"name": "sidecar", "state": {"terminated": {}}}]}, False),
+        ({"phase": "Failed"}, True),
+        ({"phase": "Pending"}, False),
+    ],
+)
+def test_a_pod_has_ended_with_its_program(status: dict[str, Any], ended: bool) -> None:
+    assert has_ended({"status": status}, "base") is ended

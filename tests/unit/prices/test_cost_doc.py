@@ -1,0 +1,52 @@
+"""docs/cost.md names functions and tests that exist, computes what it says, and its table of prices can be read."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from trainbench.prices.price_tables import PRICES_FILE, load_prices
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "cost.md").read_text(encoding="utf-8")
+FORMULAS = re.findall(r"^\|.*\| `([\w.]+)` \| `(\w+)\.(test_\w+)\.(test_\w+)` \|$", PAGE, re.MULTILINE)
+
+
+def test_every_formula_names_its_function_and_test() -> None:
+    table = PAGE.split("| figure |", 1)[1].split("\n\n", 1)[0]
+    assert len(FORMULAS) == len(table.splitlines()) - 2
+
+
+@pytest.mark.parametrize(("function", "package", "module", "test"), FORMULAS)
+def test_the_function_and_the_test_are_there(function: str, package: str, module: str, test: str) -> None:
+    of, where, *names = function.split(".")
+    found: object = importlib.import_module(f"trainbench.{of}.{where}")
+    for name in names:
+        found = getattr(found, name)
+    tests = ROOT / "tests" / "unit" / package / f"{module}.py"
+    assert re.search(rf"^ *def {test}\(", tests.read_text(), re.MULTILINE)
+
+
+def test_the_worked_examples_compute_what_they_say() -> None:
+    failed, tried = doctest.testfile(str(ROOT / "docs" / "cost.md"), module_relative=False)
+    assert (failed, tried) == (0, 17)
+
+
+def test_the_example_of_an_own_table_can_be_read(tmp_path: Path) -> None:
+    (table,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    path = tmp_path / "own.toml"
+    path.write_text(table)
+    (price,) = load_prices(path)
+    assert price.usd_per_gpu_hour == pytest.approx(1.60)
+
+
+def test_every_source_of_the_table_is_told_of() -> None:
+    """By repository and date: `github.com/owner/name`."""
+    for price in load_prices(PRICES_FILE):
+        assert str(price.as_of) in PAGE or "published" in price.source, price
+        for repository in re.findall(r"github\.com/([\w-]+/[\w-]+)", price.source):
+            assert repository in PAGE, price

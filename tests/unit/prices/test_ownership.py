@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import pytest
+
+from trainbench.core.quantities import QuantityError
+from trainbench.prices.ownership import (
+    Choice,
+    break_even_hours_per_month,
+    break_even_months,
+    owned_usd_per_gpu_hour,
+    rent_or_buy,
+)
+
+# $8,000 a GPU of which a quarter is left at the end: $6,000 to write off. $0.10 per hour of work to run.
+CAPEX_USD, RESIDUAL, OPEX = 8000.0, 0.25, 0.10
+
+
+def test_an_hour_of_ones_own_by_hand() -> None:
+    """Owned for 30,000 h, at work in half of them: 6000 / 15,000 = $0.40, + $0.10 = $0.50."""
+    assert owned_usd_per_gpu_hour(CAPEX_USD, 30_000, 0.5, RESIDUAL, OPEX) == pytest.approx(0.50)
+
+
+def test_idle_hours_are_paid_for_by_the_busy_ones() -> None:
+    """At work all the time: 6000 / 30,000 = $0.20; a tenth of it: 6000 / 3000 = $2.00."""
+    assert owned_usd_per_gpu_hour(CAPEX_USD, 30_000, 1.0, RESIDUAL) == pytest.approx(0.20)
+    assert owned_usd_per_gpu_hour(CAPEX_USD, 30_000, 0.1, RESIDUAL) == pytest.approx(2.00)
+
+
+def test_break_even_hours_by_hand() -> None:
+    """Rented at $2.10: $2.00 saved per hour; 6000 / 40 months = $150 a month; 150 / 2 = 75 h."""
+    assert break_even_hours_per_month(2.10, CAPEX_USD, 40, RESIDUAL, OPEX) == pytest.approx(75)
+
+
+def test_at_the_break_even_an_hour_costs_the_same() -> None:
+    """75 h of 730 a month: 6000 / (40 * 75) + 0.10 = $2.10."""
+    assert owned_usd_per_gpu_hour(CAPEX_USD, 40 * 730, 75 / 730, RESIDUAL, OPEX) == pytest.approx(2.10)
+
+
+def test_break_even_months_by_hand() -> None:
+    """200 h a month save $400; 6000 / 400 = 15 months."""
+    assert break_even_months(2.10, CAPEX_USD, 200, RESIDUAL, OPEX) == pytest.approx(15)
+
+
+@pytest.mark.parametrize("rent", [0.10, 0.05])
+def test_renting_for_less_than_the_running_costs_never_ends(rent: float) -> None:
+    assert break_even_hours_per_month(rent, CAPEX_USD, 40, RESIDUAL, OPEX) is None
+    assert break_even_months(rent, CAPEX_USD, 200, RESIDUAL, OPEX) is None
+
+
+def test_a_month_has_only_so_many_hours() -> None:
+    """$0.30 rented: 150 / 0.20 = 750 h, more than the 730 of a month."""
+    assert break_even_hours_per_month(0.30, CAPEX_USD, 40, RESIDUAL, OPEX) is None
+
+
+class TestRentOrBuy:
+    def test_much_use_is_bought(self) -> None:
+        """200 h: rented $420; owned 150 + 20 = $170."""
+        found = rent_or_buy(2.10, CAPEX_USD, 200, 40, RESIDUAL, OPEX)
+        assert (found.choice, found.break_even_months) == (Choice.BUY, pytest.approx(15))
+        assert (found.rented_usd_per_month, found.owned_usd_per_month) == (pytest.approx(420), pytest.approx(170))
+        assert found.why == (
+            "200 h of use a month cost $420.00 rented and $170.00 owned: buy. Buying pays above 75.0 h a month."
+        )
+
+    def test_little_use_is_rented(self) -> None:
+        """50 h: rented $105; owned 150 + 5 = $155. The 60 months to pay it back are longer than its life."""
+        found = rent_or_buy(2.10, CAPEX_USD, 50, 40, RESIDUAL, OPEX)
+        assert (found.choice, found.break_even_months) == (Choice.RENT, pytest.approx(60))
+
+    def test_the_tie_is_rented(self) -> None:
+        assert rent_or_buy(2.0, 6000.0, 75, 40).choice is Choice.RENT
+
+    def test_never(self) -> None:
+        found = rent_or_buy(0.05, CAPEX_USD, 200, 40, RESIDUAL, OPEX)
+        assert (found.choice, found.break_even_hours_per_month, found.break_even_months) == (Choice.RENT, None, None)
+        assert found.why.endswith("Buying does not pay at any use.")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"capex_usd": 0.0}, "purchase price is 0"),
+        ({"capex_usd": float("nan")}, "purchase price is nan"),
+        ({"life_months": -1.0}, "life_months is -1"),
+        ({"hours_per_month": 731.0}, "hours_per_month is 731: a month has 730 h at most"),
+        ({"hours_per_month": 0.0}, "hours_per_month is 0"),
+        ({"hours_per_month": float("nan")}, "hours_per_month is nan"),
+        ({"rent_usd_per_gpu_hour": float("inf")}, "rent per GPU-hour is inf"),
+        ({"residual_share": 1.0}, "residual_share is 1: it must be a share from 0 to below 1"),
+        ({"opex_usd_per_gpu_hour": -0.1}, "opex is -0.1"),
+    ],
+)
+def test_what_is_refused(changes: dict[str, float], message: str) -> None:
+    usual = {"rent_usd_per_gpu_hour": 2.0, "capex_usd": 8000.0, "hours_per_month": 200.0, "life_months": 36.0}
+    with pytest.raises(QuantityError, match=message):
+        rent_or_buy(**(usual | changes))
+
+
+def test_a_gpu_that_never_works_has_no_price() -> None:
+    with pytest.raises(QuantityError, match="utilisation is 0: it must be a share above 0 and up to 1"):
+        owned_usd_per_gpu_hour(CAPEX_USD, 30_000, 0.0)
+
+
+def test_a_gpu_is_worth_nothing_in_the_end_unless_it_is_said() -> None:
+    """$8,000 over 8,000 h of work are $1.00 an hour; at $1.00 an hour of rent, 200 h a month, they are 40 months, and
+    over 40 months 200 h a month.
+    """
+    assert break_even_months(1.00, CAPEX_USD, 200) == pytest.approx(40)
+    assert break_even_hours_per_month(1.00, CAPEX_USD, 40) == pytest.approx(200)
+    assert owned_usd_per_gpu_hour(CAPEX_USD, 8_000, 1.0) == pytest.approx(1.00)
+
+
+def test_less_than_a_dollar_saved_an_hour_pays_too() -> None:
+    """$1.00 rented, $0.10 to run: $0.90 saved. 6000 / 40 / 0.90 = 166.7 h; 6000 / (200 x 0.90) = 33.3 months."""
+    assert break_even_hours_per_month(1.00, CAPEX_USD, 40, RESIDUAL, OPEX) == pytest.approx(166.667, abs=1e-3)
+    assert break_even_months(1.00, CAPEX_USD, 200, RESIDUAL, OPEX) == pytest.approx(33.333, abs=1e-3)

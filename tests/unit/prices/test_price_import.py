@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainbench.prices.price_import import Imported, as_toml, import_prices, tally
+from trainbench.prices.price_tables import Price, PriceError, load_prices
+
+DAY = date(2026, 11, 20)
+SKYPILOT = """InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,GpuInfo,Price,SpotPrice,\
+Region,AvailabilityZone
+m.large,,,2,8,,0.10,0.05,east,east-a
+gpu.8x,A100-80GB,8,96,1152,"{'Gpus': [{'MemoryInfo': {'SizeInMiB': 81920}}]}",32.0,10.0,east,east-a
+gpu.8x,A100-80GB,8,96,1152,"{'Gpus': [{'MemoryInfo': {'SizeInMiB': 81920}}]}",32.0,12.0,east,east-b
+gpu.8x,A100-80GB,8,96,1152,"{'Gpus': [{'MemoryInfo': {'SizeInMiB': 81920}}]}",32.0,20.0,east,east-c
+gpu.8x,A100-80GB,8,96,1152,"{'Gpus': [{'MemoryInfo': {'SizeInMiB': 81920}}]}",35.0,,west,west-a
+small.1x,A10,1.0,30,240,"{'Gpus': [{'MemoryInfo': {'SizeInMiB': 24576}}]}",2.0,0.00,any,
+,H100,8,,,"{'Gpus': [{'MemoryInfo': {'SizeInMiB': 81920}}]}",78.0,17.0,east,east-a
+bad.1,L4,1,4,16,,-1.0,,east,east-a
+bad.2,L4,1,4,16,,0,,east,east-a
+bad.3,L4,1,4,16,,NaN,,east,east-a
+bad.4,L4,1,4,16,,,,east,east-a
+bad.5,L4,1,4,16,,inf,,east,east-a
+bad.6,L4,1,4,16,,one,,east,east-a
+bad.7,L4,0.125,4,16,,0.2,,east,east-a
+bad.8,L4,1,4,16,,0.8,-0.1,east,east-a
+bad.9,L4,1,4,16,,0.8,,east,east-a
+bad.9,L4,1,4,16,,0.9,,east,east-b
+tpu.8,tpu-v5p-8,1,4,16,,9.0,,east,east-a
+"""
+
+
+def _import(path: Path, text: str, provider: str | None = "P", as_of: date | None = DAY) -> Imported:
+    path.write_text(text)
+    return import_prices(path, provider, as_of, "the catalogue@1234567")
+
+
+class TestSkypilotCatalogue:
+    @pytest.fixture
+    def imported(self, tmp_path: Path) -> Imported:
+        return _import(tmp_path / "vms.csv", SKYPILOT)
+
+    def test_zones_of_a_region_are_one_row_with_the_median_of_their_spot_prices(self, imported: Imported) -> None:
+        east = next(price for price in imported.prices if (price.instance, price.region) == ("gpu.8x", "east"))
+        assert (east.gpu, east.gpus_per_instance, east.usd_per_gpu_hour) == ("A100 80GB", 8, 4.0)
+        assert east.spot_usd_per_hour == 12.0
+        assert (east.provider, east.as_of, east.source) == ("P", DAY, "the catalogue@1234567")
+
+    def test_regions_are_rows_of_their_own_and_spot_may_be_missing_or_0(self, imported: Imported) -> None:
+        prices = {(price.instance, price.region): price for price in imported.prices}
+        assert set(prices) == {("gpu.8x", "east"), ("gpu.8x", "west"), ("small.1x", "any")}
+        assert prices["gpu.8x", "west"].spot_usd_per_hour is None
+        assert prices["small.1x", "any"].spot_usd_per_hour is None
+
+    def test_what_is_left_out_is_counted_with_its_reason_and_line(self, imported: Imported) -> None:
+        assert {skip.reason: (skip.count, skip.rows) for skip in imported.skipped} == {
+            "several prices for one instance in one region": (2, (17, 18)),
+            "a machine without a GPU": (1, (2,)),
+            "the price of a GPU without its machine: an instance costs more": (1, (8,)),
+            "Price is negative": (1, (9,)),
+            "Price is 0": (1, (10,)),
+            "Price is nan": (1, (11,)),
+            "no price": (1, (12,)),
+            "Price is inf": (1, (13,)),
+            "Price is no number": (1, (14,)),
+            "AcceleratorCount is no whole number of GPUs": (1, (15,)),
+            "SpotPrice is negative": (1, (16,)),
+            "not an NVIDIA GPU": (1, (19,)),
+        }
+        assert tally(imported) == "3 prices of 2 GPUs from 18 rows; 13 left out"
+
+    def test_every_row_is_a_price_or_left_out(self, imported: Imported) -> None:
+        """18 rows: 13 left out, 3 zones in one price, 2 prices of one row each."""
+        assert imported.num_rows == sum(skip.count for skip in imported.skipped) + 3 + 2
+
+
+GPUHUNT = """instance_name,location,price,cpu,memory,gpu_count,gpu_name,gpu_memory,spot,disk_size
+a2.1g,us,3.67,12,85,1,A100,40.0,False,
+a2.1g,us,2.20,12,85,1,A100,40.0,True,
+only.spot,us,1.00,12,85,1,A100,80.0,True,
+cpu,us,0.10,2,8,0,,,False,
+"""
+
+
+class TestGpuhuntCatalogue:
+    def test_on_demand_and_spot_are_rows_there_and_one_here(self, tmp_path: Path) -> None:
+        imported = _import(tmp_path / "gcp.csv", GPUHUNT)
+        (price,) = imported.prices
+        assert (price.gpu, price.on_demand_usd_per_hour, price.spot_usd_per_hour) == ("A100 40GB", 3.67, 2.20)
+        assert {skip.reason: skip.count for skip in imported.skipped} == {
+            "only a spot price": 1,
+            "a machine without a GPU": 1,
+        }
+
+    def test_objects_name_their_provider(self, tmp_path: Path) -> None:
+        item: dict[str, Any] = {
+            "provider": "lambdalabs", "instance_name": "gpu_1x_a10", "location": "us", "price": 1.29, "gpu_count": 1,
+            "gpu_name": "A10", "gpu_memory": 24.0, "spot": False,
+        }  # fmt: skip
+        (price,) = _import(tmp_path / "items.json", json.dumps([item]), provider=None).prices
+        assert (price.provider, price.instance, price.gpu) == ("lambdalabs", "gpu_1x_a10", "A10")
+
+    def test_a_zone_with_a_spot_price_is_enough_to_say_that_there_is_only_that(self, tmp_path: Path) -> None:
+        rows = [
+            {"instance_name": "x", "location": "us", "gpu_name": "A10", "gpu_count": 1, "spot": True, "price": price}
+            for price in (None, 1.0)
+        ]
+        (skip,) = _import(tmp_path / "items.json", json.dumps(rows)).skipped
+        assert (skip.reason, skip.rows) == ("only a spot price", (1, 2))
+
+
+OWN = """provider,instance,gpu,gpus_per_instance,region,on_demand_usd_per_hour,spot_usd_per_hour,currency,as_of,source
+Us,node,A10,4,cellar,4.80,,USD,2026-11-01,invoice 17
+Us,euro,A10,4,cellar,4.80,,EUR,2026-11-01,invoice 18
+Us,undated,A10,4,cellar,4.80,,USD,1 Nov,invoice 19
+"""
+
+
+class TestOwnColumns:
+    def test_a_row_without_a_region_says_so(self, tmp_path: Path) -> None:
+        own = "instance,gpu,gpus_per_instance,region,on_demand_usd_per_hour\n"
+        imported = _import(tmp_path / "own.csv", f"{own}node,A10,4,,4.80\nother,A10,4,cellar,4.80\n")
+        assert [price.region for price in imported.prices] == ["not stated", "cellar"]
+
+    def test_the_row_says_it_all(self, tmp_path: Path) -> None:
+        path = tmp_path / "own.csv"
+        path.write_text(OWN)
+        imported = import_prices(path, None, None, None)
+        (price,) = imported.prices
+        assert (price.usd_per_gpu_hour, price.as_of, price.source) == (1.20, date(2026, 11, 1), "invoice 17")
+        assert {skip.reason for skip in imported.skipped} == {
+            "in EUR: convert it to USD, and put the rate and its date into `source`",
+            "as_of is '1 Nov': write it as 2026-11-21",
+        }
+
+    @pytest.mark.parametrize(
+        ("missing", "reason"),
+        [("provider", "no provider: give"), ("as_of", "no date: give --as-of"), ("source", "no source: give")],
+    )
+    def test_what_neither_the_row_nor_the_arguments_say(self, tmp_path: Path, missing: str, reason: str) -> None:
+        path = tmp_path / "own.csv"
+        path.write_text(OWN.replace(missing, "else"))
+        imported = import_prices(path, None, None, None)
+        assert not imported.prices
+        assert any(skip.reason.startswith(reason) for skip in imported.skipped)
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    nasty = Price(
+        provider='P "quoted" \\ back',
+        instance="<b>#[[price]]</b>",
+        gpu="A10",
+        gpus_per_instance=1,
+        region="São Paulo",
+        on_demand_usd_per_hour=0.00001,
+        as_of=DAY,
+        source="x = 1",
+    )
+    prices = (nasty, *_import(tmp_path / "vms.csv", SKYPILOT).prices)
+    table = tmp_path / "prices.toml"
+    table.write_text(as_toml(prices), encoding="utf-8")
+    assert load_prices(table) == prices
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no row"),
+        ("InstanceType,Price\n", "holds no row"),
+        ("a,b\n1,2\n", "has the columns a, b: at least these are needed: AcceleratorCount, AcceleratorName"),
+        ("[1, 2]", "holds something that is no object"),
+        ("[{", "is no JSON"),
+        ('a,"b\n1,2\n', "is no CSV"),
+    ],
+)
+def test_files_that_are_no_catalogue(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(PriceError, match=message):
+        _import(tmp_path / "file", text)
+
+
+def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
+    with pytest.raises(PriceError, match="nowhere"):
+        import_prices(tmp_path / "nowhere", "P", DAY, "S")
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(PriceError, match="binary"):
+        import_prices(binary, "P", DAY, "S")
+
+
+def test_a_row_cut_short_or_too_long_harms_nobody(tmp_path: Path) -> None:
+    text = SKYPILOT.splitlines()[0] + "\nshort,A10\nlong,A10,1,2,3,,2.0,,east,east-a,more,and,more\n"
+    imported = _import(tmp_path / "vms.csv", text)
+    assert [price.instance for price in imported.prices] == ["long"]
+    assert imported.skipped[0].reason == "AcceleratorCount is no whole number of GPUs"
+
+
+def test_names_stay_readable_in_the_table(tmp_path: Path) -> None:
+    found = _import(tmp_path / "vms.csv", SKYPILOT, provider="M\u00fcnchen")
+    assert 'provider = "M\u00fcnchen"' in as_toml(found.prices)
+
+
+def test_a_file_that_is_too_large_says_how_large_it_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainbench.prices.price_import.MAX_BYTES", 3_000_000)
+    with pytest.raises(PriceError, match="is larger than 3 MB: that is no price catalogue"):
+        _import(tmp_path / "vms.csv", "x" * 3_000_001)
+
+
+def test_a_part_of_a_gpu_or_one_and_a_half_are_left_out(tmp_path: Path) -> None:
+    header = SKYPILOT.splitlines()[0]
+    rows = ["a,L4,1.5,4,16,,0.2,,east,east-a", "b,L4,0.5,4,16,,0.2,,east,east-a", "c,L4,2,4,16,,0.4,,east,east-a"]
+    found = _import(tmp_path / "vms.csv", "\n".join([header, *rows]))
+    assert [(price.instance, price.gpus_per_instance) for price in found.prices] == [("c", 2)]
+
+
+def test_the_memory_says_which_of_two_gpus_it_is(tmp_path: Path) -> None:
+    """81,920 MiB are 80 GB, 40 as it is: both are A100s by name."""
+    header = SKYPILOT.splitlines()[0]
+    info = "\"{'Gpus': [{'MemoryInfo': {'SizeInMiB': %d}}]}\""
+    rows = [f"a,A100,1,4,16,{info % 81_920},4.0,,east,east-a", f"b,A100,1,4,16,{info % 40},2.0,,east,east-a"]
+    found = _import(tmp_path / "vms.csv", "\n".join([header, *rows]))
+    assert {price.instance: price.gpu for price in found.prices} == {"a": "A100 80GB", "b": "A100 40GB"}

@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from trainbench.prices.price_tables import (
+    PRICES_FILE,
+    Price,
+    PriceError,
+    exact,
+    fitting,
+    load_prices,
+    own_tables,
+    price_for,
+    spread,
+    stale,
+    usable_prices,
+)
+
+TABLE = load_prices(PRICES_FILE)
+
+
+@pytest.mark.parametrize(
+    ("gpu_name", "instance"),
+    [
+        ("NVIDIA A10", "VM.GPU.A10.1"),
+        ("NVIDIA H200", "BM.GPU.H200.8"),
+        ("NVIDIA H100 80GB HBM3", "BM.GPU.H100.8"),
+        ("NVIDIA A100-SXM4-40GB", "BM.GPU4.8"),
+        ("NVIDIA A100-SXM4-80GB", "BM.GPU.A100-v2.8"),
+        ("NVIDIA A100-PCIE-40GB", "BM.GPU4.8"),
+        ("NVIDIA A100 80GB PCIe", "Standard_NC24ads_A100_v4"),
+        ("NVIDIA H100 PCIe", "1x H100 PCIe"),
+        ("NVIDIA H100 NVL", "Standard_NC40ads_H100_v5"),
+        ("NVIDIA H200 NVL", "1x H200 NVL, lowest listed"),
+        ("NVIDIA B200", "BM.GPU.B200.8"),
+        ("NVIDIA A10G", "g5.xlarge"),
+        ("NVIDIA L4", "g6.xlarge"),
+        ("NVIDIA L40S", "BM.GPU.L40S.4"),
+        ("NVIDIA RTX A6000", "4x A6000"),
+        ("NVIDIA GeForce RTX 3090", "1x RTX 3090, lowest listed"),
+        ("NVIDIA GeForce RTX 4080", "1x RTX 4080, lowest listed"),
+        ("NVIDIA GeForce RTX 4090", "1x RTX 4090, lowest listed"),
+    ],
+)
+def test_names_as_nvml_prints_them(gpu_name: str, instance: str) -> None:
+    price = price_for(gpu_name, TABLE)
+    assert price
+    assert price.instance == instance
+
+
+@pytest.mark.parametrize(
+    "gpu_name",
+    [
+        "NVIDIA GH200 480GB",
+        "NVIDIA H100 80GB HBM3 MIG 1g.10gb",
+        "NVIDIA A10-24Q",
+        "NVIDIA GeForce RTX 3090 Ti",
+        "NVIDIA GeForce RTX 4080 SUPER",
+        "NVIDIA GeForce RTX 4090 Laptop GPU",
+        "NVIDIA RTX 6000 Ada Generation",
+        "NVIDIA A40",
+        "",
+        None,
+    ],
+)
+def test_nothing_fits_by_half_a_word_nor_with_a_word_too_many(gpu_name: str | None) -> None:
+    assert price_for(gpu_name, TABLE) is None
+
+
+def test_an_instance_price_is_shared_by_its_gpus() -> None:
+    """$32.77 is the price of eight GPUs: $4.09625 each; today's $21.957642 are $2.74470525 each."""
+    by_price = {p.on_demand_usd_per_hour: p for p in TABLE if p.instance == "p4d.24xlarge"}
+    assert by_price[32.77].usd_per_gpu_hour == pytest.approx(4.09625)
+    assert by_price[21.957642].usd_per_gpu_hour == pytest.approx(2.74470525)
+
+
+def test_what_the_page_of_2024_calls_an_a100_80gb_is_read_as_what_it_is() -> None:
+    """Three 8-GPU instances with 40 GB, and one 40 GB GPU."""
+    rows = [price for price in TABLE if "page of 2024" in price.source and price.gpu.startswith("A100")]
+    assert {(p.provider, p.gpu, p.gpus_per_instance, p.on_demand_usd_per_hour) for p in rows} == {
+        ("AWS", "A100 40GB", 8, 32.77),
+        ("GCP", "A100 40GB", 8, 29.39),
+        ("Azure", "A100 40GB", 8, 27.20),
+        ("Lambda", "A100 40GB", 1, 1.29),
+    }
+
+
+def test_both_prices_of_the_a10_are_there_with_their_sources() -> None:
+    by_price = {p.on_demand_usd_per_hour: p for p in TABLE if p.gpu == "A10" and p.gpus_per_instance == 1}
+    assert by_price[0.60].source.startswith("a published benchmarking guide")
+    assert by_price[0.60].spot_usd_per_gpu_hour == 0.18
+    assert by_price[2.00].source.startswith("Oracle's price list")
+    assert by_price[2.00].spot_usd_per_gpu_hour is None
+
+
+def test_our_table_prices_every_gpu_and_provider_that_it_must() -> None:
+    gpus = {
+        "A10", "A10G", "L4", "L40S", "A100 40GB", "A100 80GB", "H100", "H200", "B200", "RTX 3090", "RTX 4080",
+        "RTX 4090", "RTX A6000",
+    }  # fmt: skip
+    assert gpus <= {price.gpu for price in TABLE}
+    assert {"AWS", "GCP", "Azure", "Lambda", "Vast.ai", "RunPod", "OCI"} <= {price.provider for price in TABLE}
+    assert all(price.as_of and price.currency == "USD" and not price.own for price in TABLE)
+
+
+def test_the_clusters_own_price_wins_and_needs_no_gpu() -> None:
+    for gpu_name in ("NVIDIA H200", None):
+        price = price_for(gpu_name, TABLE, 0.05)
+        assert price
+        assert (price.usd_per_gpu_hour, price.source) == (0.05, "given for this run")
+
+
+def test_a_price_older_than_90_days_warns() -> None:
+    (guide,) = (price for price in TABLE if price.provider == "OCI (benchmarking guide)")
+    assert stale([guide], date(2026, 4, 4)) == ()
+    (finding,) = stale([guide], date(2026, 4, 5))
+    assert (finding.category, finding.measured) == ("stale_price", "91 days old")
+
+
+def test_a_given_price_never_goes_stale() -> None:
+    given = price_for(None, (), 1.0)
+    assert given
+    assert stale([given], date(2099, 1, 1)) == ()
+
+
+ROW = """[[price]]
+provider = "P"
+instance = "I"
+gpu = "G"
+gpus_per_instance = {gpus}
+region = "R"
+on_demand_usd_per_hour = {usd}
+as_of = 2026-01-01
+source = "S"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (ROW.format(gpus=0, usd=1.0), "row 1: gpus_per_instance"),
+        (ROW.format(gpus=1, usd=1.0) + ROW.format(gpus=1, usd=0), "row 2: on_demand_usd_per_hour"),
+        (ROW.format(gpus=1, usd=1.0).replace("as_of = 2026-01-01\n", ""), "row 1: as_of"),
+        ("not toml", "price table"),
+        ("price = 3", "'price' is no list of rows"),
+        (ROW.format(gpus=1, usd=-1.0), "row 1: on_demand_usd_per_hour: .*greater than 0"),
+        (ROW.format(gpus=1, usd="nan"), "row 1: on_demand_usd_per_hour"),
+        (ROW.format(gpus=1, usd="inf"), "row 1: on_demand_usd_per_hour"),
+        (ROW.format(gpus=1, usd=1.0) + 'currency = "EUR"\n', "row 1: currency: prices are in USD: convert it"),
+        (ROW.format(gpus=1, usd=1.0) + "spot = 1.0\n", "row 1: spot: Extra inputs"),
+        (ROW.format(gpus=1, usd=1.0) + ROW.format(gpus=1, usd=2.0), "rows 1 and 2: two prices of 2026-01-01 for P I"),
+    ],
+)
+def test_a_broken_table_names_row_and_field(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "prices.toml"
+    path.write_text(text)
+    with pytest.raises(PriceError, match=message):
+        load_prices(path)
+
+
+def test_a_table_that_is_not_there() -> None:
+    with pytest.raises(PriceError, match="price table"):
+        load_prices(Path("nowhere.toml"))
+
+
+def _write(path: Path, *rows: str) -> Path:
+    path.write_text("\n".join(rows))
+    return path
+
+
+def test_of_two_days_the_newer_price_counts_and_the_same_row_twice_is_one(tmp_path: Path) -> None:
+    old, new = ROW.format(gpus=1, usd=1.0), ROW.format(gpus=1, usd=2.0).replace("2026-01-01", "2026-02-01")
+    for rows in [(old, new), (new, old), (old, old, new, new)]:
+        (price,) = load_prices(_write(tmp_path / "prices.toml", *rows))
+        assert price.on_demand_usd_per_hour == 2.0
+
+
+class TestOwnTables:
+    def test_an_own_row_wins_though_ours_has_more_words(self, tmp_path: Path) -> None:
+        table = _write(tmp_path / "own.toml", ROW.format(gpus=8, usd=16.0).replace('gpu = "G"', 'gpu = "A100"'))
+        prices = load_prices(environ={"TRAINBENCH_PRICES": str(table)})
+        price = price_for("NVIDIA A100-SXM4-80GB", prices)
+        assert price
+        assert (price.provider, price.usd_per_gpu_hour, price.own) == ("P", 2.0, True)
+        assert len(prices) == len(TABLE) + 1
+        assert len(fitting("NVIDIA A100-SXM4-80GB", prices)) > 1
+
+    def test_several_files_in_the_order_of_their_names(self, tmp_path: Path) -> None:
+        one = _write(tmp_path / "one.toml", ROW.format(gpus=1, usd=1.0))
+        two = _write(tmp_path / "two.toml", ROW.format(gpus=1, usd=2.0))
+        environ = {"TRAINBENCH_PRICES": f"{two}, {one},"}
+        assert own_tables(environ) == (two, one)
+        assert [price.on_demand_usd_per_hour for price in load_prices(environ=environ)[:2]] == [2.0, 1.0]
+
+    def test_one_that_cannot_be_read_is_a_finding_and_not_the_end(self, tmp_path: Path) -> None:
+        good = _write(tmp_path / "good.toml", ROW.format(gpus=1, usd=1.0))
+        environ = {"TRAINBENCH_PRICES": f"{tmp_path / 'nowhere.toml'},{good}"}
+        with pytest.raises(PriceError, match=r"nowhere\.toml"):
+            load_prices(environ=environ)
+        prices, (finding,) = usable_prices(environ)
+        assert prices[0].provider == "P"
+        assert (finding.category, finding.level) == ("price_table", "warning")
+        assert "the cluster's own prices are not used: price table" in finding.summary
+
+
+def test_a_price_of_a_day_to_come_is_not_trusted() -> None:
+    price = TABLE[0].model_copy(update={"as_of": date(2062, 1, 1)})
+    (finding,) = stale([price], date(2061, 12, 1))
+    assert finding.measured == "31 days ahead"
+    assert not price.is_stale(date(2062, 4, 1))
+
+
+def test_the_age_of_a_price() -> None:
+    price = Price(**TABLE[0].model_dump() | {"as_of": date(2026, 1, 1)})
+    assert (price.age_days(date(2026, 4, 1)), price.is_stale(date(2026, 4, 1))) == (90, False)
+    assert (price.age_days(date(2026, 4, 2)), price.is_stale(date(2026, 4, 2))) == (91, True)
+
+
+def test_of_rows_that_fit_those_that_name_the_gpu_best_are_exact() -> None:
+    """An H100 PCIe is not offered as an SXM one; a row of one's own counts in whatever words."""
+    sxm, pcie = (TABLE[0].model_copy(update={"gpu": gpu}) for gpu in ("H100", "H100 PCIe"))
+    own = sxm.model_copy(update={"own": True})
+    assert exact("NVIDIA H100 PCIe", (sxm, pcie, own)) == (own, pcie)
+    assert exact("NVIDIA H100 80GB HBM3", (sxm, pcie)) == (sxm,)
+
+
+def test_how_far_the_prices_of_a_gpu_lie_apart() -> None:
+    """$8 for eight GPUs are $1.00 each, the cheapest; one alone costs $2.50."""
+    many, one = (
+        TABLE[0].model_copy(
+            update={"gpu": "X1", "gpus_per_instance": gpus, "on_demand_usd_per_hour": usd, "provider": name}
+        )
+        for name, gpus, usd in (("Many", 8, 8.0), ("One", 1, 2.5))
+    )
+    found = spread("NVIDIA X1", (one, many))
+    assert found is not None
+    assert (found.num_prices, found.low_usd_per_gpu_hour, found.high_usd_per_gpu_hour) == (2, 1.0, 2.5)
+    assert found.low_offer.startswith("Many ")
+    assert spread("NVIDIA X1", (one,)) is None
+
+
+def test_the_dearest_of_several_offers_is_the_last_of_them() -> None:
+    """$1, $2 and $3: the dearest is the third."""
+    rows = [
+        TABLE[0].model_copy(
+            update={"gpu": "X1", "gpus_per_instance": 1, "on_demand_usd_per_hour": usd, "provider": name}
+        )
+        for name, usd in (("Two", 2.0), ("Three", 3.0), ("One", 1.0))
+    ]
+    found = spread("NVIDIA X1", rows)
+    assert found is not None
+    assert (found.num_prices, found.high_usd_per_gpu_hour) == (3, 3.0)
+    assert found.high_offer.startswith("Three ")
+    assert found.low_offer.startswith("One ")
+
+
+def test_a_usable_table_of_the_cluster_is_its_own(tmp_path: Path) -> None:
+    good = _write(tmp_path / "good.toml", ROW.format(gpus=1, usd=1.0))
+    prices, unread = usable_prices({"TRAINBENCH_PRICES": str(good)})
+    assert (prices[0].provider, prices[0].own, unread) == ("P", True, ())
+    assert not prices[-1].own
+
+
+def test_a_price_of_today_is_fresh_and_a_name_of_its_own_words_fits() -> None:
+    today = date(2026, 11, 21)
+    price = TABLE[0].model_copy(update={"as_of": today, "gpu": "X1"})
+    assert not price.is_stale(today)
+    assert price.is_stale(date(2026, 11, 20))
+    assert fitting("X1", (price,)) == (price,)
+
+
+@pytest.mark.parametrize("field", ["provider", "instance", "gpu", "region", "source"])
+def test_a_price_without_a_word_is_none(field: str) -> None:
+    words = {"provider": "P", "instance": "x", "gpu": "A10", "region": "here", "source": "a page"}
+    values = {"gpus_per_instance": 1, "on_demand_usd_per_hour": 1.0, "as_of": date(2026, 11, 1)}
+    assert Price.model_validate(words | values).region == "here"
+    with pytest.raises(ValidationError):
+        Price.model_validate(words | values | {field: ""})

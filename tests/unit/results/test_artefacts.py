@@ -1,0 +1,198 @@
+"""The store: what is written is read again, writing replaces, nothing outside its root is touched."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from upath import UPath
+
+from bench_image.contract import MAX_RESULT_BYTES, RunResult
+from tests.builders import STARTED_AT, make_failed, make_result
+from trainbench.prices.run_cost import RunCost
+from trainbench.results.artefacts import Store, StoreError, open_store
+from trainbench.results.campaign import Campaign
+
+BAD_NAMES = ["../x", "a/b", "", ".", "..", "A", "x\n", "x" * 201, "-x", "a\x00b"]
+
+
+def make_campaign(*results: RunResult, campaign_id: str = "campaign-1") -> Campaign:
+    unpriced = dict.fromkeys(RunCost.model_fields)
+    return Campaign(
+        campaign_id=campaign_id,
+        suite="node_consistency",
+        title="a test",
+        started_at=STARTED_AT,
+        finished_at=STARTED_AT,
+        params={},
+        skipped=(),
+        results=results,
+        groups=(),
+        history=(),
+        findings=(),
+        costs=tuple(RunCost(**unpriced | {"run_id": result.spec.run_id, "reason": "no price"}) for result in results),
+    )
+
+
+@pytest.fixture(params=["folder", "object store"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """The same behaviour is asked of a local folder and of an object store (fsspec's in memory)."""
+    return open_store(str(tmp_path / "store") if request.param == "folder" else f"memory://{tmp_path.name}/store")
+
+
+def files_under(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_results_are_read_as_written_ordered_by_run(store: Store) -> None:
+    second, first = make_result("node-2"), make_failed("node-1")
+    store.write_result(second)
+    store.write_result(first)
+    assert store.read_results("campaign-1").results == (first, second)
+
+
+def test_who_waits_is_told_how_many_files_are_read(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    store.write_results([make_result("node-1"), make_result("node-2")])
+    (tmp_path / "campaigns/campaign-1/runs/broken").mkdir()
+    (tmp_path / "campaigns/campaign-1/runs/broken/result.json").write_text("{")
+    told: list[tuple[int, int]] = []
+    store.read_results("campaign-1", lambda done, total: told.append((done, total)))
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_the_same_run_written_again_replaces(store: Store) -> None:
+    store.write_result(make_failed("node-1"))
+    store.write_result(make_result("node-1"))
+    assert store.read_results("campaign-1").results == (make_result("node-1"),)
+
+
+def test_a_campaign_is_read_as_written(store: Store) -> None:
+    campaign = make_campaign(make_result("node-1"), make_failed("node-2"))
+    store.write_campaign(campaign)
+    assert store.read_campaign("campaign-1") == campaign
+
+
+def test_summary_files_are_text_or_bytes_and_their_addresses_are_told(store: Store) -> None:
+    addresses = store.write_summary("campaign-1", {"metrics.csv": "a,ö\n", "plots/step_time.png": b"\x89PNG"})
+    assert list(addresses) == ["metrics.csv", "plots/step_time.png"]
+    assert UPath(addresses["metrics.csv"]).read_bytes() == "a,ö\n".encode()
+    assert UPath(addresses["plots/step_time.png"]).read_bytes() == b"\x89PNG"
+
+
+def test_campaigns_are_listed_sorted(store: Store) -> None:
+    assert store.campaign_ids() == ()
+    store.write_result(make_result(campaign_id="beta"))
+    store.write_campaign(make_campaign(campaign_id="alpha"))
+    assert store.campaign_ids() == ("alpha", "beta")
+
+
+def test_an_unknown_campaign_has_no_results_and_cannot_be_read(store: Store) -> None:
+    assert store.read_results("campaign-9").results == ()
+    with pytest.raises(StoreError, match=r"verdict\.json cannot be read: it does not exist"):
+        store.read_campaign("campaign-9")
+
+
+def test_the_layout(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    run_id = make_result().spec.run_id
+    store.write_result(make_result())
+    store.write_campaign(make_campaign())
+    store.write_summary("campaign-1", {"plots/a.png": b""})
+    assert files_under(tmp_path) == [
+        f"campaigns/campaign-1/runs/{run_id}/result.json",
+        "campaigns/campaign-1/summary/plots/a.png",
+        "campaigns/campaign-1/summary/verdict.json",
+    ]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b'{"schema_version": 1}', b"\xff", b" " * (MAX_RESULT_BYTES + 1)],
+    ids=["empty", "truncated", "incomplete", "no UTF-8", "oversized"],
+)
+def test_a_broken_file_is_reported_and_the_others_are_read(tmp_path: Path, content: bytes) -> None:
+    store = open_store(str(tmp_path))
+    broken = Path(store.write_result(make_result("node-1")))
+    store.write_result(make_result("node-2"))
+    broken.write_bytes(content)
+    stored = store.read_results("campaign-1")
+    assert [result.spec.node for result in stored.results] == ["node-2"]
+    assert [file.address for file in stored.broken] == [str(broken)]
+    assert stored.broken[0].reason
+
+
+def test_a_campaign_of_another_version_is_refused_by_name(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    Path(store.write_campaign(make_campaign())).write_text('{"campaign_id": "campaign-1"}')
+    with pytest.raises(StoreError, match=r"verdict\.json is not a campaign of this version: suite"):
+        store.read_campaign("campaign-1")
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_an_id_that_is_no_plain_name_is_refused(store: Store, name: str) -> None:
+    with pytest.raises(StoreError, match="cannot name a folder"):
+        store.read_results(name)
+    with pytest.raises(StoreError, match="cannot name a folder"):
+        store.write_summary(name, {"a.txt": ""})
+
+
+@pytest.mark.parametrize("name", ["../a", "/etc/passwd", "a/../b", "", "a//b", ".hidden", "a\\b", "a b", "a\n"])
+def test_a_summary_name_outside_of_the_summary_is_refused_before_anything_is_written(tmp_path: Path, name: str) -> None:
+    with pytest.raises(StoreError, match="plain relative names"):
+        open_store(str(tmp_path)).write_summary("campaign-1", {"good.txt": "x", name: "x"})
+    assert files_under(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(errno.ENOSPC, "the disk is full: free space"), (errno.EROFS, "read-only"), (errno.EIO, "Input/output error")],
+)
+def test_a_write_that_fails_says_why_and_keeps_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
+) -> None:
+    store = open_store(str(tmp_path))
+    store.write_summary("campaign-1", {"metrics.csv": "old"})
+
+    def fail(*_: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)  # where a full disk shows itself at the latest
+    with pytest.raises(StoreError, match=said):
+        store.write_summary("campaign-1", {"metrics.csv": "new"})
+    assert files_under(tmp_path) == ["campaigns/campaign-1/summary/metrics.csv"]
+    assert (tmp_path / "campaigns/campaign-1/summary/metrics.csv").read_text() == "old"
+
+
+def test_a_store_below_a_file_is_one_clear_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be written"):
+        open_store(str(tmp_path / "file")).write_result(make_result())
+
+
+def test_the_place_is_the_argument_then_the_environment_then_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TRAINBENCH_STORE", raising=False)
+    assert open_store().root.path == str(tmp_path / ".trainbench/store")
+    monkeypatch.setenv("TRAINBENCH_STORE", "/data/store")
+    assert open_store().root.path == "/data/store"
+    assert open_store("memory://bucket/x").is_local is False
+
+
+def test_an_unknown_kind_of_store_is_refused() -> None:
+    with pytest.raises(StoreError, match="allowed: a folder, s3://"):
+        open_store("nonsense://bucket")
+
+
+def test_airflows_own_paths_are_a_root_too(tmp_path: Path) -> None:
+    """Airflow's ObjectStoragePath adds connections; to the store it is one more UPath."""
+    path = pytest.importorskip("airflow.sdk").ObjectStoragePath(f"file://{tmp_path}/store")
+    store = Store(path)
+    address = store.write_result(make_result())
+    assert Path(address).is_relative_to(tmp_path)
+    assert store.read_results("campaign-1").results == (make_result(),)

@@ -1,0 +1,64 @@
+"""TRAINBENCH_NOTIFY: who is told; what is wrong with a value is said with the channel and what is allowed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from trainbench.core.verdicts import Level
+from trainbench.settings.channels import Mail, Slack, Webhook
+from trainbench.settings.environment import SettingsError, read_settings
+
+MAIL = {"kind": "mail", "to": ["oncall@example.org"]}
+
+
+def channels(*listed: object) -> tuple[object, ...]:
+    return read_settings({"TRAINBENCH_NOTIFY": json.dumps(listed)}).notify
+
+
+def test_nobody_is_told_unless_somebody_is_named() -> None:
+    assert read_settings({}).notify == ()
+    assert read_settings({"TRAINBENCH_NOTIFY": ""}).notify == ()
+
+
+def test_the_three_kinds() -> None:
+    found = channels(
+        MAIL,
+        {"kind": "slack", "connection": "slack_default", "channel": "#gpu", "at_least": "warning"},
+        {"kind": "webhook", "connection": "oncall", "path": "hooks/gpu"},
+    )
+
+    assert found == (
+        Mail(kind="mail", connection="smtp_default", to=("oncall@example.org",), at_least=Level.ERROR),
+        Slack(kind="slack", connection="slack_default", channel="#gpu", at_least=Level.WARNING),
+        Webhook(kind="webhook", connection="oncall", path="hooks/gpu", at_least=Level.ERROR),
+    )
+
+
+@pytest.mark.parametrize(
+    ("listed", "words"),
+    [
+        ([{**MAIL, "to": []}], ["channel 1: to", "at least 1 item"]),
+        ([MAIL, {**MAIL, "to": ["a@b", "not an address"]}], ["channel 2: to.1", "should match pattern"]),
+        ([{**MAIL, "to": ["a@b.org\r\nBcc: x@y.org"]}], ["channel 1: to.0", "should match pattern"]),
+        ([{"kind": "pager", "connection": "x"}], ["channel 1", "'mail', 'slack', 'webhook'"]),
+        ([{"kind": "slack"}], ["channel 1: connection", "Field required"]),
+        ([{"kind": "webhook", "connection": ""}], ["channel 1: connection", "at least 1 character"]),
+        ([{**MAIL, "at_least": "info"}], ["channel 1: at_least", "warning"]),
+        ([{**MAIL, "recipients": []}], ["channel 1: recipients", "Extra inputs are not permitted"]),
+        ([MAIL, MAIL], ["mail:smtp_default:oncall@example.org is there twice"]),
+        (["mail"], ["channel 1", "give JSON such as"]),
+    ],
+)
+def test_wrong_values_are_named(listed: list[object], words: list[str]) -> None:
+    with pytest.raises(SettingsError) as error:
+        channels(*listed)
+
+    assert all(word in str(error.value) for word in ("TRAINBENCH_NOTIFY", "such as", *words)), error.value
+
+
+@pytest.mark.parametrize("text", ["mail", "{}", '[{"kind": "mail"'])
+def test_what_is_no_list_is_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match=r"TRAINBENCH_NOTIFY: .*such as"):
+        read_settings({"TRAINBENCH_NOTIFY": text})

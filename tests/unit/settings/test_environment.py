@@ -1,0 +1,72 @@
+"""Settings: read from the environment, refused when wrong."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from trainbench.settings.environment import Launcher, SettingsError, read_settings
+
+
+def test_kubernetes_is_the_default() -> None:
+    settings = read_settings({})
+
+    assert (settings.launcher, settings.local_nodes) == (Launcher.KUBERNETES, ())
+
+
+def test_the_local_launcher_takes_names_for_its_nodes() -> None:
+    settings = read_settings({"TRAINBENCH_LAUNCHER": "local", "TRAINBENCH_LOCAL_NODES": "a,b"})
+
+    assert settings.local_nodes == ("a", "b")
+
+
+def test_another_launcher_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"TRAINBENCH_LAUNCHER is 'slurm': choose kubernetes or local"):
+        read_settings({"TRAINBENCH_LAUNCHER": "slurm"})
+
+
+def test_what_the_cluster_and_the_pods_need_is_read() -> None:
+    settings = read_settings(
+        {
+            "TRAINBENCH_DEFERRABLE": "False",
+            "TRAINBENCH_QUEUE_TIMEOUT_S": "7200",
+            "TRAINBENCH_FRESH_H": "180",
+            "TRAINBENCH_QUARANTINE": "gpu-1,gpu-2",
+            "TRAINBENCH_WORLD_SIZES": "8, 1,2",
+            "TRAINBENCH_SCHEDULE_NODE_CONSISTENCY": "0 3 * * *",
+            "TRAINBENCH_SCHEDULE_HOUSEKEEPING": "None",
+            "TRAINBENCH_VOLUMES": '[{"mount_path": "/data", "source": {"emptyDir": {}}}]',
+            "TRAINBENCH_MEMORY_GIB": "64",
+        }
+    )
+
+    assert (settings.cluster.deferrable, settings.cluster.queue_timeout_s) == (False, 7200)
+    assert settings.cluster.quarantine == ("gpu-1", "gpu-2")
+    assert settings.world_sizes == (1, 2, 8)
+    assert settings.schedule("node_consistency", "0 2 * * *") == "0 3 * * *"
+    assert settings.schedule("housekeeping", "0 6 * * *") is None
+    assert settings.schedule("strategy_scaling", "0 4 * * 6") == "0 4 * * 6"
+    assert settings.pods.volumes[0].source == {"emptyDir": {}}
+    assert settings.pods.memory_gib == 64
+    assert settings.fresh == timedelta(hours=180)
+
+
+def test_with_the_local_launcher_nothing_starts_by_itself() -> None:
+    assert read_settings({"TRAINBENCH_LAUNCHER": "local"}).schedule("node_consistency", "0 2 * * *") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("TRAINBENCH_DEFERRABLE", "yes", "choose true or false"),
+        ("TRAINBENCH_QUEUE_TIMEOUT_S", "1h", "give a whole number, 1 to 604800"),
+        ("TRAINBENCH_MEMORY_GIB", "0", "give a whole number, 1 to 65536"),
+        ("TRAINBENCH_WORLD_SIZES", "1,two", "give numbers of GPUs, for example 1,2,4"),
+        ("TRAINBENCH_VOLUMES", "/data", "give JSON such as"),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_is_allowed(name: str, value: str, told: str) -> None:
+    with pytest.raises(SettingsError, match=told) as error:
+        read_settings({name: value})
+    assert name in str(error.value)
