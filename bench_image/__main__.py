@@ -8,18 +8,11 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench_image.contract import (
-    OUTPUT_DIR_ENV,
-    RESULT_FILE,
-    SPEC_ENV,
-    ContractError,
-    Phase,
-    RunResult,
-    RunSpec,
-    Status,
-    failed_result,
-    parse_spec,
-)
+from bench_image.contract.frozen import ContractError
+from bench_image.contract.parse import parse_spec
+from bench_image.contract.pod_io import OUTPUT_DIR_ENV, RESULT_FILE, SPEC_ENV
+from bench_image.contract.result import Phase, RunResult, Status, failed_result
+from bench_image.contract.spec import RunSpec
 from bench_image.process.supervisor import publish, supervise
 
 EXIT_CODES = {

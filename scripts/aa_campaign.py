@@ -26,7 +26,11 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "plugins")]
 
-from bench_image.contract import ContractError, RunResult, RunSpec, Status, Strategy, parse_result  # noqa: E402
+from bench_image.contract.frozen import ContractError  # noqa: E402
+from bench_image.contract.options import Strategy  # noqa: E402
+from bench_image.contract.parse import parse_result  # noqa: E402
+from bench_image.contract.result import RunResult, Status  # noqa: E402
+from bench_image.contract.spec import RunSpec  # noqa: E402
 from bench_image.telemetry.nvml import NvmlError, connect  # noqa: E402
 from trainbench.params.campaign_kind import Question  # noqa: E402
 from trainbench.planning.nodes import Fleet, named  # noqa: E402

@@ -19,7 +19,9 @@ from typing import Any
 
 import torch
 
-from bench_image.contract import Lora, Preset, Quantisation, Recipe, RunSpec
+from bench_image.contract.options import Recipe
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Lora, Preset, Quantisation
 from bench_image.model.architectures import skeleton
 from bench_image.model.build import build
 from bench_image.model.dtypes import Numerics

@@ -29,7 +29,11 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from bench_image.contract import Drill, Frozen, RunResult, RunSpec, Window, parse_result
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.parse import parse_result
+from bench_image.contract.result import RunResult
+from bench_image.contract.result_sections import Window
+from bench_image.contract.spec import Drill, RunSpec
 from trainbench.core.verdicts import RED, GroupVerdict, NodeVerdict, ReferenceMode, State, Tolerances
 from trainbench.judging.confirmation import confirm
 from trainbench.judging.trend import judge_history

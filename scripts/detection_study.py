@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from detection_nights import Fleet, Past, simulate
 from trainbench.core.verdicts import ReferenceMode
 

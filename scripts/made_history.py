@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bench_image.contract import RunResult, RunSpec
+from bench_image.contract.result import RunResult
+from bench_image.contract.spec import RunSpec
 from tests.builders import make_failed, make_result
 from tests.campaigns import strategies
 from trainbench.history.history import History

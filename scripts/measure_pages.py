@@ -26,7 +26,7 @@ from typing import Any
 import sqlalchemy
 from sqlalchemy import func, insert, select, text
 
-from bench_image.contract import RunResult
+from bench_image.contract.result import RunResult
 from tests.builders import make_result
 from tests.campaigns import make_campaign, make_group, make_metric, make_node
 from trainbench.core.verdicts import HistoryVerdict, Metric, MetricVerdict, State

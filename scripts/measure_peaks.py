@@ -19,9 +19,11 @@ from typing import Any
 
 import torch
 
-from bench_image.contract import Lora, Precision, Preset, Quantisation, Recipe, RunSpec
 from bench_image.contract.flops import lora_targets
 from bench_image.contract.model_shapes import MODELS
+from bench_image.contract.options import Precision, Recipe
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Lora, Preset, Quantisation
 from bench_image.model.build import build
 from bench_image.parallel.strategies import join
 from bench_image.training.execution import means

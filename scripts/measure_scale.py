@@ -23,7 +23,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench_image.contract import RunSpec, Strategy
+from bench_image.contract.options import Strategy
+from bench_image.contract.spec import RunSpec
 from tests.builders import make_result
 from trainbench.history.history import open_history
 from trainbench.orchestration.assess import assess

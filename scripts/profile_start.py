@@ -22,7 +22,8 @@ from types import FrameType
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench_image.contract import SPEC_ENV, parse_spec
+from bench_image.contract.parse import parse_spec
+from bench_image.contract.pod_io import SPEC_ENV
 from bench_image.process.rank_report import STARTED_ENV
 from bench_image.process.supervisor import rank_environment
 

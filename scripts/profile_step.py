@@ -19,9 +19,10 @@ from typing import Any
 
 import torch
 
-from bench_image.contract import RunSpec, parse_spec
 from bench_image.contract.flops import flops_per_token
 from bench_image.contract.gpu_specs import peak_tflops
+from bench_image.contract.parse import parse_spec
+from bench_image.contract.spec import RunSpec
 
 PROFILED_STEPS = 2
 # masks: asking about them is left out; kernel: of the adapters; kept: 4-bit weights, from forward to backward

@@ -9,19 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench_image.contract import (
-    HOW_MEASURED,
-    Lora,
-    Optimizer,
-    Preset,
-    Quantisation,
-    Recipe,
-    RunSpec,
-    Strategy,
-    fingerprint,
-    parse_result,
-    parse_spec,
-)
+from bench_image.contract.fingerprint import HOW_MEASURED, fingerprint
 from bench_image.contract.flops import lora_targets, num_parameters
 from bench_image.contract.memory_estimate import (
     GPU_MEMORY_GIB,
@@ -31,7 +19,11 @@ from bench_image.contract.memory_estimate import (
     smallest_gpu,
 )
 from bench_image.contract.model_shapes import MODELS
+from bench_image.contract.options import Optimizer, Recipe, Strategy
+from bench_image.contract.parse import parse_result, parse_spec
 from bench_image.contract.presets import fuses
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Lora, Preset, Quantisation
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench_image.contract import RunSpec, Strategy
-from bench_image.contract.options import SINGLE_GPU
+from bench_image.contract.options import SINGLE_GPU, Strategy
+from bench_image.contract.spec import RunSpec
 from trainbench.params.campaign_params import parse_params
 from trainbench.planning.nodes import Fleet, named
 from trainbench.planning.plan import make_plan

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from bench_image.contract import RunResult
+from bench_image.contract.result import RunResult
 from detection_nights import template
 from trainbench.core.verdicts import ReferenceMode, Tolerances
 from trainbench.judging import confirmation, identity, slow_node_warnings, variance

@@ -14,42 +14,39 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bench_image.contract import (
-    AUTO,
+from bench_image.contract.fingerprint import fingerprint
+from bench_image.contract.missing_reasons import unexplained
+from bench_image.contract.options import Recipe, Strategy
+from bench_image.contract.result import (
     SECTIONS,
     Chosen,
+    Phase,
+    RankSummary,
+    RunError,
+    RunResult,
+    Status,
+    failed_result,
+    resolved,
+)
+from bench_image.contract.result_sections import (
     Clock,
     Communication,
     Context,
     Cost,
-    Device,
     Gpu,
     GpuTelemetry,
     HostTelemetry,
-    Lora,
     Memory,
     ParameterCount,
     Performance,
-    Phase,
-    Preset,
     Probes,
-    Quantisation,
-    RankSummary,
-    Recipe,
-    RunError,
-    RunResult,
-    RunSpec,
     Startup,
-    Status,
     StepTime,
-    Strategy,
     Telemetry,
     Window,
-    failed_result,
-    fingerprint,
-    resolved,
 )
-from bench_image.contract.missing_reasons import unexplained
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import AUTO, Device, Lora, Preset, Quantisation
 
 STARTED_AT = datetime(2026, 11, 21, 2, 0, tzinfo=UTC)
 STEPS_PER_WINDOW = 50

@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from bench_image.contract import Chosen, Drill, Lora, Quantisation, RunResult, Strategy
+from bench_image.contract.options import Strategy
+from bench_image.contract.result import Chosen, RunResult
+from bench_image.contract.spec import Drill
+from bench_image.contract.work import Lora, Quantisation
 from tests.builders import STARTED_AT, make_cpu_result, make_failed, make_result
 from trainbench.core.verdicts import (
     Confirmation,

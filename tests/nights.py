@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bench_image.contract import RunResult
+from bench_image.contract.result import RunResult
 from tests.builders import make_result
 from tests.campaigns import make_campaign, make_group, make_metric, make_node
 from trainbench.core.verdicts import Finding, Level, NodeVerdict, State

@@ -6,6 +6,7 @@ date or column of a database overflows. Each error of pydantic names the field, 
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -51,3 +52,8 @@ Megahertz = Annotated[float, Field(ge=0, le=1e5)]
 Joules = Annotated[float, Field(ge=0, le=1e12)]  # 1e5 W for 115 days
 Loss = Annotated[float, Field(ge=-1e12, le=1e12)]
 Usd = Annotated[float, Field(ge=0, le=1e12)]
+
+
+def finite(value: float | None) -> float | None:
+    """`value`, or None for NaN and infinity, which a result cannot hold."""
+    return value if value is not None and math.isfinite(value) else None

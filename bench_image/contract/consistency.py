@@ -5,10 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from bench_image.contract import Performance
+from bench_image.contract.result_sections import Performance
 
 TOLERANCE = 0.01  # they come from the same seconds; only rounding and slow clocks lie between them
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from bench_image.contract import ContractError, Lora, Recipe
+from bench_image.contract.frozen import ContractError
 from bench_image.contract.model_shapes import DecoderShape, EncoderDecoderShape, Gpt2Shape, MixtralShape, ModelShape
+from bench_image.contract.options import Recipe
+from bench_image.contract.work import Lora
 
 
 class Flops(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from bench_image.contract import Precision
+from bench_image.contract.options import Precision
 
 
 class Peak(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from bench_image.contract import AUTO, Lora, Optimizer, Precision, Preset, Recipe, RunSpec, Strategy
 from bench_image.contract.flops import (
     num_linear,
     num_lora_parameters,
@@ -13,8 +12,10 @@ from bench_image.contract.flops import (
     tokens_per_sample,
 )
 from bench_image.contract.model_shapes import DecoderShape, EncoderDecoderShape, Gpt2Shape, MixtralShape, ModelShape
-from bench_image.contract.options import DEEPSPEED
+from bench_image.contract.options import DEEPSPEED, Optimizer, Precision, Recipe, Strategy
 from bench_image.contract.presets import compiles, fuses
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import AUTO, Lora, Preset
 
 # Of one GPU, in GiB, as NVIDIA's data sheets name it.
 GPU_MEMORY_GIB: dict[str, int] = {

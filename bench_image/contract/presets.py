@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bench_image.contract import Device, Optimizer, Precision, Preset, RunSpec, Strategy
+from bench_image.contract.options import Optimizer, Precision, Strategy
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Device, Preset
 
 STEPS_BEFORE_CAPTURE = 2  # the first one compiles, and makes the states of the optimizer
 

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from bench_image.contract import Clock, StepTime
+from bench_image.contract.result_sections import Clock, StepTime
 
 # 97.5 % quantiles of Student's t with 1..9 degrees of freedom; above that an expansion is exact to 4 digits.
 _T_975 = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622)

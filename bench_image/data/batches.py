@@ -10,8 +10,8 @@ from typing import Protocol
 
 import torch
 
-from bench_image.contract import RunSpec
 from bench_image.contract.flops import tokens_per_sample
+from bench_image.contract.spec import RunSpec
 from bench_image.data.shard_layout import Layout
 from bench_image.data.shard_reader import Place, ShardBatches
 from bench_image.data.shards import Prepared, prepare

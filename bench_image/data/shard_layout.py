@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from bench_image.contract import DiskData
 from bench_image.contract.frozen import Frozen
+from bench_image.contract.work import DiskData
 
 SHARD_BYTES = 128_000_000
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from bench_image.contract import RunSpec
+from bench_image.contract.spec import RunSpec
 from bench_image.data import page_cache
 from bench_image.data.shard_layout import DataError, Layout
 from bench_image.data.shards import Prepared

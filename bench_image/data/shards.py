@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import ValidationError
 
-from bench_image.contract import explain
+from bench_image.contract.parse import explain
 from bench_image.data import page_cache
 from bench_image.data.atomic_file import write_atomic
 from bench_image.data.shard_layout import DataError, Layout, Manifest, describe

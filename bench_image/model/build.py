@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import nn
 
-from bench_image.contract import RANDOM, Optimizer, ParameterCount, RunSpec
+from bench_image.contract.options import Optimizer
 from bench_image.contract.presets import compiles
+from bench_image.contract.result_sections import ParameterCount
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.weights import RANDOM
 from bench_image.model.architectures import layers_of, skeleton
 from bench_image.model.checkpoint import open_checkpoint
 from bench_image.model.compile import compile_layers, tune

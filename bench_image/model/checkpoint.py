@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from bench_image.contract import ContractError, RunSpec
-from bench_image.contract.equal_work import hub_id
+from bench_image.contract.frozen import ContractError
 from bench_image.contract.model_shapes import EncoderDecoderShape, Gpt2Shape, MixtralShape, ModelShape
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.weights import hub_id
 from bench_image.model.init_weights import Source
 
 INDEX = "model.safetensors.index.json"

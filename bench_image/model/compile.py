@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bench_image.contract import RunSpec
 from bench_image.contract.presets import compiles, fuses
+from bench_image.contract.spec import RunSpec
 from bench_image.model.architectures import layers_of
 
 if TYPE_CHECKING:

@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 import torch
 
-from bench_image.contract import Precision, Preset, Recipe, RunSpec
 from bench_image.contract.model_shapes import EncoderDecoderShape
+from bench_image.contract.options import Precision, Recipe
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Preset
 
 DTYPES = {Precision.FP32: torch.float32, Precision.FP16: torch.float16, Precision.BF16: torch.bfloat16}
 

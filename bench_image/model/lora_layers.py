@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from bench_image.contract import Lora, Quantisation
+from bench_image.contract.work import Lora, Quantisation
 from bench_image.model.dtypes import Numerics
 
 

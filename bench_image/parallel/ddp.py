@@ -6,7 +6,7 @@ import contextlib
 
 from torch.nn.parallel import DistributedDataParallel
 
-from bench_image.contract import RunSpec
+from bench_image.contract.spec import RunSpec
 from bench_image.model.build import Built
 from bench_image.parallel.optimizer_step import Engine
 from bench_image.parallel.process_group import Gang

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from bench_image.contract import Optimizer, RunSpec
+from bench_image.contract.options import Optimizer
+from bench_image.contract.spec import RunSpec
 from bench_image.model.build import Built, make_optimizer
 from bench_image.parallel.optimizer_step import MAX_GRAD_NORM, Engine
 from bench_image.parallel.process_group import Gang

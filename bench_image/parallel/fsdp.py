@@ -13,8 +13,10 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
-from bench_image.contract import Optimizer, Preset, RunSpec
 from bench_image.contract.memory_estimate import has_room
+from bench_image.contract.options import Optimizer
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Preset
 from bench_image.model.build import Built, make_optimizer
 from bench_image.parallel.optimizer_step import Engine
 from bench_image.parallel.process_group import PEER_TIMEOUT_S, Gang

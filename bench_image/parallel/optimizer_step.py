@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bench_image.contract import RunSpec
+from bench_image.contract.spec import RunSpec
 from bench_image.model.build import make_optimizer
 from bench_image.model.dtypes import numerics
 

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from bench_image.contract import RunSpec
+from bench_image.contract.spec import RunSpec
 from bench_image.model.build import Built
 from bench_image.parallel import file_barrier
 from bench_image.parallel.optimizer_step import Engine

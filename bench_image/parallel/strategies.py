@@ -26,7 +26,10 @@ from pathlib import Path
 
 import torch
 
-from bench_image.contract import OUTPUT_DIR_ENV, Device, RunSpec, Strategy
+from bench_image.contract.options import Strategy
+from bench_image.contract.pod_io import OUTPUT_DIR_ENV
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Device
 from bench_image.parallel.process_group import PEER_TIMEOUT_S, Gang, Independent, Single
 from bench_image.parallel.visible_gpus import VISIBLE
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from bench_image.contract import Device, RunSpec
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Device
 from bench_image.telemetry import nvml as nvml_api
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"

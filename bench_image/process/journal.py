@@ -9,18 +9,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench_image.contract import (
-    Chosen,
+from bench_image.contract.result import Chosen, Phase, RunError, Status
+from bench_image.contract.result_sections import (
     Communication,
     Context,
     GpuTelemetry,
     HostTelemetry,
     Memory,
     ParameterCount,
-    Phase,
     Probes,
-    RunError,
-    Status,
 )
 from bench_image.data.atomic_file import write_atomic
 from bench_image.parallel.visible_gpus import GPU_UUID_ENV

@@ -8,31 +8,25 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from bench_image.contract import (
-    SECTIONS,
+from bench_image.contract.flops import flops_per_token, tokens_per_sample
+from bench_image.contract.gpu_specs import peak_tflops
+from bench_image.contract.result import SECTIONS, Phase, RankSummary, RunError, RunResult, Status, resolved
+from bench_image.contract.result_sections import (
     Clock,
     Communication,
     Cost,
-    Device,
     HostTelemetry,
     Memory,
     ParameterCount,
     Performance,
-    Phase,
     Probes,
-    RankSummary,
-    RunError,
-    RunResult,
-    RunSpec,
     Startup,
-    Status,
     Telemetry,
     Window,
-    resolved,
 )
-from bench_image.contract.flops import flops_per_token, tokens_per_sample
-from bench_image.contract.gpu_specs import peak_tflops
+from bench_image.contract.spec import RunSpec
 from bench_image.contract.step_stats import half_width_pct, step_time, window_s
+from bench_image.contract.work import Device
 from bench_image.process.rank_report import RankReport, WindowRecord, signal_name
 
 HINTS = {

@@ -11,29 +11,22 @@ from typing import NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from bench_image.contract import (
-    Chosen,
+from bench_image.contract.flops import tokens_per_sample
+from bench_image.contract.missing_reasons import unexplained
+from bench_image.contract.parse import explain
+from bench_image.contract.result import Chosen, Phase, RankSummary, RunError, RunResult, Status, failed_result, resolved
+from bench_image.contract.result_sections import (
     Clock,
     Communication,
     Context,
     HostTelemetry,
     ParameterCount,
     Performance,
-    Phase,
     Probes,
-    RankSummary,
-    RunError,
-    RunResult,
-    RunSpec,
     Startup,
-    Status,
     Telemetry,
-    explain,
-    failed_result,
-    resolved,
 )
-from bench_image.contract.flops import tokens_per_sample
-from bench_image.contract.missing_reasons import unexplained
+from bench_image.contract.spec import RunSpec
 from bench_image.process.merge import Ending, Missing, largest_memory, merge, performance_of
 from bench_image.process.rank_report import RankReport
 

@@ -10,20 +10,17 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from bench_image.contract import (
-    Chosen,
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.parse import explain
+from bench_image.contract.result import Chosen, Phase, RunError, Status
+from bench_image.contract.result_sections import (
     Communication,
     Context,
-    Frozen,
     GpuTelemetry,
     HostTelemetry,
     Memory,
     ParameterCount,
-    Phase,
     Probes,
-    RunError,
-    Status,
-    explain,
 )
 from bench_image.data.atomic_file import write_atomic
 from bench_image.parallel.file_barrier import CAME

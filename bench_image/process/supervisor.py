@@ -14,24 +14,14 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from bench_image.contract import (
-    OUTPUT_DIR_ENV,
-    RESULT_FILE,
-    SPEC_ENV,
-    XCOM_DIR_ENV,
-    XCOM_FILE,
-    ContractError,
-    Device,
-    Phase,
-    RunResult,
-    RunSpec,
-    Status,
-    Strategy,
-    explain,
-    failed_result,
-)
 from bench_image.contract.flops import num_lora_parameters
-from bench_image.contract.options import DEEPSPEED, SINGLE_GPU
+from bench_image.contract.frozen import ContractError
+from bench_image.contract.options import DEEPSPEED, SINGLE_GPU, Strategy
+from bench_image.contract.parse import explain
+from bench_image.contract.pod_io import OUTPUT_DIR_ENV, RESULT_FILE, SPEC_ENV, XCOM_DIR_ENV, XCOM_FILE
+from bench_image.contract.result import Phase, RunResult, Status, failed_result
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Device
 from bench_image.data.atomic_file import write_atomic
 from bench_image.parallel.file_barrier import come
 from bench_image.parallel.visible_gpus import rank_environments

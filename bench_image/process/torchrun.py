@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from bench_image.contract import OUTPUT_DIR_ENV
+from bench_image.contract.pod_io import OUTPUT_DIR_ENV
 from bench_image.process.parent_death import die_with_parent
 from bench_image.process.rank_report import write_exits
 

@@ -7,9 +7,9 @@ import importlib
 import sys
 from collections.abc import Iterator
 
-from bench_image.contract import Optimizer, RunSpec
-from bench_image.contract.options import DEEPSPEED
+from bench_image.contract.options import DEEPSPEED, Optimizer
 from bench_image.contract.presets import compiles
+from bench_image.contract.spec import RunSpec
 
 EIGHT_BIT = (Optimizer.ADAMW_8BIT, Optimizer.PAGED_ADAMW_8BIT)
 # transformers and PEFT import these where they happen to be installed, for metrics, images and tables; the benchmark

@@ -15,19 +15,11 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench_image.contract import (
-    OUTPUT_DIR_ENV,
-    SPEC_ENV,
-    Chosen,
-    Clock,
-    Memory,
-    Phase,
-    Probes,
-    RunError,
-    RunSpec,
-    Status,
-    parse_spec,
-)
+from bench_image.contract.parse import parse_spec
+from bench_image.contract.pod_io import OUTPUT_DIR_ENV, SPEC_ENV
+from bench_image.contract.result import Chosen, Phase, RunError, Status
+from bench_image.contract.result_sections import Clock, Memory, Probes
+from bench_image.contract.spec import RunSpec
 from bench_image.process.journal import Journal
 from bench_image.process.parent_death import die_with_parent
 from bench_image.process.training_imports import import_stack

@@ -17,7 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench_image.__main__ import BAD_SPEC, EXIT_CODES
-from bench_image.contract import OUTPUT_DIR_ENV, RESULT_FILE, SPEC_ENV, RunResult, RunSpec, Status
+from bench_image.contract.pod_io import OUTPUT_DIR_ENV, RESULT_FILE, SPEC_ENV
+from bench_image.contract.result import RunResult, Status
+from bench_image.contract.spec import RunSpec
 from bench_image.data.atomic_file import write_atomic
 from bench_image.process.merge import Ending, merge
 from bench_image.process.parent_death import process_start, start_ticks

@@ -30,10 +30,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench_image.contract import Clock, Context, Device, Precision, RunResult, Status
 from bench_image.contract.flops import tokens_per_sample
 from bench_image.contract.model_shapes import EncoderDecoderShape
+from bench_image.contract.options import Precision
+from bench_image.contract.result import RunResult, Status
+from bench_image.contract.result_sections import Clock, Context
 from bench_image.contract.step_stats import window_s
+from bench_image.contract.work import Device
 from bench_image.process.rank_report import WindowRecord
 from bench_image.seq2seq.flags import Plan
 

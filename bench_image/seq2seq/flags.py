@@ -10,9 +10,12 @@ from typing import Any, NamedTuple, NoReturn
 
 from pydantic import ValidationError
 
-from bench_image.contract import DiskData, Optimizer, Precision, Preset, Recipe, RunSpec, Strategy, explain
 from bench_image.contract.flops import tokens_per_sample
 from bench_image.contract.model_shapes import EncoderDecoderShape
+from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy
+from bench_image.contract.parse import explain
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import DiskData, Preset
 from bench_image.telemetry import nvml as nvml_api
 
 BATCH_SIZE, FULL_BATCH_SIZE = 32, 1024

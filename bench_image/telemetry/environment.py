@@ -10,7 +10,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench_image.contract import Context, Device, Gpu
+from bench_image.contract.result_sections import Context, Gpu
+from bench_image.contract.work import Device
 from bench_image.telemetry import nvml as nvml_api
 
 POD_ENV = "TRAINBENCH_POD"

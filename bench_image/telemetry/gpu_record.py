@@ -11,7 +11,8 @@ from typing import Any
 
 import psutil
 
-from bench_image.contract import GpuTelemetry, implausible
+from bench_image.contract.parse import implausible
+from bench_image.contract.result_sections import GpuTelemetry
 from bench_image.telemetry import nvml as nvml_api
 
 # NVML's clocks-event bits. Idle (0x1) and the display's clocks (0x100) do not slow training down.

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from bench_image.contract import HostTelemetry, implausible
+from bench_image.contract.parse import implausible
+from bench_image.contract.result_sections import HostTelemetry
 
 
 class CpuTimes(NamedTuple):

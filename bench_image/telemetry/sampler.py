@@ -6,7 +6,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from bench_image.contract import Device, GpuTelemetry, HostTelemetry
+from bench_image.contract.result_sections import GpuTelemetry, HostTelemetry
+from bench_image.contract.work import Device
 from bench_image.telemetry import nvml as nvml_api
 from bench_image.telemetry.gpu_record import GpuRecord
 from bench_image.telemetry.host_record import HostRecord

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import torch
 
-from bench_image.contract import AUTO, RunSpec
 from bench_image.contract.memory_estimate import USABLE_SHARE, memory_need_bytes
 from bench_image.contract.presets import STEPS_BEFORE_CAPTURE
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import AUTO
 from bench_image.model.build import Built, checkpoint_activations
 from bench_image.parallel.process_group import Single
 from bench_image.training.oom import is_out_of_memory

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bench_image.contract import Communication
+from bench_image.contract.result_sections import Communication
 
 if TYPE_CHECKING:
     from bench_image.parallel.process_group import Single

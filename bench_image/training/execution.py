@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from bench_image.contract import Optimizer, RunSpec
+from bench_image.contract.options import Optimizer
 from bench_image.contract.presets import compiles, fuses, replays
+from bench_image.contract.spec import RunSpec
 from bench_image.model.dtypes import numerics
 
 if TYPE_CHECKING:

@@ -12,10 +12,12 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import nn
 
-from bench_image.contract import Clock, Device, RunSpec
 from bench_image.contract.memory_estimate import keeps_unpacked
 from bench_image.contract.presets import STEPS_BEFORE_CAPTURE, replays
+from bench_image.contract.result_sections import Clock
+from bench_image.contract.spec import RunSpec
 from bench_image.contract.step_stats import half_width_pct
+from bench_image.contract.work import Device
 from bench_image.data.batches import batches
 from bench_image.model.build import Built
 from bench_image.model.dtypes import loops_as_trainer

@@ -15,9 +15,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench_image.contract import MAX_RESULT_BYTES, SPEC_ENV, XCOM_DIR_ENV, XCOM_FILE, Phase, RunSpec, Status, parse_spec
-from bench_image.contract import failed_result as fail
 from bench_image.contract.options import SINGLE_GPU
+from bench_image.contract.parse import parse_spec
+from bench_image.contract.pod_io import MAX_RESULT_BYTES, SPEC_ENV, XCOM_DIR_ENV, XCOM_FILE
+from bench_image.contract.result import Phase, Status
+from bench_image.contract.result import failed_result as fail
+from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_result
 
 BREAKS = {

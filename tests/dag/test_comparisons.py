@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import Status
+from bench_image.contract.result import Status
 from trainbench.params.campaign_kind import Question
 from trainbench.params.variants import VARIANTS
 from trainbench.planning.plan import campaign_id

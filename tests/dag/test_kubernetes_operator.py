@@ -13,7 +13,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from bench_image.contract import MAX_RESULT_BYTES, Status
+from bench_image.contract.pod_io import MAX_RESULT_BYTES
+from bench_image.contract.result import Status
 from tests.builders import STARTED_AT, make_spec
 from trainbench.params.campaign_kind import Question
 from trainbench.pods.manifests import PodSettings, manifest

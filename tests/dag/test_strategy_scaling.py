@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import Status
+from bench_image.contract.result import Status
 from trainbench.planning.plan import campaign_id
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bench_image.contract import Device, Lora, Preset, Recipe
+from bench_image.contract.options import Recipe
+from bench_image.contract.work import Device, Lora, Preset
 from bench_image.model.build import build
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench_image.contract import Device, Drill, Optimizer, Phase, Precision, Preset, Recipe, RunResult, Status, Strategy
-from bench_image.contract.options import SINGLE_GPU
+from bench_image.contract.options import SINGLE_GPU, Optimizer, Precision, Recipe, Strategy
+from bench_image.contract.result import Phase, RunResult, Status
+from bench_image.contract.spec import Drill
+from bench_image.contract.work import Device, Preset
 from tests.image.processes import finish, make_spec, start, wait_for
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]

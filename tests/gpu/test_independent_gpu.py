@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench_image.contract import Device, Optimizer, Phase, Preset, Recipe, RunResult, RunSpec, Status, Strategy
+from bench_image.contract.options import Optimizer, Recipe, Strategy
+from bench_image.contract.result import Phase, RunResult, Status
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Device, Preset
 from bench_image.parallel.visible_gpus import VISIBLE
 from bench_image.telemetry.nvml import connect
 from tests.image.processes import finish, make_spec, start

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from bench_image.contract import Device, Lora, Optimizer, Preset, Recipe, RunSpec
+from bench_image.contract.options import Optimizer, Recipe
 from bench_image.contract.presets import replays
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Device, Lora, Preset
 from bench_image.model.build import build
 from bench_image.parallel.process_group import Single
 from bench_image.training.loop import Stepper

@@ -19,7 +19,8 @@ from torch import nn
 
 import bench_image.data.batches as data_module
 import bench_image.model.build as build_module
-from bench_image.contract import RunSpec, Strategy
+from bench_image.contract.options import Strategy
+from bench_image.contract.spec import RunSpec
 from bench_image.model import compile
 from bench_image.model.build import Built
 from bench_image.parallel import strategies

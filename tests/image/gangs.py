@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench_image.contract import Lora, Optimizer, Precision, Preset, Recipe, RunSpec, Strategy
+from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Lora, Preset
 from tests.image.equal_work import COUNTED, FORGETFUL, FUSED, STRANGERS
 from tests.image.processes import environment, make_spec
 

@@ -12,17 +12,11 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
-from bench_image.contract import (
-    Lora,
-    Optimizer,
-    Phase,
-    Quantisation,
-    Recipe,
-    RunResult,
-    RunSpec,
-    Strategy,
-    parse_result,
-)
+from bench_image.contract.options import Optimizer, Recipe, Strategy
+from bench_image.contract.parse import parse_result
+from bench_image.contract.result import Phase, RunResult
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Lora, Quantisation
 from bench_image.process.rank_report import RankReport, read_reports
 
 ROOT = Path(__file__).parents[2]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bench_image.contract import AUTO, Recipe, RunSpec
 from bench_image.contract.memory_estimate import USABLE_SHARE, memory_need_bytes
+from bench_image.contract.options import Recipe
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import AUTO
 from bench_image.model.build import build
 from bench_image.parallel.process_group import Single
 from bench_image.training.autotune import Trial, by_formula, by_trial, choose, clearly_fits

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from bench_image.contract import Lora, Precision, Preset, Recipe
+from bench_image.contract.options import Precision, Recipe
+from bench_image.contract.work import Lora, Preset
 from bench_image.model.build import build
 from bench_image.model.init_weights import WRAPPERS
 from tests.image.processes import make_spec

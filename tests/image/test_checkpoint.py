@@ -9,9 +9,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from bench_image.contract import ContractError, Lora, Precision, Recipe, Status
 from bench_image.contract.flops import lora_targets
+from bench_image.contract.frozen import ContractError
 from bench_image.contract.model_shapes import MODELS, DecoderShape, Gpt2Shape, ModelShape
+from bench_image.contract.options import Precision, Recipe
+from bench_image.contract.result import Status
+from bench_image.contract.work import Lora
 from bench_image.model.build import build
 from tests.image.processes import finish, make_spec, start
 from tests.image.test_sizing_against_transformers import TINY_GPT2, TINY_MIXTRAL, built_model

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from bench_image.contract import Recipe
+from bench_image.contract.options import Recipe
 from bench_image.model.build import build
 from bench_image.model.compile import MASKS, leave_masks_out
 from tests.image.gangs import GPT2

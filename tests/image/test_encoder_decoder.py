@@ -9,9 +9,11 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench_image.contract import Preset, Recipe, RunSpec
 from bench_image.contract.flops import flops_per_token, num_parameters
 from bench_image.contract.model_shapes import EncoderDecoderShape
+from bench_image.contract.options import Recipe
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Preset
 from bench_image.data.batches import POOL_STEPS
 from bench_image.model.build import build
 from bench_image.model.encoder_decoder import EncoderDecoder, sinusoids

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import Strategy
+from bench_image.contract.options import Strategy
 from tests.image.equal_work import FORGETFUL, STEPS
 from tests.image.gangs import CASES, FORGOTTEN, strategies_of
 

@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from bench_image.contract import Lora, Precision, Preset, Quantisation, Recipe, RunSpec
+from bench_image.contract.options import Precision, Recipe
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Lora, Preset, Quantisation
 from bench_image.kernels import lora_linear as adapted_linear_module
 from bench_image.kernels.fused_lora import Siblings, fuse
 from bench_image.kernels.lora_linear import adapted_linear

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bench_image.contract import Phase, Recipe, RunResult, RunSpec, Status, Strategy
+from bench_image.contract.options import Recipe, Strategy
+from bench_image.contract.result import Phase, RunResult, Status
+from bench_image.contract.spec import RunSpec
 from bench_image.process.merge import Ending, merge
 from bench_image.process.rank_report import read_exits, read_reports
 from tests.image.processes import (

@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from bench_image.contract import Clock, Device, Drill, Preset, Recipe, RunSpec
+from bench_image.contract.options import Recipe
 from bench_image.contract.presets import STEPS_BEFORE_CAPTURE
+from bench_image.contract.result_sections import Clock
+from bench_image.contract.spec import Drill, RunSpec
 from bench_image.contract.step_stats import half_width_pct
+from bench_image.contract.work import Device, Preset
 from bench_image.data.batches import POOL_STEPS, TokenPool
 from bench_image.model.build import build
 from bench_image.parallel.process_group import Single

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench_image.contract import HOW_MEASURED, fingerprint
+from bench_image.contract.fingerprint import HOW_MEASURED, fingerprint
 from bench_image.contract.memory_estimate import memory_need_bytes
 from measure_peaks import configurations
 

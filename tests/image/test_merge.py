@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import (
-    Chosen,
+from bench_image.contract.options import Recipe
+from bench_image.contract.result import Chosen, Phase, RunError, Status
+from bench_image.contract.result_sections import (
     Communication,
     Context,
     Gpu,
@@ -16,12 +17,8 @@ from bench_image.contract import (
     HostTelemetry,
     Memory,
     ParameterCount,
-    Phase,
     Probes,
-    Recipe,
-    RunError,
     Startup,
-    Status,
 )
 from bench_image.process.merge import Ending, merge, verdict
 from bench_image.process.rank_report import RankReport, WindowRecord

@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 
 from bench_image.__main__ import EXIT_CODES
-from bench_image.contract import Device, Phase, Probes, Recipe, RunResult, RunSpec, Status, Strategy, parse_result
+from bench_image.contract.options import Recipe, Strategy
+from bench_image.contract.parse import parse_result
+from bench_image.contract.result import Phase, RunResult, Status
+from bench_image.contract.result_sections import Probes
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Device
 from bench_image.parallel.file_barrier import come, wait_for_all
 from bench_image.process.children import run_all
 from bench_image.process.merge import Ending

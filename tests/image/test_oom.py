@@ -13,7 +13,10 @@ import pytest
 import torch
 
 from bench_image.__main__ import EXIT_CODES
-from bench_image.contract import Phase, Recipe, RunSpec, Status, Strategy, parse_result
+from bench_image.contract.options import Recipe, Strategy
+from bench_image.contract.parse import parse_result
+from bench_image.contract.result import Phase, Status
+from bench_image.contract.spec import RunSpec
 from bench_image.parallel.process_group import Single
 from bench_image.process.journal import Journal
 from bench_image.process.merge import Ending, merge

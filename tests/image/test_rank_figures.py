@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from bench_image.contract import Recipe
+from bench_image.contract.options import Recipe
 from bench_image.process import worker
 from bench_image.training.loop import Timing
 from tests.image.processes import make_spec

@@ -8,9 +8,12 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from bench_image.contract import Clock, Drill, Precision, Recipe, RunResult, RunSpec, Status, Strategy
 from bench_image.contract.flops import num_lora_parameters, num_parameters
 from bench_image.contract.model_shapes import shape_of
+from bench_image.contract.options import Precision, Recipe, Strategy
+from bench_image.contract.result import RunResult, Status
+from bench_image.contract.result_sections import Clock
+from bench_image.contract.spec import Drill, RunSpec
 from bench_image.process.rank_report import read_reports
 from tests.image.processes import finish, make_spec, start
 

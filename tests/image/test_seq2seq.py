@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import Chosen, DiskData, ParameterCount, Precision, RunResult, Strategy, parse_result
 from bench_image.contract.flops import num_parameters
+from bench_image.contract.options import Precision, Strategy
+from bench_image.contract.parse import parse_result
+from bench_image.contract.result import Chosen, RunResult
+from bench_image.contract.result_sections import ParameterCount
+from bench_image.contract.work import DiskData
 from bench_image.process.rank_report import WindowRecord
 from bench_image.seq2seq import bench_file
 from bench_image.seq2seq.flags import FlagError, Launch, Plan, parser, plan, visible_gpus

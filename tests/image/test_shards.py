@@ -19,7 +19,9 @@ import numpy as np
 import pytest
 import torch
 
-from bench_image.contract import DiskData, Recipe, Status
+from bench_image.contract.options import Recipe
+from bench_image.contract.result import Status
+from bench_image.contract.work import DiskData
 from bench_image.data import page_cache, shards
 from bench_image.data.batches import TokenPool, batches
 from bench_image.data.shard_layout import DataError, Layout
@@ -249,7 +251,7 @@ def test_a_folder_without_permission_is_named(tmp_path: Path, monkeypatch: pytes
 WRITER = """
 import sys
 from pathlib import Path
-from bench_image.contract import DiskData
+from bench_image.contract.work import DiskData
 from bench_image.data.shard_layout import Layout
 from bench_image.data.shards import prepare
 data = DiskData(folder=sys.argv[1], num_samples=200_000, num_shards=8)

@@ -9,9 +9,10 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch.utils.flop_counter import FlopCounterMode
 
-from bench_image.contract import Lora, Recipe
 from bench_image.contract.flops import flops_per_token, lora_targets, num_lora_parameters, num_parameters
 from bench_image.contract.model_shapes import MODELS, Gpt2Shape, MixtralShape, ModelShape
+from bench_image.contract.options import Recipe
+from bench_image.contract.work import Lora
 from bench_image.model.architectures import skeleton
 from bench_image.model.init_weights import draw, materialise, rebuild_buffers
 

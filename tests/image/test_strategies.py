@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from bench_image.contract import Optimizer, Strategy
-from bench_image.contract.options import DEEPSPEED
+from bench_image.contract.options import DEEPSPEED, Optimizer, Strategy
 from bench_image.parallel.deepspeed import REDUCE_BUCKET, settings
 from bench_image.parallel.process_group import PEER_TIMEOUT_S
 from bench_image.parallel.strategies import peer_timeout_s

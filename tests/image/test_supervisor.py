@@ -10,7 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench_image.contract import ContractError, Lora, Phase, Recipe, Status, failed_result
+from bench_image.contract.frozen import ContractError
+from bench_image.contract.options import Recipe
+from bench_image.contract.result import Phase, Status, failed_result
+from bench_image.contract.work import Lora
 from bench_image.parallel.visible_gpus import rank_environments
 from bench_image.process import supervisor as supervise
 from bench_image.process.merge import Ending

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bench_image.contract import Preset, Recipe, Strategy
-from bench_image.contract.options import Optimizer
+from bench_image.contract.options import Optimizer, Recipe, Strategy
+from bench_image.contract.work import Preset
 from bench_image.process import training_imports as imports
 from bench_image.process.training_imports import NOT_NEEDED, hidden, import_stack, modules_of, start_compilers
 from tests.image.processes import environment, make_spec

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import Status
+from bench_image.contract.result import Status
 from local_airflow import LocalAirflow
 from tests.builders import make_spec
 from tests.kube.real_cluster import e2e_settings

@@ -6,7 +6,8 @@ import math
 import statistics
 from pathlib import Path
 
-from bench_image.contract import RunResult, parse_result
+from bench_image.contract.parse import parse_result
+from bench_image.contract.result import RunResult
 from trainbench.judging import noise
 
 ROOT = Path(__file__).resolve().parents[2]

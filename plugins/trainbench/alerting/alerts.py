@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.core.verdicts import Level
 from trainbench.judging import drills
 from trainbench.judging.campaign_conditions import conditions

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import AwareDatetime
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.alerting.links import absolute, benchmarks_page, breach_page, prefix_of, report_tab
 from trainbench.core.formats import listing, one_line, sentence
 from trainbench.core.verdicts import Level

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.alerting.notifications import Event, Message, message
 from trainbench.alerting.outbox import DUE_DAYS, Outbox
 from trainbench.core.formats import count, one_line

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from bench_image.contract import Device
+from bench_image.contract.work import Device
 from trainbench.cli import baseline, cluster, cost, estimates, exchange, watch
 from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, errors_told, print_json, progress, tell_broken
 from trainbench.cluster.local_nodes import local_fleet

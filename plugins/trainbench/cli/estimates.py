@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bench_image.contract import Strategy
+from bench_image.contract.options import Strategy
 from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, errors_told, print_json, tell_broken
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from bench_image.contract import RunResult, RunSpec, Status
+from bench_image.contract.result import RunResult, Status
+from bench_image.contract.spec import RunSpec
 from trainbench.judging.variance import nodes_to_confirm
 from trainbench.orchestration.assess import assess, judge
 from trainbench.planning.plan import Plan, confirm_specs

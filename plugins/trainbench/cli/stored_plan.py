@@ -10,9 +10,12 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from bench_image.contract import DiskData, RunResult, RunSpec, explain
 from bench_image.contract.flops import lora_targets
 from bench_image.contract.model_shapes import MODELS
+from bench_image.contract.parse import explain
+from bench_image.contract.result import RunResult
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import DiskData
 from trainbench.params.campaign_params import BenchmarkParams, ParamsError, form, parse_params
 from trainbench.planning.plan import Plan
 from trainbench.planning.work import identifier

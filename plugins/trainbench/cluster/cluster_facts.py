@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.cluster.kubernetes_api import NEEDED, Cluster, Permission, Refused
 from trainbench.planning.nodes import GPU_RESOURCE, HOSTNAME, Fleet, fleet
 from trainbench.pods.manifests import CONTAINER, RENDEZVOUS, XCOM_DIR, node_of

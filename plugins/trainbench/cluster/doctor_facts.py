@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.cluster.cluster_facts import ClusterFacts, Sidecar, gather_cluster, is_of_gang
 from trainbench.cluster.installation_facts import (
     AirflowFacts,

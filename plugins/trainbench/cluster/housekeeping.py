@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.cluster import leaked_pods as leaked
 from trainbench.cluster import retention
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Refused

@@ -13,7 +13,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.cluster.cluster_facts import Sidecar
 from trainbench.core.formats import one_line
 from trainbench.pods.local_pods import LocalImage

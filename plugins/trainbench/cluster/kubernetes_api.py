@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import one_line
 from trainbench.settings.environment import Settings
 

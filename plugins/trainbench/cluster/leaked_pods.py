@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import duration
 from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, Owner
 

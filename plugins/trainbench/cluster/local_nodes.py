@@ -8,7 +8,9 @@ import socket
 import subprocess
 from collections.abc import Callable, Mapping
 
-from bench_image.contract import NODE_NAME, Device, Frozen
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.spec import NODE_NAME
+from bench_image.contract.work import Device
 from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.settings.environment import Settings

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.cluster.installation_facts import Unknown
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError
 from trainbench.pods.manifests import CONTAINER, RENDEZVOUS, PodSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.results.artefacts import NOUNS, Shelf, Usage
 
 

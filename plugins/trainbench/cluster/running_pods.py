@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError
 from trainbench.core.formats import NA, degrees, duration, figure, one_line, share
 from trainbench.core.ordering import natural

@@ -7,7 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench_image.contract import ACROSS_STRATEGIES, HOW_MEASURED, NOT_WORK, Device, RunResult, RunSpec, fingerprint
+from bench_image.contract.fingerprint import ACROSS_STRATEGIES, HOW_MEASURED, NOT_WORK, fingerprint
+from bench_image.contract.result import RunResult
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Device
 from trainbench.results.readings import gpu_name, is_measured
 
 # What may differ between the rows of a table of strategies: strategy and number of GPUs, and how long was measured.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bench_image.contract import RunResult
+from bench_image.contract.result import RunResult
 from trainbench.comparison.comparable import changed_fields, told
 from trainbench.comparison.gpu_kinds import kind_of_skipped, kinds
 from trainbench.comparison.speedups import SpeedUp, good, noise_of_one_run, paired, speed_up

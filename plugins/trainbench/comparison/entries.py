@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
-from bench_image.contract import RunResult, Strategy
+from bench_image.contract.options import Strategy
+from bench_image.contract.result import RunResult
 from trainbench.comparison.comparable import WorkGroup
 from trainbench.core.formats import count, share
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bench_image.contract import Device
+from bench_image.contract.work import Device
 from trainbench.planning.skipped import Skipped
 from trainbench.results.campaign import Campaign
 from trainbench.results.readings import gpu_name

@@ -26,7 +26,8 @@ import statistics
 from collections.abc import Sequence
 from functools import cache
 
-from bench_image.contract import Frozen, RunResult
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.result import RunResult
 from trainbench.core.verdicts import Metric, gpu_title
 from trainbench.judging import gpu_runs, noise
 from trainbench.judging.node_runs import NodeRuns, by_group, judged_rate, measured

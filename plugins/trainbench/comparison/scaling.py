@@ -15,7 +15,8 @@ import statistics
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from bench_image.contract import RunResult, Strategy
+from bench_image.contract.options import Strategy
+from bench_image.contract.result import RunResult
 from trainbench.comparison.comparable import work_groups
 from trainbench.comparison.entries import Entry, both_noises_pct
 from trainbench.core.formats import count, listing, share

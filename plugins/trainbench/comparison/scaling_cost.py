@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bench_image.contract import RunResult
+from bench_image.contract.result import RunResult
 from trainbench.comparison.entries import Entry, both_noises_pct
 from trainbench.prices.run_cost import quote
 

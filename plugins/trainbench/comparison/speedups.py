@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from bench_image.contract import RunResult
+from bench_image.contract.result import RunResult
 from trainbench.judging import noise
 from trainbench.results.readings import is_measured
 

@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from bench_image.contract import HOW_MEASURED, Recipe, RunResult, RunSpec, fingerprint
+from bench_image.contract.fingerprint import HOW_MEASURED, fingerprint
 from bench_image.contract.memory_estimate import memory_need_bytes
+from bench_image.contract.options import Recipe
+from bench_image.contract.result import RunResult
+from bench_image.contract.spec import RunSpec
 from trainbench.comparison.gpu_kinds import kind_of_skipped, kinds
 from trainbench.comparison.speedups import SpeedUp, good, noise_of_one_run
 from trainbench.judging.noise import median_variance

@@ -6,7 +6,10 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 
-from bench_image.contract import Device, Recipe, RunResult, Status, Strategy, fingerprint
+from bench_image.contract.fingerprint import fingerprint
+from bench_image.contract.options import Recipe, Strategy
+from bench_image.contract.result import RunResult, Status
+from bench_image.contract.work import Device
 from trainbench.comparison.comparable import work_groups
 from trainbench.comparison.entries import Entry, entries, sizes
 from trainbench.comparison.scaling import MIN_SCALING_PCT, Efficiency, efficiencies

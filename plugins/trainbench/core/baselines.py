@@ -7,7 +7,7 @@ from datetime import datetime
 
 from pydantic import AwareDatetime
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import day, listing
 
 

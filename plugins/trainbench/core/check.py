@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 
 
 class CheckState(StrEnum):

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from bench_image.contract import RunResult, RunSpec
+from bench_image.contract.result import RunResult
+from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import NA
 
 

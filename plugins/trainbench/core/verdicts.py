@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 
 
 class State(StrEnum):

@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import MINUS, figure, percent, usd
 from trainbench.cost.monthly_cost import PaidRun, grouped, month_of
 from trainbench.prices.run_cost import usd_per_1m_tokens, usd_per_1000_samples

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import date
 from enum import StrEnum
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import count, figure, share, usd
 from trainbench.core.quantities import QuantityError, positive
 from trainbench.cost.job_memory import MemoryFit

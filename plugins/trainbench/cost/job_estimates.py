@@ -9,7 +9,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bench_image.contract import RunSpec, Strategy, explain
+from bench_image.contract.options import Strategy
+from bench_image.contract.parse import explain
+from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import count, figure, listing
 from trainbench.core.quantities import positive
 from trainbench.cost.estimate import Basis, Estimate, Interruptions, Job, Ownership, Pricing, estimate

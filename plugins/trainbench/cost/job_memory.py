@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from bench_image.contract import Frozen, RunSpec
+from bench_image.contract.frozen import Frozen
 from bench_image.contract.memory_estimate import GPU_MEMORY_GIB, USABLE_SHARE, memory_need_bytes, smallest_gpu
+from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import figure
 from trainbench.prices.price_tables import words_of
 

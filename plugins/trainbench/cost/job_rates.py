@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from bench_image.contract import Frozen, RunSpec
 from bench_image.contract.flops import flops_per_token, tokens_per_sample
+from bench_image.contract.frozen import Frozen
 from bench_image.contract.gpu_specs import PEAK_TFLOPS, peak_tflops
+from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import count, figure, share
 from trainbench.core.quantities import QuantityError, positive, used_share
 from trainbench.exchange.comparison_rows import Contender

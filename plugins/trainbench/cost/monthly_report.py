@@ -8,7 +8,7 @@ from datetime import datetime
 
 from pydantic import AwareDatetime
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import count, figure, listing, percent, usd
 from trainbench.core.verdicts import Finding
 from trainbench.cost.cost_trend import WorkCost, signed_usd, work_costs

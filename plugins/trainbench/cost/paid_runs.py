@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
-from bench_image.contract import Status
+from bench_image.contract.result import Status
 from trainbench.cost.monthly_cost import PaidRun
 from trainbench.history.database import HistoryError
 from trainbench.history.history import History

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.cost.cost_trend import WorkCost
 from trainbench.cost.monthly_cost import PaidRun, grouped
 from trainbench.params.cost_params import PriceBasis, SpendParams

@@ -7,7 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from bench_image.contract import Context, DiskData, RunResult, RunSpec
+from bench_image.contract.result import RunResult
+from bench_image.contract.result_sections import Context
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import DiskData
 
 CAMPAIGN, HOST = "published", "left-out"
 LEFT_OUT = "left out when the result was exported"

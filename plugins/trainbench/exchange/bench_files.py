@@ -14,19 +14,15 @@ from typing import Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
-from bench_image.contract import (
-    Context,
-    ContractError,
-    Device,
-    Precision,
-    RunResult,
-    RunSpec,
-    Startup,
-    Status,
-    explain,
-)
 from bench_image.contract.flops import tokens_per_sample
+from bench_image.contract.frozen import ContractError
 from bench_image.contract.model_shapes import EncoderDecoderShape
+from bench_image.contract.options import Precision
+from bench_image.contract.parse import explain
+from bench_image.contract.result import RunResult, Status
+from bench_image.contract.result_sections import Context, Startup
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Device
 from trainbench.results.collect import parse_payload
 
 FORMAT, FORMAT_VERSION = "trainbench-encoder-decoder", 1

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import NA, count, duration, figure, listing, share, usd
 from trainbench.core.quantities import QuantityError, positive
 from trainbench.core.tables import Row, Table

@@ -7,7 +7,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bench_image.contract import NOT_WORK, Device, DiskData, Frozen, RunResult, RunSpec, fingerprint
+from bench_image.contract.fingerprint import NOT_WORK, fingerprint
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.result import RunResult
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Device, DiskData
 from trainbench.comparison.comparable import ACROSS
 from trainbench.core.formats import one_line
 from trainbench.exchange.bench_files import OldFile, OwnFile

@@ -6,7 +6,9 @@ import json
 from datetime import datetime
 from pathlib import Path
 
-from bench_image.contract import MAX_RESULT_BYTES, ContractError, RunResult
+from bench_image.contract.frozen import ContractError
+from bench_image.contract.pod_io import MAX_RESULT_BYTES
+from bench_image.contract.result import RunResult
 from trainbench.core.formats import listing
 from trainbench.exchange.anonymise import anonymised
 from trainbench.exchange.bench_files import bench_document, bench_name

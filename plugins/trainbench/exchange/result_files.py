@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench_image.contract import MAX_RESULT_BYTES, RESULT_FILE, ContractError, RunResult
+from bench_image.contract.frozen import ContractError
+from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
+from bench_image.contract.result import RunResult
 from trainbench.core.formats import count, listing
 from trainbench.exchange.bench_files import BenchFileError, OldFile, OwnFile, parse_bench_file
 from trainbench.exchange.comparison_rows import OLD_PROGRAM, Contender, Gatherer

@@ -19,16 +19,12 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field, ValidationError
 
-from bench_image.contract import (
-    MAX_RESULT_BYTES,
-    ContractError,
-    Cost,
-    Device,
-    Frozen,
-    RunResult,
-    Status,
-    explain,
-)
+from bench_image.contract.frozen import ContractError, Frozen
+from bench_image.contract.parse import explain
+from bench_image.contract.pod_io import MAX_RESULT_BYTES
+from bench_image.contract.result import RunResult, Status
+from bench_image.contract.result_sections import Cost
+from bench_image.contract.work import Device
 from trainbench.exchange.anonymise import anonymised
 from trainbench.planning.work import identifier
 from trainbench.results.campaign import IMPORTED

@@ -15,7 +15,9 @@ from pydantic import AwareDatetime
 from sqlalchemy import ColumnElement, Connection, Engine, Integer, Select, bindparam, delete, func, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from bench_image.contract import Frozen, RunResult, Status, fingerprint
+from bench_image.contract.fingerprint import fingerprint
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.result import RunResult, Status
 from trainbench.core.baselines import Baseline, in_force
 from trainbench.core.verdicts import Metric, State
 from trainbench.history.baselines import accept, read_baselines, revoke

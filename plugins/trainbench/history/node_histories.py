@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
-from bench_image.contract import Status
+from bench_image.contract.result import Status
 from trainbench.history.run_tables import runs
 from trainbench.judging.node_history import Point, join
 from trainbench.results.setups import Setup

@@ -6,7 +6,8 @@ import hashlib
 import json
 from typing import Any
 
-from bench_image.contract import RunResult, Status, fingerprint
+from bench_image.contract.fingerprint import fingerprint
+from bench_image.contract.result import RunResult, Status
 from trainbench.core.verdicts import RED, State
 from trainbench.judging.clocks import on_our_clock
 from trainbench.judging.node_runs import judged_rate

@@ -11,7 +11,8 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, text
 
-from bench_image.contract import RunResult, Status, fingerprint
+from bench_image.contract.fingerprint import fingerprint
+from bench_image.contract.result import RunResult, Status
 from trainbench.comparison.comparable import ACROSS
 from trainbench.comparison.scaling import efficiencies
 from trainbench.core.verdicts import RED, GroupVerdict, HistoryVerdict, Metric, NodeVerdict, State

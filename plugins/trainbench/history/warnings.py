@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, insert, select, update
 
-from bench_image.contract import Status
+from bench_image.contract.result import Status
 from trainbench.core.verdicts import RED, Finding, NodeVerdict, RateChange, State
 from trainbench.history.notice_tables import warnings
 from trainbench.history.run_tables import runs

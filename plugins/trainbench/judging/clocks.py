@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from bench_image.contract import RunResult
+from bench_image.contract.result import RunResult
 from trainbench.core.formats import duration, moment
 from trainbench.core.verdicts import Finding, Level
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TypeVar
 
-from bench_image.contract import RunResult, Status
+from bench_image.contract.result import RunResult, Status
 from trainbench.core.formats import signed
 from trainbench.core.verdicts import (
     Confirmation,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from bench_image.contract import RunResult
+from bench_image.contract.result import RunResult
 from trainbench.core.formats import percent
 from trainbench.core.verdicts import Finding, GroupVerdict, Level, Metric, NodeVerdict, Side, State
 

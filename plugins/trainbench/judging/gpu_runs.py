@@ -5,19 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bench_image.contract import (
-    Clock,
-    Gpu,
-    GpuTelemetry,
-    Memory,
-    Performance,
-    Phase,
-    RankSummary,
-    RunError,
-    RunResult,
-    Status,
-    Strategy,
-)
+from bench_image.contract.options import Strategy
+from bench_image.contract.result import Phase, RankSummary, RunError, RunResult, Status
+from bench_image.contract.result_sections import Clock, Gpu, GpuTelemetry, Memory, Performance
 from trainbench.judging.node_runs import GpuPlace, NodeRuns
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from bench_image.contract import RunResult
+from bench_image.contract.result import RunResult
 from trainbench.core.formats import listing
 from trainbench.core.ordering import natural
 from trainbench.core.verdicts import Finding, Level

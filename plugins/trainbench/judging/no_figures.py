@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from bench_image.contract import RunError, RunResult, Status
+from bench_image.contract.result import RunError, RunResult, Status
 from trainbench.core.formats import count, listing, one_line
 from trainbench.core.verdicts import NO_FIGURE, Finding, Level
 from trainbench.pods.pod_end import NOT_FREE, EndKind

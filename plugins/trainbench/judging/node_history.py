@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from bench_image.contract import RunResult, Status, fingerprint
+from bench_image.contract.fingerprint import fingerprint
+from bench_image.contract.result import RunResult, Status
 from trainbench.judging.node_runs import judged_rate
 from trainbench.results.readings import temperature_mean_c
 from trainbench.results.setups import Setup, setup_of

@@ -10,7 +10,9 @@ from datetime import datetime
 from functools import cached_property
 from typing import NamedTuple
 
-from bench_image.contract import Device, RunResult, Status, Strategy
+from bench_image.contract.options import Strategy
+from bench_image.contract.result import RunResult, Status
+from bench_image.contract.work import Device
 from trainbench.core.ordering import natural
 from trainbench.core.verdicts import Metric
 from trainbench.judging.noise import Run

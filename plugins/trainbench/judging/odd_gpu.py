@@ -9,7 +9,8 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from bench_image.contract import Frozen, RunResult
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.result import RunResult
 from trainbench.core.formats import degrees, figure
 from trainbench.core.verdicts import Metric, Side
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import day, listing
 from trainbench.core.verdicts import Finding, Level
 from trainbench.judging.node_history import Point

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
-from bench_image.contract import Phase, RunError, RunResult, Status
+from bench_image.contract.result import Phase, RunError, RunResult, Status
 from trainbench.core.formats import listing
 from trainbench.core.verdicts import OTHER_WORK, Finding, Level
 from trainbench.judging.node_runs import choice_of, gpu_name

@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from bench_image.contract import RunResult, Status, fingerprint
+from bench_image.contract.fingerprint import fingerprint
+from bench_image.contract.result import RunResult, Status
 from trainbench.core.formats import percent
 from trainbench.core.verdicts import Finding, HistoryVerdict, Level, RateChange, State, Tolerances
 from trainbench.judging.node_runs import judged_rate

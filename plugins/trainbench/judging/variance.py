@@ -19,7 +19,7 @@ import math
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 
-from bench_image.contract import RunResult
+from bench_image.contract.result import RunResult
 from trainbench.core.formats import listing
 from trainbench.core.verdicts import (
     Confirmation,

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from bench_image.contract import RunResult, Status, Strategy, fingerprint
+from bench_image.contract.fingerprint import fingerprint
+from bench_image.contract.options import Strategy
+from bench_image.contract.result import RunResult, Status
 from trainbench.comparison import validity
 from trainbench.core.formats import count, listing
 from trainbench.core.verdicts import (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache, partial
 from typing import NamedTuple
 
-from bench_image.contract import RunResult
+from bench_image.contract.result import RunResult
 from trainbench.core.verdicts import Finding
 from trainbench.prices import price_tables
 from trainbench.prices import run_cost as cost

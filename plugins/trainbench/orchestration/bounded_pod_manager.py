@@ -28,7 +28,7 @@ from kubernetes.stream import stream  # type: ignore[import-untyped]
 from pendulum import DateTime
 from tenacity import stop_after_attempt
 
-from bench_image.contract import MAX_RESULT_BYTES, XCOM_FILE
+from bench_image.contract.pod_io import MAX_RESULT_BYTES, XCOM_FILE
 from trainbench.pods.manifests import CONTAINER, XCOM_DIR
 from trainbench.pods.time_limits import LOG_SILENCE_S, due, is_late
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Param, TaskGroup
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.orchestration import dag_tasks, plan_tasks, pod_tasks
 from trainbench.params.applies_to import is_asked
 from trainbench.params.campaign_kind import Question

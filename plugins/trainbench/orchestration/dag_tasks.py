@@ -9,7 +9,8 @@ from typing import Any
 from airflow.sdk import Asset, TriggerRule, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from bench_image.contract import RunResult, RunSpec
+from bench_image.contract.result import RunResult
+from bench_image.contract.spec import RunSpec
 from trainbench.core.baselines import of_nodes
 from trainbench.core.formats import listing
 from trainbench.orchestration.plan_tasks import PLANNED_AT, READY, REASON, log, owner, stored_plan

@@ -25,7 +25,7 @@ from airflow.sdk.exceptions import (
 from kubernetes.client import ApiException, V1DeleteOptions, V1Pod  # type: ignore[import-untyped]
 from urllib3.exceptions import HTTPError
 
-from bench_image.contract import MAX_RESULT_BYTES
+from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from trainbench.core.formats import listing
 from trainbench.orchestration.api_errors import UNREACHABLE, answer, failure, handshake_status, http_status_of
 from trainbench.orchestration.bounded_pod_manager import BoundedPodManager, log_timeout

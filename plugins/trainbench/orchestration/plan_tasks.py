@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from airflow.sdk import get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from bench_image.contract import Device
+from bench_image.contract.work import Device
 from trainbench.core.formats import one_line
 from trainbench.orchestration.node_discovery import known_fleet
 from trainbench.params.campaign_kind import Question

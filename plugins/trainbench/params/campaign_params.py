@@ -15,17 +15,11 @@ from pydantic import (
     model_validator,
 )
 
-from bench_image.contract import (
-    NODE_NAME,
-    Device,
-    Optimizer,
-    Precision,
-    Preset,
-    Recipe,
-    Strategy,
-    normal_weights,
-)
 from bench_image.contract.model_shapes import MODELS, ModelShape
+from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy
+from bench_image.contract.spec import NODE_NAME
+from bench_image.contract.weights import normal_weights
+from bench_image.contract.work import Device, Preset
 from trainbench.core.verdicts import ReferenceMode, Tolerances
 from trainbench.params.comparison_params import ComparisonParams
 from trainbench.params.comparison_params import field as _field

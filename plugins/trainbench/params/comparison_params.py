@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, field_validator
 
-from bench_image.contract import Frozen, Recipe
+from bench_image.contract.frozen import Frozen
 from bench_image.contract.model_shapes import MODELS
+from bench_image.contract.options import Recipe
 from trainbench.params.variants import DISK, VARIANTS
 from trainbench.prices.ownership import HOURS_PER_MONTH
 

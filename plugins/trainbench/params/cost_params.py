@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.params.campaign_params import ParamsError
 from trainbench.prices.ownership import HOURS_PER_MONTH, owned_usd_per_gpu_hour
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bench_image.contract import Frozen, Optimizer, Precision, Recipe
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.options import Optimizer, Precision, Recipe
 
 BASELINE = "baseline"
 PLAIN_QLORA = "QLoRA plain"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bench_image.contract import RunSpec, Strategy
+from bench_image.contract.options import Strategy
+from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import listing
 from trainbench.params.campaign_kind import Question
 from trainbench.params.campaign_params import BenchmarkParams

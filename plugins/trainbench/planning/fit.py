@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from bench_image.contract import Device, RunSpec
 from bench_image.contract.memory_estimate import memory_need_bytes
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Device
 from trainbench.planning.nodes import GpuNode
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench_image.contract import Device, Frozen, RunSpec, Strategy
-from bench_image.contract.options import SINGLE_GPU
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.options import SINGLE_GPU, Strategy
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Device
 from trainbench.core.formats import count, listing
 from trainbench.params.campaign_kind import Question
 from trainbench.params.campaign_params import BenchmarkParams

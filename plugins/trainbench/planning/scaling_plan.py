@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from bench_image.contract import Frozen, RunSpec, Strategy
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.options import Strategy
+from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import count
 from trainbench.params.campaign_kind import Question
 from trainbench.params.campaign_params import BenchmarkParams

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bench_image.contract import Frozen, Strategy
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.options import Strategy
 
 
 class Skipped(Frozen):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench_image.contract import Device, Recipe, RunSpec, Strategy
 from bench_image.contract.model_shapes import MODELS, EncoderDecoderShape
+from bench_image.contract.options import Recipe, Strategy
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Device
 from trainbench.params.campaign_kind import Question
 from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode

@@ -7,20 +7,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from bench_image.contract import (
-    DiskData,
-    Drill,
-    Lora,
-    Optimizer,
-    Preset,
-    Quantisation,
-    Recipe,
-    RunSpec,
-    Strategy,
-    fingerprint,
-)
+from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.flops import lora_targets
-from bench_image.contract.options import SINGLE_GPU, unsupported
+from bench_image.contract.options import SINGLE_GPU, Optimizer, Recipe, Strategy, unsupported
+from bench_image.contract.spec import Drill, RunSpec
+from bench_image.contract.work import DiskData, Lora, Preset, Quantisation
 from trainbench.params.campaign_params import BenchmarkParams
 
 # What each preset trains with unless told otherwise.

@@ -7,16 +7,9 @@ import re
 import statistics
 from collections.abc import Sequence
 
-from bench_image.contract import (
-    Communication,
-    Memory,
-    Probes,
-    RankSummary,
-    RunResult,
-    RunSpec,
-    Status,
-    Telemetry,
-)
+from bench_image.contract.result import RankSummary, RunResult, Status
+from bench_image.contract.result_sections import Communication, Memory, Probes, Telemetry
+from bench_image.contract.spec import RunSpec
 from trainbench.pods.pod_end import EndKind
 
 PORT = 29500  # torchrun's own default

@@ -19,7 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bench_image.contract import MAX_RESULT_BYTES, XCOM_FILE, Frozen
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.pod_io import MAX_RESULT_BYTES, XCOM_FILE
 from trainbench.pods.manifests import CONTAINER, XCOM_DIR
 
 FOLDER_PREFIX = "trainbench-pod-"

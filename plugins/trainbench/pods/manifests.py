@@ -12,14 +12,10 @@ from typing import Annotated, Any
 
 from pydantic import StringConstraints
 
-from bench_image.contract import (
-    OUTPUT_DIR_ENV,
-    SPEC_ENV,
-    XCOM_DIR_ENV,
-    Device,
-    Frozen,
-    RunSpec,
-)
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.pod_io import OUTPUT_DIR_ENV, SPEC_ENV, XCOM_DIR_ENV
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Device
 from trainbench.planning.work import identifier
 from trainbench.pods.gangs import PORT, gang_id, nodes_of
 from trainbench.pods.time_limits import DEADLINE_MARGIN_S, GRACE_S

@@ -11,7 +11,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from bench_image.contract import Frozen, Status
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.result import Status
 from trainbench.planning.nodes import not_ready
 from trainbench.pods.pod_requests import MAKE_IT_FIT, never_fits
 from trainbench.pods.time_limits import due_of, has_ended, is_late

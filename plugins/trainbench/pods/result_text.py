@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, NoReturn
 
-from bench_image.contract import MAX_RESULT_BYTES
+from bench_image.contract.pod_io import MAX_RESULT_BYTES
 
 
 class ResultTextError(ValueError):

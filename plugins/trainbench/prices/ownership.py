@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import figure, usd
 from trainbench.core.quantities import QuantityError, lost_share, not_negative, positive, used_share
 

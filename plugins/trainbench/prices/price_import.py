@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from bench_image.contract import Frozen, explain
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.parse import explain
 from trainbench.core.formats import count, one_line
 from trainbench.prices.gpu_names import GpuNameError, nvml_words
 from trainbench.prices.price_tables import Price, PriceError

@@ -21,7 +21,8 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
-from bench_image.contract import Frozen, explain
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.parse import explain
 from trainbench.core.verdicts import Finding, Level
 
 PRICES_FILE = Path(__file__).with_name("prices.toml")

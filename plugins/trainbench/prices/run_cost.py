@@ -14,7 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from bench_image.contract import Cost, Device, Frozen, RunResult, Status
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.result import RunResult, Status
+from bench_image.contract.result_sections import Cost
+from bench_image.contract.work import Device
 from trainbench.core.quantities import not_negative, positive
 from trainbench.prices.price_tables import Price, Spread
 

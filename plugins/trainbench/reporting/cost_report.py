@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 
-from bench_image.contract import Device, RunResult
+from bench_image.contract.result import RunResult
+from bench_image.contract.work import Device
 from trainbench.core import markdown
 from trainbench.core.formats import NA, count, duration, figure, moment, usd
 from trainbench.core.tables import RESULT_LINK, Row, Table, median_run, short_names

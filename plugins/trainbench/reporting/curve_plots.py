@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bench_image.contract import RunResult, RunSpec, Strategy
+from bench_image.contract.options import Strategy
+from bench_image.contract.result import RunResult
+from bench_image.contract.spec import RunSpec
 from trainbench.comparison.comparable import WorkGroup, work_groups, work_names
 from trainbench.comparison.entries import entries, sizes
 from trainbench.comparison.scaling import entry_scaling

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import listing
 from trainbench.core.markdown import escape
 

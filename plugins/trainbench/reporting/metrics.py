@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from bench_image.contract import AUTO, RunResult, fingerprint
+from bench_image.contract.fingerprint import fingerprint
+from bench_image.contract.result import RunResult
+from bench_image.contract.work import AUTO
 from trainbench.comparison.comparable import ACROSS
 from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.csv_cells import Cell, lines

@@ -6,7 +6,7 @@ import io
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bench_image.contract import RunResult
+from bench_image.contract.result import RunResult
 from trainbench.comparison.scaling import efficiencies
 from trainbench.core.formats import percent
 from trainbench.core.verdicts import RED, GroupVerdict, Metric, MetricVerdict, NodeVerdict

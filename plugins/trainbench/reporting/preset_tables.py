@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from bench_image.contract import HOW_MEASURED, Preset, RunResult, RunSpec
+from bench_image.contract.fingerprint import HOW_MEASURED
+from bench_image.contract.result import RunResult
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import Preset
 from trainbench.comparison.comparable import MEANS, WorkGroup, work_groups
 from trainbench.comparison.entries import Entry
 from trainbench.core.formats import count, figure, share

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from bench_image.contract import NOT_WORK, Context, RunResult
+from bench_image.contract.fingerprint import NOT_WORK
+from bench_image.contract.result import RunResult
+from bench_image.contract.result_sections import Context
 from trainbench.comparison.scaling import efficiencies
 from trainbench.core.formats import NA, count, degrees, duration, figure, listing, one_line, share
 from trainbench.core.tables import Measure, Row, Table, Tone, runs_table, short_names

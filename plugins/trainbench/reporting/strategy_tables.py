@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bench_image.contract import RunResult, fingerprint
+from bench_image.contract.fingerprint import fingerprint
+from bench_image.contract.result import RunResult
 from trainbench.comparison.comparable import ACROSS, WorkGroup, differences, nearest, work_groups, work_names
 from trainbench.comparison.entries import Entry, entries, level_with, sizes, tie_words
 from trainbench.comparison.scaling import Scaling, entry_scaling

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench_image.contract import AUTO
+from bench_image.contract.work import AUTO
 from trainbench.comparison import recommend
 from trainbench.comparison.survey import (
     EVERYTHING,

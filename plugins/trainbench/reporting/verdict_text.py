@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bench_image.contract import AUTO, Clock, Device, RunResult, Status
+from bench_image.contract.result import RunResult, Status
+from bench_image.contract.result_sections import Clock
+from bench_image.contract.work import AUTO, Device
 from trainbench.comparison import noise_advice
 from trainbench.core.formats import (
     NA,

@@ -14,17 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import AwareDatetime
 
-from bench_image.contract import (
-    MAX_RESULT_BYTES,
-    RESULT_FILE,
-    SPEC_ENV,
-    ContractError,
-    Frozen,
-    Phase,
-    RunResult,
-    RunSpec,
-    parse_spec,
-)
+from bench_image.contract.frozen import ContractError, Frozen
+from bench_image.contract.parse import parse_spec
+from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE, SPEC_ENV
+from bench_image.contract.result import Phase, RunResult
+from bench_image.contract.spec import RunSpec
 from trainbench.planning.plan import Plan
 from trainbench.pods.gangs import combine
 from trainbench.pods.manifests import CONTAINER, RANK_ENV

@@ -26,7 +26,11 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from bench_image.contract import IDENTIFIER, MAX_RESULT_BYTES, RESULT_FILE, ContractError, RunResult, explain
+from bench_image.contract.frozen import ContractError
+from bench_image.contract.parse import explain
+from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
+from bench_image.contract.result import RunResult
+from bench_image.contract.spec import IDENTIFIER
 from trainbench.results.campaign import Campaign
 from trainbench.results.collect import parse_payload
 

@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import AwareDatetime, WrapValidator, model_validator
 
-from bench_image.contract import Frozen, RunResult, Status, upgraded
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.parse import upgraded
+from bench_image.contract.result import RunResult, Status
 from trainbench.core.baselines import Baseline
 from trainbench.core.verdicts import ALARMS, RED, Finding, GroupVerdict, HistoryVerdict, NodeVerdict
 from trainbench.params.campaign_kind import Question

@@ -7,15 +7,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice, zip_longest
 
-from bench_image.contract import (
-    ContractError,
-    Phase,
-    RunResult,
-    RunSpec,
-    Status,
-    failed_result,
-    parse_result,
-)
+from bench_image.contract.frozen import ContractError
+from bench_image.contract.parse import parse_result
+from bench_image.contract.result import Phase, RunResult, Status, failed_result
+from bench_image.contract.spec import RunSpec
 from trainbench.pods.pod_end import EndKind, PodEnd
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from bench_image.contract import Phase, RunResult, Status, failed_result
+from bench_image.contract.result import Phase, RunResult, Status, failed_result
 from trainbench.core.formats import one_line
 from trainbench.core.verdicts import PART_FAILED, Finding, Level
 

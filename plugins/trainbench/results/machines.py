@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench_image.contract import RunResult
+from bench_image.contract.result import RunResult
 
 
 def gpu_uuids(result: RunResult) -> frozenset[str]:

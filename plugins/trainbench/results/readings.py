@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from bench_image.contract import GpuTelemetry, RunResult, Status
+from bench_image.contract.result import RunResult, Status
+from bench_image.contract.result_sections import GpuTelemetry
 
 
 def is_measured(result: RunResult) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bench_image.contract import Context, Frozen
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.result_sections import Context
 
 
 class Setup(Frozen):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.params.campaign_params import WORLD_SIZES
 from trainbench.pods.local_pods import LocalImage
 from trainbench.pods.manifests import PodSettings, PodVolume

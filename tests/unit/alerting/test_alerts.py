@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench_image.contract import Status
+from bench_image.contract.result import Status
 from tests import campaigns
 from tests.builders import make_failed, make_result
 from trainbench.alerting.alerts import alerts

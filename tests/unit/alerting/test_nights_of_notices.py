@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bench_image.contract import RunResult, RunSpec
+from bench_image.contract.result import RunResult
+from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_result
 from trainbench.alerting.notifications import Event, Notice
 from trainbench.alerting.outbox import Outbox

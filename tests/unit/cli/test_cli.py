@@ -17,7 +17,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from bench_image.contract import RunResult, Status
+from bench_image.contract.result import RunResult, Status
 from tests import campaigns
 from tests.builders import STARTED_AT, make_failed, make_result, make_spec
 from tests.conftest import GOLDEN_DIR
@@ -33,7 +33,8 @@ from trainbench.results.artefacts import open_store
 FAKE_IMAGE = """
 import os, sys, time
 from pathlib import Path
-from bench_image.contract import SPEC_ENV, XCOM_DIR_ENV, XCOM_FILE, parse_spec
+from bench_image.contract.parse import parse_spec
+from bench_image.contract.pod_io import SPEC_ENV, XCOM_DIR_ENV, XCOM_FILE
 from tests.builders import make_cpu_result
 spec = parse_spec(os.environ[SPEC_ENV])
 print("warm-up 1/5", flush=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bench_image.contract import Chosen, Drill, Lora
+from bench_image.contract.result import Chosen
+from bench_image.contract.spec import Drill
+from bench_image.contract.work import Lora
 from tests.builders import make_cpu_result, make_failed, make_result, spoilt
 from trainbench.comparison.comparable import MEANS, differences, nearest, work_groups, work_names
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import RunResult, Strategy
+from bench_image.contract.options import Strategy
+from bench_image.contract.result import RunResult
 from tests.builders import make_failed, make_result
 from trainbench.comparison.comparable import work_groups
 from trainbench.comparison.entries import (

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import Drill, RunResult
+from bench_image.contract.result import RunResult
+from bench_image.contract.spec import Drill
 from tests import campaigns
 from tests.builders import make_failed, make_independent, make_result
 from tests.conftest import GOLDEN_DIR, Golden

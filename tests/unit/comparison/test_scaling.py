@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from bench_image.contract import Chosen, Drill, RunResult, Strategy
+from bench_image.contract.options import Strategy
+from bench_image.contract.result import Chosen, RunResult
+from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result
 from trainbench.comparison.comparable import work_groups
 from trainbench.comparison.entries import entries

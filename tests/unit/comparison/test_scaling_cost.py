@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench_image.contract import Strategy
+from bench_image.contract.options import Strategy
 from tests.builders import make_failed, make_result
 from tests.unit.reporting.test_more_gpus import made
 from trainbench.comparison.entries import Entry

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from bench_image.contract import Drill, RunResult
+from bench_image.contract.result import RunResult
+from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result
 from trainbench.comparison.speedups import SpeedUp, good, noise_of_one_run, paired, speed_up
 from trainbench.judging.noise import t_995

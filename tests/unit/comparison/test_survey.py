@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import Status
+from bench_image.contract.result import Status
 from tests import campaigns
 from tests.builders import make_cpu_result, make_failed, make_result
 from trainbench.comparison.gpu_kinds import kinds

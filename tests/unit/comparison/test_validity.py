@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import Drill, RunResult
+from bench_image.contract.result import RunResult
+from bench_image.contract.spec import Drill
 from tests.builders import make_cpu_result, make_failed, make_result
 from trainbench.comparison.validity import compare, validate
 from trainbench.core.verdicts import Level

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import text, update
 
-from bench_image.contract import Drill
+from bench_image.contract.spec import Drill
 from tests import campaigns
 from tests.builders import make_failed, make_independent, make_result
 from trainbench.cost.cost_trend import _work_month

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import parse_result
+from bench_image.contract.parse import parse_result
 from tests.builders import make_failed, make_result
 from tests.conftest import GOLDEN_DIR
 from trainbench.exchange.bench_files import (

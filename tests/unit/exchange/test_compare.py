@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from bench_image.contract import RunResult
+from bench_image.contract.result import RunResult
 from tests.builders import make_failed, make_result, spoilt
 from tests.conftest import GOLDEN_DIR
 from tests.unit.exchange.test_bench_files import OLD, changed

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from bench_image.contract import Chosen, DiskData, RunResult
+from bench_image.contract.result import Chosen, RunResult
+from bench_image.contract.work import DiskData
 from tests.builders import make_cpu_result, make_failed, make_result
 from tests.conftest import GOLDEN_DIR, Golden
 from tests.unit.exchange.test_bench_files import changed
@@ -237,6 +238,6 @@ def test_an_older_result_within_a_document_is_read() -> None:
 
 
 def _upgraded(old: dict[str, Any]) -> Any:
-    from bench_image.contract import upgraded
+    from bench_image.contract.parse import upgraded
 
     return json.loads(json.dumps(upgraded(old)))

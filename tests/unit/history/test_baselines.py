@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from bench_image.contract import RunResult, fingerprint
+from bench_image.contract.fingerprint import fingerprint
+from bench_image.contract.result import RunResult
 from tests.builders import make_result
 from tests.databases import DATABASES, empty_database
 from tests.nights import ENDED_AT, night

@@ -16,7 +16,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import inspect, select, text, update
 
-from bench_image.contract import Drill, RunResult, Status, fingerprint
+from bench_image.contract.fingerprint import fingerprint
+from bench_image.contract.result import RunResult, Status
+from bench_image.contract.spec import Drill
 from tests.builders import make_cpu_result, make_failed, make_independent, make_result
 from trainbench.core.verdicts import (
     Confirmation,

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import Chosen, Drill
+from bench_image.contract.result import Chosen
+from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result, spoilt
 from tests.campaigns import make_campaign, make_group, make_node
 from tests.nights import night

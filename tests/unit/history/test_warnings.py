@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from bench_image.contract import fingerprint
+from bench_image.contract.fingerprint import fingerprint
 from tests.builders import make_result
 from tests.databases import DATABASES, empty_database
 from tests.nights import ENDED_AT, night

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import ContractError, GpuTelemetry, HostTelemetry, implausible, parse_result, parse_spec
+from bench_image.contract.frozen import ContractError
+from bench_image.contract.parse import implausible, parse_result, parse_spec
+from bench_image.contract.result_sections import GpuTelemetry, HostTelemetry
 from tests.builders import make_failed, make_result, make_spec
 
 Path = tuple[str | int, ...]

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import Clock, ContractError, Performance, Window, parse_result
 from bench_image.contract.consistency import contradictions, sum_of
+from bench_image.contract.frozen import ContractError
+from bench_image.contract.parse import parse_result
+from bench_image.contract.result_sections import Clock, Performance, Window
 from tests.builders import make_result
 
 

@@ -10,35 +10,22 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from bench_image import contract
-from bench_image.contract import (
-    ACROSS_STRATEGIES,
-    HOW_MEASURED,
-    MAX_RESULT_BYTES,
-    NOT_WORK,
-    Chosen,
-    ContractError,
-    Cost,
-    Device,
-    Drill,
-    Lora,
-    Phase,
-    Quantisation,
-    RunResult,
-    RunSpec,
-    Status,
-    Strategy,
-    failed_result,
-    fingerprint,
-    json_schemas,
-    parse_result,
-    parse_spec,
-)
+from bench_image.contract import parse as contract_parse
+from bench_image.contract.bounds import finite
+from bench_image.contract.fingerprint import ACROSS_STRATEGIES, HOW_MEASURED, NOT_WORK, fingerprint
+from bench_image.contract.frozen import ContractError
 from bench_image.contract.model_shapes import Gpt2Shape
+from bench_image.contract.options import Strategy
+from bench_image.contract.parse import json_schemas, parse_result, parse_spec
+from bench_image.contract.pod_io import MAX_RESULT_BYTES
+from bench_image.contract.result import SECTIONS, Chosen, Phase, RunResult, Status, failed_result
+from bench_image.contract.result_sections import Cost
+from bench_image.contract.spec import Drill, RunSpec
+from bench_image.contract.work import Device, Lora, Quantisation
 from tests.builders import STARTED_AT, make_cpu_result, make_failed, make_result, make_spec
 from tests.conftest import GOLDEN_DIR, Golden
 
-SCHEMA_DIR = Path(contract.__file__).parent / "schemas"
+SCHEMA_DIR = Path(contract_parse.__file__).parent / "schemas"
 Document = dict[str, Any]
 
 
@@ -415,7 +402,7 @@ def test_a_good_result_has_a_throughput() -> None:
 def nullable_paths() -> list[tuple[Any, ...]]:
     """All fields of the measured sections that may be null, by trying."""
     document = result_document()
-    measured = [path for path in paths_of(document) if path and path[0] in contract.SECTIONS]
+    measured = [path for path in paths_of(document) if path and path[0] in SECTIONS]
     return [path for path in measured if "null without a reason" in _refusal_of_null(path)]
 
 
@@ -449,7 +436,7 @@ def test_the_search_for_nullable_fields_finds_them() -> None:
     """Each section that is measured has some, and so has each GPU."""
     found = nullable_paths()
 
-    assert {path[0] for path in found} == set(contract.SECTIONS) - {"cost"}
+    assert {path[0] for path in found} == set(SECTIONS) - {"cost"}
     assert ("telemetry", "gpus", 0, "remapped_rows") in found
 
 
@@ -590,7 +577,7 @@ def test_dimensions_of_ones_own_need_no_known_model() -> None:
 
 @pytest.mark.parametrize(("value", "kept"), [(1.5, 1.5), (None, None), (float("nan"), None), (float("inf"), None)])
 def test_only_finite_numbers_enter_a_result(value: float | None, kept: float | None) -> None:
-    assert contract.finite(value) == kept
+    assert finite(value) == kept
 
 
 def test_the_global_batch_counts_all_ranks_and_micro_steps() -> None:

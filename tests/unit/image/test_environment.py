@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench_image.contract import Device, Gpu
+from bench_image.contract.result_sections import Gpu
+from bench_image.contract.work import Device
 from bench_image.telemetry.environment import (
     CUDA_LIBRARIES,
     IMAGE_ENV,

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import ContractError, DiskData, fingerprint, parse_spec
-from bench_image.contract.equal_work import HubId, hub_id, normal_folder, normal_weights
+from bench_image.contract.fingerprint import fingerprint
+from bench_image.contract.frozen import ContractError
 from bench_image.contract.model_shapes import MODELS, Gpt2Shape
+from bench_image.contract.parse import parse_spec
+from bench_image.contract.weights import HubId, hub_id, normal_folder, normal_weights
+from bench_image.contract.work import DiskData
 from tests.builders import make_spec
 
 COMMIT = "7231864981174d9bee8c7687c24c8344414eae6b"

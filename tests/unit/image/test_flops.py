@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from bench_image.contract import ContractError, Lora, Recipe
 from bench_image.contract.flops import (
     flops_per_token,
     lora_targets,
@@ -13,7 +12,10 @@ from bench_image.contract.flops import (
     num_quantisable,
     tokens_per_sample,
 )
+from bench_image.contract.frozen import ContractError
 from bench_image.contract.model_shapes import MODELS, DecoderShape, EncoderDecoderShape, Gpt2Shape, MixtralShape
+from bench_image.contract.options import Recipe
+from bench_image.contract.work import Lora
 
 ALL_LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 MISTRAL_7B = MODELS["mistral-7b"]

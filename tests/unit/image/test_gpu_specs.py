@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench_image.contract import Precision
 from bench_image.contract.gpu_specs import PEAK_TFLOPS, peak_tflops
+from bench_image.contract.options import Precision
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import Lora, Optimizer, Preset, Recipe, Strategy
 from bench_image.contract.memory_estimate import USABLE_SHARE, keeps_unpacked, memory_need_bytes
+from bench_image.contract.options import Optimizer, Recipe, Strategy
+from bench_image.contract.work import Lora, Preset
 from tests.builders import make_spec
 
 ALL_LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

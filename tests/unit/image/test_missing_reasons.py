@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from bench_image.contract import RankSummary, Status
 from bench_image.contract import missing_reasons as reasons
 from bench_image.contract.missing_reasons import unexplained
+from bench_image.contract.result import RankSummary, Status
 
 
 def rank(number: int, **fields: object) -> RankSummary:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from bench_image.contract import ContractError
+from bench_image.contract.frozen import ContractError
 from bench_image.contract.model_shapes import MODELS, ModelShape, shape_of
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import Device, Lora, Optimizer, Precision, Preset, Recipe, Strategy
+from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy
 from bench_image.contract.presets import STEPS_BEFORE_CAPTURE, compiles, fuses, replays
+from bench_image.contract.work import Device, Lora, Preset
 from tests.builders import make_spec
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import Device, GpuTelemetry, HostTelemetry
+from bench_image.contract.result_sections import GpuTelemetry, HostTelemetry
+from bench_image.contract.work import Device
 from bench_image.telemetry.gpu_record import throttle_shares
 from bench_image.telemetry.host_record import CpuTimes, cpu_times
 from bench_image.telemetry.sampler import Sampler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from bench_image.contract import RunResult, Status
+from bench_image.contract.result import RunResult, Status
 from tests.builders import STARTED_AT, make_failed, make_result
 from trainbench.judging.clocks import campaign_times, findings, on_our_clock
 from trainbench.results.collect import collect

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench_image.contract import Drill
+from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result
 from tests.campaigns import make_group, make_metric, make_node
 from trainbench.core.verdicts import Level, Metric, MetricVerdict, NodeVerdict, Side, State

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench_image.contract import RunResult
+from bench_image.contract.result import RunResult
 from tests.builders import make_result
 from tests.campaigns import make_group, make_metric, make_node
 from trainbench.core.verdicts import GroupVerdict, NodeVerdict, Side, State, Tolerances

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import RunResult, Status
+from bench_image.contract.result import RunResult, Status
 from tests.builders import STARTED_AT, make_failed, make_independent, make_result
 from trainbench.core.verdicts import Confirmation, GroupVerdict, Metric, NodeVerdict, Side, State, Tolerances
 from trainbench.judging import gpu_verdicts

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from bench_image.contract import RunResult, parse_result
+from bench_image.contract.parse import parse_result
+from bench_image.contract.result import RunResult
 from tests.builders import make_failed, make_result
 from tests.conftest import GOLDEN_DIR
 from trainbench.core.verdicts import State, Tolerances

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import RunResult
+from bench_image.contract.result import RunResult
 from tests.builders import make_result
 from trainbench.core.verdicts import Metric, MetricVerdict, Side, Tolerances
 from trainbench.judging.odd_gpu import odd_gpu

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from bench_image.contract import RunResult
+from bench_image.contract.result import RunResult
 from tests.builders import make_failed, make_result
 from trainbench.core.verdicts import RED, GroupVerdict, Metric, ReferenceMode, Side, State, Tolerances
 from trainbench.judging.confirmation import confirm

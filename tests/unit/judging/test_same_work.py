@@ -6,15 +6,10 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import (
-    ParameterCount,
-    Phase,
-    RunError,
-    RunResult,
-    Status,
-    fingerprint,
-    parse_result,
-)
+from bench_image.contract.fingerprint import fingerprint
+from bench_image.contract.parse import parse_result
+from bench_image.contract.result import Phase, RunError, RunResult, Status
+from bench_image.contract.result_sections import ParameterCount
 from tests.builders import make_failed, make_result
 from tests.conftest import GOLDEN_DIR
 from trainbench.core.verdicts import Level, State, Tolerances

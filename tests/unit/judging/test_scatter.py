@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from bench_image.contract import RunResult
+from bench_image.contract.result import RunResult
 from tests.builders import make_result
 from trainbench.core.verdicts import GroupVerdict, Level, Metric, NodeVerdict, State, Tolerances
 from trainbench.judging.diagnosis.diagnose import diagnose

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import Drill
+from bench_image.contract.spec import Drill
 from tests.builders import STARTED_AT, make_failed, make_result
 from trainbench.core.verdicts import Finding, Level, Tolerances
 from trainbench.judging import step_changes

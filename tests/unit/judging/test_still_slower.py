@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bench_image.contract import fingerprint
+from bench_image.contract.fingerprint import fingerprint
 from tests.builders import make_result
 from trainbench.core.verdicts import RateChange
 from trainbench.judging.node_history import Point, points_of

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import Drill, RunResult
+from bench_image.contract.result import RunResult
+from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result, spoilt
 from trainbench.core.verdicts import Level, RateChange, State, Tolerances
 from trainbench.judging import trend

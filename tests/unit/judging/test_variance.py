@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from bench_image.contract import Chosen, Drill, RunResult, Status, parse_result
+from bench_image.contract.parse import parse_result
+from bench_image.contract.result import Chosen, RunResult, Status
+from bench_image.contract.spec import Drill
 from tests.builders import STARTED_AT, make_cpu_result, make_failed, make_result
 from tests.conftest import GOLDEN_DIR
 from trainbench.core.ordering import natural

@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import Chosen, RunResult, RunSpec, Strategy, fingerprint
+from bench_image.contract.fingerprint import fingerprint
+from bench_image.contract.options import Strategy
+from bench_image.contract.result import Chosen, RunResult
+from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_independent, make_result
 from tests.conftest import GOLDEN_DIR
 from trainbench.alerting.alerts import alerts

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import RunResult
+from bench_image.contract.result import RunResult
 from tests.builders import STARTED_AT, make_independent, make_result
 from trainbench.alerting.alerts import alerts
 from trainbench.comparison import validity

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import RunResult, Status
+from bench_image.contract.result import RunResult, Status
 from tests.builders import STARTED_AT, make_failed, make_result
 from trainbench.alerting import run_summary
 from trainbench.alerting.alerts import alerts

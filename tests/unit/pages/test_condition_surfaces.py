@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import Drill, RunResult, Status
+from bench_image.contract.result import RunResult, Status
+from bench_image.contract.spec import Drill
 from tests.builders import STARTED_AT, make_failed, make_result
 from tests.conftest import Golden
 from trainbench.alerting import run_summary

@@ -18,7 +18,8 @@ import pytest
 from pydantic import ValidationError
 from sqlalchemy import event
 
-from bench_image.contract import Drill, Strategy
+from bench_image.contract.options import Strategy
+from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result
 from tests.campaigns import make_group, make_metric, make_node
 from tests.databases import DATABASES, empty_database

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import Optimizer, RunSpec
+from bench_image.contract.options import Optimizer
+from bench_image.contract.spec import RunSpec
 from trainbench.params.campaign_kind import Question
 from trainbench.params.campaign_params import BenchmarkParams, ParamsError
 from trainbench.params.variants import BASELINE, VARIANTS

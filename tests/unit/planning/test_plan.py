@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import IDENTIFIER, DiskData, Lora, fingerprint
+from bench_image.contract.fingerprint import fingerprint
+from bench_image.contract.spec import IDENTIFIER
+from bench_image.contract.work import DiskData, Lora
 from trainbench.params.campaign_kind import Question
 from trainbench.params.campaign_params import parse_params
 from trainbench.planning.nodes import Fleet, GpuNode, named

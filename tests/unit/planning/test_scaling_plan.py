@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import ACROSS_STRATEGIES, Strategy, fingerprint
+from bench_image.contract.fingerprint import ACROSS_STRATEGIES, fingerprint
+from bench_image.contract.options import Strategy
 from trainbench.params.campaign_kind import Question
 from trainbench.params.campaign_params import parse_params
 from trainbench.planning.nodes import Fleet, GpuNode

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import Recipe
+from bench_image.contract.options import Recipe
 from trainbench.params.campaign_kind import Question
 from trainbench.params.campaign_params import ParamsError
 from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode, named

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import Phase, Recipe, RunResult, RunSpec, Status, Strategy, failed_result, parse_result
+from bench_image.contract.options import Recipe, Strategy
+from bench_image.contract.parse import parse_result
+from bench_image.contract.result import Phase, RunResult, Status, failed_result
+from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_result, make_spec
 from trainbench.pods.gangs import combine, gang_id, nodes_of
 

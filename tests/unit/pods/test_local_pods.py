@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from bench_image.contract import MAX_RESULT_BYTES
+from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from tests.builders import make_spec
 from trainbench.pods.local_pods import LocalImage, LocalPod, LocalPodError
 from trainbench.pods.manifests import PodSettings, manifest

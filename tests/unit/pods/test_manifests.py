@@ -8,7 +8,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from bench_image.contract import Device, Strategy, parse_spec
+from bench_image.contract.options import Strategy
+from bench_image.contract.parse import parse_spec
+from bench_image.contract.work import Device
 from tests.builders import make_spec
 from trainbench.pods.manifests import PodSettings, manifest, pod_name, title
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import Status
+from bench_image.contract.result import Status
 from trainbench.pods.pod_end import EndKind, pod_end
 
 SIDECAR = "airflow-xcom-sidecar container is not running"  # what the provider's operator says in most of these cases

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bench_image.contract import MAX_RESULT_BYTES
+from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from trainbench.pods.result_text import ResultTextError, decoded
 
 

@@ -4,7 +4,8 @@ from datetime import date
 
 import pytest
 
-from bench_image.contract import RunResult, parse_result
+from bench_image.contract.parse import parse_result
+from bench_image.contract.result import RunResult
 from tests.builders import make_cpu_result, make_failed, make_result, spoilt
 from trainbench.core.quantities import QuantityError
 from trainbench.prices.price_tables import Price, given, price_for

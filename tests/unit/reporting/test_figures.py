@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench_image.contract import RunResult
+from bench_image.contract.result import RunResult
 from tests import campaigns
 from tests.conftest import GOLDEN_DIR, Golden
 from tests.unit.cost.test_monthly_report import report, two_months

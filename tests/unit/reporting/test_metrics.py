@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from bench_image.contract import Chosen, Strategy
+from bench_image.contract.options import Strategy
+from bench_image.contract.result import Chosen
 from tests import campaigns
 from tests.builders import make_cpu_result, make_failed, make_result
 from trainbench.planning.skipped import Skipped

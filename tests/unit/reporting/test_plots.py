@@ -3,7 +3,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from bench_image.contract import Strategy
+from bench_image.contract.options import Strategy
 from tests import campaigns
 from tests.builders import make_cpu_result, make_result
 from trainbench.core.verdicts import Tolerances

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bench_image.contract import Status
+from bench_image.contract.result import Status
 from tests import campaigns
 from tests.builders import make_failed, make_result
 from trainbench.core.tables import Tone

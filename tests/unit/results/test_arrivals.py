@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import Phase, RunSpec, Status, failed_result
+from bench_image.contract.result import Phase, Status, failed_result
+from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_result, make_spec
 from trainbench.pods.manifests import PodSettings, manifest
 from trainbench.pods.pod_end import EndKind, PodEnd

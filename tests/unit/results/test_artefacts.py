@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from upath import UPath
 
-from bench_image.contract import MAX_RESULT_BYTES, RunResult
+from bench_image.contract.pod_io import MAX_RESULT_BYTES
+from bench_image.contract.result import RunResult
 from tests.builders import STARTED_AT, make_failed, make_result
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.artefacts import Store, StoreError, open_store

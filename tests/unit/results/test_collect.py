@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import MAX_RESULT_BYTES, Drill, RunResult, Status
+from bench_image.contract.pod_io import MAX_RESULT_BYTES
+from bench_image.contract.result import RunResult, Status
+from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result, make_spec
 from trainbench.pods.pod_end import EndKind, PodEnd
 from trainbench.results.collect import collect

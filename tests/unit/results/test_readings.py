@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from bench_image.contract import Drill
+from bench_image.contract.spec import Drill
 from tests.builders import make_cpu_result, make_failed, make_result, spoilt
 from trainbench.results import readings
 

@@ -6,7 +6,8 @@ import pytest
 
 import aa_campaign
 from aa_campaign import Outcome, Run, line, nights, presets, summary
-from bench_image.contract import Preset, Strategy
+from bench_image.contract.options import Strategy
+from bench_image.contract.work import Preset
 from tests.builders import make_failed, make_result
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench_image.contract import Drill
+from bench_image.contract.spec import Drill
 from repeat_demo import NODES, is_definite, states_of, table
 from tests.builders import make_cpu_result
 from trainbench.judging.variance import judge

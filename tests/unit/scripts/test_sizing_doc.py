@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench_image.contract import parse_result
+from bench_image.contract.parse import parse_result
 from sizing_doc import ROOT, beyond, by_todays_means, document, measured_rows
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bench_image.contract import ACROSS_STRATEGIES, HOW_MEASURED, Strategy, fingerprint
+from bench_image.contract.fingerprint import ACROSS_STRATEGIES, HOW_MEASURED, fingerprint
+from bench_image.contract.options import Strategy
 from strategy_specs import GANGS, JOBS, WORLD_SIZES, planned
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bench_image.contract import Frozen, RunResult
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.result import RunResult
 
 # Of the deviation: from here on a clue is an explanation; below the second figure it is none at all.
 MOST_OF_IT = 0.5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from bench_image.contract import RunResult, Status
+from bench_image.contract.result import RunResult, Status
 from trainbench.core.formats import count, figure, listing, signed
 from trainbench.core.verdicts import (
     OTHER_WORK,

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from bench_image.contract import Device, RunResult
+from bench_image.contract.result import RunResult
+from bench_image.contract.work import Device
 from trainbench.core.formats import listing
 from trainbench.judging.diagnosis.clues import Case, Clue, ranked
 from trainbench.judging.diagnosis.evidence_gpu import THROTTLES, clock, ecc, matmul, other_processes

@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from bench_image.contract import Gpu, GpuTelemetry, RunResult
+from bench_image.contract.result import RunResult
+from bench_image.contract.result_sections import Gpu, GpuTelemetry
 from trainbench.results.setups import setup_of, versions
 
 Read = Callable[[RunResult], float | None]

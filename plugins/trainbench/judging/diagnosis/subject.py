@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bench_image.contract import RunResult, Status
+from bench_image.contract.result import RunResult, Status
 from trainbench.core.verdicts import RED, GroupVerdict, NodeVerdict
 from trainbench.judging import gpu_runs
 from trainbench.judging.gpu_verdicts import badness

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 from sqlalchemy import ColumnElement, Connection, Table, and_, select, union
 
-from bench_image.contract import Frozen
+from bench_image.contract.frozen import Frozen
 from trainbench.history.run_tables import breaches
 from trainbench.history.summary_tables import campaigns, nodes, works
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench_image.contract import RunResult
+from bench_image.contract.result import RunResult
 from trainbench.core.formats import NA
 from trainbench.core.tables import Measure, reason
 from trainbench.pages.render.page_tables import Cell, Column, PageTable

@@ -13,7 +13,8 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, Response
 from pydantic import BeforeValidator
 
-from bench_image.contract import ContractError, RunResult
+from bench_image.contract.frozen import ContractError
+from bench_image.contract.result import RunResult
 from trainbench.pages.reads.access import Reader, reader
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import RunPage

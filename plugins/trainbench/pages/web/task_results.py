@@ -9,7 +9,9 @@ from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
 from sqlalchemy import select
 
-from bench_image.contract import ContractError, RunResult, RunSpec
+from bench_image.contract.frozen import ContractError
+from bench_image.contract.result import RunResult
+from bench_image.contract.spec import RunSpec
 from trainbench.pods.manifests import title
 from trainbench.results.collect import parse_payload
 

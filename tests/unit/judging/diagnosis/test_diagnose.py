@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract import Chosen, Drill, RunResult, Status
+from bench_image.contract.result import Chosen, RunResult, Status
+from bench_image.contract.spec import Drill
 from tests.builders import make_cpu_result, make_failed, make_result
 from trainbench.core.verdicts import Finding, Level, Tolerances
 from trainbench.judging.confirmation import confirm

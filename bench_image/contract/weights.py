@@ -1,13 +1,10 @@
-"""Equal work in one form: what can be written in two ways must not be two works, and one name not two works either."""
+"""Names of weights and folders in one form: a name that can be written in two ways must not be two works."""
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple
-
-from bench_image.contract.model_shapes import MODELS
+from typing import NamedTuple
 
 RANDOM = "random"  # weights drawn on the device: no hub, no checkpoint
 BRANCHES = ("main", "master")
@@ -46,13 +43,3 @@ def hub_id(weights: str) -> HubId:
             "that the hub shows under 'Files and versions', or give the path of a folder, beginning with / or ."
         )
     return HubId(match["repository"], match["revision"])
-
-
-def in_one_form(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a spec with its model by shape: a known model and its dimensions written out are one work, and so
-    are equal dimensions under two names.
-    """
-    if (dimensions := fields.get("dimensions")) is None:
-        return dict(fields)
-    known = next((name for name, shape in MODELS.items() if shape == dimensions), None)
-    return {**fields, "model": known, "dimensions": None if known else dimensions}

@@ -1,0 +1,110 @@
+"""Read specs and results from outside: every field is checked, and each error names the field."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from functools import lru_cache
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from bench_image.contract.frozen import ContractError, Frozen
+from bench_image.contract.pod_io import MAX_RESULT_BYTES
+from bench_image.contract.result import RunResult
+from bench_image.contract.spec import SCHEMA_VERSION, RunSpec
+from bench_image.contract.version_1 import from_version_1, spec_from_version_1
+
+
+def parse_spec(text: str | bytes) -> RunSpec:
+    """A spec of this schema version or an older one. Raises ContractError, which names each wrong field."""
+    try:
+        return RunSpec.model_validate_json(json.dumps(spec_from_version_1(json.loads(text))))
+    except ValidationError as error:
+        raise ContractError(f"the run spec is not valid: {explain(error)}") from None
+    except (ValueError, RecursionError) as error:  # not JSON, nested too deeply, a number of thousands of digits
+        raise ContractError(f"the run spec is not valid: no JSON: {error}") from None
+
+
+_THIS_VERSION = re.compile(rb'\s*\{\s*"schema_version"\s*:\s*%d\s*,' % SCHEMA_VERSION)
+
+
+def parse_result(text: str | bytes) -> RunResult:
+    """A result from outside, checked: size, JSON, schema version, every field. Raises ContractError."""
+    raw = text.encode(errors="replace") if isinstance(text, str) else text
+    if len(raw) > MAX_RESULT_BYTES:
+        raise ContractError(f"result of {len(raw)} bytes is larger than the {MAX_RESULT_BYTES} allowed")
+    if _THIS_VERSION.match(raw):  # nearly all of them: read once; what is wrong with the others is told below
+        with suppress(ValidationError, RecursionError):
+            return RunResult.model_validate_json(text)
+    try:
+        # parse_constant: Python's json takes NaN and Infinity, which are not JSON
+        data = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ContractError(f"result is not JSON (truncated?): {error}") from None
+    if not isinstance(data, dict) or "schema_version" not in data:
+        raise ContractError("result has no schema_version: not written by trainbench")
+    version = data["schema_version"]
+    if type(version) is not int or version not in (1, SCHEMA_VERSION):  # True == 1 and 1.0 == 1
+        raise ContractError(f"result has schema_version {version!r:.80}; this version reads 1 and {SCHEMA_VERSION}")
+    try:
+        return RunResult.model_validate_json(text if version == SCHEMA_VERSION else json.dumps(upgraded(data)))
+    except (ValidationError, RecursionError) as error:
+        told = explain(error) if isinstance(error, ValidationError) else "nested too deeply"
+        raise ContractError(f"result breaks the contract: {told}") from None
+
+
+def upgraded(document: Any) -> Any:
+    """A result of an older schema version (its parsed JSON) as one of this version; anything else as it is."""
+    is_old = isinstance(document, dict) and document.get("schema_version") == 1
+    return from_version_1(document) if is_old else document
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def explain(error: ValidationError) -> str:
+    """One line: which field, which value, what is wrong; at most five fields."""
+    problems = error.errors(include_url=False)
+    parts = []
+    for problem in problems[:5]:
+        where = ".".join(str(part) for part in problem["loc"]) or error.title
+        value = problem["input"]
+        shown = "" if isinstance(value, dict) or problem["type"] == "missing" else f" (got {_shown(value)})"
+        parts.append(f"{where}: {problem['msg'].removeprefix('Value error, ')}{shown}")
+    more = f"; and {len(problems) - 5} more" if len(problems) > 5 else ""
+    return "; ".join(parts) + more
+
+
+def implausible(model: type[Frozen], name: str, value: object) -> str | None:
+    """Why this field takes no such value: "4294967.0: Input should be less than ..."; None when it does."""
+    try:
+        _adapter(model, name).validate_python(value)
+    except ValidationError as error:
+        return f"{_shown(value)}: {error.errors(include_url=False)[0]['msg']}"
+    return None
+
+
+@lru_cache
+def _adapter(model: type[Frozen], name: str) -> TypeAdapter[Any]:
+    field = model.model_fields[name]
+    annotated: Any = Annotated[field.annotation, field]
+    return TypeAdapter(annotated, config=ConfigDict(allow_inf_nan=False))
+
+
+def _shown(value: object) -> str:
+    """At most 80 characters. Python itself refuses to write an integer of thousands of digits."""
+    try:
+        return f"{value!r:.80}"
+    except (ValueError, RecursionError):
+        return f"{type(value).__name__}, too long or too deep to be shown"
+
+
+def json_schemas() -> dict[str, dict[str, Any]]:
+    """File name -> JSON Schema of the two documents, as committed under bench_image/contract/schemas/."""
+    return {
+        "run-spec.v2.json": RunSpec.model_json_schema(mode="validation"),
+        "run-result.v2.json": RunResult.model_json_schema(mode="serialization"),
+    }

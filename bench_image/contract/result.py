@@ -1,0 +1,189 @@
+"""`RunResult`: what one run measured, or how it failed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from bench_image.contract.bounds import MAX_RANKS, MAX_REASONS, Bytes, Count, Loss, Moment, PositiveSeconds, Text
+from bench_image.contract.consistency import contradictions, sum_of
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.missing_reasons import unexplained
+from bench_image.contract.options import Strategy
+from bench_image.contract.result_sections import (
+    Clock,
+    Communication,
+    Context,
+    Cost,
+    HostTelemetry,
+    Memory,
+    ParameterCount,
+    Performance,
+    Probes,
+    Startup,
+    Telemetry,
+)
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import AUTO
+
+
+class Status(StrEnum):
+    OK = "ok"
+    OOM = "oom"
+    INVALID_LOSS = "invalid_loss"
+    TIMEOUT = "timeout"
+    INCOMPLETE = "incomplete"
+    ERROR = "error"
+
+
+class Phase(StrEnum):
+    """Where a run's seconds go, in this order; an error names the phase it happened in."""
+
+    LAUNCH = "launch"
+    IMPORT = "import"
+    BUILD = "build"
+    PROBE = "probe"
+    CHOOSE = "choose"
+    WARMUP = "warmup"
+    MEASURE = "measure"
+    PROFILE = "profile"
+    REPORT = "report"
+
+
+class RunError(Frozen):
+    kind: Text = Field(description="exception class, signal or cause, e.g. OutOfMemoryError, SIGTERM, no_result")
+    message: Text
+    phase: Phase
+    rank: Count | None = Field(None, description="null when the error is not one rank's")
+
+
+class Chosen(Frozen):
+    """What was left to the program, and the means by which the work was done."""
+
+    micro_batch_size: int = Field(ge=1, le=65536)
+    gradient_checkpointing: bool
+    why: Text = Field(description="how the choice was made, or that nothing was left to choose")
+    means: dict[Text, Text] = Field(
+        max_length=1000, description="dtypes, kernels, compilation: what differs between presets; name -> value"
+    )
+
+
+class RankSummary(Frozen):
+    rank: Count
+    status: Status
+    gpu_uuid: Text | None
+    step_time_median_s: PositiveSeconds | None
+    peak_allocated_bytes: Bytes | None
+    mean_loss: Loss | None
+    performance: Performance | None = Field(
+        description="an independent rank's own figures; null for ranks that work together, which have one pace"
+    )
+    probes: Probes | None = Field(description="an independent rank's own GPU; null for ranks that work together")
+
+
+class RunResult(Frozen):
+    """What one run measured, or how it failed. The spec is echoed, so that a file explains itself."""
+
+    schema_version: Literal[2] = 2
+    spec: RunSpec
+    chosen: Chosen | None
+    status: Status
+    error: RunError | None
+    started_at: Moment
+    finished_at: Moment
+    context: Context | None
+    startup: Startup
+    performance: Performance
+    memory: Memory
+    telemetry: Telemetry
+    probes: Probes
+    communication: Communication
+    parameters: ParameterCount
+    cost: Cost
+    ranks: tuple[RankSummary, ...] = Field(max_length=MAX_RANKS)
+    missing: dict[Text, Text] = Field(
+        max_length=MAX_REASONS,
+        description="dotted path of a null field, or of a section, -> why it is null; * stands for any index",
+    )
+
+    @model_validator(mode="after")
+    def _nothing_unexplained(self) -> RunResult:
+        if (self.status is Status.OK) == (self.error is not None):
+            raise ValueError(
+                f"status '{self.status}' with error={self.error!r}: an error goes with every status but ok"
+            )
+        if self.status is Status.OK and self.performance.samples_per_second is None:
+            raise ValueError("status 'ok' needs performance.samples_per_second")
+        if self.finished_at < self.started_at:
+            raise ValueError(f"finished_at {self.finished_at} lies before started_at {self.started_at}")
+        for path in unexplained({name: getattr(self, name) for name in SECTIONS}, self.missing):
+            raise ValueError(f"{path} is null without a reason: add it to `missing`")
+        return self
+
+    @model_validator(mode="after")
+    def _figures_agree(self) -> RunResult:
+        """A rate that its own windows contradict was not measured by them."""
+        work = self.work
+        samples_per_step = None if work.micro_batch_size == AUTO else work.of_one_rank.samples_per_step
+        own = [rank.performance for rank in self.ranks if rank.performance]
+        for rank in self.ranks:
+            for contradiction in contradictions(rank.performance, samples_per_step) if rank.performance else ():
+                raise ValueError(f"ranks.{rank.rank}: {contradiction}")
+        is_one_pace = work.strategy is not Strategy.INDEPENDENT
+        of_run = contradictions(self.performance, samples_per_step) if is_one_pace else sum_of(self.performance, own)
+        for contradiction in of_run:
+            raise ValueError(contradiction)
+        return self
+
+    @property
+    def work(self) -> RunSpec:
+        """The spec with what the program chose in place of 'auto'; as asked where it never came to choose."""
+        return resolved(self.spec, self.chosen)
+
+
+SECTIONS = (
+    "chosen", "context", "startup", "performance", "memory", "telemetry", "probes", "communication", "parameters",
+    "cost", "ranks",
+)  # fmt: skip
+
+
+def resolved(spec: RunSpec, chosen: Chosen | None) -> RunSpec:
+    """`spec` with what the program chose in place of 'auto'."""
+    if chosen is None:
+        return spec
+    ran = {"micro_batch_size": chosen.micro_batch_size, "gradient_checkpointing": chosen.gradient_checkpointing}
+    is_as_asked = all(getattr(spec, name) == value for name, value in ran.items())
+    return spec if is_as_asked else spec.model_copy(update=ran)
+
+
+def failed_result(
+    spec: RunSpec, *, status: Status, kind: str, message: str, phase: Phase, at: datetime, rank: int | None = None
+) -> RunResult:
+    """The result of a run that measured nothing: every number null, one reason for all of them."""
+    reason = f"the run ended as {status.value} before it measured anything"
+    telemetry = HostTelemetry(cpu_utilisation_mean_pct=None, cpu_steal_pct=None, memory_used_pct=None)
+    return RunResult(
+        spec=spec,
+        status=status,
+        error=RunError(kind=kind, message=message[:4000], phase=phase, rank=rank),
+        started_at=at,
+        finished_at=at,
+        chosen=None,
+        context=None,
+        startup=Startup(**dict.fromkeys(Startup.model_fields)),
+        performance=Performance(
+            **dict.fromkeys(Performance.model_fields)
+            | {"clock": Clock.of(spec.device), "measured_steps": 0, "windows": (), "step_times_s": ()}
+        ),
+        memory=Memory(**dict.fromkeys(Memory.model_fields)),
+        telemetry=Telemetry(gpus=(), host=telemetry, energy_per_sample_j=None, energy_per_token_j=None),
+        probes=Probes(**dict.fromkeys(Probes.model_fields)),
+        communication=Communication(**dict.fromkeys(Communication.model_fields)),
+        parameters=ParameterCount(total=None, trainable=None),
+        cost=Cost(**dict.fromkeys(Cost.model_fields)),
+        ranks=(),
+        missing=dict.fromkeys(SECTIONS, reason),
+    )

@@ -1,0 +1,230 @@
+"""The sections of a result: context, start-up, performance, memory, telemetry, probes, communication, cost."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field
+
+from bench_image.contract.bounds import (
+    MAX_COUNT,
+    MAX_RANKS,
+    Bytes,
+    Celsius,
+    Count,
+    Flops,
+    Gigabytes,
+    GigabytesPerSecond,
+    Joules,
+    Loss,
+    MegabytesPerSecond,
+    Megahertz,
+    Percent,
+    PositiveSeconds,
+    SamplesPerSecond,
+    Seconds,
+    Share,
+    Text,
+    Tflops,
+    TokensPerSecond,
+    Usd,
+    Watts,
+)
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.work import Device
+
+
+class Clock(StrEnum):
+    """What rates and step times count. On the CPU other processes take turns, which wall time would count too."""
+
+    WALL = "wall"
+    PROCESS_CPU = "process_cpu"
+
+    @classmethod
+    def of(cls, device: Device) -> Clock:
+        return cls.PROCESS_CPU if device is Device.CPU else cls.WALL
+
+
+class Gpu(Frozen):
+    index: Count
+    name: Text
+    uuid: Text | None
+    vbios: Text | None
+    memory_total_bytes: Bytes | None
+    compute_capability: Text | None
+    pcie_generation_max: Count | None
+    pcie_width_max: Count | None
+    sm_clock_max_mhz: Megahertz | None
+    power_limit_w: Watts | None
+
+
+class Context(Frozen):
+    """Where and with what the run happened: hardware, driver, libraries. Two results are like when these are."""
+
+    node: Text
+    pod: Text | None
+    hostname: Text
+    image: Text | None
+    gpus: tuple[Gpu, ...] = Field(max_length=MAX_RANKS)
+    driver: Text | None
+    cuda: Text | None
+    python: Text
+    libraries: dict[Text, Text] = Field(
+        max_length=1000, description="name -> version, e.g. torch, transformers, peft, bitsandbytes"
+    )
+    kernel: Text
+    cpu: Text
+    num_cpus: Count
+
+
+class Startup(Frozen):
+    """Seconds before and around the measured windows; reported beside throughput, never inside it."""
+
+    launch_s: Seconds | None = Field(description="process start to the rank's first line of Python")
+    import_s: Seconds | None
+    build_s: Seconds | None
+    probe_s: Seconds | None
+    choose_s: Seconds | None = Field(description="trials for what the spec leaves to the program")
+    compile_s: Seconds | None = Field(description="first warm-up step minus the last one: compilation and lazy set-up")
+    warmup_s: Seconds | None = Field(description="all warm-up steps, compilation included")
+    measure_s: Seconds | None = Field(description="all measured windows")
+    profile_s: Seconds | None = Field(description="the profiled steps after the windows")
+    total_s: Seconds | None = Field(description="process start to result written")
+
+
+class StepTime(Frozen):
+    """Over all measured steps of all windows, by the run's clock; each step's time is the maximum over ranks."""
+
+    mean_s: PositiveSeconds
+    median_s: PositiveSeconds
+    p5_s: PositiveSeconds
+    p95_s: PositiveSeconds
+    min_s: PositiveSeconds
+    max_s: PositiveSeconds
+    cv_pct: Percent = Field(description="sample standard deviation / mean")
+    half_width_pct: Percent = Field(description="95 % confidence half-width of the mean / mean")
+
+
+class Window(Frozen):
+    """One measured window: contiguous steps between two synchronisations."""
+
+    started_s: Seconds = Field(description="since process start")
+    wall_s: PositiveSeconds
+    num_steps: int = Field(ge=1, le=MAX_COUNT)
+    samples_per_second: SamplesPerSecond
+    half_width_pct: Percent
+    steady: bool = Field(description="target_half_width_pct was reached before max_measured_steps")
+
+
+class Performance(Frozen):
+    """Of a run. Independent ranks each have windows of their own: `independent.merge_independent` adds them up."""
+
+    clock: Clock = Field(
+        Clock.WALL,
+        description="what rates and step times count: wall time, or on the CPU the CPU time that the rank's process "
+        "used, with all of its threads; waiting and other processes' turns do not count there",
+    )
+    samples_per_second: SamplesPerSecond | None = Field(
+        description="samples of all ranks / seconds of all windows by `clock`"
+    )
+    tokens_per_second: TokensPerSecond | None = Field(
+        description="non-padding tokens of all ranks / seconds of all windows by `clock`"
+    )
+    measured_steps: Count
+    measured_wall_s: PositiveSeconds | None
+    step_time: StepTime | None
+    windows: tuple[Window, ...]
+    step_times_s: tuple[PositiveSeconds, ...] = Field(description="by `clock`")
+    mean_loss: Loss | None
+    first_loss: Loss | None
+    last_loss: Loss | None
+    flops_per_token: Flops | None = Field(description="model FLOPs per token, recipe-aware, causality not halved")
+    mfu_pct: Percent | None
+    hfu_pct: Percent | None
+    matmul_share_pct: Percent | None = Field(description="model FLOP rate / matmul rate measured on the same GPU")
+    loader_wait_pct: Share | None = Field(
+        description="share of the windows in which the training loop waited for its data, slowest rank"
+    )
+    input_mb_per_s: MegabytesPerSecond | None = Field(
+        description="token bytes that all ranks consume per second, MB = 1e6 bytes"
+    )
+
+
+class Memory(Frozen):
+    """`peak_during_training` is GB (1e9 bytes), maximum over ranks. `kind` says what was measured."""
+
+    kind: Literal["cuda_allocated", "process_rss"] | None
+    peak_during_training: Gigabytes | None
+    peak_allocated_bytes: Bytes | None
+    peak_reserved_bytes: Bytes | None
+    alloc_retries: Count | None
+    num_ooms: Count | None
+
+
+class GpuTelemetry(Frozen):
+    """One GPU within the measured windows only."""
+
+    index: Count
+    uuid: Text | None
+    num_samples: Count
+    utilisation_mean_pct: Share | None
+    temperature_mean_c: Celsius | None
+    temperature_max_c: Celsius | None
+    power_mean_w: Watts | None
+    sm_clock_mean_mhz: Megahertz | None
+    sm_clock_min_mhz: Megahertz | None
+    throttle_share_pct: dict[Text, Share] | None = Field(
+        description="class -> share of samples: thermal, power_cap, power_brake, hw_slowdown, sync_boost, user_clocks"
+    )
+    energy_j: Joules | None
+    ecc_corrected: Count | None
+    ecc_uncorrected: Count | None
+    remapped_rows: Count | None
+    pcie_generation: Count | None
+    pcie_width: Count | None
+    num_other_processes: Count | None
+
+
+class HostTelemetry(Frozen):
+    cpu_utilisation_mean_pct: Share | None
+    cpu_steal_pct: Share | None = Field(description="time this machine's CPUs were given to others")
+    memory_used_pct: Share | None
+
+
+class Telemetry(Frozen):
+    gpus: tuple[GpuTelemetry, ...] = Field(max_length=MAX_RANKS)
+    host: HostTelemetry
+    energy_per_sample_j: Joules | None
+    energy_per_token_j: Joules | None
+
+
+class Probes(Frozen):
+    h2d_gb_per_s: GigabytesPerSecond | None = Field(description="pinned host-to-device copy, slowest GPU of the run")
+    matmul_tflops: Tflops | None = Field(description="large matmul in the run's precision, slowest GPU of the run")
+    allreduce_bus_gb_per_s: GigabytesPerSecond | None
+
+
+class Communication(Frozen):
+    """From a few profiled steps after the windows; shares of those steps' time, mean over ranks.
+
+    Exposed: no computation ran at the same time, so the step waited. A rank that waits for its peers communicates.
+    """
+
+    total_pct: Share | None
+    exposed_pct: Share | None
+    profiled_steps: Count | None
+
+
+class ParameterCount(Frozen):
+    total: Count | None
+    trainable: Count | None
+
+
+class Cost(Frozen):
+    """Filled by the control plane when it collects the result: prices are not the image's business."""
+
+    cost_per_1000_samples_usd: Usd | None
+    usd_per_gpu_hour: Usd | None
+    price_source: Text | None
+    price_as_of: Text | None
