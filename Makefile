@@ -6,7 +6,7 @@ SAMPLE ?= c
 
 VENV := .venv/bin
 IMAGE_PYTHON := .venv-image/bin/python
-CODE := dags plugins bench_image scripts tests
+CODE := dags plugins bench_image scripts studies tests
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo ui check-manifests mutants test test-fast test-image test-slow test-demo test-kube test-kube-dags test-kube-rest test-browser screenshots check format golden lock clean
@@ -64,7 +64,7 @@ check-manifests: setup ## the manifests under docker/ through a security linter,
 	@PYTHONPATH=. $(VENV)/python scripts/lint_manifests.py
 
 mutants: setup ## mutate what people act on, run its tests against each (SAMPLE=c); not part of `make test`, takes half an hour
-	@$(VENV)/python scripts/mutation_study.py $(SAMPLE)
+	@$(VENV)/python studies/mutation_study.py $(SAMPLE)
 
 format: setup ## rewrite the code in the house format
 	@$(VENV)/ruff check --fix-only --quiet $(CODE)

@@ -2,7 +2,7 @@
 
 CPU time still differs from run to run on a machine that others use, so the drill's verdict is not asserted here, only
 what must hold with any noise: the drilled node is by far the slowest, it is never called ok, and the exit status is the
-DAG run's colour. How often the verdict is the right one is measured by scripts/repeat_demo.py.
+DAG run's colour. How often the verdict is the right one is measured by studies/repeat_demo.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The sweep of scripts/measure_peaks.py needs a GPU; that its configurations are valid and distinct does not."""
+"""The sweep of studies/measure_peaks.py needs a GPU; that its configurations are valid and distinct does not."""
 
 from __future__ import annotations
 

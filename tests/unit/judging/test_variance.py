@@ -426,7 +426,7 @@ class TestKindsOfFleet:
         ]  # fmt: skip
 
     def test_a_thousand_nodes_of_two_kinds_under_two_strategies(self) -> None:
-        """scripts/time_judge.py tells how long five strategies take."""
+        """studies/time_judge.py tells how long five strategies take."""
         template = {gpu: make_result(gpu_name=gpu) for gpu in ("NVIDIA H200", "NVIDIA A100")}
         names = [f"node-{i}" for i in range(1000)]
         results = [

@@ -1,7 +1,7 @@
 """What the control plane needs for a large fleet: seconds and memory, by made-up results of realistic size.
 
-    PYTHONPATH=.:plugins .venv/bin/python scripts/measure_scale.py flow [--nodes 1000]
-    PYTHONPATH=.:plugins .venv/bin/python scripts/measure_scale.py files [--results 100000]
+    PYTHONPATH=.:plugins .venv/bin/python studies/measure_scale.py flow [--nodes 1000]
+    PYTHONPATH=.:plugins .venv/bin/python studies/measure_scale.py files [--results 100000]
 
 `flow`: 1,000 nodes x 5 strategies planned, collected, judged, reported and recorded, in this process, one after the
 other. `files`: check, report, compare and reindex as commands, over 100,000 results. One JSON document on stdout.

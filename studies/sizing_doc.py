@@ -47,7 +47,7 @@ TEXT = """\
 
 `bench_image/contract/memory_estimate.py` predicts the peak that torch allocates on one GPU, before anything is
 launched. The plan skips what cannot fit and says so; `auto` settings in a gang rely on it. This page is written by
-`python scripts/sizing_doc.py`; a test keeps it so.
+`python studies/sizing_doc.py`; a test keeps it so.
 
 GB are 1e9 bytes, GiB 2^30. {usable:.0%} of a GPU's memory counts as usable: ECC, the CUDA context, the buffers of NCCL
 and cuBLAS and fragmentation take the rest. States of the paged optimizer are not counted, neither by torch nor here:
@@ -76,7 +76,7 @@ Sources: the `result.json` files, profiles and `peaks.json` under `docs/results/
 configurations in `peaks.json` that other runs had measured before, two gave the same bytes and one 0.04 % less.
 
 Not measured yet, so take them as estimates: Mixtral, the encoder-decoder model, models beyond 8B parameters, fp16 and
-fp32, GPT-2 with the optimizers of 8 bit. `scripts/measure_peaks.py` measures these and more on one GPU.
+fp32, GPT-2 with the optimizers of 8 bit. `studies/measure_peaks.py` measures these and more on one GPU.
 
 ## The smallest GPU that fits
 

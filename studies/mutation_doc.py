@@ -1,6 +1,6 @@
-"""Writes the tables of docs/mutation.md from the outcomes of the mutation study (scripts/mutation_study.py).
+"""Writes the tables of docs/mutation.md from the outcomes of the mutation study (studies/mutation_study.py).
 
-PYTHONPATH=.:plugins python scripts/mutation_doc.py
+PYTHONPATH=.:plugins python studies/mutation_doc.py
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 The evidence behind `bench_image.contract.memory_estimate`; `docs/sizing.md` compares. Needs the training stack and one
 NVIDIA GPU:
 
-    python3 scripts/measure_peaks.py OUTPUT.json             all of them
-    python3 scripts/measure_peaks.py OUTPUT.json 1 4         every fourth, beginning with number 1: one GPU's share of 4
+    python3 studies/measure_peaks.py OUTPUT.json             all of them
+    python3 studies/measure_peaks.py OUTPUT.json 1 4         every fourth, beginning with number 1: one GPU's share of 4
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ STUDY: dict[str, Any] = json.loads(COUNTS.read_text())
 
 
 def test_the_page_shows_what_was_counted() -> None:
-    """`scripts/detection_doc.py` writes its tables."""
+    """`studies/detection_doc.py` writes its tables."""
     page = PAGE.read_text()
     assert refreshed(page) == page
     assert all(f"<!-- {name} -->" in page for name in TABLES)

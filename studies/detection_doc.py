@@ -1,6 +1,6 @@
-"""Writes the tables of docs/detection.md from the counts of the detection study (scripts/detection_study.py).
+"""Writes the tables of docs/detection.md from the counts of the detection study (studies/detection_study.py).
 
-PYTHONPATH=.:plugins python scripts/detection_doc.py
+PYTHONPATH=.:plugins python studies/detection_doc.py
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Is the demo definite? Runs `make demo` many times, on request beside a process that keeps a core busy.
 
-    python scripts/repeat_demo.py --times 10 --burn [--drill node-3] [--out docs/results/demo]
+    python studies/repeat_demo.py --times 10 --burn [--drill node-3] [--out docs/results/demo]
 
 Writes a table of the verdicts and seconds of each run, `demo.json` or `drill-node-3.json` and the same as .md, anew
 after each run. A run counts as definite when it ended as it should: four nodes `ok`, or the drilled node in breach
@@ -85,7 +85,7 @@ def table(runs: Sequence[Mapping[str, Any]], drill: str | None, burn: bool) -> s
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
     head = (
         f"# `{command}`, {len(runs)} runs {beside}\n\n{definite} of {len(runs)} ended as they should, in "
-        f"{seconds[0]:.0f} to {seconds[-1]:.0f} s. {machine}; written by `scripts/repeat_demo.py`.\n\n"
+        f"{seconds[0]:.0f} to {seconds[-1]:.0f} s. {machine}; written by `studies/repeat_demo.py`.\n\n"
         "| run | seconds | load before | exit | node-1 | node-2 | node-3 | node-4 |\n"
         "|---:|---:|---:|---:|---|---|---|---|\n"
     )

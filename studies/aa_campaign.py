@@ -1,7 +1,7 @@
 """A/A: the same work again and again on one machine. How far apart do equal measurements lie, how long do they take?
 
-    python3 scripts/aa_campaign.py presets OUT [--runs 5]      `tuned` and `as_users_run` by turns on one GPU
-    python3 scripts/aa_campaign.py nights OUT [--nights 5]     the default night on all GPUs: independent, then ddp
+    python3 studies/aa_campaign.py presets OUT [--runs 5]      `tuned` and `as_users_run` by turns on one GPU
+    python3 studies/aa_campaign.py nights OUT [--nights 5]     the default night on all GPUs: independent, then ddp
 
 Its python must hold the training stack. Each run is a process of its own, as in a pod; the first run of each kind finds
 an empty compile cache. After each run OUT holds `runs.tar.gz` with all results so far, `lines.txt` and `summary.json`.

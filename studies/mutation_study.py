@@ -1,17 +1,17 @@
 """Do the tests bite? Mutants of the modules whose figures people act on, each against the tests that mirror it.
 
     make mutants                                          # what is missing of the newest sample, and the listed ones
-    python scripts/mutation_study.py c                    # a fresh sample named c
-    python scripts/mutation_study.py b judging listed     # some parts of sample b
-    python scripts/mutation_study.py b --again            # those of b that were alive, after new tests
-    python scripts/mutation_doc.py                        # writes the tables of docs/mutation.md
+    python studies/mutation_study.py c                    # a fresh sample named c
+    python studies/mutation_study.py b judging listed     # some parts of sample b
+    python studies/mutation_study.py b --again            # those of b that were alive, after new tests
+    python studies/mutation_doc.py                        # writes the tables of docs/mutation.md
 
 A sample's name is its seed. It draws nothing that an earlier sample drew, so its first outcomes are of mutants that
 nobody has looked at. Outcomes go to docs/results/mutation-2026-11-22/SAMPLE/PART.jsonl; those that are there are not
 run anew. With --again, an outcome that changes keeps the first one as `first_outcome`.
 
 cosmic-ray makes the mutants in an environment of its own (requirements/mutation.txt; MUTATION_PYTHON=/path/to/python
-uses one that is there). They run in the two environments of `make setup`, in forks: see scripts/mutation_runner.py.
+uses one that is there). They run in the two environments of `make setup`, in forks: see studies/mutation_runner.py.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results" / "mutation-2026-11-22"
 EARLIER = RESULTS / "earlier.txt"  # keys of the mutants that were drawn before there were named samples
 CONTROL, IMAGE = (ROOT / name / "bin" / "python" for name in (".venv", ".venv-image"))
-COST_TESTS = [f"tests/unit/{name}" for name in ("pricing", "spending", "estimating")]
+COST_TESTS = [f"tests/unit/{name}" for name in ("prices", "cost")]
 
 
 class Part(NamedTuple):
@@ -54,13 +54,13 @@ PARTS = {
         ["plugins/trainbench/judging"],
         [
             "tests/unit/judging",
-            "tests/unit/pages/reads/test_condition_surfaces.py",
+            "tests/unit/pages/test_condition_surfaces.py",
             "tests/unit/orchestration/test_assess.py",
             "tests/unit/orchestration/test_no_figures.py",
         ],
         OURS,
         150,
-        ["condition", "campaign_conditions", "gpu_runs", "gpu_verdicts", "outliers", "scatter", "sides"],
+        ["condition", "campaign_conditions", "gpu_runs", "gpu_verdicts", "outliers", "scatter", "fleet_halves"],
     ),
     "comparing": Part(
         CONTROL,
@@ -75,7 +75,7 @@ PARTS = {
     ),
     "cost": Part(
         CONTROL,
-        [f"plugins/trainbench/{name}" for name in ("pricing", "spending", "estimating")],
+        [f"plugins/trainbench/{name}" for name in ("prices", "cost")],
         [
             *COST_TESTS,
             "tests/unit/cli/test_estimates.py",
@@ -168,7 +168,7 @@ def _made(maker: str, plan: Mapping[str, Any], mutants: Path) -> Path:
     """The file with the mutants."""
     plan_file = mutants.with_suffix(".plan")
     plan_file.write_text(json.dumps(plan), encoding="utf-8")
-    command = [maker, str(ROOT / "scripts" / "mutants.py"), str(plan_file)]
+    command = [maker, str(ROOT / "studies" / "mutants.py"), str(plan_file)]
     mutants.write_text(
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout, encoding="utf-8"
     )
@@ -199,13 +199,13 @@ def _settled(row: dict[str, Any], now: Mapping[str, Any] | None) -> dict[str, An
 
 
 def _run(part: Part, mutants: Path, outcomes: Path) -> None:
-    command = [str(part.python), "scripts/mutation_runner.py", str(mutants), str(outcomes), part.roots, *part.tests]
+    command = [str(part.python), "studies/mutation_runner.py", str(mutants), str(outcomes), part.roots, *part.tests]
     subprocess.run(command, cwd=ROOT, check=True, env=os.environ | {"PYTHONPATH": ".:plugins"})
 
 
 def _run_listed(folder: Path, outcomes: Path) -> None:
-    """Those of scripts/listed_mutants.toml."""
-    listed = tomllib.loads((ROOT / "scripts" / "listed_mutants.toml").read_text(encoding="utf-8"))["mutant"]
+    """Those of studies/listed_mutants.toml."""
+    listed = tomllib.loads((ROOT / "studies" / "listed_mutants.toml").read_text(encoding="utf-8"))["mutant"]
     for python, tests in LISTED_TESTS.items():
         mutants = folder / f"listed-{python.parents[1].name}.jsonl"
         own = [one for one in listed if one["path"].startswith("bench_image") == (python == IMAGE)]

@@ -1,4 +1,4 @@
-"""The strategy comparison that scripts/strategy_specs.py plans: every cell, and equal work within each job."""
+"""The strategy comparison that studies/strategy_specs.py plans: every cell, and equal work within each job."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Runs tests against mutants of a module, each in a fork of one process that has collected the tests.
 
-    python scripts/mutation_runner.py MUTANTS.jsonl OUTCOMES.jsonl SOURCE_ROOTS TEST...
+    python studies/mutation_runner.py MUTANTS.jsonl OUTCOMES.jsonl SOURCE_ROOTS TEST...
 
-MUTANTS.jsonl: what scripts/mutants.py prints. OUTCOMES.jsonl gets a line for each: the mutant without its source, and
+MUTANTS.jsonl: what studies/mutants.py prints. OUTCOMES.jsonl gets a line for each: the mutant without its source, and
 `outcome` ("killed", "survived", "timeout") with the `test` that failed. Lines that are there already are not run
 again, so an interrupted run goes on where it ended. SOURCE_ROOTS: packages to import anew, as
 "trainbench,bench_image,tests". A mutant's budget is CPU time, so a busy machine makes no timeouts; one that waits

@@ -1,6 +1,6 @@
 """Plans the strategy comparison of one machine: every strategy and number of GPUs, for several jobs of equal work.
 
-python scripts/strategy_specs.py CAMPAIGN_ID OUTPUT_DIR     -> one spec per run, in the order to run them
+python studies/strategy_specs.py CAMPAIGN_ID OUTPUT_DIR     -> one spec per run, in the order to run them
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Makes the mutants of some modules with cosmic-ray: one JSON object a line. Runs in the environment that holds it.
 
-    python scripts/mutants.py PLAN.json > mutants.jsonl
+    python studies/mutants.py PLAN.json > mutants.jsonl
 
 PLAN.json has either `only`, key (see `_key`) -> `before` of the mutants to make, and `files`, where they are; or
 

@@ -1,6 +1,6 @@
 """Seconds to judge 1,000 nodes under five strategies: first verdicts, the re-runs' settling, and the findings.
 
-PYTHONPATH=.:plugins python scripts/time_judge.py
+PYTHONPATH=.:plugins python studies/time_judge.py
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The Trainer's side is what PEFT's and transformers' guides show: `prepare_model_
 with defaults, `TrainingArguments(bf16, gradient_checkpointing, paged_adamw_8bit)`. Both sides train random tokens of
 full length on a model of random weights, built by the same code up to the point where users would have loaded it.
 
-    python3 scripts/compare_hf_trainer.py --model mistral-7b --output trainer.json
+    python3 studies/compare_hf_trainer.py --model mistral-7b --output trainer.json
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Runs the benchmark program for each spec file, one after the other, as pods would: for a machine without a cluster.
 
-    python3 scripts/run_specs.py OUTPUT_DIR SPEC.json ...      -> OUTPUT_DIR/<spec's name>/{result.json,log}
+    python3 studies/run_specs.py OUTPUT_DIR SPEC.json ...      -> OUTPUT_DIR/<spec's name>/{result.json,log}
 
 Its python must hold the training stack. A run whose result is there already is not repeated, so that a sweep that was
 cut off goes on where it stopped.

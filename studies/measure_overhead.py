@@ -1,6 +1,6 @@
 """What one pod costs besides its program, and which requests it makes; the figures of docs/kubernetes.md:
 
-    PYTHONPATH=.:plugins:scripts python -m tests.kube.measure_overhead
+    PYTHONPATH=.:plugins:scripts python studies/measure_overhead.py
 
 Real scheduler, triggerer and operator; the cluster is the stand-in: no image is pulled, and no kubelet takes its time.
 """

@@ -1,7 +1,7 @@
 """How long a real API server takes: for our pages over a long history, and for Airflow's own with and without us.
 
-    PYTHONPATH=.:plugins python scripts/measure_api_server.py pages sqlite:////tmp/pages.sqlite OUTPUT.json
-    PYTHONPATH=.:plugins python scripts/measure_api_server.py airflow OUTPUT.json
+    PYTHONPATH=.:plugins:scripts python studies/measure_api_server.py pages sqlite:////tmp/pages.sqlite OUTPUT.json
+    PYTHONPATH=.:plugins:scripts python studies/measure_api_server.py airflow OUTPUT.json
 
 `pages` takes a database that measure_pages.py has filled. `airflow` asks three servers of one Airflow by turns: one
 without the plugin, one with it and open breaches, one whose history is a PostgreSQL that takes connections and never

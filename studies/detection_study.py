@@ -1,7 +1,7 @@
 """Runs the detection study: which slow nodes are found, and how often a good one is blamed. Writes a JSON of counts.
 
-PYTHONPATH=.:plugins python scripts/detection_study.py docs/results/detection-2026-11-22/counts.json
-PYTHONPATH=.:plugins python scripts/detection_doc.py     # writes docs/detection.md from it
+PYTHONPATH=.:plugins python studies/detection_study.py docs/results/detection-2026-11-22/counts.json
+PYTHONPATH=.:plugins python studies/detection_doc.py     # writes docs/detection.md from it
 
 Names of tables after the file count these alone: before.json beside it holds some of them, of the rules before a
 scatter of one node was kept from the others.

@@ -6,13 +6,21 @@ from typing import Any
 
 import mutation_doc
 from mutation_doc import PAGE, Tally, outcomes, reasons, refreshed, samples, tally
-from mutation_study import PARTS, RESULTS, rows_of
+from mutation_study import LISTED_TESTS, PARTS, RESULTS, ROOT, rows_of, sources_of
 
 ALL = {sample: [row for rows in outcomes(sample).values() for row in rows] for sample in samples()}
 
 
+def test_the_parts_name_files_that_exist() -> None:
+    tests = [*(part.tests for part in PARTS.values()), *LISTED_TESTS.values()]
+    files = {name.removeprefix("--deselect=").split("::")[0] for names in tests for name in names}
+    assert [name for name in sorted(files) if not (ROOT / name).exists()] == []
+    for part in PARTS.values():
+        assert set(part.newer) <= {path.stem for path in sources_of(part)}
+
+
 def test_the_page_shows_the_outcomes() -> None:
-    """`scripts/mutation_doc.py` writes its tables."""
+    """`studies/mutation_doc.py` writes its tables."""
     page = PAGE.read_text(encoding="utf-8")
     assert refreshed(page) == page
     assert all(f"<!-- {name} -->" in page for name in mutation_doc.TABLES)

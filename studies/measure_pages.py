@@ -1,7 +1,7 @@
 """How long the pages' reads take over a long history: fills a database through the real tables, then times every read.
 
-    PYTHONPATH=.:plugins python scripts/measure_pages.py sqlite:////tmp/pages.sqlite OUTPUT.json
-    PYTHONPATH=.:plugins python scripts/measure_pages.py postgresql+psycopg://USER@HOST/EMPTY OUTPUT.json --nights 200
+    PYTHONPATH=.:plugins python studies/measure_pages.py sqlite:////tmp/pages.sqlite OUTPUT.json
+    PYTHONPATH=.:plugins python studies/measure_pages.py postgresql+psycopg://USER@HOST/EMPTY OUTPUT.json --nights 200
 
 The database must be new: `--keep` takes one that this command has filled before. Each night is a campaign of every node
 with every strategy; one real campaign is made, and its rows are repeated with other times, figures and states.
