@@ -57,7 +57,6 @@ class HistoryFacts(Frozen):
 
     where: str
     revision: str | None
-    newest: str
     is_known: bool  # this version knows the database's revision
 
 
@@ -151,23 +150,21 @@ def history_facts(settings: Settings) -> HistoryFacts:
 
     engine = connect(_impatient(settings.history_url), open_store(settings.store_url))
     url: URL = engine.url
-    newest, known = _revisions()
     revision = _revision(engine)
     return HistoryFacts(
         where=url.render_as_string(hide_password=True),
         revision=revision,
-        newest=newest,
-        is_known=revision is None or revision in known,
+        is_known=revision in (None, _schema()),
     )
 
 
 def unsent_facts(settings: Settings) -> UnsentFacts:
-    """Of a history whose schema is not up to date nothing is known. Raises HistoryError."""
+    """Nothing is known of a history that has another schema. Raises HistoryError."""
     from trainbench.alerting.outbox import DUE_DAYS, Outbox
     from trainbench.history.database import connect
 
     engine = connect(_impatient(settings.history_url), open_store(settings.store_url))
-    if _revision(engine) != _revisions()[0]:
+    if _revision(engine) != _schema():
         return UnsentFacts(notices=())
     now = datetime.now(UTC)
     rows = Outbox(engine).unsent(now - timedelta(days=DUE_DAYS), now - timedelta(minutes=SENDING_MINUTES))
@@ -200,8 +197,8 @@ def image_facts(image: LocalImage) -> ImageFacts:
     return ImageFacts(python=image.python, version=number, missing=tuple(missing))
 
 
-def _revisions() -> tuple[str, frozenset[str]]:
-    """Of the schema: the newest, and all that this version knows."""
+def _schema() -> str:
+    """The revision of the schema that this version writes."""
     from alembic.config import Config
     from alembic.script import ScriptDirectory
 
@@ -209,8 +206,7 @@ def _revisions() -> tuple[str, frozenset[str]]:
         config = Config()
         config.set_main_option("script_location", str(scripts).replace("%", "%%"))
         config.set_main_option("path_separator", "os")
-        directory = ScriptDirectory.from_config(config)
-        return str(directory.get_current_head()), frozenset(script.revision for script in directory.walk_revisions())
+        return str(ScriptDirectory.from_config(config).get_current_head())
 
 
 def _revision(engine: Any) -> str | None:

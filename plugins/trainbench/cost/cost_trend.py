@@ -60,7 +60,7 @@ class WorkCost(Frozen):
 
 def work_costs(runs: Sequence[PaidRun], month: str, before: str) -> tuple[WorkCost, ...]:
     """Each work on each kind of GPU that ran in one of the two months, by name; drills and failed runs left out."""
-    valid = [run for run in runs if run.is_measured and run.num_gpus and month_of(run) in (month, before)]
+    valid = [run for run in runs if run.is_measured and month_of(run) in (month, before)]
     found = []
     for of in grouped(valid, lambda run: f"{run.fingerprint} {run.gpu_name}").values():
         by_month = grouped(of, month_of)
@@ -71,7 +71,7 @@ def work_costs(runs: Sequence[PaidRun], month: str, before: str) -> tuple[WorkCo
                 work=first.work,
                 fingerprint=first.fingerprint,
                 gpu_name=first.gpu_name,
-                num_gpus=first.num_gpus or 1,
+                num_gpus=first.num_gpus,
                 this=this,
                 last=last,
                 change=change(this, last),
@@ -108,7 +108,6 @@ def why(this: WorkMonth | None, last: WorkMonth | None) -> str:
         months = [part.month for part in (last, this) if part.usd_per_gpu_hour is None]
         return f"no price in {' and '.join(months)}; {rate or 'samples/s unchanged'}"
     parts = []
-    # what an older version did not keep is computed from the run's cost: equal but for the last digits
     if not math.isclose(this.usd_per_gpu_hour or 0.0, last.usd_per_gpu_hour or 0.0):
         prices = f"from {usd(last.usd_per_gpu_hour)} to {usd(this.usd_per_gpu_hour)}"
         parts.append(f"price {prices}: {signed_usd(found.by_price_usd)}")
@@ -143,7 +142,7 @@ def _work_month(month: str, runs: Sequence[PaidRun]) -> WorkMonth | None:
         return None
     rates = [run.samples_per_s for run in runs if run.samples_per_s]
     rate, tokens = statistics.median(rates), _median([run.tokens_per_s for run in runs])
-    price, num_gpus = _median([run.usd_per_gpu_hour for run in runs]), runs[0].num_gpus or 1
+    price, num_gpus = _median([run.usd_per_gpu_hour for run in runs]), runs[0].num_gpus
     return WorkMonth(
         month=month,
         num_runs=len(runs),

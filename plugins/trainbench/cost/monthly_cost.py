@@ -24,7 +24,7 @@ class PaidRun:
     work: str  # readable: "mistral-7b qlora, batch 8 x 512 tokens, single on 1 GPU, tuned"
     fingerprint: str
     gpu_name: str | None  # None: on a CPU, or never told
-    num_gpus: int | None  # None: recorded by a version that did not keep it
+    num_gpus: int
     is_measured: bool  # ended well and was no drill: its throughput counts
     started_at: datetime
     samples_per_s: float | None

@@ -44,7 +44,6 @@ class SpendReport(Frozen):
     prices: tuple[OtherPrice, ...]
     what_if: tuple[WhatIf, ...]
     energy: Energy | None
-    num_unsized: int  # valid runs of the two months of which an older version did not keep the number of GPUs
     findings: tuple[Finding, ...]
     summary: tuple[str, ...]
 
@@ -77,7 +76,6 @@ def make_report(
         prices=prices,
         what_if=what_if(works, prices),
         energy=_energy(of_month, params),
-        num_unsized=sum(r.is_measured and r.num_gpus is None and month_of(r) in months[-2:] for r in runs),
         findings=tuple(findings),
         summary=(),
     )
@@ -108,9 +106,6 @@ def _summary(report: SpendReport) -> list[str]:
     told = [_spent(report, this, last)]
     if this.unknown:
         told.append(f"Not included: {listing(this.unknown)}.")
-    if report.num_unsized:
-        runs = count(report.num_unsized, "run")
-        told.append(f"Not in the costs of the work: {runs} of an older version; trainbench reindex completes them.")
     told += _moves(report)
     told += _tried(report)
     if report.energy:

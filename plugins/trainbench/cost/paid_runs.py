@@ -10,11 +10,11 @@ from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
 from bench_image.contract.result import Status
+from trainbench.core.formats import count
 from trainbench.cost.monthly_cost import PaidRun
 from trainbench.history.database import HistoryError
 from trainbench.history.history import History
 from trainbench.history.run_tables import runs
-from trainbench.results.campaign import IMPORTED
 
 COLUMNS = (
     "campaign_id", "run_id", "suite", "node", "peers", "model", "recipe", "strategy", "preset", "fingerprint",
@@ -25,13 +25,10 @@ COLUMNS = (
 
 
 def paid_runs(history: History, since: datetime, until: datetime) -> tuple[PaidRun, ...]:
-    """Those that began in [since, until), oldest first. What was imported is nobody's spend here; older versions may
-    have recorded it. Raises HistoryError.
-    """
+    """Those that began in [since, until), oldest first. Raises HistoryError."""
     query = (
         select(*(runs.c[name] for name in COLUMNS))
         .where((runs.c.started_at >= since) & (runs.c.started_at < until))
-        .where(~runs.c.campaign_id.startswith(IMPORTED, autoescape=True))
         .order_by(runs.c.started_at, runs.c.campaign_id, runs.c.run_id)
     )
     try:
@@ -43,12 +40,11 @@ def paid_runs(history: History, since: datetime, until: datetime) -> tuple[PaidR
 
 def _paid_run(row: Any) -> PaidRun:
     hours, usd = _number(row.gpu_hours), _number(row.run_usd)
-    price = _number(row.usd_per_gpu_hour)
     return PaidRun(
         campaign_id=row.campaign_id,
         run_id=row.run_id,
         suite=row.suite,
-        nodes=(row.node, *filter(None, (row.peers or "").split(","))),
+        nodes=(row.node, *filter(None, row.peers.split(","))),
         work=_work(row),
         fingerprint=row.fingerprint,
         gpu_name=row.gpu_name,
@@ -59,7 +55,7 @@ def _paid_run(row: Any) -> PaidRun:
         tokens_per_s=_number(row.tokens_per_second),
         gpu_hours=hours,
         run_usd=usd,
-        usd_per_gpu_hour=usd / hours if price is None and hours and usd else price,
+        usd_per_gpu_hour=_number(row.usd_per_gpu_hour),
         price_source=row.price_source,
         energy_j=_number(row.energy_j),
         energy_per_sample_j=_number(row.energy_per_sample_j),
@@ -68,7 +64,7 @@ def _paid_run(row: Any) -> PaidRun:
 
 def _work(row: Any) -> str:
     batch = f", batch {row.micro_batch_size} x {row.seq_length} tokens" if row.micro_batch_size else ""
-    gpus = f" on {row.world_size} GPU{'' if row.world_size == 1 else 's'}" if row.world_size else ""
+    gpus = f" on {count(row.world_size, 'GPU')}"
     return f"{row.model} {row.recipe}{batch}, {row.strategy}{gpus}, {row.preset}"
 
 

@@ -1,4 +1,4 @@
-"""The accepted baselines. Nothing rebuilds them: they are not in the artefacts. The migrations build exactly these."""
+"""The accepted baselines. Nothing rebuilds them: they are not in the artefacts. The migration builds exactly these."""
 
 from __future__ import annotations
 

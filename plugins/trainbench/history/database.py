@@ -59,7 +59,7 @@ def connect(url: str | None = None, store: Store | None = None) -> Engine:
 
 
 def migrate(engine: Engine) -> None:
-    """Bring the schema to this version, from nothing or from any older one. Safe to run in many processes at once."""
+    """Create the schema where the database is empty. Safe to run in many processes at once. Raises HistoryError."""
     from alembic import command
     from alembic.config import Config
     from alembic.util import CommandError
@@ -76,7 +76,8 @@ def migrate(engine: Engine) -> None:
             command.upgrade(config, "head")
     except CommandError as error:
         raise HistoryError(
-            f"history {engine.url!r} was written by another version: {error}; upgrade trainbench, or set {HISTORY_ENV}"
+            f"history {engine.url!r} was written by another version of trainbench: {error}; set {HISTORY_ENV} to an "
+            "empty database, and `trainbench reindex` fills it from the artefacts"
         ) from None
     except (OSError, SQLAlchemyError, sqlite3.Error) as error:
         raise HistoryError.of(engine.url, error) from None

@@ -1,6 +1,6 @@
 """What happened before: every run and every breach in SQL, so that a node can be compared with its own past.
 
-SQLite beside the store by default, PostgreSQL by URL. It can be rebuilt from the artefacts (`reindexing`).
+SQLite beside the store by default, PostgreSQL by URL. `trainbench reindex` rebuilds it from the artefacts.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Breach(Frozen):
 
 
 def open_history(url: str | None = None, store: Store | None = None) -> History:
-    """`url`, else the environment's TRAINBENCH_HISTORY_URL, else an SQLite file beside the store. The schema is brought
-    up to date first; any number of processes may do so at once. Raises HistoryError.
+    """`url`, else the environment's TRAINBENCH_HISTORY_URL, else an SQLite file beside the store. An empty database
+    gets its schema first; any number of processes may open it at once. Raises HistoryError.
     """
     engine = connect(url, store)
     migrate(engine)

@@ -1,4 +1,4 @@
-"""What somebody was told, and what is only worth a look. The migrations build exactly these."""
+"""What somebody was told, and what is only worth a look. The migration builds exactly these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of the history: one row for each run, one for each breach. The migrations build exactly these."""
+"""The tables of the history: one row for each run, one for each breach. The migration builds exactly these."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ runs = Table(
     Column("gpu_hours", Float),
     Column("run_usd", Float),
     Column("usd_per_1000_samples", Float),
-    Column("peers", String),  # the other nodes of a gang, comma-separated; "" for none
-    Column("world_size", Integer),
+    Column("peers", String, nullable=False),  # the other nodes of a gang, comma-separated; "" for none
+    Column("world_size", Integer, nullable=False),
     Column("micro_batch_size", Integer),
-    Column("seq_length", Integer),
+    Column("seq_length", Integer, nullable=False),
     Column("usd_per_gpu_hour", Float),
     Column("price_source", String),
     Column("energy_j", Float),  # of the measured windows, all GPUs
@@ -111,7 +111,7 @@ breaches = Table(
     Column("opened_at", UtcDateTime, nullable=False),
     Column("closed_at", UtcDateTime),
     Column("closed_by_campaign_id", String),
-    Column("dag_id", String),  # the suite of the campaign that opened it, as in `runs`
+    Column("dag_id", String, nullable=False),  # the suite of the campaign that opened it, as in `runs`
     Column("dag_run_id", String),
     Column("gpu_name", String),
     Column("model", String),

@@ -1,7 +1,7 @@
 """What the pages read beside `runs` and `breaches`: campaigns, what each did, its verdicts; and acknowledgements.
 
 A verdict names its work by a number, so that a million of them stay small, and every filter is answered by `works`,
-which has some rows for each campaign. The migrations build exactly these.
+which has some rows for each campaign. The migration builds exactly these.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ campaigns = Table(
     metadata,
     Column("campaign_id", String, primary_key=True),
     Column("suite", String, nullable=False),  # the DAG's id
-    Column("dag_run_id", String),  # null: not made by a DAG run, or recorded before this was kept
+    Column("dag_run_id", String),  # null: not made by a DAG run
     Column("title", String, nullable=False),
     Column("question", String, nullable=False),
     Column("started_at", UtcDateTime, nullable=False),

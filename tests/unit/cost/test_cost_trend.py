@@ -115,7 +115,6 @@ def test_five_runs_have_no_interval() -> None:
 def test_each_kind_of_gpu_is_its_own_line_and_doubtful_runs_are_none() -> None:
     lines = costs(
         paid_run(), paid_run(9.6, 10.0, gpu_name="NVIDIA H100 80GB HBM3"), paid_run(99.0, is_measured=False),
-        paid_run(99.0, num_gpus=None),
     )  # fmt: skip
     assert [(line.gpu_name, line.this and line.this.samples_per_s) for line in lines] == [
         ("NVIDIA A10", 1.46), ("NVIDIA H100 80GB HBM3", 9.6),

@@ -181,12 +181,6 @@ def test_a_table_is_cut_only_beyond_its_length(num_works: int, is_cut: bool) -> 
     assert (len(table.notes) > 1) is is_cut
 
 
-def test_runs_of_unknown_size_count_in_the_two_months_that_are_compared() -> None:
-    september = datetime(2026, 9, 5, tzinfo=UTC)
-    runs = [paid_run(num_gpus=None, started_at=at) for at in (september, OCTOBER, NOVEMBER)]
-    assert report([*runs, paid_run(None, num_gpus=None), paid_run()]).num_unsized == 2
-
-
 def test_the_twelve_cheapest_prices_of_each_gpu_are_shown_and_the_given_one_always() -> None:
     def tried(number: int, gpu: str = "NVIDIA A10", basis: PriceBasis | None = PriceBasis.SPOT) -> OtherPrice:
         return OtherPrice(

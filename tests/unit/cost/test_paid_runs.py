@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import text, update
+from sqlalchemy import text
 
 from bench_image.contract.spec import Drill
 from tests import campaigns
@@ -17,7 +17,6 @@ from trainbench.cost.paid_runs import paid_runs
 from trainbench.cost.publish import report_on
 from trainbench.history.database import HistoryError
 from trainbench.history.history import History, open_history
-from trainbench.history.run_tables import runs
 from trainbench.params.cost_params import parse_spend_params
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
@@ -34,13 +33,9 @@ def record(history: History, *results: Any) -> None:
 
 
 def test_what_others_measured_is_not_our_spend(history: History) -> None:
-    """It cannot be recorded; a row that an older version left there is not summed."""
     imported = campaigns.make_campaign([make_result()], campaign_id="imported-nvidia-h200-mistral-7b-qlora-12345678")
     with pytest.raises(ValueError, match="was imported"):
         history.record(imported)
-    record(history, make_result())
-    with history.engine.begin() as connection:
-        connection.execute(update(runs).values(campaign_id=imported.campaign_id))
     assert paid_runs(history, *ALL) == ()
 
 
@@ -71,24 +66,6 @@ def test_months_end_where_they_end(history: History) -> None:
     assert paid_runs(history, ALL[0], begin) == ()
 
 
-def test_a_row_of_an_older_version_gives_what_it_has(history: History) -> None:
-    """It kept neither the size nor the price; the price follows from the cost: 0.00917 / 0.01528 = $0.60."""
-    record(history, campaigns.a10("node-1", 1.46))
-    lost = dict.fromkeys(
-        ("peers", "world_size", "micro_batch_size", "seq_length", "usd_per_gpu_hour", "price_source", "energy_j")
-    )
-    with history.engine.execution_options(is_write=True).begin() as connection:
-        connection.execute(update(runs).values(lost))
-    (run,) = paid_runs(history, *ALL)
-    report = report_on(parse_spend_params({}), history, "x", NOW)
-
-    assert (run.nodes, run.num_gpus, run.work) == (("node-1",), None, "mistral-7b qlora, single, as_users_run")
-    assert run.usd_per_gpu_hour == pytest.approx(0.60)
-    assert report.spend[-1].total.usd == pytest.approx(0.00917, abs=1e-5)
-    assert report.works == ()  # how many GPUs the work took is not known
-    assert any("trainbench reindex" in line for line in report.summary)
-
-
 def test_numbers_that_are_none_are_unknown(history: History) -> None:
     record(history, campaigns.a10("node-1", 1.46))
     with history.engine.execution_options(is_write=True).begin() as connection:
@@ -112,17 +89,6 @@ def test_the_whole_report_of_a_recorded_night(history: History) -> None:
 
     assert report.summary[0] == "Benchmarking cost $0.0733 in 2026-11 so far: 8 runs, 0.122 GPU-hours."
     assert any(found.category == "stale_price" for found in report.findings)  # the table's A10 rows are of January
-
-
-@pytest.mark.parametrize(("run_usd", "gpu_hours"), [(None, 0.1), (0.06, None), (0.06, 0.0)])
-def test_a_price_follows_only_from_both_cost_and_hours(
-    history: History, run_usd: float | None, gpu_hours: float | None
-) -> None:
-    record(history, campaigns.a10("node-1", 1.46))
-    with history.engine.execution_options(is_write=True).begin() as connection:
-        connection.execute(update(runs).values(usd_per_gpu_hour=None, run_usd=run_usd, gpu_hours=gpu_hours))
-    (run,) = paid_runs(history, *ALL)
-    assert run.usd_per_gpu_hour is None
 
 
 def test_the_months_before_are_read_too(history: History) -> None:

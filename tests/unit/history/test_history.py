@@ -482,7 +482,7 @@ def test_reindex_rebuilds_the_history_from_the_store(history: History, tmp_path:
     assert [breach.node for breach in history.open_breaches()] == ["node-2"]
 
 
-def test_the_migrations_build_exactly_the_tables(history: History) -> None:
+def test_the_migration_builds_exactly_the_tables(history: History) -> None:
     with history.engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
 
@@ -566,11 +566,14 @@ def test_a_remote_store_needs_a_database_by_url(monkeypatch: pytest.MonkeyPatch)
         open_history(store=open_store("memory://bucket/store"))
 
 
-def test_a_history_of_a_newer_version_is_refused(history: History, url: str) -> None:
+@pytest.mark.parametrize("revision", ["0011", "9999"])
+def test_a_history_of_another_version_is_refused_with_the_way_out(history: History, url: str, revision: str) -> None:
     with history.engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(HistoryError, match="written by another version"):
+        connection.execute(text("UPDATE alembic_version SET version_num = :revision"), {"revision": revision})
+    with pytest.raises(HistoryError, match="was written by another version of trainbench") as refused:
         open_history(url)
+    assert "an empty database, and `trainbench reindex` fills it" in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:

@@ -126,7 +126,6 @@ def test_an_empty_database_has_empty_pages(history: History) -> None:
     assert (told[2].rows, told[2].num_pages) == ((), 1)
     assert told[6].total.usd is None
     assert told[-1].splitlines() == [",".join(pages_columns())]
-    assert not empty.needs_reindex()
 
 
 def pages_columns() -> tuple[str, ...]:
@@ -656,21 +655,6 @@ def test_a_campaign_recorded_again_is_counted_once(history: History) -> None:
     pages = Pages(history.engine, {SEEN})
     assert pages.runs(ALL).num_total == 1
     assert [row.node for row in pages.heat_map(ALL, DAY_3).rows] == ["node-1"]
-
-
-def test_rows_of_a_version_without_summaries_ask_for_a_reindex(history: History) -> None:
-    from sqlalchemy import delete
-
-    from trainbench.history.summary_tables import campaigns
-
-    """Its breaches are there all the same."""
-    history.record(night(1, {"node-1": 9.0}, {"node-1": State.BREACH}))
-    pages = Pages(history.engine, {SEEN})
-    assert not pages.needs_reindex()
-    with history.engine.execution_options(is_write=True).begin() as connection:
-        connection.execute(delete(campaigns))
-    assert pages.needs_reindex()
-    assert [breach.node for breach in pages.open_breaches(ALL).rows] == ["node-1"]
 
 
 # --- export -----------------------------------------------------------------------------------------------------------

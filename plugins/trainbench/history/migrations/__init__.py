@@ -1,1 +1,1 @@
-"""Alembic migrations of the history database; they ship inside the package and run when a history is opened."""
+"""The Alembic migration of the history database; it ships inside the package and runs when a history is opened."""

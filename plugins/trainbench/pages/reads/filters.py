@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
-from sqlalchemy import ColumnElement, Connection, Table, and_, select, union
+from sqlalchemy import ColumnElement, Connection, Table, and_, select
 
 from bench_image.contract.frozen import Frozen
 from trainbench.history.run_tables import breaches
@@ -104,8 +104,7 @@ class Scope:
 
 
 def scope_of(connection: Connection, dag_ids: Collection[str], filters: Filters) -> Scope:
-    """A breach of before there were summaries is a DAG's, too."""
-    recorded = connection.execute(union(select(campaigns.c.suite), select(breaches.c.dag_id))).scalars()
+    recorded = connection.execute(select(campaigns.c.suite).distinct()).scalars()
     return Scope(tuple(sorted(set(recorded) & set(dag_ids))), filters)
 
 

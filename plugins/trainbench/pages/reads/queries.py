@@ -15,15 +15,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 
-from sqlalchemy import Connection, Engine, exists, select
+from sqlalchemy import Connection, Engine, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from trainbench.core.baselines import Baseline
 from trainbench.history.baselines import read_baselines
 from trainbench.history.database import HistoryError
 from trainbench.history.history import open_history
-from trainbench.history.run_tables import runs
-from trainbench.history.summary_tables import campaigns, node_verdicts, works
+from trainbench.history.summary_tables import node_verdicts, works
 from trainbench.judging.condition import FRESH
 from trainbench.pages.reads import acknowledge, breach_rows, comparisons, export, fleet, node_trends, run_list
 from trainbench.pages.reads.filters import NAMES, Filters, Scope, is_text, scope_of
@@ -186,13 +185,6 @@ class Pages:
         with self._reading(filters) as (_, scope):
             pass
         yield from export.runs_csv(self._connected, scope)
-
-    def needs_reindex(self) -> bool:
-        """Whether runs were recorded by a version that kept no summaries: `trainbench reindex` makes them."""
-        oldest = select(runs.c.campaign_id).order_by(runs.c.started_at).limit(1).scalar_subquery()
-        with self._connected() as connection:
-            found = connection.execute(select(oldest, exists().where(campaigns.c.campaign_id == oldest))).one()
-        return found[0] is not None and not found[1]
 
     def acknowledge(self, breach_id: int, who: str, reason: str, at: datetime) -> Acknowledgement:
         """`dag_ids` are then those that this person may change. Raises AcknowledgeError, HistoryError."""

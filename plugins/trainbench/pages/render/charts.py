@@ -68,7 +68,7 @@ def node_chart(series: NodeSeries, events: Sequence[NodeEvent]) -> Figure | None
 
 
 def limits_of_last(series: Sequence[NodeSeries]) -> str:
-    """ "±5 %, memory ±2 %, ±10 °C": of the newest campaign; "" where it was not recorded."""
+    """ "±5 %, memory ±2 %, ±10 °C": of the newest campaign; "" where it used none."""
     newest = max((each.points[-1] for each in series), key=lambda point: point.at, default=None)
     if newest is None:
         return ""

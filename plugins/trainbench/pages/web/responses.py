@@ -57,7 +57,6 @@ def filtered_page(
         choices=choices,
         days=DAYS,
         is_empty=not choices.dag_ids,
-        needs_reindex=pages.needs_reindex(),
         **values,
     )
 
