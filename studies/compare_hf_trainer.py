@@ -24,11 +24,11 @@ from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Lora, Preset, Quantisation
 from bench_image.model.architectures import skeleton
 from bench_image.model.build import build
-from bench_image.model.dtypes import Numerics
-from bench_image.model.init_weights import draw, materialise, rebuild_buffers
+from bench_image.model.dtypes import ModelDtypes
+from bench_image.model.init_weights import init_weights, random_weights, rebuild_buffers
 from bench_image.model.lora_layers import with_4bit_layers
-from bench_image.parallel.process_group import Single
-from bench_image.training.loop import Stepper
+from bench_image.parallel.process_group import ProcessGroup
+from bench_image.training.loop import TrainStep
 
 ALL_LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 WARMUP = 5  # steps of each turn that are not counted: the Trainer's first ones prepare the turn
@@ -54,9 +54,9 @@ def users_model(spec: RunSpec, device: torch.device) -> Any:
     assert spec.lora is not None
     assert spec.quantisation is not None
     bf16 = torch.bfloat16
-    loaded = Numerics(weights=bf16, unquantised=bf16, adapters=bf16, autocast=None, scaled=False)
+    loaded = ModelDtypes(weights=bf16, unquantised=bf16, adapters=bf16, autocast=None, scaled=False)
     base = with_4bit_layers(skeleton(spec.shape, bf16), spec.quantisation, loaded)
-    materialise(base, device, draw(spec.seed))
+    init_weights(base, device, random_weights(spec.seed))
     rebuild_buffers(base, device)
     base = prepare_model_for_kbit_training(base, use_gradient_checkpointing=True)
     targets = list(spec.lora.targets)
@@ -90,7 +90,7 @@ def seconds_between(events: list[Any]) -> list[float]:
     return [begin.elapsed_time(end) / 1e3 for begin, end in itertools.pairwise(events)]
 
 
-def our_turn(step: Stepper, num_steps: int) -> list[float]:
+def our_turn(step: TrainStep, num_steps: int) -> list[float]:
     events = []
     for _ in range(num_steps):
         step()
@@ -105,7 +105,7 @@ def compared(spec: RunSpec, rounds: int, num_steps: int) -> dict[str, Any]:
     turns: dict[str, list[list[float]]] = {"hf_trainer": [], "as_users_run": []}
     with tempfile.TemporaryDirectory() as folder:
         trainer, events = make_trainer(spec, WARMUP + num_steps, device, folder)
-        step = Stepper(spec, build(spec, device), Single(device))
+        step = TrainStep(spec, build(spec, device), ProcessGroup(device))
         for _ in range(rounds):
             events.clear()
             trainer.train()

@@ -25,9 +25,9 @@ from bench_image.contract.options import Precision, Recipe
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Lora, Preset, Quantisation
 from bench_image.model.build import build
-from bench_image.parallel.strategies import join
-from bench_image.training.execution import means
-from bench_image.training.loop import Stepper
+from bench_image.parallel.strategies import join_group
+from bench_image.training.execution import describe_execution
+from bench_image.training.loop import TrainStep
 from bench_image.training.oom import is_out_of_memory
 
 STEPS = 3  # the optimizer's states are there from the first step on
@@ -97,12 +97,12 @@ def configurations() -> list[RunSpec]:
 
 def measure(work: RunSpec) -> dict[str, Any]:
     """Peak of the steps after the first, in bytes, and what happened."""
-    strategy = join(work)
+    group = join_group(work)
     row: dict[str, Any] = {"spec": work.model_dump(mode="json"), "peak_allocated_bytes": None, "error": None}
     started = time.perf_counter()
     try:
-        step = Stepper(work, build(work, strategy.device, strategy.shard), strategy)
-        row["means"] = means(step)
+        step = TrainStep(work, build(work, group.device, group.shard), group)
+        row["means"] = describe_execution(step)
         row["build_s"] = round(time.perf_counter() - started, 2)
         step()
         torch.cuda.synchronize()

@@ -107,7 +107,7 @@ def leave_out(parts: list[str]) -> None:
     from bench_image.training import loop
 
     if "fused" in parts:
-        tune.fuses = lambda *_: False
+        tune.uses_fused_lora = lambda *_: False
     if "loss" in parts:
         tune.compile_loss = lambda *_: None
     if "masks" in parts:
@@ -115,7 +115,7 @@ def leave_out(parts: list[str]) -> None:
     if "kernel" in parts:
         lora_grad.suits = lambda *_: False
     if "graph" in parts:
-        loop.replays = lambda *_: False
+        loop.uses_cuda_graph = lambda *_: False
     if "kept" in parts:
         loop.keeps_unpacked = lambda *_: False
 
@@ -123,16 +123,16 @@ def leave_out(parts: list[str]) -> None:
 def profiled(spec: RunSpec) -> dict[str, Any]:
     """Throughput and profile of one spec in this process."""
     from bench_image.model.build import build
-    from bench_image.parallel.process_group import Single
-    from bench_image.training.execution import means
-    from bench_image.training.loop import Stepper
+    from bench_image.parallel.process_group import ProcessGroup
+    from bench_image.training.execution import describe_execution
+    from bench_image.training.loop import TrainStep
 
     torch.compiler.reset()
     torch.cuda.reset_peak_memory_stats()
     device = torch.device("cuda", 0)
     begin = time.perf_counter()
     built = build(spec, device)
-    step = Stepper(spec, built, Single(device))
+    step = TrainStep(spec, built, ProcessGroup(device))
     torch.cuda.synchronize()
     build_s = time.perf_counter() - begin
     begin = time.perf_counter()
@@ -147,7 +147,7 @@ def profiled(spec: RunSpec) -> dict[str, Any]:
     mean_s = sum(seconds) / len(seconds)
     result = {
         "spec": spec.model_dump(mode="json"),
-        "means": means(step),
+        "means": describe_execution(step),
         "mfu_pct": mfu_pct(spec, tokens / mean_s),
         "tokens_per_second": tokens / mean_s,
         "step_s": seconds,

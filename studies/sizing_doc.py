@@ -21,7 +21,7 @@ from bench_image.contract.memory_estimate import (
 from bench_image.contract.model_shapes import MODELS
 from bench_image.contract.options import Optimizer, Recipe, Strategy
 from bench_image.contract.parse import parse_result, parse_spec
-from bench_image.contract.presets import fuses
+from bench_image.contract.presets import uses_fused_lora
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Lora, Preset, Quantisation
 
@@ -131,7 +131,7 @@ def by_todays_means(spec: RunSpec, means: dict[str, str] | None) -> bool:
     if means is None:
         return not keeps_unpacked(spec, None)
     fused, kept = "fused" in means.get("adapters", ""), means.get("unpacked weights", "").startswith("kept")
-    return (fuses(spec), keeps_unpacked(spec, None)) == (fused, kept)
+    return (uses_fused_lora(spec), keeps_unpacked(spec, None)) == (fused, kept)
 
 
 def _fitted_later(spec: RunSpec) -> bool:

@@ -13,7 +13,7 @@ from bench_image.contract.flops import (
 )
 from bench_image.contract.model_shapes import DecoderShape, EncoderDecoderShape, Gpt2Shape, MixtralShape, ModelShape
 from bench_image.contract.options import DEEPSPEED, Optimizer, Precision, Recipe, Strategy
-from bench_image.contract.presets import compiles, fuses
+from bench_image.contract.presets import uses_compile, uses_fused_lora
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import AUTO, Lora, Preset
 
@@ -71,7 +71,7 @@ def keeps_unpacked(spec: RunSpec, gpu_memory_bytes: int | None) -> bool:
 
     Fused ones do, if the run fits with them. With checkpointing forward runs twice, and the first time keeps nothing.
     """
-    if not fuses(spec) or spec.quantisation is None or spec.gradient_checkpointing is not False:
+    if not uses_fused_lora(spec) or spec.quantisation is None or spec.gradient_checkpointing is not False:
         return False
     room = gpu_memory_bytes
     return room is None or _need(spec, room, keeps=True).total <= USABLE_SHARE * room
@@ -168,7 +168,7 @@ def _largest_unpacked_bytes(spec: RunSpec, shape: ModelShape) -> int:
     if spec.quantisation is None or not shape.linears:
         return 0
     largest = max(inputs * outputs for inputs, outputs in shape.linears.values())
-    return largest * _width(spec) * (2 if compiles(spec) else 1)
+    return largest * _width(spec) * (2 if uses_compile(spec) else 1)
 
 
 def _logits_bytes(spec: RunSpec, shape: ModelShape, tokens: int) -> int:
@@ -176,7 +176,7 @@ def _logits_bytes(spec: RunSpec, shape: ModelShape, tokens: int) -> int:
     the logits and their gradient, as wide as the run's precision.
     """
     scored = tokens // 2 if isinstance(shape, EncoderDecoderShape) else tokens
-    return scored * shape.vocab_size * (2 * _width(spec) if compiles(spec) else 3 * 4)
+    return scored * shape.vocab_size * (2 * _width(spec) if uses_compile(spec) else 3 * 4)
 
 
 def _width(spec: RunSpec) -> int:
@@ -227,7 +227,7 @@ def _weight_bytes(spec: RunSpec, shape: ModelShape) -> int:
 
 def _layer_activation_bytes(spec: RunSpec, shape: ModelShape) -> int:
     """Bytes that one layer keeps per token for its backward pass, with fused attention."""
-    if compiles(spec):
+    if uses_compile(spec):
         return _width(spec) * _compiled_numbers(spec, shape)
     return _eager_bytes(spec, shape)
 
@@ -250,7 +250,7 @@ def _compiled_numbers(spec: RunSpec, shape: ModelShape) -> int:
         inner *= shape.num_experts_per_token  # not measured
     if lora is None:
         return 6 * hidden + 2 * kv + 3 * inner
-    fused = fuses(spec)
+    fused = uses_fused_lora(spec)
     kept = 5 * hidden + 2 * kv + 2 * inner + (hidden + kv if fused else 0)
     if not isinstance(shape, MixtralShape) and set(lora.targets) - shape.attention_linears.keys():
         return kept + hidden + inner

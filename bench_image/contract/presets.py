@@ -9,17 +9,19 @@ from bench_image.contract.work import Device, Preset
 STEPS_BEFORE_CAPTURE = 2  # the first one compiles, and makes the states of the optimizer
 
 
-def compiles(spec: RunSpec) -> bool:
+def uses_compile(spec: RunSpec) -> bool:
     """ZeRO-3 fetches the weights of each small module by hooks, which would cut every layer's graph into pieces."""
     return spec.preset is Preset.TUNED and spec.device is Device.CUDA and spec.strategy is not Strategy.ZERO3
 
 
-def fuses(spec: RunSpec) -> bool:
+def uses_fused_lora(spec: RunSpec) -> bool:
     """Adapters as one operation with their frozen weight: without dropout, and in one dtype, unlike fp16 training."""
-    return compiles(spec) and spec.lora is not None and spec.lora.dropout == 0 and spec.precision is not Precision.FP16
+    if not uses_compile(spec) or spec.lora is None:
+        return False
+    return spec.lora.dropout == 0 and spec.precision is not Precision.FP16
 
 
-def replays(spec: RunSpec) -> bool:
+def uses_cuda_graph(spec: RunSpec) -> bool:
     """The whole step as one CUDA graph: for one GPU, and where no part of the step asks the GPU for a number.
 
     Loss scaling asks whether to skip a step, 8-bit optimizers count steps on the host, and a mixture of experts counts
@@ -27,5 +29,5 @@ def replays(spec: RunSpec) -> bool:
     """
     decoder = spec.shape.family not in ("mixtral", "encoder-decoder")
     counts_on_gpu = spec.optimizer is Optimizer.ADAMW_TORCH and spec.precision is not Precision.FP16
-    alone = compiles(spec) and spec.strategy is Strategy.SINGLE
+    alone = uses_compile(spec) and spec.strategy is Strategy.SINGLE
     return alone and decoder and counts_on_gpu and spec.warmup_steps > STEPS_BEFORE_CAPTURE

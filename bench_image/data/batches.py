@@ -28,7 +28,7 @@ def seeded(device: torch.device, seed: int, name: str) -> torch.Generator:
 class Batches(Protocol):
     """`means` says, for the result, where the data came from."""
 
-    means: str
+    source: str
 
     def batch(self, step: int, micro_step: int) -> torch.Tensor:
         """Token ids on the host, (micro batch, tokens of a sample); also their own labels."""
@@ -52,11 +52,11 @@ def batches(spec: RunSpec, rank: int, vocab_size: int, *, pinned: bool) -> Batch
 def _prepared(layout: Layout, local_rank: int, num_local_ranks: int) -> Prepared:
     """Once per process: checksums of many GB are not read again for each trial of a batch size."""
 
-    def tell(progress: str) -> None:
+    def log(progress: str) -> None:
         if local_rank == 0:
             sys.stderr.write(f"data {progress}\n")
 
-    return prepare(layout, local_rank=local_rank, num_local_ranks=num_local_ranks, tell=tell)
+    return prepare(layout, local_rank=local_rank, num_local_ranks=num_local_ranks, log=log)
 
 
 class TokenPool:
@@ -66,7 +66,7 @@ class TokenPool:
     single with accumulation 2 and two ranks without accumulation train on the same samples.
     """
 
-    means = f"memory: the batches of {POOL_STEPS} steps, drawn before the measured windows and used again and again"
+    source = f"memory: the batches of {POOL_STEPS} steps, drawn before the measured windows and used again and again"
 
     def __init__(self, spec: RunSpec, rank: int, vocab_size: int, *, pinned: bool) -> None:
         self._accumulation = spec.gradient_accumulation_steps

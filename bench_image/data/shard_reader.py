@@ -47,7 +47,7 @@ class ShardBatches:
             )
         self._pinned, self._drops = pinned, drops
         self._device = torch.cuda.current_device() if pinned else None
-        self.means = self._describe(prepared)
+        self.source = self._describe(prepared)
         self._ahead: _Ahead | None = None
 
     def batch(self, step: int, micro_step: int) -> torch.Tensor:

@@ -26,7 +26,7 @@ BLOCK_BYTES = 16_000_000
 MANIFEST, LOCK = "manifest.json", ".writing"
 TELL_EVERY_S = 3.0
 
-Tell = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 class Prepared(NamedTuple):
@@ -36,7 +36,7 @@ class Prepared(NamedTuple):
     written: bool
 
 
-def prepare(layout: Layout, *, local_rank: int, num_local_ranks: int, tell: Tell) -> Prepared:
+def prepare(layout: Layout, *, local_rank: int, num_local_ranks: int, log: Log) -> Prepared:
     """Makes sure that the data set is on disk and sound; its pages are then out of memory where the system allows it.
 
     To be called by all ranks of a host. Of data found each rank checks its share; data that is missing is written by
@@ -45,11 +45,11 @@ def prepare(layout: Layout, *, local_rank: int, num_local_ranks: int, tell: Tell
     try:
         if manifest := complete(layout):
             mine = range(local_rank, layout.num_shards, num_local_ranks)
-            _verify(layout, manifest, mine, tell)
+            _verify(layout, manifest, mine, log)
             return Prepared(layout, written=False)
         if local_rank == 0:
             layout.folder.mkdir(parents=True, exist_ok=True)
-        _write_or_wait(layout, writes=local_rank == 0, tell=tell)
+        _write_or_wait(layout, writes=local_rank == 0, log=log)
     except OSError as error:
         raise DataError(_advice(layout, error)) from error
     return Prepared(layout, written=True)
@@ -94,13 +94,13 @@ def blocks(layout: Layout, shard: int) -> Iterator[np.ndarray[Any, np.dtype[Any]
         left -= count
 
 
-def _write_or_wait(layout: Layout, *, writes: bool, tell: Tell) -> None:
+def _write_or_wait(layout: Layout, *, writes: bool, log: Log) -> None:
     """Until the data is complete, whoever made it."""
     lock = WriteLock(layout.folder / LOCK)
     while complete(layout) is None:
         if writes and lock.take():
             try:
-                _write(layout, lock, tell)
+                _write(layout, lock, log)
             finally:
                 lock.release()
             return
@@ -113,7 +113,7 @@ def _write_or_wait(layout: Layout, *, writes: bool, tell: Tell) -> None:
             )
 
 
-def _write(layout: Layout, lock: WriteLock, tell: Tell) -> None:
+def _write(layout: Layout, lock: WriteLock, log: Log) -> None:
     """Makes what is missing or of the wrong size; the manifest comes last. The caller holds the lock."""
     for leftover in layout.folder.glob(".shard_*"):  # of a writer that was killed
         leftover.unlink(missing_ok=True)
@@ -123,8 +123,8 @@ def _write(layout: Layout, lock: WriteLock, tell: Tell) -> None:
     to_write = sum(size for size, kept in zip(sizes, keep, strict=True) if not kept)
     _check_space(layout, to_write)
     if known:  # those that stay are checked, as in a run that finds all of them
-        _verify(layout, known, [index for index, kept in enumerate(keep) if kept], tell, lock)
-    progress = _Progress(to_write, layout.folder, tell, "written", lock)
+        _verify(layout, known, [index for index, kept in enumerate(keep) if kept], log, lock)
+    progress = _Progress(to_write, layout.folder, log, "written", lock)
     checksums = []
     for index, kept in enumerate(keep):
         if kept:
@@ -156,12 +156,10 @@ def _write_shard(layout: Layout, shard: int, progress: _Progress) -> str:
     return f"{checksum:08x}"
 
 
-def _verify(
-    layout: Layout, manifest: Manifest, shards: Sequence[int], tell: Tell, lock: WriteLock | None = None
-) -> None:
+def _verify(layout: Layout, manifest: Manifest, shards: Sequence[int], log: Log, lock: WriteLock | None = None) -> None:
     """Raises DataError for a shard whose bytes are not those that were written."""
     total = sum(manifest.shards[index].num_bytes for index in shards)
-    progress = _Progress(total, layout.folder, tell, "checked", lock)
+    progress = _Progress(total, layout.folder, log, "checked", lock)
     for index in shards:
         checksum = 0
         with layout.path(index).open("rb", buffering=0) as file:
@@ -179,17 +177,17 @@ def _verify(
 class _Progress:
     """A line every few seconds, and a sign of life for those who wait for the lock."""
 
-    def __init__(self, total_bytes: int, folder: Path, tell: Tell, done: str, lock: WriteLock | None) -> None:
-        self._total, self._folder, self._tell, self._done, self._lock = total_bytes, folder, tell, done, lock
-        self._bytes, self._told_at = 0, time.monotonic()
+    def __init__(self, total_bytes: int, folder: Path, log: Log, done: str, lock: WriteLock | None) -> None:
+        self._total, self._folder, self._log, self._done, self._lock = total_bytes, folder, log, done, lock
+        self._bytes, self._logged_at = 0, time.monotonic()
 
     def add(self, num_bytes: int) -> None:
         self._bytes += num_bytes
         if self._lock:
             self._lock.beat()
-        if time.monotonic() - self._told_at >= TELL_EVERY_S:
-            self._told_at = time.monotonic()
-            self._tell(f"{self._done}_gb={self._bytes / 1e9:.2f}/{self._total / 1e9:.2f} folder={self._folder}")
+        if time.monotonic() - self._logged_at >= TELL_EVERY_S:
+            self._logged_at = time.monotonic()
+            self._log(f"{self._done}_gb={self._bytes / 1e9:.2f}/{self._total / 1e9:.2f} folder={self._folder}")
 
 
 def _check_space(layout: Layout, needed: int) -> None:

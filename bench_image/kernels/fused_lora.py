@@ -8,20 +8,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bench_image.kernels.lora_linear import NF4_BLOCK, SCALE_BLOCK, AdaptedLinear
+from bench_image.kernels.lora_linear import NF4_BLOCK, SCALE_BLOCK, LoraLinear
 
 # Linear layers of one parent that read the same input, in the order in which the parent calls them.
 SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
-_apply: Callable[..., list[Tensor]] = AdaptedLinear.apply
+_apply: Callable[..., list[Tensor]] = LoraLinear.apply
 
 
-class Siblings:
+class FusedLayers:
     """PEFT or frozen 4-bit layers that read one input: the first one called computes for all, the others hand out.
 
-    `keeps`: whether 4-bit weights stay unpacked from forward to backward.
+    `keep_unpacked`: whether 4-bit weights stay unpacked from forward to backward.
     """
 
-    keeps = False
+    keep_unpacked = False
 
     def __init__(self, layers: Sequence[Any]) -> None:
         self.layers = list(layers)
@@ -40,7 +40,7 @@ class Siblings:
         weights = [
             tensor for base, scales in zip(self.bases, self.scales, strict=True) for tensor in (_matrix(base), *scales)
         ]
-        mine, *self.waiting = _apply(x, a, b, self.scale, self.rows, self.keeps, *weights)
+        mine, *self.waiting = _apply(x, a, b, self.scale, self.rows, self.keep_unpacked, *weights)
         return mine if self.bases[0].bias is None else mine + self.bases[0].bias
 
     def next(self, _x: Tensor) -> Tensor:
@@ -48,13 +48,13 @@ class Siblings:
         return mine
 
 
-def fuse(model: nn.Module) -> tuple[Siblings, ...]:
+def fuse(model: nn.Module) -> tuple[FusedLayers, ...]:
     """Switches all layers of the model that can be to fused operations, in place.
 
     Parameters, their names and their values stay. PEFT's own forward stays where this one would not compute the same:
     with dropout, mixed dtypes, or several adapters.
     """
-    fused: list[Siblings] = []
+    fused: list[FusedLayers] = []
     for parent in model.modules():
         children = dict(parent.named_children())
         grouped = [[children[name] for name in names if name in children] for names in SIBLINGS]
@@ -70,10 +70,10 @@ def _has_siblings(name: str) -> bool:
     return any(name in names for names in SIBLINGS)
 
 
-def _switch(layers: Sequence[Any]) -> list[Siblings]:
+def _switch(layers: Sequence[Any]) -> list[FusedLayers]:
     if not layers:
         return []
-    siblings = Siblings(layers)
+    siblings = FusedLayers(layers)
     if len(layers) > 1 and not siblings.scales[0]:
         _lay_side_by_side(siblings.bases)
     calls: list[Callable[[Tensor], Tensor]] = [siblings.first] + [siblings.next] * (len(layers) - 1)

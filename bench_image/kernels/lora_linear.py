@@ -19,18 +19,18 @@ from torch import Tensor
 NF4_BLOCK, SCALE_BLOCK = 64, 256  # bitsandbytes' block sizes of 4-bit weights and of their 8-bit scales
 
 
-class AdaptedLinear(torch.autograd.Function):
+class LoraLinear(torch.autograd.Function):
     """Outputs of all members as views of one matrix; their gradients arrive, and stay, apart."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, a: Tensor | None, b: Tensor | None, scale: float, rows: tuple[int, ...], keeps: bool,
+        ctx: Any, x: Tensor, a: Tensor | None, b: Tensor | None, scale: float, rows: tuple[int, ...], keep: bool,
         *weights: Tensor,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        keeps = keeps and _packed(weights, rows)
-        out, down, unpacked = adapted_linear(x, list(weights), list(rows), a, b, scale, keeps)
-        ctx.rows, ctx.scale, ctx.shape, ctx.adapted, ctx.keeps = rows, scale, x.shape, a is not None, keeps
-        ctx.save_for_backward(*((x, down, a, b) if a is not None else ()), *((unpacked,) if keeps else weights))
+        keep = keep and _packed(weights, rows)
+        out, down, unpacked = lora_linear(x, list(weights), list(rows), a, b, scale, keep)
+        ctx.rows, ctx.scale, ctx.shape, ctx.adapted, ctx.keep = rows, scale, x.shape, a is not None, keep
+        ctx.save_for_backward(*((x, down, a, b) if a is not None else ()), *((unpacked,) if keep else weights))
         ctx.num_weights = len(weights)
         return tuple(torch.split(out, list(rows), -1))
 
@@ -38,26 +38,26 @@ class AdaptedLinear(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         rows, saved = list(ctx.rows), ctx.saved_tensors  # to be read once: under checkpointing that runs the layer
         x, down, a, b, *weights = saved if ctx.adapted else (None, None, None, None, *saved)
-        unpacked = weights.pop() if ctx.keeps else None
+        unpacked = weights.pop() if ctx.keep else None
         if a is None:
             grad_x = frozen_linear_backward(list(grads), weights, unpacked, rows, ctx.shape[-1])
             return grad_x, *[None] * (5 + ctx.num_weights)
         wants_x = ctx.needs_input_grad[0]
-        grad_x, grad_a, grad_b = adapted_linear_backward(
+        grad_x, grad_a, grad_b = lora_linear_backward(
             list(grads), x, down, weights, unpacked, rows, a, b, ctx.scale, wants_x
         )
         return grad_x if wants_x else None, grad_a, grad_b, *[None] * (3 + ctx.num_weights)
 
 
-@torch.library.custom_op("trainbench::adapted_linear", mutates_args=())
-def adapted_linear(
-    x: Tensor, weights: list[Tensor], rows: list[int], a: Tensor | None, b: Tensor | None, scale: float, keeps: bool
+@torch.library.custom_op("trainbench::lora_linear", mutates_args=())
+def lora_linear(
+    x: Tensor, weights: list[Tensor], rows: list[int], a: Tensor | None, b: Tensor | None, scale: float, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """[x W_i^T + scale (x A_i^T) B_i^T for each i], side by side; x A^T; and 4-bit weights unpacked, for backward.
 
     x (..., in); weights: W_i (rows_i, in) each, or a packed one with its 2 or 5 scale tensors each; a (n r, in) and
     b (sum of rows, r): the adapters of all i on top of each other, None without. Returns (..., sum of rows), (..., n r)
-    and, with `keeps` and packed weights, what `_unpacked` makes of them; else an empty tensor.
+    and, with `keep` and packed weights, what `_unpacked` makes of them; else an empty tensor.
     """
     flat = x.reshape(-1, x.shape[-1])
     down = flat.new_empty(flat.shape[0], 0) if a is None else flat @ a.t()
@@ -75,21 +75,21 @@ def adapted_linear(
         large = _plain(weights, rows) if matrix is None else [matrix[: sum(rows)]]
         for mine, weight in zip(torch.split(out, [w.shape[0] for w in large], 1), large, strict=True):
             torch.addmm(mine, flat, weight.t(), beta=beta, out=mine)
-    kept = matrix if keeps and matrix is not None else flat.new_empty(0)
+    kept = matrix if keep and matrix is not None else flat.new_empty(0)
     return out.view(*x.shape[:-1], -1), down.view(*x.shape[:-1], -1), kept
 
 
-@adapted_linear.register_fake
+@lora_linear.register_fake
 def _(
-    x: Tensor, weights: list[Tensor], rows: list[int], a: Tensor | None, b: Tensor | None, scale: float, keeps: bool
+    x: Tensor, weights: list[Tensor], rows: list[int], a: Tensor | None, b: Tensor | None, scale: float, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     adapters = 0 if a is None else a.shape[0]
-    kept = _unpacked_shape(rows, x.shape[-1], adapters) if keeps and _packed(weights, rows) else (0,)
+    kept = _unpacked_shape(rows, x.shape[-1], adapters) if keep and _packed(weights, rows) else (0,)
     return x.new_empty(*x.shape[:-1], sum(rows)), x.new_empty(*x.shape[:-1], adapters), x.new_empty(kept)
 
 
-@torch.library.custom_op("trainbench::adapted_linear_backward", mutates_args=())
-def adapted_linear_backward(
+@torch.library.custom_op("trainbench::lora_linear_backward", mutates_args=())
+def lora_linear_backward(
     grads: list[Tensor], x: Tensor, down: Tensor, weights: list[Tensor], unpacked: Tensor | None, rows: list[int],
     a: Tensor, b: Tensor, scale: float, wants_x: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
@@ -113,7 +113,7 @@ def adapted_linear_backward(
     return grad_x.view(x.shape), grad_a, grad_b
 
 
-@adapted_linear_backward.register_fake
+@lora_linear_backward.register_fake
 def _(
     grads: list[Tensor], x: Tensor, down: Tensor, weights: list[Tensor], unpacked: Tensor | None, rows: list[int],
     a: Tensor, b: Tensor, scale: float, wants_x: bool,

@@ -9,24 +9,24 @@ import torch
 from torch import nn
 
 from bench_image.contract.options import Optimizer
-from bench_image.contract.presets import compiles
+from bench_image.contract.presets import uses_compile
 from bench_image.contract.result_sections import ParameterCount
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.weights import RANDOM
 from bench_image.model.architectures import layers_of, skeleton
 from bench_image.model.checkpoint import open_checkpoint
-from bench_image.model.compile import compile_layers, tune
-from bench_image.model.dtypes import numerics
-from bench_image.model.init_weights import draw, materialise, rebuild_buffers
+from bench_image.model.compile import apply_preset, compile_layers
+from bench_image.model.dtypes import model_dtypes
+from bench_image.model.init_weights import init_weights, random_weights, rebuild_buffers
 from bench_image.model.lora_layers import quantise_experts, with_4bit_layers, with_adapters
 
 if TYPE_CHECKING:
-    from bench_image.kernels.fused_lora import Siblings
+    from bench_image.kernels.fused_lora import FusedLayers
 
 LEARNING_RATE = 1e-4
 
 
-class Built(NamedTuple):
+class BuiltModel(NamedTuple):
     """`base` is the model without what a recipe puts around it; for full training the same object. `fused`: those of
     its layers that the preset computes together."""
 
@@ -34,46 +34,46 @@ class Built(NamedTuple):
     base: Any
     trainable: tuple[nn.Parameter, ...]
     parameters: ParameterCount
-    fused: tuple[Siblings, ...]
+    fused: tuple[FusedLayers, ...]
 
 
-def build(spec: RunSpec, device: torch.device, shard: Callable[[nn.Module], object] | None = None) -> Built:
+def build(spec: RunSpec, device: torch.device, shard: Callable[[nn.Module], object] | None = None) -> BuiltModel:
     """The spec's model in training mode, ready for its strategy.
 
     `shard` is called with each layer as soon as it holds its values, so that a sharding strategy never has more than
     one whole layer on the device, and at the end with the whole model.
     """
     checkpoint = open_checkpoint(spec) if spec.weights != RANDOM else None
-    source = checkpoint.values(draw(spec.seed)) if checkpoint else draw(spec.seed)
-    base, model, parameters = outline(spec, checkpoint.config if checkpoint else None)
+    source = checkpoint.values(random_weights(spec.seed)) if checkpoint else random_weights(spec.seed)
+    base, model, parameters = build_on_meta(spec, checkpoint.config if checkpoint else None)
     if spec.gradient_checkpointing is True:  # 'auto' is decided later
         checkpoint_activations(base)
-    if compiles(spec):
+    if uses_compile(spec):
         compile_layers(base)
     names = {module: name for name, module in model.named_modules()}
     for layer in layers_of(base):
-        materialise(layer, device, source, names[layer])
+        init_weights(layer, device, source, names[layer])
         if spec.quantisation:
             quantise_experts(layer, spec.quantisation)
         if shard:
             shard(layer)
-    materialise(model, device, source)
+    init_weights(model, device, source)
     rebuild_buffers(base, device)
     if getattr(getattr(base, "config", None), "tie_word_embeddings", False):
         base.tie_weights()
     if shard:
         shard(model)
     model.train()
-    fused = tune(base, spec)
-    return Built(model, base, tuple(p for p in model.parameters() if p.requires_grad), parameters, fused)
+    fused = apply_preset(base, spec)
+    return BuiltModel(model, base, tuple(p for p in model.parameters() if p.requires_grad), parameters, fused)
 
 
-def outline(spec: RunSpec, config: Any = None) -> tuple[Any, Any, ParameterCount]:
+def build_on_meta(spec: RunSpec, config: Any = None) -> tuple[Any, Any, ParameterCount]:
     """The base model and what the recipe puts around it (the same object for full training), both on meta.
 
     `config`: the checkpoint's own, where there is one.
     """
-    dtypes = numerics(spec)
+    dtypes = model_dtypes(spec)
     base = model = skeleton(spec.shape, dtypes.weights, config)
     if spec.quantisation:
         base = model = with_4bit_layers(base, spec.quantisation, dtypes)

@@ -12,7 +12,7 @@ from bench_image.contract.frozen import ContractError
 from bench_image.contract.model_shapes import EncoderDecoderShape, Gpt2Shape, MixtralShape, ModelShape
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.weights import hub_id
-from bench_image.model.init_weights import Source
+from bench_image.model.init_weights import WeightSource
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -27,7 +27,7 @@ class Checkpoint(NamedTuple):
     config: Any
     files: dict[str, str]
 
-    def values(self, otherwise: Source) -> Source:
+    def values(self, otherwise: WeightSource) -> WeightSource:
         """A source that reads what the checkpoint holds; LoRA adapters, which no base checkpoint holds, are drawn.
 
         Raises ContractError for a weight that is absent or has another shape.

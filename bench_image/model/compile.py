@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bench_image.contract.presets import compiles, fuses
+from bench_image.contract.presets import uses_compile, uses_fused_lora
 from bench_image.contract.spec import RunSpec
 from bench_image.model.architectures import layers_of
 
 if TYPE_CHECKING:
-    from bench_image.kernels.fused_lora import Siblings
+    from bench_image.kernels.fused_lora import FusedLayers
 
 # 'auto' tries several micro-batches in one process, and the first layer, whose input needs no gradient, is a graph of
 # its own. Beyond the limit torch would run the layers uncompiled without a word.
@@ -38,12 +38,12 @@ def compile_layers(base: Any) -> None:
         layer.compile(dynamic=False)
 
 
-def tune(base: Any, spec: RunSpec) -> tuple[Siblings, ...]:
+def apply_preset(base: Any, spec: RunSpec) -> tuple[FusedLayers, ...]:
     """The rest, once the weights are in place; `base` without what PEFT puts around it. Returns the fused layers."""
-    if compiles(spec):
+    if uses_compile(spec):
         compile_loss(base)
         leave_masks_out(base, spec.seq_length)
-    if not fuses(spec):
+    if not uses_fused_lora(spec):
         return ()
     from bench_image.kernels.fused_lora import fuse
 

@@ -14,7 +14,7 @@ from bench_image.contract.work import Preset
 DTYPES = {Precision.FP32: torch.float32, Precision.FP16: torch.float16, Precision.BF16: torch.bfloat16}
 
 
-class Numerics(NamedTuple):
+class ModelDtypes(NamedTuple):
     """`unquantised`: embeddings, norms and head of a QLoRA model. `autocast`: None lets the weights' dtypes decide."""
 
     weights: torch.dtype
@@ -24,7 +24,7 @@ class Numerics(NamedTuple):
     scaled: bool
 
 
-def numerics(spec: RunSpec) -> Numerics:
+def model_dtypes(spec: RunSpec) -> ModelDtypes:
     """`as_users_run` follows PEFT's and the HF Trainer's defaults: fp32 adapters, fp32 copies of what
     `prepare_model_for_kbit_training` upcasts, and autocast. `tuned` keeps everything in the run's precision.
 
@@ -35,11 +35,11 @@ def numerics(spec: RunSpec) -> Numerics:
     fp16 = spec.precision is Precision.FP16
     if isinstance(spec.shape, EncoderDecoderShape):
         wide, mixed = torch.float32, spec.precision is not Precision.FP32
-        return Numerics(wide, wide, wide, autocast=dtype if mixed else None, scaled=fp16)
+        return ModelDtypes(wide, wide, wide, autocast=dtype if mixed else None, scaled=fp16)
     as_users_run = spec.preset is Preset.AS_USERS_RUN
     autocast = fp16 or (as_users_run and spec.precision is Precision.BF16)
     upcast = spec.recipe is Recipe.QLORA and as_users_run
-    return Numerics(
+    return ModelDtypes(
         weights=torch.float32 if fp16 and spec.recipe is Recipe.FULL else dtype,
         unquantised=torch.float32 if upcast else dtype,
         adapters=torch.float32 if fp16 or as_users_run else dtype,
@@ -48,7 +48,7 @@ def numerics(spec: RunSpec) -> Numerics:
     )
 
 
-def loops_as_trainer(spec: RunSpec) -> bool:
+def acts_as_hf_trainer(spec: RunSpec) -> bool:
     """Whether the loop does what the HF Trainer does around each step, at the GPU's expense.
 
     After every backward pass the Trainer asks whether the loss is finite (`logging_nan_inf_filter`, on by default), and

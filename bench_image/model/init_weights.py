@@ -20,10 +20,10 @@ ONES = re.compile(r"norm|ln_\d|ln_f")
 
 
 # (name without wrappers, the meta parameter to fill, device) -> values in its shape and dtype
-Source = Callable[[str, torch.Tensor, torch.device], torch.Tensor]
+WeightSource = Callable[[str, torch.Tensor, torch.device], torch.Tensor]
 
 
-def draw(seed: int) -> Source:
+def random_weights(seed: int) -> WeightSource:
     """Random weights by name: the same whatever the recipe, strategy or order of drawing.
 
     Drawn in fp32 and cast, because some torch versions draw other numbers in bf16.
@@ -41,7 +41,7 @@ def draw(seed: int) -> Source:
 
 
 @torch.no_grad()
-def materialise(root: nn.Module, device: torch.device, source: Source, prefix: str = "") -> None:
+def init_weights(root: nn.Module, device: torch.device, source: WeightSource, prefix: str = "") -> None:
     """Replaces each meta parameter by one with values on the device; 4-bit ones are quantised one by one.
 
     `prefix` is the path of `root` in its model: names, and with them values, are those of the whole model.

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from bench_image.contract.work import Lora, Quantisation
-from bench_image.model.dtypes import Numerics
+from bench_image.model.dtypes import ModelDtypes
 
 
-def with_4bit_layers(base: Any, quantisation: Quantisation, dtypes: Numerics) -> Any:
+def with_4bit_layers(base: Any, quantisation: Quantisation, dtypes: ModelDtypes) -> Any:
     """The linears of all layers replaced by 4-bit ones, still on meta; the head stays wide."""
     from transformers import BitsAndBytesConfig
     from transformers.integrations.bitsandbytes import replace_with_bnb_linear
@@ -32,7 +32,7 @@ def with_4bit_layers(base: Any, quantisation: Quantisation, dtypes: Numerics) ->
     return base
 
 
-def with_adapters(base: Any, lora: Lora, dtypes: Numerics) -> Any:
+def with_adapters(base: Any, lora: Lora, dtypes: ModelDtypes) -> Any:
     """A PEFT model around a frozen base; the adapters in the dtype that the preset promises."""
     from peft import LoraConfig, get_peft_model
 

@@ -7,21 +7,21 @@ import contextlib
 from torch.nn.parallel import DistributedDataParallel
 
 from bench_image.contract.spec import RunSpec
-from bench_image.model.build import Built
-from bench_image.parallel.optimizer_step import Engine
-from bench_image.parallel.process_group import Gang
+from bench_image.model.build import BuiltModel
+from bench_image.parallel.optimizer_step import OptimizerStep
+from bench_image.parallel.process_group import DistributedGroup
 
 
-class DdpEngine(Engine):
-    def exchanging(self, last: bool) -> contextlib.AbstractContextManager[None]:
+class DdpStep(OptimizerStep):
+    def gradient_sync(self, last: bool) -> contextlib.AbstractContextManager[None]:
         assert isinstance(self.model, DistributedDataParallel)
         return contextlib.nullcontext() if last else self.model.no_sync()
 
 
-class Ddp(Gang):
+class DdpGroup(DistributedGroup):
     """Gradients are averaged in buckets, in their own dtype, while backward still runs."""
 
-    def engine(self, spec: RunSpec, built: Built) -> Engine:
+    def optimizer_step(self, spec: RunSpec, built: BuiltModel) -> OptimizerStep:
         # The only buffers are rotary frequencies, equal everywhere: nothing to broadcast at each step.
         model = DistributedDataParallel(
             built.model,
@@ -29,4 +29,4 @@ class Ddp(Gang):
             gradient_as_bucket_view=True,
             broadcast_buffers=False,
         )
-        return DdpEngine(spec, model, built.trainable, self.device)
+        return DdpStep(spec, model, built.trainable, self.device)

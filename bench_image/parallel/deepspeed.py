@@ -11,21 +11,21 @@ from torch import nn
 
 from bench_image.contract.options import Optimizer
 from bench_image.contract.spec import RunSpec
-from bench_image.model.build import Built, make_optimizer
-from bench_image.parallel.optimizer_step import MAX_GRAD_NORM, Engine
-from bench_image.parallel.process_group import Gang
+from bench_image.model.build import BuiltModel, make_optimizer
+from bench_image.parallel.optimizer_step import MAX_GRAD_NORM, OptimizerStep
+from bench_image.parallel.process_group import DistributedGroup
 
 REDUCE_BUCKET = 500_000_000  # numbers; DeepSpeed's default
 
 
-class ZeroEngine(Engine):
+class ZeroStep(OptimizerStep):
     """DeepSpeed's engine does backward, clipping and the update.
 
     Accumulation is told to it micro-step by micro-step: at both stages each one's gradients are reduced at once and
     added up in shards (`no_sync` contradicts that and is refused by DeepSpeed).
     """
 
-    def __init__(self, spec: RunSpec, built: Built, device: torch.device, stage: int) -> None:
+    def __init__(self, spec: RunSpec, built: BuiltModel, device: torch.device, stage: int) -> None:
         self._stage = stage
         super().__init__(spec, built.model, built.trainable, device)
 
@@ -47,7 +47,7 @@ class ZeroEngine(Engine):
     def update(self) -> None:
         self.model.step()  # type: ignore[operator]
 
-    def sharing(self, spec: RunSpec) -> dict[str, str]:
+    def describe_sharding(self, spec: RunSpec) -> dict[str, str]:
         parts = "gradients, optimizer states" if self._stage == 2 else "weights, gradients, optimizer states"
         shared = {"sharded": f"{parts}, and a copy of the trainable weights in their own dtype"}
         if self.num_micro_steps > 1:
@@ -57,16 +57,16 @@ class ZeroEngine(Engine):
         return shared
 
 
-class Zero2(Gang):
+class Zero2Group(DistributedGroup):
     """Each rank holds all weights, and updates its share of the trainable ones."""
 
     stage = 2
 
-    def engine(self, spec: RunSpec, built: Built) -> Engine:
-        return ZeroEngine(spec, built, self.device, self.stage)
+    def optimizer_step(self, spec: RunSpec, built: BuiltModel) -> OptimizerStep:
+        return ZeroStep(spec, built, self.device, self.stage)
 
 
-class Zero3(Zero2):
+class Zero3Group(Zero2Group):
     """Each rank holds a share of everything, and gathers the weights of a layer when it needs them.
 
     The model is built whole on every rank before DeepSpeed takes it apart, because it cannot do so with 4-bit weights
@@ -89,7 +89,7 @@ def settings(stage: int, trainable: Sequence[nn.Parameter], device: torch.device
         "check_grad_overflow": False,  # would make the host wait for the GPU; a NaN loss ends the run anyway
     }
     return {
-        # Batch sizes and accumulation are ours to count: see ZeroEngine.
+        # Batch sizes and accumulation are ours to count: see ZeroStep.
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         "gradient_clipping": MAX_GRAD_NORM,

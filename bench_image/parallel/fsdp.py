@@ -17,12 +17,12 @@ from bench_image.contract.memory_estimate import has_room
 from bench_image.contract.options import Optimizer
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Preset
-from bench_image.model.build import Built, make_optimizer
-from bench_image.parallel.optimizer_step import Engine
-from bench_image.parallel.process_group import PEER_TIMEOUT_S, Gang
+from bench_image.model.build import BuiltModel, make_optimizer
+from bench_image.parallel.optimizer_step import OptimizerStep
+from bench_image.parallel.process_group import PEER_TIMEOUT_S, DistributedGroup
 
 
-class FsdpEngine(Engine):
+class FsdpStep(OptimizerStep):
     """Clips and updates this rank's slices as plain tensors: AdamW works number by number, so nothing is lost, and
     neither the 8-bit optimizers nor a fused kernel need to know about slices."""
 
@@ -57,7 +57,7 @@ class FsdpEngine(Engine):
             args.min_8bit_size = args.min_8bit_size // spec.world_size
         return optimizer
 
-    def exchanging(self, last: bool) -> contextlib.AbstractContextManager[None]:
+    def gradient_sync(self, last: bool) -> contextlib.AbstractContextManager[None]:
         """Until the last micro-step gradients and weights stay whole, where there is room for them."""
         if self.num_micro_steps > 1:
             self.model.set_requires_gradient_sync(last or not self._keeps_gradients)
@@ -73,7 +73,7 @@ class FsdpEngine(Engine):
         for whole, part in self._slices:
             whole.grad = part.grad = None
 
-    def sharing(self, spec: RunSpec) -> dict[str, str]:
+    def describe_sharding(self, spec: RunSpec) -> dict[str, str]:
         after = "kept whole until backward" if self._keeps_weights else "sharded again, and gathered for backward"
         shared = {"sharded": "weights, gradients, optimizer states", "layers after forward": after}
         if self.num_micro_steps > 1:
@@ -81,12 +81,12 @@ class FsdpEngine(Engine):
             shared["gradients exchanged"] = f"once per {every}"
         return shared
 
-    def over_ranks(self, squares: torch.Tensor) -> torch.Tensor:
+    def sum_over_ranks(self, squares: torch.Tensor) -> torch.Tensor:
         dist.all_reduce(squares)
         return squares
 
 
-class Fsdp(Gang):
+class FsdpGroup(DistributedGroup):
     """Weights keep their dtype when gathered and gradients are averaged in theirs: no mixed-precision policy.
 
     Building shards layer by layer, so that a rank never holds more than its slices and one layer. With room for it
@@ -101,8 +101,8 @@ class Fsdp(Gang):
     def shard(self, module: nn.Module) -> None:
         fully_shard(module, mesh=self.mesh)
 
-    def engine(self, spec: RunSpec, built: Built) -> Engine:
-        return FsdpEngine(
+    def optimizer_step(self, spec: RunSpec, built: BuiltModel) -> OptimizerStep:
+        return FsdpStep(
             spec,
             built.model,
             built.trainable,

@@ -11,18 +11,18 @@ from torch import nn
 
 from bench_image.contract.spec import RunSpec
 from bench_image.model.build import make_optimizer
-from bench_image.model.dtypes import numerics
+from bench_image.model.dtypes import model_dtypes
 
 MAX_GRAD_NORM = 1.0
 
 
-class Engine:
+class OptimizerStep:
     """For a rank that holds whole gradients. Strategies change where gradients are exchanged and what is updated."""
 
     def __init__(
         self, spec: RunSpec, model: nn.Module, trainable: Sequence[nn.Parameter], device: torch.device
     ) -> None:
-        dtypes = numerics(spec)
+        dtypes = model_dtypes(spec)
         self.model, self.trainable = model, tuple(trainable)
         self.num_micro_steps = spec.gradient_accumulation_steps
         self.autocast: Any = torch.autocast(device.type, dtype=dtypes.autocast, enabled=dtypes.autocast is not None)
@@ -35,13 +35,13 @@ class Engine:
 
     def micro_step(self, ids: torch.Tensor, *, last: bool) -> torch.Tensor:
         """Adds the gradients of one micro-batch; returns its loss, on the device. `last` one of the step or not."""
-        with self.exchanging(last):
+        with self.gradient_sync(last):
             with self.autocast:
                 loss: torch.Tensor = self.model(input_ids=ids, labels=ids).loss
             self.scaler.scale(loss / self.num_micro_steps).backward()
         return loss.detach().float()
 
-    def exchanging(self, last: bool) -> contextlib.AbstractContextManager[None]:
+    def gradient_sync(self, last: bool) -> contextlib.AbstractContextManager[None]:
         """Around a micro-step: gradients need not be exchanged before the last one."""
         return contextlib.nullcontext()
 
@@ -52,11 +52,11 @@ class Engine:
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
 
-    def sharing(self, spec: RunSpec) -> dict[str, str]:
+    def describe_sharding(self, spec: RunSpec) -> dict[str, str]:
         """What the strategy does to memory and communication, and where its library changes a number; name -> value."""
         return {}
 
-    def over_ranks(self, squares: torch.Tensor) -> torch.Tensor:
+    def sum_over_ranks(self, squares: torch.Tensor) -> torch.Tensor:
         """The sum of squares of all gradients, from this rank's sum."""
         return squares
 
@@ -67,7 +67,7 @@ class Engine:
         scaler skips the step everywhere, or the loss says what happened.
         """
         norms = torch._foreach_norm(gradients, 2, dtype=torch.float32)
-        norm = self.over_ranks(torch.stack(norms).square().sum()).sqrt() / self.scaler.scale(self._one)
+        norm = self.sum_over_ranks(torch.stack(norms).square().sum()).sqrt() / self.scaler.scale(self._one)
         factor = (MAX_GRAD_NORM / (norm + 1e-6)).clamp(max=1.0)
         # In their dtype, to which a multiplication on the GPU would round it anyway: then one kernel does for many.
         factor = torch.where(norm.isfinite(), factor, torch.nan).to(gradients[0].dtype)

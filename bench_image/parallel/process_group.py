@@ -14,20 +14,20 @@ import torch.distributed as dist
 from torch import nn
 
 from bench_image.contract.spec import RunSpec
-from bench_image.model.build import Built
+from bench_image.model.build import BuiltModel
 from bench_image.parallel import file_barrier
-from bench_image.parallel.optimizer_step import Engine
+from bench_image.parallel.optimizer_step import OptimizerStep
 
 PEER_TIMEOUT_S = 120.0  # a peer that is silent for longer is taken for dead
 
 
-class Single:
+class ProcessGroup:
     """One rank. Also the interface: whatever concerns other ranks is the identity here."""
 
     rank = 0
     local_rank = 0
     world_size = 1
-    may_try = True  # an 'auto' may be decided by trial: nobody else has to come to the same decision
+    may_run_trials = True  # an 'auto' may be decided by trial: nobody else has to come to the same decision
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -35,26 +35,26 @@ class Single:
     def shard(self, module: nn.Module) -> None:
         """Called with each layer of a new model as soon as it holds its values, and with the whole model at the end."""
 
-    def engine(self, spec: RunSpec, built: Built) -> Engine:
+    def optimizer_step(self, spec: RunSpec, built: BuiltModel) -> OptimizerStep:
         """What trains the model; to be called once per model by a gang."""
-        return Engine(spec, built.model, built.trainable, self.device)
+        return OptimizerStep(spec, built.model, built.trainable, self.device)
 
     def barrier(self) -> None:
         """Returns when all ranks have come here."""
 
-    def slowest(self, values: Sequence[float]) -> list[float]:
+    def max_over_ranks(self, values: Sequence[float]) -> list[float]:
         """Element-wise maximum over ranks."""
         return list(values)
 
-    def mean(self, values: Sequence[float]) -> list[float]:
+    def mean_over_ranks(self, values: Sequence[float]) -> list[float]:
         """Element-wise mean over ranks."""
         return list(values)
 
-    def agree(self, number: int) -> int:
+    def broadcast(self, number: int) -> int:
         """Rank 0's number, on every rank."""
         return number
 
-    def meet(self) -> None:
+    def wait_for_neighbours(self) -> None:
         """Returns when the neighbours that share nothing but the host have come here too, or have had their time."""
 
     def memory_bytes(self) -> int:
@@ -63,24 +63,24 @@ class Single:
             own = torch.cuda.mem_get_info(self.device)[1]
         else:
             own = psutil.virtual_memory().available // self.world_size
-        return int(-self.slowest([-float(own)])[0])
+        return int(-self.max_over_ranks([-float(own)])[0])
 
     def close(self) -> None:
         """Leaves the group."""
 
 
-class Independent(Single):
+class IndependentGroup(ProcessGroup):
     """A rank with a GPU of its own, whose neighbours on the host do the same work at the same time."""
 
-    may_try = False
+    may_run_trials = False
 
     def __init__(self, device: torch.device, folder: Path, number: int, num_ranks: int) -> None:
         """`number` of `num_ranks`, which share `folder`. Towards the work it is rank 0 of 1, as each of them is."""
         super().__init__(device)
         self._folder, self._number, self._num_ranks = folder, number, num_ranks
 
-    def meet(self) -> None:
-        file_barrier.come(self._folder, self._number)
+    def wait_for_neighbours(self) -> None:
+        file_barrier.arrive(self._folder, self._number)
         if not file_barrier.wait_for_all(self._folder, self._num_ranks):
             sys.stderr.write(f"rank {self._number}: not all neighbours came within {file_barrier.PATIENCE_S:g} s\n")
 
@@ -88,10 +88,10 @@ class Independent(Single):
         return super().memory_bytes() // (1 if self.device.type == "cuda" else self._num_ranks)
 
 
-class Gang(Single):
+class DistributedGroup(ProcessGroup):
     """Several ranks, one process each; started with torchrun's environment."""
 
-    may_try = False
+    may_run_trials = False
 
     def __init__(self, device: torch.device, timeout_s: float = PEER_TIMEOUT_S) -> None:
         """Waits for the others, at most `timeout_s`, which also bounds every later exchange."""
@@ -104,7 +104,7 @@ class Gang(Single):
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
 
-    def check_alike(self, name: str) -> None:
+    def check_same_gpu(self, name: str) -> None:
         """Raises RuntimeError on every rank if the ranks' GPUs, by name, are not of one kind."""
         names: list[str] = [""] * self.world_size
         dist.all_gather_object(names, name)
@@ -118,13 +118,13 @@ class Gang(Single):
     def barrier(self) -> None:
         dist.all_reduce(torch.zeros(1))
 
-    def slowest(self, values: Sequence[float]) -> list[float]:
+    def max_over_ranks(self, values: Sequence[float]) -> list[float]:
         return self._reduced(values, dist.ReduceOp.MAX)
 
-    def mean(self, values: Sequence[float]) -> list[float]:
+    def mean_over_ranks(self, values: Sequence[float]) -> list[float]:
         return [total / self.world_size for total in self._reduced(values, dist.ReduceOp.SUM)]
 
-    def agree(self, number: int) -> int:
+    def broadcast(self, number: int) -> int:
         shared = torch.tensor([number], dtype=torch.int64)
         dist.broadcast(shared, src=0)
         return int(shared.item())

@@ -12,10 +12,10 @@ for bf16 full and bf16 `tuned`, else 4); s: of AdamW's two moments (2 t; for the
 | zero3 | w / W | t / W, always there | t / W | s / W | one such bucket, always there; layers gathered ahead |
 
 fsdp with room for it (see fsdp.py): + w until backward, and + t while gradients accumulate. Fused 4-bit weights with
-room for it (`memory_need.keeps_unpacked`), under every strategy but zero3: + 2 bytes a number until backward. zero3
+room for it (`memory_estimate.keeps_unpacked`), under every strategy but zero3: + 2 bytes a number until backward. zero3
 keeps tensors of less than 1e5 numbers whole: norms, and LoRA adapters of small rank. Scales of 4-bit weights are whole
 on every rank. test_strategies.py counts all of these but the last column and what there must be room for. Weights,
-gradients and moments have the same dtype under every strategy: `recipes.numerics` decides, never the strategy.
+gradients and moments have the same dtype under every strategy: `model_dtypes` decides, never the strategy.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from bench_image.contract.options import Strategy
 from bench_image.contract.pod_io import OUTPUT_DIR_ENV
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
-from bench_image.parallel.process_group import PEER_TIMEOUT_S, Gang, Independent, Single
+from bench_image.parallel.process_group import PEER_TIMEOUT_S, DistributedGroup, IndependentGroup, ProcessGroup
 from bench_image.parallel.visible_gpus import VISIBLE
 
 
-def join(spec: RunSpec) -> Single:
+def join_group(spec: RunSpec) -> ProcessGroup:
     """This process's place among the ranks; waits for the others.
 
     RuntimeError without the GPU that the spec wants, with GPUs of different kinds, or when a peer does not come within
@@ -42,12 +42,12 @@ def join(spec: RunSpec) -> Single:
     """
     device = _device(spec)
     if spec.strategy is Strategy.SINGLE:
-        return Single(device)
+        return ProcessGroup(device)
     if spec.strategy is Strategy.INDEPENDENT:
-        return Independent(device, Path(os.environ[OUTPUT_DIR_ENV]), int(os.environ["RANK"]), spec.gpus_per_node)
-    gang = gang_class(spec.strategy)(device, peer_timeout_s(spec))
-    gang.check_alike(device_name(device))
-    return gang
+        return IndependentGroup(device, Path(os.environ[OUTPUT_DIR_ENV]), int(os.environ["RANK"]), spec.gpus_per_node)
+    group = group_class(spec.strategy)(device, peer_timeout_s(spec))
+    group.check_same_gpu(device_name(device))
+    return group
 
 
 def peer_timeout_s(spec: RunSpec) -> float:
@@ -55,19 +55,19 @@ def peer_timeout_s(spec: RunSpec) -> float:
     return min(PEER_TIMEOUT_S, spec.timeout_s / 2)
 
 
-def gang_class(strategy: Strategy) -> Callable[[torch.device, float], Gang]:
+def group_class(strategy: Strategy) -> Callable[[torch.device, float], DistributedGroup]:
     """Each comes from its own module, because DeepSpeed costs seconds to import."""
     if strategy is Strategy.DDP:
-        from bench_image.parallel.ddp import Ddp
+        from bench_image.parallel.ddp import DdpGroup
 
-        return Ddp
+        return DdpGroup
     if strategy is Strategy.FSDP:
-        from bench_image.parallel.fsdp import Fsdp
+        from bench_image.parallel.fsdp import FsdpGroup
 
-        return Fsdp
-    from bench_image.parallel.deepspeed import Zero2, Zero3
+        return FsdpGroup
+    from bench_image.parallel.deepspeed import Zero2Group, Zero3Group
 
-    return Zero2 if strategy is Strategy.ZERO2 else Zero3
+    return Zero2Group if strategy is Strategy.ZERO2 else Zero3Group
 
 
 def device_name(device: torch.device) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import psutil
 
-from bench_image.process.merge import Ending
+from bench_image.process.merge import ProcessExits
 
 POLL_S = 0.1
 GRACE_S = 5.0  # what a process gets after SIGTERM to write down what it knows
@@ -42,7 +42,7 @@ class _StopRequest:
 
 def run_all(
     children: Sequence[Child], timeout_s: float, ended: Callable[[int], None] = lambda _: None, later_s: float = LATER_S
-) -> Ending:
+) -> ProcessExits:
     """All children to their end, at most `timeout_s`; one that fails or hangs takes no other with it.
 
     `ended` is called with a child's number as soon as it ended. Once one has ended well, the others have `later_s`
@@ -71,7 +71,7 @@ def run_all(
             _kill(running.values())
             exits |= {number: process.wait() for number, process in running.items()}
     stopped_by = stop.signum.name if stop.signum else None
-    return Ending(exits, bool(cut_off) and stopped_by is None, stopped_by, cut_off, patience_s)
+    return ProcessExits(exits, bool(cut_off) and stopped_by is None, stopped_by, cut_off, patience_s)
 
 
 def _start(child: Child) -> Process:

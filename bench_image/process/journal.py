@@ -55,7 +55,7 @@ class Journal:
         self.probes: Probes | None = None
         self.communication: Communication | None = None
         self.memory: Memory | None = None
-        self.replay_peak_bytes = 0  # of a step that was recorded: its memory is not counted when it is replayed
+        self.cuda_graph_peak_bytes = 0  # of a step that was recorded: its memory is not counted when it is replayed
         self.gpus: tuple[GpuTelemetry, ...] = ()
         self.host: HostTelemetry | None = None
         self.missing: dict[str, str] = {}
@@ -68,7 +68,7 @@ class Journal:
             self.startup[name] = now - self._entered_at
         self.phase, self._entered_at = phase, now
         self.write(None, None)
-        self.tell(seconds_since_start=round(now - self.started, 2))
+        self.log(seconds_since_start=round(now - self.started, 2))
 
     def write(self, status: Status | None, error: RunError | None) -> None:
         """`status` None: still at work."""
@@ -98,11 +98,11 @@ class Journal:
         )
         write_atomic(rank_path(self.folder, self.rank), report.model_dump_json())
 
-    def explain(self, section: str, reasons: dict[str, str]) -> None:
+    def add_missing(self, section: str, reasons: dict[str, str]) -> None:
         """Takes over reasons whose paths are relative to a section of the result."""
         self.missing |= {f"{section}.{path}": reason for path, reason in reasons.items()}
 
-    def tell(self, **facts: object) -> None:
+    def log(self, **facts: object) -> None:
         """One line for whoever follows the log; rank 0 only."""
         if self.rank == 0:
             words = " ".join(f"{name}={value}" for name, value in facts.items())

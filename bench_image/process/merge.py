@@ -39,7 +39,7 @@ OF_NO_RANK = dict.fromkeys(("ranks.*.performance", "ranks.*.probes"), "the ranks
 Missing = dict[str, str]
 
 
-class Ending(NamedTuple):
+class ProcessExits(NamedTuple):
     """How the processes ended, as the supervisor saw it. Exit codes below 0 are signals."""
 
     exits: Mapping[int, int]
@@ -50,10 +50,10 @@ class Ending(NamedTuple):
 
 
 def merge(
-    spec: RunSpec, reports: Sequence[RankReport], ending: Ending, started_at: datetime, finished_at: datetime
+    spec: RunSpec, reports: Sequence[RankReport], ending: ProcessExits, started_at: datetime, finished_at: datetime
 ) -> RunResult:
     """One valid result, whatever the reports hold."""
-    status, error = verdict(spec, reports, ending)
+    status, error = status_and_cause(spec, reports, ending)
     first = reports[0] if reports else None
     missing: Missing = {"cost": "prices are filled in by the control plane", **OF_NO_RANK}
     if error is not None:
@@ -88,7 +88,9 @@ def merge(
     )
 
 
-def verdict(spec: RunSpec, reports: Sequence[RankReport], ending: Ending) -> tuple[Status, RunError | None]:
+def status_and_cause(
+    spec: RunSpec, reports: Sequence[RankReport], ending: ProcessExits
+) -> tuple[Status, RunError | None]:
     """The status of the run and its first cause: when one rank fails, its peers fail or hang as a consequence."""
     expected = spec.gpus_per_node
     if len(reports) == expected and all(report.status is Status.OK for report in reports):

@@ -27,7 +27,7 @@ from bench_image.contract.result_sections import (
     Telemetry,
 )
 from bench_image.contract.spec import RunSpec
-from bench_image.process.merge import Ending, Missing, largest_memory, merge, performance_of
+from bench_image.process.merge import Missing, ProcessExits, largest_memory, merge, performance_of
 from bench_image.process.rank_report import RankReport
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class Part(NamedTuple):
 
 
 def merge_independent(
-    spec: RunSpec, reports: Sequence[RankReport], ending: Ending, started_at: datetime, finished_at: datetime
+    spec: RunSpec, reports: Sequence[RankReport], ending: ProcessExits, started_at: datetime, finished_at: datetime
 ) -> RunResult:
     """One valid result, whatever the reports hold. A rank that failed is named, and spoils nobody's figures.
 
@@ -85,11 +85,16 @@ def merge_independent(
 
 
 def _part(
-    spec: RunSpec, rank: int, report: RankReport | None, ending: Ending, started_at: datetime, finished_at: datetime
+    spec: RunSpec,
+    rank: int,
+    report: RankReport | None,
+    ending: ProcessExits,
+    started_at: datetime,
+    finished_at: datetime,
 ) -> Part:
     """The rank judged by itself: it is stopped or out of time only if it still ran when the others had ended."""
     cut_off = rank in ending.cut_off
-    own = Ending(
+    own = ProcessExits(
         {rank: ending.exits[rank]} if rank in ending.exits else {},
         ending.timed_out and cut_off,
         ending.stopped_by if cut_off else None,

@@ -23,7 +23,7 @@ from bench_image.contract.result_sections import (
     Probes,
 )
 from bench_image.data.atomic_file import write_atomic
-from bench_image.parallel.file_barrier import CAME
+from bench_image.parallel.file_barrier import ARRIVED_FILE
 
 STARTED_ENV = "TRAINBENCH_STARTED_AT"  # epoch seconds at which the supervisor's process started
 EXITS_FILE = "rank-exits.json"
@@ -83,19 +83,20 @@ def read_reports(folder: Path, *, skip_broken: bool = False) -> tuple[RankReport
     return tuple(sorted(reports, key=lambda report: report.rank))
 
 
-def write_exits(folder: Path, codes: dict[int, int]) -> None:
+def write_exit_codes(folder: Path, codes: dict[int, int]) -> None:
     """Exit codes of the ranks that failed first; a negative one is a signal."""
     write_atomic(folder / EXITS_FILE, json.dumps(codes))
 
 
-def read_exits(folder: Path) -> dict[int, int]:
+def read_exit_codes(folder: Path) -> dict[int, int]:
     path = folder / EXITS_FILE
     return {int(rank): code for rank, code in json.loads(path.read_bytes()).items()} if path.exists() else {}
 
 
 def forget(folder: Path, names: Sequence[str]) -> None:
     """Removes what an earlier run left in the folder: it must not pass for this run's."""
-    for path in (*folder.glob("rank-*.json"), *folder.glob(CAME.format("*")), *(folder / name for name in names)):
+    left = (*folder.glob("rank-*.json"), *folder.glob(ARRIVED_FILE.format("*")), *(folder / name for name in names))
+    for path in left:
         path.unlink(missing_ok=True)
 
 

@@ -23,13 +23,13 @@ from bench_image.contract.result import Phase, RunResult, Status, failed_result
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
 from bench_image.data.atomic_file import write_atomic
-from bench_image.parallel.file_barrier import come
+from bench_image.parallel.file_barrier import arrive
 from bench_image.parallel.visible_gpus import rank_environments
 from bench_image.process.children import Child, run_all
 from bench_image.process.merge import merge
 from bench_image.process.merge_independent import merge_independent
 from bench_image.process.parent_death import PARENT_ENV, process_start
-from bench_image.process.rank_report import EXITS_FILE, STARTED_ENV, forget, read_exits, read_reports
+from bench_image.process.rank_report import EXITS_FILE, STARTED_ENV, forget, read_exit_codes, read_reports
 
 TERMINATION_LOG = Path("/dev/termination-log")
 OFFLINE = {"HF_HUB_OFFLINE": "1"}  # asking for a hub that is not needed would cost seconds
@@ -54,12 +54,12 @@ def supervise(spec: RunSpec, output: Path, environ: Mapping[str, str]) -> RunRes
             spec, status=Status.ERROR, kind="ContractError", message=str(error), phase=Phase.LAUNCH, at=started_at
         )
     remaining_s = spec.timeout_s - (time.time() - started)
-    ending = run_all(children, remaining_s, ended=lambda rank: come(output, rank))
+    ending = run_all(children, remaining_s, ended=lambda rank: arrive(output, rank))
     try:
         if spec.strategy is Strategy.INDEPENDENT:
             reports = read_reports(output, skip_broken=True)
             return merge_independent(spec, reports, ending, started_at, datetime.now(UTC))
-        exits = read_exits(output) or ending.exits
+        exits = read_exit_codes(output) or ending.exits
         return merge(spec, read_reports(output), ending._replace(exits=exits), started_at, datetime.now(UTC))
     except ValidationError as error:  # a figure that cannot be, e.g. of a clock that was set meanwhile
         message = f"the ranks' figures break the contract: {explain(error)}"

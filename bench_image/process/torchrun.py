@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench_image.contract.pod_io import OUTPUT_DIR_ENV
 from bench_image.process.parent_death import die_with_parent
-from bench_image.process.rank_report import write_exits
+from bench_image.process.rank_report import write_exit_codes
 
 
 def main(arguments: list[str]) -> int:
@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> int:
         run(parse_args(arguments))  # type: ignore[no-untyped-call]
     except ChildFailedError as error:
         codes = {rank: failure.exitcode for rank, failure in error.failures.items()}
-        write_exits(Path(os.environ[OUTPUT_DIR_ENV]), codes)
+        write_exit_codes(Path(os.environ[OUTPUT_DIR_ENV]), codes)
         return 1
     return 0
 

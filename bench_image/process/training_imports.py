@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 from bench_image.contract.options import DEEPSPEED, Optimizer
-from bench_image.contract.presets import compiles
+from bench_image.contract.presets import uses_compile
 from bench_image.contract.spec import RunSpec
 
 EIGHT_BIT = (Optimizer.ADAMW_8BIT, Optimizer.PAGED_ADAMW_8BIT)
@@ -22,7 +22,7 @@ def import_stack(spec: RunSpec) -> None:
     with hidden(NOT_NEEDED):
         for module in modules_of(spec):
             _import(module, spec)
-            if module == "torch" and compiles(spec):
+            if module == "torch" and uses_compile(spec):
                 start_compilers()
 
 

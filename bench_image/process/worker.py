@@ -28,9 +28,9 @@ from bench_image.training.oom import is_out_of_memory
 if TYPE_CHECKING:
     import torch
 
-    from bench_image.parallel.process_group import Single
+    from bench_image.parallel.process_group import ProcessGroup
     from bench_image.telemetry.sampler import Sampler
-    from bench_image.training.loop import Stepper
+    from bench_image.training.loop import TrainStep
 
 TELL_EVERY_S = 3.0
 
@@ -73,47 +73,47 @@ def _run(spec: RunSpec, journal: Journal) -> RunError | None:
     """All phases. Returns the error of an invalid loss: the run is complete all the same."""
     import_stack(spec)
     from bench_image.model.build import build
-    from bench_image.parallel.strategies import join
-    from bench_image.training.autotune import choose
-    from bench_image.training.execution import means
-    from bench_image.training.loop import Stepper
+    from bench_image.parallel.strategies import join_group
+    from bench_image.training.autotune import autotune
+    from bench_image.training.execution import describe_execution
+    from bench_image.training.loop import TrainStep
 
     journal.enter(Phase.BUILD)
-    strategy = join(spec)
+    group = join_group(spec)
     spec = spec.of_one_rank
     if uuids := _gpu_uuids(spec):
         journal.gpu_uuid = uuids[journal.local_rank]  # before anything can fail that its GPU is to be named for
     try:
-        built = build(spec, strategy.device, strategy.shard)
+        built = build(spec, group.device, group.shard)
         journal.parameters = built.parameters
         journal.enter(Phase.PROBE)
-        sampler = _look_around(spec, journal, strategy)
+        sampler = _look_around(spec, journal, group)
         try:
             journal.enter(Phase.CHOOSE)
-            work, why = choose(spec, built, strategy)
-            step = Stepper(work, built, strategy)
+            work, why = autotune(spec, built, group)
+            step = TrainStep(work, built, group)
             journal.chosen = Chosen(
                 micro_batch_size=work.samples_per_micro_step,
                 gradient_checkpointing=work.gradient_checkpointing is True,
                 why=why,
-                means=means(step) | {"data": step.pool.means},
+                means=describe_execution(step) | {"data": step.pool.source},
             )
-            expected_step_s = _warm_up(work, journal, strategy, step, sampler)
-            error = _measure(work, journal, strategy, step, sampler, expected_step_s)
+            expected_step_s = _warm_up(work, journal, group, step, sampler)
+            error = _measure(work, journal, group, step, sampler, expected_step_s)
         finally:
             _stop_sampling(journal, sampler)
-        journal.memory = _memory(strategy.device, journal)
+        journal.memory = _memory(group.device, journal)
         if error is None:
-            _profile(journal, strategy, step)
+            _profile(journal, group, step)
     finally:
-        journal.memory = journal.memory or _memory(strategy.device, journal)
+        journal.memory = journal.memory or _memory(group.device, journal)
     journal.enter(Phase.REPORT)
     step.close()
-    strategy.close()
+    group.close()
     return error
 
 
-def _look_around(spec: RunSpec, journal: Journal, strategy: Single) -> Sampler | None:
+def _look_around(spec: RunSpec, journal: Journal, group: ProcessGroup) -> Sampler | None:
     """Context and probes; the first rank of each node speaks, and later samples, for all of its GPUs."""
     import torch
 
@@ -124,11 +124,11 @@ def _look_around(spec: RunSpec, journal: Journal, strategy: Single) -> Sampler |
     sampler = None
     if journal.local_rank == 0:
         journal.context, reasons = read_context(spec.node, spec.device, uuids)
-        journal.explain("context", reasons)
+        journal.add_missing("context", reasons)
         sampler = Sampler(spec.device, uuids, spec.telemetry_interval_s)
         sampler.start()
-    journal.probes = _probe(spec, journal, strategy)
-    if strategy.device.type == "cuda":
+    journal.probes = _probe(spec, journal, group)
+    if group.device.type == "cuda":
         torch.cuda.empty_cache()
     return sampler
 
@@ -142,40 +142,42 @@ def _gpu_uuids(spec: RunSpec) -> tuple[str, ...]:
     return tuple(f"GPU-{torch.cuda.get_device_properties(index).uuid}" for index in range(spec.gpus_per_node))
 
 
-def _probe(spec: RunSpec, journal: Journal, strategy: Single) -> Probes:
+def _probe(spec: RunSpec, journal: Journal, group: ProcessGroup) -> Probes:
     from bench_image.model.dtypes import DTYPES
     from bench_image.telemetry import probes
 
-    h2d = probes.h2d_gb_per_s(strategy.device)
+    h2d = probes.h2d_gb_per_s(group.device)
     if h2d is None:
         journal.missing["probes.h2d_gb_per_s"] = "no GPU to copy to"
-    matmul = probes.matmul_tflops(strategy.device, DTYPES[spec.precision])
-    allreduce = probes.allreduce_bus_gb_per_s(strategy.device) if strategy.world_size > 1 else None
+    matmul = probes.matmul_tflops(group.device, DTYPES[spec.precision])
+    allreduce = probes.allreduce_bus_gb_per_s(group.device) if group.world_size > 1 else None
     if allreduce is None:
         journal.missing["probes.allreduce_bus_gb_per_s"] = "one rank has no peer"
     # The slowest GPU: the one with the largest negative rate.
-    rates = [-rate for rate in strategy.slowest([-matmul] if h2d is None else [-matmul, -h2d])]
+    rates = [-rate for rate in group.max_over_ranks([-matmul] if h2d is None else [-matmul, -h2d])]
     return Probes(
         matmul_tflops=rates[0], h2d_gb_per_s=None if h2d is None else rates[1], allreduce_bus_gb_per_s=allreduce
     )
 
 
-def _warm_up(spec: RunSpec, journal: Journal, strategy: Single, step: Stepper, sampler: Sampler | None) -> float | None:
+def _warm_up(
+    spec: RunSpec, journal: Journal, group: ProcessGroup, step: TrainStep, sampler: Sampler | None
+) -> float | None:
     """The seconds that a step is expected to take; None where one warm-up step does not show it."""
     from bench_image.training.loop import settled_step_s, warm_up
 
     journal.enter(Phase.WARMUP)
     told_at = 0.0
 
-    def tell(done: int, seconds: float) -> None:
+    def log(done: int, seconds: float) -> None:
         nonlocal told_at
         if time.monotonic() - told_at >= TELL_EVERY_S or done == spec.warmup_steps:
             told_at = time.monotonic()
             rate = round(spec.samples_per_step / seconds, 3)
-            journal.tell(step=f"{done}/{spec.warmup_steps}", samples_per_s=rate, **_glance(sampler))
+            journal.log(step=f"{done}/{spec.warmup_steps}", samples_per_s=rate, **_glance(sampler))
 
-    seconds = warm_up(step, spec.warmup_steps, strategy, tell)
-    journal.replay_peak_bytes = step.replay.peak_bytes if step.replay else 0
+    seconds = warm_up(step, spec.warmup_steps, group, log)
+    journal.cuda_graph_peak_bytes = step.cuda_graph.peak_bytes if step.cuda_graph else 0
     if len(seconds) > 1:
         journal.startup["compile_s"] = max(0.0, seconds[0] - seconds[-1])
     else:
@@ -191,8 +193,8 @@ def _glance(sampler: Sampler | None) -> dict[str, float]:
 def _measure(
     spec: RunSpec,
     journal: Journal,
-    strategy: Single,
-    step: Stepper,
+    group: ProcessGroup,
+    step: TrainStep,
     sampler: Sampler | None,
     expected_step_s: float | None,
 ) -> RunError | None:
@@ -204,13 +206,13 @@ def _measure(
 
     gc.collect()
     gc.freeze()  # what lives now lives to the end: no later collection has to look at it within a window
-    if strategy.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(strategy.device)
+    if group.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(group.device)
     journal.enter(Phase.MEASURE)
     for number in range(1, spec.repeats + 1):
         if sampler:
             sampler.resume()
-        timing = measure_window(step, strategy, spec, expected_step_s)
+        timing = measure_window(step, group, spec, expected_step_s)
         if sampler:
             sampler.pause()
         journal.timings.append(timing)
@@ -218,23 +220,23 @@ def _measure(
         expected_step_s = timing.wall_s / steps
         counted_s = window_s(Clock.of(spec.device), timing.wall_s, timing.step_times_s)
         rate = steps * spec.samples_per_step / counted_s
-        journal.tell(window=f"{number}/{spec.repeats}", steps=steps, samples_per_s=round(rate, 3), **_glance(sampler))
+        journal.log(window=f"{number}/{spec.repeats}", steps=steps, samples_per_s=round(rate, 3), **_glance(sampler))
         if None in timing.losses:
             message = f"loss of step {timing.losses.index(None) + 1} in window {number} is NaN or infinite"
             return RunError(kind="invalid_loss", message=message, phase=Phase.MEASURE)
     return None
 
 
-def _profile(journal: Journal, strategy: Single, step: Stepper) -> None:
+def _profile(journal: Journal, group: ProcessGroup, step: TrainStep) -> None:
     """The share of communication, from a few more steps; after the windows, because profiling slows them."""
     from bench_image.training.comm_profile import measure_communication
 
-    if strategy.world_size == 1:
+    if group.world_size == 1:
         journal.missing |= dict.fromkeys(("communication", "startup.profile_s"), "one rank has no peer")
         return
     journal.enter(Phase.PROFILE)
     try:
-        journal.communication = measure_communication(step, strategy)
+        journal.communication = measure_communication(step, group)
     except RuntimeError as error:  # what was measured before counts all the same
         journal.missing["communication"] = f"the steps could not be profiled: {error}"[:1000]
 
@@ -242,7 +244,7 @@ def _profile(journal: Journal, strategy: Single, step: Stepper) -> None:
 def _stop_sampling(journal: Journal, sampler: Sampler | None) -> None:
     if sampler:
         journal.gpus, journal.host, reasons = sampler.stop()
-        journal.explain("telemetry", reasons)
+        journal.add_missing("telemetry", reasons)
 
 
 def _memory(device: torch.device, journal: Journal) -> Memory:
@@ -250,7 +252,7 @@ def _memory(device: torch.device, journal: Journal) -> Memory:
     import torch
 
     if device.type == "cuda":
-        allocated = max(torch.cuda.max_memory_allocated(device), journal.replay_peak_bytes)
+        allocated = max(torch.cuda.max_memory_allocated(device), journal.cuda_graph_peak_bytes)
         stats = torch.cuda.memory_stats(device)
         return Memory(
             kind="cuda_allocated",

@@ -21,7 +21,7 @@ from bench_image.contract.pod_io import OUTPUT_DIR_ENV, RESULT_FILE, SPEC_ENV
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.spec import RunSpec
 from bench_image.data.atomic_file import write_atomic
-from bench_image.process.merge import Ending, merge
+from bench_image.process.merge import ProcessExits, merge
 from bench_image.process.parent_death import process_start, start_ticks
 from bench_image.process.rank_report import STARTED_ENV, RankReport, read_reports
 from bench_image.process.supervisor import QUIET, publish, supervise
@@ -73,7 +73,7 @@ def run_as_rank(spec: RunSpec, launch: Launch, folder: Path) -> RunResult | None
         return None
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it when a peer has failed
     reports = _reports_of(folder, launch.world_size, PEERS_FAIL_S if code else PEERS_END_S)
-    return merge(spec, reports, Ending({}), datetime.fromtimestamp(started, UTC), datetime.now(UTC))
+    return merge(spec, reports, ProcessExits({}), datetime.fromtimestamp(started, UTC), datetime.now(UTC))
 
 
 def finish(asked: Plan, result: RunResult, folder: Path, results_dir: Path) -> int:

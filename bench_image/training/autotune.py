@@ -15,8 +15,8 @@ from bench_image.contract.memory_estimate import USABLE_SHARE, memory_need_bytes
 from bench_image.contract.presets import STEPS_BEFORE_CAPTURE
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import AUTO
-from bench_image.model.build import Built, checkpoint_activations
-from bench_image.parallel.process_group import Single
+from bench_image.model.build import BuiltModel, checkpoint_activations
+from bench_image.parallel.process_group import ProcessGroup
 from bench_image.training.oom import is_out_of_memory
 
 SIZES = tuple(2**power for power in range(11))  # micro-batches that 'auto' looks at
@@ -46,7 +46,7 @@ class Choice(NamedTuple):
     why: str
 
 
-def choose(spec: RunSpec, built: Built, strategy: Single) -> Choice:
+def autotune(spec: RunSpec, built: BuiltModel, group: ProcessGroup) -> Choice:
     """The work as it will be done; switches the built model's checkpointing on where that was chosen.
 
     One GPU on its own is asked by trial, unless only checkpointing is open and there is room by far without it. In a
@@ -55,11 +55,11 @@ def choose(spec: RunSpec, built: Built, strategy: Single) -> Choice:
     """
     if spec.micro_batch_size != AUTO and spec.gradient_checkpointing != AUTO:
         return Choice(spec, "as asked")
-    clear = clearly_fits(spec, strategy.memory_bytes())
-    if strategy.may_try and strategy.device.type == "cuda" and not clear:
-        choice = by_trial(spec, strategy.memory_bytes(), _trials(built, strategy))
+    clear = clearly_fits(spec, group.memory_bytes())
+    if group.may_run_trials and group.device.type == "cuda" and not clear:
+        choice = by_trial(spec, group.memory_bytes(), _trials(built, group))
     else:
-        choice = by_formula(spec, strategy.memory_bytes())
+        choice = by_formula(spec, group.memory_bytes())
     if spec.gradient_checkpointing == AUTO and choice.work.gradient_checkpointing is True:
         checkpoint_activations(built.base)
     return choice
@@ -119,7 +119,7 @@ def _named(work: RunSpec) -> str:
     return f"micro-batch {work.micro_batch_size}, checkpointing {'on' if work.gradient_checkpointing else 'off'}"
 
 
-def _trials(built: Built, strategy: Single) -> Try:
+def _trials(built: BuiltModel, group: ProcessGroup) -> Try:
     checkpointed = False
 
     def attempt(work: RunSpec) -> Trial:
@@ -128,7 +128,7 @@ def _trials(built: Built, strategy: Single) -> Try:
             checkpoint_activations(built.base)
             checkpointed = True
         try:
-            step_s = _step_seconds(work, built, strategy)
+            step_s = _step_seconds(work, built, group)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -142,17 +142,17 @@ def _trials(built: Built, strategy: Single) -> Try:
     return attempt
 
 
-def _step_seconds(work: RunSpec, built: Built, strategy: Single) -> float:
-    from bench_image.training.loop import Stepper, synchronize
+def _step_seconds(work: RunSpec, built: BuiltModel, group: ProcessGroup) -> float:
+    from bench_image.training.loop import TrainStep, synchronize
 
     # Each size is compiled for itself, as it would be if it were the only one.
     torch._dynamo.reset()
-    with contextlib.closing(Stepper(work, built, strategy)) as step:
+    with contextlib.closing(TrainStep(work, built, group)) as step:
         for _ in range(LET_SETTLE):
             step()
-        synchronize(strategy.device)
+        synchronize(group.device)
         begin = time.perf_counter()
         for _ in range(TIMED):
             step()
-        synchronize(strategy.device)
+        synchronize(group.device)
     return (time.perf_counter() - begin) / TIMED

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bench_image.contract.result_sections import Communication
 
 if TYPE_CHECKING:
-    from bench_image.parallel.process_group import Single
+    from bench_image.parallel.process_group import ProcessGroup
 
 STEPS = 3
 Interval = tuple[float, float]
@@ -25,11 +25,11 @@ class Timeline(NamedTuple):
     span: float
 
 
-def measure_communication(step: Callable[[], object], strategy: Single) -> Communication:
+def measure_communication(step: Callable[[], object], group: ProcessGroup) -> Communication:
     """Profiles a few steps. Every rank must call it; the shares are means over ranks."""
-    timeline = _profiled(step, strategy)
+    timeline = _profiled(step, group)
     shares = [100 * part / timeline.span for part in exposed(timeline.communication, timeline.computation)]
-    total_pct, exposed_pct = strategy.mean(shares)
+    total_pct, exposed_pct = group.mean_over_ranks(shares)
     return Communication(total_pct=total_pct, exposed_pct=exposed_pct, profiled_steps=STEPS)
 
 
@@ -60,20 +60,20 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
     return merged
 
 
-def _profiled(step: Callable[[], object], strategy: Single) -> Timeline:
+def _profiled(step: Callable[[], object], group: ProcessGroup) -> Timeline:
     """The steps' timeline in nanoseconds. On the GPU: its kernels; on the CPU: torch's operators and gloo's spans."""
     from torch.profiler import ProfilerActivity, profile
 
     from bench_image.training.loop import synchronize
 
-    on_gpu = strategy.device.type == "cuda"
-    strategy.barrier()
-    synchronize(strategy.device)
+    on_gpu = group.device.type == "cuda"
+    group.barrier()
+    synchronize(group.device)
     with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as profiler:
         begin = time.perf_counter_ns()
         for _ in range(STEPS):
             step()
-        synchronize(strategy.device)
+        synchronize(group.device)
         span = time.perf_counter_ns() - begin
     assert profiler.profiler is not None
     assert profiler.profiler.kineto_results is not None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 
-class Replay:
+class CudaGraphStep:
     """What `body` does with the batches of one step, on the GPU; `body` must have run before on batches of that size.
 
     The recorded kernels work on memory of the graph's own, which torch counts while they are recorded, and never again:

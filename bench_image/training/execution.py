@@ -7,45 +7,45 @@ from typing import TYPE_CHECKING
 import torch
 
 from bench_image.contract.options import Optimizer
-from bench_image.contract.presets import compiles, fuses, replays
+from bench_image.contract.presets import uses_compile, uses_cuda_graph, uses_fused_lora
 from bench_image.contract.spec import RunSpec
-from bench_image.model.dtypes import numerics
+from bench_image.model.dtypes import model_dtypes
 
 if TYPE_CHECKING:
-    from bench_image.training.loop import Stepper
+    from bench_image.training.loop import TrainStep
 
 NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 OFF = "off"
 KEPT = "kept from forward to backward"
 
 
-def means(step: Stepper) -> dict[str, str]:
+def describe_execution(step: TrainStep) -> dict[str, str]:
     """Name -> value. What only says how memory and communication are shared comes from the engine's strategy."""
     spec = step.spec
-    dtypes = numerics(spec)
+    dtypes = model_dtypes(spec)
     trained = NAMES[dtypes.adapters if spec.lora else dtypes.weights]
     known = {
         "weights": NAMES[dtypes.weights],
         "gradients": f"{trained}, averaged in {trained}",
         "master weights": f"none wider than the weights ({trained})",
-        "optimizer": _optimizer(spec, step.strategy.device),
+        "optimizer": _optimizer(spec, step.group.device),
         "optimizer states": trained,
         "autocast": NAMES[dtypes.autocast] if dtypes.autocast else OFF,
         "loss scaling": "dynamic" if dtypes.scaled else OFF,
         "gradient clipping": "global norm of 1, computed in fp32",
         "attention": "sdpa",
-        "compile": "each layer, and the loss" if compiles(spec) else OFF,
-        "CUDA graph": "the whole step" if replays(spec) else OFF,
+        "compile": "each layer, and the loss" if uses_compile(spec) else OFF,
+        "CUDA graph": "the whole step" if uses_cuda_graph(spec) else OFF,
     }
     if spec.quantisation:
         packed = f"{spec.quantisation.kind}{', scales quantised too' if spec.quantisation.double else ''}"
         known["weights"] = f"{packed}, computed in {NAMES[dtypes.weights]}; the rest {NAMES[dtypes.unquantised]}"
         known["unpacked weights"] = KEPT if step.keeps_unpacked else "made anew for backward"
     if spec.lora:
-        known["adapters"] = f"{trained}, fused with the frozen weights" if fuses(spec) else trained
+        known["adapters"] = f"{trained}, fused with the frozen weights" if uses_fused_lora(spec) else trained
     if spec.optimizer is not Optimizer.ADAMW_TORCH:
         known["optimizer states"] = "8-bit with a scale per 256 numbers; fp32 for tensors of less than 4096"
-    return known | step.engine.sharing(spec)
+    return known | step.optimizer_step.describe_sharding(spec)
 
 
 def _optimizer(spec: RunSpec, device: torch.device) -> str:

@@ -13,49 +13,49 @@ import torch
 from torch import nn
 
 from bench_image.contract.memory_estimate import keeps_unpacked
-from bench_image.contract.presets import STEPS_BEFORE_CAPTURE, replays
+from bench_image.contract.presets import STEPS_BEFORE_CAPTURE, uses_cuda_graph
 from bench_image.contract.result_sections import Clock
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.step_stats import half_width_pct
 from bench_image.contract.work import Device
 from bench_image.data.batches import batches
-from bench_image.model.build import Built
-from bench_image.model.dtypes import loops_as_trainer
-from bench_image.parallel.process_group import Single
-from bench_image.training.cuda_graph import Replay
+from bench_image.model.build import BuiltModel
+from bench_image.model.dtypes import acts_as_hf_trainer
+from bench_image.parallel.process_group import ProcessGroup
+from bench_image.training.cuda_graph import CudaGraphStep
 
 CHECK_EVERY = 10  # steps between looks at whether the mean step time is known well enough
 MIN_STEPS = 2  # of a window: one shows no spread
 
 
-class Stepper:
+class TrainStep:
     """One optimizer step per call: copy to the device, forward, backward, clip, update. Returns its mean loss.
 
     The loss stays on the device: reading it would wait for the GPU. Only a preset that stands for users' loops looks.
     """
 
-    def __init__(self, spec: RunSpec, built: Built, strategy: Single) -> None:
-        self.spec, self.strategy, self.base = spec, strategy, built.base
-        self.keeps_unpacked = keeps_unpacked(spec, strategy.memory_bytes())
+    def __init__(self, spec: RunSpec, built: BuiltModel, group: ProcessGroup) -> None:
+        self.spec, self.group, self.base = spec, group, built.base
+        self.keeps_unpacked = keeps_unpacked(spec, group.memory_bytes())
         for siblings in built.fused:
-            siblings.keeps = self.keeps_unpacked
-        self.engine = strategy.engine(spec, built)
-        self.pool = batches(spec, strategy.rank, spec.shape.vocab_size, pinned=strategy.device.type == "cuda")
+            siblings.keep_unpacked = self.keeps_unpacked
+        self.optimizer_step = group.optimizer_step(spec, built)
+        self.pool = batches(spec, group.rank, spec.shape.vocab_size, pinned=group.device.type == "cuda")
         self.steps_done = 0
-        self.replay: Replay | None = None
+        self.cuda_graph: CudaGraphStep | None = None
         self.loader_wait_s = 0.0  # since the first step; the caller takes differences
 
     @property
     def model(self) -> nn.Module:
         """As its strategy wrapped it."""
-        return self.engine.model
+        return self.optimizer_step.model
 
     def __call__(self) -> torch.Tensor:
-        begin = seconds(self.strategy.device)
-        if replays(self.spec) and self.steps_done >= STEPS_BEFORE_CAPTURE:
-            loss = self._replayed()
+        begin = seconds(self.group.device)
+        if uses_cuda_graph(self.spec) and self.steps_done >= STEPS_BEFORE_CAPTURE:
+            loss = self._replay_graph()
         else:
-            loss = self._launched(self._batch(index) for index in range(self.spec.gradient_accumulation_steps))
+            loss = self._launch_step(self._batch(index) for index in range(self.spec.gradient_accumulation_steps))
         self.steps_done += 1
         if self.spec.drill:
             self._lose_time(begin, self.spec.drill.slowdown_pct)
@@ -65,26 +65,27 @@ class Stepper:
         """Ends the reading ahead."""
         self.pool.close()
 
-    def _replayed(self) -> torch.Tensor:
+    def _replay_graph(self) -> torch.Tensor:
         batches = [self._batch(index) for index in range(self.spec.gradient_accumulation_steps)]
-        if self.replay is None:
-            self.replay = Replay(self._launched, batches, self.engine.optimizer, self.strategy.device)
-        return self.replay(batches)
+        if self.cuda_graph is None:
+            optimizer = self.optimizer_step.optimizer
+            self.cuda_graph = CudaGraphStep(self._launch_step, batches, optimizer, self.group.device)
+        return self.cuda_graph(batches)
 
-    def _launched(self, batches: Iterable[torch.Tensor]) -> torch.Tensor:
+    def _launch_step(self, batches: Iterable[torch.Tensor]) -> torch.Tensor:
         last = self.spec.gradient_accumulation_steps - 1
         losses = [self._micro_step(batch, last=index == last) for index, batch in enumerate(batches)]
-        self.engine.update()
-        if loops_as_trainer(self.spec):
+        self.optimizer_step.update()
+        if acts_as_hf_trainer(self.spec):
             self.base.zero_grad()
         return torch.stack(losses).mean()
 
     def _micro_step(self, batch: torch.Tensor, *, last: bool) -> torch.Tensor:
-        ids = batch.to(self.strategy.device, non_blocking=True)
-        if not loops_as_trainer(self.spec):
-            return self.engine.micro_step(ids, last=last)
+        ids = batch.to(self.group.device, non_blocking=True)
+        if not acts_as_hf_trainer(self.spec):
+            return self.optimizer_step.micro_step(ids, last=last)
         self.base.train()
-        loss = self.engine.micro_step(ids, last=last)
+        loss = self.optimizer_step.micro_step(ids, last=last)
         _ = bool(torch.isnan(loss)) or bool(torch.isinf(loss))
         self.base.num_parameters(exclude_embeddings=True)
         return loss
@@ -96,7 +97,7 @@ class Stepper:
         return batch
 
     def _lose_time(self, begin: float, slowdown_pct: float) -> None:
-        device = self.strategy.device
+        device = self.group.device
         synchronize(device)
         lose(device, drill_loss_s(seconds(device) - begin, slowdown_pct))
 
@@ -191,8 +192,8 @@ class Timing(NamedTuple):
 def warm_up(
     step: Callable[[], object],
     num_steps: int,
-    strategy: Single,
-    tell: Callable[[int, float], None],
+    group: ProcessGroup,
+    log: Callable[[int, float], None],
 ) -> list[float]:
     """Seconds of each warm-up step by the device's clock, each waited for; `tell` gets the steps done and the last
     one's seconds.
@@ -202,13 +203,13 @@ def warm_up(
     """
     step_times_s = []
     for done in range(1, num_steps + 1):
-        begin = seconds(strategy.device)
+        begin = seconds(group.device)
         step()
-        synchronize(strategy.device)
-        step_times_s.append(seconds(strategy.device) - begin)
-        tell(done, step_times_s[-1])
+        synchronize(group.device)
+        step_times_s.append(seconds(group.device) - begin)
+        log(done, step_times_s[-1])
         if done == min(num_steps, STEPS_BEFORE_CAPTURE + 1):
-            strategy.meet()
+            group.wait_for_neighbours()
     return step_times_s
 
 
@@ -217,7 +218,7 @@ def settled_step_s(warm_up_s: Sequence[float]) -> float | None:
     return statistics.median(warm_up_s[len(warm_up_s) // 2 :]) if len(warm_up_s) > 1 else None
 
 
-def measure_window(step: Stepper, strategy: Single, spec: RunSpec, expected_step_s: float | None = None) -> Timing:
+def measure_window(step: TrainStep, group: ProcessGroup, spec: RunSpec, expected_step_s: float | None = None) -> Timing:
     """Contiguous steps between two synchronisations, until the mean step time is known well enough or time is up.
 
     Nothing in here waits for the GPU, except the steps of `as_users_run` themselves. Whether to go on is decided from
@@ -225,10 +226,10 @@ def measure_window(step: Stepper, strategy: Single, spec: RunSpec, expected_step
     have work queued. The first border is marked on an idle GPU: the first step holds the launch of its first kernels,
     as the wall time does, and the step times add up to the wall time.
     """
-    watch = stopwatch(strategy.device)
+    watch = stopwatch(group.device)
     losses: list[torch.Tensor] = []
-    strategy.barrier()
-    synchronize(strategy.device)
+    group.barrier()
+    synchronize(group.device)
     waited_s = step.loader_wait_s
     started_at, begin = time.time(), time.perf_counter()
     watch.mark()
@@ -238,8 +239,8 @@ def measure_window(step: Stepper, strategy: Single, spec: RunSpec, expected_step
             losses.append(step())
             watch.mark()
         elapsed_s = time.perf_counter() - begin
-        to_do = strategy.agree(steps_to_do(len(losses), watch.intervals(), elapsed_s, expected_step_s, spec))
-    synchronize(strategy.device)
+        to_do = group.broadcast(steps_to_do(len(losses), watch.intervals(), elapsed_s, expected_step_s, spec))
+    synchronize(group.device)
     wall_s = time.perf_counter() - begin
 
     waited_s = step.loader_wait_s - waited_s
@@ -247,11 +248,11 @@ def measure_window(step: Stepper, strategy: Single, spec: RunSpec, expected_step
     values = torch.stack(losses).tolist()
     return Timing(
         started_at=started_at,
-        wall_s=strategy.slowest([wall_s])[0],
-        loader_wait_s=strategy.slowest([waited_s])[0],
-        step_times_s=tuple(strategy.slowest(own)),
+        wall_s=group.max_over_ranks([wall_s])[0],
+        loader_wait_s=group.max_over_ranks([waited_s])[0],
+        step_times_s=tuple(group.max_over_ranks(own)),
         own_step_times_s=tuple(own),
-        losses=tuple(loss if math.isfinite(loss) else None for loss in strategy.mean(values)),
+        losses=tuple(loss if math.isfinite(loss) else None for loss in group.mean_over_ranks(values)),
         own_losses=tuple(values),
     )
 

@@ -62,7 +62,7 @@ def largest_error(ours: torch.Tensor, theirs: torch.Tensor) -> float:
 Seen = tuple[float, dict[str, torch.Tensor]]
 
 
-def seen(recipe: Recipe, *, keeps: bool = False) -> Seen:
+def seen(recipe: Recipe, *, keep_unpacked: bool = False) -> Seen:
     """Loss and gradients of one step, with adapters that matter."""
     from tests.image.processes import make_spec
 
@@ -71,7 +71,7 @@ def seen(recipe: Recipe, *, keeps: bool = False) -> Seen:
     )
     built = build(spec, torch.device("cuda", 0))
     for siblings in built.fused:
-        siblings.keeps = keeps
+        siblings.keep_unpacked = keep_unpacked
     for name, parameter in built.model.named_parameters():
         if "lora_B" in name:
             parameter.data.fill_(0.01)
@@ -86,7 +86,7 @@ def test_tuned_trains_as_peft_does(recipe: Recipe, monkeypatch: pytest.MonkeyPat
     from tests.image.test_fused_lora import largest_difference
 
     loss, gradients = seen(recipe)
-    monkeypatch.setattr("bench_image.model.compile.fuses", lambda *_: False)
+    monkeypatch.setattr("bench_image.model.compile.uses_fused_lora", lambda *_: False)
     pefts_loss, pefts_gradients = seen(recipe)
 
     assert loss == pytest.approx(pefts_loss, abs=5e-3)
@@ -96,7 +96,7 @@ def test_tuned_trains_as_peft_does(recipe: Recipe, monkeypatch: pytest.MonkeyPat
 def test_weights_that_stay_unpacked_give_the_same_numbers() -> None:
     from tests.image.test_fused_lora import largest_difference
 
-    (loss, gradients), (kept_loss, kept_gradients) = (seen(Recipe.QLORA, keeps=keeps) for keeps in (False, True))
+    (loss, gradients), (kept_loss, kept_gradients) = (seen(Recipe.QLORA, keep_unpacked=keep) for keep in (False, True))
 
     assert kept_loss == loss
     assert largest_difference(kept_gradients, gradients) < 0.01

@@ -21,13 +21,13 @@ two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two G
 OUT_OF_MEMORY = """
 import os
 import bench_image.training.loop as loop
-honest_step = loop.Stepper.__call__
+honest_step = loop.TrainStep.__call__
 def step(self):
     import torch
     if os.environ["RANK"] == "1":
         torch.empty(2**50, dtype=torch.uint8, device="cuda")
     return honest_step(self)
-loop.Stepper.__call__ = step
+loop.TrainStep.__call__ = step
 """
 
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from bench_image.contract.options import Optimizer, Recipe
-from bench_image.contract.presets import replays
+from bench_image.contract.presets import uses_cuda_graph
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device, Lora, Preset
 from bench_image.model.build import build
-from bench_image.parallel.process_group import Single
-from bench_image.training.loop import Stepper
+from bench_image.parallel.process_group import ProcessGroup
+from bench_image.training.loop import TrainStep
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 CASES: dict[str, dict[str, Any]] = {
@@ -41,21 +41,21 @@ def losses(spec: RunSpec, monkeypatch: pytest.MonkeyPatch, replayed: bool, steps
     """Of the first steps, and the peak of bytes that torch allocated in them."""
     device = torch.device("cuda", 0)
     monkeypatch.setattr("bench_image.model.build.LEARNING_RATE", 1e-3)
-    monkeypatch.setattr("bench_image.training.loop.replays", replays if replayed else lambda _: False)
+    monkeypatch.setattr("bench_image.training.loop.uses_cuda_graph", uses_cuda_graph if replayed else lambda _: False)
     torch.compiler.reset()
     gc.collect()  # models of earlier cases must not count
-    step = Stepper(spec, build(spec, device), Single(device))
+    step = TrainStep(spec, build(spec, device), ProcessGroup(device))
     seen = [step().item() for _ in range(3)]
     torch.cuda.reset_peak_memory_stats()
     seen += [step().item() for _ in range(steps - 3)]
-    assert (step.replay is not None) is replayed
-    return seen, step.replay.peak_bytes if step.replay else torch.cuda.max_memory_allocated()
+    assert (step.cuda_graph is not None) is replayed
+    return seen, step.cuda_graph.peak_bytes if step.cuda_graph else torch.cuda.max_memory_allocated()
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_losses_and_memory_are_those_of_single_launches(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = spec_of(case)
-    assert replays(spec)
+    assert uses_cuda_graph(spec)
     (launched, launched_bytes), (replayed, replayed_bytes) = (losses(spec, monkeypatch, on) for on in (False, True))
 
     assert launched[-1] < launched[0]

@@ -22,11 +22,11 @@ import bench_image.model.build as build_module
 from bench_image.contract.options import Strategy
 from bench_image.contract.spec import RunSpec
 from bench_image.model import compile
-from bench_image.model.build import Built
+from bench_image.model.build import BuiltModel
 from bench_image.parallel import strategies
-from bench_image.parallel.optimizer_step import Engine
-from bench_image.training.execution import means
-from bench_image.training.loop import Stepper
+from bench_image.parallel.optimizer_step import OptimizerStep
+from bench_image.training.execution import describe_execution
+from bench_image.training.loop import TrainStep
 
 STEPS = 4
 LEARNING_RATE = 3e-3
@@ -43,8 +43,8 @@ def main(specs: Path, folder: Path) -> None:
     seen = {}
     for name, fields in json.loads(specs.read_text()).items():
         with patch.object(strategies, "device_name", _own_kind if STRANGERS in name else strategies.device_name):
-            fuses = _fuses_anywhere if FUSED in name else compile.fuses
-            with patch.object(compile, "fuses", fuses):
+            uses_fused_lora = _fuses_anywhere if FUSED in name else compile.uses_fused_lora
+            with patch.object(compile, "uses_fused_lora", uses_fused_lora):
                 seen[name] = watched(RunSpec.model_validate(fields), forgetful=FORGETFUL in name)
     (folder / f"seen-{os.environ['RANK']}.json").write_text(json.dumps(seen))
 
@@ -53,16 +53,16 @@ def watched(spec: RunSpec, *, forgetful: bool) -> dict[str, Any]:
     """The losses and what this rank holds after the last step; or the error."""
     try:
         before = _alive_bytes() if spec.model == COUNTED else 0
-        strategy = strategies.join(spec)
-        built = build_module.build(spec, strategy.device, strategy.shard)
-        step = Stepper(spec, built, strategy)
+        group = strategies.join_group(spec)
+        built = build_module.build(spec, group.device, group.shard)
+        step = TrainStep(spec, built, group)
         if forgetful:
-            _forget(step.engine)
-        losses = strategy.mean([float(step()) for _ in range(STEPS)])
+            _forget(step.optimizer_step)
+        losses = group.mean_over_ranks([float(step()) for _ in range(STEPS)])
         alive = _alive_bytes() - before if spec.model == COUNTED else None
         held = holdings(step, built)
         held["bytes"]["alive"] = alive
-        return {"losses": losses, "means": means(step)} | held
+        return {"losses": losses, "means": describe_execution(step)} | held
     except Exception as error:
         traceback.print_exc()
         return {"error": f"{type(error).__name__}: {error}"}
@@ -84,29 +84,29 @@ def _alive_bytes() -> int:
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
-def _forget(engine: Engine) -> None:
-    honest = engine.micro_step
+def _forget(optimizer_step: OptimizerStep) -> None:
+    honest = optimizer_step.micro_step
 
     def micro_step(ids: torch.Tensor, *, last: bool) -> torch.Tensor:
         loss = honest(ids, last=last)
         if not last:
-            engine.model.zero_grad()
+            optimizer_step.model.zero_grad()
         return loss
 
-    engine.micro_step = micro_step  # type: ignore[method-assign]
+    optimizer_step.micro_step = micro_step  # type: ignore[method-assign]
 
 
-def holdings(step: Stepper, built: Built) -> dict[str, Any]:
+def holdings(step: TrainStep, built: BuiltModel) -> dict[str, Any]:
     """Bytes and dtypes of what this rank keeps: after a whole step, and of gradients before an update."""
     weights = [_own(parameter) for parameter in built.model.parameters()]
     kept: dict[str, list[torch.Tensor]] = {
         "weights": weights,
         "trainable": [_own(parameter) for parameter in built.trainable],
-        "copies": _copies(step.engine),
-        "states": _states(step.engine),
+        "copies": _copies(step.optimizer_step),
+        "states": _states(step.optimizer_step),
     }
-    step.engine.micro_step(step.pool.batch(0, 0), last=True)
-    kept["gradients"] = _gradients(step.engine, built)
+    step.optimizer_step.micro_step(step.pool.batch(0, 0), last=True)
+    kept["gradients"] = _gradients(step.optimizer_step, built)
     return {
         "bytes": {name: sum(t.numel() * t.element_size() for t in tensors) for name, tensors in kept.items()},
         "dtypes": {name: sorted({str(t.dtype) for t in tensors}) for name, tensors in kept.items()},
@@ -121,27 +121,27 @@ def _own(parameter: Any) -> torch.Tensor:
     return parameter.to_local() if hasattr(parameter, "to_local") else parameter.data  # type: ignore[no-any-return]
 
 
-def _zero(engine: Engine) -> Any:
+def _zero(optimizer_step: OptimizerStep) -> Any:
     """DeepSpeed's optimizer around ours; None under other strategies."""
-    optimizer = getattr(engine.model, "optimizer", None)
-    return None if isinstance(engine.model, nn.parallel.DistributedDataParallel) else optimizer
+    optimizer = getattr(optimizer_step.model, "optimizer", None)
+    return None if isinstance(optimizer_step.model, nn.parallel.DistributedDataParallel) else optimizer
 
 
-def _copies(engine: Engine) -> list[torch.Tensor]:
-    zero = _zero(engine)
+def _copies(optimizer_step: OptimizerStep) -> list[torch.Tensor]:
+    zero = _zero(optimizer_step)
     if zero is None:
         return []
     return list(getattr(zero, "single_partition_of_fp32_groups", None) or zero.fp32_partitioned_groups_flat)
 
 
-def _states(engine: Engine) -> list[torch.Tensor]:
+def _states(optimizer_step: OptimizerStep) -> list[torch.Tensor]:
     """AdamW's two moments, with the scales and tables of 8-bit ones."""
-    state = (_zero(engine) or engine).optimizer.state
+    state = (_zero(optimizer_step) or optimizer_step).optimizer.state
     return [t for moments in state.values() for t in moments.values() if isinstance(t, torch.Tensor) and t.numel() > 1]
 
 
-def _gradients(engine: Engine, built: Built) -> list[torch.Tensor]:
-    zero = _zero(engine)
+def _gradients(optimizer_step: OptimizerStep, built: BuiltModel) -> list[torch.Tensor]:
+    zero = _zero(optimizer_step)
     if zero is not None:
         return [gradient for group in zero.averaged_gradients.values() for gradient in group]
     whole = [parameter.grad for parameter in built.trainable if parameter.grad is not None]

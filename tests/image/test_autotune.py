@@ -10,8 +10,8 @@ from bench_image.contract.options import Recipe
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import AUTO
 from bench_image.model.build import build
-from bench_image.parallel.process_group import Single
-from bench_image.training.autotune import Trial, by_formula, by_trial, choose, clearly_fits
+from bench_image.parallel.process_group import ProcessGroup
+from bench_image.training.autotune import Trial, autotune, by_formula, by_trial, clearly_fits
 from tests.image.processes import make_spec
 
 CPU = torch.device("cpu")
@@ -45,7 +45,7 @@ class Gpu:
 def test_what_is_asked_is_done() -> None:
     asked = make_spec(recipe=Recipe.FULL, micro_batch_size=3, gradient_checkpointing=True)
 
-    assert choose(asked, build(asked, CPU), Single(CPU)) == (asked, "as asked")
+    assert autotune(asked, build(asked, CPU), ProcessGroup(CPU)) == (asked, "as asked")
 
 
 def test_the_formula_takes_the_largest_that_fits() -> None:
@@ -121,13 +121,13 @@ def test_all_trials_out_of_memory_leave_the_least() -> None:
 
 
 def test_the_memory_of_the_cpu_is_what_is_free() -> None:
-    assert 0 < Single(CPU).memory_bytes() < 10**15
+    assert 0 < ProcessGroup(CPU).memory_bytes() < 10**15
 
 
 @pytest.mark.parametrize("asked", [{"micro_batch_size": "auto"}, {"gradient_checkpointing": "auto"}])
 def test_a_cpu_run_decides_by_formula(asked: dict[str, object]) -> None:
     auto = make_spec(recipe=Recipe.FULL, **asked)
-    work, why = choose(auto, build(auto, CPU), Single(CPU))
+    work, why = autotune(auto, build(auto, CPU), ProcessGroup(CPU))
 
     assert "predicted" in why
     assert AUTO not in (work.micro_batch_size, work.gradient_checkpointing)

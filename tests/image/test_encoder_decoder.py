@@ -17,8 +17,8 @@ from bench_image.contract.work import Preset
 from bench_image.data.batches import POOL_STEPS
 from bench_image.model.build import build
 from bench_image.model.encoder_decoder import EncoderDecoder, sinusoids
-from bench_image.parallel.process_group import Single
-from bench_image.training.loop import Stepper
+from bench_image.parallel.process_group import ProcessGroup
+from bench_image.training.loop import TrainStep
 from tests.image.processes import make_spec
 
 CPU = torch.device("cpu")
@@ -132,7 +132,7 @@ def test_a_width_that_the_model_cannot_take_is_refused(width: int) -> None:
 @pytest.mark.parametrize(("precision", "seen"), [("fp16", torch.float16), ("bf16", torch.bfloat16), ("fp32", None)])
 def test_mixed_precision_keeps_fp32_weights(preset: Preset, precision: str, seen: torch.dtype | None) -> None:
     spec = spec_of(precision=precision, preset=preset, micro_batch_size=4)
-    step = Stepper(spec, build(spec, CPU), Single(CPU))
+    step = TrainStep(spec, build(spec, CPU), ProcessGroup(CPU))
     outputs: list[torch.dtype] = []
     linear = step.model.decoder.layers[0].linear1  # type: ignore[union-attr, index]
     linear.register_forward_hook(lambda _module, _args, output: outputs.append(output.dtype))

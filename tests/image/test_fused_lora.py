@@ -11,9 +11,9 @@ from torch import nn
 from bench_image.contract.options import Precision, Recipe
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Lora, Preset, Quantisation
-from bench_image.kernels import lora_linear as adapted_linear_module
-from bench_image.kernels.fused_lora import Siblings, fuse
-from bench_image.kernels.lora_linear import adapted_linear
+from bench_image.kernels import lora_linear as lora_linear_module
+from bench_image.kernels.fused_lora import FusedLayers, fuse
+from bench_image.kernels.lora_linear import lora_linear
 from bench_image.model.build import build
 from tests.image.processes import make_spec
 
@@ -48,7 +48,7 @@ def largest_difference(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Te
     return max(float((ours[name] - theirs[name]).norm() / theirs[name].norm()) for name in theirs)
 
 
-def num_layers(fused: tuple[Siblings, ...]) -> int:
+def num_layers(fused: tuple[FusedLayers, ...]) -> int:
     return sum(len(siblings.layers) for siblings in fused)
 
 
@@ -100,14 +100,14 @@ def test_weights_that_stay_unpacked_are_unpacked_once(
         unpacked.append(out.shape)
         unpack_into(out, weight)
 
-    unpack_into = adapted_linear_module._unpack_into
-    monkeypatch.setattr(adapted_linear_module, "_unpack_into", counted)
+    unpack_into = lora_linear_module._unpack_into
+    monkeypatch.setattr(lora_linear_module, "_unpack_into", counted)
     seen = []
-    for keeps in (False, True):
+    for keep_unpacked in (False, True):
         unpacked.clear()
         model = make_model(tuned(Recipe.QLORA, lora=Lora(targets=targets)))
         for siblings in fuse(model):
-            siblings.keeps = keeps
+            siblings.keep_unpacked = keep_unpacked
         seen.append((trained(model), len(unpacked)))
     ((loss, gradients), times), ((kept_loss, kept_gradients), kept_times) = seen
 
@@ -161,14 +161,16 @@ def test_full_training_has_nothing_to_fuse() -> None:
     assert fuse(build(tuned(Recipe.FULL), CPU).model) == ()
 
 
-@pytest.mark.parametrize(("recipe", "keeps"), [(Recipe.LORA, False), (Recipe.QLORA, False), (Recipe.QLORA, True)])
-def test_all_layers_but_the_first_share_one_graph(recipe: Recipe, keeps: bool) -> None:
+@pytest.mark.parametrize(
+    ("recipe", "keep_unpacked"), [(Recipe.LORA, False), (Recipe.QLORA, False), (Recipe.QLORA, True)]
+)
+def test_all_layers_but_the_first_share_one_graph(recipe: Recipe, keep_unpacked: bool) -> None:
     """Otherwise 32 layers would compile 32 times, or not at all. The first one's input needs no gradient."""
     from torch._dynamo.utils import counters
 
     model = make_model(tuned(recipe, lora=Lora(targets=SEVEN)))
     for siblings in fuse(model):
-        siblings.keeps = keeps
+        siblings.keep_unpacked = keep_unpacked
     layers = model.base_model.model.model.layers
     layers.extend([layers[1]])
     torch.compiler.reset()
@@ -211,14 +213,14 @@ def test_the_operation_keeps_torchs_rules() -> None:
     weights = [torch.randn(6, 8), torch.randn(4, 8)]
 
     torch.library.opcheck(
-        adapted_linear, (x, weights, [6, 4], a, b, 0.5, False), test_utils=("test_schema", "test_faketensor")
+        lora_linear, (x, weights, [6, 4], a, b, 0.5, False), test_utils=("test_schema", "test_faketensor")
     )
 
 
 def test_by_hand() -> None:
     """x = (1, 2); W = (3, 4), A = (1, 1), B = (2), scale 0.5: 3 + 8 + 0.5 * 2 * (1 + 2) = 14."""
     x, weight = torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]])
-    out, down, kept = adapted_linear(x, [weight], [1], torch.ones(1, 2), torch.tensor([[2.0]]), 0.5, True)
+    out, down, kept = lora_linear(x, [weight], [1], torch.ones(1, 2), torch.tensor([[2.0]]), 0.5, True)
 
     assert (out.item(), down.item()) == (14, 3)
     assert kept.numel() == 0  # a weight that is not packed is there in backward anyway

@@ -13,8 +13,8 @@ import pytest
 from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.result import Phase, RunResult, Status
 from bench_image.contract.spec import RunSpec
-from bench_image.process.merge import Ending, merge
-from bench_image.process.rank_report import read_exits, read_reports
+from bench_image.process.merge import ProcessExits, merge
+from bench_image.process.rank_report import read_exit_codes, read_reports
 from tests.image.processes import (
     ENDLESS,
     environment,
@@ -45,13 +45,13 @@ def run_gang(spec: RunSpec, folder: Path, prelude: str, *, limit_s: float = 60) 
         check=False,
         timeout=limit_s,
     )  # fmt: skip
-    return merge(spec, read_reports(folder), Ending(read_exits(folder)), NOW, NOW)
+    return merge(spec, read_reports(folder), ProcessExits(read_exit_codes(folder)), NOW, NOW)
 
 
 OUT_OF_MEMORY = """
 import os, torch
-from bench_image.parallel.optimizer_step import Engine
-honest = Engine.__init__
+from bench_image.parallel.optimizer_step import OptimizerStep
+honest = OptimizerStep.__init__
 def init(self, *arguments, **settings):
     honest(self, *arguments, **settings)
     update, self.steps = self.update, 0
@@ -61,7 +61,7 @@ def init(self, *arguments, **settings):
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
         update()
     self.update = failing
-Engine.__init__ = init
+OptimizerStep.__init__ = init
 """
 
 

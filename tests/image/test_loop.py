@@ -18,11 +18,11 @@ from bench_image.contract.step_stats import half_width_pct
 from bench_image.contract.work import Device, Preset
 from bench_image.data.batches import POOL_STEPS, TokenPool
 from bench_image.model.build import build
-from bench_image.parallel.process_group import Single
+from bench_image.parallel.process_group import ProcessGroup
 from bench_image.training.loop import (
     CpuStopwatch,
-    Stepper,
     Timing,
+    TrainStep,
     drill_loss_s,
     lose,
     measure_window,
@@ -37,8 +37,8 @@ from tests.image.processes import make_spec
 CPU = torch.device("cpu")
 
 
-def stepper(spec) -> Stepper:  # type: ignore[no-untyped-def]
-    return Stepper(spec, build(spec, CPU), Single(CPU))
+def train_step(spec) -> TrainStep:  # type: ignore[no-untyped-def]
+    return TrainStep(spec, build(spec, CPU), ProcessGroup(CPU))
 
 
 def looks(step_s: float, spec: RunSpec, *, lag: int = 0, expected_step_s: float | None = None) -> list[int]:
@@ -134,8 +134,8 @@ def test_the_first_warm_up_steps_say_nothing_about_the_step_time() -> None:
 
 def test_neighbours_meet_after_the_first_steps_and_warm_up_together() -> None:
     happened: list[str] = []
-    alone = Single(CPU)
-    alone.meet = lambda: happened.append("meet")  # type: ignore[method-assign]
+    alone = ProcessGroup(CPU)
+    alone.wait_for_neighbours = lambda: happened.append("meet")  # type: ignore[method-assign]
     warm_up(lambda: happened.append("step"), 5, alone, lambda *_: None)
     assert happened == ["step"] * 3 + ["meet"] + ["step"] * 2
 
@@ -150,16 +150,16 @@ def test_a_window_of_real_steps_is_as_long_as_its_clock_says(monkeypatch: pytest
     monkeypatch.setattr("bench_image.training.loop.time.perf_counter", lambda: now)
     monkeypatch.setattr("bench_image.training.loop.time.process_time", lambda: now)
     spec = make_spec(recipe=Recipe.FULL, measured_steps=50, max_measured_steps=200, max_window_s=2)
-    work = stepper(spec)
-    honest = work._launched
+    work = train_step(spec)
+    honest = work._launch_step
 
     def launched(*arguments: Any) -> Any:
         nonlocal now
         now += 0.5
         return honest(*arguments)
 
-    monkeypatch.setattr(work, "_launched", launched)
-    timing = measure_window(work, work.strategy, spec, 0.5)
+    monkeypatch.setattr(work, "_launch_step", launched)
+    timing = measure_window(work, work.group, spec, 0.5)
 
     assert timing.own_step_times_s == pytest.approx([0.5] * 4)
     assert timing.wall_s == pytest.approx(2.0)
@@ -174,10 +174,10 @@ def test_a_drill_takes_its_share_of_the_throughput() -> None:
 def test_only_a_drill_loses_time(monkeypatch: pytest.MonkeyPatch) -> None:
     lost: list[float] = []
     monkeypatch.setattr("bench_image.training.loop.lose", lambda _device, lost_s: lost.append(lost_s))
-    stepper(make_spec(recipe=Recipe.FULL))()
+    train_step(make_spec(recipe=Recipe.FULL))()
     assert lost == []
 
-    stepper(make_spec(recipe=Recipe.FULL, drill=Drill(slowdown_pct=20)))()
+    train_step(make_spec(recipe=Recipe.FULL, drill=Drill(slowdown_pct=20)))()
     assert len(lost) == 1
     assert lost[0] > 0
 
@@ -209,7 +209,7 @@ def test_on_the_cpu_a_step_does_not_count_other_processes_turns(monkeypatch: pyt
     for _ in range(3):
         watch.mark()
     assert watch.intervals() == [0.25, 0.25]
-    assert warm_up(lambda: clocks.perf_counter(), 2, Single(CPU), lambda *_: None) == [0.25, 0.25]
+    assert warm_up(lambda: clocks.perf_counter(), 2, ProcessGroup(CPU), lambda *_: None) == [0.25, 0.25]
 
 
 def test_a_gpu_is_timed_by_the_wall_s_clock(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +268,7 @@ def test_users_pay_for_what_the_trainer_does_around_a_step(
     preset: Preset, times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two micro-steps: it counts parameters and switches to training in each, and forgets gradients once."""
-    step = stepper(make_spec(recipe=Recipe.FULL, preset=preset, gradient_accumulation_steps=2))
+    step = train_step(make_spec(recipe=Recipe.FULL, preset=preset, gradient_accumulation_steps=2))
     done: list[str] = []
     for chore in ("num_parameters", "train", "zero_grad"):
         monkeypatch.setattr(step.base, chore, lambda *_, chore=chore, **__: done.append(chore))
@@ -282,12 +282,12 @@ def test_every_token_of_a_window_went_through_the_model() -> None:
     spec = make_spec(
         recipe=Recipe.FULL, gradient_accumulation_steps=3, seq_length=16, measured_steps=4, max_measured_steps=4
     )
-    step = stepper(spec)
+    step = train_step(spec)
     seen: list[int] = []
     step.model.register_forward_pre_hook(
         lambda _module, _args, kwargs: seen.append(kwargs["input_ids"].numel()), with_kwargs=True
     )
-    timing = measure_window(step, step.strategy, spec)
+    timing = measure_window(step, step.group, spec)
 
     assert sum(seen) == 4 * 3 * 2 * 16
     assert len(timing.step_times_s) == len(timing.losses) == 4
@@ -295,8 +295,8 @@ def test_every_token_of_a_window_went_through_the_model() -> None:
     assert timing.wall_s > 0
 
 
-class TwoRanks(Single):
-    """This rank, and a slower one whose losses are 2 higher: what `slowest` and `mean` bring together."""
+class TwoRanks(ProcessGroup):
+    """This rank, and a slower one whose losses are 2 higher."""
 
     def __init__(self, done: list[str]) -> None:
         super().__init__(CPU)
@@ -305,10 +305,10 @@ class TwoRanks(Single):
     def barrier(self) -> None:
         self.done.append("barrier")
 
-    def slowest(self, values: Sequence[float]) -> list[float]:
+    def max_over_ranks(self, values: Sequence[float]) -> list[float]:
         return [value + 100.0 for value in values]
 
-    def mean(self, values: Sequence[float]) -> list[float]:
+    def mean_over_ranks(self, values: Sequence[float]) -> list[float]:
         return [value + 1.0 for value in values]
 
 
@@ -319,7 +319,7 @@ def timed_window(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], Timing]:
     monkeypatch.setattr("bench_image.training.loop.time.perf_counter", lambda: 0.25 * next(clock))
     monkeypatch.setattr("bench_image.training.loop.time.process_time", lambda: 0.25 * next(clock))
     monkeypatch.setattr("bench_image.training.loop.synchronize", lambda _: done.append("synchronize"))
-    strategy = TwoRanks(done)
+    group = TwoRanks(done)
 
     class Step:
         loader_wait_s = 40.0  # of the warm-up: no window's
@@ -330,7 +330,7 @@ def timed_window(monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], Timing]:
             return torch.tensor(5.0)
 
     spec = make_spec(recipe=Recipe.FULL, measured_steps=3, max_measured_steps=3)
-    return done, measure_window(Step(), strategy, spec)  # type: ignore[arg-type]
+    return done, measure_window(Step(), group, spec)  # type: ignore[arg-type]
 
 
 def test_a_window_begins_and_ends_on_an_idle_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,7 +355,7 @@ def test_accumulated_micro_steps_train_like_one_large_batch() -> None:
     """Mean gradients over equally long samples are the gradients of the mean: the losses after updates agree."""
     small = make_spec(recipe=Recipe.FULL, precision="fp32", micro_batch_size=2, gradient_accumulation_steps=2)
     large = make_spec(recipe=Recipe.FULL, precision="fp32", micro_batch_size=4)
-    accumulating, whole = stepper(small), stepper(large)
+    accumulating, whole = train_step(small), train_step(large)
     for index in range(POOL_STEPS):
         pair = [accumulating.pool.batch(index, micro_step) for micro_step in range(2)]
         whole.pool.batch(index, 0).copy_(torch.cat(pair))
@@ -386,7 +386,7 @@ def test_only_what_stands_for_the_hf_trainer_looks_at_its_loss(
 ) -> None:
     asked: list[torch.Tensor] = []
     monkeypatch.setattr("bench_image.training.loop.torch.isnan", lambda loss: asked.append(loss) or torch.tensor(False))
-    step = stepper(make_spec(recipe=Recipe.FULL, preset=preset, model=model, gradient_accumulation_steps=2))
+    step = train_step(make_spec(recipe=Recipe.FULL, preset=preset, model=model, gradient_accumulation_steps=2))
     step()
 
     assert len(asked) == (2 if looks else 0)
@@ -409,22 +409,22 @@ def test_a_window_of_which_nothing_is_known_yet_goes_on() -> None:
 
 def test_only_the_last_micro_step_of_a_step_is_its_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients travel between ranks in the last one only: in each they would take three times as long."""
-    step = stepper(make_spec(recipe=Recipe.FULL, gradient_accumulation_steps=3))
+    step = train_step(make_spec(recipe=Recipe.FULL, gradient_accumulation_steps=3))
     were_last: list[bool] = []
-    honest = step.engine.micro_step
+    honest = step.optimizer_step.micro_step
 
     def micro_step(ids: torch.Tensor, *, last: bool) -> torch.Tensor:
         were_last.append(last)
         return honest(ids, last=last)
 
-    monkeypatch.setattr(step.engine, "micro_step", micro_step)
+    monkeypatch.setattr(step.optimizer_step, "micro_step", micro_step)
     step()
 
     assert were_last == [False, False, True]
 
 
 def test_a_batch_is_copied_without_waiting_for_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    step = stepper(make_spec(recipe=Recipe.FULL))
+    step = train_step(make_spec(recipe=Recipe.FULL))
     asked: list[dict[str, Any]] = []
 
     class Batch:
@@ -432,18 +432,20 @@ def test_a_batch_is_copied_without_waiting_for_the_gpu(monkeypatch: pytest.Monke
             asked.append({"device": device, **how})
             return "ids"
 
-    monkeypatch.setattr(step.engine, "micro_step", lambda ids, *, last: torch.tensor(float(ids == "ids" and last)))
+    monkeypatch.setattr(
+        step.optimizer_step, "micro_step", lambda ids, *, last: torch.tensor(float(ids == "ids" and last))
+    )
 
     assert float(step._micro_step(Batch(), last=True)) == 1.0  # type: ignore[arg-type]
     assert asked == [{"device": CPU, "non_blocking": True}]
 
 
 def test_steps_are_replayed_once_enough_of_them_were_launched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench_image.training.loop.replays", lambda _: True)
-    step = stepper(make_spec(recipe=Recipe.FULL))
+    monkeypatch.setattr("bench_image.training.loop.uses_cuda_graph", lambda _: True)
+    step = train_step(make_spec(recipe=Recipe.FULL))
     how: list[str] = []
-    monkeypatch.setattr(step, "_launched", lambda _: how.append("launched") or torch.tensor(1.0))
-    monkeypatch.setattr(step, "_replayed", lambda: how.append("replayed") or torch.tensor(1.0))
+    monkeypatch.setattr(step, "_launch_step", lambda _: how.append("launched") or torch.tensor(1.0))
+    monkeypatch.setattr(step, "_replay_graph", lambda: how.append("replayed") or torch.tensor(1.0))
     for _ in range(STEPS_BEFORE_CAPTURE + 2):
         step()
 
@@ -456,10 +458,10 @@ def test_layers_that_share_their_input_keep_weights_unpacked_where_memory_allows
 ) -> None:
     monkeypatch.setattr("bench_image.training.loop.keeps_unpacked", lambda *_: keeps)
     spec = make_spec(recipe=Recipe.FULL)
-    siblings = [SimpleNamespace(keeps=None), SimpleNamespace(keeps=None)]
-    Stepper(spec, build(spec, CPU)._replace(fused=siblings), Single(CPU))
+    siblings = [SimpleNamespace(keep_unpacked=None), SimpleNamespace(keep_unpacked=None)]
+    TrainStep(spec, build(spec, CPU)._replace(fused=siblings), ProcessGroup(CPU))
 
-    assert [one.keeps for one in siblings] == [keeps, keeps]
+    assert [one.keep_unpacked for one in siblings] == [keeps, keeps]
 
 
 def test_a_clock_that_has_not_moved_yet_divides_nothing_by_zero() -> None:
@@ -473,14 +475,14 @@ def test_a_graph_is_captured_once_and_replayed_with_each_step_s_batches(monkeypa
     made: list[int] = []
 
     class Recorded:
-        def __init__(self, _launched: Any, batches: list[torch.Tensor], _optimizer: Any, _device: Any) -> None:
+        def __init__(self, _launch_step: Any, batches: list[torch.Tensor], _optimizer: Any, _device: Any) -> None:
             made.append(len(batches))
 
         def __call__(self, batches: list[torch.Tensor]) -> torch.Tensor:
             return torch.tensor(float(len(batches)))
 
-    monkeypatch.setattr("bench_image.training.loop.Replay", Recorded)
-    step = stepper(make_spec(recipe=Recipe.FULL, gradient_accumulation_steps=3))
+    monkeypatch.setattr("bench_image.training.loop.CudaGraphStep", Recorded)
+    step = train_step(make_spec(recipe=Recipe.FULL, gradient_accumulation_steps=3))
 
-    assert [float(step._replayed()) for _ in range(2)] == [3.0, 3.0]
+    assert [float(step._replay_graph()) for _ in range(2)] == [3.0, 3.0]
     assert made == [3]

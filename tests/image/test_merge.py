@@ -20,7 +20,7 @@ from bench_image.contract.result_sections import (
     Probes,
     Startup,
 )
-from bench_image.process.merge import Ending, merge, verdict
+from bench_image.process.merge import ProcessExits, merge, status_and_cause
 from bench_image.process.rank_report import RankReport, WindowRecord
 from tests.image.processes import make_spec
 
@@ -88,7 +88,7 @@ def unfinished(rank: int) -> RankReport:
 def test_figures_by_hand() -> None:
     """4 steps of 2 samples of 32 tokens in 10 s: 0.8 samples/s, 25.6 tokens/s; 3600 J / 8 samples = 450 J."""
     spec = make_spec(recipe=Recipe.FULL, max_measured_steps=4)
-    result = merge(spec, [make_report()], Ending({0: 0}), BEGIN, END)
+    result = merge(spec, [make_report()], ProcessExits({0: 0}), BEGIN, END)
     figures = result.performance
 
     assert figures.samples_per_second == pytest.approx(0.8)
@@ -111,7 +111,7 @@ def test_the_rate_of_a_cpu_counts_cpu_time_and_that_of_a_gpu_wall_time() -> None
 
     def figures(device: str) -> tuple[str, float | None, float, float | None]:
         spec = make_spec(recipe=Recipe.FULL, max_measured_steps=4, device=device)
-        found = merge(spec, [make_report(windows=(shared, shared))], Ending({0: 0}), BEGIN, END).performance
+        found = merge(spec, [make_report(windows=(shared, shared))], ProcessExits({0: 0}), BEGIN, END).performance
         rates = (found.samples_per_second, found.windows[1].samples_per_second)
         assert found.measured_wall_s == 80
         return (found.clock, *rates, found.loader_wait_pct)
@@ -122,7 +122,7 @@ def test_the_rate_of_a_cpu_counts_cpu_time_and_that_of_a_gpu_wall_time() -> None
 
 def test_waiting_for_data_by_hand() -> None:
     """0.5 s of 10 s; 25.6 tokens/s of 8 bytes each are 204.8 bytes/s."""
-    figures = merge(make_spec(recipe=Recipe.FULL), [make_report()], Ending({0: 0}), BEGIN, END).performance
+    figures = merge(make_spec(recipe=Recipe.FULL), [make_report()], ProcessExits({0: 0}), BEGIN, END).performance
 
     assert figures.loader_wait_pct == pytest.approx(5)
     assert figures.input_mb_per_s == pytest.approx(204.8e-6)
@@ -132,7 +132,7 @@ def test_figures_count_what_the_program_chose() -> None:
     """Four samples per step in place of two, and no recomputation: twice the rate of test_figures_by_hand."""
     spec = make_spec(recipe=Recipe.FULL, micro_batch_size="auto", gradient_checkpointing="auto")
     chosen = CHOSEN.model_copy(update={"micro_batch_size": 4, "gradient_checkpointing": False})
-    result = merge(spec, [make_report(chosen=chosen)], Ending({0: 0}), BEGIN, END)
+    result = merge(spec, [make_report(chosen=chosen)], ProcessExits({0: 0}), BEGIN, END)
 
     assert result.performance.samples_per_second == pytest.approx(1.6)
     assert result.performance.hfu_pct == result.performance.mfu_pct
@@ -142,7 +142,7 @@ def test_figures_count_what_the_program_chose() -> None:
 def test_a_run_that_ended_before_it_chose_has_no_figures() -> None:
     spec = make_spec(recipe=Recipe.FULL, micro_batch_size="auto")
     result = merge(spec, [failed(0, Status.OOM, "OOM").model_copy(update={"chosen": None, "windows": ()})],
-                   Ending({0: 1}), BEGIN, END)  # fmt: skip
+                   ProcessExits({0: 1}), BEGIN, END)  # fmt: skip
 
     assert (result.status, result.chosen, result.performance.samples_per_second) == (Status.OOM, None, None)
 
@@ -150,7 +150,7 @@ def test_a_run_that_ended_before_it_chose_has_no_figures() -> None:
 def test_tokens_of_an_encoder_decoder_are_source_and_target() -> None:
     """4 steps of 2 samples of 2 x 32 tokens in 10 s."""
     spec = make_spec(recipe=Recipe.FULL, model="encoder-decoder")
-    figures = merge(spec, [make_report()], Ending({0: 0}), BEGIN, END).performance
+    figures = merge(spec, [make_report()], ProcessExits({0: 0}), BEGIN, END).performance
 
     assert figures.tokens_per_second == pytest.approx(51.2)
 
@@ -158,7 +158,7 @@ def test_tokens_of_an_encoder_decoder_are_source_and_target() -> None:
 def test_utilisation_by_hand() -> None:
     """Tokens/s x FLOPs/token over 989 TFLOP/s; the measured matmul rate, 494.5, is half of that."""
     spec = make_spec(recipe=Recipe.FULL)
-    figures = merge(spec, [make_report()], Ending({0: 0}), BEGIN, END).performance
+    figures = merge(spec, [make_report()], ProcessExits({0: 0}), BEGIN, END).performance
 
     assert figures.flops_per_token is not None
     assert figures.mfu_pct is not None
@@ -171,8 +171,8 @@ def test_utilisation_by_hand() -> None:
 def test_two_ranks_share_the_peak_and_count_the_larger_memory() -> None:
     """Twice the samples in the same time, on twice the GPUs."""
     spec = make_spec(recipe=Recipe.FULL, strategy="ddp")
-    alone = merge(make_spec(recipe=Recipe.FULL), [make_report()], Ending({0: 0}), BEGIN, END)
-    pair = merge(spec, [make_report(0), make_report(1)], Ending({0: 0}), BEGIN, END)
+    alone = merge(make_spec(recipe=Recipe.FULL), [make_report()], ProcessExits({0: 0}), BEGIN, END)
+    pair = merge(spec, [make_report(0), make_report(1)], ProcessExits({0: 0}), BEGIN, END)
 
     assert pair.performance.samples_per_second == pytest.approx(1.6)
     assert pair.performance.mfu_pct == pytest.approx(alone.performance.mfu_pct)
@@ -184,7 +184,7 @@ def test_each_peak_is_that_of_the_rank_with_the_largest() -> None:
     """1,000 and 3,000 bytes, and one byte more reserved; retries and out-of-memory are counted together."""
     spec = make_spec(recipe=Recipe.FULL, strategy="ddp")
     reports = [make_report(0, memory=make_memory(3000)), make_report(1, memory=make_memory(1000))]
-    memory = merge(spec, reports, Ending({0: 0}), BEGIN, END).memory
+    memory = merge(spec, reports, ProcessExits({0: 0}), BEGIN, END).memory
 
     assert (memory.peak_allocated_bytes, memory.peak_reserved_bytes) == (3000, 3001)
     assert memory.peak_during_training == 3000 / 1e9
@@ -195,7 +195,7 @@ def test_energy_is_of_all_gpus_of_the_pod_and_of_its_share_of_the_samples() -> N
     """2 nodes x 2 GPUs x 2 samples x 4 steps = 32 samples, 16 of this pod; 3,600 + 1,200 J: 300 J each, 32 tokens."""
     spec = make_spec(recipe=Recipe.FULL, strategy="ddp", nodes=2, gpus_per_node=2, peers=("node-2",))
     report = make_report(gpus=(make_sample(3600.0), make_sample(1200.0)))
-    telemetry = merge(spec, [report, make_report(1)], Ending({0: 0}), BEGIN, END).telemetry
+    telemetry = merge(spec, [report, make_report(1)], ProcessExits({0: 0}), BEGIN, END).telemetry
 
     assert telemetry.energy_per_sample_j == pytest.approx(300)
     assert telemetry.energy_per_token_j == pytest.approx(300 / 32)
@@ -205,7 +205,7 @@ def test_without_the_energy_of_one_gpu_there_is_none() -> None:
     spec = make_spec(recipe=Recipe.FULL, strategy="ddp")
     missing = {"telemetry.gpus.1.energy_j": "this GPU has no counter"}
     report = make_report(gpus=(make_sample(3600.0), make_sample(None)), missing=missing)
-    result = merge(spec, [report, make_report(1)], Ending({0: 0}), BEGIN, END)
+    result = merge(spec, [report, make_report(1)], ProcessExits({0: 0}), BEGIN, END)
 
     assert result.telemetry.energy_per_sample_j is None
     assert result.missing["telemetry.energy_per_sample_j"] == "a GPU has no energy counter"
@@ -213,7 +213,7 @@ def test_without_the_energy_of_one_gpu_there_is_none() -> None:
 
 def test_an_unknown_gpu_has_no_utilisation() -> None:
     spec = make_spec(recipe=Recipe.FULL)
-    result = merge(spec, [make_report(context=make_context("Mystery 9000"))], Ending({0: 0}), BEGIN, END)
+    result = merge(spec, [make_report(context=make_context("Mystery 9000"))], ProcessExits({0: 0}), BEGIN, END)
 
     assert result.performance.mfu_pct is None
     assert result.missing["performance.mfu_pct"] == "the bf16 peak of 'Mystery 9000' is not in the GPU table"
@@ -224,7 +224,7 @@ def test_without_a_known_gpu_there_is_no_utilisation_and_the_reason_is_said(devi
     context = make_context("NVIDIA H200").model_copy(update={"gpus": ()})
     missing = {"probes.matmul_tflops": "not measured"}
     report = make_report(context=context, missing=missing)
-    result = merge(make_spec(recipe=Recipe.FULL, device=device), [report], Ending({0: 0}), BEGIN, END)
+    result = merge(make_spec(recipe=Recipe.FULL, device=device), [report], ProcessExits({0: 0}), BEGIN, END)
 
     assert (result.performance.mfu_pct, result.performance.hfu_pct) == (None, None)
     assert (result.missing["performance.mfu_pct"], result.missing["performance.hfu_pct"]) == (why, why)
@@ -238,26 +238,28 @@ LOST_PEER = failed(0, Status.ERROR, "DistBackendError", at=105)
 @pytest.mark.parametrize(
     ("reports", "ending", "status", "kind"),
     [
-        ([make_report(0), make_report(1)], Ending({0: 0}, stopped_by="SIGTERM"), Status.OK, None),
-        ([LOST_PEER, OOM], Ending({1: 1}), Status.OOM, "OutOfMemoryError"),
-        ([unfinished(0), OOM], Ending({0: -9}, timed_out=True), Status.OOM, "OutOfMemoryError"),
-        ([STOPPED, STOPPED], Ending({0: 1}, stopped_by="SIGTERM"), Status.INCOMPLETE, "SIGTERM"),
-        ([LOST_PEER, unfinished(1)], Ending({1: -9}), Status.ERROR, "SIGKILL"),
-        ([STOPPED, failed(1, Status.ERROR, "ValueError")], Ending({1: 1}), Status.ERROR, "ValueError"),
-        ([LOST_PEER, failed(1, Status.ERROR, "ValueError", at=104)], Ending({1: 1}), Status.ERROR, "ValueError"),
-        ([unfinished(0), unfinished(1)], Ending({0: -9}, timed_out=True), Status.TIMEOUT, "timeout"),
-        ([STOPPED, STOPPED], Ending({0: -15}), Status.INCOMPLETE, "SIGTERM"),
-        ([], Ending({0: 1}), Status.ERROR, "no_result"),
-        ([make_report(0)], Ending({0: 1}), Status.ERROR, "no_result"),
-        ([make_report(0), failed(1, Status.ERROR, "ValueError")], Ending({1: 1}), Status.ERROR, "ValueError"),
-        ([unfinished(0), unfinished(1)], Ending({0: 0, 1: 0}), Status.ERROR, "no_result"),
-        ([unfinished(0), unfinished(1)], Ending({0: -1}), Status.ERROR, "SIGHUP"),
-        ([], Ending({0: -11}), Status.ERROR, "SIGSEGV"),
+        ([make_report(0), make_report(1)], ProcessExits({0: 0}, stopped_by="SIGTERM"), Status.OK, None),
+        ([LOST_PEER, OOM], ProcessExits({1: 1}), Status.OOM, "OutOfMemoryError"),
+        ([unfinished(0), OOM], ProcessExits({0: -9}, timed_out=True), Status.OOM, "OutOfMemoryError"),
+        ([STOPPED, STOPPED], ProcessExits({0: 1}, stopped_by="SIGTERM"), Status.INCOMPLETE, "SIGTERM"),
+        ([LOST_PEER, unfinished(1)], ProcessExits({1: -9}), Status.ERROR, "SIGKILL"),
+        ([STOPPED, failed(1, Status.ERROR, "ValueError")], ProcessExits({1: 1}), Status.ERROR, "ValueError"),
+        ([LOST_PEER, failed(1, Status.ERROR, "ValueError", at=104)], ProcessExits({1: 1}), Status.ERROR, "ValueError"),
+        ([unfinished(0), unfinished(1)], ProcessExits({0: -9}, timed_out=True), Status.TIMEOUT, "timeout"),
+        ([STOPPED, STOPPED], ProcessExits({0: -15}), Status.INCOMPLETE, "SIGTERM"),
+        ([], ProcessExits({0: 1}), Status.ERROR, "no_result"),
+        ([make_report(0)], ProcessExits({0: 1}), Status.ERROR, "no_result"),
+        ([make_report(0), failed(1, Status.ERROR, "ValueError")], ProcessExits({1: 1}), Status.ERROR, "ValueError"),
+        ([unfinished(0), unfinished(1)], ProcessExits({0: 0, 1: 0}), Status.ERROR, "no_result"),
+        ([unfinished(0), unfinished(1)], ProcessExits({0: -1}), Status.ERROR, "SIGHUP"),
+        ([], ProcessExits({0: -11}), Status.ERROR, "SIGSEGV"),
     ],
 )
-def test_the_first_cause_wins(reports: list[RankReport], ending: Ending, status: Status, kind: str | None) -> None:
+def test_the_first_cause_wins(
+    reports: list[RankReport], ending: ProcessExits, status: Status, kind: str | None
+) -> None:
     spec = make_spec(recipe=Recipe.FULL, strategy="ddp")
-    found, error = verdict(spec, reports, ending)
+    found, error = status_and_cause(spec, reports, ending)
 
     assert (found, error.kind if error else None) == (status, kind)
     merge(spec, reports, ending, BEGIN, END)  # and there is a valid result for it
@@ -275,7 +277,7 @@ def test_a_gang_that_never_met_is_told_from_one_that_was_slow(
     nodes: int, reports: list[RankReport], message: str
 ) -> None:
     spec = make_spec(recipe=Recipe.FULL, strategy="ddp", nodes=nodes, peers=("node-2",) * (nodes - 1))
-    _, error = verdict(spec, reports, Ending({}, timed_out=True))
+    _, error = status_and_cause(spec, reports, ProcessExits({}, timed_out=True))
     assert error is not None
     assert error.message.startswith(message)
 
@@ -283,7 +285,7 @@ def test_a_gang_that_never_met_is_told_from_one_that_was_slow(
 def test_the_phase_of_an_end_is_that_of_the_rank_furthest_behind() -> None:
     """Rank 0 is done and reports, rank 1 warms up still."""
     spec = make_spec(recipe=Recipe.FULL, strategy="ddp")
-    _, error = verdict(spec, [make_report(0), unfinished(1)], Ending({}, stopped_by="SIGTERM"))
+    _, error = status_and_cause(spec, [make_report(0), unfinished(1)], ProcessExits({}, stopped_by="SIGTERM"))
     assert error is not None
     assert error.phase is Phase.WARMUP
 
@@ -293,8 +295,8 @@ def test_a_loss_that_is_not_finite_is_none_with_the_reason() -> None:
     spec = make_spec(recipe=Recipe.FULL)
     wild = WINDOW.model_copy(update={"losses": (7.0, None, 6.0, 5.5)})
     report = failed(0, Status.INVALID_LOSS, "invalid_loss").model_copy(update={"windows": (wild,)})
-    result = merge(spec, [report], Ending({0: 1}), BEGIN, END)
-    fine = merge(spec, [make_report()], Ending({0: 0}), BEGIN, END)
+    result = merge(spec, [report], ProcessExits({0: 1}), BEGIN, END)
+    fine = merge(spec, [make_report()], ProcessExits({0: 0}), BEGIN, END)
 
     assert result.performance.mean_loss is None
     assert {result.missing[f"performance.{name}"] for name in losses} == {"the loss is not finite"}
@@ -304,19 +306,19 @@ def test_a_loss_that_is_not_finite_is_none_with_the_reason() -> None:
 def test_a_window_of_two_steps_has_a_step_time_and_is_steady_at_its_very_target() -> None:
     two = WINDOW.model_copy(update={"step_times_s": (2.0, 3.0), "losses": (7.0, 6.5)})
     spec = make_spec(recipe=Recipe.FULL)
-    first = merge(spec, [make_report(windows=(two,))], Ending({0: 0}), BEGIN, END)
+    first = merge(spec, [make_report(windows=(two,))], ProcessExits({0: 0}), BEGIN, END)
     assert first.performance.step_time is not None
     assert first.performance.step_time.mean_s == pytest.approx(2.5)
 
     exactly = spec.model_copy(update={"target_half_width_pct": first.performance.windows[0].half_width_pct})
-    again = merge(exactly, [make_report(windows=(two,))], Ending({0: 0}), BEGIN, END)
+    again = merge(exactly, [make_report(windows=(two,))], ProcessExits({0: 0}), BEGIN, END)
     assert not first.performance.windows[0].steady
     assert again.performance.windows[0].steady
 
 
 def test_each_rank_tells_its_own_peak() -> None:
     spec = make_spec(recipe=Recipe.FULL, strategy="ddp")
-    result = merge(spec, [make_report(0), make_report(1)], Ending({0: 0}), BEGIN, END)
+    result = merge(spec, [make_report(0), make_report(1)], ProcessExits({0: 0}), BEGIN, END)
     assert [rank.peak_allocated_bytes for rank in result.ranks] == [1000, 1001]
 
 
@@ -324,13 +326,13 @@ def test_of_two_that_were_not_done_the_one_furthest_behind_says_the_phase() -> N
     spec = make_spec(recipe=Recipe.FULL, strategy="ddp")
     ranks = [unfinished(0).model_copy(update={"phase": Phase.MEASURE}), unfinished(1)]
     for order in (ranks, ranks[::-1]):
-        _, error = verdict(spec, order, Ending({}, stopped_by="SIGTERM"))
+        _, error = status_and_cause(spec, order, ProcessExits({}, stopped_by="SIGTERM"))
         assert error is not None
         assert error.phase is Phase.WARMUP
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_only_on_the_cpu_a_rank_has_no_gpu_by_nature(device: str) -> None:
-    result = merge(make_spec(recipe=Recipe.FULL, device=device), [make_report()], Ending({0: 0}), BEGIN, END)
+    result = merge(make_spec(recipe=Recipe.FULL, device=device), [make_report()], ProcessExits({0: 0}), BEGIN, END)
     said = {result.missing.get(f"ranks.*.{name}") for name in ("gpu_uuid", "peak_allocated_bytes")}
     assert said == ({"the run uses no GPU"} if device == "cpu" else {None})

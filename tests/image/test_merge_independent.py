@@ -17,9 +17,9 @@ from bench_image.contract.result import Phase, RunResult, Status
 from bench_image.contract.result_sections import Probes
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
-from bench_image.parallel.file_barrier import come, wait_for_all
+from bench_image.parallel.file_barrier import arrive, wait_for_all
 from bench_image.process.children import run_all
-from bench_image.process.merge import Ending
+from bench_image.process.merge import ProcessExits
 from bench_image.process.merge_independent import _part, _reasons, merge_independent
 from bench_image.process.rank_report import RankReport, WindowRecord, read_reports
 from bench_image.process.supervisor import children_of
@@ -50,7 +50,7 @@ def merged(*reports: RankReport, **ending: Any) -> RunResult:
     """All ended by themselves unless `ending` says else; read again, as whoever gets it would."""
     spec = SPEC.model_copy(update={"gpus_per_node": max(2, len(reports))})
     exits = {one.rank: 0 for one in reports}
-    result = merge_independent(spec, reports, Ending(**{"exits": exits} | ending), BEGIN, END)
+    result = merge_independent(spec, reports, ProcessExits(**{"exits": exits} | ending), BEGIN, END)
     return parse_result(result.model_dump_json())
 
 
@@ -221,7 +221,7 @@ def test_why_a_summary_of_a_rank_has_a_gap_is_said_at_that_rank() -> None:
     """On the CPU no rank has a GPU's UUID; that independent ranks have figures of their own is no gap."""
     spec = SPEC.model_copy(update={"device": Device.CPU, "gpus_per_node": 2})
     reports = [report(rank, window(4, 4.0)).model_copy(update={"gpu_uuid": None}) for rank in (0, 1)]
-    ending = Ending({0: 0, 1: 0})
+    ending = ProcessExits({0: 0, 1: 0})
     parts = [_part(spec, rank, one, ending, BEGIN, END) for rank, one in enumerate(reports)]
     missing = dict(_reasons(parts))
 
@@ -246,10 +246,10 @@ def test_eight_gpus_fit_into_a_result_many_times_over() -> None:
 
 
 def test_the_dead_are_not_waited_for_and_the_late_not_long(tmp_path: Path) -> None:
-    come(tmp_path, 0)
+    arrive(tmp_path, 0)
     assert not wait_for_all(tmp_path, 2, patience_s=0.05)
 
-    come(tmp_path, 1)  # by the supervisor, in its place
+    arrive(tmp_path, 1)  # by the supervisor, in its place
     assert wait_for_all(tmp_path, 2, patience_s=0.0)
 
 
@@ -276,7 +276,7 @@ import os, signal, time
 rank = int(os.environ["RANK"])
 import torch
 import bench_image.model.build as build_module, bench_image.training.loop as loop
-honest_build, honest_step, calls = build_module.build, loop.Stepper.__call__, 0
+honest_build, honest_step, calls = build_module.build, loop.TrainStep.__call__, 0
 def build(*arguments):
     built = honest_build(*arguments)
     if rank == 2:
@@ -292,7 +292,7 @@ def step(self):
     if rank == 4 and calls > 4:
         time.sleep(3600)
     return honest_step(self)
-build_module.build, loop.Stepper.__call__ = build, step
+build_module.build, loop.TrainStep.__call__ = build, step
 """
 
 
@@ -304,7 +304,7 @@ def run_node(spec: RunSpec, folder: Path, prelude: str, later_s: float, **env: s
         child._replace(arguments=[sys.executable, str(program)])
         for child in children_of(spec, folder, environment(**env), time.time())
     ]
-    ending = run_all(children, spec.timeout_s, ended=lambda rank: come(folder, rank), later_s=later_s)
+    ending = run_all(children, spec.timeout_s, ended=lambda rank: arrive(folder, rank), later_s=later_s)
     return merge_independent(spec, read_reports(folder, skip_broken=True), ending, BEGIN, END)
 
 

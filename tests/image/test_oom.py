@@ -17,9 +17,9 @@ from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.parse import parse_result
 from bench_image.contract.result import Phase, Status
 from bench_image.contract.spec import RunSpec
-from bench_image.parallel.process_group import Single
+from bench_image.parallel.process_group import ProcessGroup
 from bench_image.process.journal import Journal
-from bench_image.process.merge import Ending, merge
+from bench_image.process.merge import ProcessExits, merge
 from bench_image.process.worker import _profile
 from tests.image.processes import (
     ENDLESS,
@@ -103,7 +103,7 @@ build_module.build = build
 def test_a_loss_that_is_not_a_number_is_a_status_with_all_figures(tmp_path: Path) -> None:
     """The weights are really NaN, so the model computes a NaN."""
     spec = make_spec(recipe=Recipe.FULL)
-    result = merge(spec, [run_rank(spec, tmp_path, NAN_WEIGHTS)], Ending({0: 0}), NOW, NOW)
+    result = merge(spec, [run_rank(spec, tmp_path, NAN_WEIGHTS)], ProcessExits({0: 0}), NOW, NOW)
 
     assert result.status is Status.INVALID_LOSS
     assert result.error is not None
@@ -125,7 +125,7 @@ build_module.build = build
 def test_running_out_of_memory_is_a_status_with_its_phase(tmp_path: Path) -> None:
     """The allocation is really too large for any machine."""
     spec = make_spec(recipe=Recipe.FULL)
-    result = merge(spec, [run_rank(spec, tmp_path, TOO_LARGE)], Ending({0: 1}), NOW, NOW)
+    result = merge(spec, [run_rank(spec, tmp_path, TOO_LARGE)], ProcessExits({0: 1}), NOW, NOW)
 
     assert result.status is Status.OOM
     assert result.error is not None
@@ -135,14 +135,14 @@ def test_running_out_of_memory_is_a_status_with_its_phase(tmp_path: Path) -> Non
 OUT_OF_MEMORY_AFTER = """
 import bench_image.training.loop as loop
 import torch
-honest, calls = loop.Stepper.__call__, 0
+honest, calls = loop.TrainStep.__call__, 0
 def step(self):
     global calls
     calls += 1
     if calls > {steps}:
         torch.empty(2**60, dtype=torch.uint8)
     return honest(self)
-loop.Stepper.__call__ = step
+loop.TrainStep.__call__ = step
 """
 
 
@@ -155,7 +155,7 @@ def test_out_of_memory_while_training_keeps_what_was_measured(
     """Two warm-up steps, windows of four: the allocation fails really, at a step that the test chooses."""
     spec = make_spec(recipe=Recipe.FULL, max_measured_steps=4)
     report = run_rank(spec, tmp_path, OUT_OF_MEMORY_AFTER.format(steps=steps))
-    result = merge(spec, [report], Ending({0: 1}), NOW, NOW)
+    result = merge(spec, [report], ProcessExits({0: 1}), NOW, NOW)
 
     assert result.status is Status.OOM
     assert result.error is not None
@@ -170,9 +170,9 @@ def test_a_profiler_that_fails_does_not_lose_what_was_measured(tmp_path: Path, m
     monkeypatch.setattr("bench_image.training.comm_profile._profiled", refuse)
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("LOCAL_RANK", "0")
-    journal, strategy = Journal(tmp_path, now=0.0), Single(torch.device("cpu"))
-    strategy.world_size = 2
-    _profile(journal, strategy, step=lambda: None)  # type: ignore[arg-type]
+    journal, group = Journal(tmp_path, now=0.0), ProcessGroup(torch.device("cpu"))
+    group.world_size = 2
+    _profile(journal, group, step=lambda: None)  # type: ignore[arg-type]
 
     assert journal.communication is None
     assert journal.missing["communication"] == "the steps could not be profiled: CUPTI is not allowed here"
@@ -207,7 +207,7 @@ BROKEN_IMPORT = "import sys; sys.modules['transformers'] = None"
 
 def test_a_broken_library_is_an_error_of_the_import_phase(tmp_path: Path) -> None:
     spec = make_spec(recipe=Recipe.FULL)
-    result = merge(spec, [run_rank(spec, tmp_path, BROKEN_IMPORT)], Ending({0: 1}), NOW, NOW)
+    result = merge(spec, [run_rank(spec, tmp_path, BROKEN_IMPORT)], ProcessExits({0: 1}), NOW, NOW)
 
     assert result.error is not None
     assert (result.status, result.error.kind, result.error.phase) == (

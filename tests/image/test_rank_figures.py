@@ -20,11 +20,11 @@ class FakeJournal(SimpleNamespace):
     def enter(self, phase: object) -> None:
         self.phase = phase
 
-    def tell(self, **_: object) -> None: ...
+    def log(self, **_: object) -> None: ...
 
 
-def journal(replay_peak_bytes: int = 0) -> Any:
-    return FakeJournal(replay_peak_bytes=replay_peak_bytes, timings=[], missing={})
+def journal(cuda_graph_peak_bytes: int = 0) -> Any:
+    return FakeJournal(cuda_graph_peak_bytes=cuda_graph_peak_bytes, timings=[], missing={})
 
 
 @pytest.mark.parametrize(("replay", "bytes_", "gb"), [(0, 2_000_000_000, 2.0), (3_000_000_000, 3_000_000_000, 3.0)])
@@ -59,7 +59,7 @@ def test_the_peak_is_that_of_the_windows_not_of_the_start(monkeypatch: pytest.Mo
     monkeypatch.setattr("bench_image.training.loop.measure_window", lambda *_: done.append("window") or timing)
     monkeypatch.setattr("gc.freeze", lambda: None)
     spec = make_spec(recipe=Recipe.FULL, repeats=2)
-    strategy: Any = SimpleNamespace(device=CUDA)
+    group: Any = SimpleNamespace(device=CUDA)
 
-    assert worker._measure(spec, journal(), strategy, step=None, sampler=None, expected_step_s=None) is None  # type: ignore[arg-type]
+    assert worker._measure(spec, journal(), group, step=None, sampler=None, expected_step_s=None) is None  # type: ignore[arg-type]
     assert done == ["reset cuda", "window", "window"]

@@ -39,7 +39,7 @@ def layout_in(folder: Path, *, samples: int = 10, shards: int | None = 3, **chan
 
 
 def made(layout: Layout, **changes: int) -> Prepared:
-    return prepare(layout, **{"local_rank": 0, "num_local_ranks": 1} | changes, tell=ALL_THAT_IS_SAID.append)
+    return prepare(layout, **{"local_rank": 0, "num_local_ranks": 1} | changes, log=ALL_THAT_IS_SAID.append)
 
 
 def tokens_of(layout: Layout) -> np.ndarray:

@@ -14,7 +14,7 @@ from bench_image.contract.model_shapes import MODELS, Gpt2Shape, MixtralShape, M
 from bench_image.contract.options import Recipe
 from bench_image.contract.work import Lora
 from bench_image.model.architectures import skeleton
-from bench_image.model.init_weights import draw, materialise, rebuild_buffers
+from bench_image.model.init_weights import init_weights, random_weights, rebuild_buffers
 
 CPU = torch.device("cpu")
 DECODERS = [name for name, shape in MODELS.items() if shape.family != "encoder-decoder"]
@@ -31,7 +31,7 @@ def built_model(shape: ModelShape, device: str) -> Any:
     """What the benchmark trains, with eager attention, whose FLOPs torch can count."""
     model = skeleton(shape, torch.float32)
     if device == "cpu":
-        materialise(model, CPU, draw(0))
+        init_weights(model, CPU, random_weights(0))
         rebuild_buffers(model, CPU)
         model.tie_weights()
         model.set_attn_implementation("eager")

@@ -16,7 +16,7 @@ from bench_image.contract.result import Phase, Status, failed_result
 from bench_image.contract.work import Lora
 from bench_image.parallel.visible_gpus import rank_environments
 from bench_image.process import supervisor as supervise
-from bench_image.process.merge import Ending
+from bench_image.process.merge import ProcessExits
 from bench_image.process.supervisor import children_of, command, note_cause, rank_environment
 from tests.image.processes import environment, make_spec
 from tests.image.test_merge import make_report
@@ -71,10 +71,10 @@ def test_threads_that_spin_do_not_count_as_work_on_the_cpu(tmp_path: Path) -> No
 def test_a_report_that_cannot_be_is_its_own_ranks_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 1 wrote figures that break the contract: rank 0 was never asked."""
 
-    def run(*_: object, **__: object) -> Ending:
+    def run(*_: object, **__: object) -> ProcessExits:
         (tmp_path / "rank-1.json").write_text('{"rank": -1}')
         (tmp_path / "rank-0.json").write_text(make_report(gpu_uuid="GPU-a").model_dump_json())
-        return Ending({0: 0, 1: 0})
+        return ProcessExits({0: 0, 1: 0})
 
     monkeypatch.setattr(supervise, "run_all", run)
     spec = make_spec(recipe=Recipe.FULL, strategy="independent")
@@ -120,9 +120,9 @@ def test_figures_of_the_ranks_that_cannot_be_still_make_a_result(
 ) -> None:
     """A report that breaks the contract would have ended the pod without one."""
 
-    def run(*_: object, **__: object) -> Ending:
+    def run(*_: object, **__: object) -> ProcessExits:
         (tmp_path / "rank-0.json").write_text('{"rank": -1}')
-        return Ending({0: 0})
+        return ProcessExits({0: 0})
 
     monkeypatch.setattr(supervise, "run_all", run)
     result = supervise.supervise(make_spec(), tmp_path, {})

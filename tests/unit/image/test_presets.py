@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy
-from bench_image.contract.presets import STEPS_BEFORE_CAPTURE, compiles, fuses, replays
+from bench_image.contract.presets import STEPS_BEFORE_CAPTURE, uses_compile, uses_cuda_graph, uses_fused_lora
 from bench_image.contract.work import Device, Lora, Preset
 from tests.builders import make_spec
 
@@ -31,7 +31,7 @@ from tests.builders import make_spec
 def test_tuned_compiles_and_fuses_where_it_can(changes: dict[str, Any], compiled: bool, fused: bool) -> None:
     spec = make_spec(**{"preset": Preset.TUNED} | changes)
 
-    assert (compiles(spec), fuses(spec)) == (compiled, fused)
+    assert (uses_compile(spec), uses_fused_lora(spec)) == (compiled, fused)
 
 
 @pytest.mark.parametrize(
@@ -52,4 +52,5 @@ def test_tuned_compiles_and_fuses_where_it_can(changes: dict[str, Any], compiled
     ],
 )
 def test_one_gpu_replays_steps_in_which_nothing_asks_it(changes: dict[str, Any], expected: bool) -> None:
-    assert replays(make_spec(**{"preset": Preset.TUNED, "optimizer": Optimizer.ADAMW_TORCH} | changes)) is expected
+    spec = make_spec(**{"preset": Preset.TUNED, "optimizer": Optimizer.ADAMW_TORCH} | changes)
+    assert uses_cuda_graph(spec) is expected
