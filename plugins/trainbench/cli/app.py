@@ -13,7 +13,7 @@ import typer
 
 from bench_image.contract.work import Device
 from trainbench.cli import baseline, cluster, cost, estimates, exchange, watch
-from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, errors_told, print_json, progress, tell_broken
+from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, print_broken, print_json, progress, user_errors
 from trainbench.cluster.local_nodes import local_fleet
 from trainbench.core.baselines import of_nodes
 from trainbench.core.formats import count, listing
@@ -32,20 +32,20 @@ EXIT_CODES = """Exit codes:
 
 0: no node is red; everything is ready.
 
-1: a node is in breach, failed or missing, no run gave a figure (be it that all nodes were busy), a drill was not found,
-a stored result is broken, or `doctor` is not content.
+1: a node is in breach, failed or missing; no run gave a figure (also when all nodes were busy); a drill was not
+detected; a stored result is broken; or `doctor` reports a failure.
 
-2: wrong usage, or something outside is missing (store, interpreter, disk); standard error says what to do.
+2: wrong usage, or something is missing (store, interpreter, disk); standard error says what to do.
 
 3: no node could be judged: too few nodes, or too much noise.
 
-4: more than half of the nodes fell behind their own past, though none is red against its peers.
+4: more than half of the nodes fell behind their own past, and none is red against its peers.
 
 130: stopped by Ctrl-C."""
 
 app = typer.Typer(
     name="trainbench",
-    help="Benchmarks LLM training on every node, judges the nodes against each other and prices the work.",
+    help="Benchmark LLM training on every node, judge the nodes against each other, and price the work.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     add_completion=False,
@@ -65,16 +65,16 @@ Nodes = Annotated[
     ),
 ]
 DeviceName = Annotated[
-    Device, typer.Option(help="cuda starts from the nightly check's configuration, cpu from a trial with a tiny model.")
+    Device, typer.Option(help="cuda: the nightly check's configuration; cpu: a trial with a tiny model.")
 ]
-Suite = Annotated[str, typer.Option(help=f"Which of the DAGs: {', '.join(SUITES)}.")]
+Suite = Annotated[str, typer.Option(help=f"The kind of campaign, named after its DAG: {', '.join(SUITES)}.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", metavar="NAME=VALUE", help="Any parameter of the trigger form; may be repeated."),
+    typer.Option("--set", "-s", metavar="NAME=VALUE", help="A parameter of the trigger form; may be repeated."),
 ]
 Limit = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", metavar="NAME=VALUE", help="Another limit or price to judge by; may be repeated."),
+    typer.Option("--set", "-s", metavar="NAME=VALUE", help="Another limit or price; may be repeated."),
 ]
 Source = Annotated[str, typer.Argument(help="A campaign's id, or a folder with result.json files at any depth.")]
 
@@ -88,8 +88,8 @@ def plan(
     with_manifests: Annotated[bool, typer.Option("--manifests", help="Print the Pods as YAML for kubectl.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what would run, in which order, and what would not and why. Starts nothing."""
-    with errors_told():
+    """Show the runs in their order, and what will be skipped and why. Starts nothing."""
+    with user_errors():
         settings = read_settings()
         planned = _plan(suite, settings, nodes, device, set_, "dry-run")
         pods = [pod for spec in planned.specs for pod in manifests(spec, settings.pods)] if with_manifests else []
@@ -112,8 +112,8 @@ def run(
     store_url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run the whole flow on this machine: plan, pods one after another, judgement, re-runs, report."""
-    with errors_told():
+    """Run a campaign on this machine: plan, pods one after another, judgement, re-runs, report."""
+    with user_errors():
         settings = read_settings()
         started = datetime.now(UTC)
         planned = _plan(suite, settings, nodes, device, set_, f"local-{started:%Y%m%d-%H%M%S}")
@@ -136,8 +136,8 @@ def run(
 
 @app.command()
 def check(source: Source, set_: Limit = None, store_url: StoreUrl = None, as_json: AsJson = False) -> None:
-    """Judge stored results again, with other limits or prices if wanted. Writes no report."""
-    with errors_told():
+    """Judge stored results again, also with other limits or prices. Writes no report."""
+    with user_errors():
         campaign, broken = _judged_again(source, open_store(store_url), _changes(set_))
     _conclude(campaign, {}, broken, as_json)
 
@@ -151,8 +151,8 @@ def report(
     store_url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the summary files again, from a stored campaign or from result files."""
-    with errors_told():
+    """Write the reports again, from a stored campaign or from result files."""
+    with user_errors():
         store = open_store(store_url)
         campaign, broken = _judged_again(source, store, {}, keep_verdict=True)
 
@@ -160,7 +160,7 @@ def report(
 
         with console(stderr=True).status(f"writing the report of {count(len(campaign.results), 'run')}"):
             files = publish(campaign, open_store(output) if output else store)
-    tell_broken(broken)
+    print_broken(broken)
     if as_json:
         print_json({"campaign_id": campaign.campaign_id, "files": dict(files)})
     else:
@@ -174,10 +174,10 @@ def _plan(
     if suite not in SUITES:
         raise ParamsError(f"--suite is '{suite}': choose {', '.join(SUITES)}")
     planner = PLANNERS[SUITES[suite]]
-    asked: dict[str, Any] = {"device": device} | _changes(set_)
+    values: dict[str, Any] = {"device": device} | _changes(set_)
     if nodes is not None:
-        asked["nodes"] = _names(nodes)
-    params = planner.params(asked, locally=asked["device"] == Device.CPU)
+        values["nodes"] = _names(nodes)
+    params = planner.params(values, locally=values["device"] == Device.CPU)
     return planner.make(params, local_fleet(settings, params), campaign_id)
 
 
@@ -199,45 +199,45 @@ def _names(text: str) -> list[str]:
 def _judged_again(
     source: str, store: Store, changes: Mapping[str, Any], keep_verdict: bool = False
 ) -> tuple[Campaign, tuple[BrokenFile, ...]]:
-    from trainbench.cli.stored_plan import open_replay
+    from trainbench.cli.stored_plan import open_stored
 
-    with progress("files read") as tell:
-        replay = open_replay(source, store, changes, tell)
-    if keep_verdict and replay.campaign:
-        return replay.campaign, replay.broken
+    with progress("files read") as on_progress:
+        stored = open_stored(source, store, changes, on_progress)
+    if keep_verdict and stored.campaign:
+        return stored.campaign, stored.broken
 
     from trainbench.history.history import open_history
     from trainbench.judging.node_history import no_trails
     from trainbench.orchestration.assess import assess, no_pasts
 
-    is_ours = replay.dag_run_id or (replay.campaign and not replay.campaign.is_imported)
+    is_ours = stored.dag_run_id or (stored.campaign and not stored.campaign.is_imported)
     history = open_history(store=store) if is_ours else None
-    at = replay.finished_at
-    with console(stderr=True).status(f"judging {count(len(replay.results), 'run')}"):
+    at = stored.finished_at
+    with console(stderr=True).status(f"judging {count(len(stored.results), 'run')}"):
         campaign = assess(
-            replay.plan,
-            replay.results,
-            replay.confirm_results,
-            suite=replay.suite,
-            started_at=replay.started_at,
+            stored.plan,
+            stored.results,
+            stored.confirm_results,
+            suite=stored.suite,
+            started_at=stored.started_at,
             finished_at=at,
             pasts=history.pasts if history else no_pasts,
             trails=history.trails if history else no_trails,
-            undecided_before=history.undecided_before(replay.suite, replay.plan.campaign_id, at) if history else None,
-            slower_before=history.slower_before(replay.suite, replay.plan.campaign_id, at) if history else (),
+            undecided_before=history.undecided_before(stored.suite, stored.plan.campaign_id, at) if history else None,
+            slower_before=history.slower_before(stored.suite, stored.plan.campaign_id, at) if history else (),
         )
-    accepted = of_nodes(history.baselines(), replay.plan.nodes, at) if history else ()
-    return campaign.model_copy(update={"dag_run_id": replay.dag_run_id, "baselines": accepted}), replay.broken
+    accepted = of_nodes(history.baselines(), stored.plan.nodes, at) if history else ()
+    return campaign.model_copy(update={"dag_run_id": stored.dag_run_id, "baselines": accepted}), stored.broken
 
 
 def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[BrokenFile], as_json: bool) -> NoReturn:
-    """Print the verdict and leave with its exit code."""
+    """Print the verdict and exit with its code."""
     code = exit_code(campaign, broken)
-    tell_broken(broken)
+    print_broken(broken)
     if as_json:
         # The results themselves are in their files: thousands of step times would bury the verdict.
-        said = campaign.model_dump(mode="json", exclude={"results"})
-        print_json(said | {"files": dict(files), "exit_code": int(code)})
+        document = campaign.model_dump(mode="json", exclude={"results"})
+        print_json(document | {"files": dict(files), "exit_code": int(code)})
     else:
         from trainbench.reporting.terminal import verdict_table
 
@@ -248,8 +248,8 @@ def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[Bro
 
 
 def exit_code(campaign: Campaign, broken: Sequence[BrokenFile] = ()) -> ExitCode:
-    """Red wins; then a fleet that fell behind its own past together, which no comparison between nodes can see; then
-    nobody was judged.
+    """Red first; then a whole fleet that fell behind its own past, which a comparison of nodes cannot show; then
+    no node was judged.
     """
     alarms = (*undetected(campaign.findings), *campaign.alarms)
     if broken or campaign.red_nodes or campaign.unjudged_failures or alarms:

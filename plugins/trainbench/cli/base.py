@@ -1,4 +1,4 @@
-"""What all commands share: exit codes, options, the console, and how an error is told."""
+"""Shared by all commands: exit codes, options, the console, errors of the user."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ExitCode(IntEnum):
-    """What scripts may rely on; `trainbench --help` prints it."""
+    """The exit codes that scripts may rely on; `trainbench --help` prints them."""
 
     OK = 0
     RED = 1
@@ -33,8 +33,17 @@ class ExitCode(IntEnum):
     FELL_BEHIND = 4
 
 
+USER_ERRORS: tuple[type[Exception], ...] = (
+    ParamsError,
+    PlanError,
+    PriceError,
+    SettingsError,
+    StoreError,
+    LocalPodError,
+    BaselineError,
+)
 LONG = 20  # files or campaigns: fewer are read before anybody looks
-PIPED_WIDTH = 120  # columns when nobody's terminal says how many there are
+PIPED_WIDTH = 120  # columns where standard output is no terminal
 
 StoreUrl = Annotated[str | None, typer.Option("--store", help="Folder or URL. Default: TRAINBENCH_STORE, else here.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
@@ -49,7 +58,7 @@ def console(stderr: bool = False) -> Console:
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error where somebody watches it and the work is long; tell it how much is done, of how much."""
+    """Show a bar on standard error, on a terminal and for long work only. Call the value with (done, total)."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     shown = console(stderr=True)
@@ -63,17 +72,17 @@ def print_json(document: Any) -> None:
     typer.echo(json.dumps(document, indent=1))
 
 
-def tell_broken(broken: Sequence[BrokenFile]) -> None:
-    """Files that could not be read, on standard error: one line each."""
+def print_broken(broken: Sequence[BrokenFile]) -> None:
+    """Print the files that could not be read on standard error, one line each."""
     for file in broken:
         typer.echo(f"trainbench: {one_line(f'{file.address} is left out: {file.reason}', 2000)}", err=True)
 
 
 @contextmanager
-def errors_told() -> Iterator[None]:
-    """Turns what a user can put right into one line on standard error and exit code 2."""
+def user_errors(*others: type[Exception]) -> Iterator[None]:
+    """Print an error that the user can fix, of these kinds or of `others`, on standard error; exit with code 2."""
     try:
         yield
-    except (ParamsError, PlanError, PriceError, SettingsError, StoreError, LocalPodError, BaselineError) as error:
+    except USER_ERRORS + others as error:
         typer.echo(f"trainbench: {error}", err=True)
         raise typer.Exit(ExitCode.USAGE) from None

@@ -1,4 +1,4 @@
-"""The commands about accepted baselines: `baseline accept`, `baseline list`, `baseline revoke`."""
+"""Commands about accepted baselines: `baseline accept`, `baseline list`, `baseline revoke`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, errors_told, print_json
+from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, print_json, user_errors
 from trainbench.core.baselines import Baseline, BaselineError
 
 if TYPE_CHECKING:
     from trainbench.history.history import History
 
-app = typer.Typer(help="Make the present level of a node the one that it is compared with, after an intended change.")
+app = typer.Typer(help="After an intended change, compare a node with its present level instead of its past.")
 
-Who = Annotated[str | None, typer.Option(help="Who says so. Default: the user of this machine.", metavar="NAME")]
+Who = Annotated[str | None, typer.Option(help="Your name. Default: the user of this machine.", metavar="NAME")]
 
 
 @app.command()
@@ -28,20 +28,21 @@ def accept(
         str | None,
         typer.Option(
             help="First moment of the new level, as 2026-11-20 or 2026-11-20T02:00 (UTC). Default: the first campaign "
-            "that is warned of, else the last one.",
+            "with a warning, else the last one.",
         ),
     ] = None,
     work: Annotated[
-        str | None, typer.Option(help="Fingerprint of the only work that it is about.", metavar="FINGERPRINT")
+        str | None,
+        typer.Option(help="Fingerprint of the only work to accept. Default: every work.", metavar="FINGERPRINT"),
     ] = None,
     who: Who = None,
     store_url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Accept the present level: what was measured before is no past any more. Breaches against peers stay."""
-    with errors_told():
+    """Accept the present level: earlier measurements no longer count as the past. Breaches against peers stay open."""
+    with user_errors():
         if all_nodes == (node is not None):
-            raise BaselineError("say whose level is accepted: either --node NODE or --all")
+            raise BaselineError("whose level is accepted? Give either --node NODE or --all")
         at = datetime.now(UTC)
         accepted = _history(store_url).accept_baseline(node, who or _user(), why, at, _moment(since), work)
     _show(accepted, as_json)
@@ -49,8 +50,8 @@ def accept(
 
 @app.command("list")
 def list_(store_url: StoreUrl = None, as_json: AsJson = False) -> None:
-    """Show every baseline that was accepted, also those that were taken back."""
-    with errors_told():
+    """List all accepted baselines, revoked ones too."""
+    with user_errors():
         known = _history(store_url).baselines()
     if as_json:
         print_json({"baselines": [each.model_dump(mode="json") for each in known]})
@@ -64,13 +65,13 @@ def list_(store_url: StoreUrl = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def revoke(
-    baseline_id: Annotated[int, typer.Argument(help="Its number, as `baseline list` shows it.", metavar="ID")],
+    baseline_id: Annotated[int, typer.Argument(help="Its number in `baseline list`.", metavar="ID")],
     who: Who = None,
     store_url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take an accepted baseline back: the past before it counts again."""
-    with errors_told():
+    """Revoke an accepted baseline: the past before it counts again."""
+    with user_errors():
         revoked = _history(store_url).revoke_baseline(baseline_id, who or _user(), datetime.now(UTC))
     _show(revoked, as_json)
 
@@ -87,7 +88,7 @@ def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        raise BaselineError("this machine does not know who you are: give --who NAME") from None
+        raise BaselineError("your user name is not known here: give --who NAME") from None
 
 
 def _moment(text: str | None) -> datetime | None:
@@ -101,8 +102,8 @@ def _moment(text: str | None) -> datetime | None:
 
 
 def _line(baseline: Baseline) -> str:
-    end = f"; taken back by {baseline.revoked_by} on {baseline.revoked_at:%d %b %Y}" if baseline.revoked_at else ""
-    return f"{baseline.id}  {baseline.words}{end}"
+    end = f"; revoked by {baseline.revoked_by} on {baseline.revoked_at:%d %b %Y}" if baseline.revoked_at else ""
+    return f"{baseline.id}  {baseline.description}{end}"
 
 
 def _show(baseline: Baseline, as_json: bool) -> None:

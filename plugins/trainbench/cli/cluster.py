@@ -1,4 +1,4 @@
-"""The commands that look after the place where the benchmarks run: `doctor` and `housekeeping`."""
+"""Commands about the cluster or the local machine: `doctor` and `housekeeping`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, errors_told, print_json
+from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, print_json, user_errors
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 Kubeconfig = Annotated[
-    str | None, typer.Option(help="A kubeconfig file instead of the Airflow connection.", metavar="FILE")
+    str | None, typer.Option(help="A kubeconfig file to use instead of the Airflow connection.", metavar="FILE")
 ]
 Context = Annotated[str | None, typer.Option(help="The context of the kubeconfig.", metavar="NAME")]
 
@@ -32,17 +32,17 @@ def doctor(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     probe: Annotated[
-        bool, typer.Option("--probe", help="Also run one pod with the bench image and one GPU; minutes.")
+        bool, typer.Option("--probe", help="Also run one pod with the bench image and one GPU; takes minutes.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say whether everything is ready for a benchmark, what is wrong and how to put it right."""
+    """Check that everything is ready for a benchmark; name each problem and its remedy."""
     from trainbench.cluster.doctor import examine, refusal, verdict
     from trainbench.settings.environment import read_settings
 
-    with errors_told():
+    with user_errors():
         settings = read_settings()
-    opened = _way(settings, kubeconfig, context) if kubeconfig or context else None
+    opened = _cluster_opener(settings, kubeconfig, context) if kubeconfig or context else None
     checks = examine(settings, opened=opened, with_probe=probe)
     is_ready = refusal(checks) is None
     if as_json:
@@ -56,41 +56,41 @@ def doctor(
 
 @app.command()
 def housekeeping(
-    delete: Annotated[bool, typer.Option("--delete", help="Delete what is found. Default: only tell.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete them. Default: only list them.")] = False,
     force: Annotated[
         bool,
         typer.Option(
             "--force",
-            help="Count a pod of ours as leaked by its age alone: from here, nobody knows whether its DAG run is on.",
+            help="Treat a pod as leaked by its age alone: the command line cannot see whether its DAG run is active.",
         ),
     ] = False,
     retention_days: Annotated[
         int | None,
-        typer.Option(min=0, help="Keep artefacts so long; 0: for ever. Default: TRAINBENCH_RETENTION_DAYS, else 180."),
+        typer.Option(min=0, help="Days to keep artefacts; 0: for ever. Default: TRAINBENCH_RETENTION_DAYS, else 180."),
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     store_url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find leaked pods and expired artefacts of ours. Deletes nothing unless told to."""
+    """List leaked pods and expired artefacts of trainbench. Deletes nothing without --delete."""
     from trainbench.cluster.housekeeping import read_sweep_settings, sweep_artefacts
     from trainbench.cluster.kubernetes_api import ClusterError
     from trainbench.results.artefacts import StoreError, open_store
     from trainbench.settings.environment import Launcher, read_settings
 
-    with errors_told():
+    with user_errors():
         settings, days = read_settings(), read_sweep_settings().retention_days
     pods: tuple[Swept, ...] | None = None
     artefacts: tuple[Swept, ...] | None = None
     problems = []
     if settings.launcher is Launcher.KUBERNETES:
         try:
-            pods = _sweep_pods(settings, _way(settings, kubeconfig, context), force, delete)
+            pods = _sweep_pods(settings, _cluster_opener(settings, kubeconfig, context), force, delete)
         except ClusterError as error:
             problems.append(str(error))
     else:
-        typer.echo("trainbench: the local launcher leaves no pods: only artefacts are looked at", err=True)
+        typer.echo("trainbench: the local launcher leaves no pods: only artefacts are listed", err=True)
     try:
         now = datetime.now(UTC)
         artefacts = sweep_artefacts(
@@ -98,12 +98,12 @@ def housekeeping(
         )
     except StoreError as error:
         problems.append(str(error))
-    _tell_swept(pods, artefacts, problems, as_json)
+    _print_swept(pods, artefacts, problems, as_json)
     is_left = any(item.fault for item in (*(pods or ()), *(artefacts or ())))
     raise typer.Exit(ExitCode.USAGE if problems or is_left else ExitCode.OK)
 
 
-def _way(settings: Settings, kubeconfig: str | None, context: str | None) -> Callable[[], Cluster]:
+def _cluster_opener(settings: Settings, kubeconfig: str | None, context: str | None) -> Callable[[], Cluster]:
     from trainbench.cluster.kubernetes_api import open_cluster
 
     return partial(open_cluster, settings, kubeconfig, context)
@@ -120,19 +120,19 @@ def _sweep_pods(settings: Settings, opened: Callable[[], Cluster], force: bool, 
     return sweep_pods(opened(), ours(settings.pods), liveness, rules, mode, datetime.now(UTC))
 
 
-def _tell_swept(
+def _print_swept(
     pods: Sequence[Swept] | None, artefacts: Sequence[Swept] | None, problems: Sequence[str], as_json: bool
 ) -> None:
-    """None: it was not looked at, and a problem says why."""
+    """None: not examined; `problems` says why."""
     from trainbench.cluster.housekeeping import artefacts_table, document, pods_table, summary
     from trainbench.reporting.terminal import rich_table
 
     for problem in problems:
         typer.echo(f"trainbench: {problem}", err=True)
     if as_json:
-        found = {"pods": pods, "artefacts": artefacts}
-        told = {name: None if swept is None else document(swept) for name, swept in found.items()}
-        print_json({**told, "problems": list(problems)})
+        lists = {"pods": pods, "artefacts": artefacts}
+        documents = {name: None if swept is None else document(swept) for name, swept in lists.items()}
+        print_json({**documents, "problems": list(problems)})
         return
     shown = console()
     for swept, noun, table in ((pods, "pod", pods_table), (artefacts, "folder", artefacts_table)):

@@ -8,33 +8,33 @@ from typing import Annotated
 
 import typer
 
-from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, errors_told, print_json
+from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, print_json, user_errors
 from trainbench.params.campaign_params import ParamsError
 
 app = typer.Typer()
 
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", metavar="NAME=VALUE", help="Any parameter of the DAG's form; may be repeated."),
+    typer.Option("--set", "-s", metavar="NAME=VALUE", help="A parameter of the DAG's form; may be repeated."),
 ]
 
 
 @app.command()
 def cost(
-    month: Annotated[str | None, typer.Option(help="As 2026-11, in UTC. Default: this month.")] = None,
+    month: Annotated[str | None, typer.Option(help="Month, as 2026-11, in UTC. Default: this month.")] = None,
     set_: Set = None,
     write: Annotated[bool, typer.Option("--write", help="Also write the report's files into the store.")] = False,
     store_url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell what benchmarking cost, what the measured work costs over time, and what it would at other prices."""
+    """Show the cost of benchmarking, of the measured work over time, and at other prices."""
     from trainbench.cost.publish import publish, report_on
     from trainbench.history.history import open_history
     from trainbench.params.cost_params import parse_spend_params
     from trainbench.results.artefacts import open_store
     from trainbench.settings.environment import read_settings
 
-    with errors_told():
+    with user_errors():
         params = parse_spend_params(dict(_changes(set_)) | ({"month": month} if month else {}))
         settings, now = read_settings(), datetime.now(UTC)
         store = open_store(store_url or settings.store_url)

@@ -1,9 +1,9 @@
-"""The commands about money: `prices`, `prices import`, `estimate`."""
+"""Commands about prices and estimated costs: `prices`, `prices import`, `estimate`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bench_image.contract.options import Strategy
-from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, errors_told, print_json, tell_broken
+from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, print_broken, print_json, user_errors
 
 if TYPE_CHECKING:
     from trainbench.cost.estimate import Estimate
@@ -26,32 +26,34 @@ app.add_typer(prices_app, name="prices")
 @prices_app.callback()
 def prices(
     context: typer.Context,
-    gpu: Annotated[str | None, typer.Option(help="Only GPUs with these words: A100, 'A100 80GB'.")] = None,
-    provider: Annotated[str | None, typer.Option(help="Only providers whose name holds this.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="Only GPUs with these words in their name: A100, 'A100 80GB'.")
+    ] = None,
+    provider: Annotated[str | None, typer.Option(help="Only providers whose name contains this.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the prices: yours (TRAINBENCH_PRICES) first, then the built-in ones. `import` reads a catalogue."""
+    """Show the price table: yours (TRAINBENCH_PRICES) first, then the built-in one. `import` reads a catalogue."""
     if context.invoked_subcommand:
         return
     from trainbench.cost.estimate_tables import price_row, prices_table
     from trainbench.prices.price_tables import load_prices, words_of
     from trainbench.reporting.terminal import plain, rich_table
 
-    with _told():
-        found = [
+    with _estimate_errors():
+        shown_prices = [
             price
             for price in load_prices()
             if words_of(gpu or "") <= words_of(price.gpu) and (provider or "").lower() in price.provider.lower()
         ]
     today = _today()
     if as_json:
-        print_json({"currency": "USD", "prices": [price_row(price, today) for price in found]})
+        print_json({"currency": "USD", "prices": [price_row(price, today) for price in shown_prices]})
     else:
-        table = prices_table(found, today)
+        table = prices_table(shown_prices, today)
         console().print(plain(table.title, style="bold"), rich_table(table), *map(plain, table.notes), sep="\n")
-    if not found:
-        typer.echo("trainbench: no price fits: TRAINBENCH_PRICES takes tables of your own", err=True)
-    raise typer.Exit(ExitCode.OK if found else ExitCode.USAGE)
+    if not shown_prices:
+        typer.echo("trainbench: no price fits: add your own table by TRAINBENCH_PRICES", err=True)
+    raise typer.Exit(ExitCode.OK if shown_prices else ExitCode.USAGE)
 
 
 @prices_app.command("import")
@@ -59,18 +61,20 @@ def import_(
     file: Annotated[
         Path, typer.Argument(help="A catalogue: skypilot-catalog's vms.csv, gpuhunt's CSV or JSON, or our own columns.")
     ],
-    provider: Annotated[str | None, typer.Option(help="Whose prices they are, where the rows do not say.")] = None,
-    as_of: Annotated[str | None, typer.Option(help="The day on which these were the prices.", metavar="DATE")] = None,
-    source: Annotated[str | None, typer.Option(help="Where the file comes from: address and version.")] = None,
+    provider: Annotated[str | None, typer.Option(help="The provider, where the rows do not name one.")] = None,
+    as_of: Annotated[
+        str | None, typer.Option(help="The day of these prices, where the rows do not give it.", metavar="DATE")
+    ] = None,
+    source: Annotated[str | None, typer.Option(help="Source of the file: address and version.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The table to write. Default: standard output.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Turn a public price catalogue into a table for TRAINBENCH_PRICES. Rows that are no price are counted."""
+    """Convert a public price catalogue into a table for TRAINBENCH_PRICES. Counts the rows that it leaves out."""
     from trainbench.prices.price_import import as_toml, import_prices
 
-    with _told():
+    with _estimate_errors():
         imported = import_prices(file, provider, _day(as_of), source)
         if output and imported.prices:
             _write_new(output, as_toml(imported.prices))
@@ -78,43 +82,46 @@ def import_(
         print_json(imported.model_dump(mode="json"))
     elif not output and imported.prices:
         typer.echo(as_toml(imported.prices), nl=False)
-    _tell_imported(imported)
+    _print_imported(imported)
     raise typer.Exit(ExitCode.OK if imported.prices else ExitCode.USAGE)
 
 
 @app.command()
 def estimate(
-    samples: Annotated[int, typer.Option(min=1, help="Samples of one epoch.")],
+    samples: Annotated[int, typer.Option(min=1, help="Samples in one epoch.")],
     sources: Annotated[
-        list[str] | None, typer.Argument(help="Measured results: files, folders, or ids of campaigns. Default: none.")
+        list[str] | None,
+        typer.Argument(
+            help="Measured results: files, folders, or ids of campaigns. Default: none, an estimate by formula."
+        ),
     ] = None,
-    epochs: Annotated[float, typer.Option(help="How often all samples are read.")] = 1.0,
-    model: Annotated[str | None, typer.Option(help="Of the job, where no results are given.")] = None,
-    recipe: Annotated[str | None, typer.Option(help="Of the job: full, lora or qlora.")] = None,
+    epochs: Annotated[float, typer.Option(help="Number of epochs.")] = 1.0,
+    model: Annotated[str | None, typer.Option(help="Model of the job, where no results are given.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="Recipe of the job: full, lora or qlora.")] = None,
     strategy: Annotated[
-        Strategy | None, typer.Option(help="Of the job. Default: single, or ddp on several GPUs.")
+        Strategy | None, typer.Option(help="Strategy of the job. Default: single, or ddp on several GPUs.")
     ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", "-s", metavar="NAME=VALUE", help="Any other parameter of the job; may be repeated."),
     ] = None,
-    gpus: Annotated[int | None, typer.Option(min=1, max=65_536, help="In all. Default: as measured, else 1.")] = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, max=65_536, help="Number of GPUs in all. Default: as measured, else 1.")
+    ] = None,
     gpu: Annotated[
         str | None,
         typer.Option(
-            help="Its NVML name, such as 'H100 80GB HBM3'. Default: as measured, else the smallest that fits."
+            help="NVML name of the GPU, such as 'H100 80GB HBM3'. Default: as measured, else the smallest that fits."
         ),
     ] = None,
-    samples_per_s: Annotated[float | None, typer.Option(help="The rate of all GPUs, if you know it.")] = None,
-    mfu: Annotated[
-        float | None, typer.Option(help="The MFU that you expect, for a rate by formula.", metavar="%")
-    ] = None,
+    samples_per_s: Annotated[float | None, typer.Option(help="Known samples/s of all GPUs together.")] = None,
+    mfu: Annotated[float | None, typer.Option(help="Expected MFU, for a rate by formula.", metavar="%")] = None,
     efficiency: Annotated[
         float | None,
-        typer.Option(help="Share of the rate per GPU that you expect on a number of GPUs that was not measured."),
+        typer.Option(help="Expected scaling efficiency, as a share, on a number of GPUs that was not measured."),
     ] = None,
     price: Annotated[
-        str, typer.Option(help="on-demand, spot, owned, or what you pay in USD per GPU-hour.")
+        str, typer.Option(help="on-demand, spot, owned, or your own price in USD per GPU-hour.")
     ] = "on-demand",
     with_: Annotated[
         list[str] | None,
@@ -122,18 +129,18 @@ def estimate(
             "--with",
             metavar="NAME=VALUE",
             help="Spot: per_day (interruptions of one instance), checkpoint_every_minutes, restart_minutes, "
-            "wait_minutes (for a new instance, while the others are billed). "
+            "wait_minutes (for a new instance; the other instances are billed meanwhile). "
             "Owned: purchase_usd, life_years, utilisation, residual_share, opex_usd_per_gpu_hour. May be repeated.",
         ),
     ] = None,
     store_url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how long a training job will take and what it will cost, at every price that fits its GPU."""
+    """Estimate time and cost of a training job, at every price that fits its GPU."""
     from trainbench.cost.job_estimates import Asked, by_formula, of_measured, pricing_of
     from trainbench.prices.price_tables import load_prices
 
-    with _told():
+    with _estimate_errors():
         named = {"model": model, "recipe": recipe}
         asked = Asked(
             num_samples=samples,
@@ -148,25 +155,25 @@ def estimate(
         )
         pricing, table = pricing_of(price, _pairs(with_, "--with")), load_prices()
         if sources:
-            found = of_measured(asked, _contenders(sources, store_url), table, pricing, _today())
+            estimates = of_measured(asked, _contenders(sources, store_url), table, pricing, _today())
         else:
-            found = (by_formula(asked, table, pricing, _today()),)
+            estimates = (by_formula(asked, table, pricing, _today()),)
     if as_json:
-        print_json({"currency": "USD", "estimates": [one.model_dump(mode="json") for one in found]})
+        print_json({"currency": "USD", "estimates": [one.model_dump(mode="json") for one in estimates]})
     else:
-        _print_estimates(found)
-    missing = dict.fromkeys(line for one in found for line in one.missing)
+        _print_estimates(estimates)
+    missing = dict.fromkeys(line for one in estimates for line in one.missing)
     for line in missing:
         typer.echo(f"trainbench: {line}", err=True)
     raise typer.Exit(ExitCode.USAGE if missing else ExitCode.OK)
 
 
-def _print_estimates(found: Sequence[Estimate]) -> None:
+def _print_estimates(estimates: Sequence[Estimate]) -> None:
     from trainbench.cost.estimate_tables import estimate_table, headline
     from trainbench.reporting.terminal import plain, rich_table
 
     shown = console()
-    for one in found:
+    for one in estimates:
         table = estimate_table(one)
         shown.print(plain(table.title, style="bold"))
         if table.rows:
@@ -181,14 +188,14 @@ def _contenders(sources: Sequence[str], store_url: str | None) -> Sequence[Conte
     from trainbench.results.artefacts import open_store
 
     gathered = gather(find(sources, open_store(store_url)))
-    tell_broken(gathered.broken)
+    print_broken(gathered.broken)
     if not gathered.contenders:
-        raise EstimateError("no file holds a run that measured something: give other results, or the job and a rate")
+        raise EstimateError("no file holds a measured run: give other results, or the job and a rate")
     return gathered.contenders
 
 
-def _tell_imported(imported: Imported) -> None:
-    """On standard error: standard output may be the table itself."""
+def _print_imported(imported: Imported) -> None:
+    """Print on standard error: standard output may be the table itself."""
     from trainbench.cost.estimate_tables import skipped_table
     from trainbench.prices.price_import import tally
     from trainbench.reporting.terminal import plain, rich_table
@@ -200,14 +207,14 @@ def _tell_imported(imported: Imported) -> None:
 
 
 def _write_new(path: Path, text: str) -> None:
-    """Never over a table that is there: it may hold rows that somebody wrote by hand."""
+    """Write a new file; never replace an existing table, which may hold rows written by hand."""
     from trainbench.prices.price_tables import PriceError
 
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise PriceError(f"{path} is there already: choose another name, TRAINBENCH_PRICES takes several") from None
+        raise PriceError(f"{path} exists already: choose another name, TRAINBENCH_PRICES takes several") from None
     except OSError as error:
         raise PriceError(f"{path} cannot be written: {error.strerror or error}") from None
 
@@ -237,15 +244,9 @@ def _today() -> date:
     return datetime.now(UTC).date()
 
 
-@contextmanager
-def _told() -> Iterator[None]:
-    """Numbers that no formula takes, and jobs that do not go together, are told like all that a user can put right."""
+def _estimate_errors() -> AbstractContextManager[None]:
+    """Also report numbers that no formula accepts, and jobs that cannot be estimated."""
     from trainbench.core.quantities import QuantityError
     from trainbench.cost.job_estimates import EstimateError
 
-    try:
-        with errors_told():
-            yield
-    except (EstimateError, QuantityError) as error:
-        typer.echo(f"trainbench: {error}", err=True)
-        raise typer.Exit(ExitCode.USAGE) from None
+    return user_errors(EstimateError, QuantityError)

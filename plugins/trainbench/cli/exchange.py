@@ -1,4 +1,4 @@
-"""The commands that carry results around: `compare`, `export`, `import`, `reindex`."""
+"""Commands that compare, publish, import and re-index results: `compare`, `export`, `import`, `reindex`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, errors_told, print_json, progress, tell_broken
+from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, print_broken, print_json, progress, user_errors
 
 app = typer.Typer()
 
 
 class _PricesInARow(TyperCommand):
-    """Takes `--cost 3.00 5.50 8.00` as users of the encoder-decoder's own tool write it, besides a --cost for each."""
+    """Accept `--cost 3.00 5.50 8.00`, as the encoder-decoder's own tool does, besides one --cost for each price."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, list(_each_its_option(args)))
@@ -49,29 +49,31 @@ def compare(
     ],
     cost: Annotated[
         list[float] | None,
-        typer.Option(help="$ per GPU-hour of each row, in order: --cost 3.00 5.50. Default: the price table."),
+        typer.Option(help="USD per GPU-hour of each row, in order: --cost 3.00 5.50. Default: the price table."),
     ] = None,
     baseline: Annotated[int | None, typer.Option(help="The row to compare with. Default: the first.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Also write a page of its own.", metavar="FILE")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Also write the comparison as an HTML page.", metavar="FILE")
+    ] = None,
     store_url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put results of different machines side by side: speed, memory and cost on equal work."""
+    """Compare results of different machines on equal work: speed, memory and cost."""
     from trainbench.exchange import compare as comparing
     from trainbench.exchange.result_files import find, gather
     from trainbench.prices.price_tables import load_prices
     from trainbench.results.artefacts import open_store
 
-    with errors_told(), _told(comparing.CompareError):
-        found = find(sources, open_store(store_url))
-        with _progress("files read", len(found)) as advance:
-            gathered = gather(found, advance)
+    with user_errors(comparing.CompareError):
+        files = find(sources, open_store(store_url))
+        with _progress("files read", len(files)) as advance:
+            gathered = gather(files, advance)
         jobs = comparing.compare(gathered.contenders, load_prices(), cost or (), baseline)
         if html:
             from trainbench.exchange.compare_page import comparison_html
 
             _write(html, comparison_html(jobs, gathered, html.absolute().parent))
-    tell_broken(gathered.broken)
+    print_broken(gathered.broken)
     if as_json:
         left_out = [{"address": file.address, "reason": file.reason} for file in gathered.broken]
         print_json(comparing.document(jobs, gathered.notes, left_out))
@@ -80,7 +82,7 @@ def compare(
         if html:
             typer.echo(str(html.absolute()))
     if not gathered.contenders:
-        typer.echo("trainbench: no file holds a run that measured something", err=True)
+        typer.echo("trainbench: no file holds a measured run", err=True)
         raise typer.Exit(ExitCode.RED if gathered.broken else ExitCode.NOT_JUDGED)
     raise typer.Exit(ExitCode.RED if gathered.broken else ExitCode.OK)
 
@@ -107,44 +109,37 @@ def _write(path: Path, text: str) -> None:
 
 
 @contextmanager
-def _told(*kinds: type[Exception]) -> Iterator[None]:
-    """These too are one line on standard error and exit code 2."""
-    try:
-        yield
-    except kinds as error:
-        typer.echo(f"trainbench: {error}", err=True)
-        raise typer.Exit(ExitCode.USAGE) from None
-
-
-@contextmanager
 def _progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """To be told after each of so many."""
+    """Call the value after each of `total` steps."""
     numbers = itertools.count(1)
-    with progress(what) as tell:
-        yield lambda: tell(next(numbers), total)
+    with progress(what) as update:
+        yield lambda: update(next(numbers), total)
 
 
 @app.command()
 def export(
     source: Annotated[str, typer.Argument(help="A result.json file, a folder with results, or a campaign's id.")],
-    run_id: Annotated[str | None, typer.Option("--run", help="Which run, where there are several.")] = None,
+    run_id: Annotated[str | None, typer.Option("--run", help="The run to export, where there are several.")] = None,
     output: Annotated[Path, typer.Option(help="Folder to write to.", metavar="FOLDER")] = Path(),
     with_names: Annotated[
         bool, typer.Option("--with-names", help="Keep the names of nodes, pods, hosts and GPUs.")
     ] = False,
     bench: Annotated[
-        bool, typer.Option("--bench", help="As bench_{GPU}_{N}gpu_{TIMESTAMP}.json: runs of the encoder-decoder only.")
+        bool,
+        typer.Option(
+            "--bench", help="Write bench_{GPU}_{N}gpu_{TIMESTAMP}.json instead; runs of the encoder-decoder only."
+        ),
     ] = False,
     store_url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write one result with everything that is needed to publish it: JSON, and Markdown for people."""
+    """Write one result for publication: JSON, and Markdown for people."""
     from trainbench.exchange.bench_files import BenchFileError
     from trainbench.exchange.export import choose, export_files
     from trainbench.exchange.submission import SubmissionError
     from trainbench.results.artefacts import open_store
 
-    with errors_told(), _told(SubmissionError, BenchFileError):
+    with user_errors(SubmissionError, BenchFileError):
         result = choose(source, run_id, open_store(store_url))
         files = export_files(result, datetime.now(UTC), with_names=with_names, as_bench_file=bench)
         paths = {name: output / name for name in files}
@@ -162,7 +157,7 @@ def import_(
     store_url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put published results into the store, each as a campaign of its own: compare and report read them there."""
+    """Import published results into the store, each as a campaign of its own, for `compare` and `report`."""
     from upath import UPath
 
     from trainbench.exchange.submission import MAX_SUBMISSION_BYTES, SubmissionError, imported, parse_submission
@@ -170,7 +165,7 @@ def import_(
 
     taken: dict[str, str] = {}
     broken: list[BrokenFile] = []
-    with errors_told():
+    with user_errors():
         store = open_store(store_url)
         for path in files:
             try:
@@ -180,7 +175,7 @@ def import_(
             else:
                 taken[str(path)] = result.spec.campaign_id
                 store.write_result(result)
-    tell_broken(broken)
+    print_broken(broken)
     if as_json:
         left_out = [{"address": file.address, "reason": file.reason} for file in broken]
         print_json({"campaigns": taken, "left_out": left_out})
@@ -191,25 +186,29 @@ def import_(
 
 @app.command()
 def reindex(store_url: StoreUrl = None, as_json: AsJson = False) -> None:
-    """Build the history again from the artefacts of the store. Nothing is deleted; Airflow may go on meanwhile."""
+    """Build the history again from the artefacts of the store. Deletes nothing; Airflow may keep running."""
     from trainbench.core.formats import count
     from trainbench.exchange.reindex import reindex as rebuild
     from trainbench.history.history import open_history
     from trainbench.results.artefacts import open_store
     from trainbench.settings.environment import read_settings
 
-    with errors_told():
+    with user_errors():
         store = open_store(store_url)
         history = open_history(read_settings().history_url, store)
         with _progress("campaigns", len(store.campaign_ids())) as advance:
-            told = rebuild(store, history, advance)
-    tell_broken(told.broken)
+            report = rebuild(store, history, advance)
+    print_broken(report.broken)
     if as_json:
-        left_out = [{"address": file.address, "reason": file.reason} for file in told.broken]
-        skipped = {"unpublished": told.unpublished, "imported": told.imported}
-        print_json({"recorded": told.recorded, **skipped, "left_out": left_out})
+        left_out = [{"address": file.address, "reason": file.reason} for file in report.broken]
+        skipped = {"unpublished": report.unpublished, "imported": report.imported}
+        print_json({"recorded": report.recorded, **skipped, "left_out": left_out})
     else:
-        others = ((told.unpublished, "without a verdict"), (told.imported, "imported"), (told.broken, "unreadable"))
+        others = (
+            (report.unpublished, "without a verdict"),
+            (report.imported, "imported"),
+            (report.broken, "unreadable"),
+        )
         rest = "".join(f", {len(names)} {what}" for names, what in others if names)
-        typer.echo(f"{count(len(told.recorded), 'campaign')} recorded{rest}")
-    raise typer.Exit(ExitCode.RED if told.broken else ExitCode.OK)
+        typer.echo(f"{count(len(report.recorded), 'campaign')} recorded{rest}")
+    raise typer.Exit(ExitCode.RED if report.broken else ExitCode.OK)

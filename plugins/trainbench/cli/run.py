@@ -1,4 +1,4 @@
-"""The whole flow on this machine, without Airflow: pods one after another, judgement, re-runs, assessment."""
+"""One campaign on this machine, without Airflow: its pods run one after another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stored results -> the plan they came from, so that they can be judged again or reported elsewhere."""
+"""Stored results -> their plan, to judge them again or to write their reports again."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Replay:
-    """What `assess` needs. `campaign` is what was said at the time; None when only result files were found."""
+class StoredRuns:
+    """Stored results with their plan. `campaign` is the stored verdict; None when there are only result files."""
 
     plan: Plan
     results: tuple[RunResult, ...]
@@ -56,42 +56,42 @@ class Replay:
     dag_run_id: str | None = None
 
 
-def open_replay(source: str, store: Store, changes: Mapping[str, str], tell: Tell) -> Replay:
-    """`source` is a folder with result.json files at any depth, or the id of a campaign in `store`; `changes` are
-    parameters to judge by instead; `tell` hears how many files are read. Raises StoreError and ParamsError.
+def open_stored(source: str, store: Store, changes: Mapping[str, str], on_progress: Tell) -> StoredRuns:
+    """Read `source`: a folder with result.json files at any depth, or the id of a campaign in `store`. `changes` are
+    parameters to judge by instead; `on_progress` gets (files read, files). Raises StoreError and ParamsError.
     """
     _only_judging(changes)
     if Path(source).is_dir():
-        return _of_folder(Path(source).resolve(), changes, tell)
+        return _of_folder(Path(source).resolve(), changes, on_progress)
     if source not in store.campaign_ids():
         known = ", ".join(store.campaign_ids()[-10:]) or "none, the store is empty"
         raise StoreError(f"'{source}' is neither a folder nor a campaign of the store: there are {known}")
     try:
         campaign = store.read_campaign(source)
-    except StoreError:  # stopped before it was published: its results are there
-        stored, planned = store.read_results(source, tell), store.read_plan(source)
-        # A plan without any result may be of a task that failed after it had stored it: nobody is judged by that.
+    except StoreError:  # stopped before it was published: only its results are stored
+        stored, planned = store.read_results(source, on_progress), store.read_plan(source)
+        # Without any result there is nothing to judge: the task may have failed after it stored the plan.
         if planned and stored.results:
             return _of_planned(planned, stored, changes)
         return _of_results(source, stored, changes)
     return _of_campaign(campaign, changes)
 
 
-def _of_folder(folder: Path, changes: Mapping[str, str], tell: Tell) -> Replay:
+def _of_folder(folder: Path, changes: Mapping[str, str], on_progress: Tell) -> StoredRuns:
     from upath import UPath
 
     verdict = folder / "summary" / CAMPAIGN_FILE
     if verdict.is_file():
         return _of_campaign(read_campaign(UPath(verdict)), changes)
-    return _of_results(identifier(folder.name, 150), read_results(UPath(folder), tell), changes)
+    return _of_results(identifier(folder.name, 150), read_results(UPath(folder), on_progress), changes)
 
 
-def _of_campaign(campaign: Campaign, changes: Mapping[str, str]) -> Replay:
+def _of_campaign(campaign: Campaign, changes: Mapping[str, str]) -> StoredRuns:
     params = parse_params({**campaign.params, **changes})
     # Loose results have no re-runs: all their rounds count, also beyond what the form allows.
     first = [r for r in campaign.results if campaign.suite == LOOSE or r.spec.round <= params.rounds]
     again = [r for r in campaign.results if campaign.suite != LOOSE and r.spec.round > params.rounds]
-    return Replay(
+    return StoredRuns(
         plan=Plan(
             campaign_id=campaign.campaign_id,
             params=params,
@@ -114,8 +114,8 @@ def _of_campaign(campaign: Campaign, changes: Mapping[str, str]) -> Replay:
     )
 
 
-def _of_planned(text: bytes, stored: StoredResults, changes: Mapping[str, str]) -> Replay:
-    """A DAG run that never came to its judgement. What was planned and handed over nothing is a failed run."""
+def _of_planned(text: bytes, stored: StoredResults, changes: Mapping[str, str]) -> StoredRuns:
+    """A DAG run that ended before its judgement. A planned run without a result is a failed run."""
     try:
         planned = PlannedCampaign.model_validate_json(text)
     except ValidationError as error:
@@ -126,7 +126,7 @@ def _of_planned(text: bytes, stored: StoredResults, changes: Mapping[str, str]) 
     results = tuple(by_run.get(spec.run_id) or collect([spec], [None], at)[0] for spec in specs)
     again = tuple(run for run_id, run in by_run.items() if run_id not in {spec.run_id for spec in specs})
     params = parse_params({**planned.plan.params.model_dump(mode="json"), **changes})
-    return Replay(
+    return StoredRuns(
         plan=planned.plan.model_copy(update={"params": params, "has_reruns": bool(again)}),
         results=results,
         confirm_results=again,
@@ -139,13 +139,13 @@ def _of_planned(text: bytes, stored: StoredResults, changes: Mapping[str, str]) 
     )
 
 
-def _of_results(name: str, stored: StoredResults, changes: Mapping[str, str]) -> Replay:
+def _of_results(name: str, stored: StoredResults, changes: Mapping[str, str]) -> StoredRuns:
     if not stored.results:
         reasons = "; ".join(f"{file.address}: {file.reason}" for file in stored.broken[:3])
         raise StoreError(f"'{name}' holds no readable result.json{': ' if reasons else ''}{reasons}")
     results = _as_one_campaign(name, stored.results)
     specs = tuple(result.spec for result in results)
-    return Replay(
+    return StoredRuns(
         plan=Plan(
             campaign_id=specs[0].campaign_id,
             params=_params_of(results, changes),
@@ -183,33 +183,33 @@ def _as_one_campaign(name: str, results: Sequence[RunResult]) -> tuple[RunResult
 
 
 def _params_of(results: Sequence[RunResult], changes: Mapping[str, str]) -> BenchmarkParams:
-    """What the specs say of the parameters; the rest are defaults."""
+    """The parameters that follow from the specs; all others keep their defaults."""
     spec = results[0].spec
     shared = (BenchmarkParams.model_fields.keys() & RunSpec.model_fields.keys()) - {"nodes"}
-    asked: dict[str, Any] = {
+    values: dict[str, Any] = {
         "nodes": _distinct(result.spec.node for result in results),
         "strategies": _distinct(result.spec.strategy for result in results),
         "rounds": min(max(result.spec.round for result in results), MAX_ROUNDS),
     }
     if spec.lora:
         is_attention = spec.lora.targets == lora_targets(spec.shape, "attention")
-        asked |= {
+        values |= {
             "lora_rank": spec.lora.rank,
             "lora_alpha": spec.lora.alpha,
             "lora_dropout": spec.lora.dropout,
             "lora_targets": "attention" if is_attention else "all",
         }
     if spec.quantisation:
-        asked |= {"double_quantisation": spec.quantisation.double}
+        values |= {"double_quantisation": spec.quantisation.double}
     if isinstance(spec.data, DiskData):
-        asked |= {
+        values |= {
             "data_folder": spec.data.folder,
             "data_num_samples": spec.data.num_samples,
             "data_num_shards": spec.data.num_shards,
         }
-    if spec.dimensions:  # a name that the form may refuse
-        asked["model"] = identifier(f"{spec.model}-custom" if spec.model in MODELS else spec.model, 64)
-    return parse_params({name: getattr(spec, name) for name in shared} | asked | dict(changes))
+    if spec.dimensions:  # the form refuses a known name with other dimensions
+        values["model"] = identifier(f"{spec.model}-custom" if spec.model in MODELS else spec.model, 64)
+    return parse_params({name: getattr(spec, name) for name in shared} | values | dict(changes))
 
 
 def _only_judging(changes: Mapping[str, str]) -> None:

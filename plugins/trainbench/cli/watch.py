@@ -1,4 +1,4 @@
-"""The command that shows what runs: `watch`."""
+"""The command `watch`: the running pods."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainbench.cli.base import AsJson, ExitCode, console, errors_told, print_json
+from trainbench.cli.base import AsJson, ExitCode, console, print_json, user_errors
 from trainbench.cli.cluster import Context, Kubeconfig
 
 if TYPE_CHECKING:
@@ -22,19 +22,19 @@ app = typer.Typer()
 
 @app.command()
 def watch(
-    once: Annotated[bool, typer.Option("--once", help="Show the present state and leave.")] = False,
-    interval_s: Annotated[float, typer.Option("--interval", min=0.5, help="Seconds between two looks.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Show the present state and exit.")] = False,
+    interval_s: Annotated[float, typer.Option("--interval", min=0.5, help="Seconds between two updates.")] = 2.0,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show which pod runs, its step, samples/s, GPU utilisation and temperature; in the cluster and on this machine.
+    """Show the running pods in the cluster and on this machine: step, samples/s, GPU utilisation, temperature.
 
-    Figures are the last that a pod told: while it measures, it says nothing. Ctrl-C leaves; nothing is stopped by it.
+    Figures come from the last line of each pod's log; a pod writes none while it measures. Ctrl-C stops no pod.
     """
     from trainbench.settings.environment import read_settings
 
-    with errors_told():
+    with user_errors():
         settings = read_settings()
     if once or as_json or not console().is_terminal:
         pods, problem = _look(settings, kubeconfig, context)
@@ -49,7 +49,7 @@ def watch(
 
 
 def _follow(settings: Settings, kubeconfig: str | None, context: str | None, interval_s: float) -> None:
-    """Until Ctrl-C. A cluster that is away for a while is told and asked again."""
+    """Update until Ctrl-C. An unreachable cluster is reported and queried again."""
     from rich.live import Live
 
     try:
@@ -62,7 +62,7 @@ def _follow(settings: Settings, kubeconfig: str | None, context: str | None, int
 
 
 def _look(settings: Settings, kubeconfig: str | None, context: str | None) -> tuple[tuple[LivePod, ...], str | None]:
-    """What runs, and why the cluster could not be asked."""
+    """The running pods, and why the cluster could not be queried."""
     from trainbench.cluster.kubernetes_api import ClusterError, open_cluster
     from trainbench.cluster.running_pods import cluster_pods, local_pods
     from trainbench.pods.manifests import ours

@@ -1,1 +1,1 @@
-"""The words everything else is written in: states and findings, numbers, tables and their order as text."""
+"""Shared values and their text: verdicts, findings, baselines, tables, numbers, Markdown and CSV cells."""

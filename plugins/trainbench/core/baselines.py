@@ -1,4 +1,4 @@
-"""An accepted baseline: after an intended change somebody makes the present level of a node the one to compare with."""
+"""Accepted baselines: after an intended change a node is compared with its new level instead of its past."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainbench.core.formats import day, listing
 
 
 class BaselineError(ValueError):
-    """A baseline was not accepted or not taken back; the message is for the person who tried."""
+    """A baseline cannot be accepted or revoked; the message is for the person who tried."""
 
 
 class UnknownBaselineError(BaselineError):
@@ -20,8 +20,8 @@ class UnknownBaselineError(BaselineError):
 
 
 class Baseline(Frozen):
-    """What was measured before `since` is no past of the node at that work. It changes nothing against the peers.
-    A node is its GPUs: `other_names` are those that they had when the level was accepted.
+    """Measurements of this work before `since` no longer count as the node's past. The comparison with peers stays.
+    A node is its GPUs: `other_names` are the names that they had before the level was accepted.
     """
 
     id: int
@@ -36,7 +36,7 @@ class Baseline(Frozen):
     other_names: tuple[str, ...] = ()
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """ "Baseline of node-1 since 20 Nov 2026, accepted by ada on 22 Nov 2026: driver 580 is meant to be slower".
         Of a renamed node "Baseline of node-1 (the same GPUs were named old-1) since ...".
         """
@@ -55,13 +55,13 @@ class Baseline(Frozen):
 
 
 def in_force(baselines: Iterable[Baseline], node: str, work: str, at: datetime) -> Baseline | None:
-    """The newest level that was accepted for what the node does then; None: its whole past counts."""
+    """The newest baseline of the node and work at that time; None: the whole past counts."""
     known = [each for each in baselines if not each.revoked_at and each.is_about(node, work) and each.since <= at]
     return max(known, key=lambda each: (each.since, each.id), default=None)
 
 
 def of_nodes(baselines: Sequence[Baseline], nodes: Iterable[str], at: datetime) -> tuple[Baseline, ...]:
-    """Those that count for these nodes then, for a report."""
+    """The baselines in force for these nodes at that time, for a report."""
     names = tuple(nodes)
     return tuple(
         each

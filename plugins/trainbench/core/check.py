@@ -1,4 +1,4 @@
-"""One thing that was examined: its state, what was found, and what to do about it."""
+"""The outcome of one check of `doctor`: its state, one sentence, and what to do about it."""
 
 from __future__ import annotations
 

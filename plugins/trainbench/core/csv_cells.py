@@ -1,4 +1,4 @@
-"""One value as a cell of a CSV file. An unknown number is an empty cell."""
+"""Values as cells of a CSV file. An unknown number is an empty cell."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import io
 from collections.abc import Iterable
 
 Cell = str | int | float | bool | None
-# A spreadsheet takes a cell that begins so for a formula and runs it.
+# A spreadsheet runs a cell that begins with one of these as a formula.
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def cell(value: Cell) -> str:
-    """Full precision for numbers; text that a spreadsheet would run as a formula gets a leading apostrophe."""
+    """One cell: numbers in full precision; an apostrophe before text that a spreadsheet would run as a formula."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Numbers as text: one way to write each kind of figure, in every report. None becomes "n/a"."""
+"""Numbers as text: one format for each kind of figure, in every report. None becomes "n/a"."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def percent(value: float | None, decimals: int = 1) -> str:
 
 
 def signed(value: float, unit: str, decimals: int = 1) -> str:
-    """A deviation, always with its sign (a real minus, not a hyphen): "+4.0 °C", "0.0 %". Beyond 999 % the figure says
-    nothing more: "more than +999 %".
+    """A deviation, always with its sign (a real minus, not a hyphen): "+4.0 °C", "0.0 %". Beyond 999 % it becomes
+    "more than +999 %".
     """
     rounded = round(value, decimals)
     if unit == PERCENT and abs(rounded) > MOST_PCT:
@@ -47,7 +47,7 @@ def share_range(sizes: Iterable[float]) -> str:
 
 
 def noise_share(value: float | None, decimals: int = 1) -> str:
-    """How much repeats differ, of their mean: "3.2 %"; from 100 % on only that it is more."""
+    """The spread of repeats as a share of their mean: "3.2 %", or "more than 100 %"."""
     return "more than 100 %" if value is not None and value > 100 else share(value, decimals)
 
 
@@ -99,9 +99,9 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
-def listing(words: Iterable[str], most: int = 5) -> str:
+def listing(names: Iterable[str], most: int = 5) -> str:
     """ "a, b and c"; after `most` of them "and 7 more"."""
-    items = list(words)
+    items = list(names)
     if len(items) > most:
         return f"{', '.join(items[:most])} and {len(items) - most} more"
     return " and ".join(filter(None, [", ".join(items[:-1]), items[-1]])) if items else "none"

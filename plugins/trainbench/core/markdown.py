@@ -1,4 +1,4 @@
-"""Tables and words as GitHub-flavoured Markdown. Everything that comes from outside goes through `escape`."""
+"""Tables and text as GitHub-flavoured Markdown. `escape` makes text from outside safe."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AUTOLINK = re.compile(r"(?i)\b(https?|ftp|mailto|www)([:.])")
 
 
 def escape(text: str) -> str:
-    """`text` as inline Markdown that shows just these characters: no markup, no HTML, no link, one line."""
+    """`text` as one line of inline Markdown that shows exactly these characters: no markup, HTML or link."""
     flat = one_line(text, most=1000)
     entities = re.sub(r"[&<>]", lambda match: _ENTITIES[match[0]], flat)
     marked = _NUMBERED.sub(r"\1\\\2", _SPECIAL.sub(r"\\\g<0>", entities))
@@ -26,7 +26,7 @@ def escape(text: str) -> str:
 
 
 def table(content: Table, links: Mapping[str, str] | None = None) -> str:
-    """`links`: run id -> address of its result; runs without one are plain text. Long tables are cut."""
+    """The table as Markdown, long ones cut. `links`: run id -> address of its result, for the first cell."""
     content = shortened(content)
     head = "| " + " | ".join(escape(name) for name in content.columns) + " |"
     rule = "|" + "|".join("---:" if name in content.numeric else "---" for name in content.columns) + "|"

@@ -1,4 +1,4 @@
-"""The order in which people expect names."""
+"""Natural order of names: node-2 before node-10."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that a formula can take: finite, and within what their name allows. Others are refused in a sentence."""
+"""Validation of the inputs of formulas: finite numbers within their bounds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 class QuantityError(ValueError):
-    """A number that no formula can work with; the message names it, its value and what is allowed."""
+    """A number outside of its bounds; the message gives its name, its value and the allowed range."""
 
 
 def positive(value: float, name: str) -> float:
@@ -31,14 +31,14 @@ def at_least(value: float, least: float, name: str) -> float:
 
 
 def used_share(value: float, name: str) -> float:
-    """A share that something is divided by. Raises QuantityError unless 0 < value <= 1."""
+    """A share used as a divisor. Raises QuantityError unless 0 < value <= 1."""
     if not 0 < value <= 1:
         raise QuantityError(f"{name} is {value:g}: it must be a share above 0 and up to 1, for example 0.6")
     return value
 
 
 def lost_share(value: float, name: str) -> float:
-    """A share that leaves something over. Raises QuantityError unless 0 <= value < 1."""
+    """A share that is lost, never all of it. Raises QuantityError unless 0 <= value < 1."""
     if not 0 <= value < 1:
         raise QuantityError(f"{name} is {value:g}: it must be a share from 0 to below 1, for example 0.2")
     return value

@@ -317,7 +317,7 @@ def history_table(campaign: Campaign) -> Table:
 
 def accepted_baselines(campaign: Campaign) -> tuple[str, ...]:
     """A sentence for each level that somebody accepted: what was measured before it is no past."""
-    return tuple(sentence(one_line(baseline.words)) for baseline in campaign.baselines)
+    return tuple(sentence(one_line(baseline.description)) for baseline in campaign.baselines)
 
 
 def runs_of_groups(campaign: Campaign) -> Mapping[str, Mapping[str, str | None]]:

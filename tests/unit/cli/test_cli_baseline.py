@@ -34,7 +34,7 @@ def test_a_level_is_accepted_listed_and_taken_back() -> None:
 
     assert baseline("revoke", "1", "--who", "bob").exit_code == ExitCode.OK
     (line,) = baseline("list").stdout.splitlines()
-    assert "; taken back by bob on " in line
+    assert "; revoked by bob on " in line
 
 
 def test_as_json_it_holds_every_field() -> None:

@@ -98,7 +98,7 @@ class TestImport:
         (home / "own.toml").write_text("# by hand")
         told = trainbench("prices", "import", "vms.csv", "--provider", "P", "--as-of", "2026-11-20", "-o", "own.toml",
                           "--source", "S")  # fmt: skip
-        assert (told.exit_code, "own.toml is there already" in told.stderr) == (2, True)
+        assert (told.exit_code, "own.toml exists already" in told.stderr) == (2, True)
         assert (home / "own.toml").read_text() == "# by hand"
 
     def test_without_a_date_no_row_is_a_price(self, home: Path) -> None:

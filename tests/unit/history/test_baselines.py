@@ -103,7 +103,7 @@ def test_an_accepted_level_begins_with_the_first_night_that_was_warned_of_and_it
     assert (accepted.node, accepted.who, accepted.why, accepted.since.date()) == ("node-1", WHO, WHY, on(5).date())
     assert past(history) == [9.0, 9.0]
     assert trail(history, "node-1") == [9.0, 9.0]
-    assert accepted.words == f"Baseline of node-1 since 5 Nov 2026, accepted by ada on 6 Nov 2026: {WHY}"
+    assert accepted.description == f"Baseline of node-1 since 5 Nov 2026, accepted by ada on 6 Nov 2026: {WHY}"
 
 
 def test_one_accepted_baseline_does_nothing_to_the_others(history: History) -> None:
@@ -207,7 +207,7 @@ def test_a_renamed_node_s_old_past_is_put_aside_by_the_baseline_that_was_accepte
     accepted = blank.accept_baseline("new", WHO, WHY, on(6, hours=5))
 
     assert accepted.other_names == ("old",)
-    assert accepted.words.startswith("Baseline of new (the same GPUs were named old) since 5 Nov 2026")
+    assert accepted.description.startswith("Baseline of new (the same GPUs were named old) since 5 Nov 2026")
     assert blank.baselines() == (accepted,)
     assert past(blank, "old") == []
     assert (trail(blank, "old"), trail(blank, "new")) == ([], [9.0, 9.0])

@@ -158,9 +158,9 @@ def _breach_events(of_node: Sequence[BreachRow]) -> Iterator[NodeEvent]:
 def _baseline_events(accepted: Sequence[Baseline]) -> Iterator[NodeEvent]:
     """Where the level begins, and where it was taken back."""
     for each in accepted:
-        moments = [(each.since, each.words)]
+        moments = [(each.since, each.description)]
         if each.revoked_at is not None:
-            moments += [(each.revoked_at, f"Taken back by {each.revoked_by}: {each.words}")]
+            moments += [(each.revoked_at, f"Taken back by {each.revoked_by}: {each.description}")]
         for at, text in moments:
             yield NodeEvent(
                 at=at, kind=EventKind.BASELINE, what="baseline", was=None, now=None, text=text, campaign_id=None

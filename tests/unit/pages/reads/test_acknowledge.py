@@ -154,7 +154,7 @@ def test_an_accepted_baseline_is_an_event_of_its_nodes_where_the_level_begins(hi
     assert theirs
     assert ours.baselines == (accepted,)
     (event,) = [event for event in ours.events if event.kind is EventKind.BASELINE]
-    assert (event.at, event.text) == (accepted.since, accepted.words)
+    assert (event.at, event.text) == (accepted.since, accepted.description)
     assert theirs.baselines == ()
     assert EventKind.BASELINE not in {event.kind for event in theirs.events}
 
@@ -162,7 +162,7 @@ def test_an_accepted_baseline_is_an_event_of_its_nodes_where_the_level_begins(hi
     again = pages.node("node-1", ALL)
     assert again
     assert again.baselines == ()
-    assert again.events[0].text == f"Taken back by bob: {accepted.words}"
+    assert again.events[0].text == f"Taken back by bob: {accepted.description}"
 
 
 def test_whose_dags_judged_a_node_is_known_whatever_one_may_see(history: History, pages: Pages) -> None:
