@@ -16,7 +16,7 @@ from bench_image.contract.spec import RunSpec
 from tests.builders import make_failed, make_result
 from tests.campaigns import strategies
 from trainbench.history.history import History
-from trainbench.judging.variance import nodes_to_confirm
+from trainbench.judging.peers.node_verdicts import nodes_to_confirm
 from trainbench.orchestration.assess import assess, judge
 from trainbench.params.campaign_kind import Question
 from trainbench.planning.nodes import Fleet

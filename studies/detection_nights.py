@@ -35,9 +35,9 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import Window
 from bench_image.contract.spec import Drill, RunSpec
 from trainbench.core.verdicts import RED, GroupVerdict, NodeVerdict, ReferenceMode, State, Tolerances
-from trainbench.judging.confirmation import confirm
-from trainbench.judging.trend import judge_history
-from trainbench.judging.variance import judge, nodes_to_confirm
+from trainbench.judging.over_time.trend import judge_history
+from trainbench.judging.peers.confirmation import confirm
+from trainbench.judging.peers.node_verdicts import judge_groups, nodes_to_confirm
 
 CAMPAIGN = Path(__file__).resolve().parents[1] / "docs" / "results" / "campaigns" / "h200-aa-2026-11-21"
 TYPICAL = 10.0  # samples/s of a typical node
@@ -106,7 +106,7 @@ def _fleet_night(fleet: Fleet, draw: random.Random) -> Sequence[str]:
         drift = draw.gauss(0, fleet.noise_pct / 100)
         results += [_run(fleet, i, round_, effect + drift, hidden.get(i, {}), draw) for i, effect in enumerate(effects)]
     limits = Tolerances(reference=fleet.reference, fixed_samples_per_second=TYPICAL)
-    first = judge(results, (), limits, own_past)
+    first = judge_groups(results, (), limits, own_past)
     suspects = nodes_to_confirm(first)
     drift = draw.gauss(0, fleet.noise_pct / 100)
     again = [

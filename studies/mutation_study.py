@@ -106,7 +106,7 @@ PARTS = {
     "loop": Part(IMAGE, ["bench_image/training/loop.py"], ["tests/image/test_loop.py"], OURS_IMAGE, 30),
 }
 LISTED_TESTS = {
-    CONTROL: [*COST_TESTS, "tests/unit/comparison", "tests/unit/judging/test_change_points.py"],
+    CONTROL: [*COST_TESTS, "tests/unit/comparison", "tests/unit/judging/over_time/test_change_points.py"],
     IMAGE: ["tests/image/test_merge.py", "tests/image/test_loop.py", "tests/image/test_rank_figures.py"],
 }
 NEWER_WEIGHT = 2

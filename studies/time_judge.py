@@ -14,8 +14,9 @@ from typing import TypeVar
 from bench_image.contract.result import RunResult
 from detection_nights import template
 from trainbench.core.verdicts import ReferenceMode, Tolerances
-from trainbench.judging import confirmation, identity, slow_node_warnings, variance
+from trainbench.judging.checks import identity
 from trainbench.judging.diagnosis import diagnose as diagnosis
+from trainbench.judging.peers import confirmation, node_verdicts, slow_node_warnings
 
 NODES, STRATEGIES = 1000, ("single", "ddp", "fsdp", "zero2", "zero3")
 SLOW_NODES = 10
@@ -27,8 +28,10 @@ def main() -> None:
     names = [f"node-{i}" for i in range(NODES)]
     results = fleet(names, round_=1)
     for reference in (ReferenceMode.LEAVE_ONE_OUT_MEDIAN, ReferenceMode.MEDIAN, ReferenceMode.MEAN):
-        first = timed(f"judge, {reference}", partial(variance.judge, results, names, Tolerances(reference=reference)))
-    again = fleet(variance.nodes_to_confirm(first), round_=2)
+        first = timed(
+            f"judge, {reference}", partial(node_verdicts.judge_groups, results, names, Tolerances(reference=reference))
+        )
+    again = fleet(node_verdicts.nodes_to_confirm(first), round_=2)
     groups = timed("confirm", lambda: confirmation.confirm(first, again, Tolerances()))
     timed("watch", lambda: slow_node_warnings.findings(groups))
     timed("identity", lambda: identity.findings(results))

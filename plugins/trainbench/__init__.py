@@ -4,6 +4,6 @@
     asking    planning launching collecting judging reporting alerting
 
 One package for each step, and each knows only those before it (the layers in pyproject.toml; `lint-imports` holds
-them). Read `planning/plan.py`, `judging/variance.py` and `flows/assess.py` first; `flows/dag_factory.py` puts them into
-Airflow, `cli/app.py` onto a command line.
+them). Read `planning/plan.py`, `judging/peers/node_verdicts.py` and `orchestration/assess.py` first;
+`orchestration/dag_factory.py` puts them into Airflow, `cli/app.py` onto a command line.
 """

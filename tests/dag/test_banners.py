@@ -20,7 +20,7 @@ from trainbench.alerting.notify import send_due
 from trainbench.alerting.outbox import Outbox
 from trainbench.core.verdicts import Finding, Level, State
 from trainbench.history.history import open_history
-from trainbench.judging.trend import HISTORY_SLOWER
+from trainbench.judging.over_time.trend import HISTORY_SLOWER
 from trainbench.pages.banners import banners
 from trainbench.pages.banners.cache import BannerCache
 from trainbench.settings.channels import Mail

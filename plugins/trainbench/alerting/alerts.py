@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from bench_image.contract.frozen import Frozen
 from trainbench.core.verdicts import Level
-from trainbench.judging import drills
 from trainbench.judging.campaign_conditions import conditions
+from trainbench.judging.checks import drills
+from trainbench.judging.checks.missing_nodes import ATTENDANCE
 from trainbench.judging.condition import Condition
-from trainbench.judging.missing_nodes import ATTENDANCE
-from trainbench.judging.step_changes import SLOWER
-from trainbench.judging.trend import HISTORY
+from trainbench.judging.over_time.step_changes import SLOWER
+from trainbench.judging.over_time.trend import HISTORY
 from trainbench.results.campaign import Campaign
 
 WARNED = {Condition.BEHIND, Condition.UNSTEADY, Condition.WATCHED, Condition.UNDECIDED}

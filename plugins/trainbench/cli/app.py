@@ -18,8 +18,8 @@ from trainbench.cluster.local_nodes import local_fleet
 from trainbench.core.baselines import of_nodes
 from trainbench.core.formats import count, listing
 from trainbench.judging.campaign_conditions import conditions
+from trainbench.judging.checks.drills import undetected
 from trainbench.judging.condition import Condition
-from trainbench.judging.drills import undetected
 from trainbench.params.campaign_params import ParamsError, form
 from trainbench.planning.plan import Plan, unknown_gpus
 from trainbench.planning.planners import PLANNERS, SUITES
@@ -207,7 +207,7 @@ def _judged_again(
         return stored.campaign, stored.broken
 
     from trainbench.history.history import open_history
-    from trainbench.judging.node_history import no_trails
+    from trainbench.judging.over_time.node_history import no_trails
     from trainbench.orchestration.assess import assess, no_pasts
 
     is_ours = stored.dag_run_id or (stored.campaign and not stored.campaign.is_imported)

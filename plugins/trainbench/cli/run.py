@@ -10,7 +10,7 @@ from rich.console import Console
 
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.spec import RunSpec
-from trainbench.judging.variance import nodes_to_confirm
+from trainbench.judging.peers.node_verdicts import nodes_to_confirm
 from trainbench.orchestration.assess import assess, judge
 from trainbench.planning.plan import Plan, confirm_specs
 from trainbench.pods.local_pods import LocalPod

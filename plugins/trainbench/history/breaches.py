@@ -15,7 +15,7 @@ from trainbench.history.run_tables import breaches
 from trainbench.history.summaries import Work
 from trainbench.history.summary_tables import node_verdicts, works
 from trainbench.history.warnings import is_old
-from trainbench.judging.missing_nodes import ABSENT, GONE_DAYS
+from trainbench.judging.checks.missing_nodes import ABSENT, GONE_DAYS
 from trainbench.results.campaign import Campaign
 
 WELL = frozenset({State.OK, State.NOTICE})

@@ -30,9 +30,9 @@ from trainbench.history.slowdowns import read_slowdowns
 from trainbench.history.streaks import read_streaks
 from trainbench.history.summaries import record_summary, summarise, with_known_gpus
 from trainbench.history.warnings import update_warnings
-from trainbench.judging.node_history import Point
-from trainbench.judging.still_slower import Slowdown
-from trainbench.judging.undecided import Streak
+from trainbench.judging.over_time.node_history import Point
+from trainbench.judging.over_time.still_slower import Slowdown
+from trainbench.judging.over_time.undecided import Streak
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import Campaign
 

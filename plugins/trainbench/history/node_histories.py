@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func, select
 
 from bench_image.contract.result import Status
 from trainbench.history.run_tables import runs
-from trainbench.judging.node_history import Point, join
+from trainbench.judging.over_time.node_history import Point, join
 from trainbench.results.setups import Setup
 
 TRAIL_CAMPAIGNS = 30  # a month of nights: what changed before then is the normal of today

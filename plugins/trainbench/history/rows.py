@@ -9,7 +9,7 @@ from typing import Any
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult, Status
 from trainbench.core.verdicts import RED, State
-from trainbench.judging.clocks import on_our_clock
+from trainbench.judging.checks.clocks import on_our_clock
 from trainbench.judging.node_runs import judged_rate
 from trainbench.params.campaign_kind import Question
 from trainbench.prices.energy import measured_joules

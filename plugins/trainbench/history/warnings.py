@@ -14,7 +14,7 @@ from trainbench.core.verdicts import RED, Finding, NodeVerdict, RateChange, Stat
 from trainbench.history.notice_tables import warnings
 from trainbench.history.run_tables import runs
 from trainbench.history.summary_tables import campaigns
-from trainbench.judging.node_history import points_of
+from trainbench.judging.over_time.node_history import points_of
 from trainbench.judging.warned import ENDED, OVER, Kind, changes_of, is_back, is_worse, red_or_drilled, warned
 from trainbench.results.campaign import Campaign
 

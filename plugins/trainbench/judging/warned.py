@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from trainbench.core.verdicts import RED, Finding, Level, RateChange
-from trainbench.judging import undecided
-from trainbench.judging.missing_nodes import ATTENDANCE, GONE
+from trainbench.judging.checks.missing_nodes import ATTENDANCE, GONE
 from trainbench.judging.noise import deviation_pct
-from trainbench.judging.step_changes import SLOWER
-from trainbench.judging.trend import HISTORY_SLOWER
+from trainbench.judging.over_time import undecided
+from trainbench.judging.over_time.step_changes import SLOWER
+from trainbench.judging.over_time.trend import HISTORY_SLOWER
 from trainbench.results.campaign import Campaign
 
 WATCHED, UNSTEADY = "watch", "unsteady"  # categories of findings

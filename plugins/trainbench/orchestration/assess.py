@@ -22,29 +22,13 @@ from trainbench.core.verdicts import (
     Tolerances,
     by_level,
 )
-from trainbench.judging import (
-    clocks,
-    confirmation,
-    drills,
-    fleet_halves,
-    identity,
-    missing_nodes,
-    no_figures,
-    renames,
-    replaced_machines,
-    same_work,
-    slow_node_warnings,
-    step_changes,
-    still_slower,
-    trend,
-    undecided,
-    unsteady,
-    variance,
-)
+from trainbench.judging.checks import clocks, drills, identity, missing_nodes, no_figures, same_work
 from trainbench.judging.diagnosis import diagnose as diagnosis
-from trainbench.judging.node_history import Point, Trails, no_trails, points_of
 from trainbench.judging.node_runs import by_group, choice_of, judged_rate
 from trainbench.judging.noise import deviation_pct
+from trainbench.judging.over_time import renames, replaced_machines, step_changes, still_slower, trend, undecided
+from trainbench.judging.over_time.node_history import Point, Trails, no_trails, points_of
+from trainbench.judging.peers import confirmation, fleet_halves, node_verdicts, slow_node_warnings, unsteady
 from trainbench.orchestration.bill import Bill, bill
 from trainbench.params.campaign_kind import Question
 from trainbench.planning.plan import Plan
@@ -104,7 +88,7 @@ def _judged(
         verdicts += of_group
         replaced |= {id(was): run for was, run in zip(members, sound, strict=True)}
     if not results:
-        verdicts += variance.judge((), plan.nodes, tolerances)
+        verdicts += node_verdicts.judge_groups((), plan.nodes, tolerances)
     return tuple(verdicts), tuple(replaced.get(id(result), result) for result in results)
 
 
@@ -117,7 +101,7 @@ def _judge_group(
     own: Mapping[str, float],
 ) -> tuple[GroupVerdict, ...]:
     """Against peers; where some read fast, against those that their own past says are as before, if the others fell."""
-    groups = variance.judge(results, expected, tolerances, own)
+    groups = node_verdicts.judge_groups(results, expected, tolerances, own)
     if tolerances.reference is not ReferenceMode.LEAVE_ONE_OUT_MEDIAN or not any(map(fleet_halves.is_split, groups)):
         return groups
     typical = _typical(results)
@@ -125,7 +109,7 @@ def _judge_group(
         trend.judge_history(result, points, tolerances) for result, points in zip(typical, pasts(typical), strict=True)
     ]
     as_before = frozenset[str]().union(*(fleet_halves.as_before(group, history) for group in groups))
-    return variance.judge(results, expected, tolerances, own, as_before) if as_before else groups
+    return node_verdicts.judge_groups(results, expected, tolerances, own, as_before) if as_before else groups
 
 
 def assess(

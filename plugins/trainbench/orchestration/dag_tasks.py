@@ -72,7 +72,7 @@ def _release(label: str, value: str) -> None:
 def judge() -> list[dict[str, Any]]:
     """Stores every result and returns the manifests of the re-runs: breaching nodes are run once more."""
     from trainbench.history.history import open_history
-    from trainbench.judging import variance
+    from trainbench.judging.peers import node_verdicts
     from trainbench.orchestration import assess
     from trainbench.results.artefacts import open_store
 
@@ -82,7 +82,7 @@ def judge() -> list[dict[str, Any]]:
     for result in results:
         store.write_result(result)
     pasts = open_history(settings.history_url, store).pasts
-    suspects = variance.nodes_to_confirm(assess.judge(plan, results, pasts))
+    suspects = node_verdicts.nodes_to_confirm(assess.judge(plan, results, pasts))
     return [manifest(spec, settings.pods, owner()) for spec in confirm_specs(plan, suspects)]
 
 
@@ -90,14 +90,14 @@ def judge() -> list[dict[str, Any]]:
 def publish_nodes(suite: str) -> dict[str, str]:
     """Judges with the re-runs, writes the reports, records the history; returns the reports' addresses."""
     from trainbench.history.history import open_history
-    from trainbench.judging import variance
+    from trainbench.judging.peers import node_verdicts
     from trainbench.orchestration import assess
     from trainbench.results.artefacts import open_store
 
     plan, settings = stored_plan(), read_settings()
     pasts = open_history(settings.history_url, open_store(settings.store_url)).pasts
     results = _collected("benchmark", plan.specs)
-    suspects = variance.nodes_to_confirm(assess.judge(plan, results, pasts))
+    suspects = node_verdicts.nodes_to_confirm(assess.judge(plan, results, pasts))
     return _published(plan, suite, results, _collected("confirm", confirm_specs(plan, suspects)))
 
 
@@ -201,7 +201,7 @@ def _published(
 ) -> dict[str, str]:
     from trainbench.alerting import run_summary
     from trainbench.history.history import open_history
-    from trainbench.judging import clocks
+    from trainbench.judging.checks import clocks
     from trainbench.orchestration import assess, publishing
     from trainbench.results.artefacts import open_store
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainbench.core.formats import NA, degrees, figure, percent
 from trainbench.core.tables import Row, Table, Tone
 from trainbench.core.verdicts import RED, GpuVerdict, GroupVerdict, Metric, State
-from trainbench.judging.gpu_verdicts import badness
+from trainbench.judging.peers.gpu_verdicts import badness
 from trainbench.reporting.verdict_text import group_name
 from trainbench.results.campaign import Campaign
 

@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from trainbench.core.formats import count, duration, listing, moment, sentence
 from trainbench.core.tables import RESULT_LINK, Row, Table, Tone, shortened
 from trainbench.core.verdicts import Finding, GroupVerdict
-from trainbench.judging import drills
+from trainbench.judging.checks import drills
 from trainbench.reporting import cost_report, glossary, html_charts, plots, run_tables, verdict_text
 from trainbench.reporting.comparison_sections import Answer, answers
 from trainbench.results.campaign import Campaign

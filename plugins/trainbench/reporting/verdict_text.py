@@ -34,12 +34,12 @@ from trainbench.core.verdicts import (
     ReferenceMode,
     State,
 )
-from trainbench.judging import drills, no_figures
 from trainbench.judging.campaign_conditions import conditions
+from trainbench.judging.checks import drills, no_figures
 from trainbench.judging.condition import Condition, fleet_summary
 from trainbench.judging.node_runs import judged_rate
-from trainbench.judging.step_changes import SLOWER
-from trainbench.judging.variance import lone_groups
+from trainbench.judging.over_time.step_changes import SLOWER
+from trainbench.judging.peers.node_verdicts import lone_groups
 from trainbench.params.campaign_kind import Question
 from trainbench.reporting import configuration_tables, strategy_tables, survey_tables
 from trainbench.results.campaign import Campaign

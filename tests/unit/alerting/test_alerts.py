@@ -7,8 +7,8 @@ from tests import campaigns
 from tests.builders import make_failed, make_result
 from trainbench.alerting.alerts import alerts
 from trainbench.core.verdicts import HistoryVerdict, State
-from trainbench.judging.missing_nodes import absentees
-from trainbench.judging.trend import findings
+from trainbench.judging.checks.missing_nodes import absentees
+from trainbench.judging.over_time.trend import findings
 from trainbench.params.campaign_kind import Question
 from trainbench.planning.nodes import AbsentNode
 

@@ -18,9 +18,9 @@ from trainbench.core.tables import Tone
 from trainbench.core.verdicts import Level
 from trainbench.history.history import History, open_history
 from trainbench.history.node_histories import TRAIL_CAMPAIGNS
-from trainbench.judging import variance
 from trainbench.judging.campaign_conditions import conditions
 from trainbench.judging.condition import Condition
+from trainbench.judging.peers import node_verdicts
 from trainbench.orchestration.assess import assess, judge
 from trainbench.params.campaign_params import parse_params
 from trainbench.planning.nodes import Fleet
@@ -56,7 +56,9 @@ class Nights:
             return result.model_copy(update={"spec": spec, **times})
 
         measured, pasts = [run(spec) for spec in plan.specs], self.history.pasts
-        again = [run(spec) for spec in confirm_specs(plan, variance.nodes_to_confirm(judge(plan, measured, pasts)))]
+        again = [
+            run(spec) for spec in confirm_specs(plan, node_verdicts.nodes_to_confirm(judge(plan, measured, pasts)))
+        ]
         times = {"started_at": at, "finished_at": at + timedelta(minutes=9)}
         campaign = assess(
             plan,

@@ -21,7 +21,7 @@ from trainbench.history.history import History, open_history
 from trainbench.history.notice_tables import notices
 from trainbench.history.run_tables import breaches
 from trainbench.history.summary_tables import acknowledgements
-from trainbench.judging.trend import HISTORY_SLOWER
+from trainbench.judging.over_time.trend import HISTORY_SLOWER
 from trainbench.settings.channels import Channel, Mail, Webhook
 
 RATES = {"node-1": 10.0, "node-2": 9.0, "node-3": 10.1}

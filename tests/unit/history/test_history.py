@@ -38,8 +38,8 @@ from trainbench.history.database import HistoryError
 from trainbench.history.history import History, history_key, open_history
 from trainbench.history.run_tables import breaches, metadata, runs
 from trainbench.history.summary_tables import works
-from trainbench.judging.missing_nodes import ABSENT
-from trainbench.judging.undecided import Streak
+from trainbench.judging.checks.missing_nodes import ABSENT
+from trainbench.judging.over_time.undecided import Streak
 from trainbench.params.campaign_kind import Question
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.artefacts import open_store

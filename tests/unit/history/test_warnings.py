@@ -18,8 +18,8 @@ from trainbench.core.verdicts import Finding, Level, RateChange, State
 from trainbench.history.history import History, open_history
 from trainbench.history.notice_tables import warnings
 from trainbench.history.warnings import FORGOTTEN, FORGOTTEN_DAYS
-from trainbench.judging.step_changes import SLOWER_STEP
-from trainbench.judging.trend import HISTORY_SLOWER
+from trainbench.judging.over_time.step_changes import SLOWER_STEP
+from trainbench.judging.over_time.trend import HISTORY_SLOWER
 from trainbench.judging.warned import Kind
 
 WORK = fingerprint(make_result().work)

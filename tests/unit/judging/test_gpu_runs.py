@@ -10,14 +10,14 @@ import pytest
 from bench_image.contract.result import RunResult, Status
 from tests.builders import STARTED_AT, make_failed, make_independent, make_result
 from trainbench.core.verdicts import Confirmation, GroupVerdict, Metric, NodeVerdict, Side, State, Tolerances
-from trainbench.judging import gpu_verdicts
-from trainbench.judging.confirmation import confirm
 from trainbench.judging.diagnosis.diagnose import diagnose
 from trainbench.judging.gpu_runs import by_gpu
-from trainbench.judging.node_history import points_of
 from trainbench.judging.node_runs import GpuPlace, judged_rate
-from trainbench.judging.trend import judge_history
-from trainbench.judging.variance import judge, nodes_to_confirm
+from trainbench.judging.over_time.node_history import points_of
+from trainbench.judging.over_time.trend import judge_history
+from trainbench.judging.peers import gpu_verdicts
+from trainbench.judging.peers.confirmation import confirm
+from trainbench.judging.peers.node_verdicts import judge_groups, nodes_to_confirm
 
 LIMITS = Tolerances()
 GOOD = (10.0, 10.01, 9.99, 10.0)
@@ -29,7 +29,7 @@ def fleet(*of_nodes: tuple[float, ...]) -> list[RunResult]:
 
 
 def judged(results: list[RunResult]) -> GroupVerdict:
-    (group,) = judge(results, [], LIMITS)
+    (group,) = judge_groups(results, [], LIMITS)
     return group
 
 
@@ -177,7 +177,7 @@ class TestReRun:
         return fleet(GOOD, SLOW_2, GOOD, GOOD)
 
     def test_a_gpu_that_is_slow_again_is_confirmed(self) -> None:
-        groups = judge(self.first(), [], LIMITS)
+        groups = judge_groups(self.first(), [], LIMITS)
         assert nodes_to_confirm(groups) == ("node-2",)
         node = by_name(confirm(groups, [make_independent("node-2", (10.0, 10.0, 9.1, 10.0), round=2)], LIMITS)[0])[
             "node-2"
@@ -187,20 +187,20 @@ class TestReRun:
         assert states(node) == [State.OK, State.OK, State.BREACH, State.OK]
 
     def test_a_re_run_in_which_another_gpu_is_slow_confirms_nothing(self) -> None:
-        groups = judge(self.first(), [], LIMITS)
+        groups = judge_groups(self.first(), [], LIMITS)
         node = by_name(confirm(groups, [make_independent("node-2", (9.0, 10.0, 10.0, 10.0), round=2)], LIMITS)[0])[
             "node-2"
         ]
         assert (node.state, node.confirmation) == (State.NOTICE, Confirmation.NOT_CONFIRMED)
 
     def test_a_neighbour_that_fails_in_the_re_run_does_not_spoil_the_answer(self) -> None:
-        groups = judge(self.first(), [], LIMITS)
+        groups = judge_groups(self.first(), [], LIMITS)
         rerun = make_independent("node-2", (10.0, 10.0, 9.1, 10.0), round=2, failed={0: "CUDA error"})
         node = by_name(confirm(groups, [rerun], LIMITS)[0])["node-2"]
         assert (node.state, node.confirmation) == (State.BREACH, Confirmation.CONFIRMED)
 
     def test_a_re_run_that_never_came_leaves_the_breach(self) -> None:
-        groups = judge(self.first(), [], LIMITS)
+        groups = judge_groups(self.first(), [], LIMITS)
         node = by_name(confirm(groups, [], LIMITS)[0])["node-2"]
         assert (node.state, node.confirmation) == (State.BREACH, Confirmation.INCONCLUSIVE)
 

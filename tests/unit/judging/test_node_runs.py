@@ -7,7 +7,7 @@ import pytest
 from tests.builders import make_cpu_result, make_result
 from trainbench.core.verdicts import Metric, Tolerances
 from trainbench.judging.node_runs import NodeRuns, measured
-from trainbench.judging.variance import judge
+from trainbench.judging.peers.node_verdicts import judge_groups
 
 
 def test_the_temperature_of_a_run_is_that_of_its_hottest_gpu() -> None:
@@ -33,5 +33,7 @@ def test_a_node_is_on_gpu_when_any_of_its_runs_was() -> None:
 
 def test_the_windows_of_a_slow_work_tell_of_its_noise() -> None:
     """Half a sample a second is a rate as any other."""
-    (group,) = judge([make_result(f"node-{i}", 0.5, windows=(0.499, 0.5, 0.501)) for i in (1, 2, 3)], [], Tolerances())
+    (group,) = judge_groups(
+        [make_result(f"node-{i}", 0.5, windows=(0.499, 0.5, 0.501)) for i in (1, 2, 3)], [], Tolerances()
+    )
     assert group.noise_pct == pytest.approx(0.2, rel=0.05)

@@ -10,7 +10,7 @@ import pytest
 from trainbench.core.verdicts import State
 from trainbench.judging.limits import decide
 from trainbench.judging.noise import Noise, Run, deviation_pct, estimate, from_pct, median_variance, t_995, to_pct
-from trainbench.judging.scatter import Unit, measure
+from trainbench.judging.peers.scatter import Unit, measure
 
 
 def run(round_: int, *logs: float) -> Run:

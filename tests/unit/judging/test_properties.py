@@ -9,9 +9,9 @@ import pytest
 from bench_image.contract.result import RunResult
 from tests.builders import make_failed, make_result
 from trainbench.core.verdicts import RED, GroupVerdict, Metric, ReferenceMode, Side, State, Tolerances
-from trainbench.judging.confirmation import confirm
 from trainbench.judging.diagnosis.diagnose import diagnose
-from trainbench.judging.variance import judge, nodes_to_confirm
+from trainbench.judging.peers.confirmation import confirm
+from trainbench.judging.peers.node_verdicts import judge_groups, nodes_to_confirm
 
 SEEDS = range(30)
 GPUS = ("NVIDIA H200", "NVIDIA A100")
@@ -65,12 +65,12 @@ def states(groups: tuple[GroupVerdict, ...]) -> list[tuple[str, State]]:
 def test_every_expected_node_has_one_verdict_and_the_order_of_the_results_changes_nothing(seed: int) -> None:
     draw = random.Random(seed)
     results, expected, limits, past = a_night(draw)
-    groups = judge(results, expected, limits, past)
+    groups = judge_groups(results, expected, limits, past)
     shuffled = draw.sample(results, len(results))
 
     assert sorted(node for node, _ in states(groups)) == sorted(expected)
     assert ("node-lost", State.MISSING) in states(groups)
-    assert judge(shuffled, expected[::-1], limits, past) == groups
+    assert judge_groups(shuffled, expected[::-1], limits, past) == groups
     told = {finding.subject for finding in diagnose(groups, results)}
     assert {node for node, state in states(groups) if state in RED} <= told
 
@@ -82,8 +82,8 @@ def test_all_nodes_faster_by_one_factor_are_judged_alike(seed: int) -> None:
     for factor in (0.25, 1024.0):
         scaled = limits.model_copy(update={"fixed_samples_per_second": 10.0 * factor})
         own = {node: rate * factor for node, rate in past.items()}
-        again = judge([faster(result, factor) for result in results], expected, scaled, own)
-        assert states(again) == states(judge(results, expected, limits, past))
+        again = judge_groups([faster(result, factor) for result in results], expected, scaled, own)
+        assert states(again) == states(judge_groups(results, expected, limits, past))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -94,7 +94,7 @@ def test_a_faster_node_is_never_found_slower_for_it(seed: int) -> None:
 
     def is_slow(factor: float) -> bool:
         mine = [faster(result, factor) if result.spec.node == node else result for result in results]
-        verdicts = [n for group in judge(mine, expected, limits, past) for n in group.nodes if n.node == node]
+        verdicts = [n for group in judge_groups(mine, expected, limits, past) for n in group.nodes if n.node == node]
         rate = verdicts[0].metric(Metric.SAMPLES_PER_SECOND)
         return rate is not None and rate.state is State.BREACH and rate.side is Side.SLOW
 
@@ -112,7 +112,7 @@ def test_figures_that_cannot_be_lose_nobody_a_verdict(seed: int) -> None:
         memory_gb = draw.choice([0.0, 7.1])
         broken = make_result(spec.node, odd, round=spec.round, memory_gb=memory_gb, temperature_c=0.0)
         results[i] = faster(broken, 1.0, first_window=draw.choice([1.0, 0.0, 1e6]))
-    groups = judge(results, expected, limits, past)
+    groups = judge_groups(results, expected, limits, past)
     reruns = [
         make_result(node, draw.choice([1e-3, 10.0, 1e6]), round=4, memory_gb=draw.choice([0.0, 7.1, None]))
         for node in nodes_to_confirm(groups)

@@ -22,8 +22,8 @@ from trainbench.core.tables import Tone
 from trainbench.core.verdicts import RateChange, State
 from trainbench.judging.campaign_conditions import conditions
 from trainbench.judging.condition import Condition
-from trainbench.judging.node_history import points_of
-from trainbench.judging.still_slower import Slowdown
+from trainbench.judging.over_time.node_history import points_of
+from trainbench.judging.over_time.still_slower import Slowdown
 from trainbench.orchestration.assess import assess, judge, no_pasts
 from trainbench.orchestration.publishing import publish
 from trainbench.params.campaign_kind import Question

@@ -18,7 +18,7 @@ from trainbench.comparison import validity
 from trainbench.core.verdicts import PART_FAILED, State
 from trainbench.history import rows
 from trainbench.history.history import open_history
-from trainbench.judging import variance
+from trainbench.judging.peers import node_verdicts
 from trainbench.orchestration import assess as assessing
 from trainbench.orchestration import bill as billing
 from trainbench.orchestration.assess import assess, no_pasts
@@ -194,7 +194,7 @@ def test_a_defect_that_one_run_brings_to_light_is_a_red_finding_of_that_run(
 def test_a_result_that_judging_fails_for_is_a_failed_run_and_its_peers_are_judged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(variance, "judge", fails_for(BAD, variance.judge))
+    monkeypatch.setattr(node_verdicts, "judge_groups", fails_for(BAD, node_verdicts.judge_groups))
     campaign = night(documents())
 
     assert of_others(campaign) == [(name, State.OK, "within all limits") for name in NODES if name != BAD]
@@ -207,14 +207,14 @@ def test_a_result_that_judging_fails_for_is_a_failed_run_and_its_peers_are_judge
 
 
 def test_where_judging_fails_for_all_of_them_together_nobody_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = variance.judge
+    real = node_verdicts.judge_groups
 
     def broken(results: Any, *rest: Any, **named: Any) -> Any:
         if sum(bool(result.performance.samples_per_second) for result in results) > 1:
             raise KeyError("pair")
         return real(results, *rest, **named)
 
-    monkeypatch.setattr(variance, "judge", broken)
+    monkeypatch.setattr(node_verdicts, "judge_groups", broken)
     campaign = night(documents())
 
     assert {node.state for node in campaign.nodes} == {State.FAILED}
@@ -225,7 +225,7 @@ def test_what_fails_without_any_result_is_nobodys_fault(monkeypatch: pytest.Monk
     def broken(*_: Any, **__: Any) -> Any:
         raise ValueError("reference 'fixed' needs a figure")
 
-    monkeypatch.setattr(variance, "judge", broken)
+    monkeypatch.setattr(node_verdicts, "judge_groups", broken)
     with pytest.raises(ValueError, match="reference 'fixed'"):
         night(documents())
 

@@ -15,7 +15,7 @@ from trainbench.alerting import run_summary
 from trainbench.alerting.alerts import alerts
 from trainbench.cli.app import ExitCode, exit_code
 from trainbench.core.tables import Tone
-from trainbench.judging import no_figures
+from trainbench.judging.checks import no_figures
 from trainbench.orchestration.assess import assess, no_pasts
 from trainbench.orchestration.publishing import publish
 from trainbench.params.campaign_kind import Question

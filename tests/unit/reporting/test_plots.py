@@ -7,7 +7,7 @@ from bench_image.contract.options import Strategy
 from tests import campaigns
 from tests.builders import make_cpu_result, make_result
 from trainbench.core.verdicts import Tolerances
-from trainbench.judging.variance import judge
+from trainbench.judging.peers.node_verdicts import judge_groups
 from trainbench.reporting import curve_plots, plots
 
 
@@ -150,6 +150,6 @@ def test_four_works_stand_two_by_two() -> None:
 
 def test_works_of_one_node_each_have_no_node_plot() -> None:
     runs = campaigns.strategy_results(("full",))
-    groups = judge(runs, ["node-1"], Tolerances())
+    groups = judge_groups(runs, ["node-1"], Tolerances())
     absent = plots.not_drawn(campaigns.make_campaign(runs, groups))
     assert absent == {"node_variance": "each work ran on one node only"}

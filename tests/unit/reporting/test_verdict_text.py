@@ -9,7 +9,7 @@ from tests import campaigns
 from tests.builders import make_failed, make_result
 from trainbench.core.tables import Tone
 from trainbench.core.verdicts import HistoryVerdict, State, Tolerances
-from trainbench.judging.variance import judge
+from trainbench.judging.peers.node_verdicts import judge_groups
 from trainbench.params.campaign_kind import Question
 from trainbench.reporting import verdict_text
 from trainbench.reporting.html import report_html
@@ -92,7 +92,7 @@ def test_reasons_are_told_once() -> None:
 
 def test_strategies_on_one_node_are_no_node_check() -> None:
     runs = campaigns.strategy_results(("full",))
-    campaign = campaigns.make_campaign(runs, judge(runs, ["node-1"], Tolerances()))
+    campaign = campaigns.make_campaign(runs, judge_groups(runs, ["node-1"], Tolerances()))
     assert verdict_text.verdict(campaign) == (
         "9 of 9 runs gave a figure. Nodes were not compared: each work ran on one node only."
     )

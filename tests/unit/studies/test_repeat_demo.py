@@ -9,7 +9,7 @@ import pytest
 from bench_image.contract.spec import Drill
 from repeat_demo import NODES, is_definite, states_of, table
 from tests.builders import make_cpu_result
-from trainbench.judging.variance import judge
+from trainbench.judging.peers.node_verdicts import judge_groups
 from trainbench.params.campaign_params import LOCAL_DEFAULTS, parse_params
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "terminal-cpu-drill.txt"
@@ -65,7 +65,7 @@ def test_the_demo_s_settings_are_definite_where_windows_scatter(drill: str | Non
             windows[3] = left / 2
         asked = Drill(slowdown_pct=slowdown) if slowdown else None
         results.append(make_cpu_result(node, left, windows=windows, drill=asked))
-    (group,) = judge(results, NODES, params.tolerances)
+    (group,) = judge_groups(results, NODES, params.tolerances)
 
     assert {node.node: node.state.value for node in group.nodes} == {
         node: "breach" if node == drill else "ok" for node in NODES

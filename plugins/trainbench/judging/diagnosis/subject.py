@@ -8,8 +8,8 @@ from typing import NamedTuple
 from bench_image.contract.result import RunResult, Status
 from trainbench.core.verdicts import RED, GroupVerdict, NodeVerdict
 from trainbench.judging import gpu_runs
-from trainbench.judging.gpu_verdicts import badness
 from trainbench.judging.node_runs import GpuPlace, Key, choice_of, gpu_name
+from trainbench.judging.peers.gpu_verdicts import badness
 
 MAX_GPUS = 3  # of a node with a finding each; the node's reason counts the others
 MAX_PEERS = 100  # runs that a node is set beside: what is typical does not need a thousand

@@ -8,9 +8,9 @@ from bench_image.contract.result import Chosen, RunResult, Status
 from bench_image.contract.spec import Drill
 from tests.builders import make_cpu_result, make_failed, make_result
 from trainbench.core.verdicts import Finding, Level, Tolerances
-from trainbench.judging.confirmation import confirm
 from trainbench.judging.diagnosis.diagnose import diagnose, strays
-from trainbench.judging.variance import judge
+from trainbench.judging.peers.confirmation import confirm
+from trainbench.judging.peers.node_verdicts import judge_groups
 from trainbench.planning.nodes import GpuNode
 
 LIMITS = Tolerances()
@@ -18,7 +18,7 @@ GOOD = [make_result(f"node-{i}") for i in (1, 2, 3)]
 
 
 def diagnosed(*results: RunResult, expected: tuple[str, ...] = ()) -> tuple[Finding, ...]:
-    return diagnose(judge(results, expected, LIMITS), results)
+    return diagnose(judge_groups(results, expected, LIMITS), results)
 
 
 def changed(result: RunResult, changes: dict[str, Any]) -> RunResult:
@@ -197,7 +197,7 @@ def test_stolen_cpu_time_explains_its_share_where_the_cpu_computes() -> None:
 def test_what_the_cluster_says_of_the_node_is_evidence() -> None:
     known = (GpuNode(name="node-4", troubles=("XidError (Xid 63)",)),)
     results = [*GOOD, make_result("node-4", 8.0)]
-    (finding,) = diagnose(judge(results, (), LIMITS), results, known)
+    (finding,) = diagnose(judge_groups(results, (), LIMITS), results, known)
     assert finding.category == "node_trouble"
     assert "the cluster says of the node: XidError (Xid 63)" in finding.summary.replace("The cluster", "the cluster")
 
@@ -360,7 +360,7 @@ def test_too_few_nodes_and_too_much_noise_are_told_apart() -> None:
 def test_a_breach_that_its_re_run_did_not_confirm_is_information() -> None:
     results = [*GOOD, make_result("node-4", 8.0)]
     again = make_result("node-4", 9.5, round=2)
-    groups = confirm(judge(results, [], LIMITS), [again], LIMITS)
+    groups = confirm(judge_groups(results, [], LIMITS), [again], LIMITS)
     (finding,) = diagnose(groups, [*results, again])
     assert (finding.category, finding.level) == ("not_confirmed", Level.INFO)
 

@@ -1,0 +1,1 @@
+"""Each node against its own earlier campaigns: baseline, steps and drifts, renames, streaks."""

@@ -1,0 +1,81 @@
+"""Has a node the GPUs that it had? Another machine under its name has another past; a swapped GPU is worth knowing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from trainbench.core.formats import count, day, listing
+from trainbench.core.ordering import natural
+from trainbench.core.verdicts import Finding, Level
+from trainbench.judging.checks.identity import capacities
+from trainbench.judging.over_time.node_history import Point
+from trainbench.judging.over_time.renames import TOLD_FOR
+from trainbench.planning.nodes import GpuNode
+
+OTHER_MACHINE, SWAPPED = "other_machine", "swapped_gpu"
+
+
+def findings(
+    now: Sequence[Point], earlier: Sequence[Point], at: datetime, known: Sequence[GpuNode] = ()
+) -> tuple[Finding, ...]:
+    """One for each node of `now` whose GPUs are others than in one of its campaigns of the last TOLD_FOR. Where the
+    node's size is `known`, GPUs of it that were not used before are none.
+    """
+    capacity, mine, past = capacities(known), _by_node(now), _by_node(earlier)
+    found = []
+    for node, campaigns in mine.items():
+        has = frozenset[str]().union(*(point.setup.gpu_uuids for point in campaigns))
+        recent = _campaigns([point for point in past.get(node, ()) if at - point.at <= TOLD_FOR])
+        for when, had in recent if has else ():
+            if has != had and len(has | had) > capacity.get(node, max(len(has), len(had))):
+                found.append(_swapped(node, has, had, when) if has & had else _moved(node, has, had, when))
+                break
+    return tuple(found)
+
+
+def _by_node(points: Sequence[Point]) -> Mapping[str, list[Point]]:
+    of: dict[str, list[Point]] = {}
+    for point in points:
+        of.setdefault(point.node, []).append(point)
+    return of
+
+
+def _campaigns(points: Sequence[Point]) -> list[tuple[datetime, frozenset[str]]]:
+    """When, and the GPUs of all works; the latest first, without those of which no GPU is known."""
+    of: dict[str, tuple[datetime, frozenset[str]]] = {}
+    for point in points:
+        when, had = of.get(point.campaign_id, (point.at, frozenset[str]()))
+        of[point.campaign_id] = (max(when, point.at), had | point.setup.gpu_uuids)
+    return sorted((campaign for campaign in of.values() if campaign[1]), key=lambda campaign: campaign[0], reverse=True)
+
+
+def _moved(node: str, has: frozenset[str], had: frozenset[str], when: datetime) -> Finding:
+    return Finding(
+        level=Level.WARNING,
+        category=OTHER_MACHINE,
+        subject=node,
+        measured=_named(has),
+        expected=f"{_named(had)}, as on {day(when)}",
+        summary=f"has other GPUs than on {day(when)}, none of them the same: what it reached before was reached by "
+        "another machine under its name, or by the GPUs that were taken out",
+        resolution="give a new machine a name of its own; if its GPUs were replaced, accept its new level as baseline",
+    )
+
+
+def _swapped(node: str, has: frozenset[str], had: frozenset[str], when: datetime) -> Finding:
+    new, gone = has - had, had - has
+    told = f"has {count(len(new), 'GPU')} that it did not have on {day(when)}" if new else f"lacks {_named(gone)}"
+    return Finding(
+        level=Level.INFO,
+        category=SWAPPED,
+        subject=node,
+        measured=_named(new) if new else f"{len(has)} of {len(had)} GPUs",
+        expected=f"{_named(gone)}, as on {day(when)}" if gone else f"the {len(had)} GPUs of {day(when)}",
+        summary=told,
+        resolution="nothing to do if it was swapped on purpose; its past is that of the old GPUs too",
+    )
+
+
+def _named(uuids: frozenset[str]) -> str:
+    return listing(sorted(uuids, key=natural))

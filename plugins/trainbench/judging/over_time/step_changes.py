@@ -1,0 +1,263 @@
+"""Since when is a node slower, and what was changed then? Trails -> dated changes, one finding for all their nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import NamedTuple
+
+from trainbench.core.formats import count, day, degrees, figure, listing, share_range
+from trainbench.core.ordering import natural
+from trainbench.core.verdicts import Finding, Level, RateChange, Tolerances
+from trainbench.judging.noise import deviation_pct
+from trainbench.judging.over_time import change_points
+from trainbench.judging.over_time.change_points import Drift, Step
+from trainbench.judging.over_time.node_history import Point
+from trainbench.results.setups import changes, new_gpus
+
+SLOWER_STEP, FASTER_STEP, SLOWER_DRIFT, FASTER_DRIFT = "step_slower", "step_faster", "drift_slower", "drift_faster"
+STILL_SLOWER = "still_slower"  # see there
+SLOWER = frozenset({SLOWER_STEP, SLOWER_DRIFT, STILL_SLOWER})
+ONE_NIGHT = timedelta(days=2)  # between two campaigns that follow each other; else the date is a span
+MIN_WARMER_C = 5.0
+
+
+class Change(NamedTuple):
+    """What became of one node at one work. `since`: the first campaign at the new level, or of a drift."""
+
+    node: str
+    fingerprint: str
+    is_drift: bool
+    before: float  # samples/s
+    after: float
+    limit_pct: float  # that the change is larger than, of `before`
+    last_before: datetime
+    since: datetime
+    num_before: int
+    num_after: int
+    what: tuple[str, ...]  # was changed in between, as far as it is recorded
+    gpus: tuple[str, ...]  # that the node had not had before
+    warmer_c: float | None
+
+    @property
+    def change_pct(self) -> float:
+        return 100 * (self.after / self.before - 1)
+
+    @property
+    def category(self) -> str:
+        if self.is_drift:
+            return SLOWER_DRIFT if self.after < self.before else FASTER_DRIFT
+        return SLOWER_STEP if self.after < self.before else FASTER_STEP
+
+
+Series = Mapping[tuple[str, str, str | None], Sequence[Point]]
+
+
+def series_of(points: Iterable[Point], names: Mapping[str, str] = {}) -> Series:
+    """(node, fingerprint, GPU) -> its points by time. `names`: an old name of a node -> its name of today."""
+    series: dict[tuple[str, str, str | None], list[Point]] = {}
+    for point in points:
+        node, work, gpu = point.trail
+        series.setdefault((names.get(node, node), work, gpu), []).append(point)
+    return {key: sorted(trail, key=lambda point: point.at) for key, trail in series.items()}
+
+
+def find(series: Series, tolerances: Tolerances) -> tuple[Change, ...]:
+    """The last change of each trail, judged by the limits of the history; nodes in natural order."""
+    found = (_change(key[0], key[1], trail, tolerances) for key, trail in series.items())
+    return tuple(sorted((change for change in found if change), key=lambda change: natural(change.node)))
+
+
+def findings(found: Sequence[Change], series: Series) -> tuple[Finding, ...]:
+    """One for all nodes that the same thing happened to: the same change, or no known change in the same night."""
+    together: dict[tuple[object, ...], list[Change]] = {}
+    for change in found:
+        cause = change.what or (change.node if change.is_drift or change.gpus else change.since.date())
+        together.setdefault((change.category, cause), []).append(change)
+    got: dict[tuple[str, ...], set[str]] = {}
+    if any(change.what for change in found):
+        for (node, _, _), trail in series.items():
+            for before, after in pairwise(trail):
+                if before.setup is not after.setup and (what := changes([before.setup], after.setup)):
+                    got.setdefault(what, set()).add(node)
+    return tuple(_finding(same, len(got.get(same[0].what, ()))) for same in together.values())
+
+
+def _change(node: str, work: str, trail: Sequence[Point], tolerances: Tolerances) -> Change | None:
+    """What became of the trail, as far as it still holds on its last night."""
+    days = [(point.at - trail[0].at) / timedelta(days=1) for point in trail]
+    rates = [point.samples_per_second for point in trail]
+    found = change_points.change(days, rates, tolerances.history_pct, tolerances.history_mads)
+    updated_at = _updated_at(trail)
+    if not (isinstance(found, Step) and found.at >= updated_at):
+        found = _of_update(rates, updated_at, tolerances) or found
+    if found is None:
+        return None
+    change = _drift(node, work, trail, found) if isinstance(found, Drift) else _step(node, work, trail, found)
+    return _as_of_now(change, rates[-1])
+
+
+def _updated_at(trail: Sequence[Point]) -> int:
+    """Index of the first point with the versions of today."""
+    at = len(trail) - 1
+    while at and (trail[at - 1].setup is trail[at].setup or not changes([trail[at - 1].setup], trail[-1].setup)):
+        at -= 1
+    return at
+
+
+def _of_update(rates: Sequence[float], at: int, tolerances: Tolerances) -> Step | None:
+    """The step in the first nights after an update, against the level before it: the past of the same versions is too
+    short to tell, and `change_points` needs three nights to find where a level begins.
+    """
+    limit_pct, mads = tolerances.history_pct, tolerances.history_mads
+    least = max(tolerances.history_min_points, change_points.LEAST)
+    if at < least or len(rates) - at > least:
+        return None
+    earlier = change_points.change(range(at), rates[:at], limit_pct, mads)
+    begin = earlier.at if isinstance(earlier, Step) else 0
+    step = change_points.step_at(rates[begin:], at - begin, limit_pct, mads)
+    return step and step._replace(at=at)
+
+
+def _as_of_now(change: Change, rate: float) -> Change | None:
+    """The change with what the node reaches tonight, where it has left the level after the change on the way back; None
+    once that is no change any more: nobody may be warned of a node that is well again.
+    """
+    sign = -1 if change.after < change.before else 1
+    moved = sign * deviation_pct(rate, change.before)
+    if moved <= change.limit_pct / 2:
+        return None
+    if sign * deviation_pct(rate, change.after) >= -change.limit_pct:
+        return change
+    return change._replace(after=rate, num_after=1) if moved > change.limit_pct else None
+
+
+def _drift(node: str, work: str, trail: Sequence[Point], found: Drift) -> Change:
+    third = max(len(trail) // 3, 1)
+    return Change(
+        node=node,
+        fingerprint=work,
+        is_drift=True,
+        before=found.first,
+        after=found.last,
+        limit_pct=found.limit_pct,
+        last_before=trail[0].at,
+        since=trail[0].at,
+        num_before=len(trail),
+        num_after=0,
+        what=(),
+        gpus=(),
+        warmer_c=_warmer(trail[:third], trail[-third:]),
+    )
+
+
+def _step(node: str, work: str, trail: Sequence[Point], found: Step) -> Change:
+    before, after = trail[: found.at], trail[found.at :]
+    level = before[len(before) - found.num_before :]
+    return Change(
+        node=node,
+        fingerprint=work,
+        is_drift=False,
+        before=found.before,
+        after=found.after,
+        limit_pct=found.limit_pct,
+        last_before=before[-1].at,
+        since=after[0].at,
+        num_before=len(level),
+        num_after=len(after),
+        what=changes([point.setup for point in level], after[0].setup),
+        gpus=new_gpus([point.setup for point in before], after[0].setup),
+        warmer_c=_warmer(level, after),
+    )
+
+
+def _warmer(before: Sequence[Point], after: Sequence[Point]) -> float | None:
+    def typical(points: Sequence[Point]) -> float | None:
+        known = sorted(point.temperature_c for point in points if point.temperature_c is not None)
+        return known[len(known) // 2] if known else None
+
+    was, now = typical(before), typical(after)
+    return None if was is None or now is None else now - was
+
+
+def _finding(same: Sequence[Change], num_got: int) -> Finding:
+    first, nodes = same[0], list(dict.fromkeys(change.node for change in same))
+    worst = max(same, key=lambda change: abs(change.change_pct))
+    slower = first.category in SLOWER
+    campaigns = count(worst.num_after, "campaign")
+    return Finding(
+        level=Level.WARNING if slower else Level.INFO,
+        category=first.category,
+        subject=nodes[0] if len(nodes) == 1 else listing(nodes),
+        measured=f"{figure(worst.after)} samples/s"
+        + ("" if first.is_drift else f", median of {campaigns}")
+        + (f", on {worst.node}" if len(nodes) > 1 else ""),
+        expected=f"{figure(worst.before)} samples/s"
+        + (f" as on {day(worst.since)}" if first.is_drift else f", median of the {worst.num_before} before"),
+        summary=f"{_drifted(same) if first.is_drift else _stepped(same, len(nodes), num_got)}{_temperature(same)}",
+        resolution=_resolution(first, len(nodes)) if slower else _FASTER,
+        nodes=tuple(nodes),
+        changes=tuple(
+            RateChange(node=c.node, fingerprint=c.fingerprint, before=c.before, after=c.after, limit_pct=c.limit_pct)
+            for c in same
+        ),
+    )
+
+
+def _stepped(same: Sequence[Change], num_nodes: int, num_got: int) -> str:
+    first = same[0]
+    word = "slower" if first.after < first.before else "faster"
+    told = f"{'is' if num_nodes == 1 else 'are'} {_range(same)} {word} since {_when(same)}"
+    causes = [*first.what]
+    if num_nodes == 1 and first.gpus:
+        causes.append(f"{listing(first.gpus)} had not been seen there before")
+    if not causes:
+        return f"{told}; no change of driver, image, kernel, VBIOS, power limit or libraries is recorded then"
+    told += f", when {listing(causes)}"
+    if num_nodes < num_got:
+        return f"{told}; it is not seen on {num_got - num_nodes} of the {num_got} nodes with this change"
+    return f"{told}; so are all nodes that got this change" if num_nodes > 1 else told
+
+
+def _drifted(same: Sequence[Change]) -> str:
+    first = same[0]
+    word = "slower" if first.after < first.before else "faster"
+    return f"has become {_range(same)} {word} little by little since {day(first.since)}: a drift, not a step"
+
+
+def _range(same: Sequence[Change]) -> str:
+    return share_range(abs(change.change_pct) for change in same)
+
+
+def _when(same: Sequence[Change]) -> str:
+    days = sorted({change.since.date() for change in same})
+    if len(days) > 1:
+        return f"{day(days[0])} to {day(days[-1])}"
+    gap = min(same, key=lambda change: change.since - change.last_before)
+    if gap.since - gap.last_before <= ONE_NIGHT:
+        return day(days[0])
+    return f"some time between {day(gap.last_before)} and {day(days[0])}"
+
+
+def _temperature(same: Sequence[Change]) -> str:
+    warmer = [change.warmer_c for change in same if change.warmer_c is not None]
+    if not warmer or min(map(abs, warmer)) < MIN_WARMER_C or min(warmer) * max(warmer) < 0:
+        return ""
+    most = max(warmer, key=abs)
+    return f"; its GPU runs {degrees(abs(most))} {'warmer' if most > 0 else 'cooler'} than it did"
+
+
+_FASTER = "nothing to do: a new baseline grows by itself; note what was changed, the other nodes may gain as well"
+
+
+def _resolution(first: Change, num_nodes: int) -> str:
+    if first.what:
+        one = "it" if num_nodes == 1 else "one of them"
+        return f"undo this change on {one} and run the check again; hold it back elsewhere until that is known"
+    if first.gpus:
+        return "compare the new GPU with its neighbours: VBIOS, power limit, clocks, ECC"
+    if first.is_drift:
+        return "look at what wears: dust, fans, thermal paste, memory; compare its clocks and temperatures then and now"
+    where = "this node" if num_nodes == 1 else "these nodes"
+    return f"ask what was done to {where} then: cooling, power, firmware, cabling, other tenants, storage"

@@ -1,0 +1,74 @@
+"""A slowdown that somebody was warned of lasts until the rate is back, however long ago it was dated: the trail of the
+last campaigns forgets the level before, the open warning does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import date, datetime
+from typing import NamedTuple
+
+from trainbench.core.formats import day, figure, listing, share_range
+from trainbench.core.verdicts import Finding, Level, RateChange
+from trainbench.judging.noise import deviation_pct
+from trainbench.judging.over_time.node_history import Point
+from trainbench.judging.over_time.step_changes import STILL_SLOWER
+from trainbench.judging.warned import is_back
+
+
+class Slowdown(NamedTuple):
+    """Of one node at one work: what an open warning says. `since`: when it was first warned of."""
+
+    change: RateChange
+    since: datetime
+
+
+def lasting(
+    before: Iterable[Slowdown],
+    now: Sequence[Point],
+    known: Collection[tuple[str, str]],
+    names: Mapping[str, str] = {},
+) -> tuple[Slowdown, ...]:
+    """Those that tonight's rates say are not over, with these rates; without the (node, fingerprint) that are `known`
+    to be slower tonight already. `names`: an old name of a node -> its name of today.
+    """
+    rates = {(point.node, point.fingerprint): point.samples_per_second for point in now}
+    found: dict[tuple[str, str], Slowdown] = {}
+    for slowdown in sorted(before, key=lambda slowdown: slowdown.since):
+        was = slowdown.change
+        key = (names.get(was.node, was.node), was.fingerprint)
+        rate = rates.get(key)
+        if rate is None or key in known or is_back(rate, was):
+            continue
+        change = was.model_copy(update={"node": key[0], "after": rate})
+        found.setdefault(key, Slowdown(change, slowdown.since))
+    return tuple(found.values())
+
+
+def findings(slowdowns: Iterable[Slowdown]) -> tuple[Finding, ...]:
+    """One for all that were first warned of on the same day."""
+    of_day: dict[date, list[Slowdown]] = {}
+    for slowdown in slowdowns:
+        of_day.setdefault(slowdown.since.date(), []).append(slowdown)
+    return tuple(_finding(same) for same in of_day.values())
+
+
+def _finding(same: Sequence[Slowdown]) -> Finding:
+    changes = tuple(slowdown.change for slowdown in same)
+    nodes = tuple(dict.fromkeys(change.node for change in changes))
+    lost = [-deviation_pct(change.after, change.before) for change in changes]
+    worst = changes[lost.index(max(lost))]
+    since = day(same[0].since)
+    one = len(nodes) == 1
+    return Finding(
+        level=Level.WARNING,
+        category=STILL_SLOWER,
+        subject=listing(nodes),
+        measured=f"{figure(worst.after)} samples/s" + ("" if one else f", on {worst.node}"),
+        expected=f"{figure(worst.before)} samples/s, as before {since}",
+        summary=f"{'is' if one else 'are'} still {share_range(lost)} slower than before {since}",
+        resolution="look at what was changed then; if the change was intended, accept the present level as the new "
+        "baseline",
+        nodes=nodes,
+        changes=changes,
+    )

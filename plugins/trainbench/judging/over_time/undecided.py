@@ -1,0 +1,78 @@
+"""Nodes that could not be judged for several nights in a row: nobody knows whether they are well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from trainbench.core.formats import day, sentence
+from trainbench.core.verdicts import RED, Finding, GroupVerdict, Level, State
+from trainbench.judging.peers.node_verdicts import lone_groups
+
+NIGHTS = 3  # in a row: one noisy night is none of anybody's business
+CATEGORY = "undecided"
+JUDGED = RED | {State.OK, State.NOTICE}
+
+
+class Streak(NamedTuple):
+    """Nights in a row, up to the last one, on which a node was measured and not judged."""
+
+    since: datetime
+    nights: int
+
+
+def is_undecided(states: Iterable[State]) -> bool | None:
+    """Of one node's verdicts of one night: whether one of them is missing; None: it was not looked at, as on a night
+    when it was busy. What is red is judged.
+    """
+    of = set(states)
+    if of & RED:
+        return False
+    return State.INSUFFICIENT in of if of & (JUDGED | {State.INSUFFICIENT}) else None
+
+
+def streak(newest_first: Iterable[tuple[datetime, Iterable[State]]]) -> Streak | None:
+    """Of one node: (when, its verdicts) of each night."""
+    nights: list[datetime] = []
+    for at, states in newest_first:
+        undecided = is_undecided(states)
+        if undecided is False:
+            break
+        nights += [at] if undecided else []
+    return Streak(nights[-1], len(nights)) if nights else None
+
+
+def findings(groups: Sequence[GroupVerdict], before: Mapping[str, Streak], at: datetime) -> tuple[Finding, ...]:
+    """`before`: the streaks up to the night before."""
+    found = []
+    for node, verdicts in states_of(groups).items():
+        last = before.get(node, Streak(at, 0))
+        if is_undecided(verdicts) and last.nights + 1 >= NIGHTS:
+            found.append(_finding(node, Streak(last.since, last.nights + 1), verdicts[State.INSUFFICIENT]))
+    return tuple(found)
+
+
+def states_of(groups: Sequence[GroupVerdict]) -> Mapping[str, Mapping[State, str]]:
+    """Node -> its states, each with its reason. A group that ran on one node only has no say where others do."""
+    lone = lone_groups(groups)
+    peers: dict[str, dict[State, str]] = {}
+    alone: dict[str, dict[State, str]] = {}
+    for group in groups:
+        of = alone if group in lone else peers
+        for node in group.nodes:
+            if not node.is_drill:
+                of.setdefault(node.node, {}).setdefault(node.state, node.reason)
+    return alone | peers
+
+
+def _finding(node: str, lasting: Streak, reason: str) -> Finding:
+    return Finding(
+        level=Level.WARNING,
+        category=CATEGORY,
+        subject=node,
+        measured=f"no verdict on {lasting.nights} nights in a row",
+        expected=f"a verdict within {NIGHTS} nights",
+        summary=sentence(f"could not be judged since {day(lasting.since)}: {reason}").removesuffix("."),
+        resolution="make it quieter, run more rounds, or check at least 3 nodes of its kind together",
+    )

@@ -1,0 +1,99 @@
+"""A run twice, a GPU under two names, and several machines under one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from bench_image.contract.parse import parse_result
+from bench_image.contract.result import RunResult
+from tests.builders import make_failed, make_result
+from tests.conftest import GOLDEN_DIR
+from trainbench.core.verdicts import State, Tolerances
+from trainbench.judging.checks import identity
+from trainbench.judging.node_runs import latest
+from trainbench.judging.peers.node_verdicts import judge_groups
+from trainbench.planning.nodes import GpuNode
+
+
+def later(result: RunResult) -> RunResult:
+    return result.model_copy(update={"finished_at": result.finished_at + timedelta(minutes=5)})
+
+
+def test_a_run_that_came_back_twice_counts_once_and_is_told() -> None:
+    """node-1 at 9.5 and, later, at 8.0: the later one is judged, in whichever order they come."""
+    fleet = [make_result(f"node-{i}", 9.5) for i in (1, 2, 3, 4)]
+    results = [*fleet, later(make_result("node-1", 8.0))]
+    for order in (results, results[::-1]):
+        (group,) = judge_groups(order, [], Tolerances())
+        assert (group.nodes[0].num_runs, group.nodes[0].state) == (1, State.BREACH)
+        assert group.nodes[0].metrics[0].value == 8.0
+    (finding,) = identity.findings(results)
+    assert (finding.category, finding.subject) == ("duplicate_run", results[0].spec.run_id)
+    assert finding.summary == "came back 2 times; the one that finished last is judged"
+
+
+def test_of_two_that_finished_at_once_their_order_does_not_decide() -> None:
+    pair = [make_result(samples_per_s=9.5), make_result(samples_per_s=8.0)]
+    assert latest(pair) == latest(pair[::-1])
+
+
+def test_a_failed_run_that_came_back_well_later_is_well() -> None:
+    good = later(make_result("node-1"))
+    assert latest([make_failed("node-1"), good]) == [good]
+
+
+def test_rounds_and_re_runs_are_no_duplicates() -> None:
+    results = [make_result("node-1", round=r) for r in (1, 2, 3)]
+    assert latest(results) == results
+    assert identity.findings(results) == ()
+
+
+def test_a_node_that_was_renamed_meanwhile_is_one_machine_under_two_names() -> None:
+    moved = make_result("node-10").model_copy(update={"context": make_result("node-2").context})
+    (finding,) = identity.findings([make_result("node-1"), make_result("node-2"), moved])
+    assert (finding.category, finding.subject) == ("same_gpu", "node-10")
+    assert finding.measured == "GPU-node-2-0 on node-2 and node-10"
+    assert finding.summary == "has the same GPU as node-2: one machine under 2 names, compared with itself"
+
+
+def on(node: str, *uuids: str, round_: int = 1) -> RunResult:
+    """A run of `node` on these GPUs."""
+    work = {"strategy": "independent", "gpus_per_node": len(uuids)} if len(uuids) > 1 else {}
+    result = make_result(node, round=round_, **work)
+    assert result.context
+    gpus = tuple(gpu.model_copy(update={"uuid": uuid}) for gpu, uuid in zip(result.context.gpus, uuids, strict=True))
+    ranks = tuple(rank.model_copy(update={"gpu_uuid": uuid}) for rank, uuid in zip(result.ranks, uuids, strict=True))
+    return result.model_copy(update={"context": result.context.model_copy(update={"gpus": gpus}), "ranks": ranks})
+
+
+def test_the_published_study_ran_on_five_machines_under_one_name() -> None:
+    """[J6]: 37 runs named h200-4 come from five disjoint sets of GPUs, and nobody said so."""
+    folder = GOLDEN_DIR.parents[1] / "docs/results/campaigns/h200-strategies-2026-11-21"
+    results = [parse_result(path.read_bytes()) for path in sorted(folder.glob("runs/*/result.json"))]
+    (finding,) = identity.findings(results)
+
+    assert len(results) == 37
+    assert (finding.category, finding.subject) == ("several_machines", "h200-4")
+    assert finding.summary.startswith("ran on 5 sets of GPUs that have none in common: several machines under one name")
+
+
+def test_runs_that_share_a_gpu_are_of_one_machine_in_whatever_order_they_come() -> None:
+    runs = [on("node-1", "a", "b"), on("node-1", "c", "d", round_=2), on("node-1", "b", "c", round_=3)]
+
+    assert [identity.findings(order) for order in (runs, runs[::-1])] == [(), ()]
+
+
+def test_two_sets_without_a_common_gpu_are_two_machines() -> None:
+    (finding,) = identity.findings([on("node-1", "a", "b"), on("node-1", "c", "d", round_=2)])
+
+    assert finding.measured == "a + b and c + d"
+
+
+def test_other_gpus_of_a_node_that_has_so_many_are_no_other_machine() -> None:
+    """A pod of one GPU gets another one each time."""
+    runs = [on("node-1", uuid, round_=number) for number, uuid in enumerate(("a", "b", "c"), start=1)]
+
+    assert identity.findings(runs, [GpuNode(name="node-1", num_gpus=7, num_gpus_lost=1)]) == ()
+    assert identity.findings(runs, [GpuNode(name="node-1", num_gpus=2, num_gpus_lost=1)]) == ()  # exactly as many
+    assert [f.subject for f in identity.findings(runs, [GpuNode(name="node-1", num_gpus=2)])] == ["node-1"]
+    assert [f.subject for f in identity.findings(runs, [GpuNode(name="node-1")])] == ["node-1"]

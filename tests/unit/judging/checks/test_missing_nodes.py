@@ -1,0 +1,67 @@
+"""Attendance: a node that nobody measures is told of, for as long as somebody may care."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from trainbench.core.verdicts import Confirmation, Level, NodeVerdict, State
+from trainbench.judging.checks.missing_nodes import absentees, gone, unmeasured
+from trainbench.planning.nodes import AbsentNode, GpuNode
+
+NOW = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
+
+
+def verdict(node: str, state: State = State.BUSY) -> NodeVerdict:
+    return NodeVerdict(
+        node=node, gpu_name=None, state=state, metrics=(), num_runs=0, confirmation=Confirmation.NOT_NEEDED,
+        confirm_deviation_pct=None, is_drill=False, reason="",
+    )  # fmt: skip
+
+
+def test_a_node_that_should_be_there_is_a_warning_and_one_taken_out_is_information() -> None:
+    absent = (
+        AbsentNode(name="gpu-1", reason="not ready: kubelet stopped", expected=True),
+        AbsentNode(name="gpu-2", reason="in quarantine: new-driver", expected=False),
+    )
+    lost, parked = absentees(absent, ())
+
+    assert (lost.level, lost.subject) == (Level.WARNING, "gpu-1")
+    assert lost.summary == "was not benchmarked: not ready: kubelet stopped"
+    assert (parked.level, parked.resolution) == (Level.INFO, "nothing to do")
+
+
+def test_a_node_with_a_gpu_less_than_it_has_is_told() -> None:
+    whole, part = GpuNode(name="gpu-1", num_gpus=8), GpuNode(name="gpu-2", num_gpus=7, num_gpus_lost=1)
+    (found,) = absentees((), (whole, part))
+
+    assert (found.subject, found.measured, found.expected) == (
+        "gpu-2", "7 GPUs allocatable", "8 GPUs, its capacity",
+    )  # fmt: skip
+
+
+def test_a_node_that_the_cluster_no_longer_lists_is_missed_for_a_week() -> None:
+    week = timedelta(days=7)
+    last = {
+        "here": NOW, "yesterday": NOW - timedelta(days=1), "week-ago": NOW - week,
+        "longer-ago": NOW - week - timedelta(seconds=1),
+    }  # fmt: skip
+    at_the_edge, found = gone(["here"], last, NOW)
+
+    assert (at_the_edge.subject, found.subject) == ("week-ago", "yesterday")
+    assert found.measured == "not in the cluster's list of nodes"
+    assert "2026-11-20" in found.summary
+
+
+def test_a_busy_node_is_told_of_after_three_days_without_a_figure() -> None:
+    last = {"a": NOW - timedelta(days=2), "b": NOW - timedelta(days=3), "well": NOW - timedelta(days=30)}
+    nodes = [verdict("a"), verdict("b"), verdict("never"), verdict("well", State.OK), verdict("b")]
+    found = unmeasured(nodes, last, NOW)
+
+    assert [(f.subject, f.level) for f in found] == [("b", Level.WARNING), ("never", Level.INFO)]
+    assert found[0].measured == "no valid run since 2026-11-18"
+    assert found[1].measured == "no valid run as far back as the history goes"
+
+
+def test_a_node_that_lost_all_its_gpus_has_the_capacity_that_it_had() -> None:
+    (found,) = absentees((), (GpuNode(name="gpu-1", num_gpus=0, num_gpus_lost=8),))
+    assert (found.measured, found.expected) == ("0 GPUs allocatable", "8 GPUs, its capacity")
