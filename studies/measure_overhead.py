@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from local_airflow import LocalAirflow
-from tests.standin.fixture import ROOT, SHELL, StandinCluster, connection, scripted_image, shell_image, unavailable
+from tests.kube.clusters import ROOT, SHELL, connection, start_standin
+from tests.standin import scripted_image, shell_image, unavailable
 
 DAG, IMAGE = "node_consistency", "trainbench/bench:0.1.0"
 SCHEDULES = {f"TRAINBENCH_SCHEDULE_{dag}": "none" for dag in ("NODE_CONSISTENCY", "STRATEGY_SCALING", "HOUSEKEEPING")}
@@ -71,7 +72,7 @@ def run(folder: Path, pods: int, program_s: float, is_sync: bool) -> tuple[list[
     program = ROOT / "tests" / "dag" / "standin_image.py"
     path = os.pathsep.join(str(ROOT / name) for name in ("", "plugins"))
     image = scripted_image(folder, program, ROOT, PYTHONPATH=path, STANDIN_S=str(program_s))
-    cluster = StandinCluster(folder, {IMAGE: image, SHELL: shell_image()})
+    cluster = start_standin(folder, {IMAGE: image, SHELL: shell_image()})
     for index in range(pods):
         cluster.add_node(f"gpu-{index}")
     environment = {

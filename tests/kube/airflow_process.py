@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from local_airflow import ROOT, LocalAirflow
-from tests.standin.e2e import E2E
+from tests.kube.e2e import E2E
 
 PASSED = ("TRAINBENCH_", "AIRFLOW_CONN_")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.standin.fixture import cluster, standin
+from tests.kube.clusters import cluster, standin
 
 __all__ = ["cluster", "standin"]
 

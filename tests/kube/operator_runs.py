@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 from airflow.sdk.exceptions import AirflowException
 
+from tests.kube.clusters import SHELL
+from tests.kube.e2e import E2E, IS_REAL
 from tests.kube.shell_pods import pod
-from tests.standin.e2e import E2E, IS_REAL
-from tests.standin.fixture import SHELL
 from trainbench.orchestration.kubernetes_operator import BenchPodOperator
 
 BUNDLE = "dags-folder"

@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 import pytest
 
 from tests.builders import make_spec
+from tests.kube.e2e import BENCH_IMAGE, E2E, INSTANCE, E2e
 from tests.kube.shell_pods import PRIORITY_CLASS, container, pod
-from tests.standin.e2e import BENCH_IMAGE, E2E, INSTANCE, E2e
-from tests.standin.handle import Handle, Object
+from tests.standin import Handle, Object
 from trainbench.cluster import doctor
 from trainbench.cluster.doctor_facts import DEADLINE_S, gather
 from trainbench.cluster.kubernetes_api import ClusterError, Refused, open_cluster
@@ -51,7 +51,7 @@ class RealCluster(Handle):
 
     def __init__(self, e2e: E2e) -> None:
         assert e2e.kubeconfig is not None
-        self.kubeconfig, self.namespace = e2e.kubeconfig, e2e.namespace
+        self.kubeconfig, self.namespace, self.patience = e2e.kubeconfig, e2e.namespace, e2e.patience
         self._left: list[str] = []
         try:
             settings = e2e_settings(e2e)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.standin.e2e import E2E, INSTANCE
+from tests.kube.e2e import E2E, INSTANCE
 
 PRIORITY_CLASS = "trainbench-benchmark"  # the shipped quota refuses pods of any other
 SMALL = {"requests": {"cpu": "20m", "memory": "32Mi"}}  # without requests the LimitRange gives each container 2 CPUs

@@ -21,10 +21,11 @@ import pytest
 from bench_image.contract.result import Status
 from local_airflow import LocalAirflow
 from tests.builders import make_spec
+from tests.kube.clusters import ROOT, connection
+from tests.kube.e2e import E2E, INSTANCE
 from tests.kube.real_cluster import e2e_settings
 from tests.kube.shell_pods import PRIORITY_CLASS
-from tests.standin.e2e import E2E, INSTANCE
-from tests.standin.fixture import ROOT, connection, scripted_image
+from tests.standin import scripted_image
 from trainbench.core.verdicts import State
 from trainbench.planning.plan import campaign_id
 from trainbench.pods.manifests import manifests

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.builders import make_spec
+from tests.kube.clusters import shipped_roles
 from tests.kube.real_cluster import e2e_settings
 from trainbench.cluster import doctor
 from trainbench.cluster.kubernetes_api import NEEDED, Cluster, open_cluster
@@ -19,7 +20,6 @@ from trainbench.core.check import Check, CheckState
 from trainbench.pods.manifests import manifests
 from trainbench.settings.environment import Settings
 
-RBAC = Path(__file__).resolve().parents[2] / "docker" / "kubernetes" / "base" / "rbac.yaml"
 CONNECTION = "AIRFLOW_CONN_KUBERNETES_DEFAULT"
 
 
@@ -51,15 +51,6 @@ def failed(checks: tuple[Check, ...]) -> dict[str, Check]:
     return {check.name: check for check in checks if check.state is CheckState.FAIL}
 
 
-def roles(*without: str) -> list[dict[str, Any]]:
-    """The shipped Role and ClusterRole, without these verbs ("create pods")."""
-    made = [item for item in yaml.safe_load_all(RBAC.read_text()) if item["kind"] in ("Role", "ClusterRole")]
-    for rule in [rule for role in made for rule in role["rules"]]:
-        (resource,) = rule["resources"]
-        rule["verbs"] = [verb for verb in rule["verbs"] if f"{verb} {resource}" not in without]
-    return made
-
-
 def test_a_cluster_as_the_manifests_make_it_is_ready(
     cluster: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,7 +78,7 @@ def test_a_sidecar_that_the_connection_makes_too_mighty_is_refused_under_restric
 
 
 def test_the_shipped_rights_are_what_is_needed(cluster: Any, settings: Settings) -> None:
-    account = cluster.kubeconfig_of("system:serviceaccount:airflow:trainbench-airflow", roles())
+    account = cluster.kubeconfig_of("system:serviceaccount:airflow:trainbench-airflow", shipped_roles())
     checks = doctor.examine(settings, opened=partial(open_cluster, settings, str(account)))
     assert {check.name: check.state for check in checks}["permissions"] is CheckState.OK
     assert doctor.refusal(checks) is None
@@ -95,7 +86,7 @@ def test_the_shipped_rights_are_what_is_needed(cluster: Any, settings: Settings)
 
 @pytest.mark.parametrize("permission", NEEDED, ids=lambda permission: permission.name)
 def test_each_right_is_missed_when_it_is_gone(cluster: Any, settings: Settings, permission: Any) -> None:
-    account = cluster.kubeconfig_of("ada", roles(permission.name))
+    account = cluster.kubeconfig_of("ada", shipped_roles(permission.name))
     checks = doctor.examine(settings, opened=partial(open_cluster, settings, str(account)))
     told = next(check for check in checks if check.name == "permissions")
     assert told.state is not CheckState.OK
@@ -167,7 +158,7 @@ def test_an_account_without_rights_in_a_namespace_that_does_not_exist_hears_of_t
     cluster: Any, settings: Settings, tmp_path: Path
 ) -> None:
     """Audit K15: a real API server refuses for want of rights before it looks for the namespace."""
-    account = cluster.kubeconfig_of("system:serviceaccount:airflow:trainbench-airflow", roles())
+    account = cluster.kubeconfig_of("system:serviceaccount:airflow:trainbench-airflow", shipped_roles())
     wrong = _settings(tmp_path, TRAINBENCH_NAMESPACE="nowhere")
     found = failed(doctor.examine(wrong, opened=partial(open_cluster, wrong, str(account))))
     assert list(found) == ["namespace"]

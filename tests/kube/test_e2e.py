@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.standin.e2e import IS_REAL, E2e, E2eError, read_e2e
-from tests.standin.fixture import IMAGES, ROOT, StandinCluster, unavailable
-from tests.standin.manifests import roles
+from tests.kube.clusters import ROOT, shipped_roles, start_standin
+from tests.kube.e2e import IS_REAL, E2e, E2eError, read_e2e
+from tests.standin import StandinCluster, unavailable
 
 ACCOUNT = "system:serviceaccount:airflow:trainbench-airflow"
 SUITE = ("test_doctor.py", "test_housekeeping.py", "test_watch.py", "test_operator.py")
@@ -76,7 +76,7 @@ def outside(tmp_path: Path) -> Iterator[StandinCluster]:
         pytest.skip("these tests are about the stand-in; E2E_KUBECONFIG names a real cluster")
     if why := unavailable():
         pytest.skip(why)
-    running = StandinCluster(tmp_path, IMAGES)
+    running = start_standin(tmp_path)
     running.add_node("worker-1", gpus=0)
     try:
         yield running
@@ -101,7 +101,7 @@ def reasons(output: str) -> list[str]:
 @pytest.mark.timeout(1800)
 def test_the_suite_runs_as_shipped_with_the_shipped_rights_on_one_node_without_gpus(outside: StandinCluster) -> None:
     """Audit K15: 27 of 32 tests failed on a real cluster, as the shipped quota refused their pods."""
-    kubeconfig = outside.kubeconfig_of(ACCOUNT, roles())
+    kubeconfig = outside.kubeconfig_of(ACCOUNT, shipped_roles())
     files = [f"tests/kube/{name}" for name in SUITE]
     done = run_suite(kubeconfig, *files, "-k", QUICK)
 
@@ -125,7 +125,7 @@ def test_the_suite_runs_as_shipped_with_the_shipped_rights_on_one_node_without_g
 def test_a_cluster_that_cannot_take_the_suite_is_refused_in_one_sentence(
     outside: StandinCluster, environ: dict[str, str], message: str
 ) -> None:
-    done = run_suite(outside.kubeconfig_of(ACCOUNT, roles()), "tests/kube/test_watch.py", **environ)
+    done = run_suite(outside.kubeconfig_of(ACCOUNT, shipped_roles()), "tests/kube/test_watch.py", **environ)
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert message in " ".join(done.stdout.split())
 
@@ -139,7 +139,7 @@ def test_what_the_tests_leave_fails_them(outside: StandinCluster, tmp_path: Path
         "def test_it(standin):\n"
         "    standin._api.create_pod(pod('left', 'exec sleep 600'))\n"
     )
-    kubeconfig = outside.kubeconfig_of(ACCOUNT, roles())
+    kubeconfig = outside.kubeconfig_of(ACCOUNT, shipped_roles())
     done = run_suite(kubeconfig, str(test), f"--rootdir={ROOT}", "-c", str(ROOT / "pyproject.toml"))
     assert done.returncode == pytest.ExitCode.TESTS_FAILED
     assert "the tests left these on the cluster, and have removed them now: pods/left" in done.stdout

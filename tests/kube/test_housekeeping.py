@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.builders import make_spec
+from tests.kube.e2e import INSTANCE
 from tests.kube.real_cluster import e2e_settings
 from tests.kube.shell_pods import SMALL
-from tests.standin.e2e import INSTANCE
 from trainbench.cluster.housekeeping import Mode, document, sweep_pods
 from trainbench.cluster.kubernetes_api import Cluster, open_cluster
 from trainbench.cluster.leaked_pods import Liveness, Rules

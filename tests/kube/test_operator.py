@@ -15,6 +15,7 @@ import yaml
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
 
 from tests.builders import make_spec
+from tests.kube.clusters import SLOW, connection
 from tests.kube.operator_runs import (
     RESULT,
     WRITE,
@@ -27,7 +28,6 @@ from tests.kube.operator_runs import (
     PlainTerminal,
     run_cases,
 )
-from tests.standin.fixture import SLOW, connection
 from trainbench.orchestration import bounded_pod_manager, pod_trigger
 from trainbench.pods import time_limits
 from trainbench.pods.manifests import GANG, RENDEZVOUS, PodSettings, manifest

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.kube.e2e import INSTANCE
 from tests.kube.shell_pods import pod
-from tests.standin.e2e import INSTANCE
 from trainbench.cli.app import app
 from trainbench.cluster.kubernetes_api import open_cluster
 from trainbench.pods.manifests import PodSettings, ours

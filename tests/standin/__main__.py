@@ -1,4 +1,4 @@
-"""`python -m tests.standin`: a cluster of pretended GPU nodes on this machine, for tests and for hand use."""
+"""Serves a cluster of pretended GPU nodes on this machine, for tests and by hand."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-import yaml
 from aiohttp import web
 
 from tests.standin.cluster import Cluster
+from tests.standin.kubeconfig import kubeconfig
 from tests.standin.server import Server
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.standin", description=__doc__)
+    parser = argparse.ArgumentParser(prog=f"python -m {__package__}", description=__doc__)
     parser.add_argument("--nodes", type=int, default=0, metavar="N", help="nodes gpu-0 ... gpu-(N-1) with one GPU each")
     parser.add_argument("--gpus", type=int, default=1, help="GPUs of each of these nodes")
-    parser.add_argument("--namespace", default="trainbench")
+    parser.add_argument("--namespace", default="default", help="the namespace that pods go to")
+    parser.add_argument("--manifests", type=Path, help="folder whose kustomization.yaml names what it starts with")
     parser.add_argument("--images", type=Path, help="JSON file: image name -> what stands for it (see README.md)")
     parser.add_argument("--port", type=int, default=0, help="0: any free one")
     parser.add_argument("--kubeconfig", type=Path, help="where to write the kubeconfig")
@@ -34,11 +35,11 @@ def main() -> None:
 
 
 async def _serve(options: argparse.Namespace) -> None:
-    folder = Path(tempfile.mkdtemp(prefix="trainbench-standin-"))
+    folder = Path(tempfile.mkdtemp(prefix="standin-"))
     folder.chmod(0o755)
     network = _network()
     enter = ["nsenter", f"--net=/proc/{network.pid}/ns/net", "--"]
-    cluster = Cluster(options.namespace, folder, enter)
+    cluster = Cluster(options.namespace, folder, enter, options.manifests)
     if options.images:
         cluster.images.update(json.loads(options.images.read_text()))
     for index in range(options.nodes):
@@ -57,18 +58,6 @@ async def _serve(options: argparse.Namespace) -> None:
     network.kill()
     await runner.cleanup()
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def kubeconfig(url: str, token: str, namespace: str) -> str:
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "standin", "cluster": {"server": url}}],
-        "users": [{"name": "standin", "user": {"token": token}}],
-        "contexts": [{"name": "standin", "context": {"cluster": "standin", "user": "standin", "namespace": namespace}}],
-        "current-context": "standin",
-    }
-    return yaml.safe_dump(config, sort_keys=False)
 
 
 def _network() -> subprocess.Popen[bytes]:

@@ -25,8 +25,9 @@ FAST_TOLERATION = 0.01  # 300 s become 3 s
 
 
 class Cluster:
-    def __init__(self, namespace: str, folder: Path, network: list[str]) -> None:
+    def __init__(self, namespace: str, folder: Path, network: list[str], manifests: Path | None = None) -> None:
         self.namespace = namespace
+        self._manifests = manifests
         self._folder = folder
         self._network = network
         self.images: dict[str, Object] = {}
@@ -39,7 +40,7 @@ class Cluster:
         self.kubelets = Kubelets(self.store, self.events, self._folder, self._network, self._at_moment, self.schedule)
         self.kubelets.images = self.images
         self._held: set[str] = set()
-        defaults.furnish(self.store, self.namespace)
+        defaults.furnish(self.store, self.namespace, self._manifests)
 
     async def reset(self) -> None:
         """Ends every pod and forgets everything but the images."""

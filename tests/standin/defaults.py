@@ -1,13 +1,14 @@
-"""What admission fills in: names, defaults, priority, service account. And the objects a fresh cluster has."""
+"""Defaults that admission fills in: names, priority, service account. And the objects of a fresh cluster."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tests.standin.admission import apply_limit_ranges
-from tests.standin.manifests import apply_base
+from tests.standin.manifests import apply_manifests
 from tests.standin.status import failure, forbidden
 from tests.standin.store import Store, timestamp
 
@@ -113,12 +114,13 @@ def node(
     }
 
 
-def furnish(store: Store, namespace: str) -> None:
-    """What the shipped manifests make, the namespace `default`, and a priority class of other people's work."""
+def furnish(store: Store, namespace: str, manifests: Path | None) -> None:
+    """Makes what the manifests say, the namespace `default`, and a priority class of other people's work."""
     default = {"name": "default", "labels": {"kubernetes.io/metadata.name": "default"}}
     store.create("namespaces", {"metadata": default, "spec": {}, "status": {"phase": "Active"}})
     store.create("serviceaccounts", {"metadata": {"name": "default", "namespace": "default"}})
-    apply_base(store, namespace)
+    if manifests:
+        apply_manifests(store, namespace, manifests)
     production = {"value": 1_000_000, "preemptionPolicy": "PreemptLowerPriority", "globalDefault": False}
     store.create("priorityclasses", {"metadata": {"name": "production"}, **production})
 

@@ -1,4 +1,4 @@
-"""What tests ask of a cluster, be it the stand-in or a real one."""
+"""The cluster as tests see it, whether the stand-in or a real one."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.standin.e2e import E2E
-
 Object = dict[str, Any]
 
 
 class Handle(ABC):
+    """`patience`: every wait may take this many times longer."""
+
     simulated: bool
     namespace: str
     kubeconfig: Path
+    patience: float = 1.0
 
     @abstractmethod
     def pods(self) -> list[Object]:
@@ -30,7 +31,7 @@ class Handle(ABC):
 
     def wait_for_pods(self, test: Callable[[list[Object]], bool], timeout_s: float = 120) -> list[Object]:
         """Polls until the list of pods passes; raises TimeoutError with what there is instead."""
-        give_up = time.monotonic() + timeout_s * E2E.patience
+        give_up = time.monotonic() + timeout_s * self.patience
         while not test(pods := self.pods()):
             if time.monotonic() > give_up:
                 raise TimeoutError(json.dumps([pod["status"] for pod in pods], indent=1))

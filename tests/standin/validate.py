@@ -252,7 +252,7 @@ def _node_affinity(spec: Object) -> Causes:
 
 
 def _restricted(spec: Object) -> Iterator[str]:
-    """The `restricted` profile of the pod security standards, as far as a benchmark's pod can break it."""
+    """The `restricted` profile of the pod security standards, as far as it is checked here."""
     in_pod = spec.get("securityContext") or {}
     by_container = [(c["name"], c.get("securityContext") or {}) for c in _containers(spec)]
     if spec.get("hostNetwork") or spec.get("hostPID") or spec.get("hostIPC"):

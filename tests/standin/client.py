@@ -1,4 +1,4 @@
-"""pytest's `cluster`: the stand-in in a process of its own, or the real cluster that E2E_KUBECONFIG names."""
+"""The stand-in in a process of its own, as tests hold it: nodes, faults, pods, recorded requests."""
 
 from __future__ import annotations
 
@@ -10,50 +10,28 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.standin.__main__ import kubeconfig
-from tests.standin.e2e import E2E, IS_REAL, NAMESPACE
 from tests.standin.handle import Handle, Object
+from tests.standin.kubeconfig import kubeconfig
 
-ROOT = Path(__file__).resolve().parents[2]
-SHELL = E2E.image  # has sh and pgrep
-SLOW = SHELL if IS_REAL else "test/slow:1"  # the same, but it takes its time to be pulled
+PACKAGE = __package__
+ABOVE = Path(__file__).resolve().parents[len(PACKAGE.split("."))]  # the folder from which the package is imported
 TOOLS = ("unshare", "nsenter", "setpriv", "ip", "chroot")
 
 
-def python_image(python: Path, *paths: Path, **env: str) -> Object:
-    """An image whose `python` is this interpreter, with these further paths of the host in it."""
-    prefix, base = python.absolute().parents[1], python.resolve().parents[1]
-    return {
-        "env": {"PATH": f"{prefix / 'bin'}:/usr/local/bin:/usr/bin:/bin", "PYTHONUNBUFFERED": "1", **env},
-        "paths": sorted({str(path) for path in (prefix, base, *paths)}),
-    }
-
-
-def scripted_image(folder: Path, script: Path, *paths: Path, **env: str) -> Object:
-    """An image whose `python` runs this script with the tests' interpreter, whatever its arguments."""
-    image = python_image(Path(sys.executable), folder, script, *paths, **env)
-    wrapper = folder / "python"
-    wrapper.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "$@"\n')
-    wrapper.chmod(0o755)
-    image["env"]["PATH"] = f"{folder}:{image['env']['PATH']}"
-    return image
-
-
-def shell_image() -> Object:
-    """sh, sleep, pgrep and what else the host's system folders have."""
-    return {"cmd": ["sh"]}
-
-
-def bench_image() -> Object:
-    """The benchmark program of this checkout with the environment that `make setup` made for it."""
-    code = ROOT / "bench_image"
-    return python_image(ROOT / ".venv-image" / "bin" / "python", code, PYTHONPATH=str(ROOT))
+def unavailable() -> str | None:
+    """Why the stand-in cannot run here; None when it can."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return "the Kubernetes stand-in needs root on Linux: it gives each container namespaces of its own"
+    if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
+        return f"the Kubernetes stand-in needs {', '.join(missing)} (util-linux, iproute2)"
+    tried = subprocess.run(
+        ["unshare", "--mount", "--pid", "--net", "--uts", "--fork", "true"], capture_output=True, text=True, check=False
+    )
+    return f"the Kubernetes stand-in may not make namespaces here: {tried.stderr.strip()}" if tried.returncode else None
 
 
 class StandinCluster(Handle):
@@ -61,30 +39,22 @@ class StandinCluster(Handle):
 
     simulated = True
 
-    def __init__(self, folder: Path, images: Mapping[str, Object]) -> None:
-        self.namespace = NAMESPACE
+    def __init__(
+        self, folder: Path, images: Mapping[str, Object], *, namespace: str, manifests: Path | None = None
+    ) -> None:
+        """`folder` takes its files; `manifests` is a folder with a kustomization.yaml that is applied at its start."""
+        self.namespace = namespace
         self.kubeconfig = folder / "kubeconfig"
         self.images = dict(images)
         self._folder = folder
         (folder / "images.json").write_text(json.dumps(self.images))
-        command: list[str | Path] = [
-            sys.executable,
-            "-m",
-            "tests.standin",
-            "--until-stdin-closes",
-            "--images",
-            folder / "images.json",
-        ]
-        command += [
-            "--namespace",
-            NAMESPACE,
-            "--kubeconfig",
-            self.kubeconfig,
-        ]
+        command: list[str | Path] = [sys.executable, "-m", PACKAGE, "--until-stdin-closes"]
+        command += ["--images", folder / "images.json", "--namespace", namespace, "--kubeconfig", self.kubeconfig]
+        command += ["--manifests", manifests] if manifests else []
         environment = {**os.environ, "TMPDIR": str(folder)}  # what a killed stand-in leaves lies with the test's files
         self.process = subprocess.Popen(
             command,
-            cwd=ROOT,
+            cwd=ABOVE,
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -172,64 +142,3 @@ class StandinCluster(Handle):
                 return json.load(reply)
         except urllib.error.HTTPError as error:
             raise ValueError(error.read().decode()) from None
-
-
-def connection(cluster: Handle, sidecar_image: str = SHELL, kubeconfig_path: Path | None = None) -> str:
-    """The value of an AIRFLOW_CONN_... variable; the sidecar that it asks for passes restricted pod security."""
-    sidecar_security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    extra = {
-        "in_cluster": False,
-        "kube_config_path": str(kubeconfig_path or cluster.kubeconfig),
-        "namespace": cluster.namespace,
-        "xcom_sidecar_container_image": sidecar_image,
-        "xcom_sidecar_container_security_context": json.dumps(sidecar_security),
-    }
-    return json.dumps({"conn_type": "kubernetes", "extra": extra})
-
-
-def unavailable() -> str | None:
-    """Why the stand-in cannot run here; None when it can."""
-    if sys.platform != "linux" or os.geteuid() != 0:
-        return "the Kubernetes stand-in needs root on Linux: it gives each container namespaces of its own"
-    if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
-        return f"the Kubernetes stand-in needs {', '.join(missing)} (util-linux, iproute2)"
-    tried = subprocess.run(
-        ["unshare", "--mount", "--pid", "--net", "--uts", "--fork", "true"], capture_output=True, text=True, check=False
-    )
-    return f"the Kubernetes stand-in may not make namespaces here: {tried.stderr.strip()}" if tried.returncode else None
-
-
-IMAGES = {
-    "trainbench/bench:0.1.0": bench_image(),
-    SHELL: shell_image(),
-    SLOW: {**shell_image(), "pull_s": 1.5},
-    "test/python:1": python_image(Path(sys.executable)),
-}
-
-
-@pytest.fixture(scope="session")
-def standin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The stand-in, or the real cluster that E2E_KUBECONFIG names, on which nothing may be left."""
-    if IS_REAL:
-        from tests.kube.real_cluster import RealCluster
-
-        real = RealCluster(E2E)
-        yield real
-        left = real.clear()
-        assert not left, f"the tests left these on the cluster, and have removed them now: {', '.join(left)}"
-        return
-    if why := unavailable():
-        pytest.skip(why)
-    running = StandinCluster(tmp_path_factory.mktemp("standin"), IMAGES)
-    try:
-        yield running
-    finally:
-        running.stop()
-
-
-@pytest.fixture
-def cluster(standin: Any) -> Iterator[Any]:
-    """Without pods of these tests at the start of each; the stand-in without nodes, too."""
-    standin.reset()
-    yield standin
-    standin.end_test()

@@ -1,0 +1,122 @@
+"""Programs in containers: processes, users, volumes, names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kube.shell_pods import IN_CONTAINER, container, pod
+from tests.kube.standin.seen import NS, condition, state, waits_for
+from tests.standin import StandinCluster
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_pod_runs_and_tells_how_it_ended(run: Any, api: Any) -> None:
+    ended = run(pod("a", "echo one; echo two >&2; echo the cause > /dev/termination-log; exit 3"))
+
+    assert ended["status"]["phase"] == "Failed"
+    assert state(ended)["terminated"]["exitCode"] == 3
+    assert state(ended)["terminated"]["reason"] == "Error"
+    assert state(ended)["terminated"]["message"] == "the cause\n"
+    assert condition(ended, "PodScheduled")["status"] == "True"
+    assert api.read_namespaced_pod_log("a", NS, _preload_content=False).data == b"one\ntwo\n"
+    stamped = api.read_namespaced_pod_log("a", NS, timestamps=True, tail_lines=1, _preload_content=False).data.decode()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z two\n", stamped)
+    reasons = [e.reason for e in api.list_namespaced_event(NS, field_selector="involvedObject.name=a").items]
+    assert reasons == ["Scheduled", "Pulled", "Created", "Started"]
+
+
+def test_a_container_sees_its_own_processes_its_user_and_nothing_of_the_host(run: Any, api: Any) -> None:
+    script = f"echo pid $$; ps ax | wc -l; id -u; hostname; ls {Path(__file__).parent} || touch /usr/x"
+    ended = run(pod("isolated", script))
+
+    lines = api.read_namespaced_pod_log("isolated", NS, _preload_content=False).data.decode().splitlines()
+    assert lines[:4] == ["pid 1", "4", "10001", "isolated"]
+    assert "No such file or directory" in lines[4]
+    assert "Read-only file system" in lines[5]
+    assert ended["status"]["phase"] == "Failed"
+
+
+def test_volumes_variables_and_the_read_only_root(run: Any, api: Any) -> None:
+    mounts = {
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}, {"name": "data", "mountPath": "/tmp", "subPath": "t"}]
+    }
+    first = container("echo staged > /data/x", "stage", **mounts)
+    second = container(
+        "cat /data/x; touch /tmp/y && ls /data/t; touch /here; echo $A",
+        env=[
+            {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+            {"name": "A", "value": "$(NAME)-$(OTHER)-$$(NAME)"},
+        ],
+        **mounts,
+    )
+    second["securityContext"] = {**IN_CONTAINER, "readOnlyRootFilesystem": True}
+    ended = run(pod("v", initContainers=[first], containers=[second], volumes=[{"name": "data", "emptyDir": {}}]))
+
+    lines = api.read_namespaced_pod_log("v", NS, _preload_content=False).data.decode().splitlines()
+    assert lines[:2] == ["staged", "y"]
+    assert "Read-only file system" in lines[2]
+    assert lines[3] == "v-$(OTHER)-$(NAME)"
+    assert ended["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+
+
+def test_a_failed_init_container_fails_the_pod_and_a_sidecar_does_not_keep_it(run: Any) -> None:
+    failed = run(pod("init", initContainers=[container("exit 4", "stage")]))
+    kept = run(
+        pod(
+            "side",
+            initContainers=[container("trap 'exit 0' TERM; while :; do sleep 0.1; done", "s", restartPolicy="Always")],
+        )
+    )
+
+    assert failed["status"]["phase"] == "Failed"
+    assert "waiting" in state(failed)
+    assert kept["status"]["phase"] == "Succeeded"
+
+
+def test_a_program_that_is_not_there_does_not_start(run: Any) -> None:
+    missing = {**container(""), "command": ["no-such-program"]}
+    ended = run(pod("missing", containers=[missing]))
+
+    assert state(ended)["terminated"]["reason"] == "StartError"
+    assert state(ended)["terminated"]["exitCode"] == 128
+
+
+def test_root_is_refused_where_the_pod_says_non_root(cluster: StandinCluster, api: Any) -> None:
+    cluster.add_node("gpu-0")
+    manifest = pod("root")
+    del manifest["spec"]["securityContext"]["runAsUser"]
+    api.create_namespaced_pod(NS, manifest)
+
+    (waits,) = cluster.wait_for_pods(lambda pods: waits_for(pods[0]) == "CreateContainerConfigError")
+    assert waits["status"]["phase"] == "Pending"
+
+
+def test_gang_pods_find_each_other_by_the_headless_service(run: Any, cluster: StandinCluster, api: Any) -> None:
+    labels = {"trainbench.io/rendezvous": "true"}
+    name = f"g-r0.trainbench-rendezvous.{NS}.svc"
+    serve = (
+        "import socket\n"
+        "server = socket.create_server((socket.gethostname(), 29500))\n"
+        "print(server.accept()[0].recv(9).decode())"
+    )
+    ask = (
+        "import socket, time\n"
+        "for _ in range(100):\n"
+        f"    try: peer = socket.create_connection(('{name}', 29500)); break\n"
+        "    except OSError: time.sleep(0.1)\n"
+        "peer.send(b'hello')"
+    )
+    gang = {"subdomain": "trainbench-rendezvous"}
+    cluster.add_node("gpu-0")
+    python = {"image": "test/python:1"}
+    master = {**container(""), **python, "command": ["python", "-c", serve]}
+    member = {**container(""), **python, "command": ["python", "-c", ask]}
+    api.create_namespaced_pod(NS, pod("m", labels=labels, hostname="g-r1", containers=[member], **gang))
+    run(pod("r0", labels=labels, hostname="g-r0", containers=[master], **gang))
+
+    assert api.read_namespaced_pod_log("r0", NS, _preload_content=False).data == b"hello\n"

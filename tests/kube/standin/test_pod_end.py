@@ -1,0 +1,95 @@
+"""How a pod ends: grace period, deadline, missing image, injected ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kubernetes import watch  # type: ignore[import-untyped]
+from kubernetes.client import ApiException
+
+from tests.kube.shell_pods import container, pod
+from tests.kube.standin.seen import NS, condition, has_phase, state, waits_for
+from tests.standin import StandinCluster
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_program_without_a_handler_keeps_its_grace_period(cluster: StandinCluster, api: Any) -> None:
+    """Process 1 of a container is not ended by a signal that it does not handle."""
+    cluster.add_node("gpu-0")
+    api.create_namespaced_pod(NS, pod("deaf", "sleep 100", terminationGracePeriodSeconds=2))
+    api.create_namespaced_pod(NS, pod("polite", "trap 'exit 0' TERM; while :; do sleep 0.1; done"))
+    cluster.wait_for_pods(has_phase("Running"))
+    ends: dict[str, Any] = {}
+    for event in _deletions(api, cluster, ("deaf", "polite")):
+        ends[event["metadata"]["name"]] = state(event)["terminated"]["exitCode"]
+
+    assert ends == {"polite": 0, "deaf": 137}
+    assert cluster.pods() == []
+
+
+def _deletions(api: Any, cluster: StandinCluster, names: tuple[str, ...]) -> list[Any]:
+    """Deletes the pods, and hands back their last states in the order in which they went."""
+    version = api.list_namespaced_pod(NS).metadata.resource_version
+    gone: list[Any] = []
+    for name in names:
+        api.delete_namespaced_pod(name, NS)
+    for event in watch.Watch().stream(api.list_namespaced_pod, NS, resource_version=version, timeout_seconds=30):
+        if event["type"] == "DELETED":
+            gone.append(event["raw_object"])
+        if len(gone) == len(names):
+            break
+    return gone
+
+
+def test_the_deadline_ends_a_pod(run: Any) -> None:
+    ended = run(pod("late", "exec sleep 100", activeDeadlineSeconds=1, terminationGracePeriodSeconds=1))
+
+    assert ended["status"]["phase"] == "Failed"
+    assert ended["status"]["reason"] == "DeadlineExceeded"
+
+
+def test_a_missing_image_keeps_the_whole_pod_pending(cluster: StandinCluster, api: Any) -> None:
+    """Also after the other container has ended: a pod is Pending until each of its containers has started once."""
+    cluster.add_node("gpu-0")
+    api.create_namespaced_pod(NS, pod("p", containers=[container("true"), container("true", "side", "no/such:1")]))
+
+    (waits,) = cluster.wait_for_pods(lambda pods: waits_for(pods[0], 1) == "ImagePullBackOff")
+    assert "terminated" in state(waits)
+    assert waits["status"]["phase"] == "Pending"
+    with pytest.raises(ApiException, match="waiting to start: trying and failing to pull image"):
+        api.read_namespaced_pod_log("p", NS, container="side")
+
+
+@pytest.mark.parametrize(
+    ("action", "reason", "disruption"),
+    [("evict", "Evicted", "TerminationByKubelet"), ("oom", None, None)],
+)
+def test_an_injected_end_leaves_the_pod_with_its_cause(
+    cluster: StandinCluster, api: Any, action: str, reason: str | None, disruption: str | None
+) -> None:
+    cluster.add_node("gpu-0")
+    cluster.fault(action=action, moment="running")
+    api.create_namespaced_pod(NS, pod("p", "exec sleep 100"))
+
+    (ended,) = cluster.wait_for_pods(has_phase("Failed"))
+    assert ended["status"].get("reason") == reason
+    assert condition(ended, "DisruptionTarget").get("reason") == disruption
+    assert state(ended)["terminated"]["exitCode"] == 137
+    assert state(ended)["terminated"]["reason"] == ("OOMKilled" if action == "oom" else "Error")
+
+
+@pytest.mark.parametrize(("action", "disruption"), [("preempt", "PreemptionByScheduler"), ("vanish", None)])
+def test_an_injected_end_removes_the_pod(
+    cluster: StandinCluster, api: Any, action: str, disruption: str | None
+) -> None:
+    cluster.add_node("gpu-0")
+    cluster.fault(action=action, moment="running", delay_s=0.1, grace_s=1)
+    version = api.list_namespaced_pod(NS).metadata.resource_version
+    api.create_namespaced_pod(NS, pod("p", "exec sleep 100"))
+
+    stream_of = watch.Watch().stream(api.list_namespaced_pod, NS, resource_version=version, timeout_seconds=30)
+    last = next(event["raw_object"] for event in stream_of if event["type"] == "DELETED")
+    assert condition(last, "DisruptionTarget").get("reason") == disruption
+    assert cluster.pods() == []
