@@ -13,6 +13,7 @@ import pytest
 
 from tests.paid_runs import NOVEMBER, OCTOBER, paid_run
 from tests.unit.cost.test_what_if import TABLE
+from tests.unit.reporting.parsed_page import Page
 from trainbench.cost.monthly_cost import PaidRun
 from trainbench.cost.monthly_files import files
 from trainbench.cost.monthly_report import SpendReport, make_report
@@ -51,8 +52,9 @@ def two_months() -> list[PaidRun]:
 
 def test_the_files(golden: Callable[[str, str], None]) -> None:
     made = files(report(two_months(), usd_per_gpu_hour=0.5, usd_per_kwh=0.2, pue=1.3), {"night-2"})
-    for name in ("COST_REPORT.md", "cost_report.html", "costs.csv"):
+    for name in ("COST_REPORT.md", "costs.csv"):
         golden(f"spend-{name}", made[name])
+    golden("spend-cost_report.outline.txt", Page(made["cost_report.html"]).outline)
 
 
 def test_only_results_that_are_still_there_are_linked() -> None:
