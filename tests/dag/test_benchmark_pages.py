@@ -661,7 +661,12 @@ def test_the_plugin_loads_nothing_heavy_in_scheduler_and_workers() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT / "plugins"
     )
 
-    assert done.stdout.split() == ["trainbench", "trainbench.pages", "trainbench.pages.web.plugin"]
+    assert done.stdout.split() == [
+        "trainbench",
+        "trainbench.pages",
+        "trainbench.pages.web",
+        "trainbench.pages.web.plugin",
+    ]
 
 
 @pytest.mark.parametrize("folder", ["plugins", "none"])

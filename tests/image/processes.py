@@ -28,7 +28,7 @@ def make_spec(**changes: Any) -> RunSpec:
     fields: dict[str, Any] = {
         "campaign_id": "campaign", "run_id": "run", "group_id": "group", "node": "node-1", "model": "tiny",
         "device": "cpu", "recipe": Recipe.QLORA, "micro_batch_size": 2, "seq_length": 32, "warmup_steps": 2,
-        "measured_steps": 4, "max_measured_steps": 8, "max_window_s": 120, "repeats": 2, "timeout_s": 120,
+        "measured_steps": 4, "max_measured_steps": 8, "max_window_s": 120, "repeats": 2, "timeout_s": 480,
     }  # fmt: skip
     fields |= changes
     if fields["recipe"] == Recipe.FULL:
