@@ -28,7 +28,7 @@ from bench_image.model.dtypes import ModelDtypes
 from bench_image.model.init_weights import init_weights, random_weights, rebuild_buffers
 from bench_image.model.lora_layers import with_4bit_layers
 from bench_image.parallel.process_group import ProcessGroup
-from bench_image.training.loop import TrainStep
+from bench_image.training.train_step import TrainStep
 
 ALL_LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 WARMUP = 5  # steps of each turn that are not counted: the Trainer's first ones prepare the turn

@@ -27,8 +27,8 @@ from bench_image.contract.work import Lora, Preset, Quantisation
 from bench_image.model.build import build
 from bench_image.parallel.strategies import join_group
 from bench_image.training.execution import describe_execution
-from bench_image.training.loop import TrainStep
 from bench_image.training.oom import is_out_of_memory
+from bench_image.training.train_step import TrainStep
 
 STEPS = 3  # the optimizer's states are there from the first step on
 USERS, TUNED = Preset.AS_USERS_RUN, Preset.TUNED

@@ -103,7 +103,13 @@ PARTS = {
         OURS_IMAGE,
         40,
     ),
-    "loop": Part(IMAGE, ["bench_image/training/loop.py"], ["tests/image/test_loop.py"], OURS_IMAGE, 30),
+    "loop": Part(
+        IMAGE,
+        [f"bench_image/training/{module}.py" for module in ("loop", "train_step", "stopwatch")],
+        ["tests/image/test_loop.py"],
+        OURS_IMAGE,
+        30,
+    ),
 }
 LISTED_TESTS = {
     CONTROL: [*COST_TESTS, "tests/unit/comparison", "tests/unit/judging/over_time/test_change_points.py"],

@@ -104,7 +104,7 @@ def leave_out(parts: list[str]) -> None:
     """Switches off parts of `tuned` for the rest of this process."""
     from bench_image.kernels import lora_grad
     from bench_image.model import compile as tune
-    from bench_image.training import loop
+    from bench_image.training import train_step
 
     if "fused" in parts:
         tune.uses_fused_lora = lambda *_: False
@@ -115,9 +115,9 @@ def leave_out(parts: list[str]) -> None:
     if "kernel" in parts:
         lora_grad.suits = lambda *_: False
     if "graph" in parts:
-        loop.uses_cuda_graph = lambda *_: False
+        train_step.uses_cuda_graph = lambda *_: False
     if "kept" in parts:
-        loop.keeps_unpacked = lambda *_: False
+        train_step.keeps_unpacked = lambda *_: False
 
 
 def profiled(spec: RunSpec) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def profiled(spec: RunSpec) -> dict[str, Any]:
     from bench_image.model.build import build
     from bench_image.parallel.process_group import ProcessGroup
     from bench_image.training.execution import describe_execution
-    from bench_image.training.loop import TrainStep
+    from bench_image.training.train_step import TrainStep
 
     torch.compiler.reset()
     torch.cuda.reset_peak_memory_stats()

@@ -31,3 +31,14 @@ def uses_cuda_graph(spec: RunSpec) -> bool:
     counts_on_gpu = spec.optimizer is Optimizer.ADAMW_TORCH and spec.precision is not Precision.FP16
     alone = uses_compile(spec) and spec.strategy is Strategy.SINGLE
     return alone and decoder and counts_on_gpu and spec.warmup_steps > STEPS_BEFORE_CAPTURE
+
+
+def acts_as_hf_trainer(spec: RunSpec) -> bool:
+    """Whether the loop does around each step what the Hugging Face Trainer does, at the GPU's expense.
+
+    After each backward pass the Trainer checks that the loss is finite (`logging_nan_inf_filter`, on by default), which
+    waits for the GPU. Before it launches anything again it counts the model's parameters, for its estimate of FLOPs,
+    and walks through all modules to reset gradients and to set each to training. The Trainer does not train an
+    encoder-decoder of torch.nn.
+    """
+    return spec.preset is Preset.AS_USERS_RUN and spec.shape.family != "encoder-decoder"

@@ -46,14 +46,3 @@ def model_dtypes(spec: RunSpec) -> ModelDtypes:
         autocast=dtype if autocast else None,
         scaled=fp16,
     )
-
-
-def acts_as_hf_trainer(spec: RunSpec) -> bool:
-    """Whether the loop does what the HF Trainer does around each step, at the GPU's expense.
-
-    After every backward pass the Trainer asks whether the loss is finite (`logging_nan_inf_filter`, on by default), and
-    so waits for the GPU. Before it launches anything again it counts the model's parameters, for its estimate of FLOPs,
-    and walks through all modules, to forget gradients and to switch each to training. An encoder-decoder of torch.nn is
-    not trained by it.
-    """
-    return spec.preset is Preset.AS_USERS_RUN and spec.shape.family != "encoder-decoder"

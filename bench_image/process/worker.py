@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from bench_image.parallel.process_group import ProcessGroup
     from bench_image.telemetry.sampler import Sampler
-    from bench_image.training.loop import TrainStep
+    from bench_image.training.train_step import TrainStep
 
 TELL_EVERY_S = 3.0
 
@@ -76,7 +76,7 @@ def _run(spec: RunSpec, journal: Journal) -> RunError | None:
     from bench_image.parallel.strategies import join_group
     from bench_image.training.autotune import autotune
     from bench_image.training.execution import describe_execution
-    from bench_image.training.loop import TrainStep
+    from bench_image.training.train_step import TrainStep
 
     journal.enter(Phase.BUILD)
     group = join_group(spec)
@@ -96,7 +96,7 @@ def _run(spec: RunSpec, journal: Journal) -> RunError | None:
                 micro_batch_size=work.samples_per_micro_step,
                 gradient_checkpointing=work.gradient_checkpointing is True,
                 why=why,
-                means=describe_execution(step) | {"data": step.pool.source},
+                means=describe_execution(step) | {"data": step.batches.source},
             )
             expected_step_s = _warm_up(work, journal, group, step, sampler)
             error = _measure(work, journal, group, step, sampler, expected_step_s)

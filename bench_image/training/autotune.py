@@ -18,6 +18,8 @@ from bench_image.contract.work import AUTO
 from bench_image.model.build import BuiltModel, checkpoint_activations
 from bench_image.parallel.process_group import ProcessGroup
 from bench_image.training.oom import is_out_of_memory
+from bench_image.training.stopwatch import synchronize
+from bench_image.training.train_step import TrainStep
 
 SIZES = tuple(2**power for power in range(11))  # micro-batches that 'auto' looks at
 TRIED_FOR_SPEED = 3  # the largest that fits, and the next smaller ones
@@ -143,8 +145,6 @@ def _trials(built: BuiltModel, group: ProcessGroup) -> Try:
 
 
 def _step_seconds(work: RunSpec, built: BuiltModel, group: ProcessGroup) -> float:
-    from bench_image.training.loop import TrainStep, synchronize
-
     # Each size is compiled for itself, as it would be if it were the only one.
     torch._dynamo.reset()
     with contextlib.closing(TrainStep(work, built, group)) as step:

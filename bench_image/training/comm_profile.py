@@ -64,7 +64,7 @@ def _profiled(step: Callable[[], object], group: ProcessGroup) -> Timeline:
     """The steps' timeline in nanoseconds. On the GPU: its kernels; on the CPU: torch's operators and gloo's spans."""
     from torch.profiler import ProfilerActivity, profile
 
-    from bench_image.training.loop import synchronize
+    from bench_image.training.stopwatch import synchronize
 
     on_gpu = group.device.type == "cuda"
     group.barrier()

@@ -12,7 +12,7 @@ from bench_image.contract.spec import RunSpec
 from bench_image.model.dtypes import model_dtypes
 
 if TYPE_CHECKING:
-    from bench_image.training.loop import TrainStep
+    from bench_image.training.train_step import TrainStep
 
 NAMES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 OFF = "off"

@@ -20,14 +20,14 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 OUT_OF_MEMORY = """
 import os
-import bench_image.training.loop as loop
-honest_step = loop.TrainStep.__call__
+import bench_image.training.train_step as train_step
+honest_step = train_step.TrainStep.__call__
 def step(self):
     import torch
     if os.environ["RANK"] == "1":
         torch.empty(2**50, dtype=torch.uint8, device="cuda")
     return honest_step(self)
-loop.TrainStep.__call__ = step
+train_step.TrainStep.__call__ = step
 """
 
 

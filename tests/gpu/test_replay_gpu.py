@@ -14,7 +14,7 @@ from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device, Lora, Preset
 from bench_image.model.build import build
 from bench_image.parallel.process_group import ProcessGroup
-from bench_image.training.loop import TrainStep
+from bench_image.training.train_step import TrainStep
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 CASES: dict[str, dict[str, Any]] = {
@@ -41,7 +41,8 @@ def losses(spec: RunSpec, monkeypatch: pytest.MonkeyPatch, replayed: bool, steps
     """Of the first steps, and the peak of bytes that torch allocated in them."""
     device = torch.device("cuda", 0)
     monkeypatch.setattr("bench_image.model.build.LEARNING_RATE", 1e-3)
-    monkeypatch.setattr("bench_image.training.loop.uses_cuda_graph", uses_cuda_graph if replayed else lambda _: False)
+    uses_graph = uses_cuda_graph if replayed else lambda _: False
+    monkeypatch.setattr("bench_image.training.train_step.uses_cuda_graph", uses_graph)
     torch.compiler.reset()
     gc.collect()  # models of earlier cases must not count
     step = TrainStep(spec, build(spec, device), ProcessGroup(device))

@@ -26,7 +26,7 @@ from bench_image.model.build import BuiltModel
 from bench_image.parallel import strategies
 from bench_image.parallel.optimizer_step import OptimizerStep
 from bench_image.training.execution import describe_execution
-from bench_image.training.loop import TrainStep
+from bench_image.training.train_step import TrainStep
 
 STEPS = 4
 LEARNING_RATE = 3e-3
@@ -105,7 +105,7 @@ def holdings(step: TrainStep, built: BuiltModel) -> dict[str, Any]:
         "copies": _copies(step.optimizer_step),
         "states": _states(step.optimizer_step),
     }
-    step.optimizer_step.micro_step(step.pool.batch(0, 0), last=True)
+    step.optimizer_step.micro_step(step.batches.batch(0, 0), last=True)
     kept["gradients"] = _gradients(step.optimizer_step, built)
     return {
         "bytes": {name: sum(t.numel() * t.element_size() for t in tensors) for name, tensors in kept.items()},

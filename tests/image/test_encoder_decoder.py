@@ -18,7 +18,7 @@ from bench_image.data.batches import POOL_STEPS
 from bench_image.model.build import build
 from bench_image.model.encoder_decoder import EncoderDecoder, sinusoids
 from bench_image.parallel.process_group import ProcessGroup
-from bench_image.training.loop import TrainStep
+from bench_image.training.train_step import TrainStep
 from tests.image.processes import make_spec
 
 CPU = torch.device("cpu")

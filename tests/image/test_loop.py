@@ -19,19 +19,9 @@ from bench_image.contract.work import Device, Preset
 from bench_image.data.batches import POOL_STEPS, TokenPool
 from bench_image.model.build import build
 from bench_image.parallel.process_group import ProcessGroup
-from bench_image.training.loop import (
-    CpuStopwatch,
-    Timing,
-    TrainStep,
-    drill_loss_s,
-    lose,
-    measure_window,
-    seconds,
-    settled_step_s,
-    steps_to_do,
-    stopwatch,
-    warm_up,
-)
+from bench_image.training.loop import Timing, measure_window, settled_step_s, steps_to_do, warm_up
+from bench_image.training.stopwatch import CpuStopwatch, seconds, stopwatch
+from bench_image.training.train_step import TrainStep, drill_delay_s, wait_on_clock
 from tests.image.processes import make_spec
 
 CPU = torch.device("cpu")
@@ -167,13 +157,13 @@ def test_a_window_of_real_steps_is_as_long_as_its_clock_says(monkeypatch: pytest
 
 def test_a_drill_takes_its_share_of_the_throughput() -> None:
     """Half the throughput is twice the time; 20 % less is 10 s in place of 8 s."""
-    assert drill_loss_s(3.0, 50) == pytest.approx(3.0)
-    assert drill_loss_s(8.0, 20) == pytest.approx(2.0)
+    assert drill_delay_s(3.0, 50) == pytest.approx(3.0)
+    assert drill_delay_s(8.0, 20) == pytest.approx(2.0)
 
 
 def test_only_a_drill_loses_time(monkeypatch: pytest.MonkeyPatch) -> None:
     lost: list[float] = []
-    monkeypatch.setattr("bench_image.training.loop.lose", lambda _device, lost_s: lost.append(lost_s))
+    monkeypatch.setattr("bench_image.training.train_step.wait_on_clock", lambda _device, lost_s: lost.append(lost_s))
     train_step(make_spec(recipe=Recipe.FULL))()
     assert lost == []
 
@@ -188,7 +178,8 @@ class FakeClocks:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.cpu_s, self.wall_s = 0.0, 0.0
         self.slept: list[float] = []
-        monkeypatch.setattr("bench_image.training.loop.time", self)
+        for module in ("loop", "stopwatch", "train_step"):
+            monkeypatch.setattr(f"bench_image.training.{module}.time", self)
 
     def process_time(self) -> float:
         self.cpu_s += 0.25
@@ -250,7 +241,7 @@ def test_the_gpu_s_own_times_are_seconds_between_borders_that_have_passed(monkey
 def test_a_drill_on_the_cpu_burns_what_it_takes_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """1 s of CPU time from the first look on, in looks of 0.25 s: asleep, the process would not have got slower."""
     clocks = FakeClocks(monkeypatch)
-    lose(CPU, 1.0)
+    wait_on_clock(CPU, 1.0)
 
     assert clocks.cpu_s == pytest.approx(0.25 + 1.0)
     assert clocks.slept == []
@@ -258,7 +249,7 @@ def test_a_drill_on_the_cpu_burns_what_it_takes_away(monkeypatch: pytest.MonkeyP
 
 def test_a_drill_on_a_gpu_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
     clocks = FakeClocks(monkeypatch)
-    lose(torch.device("cuda"), 1.0)
+    wait_on_clock(torch.device("cuda"), 1.0)
 
     assert (clocks.slept, clocks.cpu_s) == ([1.0], 0.0)
 
@@ -357,8 +348,8 @@ def test_accumulated_micro_steps_train_like_one_large_batch() -> None:
     large = make_spec(recipe=Recipe.FULL, precision="fp32", micro_batch_size=4)
     accumulating, whole = train_step(small), train_step(large)
     for index in range(POOL_STEPS):
-        pair = [accumulating.pool.batch(index, micro_step) for micro_step in range(2)]
-        whole.pool.batch(index, 0).copy_(torch.cat(pair))
+        pair = [accumulating.batches.batch(index, micro_step) for micro_step in range(2)]
+        whole.batches.batch(index, 0).copy_(torch.cat(pair))
 
     ours = [float(accumulating()) for _ in range(3)]
     assert ours == pytest.approx([float(whole()) for _ in range(3)], abs=1e-4)
@@ -441,7 +432,7 @@ def test_a_batch_is_copied_without_waiting_for_the_gpu(monkeypatch: pytest.Monke
 
 
 def test_steps_are_replayed_once_enough_of_them_were_launched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench_image.training.loop.uses_cuda_graph", lambda _: True)
+    monkeypatch.setattr("bench_image.training.train_step.uses_cuda_graph", lambda _: True)
     step = train_step(make_spec(recipe=Recipe.FULL))
     how: list[str] = []
     monkeypatch.setattr(step, "_launch_step", lambda _: how.append("launched") or torch.tensor(1.0))
@@ -456,7 +447,7 @@ def test_steps_are_replayed_once_enough_of_them_were_launched(monkeypatch: pytes
 def test_layers_that_share_their_input_keep_weights_unpacked_where_memory_allows(
     monkeypatch: pytest.MonkeyPatch, keeps: bool
 ) -> None:
-    monkeypatch.setattr("bench_image.training.loop.keeps_unpacked", lambda *_: keeps)
+    monkeypatch.setattr("bench_image.training.train_step.keeps_unpacked", lambda *_: keeps)
     spec = make_spec(recipe=Recipe.FULL)
     siblings = [SimpleNamespace(keep_unpacked=None), SimpleNamespace(keep_unpacked=None)]
     TrainStep(spec, build(spec, CPU)._replace(fused=siblings), ProcessGroup(CPU))
@@ -481,7 +472,7 @@ def test_a_graph_is_captured_once_and_replayed_with_each_step_s_batches(monkeypa
         def __call__(self, batches: list[torch.Tensor]) -> torch.Tensor:
             return torch.tensor(float(len(batches)))
 
-    monkeypatch.setattr("bench_image.training.loop.CudaGraphStep", Recorded)
+    monkeypatch.setattr("bench_image.training.train_step.CudaGraphStep", Recorded)
     step = train_step(make_spec(recipe=Recipe.FULL, gradient_accumulation_steps=3))
 
     assert [float(step._replay_graph()) for _ in range(2)] == [3.0, 3.0]

@@ -275,8 +275,8 @@ FAULTS = """
 import os, signal, time
 rank = int(os.environ["RANK"])
 import torch
-import bench_image.model.build as build_module, bench_image.training.loop as loop
-honest_build, honest_step, calls = build_module.build, loop.TrainStep.__call__, 0
+import bench_image.model.build as build_module, bench_image.training.train_step as train_step
+honest_build, honest_step, calls = build_module.build, train_step.TrainStep.__call__, 0
 def build(*arguments):
     built = honest_build(*arguments)
     if rank == 2:
@@ -292,7 +292,7 @@ def step(self):
     if rank == 4 and calls > 4:
         time.sleep(3600)
     return honest_step(self)
-build_module.build, loop.TrainStep.__call__ = build, step
+build_module.build, train_step.TrainStep.__call__ = build, step
 """
 
 

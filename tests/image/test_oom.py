@@ -133,16 +133,16 @@ def test_running_out_of_memory_is_a_status_with_its_phase(tmp_path: Path) -> Non
 
 
 OUT_OF_MEMORY_AFTER = """
-import bench_image.training.loop as loop
+import bench_image.training.train_step as train_step
 import torch
-honest, calls = loop.TrainStep.__call__, 0
+honest, calls = train_step.TrainStep.__call__, 0
 def step(self):
     global calls
     calls += 1
     if calls > {steps}:
         torch.empty(2**60, dtype=torch.uint8)
     return honest(self)
-loop.TrainStep.__call__ = step
+train_step.TrainStep.__call__ = step
 """
 
 
