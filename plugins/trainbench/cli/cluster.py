@@ -155,9 +155,9 @@ def _checks_table(checks: Sequence[Check]) -> RichTable:
 
     content = table(checks)
     shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in content.columns:
+    for name in content.names:
         shown.add_column(name, overflow="fold")
     for row in content.rows:
-        sign, *rest = row.cells
+        sign, *rest = row.texts
         shown.add_row(Text(sign, style=STYLES[row.tone]), *map(Text, rest))
     return shown

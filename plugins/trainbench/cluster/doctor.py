@@ -14,7 +14,7 @@ from trainbench.cluster.installation_checks import airflow_checks, site_checks
 from trainbench.cluster.kubernetes_api import Cluster, open_cluster
 from trainbench.core.check import Check, CheckState
 from trainbench.core.formats import count, one_line, sentence
-from trainbench.core.tables import Row, Table, Tone
+from trainbench.core.tables import Table, Tone, make_table, text
 from trainbench.settings.environment import Settings
 
 SIGNS = {CheckState.OK: "✓", CheckState.WARN: "!", CheckState.FAIL: "✗", CheckState.UNKNOWN: "?"}
@@ -69,8 +69,15 @@ def verdict(checks: Sequence[Check]) -> str:
 
 
 def table(checks: Sequence[Check]) -> Table:
-    rows = tuple(Row(cells=(SIGNS[check.state], check.name, _told(check)), tone=TONES[check.state]) for check in checks)
-    return Table(columns=("", "what", "how it is, and what to do"), rows=rows)
+    return make_table(
+        checks,
+        (
+            text("", lambda check: SIGNS[check.state]),
+            text("what", lambda check: check.name),
+            text("how it is, and what to do", _told),
+        ),
+        tone=lambda check: TONES[check.state],
+    )
 
 
 def _told(check: Check) -> str:

@@ -15,7 +15,7 @@ from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Refused
 from trainbench.cluster.leaked_pods import Action, Liveness, PodVerdict, Rules
 from trainbench.cluster.retention import Expiry
 from trainbench.core.formats import NA, count, duration
-from trainbench.core.tables import Row, Table, Tone
+from trainbench.core.tables import Table, Tone, text_columns, text_row
 from trainbench.pods.manifests import Owner
 from trainbench.results.artefacts import Shelf, Store, StoreError
 from trainbench.settings.environment import SettingsError
@@ -171,14 +171,15 @@ def _sweep_folder(store: Store, expiry: Expiry, deletes: bool) -> Swept:
 def _table(title: str, columns: tuple[str, ...], swept: Sequence[Swept]) -> Table:
     """What is merely kept is not listed: there may be a year of it."""
     rows = tuple(
-        Row(
-            cells=(*item.cells, item.outcome, item.reason),
+        text_row(
+            *(*item.cells, item.outcome, item.reason),
             tone=Tone.BAD if item.fault else Tone.WARN if item.is_notable or not item.is_deleted else Tone.GOOD,
         )
         for item in swept
         if item.is_leaked or item.is_notable
     )
-    return Table(title=title, columns=(*columns, "outcome", "why"), rows=rows, numeric=frozenset({"files", "size"}))
+    headings = text_columns(*columns, "outcome", "why", numbers=("files", "size"))
+    return Table(columns=headings, rows=rows, title=title)
 
 
 def _size(num_bytes: int) -> str:

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from bench_image.contract.frozen import Frozen
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError
 from trainbench.core.formats import NA, degrees, duration, figure, one_line, share
 from trainbench.core.ordering import natural
-from trainbench.core.tables import Row, Table, Tone
+from trainbench.core.tables import Table, Tone, make_table, number, text
 from trainbench.pods.local_pods import FOLDER_PREFIX, POD_FILE, PROGRESS_FILE, PROGRESS_MARK
 from trainbench.pods.manifests import CONTAINER, TITLE
 
@@ -83,28 +83,21 @@ def local_pods(now: datetime, folder: Path | None = None) -> tuple[LivePod, ...]
 
 
 def table(pods: Sequence[LivePod]) -> Table:
-    columns = ("node", "what", "state", "phase", "step", "samples/s", "GPU use", "temperature", "age", "why")
-    return Table(
-        columns=columns,
-        numeric=frozenset(columns[5:9]),
-        rows=tuple(
-            Row(
-                cells=(
-                    pod.node,
-                    pod.what,
-                    pod.state,
-                    pod.progress.phase or "",
-                    pod.progress.step or "",
-                    _known(figure(pod.progress.samples_per_s)),
-                    _known(share(pod.progress.gpu_use_pct, 0)),
-                    _known(degrees(pod.progress.temperature_c)),
-                    duration(pod.age_s),
-                    pod.why or "",
-                ),
-                tone=_TONES.get(pod.state, Tone.PLAIN),
-            )
-            for pod in pods
+    return make_table(
+        pods,
+        (
+            text("node", lambda pod: pod.node),
+            text("what", lambda pod: pod.what),
+            text("state", lambda pod: pod.state),
+            text("phase", lambda pod: pod.progress.phase or ""),
+            text("step", lambda pod: pod.progress.step or ""),
+            number("samples/s", lambda pod: pod.progress.samples_per_s, _known(figure)),
+            number("GPU use", lambda pod: pod.progress.gpu_use_pct, _known(lambda value: share(value, 0))),
+            number("temperature", lambda pod: pod.progress.temperature_c, _known(degrees)),
+            number("age", lambda pod: pod.age_s, duration),
+            text("why", lambda pod: pod.why or ""),
         ),
+        tone=lambda pod: _TONES.get(pod.state, Tone.PLAIN),
     )
 
 
@@ -201,5 +194,6 @@ def _number(text: str | None) -> float | None:
     return value if value is not None and abs(value) < 1e15 else None
 
 
-def _known(text: str) -> str:
-    return "" if text == NA else text
+def _known(write: Callable[[float | None], str]) -> Callable[[float | None], str]:
+    """An unknown number is an empty cell."""
+    return lambda value: "" if value is None else write(value)

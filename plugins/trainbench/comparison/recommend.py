@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from trainbench.comparison.survey import Cell
 from trainbench.core.formats import NA, figure, listing, usd
-from trainbench.core.tables import Row, Table
+from trainbench.core.tables import Column, Table, make_table, text, text_columns
+from trainbench.figures.run_figures import USD_PER_1000_SAMPLES, USD_PER_GPU_HOUR
+from trainbench.figures.table_figures import BUDGET, RENT_OR_BUY
 from trainbench.params.comparison_params import ComparisonParams
 from trainbench.prices.ownership import rent_or_buy
 from trainbench.prices.price_tables import words_of
@@ -16,19 +18,29 @@ NO_PURCHASE_PRICE = "no purchase price was given for it: set purchase_usd"
 NO_PURCHASE_PRICES = "cannot be answered: no purchase price was given: set purchase_usd"
 OWNED = "What a budget buys, owned"
 DAYS_FROM_H = 72
-NOTHING = Table(columns=("budget",), rows=())
+OWNED_COLUMNS = text_columns("budget", "buys", "which together do")
 
 
 def rented(found: Sequence[Cell], wanted: ComparisonParams) -> Table:
     """For each work the GPU that is cheapest per sample, and how far each budget goes on it."""
-    budgets = tuple(f"{usd(budget)} buys" for budget in wanted.budgets_usd)
     works: dict[str, list[Cell]] = {}
     for cell in found:
         works.setdefault(cell.work, []).append(cell)
-    return Table(
-        columns=("work", "cheapest GPU", "per 1M samples", *budgets),
-        numeric=frozenset({"per 1M samples"}),
-        rows=tuple(_rented_row(work, of_work, wanted) for work, of_work in works.items()),
+    rows = [(work, of_work, _cheapest(of_work)) for work, of_work in works.items()]
+
+    def budget_column(budget_usd: float) -> Column[tuple[str, list[Cell], Cell | None]]:
+        return BUDGET.column(
+            lambda row: _rented(budget_usd, row[1], row[2], wanted), f"{usd(budget_usd)} buys", is_number=False
+        )
+
+    return make_table(
+        rows,
+        (
+            text("work", lambda row: row[0]),
+            text("cheapest GPU", lambda row: row[2].gpu if row[2] else NA),
+            USD_PER_1000_SAMPLES.column(lambda row: row[2].usd_per_1m_samples if row[2] else None, "per 1M samples"),
+            *map(budget_column, wanted.budgets_usd),
+        ),
         notes=(
             f"Rented by the hour: samples, epochs of {wanted.epoch_samples:,} samples, time on one GPU. Start-up "
             "and storage are left out; several GPUs take less time, at the efficiency that a scaling study measures. A "
@@ -37,6 +49,18 @@ def rented(found: Sequence[Cell], wanted: ComparisonParams) -> Table:
         ),
         title="What a budget buys, rented",
     )
+
+
+def _cheapest(found: Sequence[Cell]) -> Cell | None:
+    """Per sample; None without a price."""
+    priced = [cell for cell in found if cell.usd_per_1m_samples]
+    return min(priced, key=lambda cell: cell.usd_per_1m_samples or 0.0) if priced else None
+
+
+def _rented(budget_usd: float, found: Sequence[Cell], best: Cell | None, wanted: ComparisonParams) -> str:
+    if best is None:
+        return f"cannot be answered: no price for {' or '.join(cell.gpu for cell in found)}"
+    return _bought(budget_usd, best, wanted.epoch_samples)
 
 
 def price_notes(found: Sequence[Cell]) -> tuple[str, ...]:
@@ -61,16 +85,6 @@ def _price_note(gpu: str, price: RunCost | None) -> str:
     )
 
 
-def _rented_row(work: str, found: Sequence[Cell], wanted: ComparisonParams) -> Row:
-    priced = [cell for cell in found if cell.usd_per_1m_samples]
-    if not priced:
-        why = f"cannot be answered: no price for {' or '.join(cell.gpu for cell in found)}"
-        return Row(cells=(work, NA, NA, *[why] * len(wanted.budgets_usd)))
-    best = min(priced, key=lambda cell: cell.usd_per_1m_samples or 0.0)
-    told = (_bought(budget, best, wanted.epoch_samples) for budget in wanted.budgets_usd)
-    return Row(cells=(work, best.gpu, usd(best.usd_per_1m_samples), *told))
-
-
 def _bought(budget_usd: float, cell: Cell, epoch_samples: int) -> str:
     """Budget / price of a sample; over samples/s it is the time."""
     assert cell.usd_per_1m_samples is not None, "only priced cells are asked"
@@ -83,17 +97,15 @@ def _bought(budget_usd: float, cell: Cell, epoch_samples: int) -> str:
 
 def owned(found: Sequence[Cell], wanted: ComparisonParams) -> Table:
     """For each budget how many GPUs it buys, best first by what they do together on the work that most GPUs ran."""
-    work, columns = _common_work(found), ("budget", "buys", "which together do")
+    if not found:
+        return Table(columns=())
     if not wanted.purchase_usd:
-        return (
-            Table(columns=columns, rows=(Row(cells=("any", NO_PURCHASE_PRICES, NA)),), title=OWNED)
-            if found
-            else NOTHING
-        )
+        return make_table([("any", NO_PURCHASE_PRICES, NA)], OWNED_COLUMNS, title=OWNED)
+    work = _common_work(found)
     of_work = [cell for cell in found if cell.work == work]
-    return Table(
-        columns=columns,
-        rows=tuple(_owned_row(budget, of_work, wanted) for budget in wanted.budgets_usd),
+    return make_table(
+        [_owned_row(budget, of_work, wanted) for budget in wanted.budgets_usd],
+        OWNED_COLUMNS,
         notes=(
             f"By {work}, the work that most kinds of GPU ran, each GPU on its own: no loss by communication.",
             *_not_asked(found, of_work, wanted),
@@ -111,17 +123,17 @@ def _not_asked(found: Sequence[Cell], of_work: Sequence[Cell], wanted: Compariso
         yield f"Left out, for no purchase price was given: {listing(unpriced)}."
 
 
-def _owned_row(budget_usd: float, found: Sequence[Cell], wanted: ComparisonParams) -> Row:
+def _owned_row(budget_usd: float, found: Sequence[Cell], wanted: ComparisonParams) -> tuple[str, str, str]:
     priced = [(cell, price) for cell in found if (price := purchase_usd(cell.gpu, wanted))]
     if not priced:
-        return Row(cells=(usd(budget_usd), f"cannot be answered: {NO_PURCHASE_PRICE}", NA))
+        return usd(budget_usd), f"cannot be answered: {NO_PURCHASE_PRICE}", NA
     together = {cell.gpu: (int(budget_usd // price), cell, price) for cell, price in priced if price <= budget_usd}
     if not together:
         cell, price = min(priced, key=lambda item: item[1])
-        return Row(cells=(usd(budget_usd), f"none: the cheapest with a price is {cell.gpu} at {usd(price)}", NA))
+        return usd(budget_usd), f"none: the cheapest with a price is {cell.gpu} at {usd(price)}", NA
     number, cell, price = max(together.values(), key=lambda item: item[0] * (item[1].tokens_per_s or 0.0))
     rate = figure(number * (cell.tokens_per_s or 0.0))
-    return Row(cells=(usd(budget_usd), f"{number} x {cell.gpu} at {usd(price)}", f"{rate} tokens/s"))
+    return usd(budget_usd), f"{number} x {cell.gpu} at {usd(price)}", f"{rate} tokens/s"
 
 
 def rent_or_buy_table(found: Sequence[Cell], wanted: ComparisonParams) -> Table:
@@ -129,26 +141,31 @@ def rent_or_buy_table(found: Sequence[Cell], wanted: ComparisonParams) -> Table:
     first: dict[str, Cell] = {}
     for cell in found:
         first.setdefault(cell.gpu, cell)
-    columns = ("rent per GPU-hour", "purchase", "pays above h a month", "pays after")
     notes = (
         f"Owned: {figure(wanted.used_hours_per_month, 3)} h of use a month, worth 0 after "
         f"{figure(wanted.life_months, 3)} months, {usd(wanted.opex_usd_per_gpu_hour)} of running cost per GPU-hour.",
         *price_notes(found),
     )
-    return Table(
-        columns=("GPU", *columns, "choice"),
-        numeric=frozenset(columns),
-        rows=tuple(_choice_row(gpu, cell, wanted) for gpu, cell in first.items()),
+    return make_table(
+        [_choice_row(gpu, cell, wanted) for gpu, cell in first.items()],
+        (
+            text("GPU", lambda row: row[0]),
+            USD_PER_GPU_HOUR.column(lambda row: row[1], "rent per GPU-hour"),
+            RENT_OR_BUY.column(lambda row: row[2]),
+            RENT_OR_BUY.column(lambda row: row[3], "pays above h a month"),
+            RENT_OR_BUY.column(lambda row: row[4], "pays after"),
+            RENT_OR_BUY.column(lambda row: row[5], "choice", is_number=False),
+        ),
         notes=notes,
         title="Rent or buy",
     )
 
 
-def _choice_row(gpu: str, cell: Cell, wanted: ComparisonParams) -> Row:
+def _choice_row(gpu: str, cell: Cell, wanted: ComparisonParams) -> tuple[str, str, str, str, str, str]:
     rent, capex = cell.usd_per_gpu_hour, purchase_usd(gpu, wanted)
     if rent is None or capex is None:
         missing = NO_PURCHASE_PRICE if capex is None else "no price per hour is known: usd_per_gpu_hour"
-        return Row(cells=(gpu, usd(rent), usd(capex), NA, NA, f"cannot be answered: {missing}"))
+        return gpu, usd(rent), usd(capex), NA, NA, f"cannot be answered: {missing}"
     told = rent_or_buy(
         rent, capex, wanted.used_hours_per_month, wanted.life_months, opex_usd_per_gpu_hour=wanted.opex_usd_per_gpu_hour
     )
@@ -160,7 +177,7 @@ def _choice_row(gpu: str, cell: Cell, wanted: ComparisonParams) -> Row:
         after = f"not in its {figure(wanted.life_months, 3)} months"
     else:
         after = f"{figure(months, 3)} months"
-    return Row(cells=(gpu, usd(rent), usd(capex), hours, after, told.why))
+    return gpu, usd(rent), usd(capex), hours, after, told.why
 
 
 def purchase_usd(gpu: str, wanted: ComparisonParams) -> float | None:

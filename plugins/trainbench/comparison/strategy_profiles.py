@@ -14,8 +14,10 @@ from enum import StrEnum
 from trainbench.comparison.comparable import work_groups, work_names
 from trainbench.comparison.entries import Entry, entries, is_tie, level_with, sizes, tie_words
 from trainbench.comparison.scaling import GOOD_SCALING_PCT, Scaling, entry_scaling
-from trainbench.core.formats import NA, count, figure, listing, percent, share
-from trainbench.core.tables import Row, Table, median_run
+from trainbench.core.formats import NA, count, listing, percent, share
+from trainbench.core.tables import Table, make_table, median_run, text
+from trainbench.figures.run_figures import PEAK_MEMORY_GB, TOKENS_PER_SECOND
+from trainbench.figures.table_figures import PATTERN, SCALING
 from trainbench.results.campaign import Campaign
 
 CLOSE_PCT = 5.0  # nearer than this to the median of its peers, a strategy is neither high nor low
@@ -179,35 +181,19 @@ def _memory(entry: Entry) -> float:
 def _table(found: Sequence[Pattern], title: str) -> Table:
     rates = statistics.median(pattern.entry.tokens_per_s for pattern in found)
     memories = statistics.median(_memory(pattern.entry) for pattern in found)
-    columns = (
-        "strategy",
-        "pattern",
-        "tokens/s",
-        "against the median",
-        "memory GB",
-        "and its median",
-        "scaling",
-        "what it means",
-    )
-    return Table(
-        columns=columns,
-        numeric=frozenset(columns[2:7]),
-        rows=tuple(
-            Row(
-                cells=(
-                    pattern.entry.strategy.value,
-                    pattern.words,
-                    figure(pattern.entry.tokens_per_s),
-                    _against(pattern.entry.tokens_per_s, rates),
-                    figure(pattern.entry.memory_gb),
-                    _against(_memory(pattern.entry), memories),
-                    pattern.scaling.text if pattern.scaling else NA,
-                    pattern.meaning,
-                ),
-                run_id=median_run(pattern.entry.results),
-            )
-            for pattern in found
+    return make_table(
+        found,
+        (
+            text("strategy", lambda pattern: pattern.entry.strategy.value),
+            PATTERN.column(lambda pattern: pattern.words, is_number=False),
+            TOKENS_PER_SECOND.column(lambda pattern: pattern.entry.tokens_per_s),
+            PATTERN.column(lambda pattern: _against(pattern.entry.tokens_per_s, rates), "against the median"),
+            PEAK_MEMORY_GB.column(lambda pattern: pattern.entry.memory_gb),
+            PATTERN.column(lambda pattern: _against(_memory(pattern.entry), memories), "and its median"),
+            SCALING.column(lambda pattern: pattern.scaling.text if pattern.scaling else NA),
+            PATTERN.column(lambda pattern: pattern.meaning, "what it means", is_number=False),
         ),
+        run_id=lambda pattern: median_run(pattern.entry.results),
         notes=(
             f"High and low: more than {CLOSE_PCT:g} % from the median of these {len(found)} strategies.",
             *tie_words([pattern.entry for pattern in found]),

@@ -28,8 +28,8 @@ def escape(text: str) -> str:
 def table(content: Table, links: Mapping[str, str] | None = None) -> str:
     """The table as Markdown, long ones cut. `links`: run id -> address of its result, for the first cell."""
     content = shortened(content)
-    head = "| " + " | ".join(escape(name) for name in content.columns) + " |"
-    rule = "|" + "|".join("---:" if name in content.numeric else "---" for name in content.columns) + "|"
+    head = "| " + " | ".join(map(escape, content.names)) + " |"
+    rule = "|" + "|".join("---:" if column.is_number else "---" for column in content.columns) + "|"
     body = [_row(row, links or {}) for row in content.rows]
     notes = [f"\n{escape(note)}" for note in content.notes]
     return "\n".join([head, rule, *body, *notes]) + "\n"
@@ -41,7 +41,7 @@ def bullets(lines: Iterable[str]) -> str:
 
 
 def _row(row: Row, links: Mapping[str, str]) -> str:
-    cells = [escape(cell) for cell in row.cells]
+    cells = [escape(text) for text in row.texts]
     address = links.get(row.run_id or "")
     if address:
         cells[0] = f"[{cells[0]}]({address})"

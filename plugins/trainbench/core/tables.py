@@ -1,19 +1,27 @@
-"""A table before it is Markdown, HTML or terminal text: plain words, nothing escaped yet."""
+"""The one table: columns that know how to write a row, cells with value and text, rows with a tone.
+
+The terminal, Markdown, HTML, CSV, report.json and the pages all render this `Table`. Nothing in it is escaped yet.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
+from operator import itemgetter
+from typing import Any, Generic, TypeVar
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
-from trainbench.core.formats import NA
+from trainbench.core.csv_cells import Cell as CsvCell
+from trainbench.core.csv_cells import lines
+from trainbench.core.formats import NA, figure
 
 
 class Tone(StrEnum):
-    """How a row wants to be read; never the only carrier of a meaning."""
+    """How a row or cell is coloured; never the only carrier of a meaning."""
 
     GOOD = "good"
     WARN = "warn"
@@ -22,31 +30,143 @@ class Tone(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """`text` for people, `value` for CSV: full precision, None for an unknown number. Links and bars are for pages."""
+
+    text: str
+    value: CsvCell = None
+    at: datetime | None = None
+    href: str | None = None
+    in_airflow: bool = False  # the link leaves our frame
+    tone: Tone = Tone.PLAIN
+    bar: float | None = None  # percent of the column's largest
+
+
+Content = Cell | str | float | None  # of one cell: a number is written by its column
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column(Generic[R]):
+    """`of` takes a row's object to the cell's content. `unit` and `field` come from the figure catalogue."""
+
+    name: str
+    of: Callable[[R], Content]
+    write: Callable[[Any], str] = str
+    is_number: bool = False
+    key: str = ""  # heading in the CSV; the name with underscores where empty
+    unit: str | None = None
+    field: str | None = None  # where the figure lies in result.json or another file
+    has_bar: bool = False  # bars compare the numbers of this column
+    is_long: bool = False  # sentences: the cell may break
+    href: str | None = None  # sorts by this column
+    order: str | None = None  # ascending or descending, where the table is sorted by it
+
+    def cell(self, row: R) -> Cell:
+        content = self.of(row)
+        if isinstance(content, Cell):
+            return content
+        return text_cell(content) if isinstance(content, str) else Cell(text=self.write(content), value=content)
+
+
+def text_cell(text: str, **more: Any) -> Cell:
+    """A cell whose CSV value is its text."""
+    return Cell(text=text, value=text, **more)
+
+
+def text(name: str, of: Callable[[R], Content], **more: Any) -> Column[R]:
+    """A column of words."""
+    return Column(name=name, of=of, **more)
+
+
+def number(name: str, of: Callable[[R], Content], write: Callable[[Any], str] = figure, **more: Any) -> Column[R]:
+    """A column of numbers that `write` turns into text."""
+    return Column(name=name, of=of, write=write, is_number=True, **more)
+
+
+def integer(name: str, of: Callable[[R], Content], **more: Any) -> Column[R]:
+    """A column of whole numbers."""
+    return number(name, of, lambda value: NA if value is None else f"{value:,}", **more)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    cells: tuple[str, ...]
+    cells: tuple[Cell, ...]
     tone: Tone = Tone.PLAIN
     run_id: str | None = None  # the first cell may link to this run's result
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(cell.text for cell in self.cells)
+
+
+def text_row(*texts: str, tone: Tone = Tone.PLAIN, run_id: str | None = None) -> Row:
+    return Row(cells=tuple(map(text_cell, texts)), tone=tone, run_id=run_id)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """`numeric` names the columns to set flush right; `notes` stand below."""
+    """`notes` stand below; `name` is its name in addresses; `empty` is what a page says when there is no row."""
 
-    columns: tuple[str, ...]
-    rows: tuple[Row, ...]
-    numeric: frozenset[str] = frozenset()
+    columns: tuple[Column[Any], ...]
+    rows: tuple[Row, ...] = ()
     notes: tuple[str, ...] = ()
     title: str = ""
+    name: str = ""
+    empty: str = "Nothing to show."
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """One column of a table of runs: where the number is, how it is written, and the path that explains its absence."""
+def make_table(
+    rows: Iterable[R],
+    columns: Sequence[Column[R]],
+    *,
+    tone: Callable[[R], Tone] = lambda _: Tone.PLAIN,
+    run_id: Callable[[R], str | None] = lambda _: None,
+    more: Sequence[Row] = (),
+    **about: Any,
+) -> Table:
+    """One row for each object, then those of `more`. `about`: title, notes, name, empty."""
+    made = tuple(
+        Row(cells=tuple(column.cell(row) for column in columns), tone=tone(row), run_id=run_id(row)) for row in rows
+    )
+    for place, column in enumerate(columns):
+        if column.has_bar:
+            made = tuple(_with_bars(made, place))
+    return Table(columns=tuple(columns), rows=(*made, *more), **about)
 
-    name: str
-    value: Callable[[RunResult], float | None]
-    text: Callable[[float | None], str]
-    path: str
+
+def text_columns(*names: str, numbers: Iterable[str] = ()) -> tuple[Column[Sequence[str]], ...]:
+    """The columns of rows that are texts already; those in `numbers` stand flush right."""
+    return tuple(text(name, itemgetter(place), is_number=name in numbers) for place, name in enumerate(names))
+
+
+def _with_bars(rows: Sequence[Row], place: int) -> Iterable[Row]:
+    """Bars that compare the numbers of one column: percent of the largest."""
+    values = [row.cells[place].value for row in rows]
+    largest = max((value for value in values if isinstance(value, int | float)), default=0.0)
+    for row, value in zip(rows, values, strict=True):
+        is_known = isinstance(value, int | float) and largest > 0
+        bar = round(100 * float(value) / largest, 1) if is_known else None  # type: ignore[arg-type]
+        cells = list(row.cells)
+        cells[place] = replace(cells[place], bar=bar)
+        yield replace(row, cells=tuple(cells))
+
+
+def csv_text(content: Table) -> str:
+    header = [column.key or column.name.replace(" ", "_") for column in content.columns]
+    return lines([header, *([cell.value for cell in row.cells] for row in content.rows)])
+
+
+def only(content: Table, names: Iterable[str]) -> Table:
+    """The table with these columns only, in its own order."""
+    wanted = set(names)
+    kept = [place for place, name in enumerate(content.names) if name in wanted]
+    rows = tuple(replace(row, cells=tuple(row.cells[place] for place in kept)) for row in content.rows)
+    return replace(content, columns=tuple(content.columns[place] for place in kept), rows=rows)
 
 
 # A summary lies in summary/, the results beside that folder.
@@ -56,38 +176,15 @@ _FIRST = {Tone.BAD: 0, Tone.WARN: 1}
 
 
 def shortened(content: Table, most: int = MAX_ROWS) -> Table:
-    """At most so many rows, those to look at first; a note tells how many more there are, and where."""
+    """At most so many rows, marked rows first; a note says how many more there are, and where."""
     left_out = len(content.rows) - most
     if left_out <= 0:
         return content
     rows = sorted(content.rows, key=lambda row: _FIRST.get(row.tone, 2))
-    marked = sum(row.tone in _FIRST for row in rows[most:])
-    told = f", {marked:,} of them marked" if marked else ""
-    note = f"And {left_out:,} more rows{told}: report.json and metrics.csv have all of them."
+    num_marked = sum(row.tone in _FIRST for row in rows[most:])
+    marked = f", {num_marked:,} of them marked" if num_marked else ""
+    note = f"And {left_out:,} more rows{marked}: report.json and metrics.csv have all of them."
     return replace(content, rows=tuple(rows[:most]), notes=(note, *content.notes))
-
-
-def runs_table(
-    results: Sequence[RunResult], measures: Sequence[Measure], title: str = "", labels: Mapping[str, str] | None = None
-) -> Table:
-    """One row for each run. Columns that no run filled are left out, and the notes say which and why."""
-    filled = [m for m in measures if any(m.value(result) is not None for result in results)]
-    names = short_names(results, labels)
-    rows = tuple(
-        Row(cells=(names[r.spec.run_id], *(m.text(m.value(r)) for m in filled)), run_id=r.spec.run_id)
-        for r in results[:MAX_ROWS]
-    )
-    more = len(results) - len(rows)
-    return Table(
-        columns=("run", *(m.name for m in filled)),
-        rows=rows,
-        numeric=frozenset(m.name for m in filled),
-        notes=(
-            *((f"And {more:,} more runs: metrics.csv has all of them.",) if more else ()),
-            *_absences(results, measures),
-        ),
-        title=title,
-    )
 
 
 def median_run(results: Iterable[RunResult]) -> str | None:
@@ -119,19 +216,3 @@ def _without_fingerprint(spec: RunSpec, readable: str) -> str:
     """`readable`: the group's id without the fingerprint that ends it."""
     is_named_so = spec.run_id.startswith(f"{spec.group_id}-")
     return readable + spec.run_id.removeprefix(spec.group_id) if is_named_so else spec.run_id
-
-
-def reason(result: RunResult, path: str) -> str:
-    """Why the number at the dotted `path` is missing, as the result itself says."""
-    parts = path.split(".")
-    prefixes = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
-    return next((result.missing[p] for p in prefixes if p in result.missing), "not reported")
-
-
-def _absences(results: Sequence[RunResult], measures: Sequence[Measure]) -> tuple[str, ...]:
-    names_by_reason: dict[str, dict[str, None]] = {}
-    for measure in measures:
-        for result in results:
-            if measure.value(result) is None:
-                names_by_reason.setdefault(reason(result, measure.path), {})[measure.name] = None
-    return tuple(f"{NA} – {', '.join(names)}: {why}." for why, names in names_by_reason.items())

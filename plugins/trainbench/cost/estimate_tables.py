@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
-from trainbench.core.formats import NA, count, duration, figure, listing, usd
-from trainbench.core.tables import Row, Table, Tone
-from trainbench.cost.estimate import Basis, Estimate, Offer
+from trainbench.core.formats import count, duration, figure, listing, usd
+from trainbench.core.tables import Table, Tone, integer, make_table, text
+from trainbench.cost.estimate import Basis, Estimate
+from trainbench.figures.run_figures import RUN_USD, USD_PER_1000_SAMPLES, USD_PER_GPU_HOUR
+from trainbench.figures.table_figures import EXAMPLE_TIME
 from trainbench.prices.price_import import Imported
 from trainbench.prices.price_tables import STALE_AFTER_DAYS, Price
 
@@ -18,36 +20,33 @@ MAX_OFFERS = 30  # of one table; --json has all
 def prices_table(prices: Sequence[Price], today: date) -> Table:
     """In the table's order: of rows that fit a GPU equally well the first one counts. Sources are numbered below."""
     sources = {source: number for number, source in enumerate(dict.fromkeys(price.source for price in prices), 1)}
-    rows = tuple(
-        Row(
-            cells=(
-                price.gpu,
-                price.provider,
-                price.instance,
-                price.region,
-                str(price.gpus_per_instance),
-                usd(price.usd_per_gpu_hour),
-                usd(price.spot_usd_per_gpu_hour),
-                str(price.as_of or "given"),
-                str(price.age_days(today)),
-                f"[{sources[price.source]}]",
-                " ".join((["yours"] if price.own else []) + (["STALE"] if price.is_stale(today) else [])),
-            ),
-            tone=Tone.WARN if price.is_stale(today) else Tone.PLAIN,
-        )
-        for price in prices
-    )
     num_stale = sum(price.is_stale(today) for price in prices)
     notes = ["USD per GPU-hour: the instance's price / its GPUs, before discounts and taxes."]
     if num_stale:
         notes.append(f"STALE: older than {STALE_AFTER_DAYS} days ({count(num_stale, 'price')}).")
-    return Table(
-        columns=("GPU", "provider", "instance", "region", "GPUs", "per GPU-h", "spot", "as of", "days", "source", ""),
-        rows=rows,
-        numeric=frozenset({"GPUs", "per GPU-h", "spot", "days"}),
+    return make_table(
+        prices,
+        (
+            text("GPU", lambda price: price.gpu),
+            text("provider", lambda price: price.provider),
+            text("instance", lambda price: price.instance),
+            text("region", lambda price: price.region),
+            integer("GPUs", lambda price: price.gpus_per_instance),
+            USD_PER_GPU_HOUR.column(lambda price: price.usd_per_gpu_hour, "per GPU-h"),
+            USD_PER_GPU_HOUR.column(lambda price: price.spot_usd_per_gpu_hour, "spot"),
+            text("as of", lambda price: str(price.as_of or "given")),
+            text("days", lambda price: str(price.age_days(today)), is_number=True),
+            text("source", lambda price: f"[{sources[price.source]}]"),
+            text("", lambda price: " ".join(word for word, holds in _marks(price, today).items() if holds)),
+        ),
+        tone=lambda price: Tone.WARN if price.is_stale(today) else Tone.PLAIN,
         notes=(*notes, *(f"[{number}] {source}" for source, number in sources.items())),
         title=count(len(prices), "price"),
     )
+
+
+def _marks(price: Price, today: date) -> dict[str, bool]:
+    return {"yours": price.own, "STALE": price.is_stale(today)}
 
 
 def price_row(price: Price, today: date) -> dict[str, Any]:
@@ -61,35 +60,34 @@ def price_row(price: Price, today: date) -> dict[str, Any]:
 
 
 def skipped_table(imported: Imported) -> Table:
-    return Table(
-        columns=("rows", "for example", "why left out"),
-        rows=tuple(
-            Row(cells=(f"{skip.count:,}", f"line {listing(map(str, skip.rows))}", skip.reason))
-            for skip in imported.skipped
+    return make_table(
+        imported.skipped,
+        (
+            integer("rows", lambda skip: skip.count),
+            text("for example", lambda skip: f"line {listing(map(str, skip.rows))}"),
+            text("why left out", lambda skip: skip.reason),
         ),
-        numeric=frozenset({"rows"}),
         title="Left out",
     )
 
 
 def estimate_table(found: Estimate) -> Table:
     """One row for each price that fits the GPU, cheapest first."""
-    rows = tuple(Row(cells=_cells(offer), tone=Tone.WARN if offer.stale else Tone.PLAIN) for offer in found.offers)
-    more = len(rows) - MAX_OFFERS
-    return Table(
-        columns=(
-            "provider",
-            "instance",
-            "region",
-            "GPUs paid",
-            "per GPU-hour",
-            "time",
-            "cost",
-            "per 1K samples",
-            "as of",
+    more = len(found.offers) - MAX_OFFERS
+    return make_table(
+        found.offers[:MAX_OFFERS],
+        (
+            text("provider", lambda o: o.provider if o.basis is not Basis.SPOT else f"{o.provider}, spot"),
+            text("instance", lambda o: o.instance if o.instances == 1 else f"{o.instances} x {o.instance}"),
+            text("region", lambda offer: offer.region),
+            integer("GPUs paid", lambda offer: offer.billed_gpus),
+            USD_PER_GPU_HOUR.column(lambda offer: offer.usd_per_gpu_hour),
+            EXAMPLE_TIME.column(lambda offer: None if offer.hours is None else offer.hours * 3600),
+            RUN_USD.column(lambda offer: offer.usd),
+            USD_PER_1000_SAMPLES.column(lambda offer: offer.usd_per_1000_samples),
+            text("as of", lambda o: "given" if o.as_of is None else f"{o.as_of}{' STALE' if o.stale else ''}"),
         ),
-        rows=rows[:MAX_OFFERS],
-        numeric=frozenset({"GPUs paid", "per GPU-hour", "time", "cost", "per 1K samples"}),
+        tone=lambda offer: Tone.WARN if offer.stale else Tone.PLAIN,
         notes=(f"{count(more, 'further price')}: --json has all.",) if more > 0 else (),
         title=f"{found.num_samples:,} samples of {found.work}, on {count(found.num_gpus, 'GPU')}{_of(found.gpu)}",
     )
@@ -112,21 +110,6 @@ def headline(found: Estimate) -> str:
 
 def _to(low: str, high: str) -> str:
     return low if low == high else f"{low} to {high}"
-
-
-def _cells(offer: Offer) -> tuple[str, ...]:
-    as_of = "" if offer.as_of is None else f"{offer.as_of}{' STALE' if offer.stale else ''}"
-    return (
-        offer.provider if offer.basis is not Basis.SPOT else f"{offer.provider}, spot",
-        offer.instance if offer.instances == 1 else f"{offer.instances} x {offer.instance}",
-        offer.region,
-        str(offer.billed_gpus),
-        usd(offer.usd_per_gpu_hour),
-        NA if offer.hours is None else duration(offer.hours * 3600),
-        usd(offer.usd),
-        usd(offer.usd_per_1000_samples),
-        as_of or "given",
-    )
 
 
 def _of(gpu: str | None) -> str:

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from trainbench.core.formats import NA, count, figure, percent, share, usd
-from trainbench.core.tables import Row, Table
-from trainbench.cost.cost_trend import WorkCost
+from trainbench.core.tables import Column, Table, integer, make_table, text
+from trainbench.cost.cost_trend import WorkCost, WorkMonth
 from trainbench.cost.monthly_cost import Spend
 from trainbench.cost.monthly_report import SpendReport, change_words
-from trainbench.cost.what_if import OtherPrice
+from trainbench.cost.what_if import OtherPrice, WhatIf
+from trainbench.figures.run_figures import (
+    ENERGY_PER_SAMPLE_J,
+    GPU_HOURS,
+    RUN_USD,
+    SAMPLES_PER_SECOND,
+    USD_PER_1M_TOKENS,
+    USD_PER_1000_SAMPLES,
+    USD_PER_GPU_HOUR,
+    figure_3,
+)
+from trainbench.figures.table_figures import (
+    CHANGE_PARTS,
+    ELECTRICITY,
+    MEDIAN_INTERVAL,
+    MONTH_CHANGE,
+    OF_CHEAPEST,
+    OTHER_PRICE,
+    WHAT_IF,
+)
 from trainbench.params.cost_params import PriceBasis
 from trainbench.prices.energy import JOULES_PER_KWH, energy_usd_per_1000_samples
 
+R = TypeVar("R")
 MAX_NODES = 50
 NO_INTERVAL = "under 6 runs"  # see cost_trend.median_interval
 MAX_WORKS = 100
@@ -26,22 +47,30 @@ def tables(report: SpendReport) -> tuple[Table, ...]:
     return tuple(made for make in every if (made := make(report)).rows)
 
 
+def _spend_columns(of: Callable[[R], Spend]) -> tuple[Column[R], ...]:
+    return (
+        integer("runs", lambda row: of(row).num_runs),
+        GPU_HOURS.column(lambda row: of(row).gpu_hours),
+        RUN_USD.column(lambda row: of(row).usd),
+        integer("not known", lambda row: of(row).num_unknown),
+    )
+
+
 def _months(report: SpendReport) -> Table:
-    rows = []
+    rows: list[tuple[str, Spend]] = []
     for month in report.spend:
         if month.total.num_runs:
-            rows += [Row(cells=(month.month, *_spend_cells(line))) for line in month.by_dag]
-            if len(month.by_dag) > 1:
-                rows.append(Row(cells=(month.month, *_spend_cells(month.total))))
-    return _table("What benchmarking cost", ("month", "DAG", *SPEND), rows, SPEND, (UNKNOWN,))
+            lines = (*month.by_dag, *((month.total,) if len(month.by_dag) > 1 else ()))
+            rows += [(month.month, line) for line in lines]
+    return make_table(
+        rows,
+        (text("month", lambda row: row[0]), text("DAG", lambda row: row[1].what), *_spend_columns(lambda row: row[1])),
+        title="What benchmarking cost",
+        notes=(UNKNOWN,),
+    )
 
 
-SPEND = ("runs", "GPU-hours", "cost", "not known")
 UNKNOWN = "Not known: runs whose cost is not in the sum. Nor is the time in it that a node waited for a pod."
-
-
-def _spend_cells(line: Spend) -> tuple[str, ...]:
-    return line.what, f"{line.num_runs:,}", figure(line.gpu_hours, 3), usd(line.usd), f"{line.num_unknown:,}"
 
 
 def _nodes(report: SpendReport) -> Table:
@@ -49,53 +78,52 @@ def _nodes(report: SpendReport) -> Table:
     notes = ["A gang's cost is shared evenly by its nodes."]
     if len(report.nodes) > len(shown):
         notes.append(f"The {len(shown)} dearest of {len(report.nodes):,} nodes. costs.json has all of them.")
-    rows = [Row(cells=_spend_cells(line)) for line in shown]
-    return _table(f"Each node in {report.month}", ("node", *SPEND), rows, SPEND, notes)
+    return make_table(
+        shown,
+        (text("node", lambda line: line.what), *_spend_columns(lambda line: line)),
+        title=f"Each node in {report.month}",
+        notes=tuple(notes),
+    )
 
 
-PER = ("per 1K samples", "per 1M tokens")
+WORK: tuple[Column[WorkCost], ...] = (
+    text("work", lambda work: work.work),
+    text("GPU", lambda work: work.gpu_name or "CPU"),
+)
 
 
 def _works(report: SpendReport) -> Table:
-    numeric = (
-        "GPUs",
-        "runs",
-        "samples/s",
-        "true median within",
-        "per GPU-hour",
-        "per 1K samples",
-        "per 1M tokens",
-        "of the cheapest GPU",
-    )
     cheapest = _cheapest(report.works)
-    rows, mixed = [], False
-    for work in report.works[:MAX_WORKS]:
-        if not work.this:
-            continue
-        now, best = work.this, cheapest.get(work.fingerprint)
-        mixed |= len(now.price_sources) > 1
-        cells = (
-            work.work,
-            work.gpu_name or "CPU",
-            str(work.num_gpus),
-            f"{now.num_runs:,}",
-            figure(now.samples_per_s),
-            _interval(now.samples_per_s_interval),
-            usd(now.usd_per_gpu_hour),
-            usd(now.usd_per_1000_samples),
-            usd(now.usd_per_1m_tokens),
-            share(100 * now.usd_per_1000_samples / best, 0) if best and now.usd_per_1000_samples else NA,
-        )
-        rows.append(Row(cells=cells, run_id=now.last_run))
+    rows = [(work, work.this) for work in report.works[:MAX_WORKS] if work.this]
     notes = [
         "Medians of the valid runs, drills left out; each links to its last run. All GPUs of a gang are paid for. "
         "True median within: so in at least 95 % of the cases; fewer than six runs have no such interval."
     ]
-    if mixed:
+    if any(len(now.price_sources) > 1 for _, now in rows):
         notes.append("Where several prices were paid in the month, their median over the runs counts.")
-    return _table(
-        f"What the work costs in {report.month}", ("work", "GPU", *numeric), rows, numeric, _cut(report, notes)
+    return make_table(
+        rows,
+        (
+            text("work", lambda row: row[0].work),
+            text("GPU", lambda row: row[0].gpu_name or "CPU"),
+            integer("GPUs", lambda row: row[0].num_gpus),
+            integer("runs", lambda row: row[1].num_runs),
+            SAMPLES_PER_SECOND.column(lambda row: row[1].samples_per_s),
+            MEDIAN_INTERVAL.column(lambda row: _interval(row[1].samples_per_s_interval)),
+            USD_PER_GPU_HOUR.column(lambda row: row[1].usd_per_gpu_hour),
+            USD_PER_1000_SAMPLES.column(lambda row: row[1].usd_per_1000_samples),
+            USD_PER_1M_TOKENS.column(lambda row: row[1].usd_per_1m_tokens),
+            OF_CHEAPEST.column(lambda row: _of_cheapest_pct(*row, cheapest)),
+        ),
+        run_id=lambda row: row[1].last_run,
+        title=f"What the work costs in {report.month}",
+        notes=_cut(report, notes),
     )
+
+
+def _of_cheapest_pct(work: WorkCost, now: WorkMonth, cheapest: Mapping[str, float]) -> float | None:
+    best = cheapest.get(work.fingerprint)
+    return 100 * now.usd_per_1000_samples / best if best and now.usd_per_1000_samples else None
 
 
 def _cheapest(works: Sequence[WorkCost]) -> dict[str, float]:
@@ -108,42 +136,31 @@ def _cheapest(works: Sequence[WorkCost]) -> dict[str, float]:
 
 
 def _trend(report: SpendReport) -> Table:
-    numeric = (f"per 1K in {report.before}", f"in {report.month}", "change", "by price", "by throughput")
-    rows = [
-        Row(
-            cells=(
-                work.work,
-                work.gpu_name or "CPU",
-                usd(work.last.usd_per_1000_samples if work.last else None),
-                usd(work.this.usd_per_1000_samples if work.this else None),
-                *change_words(work),
-                work.why,
-            )
-        )
-        for work in report.works[:MAX_WORKS]
-        if work.last
-    ]
     notes = ("The two parts add up to the change: each is weighed with the mean of the other over both months.",)
-    title = f"Against {report.before}, per 1K samples"
-    return _table(title, ("work", "GPU", *numeric, "why"), rows, numeric, _cut(report, notes))
+    return make_table(
+        [work for work in report.works[:MAX_WORKS] if work.last],
+        (
+            *WORK,
+            MONTH_CHANGE.column(
+                lambda w: w.last.usd_per_1000_samples if w.last else None, f"per 1K in {report.before}"
+            ),
+            MONTH_CHANGE.column(lambda w: w.this.usd_per_1000_samples if w.this else None, f"in {report.month}"),
+            MONTH_CHANGE.column(lambda work: change_words(work)[0], "change"),
+            CHANGE_PARTS.column(lambda work: change_words(work)[1]),
+            CHANGE_PARTS.column(lambda work: change_words(work)[2], "by throughput"),
+            text("why", lambda work: work.why),
+        ),
+        title=f"Against {report.before}, per 1K samples",
+        notes=_cut(report, notes),
+    )
+
+
+def _usd_per_1000_samples(month: WorkMonth | None) -> float | None:
+    return month.usd_per_1000_samples if month else None
 
 
 def _prices(report: SpendReport) -> Table:
-    numeric = ("per GPU-hour", "against what is paid", "the month at this price")
-    rows = [
-        Row(
-            cells=(
-                price.gpu_name or "CPU",
-                price.label,
-                price.basis or "given",
-                price.as_of or NA,
-                usd(price.usd_per_gpu_hour),
-                percent(price.against_paid_pct),
-                usd(price.month_usd),
-            )
-        )
-        for price in _first_prices(report.prices)
-    ]
+    rows = tuple(_first_prices(report.prices))
     notes = [
         "The GPU-hours of the month's runs on that kind of GPU at another price. GPUs that did not run are not guessed."
     ]
@@ -152,7 +169,20 @@ def _prices(report: SpendReport) -> Table:
         notes.append(f"Spot: {useful} of the hours that are paid for are taken to be useful.")
     if len(rows) < len(report.prices):
         notes.append(f"The {MAX_PRICES} cheapest of each kind of GPU. {FILES}")
-    return _table("What if: other prices", ("GPU", "price", "basis", "as of", *numeric), rows, numeric, notes)
+    return make_table(
+        rows,
+        (
+            text("GPU", lambda price: price.gpu_name or "CPU"),
+            text("price", lambda price: price.label),
+            text("basis", lambda price: price.basis or "given"),
+            text("as of", lambda price: price.as_of or NA),
+            USD_PER_GPU_HOUR.column(lambda price: price.usd_per_gpu_hour),
+            OTHER_PRICE.column(lambda price: price.against_paid_pct, write=percent),
+            OTHER_PRICE.column(lambda price: price.month_usd, "the month at this price", write=usd),
+        ),
+        title="What if: other prices",
+        notes=tuple(notes),
+    )
 
 
 def _first_prices(prices: Sequence[OtherPrice]) -> Iterator[OtherPrice]:
@@ -165,47 +195,61 @@ def _first_prices(prices: Sequence[OtherPrice]) -> Iterator[OtherPrice]:
 
 def _what_if(report: SpendReport) -> Table:
     """The price given by hand and the cheapest of the others, for each work."""
-    numeric = ("per 1K samples paid", "per 1K samples then", "per 1M tokens then", "change")
-    by_work: dict[tuple[str, str | None], list[Row]] = {}
+    by_work: dict[tuple[str, str | None], list[WhatIf]] = {}
     paid = {(w.fingerprint, w.gpu_name): w.this.usd_per_1000_samples for w in report.works if w.this}
     given = {(price.gpu_name, price.label) for price in report.prices if price.basis is None}
-    told: set[tuple[str, str | None, bool]] = set()
+    shown: set[tuple[str, str | None, bool]] = set()
     for tried in report.what_if:
         key, is_given = (tried.fingerprint, tried.gpu_name), (tried.gpu_name, tried.label) in given
-        if (*key, is_given) in told or (len(by_work) >= MAX_WORKS and key not in by_work):
+        if (*key, is_given) in shown or (len(by_work) >= MAX_WORKS and key not in by_work):
             continue
-        told.add((*key, is_given))
-        before = paid.get(key)
-        change = 100 * (tried.usd_per_1000_samples / before - 1) if before else None
-        cells = (
-            tried.work, tried.gpu_name or "CPU", tried.label, usd(before), usd(tried.usd_per_1000_samples),
-            usd(tried.usd_per_1m_tokens), percent(change),
-        )  # fmt: skip
-        by_work.setdefault(key, []).append(Row(cells=cells))
-    rows = [row for of in by_work.values() for row in of]
-    notes = ("For each work the price given by hand, if any, and the cheapest of the others. costs.csv has all.",)
-    return _table("What if: the work at other prices", ("work", "GPU", "price", *numeric), rows, numeric, notes)
+        shown.add((*key, is_given))
+        by_work.setdefault(key, []).append(tried)
+
+    def before(tried: WhatIf) -> float | None:
+        return paid.get((tried.fingerprint, tried.gpu_name))
+
+    return make_table(
+        [tried for of_work in by_work.values() for tried in of_work],
+        (
+            text("work", lambda tried: tried.work),
+            text("GPU", lambda tried: tried.gpu_name or "CPU"),
+            text("price", lambda tried: tried.label),
+            WHAT_IF.column(before),
+            WHAT_IF.column(lambda tried: tried.usd_per_1000_samples, "per 1K samples then"),
+            WHAT_IF.column(lambda tried: tried.usd_per_1m_tokens, "per 1M tokens then"),
+            MONTH_CHANGE.column(
+                lambda t: 100 * (t.usd_per_1000_samples / paid_usd - 1) if (paid_usd := before(t)) else None,
+                "change",
+                write=percent,
+            ),
+        ),
+        title="What if: the work at other prices",
+        notes=("For each work the price given by hand, if any, and the cheapest of the others. costs.csv has all.",),
+    )
 
 
 def _energy(report: SpendReport) -> Table:
     tariff, pue = report.params.usd_per_kwh, report.params.pue
-    numeric = ("J per sample", "kWh per 1K samples", "electricity per 1K samples")
-    rows = [
-        Row(
-            cells=(
-                work.work,
-                work.gpu_name or "CPU",
-                figure(joules),
-                figure(joules * 1000 / JOULES_PER_KWH, 3),
-                usd(energy_usd_per_1000_samples(joules, tariff, pue) if tariff else None),
-            )
-        )
-        for work in report.works[:MAX_WORKS]
-        if work.this and (joules := work.this.joules_per_sample) is not None
-    ]
-    asked = f"at {usd(tariff)} per kWh, PUE {pue:g}" if tariff else "n/a: give usd_per_kwh"
-    note = f"GPUs only, from their own energy counters. Electricity {asked}."
-    return _table("Energy", ("work", "GPU", *numeric), rows, numeric, _cut(report, (note,)))
+    terms = f"at {usd(tariff)} per kWh, PUE {pue:g}" if tariff else "n/a: give usd_per_kwh"
+    note = f"GPUs only, from their own energy counters. Electricity {terms}."
+    works = [(work, work.this.joules_per_sample) for work in report.works[:MAX_WORKS] if work.this]
+    return make_table(
+        [(work, joules) for work, joules in works if joules is not None],
+        (
+            text("work", lambda row: row[0].work),
+            text("GPU", lambda row: row[0].gpu_name or "CPU"),
+            ENERGY_PER_SAMPLE_J.column(lambda row: row[1]),
+            ELECTRICITY.column(lambda row: row[1] * 1000 / JOULES_PER_KWH, write=figure_3),
+            ELECTRICITY.column(
+                lambda row: energy_usd_per_1000_samples(row[1], tariff, pue) if tariff else None,
+                "electricity per 1K samples",
+                write=usd,
+            ),
+        ),
+        title="Energy",
+        notes=_cut(report, (note,)),
+    )
 
 
 def _interval(interval: tuple[float, float] | None) -> str:
@@ -216,9 +260,3 @@ def _cut(report: SpendReport, notes: Sequence[str]) -> tuple[str, ...]:
     if len(report.works) <= MAX_WORKS:
         return tuple(notes)
     return (*notes, f"The first {MAX_WORKS} of {count(len(report.works), 'work')}. {FILES}")
-
-
-def _table(
-    title: str, columns: Sequence[str], rows: Sequence[Row], numeric: Sequence[str], notes: Sequence[str]
-) -> Table:
-    return Table(columns=tuple(columns), rows=tuple(rows), numeric=frozenset(numeric), notes=tuple(notes), title=title)

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import NA, count, duration, figure, listing, share, usd
 from trainbench.core.quantities import QuantityError, positive
-from trainbench.core.tables import Row, Table
+from trainbench.core.tables import Column, Table, integer, make_table, number, text
 from trainbench.exchange.comparison_rows import Contender, differences, same_job
+from trainbench.figures.run_figures import (
+    GPU_UTILISATION_MEAN_PCT,
+    HALF_WIDTH_PCT,
+    MEDIAN_STEP_TIME_S,
+    PEAK_MEMORY_GB,
+    SAMPLES_PER_SECOND,
+    TOKENS_PER_SECOND,
+    USD_PER_1M_TOKENS,
+    USD_PER_1000_SAMPLES,
+    USD_PER_GPU_HOUR,
+)
+from trainbench.figures.table_figures import EPOCH, RELATIVE_SPEED
 from trainbench.prices.price_tables import Price, price_for
 from trainbench.prices.run_cost import usd_per_1m_tokens, usd_per_1000_samples
 
@@ -158,9 +170,6 @@ def _against(row: Compared, base: Compared) -> Compared:
     )
 
 
-Column = tuple[str, bool, Callable[[Compared], str]]  # name, whether a number, cell
-
-
 def _times(value: float | None) -> str:
     return NA if value is None else f"{value:.2f}x"
 
@@ -175,55 +184,52 @@ def _apart(contender: Contender) -> str:
     return NA if contender.apart_pct is None else f"±{share(contender.apart_pct, 2)}"
 
 
-HEAD: tuple[Column, ...] = (
-    ("row", False, lambda row: str(row.number)),
-    ("result", False, lambda row: row.contender.name),
-    ("hardware", False, lambda row: row.contender.hardware),
-    ("GPUs", True, lambda row: str(row.contender.num_gpus)),
+HEAD: tuple[Column[Compared], ...] = (
+    text("row", lambda row: str(row.number)),
+    text("result", lambda row: row.contender.name),
+    text("hardware", lambda row: row.contender.hardware),
+    integer("GPUs", lambda row: row.contender.num_gpus),
 )
-SPEED: tuple[Column, ...] = (
+SPEED: tuple[Column[Compared], ...] = (
     *HEAD,
-    ("strategy", False, lambda row: row.contender.strategy or NA),
-    ("batch", True, lambda row: _batch(row.contender)),
-    ("samples/s", True, lambda row: figure(row.contender.samples_per_s)),
-    ("known to", True, lambda row: _apart(row.contender)),
-    ("relative", True, lambda row: _times(row.relative_rate)),
-    ("tokens/s", True, lambda row: figure(row.contender.tokens_per_s)),
-    ("step", True, lambda row: duration(row.contender.step_s)),
-    ("epoch", True, lambda row: duration(row.contender.epoch_s)),
-    ("memory GB", True, lambda row: figure(row.contender.memory_gb)),
-    ("GPU use", True, lambda row: share(row.contender.utilisation_pct)),
-    ("runs", True, lambda row: str(row.contender.num_runs)),
+    text("strategy", lambda row: row.contender.strategy or NA),
+    text("batch", lambda row: _batch(row.contender), is_number=True),
+    SAMPLES_PER_SECOND.column(lambda row: row.contender.samples_per_s),
+    HALF_WIDTH_PCT.column(lambda row: _apart(row.contender), "known to"),
+    RELATIVE_SPEED.column(lambda row: _times(row.relative_rate), "relative"),
+    TOKENS_PER_SECOND.column(lambda row: row.contender.tokens_per_s),
+    MEDIAN_STEP_TIME_S.column(lambda row: row.contender.step_s, "step", write=duration),
+    EPOCH.column(lambda row: row.contender.epoch_s, "epoch"),
+    PEAK_MEMORY_GB.column(lambda row: row.contender.memory_gb),
+    GPU_UTILISATION_MEAN_PCT.column(lambda row: row.contender.utilisation_pct),
+    integer("runs", lambda row: row.contender.num_runs),
 )
 SHARED = ("result", "hardware", "GPUs", "strategy", "batch", "runs")
-COST: tuple[Column, ...] = (
+COST: tuple[Column[Compared], ...] = (
     *HEAD,
-    ("per GPU-hour", True, lambda row: usd(row.usd_per_gpu_hour)),
-    ("per 1K samples", True, lambda row: usd(row.usd_per_1000_samples)),
-    ("relative", True, lambda row: _times(row.relative_usd)),
-    ("per 1M tokens", True, lambda row: usd(row.usd_per_1m_tokens)),
-    ("per epoch", True, lambda row: usd(row.usd_per_epoch)),
+    USD_PER_GPU_HOUR.column(lambda row: row.usd_per_gpu_hour),
+    USD_PER_1000_SAMPLES.column(lambda row: row.usd_per_1000_samples),
+    number("relative", lambda row: row.relative_usd, _times),
+    USD_PER_1M_TOKENS.column(lambda row: row.usd_per_1m_tokens),
+    number("per epoch", lambda row: row.usd_per_epoch, usd),
 )
 
 
-def _table(job: Job, title: str, columns: Sequence[Column], notes: Sequence[str]) -> Table:
+def _table(job: Job, title: str, columns: Sequence[Column[Compared]], notes: Sequence[str]) -> Table:
     """Columns that no row fills, and settings that all rows share, become notes."""
-    values = {name: {cell(row) for row in job.rows} for name, _, cell in columns}
+    values = {column.name: {column.cell(row).text for row in job.rows} for column in columns}
     shared = [name for name in SHARED if len(values.get(name, ())) == 1 and NA not in values[name]]
     absent = [name for name, cells in values.items() if cells == {NA}]
-    kept = [column for column in columns if column[0] not in (*shared, *absent)]
     who = "All rows" if len(job.rows) > 1 else f"Row {job.base.number}"
-    told = [f"{who}: {', '.join(f'{name} {next(iter(values[name]))}' for name in shared)}."] if shared else []
-    told += [f"{NA} for all rows: {listing(absent, most=9)}."] if absent else []
+    more = [f"{who}: {', '.join(f'{name} {next(iter(values[name]))}' for name in shared)}."] if shared else []
+    more += [f"{NA} for all rows: {listing(absent, most=9)}."] if absent else []
     if len(job.rows) > MAX_ROWS:
-        told.append(f"And {len(job.rows) - MAX_ROWS} more rows: --json has all of them.")
-    return Table(
-        columns=tuple(name for name, _, _ in kept),
-        numeric=frozenset(name for name, is_number, _ in kept if is_number),
-        rows=tuple(
-            Row(cells=tuple(cell(row) for _, _, cell in kept), run_id=str(row.number)) for row in job.rows[:MAX_ROWS]
-        ),
-        notes=(*told, *notes),
+        more.append(f"And {len(job.rows) - MAX_ROWS} more rows: --json has all of them.")
+    return make_table(
+        job.rows[:MAX_ROWS],
+        [column for column in columns if column.name not in (*shared, *absent)],
+        run_id=lambda row: str(row.number),
+        notes=(*more, *notes),
         title=title,
     )
 

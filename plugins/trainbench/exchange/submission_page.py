@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from trainbench.core.formats import NA, degrees, duration, figure, moment, share
 from trainbench.core.markdown import bullets, escape, table
-from trainbench.core.tables import Row, Table
+from trainbench.core.tables import Table, make_table, text_columns
 from trainbench.exchange.submission import Submission
 
 
@@ -51,13 +53,17 @@ def _figures(content: Submission) -> Table:
         ("hottest GPU", degrees(summary.temperature_max_c)),
         ("power of all GPUs", NA if summary.power_mean_w is None else f"{figure(summary.power_mean_w)} W"),
     )
-    return Table(columns=("what", "figure"), rows=tuple(Row(cells=cells) for cells in rows))
+    return _pairs(rows, "figure")
 
 
 def _software(content: Submission) -> Table:
     summary = content.summary
     known = {"driver": summary.driver, "CUDA": summary.cuda, "Python": summary.python, **summary.libraries}
-    return Table(columns=("what", "version"), rows=tuple(Row(cells=(name, text or NA)) for name, text in known.items()))
+    return _pairs(((name, version or NA) for name, version in known.items()), "version")
+
+
+def _pairs(rows: Iterable[tuple[str, str]], heading: str) -> Table:
+    return make_table(rows, text_columns("what", heading))
 
 
 def _unknown(content: Submission) -> list[str]:

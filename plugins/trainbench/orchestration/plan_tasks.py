@@ -33,7 +33,7 @@ def check_ready() -> None:
 
     checks = doctor.examine(read_settings())
     for row in doctor.table(checks).rows:
-        log(" ".join(row.cells))
+        log(" ".join(row.texts))
     uses_gpus = get_current_context()["params"].get("device") != Device.CPU
     if refusal := doctor.refusal(checks, uses_gpus):
         _refuse(refusal)

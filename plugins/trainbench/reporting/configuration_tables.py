@@ -6,16 +6,20 @@ from itertools import chain
 
 from trainbench.comparison.configurations import TELLING_PCT, WORTH_PCT, Kind, Standing, Verdict, kinds_compared
 from trainbench.comparison.speedups import SpeedUp
-from trainbench.core.formats import NA, count, figure, listing, one_line, percent, usd
-from trainbench.core.tables import Row, Table, Tone, median_run
+from trainbench.core.formats import NA, count, listing, one_line, percent
+from trainbench.core.tables import Table, Tone, make_table, median_run, text
+from trainbench.figures.run_figures import (
+    PEAK_MEMORY_GB,
+    SAMPLES_PER_SECOND,
+    TOKENS_PER_SECOND,
+    USD_PER_1M_TOKENS,
+    USD_PER_1000_SAMPLES,
+)
+from trainbench.figures.table_figures import SAVING, SPEED_UP
 from trainbench.params.campaign_kind import Question
 from trainbench.params.variants import BASELINE, VARIANTS
 from trainbench.results.campaign import Campaign
 
-FIGURES = (
-    "samples/s", "speed-up", "tokens/s", "per token", "memory GB", "per 1K samples", "saving", "per 1M tokens",
-    "saving per token", "runs",
-)  # fmt: skip
 TONES = {Verdict.HELPED: Tone.GOOD, Verdict.SLOWER: Tone.WARN, Verdict.FAILED: Tone.BAD}
 
 
@@ -24,12 +28,12 @@ def configurations(campaign: Campaign) -> tuple[Table, ...]:
     if campaign.question is not Question.CONFIGURATIONS:
         return ()
     tables = ((_verdicts(kind), _figures(kind), _steps(kind)) for kind in kinds_compared(campaign))
-    return tuple(table for table in chain.from_iterable(tables) if table.rows)
+    return tuple(made for made in chain.from_iterable(tables) if made.rows)
 
 
 def verdicts(campaign: Campaign) -> tuple[Table, ...]:
     """Only the verdicts in words, for each kind of GPU."""
-    return tuple(table for table in configurations(campaign) if "in words" in table.columns)
+    return tuple(made for made in configurations(campaign) if "in words" in made.names)
 
 
 def headline(campaign: Campaign) -> tuple[str, ...]:
@@ -63,24 +67,23 @@ def _apart(one: Standing) -> str:
 def _verdicts(kind: Kind) -> Table:
     order = tuple(Verdict)
     judged = [one for one in kind.standings if one.verdict is not Verdict.BASELINE]
-    return Table(
-        columns=("verdict", "configuration", "in words", "what it tests"),
-        rows=tuple(
-            Row(
-                cells=(
-                    one.verdict.value,
-                    one.name,
-                    _words(one),
-                    VARIANTS[one.name].tests if one.name in VARIANTS else "",
-                ),
-                tone=TONES.get(one.verdict, Tone.PLAIN),
-                run_id=_run(one),
-            )
-            for one in sorted(judged, key=lambda one: (order.index(one.verdict), -_ratio(one)))
+    return make_table(
+        sorted(judged, key=lambda one: (order.index(one.verdict), -_ratio(one))),
+        (
+            text("verdict", lambda one: one.verdict.value),
+            text("configuration", lambda one: one.name),
+            text("in words", _words),
+            text("what it tests", lambda one: VARIANTS[one.name].tests if one.name in VARIANTS else ""),
         ),
+        tone=_tone,
+        run_id=_run,
         title=_title("What helped, what did not, what failed", kind),
         notes=_verdict_notes(kind),
     )
+
+
+def _tone(one: Standing) -> Tone:
+    return TONES.get(one.verdict, Tone.PLAIN)
 
 
 def _words(one: Standing) -> str:
@@ -134,33 +137,33 @@ def _verdict_notes(kind: Kind) -> tuple[str, ...]:
 
 
 def _figures(kind: Kind) -> Table:
-    return Table(
-        columns=("configuration", "changes", *FIGURES, "verdict"),
-        numeric=frozenset(FIGURES),
-        rows=tuple(_figures_row(one) for one in kind.standings),
+    return make_table(
+        kind.standings,
+        (
+            text("configuration", lambda one: one.name),
+            text("changes", lambda one: "; ".join(one.changes) or ("" if one.name == BASELINE else NA)),
+            SAMPLES_PER_SECOND.column(lambda one: one.samples_per_s),
+            SPEED_UP.column(lambda one: _text(one.per_sample)),
+            TOKENS_PER_SECOND.column(lambda one: one.tokens_per_s),
+            SPEED_UP.column(lambda one: _text(one.per_token), "per token"),
+            PEAK_MEMORY_GB.column(lambda one: one.memory_gb),
+            USD_PER_1000_SAMPLES.column(lambda one: one.usd_per_1000_samples),
+            SAVING.column(lambda one: one.saving_pct),
+            USD_PER_1M_TOKENS.column(lambda one: one.usd_per_1m_tokens),
+            SAVING.column(lambda one: one.token_saving_pct, "saving per token"),
+            text("runs", _runs, is_number=True),
+            text("verdict", lambda one: one.verdict.value),
+        ),
+        tone=_tone,
+        run_id=_run,
         title=_title("The figures", kind),
         notes=_figures_notes(kind),
     )
 
 
-def _figures_row(one: Standing) -> Row:
-    done, asked = len(one.results), len(one.results) + len(one.failed)
-    cells = (
-        one.name,
-        "; ".join(one.changes) if one.changes else ("" if one.name == BASELINE else NA),
-        figure(one.samples_per_s),
-        _text(one.per_sample),
-        figure(one.tokens_per_s),
-        _text(one.per_token),
-        figure(one.memory_gb),
-        usd(one.usd_per_1000_samples),
-        percent(one.saving_pct),
-        usd(one.usd_per_1m_tokens),
-        percent(one.token_saving_pct),
-        str(done) if done == asked else f"{done} of {asked}",
-        one.verdict.value,
-    )
-    return Row(cells=cells, tone=TONES.get(one.verdict, Tone.PLAIN), run_id=_run(one))
+def _runs(one: Standing) -> str:
+    done, planned = len(one.results), len(one.results) + len(one.failed)
+    return str(done) if done == planned else f"{done} of {planned}"
 
 
 def _run(one: Standing) -> str | None:
@@ -186,21 +189,14 @@ def _figures_notes(kind: Kind) -> tuple[str, ...]:
 
 def _steps(kind: Kind) -> Table:
     """Configurations that are a further step from another one than the baseline."""
-    columns = ("configuration", "against", "speed-up", "memory", "saving per sample")
-    return Table(
-        columns=columns,
-        numeric=frozenset(columns[2:]),
-        rows=tuple(
-            Row(
-                cells=(
-                    step.name,
-                    step.against,
-                    step.speed_up.text() + ("" if step.speed_up.is_beyond_noise else " (within noise)"),
-                    percent(step.memory_pct),
-                    percent(step.saving_pct),
-                )
-            )
-            for step in kind.steps
+    return make_table(
+        kind.steps,
+        (
+            text("configuration", lambda step: step.name),
+            text("against", lambda step: step.against),
+            SPEED_UP.column(lambda s: s.speed_up.text() + ("" if s.speed_up.is_beyond_noise else " (within noise)")),
+            text("memory", lambda step: percent(step.memory_pct), is_number=True),
+            SAVING.column(lambda step: step.saving_pct, "saving per sample"),
         ),
         title=_title("Step by step", kind),
     )

@@ -8,8 +8,16 @@ from collections.abc import Iterable, Sequence
 from bench_image.contract.result import RunResult
 from bench_image.contract.work import Device
 from trainbench.core import markdown
-from trainbench.core.formats import NA, count, duration, figure, moment, usd
-from trainbench.core.tables import RESULT_LINK, Row, Table, median_run, short_names
+from trainbench.core.formats import NA, count, figure, moment, usd
+from trainbench.core.tables import RESULT_LINK, Table, integer, make_table, median_run, short_names, text
+from trainbench.figures.run_figures import (
+    GPU_HOURS,
+    RUN_USD,
+    USD_PER_1M_TOKENS,
+    USD_PER_1000_SAMPLES,
+    USD_PER_GPU_HOUR,
+)
+from trainbench.figures.table_figures import EXAMPLE_TIME
 from trainbench.prices.run_cost import NOT_PRICED, RunCost, campaign_cost
 from trainbench.reporting import more_gpus
 from trainbench.reporting.verdict_text import drill, work_name
@@ -36,7 +44,7 @@ def cost_report(campaign: Campaign) -> str:
     if told := drill(campaign):
         head.append(f"**{markdown.escape(told)}** Its runs cost what they cost; their prices per sample mean nothing.")
     links = {result.spec.run_id: RESULT_LINK.format(run_id=result.spec.run_id) for result in campaign.results}
-    body = [f"## {title}\n\n{markdown.table(table, links)}".rstrip("\n") for title, table in sections]
+    body = [f"## {title}\n\n{markdown.table(content, links)}".rstrip("\n") for title, content in sections]
     if larger := more_gpus.tables(campaign):
         parts = (f"### {markdown.escape(content.title)}\n\n{markdown.table(content)}" for content in larger)
         body.append("\n\n".join(["## When more GPUs pay", *parts]).rstrip("\n"))
@@ -111,16 +119,21 @@ def _price_range(groups: Sequence[tuple[str, Sequence[Priced]]]) -> tuple[str, .
 
 
 def prices_table(campaign: Campaign) -> Table:
-    used: dict[tuple[str, ...], int] = {}
+    used: dict[tuple[str, float | None, str, str], int] = {}
     for result, cost in _priced(campaign):
         on = "CPU" if result.spec.device is Device.CPU else gpu_name(result) or f"{NA}: GPU not reported"
         source = cost.price_source or (NOT_PRICED if cost.reason == NOT_PRICED else NA)
-        price = (on, usd(cost.usd_per_gpu_hour), source, cost.price_as_of or NA)
+        price = (on, cost.usd_per_gpu_hour, source, cost.price_as_of or NA)
         used[price] = used.get(price, 0) + 1
-    return Table(
-        columns=("hardware", "per GPU-hour", "source", "as of", "runs"),
-        numeric=frozenset({"per GPU-hour", "runs"}),
-        rows=tuple(Row(cells=(*price, str(runs))) for price, runs in used.items()),
+    return make_table(
+        used.items(),
+        (
+            text("hardware", lambda item: item[0][0]),
+            USD_PER_GPU_HOUR.column(lambda item: item[0][1]),
+            text("source", lambda item: item[0][2]),
+            text("as of", lambda item: item[0][3]),
+            integer("runs", lambda item: item[1]),
+        ),
     )
 
 
@@ -133,65 +146,58 @@ def nodes_table(campaign: Campaign) -> Table:
     notes = ["A gang's cost is shared evenly by its nodes."] if any(r.spec.peers for r in campaign.results) else []
     if any(cost.run_usd is None for cost in campaign.costs):
         notes.append("n/a: at least one run of the node has no known cost.")
-    return Table(
-        columns=("node", "runs", "GPU-hours", "cost"),
-        numeric=frozenset({"runs", "GPU-hours", "cost"}),
-        rows=tuple(
-            Row(
-                cells=(
-                    node,
-                    str(len(priced)),
-                    figure(_total((cost.gpu_hours, result.spec.nodes) for result, cost in priced), 3),
-                    usd(_total((cost.run_usd, result.spec.nodes) for result, cost in priced)),
-                ),
-                run_id=median_run(result for result, _ in priced),
-            )
-            for node, priced in by_node.items()
+    return make_table(
+        by_node.items(),
+        (
+            text("node", lambda item: item[0]),
+            integer("runs", lambda item: len(item[1])),
+            GPU_HOURS.column(lambda item: _total((cost.gpu_hours, result.spec.nodes) for result, cost in item[1])),
+            RUN_USD.column(lambda item: _total((cost.run_usd, result.spec.nodes) for result, cost in item[1])),
         ),
+        run_id=lambda item: median_run(result for result, _ in item[1]),
         notes=tuple(notes),
     )
 
 
 def runs_table(campaign: Campaign) -> Table:
     names = short_names(campaign.results, campaign.labels)
-    numeric = ("GPUs", "GPU-hours", "run", "per 1K samples", "per 1M tokens")
-    return Table(
-        columns=("run id", *numeric, "remark"),
-        numeric=frozenset(numeric),
-        rows=tuple(
-            Row(
-                cells=(
-                    names[result.spec.run_id],
-                    str(result.spec.world_size),
-                    figure(cost.gpu_hours, 3),
-                    usd(cost.run_usd),
-                    usd(cost.usd_per_1000_samples),
-                    usd(cost.usd_per_1m_tokens),
-                    "; ".join(filter(None, ["drill" if result.spec.drill else "", cost.reason or ""])),
-                ),
-                run_id=result.spec.run_id,
-            )
-            for result, cost in _priced(campaign)
+    return make_table(
+        _priced(campaign),
+        (
+            text("run id", lambda pair: names[pair[0].spec.run_id]),
+            integer("GPUs", lambda pair: pair[0].spec.world_size),
+            GPU_HOURS.column(lambda pair: pair[1].gpu_hours),
+            RUN_USD.column(lambda pair: pair[1].run_usd),
+            USD_PER_1000_SAMPLES.column(lambda pair: pair[1].usd_per_1000_samples),
+            USD_PER_1M_TOKENS.column(lambda pair: pair[1].usd_per_1m_tokens),
+            text("remark", lambda p: "; ".join(filter(None, ["drill" if p[0].spec.drill else "", p[1].reason or ""]))),
         ),
+        run_id=lambda pair: pair[0].spec.run_id,
     )
 
 
 def example_table(campaign: Campaign) -> Table:
     """Time and cost of training on EXAMPLE_SAMPLES at the measured median, on as many GPUs as were measured."""
-    rows = []
-    for work, priced in _typical_groups(campaign):
-        rate = _median(result.performance.samples_per_second for result, _ in priced)
-        price = _median(cost.usd_per_1000_samples for _, cost in priced)
-        cells = (
-            work,
-            str(priced[0][0].spec.world_size),
-            duration(EXAMPLE_SAMPLES / rate if rate else None),
-            usd(price * EXAMPLE_SAMPLES / 1000 if price is not None else None),
-        )
-        rows.append(Row(cells=cells, run_id=median_run(result for result, _ in priced)))
-    return Table(
-        columns=("work", "GPUs", "time", "cost"), numeric=frozenset({"GPUs", "time", "cost"}), rows=tuple(rows)
+    return make_table(
+        _typical_groups(campaign),
+        (
+            text("work", lambda item: item[0]),
+            integer("GPUs", lambda item: item[1][0][0].spec.world_size),
+            EXAMPLE_TIME.column(lambda item: _example_s(item[1])),
+            RUN_USD.column(lambda item: _example_usd(item[1])),
+        ),
+        run_id=lambda item: median_run(result for result, _ in item[1]),
     )
+
+
+def _example_s(priced: Sequence[Priced]) -> float | None:
+    rate = _median(result.performance.samples_per_second for result, _ in priced)
+    return EXAMPLE_SAMPLES / rate if rate else None
+
+
+def _example_usd(priced: Sequence[Priced]) -> float | None:
+    price = _median(cost.usd_per_1000_samples for _, cost in priced)
+    return price * EXAMPLE_SAMPLES / 1000 if price is not None else None
 
 
 def missing_prices(campaign: Campaign) -> tuple[str, ...]:

@@ -1,14 +1,10 @@
-"""How to read the reports: each figure and each state in one or two sentences. figures.toml has the figures."""
+"""How to read the reports: each figure and each state in one or two sentences. The figures come from the catalogue."""
 
 from __future__ import annotations
 
-from trainbench.reporting.figures import load_figures
+from trainbench.figures.catalogue import FIGURES as CATALOGUE
 
-FIGURES = tuple(
-    (figure.names[0].strip("* "), f"{figure.read} Field: {figure.field}.")
-    for figure in load_figures().figure
-    if figure.read
-)
+FIGURES = tuple((each.label, f"{each.read} Field: {each.field}.") for each in CATALOGUE if each.read)
 MORE = (
     "A row's first cell links to its result.json; of a row that stands for several runs, to the one with the median "
     "samples/s. The formula, the function and the test of every figure: docs/figures.md of trainbench."

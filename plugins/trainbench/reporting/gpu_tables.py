@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from trainbench.core.formats import NA, degrees, figure, percent
-from trainbench.core.tables import Row, Table, Tone
+from trainbench.core.formats import NA
+from trainbench.core.tables import Table, Tone, make_table, text
 from trainbench.core.verdicts import RED, GpuVerdict, GroupVerdict, Metric, State
+from trainbench.figures.run_figures import PEAK_MEMORY_GB, SAMPLES_PER_SECOND, TEMPERATURE_MEAN_C
+from trainbench.figures.table_figures import DEVIATION
 from trainbench.judging.peers.gpu_verdicts import badness
 from trainbench.reporting.verdict_text import group_name
 from trainbench.results.campaign import Campaign
-
-COLUMNS = ("node", "GPU", "UUID", "samples/s", "against its peers", "memory GB", "temperature", "state")
 
 
 def gpu_tables(campaign: Campaign) -> tuple[Table, ...]:
@@ -19,30 +19,39 @@ def gpu_tables(campaign: Campaign) -> tuple[Table, ...]:
 
 def _table(campaign: Campaign, group: GroupVerdict) -> Table:
     gpus = [(node.node, gpu) for node in group.nodes for gpu in node.gpus]
-    worst_first = sorted(gpus, key=lambda pair: badness(pair[1])[:2])
-    return Table(
-        columns=COLUMNS,
-        numeric=frozenset((COLUMNS[3], COLUMNS[4], COLUMNS[5])),
-        rows=tuple(_row(node, gpu) for node, gpu in worst_first),
+    return make_table(
+        sorted(gpus, key=lambda pair: badness(pair[1])[:2]),
+        (
+            text("node", lambda pair: pair[0]),
+            text("GPU", lambda pair: str(pair[1].index)),
+            text("UUID", lambda pair: pair[1].uuid or NA),
+            SAMPLES_PER_SECOND.column(lambda pair: _value(pair[1], Metric.SAMPLES_PER_SECOND)),
+            DEVIATION.column(lambda pair: _deviation(pair[1]), "against its peers"),
+            PEAK_MEMORY_GB.column(lambda pair: _value(pair[1], Metric.MEMORY_GB)),
+            TEMPERATURE_MEAN_C.column(
+                lambda pair: _value(pair[1], Metric.TEMPERATURE_C), "temperature", is_number=False
+            ),
+            text("state", lambda pair: ", ".join([pair[1].state.value.replace("_", " "), *_doubts(pair[1])])),
+        ),
+        tone=lambda pair: _tone(pair[1]),
         title=group_name(campaign, group.group_id),
     )
 
 
-def _row(node: str, gpu: GpuVerdict) -> Row:
-    rate, memory, heat = (gpu.metric(metric) for metric in Metric)
-    words = [gpu.state.value.replace("_", " ")]
-    words += [word for word, holds in (("watched", gpu.is_watched), ("unsteady", gpu.is_unsteady)) if holds]
-    is_well = gpu.state is State.OK and not (gpu.is_watched or gpu.is_unsteady)
-    return Row(
-        cells=(
-            node,
-            str(gpu.index),
-            gpu.uuid or NA,
-            figure(rate.value) if rate else NA,
-            percent(rate.deviation) if rate else NA,
-            figure(memory.value) if memory else NA,
-            degrees(heat.value) if heat and heat.value is not None else NA,
-            ", ".join(words),
-        ),
-        tone=Tone.BAD if gpu.state in RED else Tone.GOOD if is_well else Tone.WARN,
-    )
+def _value(gpu: GpuVerdict, metric: Metric) -> float | None:
+    verdict = gpu.metric(metric)
+    return verdict.value if verdict else None
+
+
+def _deviation(gpu: GpuVerdict) -> float | None:
+    verdict = gpu.metric(Metric.SAMPLES_PER_SECOND)
+    return verdict.deviation if verdict else None
+
+
+def _doubts(gpu: GpuVerdict) -> list[str]:
+    return [word for word, holds in (("watched", gpu.is_watched), ("unsteady", gpu.is_unsteady)) if holds]
+
+
+def _tone(gpu: GpuVerdict) -> Tone:
+    is_well = gpu.state is State.OK and not _doubts(gpu)
+    return Tone.BAD if gpu.state in RED else Tone.GOOD if is_well else Tone.WARN

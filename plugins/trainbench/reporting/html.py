@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from trainbench.core.formats import count, duration, listing, moment, sentence
-from trainbench.core.tables import RESULT_LINK, Row, Table, Tone, shortened
+from trainbench.core.tables import RESULT_LINK, Table, Tone, only, shortened
 from trainbench.core.verdicts import Finding, GroupVerdict
 from trainbench.judging.checks import drills
 from trainbench.reporting import cost_report, glossary, html_charts, plots, run_tables, verdict_text
@@ -93,9 +94,8 @@ def _findings(findings: Sequence[Finding]) -> Iterator[tuple[Sequence[Finding], 
         if len(alike) <= MAX_ALIKE:
             yield alike, None
             continue
-        rows = tuple(Row(cells=(more.subject, more.summary, more.measured, more.expected)) for more in alike[1:])
-        title = f"{len(rows)} more like this one"
-        yield alike[:1], Table(columns=("subject", "what", "measured", "expected"), rows=rows, title=title)
+        others = only(verdict_text.findings_table(alike[1:]), ("subject", "what", "measured", "expected"))
+        yield alike[:1], replace(others, title=f"{len(alike) - 1} more like this one")
 
 
 def _facts(campaign: Campaign) -> tuple[str, ...]:

@@ -11,19 +11,13 @@ from bench_image.contract.work import AUTO
 from trainbench.comparison.comparable import ACROSS
 from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.csv_cells import Cell, lines
+from trainbench.figures.run_figures import csv_values
 from trainbench.params.applies_to import is_asked
 from trainbench.params.campaign_kind import Question
 from trainbench.planning.skipped import Skipped
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
-from trainbench.results.readings import (
-    gpu_name,
-    power_mean_w,
-    sm_clock_mean_mhz,
-    temperature_max_c,
-    temperature_mean_c,
-    throttle_pct,
-)
+from trainbench.results.readings import gpu_name
 
 # The columns that scripts of existing users read, in their order; ours follow.
 FLAT_ROW = (
@@ -57,9 +51,7 @@ def metric_rows(campaign: Campaign) -> list[dict[str, Cell]]:
     """Column -> value of each run, and of what was skipped; units end the columns' names."""
     scaled = zip(campaign.results, campaign.costs, efficiencies(campaign.results), strict=True)
     rows = [
-        _flat_row(result, efficiency)
-        | _our_columns(result, cost, efficiency)
-        | _label(campaign, campaign.labels.get(result.spec.group_id))
+        _row(result, cost, efficiency) | _label(campaign, campaign.labels.get(result.spec.group_id))
         for result, cost, efficiency in scaled
     ]
     return rows + [
@@ -67,56 +59,58 @@ def metric_rows(campaign: Campaign) -> list[dict[str, Cell]]:
     ]
 
 
-def _flat_row(result: RunResult, efficiency: Efficiency | None) -> dict[str, Cell]:
-    spec, performance, memory = result.work, result.performance, result.memory
+def _row(result: RunResult, cost: RunCost, efficiency: Efficiency | None) -> dict[str, Cell]:
+    """The flat row first, then what names the run, its figures, prices and versions, and the work that it did."""
+    figures = csv_values(result, cost)
+    scaling: dict[str, Cell] = {
+        "scaling_efficiency_pct": efficiency.pct if efficiency else None,
+        "scaling_base_world_size": efficiency.base_world_size if efficiency else None,
+        "scaling_base_strategy": efficiency.base_strategy if efficiency else None,
+        "scaling_base_elsewhere": efficiency.elsewhere if efficiency else None,
+    }
+    flat = _setting(result) | figures | scaling
+    return {
+        **{name: flat[name] for name in FLAT_ROW},
+        **_identity(result),
+        **figures,
+        **scaling,
+        "memory_kind": result.memory.kind,
+        "price_source": cost.price_source,
+        "price_as_of": cost.price_as_of,
+        **_versions(result),
+        **_work(result),
+    }
+
+
+def _setting(result: RunResult) -> dict[str, Cell]:
+    """The columns of the flat row that are no figures of the catalogue."""
+    spec, memory = result.work, result.memory
     tier = _TIER.fullmatch(spec.model)
-    values: Mapping[str, Cell] = {
+    return {
         "strategy": spec.strategy,
         "world_size": spec.world_size,
         "rank": 0,
         "seq_len": spec.seq_length,
         "tier": tier[1].upper() if tier else spec.model,
-        "steps": performance.measured_steps,
+        "steps": result.performance.measured_steps,
         "per_device_batch": None if spec.micro_batch_size == AUTO else spec.micro_batch_size,
         "grad_accum": spec.gradient_accumulation_steps,
-        "tokens_per_sec": performance.tokens_per_second,
-        "mean_step_time_sec": performance.step_time.mean_s if performance.step_time else None,
-        "mean_loss": performance.mean_loss,
         "peak_vram_gb": memory.peak_during_training if memory.kind == "cuda_allocated" else None,
-        "h2d_gbps_per_gpu": result.probes.h2d_gb_per_s,
-        "scaling_efficiency_pct": efficiency.pct if efficiency else None,
     }
-    return {name: values[name] for name in FLAT_ROW}
 
 
-def _our_columns(result: RunResult, cost: RunCost, efficiency: Efficiency | None) -> dict[str, Cell]:
+def _versions(result: RunResult) -> dict[str, Cell]:
+    context = result.context
     return {
-        **_identity(result),
-        **_measured(result),
-        "scaling_base_world_size": efficiency.base_world_size if efficiency else None,
-        "gpu_hours": cost.gpu_hours,
-        "run_usd": cost.run_usd,
-        "usd_per_gpu_hour": cost.usd_per_gpu_hour,
-        "usd_per_1000_samples": cost.usd_per_1000_samples,
-        "usd_per_1m_tokens": cost.usd_per_1m_tokens,
-        "price_source": cost.price_source,
-        "price_as_of": cost.price_as_of,
-        "driver": result.context.driver if result.context else None,
-        "cuda": result.context.cuda if result.context else None,
-        "torch": result.context.libraries.get("torch") if result.context else None,
-        "image": result.context.image if result.context else None,
-        "started_at": result.started_at.isoformat(),
-        "finished_at": result.finished_at.isoformat(),
-        "is_drill": result.spec.drill is not None,
-        **_work(result),
-        **_step_costs(result),
-        "scaling_base_strategy": efficiency.base_strategy if efficiency else None,
-        "scaling_base_elsewhere": efficiency.elsewhere if efficiency else None,
+        "driver": context.driver if context else None,
+        "cuda": context.cuda if context else None,
+        "torch": context.libraries.get("torch") if context else None,
+        "image": context.image if context else None,
     }
 
 
 def _work(result: RunResult) -> dict[str, Cell]:
-    """What was trained on and what the program chose; rows with one `work_fingerprint` did equal work."""
+    """The work and what the program chose for it; rows with one `work_fingerprint` did equal work."""
     work, chosen = result.work, result.chosen
     return {
         "work_fingerprint": fingerprint(work, ACROSS),
@@ -135,20 +129,6 @@ def _work(result: RunResult) -> dict[str, Cell]:
 
 def _switch(value: bool | str) -> str:
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
-
-
-def _step_costs(result: RunResult) -> dict[str, Cell]:
-    """Where a step's time and energy go besides computing."""
-    return {
-        "exposed_communication_pct": result.communication.exposed_pct,
-        "communication_pct": result.communication.total_pct,
-        "allreduce_bus_gb_per_s": result.probes.allreduce_bus_gb_per_s,
-        "loader_wait_pct": result.performance.loader_wait_pct,
-        "input_mb_per_s": result.performance.input_mb_per_s,
-        "energy_per_token_j": result.telemetry.energy_per_token_j,
-        "choose_s": result.startup.choose_s,
-        "profile_s": result.startup.profile_s,
-    }
 
 
 def _skipped_row(campaign: Campaign, skipped: Skipped, node: str | None) -> dict[str, Cell]:
@@ -196,37 +176,8 @@ def _identity(result: RunResult) -> dict[str, Cell]:
         "preset": spec.preset,
         "device": spec.device,
         "gpu_name": gpu_name(result),
+        "started_at": result.started_at.isoformat(),
+        "finished_at": result.finished_at.isoformat(),
+        "is_drill": spec.drill is not None,
         "num_gpus": len(result.context.gpus) if result.context else None,
     }
-
-
-def _measured(result: RunResult) -> dict[str, Cell]:
-    performance, step = result.performance, result.performance.step_time
-    reserved = result.memory.peak_reserved_bytes
-    return {
-        "samples_per_second": performance.samples_per_second,
-        "median_step_time_s": step.median_s if step else None,
-        "step_cv_pct": step.cv_pct if step else None,
-        "half_width_pct": step.half_width_pct if step else None,
-        "mfu_pct": performance.mfu_pct,
-        "hfu_pct": performance.hfu_pct,
-        "matmul_share_pct": performance.matmul_share_pct,
-        "memory_kind": result.memory.kind,
-        "peak_memory_gb": result.memory.peak_during_training,
-        "peak_reserved_gb": reserved / 1e9 if reserved is not None else None,
-        "temperature_mean_c": temperature_mean_c(result),
-        "temperature_max_c": temperature_max_c(result),
-        "power_mean_w": power_mean_w(result),
-        "energy_per_sample_j": result.telemetry.energy_per_sample_j,
-        "sm_clock_mean_mhz": sm_clock_mean_mhz(result),
-        "throttle_thermal_pct": throttle_pct(result, "thermal"),
-        "cpu_steal_pct": result.telemetry.host.cpu_steal_pct,
-        "startup_s": _before_measuring_s(result),
-        "total_s": result.startup.total_s,
-    }
-
-
-def _before_measuring_s(result: RunResult) -> float | None:
-    """Process start to the end of the run without the measured windows."""
-    total_s, measure_s = result.startup.total_s, result.startup.measure_s
-    return total_s - measure_s if total_s is not None and measure_s is not None else None

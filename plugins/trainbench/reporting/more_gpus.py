@@ -19,9 +19,10 @@ from trainbench.comparison.scaling_cost import (
     worth_choosing,
 )
 from trainbench.core.formats import NA, count, duration, figure, listing, percent, share, usd
-from trainbench.core.tables import Row, Table, median_run
+from trainbench.core.tables import Table, integer, make_table, median_run, text
+from trainbench.figures.run_figures import EXPOSED_COMMUNICATION_PCT, SAMPLES_PER_SECOND, USD_PER_1000_SAMPLES
+from trainbench.figures.table_figures import AGAINST_SMALLEST, EXAMPLE, SCALING
 from trainbench.results.campaign import Campaign
-from trainbench.results.readings import exposed_communication_pct
 
 SAMPLES = 10_000
 TAKE = f"{SAMPLES:,} samples take"
@@ -57,11 +58,21 @@ def base_of(larger: Point, among: Sequence[Point]) -> Point | None:
 
 def _table(name: str, found: Sequence[Point], scaling: Callable[[Entry], Scaling | None]) -> Table:
     scaled = [(p, scaling(p.entry)) for p in found]
-    numeric = ("GPUs", "nodes", "samples/s", "scaling", "exposed comm.", TAKE, "they cost", "per 1K samples")
-    return Table(
-        columns=("GPUs", "strategy", *numeric[1:], "against the smallest size"),
-        numeric=frozenset(numeric),
-        rows=tuple(_row(p, of_point, base_of(p, found)) for p, of_point in scaled),
+    return make_table(
+        scaled,
+        (
+            integer("GPUs", lambda row: row[0].gpus),
+            text("strategy", lambda row: row[0].entry.strategy.value),
+            integer("nodes", lambda row: row[0].entry.num_nodes),
+            SAMPLES_PER_SECOND.column(lambda row: row[0].entry.samples_per_s),
+            SCALING.column(lambda row: row[1].text if row[1] else NA),
+            EXPOSED_COMMUNICATION_PCT.column(lambda row: row[0].entry.median(EXPOSED_COMMUNICATION_PCT.value)),
+            EXAMPLE.column(lambda row: _time(row[0]), TAKE),
+            EXAMPLE.column(lambda row: _price(row[0]), "they cost"),
+            USD_PER_1000_SAMPLES.column(lambda row: row[0].usd(1000)),
+            AGAINST_SMALLEST.column(lambda row: _against(row[0], base_of(row[0], found)), is_number=False),
+        ),
+        run_id=lambda row: median_run(row[0].entry.results),
         notes=(*_advice_on_one_machine(scaled), *_price_notes(found)),
         title=name,
     )
@@ -78,27 +89,11 @@ def _advice_on_one_machine(scaled: Sequence[tuple[Point, Scaling | None]]) -> tu
     return (*(advice(rest) if len({p.gpus for p in rest}) > 1 else ()), left_out)
 
 
-def _row(found: Point, scaled: Scaling | None, base: Point | None) -> Row:
-    cost = found.usd(SAMPLES)
-    return Row(
-        cells=(
-            str(found.gpus),
-            found.entry.strategy.value,
-            str(found.entry.num_nodes),
-            figure(found.entry.samples_per_s),
-            scaled.text if scaled else NA,
-            share(found.entry.median(exposed_communication_pct)),
-            _time(found),
-            _price(found),
-            usd(None if cost is None else cost / SAMPLES * 1000),
-            _against(step(base, found, SAMPLES)) if base else "",
-        ),
-        run_id=median_run(found.entry.results),
-    )
-
-
-def _against(found: Step) -> str:
+def _against(larger: Point, base: Point | None) -> str:
     """ "54 min 43 s sooner, +4.3 % cost"."""
+    if base is None:
+        return ""
+    found = step(base, larger, SAMPLES)
     apart_s = (found.base_hours - found.hours) * 3600
     noise = " (within the noise)" if found.is_within_noise else ""
     when = f"{duration(abs(apart_s))} {'sooner' if apart_s >= 0 else 'later'}"

@@ -6,8 +6,16 @@ from collections.abc import Mapping
 
 from trainbench.comparison.noise_advice import advice, num_nodes
 from trainbench.comparison.noise_floor import PAST_CAMPAIGNS, ROUNDS, Floor, Spread, floors, measures_noise
-from trainbench.core.formats import NA, figure, share
-from trainbench.core.tables import Row, Table
+from trainbench.core.formats import NA, share
+from trainbench.core.tables import Column, Table, integer, make_table, text, text_row
+from trainbench.figures.run_figures import SAMPLES_PER_SECOND, share_2
+from trainbench.figures.table_figures import (
+    NOISE_BETWEEN_RUNS,
+    NOISE_INTERVAL,
+    NOISE_WITHIN_RUNS,
+    RANGE,
+    SMALLEST_SLOWDOWN,
+)
 from trainbench.reporting import verdict_text
 from trainbench.results.campaign import Campaign
 
@@ -25,34 +33,34 @@ def noise_tables(campaign: Campaign) -> tuple[Table, ...]:
 
 def _noise(campaign: Campaign, floor: Floor, runs: Mapping[str, Mapping[str, str | None]]) -> Table:
     """`runs`: group id -> node -> the run to show for it."""
-    gpu = ("GPU",) if floor.is_per_gpu else ()
-    figures = ("runs", "samples/s", "between runs", "95 % interval", "within runs", "fastest \u2212 slowest")
-    rows = [
-        Row(
-            cells=(
-                node.node,
-                *((node.gpu or "all",) if gpu else ()),
-                str(node.num_runs),
-                figure(node.samples_per_second),
-                *_spread(node.between),
-                _spread(node.within)[0],
-                share(node.range_pct, 2),
-            ),
-            run_id=runs[floor.group_id][node.node],
+    pooled = [
+        text_row(
+            "all nodes",
+            *(("all",) if floor.is_per_gpu else ()),
+            str(sum(node.num_runs for node in floor.nodes)),
+            NA,
+            *_spread(floor.between),
+            _spread(floor.within)[0],
+            NA,
         )
-        for node in floor.nodes
     ]
-    if len(rows) > 1:
-        num_runs = str(sum(node.num_runs for node in floor.nodes))
-        name = ("all nodes", "all") if gpu else ("all nodes",)
-        rows.append(Row(cells=(*name, num_runs, NA, *_spread(floor.between), _spread(floor.within)[0], NA)))
-    return Table(
-        columns=("node", *gpu, *figures),
-        numeric=frozenset(figures),
-        rows=tuple(rows),
+    return make_table(
+        floor.nodes,
+        (
+            text("node", lambda node: node.node),
+            *((text("GPU", lambda node: node.gpu or "all"),) if floor.is_per_gpu else ()),
+            integer("runs", lambda node: node.num_runs),
+            SAMPLES_PER_SECOND.column(lambda node: node.samples_per_second),
+            NOISE_BETWEEN_RUNS.column(lambda node: _spread(node.between)[0]),
+            NOISE_INTERVAL.column(lambda node: _spread(node.between)[1]),
+            NOISE_WITHIN_RUNS.column(lambda node: _spread(node.within)[0]),
+            RANGE.column(lambda node: node.range_pct, write=share_2),
+        ),
+        run_id=lambda node: runs[floor.group_id][node.node],
+        more=pooled if len(floor.nodes) > 1 else (),
         notes=(
             "Standard deviations of samples/s. All nodes: pooled, without what a round does to all nodes alike"
-            + (", one GPU of each node at a time." if gpu else "."),
+            + (", one GPU of each node at a time." if floor.is_per_gpu else "."),
             *advice(floor, campaign.params),
         ),
         title=verdict_text.group_name(campaign, floor.group_id),
@@ -64,19 +72,18 @@ def _found(campaign: Campaign, floor: Floor) -> Table | None:
         return None
     sizes = sorted({*NODES, num_nodes(floor)})
     unit, own = ("GPU", "the slowest GPU of a node ") if floor.is_per_gpu else ("node", "")
-    columns = ("rounds", *(f"{size} nodes" for size in sizes), "own history")
-    return Table(
-        columns=columns,
-        numeric=frozenset(columns),
-        rows=tuple(
-            Row(
-                cells=(
-                    str(rounds),
-                    *(share(floor.told_pct(rounds, size - 1, found=True), 2) for size in sizes),
-                    share(floor.told_pct(rounds, None, found=True), 2),
-                )
-            )
-            for rounds in ROUNDS
+
+    def slowdown_column(heading: str, peers: int | None) -> Column[int]:
+        return SMALLEST_SLOWDOWN.column(
+            lambda rounds: floor.told_pct(rounds, peers, found=True), heading, write=share_2
+        )
+
+    return make_table(
+        ROUNDS,
+        (
+            integer("rounds", lambda rounds: rounds),
+            *(slowdown_column(f"{size} nodes", size - 1) for size in sizes),
+            slowdown_column("own history", None),
         ),
         notes=(
             f"Slower by this much, a {unit} is told from chance in 19 of 20 nights, where the limit is no wider. Own "

@@ -8,8 +8,10 @@ from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Preset
 from trainbench.comparison.comparable import MEANS, WorkGroup, work_groups
 from trainbench.comparison.entries import Entry
-from trainbench.core.formats import count, figure, share
-from trainbench.core.tables import Row, Table, median_run
+from trainbench.core.formats import count, figure
+from trainbench.core.tables import Table, integer, make_table, median_run, text
+from trainbench.figures.run_figures import MFU_PCT, PEAK_MEMORY_GB, TOKENS_PER_SECOND
+from trainbench.figures.table_figures import AGAINST_FIRST
 from trainbench.results.campaign import Campaign
 
 
@@ -28,11 +30,19 @@ def presets(campaign: Campaign) -> tuple[Table, ...]:
 def _presets(group: WorkGroup, by_preset: dict[Preset, list[RunResult]]) -> Table:
     ways = [way for preset in sorted(by_preset) for way in work_groups(by_preset[preset], HOW_MEASURED)]
     base = _entry(ways[0]).tokens_per_s
-    columns = ("preset", "optimizer", "checkpointing", "tokens/s", "speed-up", "memory GB", "MFU", "runs")
-    return Table(
-        columns=columns,
-        numeric=frozenset(columns[3:]),
-        rows=tuple(_way_row(way, base) for way in ways),
+    return make_table(
+        [(way, _entry(way)) for way in ways],
+        (
+            text("preset", lambda pair: pair[0].work.preset.value),
+            text("optimizer", lambda pair: pair[0].work.optimizer.value),
+            text("checkpointing", lambda pair: "on" if pair[0].work.gradient_checkpointing else "off"),
+            TOKENS_PER_SECOND.column(lambda pair: pair[1].tokens_per_s),
+            AGAINST_FIRST.column(lambda pair: f"{figure(pair[1].tokens_per_s / base, 3)}x" if base else ""),
+            PEAK_MEMORY_GB.column(lambda pair: pair[1].memory_gb),
+            MFU_PCT.column(lambda pair: pair[1].median(MFU_PCT.value)),
+            integer("runs", lambda pair: len(pair[0].results)),
+        ),
+        run_id=lambda pair: median_run(pair[0].results),
         notes=tuple(
             f"{way.work.preset.value} instead of {ways[0].work.preset.value}: {'; '.join(_means(ways[0], way))}."
             for way in ways[1:]
@@ -46,23 +56,6 @@ def _job_name(group: WorkGroup) -> str:
     return (
         f"{work.model} {work.recipe}, {work.strategy}, {gpus}, batch {work.micro_batch_size} x {work.seq_length} "
         f"tokens, {group.hardware}"
-    )
-
-
-def _way_row(way: WorkGroup, base: float) -> Row:
-    entry = _entry(way)
-    return Row(
-        cells=(
-            way.work.preset.value,
-            way.work.optimizer.value,
-            "on" if way.work.gradient_checkpointing else "off",
-            figure(entry.tokens_per_s),
-            f"{figure(entry.tokens_per_s / base, 3)}x" if base else "",
-            figure(entry.memory_gb),
-            share(entry.median(lambda r: r.performance.mfu_pct)),
-            str(len(way.results)),
-        ),
-        run_id=median_run(way.results),
     )
 
 

@@ -22,7 +22,6 @@ from trainbench.core.csv_cells import Cell
 from trainbench.core.tables import RESULT_LINK, Row, Table
 from trainbench.reporting import cost_report, verdict_text
 from trainbench.reporting.comparison_sections import Answer, answers
-from trainbench.reporting.figures import load_figures
 from trainbench.reporting.metrics import metric_rows
 from trainbench.results.campaign import Campaign
 
@@ -73,22 +72,15 @@ def _with_link(row: Mapping[str, Cell]) -> dict[str, Cell]:
 def _table(table: Table) -> dict[str, Any]:
     return {
         "title": table.title,
-        "columns": [_column(name, table) for name in table.columns],
+        "columns": [
+            {"name": column.name, "is_number": column.is_number, "unit": column.unit, "field": column.field}
+            for column in table.columns
+        ],
         "rows": [_row(row) for row in table.rows],
         "notes": list(table.notes),
     }
 
 
-def _column(name: str, table: Table) -> dict[str, Any]:
-    figure = load_figures().of(name)
-    return {
-        "name": name,
-        "is_number": name in table.numeric,
-        "unit": figure.unit if figure else None,
-        "field": figure.field if figure else None,
-    }
-
-
 def _row(row: Row) -> dict[str, Any]:
     result = RESULT_LINK.format(run_id=row.run_id) if row.run_id else None
-    return {"cells": list(row.cells), "tone": row.tone.value, "result": result}
+    return {"cells": list(row.texts), "tone": row.tone.value, "result": result}

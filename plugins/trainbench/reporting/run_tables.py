@@ -8,92 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from bench_image.contract.fingerprint import NOT_WORK
 from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import Context
-from trainbench.comparison.scaling import efficiencies
-from trainbench.core.formats import NA, count, degrees, duration, figure, listing, one_line, share
-from trainbench.core.tables import Measure, Row, Table, Tone, runs_table, short_names
+from trainbench.comparison.scaling import Efficiency, efficiencies
+from trainbench.core.formats import NA, count, listing, one_line
+from trainbench.core.tables import MAX_ROWS, Table, Tone, integer, make_table, short_names, text, text_columns
+from trainbench.figures.figure import Figure, reason
+from trainbench.figures.run_figures import PERFORMANCE, STARTUP, STARTUP_FIGURES, TELEMETRY, of_section
+from trainbench.figures.table_figures import SCALING
 from trainbench.params.applies_to import is_asked
 from trainbench.reporting.verdict_text import group_name, is_rerun
 from trainbench.results.campaign import Campaign
-from trainbench.results.readings import (
-    exposed_communication_pct,
-    power_mean_w,
-    sm_clock_mean_mhz,
-    temperature_max_c,
-    temperature_mean_c,
-    throttle_pct,
-    utilisation_mean_pct,
-)
 
-PERFORMANCE = (
-    Measure("samples/s", lambda r: r.performance.samples_per_second, figure, "performance.samples_per_second"),
-    Measure("tokens/s", lambda r: r.performance.tokens_per_second, figure, "performance.tokens_per_second"),
-    Measure(
-        "median step ms",
-        lambda r: r.performance.step_time.median_s * 1000 if r.performance.step_time else None,
-        figure,
-        "performance.step_time",
-    ),
-    Measure(
-        "p95 step ms",
-        lambda r: r.performance.step_time.p95_s * 1000 if r.performance.step_time else None,
-        figure,
-        "performance.step_time",
-    ),
-    Measure(
-        "step CV",
-        lambda r: r.performance.step_time.cv_pct if r.performance.step_time else None,
-        share,
-        "performance.step_time",
-    ),
-    Measure(
-        "mean known to ±",
-        lambda r: r.performance.step_time.half_width_pct if r.performance.step_time else None,
-        lambda value: share(value, 2),
-        "performance.step_time",
-    ),
-    Measure("memory GB", lambda r: r.memory.peak_during_training, figure, "memory.peak_during_training"),
-    Measure("MFU", lambda r: r.performance.mfu_pct, share, "performance.mfu_pct"),
-    Measure("HFU", lambda r: r.performance.hfu_pct, share, "performance.hfu_pct"),
-    Measure("of matmul rate", lambda r: r.performance.matmul_share_pct, share, "performance.matmul_share_pct"),
-    Measure("H2D GB/s", lambda r: r.probes.h2d_gb_per_s, figure, "probes.h2d_gb_per_s"),
-    Measure("exposed comm.", exposed_communication_pct, share, "communication.exposed_pct"),
-    Measure("all comm.", lambda r: r.communication.total_pct, share, "communication.total_pct"),
-    Measure("loader wait", lambda r: r.performance.loader_wait_pct, share, "performance.loader_wait_pct"),
-    Measure("input MB/s", lambda r: r.performance.input_mb_per_s, figure, "performance.input_mb_per_s"),
-    Measure("mean loss", lambda r: r.performance.mean_loss, figure, "performance.mean_loss"),
-)
-
-STARTUP = (
-    Measure("launch", lambda r: r.startup.launch_s, duration, "startup.launch_s"),
-    Measure("import", lambda r: r.startup.import_s, duration, "startup.import_s"),
-    Measure("build", lambda r: r.startup.build_s, duration, "startup.build_s"),
-    Measure("probe", lambda r: r.startup.probe_s, duration, "startup.probe_s"),
-    Measure("choose", lambda r: r.startup.choose_s, duration, "startup.choose_s"),
-    Measure("warm-up", lambda r: r.startup.warmup_s, duration, "startup.warmup_s"),
-    Measure("(of it compile)", lambda r: r.startup.compile_s, duration, "startup.compile_s"),
-    Measure("measure", lambda r: r.startup.measure_s, duration, "startup.measure_s"),
-    Measure("profile", lambda r: r.startup.profile_s, duration, "startup.profile_s"),
-    Measure("total", lambda r: r.startup.total_s, duration, "startup.total_s"),
-)
-
-TELEMETRY = (
-    Measure("GPU use", utilisation_mean_pct, share, "telemetry.gpus.*.utilisation_mean_pct"),
-    Measure("temperature mean", temperature_mean_c, degrees, "telemetry.gpus.*.temperature_mean_c"),
-    Measure("temperature max", temperature_max_c, degrees, "telemetry.gpus.*.temperature_max_c"),
-    Measure("power W", power_mean_w, figure, "telemetry.gpus.*.power_mean_w"),
-    Measure("SM clock MHz", sm_clock_mean_mhz, figure, "telemetry.gpus.*.sm_clock_mean_mhz"),
-    Measure("thermal throttling", lambda r: throttle_pct(r, "thermal"), share, "telemetry.gpus.*.throttle_share_pct"),
-    Measure("power cap", lambda r: throttle_pct(r, "power_cap"), share, "telemetry.gpus.*.throttle_share_pct"),
-    Measure("J per sample", lambda r: r.telemetry.energy_per_sample_j, figure, "telemetry.energy_per_sample_j"),
-    Measure("J per token", lambda r: r.telemetry.energy_per_token_j, figure, "telemetry.energy_per_token_j"),
-    Measure(
-        "CPU use",
-        lambda r: r.telemetry.host.cpu_utilisation_mean_pct,
-        share,
-        "telemetry.host.cpu_utilisation_mean_pct",
-    ),
-    Measure("CPU steal", lambda r: r.telemetry.host.cpu_steal_pct, share, "telemetry.host.cpu_steal_pct"),
-)
+# The phases of a run that do not overlap: compiling is a part of warming up.
+PHASES = frozenset(each.name for each in STARTUP_FIGURES) - {"compile_s", "total_s"}
 
 
 def measured(campaign: Campaign) -> tuple[RunResult, ...]:
@@ -101,66 +27,83 @@ def measured(campaign: Campaign) -> tuple[RunResult, ...]:
     return tuple(r for r in campaign.results if r.error is None)
 
 
+def runs_table(campaign: Campaign, section: str) -> Table:
+    """One row for each run that ended well. Columns that no run filled are left out; the notes say which and why."""
+    results, figures = measured(campaign), of_section(section)
+    names = short_names(results, campaign.labels)
+    filled = [figure for figure in figures if any(figure.value(result) is not None for result in results)]
+    more = len(results) - MAX_ROWS
+    return make_table(
+        results[:MAX_ROWS],
+        (text("run", lambda r: names[r.spec.run_id]), *(figure.column(figure.value) for figure in filled)),
+        run_id=lambda r: r.spec.run_id,
+        notes=(
+            *((f"And {more:,} more runs: metrics.csv has all of them.",) if more > 0 else ()),
+            *_absences(results, figures),
+        ),
+    )
+
+
+def _absences(results: Sequence[RunResult], figures: Sequence[Figure]) -> tuple[str, ...]:
+    labels_by_reason: dict[str, dict[str, None]] = {}
+    for figure in figures:
+        for result in results:
+            if figure.value(result) is None:
+                labels_by_reason.setdefault(reason(result, figure.field), {})[figure.label] = None
+    return tuple(f"{NA} – {', '.join(labels)}: {why}." for why, labels in labels_by_reason.items())
+
+
 def performance(campaign: Campaign) -> Table:
-    return runs_table(measured(campaign), PERFORMANCE, labels=campaign.labels)
+    return runs_table(campaign, PERFORMANCE)
 
 
 def startup(campaign: Campaign) -> Table:
-    return runs_table(measured(campaign), STARTUP, labels=campaign.labels)
+    return runs_table(campaign, STARTUP)
 
 
 def telemetry(campaign: Campaign) -> Table:
-    return runs_table(measured(campaign), TELEMETRY, labels=campaign.labels)
+    return runs_table(campaign, TELEMETRY)
 
 
 def scaling(campaign: Campaign) -> Table:
     """The runs for which a smaller world size of the same work was measured."""
     names = short_names(campaign.results, campaign.labels)
-    columns = ("run", "GPUs", "compared with", "efficiency")
-    return Table(
-        columns=columns,
-        numeric=frozenset(columns[1:]),
-        rows=tuple(
-            Row(
-                cells=(
-                    names[r.spec.run_id],
-                    str(r.spec.world_size),
-                    f"{count(efficiency.base_world_size, 'GPU')} ({efficiency.base_strategy})"
-                    + (f", on {efficiency.elsewhere}" if efficiency.elsewhere else ""),
-                    share(efficiency.pct),
-                ),
-                run_id=r.spec.run_id,
-            )
-            for r, efficiency in zip(campaign.results, efficiencies(campaign.results), strict=True)
-            if efficiency
+    pairs = zip(campaign.results, efficiencies(campaign.results), strict=True)
+    return make_table(
+        [(result, efficiency) for result, efficiency in pairs if efficiency],
+        (
+            text("run", lambda pair: names[pair[0].spec.run_id]),
+            integer("GPUs", lambda pair: pair[0].spec.world_size),
+            text("compared with", lambda pair: _base_text(pair[1]), is_number=True),
+            SCALING.column(lambda pair: pair[1].pct, "efficiency"),
         ),
+        run_id=lambda pair: pair[0].spec.run_id,
     )
+
+
+def _base_text(efficiency: Efficiency) -> str:
+    place = f", on {efficiency.elsewhere}" if efficiency.elsewhere else ""
+    return f"{count(efficiency.base_world_size, 'GPU')} ({efficiency.base_strategy}){place}"
 
 
 def failures(campaign: Campaign) -> Table:
     """Each run whose status is not ok, with the error as it was reported."""
     names = short_names(campaign.results, campaign.labels)
-    return Table(
-        columns=("run", "status", "phase", "error"),
-        rows=tuple(
-            Row(
-                cells=(
-                    names[r.spec.run_id] + (" (re-run)" if is_rerun(campaign, r) else ""),
-                    r.status,
-                    r.error.phase,
-                    one_line(f"{r.error.kind}: {r.error.message}"),
-                ),
-                tone=Tone.BAD,
-                run_id=r.spec.run_id,
-            )
-            for r in campaign.results
-            if r.error
+    return make_table(
+        [(result, result.error) for result in campaign.results if result.error],
+        (
+            text("run", lambda pair: names[pair[0].spec.run_id] + (" (re-run)" if is_rerun(campaign, pair[0]) else "")),
+            text("status", lambda pair: pair[0].status.value),
+            text("phase", lambda pair: pair[1].phase.value),
+            text("error", lambda pair: one_line(f"{pair[1].kind}: {pair[1].message}")),
         ),
+        tone=lambda _: Tone.BAD,
+        run_id=lambda pair: pair[0].spec.run_id,
     )
 
 
 def skipped(campaign: Campaign) -> Table:
-    return Table(columns=("skipped", "why"), rows=tuple(Row(cells=(s.what, s.reason)) for s in campaign.skipped))
+    return make_table(campaign.skipped, (text("skipped", lambda s: s.what), text("why", lambda s: s.reason)))
 
 
 def work(campaign: Campaign) -> tuple[Table, ...]:
@@ -171,18 +114,19 @@ def work(campaign: Campaign) -> tuple[Table, ...]:
         return tuple(_settings(values, group_name(campaign, group_id)) for group_id, values in settings.items())
     first = next(iter(settings.values()))
     differing = tuple(name for name in first if any(values[name] != first[name] for values in settings.values()))
-    rows = tuple(
-        Row(cells=(group_id, *(_setting(values[name]) for name in differing))) for group_id, values in settings.items()
-    )
     return (
         _settings({name: value for name, value in first.items() if name not in differing}, "What all groups share"),
-        Table(columns=("group", *differing), rows=rows, title="What differs between the groups"),
+        make_table(
+            [(group_id, *(_setting(values[name]) for name in differing)) for group_id, values in settings.items()],
+            text_columns("group", *differing),
+            title="What differs between the groups",
+        ),
     )
 
 
-def _settings(values: Mapping[str, object], title: str) -> Table:
-    rows = tuple(Row(cells=(name, _setting(value))) for name, value in values.items())
-    return Table(columns=("setting", "value"), rows=rows, title=title)
+def _settings(values: Mapping[str, object], title: str = "", names: str = "setting") -> Table:
+    rows = [(name, _setting(value)) for name, value in values.items()]
+    return make_table(rows, text_columns(names, "value"), title=title)
 
 
 def chosen(campaign: Campaign) -> Table:
@@ -200,9 +144,10 @@ def chosen(campaign: Campaign) -> Table:
                 means or NA,
             )
             runs.setdefault(cells, {})[result.spec.node] = None
-    columns = ("work", "nodes", "micro-batch", "checkpointing", "how chosen", "means")
-    rows = tuple(Row(cells=(cells[0], listing(nodes), *cells[1:])) for cells, nodes in runs.items())
-    return Table(columns=columns, numeric=frozenset({"micro-batch"}), rows=rows)
+    columns = text_columns(
+        "work", "nodes", "micro-batch", "checkpointing", "how chosen", "means", numbers=("micro-batch",)
+    )
+    return make_table([(cells[0], listing(nodes), *cells[1:]) for cells, nodes in runs.items()], columns)
 
 
 def software(campaign: Campaign) -> Table:
@@ -211,25 +156,17 @@ def software(campaign: Campaign) -> Table:
     for result in campaign.results:
         for name, value in _facts(result.context):
             nodes_by_value.setdefault(name, {}).setdefault(value, {})[result.spec.node] = None
-    return Table(
-        columns=("what", "version"),
-        rows=tuple(
-            Row(cells=(name, _by_node(values)), tone=Tone.PLAIN if len(values) == 1 else Tone.WARN)
-            for name, values in nodes_by_value.items()
-        ),
+    return make_table(
+        nodes_by_value.items(),
+        (text("what", lambda item: item[0]), text("version", lambda item: _by_node(item[1]))),
+        tone=lambda item: Tone.PLAIN if len(item[1]) == 1 else Tone.WARN,
     )
 
 
 def parameters(campaign: Campaign) -> Table:
     """What was asked for, as it came in, without what only other questions ask."""
-    return Table(
-        columns=("parameter", "value"),
-        rows=tuple(
-            Row(cells=(name, _setting(value)))
-            for name, value in campaign.params.items()
-            if is_asked(name, campaign.question)
-        ),
-    )
+    asked = {name: value for name, value in campaign.params.items() if is_asked(name, campaign.question)}
+    return _settings(asked, names="parameter")
 
 
 def _facts(context: Context | None) -> Iterator[tuple[str, str]]:
@@ -261,17 +198,8 @@ def _setting(value: object) -> str:
 
 def phases(result: RunResult) -> Sequence[tuple[str, float]]:
     """Where the run's seconds went, in order; what no phase claims is "other"."""
-    s = result.startup
-    named = [
-        ("launch", s.launch_s),
-        ("import", s.import_s),
-        ("build", s.build_s),
-        ("probe", s.probe_s),
-        ("choose", s.choose_s),
-        ("warm-up", s.warmup_s),
-        ("measure", s.measure_s),
-        ("profile", s.profile_s),
+    known = [
+        (each.label, seconds) for each in STARTUP_FIGURES if each.name in PHASES and (seconds := each.value(result))
     ]
-    known = [(name, seconds) for name, seconds in named if seconds]
-    rest = (s.total_s or 0.0) - sum(seconds for _, seconds in known)
+    rest = (result.startup.total_s or 0.0) - sum(seconds for _, seconds in known)
     return [*known, ("other", rest)] if rest > 0 else known

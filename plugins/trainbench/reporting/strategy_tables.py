@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bench_image.contract.fingerprint import fingerprint
@@ -11,15 +11,23 @@ from trainbench.comparison.comparable import ACROSS, WorkGroup, differences, nea
 from trainbench.comparison.entries import Entry, entries, level_with, sizes, tie_words
 from trainbench.comparison.scaling import Scaling, entry_scaling
 from trainbench.comparison.strategy_profiles import patterns
-from trainbench.core.formats import NA, count, figure, listing, share, usd
-from trainbench.core.tables import Row, Table, Tone, median_run
+from trainbench.core.formats import NA, count, figure, listing, share
+from trainbench.core.tables import Column, Row, Table, Tone, integer, make_table, median_run, text, text_row
+from trainbench.figures.figure import Figure
+from trainbench.figures.run_figures import (
+    EXPOSED_COMMUNICATION_PCT,
+    MEDIAN_STEP_TIME_S,
+    MFU_PCT,
+    PEAK_MEMORY_GB,
+    TOKENS_PER_SECOND,
+    USD_PER_1M_TOKENS,
+)
+from trainbench.figures.table_figures import PATTERN, PER_GPU, PLACE, SCALING
 from trainbench.results.campaign import Campaign
-from trainbench.results.readings import exposed_communication_pct, gpu_name
+from trainbench.results.readings import gpu_name
 
-FIGURES = (
-    "place", "tokens/s", "of the fastest", "per GPU", "median step ms", "memory GB", "MFU", "exposed comm.", "scaling",
-    "per 1M tokens",
-)  # fmt: skip
+MEDIANS = (MEDIAN_STEP_TIME_S, PEAK_MEMORY_GB, MFU_PCT, EXPOSED_COMMUNICATION_PCT)  # over the runs of an entry
+NUM_FIGURES = 6 + len(MEDIANS)  # after the status of a failed run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,52 +75,55 @@ def leaders(campaign: Campaign) -> tuple[str, ...]:
     return tuple(told)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Placed:
+    """An entry with its place among those of its size."""
+
+    entry: Entry
+    place: str
+    first: Entry
+    scaling: Scaling | None
+    pattern: str
+
+
 def _table(comparison: _Comparison, group: WorkGroup) -> Table:
-    rows: list[Row] = []
-    for size in sizes(group):
-        rows += _rows(comparison, entries(group, size))
-    rows += [_failed_row(result) for result in _failed(comparison.campaign, group)]
-    return Table(
-        columns=("GPUs", "strategy", *FIGURES, "pattern"),
-        numeric=frozenset(("GPUs", *FIGURES)),
-        rows=tuple(rows),
+    prices = comparison.usd_per_1m_tokens
+    return make_table(
+        [placed for size in sizes(group) for placed in _placed(comparison, entries(group, size))],
+        (
+            integer("GPUs", lambda p: p.entry.world_size),
+            text("strategy", lambda p: p.entry.strategy.value),
+            PLACE.column(lambda p: p.place),
+            TOKENS_PER_SECOND.column(lambda p: p.entry.tokens_per_s),
+            PLACE.column(lambda p: share(_of_fastest_pct(p)), "of the fastest"),
+            PER_GPU.column(lambda p: p.entry.tokens_per_s / p.entry.world_size),
+            *map(_median_column, MEDIANS),
+            SCALING.column(lambda p: p.scaling.text if p.scaling else NA),
+            USD_PER_1M_TOKENS.column(lambda p: p.entry.median(lambda r: prices.get(r.spec.run_id))),
+            PATTERN.column(lambda p: p.pattern, is_number=False),
+        ),
+        run_id=lambda p: median_run(p.entry.results),
+        more=[_failed_row(result) for result in _failed(comparison.campaign, group)],
         notes=_notes(comparison, group),
         title=comparison.name(group),
     )
 
 
-def _rows(comparison: _Comparison, peers: Sequence[Entry]) -> list[Row]:
+def _median_column(figure: Figure) -> Column[_Placed]:
+    return figure.column(lambda placed: placed.entry.median(figure.value))
+
+
+def _placed(comparison: _Comparison, peers: Sequence[Entry]) -> Iterator[_Placed]:
     scaling = [comparison.scaling(entry) for entry in peers]
     words = [pattern.words for pattern in patterns(peers, scaling)] or [""] * len(peers)
-    return [
-        _row(comparison, entry, f"{place} of {len(peers)}", peers[0], scaled, pattern)
-        for place, (entry, scaled, pattern) in enumerate(zip(peers, scaling, words, strict=True), start=1)
-    ]
+    for number, (entry, scaled, pattern) in enumerate(zip(peers, scaling, words, strict=True), start=1):
+        place = f"{number} of {len(peers)}"
+        yield _Placed(entry=entry, place=place, first=peers[0], scaling=scaled, pattern=pattern)
 
 
-def _row(comparison: _Comparison, entry: Entry, place: str, first: Entry, scaled: Scaling | None, pattern: str) -> Row:
-    return Row(
-        cells=(
-            str(entry.world_size),
-            entry.strategy.value,
-            place,
-            figure(entry.tokens_per_s),
-            share(100 * entry.tokens_per_s / first.tokens_per_s if first.tokens_per_s else None),
-            figure(entry.tokens_per_s / entry.world_size),
-            figure(entry.median(_step_ms)),
-            figure(entry.memory_gb),
-            share(entry.median(lambda r: r.performance.mfu_pct)),
-            share(entry.median(exposed_communication_pct)),
-            scaled.text if scaled else NA,
-            usd(entry.median(lambda r: comparison.usd_per_1m_tokens.get(r.spec.run_id))),
-            pattern,
-        ),
-        run_id=median_run(entry.results),
-    )
-
-
-def _step_ms(result: RunResult) -> float | None:
-    return result.performance.step_time.median_s * 1000 if result.performance.step_time else None
+def _of_fastest_pct(placed: _Placed) -> float | None:
+    fastest = placed.first.tokens_per_s
+    return 100 * placed.entry.tokens_per_s / fastest if fastest else None
 
 
 def _failed(campaign: Campaign, group: WorkGroup) -> list[RunResult]:
@@ -129,7 +140,7 @@ def _failed(campaign: Campaign, group: WorkGroup) -> list[RunResult]:
 
 def _failed_row(result: RunResult) -> Row:
     cells = (str(result.spec.world_size), result.spec.strategy.value, result.status.value)
-    return Row(cells=(*cells, *[""] * len(FIGURES)), tone=Tone.BAD, run_id=result.spec.run_id)
+    return text_row(*cells, *[""] * NUM_FIGURES, tone=Tone.BAD, run_id=result.spec.run_id)
 
 
 def _notes(comparison: _Comparison, group: WorkGroup) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from trainbench.comparison import recommend
 from trainbench.comparison.survey import (
     EVERYTHING,
     Cell,
+    Saved,
     asked,
     baseline,
     cells,
@@ -17,16 +18,21 @@ from trainbench.comparison.survey import (
     relative,
     saved_memory,
 )
-from trainbench.core.formats import NA, count, duration, figure, listing, one_line, percent, usd
-from trainbench.core.tables import Row, Table, Tone, median_run
+from trainbench.core.formats import NA, count, figure, listing, one_line, percent, usd
+from trainbench.core.tables import Column, Table, Tone, make_table, median_run, text
+from trainbench.figures.run_figures import (
+    PEAK_MEMORY_GB,
+    SAMPLES_PER_SECOND,
+    TOKENS_PER_SECOND,
+    USD_PER_1M_TOKENS,
+    USD_PER_1000_SAMPLES,
+    USD_PER_GPU_HOUR,
+)
+from trainbench.figures.table_figures import EPOCH, FORMULA_GB, FULL_GB, RELATIVE_SPEED
 from trainbench.params.campaign_kind import Question
 from trainbench.params.comparison_params import ComparisonParams
 from trainbench.results.campaign import Campaign
 
-SPEED = (
-    "micro-batch", "tokens/s", "samples/s", "relative speed", "memory GB", "1 epoch", "per GPU-hour", "per 1M samples",
-    "per 1M tokens",
-)  # fmt: skip
 MAX_TOLD = 3
 
 
@@ -48,21 +54,32 @@ def memory(campaign: Campaign) -> tuple[Table, ...]:
     if campaign.question is not Question.HARDWARE:
         return ()
     found = cells(campaign)
-    rows = tuple(_memory_row(cell, found) for cell in measured(found) if cell.memory_gb is not None)
-    columns = ("micro-batch", "measured GB", "formula GB", "full GB", "saved")
-    notes = (
-        "Saved: against full fine-tuning of the same model on the same kind of GPU, micro-batch and all else equal. "
-        "Where full was not measured so, its memory is the formula's (docs/sizing.md has the formula's errors).",
-    )
-    numeric = frozenset(columns)
-    table = Table(
-        columns=("model", "recipe", "GPU", *columns, "full is"),
-        rows=rows,
-        numeric=numeric,
-        notes=notes,
+    rows = [(cell, saved_memory(cell, found)) for cell in measured(found) if cell.memory_gb is not None]
+    made = make_table(
+        rows,
+        (
+            text("model", lambda pair: pair[0].model),
+            text("recipe", lambda pair: pair[0].recipe),
+            text("GPU", lambda pair: pair[0].gpu),
+            text("micro-batch", lambda pair: _micro_batches(pair[0]), is_number=True),
+            PEAK_MEMORY_GB.column(lambda pair: pair[0].memory_gb, "measured GB"),
+            FORMULA_GB.column(lambda pair: predicted_gb(pair[0].results[0].work)),
+            FULL_GB.column(lambda pair: pair[1].full_gb if pair[1] else ""),
+            FULL_GB.column(lambda pair: percent(pair[1].pct) if pair[1] else "", "saved"),
+            FULL_GB.column(lambda pair: _origin(pair[1]), "full is", is_number=False),
+        ),
+        run_id=lambda pair: median_run(pair[0].results),
+        notes=(
+            "Saved: against full fine-tuning of the same model on the same kind of GPU, micro-batch and all else equal."
+            " Where full was not measured so, its memory is the formula's (docs/sizing.md has the formula's errors).",
+        ),
         title="By model, recipe and GPU",
     )
-    return (table,) if rows else ()
+    return (made,) if rows else ()
+
+
+def _origin(saved: Saved | None) -> str:
+    return "" if not saved else "by formula" if saved.by_formula else "measured"
 
 
 def money(campaign: Campaign) -> tuple[Table, ...]:
@@ -75,7 +92,7 @@ def money(campaign: Campaign) -> tuple[Table, ...]:
         recommend.owned(found, wanted),
         recommend.rent_or_buy_table(found, wanted),
     )
-    return tuple(table for table in every if table.rows)
+    return tuple(made for made in every if made.rows)
 
 
 def headline(campaign: Campaign) -> tuple[str, ...]:
@@ -106,22 +123,50 @@ def _speed(
     model: str, found: Sequence[Cell], nowhere: Sequence[Cell], wanted: ComparisonParams, more: Sequence[str]
 ) -> Table:
     has_several = len({cell.gpu for cell in measured(found)}) > 1
-    columns = tuple(name for name in SPEED if has_several or name != "relative speed")
-    rows, notes = [], []
+    rows: list[tuple[Cell, Cell | None]] = []  # with the cell that its speed is relative to
+    notes = []
     for recipe in dict.fromkeys(cell.recipe for cell in found):
         of_recipe = [cell for cell in found if cell.recipe == recipe]
-        base = baseline(of_recipe, wanted.baseline_gpu)
-        for cell in sorted(of_recipe, key=lambda cell: -(cell.tokens_per_s or 0.0)):
-            rows.append(_speed_row(cell, base if has_several else None, wanted, has_several))
+        base = baseline(of_recipe, wanted.baseline_gpu) if has_several else None
+        rows += [(cell, base) for cell in sorted(of_recipe, key=lambda cell: -(cell.tokens_per_s or 0.0))]
         notes += _unequal(recipe, measured(of_recipe))
-    rows += [_speed_row(cell, None, wanted, has_several) for cell in nowhere]
-    return Table(
-        columns=("recipe", "GPU", *columns, "remark"),
-        numeric=frozenset(columns),
-        rows=tuple(rows),
+    return make_table(
+        [*rows, *((cell, None) for cell in nowhere)],
+        _speed_columns(wanted, has_several),
+        tone=lambda pair: Tone.PLAIN if pair[0].results else Tone.WARN,
+        run_id=lambda pair: median_run(pair[0].results),
         notes=(*_speed_notes(found, wanted, has_several), *recommend.price_notes(measured(found)), *more, *notes),
         title=_model_name(model, found),
     )
+
+
+def _speed_columns(wanted: ComparisonParams, has_several: bool) -> tuple[Column[tuple[Cell, Cell | None]], ...]:
+    """Of a cell and the cell that its speed is relative to; a cell without a result has no figure."""
+    return (
+        text("recipe", lambda pair: pair[0].recipe),
+        text("GPU", lambda pair: pair[0].gpu),
+        text("micro-batch", lambda pair: _micro_batches(pair[0]), is_number=True),
+        TOKENS_PER_SECOND.column(lambda pair: pair[0].tokens_per_s),
+        SAMPLES_PER_SECOND.column(lambda pair: pair[0].samples_per_s),
+        *((RELATIVE_SPEED.column(lambda pair: _relative(*pair)),) if has_several else ()),
+        PEAK_MEMORY_GB.column(lambda pair: pair[0].memory_gb),
+        EPOCH.column(lambda p: wanted.epoch_samples / p[0].samples_per_s if p[0].samples_per_s else None),
+        USD_PER_GPU_HOUR.column(lambda pair: pair[0].usd_per_gpu_hour),
+        USD_PER_1000_SAMPLES.column(lambda pair: pair[0].usd_per_1m_samples, "per 1M samples"),
+        USD_PER_1M_TOKENS.column(lambda pair: pair[0].usd_per_1m_tokens),
+        text("remark", lambda pair: _remark(pair[0])),
+    )
+
+
+def _micro_batches(cell: Cell) -> str:
+    return " or ".join(str(size) for size in cell.micro_batches) or NA
+
+
+def _relative(cell: Cell, base: Cell | None) -> str:
+    ratio = relative(cell, base) if base else None
+    if not ratio:
+        return NA
+    return f"{ratio.text()} (baseline)" if cell is base else ratio.text()
 
 
 def _model_name(model: str, found: Sequence[Cell]) -> str:
@@ -132,29 +177,9 @@ def _model_name(model: str, found: Sequence[Cell]) -> str:
     return f"{model}, {spec.seq_length:,} tokens, {spec.precision}, {spec.preset}"
 
 
-def _speed_row(cell: Cell, base: Cell | None, wanted: ComparisonParams, has_several: bool) -> Row:
-    if not cell.results:
-        blank = len(SPEED) - (0 if has_several else 1)
-        remark = one_line(cell.why_not)
-        return Row(cells=(cell.recipe, cell.gpu, *[NA] * blank, remark), tone=Tone.WARN)
-    ratio = relative(cell, base) if base else None
-    told = f"{ratio.text()} (baseline)" if ratio and cell is base else ratio.text() if ratio else NA
-    epoch = wanted.epoch_samples / cell.samples_per_s if cell.samples_per_s else None
-    figures = (
-        " or ".join(str(size) for size in cell.micro_batches),
-        figure(cell.tokens_per_s),
-        figure(cell.samples_per_s),
-        *((told,) if has_several else ()),
-        figure(cell.memory_gb),
-        duration(epoch),
-        usd(cell.usd_per_gpu_hour),
-        usd(cell.usd_per_1m_samples),
-        usd(cell.usd_per_1m_tokens),
-    )
-    return Row(cells=(cell.recipe, cell.gpu, *figures, _remark(cell)), run_id=median_run(cell.results))
-
-
 def _remark(cell: Cell) -> str:
+    if not cell.results:
+        return one_line(cell.why_not)
     parts = [f"{count(len(cell.results), 'run')} on {count(cell.num_nodes, 'node')}"]
     if cell.num_failed:
         parts.append(f"{cell.num_failed} more failed")
@@ -188,21 +213,3 @@ def _unequal(recipe: str, found: Sequence[Cell]) -> list[str]:
 
 def _is_auto(found: Sequence[Cell]) -> bool:
     return any(result.spec.micro_batch_size == AUTO for cell in found for result in cell.results)
-
-
-def _memory_row(cell: Cell, found: Sequence[Cell]) -> Row:
-    saved = saved_memory(cell, found)
-    return Row(
-        cells=(
-            cell.model,
-            cell.recipe,
-            cell.gpu,
-            " or ".join(str(size) for size in cell.micro_batches),
-            figure(cell.memory_gb),
-            figure(predicted_gb(cell.results[0].work)),
-            figure(saved.full_gb) if saved else "",
-            percent(saved.pct) if saved else "",
-            "" if not saved else "by formula" if saved.by_formula else "measured",
-        ),
-        run_id=median_run(cell.results),
-    )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from trainbench.core.formats import one_line
-from trainbench.core.tables import Table, Tone, shortened
+from trainbench.core.tables import Table, Tone, only, shortened
 from trainbench.core.verdicts import GroupVerdict
 from trainbench.reporting import (
     configuration_tables,
@@ -41,7 +39,7 @@ def verdict_table(campaign: Campaign) -> Group:
         *survey_tables.speed(campaign),
         *strategy_tables.strategies(campaign),
     )
-    for content in (*map(_narrow, compared), *noise_tables.noise_tables(campaign)):
+    for content in (*(only(content, NARROW) for content in compared), *noise_tables.noise_tables(campaign)):
         parts += [
             plain(content.title, style="bold"),
             rich_table(content),
@@ -64,12 +62,6 @@ def _group(campaign: Campaign, group: GroupVerdict) -> list[RenderableType]:
     return [plain(content.title, style="bold"), rich_table(content), *(plain(line) for line in lines)]
 
 
-def _narrow(content: Table) -> Table:
-    kept = [place for place, name in enumerate(content.columns) if name in NARROW]
-    rows = tuple(replace(row, cells=tuple(row.cells[place] for place in kept)) for row in content.rows)
-    return replace(content, columns=tuple(content.columns[place] for place in kept), rows=rows)
-
-
 def plain(text: str, style: str = "") -> Text:
     """Text as it is: neither rich's markup nor a terminal's escapes work in it, however long it is."""
     return Text(one_line(text, most=len(text) + 1), style=style)
@@ -82,9 +74,9 @@ def rich_table(content: Table) -> RichTable:
     shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
     if len(short.rows) < len(content.rows):
         shown.caption = plain(short.notes[0])
-    for name in short.columns:
-        shown.add_column(Text(name), justify="right" if name in short.numeric else "left", overflow="fold")
+    for column in short.columns:
+        shown.add_column(Text(column.name), justify="right" if column.is_number else "left", overflow="fold")
     for row in short.rows:
-        last = Text(one_line(row.cells[-1]), style=STYLES[row.tone])
-        shown.add_row(*(Text(one_line(cell)) for cell in row.cells[:-1]), last)
+        *texts, last = map(one_line, row.texts)
+        shown.add_row(*map(Text, texts), Text(last, style=STYLES[row.tone]))
     return shown

@@ -12,7 +12,6 @@ from trainbench.core.formats import (
     NA,
     count,
     degrees,
-    figure,
     listing,
     noise_share,
     one_line,
@@ -20,13 +19,12 @@ from trainbench.core.formats import (
     sentence,
     share,
 )
-from trainbench.core.tables import Row, Table, Tone, median_run
+from trainbench.core.tables import Row, Table, Tone, make_table, median_run, text, text_row
 from trainbench.core.verdicts import (
     RED,
     Confirmation,
     Finding,
     GroupVerdict,
-    HistoryVerdict,
     Level,
     Metric,
     MetricVerdict,
@@ -34,6 +32,8 @@ from trainbench.core.verdicts import (
     ReferenceMode,
     State,
 )
+from trainbench.figures.run_figures import PEAK_MEMORY_GB, SAMPLES_PER_SECOND, TEMPERATURE_MEAN_C
+from trainbench.figures.table_figures import DEVIATION, LIMIT, OWN_MEDIAN, PAST_RUNS
 from trainbench.judging.campaign_conditions import conditions
 from trainbench.judging.checks import drills, no_figures
 from trainbench.judging.condition import Condition, fleet_summary
@@ -173,27 +173,19 @@ def verdict_table(campaign: Campaign, group: GroupVerdict) -> Table:
     runs = [result for result in campaign.results if result.spec.group_id == group.group_id]
     shown_runs = _median_runs(runs)
     on_cpu = {run.spec.device for run in runs} == {Device.CPU}
-    against = f"vs {REFERENCES[group.reference]}"
-    columns = ("node", "samples/s", against, "memory GB", "temperature", "state")
     behind = {node.node for node in conditions(campaign) if node.condition is Condition.BEHIND}
-    return Table(
-        columns=columns,
-        numeric=frozenset(columns[1:4]),
-        rows=tuple(
-            Row(
-                cells=(
-                    node.node,
-                    _value(node, Metric.SAMPLES_PER_SECOND),
-                    _deviation(node),
-                    _value(node, Metric.MEMORY_GB),
-                    _temperature(node, on_cpu),
-                    state_words(node, is_behind=node.node in behind),
-                ),
-                tone=_tone_of(node, is_behind=node.node in behind),
-                run_id=shown_runs.get(node.node),
-            )
-            for node in sorted(group.nodes, key=lambda node: node.state not in RED)
+    return make_table(
+        sorted(group.nodes, key=lambda node: node.state not in RED),
+        (
+            text("node", lambda node: node.node),
+            SAMPLES_PER_SECOND.column(lambda node: _value(node, Metric.SAMPLES_PER_SECOND)),
+            DEVIATION.column(_deviation, f"vs {REFERENCES[group.reference]}"),
+            PEAK_MEMORY_GB.column(lambda node: _value(node, Metric.MEMORY_GB)),
+            TEMPERATURE_MEAN_C.column(lambda node: _temperature(node, on_cpu), "temperature", is_number=False),
+            text("state", lambda node: state_words(node, is_behind=node.node in behind)),
         ),
+        tone=lambda node: _tone_of(node, is_behind=node.node in behind),
+        run_id=lambda node: shown_runs.get(node.node),
         title=group_name(campaign, group.group_id),
     )
 
@@ -278,15 +270,17 @@ def findings_by_node(campaign: Campaign) -> Mapping[str, Sequence[Finding]]:
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:
-    return Table(
-        columns=("level", "subject", "what", "measured", "expected", "next step"),
-        rows=tuple(
-            Row(
-                cells=(f"{f.level} ({f.category})", f.subject, f.summary, f.measured, f.expected, f.resolution),
-                tone=_LEVEL_TONES[f.level],
-            )
-            for f in findings
+    return make_table(
+        findings,
+        (
+            text("level", lambda f: f"{f.level} ({f.category})"),
+            text("subject", lambda f: f.subject),
+            text("what", lambda f: f.summary),
+            text("measured", lambda f: f.measured),
+            text("expected", lambda f: f.expected),
+            text("next step", lambda f: f.resolution),
         ),
+        tone=lambda f: _LEVEL_TONES[f.level],
     )
 
 
@@ -298,20 +292,26 @@ def history_table(campaign: Campaign) -> Table:
     names = {group_id: group_name(campaign, group_id) for group_id in {verdict.group_id for verdict in shown}}
     has_groups = len(names) > 1
     runs = runs_of_groups(campaign) if shown else {}
-    columns = ("node", "samples/s", "own median", "deviation", "limit", "past runs", "state", "reason")
-    rows = [
-        Row(
-            cells=(*((names[h.group_id],) if has_groups else ()), *_history_cells(h)),
-            tone=_STATE_TONES.get(h.state, Tone.PLAIN),
-            run_id=runs.get(h.group_id, {}).get(h.node),
-        )
-        for h in shown
-    ]
+    more: tuple[Row, ...] = ()
     if is_long:
         cells = (f"{len(waiting)} more", *[NA] * 5, _plain(State.NO_BASELINE), "too few past runs of the same work")
-        rows.append(Row(cells=(*(("",) if has_groups else ()), *cells)))
-    return Table(
-        columns=("work", *columns) if has_groups else columns, numeric=frozenset(columns[1:6]), rows=tuple(rows)
+        more = (text_row(*(("",) if has_groups else ()), *cells),)
+    return make_table(
+        shown,
+        (
+            *((text("work", lambda h: names[h.group_id]),) if has_groups else ()),
+            text("node", lambda h: h.node),
+            SAMPLES_PER_SECOND.column(lambda h: h.samples_per_second),
+            OWN_MEDIAN.column(lambda h: h.baseline_median),
+            DEVIATION.column(lambda h: h.deviation_pct),
+            LIMIT.column(lambda h: NA if h.limit_pct is None else f"±{share(h.limit_pct)}"),
+            PAST_RUNS.column(lambda h: str(h.num_points)),
+            text("state", lambda h: _plain(h.state)),
+            text("reason", lambda h: h.reason),
+        ),
+        tone=lambda h: _STATE_TONES.get(h.state, Tone.PLAIN),
+        run_id=lambda h: runs.get(h.group_id, {}).get(h.node),
+        more=more,
     )
 
 
@@ -326,19 +326,6 @@ def runs_of_groups(campaign: Campaign) -> Mapping[str, Mapping[str, str | None]]
     for run in campaign.results:
         by_group.setdefault(run.spec.group_id, []).append(run)
     return {group_id: _median_runs(of) for group_id, of in by_group.items()}
-
-
-def _history_cells(h: HistoryVerdict) -> tuple[str, ...]:
-    return (
-        h.node,
-        figure(h.samples_per_second),
-        figure(h.baseline_median),
-        percent(h.deviation_pct),
-        NA if h.limit_pct is None else f"±{share(h.limit_pct)}",
-        str(h.num_points),
-        _plain(h.state),
-        h.reason,
-    )
 
 
 def group_name(campaign: Campaign, group_id: str) -> str:
@@ -390,14 +377,14 @@ def _side(metric: MetricVerdict) -> str:
     return f"{name}{metric.side}"
 
 
-def _value(node: NodeVerdict, metric: Metric) -> str:
+def _value(node: NodeVerdict, metric: Metric) -> float | None:
     found = node.metric(metric)
-    return figure(found.value) if found else NA
+    return found.value if found else None
 
 
-def _deviation(node: NodeVerdict) -> str:
+def _deviation(node: NodeVerdict) -> float | None:
     found = node.metric(Metric.SAMPLES_PER_SECOND)
-    return percent(found.deviation) if found else NA
+    return found.deviation if found else None
 
 
 def _temperature(node: NodeVerdict, on_cpu: bool) -> str:

@@ -1,4 +1,4 @@
-"""What a run says as one number, for all its GPUs together. None when no GPU reported it."""
+"""One number for all GPUs of a run; None where no GPU reported it."""
 
 from __future__ import annotations
 
@@ -45,9 +45,16 @@ def throttle_pct(result: RunResult, reason: str) -> float | None:
     return max(_known(result, lambda gpu: (gpu.throttle_share_pct or {}).get(reason)), default=None)
 
 
-def exposed_communication_pct(result: RunResult) -> float | None:
-    """Share of the profiled steps' time in which communication was waited for."""
-    return result.communication.exposed_pct
+def peak_reserved_gb(result: RunResult) -> float | None:
+    """Most bytes that torch's allocator held, in 1e9 bytes."""
+    reserved = result.memory.peak_reserved_bytes
+    return None if reserved is None else reserved / 1e9
+
+
+def startup_s(result: RunResult) -> float | None:
+    """Process start to the end of the run, without the measured windows."""
+    total_s, measure_s = result.startup.total_s, result.startup.measure_s
+    return None if total_s is None or measure_s is None else total_s - measure_s
 
 
 def gpu_name(result: RunResult) -> str | None:

@@ -389,13 +389,13 @@ def test_the_local_launcher_needs_an_interpreter_and_no_cluster(image: Any, stat
 
 def test_the_table_reads_without_colour() -> None:
     told = checks(facts(cluster=cluster(fleet=Fleet()), probe=None))
-    rows = {row.cells[1]: row for row in table(told).rows}
-    assert rows["GPUs"].cells[0] == "✗"
+    rows = {row.texts[1]: row for row in table(told).rows}
+    assert rows["GPUs"].texts[0] == "✗"
     assert rows["GPUs"].tone is Tone.BAD
-    assert rows["GPUs"].cells[2] == (
+    assert rows["GPUs"].texts[2] == (
         "no node is ready and has allocatable nvidia.com/gpu. Install NVIDIA's GPU operator, or its device plugin."
     )
-    assert rows["DNS"].cells[0] == "?"
+    assert rows["DNS"].texts[0] == "?"
     assert verdict(told) == "Not ready: GPUs."
 
 

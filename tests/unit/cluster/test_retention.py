@@ -116,7 +116,7 @@ def test_a_sweep_tells_first_and_deletes_when_asked(tmp_path: Path) -> None:
     told = sweep_artefacts(store, 180, False, NOW)
     assert store.campaign_ids() == ("new", "old")
     assert summary(told, "folder") == "2 folders: 1 to be deleted (2.5 MB)"
-    assert [row.cells for row in artefacts_table(told).rows] == [
+    assert [row.texts for row in artefacts_table(told).rows] == [
         ("campaigns/old", "1", "2.5 MB", "200 days", "to be deleted", "last changed more than 180 days ago")
     ]
 

@@ -97,7 +97,7 @@ def test_pods_of_a_cluster_in_the_order_of_their_nodes() -> None:
         ("gpu-3", "Failed", None),
         ("gpu-10", "Running", None),
     ]
-    assert table(seen).rows[3].cells == (
+    assert table(seen).rows[3].texts == (
         "gpu-10", "single · round 1", "Running", "measure", "window 2/3", "9.500", "99 %", "64 °C", "60.0 s", "",
     )  # fmt: skip
 

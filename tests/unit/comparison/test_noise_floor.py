@@ -216,9 +216,9 @@ def test_the_hottest_gpu_s_distance_is_from_the_median_of_all_gpus() -> None:
 def test_the_tables_and_the_headline_name_gpus_where_gpus_were_measured() -> None:
     campaign = measured(per_gpu({f"gpu-{i}": [(10.0, 10.1)] * 5 for i in (1, 2, 3)}))
     noise, found = noise_tables(campaign)
-    assert noise.columns[:2] == ("node", "GPU")
-    assert [row.cells[0] for row in noise.rows] == ["gpu-1"] * 2 + ["gpu-2"] * 2 + ["gpu-3"] * 2 + ["all nodes"]
-    assert {len(row.cells) for row in noise.rows} == {len(noise.columns)}
+    assert noise.names[:2] == ("node", "GPU")
+    assert [row.texts[0] for row in noise.rows] == ["gpu-1"] * 2 + ["gpu-2"] * 2 + ["gpu-3"] * 2 + ["all nodes"]
+    assert {len(row.texts) for row in noise.rows} == {len(noise.names)}
     assert "one round on 3 nodes finds a GPU that is" in (headline(campaign) or "")
     assert "a GPU is told from chance" in found.notes[0]
 
@@ -281,7 +281,7 @@ def test_the_published_a_a_campaign_tells_its_noise() -> None:
     folder = GOLDEN_DIR.parents[1] / "docs/results/campaigns/h200-aa-2026-11-21/summary"
     campaign = read_campaign(UPath(folder / "verdict.json"))
     (shown,) = [answer for answer in answers(campaign) if answer.anchor == "noise"]
-    assert shown.tables[0].rows[0].cells[3] == "0.08 %"
+    assert shown.tables[0].rows[0].texts[3] == "0.08 %"
     assert "The limit of ±5.0 % for samples/s is sensible" in shown.tables[0].notes[1]
 
 

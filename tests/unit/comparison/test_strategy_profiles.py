@@ -114,7 +114,7 @@ def test_a_table_for_each_work_at_its_largest_size() -> None:
     full, lora, *_ = tables(campaigns.strategies())
 
     assert full.title == "tier-a full, batch 1 x 2048 tokens, accumulation 4, as_users_run, NVIDIA A10, on 4 GPUs"
-    assert full.rows[0].cells[:2] == ("zero2", "fastest: highest throughput, medium memory")
+    assert full.rows[0].texts[:2] == ("zero2", "fastest: highest throughput, medium memory")
     assert len(lora.rows) == 4
 
 
@@ -212,9 +212,9 @@ def test_three_strategies_have_a_table_with_scaling_and_medians() -> None:
     ]
     three = campaigns.make_campaign(runs)
     (table,) = tables(three)
-    assert [row.cells[3] for row in table.rows] == ["+11.1 %", "0.0 %", "−44.4 %"]
-    assert [row.cells[5] for row in table.rows] == ["+20.0 %", "0.0 %", "−10.0 %"]
-    assert {row.cells[6] for row in table.rows} == {"n/a"}
+    assert [row.texts[3] for row in table.rows] == ["+11.1 %", "0.0 %", "−44.4 %"]
+    assert [row.texts[5] for row in table.rows] == ["+20.0 %", "0.0 %", "−10.0 %"]
+    assert {row.texts[6] for row in table.rows} == {"n/a"}
     (with_base,) = tables(campaigns.make_campaign([make_result("node-1", 10.0), *runs]))
-    assert [row.cells[6] for row in with_base.rows] == ["100.0 %", "90.0 %", "50.0 %"]
+    assert [row.texts[6] for row in with_base.rows] == ["100.0 %", "90.0 %", "50.0 %"]
     assert tables(campaigns.make_campaign(runs[:2])) == ()

@@ -31,8 +31,8 @@ def cell(recipe: str, gpu: str, campaign: Campaign = SURVEY) -> Cell:
 
 
 def rows(table: Table, *columns: str) -> list[tuple[str, ...]]:
-    places = [table.columns.index(name) for name in columns]
-    return [tuple(row.cells[place] for place in places) for row in table.rows]
+    places = [table.names.index(name) for name in columns]
+    return [tuple(row.texts[place] for place in places) for row in table.rows]
 
 
 def money(campaign: Campaign, title: str) -> Table:
@@ -163,7 +163,7 @@ def test_rent_or_buy_is_the_formulas_answer() -> None:
     table = money(SURVEY, "Rent or buy")
 
     assert rows(table, "GPU", "pays above h a month", "pays after")[0] == (A100, "208", "20.5 months")
-    assert table.rows[1].cells[-1].startswith("cannot be answered: no purchase price was given for it")
+    assert table.rows[1].texts[-1].startswith("cannot be answered: no purchase price was given for it")
 
 
 def test_what_pays_only_after_its_life_does_not_pay() -> None:
@@ -190,9 +190,9 @@ def test_without_prices_the_answers_say_so() -> None:
 def test_one_kind_of_gpu_has_nothing_to_be_relative_to() -> None:
     (table,) = survey_tables.speed(campaigns.survey((A10,)))
 
-    assert "relative speed" not in table.columns
+    assert "relative speed" not in table.names
     assert any(note.startswith(f"Only {A10} was measured") for note in table.notes)
-    assert {row.cells[0] for row in table.rows} == {"lora", "qlora"}
+    assert {row.texts[0] for row in table.rows} == {"lora", "qlora"}
 
 
 def test_a_cpu_is_a_kind_without_gpu_memory() -> None:
@@ -222,7 +222,7 @@ def test_nothing_measured_is_still_a_report() -> None:
     campaign = campaigns.make_campaign([failed], question=SURVEY.question, params={})
     (table,) = survey_tables.speed(campaign)
 
-    assert table.rows[0].cells[-1].startswith("oom: CUDA out of memory")
+    assert table.rows[0].texts[-1].startswith("oom: CUDA out of memory")
     assert survey_tables.headline(campaign) == ()
     assert survey_tables.money(campaign) == ()
 

@@ -4,7 +4,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from trainbench.core.markdown import bullets, escape, table
-from trainbench.core.tables import Row, Table
+from trainbench.core.tables import Table, text_columns, text_row
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -35,14 +35,14 @@ def test_addresses_do_not_become_links() -> None:
 
 
 def test_a_table_keeps_its_columns_whatever_its_cells_hold() -> None:
-    rows = tuple(Row(cells=(text, "1")) for text in HOSTILE)
-    html = MarkdownIt("gfm-like", {"linkify": False}).render(table(Table(columns=("a", "b"), rows=rows)))
+    rows = tuple(text_row(text, "1") for text in HOSTILE)
+    html = MarkdownIt("gfm-like", {"linkify": False}).render(table(Table(columns=text_columns("a", "b"), rows=rows)))
     assert html.count("<td>") == 2 * len(HOSTILE)
     assert "<script" not in html
 
 
 def test_rows_link_only_where_there_is_an_address() -> None:
-    content = Table(columns=("run",), rows=(Row(cells=("r1",), run_id="x-r1"), Row(cells=("r2",), run_id="x-r2")))
+    content = Table(columns=text_columns("run"), rows=(text_row("r1", run_id="x-r1"), text_row("r2", run_id="x-r2")))
     assert table(content, {"x-r1": "../runs/x-r1/result.json"}).splitlines()[2:] == [
         "| [r1](../runs/x-r1/result.json) |",
         "| r2 |",

@@ -1,11 +1,22 @@
-"""Long tables: what is cut is told, and what is red is not cut first."""
+"""One table for all outputs: columns write the cells, long tables keep what is marked, a CSV has full figures."""
 
 from __future__ import annotations
 
 from tests.builders import make_result
 from tests.campaigns import gpu_node, make_campaign, make_group
 from trainbench.core.markdown import table as markdown_table
-from trainbench.core.tables import MAX_ROWS, Row, Table, Tone, shortened
+from trainbench.core.tables import (
+    MAX_ROWS,
+    Table,
+    Tone,
+    csv_text,
+    make_table,
+    number,
+    shortened,
+    text,
+    text_columns,
+    text_row,
+)
 from trainbench.reporting import run_tables
 from trainbench.reporting.html import report_html
 from trainbench.reporting.report import benchmark_report
@@ -13,8 +24,8 @@ from trainbench.reporting.report import benchmark_report
 
 def long_table(rows: int, **tones: Tone) -> Table:
     return Table(
-        columns=("node",),
-        rows=tuple(Row(cells=(f"node-{i}",), tone=tones.get(f"n{i}", Tone.PLAIN)) for i in range(rows)),
+        columns=text_columns("node"),
+        rows=tuple(text_row(f"node-{i}", tone=tones.get(f"n{i}", Tone.PLAIN)) for i in range(rows)),
         notes=("A note.",),
     )
 
@@ -27,7 +38,7 @@ def test_a_short_table_stays_as_it_is() -> None:
 def test_a_long_table_keeps_what_is_marked_and_tells_the_rest() -> None:
     """250 rows, numbers 0 to 249; 240 is red and 245 amber: both are kept, 198 others, 50 are told."""
     short = shortened(long_table(250, n240=Tone.BAD, n245=Tone.WARN))
-    assert [row.cells[0] for row in short.rows[:3]] == ["node-240", "node-245", "node-0"]
+    assert [row.texts[0] for row in short.rows[:3]] == ["node-240", "node-245", "node-0"]
     assert len(short.rows) == MAX_ROWS
     assert short.notes == ("And 50 more rows: report.json and metrics.csv have all of them.", "A note.")
 
@@ -53,3 +64,22 @@ def test_a_report_of_thousands_of_runs_can_be_opened() -> None:
     )
     assert len(benchmark_report(campaign)) < 400_000
     assert len(report_html(campaign, {})) < 2_000_000
+
+
+def test_a_csv_has_full_figures_and_empty_cells_for_unknown_ones() -> None:
+    rows = [("a", 9.123456), ("=b", None)]
+    table = make_table(rows, (text("node", lambda row: row[0]), number("samples/s", lambda row: row[1])))
+
+    assert [row.texts for row in table.rows] == [("a", "9.123"), ("=b", "n/a")]
+    assert csv_text(table) == "node,samples/s\na,9.123456\n'=b,\n"
+
+
+def test_bars_compare_the_figures_of_a_column() -> None:
+    """Of 4, 2 and an unknown one: 100 %, 50 %, no bar."""
+
+    def bars(*values: float | None) -> list[float | None]:
+        table = make_table(values, (number("tokens/s", lambda value: value, has_bar=True),))
+        return [row.cells[0].bar for row in table.rows]
+
+    assert bars(4.0, 2.0, None) == [100.0, 50.0, None]
+    assert bars(0.0) == [None]

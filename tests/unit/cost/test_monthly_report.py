@@ -95,7 +95,7 @@ def test_unknown_prices_are_never_free() -> None:
 def test_the_same_work_on_two_kinds_of_gpu_is_compared() -> None:
     """$0.60 at 1.46 is $0.1142 per 1K, $10 at 9.6 is $0.2894: 253 % of the cheaper."""
     (works,) = [t for t in tables(report([paid_run(), paid_run(9.6, 10.0, **H100)])) if "the work costs" in t.title]
-    assert [row.cells[-1] for row in works.rows] == ["100 %", "253 %"]
+    assert [row.texts[-1] for row in works.rows] == ["100 %", "253 %"]
 
 
 def test_hostile_names_are_shown_and_not_run() -> None:
@@ -166,7 +166,7 @@ def test_a_work_that_did_not_run_this_month_hides_no_other() -> None:
     """Works stand by name; the first of them ran in October only."""
     runs = [paid_run(started_at=OCTOBER, work="a work", fingerprint="aa"), paid_run(work="b work", fingerprint="bb")]
     table = next(t for t in tables(report(runs)) if t.title.startswith("What the work costs"))
-    assert [row.cells[0] for row in table.rows] == ["b work"]
+    assert [row.texts[0] for row in table.rows] == ["b work"]
 
 
 def test_two_prices_in_a_month_are_told() -> None:

@@ -136,7 +136,7 @@ def test_what_the_run_says(row: Surfaces) -> None:
     raised = alerts(night, DAG, "scheduled__1")
     of_node = [alert for alert in raised if alert.node == "node-1"]
     (table,) = [verdict_text.verdict_table(night, group) for group in night.groups]
-    cell = next(line.cells[-1] for line in table.rows if line.cells[0] == "node-1")
+    cell = next(line.texts[-1] for line in table.rows if line.texts[0] == "node-1")
     says = {
         Condition.WELL: "All 4 nodes are well.",
         Condition.UNDECIDED: "None of 2 nodes could be judged",  # a pair: one node alone cannot be undecided so

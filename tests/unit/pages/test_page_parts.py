@@ -15,7 +15,6 @@ from trainbench.pages.reads.rows import CostRow, EventKind, HeatCell, NodeEvent,
 from trainbench.pages.render import charts, heat_cells
 from trainbench.pages.render.links import Links, links
 from trainbench.pages.render.page import ago, assets
-from trainbench.pages.render.page_tables import Cell, Column, PageTable, csv, number, with_bars
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 HOSTILE = "<a href='javascript:alert(1)'>&"
@@ -262,25 +261,6 @@ def heat_cell(condition: Condition, deviation: float | None, **fields: Any) -> H
     return HeatCell(
         day=date(2026, 11, 21).isoformat(), condition=condition, deviation_pct=deviation, **defaults | made_by | fields
     )
-
-
-def test_a_csv_has_full_figures_and_empty_cells_for_unknown_ones() -> None:
-    table = PageTable(
-        name="t",
-        title="T",
-        columns=(Column(name="node"), Column(name="samples/s", numeric=True)),
-        rows=((Cell(text="a"), number(9.123456, "9.123")), (Cell(text="=b"), number(None, "n/a"))),
-    )
-
-    assert csv(table) == "node,samples/s\na,9.123456\n'=b,\n"
-
-
-def test_bars_compare_the_figures_of_a_column() -> None:
-    """Of 4, 2 and an unknown one: 100 %, 50 %, no bar."""
-    cells = with_bars([number(4.0, "4"), number(2.0, "2"), number(None, "n/a")])
-
-    assert [cell.bar for cell in cells] == [100.0, 50.0, None]
-    assert [cell.bar for cell in with_bars([number(0.0, "0")])] == [None]
 
 
 @pytest.mark.parametrize(

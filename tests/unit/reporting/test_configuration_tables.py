@@ -90,7 +90,7 @@ def test_a_further_step_is_told_against_its_own_start() -> None:
 def test_unequal_work_is_named_and_not_ranked() -> None:
     verdicts, figures, _ = configurations(GUIDE)
 
-    assert [row.cells[0] for row in verdicts.rows] == [
+    assert [row.texts[0] for row in verdicts.rows] == [
         "helped", "other work", "other work", "no difference", "no difference", "the baseline itself", "slower",
         "failed", "did not run",
     ]  # fmt: skip
@@ -165,7 +165,7 @@ def test_nothing_measured_is_still_a_table() -> None:
     campaign = campaigns.make_campaign([failed], question=GUIDE.question, labels={failed.spec.group_id: "baseline"})
     verdicts, figures = configurations(campaign)
 
-    assert [row.cells[:2] for row in verdicts.rows] == [("failed", "baseline")]
+    assert [row.texts[:2] for row in verdicts.rows] == [("failed", "baseline")]
     assert len(figures.rows) == 1
 
 

@@ -22,14 +22,14 @@ def test_the_total_in_one_sentence() -> None:
 
 def test_a_node_check_costs_all_its_runs() -> None:
     """node-3 ran three times, the re-run included: 165 s at $0.60/h = $0.0275."""
-    cells = {row.cells[0]: row.cells[1:] for row in nodes_table(campaigns.slow_node()).rows}
+    cells = {row.texts[0]: row.texts[1:] for row in nodes_table(campaigns.slow_node()).rows}
     assert cells["node-3"] == ("3", "0.0458", "$0.0275")
 
 
 def test_ten_thousand_samples() -> None:
     """1.46 samples/s at $0.60/h: 6,849 s = 1 h 54 min and 10 x $0.11416 = $1.14, as the reference guide says."""
     campaign = campaigns.make_campaign([campaigns.a10("node-1", 1.46)])
-    assert example_table(campaign).rows[0].cells[1:] == ("1", "1 h 54 min", "$1.14")
+    assert example_table(campaign).rows[0].texts[1:] == ("1", "1 h 54 min", "$1.14")
     assert sample_prices(campaign) == ("$0.114 per 1K samples, $0.223 per 1M tokens (median of 1 run).",)
 
 
@@ -67,7 +67,7 @@ def test_a_gang_is_paid_by_all_of_its_nodes() -> None:
     """Two A10 for 55 s, 0.0306 GPU-hours and $0.0183: half of it on each node."""
     gang = campaigns.a10("node-1", 2.8, strategy="ddp", nodes=2, gpus_per_node=1, peers=("node-2",))
     found = nodes_table(campaigns.make_campaign([gang]))
-    assert [row.cells for row in found.rows] == [
+    assert [row.texts for row in found.rows] == [
         ("node-1", "1", "0.0153", "$0.00917"), ("node-2", "1", "0.0153", "$0.00917"),
     ]  # fmt: skip
     assert found.notes == ("A gang's cost is shared evenly by its nodes.",)

@@ -18,7 +18,7 @@ def test_the_worst_gpu_stands_first_with_its_node_and_uuid() -> None:
     campaign = campaigns.make_campaign(results, judge_groups(results, [], Tolerances()))
     (table,) = gpu_tables(campaign)
 
-    assert table.rows[0].cells == ("node-2", "1", "GPU-node-2-1", "9.000", "−10.0 %", "7.100", "60 °C", "breach")
+    assert table.rows[0].texts == ("node-2", "1", "GPU-node-2-1", "9.000", "−10.0 %", "7.100", "60 °C", "breach")
     assert [row.tone for row in table.rows] == [Tone.BAD] + [Tone.GOOD] * 5
     assert "GPU-node-2-1" in benchmark_report(campaign, [], answers(campaign))
 
@@ -29,7 +29,7 @@ def test_a_watched_gpu_stands_above_the_good_ones_and_a_node_s_figure_says_whose
     campaign = campaigns.make_campaign(results, judge_groups(results, [], Tolerances()))
     (table,) = gpu_tables(campaign)
 
-    assert [(row.cells[0], row.cells[-1]) for row in table.rows[:2]] == [("node-2", "ok, watched"), ("node-1", "ok")]
+    assert [(row.texts[0], row.texts[-1]) for row in table.rows[:2]] == [("node-2", "ok, watched"), ("node-1", "ok")]
     lines = fleet_lines(campaign.groups[0])
     assert lines[0] == "A node's figures are those of its worst GPU, not of all together."
     assert lines[1].endswith("between the fastest and the slowest GPU, of their median.")

@@ -67,14 +67,14 @@ def test_the_study_in_words() -> None:
     campaign = campaigns.make_campaign([gang(1.46, 1), gang(2.80, 2), gang(5.50, 4)])
     (table,) = tables(campaign)
 
-    assert [row.cells[0] for row in table.rows] == ["1", "2", "4"]
-    assert [row.cells[-4:-1] for row in table.rows] == [
+    assert [row.texts[0] for row in table.rows] == ["1", "2", "4"]
+    assert [row.texts[-4:-1] for row in table.rows] == [
         ("1 h 54 min", "$1.14", "$0.114"),
         ("59 min 31 s", "$1.19", "$0.119"),
         ("30 min 18 s", "$1.21", "$0.121"),
     ]
-    assert [row.cells[4] for row in table.rows] == ["n/a", "95.9 %", "94.2 %"]
-    assert table.rows[1].cells[-1] == "54 min 38 s sooner, +4.3 % cost"
+    assert [row.texts[4] for row in table.rows] == ["n/a", "95.9 %", "94.2 %"]
+    assert table.rows[1].texts[-1] == "54 min 38 s sooner, +4.3 % cost"
     assert table.notes[:2] == (
         "By cost: single on 1 GPU, $1.14 for 10,000 samples in 1 h 54 min.",
         "ddp on 2 GPUs of 2 nodes finishes 10,000 samples in 59 min 31 s instead of 1 h 54 min (single on 1 GPU) for "
@@ -126,7 +126,7 @@ def test_without_prices_cost_is_told_in_gpu_hours() -> None:
     runs = [gang(1.46, 1), gang(2.80, 2)]
     (table,) = tables(campaigns.make_campaign(runs, usd_per_gpu_hour=None))
 
-    assert [row.cells[-3:-1] for row in table.rows] == [("1.90 GPU-hours", "n/a"), ("1.98 GPU-hours", "n/a")]
+    assert [row.texts[-3:-1] for row in table.rows] == [("1.90 GPU-hours", "n/a"), ("1.98 GPU-hours", "n/a")]
     assert "for 4.3 % more GPU-hours." in table.notes[1]
     assert table.notes[-1].startswith("No price is known")
     assert "$" not in " ".join(table.notes)
@@ -154,7 +154,7 @@ def test_no_advice_compares_machines() -> None:
     runs = [make_result("node-7", 10.0), make_result("node-1", 23.54, strategy="ddp", gpus_per_node=2)]
     (table,) = tables(campaigns.make_campaign(runs))
 
-    assert table.rows[1].cells[4] == "117.7 % (base elsewhere)"
+    assert table.rows[1].texts[4] == "117.7 % (base elsewhere)"
     assert table.notes[0] == (
         "No advice on ddp on 2 GPUs: the base ran on another machine, whose own speed is in the difference."
     )

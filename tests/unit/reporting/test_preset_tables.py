@@ -15,7 +15,7 @@ def test_the_same_job_by_other_means_is_compared_and_the_means_are_named() -> No
     """30 / 10 samples/s are a speed-up of 3."""
     (table,) = presets(campaigns.make_campaign([make_result("node-1", 10.0), make_result("node-1", 30.0, **TUNED)]))
 
-    assert [row.cells[:5] for row in table.rows] == [
+    assert [row.texts[:5] for row in table.rows] == [
         ("as_users_run", "paged_adamw_8bit", "on", "5,120", "1.00x"),
         ("tuned", "adamw_torch", "off", "15,360", "3.00x"),
     ]
@@ -39,7 +39,7 @@ def test_two_ways_of_one_preset_are_two_rows() -> None:
     ]
     (table,) = presets(campaigns.make_campaign(runs))
 
-    assert [row.cells[:2] for row in table.rows] == [
+    assert [row.texts[:2] for row in table.rows] == [
         ("as_users_run", "paged_adamw_8bit"), ("tuned", "adamw_torch"), ("tuned", "adamw_8bit"),
     ]  # fmt: skip
 

@@ -21,7 +21,7 @@ def test_what_was_chosen_stands_once_with_its_nodes_and_reason() -> None:
     runs = [make_result(f"node-{i}", chosen=chose(6 if i == 3 else 12), **AUTO) for i in (1, 2, 3)]
     rows = run_tables.chosen(campaigns.make_campaign([*runs, make_failed("node-4", **AUTO)])).rows
 
-    assert [row.cells[1:] for row in rows] == [
+    assert [row.texts[1:] for row in rows] == [
         ("node-1 and node-2", "12", "off", "the largest that fits", "loss fused"),
         ("node-3", "6", "off", "the largest that fits", "loss fused"),
     ]
@@ -30,7 +30,7 @@ def test_what_was_chosen_stands_once_with_its_nodes_and_reason() -> None:
 def test_one_group_shows_all_of_its_settings() -> None:
     (table,) = run_tables.work(campaigns.make_campaign([make_result("node-1"), make_result("node-2")]))
 
-    settings = {row.cells[0]: row.cells[1] for row in table.rows}
+    settings = {row.texts[0]: row.texts[1] for row in table.rows}
     assert (settings["micro_batch_size"], settings["model"], settings["dimensions"]) == ("8", "mistral-7b", "null")
 
 
@@ -38,12 +38,12 @@ def test_several_groups_show_what_they_share_and_what_differs() -> None:
     runs = [make_result(), make_result(strategy="ddp", gpus_per_node=2), make_result(seq_length=1024)]
     shared, differing = run_tables.work(campaigns.make_campaign(runs))
 
-    assert differing.columns == ("group", "strategy", "gpus_per_node", "seq_length")
-    assert [row.cells[1:] for row in differing.rows] == [
+    assert differing.names == ("group", "strategy", "gpus_per_node", "seq_length")
+    assert [row.texts[1:] for row in differing.rows] == [
         ("single", "1", "512"), ("ddp", "2", "512"), ("single", "1", "1024"),
     ]  # fmt: skip
-    assert "seq_length" not in {row.cells[0] for row in shared.rows}
-    assert ("model", "mistral-7b") in {row.cells for row in shared.rows}
+    assert "seq_length" not in {row.texts[0] for row in shared.rows}
+    assert ("model", "mistral-7b") in {row.texts for row in shared.rows}
 
 
 def test_communication_is_a_column_where_there_was_any() -> None:
@@ -52,15 +52,15 @@ def test_communication_is_a_column_where_there_was_any() -> None:
         campaigns.make_campaign([make_result(strategy="fsdp", gpus_per_node=2, exposed_communication_pct=4.0)])
     )
 
-    assert "exposed comm." not in single.columns
-    assert gang.rows[0].cells[gang.columns.index("exposed comm.")] == "4.0 %"
-    assert gang.rows[0].cells[gang.columns.index("all comm.")] == "8.0 %"
+    assert "exposed comm." not in single.names
+    assert gang.rows[0].texts[gang.names.index("exposed comm.")] == "4.0 %"
+    assert gang.rows[0].texts[gang.names.index("all comm.")] == "8.0 %"
 
 
 def test_the_scaling_names_the_base_and_its_strategy() -> None:
     table = run_tables.scaling(campaigns.scaling())
 
-    assert [row.cells[1:] for row in table.rows] == [
+    assert [row.texts[1:] for row in table.rows] == [
         ("2", "1 GPU (single)", "90.0 %"),
         ("4", "1 GPU (single)", "80.0 %"),
     ]

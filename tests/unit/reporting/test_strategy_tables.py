@@ -11,8 +11,8 @@ from trainbench.reporting.strategy_tables import strategies
 
 
 def cells(table: Table, *columns: str) -> list[tuple[str, ...]]:
-    places = [table.columns.index(name) for name in columns]
-    return [tuple(row.cells[place] for place in places) for row in table.rows]
+    places = [table.names.index(name) for name in columns]
+    return [tuple(row.texts[place] for place in places) for row in table.rows]
 
 
 def table_of(**kinds: tuple[float, int]) -> Table:

@@ -72,8 +72,8 @@ def test_a_drill_says_so() -> None:
 def test_red_nodes_come_first_and_a_cpu_has_no_temperature() -> None:
     campaign = campaigns.cpu_drill()
     table = verdict_text.verdict_table(campaign, campaign.groups[0])
-    assert [row.cells[0] for row in table.rows] == ["node-3", "node-1", "node-2", "node-4"]
-    assert {row.cells[4] for row in table.rows} == {"n/a: no GPU"}
+    assert [row.texts[0] for row in table.rows] == ["node-3", "node-1", "node-2", "node-4"]
+    assert {row.texts[4] for row in table.rows} == {"n/a: no GPU"}
 
 
 def test_runs_after_the_planned_rounds_are_reruns() -> None:
@@ -117,8 +117,8 @@ def test_a_fleet_without_a_baseline_is_one_row() -> None:
     few = verdict_text.history_table(healthy.model_copy(update={"history": (waiting,) * 3}))
     many = verdict_text.history_table(healthy.model_copy(update={"history": (*healthy.history, *(waiting,) * 40)}))
     assert len(few.rows) == 3
-    assert [row.cells[0] for row in many.rows] == ["node-1", "node-2", "node-3", "node-4", "40 more"]
-    assert many.rows[-1].cells[6] == "no baseline"
+    assert [row.texts[0] for row in many.rows] == ["node-1", "node-2", "node-3", "node-4", "40 more"]
+    assert many.rows[-1].texts[6] == "no baseline"
 
 
 def test_a_scaling_study_says_what_ran_and_who_is_first() -> None:

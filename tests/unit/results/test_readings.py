@@ -31,3 +31,11 @@ def test_what_failed_after_its_first_window_has_a_rate_that_does_not_count() -> 
     assert not readings.is_measured(spoilt(make_result()))
     assert not readings.is_measured(make_failed())
     assert not readings.is_measured(make_result(drill=Drill(slowdown_pct=20)))
+
+
+def test_start_up_is_what_was_not_measured() -> None:
+    """55 s from process start to the result, 25 s of them measured: 30 s."""
+    result = make_result()
+    assert (result.startup.total_s, result.startup.measure_s) == (55.0, 25.0)
+    assert readings.startup_s(result) == 30.0
+    assert readings.startup_s(make_failed()) is None

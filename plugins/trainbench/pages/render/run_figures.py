@@ -2,42 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from bench_image.contract.result import RunResult
 from trainbench.core.formats import NA
-from trainbench.core.tables import Measure, reason
-from trainbench.pages.render.page_tables import Cell, Column, PageTable
-from trainbench.reporting.run_tables import PERFORMANCE, STARTUP, TELEMETRY
+from trainbench.core.tables import Table, make_table, text
+from trainbench.figures.figure import Figure, reason
+from trainbench.figures.run_figures import PERFORMANCE, STARTUP, TELEMETRY, of_section
 from trainbench.results.setups import setup_of, versions
 
-GROUPS = (("Measured", PERFORMANCE), ("GPU and host", TELEMETRY), ("Start-up, beside the measured time", STARTUP))
-TWO = (Column(name="what"), Column(name="value", is_long=True))
+SECTIONS = (
+    ("Measured", PERFORMANCE), ("GPU and host", TELEMETRY), ("Start-up, beside the measured time", STARTUP),
+)  # fmt: skip
 
 
-def run_figures(result: RunResult) -> tuple[PageTable, ...]:
-    asked = result.spec.model_dump(mode="json", exclude_none=True)
+def run_figures(result: RunResult) -> tuple[Table, ...]:
+    spec = result.spec.model_dump(mode="json", exclude_none=True)
     setup = {"node": result.spec.node, **versions(setup_of(result.context))}
     return (
-        *(_measures(result, title, measures) for title, measures in GROUPS),
-        _settings("Setup", setup),
-        _settings("What was asked for", {name: _text(value) for name, value in asked.items()}),
+        *(
+            _pairs(title, ((each.label, _value(result, each)) for each in of_section(section)))
+            for title, section in SECTIONS
+        ),
+        _pairs("Setup", setup.items()),
+        _pairs("What was asked for", ((name, _text(value)) for name, value in spec.items())),
     )
 
 
-def _measures(result: RunResult, title: str, measures: Sequence[Measure]) -> PageTable:
-    rows = tuple((Cell(text=m.name), Cell(text=_value(result, m))) for m in measures)
-    return PageTable(name=title.split()[0].lower(), title=title, columns=TWO, rows=rows)
+def _value(result: RunResult, figure: Figure) -> str:
+    value = figure.value(result)
+    return f"{NA}: {reason(result, figure.field)}" if value is None else figure.write(value)
 
 
-def _value(result: RunResult, measure: Measure) -> str:
-    value = measure.value(result)
-    return f"{NA}: {reason(result, measure.path)}" if value is None else measure.text(value)
-
-
-def _settings(title: str, values: dict[str, str]) -> PageTable:
-    rows = tuple((Cell(text=name), Cell(text=value)) for name, value in values.items())
-    return PageTable(name=title.split()[0].lower(), title=title, columns=TWO, rows=rows)
+def _pairs(title: str, pairs: Iterable[tuple[str, str]]) -> Table:
+    return make_table(
+        pairs,
+        (text("what", lambda pair: pair[0]), text("value", lambda pair: pair[1], is_long=True)),
+        name=title.split()[0].lower(),
+        title=title,
+    )
 
 
 def _text(value: object) -> str:

@@ -8,12 +8,12 @@ from typing import Any, Literal
 from fastapi import Depends, HTTPException, Request
 from fastapi.responses import Response, StreamingResponse
 
+from trainbench.core.tables import Table, csv_text
 from trainbench.pages.reads.access import Reader, reader
 from trainbench.pages.reads.queries import Pages, open_engine
 from trainbench.pages.reads.thread_pool import in_our_threads
 from trainbench.pages.render.form import DAYS, Narrowed
 from trainbench.pages.render.page import HEADERS, respond
-from trainbench.pages.render.page_tables import PageTable, csv
 from trainbench.results.artefacts import Store, open_store
 from trainbench.settings.environment import read_settings
 
@@ -61,12 +61,12 @@ def filtered_page(
     )
 
 
-def csv_of(table: str, tables: Iterable[PageTable]) -> Response:
+def csv_of(table: str, tables: Iterable[Table]) -> Response:
     """The named one. Raises HTTPException 404 with the names that there are."""
     by_name = {each.name: each for each in tables}
     if table not in by_name:
         raise HTTPException(404, f"There is no such table here: choose {', '.join(by_name) or 'another page'}.")
-    return csv_pieces(table, [csv(by_name[table])])
+    return csv_pieces(table, [csv_text(by_name[table])])
 
 
 def csv_pieces(name: str, pieces: Iterable[str]) -> Response:

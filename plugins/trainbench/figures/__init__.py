@@ -1,0 +1,1 @@
+"""The figure catalogue: each figure once, and what is made from it."""
