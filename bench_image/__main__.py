@@ -13,26 +13,17 @@ from bench_image.contract.parse import parse_spec
 from bench_image.contract.pod_io import OUTPUT_DIR_ENV, RESULT_FILE, SPEC_ENV
 from bench_image.contract.result import Phase, RunResult, Status, failed_result
 from bench_image.contract.spec import RunSpec
+from bench_image.process.exit_codes import BAD_SPEC, EXIT_CODES
 from bench_image.process.supervisor import publish, supervise
-
-EXIT_CODES = {
-    Status.OK: 0,
-    Status.ERROR: 1,
-    Status.OOM: 3,
-    Status.INVALID_LOSS: 4,
-    Status.TIMEOUT: 5,
-    Status.INCOMPLETE: 6,
-}
-BAD_SPEC = 2
 
 HELP = f"""\
 Runs one training benchmark on this machine and writes what it measured to {RESULT_FILE}.
-The same JSON is the last line on stdout; progress and the libraries' words go to stderr."""
+The same JSON is the last line on stdout; progress and the libraries' output go to stderr."""
 EXITS = "exit status: " + ", ".join(f"{code} {status.value}" for status, code in EXIT_CODES.items())
 
 
 def main() -> int:
-    """Returns the process's exit status."""
+    """Runs the spec of --spec or of the environment; returns the exit status."""
     parser = argparse.ArgumentParser(
         "python -m bench_image",
         description=HELP,
@@ -56,13 +47,13 @@ def main() -> int:
         sys.stderr.write(f"bench_image: {error}\n")
         return BAD_SPEC
     result, published = _run(spec, arguments.output)
-    # stdout is told even when no file can be written.
+    # The result goes to stdout also when no file can be written.
     sys.stdout.write(result.model_dump_json() + "\n")
     return EXIT_CODES[result.status] if published else EXIT_CODES[Status.ERROR]
 
 
 def _run(spec: RunSpec, output: Path) -> tuple[RunResult, bool]:
-    """The result, and whether its files could be written."""
+    """Runs the spec; the result, and whether its files could be written."""
     result = None
     try:
         result = supervise(spec, output, os.environ)

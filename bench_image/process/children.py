@@ -1,4 +1,4 @@
-"""Processes of one pod: started together, waited for with a deadline, and none left behind."""
+"""Child processes of one pod: started together, waited for with a deadline, ended with all their descendants."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import psutil
 
-from bench_image.process.merge import ProcessExits
+from bench_image.process.exit_codes import ProcessExits
 
 POLL_S = 0.1
-GRACE_S = 5.0  # what a process gets after SIGTERM to write down what it knows
-# What the others get after the first has done its work, which is equal to theirs; at least the time that it took.
+GRACE_S = 5.0  # between SIGTERM and SIGKILL, for a rank's last report
+# The time that independent ranks get after the first has finished equal work; at least as long as it took.
 LATER_S = 60.0
 
 Process = subprocess.Popen[bytes]
@@ -31,7 +31,7 @@ class Child(NamedTuple):
 
 
 class _StopRequest:
-    """The signal that asked us to stop, if one did."""
+    """Signal handler that remembers the signal that asked this process to stop."""
 
     def __init__(self) -> None:
         self.signum: signal.Signals | None = None
@@ -43,10 +43,10 @@ class _StopRequest:
 def run_all(
     children: Sequence[Child], timeout_s: float, ended: Callable[[int], None] = lambda _: None, later_s: float = LATER_S
 ) -> ProcessExits:
-    """All children to their end, at most `timeout_s`; one that fails or hangs takes no other with it.
+    """Runs all children to their end, at most `timeout_s` seconds; one that fails or hangs ends no other.
 
-    `ended` is called with a child's number as soon as it ended. Once one has ended well, the others have `later_s`
-    left, or as long as it took.
+    `ended` is called with a child's number as soon as it has ended. Once one child has exited with 0, the others have
+    `later_s` seconds left, or as many as it took if these are more.
     """
     begin = time.monotonic()
     deadline, patience_s = begin + timeout_s, None
@@ -75,12 +75,12 @@ def run_all(
 
 
 def _start(child: Child) -> Process:
-    # stdout belongs to the result: whatever ranks and libraries print goes to stderr.
+    # stdout is reserved for the result: whatever ranks and libraries print goes to stderr.
     return subprocess.Popen(child.arguments, env=child.environ, stdout=sys.stderr, start_new_session=True)
 
 
 def _reap(running: dict[int, Process]) -> list[tuple[int, int]]:
-    """Takes those that have ended out of `running`; their numbers and exit codes."""
+    """Removes the ended processes from `running`; returns their numbers and exit codes."""
     ended = [(number, process.returncode) for number, process in running.items() if process.poll() is not None]
     for number, _ in ended:
         del running[number]
@@ -89,6 +89,7 @@ def _reap(running: dict[int, Process]) -> list[tuple[int, int]]:
 
 @contextlib.contextmanager
 def _stop_requests() -> Iterator[_StopRequest]:
+    """Catches SIGTERM and SIGINT for the time of the context."""
     stop = _StopRequest()
     before = {signum: signal.signal(signum, stop) for signum in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -99,7 +100,7 @@ def _stop_requests() -> Iterator[_StopRequest]:
 
 
 def _terminate(processes: Iterable[Process]) -> None:
-    """SIGTERM, a few seconds to write down what is known, then SIGKILL to all descendants."""
+    """Sends SIGTERM to each process group, waits GRACE_S for the last reports, then SIGKILL to all descendants."""
     processes = [process for process in processes if process.poll() is None]
     families = [_Family.of(process.pid) for process in processes]
     for process in processes:
@@ -120,7 +121,7 @@ def _kill(processes: Iterable[Process]) -> None:
 
 
 class _Family(NamedTuple):
-    """A process and all below it; seen before it ends, because orphans have no parent to be found by."""
+    """A process and its descendants, listed before it ends: orphans cannot be found through their parent."""
 
     members: tuple[psutil.Process, ...]
 

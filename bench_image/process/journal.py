@@ -1,4 +1,4 @@
-"""What a rank has learnt so far. The phases fill it in; its file is written at each border and at the end."""
+"""The state of one rank as its phases fill it in; writes the rank's report at each border and at the end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bench_image.process.rank_report import STARTED_ENV, RankReport, WindowRecor
 if TYPE_CHECKING:
     from bench_image.training.loop import Timing
 
-CLOCKED = {
+SECONDS_FIELD = {
     Phase.LAUNCH: "launch_s",
     Phase.IMPORT: "import_s",
     Phase.BUILD: "build_s",
@@ -39,7 +39,7 @@ CLOCKED = {
 
 
 class Journal:
-    """Known facts are plain attributes, None until known; seconds of finished phases stand in `startup`."""
+    """Attributes are the fields of the report, None until known. `startup` holds the seconds of finished phases."""
 
     def __init__(self, folder: Path, now: float) -> None:
         self.folder = folder
@@ -55,23 +55,23 @@ class Journal:
         self.probes: Probes | None = None
         self.communication: Communication | None = None
         self.memory: Memory | None = None
-        self.cuda_graph_peak_bytes = 0  # of a step that was recorded: its memory is not counted when it is replayed
+        self.cuda_graph_peak_bytes = 0  # while the step was captured; torch does not count it when replayed
         self.gpus: tuple[GpuTelemetry, ...] = ()
         self.host: HostTelemetry | None = None
         self.missing: dict[str, str] = {}
         self._entered_at = self.started
 
     def enter(self, phase: Phase, at: float | None = None) -> None:
-        """Ends the phase before, whose seconds are known now."""
+        """Ends the current phase, whose seconds are known now, and begins `phase`, at epoch seconds `at`."""
         now = time.time() if at is None else at
-        if name := CLOCKED.get(self.phase):
+        if name := SECONDS_FIELD.get(self.phase):
             self.startup[name] = now - self._entered_at
         self.phase, self._entered_at = phase, now
         self.write(None, None)
         self.log(seconds_since_start=round(now - self.started, 2))
 
     def write(self, status: Status | None, error: RunError | None) -> None:
-        """`status` None: still at work."""
+        """Writes the report. `status` None: the rank still runs."""
         own = [seconds for timing in self.timings for seconds in timing.own_step_times_s]
         losses = [loss for timing in self.timings for loss in timing.own_losses]
         finite = all(loss is not None for timing in self.timings for loss in timing.losses)
@@ -99,14 +99,14 @@ class Journal:
         write_atomic(rank_path(self.folder, self.rank), report.model_dump_json())
 
     def add_missing(self, section: str, reasons: dict[str, str]) -> None:
-        """Takes over reasons whose paths are relative to a section of the result."""
+        """Adds reasons of null fields, whose paths are relative to `section` of the result."""
         self.missing |= {f"{section}.{path}": reason for path, reason in reasons.items()}
 
     def log(self, **facts: object) -> None:
-        """One line for whoever follows the log; rank 0 only."""
+        """Writes one line `phase=... name=value ...` to the log; rank 0 only."""
         if self.rank == 0:
-            words = " ".join(f"{name}={value}" for name, value in facts.items())
-            sys.stderr.write(f"phase={self.phase.value} {words}\n")
+            line = " ".join(f"{name}={value}" for name, value in facts.items())
+            sys.stderr.write(f"phase={self.phase.value} {line}\n")
 
     def _record(self, timing: Timing) -> WindowRecord:
         return WindowRecord(

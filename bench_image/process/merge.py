@@ -1,4 +1,4 @@
-"""Rank reports and the way the processes ended become one result. Pure: no files, no clocks, no torch."""
+"""Merges the reports and exit codes of ranks that work together into one RunResult. No files, clocks or torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from bench_image.contract.flops import flops_per_token, tokens_per_sample
 from bench_image.contract.gpu_specs import peak_tflops
@@ -27,43 +27,29 @@ from bench_image.contract.result_sections import (
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.step_stats import half_width_pct, step_time, window_s
 from bench_image.contract.work import Device
-from bench_image.process.rank_report import RankReport, WindowRecord, signal_name
+from bench_image.process.exit_codes import ProcessExits, signal_name
+from bench_image.process.rank_report import RankReport, WindowRecord
 
 HINTS = {
     "SIGKILL": "most likely the kernel's out-of-memory killer: look at the pod's memory limit and the node's log",
     "SIGSEGV": "a crash in native code: look at the versions of driver, torch and bitsandbytes",
-    "SIGABRT": "native code gave up, often after a CUDA or NCCL fault: the log has its message",
+    "SIGABRT": "native code gave up, often after a CUDA or NCCL fault: look for its message in the log",
 }
 TOKEN_BYTES = 8  # token ids travel to the GPU as 64-bit integers
 OF_NO_RANK = dict.fromkeys(("ranks.*.performance", "ranks.*.probes"), "the ranks work together and have one pace")
 Missing = dict[str, str]
 
 
-class ProcessExits(NamedTuple):
-    """How the processes ended, as the supervisor saw it. Exit codes below 0 are signals."""
-
-    exits: Mapping[int, int]
-    timed_out: bool = False
-    stopped_by: str | None = None  # the signal that asked the supervisor to stop
-    cut_off: frozenset[int] = frozenset()  # those that still ran when the supervisor ended them
-    patience_s: float | None = None  # time out was not timeout_s, but this long after a neighbour had done equal work
-
-
 def merge(
-    spec: RunSpec, reports: Sequence[RankReport], ending: ProcessExits, started_at: datetime, finished_at: datetime
+    spec: RunSpec, reports: Sequence[RankReport], exits: ProcessExits, started_at: datetime, finished_at: datetime
 ) -> RunResult:
-    """One valid result, whatever the reports hold."""
-    status, error = status_and_cause(spec, reports, ending)
+    """The result of a run whose ranks share one pace; valid whatever the reports hold.
+
+    Figures come from rank 0, whose step times and losses are over all ranks already; memory from all ranks.
+    """
+    status, error = status_and_cause(spec, reports, exits)
     first = reports[0] if reports else None
-    missing: Missing = {"cost": "prices are filled in by the control plane", **OF_NO_RANK}
-    if error is not None:
-        ended = f"the run ended as {status.value} in phase {error.phase.value}"
-        missing |= dict.fromkeys(set(SECTIONS) - {"cost"}, ended)
-        missing["ranks"] = f"the rank ended before it was measured: {status.value}"
-    if spec.device is Device.CPU:
-        missing |= dict.fromkeys(("ranks.*.gpu_uuid", "ranks.*.peak_allocated_bytes"), "the run uses no GPU")
-    if first:
-        missing |= first.missing
+    missing = _known_reasons(spec, status, error, first)
     windows = first.windows if first else ()
     work = resolved(spec, first.chosen if first else None)
     performance = performance_of(work, first, windows, missing)
@@ -88,10 +74,26 @@ def merge(
     )
 
 
+def _known_reasons(spec: RunSpec, status: Status, error: RunError | None, first: RankReport | None) -> Missing:
+    """Why fields are null: as the control plane fills them, the run failed, it used no GPU, or rank 0 says so."""
+    missing: Missing = {"cost": "prices are filled in by the control plane", **OF_NO_RANK}
+    if error is not None:
+        failed = f"the run ended as {status.value} in phase {error.phase.value}"
+        missing |= dict.fromkeys(set(SECTIONS) - {"cost"}, failed)
+        missing["ranks"] = f"the rank ended before it was measured: {status.value}"
+    if spec.device is Device.CPU:
+        missing |= dict.fromkeys(("ranks.*.gpu_uuid", "ranks.*.peak_allocated_bytes"), "the run uses no GPU")
+    return missing | (first.missing if first else {})
+
+
 def status_and_cause(
-    spec: RunSpec, reports: Sequence[RankReport], ending: ProcessExits
+    spec: RunSpec, reports: Sequence[RankReport], exits: ProcessExits
 ) -> tuple[Status, RunError | None]:
-    """The status of the run and its first cause: when one rank fails, its peers fail or hang as a consequence."""
+    """The status of the run and its first cause. When one rank fails, the others fail or hang as a consequence.
+
+    So causes are tried from the most to the least certain: all ranks ok; out of memory or an invalid loss, which only
+    their own rank reports; a stop from outside; the time limit; a killed process; an exception; a stopped rank.
+    """
     expected = spec.gpus_per_node
     if len(reports) == expected and all(report.status is Status.OK for report in reports):
         return Status.OK, None
@@ -99,25 +101,25 @@ def status_and_cause(
         if cause := _earliest(reports, status):
             return status, cause
     phase = _last_phase(reports)
-    if ending.stopped_by:
-        message = f"asked to stop by {ending.stopped_by} in phase {phase.value}"
-        return Status.INCOMPLETE, RunError(kind=ending.stopped_by, message=message, phase=phase)
-    if ending.timed_out:
-        message = _why_too_late(spec, phase, ending.patience_s, anyone=bool(reports))
+    if exits.stopped_by:
+        message = f"asked to stop by {exits.stopped_by} in phase {phase.value}"
+        return Status.INCOMPLETE, RunError(kind=exits.stopped_by, message=message, phase=phase)
+    if exits.timed_out:
+        message = _timeout_message(spec, phase, exits.patience_s, anyone=bool(reports))
         return Status.TIMEOUT, RunError(kind="timeout", message=message, phase=phase)
-    killed = _killed(reports, ending.exits)
+    killed = _killed(reports, exits.codes)
     if killed:
         return Status.ERROR, killed
     if cause := _earliest(reports, Status.ERROR):
         return Status.ERROR, cause
     if cause := _earliest(reports, Status.INCOMPLETE):
         return Status.INCOMPLETE, cause
-    message = f"exit codes by rank: {dict(ending.exits)}; no rank said why: the log has the cause"
+    message = f"exit codes by rank: {dict(exits.codes)}; no rank reported a cause: look at the log"
     return Status.ERROR, RunError(kind="no_result", message=message, phase=phase)
 
 
-def _why_too_late(spec: RunSpec, phase: Phase, patience_s: float | None, *, anyone: bool) -> str:
-    """`patience_s`: see Ending. `anyone`: whether any rank came far enough to report."""
+def _timeout_message(spec: RunSpec, phase: Phase, patience_s: float | None, *, anyone: bool) -> str:
+    """Says which limit ended the run. `patience_s`: see ProcessExits. `anyone`: whether any rank wrote a report."""
     if patience_s is not None:
         waited = f"not done {patience_s:.0f} s after a neighbour had done the same work"
         return f"{waited}, in phase {phase.value}: look for a hang"
@@ -131,22 +133,21 @@ def _earliest(reports: Sequence[RankReport], status: Status) -> RunError | None:
     return min(failed, key=lambda report: report.written_at).error if failed else None
 
 
-def _killed(reports: Sequence[RankReport], exits: Mapping[int, int]) -> RunError | None:
+def _killed(reports: Sequence[RankReport], codes: Mapping[int, int]) -> RunError | None:
+    """The error of the first rank that a signal ended before it could report."""
     by_rank = {report.rank: report for report in reports}
-    for rank, code in sorted(exits.items()):
+    for rank, code in sorted(codes.items()):
         report = by_rank.get(rank)
         if code < 0 and (report is None or report.status is None):
             name = signal_name(code)
             phase = report.phase if report else Phase.LAUNCH
-            message = (
-                f"rank {rank} was killed by {name} in phase {phase.value}; {HINTS.get(name, 'the log may say why')}"
-            )
+            message = f"rank {rank} was killed by {name} in phase {phase.value}; {HINTS.get(name, 'look at the log')}"
             return RunError(kind=name, message=message, phase=phase, rank=rank)
     return None
 
 
 def _last_phase(reports: Sequence[RankReport]) -> Phase:
-    """The phase in which the slowest unfinished rank was."""
+    """The phase of the unfinished rank that had come least far."""
     order = list(Phase)
     open_phases = [report.phase for report in reports if report.status is not Status.OK]
     return min(open_phases, key=order.index) if open_phases else Phase.LAUNCH
@@ -160,17 +161,20 @@ def _startup(first: RankReport | None, total_s: float) -> Startup:
 def performance_of(
     spec: RunSpec, first: RankReport | None, windows: Sequence[WindowRecord], missing: Missing
 ) -> Performance:
+    """Rates, step times, losses and utilisation over `windows`; notes the reason of each null in `missing`.
+
+    `spec` is the work as it ran, without 'auto'. MFU = tokens/s per GPU x model FLOPs per token / the GPU's peak FLOP/s
+    (arXiv 2204.02311, appendix B); HFU counts the FLOPs that checkpointing repeats as well.
+    """
+    # Rates: samples of all windows / seconds of all windows by the run's clock.
     steps = [seconds for window in windows for seconds in window.step_times_s]
     wall = sum(window.wall_s for window in windows)
     clock = Clock.of(spec.device)
     clocked_s = math.fsum(window_s(clock, window.wall_s, window.step_times_s) for window in windows)
     samples_per_s = len(steps) * spec.samples_per_step / clocked_s if steps else None
     tokens_per_s = samples_per_s * tokens_per_sample(spec.shape, spec.seq_length) if samples_per_s else None
-    losses = [loss for window in windows for loss in window.losses]
-    finite = [loss for loss in losses if loss is not None]
-    if losses and len(finite) < len(losses):
-        for name in ("mean_loss", "first_loss", "last_loss"):
-            missing[f"performance.{name}"] = "the loss is not finite"
+    mean_loss, first_loss, last_loss = _losses(windows, missing)
+    # Utilisation: FLOPs per second of one GPU against its peak, and against the matmul rate measured on it.
     flops = flops_per_token(spec.shape, spec.recipe, spec.seq_length, spec.lora, spec.gradient_checkpointing is True)
     per_gpu = tokens_per_s / spec.world_size if tokens_per_s else None
     peak, matmul = _peak(spec, first, missing), first.probes.matmul_tflops if first and first.probes else None
@@ -183,9 +187,9 @@ def performance_of(
         step_time=step_time(steps) if len(steps) > 1 else None,
         windows=tuple(_window(spec, window) for window in windows),
         step_times_s=tuple(round(seconds, 6) for seconds in steps),
-        mean_loss=statistics.fmean(finite) if losses and len(finite) == len(losses) else None,
-        first_loss=losses[0] if losses else None,
-        last_loss=losses[-1] if losses else None,
+        mean_loss=mean_loss,
+        first_loss=first_loss,
+        last_loss=last_loss,
         flops_per_token=flops.model,
         mfu_pct=_share_pct(per_gpu, flops.model, peak),
         hfu_pct=_share_pct(per_gpu, flops.hardware, peak),
@@ -195,18 +199,31 @@ def performance_of(
     )
 
 
+def _losses(windows: Sequence[WindowRecord], missing: Missing) -> tuple[float | None, float | None, float | None]:
+    """Mean, first and last loss. A loss that is not finite makes the mean null, and is null itself."""
+    losses = [loss for window in windows for loss in window.losses]
+    if not losses:
+        return None, None, None
+    finite = [loss for loss in losses if loss is not None]
+    if len(finite) < len(losses):
+        names = ("performance.mean_loss", "performance.first_loss", "performance.last_loss")
+        missing |= dict.fromkeys(names, "the loss is not finite")
+    return statistics.fmean(finite) if len(finite) == len(losses) else None, losses[0], losses[-1]
+
+
 def _share_pct(tokens_per_gpu_s: float | None, flops_per_token: float, tflops: float | None) -> float | None:
-    """FLOPs done per second in percent of a rate of the same GPU."""
+    """100 x FLOPs per second of one GPU / a rate of the same GPU in TFLOP/s; None where either is unknown."""
     if tokens_per_gpu_s is None or tflops is None:
         return None
     return 100 * tokens_per_gpu_s * flops_per_token / (tflops * 1e12)
 
 
 def _peak(spec: RunSpec, first: RankReport | None, missing: Missing) -> float | None:
+    """Peak TFLOP/s of the first GPU in the run's precision; None, with a reason, for a GPU that the table lacks."""
     gpus = first.context.gpus if first and first.context else ()
     peak = peak_tflops(gpus[0].name, spec.precision) if gpus else None
     if peak is None:
-        reason = "the run uses no GPU" if spec.device is Device.CPU else "the GPU's name is not known"
+        reason = "the run uses no GPU" if spec.device is Device.CPU else "the GPU's name is unknown"
         if gpus:
             reason = f"the {spec.precision.value} peak of '{gpus[0].name}' is not in the GPU table"
         missing |= {"performance.mfu_pct": reason, "performance.hfu_pct": reason}
@@ -228,7 +245,7 @@ def _window(spec: RunSpec, record: WindowRecord) -> Window:
 
 
 def largest_memory(reports: Sequence[RankReport]) -> Memory:
-    """The maximum over ranks of each figure; retries and OOMs are summed."""
+    """The maximum over ranks of each peak; retries and OOMs are summed over ranks."""
     known = [report.memory for report in reports if report.memory]
 
     def over(combine: Callable[[list[Any]], Any], name: str) -> Any:
@@ -251,9 +268,9 @@ def _telemetry(spec: RunSpec, first: RankReport | None, performance: Performance
     joules = math.fsum(energy for energy in energies if energy is not None)
     known = bool(energies) and None not in energies and performance.measured_steps > 0
     if not known:
-        why = "a GPU has no energy counter" if gpus else "no GPU was measured"
-        missing |= {"telemetry.energy_per_sample_j": why, "telemetry.energy_per_token_j": why}
-    # The GPUs of this pod against this pod's share of the samples.
+        reason = "a GPU has no energy counter" if gpus else "no GPU was measured"
+        missing |= {"telemetry.energy_per_sample_j": reason, "telemetry.energy_per_token_j": reason}
+    # The energy is that of this pod's GPUs, so it is divided by this pod's share of the samples.
     samples = performance.measured_steps * spec.samples_per_step / spec.nodes if known else 0
     nothing = HostTelemetry(cpu_utilisation_mean_pct=None, cpu_steal_pct=None, memory_used_pct=None)
     return Telemetry(

@@ -1,4 +1,4 @@
-"""The reports of independent ranks become one result: their sums, and each rank's own figures. Pure."""
+"""Merges the reports of independent ranks into one RunResult: sums over ranks, and each rank's own figures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from bench_image.contract.result_sections import (
     Telemetry,
 )
 from bench_image.contract.spec import RunSpec
-from bench_image.process.merge import Missing, ProcessExits, largest_memory, merge, performance_of
+from bench_image.process.exit_codes import ProcessExits
+from bench_image.process.merge import Missing, largest_memory, merge, performance_of
 from bench_image.process.rank_report import RankReport
 
 T = TypeVar("T")
@@ -36,8 +37,8 @@ NO_PEER = "independent ranks do not communicate"
 PRICED_LATER = "prices are filled in by the control plane"
 
 
-class Part(NamedTuple):
-    """One rank: what it wrote, if it came to write, and its result as that of a run on one GPU."""
+class RankPart(NamedTuple):
+    """One rank: its report, None where it wrote none, and its result as that of a run on one GPU."""
 
     rank: int
     report: RankReport | None
@@ -54,18 +55,21 @@ class Part(NamedTuple):
 
 
 def merge_independent(
-    spec: RunSpec, reports: Sequence[RankReport], ending: ProcessExits, started_at: datetime, finished_at: datetime
+    spec: RunSpec, reports: Sequence[RankReport], exits: ProcessExits, started_at: datetime, finished_at: datetime
 ) -> RunResult:
-    """One valid result, whatever the reports hold. A rank that failed is named, and spoils nobody's figures.
+    """The result of a run of independent ranks; valid whatever the reports hold. A failed rank is named in the error
+    and does not change the figures of the others.
 
-    `performance` is that of the slowest rank, with the rates of all ranks added up, window by window. It covers those
-    windows that every rank has: none at all if one rank has none.
+    `performance` is that of the slowest rank, with the rates of all ranks summed window by window. It covers the
+    windows that every rank has: none if one rank has none.
     """
+    # Each rank is merged as a run of its own; ranks that did other work than most become errors.
     by_rank = {report.rank: report for report in reports}
     ranks = range(spec.gpus_per_node)
-    parts = _doing_equal_work([_part(spec, rank, by_rank.get(rank), ending, started_at, finished_at) for rank in ranks])
-    status, error = _verdict(parts)
+    parts = _check_equal_work([_part(spec, rank, by_rank.get(rank), exits, started_at, finished_at) for rank in ranks])
+    status, error = _status_and_cause(parts)
     missing: Missing = dict(_reasons(parts)) | {"cost": PRICED_LATER, "communication": NO_PEER}
+    # Then the sections of the whole run, and a reason for each null that no rank's reason covers.
     sections = {
         "chosen": _first(part.result.chosen for part in parts),
         "context": _context(parts),
@@ -88,32 +92,32 @@ def _part(
     spec: RunSpec,
     rank: int,
     report: RankReport | None,
-    ending: ProcessExits,
+    exits: ProcessExits,
     started_at: datetime,
     finished_at: datetime,
-) -> Part:
-    """The rank judged by itself: it is stopped or out of time only if it still ran when the others had ended."""
-    cut_off = rank in ending.cut_off
+) -> RankPart:
+    """The rank's result as that of a run on one GPU; stopped or timed out only if it still ran at the end."""
+    cut_off = rank in exits.cut_off
     own = ProcessExits(
-        {rank: ending.exits[rank]} if rank in ending.exits else {},
-        ending.timed_out and cut_off,
-        ending.stopped_by if cut_off else None,
-        patience_s=ending.patience_s,
+        {rank: exits.codes[rank]} if rank in exits.codes else {},
+        exits.timed_out and cut_off,
+        exits.stopped_by if cut_off else None,
+        patience_s=exits.patience_s,
     )
     reports = [report] if report else []
     try:
-        return Part(rank, report, merge(spec.of_one_rank, reports, own, started_at, finished_at))
-    except ValidationError as error:  # a figure that cannot be, e.g. of a clock that was set meanwhile
+        return RankPart(rank, report, merge(spec.of_one_rank, reports, own, started_at, finished_at))
+    except ValidationError as error:  # a figure outside of its bounds, e.g. because a clock was set meanwhile
         message = f"the rank's figures break the contract: {explain(error)}"
         result = failed_result(
             spec.of_one_rank, status=Status.ERROR, kind="broken_figures", message=message, phase=Phase.REPORT,
             at=started_at, rank=rank,
         )  # fmt: skip
-        return Part(rank, None, result)
+        return RankPart(rank, None, result)
 
 
-def _doing_equal_work(parts: Sequence[Part]) -> list[Part]:
-    """A rank that did other work than most is in error: its rate is not comparable with its neighbours'."""
+def _check_equal_work(parts: Sequence[RankPart]) -> list[RankPart]:
+    """Marks ranks that did other work than most as errors: their rates are not comparable with their neighbours'."""
     works = {part.rank: _work_done(part.result.chosen) for part in parts}
     most = Counter(work for work in works.values() if work).most_common(1)
     usual = most[0][0] if most else None
@@ -127,17 +131,17 @@ def _work_done(chosen: Chosen | None) -> str | None:
     return chosen.model_dump_json(exclude={"why"}) if chosen else None
 
 
-def _with_unequal_work(part: Part, usual: str) -> Part:
+def _with_unequal_work(part: RankPart, usual: str) -> RankPart:
     message = (
-        f"it did other work than its neighbours, {_work_done(part.result.chosen)} instead of {usual}: give numbers in "
+        f"it did other work than its neighbours: {_work_done(part.result.chosen)} instead of {usual}: give numbers in "
         "place of 'auto', or compare its memory with theirs"
     )
     error = RunError(kind="unequal_work", message=message[:4000], phase=Phase.CHOOSE, rank=part.rank)
     return part._replace(result=part.result.model_copy(update={"status": Status.ERROR, "error": error}))
 
 
-def _verdict(parts: Sequence[Part]) -> tuple[Status, RunError | None]:
-    """OK if all are; else the status of the worst rank, and which others failed."""
+def _status_and_cause(parts: Sequence[RankPart]) -> tuple[Status, RunError | None]:
+    """OK if all ranks are; else the status and error of the worst rank, with the names of the other failed ones."""
     failed = [part for part in parts if not part.is_ok]
     if not failed:
         return Status.OK, None
@@ -149,8 +153,11 @@ def _verdict(parts: Sequence[Part]) -> tuple[Status, RunError | None]:
     return worst.result.status, error.model_copy(update={"message": message, "rank": worst.rank})
 
 
-def _reasons(parts: Sequence[Part]) -> Iterator[tuple[str, str]]:
-    """(path, reason) of the ranks' nulls, where these lie in the result of all."""
+def _reasons(parts: Sequence[RankPart]) -> Iterator[tuple[str, str]]:
+    """Yields (path, reason) of each rank's nulls, with the path that they have in the result of the run.
+
+    A rank's `performance` lies under `ranks.N.performance`, its GPU at its position among all GPUs.
+    """
     position = 0
     for part in parts:
         here = {"performance": f"ranks.{part.rank}.performance", "probes": f"ranks.{part.rank}.probes"}
@@ -170,8 +177,12 @@ def _reasons(parts: Sequence[Part]) -> Iterator[tuple[str, str]]:
         position += len(part.result.telemetry.gpus)
 
 
-def _performance(spec: RunSpec, parts: Sequence[Part], missing: Missing) -> Performance:
-    """See merge_independent. Losses are equal on sound GPUs; the mean of all ranks' mean losses is stated."""
+def _performance(spec: RunSpec, parts: Sequence[RankPart], missing: Missing) -> Performance:
+    """The figures of the run over the windows that every rank has; see `merge_independent`.
+
+    Rates are summed, utilisations and losses averaged, the loader wait is the largest. Step times are those of
+    the slowest rank.
+    """
     num_windows = min(len(part.result.performance.windows) for part in parts)
     if num_windows == 0:
         lacking = ", ".join(part.name for part in parts if not part.result.performance.windows)
@@ -193,30 +204,31 @@ def _performance(spec: RunSpec, parts: Sequence[Part], missing: Missing) -> Perf
                 )
                 for number, window in enumerate(slowest.windows)
             ),
-            **{name: _all(math.fsum, each, name) for name in ("samples_per_second", "tokens_per_second")},
-            **{name: _all(statistics.fmean, each, name) for name in ("mfu_pct", "hfu_pct", "matmul_share_pct")},
-            "mean_loss": _all(statistics.fmean, each, "mean_loss"),
-            "loader_wait_pct": _all(max, each, "loader_wait_pct"),
-            "input_mb_per_s": _all(math.fsum, each, "input_mb_per_s"),
+            **{name: _combined(math.fsum, each, name) for name in ("samples_per_second", "tokens_per_second")},
+            **{name: _combined(statistics.fmean, each, name) for name in ("mfu_pct", "hfu_pct", "matmul_share_pct")},
+            "mean_loss": _combined(statistics.fmean, each, "mean_loss"),
+            "loader_wait_pct": _combined(max, each, "loader_wait_pct"),
+            "input_mb_per_s": _combined(math.fsum, each, "input_mb_per_s"),
         }
     )
 
 
-def _over(spec: RunSpec, part: Part, num_windows: int) -> Performance:
-    """The rank's figures over its first windows."""
+def _over(spec: RunSpec, part: RankPart, num_windows: int) -> Performance:
+    """The rank's figures over its first `num_windows` windows."""
     if len(part.result.performance.windows) == num_windows or part.report is None:
         return part.result.performance
     work = resolved(spec.of_one_rank, part.report.chosen)
     return performance_of(work, part.report, part.report.windows[:num_windows], {})
 
 
-def _all(combine: object, each: Sequence[Performance], name: str) -> float | None:
+def _combined(combine: object, each: Sequence[Performance], name: str) -> float | None:
+    """`combine` of one figure over all ranks; None where a rank lacks it."""
     values = [getattr(one, name) for one in each]
     return None if None in values else combine(values)  # type: ignore[operator]
 
 
-def _summary(part: Part) -> RankSummary:
-    """The figures of a rank without any window are null: they would all be."""
+def _summary(part: RankPart) -> RankSummary:
+    """The rank's own figures; null as a whole for a rank without a window."""
     measured = part.result.performance if part.result.performance.windows else None
     known = part.result.ranks[0] if part.result.ranks else None
     return RankSummary(
@@ -231,8 +243,8 @@ def _summary(part: Part) -> RankSummary:
     )
 
 
-def _context(parts: Sequence[Part]) -> Context | None:
-    """The first known one, with the GPUs of all, numbered by rank."""
+def _context(parts: Sequence[RankPart]) -> Context | None:
+    """The first rank's context, with the GPUs of all ranks, numbered by rank."""
     known = [(part.rank, part.result.context) for part in parts if part.result.context]
     if not known:
         return None
@@ -240,8 +252,8 @@ def _context(parts: Sequence[Part]) -> Context | None:
     return known[0][1].model_copy(update={"gpus": gpus})
 
 
-def _startup(parts: Sequence[Part], total_s: float) -> Startup:
-    """Of each phase the seconds of the rank that took longest."""
+def _startup(parts: Sequence[RankPart], total_s: float) -> Startup:
+    """For each phase the seconds of the rank that took longest."""
     longest = {}
     for name in Startup.model_fields:
         known = [value for part in parts if (value := getattr(part.result.startup, name)) is not None]
@@ -249,8 +261,8 @@ def _startup(parts: Sequence[Part], total_s: float) -> Startup:
     return Startup(**longest | {"total_s": total_s})
 
 
-def _telemetry(spec: RunSpec, parts: Sequence[Part]) -> Telemetry:
-    """All GPUs, numbered by rank; the host as one rank saw it; joules of all GPUs for each sample of all ranks."""
+def _telemetry(spec: RunSpec, parts: Sequence[RankPart]) -> Telemetry:
+    """All GPUs, numbered by rank; the host as the first rank saw it; joules of all GPUs per sample of all ranks."""
     gpus = tuple(
         gpu.model_copy(update={"index": part.rank}) for part in parts for gpu in part.result.telemetry.gpus
     )  # fmt: skip
@@ -264,7 +276,8 @@ def _telemetry(spec: RunSpec, parts: Sequence[Part]) -> Telemetry:
     )
 
 
-def _energy_per_sample_j(parts: Sequence[Part]) -> float | None:
+def _energy_per_sample_j(parts: Sequence[RankPart]) -> float | None:
+    """Joules of all GPUs / samples of all ranks; None unless every rank is ok and every GPU counted its energy."""
     energies = [gpu.energy_j for part in parts for gpu in part.result.telemetry.gpus]
     samples = [
         part.result.performance.measured_steps * part.result.work.samples_per_step for part in parts if part.is_ok
@@ -274,7 +287,8 @@ def _energy_per_sample_j(parts: Sequence[Part]) -> float | None:
     return math.fsum(known) / sum(samples) if complete else None
 
 
-def _slowest_probes(parts: Sequence[Part]) -> Probes:
+def _slowest_probes(parts: Sequence[RankPart]) -> Probes:
+    """For each probe the least rate over the ranks."""
     known = [part.report.probes for part in parts if part.report and part.report.probes]
 
     def least(name: str) -> float | None:

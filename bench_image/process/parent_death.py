@@ -1,4 +1,4 @@
-"""When this process began, and that it ends with its parent."""
+"""Process start times; ending a process when its parent dies."""
 
 from __future__ import annotations
 
@@ -16,18 +16,22 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def die_with_parent() -> None:
-    """The kernel sends SIGKILL when the parent ends; torchrun starts its ranks in own sessions, which killpg misses."""
+    """Asks the kernel for SIGKILL when the parent ends; Linux only.
+
+    torchrun starts its ranks in sessions of their own, which killpg does not reach.
+    """
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    # Taken out of the environment: our own children have another parent.
+    # Removed from the environment, because the children of this process have another parent. The check finds a parent
+    # that ended before prctl took effect.
     parent = os.environ.pop(PARENT_ENV, None)
     if parent is not None and int(parent) != os.getppid():
-        sys.exit(f"the supervisor, process {parent}, was gone before this process could follow it")
+        sys.exit(f"the supervisor, process {parent}, ended before this process started")
 
 
 def process_start(pid: int | None = None) -> float:
-    """Epoch seconds at which this process, or that of another number, began, to 10 ms."""
+    """Epoch seconds at which process `pid`, or this one, started, to 10 ms."""
     if (ticks := start_ticks(pid)) is None:
         return float(psutil.Process(pid).create_time())
     # psutil adds the boot time, which Linux states in whole seconds only.
@@ -36,6 +40,6 @@ def process_start(pid: int | None = None) -> float:
 
 
 def start_ticks(pid: int | None = None) -> int | None:
-    """Clock ticks from boot to the process's start: with its number they name it. None where there is no /proc."""
+    """Clock ticks from boot to the start of process `pid`, which identify it with its pid; None without /proc."""
     stat = Path("/proc", "self" if pid is None else str(pid), "stat")
     return int(stat.read_text().rpartition(")")[2].split()[19]) if stat.exists() else None

@@ -1,9 +1,7 @@
-"""What one rank knows so far, as a file that is always whole: the rank writes it anew at each phase and at its end."""
+"""The report of one rank: a file that the rank replaces at each phase border and at its end."""
 
 from __future__ import annotations
 
-import json
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,15 +20,13 @@ from bench_image.contract.result_sections import (
     ParameterCount,
     Probes,
 )
-from bench_image.data.atomic_file import write_atomic
 from bench_image.parallel.file_barrier import ARRIVED_FILE
 
 STARTED_ENV = "TRAINBENCH_STARTED_AT"  # epoch seconds at which the supervisor's process started
-EXITS_FILE = "rank-exits.json"
 
 
 class WindowRecord(Frozen):
-    """One finished window. Times are those of the slowest rank, losses the mean over ranks; None: not finite."""
+    """One finished window: times of the slowest rank, losses as means over ranks, None where not finite."""
 
     started_s: float = Field(description="since process start")
     wall_s: float
@@ -40,7 +36,7 @@ class WindowRecord(Frozen):
 
 
 class RankReport(Frozen):
-    """`status` is None as long as the rank has not had its last word. Reasons in `missing` name paths of the result."""
+    """What one rank measured so far. `status` is None while it runs; `missing` maps paths of the result to reasons."""
 
     rank: int
     status: Status | None
@@ -64,13 +60,14 @@ class RankReport(Frozen):
 
 
 def rank_path(folder: Path, rank: int) -> Path:
+    """The file of a rank's report."""
     return folder / f"rank-{rank}.json"
 
 
 def read_reports(folder: Path, *, skip_broken: bool = False) -> tuple[RankReport, ...]:
-    """The reports of all ranks of this pod, by rank. `skip_broken`: where one rank's is none of the others' business.
+    """The reports of all ranks of this pod, ordered by rank.
 
-    Raises pydantic's ValidationError for figures that cannot be.
+    Raises pydantic's ValidationError for figures outside of their bounds; with `skip_broken` such a report is left out.
     """
     reports = []
     for path in folder.glob("rank-[0-9]*.json"):
@@ -83,26 +80,8 @@ def read_reports(folder: Path, *, skip_broken: bool = False) -> tuple[RankReport
     return tuple(sorted(reports, key=lambda report: report.rank))
 
 
-def write_exit_codes(folder: Path, codes: dict[int, int]) -> None:
-    """Exit codes of the ranks that failed first; a negative one is a signal."""
-    write_atomic(folder / EXITS_FILE, json.dumps(codes))
-
-
-def read_exit_codes(folder: Path) -> dict[int, int]:
-    path = folder / EXITS_FILE
-    return {int(rank): code for rank, code in json.loads(path.read_bytes()).items()} if path.exists() else {}
-
-
-def forget(folder: Path, names: Sequence[str]) -> None:
-    """Removes what an earlier run left in the folder: it must not pass for this run's."""
+def remove_earlier_run(folder: Path, names: Sequence[str]) -> None:
+    """Removes the files of an earlier run, `names` among them, so that none is read as this run's."""
     left = (*folder.glob("rank-*.json"), *folder.glob(ARRIVED_FILE.format("*")), *(folder / name for name in names))
     for path in left:
         path.unlink(missing_ok=True)
-
-
-def signal_name(exit_code: int) -> str:
-    """SIGKILL for -9."""
-    try:
-        return signal.Signals(-exit_code).name
-    except ValueError:
-        return f"signal {-exit_code}"

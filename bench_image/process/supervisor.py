@@ -1,6 +1,6 @@
-"""The pod's first process: starts the ranks, waits with a deadline, cleans up, and always has a result.
+"""The pod's first process: starts the ranks, waits with a deadline, cleans up, and always writes a result.
 
-Imports no torch, so that a broken training stack still becomes a result that says so.
+It imports no torch, so that a broken training stack becomes a result with that error.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from bench_image.data.atomic_file import write_atomic
 from bench_image.parallel.file_barrier import arrive
 from bench_image.parallel.visible_gpus import rank_environments
 from bench_image.process.children import Child, run_all
+from bench_image.process.exit_codes import RANK_EXITS_FILE, read_exit_codes
 from bench_image.process.merge import merge
 from bench_image.process.merge_independent import merge_independent
 from bench_image.process.parent_death import PARENT_ENV, process_start
-from bench_image.process.rank_report import EXITS_FILE, STARTED_ENV, forget, read_exit_codes, read_reports
+from bench_image.process.rank_report import STARTED_ENV, read_reports, remove_earlier_run
 
 TERMINATION_LOG = Path("/dev/termination-log")
-OFFLINE = {"HF_HUB_OFFLINE": "1"}  # asking for a hub that is not needed would cost seconds
+OFFLINE = {"HF_HUB_OFFLINE": "1"}  # a request to a hub that is not needed would cost seconds
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
     "TOKENIZERS_PARALLELISM": "false",
@@ -42,11 +43,11 @@ QUIET = {
 
 
 def supervise(spec: RunSpec, output: Path, environ: Mapping[str, str]) -> RunResult:
-    """Runs the spec to its end, at most `timeout_s` and a few seconds. OSError: `output` cannot be written to."""
+    """Runs the spec to its end, at most `timeout_s` and a few seconds. Raises OSError if `output` cannot be written."""
     started = process_start()
     started_at = datetime.fromtimestamp(started, UTC)
     output.mkdir(parents=True, exist_ok=True)
-    forget(output, (RESULT_FILE, EXITS_FILE))
+    remove_earlier_run(output, (RESULT_FILE, RANK_EXITS_FILE))
     try:
         children = children_of(spec, output, environ, started)
     except ContractError as error:
@@ -54,14 +55,15 @@ def supervise(spec: RunSpec, output: Path, environ: Mapping[str, str]) -> RunRes
             spec, status=Status.ERROR, kind="ContractError", message=str(error), phase=Phase.LAUNCH, at=started_at
         )
     remaining_s = spec.timeout_s - (time.time() - started)
-    ending = run_all(children, remaining_s, ended=lambda rank: arrive(output, rank))
+    exits = run_all(children, remaining_s, ended=lambda rank: arrive(output, rank))
     try:
         if spec.strategy is Strategy.INDEPENDENT:
             reports = read_reports(output, skip_broken=True)
-            return merge_independent(spec, reports, ending, started_at, datetime.now(UTC))
-        exits = read_exit_codes(output) or ending.exits
-        return merge(spec, read_reports(output), ending._replace(exits=exits), started_at, datetime.now(UTC))
-    except ValidationError as error:  # a figure that cannot be, e.g. of a clock that was set meanwhile
+            return merge_independent(spec, reports, exits, started_at, datetime.now(UTC))
+        # torchrun is one process here; it noted which of its ranks failed first.
+        codes = read_exit_codes(output) or exits.codes
+        return merge(spec, read_reports(output), exits._replace(codes=codes), started_at, datetime.now(UTC))
+    except ValidationError as error:  # a figure outside of its bounds, e.g. because a clock was set meanwhile
         message = f"the ranks' figures break the contract: {explain(error)}"
         return failed_result(
             spec, status=Status.ERROR, kind="broken_figures", message=message, phase=Phase.REPORT, at=started_at
@@ -69,8 +71,8 @@ def supervise(spec: RunSpec, output: Path, environ: Mapping[str, str]) -> RunRes
 
 
 def publish(result: RunResult, output: Path, environ: Mapping[str, str]) -> None:
-    """Writes the result where others look for it: the output folder, Airflow's exchange, Kubernetes' one line."""
-    note_cause(result, TERMINATION_LOG)
+    """Writes the result to the output folder and for Airflow's XCom sidecar, and a failure's cause for Kubernetes."""
+    write_termination_message(result, TERMINATION_LOG)
     write_atomic(output / RESULT_FILE, result.model_dump_json())
     if XCOM_DIR_ENV in environ:
         write_atomic(Path(environ[XCOM_DIR_ENV]) / XCOM_FILE, result.model_dump_json())
@@ -85,13 +87,16 @@ def children_of(spec: RunSpec, output: Path, environ: Mapping[str, str], started
 
 
 def command(spec: RunSpec, environ: Mapping[str, str]) -> list[str]:
-    """The process to start. Raises ContractError for a spec that no rank could run."""
-    shape = spec.shape
+    """The command line of the process to start: the worker itself, or torchrun around several workers.
+
+    Raises ContractError for a spec that no rank could run: unknown model, unknown LoRA targets, no rendezvous address.
+    """
+    shape = spec.shape  # raises for an unknown model
     if spec.lora:
-        num_lora_parameters(shape, spec.lora)
+        num_lora_parameters(shape, spec.lora)  # raises for unknown targets
     if spec.strategy in SINGLE_GPU:
         return [sys.executable, "-m", "bench_image.process.worker"]
-    gang = [
+    torchrun = [
         sys.executable,
         "-m",
         "bench_image.process.torchrun",
@@ -100,24 +105,24 @@ def command(spec: RunSpec, environ: Mapping[str, str]) -> list[str]:
     ]
     if spec.nodes == 1:
         # The loopback address: a pod's own name need not resolve.
-        meeting = ["--standalone", "--local-addr=127.0.0.1"]
+        rendezvous = ["--standalone", "--local-addr=127.0.0.1"]
     else:
         absent = [name for name in ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT") if not environ.get(name)]
         if absent:
             raise ContractError(
                 f"{spec.nodes} nodes, but {', '.join(absent)} not set: set them in each pod's environment"
             )
-        meeting = [
+        rendezvous = [
             f"--nnodes={spec.nodes}",
             f"--node-rank={environ['NODE_RANK']}",
             f"--master-addr={environ['MASTER_ADDR']}",
             f"--master-port={environ['MASTER_PORT']}",
         ]
-    return [*gang, *meeting, "-m", "bench_image.process.worker"]
+    return [*torchrun, *rendezvous, "-m", "bench_image.process.worker"]
 
 
 def rank_environment(spec: RunSpec, output: Path, environ: Mapping[str, str], started: float) -> dict[str, str]:
-    """The ranks' environment: quiet libraries, the spec, and the moment at which the clock started."""
+    """The environment of the ranks: quiet libraries, the spec, and the time at which the supervisor started."""
     result = QUIET | ({} if spec.needs_hub else OFFLINE) | dict(environ)
     result |= {
         SPEC_ENV: spec.model_dump_json(),
@@ -131,12 +136,12 @@ def rank_environment(spec: RunSpec, output: Path, environ: Mapping[str, str], st
         # Threads that wait for each other spin, and spinning counts as CPU time.
         result.setdefault("OMP_NUM_THREADS", "1")
     if spec.strategy in DEEPSPEED:
-        result.setdefault("DS_ACCELERATOR", spec.device.value)  # it would take a GPU that happens to be there
+        result.setdefault("DS_ACCELERATOR", spec.device.value)  # else it would use any GPU it sees
     return result
 
 
-def note_cause(result: RunResult, path: Path) -> None:
-    """One line for `kubectl describe pod`, where Kubernetes offers a file for it."""
+def write_termination_message(result: RunResult, path: Path) -> None:
+    """Writes the cause of a failure as one line for `kubectl describe pod`, where Kubernetes offers a file for it."""
     if result.error is None or not os.access(path, os.W_OK):
         return
     cause = f"{result.status.value}: {result.error.kind}: {result.error.message}"

@@ -1,6 +1,6 @@
-"""torchrun, with its verdict kept: which rank failed first, and with which exit code or signal.
+"""Runs torchrun and writes which ranks failed first, with which exit code or signal.
 
-torchrun itself always exits with 1 and says more only in its log.
+torchrun itself always exits with 1 and names the rank only in its log.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 
 from bench_image.contract.pod_io import OUTPUT_DIR_ENV
+from bench_image.process.exit_codes import write_exit_codes
 from bench_image.process.parent_death import die_with_parent
-from bench_image.process.rank_report import write_exit_codes
 
 
 def main(arguments: list[str]) -> int:
-    """Takes torchrun's arguments. Returns 0, or 1 after a rank failed."""
+    """Runs torchrun with its own command-line arguments. Returns 0, or 1 after a rank failed."""
     die_with_parent()
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run

@@ -1,4 +1,4 @@
-"""Imports the training stack, without what no training step needs, and starts torch's compilers beside it."""
+"""Imports the training stack without the packages that no training step needs, and starts torch's compilers early."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOT_NEEDED = ("sklearn", "scipy", "pandas", "pyarrow", "torchvision", "torchaudi
 
 
 def import_stack(spec: RunSpec) -> None:
-    """Only what the recipe needs: PEFT, bitsandbytes and DeepSpeed cost seconds."""
+    """Imports what the spec needs, and nothing else: PEFT, bitsandbytes and DeepSpeed cost seconds each."""
     with hidden(NOT_NEEDED):
         for module in modules_of(spec):
             _import(module, spec)
@@ -27,7 +27,7 @@ def import_stack(spec: RunSpec) -> None:
 
 
 def modules_of(spec: RunSpec) -> list[str]:
-    """In the order in which they are imported; torch is the first."""
+    """The modules to import, in this order; torch is the first."""
     from bench_image.model.architectures import modules_to_import
 
     modules = ["torch", *modules_to_import(spec.shape)]
@@ -50,12 +50,12 @@ def start_compilers() -> None:
         from torch._inductor import async_compile
 
         async_compile.maybe_warm_pool()
-        async_compile.AsyncCompile.use_process_pool()  # type: ignore[no-untyped-call]  # it says when it is ready
+        async_compile.AsyncCompile.use_process_pool()  # type: ignore[no-untyped-call]  # it reports when it is ready
 
 
 @contextlib.contextmanager
 def hidden(packages: tuple[str, ...]) -> Iterator[None]:
-    """Packages that are not imported yet seem not to be installed: None in `sys.modules` is Python's way to say so."""
+    """Makes packages that are not imported yet look as if not installed: None in `sys.modules` blocks an import."""
     names = [name for name in packages if name not in sys.modules]
     sys.modules.update(dict.fromkeys(names))  # type: ignore[arg-type]
     try:
@@ -72,6 +72,6 @@ def _import(module: str, spec: RunSpec) -> None:
         if module != "deepspeed" or error.name != module:
             raise
         raise ModuleNotFoundError(
-            f"strategy '{spec.strategy.value}' needs the package deepspeed, which this image does not hold: "
+            f"strategy '{spec.strategy.value}' needs the package deepspeed, which this image lacks: "
             "install it, or choose fsdp"
         ) from error

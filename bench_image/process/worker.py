@@ -1,7 +1,7 @@
-"""One training process: walks through the phases and writes down what it knows at each border.
+"""One training process (rank): runs the phases of a benchmark and writes its report at each border.
 
-The training stack is imported in its own phase, not with this module: the seconds it takes are a result, and what
-happens while it loads must be reported too.
+The training stack is imported in a phase of its own, not with this module: the seconds it takes are a result, and an
+import that fails must be reported too.
 """
 
 from __future__ import annotations
@@ -28,19 +28,22 @@ from bench_image.training.oom import is_out_of_memory
 if TYPE_CHECKING:
     import torch
 
+    from bench_image.model.build import BuiltModel
     from bench_image.parallel.process_group import ProcessGroup
     from bench_image.telemetry.sampler import Sampler
     from bench_image.training.train_step import TrainStep
 
-TELL_EVERY_S = 3.0
+LOG_EVERY_S = 3.0
 
 
 class Terminated(BaseException):
-    """SIGTERM. Not an Exception: no library may take it for a fault of its own."""
+    """SIGTERM arrived. Not an Exception, so that no library catches it as a fault of its own."""
 
 
 def main() -> int:
-    """Returns 0 after a complete run, also one with an invalid loss; else 1, so that torchrun ends the peers."""
+    """Runs the spec of the environment. Returns 0 after a complete run, also one with an invalid loss; else 1, on
+    which torchrun ends the other ranks.
+    """
     first_line_at = time.time()
     die_with_parent()
     signal.signal(signal.SIGTERM, _on_sigterm)
@@ -60,7 +63,7 @@ def main() -> int:
 
 
 def _on_sigterm(_signum: int, _frame: object) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: the last words must not be cut short
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not cut the last report short
     raise Terminated
 
 
@@ -70,51 +73,50 @@ def _fail(journal: Journal, status: Status, kind: str, message: str) -> int:
 
 
 def _run(spec: RunSpec, journal: Journal) -> RunError | None:
-    """All phases. Returns the error of an invalid loss: the run is complete all the same."""
+    """Runs all phases. Returns the error of an invalid loss, with which the run is complete all the same."""
+    # Imports belong to the phase IMPORT, whose seconds are a result.
     import_stack(spec)
     from bench_image.model.build import build
     from bench_image.parallel.strategies import join_group
-    from bench_image.training.autotune import autotune
-    from bench_image.training.execution import describe_execution
-    from bench_image.training.train_step import TrainStep
+
+    _import_training()
 
     journal.enter(Phase.BUILD)
     group = join_group(spec)
     spec = spec.of_one_rank
     if uuids := _gpu_uuids(spec):
-        journal.gpu_uuid = uuids[journal.local_rank]  # before anything can fail that its GPU is to be named for
+        journal.gpu_uuid = uuids[journal.local_rank]  # before anything can fail that must name its GPU
     try:
         built = build(spec, group.device, group.shard)
         journal.parameters = built.parameters
         journal.enter(Phase.PROBE)
-        sampler = _look_around(spec, journal, group)
+        sampler = _start_telemetry(spec, journal, group)
         try:
-            journal.enter(Phase.CHOOSE)
-            work, why = autotune(spec, built, group)
-            step = TrainStep(work, built, group)
-            journal.chosen = Chosen(
-                micro_batch_size=work.samples_per_micro_step,
-                gradient_checkpointing=work.gradient_checkpointing is True,
-                why=why,
-                means=describe_execution(step) | {"data": step.batches.source},
-            )
+            work, step = _prepare_step(spec, journal, built, group)
             expected_step_s = _warm_up(work, journal, group, step, sampler)
             error = _measure(work, journal, group, step, sampler, expected_step_s)
         finally:
-            _stop_sampling(journal, sampler)
-        journal.memory = _memory(group.device, journal)
+            _stop_telemetry(journal, sampler)
+        journal.memory = _read_memory(group.device, journal)  # before the profiled steps, which are not measured
         if error is None:
             _profile(journal, group, step)
     finally:
-        journal.memory = journal.memory or _memory(group.device, journal)
+        journal.memory = journal.memory or _read_memory(group.device, journal)  # also of a run that failed
     journal.enter(Phase.REPORT)
     step.close()
     group.close()
     return error
 
 
-def _look_around(spec: RunSpec, journal: Journal, group: ProcessGroup) -> Sampler | None:
-    """Context and probes; the first rank of each node speaks, and later samples, for all of its GPUs."""
+def _import_training() -> None:
+    """Imports here, within the phase IMPORT, what later functions import again at no cost."""
+    import bench_image.training.autotune
+    import bench_image.training.execution
+    import bench_image.training.loop  # noqa: F401
+
+
+def _start_telemetry(spec: RunSpec, journal: Journal, group: ProcessGroup) -> Sampler | None:
+    """Reads the context and probes the hardware. The first rank of each node reads, and samples, for all its GPUs."""
     import torch
 
     from bench_image.telemetry.environment import read_context
@@ -129,12 +131,12 @@ def _look_around(spec: RunSpec, journal: Journal, group: ProcessGroup) -> Sample
         sampler.start()
     journal.probes = _probe(spec, journal, group)
     if group.device.type == "cuda":
-        torch.cuda.empty_cache()
+        torch.cuda.empty_cache()  # the probes' buffers would count as memory of the training
     return sampler
 
 
 def _gpu_uuids(spec: RunSpec) -> tuple[str, ...]:
-    """As NVML writes them: torch's numbering follows CUDA_VISIBLE_DEVICES, NVML's does not."""
+    """As NVML writes them: torch numbers GPUs by CUDA_VISIBLE_DEVICES, NVML does not."""
     import torch
 
     if spec.device.value != "cuda":
@@ -143,6 +145,7 @@ def _gpu_uuids(spec: RunSpec) -> tuple[str, ...]:
 
 
 def _probe(spec: RunSpec, journal: Journal, group: ProcessGroup) -> Probes:
+    """The rates of the slowest GPU of the run."""
     from bench_image.model.dtypes import DTYPES
     from bench_image.telemetry import probes
 
@@ -153,28 +156,46 @@ def _probe(spec: RunSpec, journal: Journal, group: ProcessGroup) -> Probes:
     allreduce = probes.allreduce_bus_gb_per_s(group.device) if group.world_size > 1 else None
     if allreduce is None:
         journal.missing["probes.allreduce_bus_gb_per_s"] = "one rank has no peer"
-    # The slowest GPU: the one with the largest negative rate.
+    # The minimum over ranks, as the maximum of negative rates.
     rates = [-rate for rate in group.max_over_ranks([-matmul] if h2d is None else [-matmul, -h2d])]
     return Probes(
         matmul_tflops=rates[0], h2d_gb_per_s=None if h2d is None else rates[1], allreduce_bus_gb_per_s=allreduce
     )
 
 
+def _prepare_step(spec: RunSpec, journal: Journal, built: BuiltModel, group: ProcessGroup) -> tuple[RunSpec, TrainStep]:
+    """Decides every 'auto' of the spec; the spec that will run, and its training step."""
+    from bench_image.training.autotune import autotune
+    from bench_image.training.execution import describe_execution
+    from bench_image.training.train_step import TrainStep
+
+    journal.enter(Phase.CHOOSE)
+    work, why = autotune(spec, built, group)
+    step = TrainStep(work, built, group)
+    journal.chosen = Chosen(
+        micro_batch_size=work.samples_per_micro_step,
+        gradient_checkpointing=work.gradient_checkpointing is True,
+        why=why,
+        means=describe_execution(step) | {"data": step.batches.source},
+    )
+    return work, step
+
+
 def _warm_up(
     spec: RunSpec, journal: Journal, group: ProcessGroup, step: TrainStep, sampler: Sampler | None
 ) -> float | None:
-    """The seconds that a step is expected to take; None where one warm-up step does not show it."""
+    """Runs the warm-up. Returns the seconds that a step is expected to take; None after a single warm-up step."""
     from bench_image.training.loop import settled_step_s, warm_up
 
     journal.enter(Phase.WARMUP)
-    told_at = 0.0
+    logged_at = 0.0
 
     def log(done: int, seconds: float) -> None:
-        nonlocal told_at
-        if time.monotonic() - told_at >= TELL_EVERY_S or done == spec.warmup_steps:
-            told_at = time.monotonic()
+        nonlocal logged_at
+        if time.monotonic() - logged_at >= LOG_EVERY_S or done == spec.warmup_steps:
+            logged_at = time.monotonic()
             rate = round(spec.samples_per_step / seconds, 3)
-            journal.log(step=f"{done}/{spec.warmup_steps}", samples_per_s=rate, **_glance(sampler))
+            journal.log(step=f"{done}/{spec.warmup_steps}", samples_per_s=rate, **_current_use(sampler))
 
     seconds = warm_up(step, spec.warmup_steps, group, log)
     journal.cuda_graph_peak_bytes = step.cuda_graph.peak_bytes if step.cuda_graph else 0
@@ -185,8 +206,8 @@ def _warm_up(
     return settled_step_s(seconds)
 
 
-def _glance(sampler: Sampler | None) -> dict[str, float]:
-    """For whoever follows the log. Between windows only: it asks the driver."""
+def _current_use(sampler: Sampler | None) -> dict[str, float]:
+    """For the log. Only between windows, because it queries the driver."""
     return sampler.glance() if sampler else {}
 
 
@@ -198,16 +219,15 @@ def _measure(
     sampler: Sampler | None,
     expected_step_s: float | None,
 ) -> RunError | None:
-    """All windows, or those up to the first with an invalid loss."""
-    import torch
-
+    """Measures all windows, or those up to the first with an invalid loss, whose error it returns."""
     from bench_image.contract.step_stats import window_s
+    from bench_image.telemetry.peak_memory import reset_peak_memory
     from bench_image.training.loop import measure_window
 
+    # What lives now lives to the end: frozen, it is not looked at by a garbage collection within a window.
     gc.collect()
-    gc.freeze()  # what lives now lives to the end: no later collection has to look at it within a window
-    if group.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(group.device)
+    gc.freeze()
+    reset_peak_memory(group.device)
     journal.enter(Phase.MEASURE)
     for number in range(1, spec.repeats + 1):
         if sampler:
@@ -220,7 +240,8 @@ def _measure(
         expected_step_s = timing.wall_s / steps
         counted_s = window_s(Clock.of(spec.device), timing.wall_s, timing.step_times_s)
         rate = steps * spec.samples_per_step / counted_s
-        journal.log(window=f"{number}/{spec.repeats}", steps=steps, samples_per_s=round(rate, 3), **_glance(sampler))
+        use = _current_use(sampler)
+        journal.log(window=f"{number}/{spec.repeats}", steps=steps, samples_per_s=round(rate, 3), **use)
         if None in timing.losses:
             message = f"loss of step {timing.losses.index(None) + 1} in window {number} is NaN or infinite"
             return RunError(kind="invalid_loss", message=message, phase=Phase.MEASURE)
@@ -228,7 +249,7 @@ def _measure(
 
 
 def _profile(journal: Journal, group: ProcessGroup, step: TrainStep) -> None:
-    """The share of communication, from a few more steps; after the windows, because profiling slows them."""
+    """Measures the share of communication in a few more steps; after the windows, because profiling slows them."""
     from bench_image.training.comm_profile import measure_communication
 
     if group.world_size == 1:
@@ -237,53 +258,27 @@ def _profile(journal: Journal, group: ProcessGroup, step: TrainStep) -> None:
     journal.enter(Phase.PROFILE)
     try:
         journal.communication = measure_communication(step, group)
-    except RuntimeError as error:  # what was measured before counts all the same
+    except RuntimeError as error:  # the windows that were measured before count all the same
         journal.missing["communication"] = f"the steps could not be profiled: {error}"[:1000]
 
 
-def _stop_sampling(journal: Journal, sampler: Sampler | None) -> None:
+def _stop_telemetry(journal: Journal, sampler: Sampler | None) -> None:
     if sampler:
         journal.gpus, journal.host, reasons = sampler.stop()
         journal.add_missing("telemetry", reasons)
 
 
-def _memory(device: torch.device, journal: Journal) -> Memory:
-    """Peaks since the first window began; retries and OOMs since process start."""
-    import torch
+def _read_memory(device: torch.device, journal: Journal) -> Memory:
+    from bench_image.telemetry.peak_memory import read_peak_memory
 
-    if device.type == "cuda":
-        allocated = max(torch.cuda.max_memory_allocated(device), journal.cuda_graph_peak_bytes)
-        stats = torch.cuda.memory_stats(device)
-        return Memory(
-            kind="cuda_allocated",
-            peak_during_training=allocated / 1e9,
-            peak_allocated_bytes=allocated,
-            peak_reserved_bytes=torch.cuda.max_memory_reserved(device),
-            alloc_retries=stats.get("num_alloc_retries", 0),
-            num_ooms=stats.get("num_ooms", 0),
-        )
-    for name in ("peak_allocated_bytes", "peak_reserved_bytes", "alloc_retries", "num_ooms"):
-        journal.missing[f"memory.{name}"] = "no GPU allocator on the CPU"
-    return Memory(
-        kind="process_rss",
-        peak_during_training=_peak_rss_bytes() / 1e9,
-        peak_allocated_bytes=None,
-        peak_reserved_bytes=None,
-        alloc_retries=None,
-        num_ooms=None,
-    )
-
-
-def _peak_rss_bytes() -> int:
-    """Of the whole life of this process; Linux counts ru_maxrss in KiB."""
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    memory, reasons = read_peak_memory(device, journal.cuda_graph_peak_bytes)
+    journal.add_missing("memory", reasons)
+    return memory
 
 
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # All is written: the libraries' own shutdown takes a second, and after a fault may wait for peers that are gone.
+    # Everything is written. The libraries' own shutdown takes a second, and after a fault may wait for lost peers.
     os._exit(code)

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench_image.__main__ import BAD_SPEC, EXIT_CODES
 from bench_image.contract.pod_io import OUTPUT_DIR_ENV, RESULT_FILE, SPEC_ENV
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.spec import RunSpec
 from bench_image.data.atomic_file import write_atomic
-from bench_image.process.merge import ProcessExits, merge
+from bench_image.process.exit_codes import BAD_SPEC, EXIT_CODES, ProcessExits
+from bench_image.process.merge import merge
 from bench_image.process.parent_death import process_start, start_ticks
 from bench_image.process.rank_report import STARTED_ENV, RankReport, read_reports
 from bench_image.process.supervisor import QUIET, publish, supervise

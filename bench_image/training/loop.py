@@ -80,8 +80,7 @@ def measure_window(step: TrainStep, group: ProcessGroup, spec: RunSpec, expected
     losses: list[torch.Tensor] = []
     group.barrier()
     synchronize(group.device)
-    waited_s = step.loader_wait_s
-    started_at, begin = time.time(), time.perf_counter()
+    waited_s, started_at, begin = step.loader_wait_s, time.time(), time.perf_counter()
     watch.mark()
 
     # Launch as many steps as are surely needed, then decide again. All ranks must do the same number.

@@ -13,8 +13,9 @@ import pytest
 from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.result import Phase, RunResult, Status
 from bench_image.contract.spec import RunSpec
-from bench_image.process.merge import ProcessExits, merge
-from bench_image.process.rank_report import read_exit_codes, read_reports
+from bench_image.process.exit_codes import ProcessExits, read_exit_codes
+from bench_image.process.merge import merge
+from bench_image.process.rank_report import read_reports
 from tests.image.processes import (
     ENDLESS,
     environment,

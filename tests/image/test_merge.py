@@ -20,7 +20,8 @@ from bench_image.contract.result_sections import (
     Probes,
     Startup,
 )
-from bench_image.process.merge import ProcessExits, merge, status_and_cause
+from bench_image.process.exit_codes import ProcessExits
+from bench_image.process.merge import merge, status_and_cause
 from bench_image.process.rank_report import RankReport, WindowRecord
 from tests.image.processes import make_spec
 
@@ -219,7 +220,7 @@ def test_an_unknown_gpu_has_no_utilisation() -> None:
     assert result.missing["performance.mfu_pct"] == "the bf16 peak of 'Mystery 9000' is not in the GPU table"
 
 
-@pytest.mark.parametrize(("device", "why"), [("cpu", "the run uses no GPU"), ("cuda", "the GPU's name is not known")])
+@pytest.mark.parametrize(("device", "why"), [("cpu", "the run uses no GPU"), ("cuda", "the GPU's name is unknown")])
 def test_without_a_known_gpu_there_is_no_utilisation_and_the_reason_is_said(device: str, why: str) -> None:
     context = make_context("NVIDIA H200").model_copy(update={"gpus": ()})
     missing = {"probes.matmul_tflops": "not measured"}

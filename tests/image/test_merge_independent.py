@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from bench_image.__main__ import EXIT_CODES
 from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.parse import parse_result
 from bench_image.contract.result import Phase, RunResult, Status
@@ -19,7 +18,7 @@ from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
 from bench_image.parallel.file_barrier import arrive, wait_for_all
 from bench_image.process.children import run_all
-from bench_image.process.merge import ProcessExits
+from bench_image.process.exit_codes import EXIT_CODES, ProcessExits
 from bench_image.process.merge_independent import _part, _reasons, merge_independent
 from bench_image.process.rank_report import RankReport, WindowRecord, read_reports
 from bench_image.process.supervisor import children_of
@@ -50,7 +49,7 @@ def merged(*reports: RankReport, **ending: Any) -> RunResult:
     """All ended by themselves unless `ending` says else; read again, as whoever gets it would."""
     spec = SPEC.model_copy(update={"gpus_per_node": max(2, len(reports))})
     exits = {one.rank: 0 for one in reports}
-    result = merge_independent(spec, reports, ProcessExits(**{"exits": exits} | ending), BEGIN, END)
+    result = merge_independent(spec, reports, ProcessExits(**{"codes": exits} | ending), BEGIN, END)
     return parse_result(result.model_dump_json())
 
 
@@ -103,7 +102,7 @@ def test_utilisation_is_the_mean_and_probes_and_memory_are_of_the_worst_gpu() ->
 
 def test_a_gpu_out_of_memory_is_named_and_its_neighbours_keep_their_figures() -> None:
     lost = failed(1, Status.OOM, "OutOfMemoryError").model_copy(update={"windows": (), "gpu_uuid": "GPU-x"})
-    result = merged(report(0, window(4, 4.0)), lost, report(2, window(4, 4.0)), exits={0: 0, 1: 1, 2: 0})
+    result = merged(report(0, window(4, 4.0)), lost, report(2, window(4, 4.0)), codes={0: 0, 1: 1, 2: 0})
 
     assert result.status is Status.OOM
     assert result.error is not None
@@ -118,7 +117,7 @@ def test_a_gpu_out_of_memory_is_named_and_its_neighbours_keep_their_figures() ->
 def test_the_error_of_all_is_that_of_the_rank_out_of_memory_and_not_of_the_first_that_failed() -> None:
     crashed = failed(0, Status.ERROR, "RuntimeError").model_copy(update={"gpu_uuid": "GPU-x"})
     lost = failed(1, Status.OOM, "OutOfMemoryError").model_copy(update={"gpu_uuid": "GPU-y"})
-    result = merged(crashed, lost, exits={0: 1, 1: 1})
+    result = merged(crashed, lost, codes={0: 1, 1: 1})
 
     assert (result.status, result.error.rank if result.error else None) == (Status.OOM, 1)
 
@@ -135,7 +134,7 @@ def test_the_mean_loss_is_the_mean_of_all_ranks() -> None:
 def test_what_is_equal_on_all_ranks_is_that_of_the_first_that_reported() -> None:
     """Rank 0 was killed before it wrote anything; rank 1 knows the work, the host and the parameters."""
     second = report(1, window(4, 4.0))
-    result = merged(second, exits={0: -9, 1: 0})
+    result = merged(second, codes={0: -9, 1: 0})
     assert (result.chosen, result.parameters, result.telemetry.host) == (CHOSEN, second.parameters, second.host)
 
     other = second.model_copy(update={"context": make_context("NVIDIA H200").model_copy(update={"image": "other"})})
@@ -163,7 +162,7 @@ def test_why_a_figure_of_a_gpu_s_telemetry_is_unknown_is_said_at_its_place_among
 
 def test_a_rank_that_left_nothing_is_an_error_of_its_own() -> None:
     """Killed before its first line: there is no report, and so no name but its number."""
-    result = merged(report(0, window(4, 4.0)), exits={0: 0, 1: -9})
+    result = merged(report(0, window(4, 4.0)), codes={0: 0, 1: -9})
 
     assert [rank.status for rank in result.ranks] == [Status.OK, Status.ERROR]
     assert result.error is not None
@@ -177,7 +176,7 @@ def test_only_those_that_still_ran_are_late() -> None:
     crashed = failed(2, Status.ERROR, "RuntimeError")
     result = merged(
         report(0, window(4, 4.0)), late, crashed,
-        exits={0: 0, 1: -15, 2: 1}, timed_out=True, cut_off=frozenset({1}), patience_s=60.0,
+        codes={0: 0, 1: -15, 2: 1}, timed_out=True, cut_off=frozenset({1}), patience_s=60.0,
     )  # fmt: skip
 
     assert [rank.status for rank in result.ranks] == [Status.OK, Status.TIMEOUT, Status.ERROR]
@@ -189,7 +188,7 @@ def test_only_those_that_still_ran_are_late() -> None:
 def test_windows_that_not_every_rank_has_do_not_count_in_the_sum() -> None:
     """Rank 1 was stopped after one window of 1 sample/s; rank 0 has two, of 2 and 4 samples/s: 3, not 4."""
     stopped = failed(1, Status.INCOMPLETE, "SIGTERM").model_copy(update={"windows": (window(5, 10.0),)})
-    result = merged(report(0, window(10, 10.0), window(20, 10.0)), stopped, exits={0: 0, 1: 1})
+    result = merged(report(0, window(10, 10.0), window(20, 10.0)), stopped, codes={0: 0, 1: 1})
 
     assert result.performance.samples_per_second == pytest.approx(3.0)
     assert len(result.performance.windows) == 1

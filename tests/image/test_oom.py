@@ -12,14 +12,14 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 import torch
 
-from bench_image.__main__ import EXIT_CODES
 from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.parse import parse_result
 from bench_image.contract.result import Phase, Status
 from bench_image.contract.spec import RunSpec
 from bench_image.parallel.process_group import ProcessGroup
+from bench_image.process.exit_codes import EXIT_CODES, ProcessExits
 from bench_image.process.journal import Journal
-from bench_image.process.merge import ProcessExits, merge
+from bench_image.process.merge import merge
 from bench_image.process.worker import _profile
 from tests.image.processes import (
     ENDLESS,

@@ -10,6 +10,7 @@ import torch
 
 from bench_image.contract.options import Recipe
 from bench_image.process import worker
+from bench_image.telemetry.peak_memory import read_peak_memory
 from bench_image.training.loop import Timing
 from tests.image.processes import make_spec
 
@@ -23,8 +24,8 @@ class FakeJournal(SimpleNamespace):
     def log(self, **_: object) -> None: ...
 
 
-def journal(cuda_graph_peak_bytes: int = 0) -> Any:
-    return FakeJournal(cuda_graph_peak_bytes=cuda_graph_peak_bytes, timings=[], missing={})
+def journal() -> Any:
+    return FakeJournal(timings=[], missing={})
 
 
 @pytest.mark.parametrize(("replay", "bytes_", "gb"), [(0, 2_000_000_000, 2.0), (3_000_000_000, 3_000_000_000, 3.0)])
@@ -35,15 +36,15 @@ def test_a_gb_is_1e9_bytes_and_a_captured_graph_counts(
     monkeypatch.setattr("torch.cuda.max_memory_allocated", lambda _: 2_000_000_000)
     monkeypatch.setattr("torch.cuda.max_memory_reserved", lambda _: 2_500_000_000)
     monkeypatch.setattr("torch.cuda.memory_stats", lambda _: {"num_alloc_retries": 4, "num_ooms": 1})
-    memory = worker._memory(CUDA, journal(replay))
+    memory, _ = read_peak_memory(CUDA, replay)
 
     assert (memory.peak_during_training, memory.peak_allocated_bytes) == (gb, bytes_)
     assert (memory.peak_reserved_bytes, memory.alloc_retries, memory.num_ooms) == (2_500_000_000, 4, 1)
 
 
 def test_the_memory_of_a_process_is_in_gb_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "_peak_rss_bytes", lambda: 3_500_000_000)
-    memory = worker._memory(torch.device("cpu"), journal())
+    monkeypatch.setattr("bench_image.telemetry.peak_memory._peak_rss_bytes", lambda: 3_500_000_000)
+    memory, _ = read_peak_memory(torch.device("cpu"))
 
     assert (memory.kind, memory.peak_during_training) == ("process_rss", 3.5)
 

@@ -16,8 +16,8 @@ from bench_image.contract.result import Phase, Status, failed_result
 from bench_image.contract.work import Lora
 from bench_image.parallel.visible_gpus import rank_environments
 from bench_image.process import supervisor as supervise
-from bench_image.process.merge import ProcessExits
-from bench_image.process.supervisor import children_of, command, note_cause, rank_environment
+from bench_image.process.exit_codes import ProcessExits
+from bench_image.process.supervisor import children_of, command, rank_environment, write_termination_message
 from tests.image.processes import environment, make_spec
 from tests.image.test_merge import make_report
 
@@ -139,11 +139,11 @@ def test_kubernetes_gets_one_line(tmp_path: Path) -> None:
         make_spec(), status=Status.OOM, kind="OutOfMemoryError", message="CUDA out of\nmemory",
         phase=Phase.WARMUP, at=datetime(2026, 11, 21, tzinfo=UTC),
     )  # fmt: skip
-    note_cause(result, log)
+    write_termination_message(result, log)
     assert not log.exists()  # only where Kubernetes has made the file
 
     log.touch()
-    note_cause(result, log)
+    write_termination_message(result, log)
     assert log.read_text() == "oom: OutOfMemoryError: CUDA out of memory\n"
 
 

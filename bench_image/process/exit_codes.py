@@ -1,0 +1,52 @@
+"""Exit codes: of this program by status, and of the ranks' processes as their supervisor saw them end."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from bench_image.contract.result import Status
+from bench_image.data.atomic_file import write_atomic
+
+EXIT_CODES = {
+    Status.OK: 0,
+    Status.ERROR: 1,
+    Status.OOM: 3,
+    Status.INVALID_LOSS: 4,
+    Status.TIMEOUT: 5,
+    Status.INCOMPLETE: 6,
+}
+BAD_SPEC = 2
+RANK_EXITS_FILE = "rank-exits.json"
+
+
+class ProcessExits(NamedTuple):
+    """How the processes of one pod ended: rank -> exit code, negative for a signal."""
+
+    codes: Mapping[int, int]
+    timed_out: bool = False
+    stopped_by: str | None = None  # the signal that asked the supervisor to stop
+    cut_off: frozenset[int] = frozenset()  # ranks that still ran when the supervisor ended them
+    patience_s: float | None = None  # not timeout_s ended them, but this long after a neighbour had done equal work
+
+
+def write_exit_codes(folder: Path, codes: Mapping[int, int]) -> None:
+    """Writes the exit codes of the ranks that failed first; a negative one is a signal."""
+    write_atomic(folder / RANK_EXITS_FILE, json.dumps(codes))
+
+
+def read_exit_codes(folder: Path) -> dict[int, int]:
+    """What `write_exit_codes` wrote; empty where no rank failed."""
+    path = folder / RANK_EXITS_FILE
+    return {int(rank): code for rank, code in json.loads(path.read_bytes()).items()} if path.exists() else {}
+
+
+def signal_name(exit_code: int) -> str:
+    """SIGKILL for -9."""
+    try:
+        return signal.Signals(-exit_code).name
+    except ValueError:
+        return f"signal {-exit_code}"
