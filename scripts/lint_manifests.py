@@ -64,7 +64,7 @@ def _pods() -> list[dict[str, Any]]:
     environ = {variable["name"]: variable["value"] for variable in values["env"]}
     extra = json.loads(environ["AIRFLOW_CONN_KUBERNETES_DEFAULT"])["extra"]
     client = ApiClient()
-    pod = client._ApiClient__deserialize_model(manifest(make_spec(), read_settings(environ).pods), V1Pod)
+    pod = client._ApiClient__deserialize_model(manifest(make_spec(), read_settings(environ)), V1Pod)
     sent = add_xcom_sidecar(
         pod,
         sidecar_container_image=extra["xcom_sidecar_container_image"],

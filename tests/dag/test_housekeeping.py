@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from trainbench.cluster import kubernetes_api as cluster_module
-from trainbench.cluster.housekeeping import Mode
 from trainbench.cluster.kubernetes_api import Unreachable
 from trainbench.cluster.leaked_pods import Liveness
 from trainbench.orchestration.housekeeping_dag import _liveness, _mode, build_housekeeping
 from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, Owner, PodSettings, ours
 from trainbench.results.artefacts import Store
+from trainbench.settings.environment import Housekeeping
 
 
 def old_campaign(store: Store) -> None:
@@ -142,15 +142,15 @@ def test_what_airflow_says_of_a_run(state: str | None, liveness: Liveness) -> No
 @pytest.mark.parametrize(
     ("run_type", "ticked", "mode", "chosen"),
     [
-        ("manual", False, "delete", Mode.REPORT),
-        ("manual", True, "report", Mode.DELETE),
-        ("scheduled", False, "delete", Mode.DELETE),
-        ("scheduled", True, "report", Mode.REPORT),
-        ("scheduled", False, None, Mode.RELEASE),
+        ("manual", False, "delete", Housekeeping.REPORT),
+        ("manual", True, "report", Housekeeping.DELETE),
+        ("scheduled", False, "delete", Housekeeping.DELETE),
+        ("scheduled", True, "report", Housekeeping.REPORT),
+        ("scheduled", False, None, Housekeeping.RELEASE),
     ],
 )
 def test_who_says_what_it_deletes(
-    run_type: str, ticked: bool, mode: str | None, chosen: Mode, monkeypatch: pytest.MonkeyPatch
+    run_type: str, ticked: bool, mode: str | None, chosen: Housekeeping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Run:
         def __init__(self) -> None:

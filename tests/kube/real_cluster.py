@@ -137,7 +137,7 @@ class RealCluster(Handle):
 
     def _check_ready(self, settings: Settings) -> None:
         """By the product's own doctor, as far as it looks at the cluster."""
-        tried = manifests(make_spec(node=_name(self._nodes[0])), settings.pods)
+        tried = manifests(make_spec(node=_name(self._nodes[0])), settings)
         deadline_s = DEADLINE_S * max(1.0, E2E.patience)
         checks = doctor.checks(gather(settings, tried, lambda: self._api, asks_airflow=False, deadline_s=deadline_s))
         if failed := [c for c in checks if c.state is CheckState.FAIL and c.name not in ("GPUs", "store", "history")]:

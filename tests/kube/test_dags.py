@@ -37,7 +37,7 @@ SETTINGS = {
     "TRAINBENCH_LAUNCHER": "kubernetes",
     "TRAINBENCH_NAMESPACE": E2E.namespace,
     "TRAINBENCH_INSTANCE": INSTANCE,
-    "TRAINBENCH_IMAGE": e2e_settings().pods.image,
+    "TRAINBENCH_IMAGE": e2e_settings().image,
     "TRAINBENCH_PRIORITY_CLASS": PRIORITY_CLASS,
     "TRAINBENCH_QUEUE_TIMEOUT_S": f"{12 * E2E.patience:g}",
     "TRAINBENCH_WORLD_SIZES": "1,2",

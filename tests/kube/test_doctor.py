@@ -131,9 +131,9 @@ def test_without_the_service_no_gang_can_meet_but_single_pods_run(
         pytest.skip("a real cluster's Service is not deleted")
     opened()._ask("DELETE", f"/api/v1/namespaces/{cluster.namespace}/services/trainbench-rendezvous")
     assert list(failed(doctor.examine(settings, opened=opened))) == ["Service"]
-    single = manifests(make_spec(node="gpu-0"), settings.pods)
+    single = manifests(make_spec(node="gpu-0"), settings)
     assert doctor.refusal(doctor.examine(settings, single, opened=opened)) is None
-    gang = manifests(make_spec(node="gpu-0", nodes=2, peers=("gpu-1",), strategy="ddp"), settings.pods)
+    gang = manifests(make_spec(node="gpu-0", nodes=2, peers=("gpu-1",), strategy="ddp"), settings)
     assert list(failed(doctor.examine(settings, gang, opened=opened))) == ["Service"]
 
 
@@ -166,7 +166,7 @@ def test_an_account_without_rights_in_a_namespace_that_does_not_exist_hears_of_t
 
 
 def test_a_pod_that_asks_for_too_much_is_refused(cluster: Any, settings: Settings, opened: Any) -> None:
-    (pod,) = manifests(make_spec(node="gpu-0"), settings.pods)
+    (pod,) = manifests(make_spec(node="gpu-0"), settings)
     pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
     found = failed(doctor.examine(settings, [pod], opened=opened))
     assert found.keys() - {"GPUs"} == {"pod security"}  # a real cluster may have no GPUs

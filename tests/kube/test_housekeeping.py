@@ -13,11 +13,11 @@ from tests.builders import make_spec
 from tests.kube.e2e import INSTANCE
 from tests.kube.real_cluster import e2e_settings
 from tests.kube.shell_pods import SMALL
-from trainbench.cluster.housekeeping import Mode, document, sweep_pods
+from trainbench.cluster.housekeeping import document, sweep_pods
 from trainbench.cluster.kubernetes_api import Cluster, open_cluster
 from trainbench.cluster.leaked_pods import Liveness, Rules
 from trainbench.pods.manifests import Owner, manifests, ours
-from trainbench.settings.environment import Settings
+from trainbench.settings.environment import Housekeeping, Settings
 
 AT_ONCE = Rules(min_age_s=0.0, keep_ended_s=0.0)
 OVER, LIVE = Owner(dag_id="node_consistency", dag_run_id="over"), Owner(dag_id="node_consistency", dag_run_id="live")
@@ -49,7 +49,7 @@ def make(cluster: Any, api: Cluster, settings: Settings) -> Callable[..., str]:
         node: str = own_node,
         **labels: str,
     ) -> str:
-        (pod,) = manifests(make_spec(node=node, device="cpu"), settings.pods, owner)
+        (pod,) = manifests(make_spec(node=node, device="cpu"), settings, owner)
         pod = copy.deepcopy(pod)
         pod["metadata"]["name"] = name
         pod["metadata"]["labels"] |= {key.replace("__", "/"): value for key, value in labels.items()}
@@ -59,8 +59,8 @@ def make(cluster: Any, api: Cluster, settings: Settings) -> Callable[..., str]:
     return make
 
 
-def sweep(api: Cluster, settings: Settings, mode: Mode, rules: Rules = AT_ONCE) -> dict[str, Any]:
-    return document(sweep_pods(api, ours(settings.pods), liveness, rules, mode, datetime.now(UTC)))
+def sweep(api: Cluster, settings: Settings, mode: Housekeeping, rules: Rules = AT_ONCE) -> dict[str, Any]:
+    return document(sweep_pods(api, ours(settings), liveness, rules, mode, datetime.now(UTC)))
 
 
 def names(cluster: Any) -> set[str]:
@@ -76,13 +76,13 @@ def test_only_pods_of_ours_whose_run_is_over_go(cluster: Any, api: Cluster, sett
     make("somebodys", OVER, **{"app.kubernetes.io__name": "notebook"})
     cluster.wait_for_pods(lambda pods: all(pod["status"]["phase"] == "Running" for pod in pods), 30)
 
-    told = sweep(api, settings, Mode.REPORT)
+    told = sweep(api, settings, Housekeeping.REPORT)
     assert told["to_delete"] == ["leaked"]
     assert set(told["to_look_at"]) == {"of-another-airflow", "by-hand"}
     assert told["looked_at"] == 4
     assert len(names(cluster)) == 6
 
-    assert sweep(api, settings, Mode.DELETE)["deleted"] == ["leaked"]
+    assert sweep(api, settings, Housekeeping.DELETE)["deleted"] == ["leaked"]
     cluster.wait_for_pods(lambda pods: len(pods) == 5)
     assert names(cluster) == {"live", "of-another-airflow", "by-hand", "of-another-installation", "somebodys"}
 
@@ -92,14 +92,14 @@ def test_ended_pods_are_kept_for_their_log_first(cluster: Any, api: Cluster, set
     make("done", None, "exit 0")
     cluster.wait_for_pods(lambda pods: {pod["status"]["phase"] for pod in pods} == {"Failed", "Succeeded"})
 
-    assert sweep(api, settings, Mode.DELETE, Rules(min_age_s=0.0, keep_ended_s=3600.0))["deleted"] == []
-    assert set(sweep(api, settings, Mode.DELETE)["deleted"]) == {"failed", "done"}
+    assert sweep(api, settings, Housekeeping.DELETE, Rules(min_age_s=0.0, keep_ended_s=3600.0))["deleted"] == []
+    assert set(sweep(api, settings, Housekeeping.DELETE)["deleted"]) == {"failed", "done"}
     cluster.wait_for_pods(lambda pods: pods == [])
 
 
 def test_a_pod_that_waits_for_ever_goes_too(cluster: Any, api: Cluster, settings: Settings, make: Any) -> None:
     make("pending", OVER, node="no-such-node")
-    assert sweep(api, settings, Mode.DELETE)["deleted"] == ["pending"]
+    assert sweep(api, settings, Housekeeping.DELETE)["deleted"] == ["pending"]
     cluster.wait_for_pods(lambda pods: pods == [])
 
 
@@ -118,7 +118,7 @@ def test_one_that_cannot_be_deleted_does_not_save_the_others(
     make("a", OVER)
     make("b", OVER)
     cluster.fault(method="DELETE", path="/pods/a$", n=0, code=403, message="a policy keeps it")
-    told = sweep(api, settings, Mode.DELETE)
+    told = sweep(api, settings, Housekeeping.DELETE)
     assert told["deleted"] == ["b"]
     assert told["faults"] == {"a": "a policy keeps it"}
 
@@ -134,7 +134,7 @@ def test_by_schedule_a_pod_that_a_failed_release_left_goes_and_everything_else_s
     cluster.wait_for_pods(lambda pods: all(pod["status"]["phase"] in ("Running", "Succeeded") for pod in pods))
     cluster.wait_for_pods(lambda pods: any(pod["status"]["phase"] == "Succeeded" for pod in pods))
 
-    told = sweep(api, settings, Mode.RELEASE)
+    told = sweep(api, settings, Housekeeping.RELEASE)
     assert told["deleted"] == ["runs-on"]
     assert told["to_delete"] == ["ended"]
     cluster.wait_for_pods(lambda pods: len(pods) == 3)

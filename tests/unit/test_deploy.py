@@ -76,7 +76,7 @@ def sent_pods(environ: dict[str, str]) -> list[Document]:
         "securityContext": json.loads(extra["xcom_sidecar_container_security_context"]),
         "volumeMounts": [{"name": "xcom", "mountPath": XCOM_DIR}],
     }
-    settings = read_settings(environ).pods
+    settings = read_settings(environ)
     gang = make_spec(strategy="ddp", nodes=2, peers=("node-2",))
     pods = [*manifests(make_spec(), settings), *manifests(gang, settings)]
     for pod in pods:
@@ -249,10 +249,10 @@ def test_the_settings_are_valid_and_name_what_the_manifests_make(environ: dict[s
     connection = json.loads(environ["AIRFLOW_CONN_KUBERNETES_DEFAULT"])
 
     assert settings.launcher is Launcher.KUBERNETES
-    assert settings.pods.namespace == connection["extra"]["namespace"] == "trainbench"
-    assert one("ServiceAccount", settings.pods.service_account or "")
+    assert settings.namespace == connection["extra"]["namespace"] == "trainbench"
+    assert one("ServiceAccount", settings.service_account or "")
     assert connection["conn_type"] == "kubernetes"
-    assert connection["extra"]["xcom_sidecar_container_image"] == settings.pods.image
+    assert connection["extra"]["xcom_sidecar_container_image"] == settings.image
     # Together with the connection it makes deferred tasks fail: "mutually exclusive".
     assert "KUBECONFIG" not in environ
 

@@ -92,7 +92,7 @@ def plan(
     with user_errors():
         settings = read_settings()
         planned = _plan(suite, settings, nodes, device, set_, "dry-run")
-        pods = [pod for spec in planned.specs for pod in manifests(spec, settings.pods)] if with_manifests else []
+        pods = [pod for spec in planned.specs for pod in manifests(spec, settings)] if with_manifests else []
     if as_json:
         print_json(planned.model_dump(mode="json") | ({"manifests": pods} if with_manifests else {}))
     elif with_manifests:

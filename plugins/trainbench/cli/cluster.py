@@ -74,13 +74,13 @@ def housekeeping(
     as_json: AsJson = False,
 ) -> None:
     """List leaked pods and expired artefacts of trainbench. Deletes nothing without --delete."""
-    from trainbench.cluster.housekeeping import read_sweep_settings, sweep_artefacts
+    from trainbench.cluster.housekeeping import sweep_artefacts
     from trainbench.cluster.kubernetes_api import ClusterError
     from trainbench.results.artefacts import StoreError, open_store
     from trainbench.settings.environment import Launcher, read_settings
 
     with user_errors():
-        settings, days = read_settings(), read_sweep_settings().retention_days
+        settings = read_settings()
     pods: tuple[Swept, ...] | None = None
     artefacts: tuple[Swept, ...] | None = None
     problems = []
@@ -94,7 +94,7 @@ def housekeeping(
     try:
         now = datetime.now(UTC)
         artefacts = sweep_artefacts(
-            open_store(store_url), days if retention_days is None else retention_days, delete, now
+            open_store(store_url), settings.retention_days if retention_days is None else retention_days, delete, now
         )
     except StoreError as error:
         problems.append(str(error))
@@ -110,14 +110,15 @@ def _cluster_opener(settings: Settings, kubeconfig: str | None, context: str | N
 
 
 def _sweep_pods(settings: Settings, opened: Callable[[], Cluster], force: bool, delete: bool) -> tuple[Swept, ...]:
-    from trainbench.cluster.housekeeping import Mode, sweep_pods
+    from trainbench.cluster.housekeeping import sweep_pods
     from trainbench.cluster.leaked_pods import Liveness, Rules
     from trainbench.pods.manifests import ours
+    from trainbench.settings.environment import Housekeeping
 
     # Only a task may ask Airflow for its DAG runs.
     rules, liveness = Rules(trust_age=force), lambda _: Liveness.NOT_KNOWN
-    mode = Mode.DELETE if delete else Mode.REPORT
-    return sweep_pods(opened(), ours(settings.pods), liveness, rules, mode, datetime.now(UTC))
+    mode = Housekeeping.DELETE if delete else Housekeeping.REPORT
+    return sweep_pods(opened(), ours(settings), liveness, rules, mode, datetime.now(UTC))
 
 
 def _print_swept(

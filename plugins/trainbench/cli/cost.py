@@ -37,7 +37,7 @@ def cost(
     with user_errors():
         params = parse_spend_params(dict(_changes(set_)) | ({"month": month} if month else {}))
         settings, now = read_settings(), datetime.now(UTC)
-        store = open_store(store_url or settings.store_url)
+        store = open_store(store_url or settings.store)
         history = open_history(settings.history_url, store)
         report = report_on(params, history, f"by-hand-{params.month or f'{now:%Y-%m}'}", now)
         files = publish(report, store) if write else {}

@@ -38,11 +38,12 @@ def prices(
     from trainbench.cost.estimate_tables import price_row, prices_table
     from trainbench.prices.price_tables import load_prices, words_of
     from trainbench.reporting.terminal import plain, rich_table
+    from trainbench.settings.environment import read_settings
 
     with _estimate_errors():
         shown_prices = [
             price
-            for price in load_prices()
+            for price in load_prices(read_settings().prices)
             if words_of(gpu or "") <= words_of(price.gpu) and (provider or "").lower() in price.provider.lower()
         ]
     today = _today()
@@ -139,6 +140,7 @@ def estimate(
     """Estimate time and cost of a training job, at every price that fits its GPU."""
     from trainbench.cost.job_estimates import Asked, by_formula, of_measured, pricing_of
     from trainbench.prices.price_tables import load_prices
+    from trainbench.settings.environment import read_settings
 
     with _estimate_errors():
         named = {"model": model, "recipe": recipe}
@@ -153,7 +155,7 @@ def estimate(
             mfu_pct=mfu,
             efficiency=efficiency,
         )
-        pricing, table = pricing_of(price, _pairs(with_, "--with")), load_prices()
+        pricing, table = pricing_of(price, _pairs(with_, "--with")), load_prices(read_settings().prices)
         if sources:
             estimates = of_measured(asked, _contenders(sources, store_url), table, pricing, _today())
         else:

@@ -63,12 +63,13 @@ def compare(
     from trainbench.exchange.result_files import find, gather
     from trainbench.prices.price_tables import load_prices
     from trainbench.results.artefacts import open_store
+    from trainbench.settings.environment import read_settings
 
     with user_errors(comparing.CompareError):
         files = find(sources, open_store(store_url))
         with _progress("files read", len(files)) as advance:
             gathered = gather(files, advance)
-        jobs = comparing.compare(gathered.contenders, load_prices(), cost or (), baseline)
+        jobs = comparing.compare(gathered.contenders, load_prices(read_settings().prices), cost or (), baseline)
         if html:
             from trainbench.exchange.compare_page import comparison_html
 

@@ -69,7 +69,7 @@ def _run_pods(
 
 
 def _run_pod(spec: RunSpec, settings: Settings, name: str, console: Console) -> RunResult:
-    pod = LocalPod(manifest(spec, settings.pods), settings.local_image)
+    pod = LocalPod(manifest(spec, settings), settings.local_image)
     with console.status(name) as status:
         outcome = pod.run(lambda line: status.update(f"{name}: {_progress(line)}"))
     state = outcome.ended_by or f"exit code {outcome.exit_code}"

@@ -74,7 +74,7 @@ def _look(settings: Settings, kubeconfig: str | None, context: str | None) -> tu
         return local, None
     try:
         cluster = open_cluster(settings, kubeconfig, context)
-        return (*cluster_pods(cluster, ours(settings.pods), now), *local), None
+        return (*cluster_pods(cluster, ours(settings), now), *local), None
     except ClusterError as error:
         return local, f"{error}; TRAINBENCH_LAUNCHER=local looks at this machine only"
 

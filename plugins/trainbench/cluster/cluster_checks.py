@@ -61,7 +61,7 @@ def cluster_checks(facts: Facts) -> Iterator[Check]:
         yield fail("cluster", cluster.reason, f"check {way}, the network and the API server")
         return
     who = f", as {cluster.identity}" if cluster.identity else ""
-    yield ok("cluster", f"Kubernetes {cluster.version}, namespace {facts.settings.pods.namespace}{who}")
+    yield ok("cluster", f"Kubernetes {cluster.version}, namespace {facts.settings.namespace}{who}")
     if cluster.namespace:  # rights, pod and Service would only say the same in other words
         yield _no_namespace(cluster.namespace, cluster, facts)
     else:
@@ -75,11 +75,11 @@ def cluster_checks(facts: Facts) -> Iterator[Check]:
 
 
 def _connection(facts: Facts) -> str:
-    return facts.settings.cluster.connection_id
+    return facts.settings.kubernetes_connection
 
 
 def _no_namespace(refusal: Refusal, cluster: ClusterFacts, facts: Facts) -> Check:
-    name, who = facts.settings.pods.namespace, cluster.identity or "the account of the Airflow workers"
+    name, who = facts.settings.namespace, cluster.identity or "the account of the Airflow workers"
     advice = f"set TRAINBENCH_NAMESPACE to the namespace of the deployment's manifests, or {APPLY}"
     if refusal.status == 404:
         return fail("namespace", f"there is no namespace '{name}'", advice)
@@ -163,7 +163,7 @@ def _refused(admission: Admission) -> Check:
 
 
 def _priority(admission: Admission, facts: Facts) -> Check:
-    name = facts.settings.pods.priority_class
+    name = facts.settings.priority_class
     if name is None:
         return warn(
             "priority class",
@@ -213,7 +213,7 @@ def _kinds(nodes: tuple[GpuNode, ...]) -> Iterator[str]:
 
 
 def _image(cluster: ClusterFacts, facts: Facts) -> Check:
-    image = facts.settings.pods.image
+    image = facts.settings.image
     tag = re.search(r":([^/]+)$", image)
     if "@" not in image and (tag is None or tag[1] == "latest"):
         return warn("image", f"{image} names no fixed version: two nodes may run different programs", "name a tag")
@@ -246,7 +246,7 @@ def _probed(facts: Facts) -> Iterator[Check]:
 
 
 def _service(service: ServiceFacts | Refusal, facts: Facts) -> Check:
-    name = f"'{facts.settings.pods.service}'"
+    name = f"'{facts.settings.service}'"
     wrong: Callable[[str, str, str], Check] = fail if facts.needs_service else warn
     if isinstance(service, Refusal):
         if service.status == 404:

@@ -77,7 +77,7 @@ def gather_cluster(
     """`manifests`: the pods to try, for the nodes that were found. Raises Unreachable."""
     version = cluster.version()  # first: if nobody answers, nothing else is asked
     nodes = _or_refusal(cluster.nodes)
-    found = nodes if isinstance(nodes, Refusal) else fleet(nodes, settings.cluster.quarantine)
+    found = nodes if isinstance(nodes, Refusal) else fleet(nodes, settings.quarantine)
     known = Fleet() if isinstance(found, Refusal) else found
     pods = [_as_sent(pod, sidecar) for pod in _one_of_each_kind(manifests(known))]
     missing = _or_refusal(lambda: _missing(cluster))
@@ -87,8 +87,8 @@ def gather_cluster(
         missing=missing,
         namespace=_namespace(cluster, missing),
         fleet=found,
-        num_with_image=None if isinstance(nodes, Refusal) else _num_with_image(nodes, known, settings.pods.image),
-        service=_or_refusal(lambda: _service(cluster.service(settings.pods.service))),
+        num_with_image=None if isinstance(nodes, Refusal) else _num_with_image(nodes, known, settings.image),
+        service=_or_refusal(lambda: _service(cluster.service(settings.service))),
         admissions=tuple(
             _admission(cluster, pod, [] if isinstance(nodes, Refusal) else _usable(nodes, known)) for pod in pods
         ),

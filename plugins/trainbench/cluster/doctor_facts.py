@@ -100,7 +100,7 @@ def probed(facts: Facts, opened: Callable[[], Cluster], wait_s: float = WAIT_S) 
     if not isinstance(facts.cluster, ClusterFacts):
         return facts
     found = facts.cluster.fleet if isinstance(facts.cluster.fleet, Fleet) else Fleet()
-    pod = probe_pod(sample_pods(facts.settings, found)[0], facts.settings.pods)
+    pod = probe_pod(sample_pods(facts.settings, found)[0], facts.settings)
     return facts.model_copy(update={"probe": _answer(lambda: run_probe(opened(), pod, wait_s))})
 
 
@@ -109,13 +109,13 @@ def sample_pods(settings: Settings, fleet: Fleet) -> Manifests:
     node = fleet.nodes[0].name if fleet.nodes else "any-node"
     asked = {"nodes": [node], "rounds": 1, "force": True, "gpus_per_node": 1}
     params = PLANNERS[Campaigns.NODES].params(asked, locally=settings.launcher is Launcher.LOCAL)
-    return manifests(make_plan(params, Fleet(nodes=named([node])), "doctor").specs[0], settings.pods)
+    return manifests(make_plan(params, Fleet(nodes=named([node])), "doctor").specs[0], settings)
 
 
 def _cluster_facts(cluster: Cluster | Unknown, settings: Settings, planned: Manifests, airflow: Any) -> Any:
     if isinstance(cluster, Unknown):
         return cluster
-    added: Sidecar = airflow.sidecar if isinstance(airflow, AirflowFacts) else sidecar({}, settings.pods.image)
+    added: Sidecar = airflow.sidecar if isinstance(airflow, AirflowFacts) else sidecar({}, settings.image)
     return gather_cluster(cluster, settings, lambda fleet: planned or sample_pods(settings, fleet), added)
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 from bench_image.contract.frozen import Frozen
@@ -18,25 +16,7 @@ from trainbench.core.formats import NA, count, duration
 from trainbench.core.tables import Table, Tone, text_columns, text_row
 from trainbench.pods.manifests import Owner
 from trainbench.results.artefacts import Shelf, Store, StoreError
-from trainbench.settings.environment import SettingsError
-
-MODE_ENV, RETENTION_ENV = "TRAINBENCH_HOUSEKEEPING", "TRAINBENCH_RETENTION_DAYS"
-DEFAULT_RETENTION_DAYS, MAX_RETENTION_DAYS = 180, 36_500
-
-
-class Mode(StrEnum):
-    """What is deleted; the rest is reported."""
-
-    REPORT = "report"  # nothing
-    RELEASE = "release"  # pods that hold or await GPUs for a run that is over, as the run's own `release` would have
-    DELETE = "delete"  # those, ended pods and expired artefacts
-
-
-class SweepSettings(Frozen):
-    """`mode`: what the daily run does; whoever starts one by hand says it himself."""
-
-    mode: Mode
-    retention_days: int
+from trainbench.settings.environment import Housekeeping
 
 
 class Swept(Frozen):
@@ -60,23 +40,12 @@ class Swept(Frozen):
         return "look at it" if self.is_notable else "kept"
 
 
-def read_sweep_settings(environ: Mapping[str, str] = os.environ) -> SweepSettings:
-    """Raises SettingsError."""
-    mode = environ.get(MODE_ENV, Mode.RELEASE.value)
-    if mode not in set(Mode):
-        raise SettingsError(f"{MODE_ENV} is '{mode}': choose {', '.join(Mode)}")
-    days = environ.get(RETENTION_ENV, str(DEFAULT_RETENTION_DAYS))
-    if not days.isdecimal() or int(days) > MAX_RETENTION_DAYS:
-        raise SettingsError(f"{RETENTION_ENV} is '{days}': give whole days, 0 (for ever) to {MAX_RETENTION_DAYS}")
-    return SweepSettings(mode=Mode(mode), retention_days=int(days))
-
-
 def sweep_pods(
     cluster: Cluster,
     labels: Mapping[str, str],
     liveness: Callable[[Owner], Liveness],
     rules: Rules,
-    mode: Mode,
+    mode: Housekeeping,
     now: datetime,
 ) -> tuple[Swept, ...]:
     """Raises ClusterError when the pods cannot be listed; one that cannot be deleted is told and the others go on."""
@@ -130,7 +99,7 @@ def faults(swept: Sequence[Swept]) -> str | None:
     return f"{len(told)} could not be deleted: {'; '.join(told[:3])}" if told else None
 
 
-def _sweep_pod(cluster: Cluster, verdict: PodVerdict, mode: Mode) -> Swept:
+def _sweep_pod(cluster: Cluster, verdict: PodVerdict, mode: Housekeeping) -> Swept:
     swept = Swept(
         name=verdict.name,
         is_leaked=verdict.action in (Action.RELEASE, Action.DELETE),
@@ -138,7 +107,10 @@ def _sweep_pod(cluster: Cluster, verdict: PodVerdict, mode: Mode) -> Swept:
         cells=(verdict.name, verdict.node or NA, verdict.phase, duration(verdict.age_s)),
         reason=verdict.reason,
     )
-    if not ((mode is Mode.DELETE and swept.is_leaked) or (mode is Mode.RELEASE and verdict.action is Action.RELEASE)):
+    if not (
+        (mode is Housekeeping.DELETE and swept.is_leaked)
+        or (mode is Housekeeping.RELEASE and verdict.action is Action.RELEASE)
+    ):
         return swept
     try:
         cluster.delete_pod(verdict.name, verdict.uid)

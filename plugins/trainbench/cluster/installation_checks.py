@@ -20,7 +20,7 @@ LITTLE_DISK_BYTES, NO_DISK_BYTES = 10_000_000_000, 500_000_000
 def airflow_checks(facts: Facts) -> Iterator[Check]:
     if facts.airflow is None:
         return
-    name = facts.settings.cluster.connection_id
+    name = facts.settings.kubernetes_connection
     if isinstance(facts.airflow, Unknown):
         advice = f"make the connection '{name}' of type kubernetes, or set TRAINBENCH_KUBERNETES_CONNECTION"
         yield fail("Airflow", f"the connection '{name}' cannot be read: {facts.airflow.reason}", advice)

@@ -85,11 +85,11 @@ def airflow_facts(settings: Settings) -> AirflowFacts:
     """Raises what Airflow raises when a connection cannot be read."""
     from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 
-    hook: Any = KubernetesHook(conn_id=settings.cluster.connection_id)
+    hook: Any = KubernetesHook(conn_id=settings.kubernetes_connection)
     return AirflowFacts(
         version=_installed("apache-airflow"),
         provider=_installed(PROVIDER),
-        connection_id=settings.cluster.connection_id,
+        connection_id=settings.kubernetes_connection,
         kube_config_path=hook._get_field("kube_config_path"),
         sidecar=sidecar(
             {
@@ -97,7 +97,7 @@ def airflow_facts(settings: Settings) -> AirflowFacts:
                 "resources": hook.get_xcom_sidecar_container_resources(),
                 "securityContext": hook.get_xcom_sidecar_container_security_context(),
             },
-            settings.pods.image,
+            settings.image,
         ),
     )
 
@@ -135,10 +135,10 @@ def _channel_problem(channel: Channel) -> str | None:
 
 def store_facts(settings: Settings) -> StoreFacts:
     """Writes, reads and deletes a small object. Raises StoreError, or what the object store's client raises."""
-    store = open_store(settings.store_url)
+    store = open_store(settings.store)
     address = store.probe()
     free_bytes = shutil.disk_usage(address).free if store.is_local else None
-    is_chosen = settings.store_url is not None
+    is_chosen = settings.store is not None
     return StoreFacts(address=address, is_local=store.is_local, is_chosen=is_chosen, free_bytes=free_bytes)
 
 
@@ -148,7 +148,7 @@ def history_facts(settings: Settings) -> HistoryFacts:
 
     from trainbench.history.database import connect
 
-    engine = connect(_impatient(settings.history_url), open_store(settings.store_url))
+    engine = connect(_impatient(settings.history_url), open_store(settings.store))
     url: URL = engine.url
     revision = _revision(engine)
     return HistoryFacts(
@@ -163,7 +163,7 @@ def unsent_facts(settings: Settings) -> UnsentFacts:
     from trainbench.alerting.outbox import DUE_DAYS, Outbox
     from trainbench.history.database import connect
 
-    engine = connect(_impatient(settings.history_url), open_store(settings.store_url))
+    engine = connect(_impatient(settings.history_url), open_store(settings.store))
     if _revision(engine) != _schema():
         return UnsentFacts(notices=())
     now = datetime.now(UTC)
@@ -234,7 +234,7 @@ def _impatient(history_url: str | None) -> str | None:
     from sqlalchemy.exc import ArgumentError
 
     try:
-        url = make_url(history_url or os.environ.get("TRAINBENCH_HISTORY_URL", ""))
+        url = make_url(history_url or "")
     except ArgumentError:
         return history_url
     if url.get_backend_name() != "postgresql" or "connect_timeout" in url.query:

@@ -208,7 +208,7 @@ def open_cluster(settings: Settings, kubeconfig: str | None = None, context: str
             f"no Kubernetes cluster is configured: {one_line(str(error) or type(error).__name__)}"
         ) from None
     configuration.retries = False  # we do it: urllib3 would warn in the middle of what people read
-    return Cluster(ApiClient(configuration), settings.pods.namespace)
+    return Cluster(ApiClient(configuration), settings.namespace)
 
 
 def _from_file(kubeconfig: str | None, context: str | None) -> Any:
@@ -223,7 +223,7 @@ def _from_file(kubeconfig: str | None, context: str | None) -> Any:
 def _from_connection(settings: Settings) -> Any:
     from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 
-    return KubernetesHook(conn_id=settings.cluster.connection_id).get_conn().configuration
+    return KubernetesHook(conn_id=settings.kubernetes_connection).get_conn().configuration
 
 
 def _once_more(send: Callable[[], Any]) -> Any:

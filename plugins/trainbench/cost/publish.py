@@ -12,6 +12,7 @@ from trainbench.history.history import History
 from trainbench.params.cost_params import SpendParams, months_until, start_of
 from trainbench.prices.price_tables import stale, usable_prices
 from trainbench.results.artefacts import Store
+from trainbench.settings.environment import read_settings
 
 
 def report_on(params: SpendParams, history: History, report_id: str, now: datetime) -> SpendReport:
@@ -19,7 +20,7 @@ def report_on(params: SpendParams, history: History, report_id: str, now: dateti
     month = params.month or f"{now:%Y-%m}"
     months = months_until(month, params.months)
     runs = paid_runs(history, start_of(months[0]), start_of(month, after=1))
-    table, findings = usable_prices()
+    table, findings = usable_prices(read_settings().prices)
     report = make_report(runs, params, month, report_id=report_id, made_at=now, table=table, findings=findings)
     tried = {price.label for price in report.prices}
     old = stale((price for price in table if price.offer in tried), now.date())

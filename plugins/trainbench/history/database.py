@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, 
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from trainbench.results.artefacts import Store, StoreError, open_store
+from trainbench.settings.environment import read_settings
 
 HISTORY_ENV = "TRAINBENCH_HISTORY_URL"
 HISTORY_FILE = "history.sqlite"
@@ -41,7 +41,7 @@ class HistoryError(StoreError):
 
 def connect(url: str | None = None, store: Store | None = None) -> Engine:
     """An engine without a pool: tasks and commands are short, and a forked process must not share a connection."""
-    parsed = _parsed(url or os.environ.get(HISTORY_ENV) or _beside(store or open_store()))
+    parsed = _parsed(url or read_settings().history_url or _beside(store or open_store()))
     if parsed.get_backend_name() == "sqlite":
         return _sqlite(parsed)
     try:

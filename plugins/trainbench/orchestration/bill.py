@@ -13,6 +13,7 @@ from trainbench.prices import run_cost as cost
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.isolation import Isolation
 from trainbench.results.readings import gpu_name
+from trainbench.settings.environment import read_settings
 
 
 class Bill(NamedTuple):
@@ -26,7 +27,7 @@ class Bill(NamedTuple):
 
 def bill(results: Sequence[RunResult], usd_per_gpu_hour: float | None, parts: Isolation) -> Bill:
     """`usd_per_gpu_hour`: the price that was given for all of them. A run that cannot be priced has no cost."""
-    table, unread = price_tables.usable_prices()
+    table, unread = price_tables.usable_prices(read_settings().prices)
     price_of = cache(lambda gpu: price_tables.price_for(gpu, table, usd_per_gpu_hour))
     spread_of = cache(lambda gpu: price_tables.spread(gpu, table) if usd_per_gpu_hour is None else None)
 

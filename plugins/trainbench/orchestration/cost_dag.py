@@ -52,7 +52,7 @@ def build_cost_report(dag_id: str) -> DAG:
 
 def _schedule(settings: Settings, dag_id: str) -> Any:
     """None: by hand only, with neither the time nor the asset."""
-    time = settings.schedule(dag_id, MONTHLY)
+    time = settings.cron(dag_id, MONTHLY)
     if time is None:
         return None
     return AssetOrTimeSchedule(assets=[RESULTS], timetable=CronTriggerTimetable(time, timezone="UTC"))
@@ -76,7 +76,7 @@ def report_costs() -> dict[str, str]:
         asked["month"] = months_until(f"{run.run_after:%Y-%m}", 2)[0]  # on the first, the month that has just ended
     try:
         params = parse_spend_params(asked)
-        store = open_store(settings.store_url)
+        store = open_store(settings.store)
         history = open_history(settings.history_url, store)
         report = report_on(params, history, campaign_id(context["dag"].dag_id, context["run_id"]), datetime.now(UTC))
         addresses = dict(publish(report, store))

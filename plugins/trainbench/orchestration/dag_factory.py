@@ -112,7 +112,7 @@ def _dag(suite: Suite, settings: Settings) -> DAG:
         dag_display_name=suite.title,
         description=suite.title,
         doc_md=suite.doc,
-        schedule=settings.schedule(suite.dag_id, suite.schedule),
+        schedule=settings.cron(suite.dag_id, suite.schedule),
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,

@@ -40,7 +40,7 @@ def prepare_gang(strategy: str, world_size: int) -> list[dict[str, Any]]:
     spec = next((spec for spec in plan.specs if _cell(spec) == cell), None)
     if spec is None:
         raise AirflowSkipException(next((s.reason for s in plan.skipped if s.what == cell.title), "not chosen"))
-    return manifests(spec, settings.pods, owner())
+    return manifests(spec, settings, owner())
 
 
 @task(task_id=RELEASE, retries=RELEASE_RETRIES, retry_delay=RELEASE_RETRY_DELAY)
@@ -63,8 +63,8 @@ def _release(label: str, value: str) -> None:
 
         from trainbench.orchestration.kubernetes_operator import delete_pods
 
-        client = KubernetesHook(conn_id=settings.cluster.connection_id).core_v1_client
-        deleted = delete_pods(client, settings.pods.namespace, ours(settings.pods) | {label: value})
+        client = KubernetesHook(conn_id=settings.kubernetes_connection).core_v1_client
+        deleted = delete_pods(client, settings.namespace, ours(settings) | {label: value})
         log(f"asked for the deletion of {', '.join(deleted)}" if deleted else "nothing was left")
 
 
@@ -78,12 +78,12 @@ def judge() -> list[dict[str, Any]]:
 
     plan, settings = stored_plan(), read_settings()
     results = _collected("benchmark", plan.specs)
-    store = open_store(settings.store_url)
+    store = open_store(settings.store)
     for result in results:
         store.write_result(result)
     pasts = open_history(settings.history_url, store).pasts
     suspects = node_verdicts.nodes_to_confirm(assess.judge(plan, results, pasts))
-    return [manifest(spec, settings.pods, owner()) for spec in confirm_specs(plan, suspects)]
+    return [manifest(spec, settings, owner()) for spec in confirm_specs(plan, suspects)]
 
 
 @task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
@@ -95,7 +95,7 @@ def publish_nodes(suite: str) -> dict[str, str]:
     from trainbench.results.artefacts import open_store
 
     plan, settings = stored_plan(), read_settings()
-    pasts = open_history(settings.history_url, open_store(settings.store_url)).pasts
+    pasts = open_history(settings.history_url, open_store(settings.store)).pasts
     results = _collected("benchmark", plan.specs)
     suspects = node_verdicts.nodes_to_confirm(assess.judge(plan, results, pasts))
     return _published(plan, suite, results, _collected("confirm", confirm_specs(plan, suspects)))
@@ -124,7 +124,7 @@ def raise_alert() -> list[Any]:
 
     context = get_current_context()
     dag_id, run_id, base_url = context["dag"].dag_id, context["run_id"], _base_url()
-    campaign = open_store(read_settings().store_url).read_campaign(stored_plan().campaign_id)
+    campaign = open_store(read_settings().store).read_campaign(stored_plan().campaign_id)
     raised = alerts(campaign, dag_id, run_id)
     extra = run_summary.breaches_extra(campaign, raised, dag_id, run_id, base_url)
     context["outlet_events"][BREACHES].extra = extra
@@ -148,7 +148,7 @@ def send_notices() -> None:
     from trainbench.results.artefacts import open_store
 
     context, settings = get_current_context(), read_settings()
-    outbox = Outbox(open_history(settings.history_url, open_store(settings.store_url)).engine)
+    outbox = Outbox(open_history(settings.history_url, open_store(settings.store)).engine)
     dag_id, now = context["dag"].dag_id, datetime.now(UTC)
     told = notify.send_due(outbox, dag_id, settings.notify, _base_url(), now, notify.send)
     for line in told.lines or ("nothing is due",):
@@ -210,7 +210,7 @@ def _published(
     planned_at = datetime.fromisoformat(context["ti"].xcom_pull(task_ids=PLAN, key=PLANNED_AT))
     measured = (*results, *confirm_results)
     started_at, finished_at = clocks.campaign_times(measured, planned_at, run.start_date or run.run_after, now)
-    store = open_store(settings.store_url)
+    store = open_store(settings.store)
     history = open_history(settings.history_url, store)
     campaign = assess.assess(
         plan,
@@ -266,5 +266,5 @@ def _collected(task_id: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:
     bad = [index for index in indexes if states[index] != "success"]
     told = dict(zip(bad, ti.xcom_pull(task_ids=task_id, map_indexes=bad, key=END) if bad else (), strict=True))
     ends = [PodEnd.model_validate(told[index]) if told.get(index) else None for index in indexes]
-    found = completed(open_store(read_settings().store_url), specs, payloads, ends)
+    found = completed(open_store(read_settings().store), specs, payloads, ends)
     return collect(specs, found, datetime.now(UTC), states, ends)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG, Param, get_current_context, task
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from trainbench.cluster.housekeeping import MAX_RETENTION_DAYS, MODE_ENV, RETENTION_ENV, Mode, read_sweep_settings
-from trainbench.settings.environment import Launcher, SettingsError, read_settings
+from trainbench.settings.environment import MAX_RETENTION_DAYS, Housekeeping, Launcher, SettingsError, read_settings
 
 if TYPE_CHECKING:
     from trainbench.cluster.housekeeping import Swept
@@ -23,7 +22,7 @@ SCHEDULE = "30 6 * * *"  # after the nightly check
 POD_RETRIES, POD_RETRY_DELAY = 6, timedelta(minutes=5)
 LIVE_STATES = ["queued", "running"]
 LOG_WIDTH = 160
-DOC = f"""\
+DOC = """\
 Finds what benchmarks left behind. Touches only what carries this installation's labels, or lies in the folder of a
 campaign or a cost report.
 
@@ -32,23 +31,23 @@ campaign or a cost report.
 | `leaked_pods` | pods whose DAG run is over, and pods that have ended and whose log nobody needs any more |
 | `expired_artefacts` | campaigns and cost reports that were last changed longer ago than artefacts are kept |
 
-Started by hand, it deletes if `delete` is ticked. By schedule, it deletes what `{MODE_ENV}` says: `release`, the
-default, pods that still hold or await GPUs though their DAG run is over, because the run's own task `release` failed;
-`delete` ended pods and expired artefacts too; `report` nothing.
-`{RETENTION_ENV}` says how many days artefacts are kept. Pods of runs that this Airflow does not know, and pods that
-name no run, are told and left alone. Rows of the history are never deleted.
+Started by hand, it deletes if `delete` is ticked. By schedule, it deletes what `TRAINBENCH_HOUSEKEEPING` says:
+`release`, the default, pods that still hold or await GPUs though their DAG run is over, because the run's own task
+`release` failed; `delete` ended pods and expired artefacts too; `report` nothing.
+`TRAINBENCH_RETENTION_DAYS` says how many days artefacts are kept. Pods of runs that this Airflow does not know, and
+pods that name no run, are reported and left alone. Rows of the history are never deleted.
 """
 
 
 def build_housekeeping(dag_id: str) -> DAG:
     """Its two tasks do not wait for each other: without a cluster, artefacts still expire."""
-    settings, sweep = read_settings(), read_sweep_settings()
+    settings = read_settings()
     with DAG(
         dag_id,
         dag_display_name="Housekeeping",
         description="Leaked pods and expired artefacts",
         doc_md=DOC,
-        schedule=settings.schedule(dag_id, SCHEDULE),
+        schedule=settings.cron(dag_id, SCHEDULE),
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
@@ -56,7 +55,7 @@ def build_housekeeping(dag_id: str) -> DAG:
         dagrun_timeout=timedelta(hours=2),
         tags=["trainbench", "upkeep"],
         default_args={"owner": "trainbench", "retries": 0},
-        params=_form(sweep.retention_days),
+        params=_form(settings.retention_days),
     ) as dag:
         leaked_pods()
         expired_artefacts()
@@ -116,7 +115,7 @@ def leaked_pods() -> dict[str, Any]:
     rules = Rules(min_age_s=params["min_age_min"] * 60.0, keep_ended_s=params["keep_ended_days"] * 86_400.0)
     try:
         cluster = open_cluster(settings)
-        labels, liveness = ours(settings.pods), _liveness(context["ti"])
+        labels, liveness = ours(settings), _liveness(context["ti"])
         swept = sweep_pods(cluster, labels, liveness, rules, _mode(context), datetime.now(UTC))
     except Unreachable as error:
         raise AirflowException(str(error)) from None
@@ -132,21 +131,21 @@ def expired_artefacts() -> dict[str, Any]:
     from trainbench.results.artefacts import StoreError, open_store
 
     context = get_current_context()
-    store = open_store(read_settings().store_url)
+    store = open_store(read_settings().store)
     try:
-        deletes = _mode(context) is Mode.DELETE
+        deletes = _mode(context) is Housekeeping.DELETE
         swept = sweep_artefacts(store, context["params"]["retention_days"], deletes, datetime.now(UTC))
     except StoreError as error:
         raise AirflowFailException(str(error)) from None
     return _told(artefacts_table(swept), swept, "folder")
 
 
-def _mode(context: Any) -> Mode:
+def _mode(context: Any) -> Housekeeping:
     """A person who starts a run says so in the form; the schedule does what the installation has set."""
     if context["dag_run"].run_type != "scheduled":
-        return Mode.DELETE if context["params"]["delete"] else Mode.REPORT
+        return Housekeeping.DELETE if context["params"]["delete"] else Housekeeping.REPORT
     try:
-        return read_sweep_settings().mode
+        return read_settings().housekeeping
     except SettingsError as error:
         raise AirflowFailException(str(error)) from None
 

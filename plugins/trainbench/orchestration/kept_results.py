@@ -14,7 +14,7 @@ def keep_result(manifest: Mapping[str, Any] | None, payload: object, log: Any) -
     from trainbench.results.artefacts import open_store
 
     try:
-        address = store_arrival(open_store(read_settings().store_url), manifest or {}, payload)
+        address = store_arrival(open_store(read_settings().store), manifest or {}, payload)
     except Exception as error:  # whatever the store's library raises
         log.warning("The result is not stored yet, the judgement will: %s", error)
     else:

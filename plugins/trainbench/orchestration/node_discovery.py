@@ -29,4 +29,4 @@ def discover_fleet(settings: Settings) -> Fleet:
     """The cluster's nodes, with what is known of their GPUs."""
     from trainbench.cluster.kubernetes_api import open_cluster
 
-    return fleet(open_cluster(settings).nodes(), settings.cluster.quarantine)
+    return fleet(open_cluster(settings).nodes(), settings.quarantine)

@@ -43,7 +43,7 @@ def check_ready() -> None:
 def plan_pods(question: str) -> list[dict[str, Any]]:
     """The manifests of all runs; the plan itself goes to the later tasks under its own key."""
     plan, settings = _planned(Question(question)), read_settings()
-    return [manifest(spec, settings.pods, owner(), what=plan.labels.get(spec.group_id)) for spec in plan.specs]
+    return [manifest(spec, settings, owner(), what=plan.labels.get(spec.group_id)) for spec in plan.specs]
 
 
 @task(task_id=TASK)
@@ -105,7 +105,7 @@ def _store_plan(plan: Plan, planned_at: datetime) -> None:
     suite, run_id = context["dag"].dag_id, context["run_id"]
     planned = PlannedCampaign(plan=plan, suite=suite, dag_run_id=run_id, planned_at=planned_at)
     try:
-        open_store(read_settings().store_url).write_plan(plan.campaign_id, planned.model_dump_json(indent=1))
+        open_store(read_settings().store).write_plan(plan.campaign_id, planned.model_dump_json(indent=1))
     except StoreError as error:
         log(f"the plan is not stored, its pods run all the same: {error}")
 

@@ -44,14 +44,14 @@ def _on_cluster(task_id: str, settings: Settings, **more: Any) -> Any:
     return BenchPodOperator.partial(
         task_id=task_id,
         map_index_template=LABEL,
-        kubernetes_conn_id=settings.cluster.connection_id,
-        deferrable=settings.cluster.deferrable,
+        kubernetes_conn_id=settings.kubernetes_connection,
+        deferrable=settings.deferrable,
         do_xcom_push=True,
         get_logs=True,
         on_finish_action="delete_pod",  # the task's log has the pod's, its events and its containers' ends
         termination_grace_period=GRACE_S,
-        schedule_timeout_seconds=settings.cluster.queue_timeout_s,
-        startup_timeout_seconds=settings.cluster.start_timeout_s,
+        schedule_timeout_seconds=settings.queue_timeout_s,
+        startup_timeout_seconds=settings.start_timeout_s,
         log_events_on_failure=True,
         log_pod_spec_on_failure=False,  # hundreds of lines, with every environment variable
         **more,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from typing import Annotated, Any
 
-from pydantic import StringConstraints
+from pydantic import Field, StringConstraints
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.pod_io import OUTPUT_DIR_ENV, SPEC_ENV, XCOM_DIR_ENV
@@ -44,18 +44,26 @@ class PodVolume(Frozen):
 
 
 class PodSettings(Frozen):
-    """What depends on the cluster and not on the run."""
+    """The settings of pods that depend on the cluster and not on the run: see `settings.environment`."""
 
-    namespace: str = "trainbench"
-    instance: str = "trainbench"  # which installation the pods belong to: two may share a namespace
-    image: str = "trainbench/bench:0.1.0"
-    image_pull_secret: str | None = None
-    service_account: str | None = None  # None: the namespace's default; none of them gets a token
-    priority_class: str | None = None
-    service: str = "trainbench-rendezvous"  # the headless Service by which the pods of a gang find each other
-    shm_gib: int = 8
-    memory_gib: int | None = None
-    volumes: tuple[PodVolume, ...] = ()
+    namespace: str = Field("trainbench", description="namespace of the pods")
+    instance: str = Field("trainbench", description="label of this installation's pods: two may share a namespace")
+    image: str = Field("trainbench/bench:0.1.0", description="container image of the pods, a tag or a digest")
+    image_pull_secret: str | None = Field(None, description="Secret for a registry with a login")
+    service_account: str | None = Field(
+        None, description="account of the pods, else the namespace's default; none of them gets a token"
+    )
+    priority_class: str | None = Field(None, description="PriorityClass of the pods")
+    service: str = Field(
+        "trainbench-rendezvous", description="headless Service by which the pods of a gang find each other"
+    )
+    shm_gib: int = Field(8, ge=1, le=1024, description="size of a pod's `/dev/shm` in GiB")
+    memory_gib: int | None = Field(None, ge=1, le=65_536, description="memory limit of a pod in GiB")
+    volumes: tuple[PodVolume, ...] = Field(
+        (),
+        description="JSON: volumes for weights or data, "
+        '`[{"mount_path": "/data", "source": {"persistentVolumeClaim": {"claimName": "data"}}}]`',
+    )
 
 
 class Owner(Frozen):

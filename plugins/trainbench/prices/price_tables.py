@@ -1,16 +1,14 @@
-"""What a GPU costs per hour: dated, sourced tables (ours in prices.toml, the cluster's own first), and the choice of a
-row.
+"""Prices of GPUs per hour: dated tables with sources, and the choice of a row for a GPU.
 
-    load_prices() -> the cluster's own tables (TRAINBENCH_PRICES), then ours; load_prices(path) -> that table alone
-    usable_prices() -> the same, but an own table that cannot be read is a finding and not the end of the report
-    price_for(gpu_name, prices, override) -> the row that counts; fitting(gpu_name, prices) -> all rows that fit;
-    exact(gpu_name, prices) -> those that name the GPU best; spread(gpu_name, prices) -> how far their prices lie apart
-    stale(prices, today) -> a warning for each price that is too old to trust, or of a day to come
+read_prices(path) -> one table; load_prices(own_tables) -> the cluster's own tables, then ours (prices.toml)
+usable_prices(own_tables) -> the same, with a warning instead of an error for an own table that cannot be read
+price_for(gpu_name, prices, override) -> the row that counts; fitting(gpu_name, prices) -> all rows that fit;
+exact(gpu_name, prices) -> those that name the GPU best; spread(gpu_name, prices) -> their cheapest and dearest
+stale(prices, today) -> a warning for each price that is too old to trust, or dated in the future
 """
 
 from __future__ import annotations
 
-import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +24,6 @@ from bench_image.contract.parse import explain
 from trainbench.core.verdicts import Finding, Level
 
 PRICES_FILE = Path(__file__).with_name("prices.toml")
-PRICES_ENV = "TRAINBENCH_PRICES"
 STALE_AFTER_DAYS = 90
 # Words of an NVML name that a row need not have: any other word makes another GPU of it ("Ti", "NVL", "MIG 1g.10gb").
 _NEUTRAL = re.compile(r"nvidia|tesla|geforce|quadro|sxm\d?|pcie|hbm\d?e?|\d+gb")
@@ -96,31 +93,22 @@ class Spread(Frozen):
     high_offer: str
 
 
-def own_tables(environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """The files that TRAINBENCH_PRICES names, comma-separated."""
-    return tuple(Path(name.strip()) for name in environ.get(PRICES_ENV, "").split(",") if name.strip())
+def load_prices(own_tables: Sequence[Path] = ()) -> tuple[Price, ...]:
+    """The cluster's own tables and then ours, in the order of preference. Raises PriceError."""
+    own = [price for table in own_tables for price in _own_prices(table)]
+    return (*own, *read_prices(PRICES_FILE))
 
 
-def load_prices(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> tuple[Price, ...]:
-    """The cluster's own tables and then ours, or the table at `path` alone; each in its file's order, which is the
-    order of preference. Raises PriceError.
-    """
-    if path is not None:
-        return _read(path)
-    own = [price.model_copy(update={"own": True}) for table in own_tables(environ) for price in _read(table)]
-    return (*own, *_read(PRICES_FILE))
-
-
-def usable_prices(environ: Mapping[str, str] = os.environ) -> tuple[tuple[Price, ...], tuple[Finding, ...]]:
+def usable_prices(own_tables: Sequence[Path] = ()) -> tuple[tuple[Price, ...], tuple[Finding, ...]]:
     """As load_prices(); own tables that cannot be read are left out, with a warning for each."""
     own: list[Price] = []
-    unread = []
-    for table in own_tables(environ):
+    warnings = []
+    for table in own_tables:
         try:
-            own += [price.model_copy(update={"own": True}) for price in _read(table)]
+            own += _own_prices(table)
         except PriceError as error:
-            unread.append(_unread(table, error))
-    return (*own, *_read(PRICES_FILE)), tuple(unread)
+            warnings.append(_unreadable(table, error))
+    return (*own, *read_prices(PRICES_FILE)), tuple(warnings)
 
 
 def price_for(
@@ -206,7 +194,11 @@ def _fits(row: frozenset[str], gpu: frozenset[str]) -> bool:
     return row <= gpu and all(_NEUTRAL.fullmatch(word) for word in gpu - row)
 
 
-def _read(path: Path) -> tuple[Price, ...]:
+def _own_prices(path: Path) -> list[Price]:
+    return [price.model_copy(update={"own": True}) for price in read_prices(path)]
+
+
+def read_prices(path: Path) -> tuple[Price, ...]:
     try:
         rows = tomllib.loads(path.read_text(encoding="utf-8")).get("price", [])
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -248,7 +240,7 @@ def _money(price: Price) -> tuple[float, float | None]:
     return price.on_demand_usd_per_hour, price.spot_usd_per_hour
 
 
-def _unread(table: Path, error: PriceError) -> Finding:
+def _unreadable(table: Path, error: PriceError) -> Finding:
     return Finding(
         level=Level.WARNING,
         category="price_table",
@@ -256,5 +248,5 @@ def _unread(table: Path, error: PriceError) -> Finding:
         measured="cannot be read",
         expected="a price table",
         summary=f"the cluster's own prices are not used: {error}",
-        resolution=f"mend the file, or take it out of {PRICES_ENV}",
+        resolution="mend the file, or take it out of TRAINBENCH_PRICES",
     )

@@ -33,6 +33,7 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.spec import IDENTIFIER
 from trainbench.results.campaign import Campaign
 from trainbench.results.collect import parse_payload
+from trainbench.settings.environment import read_settings
 
 if TYPE_CHECKING:
     from upath import UPath
@@ -101,10 +102,10 @@ class StoredResults:
 
 
 def open_store(url: str | None = None) -> Store:
-    """`url`, else the environment's TRAINBENCH_STORE, else `.trainbench/store` here. Nothing is created yet."""
+    """`url`, else the setting TRAINBENCH_STORE, else `.trainbench/store` here. Nothing is created yet."""
     from upath import UPath
 
-    url = url or os.environ.get(STORE_ENV) or DEFAULT_STORE
+    url = url or read_settings().store or DEFAULT_STORE
     if "://" not in url:
         return Store(UPath(Path(url).expanduser().absolute()))
     try:

@@ -1,4 +1,4 @@
-"""What an installation decides once, read from the environment: launcher, nodes, image, store."""
+"""The settings of an installation. Each is an environment variable: TRAINBENCH_ and the field's name in capitals."""
 
 from __future__ import annotations
 
@@ -7,17 +7,24 @@ from collections.abc import Mapping
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from annotated_types import Ge, Le
+from pydantic import Field, ValidationError, field_validator
+from pydantic_core import ErrorDetails, from_json
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
-from bench_image.contract.frozen import Frozen
 from trainbench.params.campaign_params import WORLD_SIZES
 from trainbench.pods.local_pods import LocalImage
-from trainbench.pods.manifests import PodSettings, PodVolume
-from trainbench.settings.channels import NOTIFY_ENV, Channel, parse_channels
+from trainbench.pods.manifests import PodSettings
+from trainbench.settings.channels import Channel, parse_channels
 
-SCHEDULE = "TRAINBENCH_SCHEDULE_"
+PREFIX = "TRAINBENCH_"
+VOLUMES_EXAMPLE = '[{"mount_path": "/data", "source": {"persistentVolumeClaim": {"claimName": "datasets"}}}]'
 WEEK_S = 7 * 86_400
+MAX_GPUS = 65_536
+MAX_RETENTION_DAYS = 36_500
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class Launcher(StrEnum):
@@ -25,121 +32,154 @@ class Launcher(StrEnum):
     LOCAL = "local"
 
 
+class Housekeeping(StrEnum):
+    """What the daily housekeeping deletes. It reports the rest."""
+
+    REPORT = "report"  # nothing
+    RELEASE = "release"  # pods that hold or await GPUs for a DAG run that is over
+    DELETE = "delete"  # those, ended pods and expired artefacts
+
+
 class SettingsError(ValueError):
-    """An environment variable has a value that is not allowed; the message names both."""
+    """A variable has a value that is not allowed. The message names the variable, the value and what is allowed."""
 
 
-class ClusterSettings(Frozen):
-    """How the cluster is reached, and how long a pod may wait there."""
+class Settings(PodSettings, BaseSettings):
+    """All variables, with their defaults and limits. The descriptions are the table in docs/settings.md."""
 
-    connection_id: str = "kubernetes_default"  # the Airflow connection; without one, the pod's own service account
-    deferrable: bool = True  # waiting pods hold no worker slot
-    queue_timeout_s: int = 3600  # for a place on its node: a shared cluster is busy at times
-    start_timeout_s: int = 900  # from then on, until the container runs: an image of 10 GB takes its time
-    quarantine: tuple[str, ...] = ()  # nodes that are not benchmarked
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_nested_delimiter="_",  # TRAINBENCH_SCHEDULE_<DAG ID>
+        env_nested_max_split=1,
+        enable_decoding=False,  # the validators below parse lists and JSON
+    )
 
+    launcher: Launcher = Field(
+        Launcher.KUBERNETES, description="`local` runs the same Pod manifests as processes of this machine"
+    )
+    local_nodes: tuple[str, ...] = Field(
+        (), description="names of the local launcher's nodes; else this machine, on a CPU `node-1` to `node-4`"
+    )
+    local_python: str = Field(
+        str(ROOT / ".venv-image" / "bin" / "python"),
+        description="the local launcher's Python, with the training stack; else that of `.venv-image`",
+    )
+    local_pythonpath: str = Field(
+        str(ROOT), description="the folder in which that Python finds `bench_image`; else the checkout"
+    )
+    store: str | None = Field(
+        None, description="folder, `s3://` or `gs://` URL for results and reports; else `.trainbench/store`"
+    )
+    history_url: str | None = Field(
+        None,
+        description="SQLAlchemy URL of the history; else SQLite beside the store. PostgreSQL: the extra `postgresql`",
+    )
+    kubernetes_connection: str = Field(
+        "kubernetes_default",
+        description="Airflow connection to the cluster; where it does not exist, the pod's own service account",
+    )
+    deferrable: bool = Field(
+        True, description="waiting pods hold no worker slot; `false`: the log appears while the pod runs"
+    )
+    queue_timeout_s: int = Field(
+        3600, ge=1, le=WEEK_S, description="seconds that a pod may wait for GPUs on its node before it counts as `busy`"
+    )
+    start_timeout_s: int = Field(
+        900, ge=1, le=WEEK_S, description="seconds from its place on the node to the start: pulling the image"
+    )
+    quarantine: tuple[str, ...] = Field(
+        (), description="nodes that are not benchmarked; or label one `trainbench.io/quarantine=<reason>`"
+    )
+    world_sizes: tuple[int, ...] = Field(WORLD_SIZES, description="numbers of GPUs that `strategy_scaling` offers")
+    schedule: dict[str, str] = Field(
+        {}, description="a cron expression for that DAG, or `none`; else the DAG's own schedule"
+    )
+    prices: tuple[Path, ...] = Field(
+        (), description="files with price tables of your own, which win over the shipped one"
+    )
+    notify: tuple[Channel, ...] = Field(
+        (), description="JSON: mail, Slack or webhooks through Airflow's connections ([alerts.md](alerts.md))"
+    )
+    fresh_h: int = Field(
+        36, ge=1, le=8760, description="hours after which a node's last verdict is too old to call the node well"
+    )
+    housekeeping: Housekeeping = Field(
+        Housekeeping.RELEASE,
+        description="what the schedule deletes: `release` pods that hold or await GPUs for a DAG run that is over, "
+        "`delete` ended pods and expired artefacts too, `report` nothing",
+    )
+    retention_days: int = Field(
+        180, ge=0, le=MAX_RETENTION_DAYS, description="days for which campaigns and cost reports are kept; 0: for ever"
+    )
 
-class Settings(Frozen):
-    """`local_nodes` are names only: with the local launcher, every node is this machine. Empty: see `local_fleet`."""
+    @field_validator("local_nodes", "quarantine", "prices", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
 
-    launcher: Launcher
-    cluster: ClusterSettings
-    pods: PodSettings
-    local_image: LocalImage
-    local_nodes: tuple[str, ...]
-    schedules: Mapping[str, str | None]  # DAG id -> cron expression, where it is not the DAG's own; None: by hand only
-    world_sizes: tuple[int, ...]  # numbers of GPUs that `strategy_scaling` offers
-    store_url: str | None
-    history_url: str | None
-    notify: tuple[Channel, ...] = ()
-    fresh: timedelta = timedelta(hours=36)  # how old a verdict may be for its node to be called well
+    @field_validator("world_sizes", mode="before")
+    @classmethod
+    def _split_sizes(cls, value: Any) -> Any:
+        sizes = [size.strip() for size in value.split(",")] if isinstance(value, str) else list(map(str, value))
+        if not all(size.isdecimal() and 1 <= int(size) <= MAX_GPUS for size in sizes):
+            raise ValueError("give numbers of GPUs, for example 1,2,4")
+        return tuple(sorted(set(map(int, sizes))))
 
-    def schedule(self, dag_id: str, usual: str | None) -> str | None:
-        """A trial on one machine is started by hand: nobody wants it at 02:00, nor the last 02:00 made up for."""
-        return self.schedules.get(dag_id, usual) if self.launcher is Launcher.KUBERNETES else None
+    @field_validator("volumes", mode="before")
+    @classmethod
+    def _parse_volumes(cls, value: Any) -> Any:
+        return from_json(value) if isinstance(value, str) else value
+
+    @field_validator("notify", mode="before")
+    @classmethod
+    def _parse_channels(cls, value: Any) -> Any:
+        return parse_channels(value) if isinstance(value, str) else value
+
+    @property
+    def local_image(self) -> LocalImage:
+        return LocalImage(python=self.local_python, pythonpath=self.local_pythonpath)
+
+    @property
+    def fresh(self) -> timedelta:
+        return timedelta(hours=self.fresh_h)
+
+    def cron(self, dag_id: str, default: str | None) -> str | None:
+        """The schedule of a DAG; None: started by hand only, as every DAG of the local launcher."""
+        cron = self.schedule.get(dag_id, default) if self.launcher is Launcher.KUBERNETES else None
+        return None if cron is None or cron.lower() == "none" else cron
 
 
 def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
-    """Raises SettingsError."""
-    chosen = environ.get("TRAINBENCH_LAUNCHER", Launcher.KUBERNETES.value)
-    if chosen not in set(Launcher):
-        raise SettingsError(f"TRAINBENCH_LAUNCHER is '{chosen}': choose {' or '.join(Launcher)}")
-    root = Path(__file__).resolve().parents[3]
-    pods = PodSettings(
-        namespace=environ.get("TRAINBENCH_NAMESPACE", PodSettings().namespace),
-        image=environ.get("TRAINBENCH_IMAGE", PodSettings().image),
-        instance=environ.get("TRAINBENCH_INSTANCE", PodSettings().instance),
-        image_pull_secret=environ.get("TRAINBENCH_IMAGE_PULL_SECRET"),
-        service_account=environ.get("TRAINBENCH_SERVICE_ACCOUNT"),
-        priority_class=environ.get("TRAINBENCH_PRIORITY_CLASS"),
-        shm_gib=_number(environ, "TRAINBENCH_SHM_GIB", PodSettings().shm_gib, 1024),
-        memory_gib=_number(environ, "TRAINBENCH_MEMORY_GIB", 1, 65_536) if "TRAINBENCH_MEMORY_GIB" in environ else None,
-        volumes=_volumes(environ),
-        service=environ.get("TRAINBENCH_SERVICE", PodSettings().service),
-    )
-    cluster = ClusterSettings(
-        connection_id=environ.get("TRAINBENCH_KUBERNETES_CONNECTION", ClusterSettings().connection_id),
-        deferrable=_switch(environ, "TRAINBENCH_DEFERRABLE", ClusterSettings().deferrable),
-        queue_timeout_s=_number(environ, "TRAINBENCH_QUEUE_TIMEOUT_S", ClusterSettings().queue_timeout_s, WEEK_S),
-        start_timeout_s=_number(environ, "TRAINBENCH_START_TIMEOUT_S", ClusterSettings().start_timeout_s, WEEK_S),
-        quarantine=tuple(name for name in environ.get("TRAINBENCH_QUARANTINE", "").split(",") if name),
-    )
-    return Settings(
-        launcher=Launcher(chosen),
-        pods=pods,
-        cluster=cluster,
-        local_image=LocalImage(
-            python=environ.get("TRAINBENCH_LOCAL_PYTHON", str(root / ".venv-image" / "bin" / "python")),
-            pythonpath=environ.get("TRAINBENCH_LOCAL_PYTHONPATH", str(root)),
-        ),
-        local_nodes=tuple(name for name in environ.get("TRAINBENCH_LOCAL_NODES", "").split(",") if name),
-        schedules={
-            name.removeprefix(SCHEDULE).lower(): None if text.lower() == "none" else text
-            for name, text in environ.items()
-            if name.startswith(SCHEDULE)
-        },
-        world_sizes=_world_sizes(environ),
-        store_url=environ.get("TRAINBENCH_STORE"),
-        history_url=environ.get("TRAINBENCH_HISTORY_URL"),
-        notify=_channels(environ),
-        fresh=timedelta(hours=_number(environ, "TRAINBENCH_FRESH_H", 36, WEEK_S)),
-    )
-
-
-def _channels(environ: Mapping[str, str]) -> tuple[Channel, ...]:
+    """An empty variable counts as one that is not set. Raises SettingsError."""
+    source = EnvSettingsSource(Settings)
+    source.env_vars = {name.lower(): value for name, value in environ.items() if value}
     try:
-        return parse_channels(environ.get(NOTIFY_ENV, ""))
-    except ValueError as error:
-        raise SettingsError(str(error)) from None
-
-
-def _switch(environ: Mapping[str, str], name: str, default: bool) -> bool:
-    text = environ.get(name, str(default)).lower()
-    if text not in ("true", "false"):
-        raise SettingsError(f"{name} is '{environ[name]}': choose true or false")
-    return text == "true"
-
-
-def _number(environ: Mapping[str, str], name: str, default: int, most: int) -> int:
-    text = environ.get(name, str(default))
-    if not text.isdecimal() or not 1 <= int(text) <= most:
-        raise SettingsError(f"{name} is '{text}': give a whole number, 1 to {most}")
-    return int(text)
-
-
-def _world_sizes(environ: Mapping[str, str]) -> tuple[int, ...]:
-    text = environ.get("TRAINBENCH_WORLD_SIZES", ",".join(map(str, WORLD_SIZES)))
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() and 1 <= int(word) <= 65_536 for word in words):
-        raise SettingsError(f"TRAINBENCH_WORLD_SIZES is '{text}': give numbers of GPUs, for example 1,2,4")
-    return tuple(sorted({int(word) for word in words}))
-
-
-def _volumes(environ: Mapping[str, str]) -> tuple[PodVolume, ...]:
-    text = environ.get("TRAINBENCH_VOLUMES") or "[]"
-    try:
-        return TypeAdapter(tuple[PodVolume, ...]).validate_json(text)
+        return Settings(_build_sources=((source,), {}))
     except ValidationError as error:
-        example = '[{"mount_path": "/data", "source": {"persistentVolumeClaim": {"claimName": "datasets"}}}]'
-        problem = error.errors(include_url=False)[0]
-        raise SettingsError(f"TRAINBENCH_VOLUMES: {problem['msg']}: give JSON such as {example}") from None
+        raise SettingsError(_sentence(error.errors(include_url=False)[0], environ)) from None
+
+
+def _sentence(problem: ErrorDetails, environ: Mapping[str, str]) -> str:
+    """ "TRAINBENCH_DEFERRABLE is 'maybe': choose true or false"."""
+    field = str(problem["loc"][0])
+    variable = PREFIX + field.upper()
+    if field == "notify":  # its message names the channel and its fault
+        return problem["msg"].removeprefix("Value error, ")
+    return f"{variable} is '{environ[variable]}': {_allowed(field, problem)}"
+
+
+def _allowed(field: str, problem: ErrorDetails) -> str:
+    message = problem["msg"].removeprefix("Value error, ")
+    match problem["type"]:
+        case "enum":
+            return f"choose {problem['ctx']['expected']}".replace("'", "")
+        case "bool_parsing":
+            return "choose true or false"
+        case "int_parsing" | "greater_than_equal" | "less_than_equal":
+            limits = Settings.model_fields[field].metadata
+            least = next(limit.ge for limit in limits if isinstance(limit, Ge))
+            return f"give a whole number, {least} to {next(limit.le for limit in limits if isinstance(limit, Le))}"
+    if field != "volumes":
+        return message
+    place = "".join(f"{part}: " for part in problem["loc"][1:])
+    return f"{place}{message}; give JSON such as {VOLUMES_EXAMPLE}"

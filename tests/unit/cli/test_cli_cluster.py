@@ -104,7 +104,7 @@ def test_a_wrong_setting_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("TRAINBENCH_RETENTION_DAYS", "-3")
     told = trainbench("housekeeping")
     assert told.exit_code == 2
-    assert "TRAINBENCH_RETENTION_DAYS is '-3': give whole days" in told.stderr
+    assert "TRAINBENCH_RETENTION_DAYS is '-3': give a whole number, 0 to 36500" in told.stderr
 
 
 def test_housekeeping_only_tells(fake: FakeCluster, home: Path) -> None:

@@ -14,7 +14,7 @@ from tests.builders import make_result
 from tests.conftest import Golden
 from tests.unit.prices.test_price_import import SKYPILOT
 from trainbench.cli import estimates as money
-from trainbench.prices.price_tables import PRICES_FILE, load_prices
+from trainbench.prices.price_tables import PRICES_FILE, read_prices
 
 A10 = "NVIDIA A10"
 
@@ -55,7 +55,7 @@ class TestPrices:
     def test_json_has_every_row(self) -> None:
         told = trainbench("prices", "--json")
         document = json.loads(told.stdout)
-        assert (document["currency"], len(document["prices"])) == ("USD", len(load_prices(PRICES_FILE)))
+        assert (document["currency"], len(document["prices"])) == ("USD", len(read_prices(PRICES_FILE)))
         assert document["prices"][0] | {"source": ""} == {
             "provider": "OCI", "instance": "VM.GPU.A10.1", "gpu": "A10", "gpus_per_instance": 1,
             "region": "any listed", "on_demand_usd_per_hour": 2.0, "spot_usd_per_hour": None, "currency": "USD",
@@ -89,7 +89,7 @@ class TestImport:
         told = trainbench("prices", "import", "vms.csv", "--provider", "P", "--as-of", "2026-11-20", "--source", "S")
         assert told.exit_code == 0
         (home / "made.toml").write_text(told.stdout)
-        assert len(load_prices(home / "made.toml")) == 3
+        assert len(read_prices(home / "made.toml")) == 3
         assert "3 prices of 2 GPUs from 18 rows; 13 left out." in told.stderr
         assert "Price is negative" in told.stderr
 

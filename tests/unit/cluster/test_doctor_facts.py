@@ -149,8 +149,8 @@ def test_the_pod_that_is_tried_is_the_operators_with_the_sidecar_under_a_free_na
 
 def test_of_a_plan_one_pod_of_each_kind_is_tried(settings: Settings) -> None:
     cluster = FakeCluster()
-    single = manifests(make_spec(node="gpu-0"), settings.pods)
-    gang = manifests(make_spec(node="gpu-0", nodes=2, peers=("gpu-1",), strategy="ddp"), settings.pods)
+    single = manifests(make_spec(node="gpu-0"), settings)
+    gang = manifests(make_spec(node="gpu-0", nodes=2, peers=("gpu-1",), strategy="ddp"), settings)
     told = ask(settings, cluster, [*single, *single, *gang])
     assert [RENDEZVOUS in pod["metadata"]["labels"] for pod in cluster.sent] == [False, True]
     assert [admission.pod for admission in told.cluster.admissions] == ["a pod", "a pod of a gang"]
@@ -235,7 +235,7 @@ def test_the_sample_is_the_nightly_checks_pod_on_a_node_that_is_there(settings: 
 
 
 def test_the_probe_runs_anywhere_and_is_found_by_the_service(settings: Settings) -> None:
-    pod = probe_pod(sample_pods(settings, Fleet())[0], settings.pods)
+    pod = probe_pod(sample_pods(settings, Fleet())[0], settings)
     name = pod["metadata"]["name"]
     assert "affinity" not in pod["spec"]
     assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == (name, "trainbench-rendezvous")
@@ -347,7 +347,7 @@ def test_what_the_api_server_would_store_is_held_against_each_node(settings: Set
                 for name, cpu, gpus in (("gpu-0", "64", "8"), ("gpu-1", "2", "8"), ("gpu-2", "64", "1"))
             )
 
-    pods = manifests(make_spec(node="gpu-0", gpus_per_node=8, strategy="ddp"), settings.pods)
+    pods = manifests(make_spec(node="gpu-0", gpus_per_node=8, strategy="ddp"), settings)
     (admission,) = ask(settings, Limited(), pods).cluster.admissions
     (misfit,) = admission.misfits
 

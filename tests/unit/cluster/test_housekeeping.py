@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from trainbench.cluster.housekeeping import Mode, document, faults, read_sweep_settings, sweep_pods
+from trainbench.cluster.housekeeping import document, faults, sweep_pods
 from trainbench.cluster.kubernetes_api import Refused, Unreachable
 from trainbench.cluster.leaked_pods import Liveness, Rules
 from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, Owner, PodSettings, ours
-from trainbench.settings.environment import SettingsError
+from trainbench.settings.environment import Housekeeping, SettingsError, read_settings
 
 NOW = datetime(2026, 11, 22, 6, 30, tzinfo=UTC)
 OURS = ours(PodSettings())
@@ -46,16 +46,22 @@ class Pods:
         self.deleted.append(name)
 
 
-def sweep(pods: Any, mode: Mode) -> Any:
+def sweep(pods: Any, mode: Housekeeping) -> Any:
     liveness = {OVER: Liveness.ENDED, LIVE: Liveness.LIVE}
     return sweep_pods(pods, OURS, lambda owner: liveness[owner], Rules(), mode, NOW)
 
 
 @pytest.mark.parametrize(
     ("mode", "deleted"),
-    [(Mode.REPORT, []), (Mode.RELEASE, ["runs-on", "waits"]), (Mode.DELETE, ["runs-on", "waits", "ended"])],
+    [
+        (Housekeeping.REPORT, []),
+        (Housekeeping.RELEASE, ["runs-on", "waits"]),
+        (Housekeeping.DELETE, ["runs-on", "waits", "ended"]),
+    ],
 )
-def test_what_a_failed_release_left_goes_by_schedule_and_logs_only_when_asked(mode: Mode, deleted: list[str]) -> None:
+def test_what_a_failed_release_left_goes_by_schedule_and_logs_only_when_asked(
+    mode: Housekeeping, deleted: list[str]
+) -> None:
     api = Pods(
         pod("runs-on"),
         pod("waits", phase="Pending"),
@@ -74,14 +80,14 @@ def test_one_pod_whose_deletion_fails_does_not_keep_the_others() -> None:
     """Be it refused, or not answered at all."""
     refused = Refused("DELETE pod a", 403, "Forbidden", "a policy keeps it")
     api = Pods(pod("a"), pod("b"), pod("c"), a=refused, b=Unreachable("no answer within 10 s"))
-    swept = sweep(api, Mode.RELEASE)
+    swept = sweep(api, Housekeeping.RELEASE)
 
     assert api.deleted == ["c"]
     assert faults(swept) == "2 could not be deleted: a: a policy keeps it; b: no answer within 10 s"
 
 
 def test_the_schedule_releases_pods_unless_the_setting_says_otherwise() -> None:
-    assert read_sweep_settings({}).mode is Mode.RELEASE
-    assert read_sweep_settings({"TRAINBENCH_HOUSEKEEPING": "report"}).mode is Mode.REPORT
-    with pytest.raises(SettingsError, match="TRAINBENCH_HOUSEKEEPING is 'all': choose report, release, delete"):
-        read_sweep_settings({"TRAINBENCH_HOUSEKEEPING": "all"})
+    assert read_settings({}).housekeeping is Housekeeping.RELEASE
+    assert read_settings({"TRAINBENCH_HOUSEKEEPING": "report"}).housekeeping is Housekeeping.REPORT
+    with pytest.raises(SettingsError, match="TRAINBENCH_HOUSEKEEPING is 'all': choose report, release or delete"):
+        read_settings({"TRAINBENCH_HOUSEKEEPING": "all"})

@@ -31,8 +31,8 @@ def test_a_try_takes_at_most_queue_start_deadline_and_two_minutes() -> None:
 
 def test_the_limit_of_the_default_night_is_under_two_hours() -> None:
     """1,800 s of `timeout_s`, 120 s until the pod's deadline, and the settings' queue and start."""
-    settings = read_settings({}).cluster
-    deadline_s = manifest(make_spec(timeout_s=1800), read_settings({}).pods)["spec"]["activeDeadlineSeconds"]
+    settings = read_settings({})
+    deadline_s = manifest(make_spec(timeout_s=1800), read_settings({}))["spec"]["activeDeadlineSeconds"]
 
     assert deadline_s == 1920
     assert task_limit_s(settings.queue_timeout_s, settings.start_timeout_s, deadline_s) == 6540

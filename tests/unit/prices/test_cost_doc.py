@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainbench.prices.price_tables import PRICES_FILE, load_prices
+from trainbench.prices.price_tables import PRICES_FILE, read_prices
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "cost.md").read_text(encoding="utf-8")
@@ -40,13 +40,13 @@ def test_the_example_of_an_own_table_can_be_read(tmp_path: Path) -> None:
     (table,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     path = tmp_path / "own.toml"
     path.write_text(table)
-    (price,) = load_prices(path)
+    (price,) = read_prices(path)
     assert price.usd_per_gpu_hour == pytest.approx(1.60)
 
 
 def test_every_source_of_the_table_is_told_of() -> None:
     """By repository and date: `github.com/owner/name`."""
-    for price in load_prices(PRICES_FILE):
+    for price in read_prices(PRICES_FILE):
         assert str(price.as_of) in PAGE or "published" in price.source, price
         for repository in re.findall(r"github\.com/([\w-]+/[\w-]+)", price.source):
             assert repository in PAGE, price

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trainbench.prices.price_import import Imported, as_toml, import_prices, tally
-from trainbench.prices.price_tables import Price, PriceError, load_prices
+from trainbench.prices.price_tables import Price, PriceError, read_prices
 
 DAY = date(2026, 11, 20)
 SKYPILOT = """InstanceType,AcceleratorName,AcceleratorCount,vCPUs,MemoryGiB,GpuInfo,Price,SpotPrice,\
@@ -163,7 +163,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     prices = (nasty, *_import(tmp_path / "vms.csv", SKYPILOT).prices)
     table = tmp_path / "prices.toml"
     table.write_text(as_toml(prices), encoding="utf-8")
-    assert load_prices(table) == prices
+    assert read_prices(table) == prices
 
 
 @pytest.mark.parametrize(

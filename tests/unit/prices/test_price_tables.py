@@ -13,14 +13,15 @@ from trainbench.prices.price_tables import (
     exact,
     fitting,
     load_prices,
-    own_tables,
     price_for,
+    read_prices,
     spread,
     stale,
     usable_prices,
 )
+from trainbench.settings.environment import read_settings
 
-TABLE = load_prices(PRICES_FILE)
+TABLE = read_prices(PRICES_FILE)
 
 
 @pytest.mark.parametrize(
@@ -159,12 +160,12 @@ def test_a_broken_table_names_row_and_field(tmp_path: Path, text: str, message: 
     path = tmp_path / "prices.toml"
     path.write_text(text)
     with pytest.raises(PriceError, match=message):
-        load_prices(path)
+        read_prices(path)
 
 
 def test_a_table_that_is_not_there() -> None:
     with pytest.raises(PriceError, match="price table"):
-        load_prices(Path("nowhere.toml"))
+        read_prices(Path("nowhere.toml"))
 
 
 def _write(path: Path, *rows: str) -> Path:
@@ -175,14 +176,14 @@ def _write(path: Path, *rows: str) -> Path:
 def test_of_two_days_the_newer_price_counts_and_the_same_row_twice_is_one(tmp_path: Path) -> None:
     old, new = ROW.format(gpus=1, usd=1.0), ROW.format(gpus=1, usd=2.0).replace("2026-01-01", "2026-02-01")
     for rows in [(old, new), (new, old), (old, old, new, new)]:
-        (price,) = load_prices(_write(tmp_path / "prices.toml", *rows))
+        (price,) = read_prices(_write(tmp_path / "prices.toml", *rows))
         assert price.on_demand_usd_per_hour == 2.0
 
 
 class TestOwnTables:
     def test_an_own_row_wins_though_ours_has_more_words(self, tmp_path: Path) -> None:
         table = _write(tmp_path / "own.toml", ROW.format(gpus=8, usd=16.0).replace('gpu = "G"', 'gpu = "A100"'))
-        prices = load_prices(environ={"TRAINBENCH_PRICES": str(table)})
+        prices = load_prices([table])
         price = price_for("NVIDIA A100-SXM4-80GB", prices)
         assert price
         assert (price.provider, price.usd_per_gpu_hour, price.own) == ("P", 2.0, True)
@@ -192,16 +193,16 @@ class TestOwnTables:
     def test_several_files_in_the_order_of_their_names(self, tmp_path: Path) -> None:
         one = _write(tmp_path / "one.toml", ROW.format(gpus=1, usd=1.0))
         two = _write(tmp_path / "two.toml", ROW.format(gpus=1, usd=2.0))
-        environ = {"TRAINBENCH_PRICES": f"{two}, {one},"}
-        assert own_tables(environ) == (two, one)
-        assert [price.on_demand_usd_per_hour for price in load_prices(environ=environ)[:2]] == [2.0, 1.0]
+        own_tables = read_settings({"TRAINBENCH_PRICES": f"{two}, {one},"}).prices
+        assert own_tables == (two, one)
+        assert [price.on_demand_usd_per_hour for price in load_prices(own_tables)[:2]] == [2.0, 1.0]
 
     def test_one_that_cannot_be_read_is_a_finding_and_not_the_end(self, tmp_path: Path) -> None:
         good = _write(tmp_path / "good.toml", ROW.format(gpus=1, usd=1.0))
-        environ = {"TRAINBENCH_PRICES": f"{tmp_path / 'nowhere.toml'},{good}"}
+        own_tables = [tmp_path / "nowhere.toml", good]
         with pytest.raises(PriceError, match=r"nowhere\.toml"):
-            load_prices(environ=environ)
-        prices, (finding,) = usable_prices(environ)
+            load_prices(own_tables)
+        prices, (finding,) = usable_prices(own_tables)
         assert prices[0].provider == "P"
         assert (finding.category, finding.level) == ("price_table", "warning")
         assert "the cluster's own prices are not used: price table" in finding.summary
@@ -260,7 +261,7 @@ def test_the_dearest_of_several_offers_is_the_last_of_them() -> None:
 
 def test_a_usable_table_of_the_cluster_is_its_own(tmp_path: Path) -> None:
     good = _write(tmp_path / "good.toml", ROW.format(gpus=1, usd=1.0))
-    prices, unread = usable_prices({"TRAINBENCH_PRICES": str(good)})
+    prices, unread = usable_prices([good])
     assert (prices[0].provider, prices[0].own, unread) == ("P", True, ())
     assert not prices[-1].own
 

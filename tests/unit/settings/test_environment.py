@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from settings_doc import PAGE, page
 from trainbench.settings.environment import Launcher, SettingsError, read_settings
 
 
@@ -41,32 +42,43 @@ def test_what_the_cluster_and_the_pods_need_is_read() -> None:
         }
     )
 
-    assert (settings.cluster.deferrable, settings.cluster.queue_timeout_s) == (False, 7200)
-    assert settings.cluster.quarantine == ("gpu-1", "gpu-2")
+    assert (settings.deferrable, settings.queue_timeout_s) == (False, 7200)
+    assert settings.quarantine == ("gpu-1", "gpu-2")
     assert settings.world_sizes == (1, 2, 8)
-    assert settings.schedule("node_consistency", "0 2 * * *") == "0 3 * * *"
-    assert settings.schedule("housekeeping", "0 6 * * *") is None
-    assert settings.schedule("strategy_scaling", "0 4 * * 6") == "0 4 * * 6"
-    assert settings.pods.volumes[0].source == {"emptyDir": {}}
-    assert settings.pods.memory_gib == 64
+    assert settings.cron("node_consistency", "0 2 * * *") == "0 3 * * *"
+    assert settings.cron("housekeeping", "0 6 * * *") is None
+    assert settings.cron("strategy_scaling", "0 4 * * 6") == "0 4 * * 6"
+    assert settings.volumes[0].source == {"emptyDir": {}}
+    assert settings.memory_gib == 64
     assert settings.fresh == timedelta(hours=180)
 
 
 def test_with_the_local_launcher_nothing_starts_by_itself() -> None:
-    assert read_settings({"TRAINBENCH_LAUNCHER": "local"}).schedule("node_consistency", "0 2 * * *") is None
+    assert read_settings({"TRAINBENCH_LAUNCHER": "local"}).cron("node_consistency", "0 2 * * *") is None
 
 
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("TRAINBENCH_DEFERRABLE", "yes", "choose true or false"),
+        ("TRAINBENCH_DEFERRABLE", "maybe", "choose true or false"),
         ("TRAINBENCH_QUEUE_TIMEOUT_S", "1h", "give a whole number, 1 to 604800"),
         ("TRAINBENCH_MEMORY_GIB", "0", "give a whole number, 1 to 65536"),
         ("TRAINBENCH_WORLD_SIZES", "1,two", "give numbers of GPUs, for example 1,2,4"),
         ("TRAINBENCH_VOLUMES", "/data", "give JSON such as"),
+        ("TRAINBENCH_VOLUMES", '[{"mount_path": "data", "source": {}}]', "should match pattern"),
+        ("TRAINBENCH_RETENTION_DAYS", "-1", "give a whole number, 0 to 36500"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_is_allowed(name: str, value: str, told: str) -> None:
     with pytest.raises(SettingsError, match=told) as error:
         read_settings({name: value})
     assert name in str(error.value)
+
+
+def test_an_empty_variable_is_not_set() -> None:
+    assert read_settings({"TRAINBENCH_IMAGE": "", "TRAINBENCH_STORE": ""}) == read_settings({})
+
+
+def test_the_page_of_settings_is_that_of_the_fields() -> None:
+    """`scripts/settings_doc.py` writes it."""
+    assert PAGE.read_text() == page()

@@ -32,7 +32,7 @@ Banner = dict[str, str]
 
 def read() -> tuple[Said, ...]:
     settings = read_settings()
-    engine = open_engine(settings.history_url, open_store(settings.store_url))
+    engine = open_engine(settings.history_url, open_store(settings.store))
     with engine.begin() as connection:
         return said(connection, datetime.now(UTC))
 

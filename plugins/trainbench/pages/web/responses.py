@@ -26,7 +26,7 @@ NO_DAG = (
 
 
 def the_store() -> Store:
-    return open_store(read_settings().store_url)
+    return open_store(read_settings().store)
 
 
 def pages_of(who: Reader) -> Pages:
