@@ -17,9 +17,9 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
 HEAD = """\
 # Settings
 
-Environment variables of an installation. Set the same ones for Airflow's scheduler, triggerer, DAG processor, workers and
-API server. `trainbench` on the command line reads them too. An empty variable counts as one that is not set. A value that
-is not allowed is refused with a sentence that names the variable, the value and what is allowed.
+Environment variables of an installation. Set the same ones for Airflow's scheduler, triggerer, DAG processor, workers
+and API server. `trainbench` on the command line reads them too. An empty variable counts as one that is not set. A
+value that is not allowed is refused with a sentence that names the variable, the value and what is allowed.
 
 """
 
