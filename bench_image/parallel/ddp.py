@@ -1,4 +1,4 @@
-"""DistributedDataParallel: each rank holds the whole model and averages its gradients with the others."""
+"""DDP: each rank holds the whole model and averages its gradients with the other ranks."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from bench_image.parallel.process_group import DistributedGroup
 
 
 class DdpStep(OptimizerStep):
+    """Exchanges gradients in the backward pass of the last micro-step."""
+
     def gradient_sync(self, last: bool) -> contextlib.AbstractContextManager[None]:
         assert isinstance(self.model, DistributedDataParallel)
         return contextlib.nullcontext() if last else self.model.no_sync()

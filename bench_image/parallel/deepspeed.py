@@ -1,4 +1,4 @@
-"""DeepSpeed's ZeRO: stage 2 shards gradients and optimizer states, stage 3 the weights as well."""
+"""DeepSpeed ZeRO: stage 2 shards gradients and optimizer states, stage 3 the weights as well."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ REDUCE_BUCKET = 500_000_000  # numbers; DeepSpeed's default
 class ZeroStep(OptimizerStep):
     """DeepSpeed's engine does backward, clipping and the update.
 
-    Accumulation is told to it micro-step by micro-step: at both stages each one's gradients are reduced at once and
-    added up in shards (`no_sync` contradicts that and is refused by DeepSpeed).
+    Each micro-step says whether it is the last: at both stages DeepSpeed reduces the gradients of each micro-step at
+    once and adds them up in shards (it refuses `no_sync`, which contradicts that).
     """
 
     def __init__(self, spec: RunSpec, built: BuiltModel, device: torch.device, stage: int) -> None:
@@ -31,14 +31,15 @@ class ZeroStep(OptimizerStep):
 
     def make_optimizer(self, spec: RunSpec, device: torch.device) -> torch.optim.Optimizer:
         optimizer = make_optimizer(spec, self.trainable, device)
-        # DeepSpeed switches off an autocast that is entered outside of its engine.
+        # Autocast must be entered inside of DeepSpeed's engine, which switches off any from outside.
         self.model.forward = self.autocast(self.model.forward)
         config = settings(self._stage, self.trainable, device)
-        self.model = _initialised(self.model, self.trainable, optimizer, config)
+        self.model = _initialise(self.model, self.trainable, optimizer, config)
         return optimizer
 
     def micro_step(self, ids: torch.Tensor, *, last: bool) -> torch.Tensor:
         engine: Any = self.model
+        # The loss is divided here, so DeepSpeed must not scale it by its own count of accumulation steps.
         engine.set_gradient_accumulation_boundary(last)
         loss: torch.Tensor = engine(input_ids=ids, labels=ids).loss
         engine.backward(loss / self.num_micro_steps, scale_wrt_gas=False)
@@ -58,7 +59,7 @@ class ZeroStep(OptimizerStep):
 
 
 class Zero2Group(DistributedGroup):
-    """Each rank holds all weights, and updates its share of the trainable ones."""
+    """Each rank holds all weights and updates its share of the trainable ones."""
 
     stage = 2
 
@@ -67,29 +68,29 @@ class Zero2Group(DistributedGroup):
 
 
 class Zero3Group(Zero2Group):
-    """Each rank holds a share of everything, and gathers the weights of a layer when it needs them.
+    """Each rank holds a share of everything and gathers the weights of a layer when it needs them.
 
-    The model is built whole on every rank before DeepSpeed takes it apart, because it cannot do so with 4-bit weights
-    while they are made: it must fit into one GPU once, without gradients and activations.
+    The model is built whole on every rank before DeepSpeed shards it, because DeepSpeed cannot shard 4-bit weights
+    while they are built: the model must fit into one GPU once, without gradients and activations.
     """
 
     stage = 3
 
 
 def settings(stage: int, trainable: Sequence[nn.Parameter], device: torch.device) -> dict[str, Any]:
-    """DeepSpeed's configuration that keeps everything in the dtype that the recipe gave it.
+    """DeepSpeed's configuration, which keeps each tensor in the dtype that the recipe gave it.
 
-    bf16 trainables: gradients, master copy and states in bf16 too. fp32 ones: no mixed precision of DeepSpeed's own,
-    so that frozen weights keep their dtype and autocast is ours.
+    bf16 trainable weights: gradients, master copy and optimizer states in bf16 too. fp32 ones: no mixed precision by
+    DeepSpeed, so that frozen weights keep their dtype; autocast is done by ZeroStep.
     """
     bf16 = {
         "enabled": True,
         "bf16_master_weights_and_grads": True,
         "bf16_optimizer_states": True,
-        "check_grad_overflow": False,  # would make the host wait for the GPU; a NaN loss ends the run anyway
+        "check_grad_overflow": False,  # waits for the GPU; a NaN loss ends the run anyway
     }
     return {
-        # Batch sizes and accumulation are ours to count: see ZeroStep.
+        # ZeroStep counts batch sizes and accumulation itself.
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         "gradient_clipping": MAX_GRAD_NORM,
@@ -98,21 +99,21 @@ def settings(stage: int, trainable: Sequence[nn.Parameter], device: torch.device
             "stage": stage,
             "overlap_comm": device.type == "cuda",
             "contiguous_gradients": True,
-            # A buffer of this size stays allocated: DeepSpeed's default would be gigabytes for some adapters.
+            # A buffer of this size stays allocated, so it is no larger than the trainable weights.
             "reduce_bucket_size": min(REDUCE_BUCKET, sum(parameter.numel() for parameter in trainable)),
         },
         "steps_per_print": 2**31,
     } | ({"bf16": bf16} if trainable[0].dtype is torch.bfloat16 else {})
 
 
-def _initialised(
+def _initialise(
     model: nn.Module, trainable: tuple[nn.Parameter, ...], optimizer: torch.optim.Optimizer, config: dict[str, Any]
 ) -> Any:
     import deepspeed  # type: ignore[import-untyped]
     import deepspeed.ops  # type: ignore[import-untyped]
 
     logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-    # A C++ extension for the CPU, which would be compiled here and now: half a minute, for nothing that is measured.
+    # Skips a C++ extension for the CPU, whose compilation would take half a minute.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     engine, *_ = deepspeed.initialize(
         model=model, model_parameters=trainable, optimizer=optimizer, config=config, dist_init_required=False

@@ -1,6 +1,6 @@
-"""Where independent ranks wait for each other: a file for each that has come, in the folder that they share.
+"""A barrier of independent ranks: each rank creates a file in their shared folder and waits for the others' files.
 
-Nothing of a training stack: a rank that died cannot break it, and the supervisor comes in place of the dead.
+It needs no process group, so a dead rank cannot break it: the supervisor creates the file of a rank that has ended.
 """
 
 from __future__ import annotations
@@ -8,19 +8,19 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-PATIENCE_S = 20.0  # neighbours do the same work from the same moment: who is later than this is not waited for
+TIMEOUT_S = 20.0  # neighbours do the same work from the same moment: a rank later than this is not waited for
 POLL_S = 0.02
-ARRIVED_FILE = "came-{}"
+ARRIVED_FILE = "arrived-{}"
 
 
 def arrive(folder: Path, rank: int) -> None:
-    """This rank is there, or will never be."""
+    """Marks this rank as arrived, or as one that will never arrive."""
     (folder / ARRIVED_FILE.format(rank)).touch()
 
 
-def wait_for_all(folder: Path, num_ranks: int, patience_s: float = PATIENCE_S) -> bool:
-    """Whether all ranks have come within `patience_s`."""
-    deadline = time.monotonic() + patience_s
+def wait_for_all(folder: Path, num_ranks: int, timeout_s: float = TIMEOUT_S) -> bool:
+    """Waits until all ranks have arrived, at most `timeout_s` seconds; whether they have."""
+    deadline = time.monotonic() + timeout_s
     while not all((folder / ARRIVED_FILE.format(rank)).exists() for rank in range(num_ranks)):
         if time.monotonic() > deadline:
             return False

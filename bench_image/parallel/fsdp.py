@@ -1,4 +1,4 @@
-"""FSDP2: every rank keeps a slice of each weight, gradient and optimizer state, and gathers one layer at a time."""
+"""FSDP2: each rank keeps a slice of each weight, gradient and optimizer state, and gathers one layer at a time."""
 
 from __future__ import annotations
 
@@ -23,8 +23,12 @@ from bench_image.parallel.process_group import PEER_TIMEOUT_S, DistributedGroup
 
 
 class FsdpStep(OptimizerStep):
-    """Clips and updates this rank's slices as plain tensors: AdamW works number by number, so nothing is lost, and
-    neither the 8-bit optimizers nor a fused kernel need to know about slices."""
+    """Clips and updates this rank's slices as plain tensors.
+
+    AdamW works element by element, so the update is the same, and neither the 8-bit optimizers nor fused kernels have
+    to support sharded tensors. `keeps_weights`: layers stay whole from forward to backward; `keeps_gradients`:
+    gradients stay whole until the last micro-step.
+    """
 
     model: Any
 
@@ -41,6 +45,7 @@ class FsdpStep(OptimizerStep):
         self._slices: list[tuple[Any, nn.Parameter]] = []
         self._keeps_weights, self._keeps_gradients = keeps_weights, keeps_gradients
         super().__init__(spec, model, trainable, device)
+        # Each layer gathers the next one's weights while it computes.
         layers = [module for module in model.modules() if isinstance(module, FSDPModule) and module is not model]
         for layer in layers:
             layer.set_reshard_after_forward(not keeps_weights)
@@ -49,22 +54,25 @@ class FsdpStep(OptimizerStep):
 
     def make_optimizer(self, spec: RunSpec, device: torch.device) -> torch.optim.Optimizer:
         slices = [(whole, nn.Parameter(_local(whole))) for whole in self.trainable]
-        self._slices = [(whole, part) for whole, part in slices if part.numel()]  # a short tensor may not reach all
+        # A short tensor has no slice on some ranks.
+        self._slices = [(whole, part) for whole, part in slices if part.numel()]
         optimizer = make_optimizer(spec, tuple(part for _, part in self._slices), device)
         if spec.optimizer is not Optimizer.ADAMW_TORCH:
-            # bitsandbytes keeps the states of small tensors in fp32: small as a whole, not as a slice.
+            # bitsandbytes keeps the states of small tensors in fp32; what counts is the size of the whole tensor.
             args: Any = optimizer.args  # type: ignore[attr-defined]
             args.min_8bit_size = args.min_8bit_size // spec.world_size
         return optimizer
 
     def gradient_sync(self, last: bool) -> contextlib.AbstractContextManager[None]:
-        """Until the last micro-step gradients and weights stay whole, where there is room for them."""
+        """Before the last micro-step gradients and weights stay whole, where there is room for them."""
         if self.num_micro_steps > 1:
             self.model.set_requires_gradient_sync(last or not self._keeps_gradients)
             self.model.set_reshard_after_backward(last or not self._keeps_weights)
         return contextlib.nullcontext()
 
     def update(self) -> None:
+        """Clips the gradients and steps the optimizer on this rank's slices; gradients are dropped afterwards."""
+        # The slices share memory with the sharded tensors, so updating them updates the model.
         for whole, part in self._slices:
             part.data, part.grad = _local(whole), None if whole.grad is None else _local(whole.grad)
         self._clip([part.grad for _, part in self._slices if part.grad is not None])
@@ -87,11 +95,12 @@ class FsdpStep(OptimizerStep):
 
 
 class FsdpGroup(DistributedGroup):
-    """Weights keep their dtype when gathered and gradients are averaged in theirs: no mixed-precision policy.
+    """Gathers weights and averages gradients in their own dtype, without a mixed-precision policy.
 
-    Building shards layer by layer, so that a rank never holds more than its slices and one layer. With room for it
-    (WHOLE_SHARE), `tuned` leaves layers whole between forward and backward, which saves one of three exchanges, and
-    gradients that accumulate are exchanged once per step instead of once per micro-step.
+    The model is sharded layer by layer while it is built, so that a rank never holds more than its slices and one
+    layer. Where memory allows it (`memory_estimate.WHOLE_SHARE`), `tuned` leaves layers whole between forward and
+    backward, which saves one of three exchanges, and accumulated gradients are exchanged once per step, not per
+    micro-step.
     """
 
     def __init__(self, device: torch.device, timeout_s: float = PEER_TIMEOUT_S) -> None:
@@ -118,7 +127,7 @@ class FsdpGroup(DistributedGroup):
 
 
 def _local(tensor: Any) -> torch.Tensor:
-    """This rank's slice of a sharded tensor; the same memory."""
+    """This rank's slice of a sharded tensor, in the same memory."""
     with torch.no_grad():
         local: torch.Tensor = tensor.to_local()
     return local

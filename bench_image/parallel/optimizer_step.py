@@ -1,4 +1,4 @@
-"""What one optimizer step is made of: forward and backward of each micro-batch, clipping, the update."""
+"""The parts of one optimizer step: forward and backward of each micro-batch, gradient clipping, the update."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_GRAD_NORM = 1.0
 
 
 class OptimizerStep:
-    """For a rank that holds whole gradients. Strategies change where gradients are exchanged and what is updated."""
+    """The step of a rank that holds whole gradients; strategies override where gradients are exchanged and updated."""
 
     def __init__(
         self, spec: RunSpec, model: nn.Module, trainable: Sequence[nn.Parameter], device: torch.device
@@ -31,10 +31,14 @@ class OptimizerStep:
         self.optimizer = self.make_optimizer(spec, device)
 
     def make_optimizer(self, spec: RunSpec, device: torch.device) -> torch.optim.Optimizer:
+        """The optimizer over what this rank updates."""
         return make_optimizer(spec, self.trainable, device)
 
     def micro_step(self, ids: torch.Tensor, *, last: bool) -> torch.Tensor:
-        """Adds the gradients of one micro-batch; returns its loss, on the device. `last` one of the step or not."""
+        """Forward and backward of one micro-batch: adds its gradients, returns its loss on the device.
+
+        `ids`: (micro batch, tokens), also the labels. `last`: whether it is the last micro-step of the step.
+        """
         with self.gradient_sync(last):
             with self.autocast:
                 loss: torch.Tensor = self.model(input_ids=ids, labels=ids).loss
@@ -42,33 +46,34 @@ class OptimizerStep:
         return loss.detach().float()
 
     def gradient_sync(self, last: bool) -> contextlib.AbstractContextManager[None]:
-        """Around a micro-step: gradients need not be exchanged before the last one."""
+        """The context of a micro-step; only the `last` one has to exchange gradients between ranks."""
         return contextlib.nullcontext()
 
     def update(self) -> None:
-        """Clips the gradients, steps, and forgets them."""
+        """Clips the gradients, steps the optimizer, and drops the gradients."""
         self._clip([parameter.grad for parameter in self.trainable if parameter.grad is not None])
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
 
     def describe_sharding(self, spec: RunSpec) -> dict[str, str]:
-        """What the strategy does to memory and communication, and where its library changes a number; name -> value."""
+        """How the strategy shares memory and communication between ranks, for the result: name -> value."""
         return {}
 
     def sum_over_ranks(self, squares: torch.Tensor) -> torch.Tensor:
-        """The sum of squares of all gradients, from this rank's sum."""
+        """The sum over ranks of each rank's sum of squared gradients."""
         return squares
 
     def _clip(self, gradients: list[torch.Tensor]) -> None:
-        """To a global norm of at most MAX_GRAD_NORM, computed in fp32 whatever the gradients' dtype.
+        """Scales the gradients to a global norm of at most MAX_GRAD_NORM, computed in fp32 whatever their dtype.
 
-        Loss scaling is still in the gradients. A norm that is not finite makes all of them NaN, on every rank: so the
-        scaler skips the step everywhere, or the loss says what happened.
+        factor = min(1, MAX_GRAD_NORM / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_. A norm that is not finite
+        makes all gradients NaN on every rank: so the scaler skips the step everywhere, or the loss becomes NaN.
         """
+        # The gradients still hold the loss scale; the norm is that of the unscaled ones.
         norms = torch._foreach_norm(gradients, 2, dtype=torch.float32)
         norm = self.sum_over_ranks(torch.stack(norms).square().sum()).sqrt() / self.scaler.scale(self._one)
         factor = (MAX_GRAD_NORM / (norm + 1e-6)).clamp(max=1.0)
-        # In their dtype, to which a multiplication on the GPU would round it anyway: then one kernel does for many.
+        # The factor is cast to the gradients' dtype, as the multiplication would round it: so one kernel does them all.
         factor = torch.where(norm.isfinite(), factor, torch.nan).to(gradients[0].dtype)
         torch._foreach_mul_(gradients, factor)

@@ -1,4 +1,4 @@
-"""One rank by itself, and what every gang of ranks shares: the interface that the training loop sees."""
+"""The ranks of a run as the training loop sees them: one rank, independent ranks, ranks that communicate."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from bench_image.model.build import BuiltModel
 from bench_image.parallel import file_barrier
 from bench_image.parallel.optimizer_step import OptimizerStep
 
-PEER_TIMEOUT_S = 120.0  # a peer that is silent for longer is taken for dead
+PEER_TIMEOUT_S = 120.0  # a rank that does not answer for longer is taken for dead
 
 
 class ProcessGroup:
-    """One rank. Also the interface: whatever concerns other ranks is the identity here."""
+    """A group of one rank, and the interface of all groups: what concerns other ranks is the identity here."""
 
     rank = 0
     local_rank = 0
     world_size = 1
-    may_run_trials = True  # an 'auto' may be decided by trial: nobody else has to come to the same decision
+    may_run_trials = True  # whether 'auto' may be decided by trial: no other rank has to decide the same
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
     def shard(self, module: nn.Module) -> None:
-        """Called with each layer of a new model as soon as it holds its values, and with the whole model at the end."""
+        """Shards a module; called with each layer of a new model once it has its values, at the end with the model."""
 
     def optimizer_step(self, spec: RunSpec, built: BuiltModel) -> OptimizerStep:
-        """What trains the model; to be called once per model by a gang."""
+        """The step that trains the model as this strategy does. A distributed group may be called once per model."""
         return OptimizerStep(spec, built.model, built.trainable, self.device)
 
     def barrier(self) -> None:
-        """Returns when all ranks have come here."""
+        """Returns when all ranks have called it."""
 
     def max_over_ranks(self, values: Sequence[float]) -> list[float]:
         """Element-wise maximum over ranks."""
@@ -51,14 +51,14 @@ class ProcessGroup:
         return list(values)
 
     def broadcast(self, number: int) -> int:
-        """Rank 0's number, on every rank."""
+        """Rank 0's number, on all ranks."""
         return number
 
     def wait_for_neighbours(self) -> None:
-        """Returns when the neighbours that share nothing but the host have come here too, or have had their time."""
+        """Waits for independent ranks on the same host, for a limited time; does nothing for other groups."""
 
     def memory_bytes(self) -> int:
-        """What the smallest GPU of the ranks has in all; on the CPU what is free, shared by all ranks."""
+        """Total memory of the ranks' smallest GPU; on the CPU the free memory, divided by the number of ranks."""
         if self.device.type == "cuda":
             own = torch.cuda.mem_get_info(self.device)[1]
         else:
@@ -66,53 +66,53 @@ class ProcessGroup:
         return int(-self.max_over_ranks([-float(own)])[0])
 
     def close(self) -> None:
-        """Leaves the group."""
+        """Ends the communication between the ranks."""
 
 
 class IndependentGroup(ProcessGroup):
-    """A rank with a GPU of its own, whose neighbours on the host do the same work at the same time."""
+    """One of several ranks of a host, each of which does the work of a single GPU at the same time as the others."""
 
     may_run_trials = False
 
     def __init__(self, device: torch.device, folder: Path, number: int, num_ranks: int) -> None:
-        """`number` of `num_ranks`, which share `folder`. Towards the work it is rank 0 of 1, as each of them is."""
+        """Rank `number` of `num_ranks`, which share `folder`. In its own run it is rank 0 of 1, as each of them is."""
         super().__init__(device)
         self._folder, self._number, self._num_ranks = folder, number, num_ranks
 
     def wait_for_neighbours(self) -> None:
         file_barrier.arrive(self._folder, self._number)
         if not file_barrier.wait_for_all(self._folder, self._num_ranks):
-            sys.stderr.write(f"rank {self._number}: not all neighbours came within {file_barrier.PATIENCE_S:g} s\n")
+            sys.stderr.write(f"rank {self._number}: not all neighbours arrived within {file_barrier.TIMEOUT_S:g} s\n")
 
     def memory_bytes(self) -> int:
         return super().memory_bytes() // (1 if self.device.type == "cuda" else self._num_ranks)
 
 
 class DistributedGroup(ProcessGroup):
-    """Several ranks, one process each; started with torchrun's environment."""
+    """Ranks that communicate by torch.distributed, one process each, with torchrun's environment variables."""
 
     may_run_trials = False
 
     def __init__(self, device: torch.device, timeout_s: float = PEER_TIMEOUT_S) -> None:
-        """Waits for the others, at most `timeout_s`, which also bounds every later exchange."""
+        """Waits for the other ranks, at most `timeout_s` seconds, which also bounds every later exchange."""
         super().__init__(device)
         self.rank, self.local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
         self.world_size = int(os.environ["WORLD_SIZE"])
         if dist.is_initialized():
             return
-        # Tensors on the host travel by gloo and never touch the GPU's streams: agreeing costs no synchronisation.
+        # gloo moves tensors on the host and never touches the GPU's streams: a broadcast does not wait for the GPU.
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
 
     def check_same_gpu(self, name: str) -> None:
-        """Raises RuntimeError on every rank if the ranks' GPUs, by name, are not of one kind."""
+        """Raises RuntimeError on every rank unless all ranks have the GPU model `name`."""
         names: list[str] = [""] * self.world_size
         dist.all_gather_object(names, name)
         if len(set(names)) > 1:
             kinds = ", ".join(f"{kind} (rank {names.index(kind)})" for kind in dict.fromkeys(names))
             raise RuntimeError(
-                f"the ranks have different GPUs: {kinds}; one slow GPU sets the pace of all, so the figures would be "
-                "nobody's: choose nodes of one kind"
+                f"the ranks have different GPUs: {kinds}; the slowest sets the pace of all, so the figures would hold "
+                "for none of them: choose nodes of one kind"
             )
 
     def barrier(self) -> None:

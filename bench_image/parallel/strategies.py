@@ -1,9 +1,9 @@
-"""How ranks work together: what each strategy keeps where, and the way in.
+"""The strategies: what each keeps in a rank's memory, and the process group that runs it.
 
-Bytes per rank for W ranks. w: of all weights as the recipe holds them; t: of the trainable ones alone (2 bytes a number
-for bf16 full and bf16 `tuned`, else 4); s: of AdamW's two moments (2 t; for the 8-bit ones about 2 bytes a number).
+Bytes per rank for W ranks. w: all weights as the recipe holds them; t: the trainable ones alone (2 bytes a number for
+bf16 full and bf16 `tuned`, else 4); s: AdamW's two moments (2 t; for the 8-bit optimizers about 2 bytes a number).
 
-| strategy | weights | gradients | copy | moments | while it works |
+| strategy | weights | gradients | copy | moments | temporary |
 |---|---|---|---|---|---|
 | single, independent | w | t, freed by the update | - | s | |
 | ddp | w | t, always there (buckets) | - | s | |
@@ -35,10 +35,10 @@ from bench_image.parallel.visible_gpus import VISIBLE
 
 
 def join_group(spec: RunSpec) -> ProcessGroup:
-    """This process's place among the ranks; waits for the others.
+    """The process group of the spec's strategy, joined by this process; waits for the other ranks.
 
-    RuntimeError without the GPU that the spec wants, with GPUs of different kinds, or when a peer does not come within
-    `peer_timeout_s`.
+    Raises RuntimeError without the GPU that the spec needs, with GPUs of different models, or when a rank does not join
+    within `peer_timeout_s`.
     """
     device = _device(spec)
     if spec.strategy is Strategy.SINGLE:
@@ -51,12 +51,12 @@ def join_group(spec: RunSpec) -> ProcessGroup:
 
 
 def peer_timeout_s(spec: RunSpec) -> float:
-    """Soon enough that a lost peer becomes an error that says so, before the supervisor ends the run at `timeout_s`."""
+    """Seconds until a missing rank is an error: before the supervisor ends the run at `timeout_s`."""
     return min(PEER_TIMEOUT_S, spec.timeout_s / 2)
 
 
 def group_class(strategy: Strategy) -> Callable[[torch.device, float], DistributedGroup]:
-    """Each comes from its own module, because DeepSpeed costs seconds to import."""
+    """The group of a strategy with several ranks; imported here, because DeepSpeed takes seconds to import."""
     if strategy is Strategy.DDP:
         from bench_image.parallel.ddp import DdpGroup
 
@@ -71,10 +71,12 @@ def group_class(strategy: Strategy) -> Callable[[torch.device, float], Distribut
 
 
 def device_name(device: torch.device) -> str:
+    """The GPU's product name, or CPU."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
 
 
 def _device(spec: RunSpec) -> torch.device:
+    """This rank's device, made current. Raises RuntimeError where torch does not see the rank's GPU."""
     if spec.device is Device.CPU:
         return torch.device("cpu")
     index, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()

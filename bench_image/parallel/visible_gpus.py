@@ -1,6 +1,7 @@
-"""Which GPU each independent rank gets for itself. Needs no torch: a rank then sees its own GPU and no other.
+"""Which GPUs a process may use (CUDA_VISIBLE_DEVICES): counted, and given one by one to independent ranks.
 
-Seeing one GPU, each rank compiles the same code as its neighbours, so that they share one cache.
+An independent rank sees its own GPU and no other. So each rank compiles the same code, and all share one cache.
+It needs no torch, whose import takes seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ NONE = "-1"  # as CUDA reads it: no GPU
 
 
 def rank_environments(spec: RunSpec, environ: Mapping[str, str], nvml: Any = None) -> list[dict[str, str]]:
-    """For each independent rank of the node: what its environment has besides. `nvml` stands in for it in tests."""
+    """For each independent rank of the node, the variables to add to its environment. Tests pass a fake `nvml`."""
     gpus = _gpus(spec, environ, nvml)
     return [
         {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "1"} | gpu | _share_of_cpus(spec.gpus_per_node)
@@ -29,18 +30,36 @@ def rank_environments(spec: RunSpec, environ: Mapping[str, str], nvml: Any = Non
     ]
 
 
+def count_visible_gpus(environ: Mapping[str, str], *, nvml: Any = None) -> tuple[int, str | None]:
+    """The number of NVIDIA GPUs that a process started here may use, and the reason if there is none.
+
+    CUDA_VISIBLE_DEVICES limits them, up to its first invalid entry, as CUDA reads it.
+    """
+    try:
+        nvml = nvml_api.connect(nvml)
+        count = int(nvml_api.query(nvml.nvmlDeviceGetCount))
+    except nvml_api.NvmlError as error:
+        return 0, str(error)
+    chosen = environ.get(VISIBLE)
+    if chosen is None:
+        return count, None if count else "NVML lists none"
+    names = [name.strip() for name in chosen.split(",")]
+    valid = [name for name in names[: names.index("-1") if "-1" in names else None] if name]
+    return min(count, len(valid)), None if valid else f"{VISIBLE} is '{chosen}'"
+
+
 def _gpus(spec: RunSpec, environ: Mapping[str, str], nvml: Any) -> list[dict[str, str]]:
     if spec.device is Device.CPU or spec.gpus_per_node == 1:
         return [{} for _ in range(spec.gpus_per_node)]
-    names = [name.strip() for name in environ[VISIBLE].split(",")] if VISIBLE in environ else _found(spec, nvml)
+    names = [name.strip() for name in environ[VISIBLE].split(",")] if VISIBLE in environ else _listed(spec, nvml)
     names += [NONE] * (spec.gpus_per_node - len(names))
     return [{VISIBLE: name} | ({GPU_UUID_ENV: name} if name.startswith("GPU-") else {}) for name in names][
         : spec.gpus_per_node
     ]
 
 
-def _found(spec: RunSpec, nvml: Any) -> list[str]:
-    """UUIDs, so that a GPU is known by name even when it is lost before a rank could ask it; else numbers."""
+def _listed(spec: RunSpec, nvml: Any) -> list[str]:
+    """The UUIDs that NVML lists, which name a GPU even when it is lost before a rank starts; without NVML, numbers."""
     try:
         nvml = nvml_api.connect(nvml)
         count = nvml_api.query(nvml.nvmlDeviceGetCount)
@@ -54,5 +73,5 @@ def _uuid(nvml: Any, index: int) -> str:
 
 
 def _share_of_cpus(num_ranks: int) -> dict[str, str]:
-    """Each rank compiles at the same time: together they start as many compilers as there are CPUs."""
+    """All ranks compile at the same time: together they start as many compilers as there are CPUs."""
     return {COMPILE_THREADS: str(max(1, (os.cpu_count() or 1) // num_ranks))} if num_ranks > 1 else {}

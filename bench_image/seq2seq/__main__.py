@@ -20,13 +20,14 @@ from bench_image.contract.pod_io import OUTPUT_DIR_ENV, RESULT_FILE, SPEC_ENV
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.spec import RunSpec
 from bench_image.data.atomic_file import write_atomic
+from bench_image.parallel.visible_gpus import count_visible_gpus
 from bench_image.process.exit_codes import BAD_SPEC, EXIT_CODES, ProcessExits
 from bench_image.process.merge import merge
 from bench_image.process.parent_death import process_start, start_ticks
 from bench_image.process.rank_report import STARTED_ENV, RankReport, read_reports
 from bench_image.process.supervisor import QUIET, publish, supervise
 from bench_image.seq2seq import bench_file
-from bench_image.seq2seq.flags import FlagError, Launch, Plan, parser, plan, visible_gpus
+from bench_image.seq2seq.flags import FlagError, Launch, Plan, parser, plan
 
 RUNS = "runs"  # folder of the results beside the bench files, one per run
 PEERS_END_S = 20.0  # less than the 30 s after which torchrun kills
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         flags = parser().parse_args(arguments)
         name = _run_name(launch)
-        asked = plan(flags, launch, f"seq2seq-{name}", visible_gpus(os.environ))
+        asked = plan(flags, launch, f"seq2seq-{name}", count_visible_gpus(os.environ))
         folder = _run_folder(flags.results_dir, name)
     except FlagError as error:
         if speaks:

@@ -16,7 +16,6 @@ from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy
 from bench_image.contract.parse import explain
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import DiskData, Preset
-from bench_image.telemetry import nvml as nvml_api
 
 BATCH_SIZE, FULL_BATCH_SIZE = 32, 1024
 NUM_SAMPLES = 32_768
@@ -142,7 +141,7 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
 
 
 def plan(flags: argparse.Namespace, launch: Launch | None, run_id: str, found: tuple[int, str | None]) -> Plan:
-    """The run. `found`: number of GPUs, and why there is none (see `visible_gpus`). Raises FlagError."""
+    """The run. `found`: number of GPUs, and why there is none (see `count_visible_gpus`). Raises FlagError."""
     if flags.d_model % flags.nhead:
         raise FlagError(f"--nhead {flags.nhead} does not divide --d-model {flags.d_model}")
     device, num_ranks = _machine(flags, launch, *found)
@@ -171,24 +170,6 @@ def plan(flags: argparse.Namespace, launch: Launch | None, run_id: str, found: t
         raise FlagError(explain(error)) from None
     samples_per_epoch = steps * spec.samples_per_step
     return Plan(spec, num_samples, samples_per_epoch, flags.warmup_epochs, _notes(flags, num_samples, steps, spec))
-
-
-def visible_gpus(environ: Mapping[str, str], *, nvml: Any = None) -> tuple[int, str | None]:
-    """How many NVIDIA GPUs a process started here may use, and the reason if none. Without torch, which takes seconds.
-
-    CUDA_VISIBLE_DEVICES narrows them down, up to its first invalid entry, as CUDA has it.
-    """
-    try:
-        nvml = nvml_api.connect(nvml)
-        count = int(nvml_api.query(nvml.nvmlDeviceGetCount))
-    except nvml_api.NvmlError as error:
-        return 0, str(error)
-    chosen = environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is None:
-        return count, None if count else "NVML sees none"
-    names = [name.strip() for name in chosen.split(",")]
-    valid = [name for name in names[: names.index("-1") if "-1" in names else None] if name]
-    return min(count, len(valid)), None if valid else f"CUDA_VISIBLE_DEVICES is '{chosen}'"
 
 
 def _machine(flags: argparse.Namespace, launch: Launch | None, num_found: int, why_none: str | None) -> tuple[str, int]:

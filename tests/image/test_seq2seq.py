@@ -17,9 +17,10 @@ from bench_image.contract.parse import parse_result
 from bench_image.contract.result import Chosen, RunResult
 from bench_image.contract.result_sections import ParameterCount
 from bench_image.contract.work import DiskData
+from bench_image.parallel.visible_gpus import count_visible_gpus
 from bench_image.process.rank_report import WindowRecord
 from bench_image.seq2seq import bench_file
-from bench_image.seq2seq.flags import FlagError, Launch, Plan, parser, plan, visible_gpus
+from bench_image.seq2seq.flags import FlagError, Launch, Plan, parser, plan
 from bench_image.training.loop import steps_to_do
 from tests.builders import make_cpu_result, make_result
 from tests.conftest import Golden
@@ -186,7 +187,7 @@ class FakeNvml:
 )
 def test_visible_gpus_are_counted(count: int, variable: str | None, expected: int) -> None:
     environ = {} if variable is None else {"CUDA_VISIBLE_DEVICES": variable}
-    found, why_none = visible_gpus(environ, nvml=FakeNvml(count))
+    found, why_none = count_visible_gpus(environ, nvml=FakeNvml(count))
 
     assert found == expected
     assert (why_none is None) == (expected > 0)
