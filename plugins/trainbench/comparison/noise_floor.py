@@ -24,7 +24,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from functools import cache
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult
@@ -202,33 +201,12 @@ def _largest(members: Sequence[NodeRuns], metric: Metric) -> float | None:
 def _spread(found: Noise | None) -> Spread | None:
     if found is None:
         return None
+    from scipy.special import chdtri  # of (degrees of freedom, upper tail)
+
     df = found.degrees_of_freedom
     return Spread(
         sd_pct=100 * found.sd,
-        low_pct=100 * found.sd * math.sqrt(df / chi2_quantile(0.975, df)),
-        high_pct=100 * found.sd * math.sqrt(df / chi2_quantile(0.025, df)),
+        low_pct=100 * found.sd * math.sqrt(df / chdtri(df, 0.025)),
+        high_pct=100 * found.sd * math.sqrt(df / chdtri(df, 0.975)),
         degrees_of_freedom=df,
     )
-
-
-@cache  # a fleet asks for the same few degrees of freedom, node by node
-def chi2_quantile(probability: float, degrees_of_freedom: int) -> float:
-    """By halving: the distribution function is the regularised lower incomplete gamma function (DLMF 8.11.4)."""
-    low, high = 0.0, 20.0 + 4.0 * degrees_of_freedom
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _chi2_below(middle, degrees_of_freedom) < probability else (low, middle)
-    return (low + high) / 2
-
-
-def _chi2_below(x: float, degrees_of_freedom: int) -> float:
-    a, half = degrees_of_freedom / 2, x / 2
-    if half <= 0:
-        return 0.0
-    term = total = math.exp(a * math.log(half) - half - math.lgamma(a + 1))
-    for n in range(1, 10_000):
-        term *= half / (a + n)
-        total += term
-        if term < 1e-15 * total:
-            break
-    return total

@@ -171,8 +171,9 @@ def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
     does with a chance of 1/2: coverage = 1 - 2 P(Binomial(n, 1/2) < k), k the largest that keeps it at 95 % or above
     (David and Nagaraja, Order Statistics, 2003, section 7.1).
     """
+    import numpy as np
+    from scipy.special import bdtr  # P(Binomial(n, p) <= k), of (k, n, p)
+
     ordered, n = sorted(values), len(values)
-    k, missed = 0, 0.0
-    while (missed := missed + 2 * math.comb(n, k) / 2**n) <= 1 - COVERAGE:
-        k += 1
+    k = int(np.count_nonzero(2 * bdtr(np.arange((n + 1) // 2), n, 0.5) <= 1 - COVERAGE))
     return (ordered[k - 1], ordered[n - k]) if k else None

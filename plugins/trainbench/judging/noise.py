@@ -24,18 +24,11 @@ machines.
 
 from __future__ import annotations
 
-import bisect
 import math
 import statistics
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
-
-# Student's t, 99.5 % quantile (a standard table; tests integrate the density). Between rows the row before counts.
-_T_DF = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 18, 20, 25, 30, 40, 60, 120, 1000)
-_T_995 = (
-    63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3.055, 2.977, 2.921, 2.878, 2.845,
-    2.787, 2.750, 2.704, 2.660, 2.617, 2.581,
-)  # fmt: skip
 
 
 class Run(NamedTuple):
@@ -57,9 +50,12 @@ class Noise(NamedTuple):
         return t_995(self.degrees_of_freedom) * self.sd * math.sqrt(variance)
 
 
+@cache  # a fleet has the same few degrees of freedom, node by node
 def t_995(degrees_of_freedom: int) -> float:
-    """One-sided 99.5 % quantile of Student's t; for values between the table's rows the larger neighbour."""
-    return _T_995[bisect.bisect_right(_T_DF, degrees_of_freedom) - 1]
+    """One-sided 99.5 % quantile of Student's t."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees_of_freedom, 0.995))
 
 
 def median_variance(n: int) -> float:

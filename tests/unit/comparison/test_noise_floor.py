@@ -23,7 +23,6 @@ from trainbench.comparison.noise_floor import (
     _between,
     _median_variance,
     _nodes_sd_pct,
-    chi2_quantile,
     floors,
 )
 from trainbench.core.markdown import table
@@ -121,14 +120,6 @@ def test_the_variance_of_a_median_of_few() -> None:
     for n in (1, 2, 3, 4, 5):
         drawn = statistics.pvariance(statistics.median(rng.gauss(0, 1) for _ in range(n)) for _ in range(20_000))
         assert _median_variance(n) == pytest.approx(drawn, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("probability", "df", "value"),
-    [(0.975, 1, 5.0239), (0.025, 4, 0.48442), (0.975, 4, 11.1433), (0.025, 12, 4.40379), (0.975, 100, 129.561)],
-)
-def test_quantiles_of_chi2_are_those_of_the_tables(probability: float, df: int, value: float) -> None:
-    assert chi2_quantile(probability, df) == pytest.approx(value, rel=1e-4)
 
 
 def test_failed_runs_drills_and_gangs_do_not_count() -> None:

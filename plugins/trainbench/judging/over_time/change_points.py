@@ -71,14 +71,11 @@ def change(times: Sequence[float], values: Sequence[float], limit_pct: float, ma
     scale = _scale(values, limit_pct, mads)
     penalty = PENALTY * scale * math.log(len(values))
     cuts, cost = _levels(values, penalty)
-    line = _line(times, values)
-    residuals = [value - line[0] - line[1] * (at - times[0]) for at, value in zip(times, values, strict=True)]
-    if len(values) >= LEAST_FOR_DRIFT and sum(map(abs, residuals)) + penalty < cost:
-        first, last = line[0], line[0] + line[1] * (times[-1] - times[0])
-        if first <= 0:
-            return None
-        drift = Drift(first, last, _limit(first, MAD_TO_SD * statistics.median(map(abs, residuals)), limit_pct, mads))
-        return drift if abs(drift.change_pct) > drift.limit_pct else None
+    if len(values) >= LEAST_FOR_DRIFT:
+        first, slope = _line(times, values)
+        residuals = [abs(value - first - slope * (at - times[0])) for at, value in zip(times, values, strict=True)]
+        if sum(residuals) + penalty < cost:  # a line explains the series better than levels do
+            return _drift(first, first + slope * (times[-1] - times[0]), residuals, limit_pct, mads)
     return _last_step(values, cuts, limit_pct, mads)
 
 
@@ -185,13 +182,17 @@ def _limit(level: float, noise: float, limit_pct: float, mads: float) -> float:
     return max(limit_pct, 100 * mads * noise / level)
 
 
+def _drift(first: float, last: float, residuals: Sequence[float], limit_pct: float, mads: float) -> Drift | None:
+    """From `first` to `last` on the line; `residuals`: distances of the values from it."""
+    if first <= 0:
+        return None
+    drift = Drift(first, last, _limit(first, MAD_TO_SD * statistics.median(residuals), limit_pct, mads))
+    return drift if abs(drift.change_pct) > drift.limit_pct else None
+
+
 def _line(times: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
-    """(value at the first moment, slope)"""
-    slopes = [
-        (values[j] - values[i]) / (times[j] - times[i])
-        for i in range(len(values))
-        for j in range(i + 1, len(values))
-        if times[j] > times[i]
-    ]
-    slope = statistics.median(slopes) if slopes else 0.0
-    return statistics.median(v - slope * (t - times[0]) for t, v in zip(times, values, strict=True)), slope
+    """Value at the first moment and slope: the median of all pairs' slopes (Theil-Sen), and of what it leaves."""
+    from scipy.stats import theilslopes
+
+    fit = theilslopes(values, [at - times[0] for at in times], method="joint")
+    return float(fit.intercept), float(fit.slope)

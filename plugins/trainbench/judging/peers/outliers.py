@@ -15,53 +15,39 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
+from typing import Any
 
 ALPHA = 0.001  # share of the nights in which nothing is wrong and something stands out
 _MAX_OTHERS = 51  # the median of more is known better, so this limit is never too low for them
+_SUPPORT = (1e-8, 50.0)  # of chi squared / v: what lies outside has no weight
 _POINTS = 600
-_LOG_X = (math.log(1e-8), math.log(50.0))  # of chi squared / v: what lies outside has no weight
+_MAX_LOG_RATIO = math.log(1e15)
 
 
 @lru_cache(maxsize=2000)
 def outlier_ratio(own_df: int, other_df: int, num_others: int, num_tested: int, alpha: float = ALPHA) -> float:
     """c: the ratio of a mean square to the upper median of `num_others` others from which on it stands out."""
-    weights = _median_weights(other_df, min(num_others, _MAX_OTHERS))
-    share = alpha / num_tested
-    low, high = 0.0, math.log(1e15)
-    for _ in range(50):
-        middle = (low + high) / 2
-        ratio = math.exp(middle)
-        chance = sum(weight * chi_squared_tail(own_df, own_df * ratio * x) for x, weight in weights)
-        low, high = (middle, high) if chance > share else (low, middle)
-    return math.exp(high)
+    import numpy as np
+    from scipy.optimize import brentq
+    from scipy.special import chdtrc
+
+    medians, weights = _median_distribution(other_df, min(num_others, _MAX_OTHERS))
+
+    def excess(log_ratio: float) -> float:
+        """P(X > c * M) less the share that is allowed."""
+        return float(weights @ chdtrc(own_df, own_df * np.exp(log_ratio) * medians)) - alpha / num_tested
+
+    return math.exp(brentq(excess, 0.0, _MAX_LOG_RATIO))
 
 
 @lru_cache(maxsize=200)
-def _median_weights(df: int, num: int) -> tuple[tuple[float, float], ...]:
-    """(value, probability) of the upper median of `num` mean squares with `df` degrees of freedom each."""
-    low, high = _LOG_X
-    edges = [math.exp(low + (high - low) * i / _POINTS) for i in range(_POINTS + 1)]
-    below = [_at_least_half(1 - chi_squared_tail(df, df * x), num) for x in edges]
-    return tuple(
-        (math.sqrt(edges[i] * edges[i + 1]), below[i + 1] - below[i]) for i in range(_POINTS) if below[i + 1] > below[i]
-    )
+def _median_distribution(df: int, num: int) -> tuple[Any, Any]:
+    """Values and their probabilities, of the upper median of `num` mean squares with `df` degrees of freedom each."""
+    import numpy as np
+    from scipy.special import betainc, chdtr
 
-
-def _at_least_half(share: float, num: int) -> float:
-    """Probability that the upper median of `num` values is among a share `share` of the smallest."""
-    needed = num // 2 + 1
-    return math.fsum(math.comb(num, j) * share**j * (1 - share) ** (num - j) for j in range(needed, num + 1))
-
-
-def chi_squared_tail(df: int, value: float) -> float:
-    """P(chi squared with `df` degrees of freedom > `value`), by Q(a + 1, z) = Q(a, z) + z^a exp(-z) / Gamma(a + 1)."""
-    z = value / 2
-    if z > 700:  # exp(-z) ends there as a float
-        return 0.0
-    a, tail = (0.5, math.erfc(math.sqrt(z))) if df % 2 else (1.0, math.exp(-z))
-    term = math.exp(-z) * z**a / math.gamma(a + 1)
-    while a < df / 2:
-        tail += term
-        a += 1
-        term *= z / a  # z^a exp(-z) / Gamma(a + 1) again
-    return min(tail, 1.0)
+    edges = np.geomspace(*_SUPPORT, _POINTS + 1)
+    rank = num // 2 + 1
+    # P(at least `rank` of `num` values lie below x) is a regularised incomplete beta function (DLMF 8.17.5).
+    below = betainc(rank, num - rank + 1, chdtr(df, df * edges))
+    return np.sqrt(edges[:-1] * edges[1:]), np.diff(below)
