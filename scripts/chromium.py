@@ -31,16 +31,16 @@ class NoChromium(RuntimeError):
 def find_chromium() -> str:
     """Its path; as root on Debian it is installed if need be. Raises NoChromium."""
     if named := os.environ.get(NAMED_BY):
-        if found := shutil.which(named):
-            return found
+        if path := shutil.which(named):
+            return path
         raise NoChromium(f"{NAMED_BY} is '{named}', which is no program: name one, or unset it")
-    found = _on_path()
-    if not found and os.geteuid() == 0 and shutil.which("apt-get"):
+    path = _on_path()
+    if not path and os.geteuid() == 0 and shutil.which("apt-get"):
         _install()
-        found = _on_path()
-    if not found:
+        path = _on_path()
+    if not path:
         raise NoChromium(f"no Chromium here: install the package chromium, or name one with {NAMED_BY}=/path/to/it")
-    return found
+    return path
 
 
 @contextmanager
@@ -64,5 +64,5 @@ def _install() -> None:
     for command in (["update"], ["install", "--yes", "--no-install-recommends", "chromium"]):
         done = subprocess.run(["apt-get", "-qq", *command], env=environment, capture_output=True, text=True)  # noqa: S607
         if done.returncode != 0:
-            told = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-            raise NoChromium(f"`apt-get {' '.join(command)}` failed: {told}")
+            line = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            raise NoChromium(f"`apt-get {' '.join(command)}` failed: {line}")

@@ -1,4 +1,4 @@
-"""What the demo prints while it runs: one line for each change, and each line names its node.
+"""The demo's progress: one line for each change, and each line names its node.
 
 Pure: task instances as Airflow's API lists them, and the pods that run now, go in; lines come out.
 """

@@ -87,10 +87,10 @@ def _scan(checkov: str, folder: Path) -> list[dict[str, Any]]:
     flags = ["--skip-download", "--output", "json", "--soft-fail", "--skip-check", ",".join(SKIPPED)]
     ran = subprocess.run([checkov, *what, *flags], capture_output=True, text=True)
     try:
-        told = json.loads(ran.stdout)
+        output = json.loads(ran.stdout)
     except ValueError:
         sys.exit(f"lint_manifests: checkov gave no report, exit status {ran.returncode}: {ran.stderr.strip()[-500:]}")
-    results = [report.get("results", {}) for report in (told if isinstance(told, list) else [told])]
+    results = [report.get("results", {}) for report in (output if isinstance(output, list) else [output])]
     return [
         finding for result in results for state in ("passed", "failed") for finding in result.get(f"{state}_checks", [])
     ]

@@ -42,7 +42,7 @@ class LocalAirflow:
         self.url = f"http://127.0.0.1:{port}"
         self._components = ["api-server", "scheduler", "dag-processor"] + (["triggerer"] if with_triggerer else [])
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        # trust_env: a proxy set for the network must not be asked for this machine's own address
+        # trust_env: a proxy set for the network must not be used for this machine's own address
         self._client = httpx.Client(base_url=self.url, timeout=30, trust_env=False)
 
     def __enter__(self) -> Self:
@@ -86,7 +86,7 @@ class LocalAirflow:
             self._client.patch(f"{base}/{run['dag_run_id']}", json={"state": "failed"}).raise_for_status()
 
     def trigger(self, dag_id: str, conf: dict[str, Any]) -> str:
-        """Starts a run and returns its id. Raises LocalAirflowError with Airflow's words when it refuses `conf`."""
+        """Starts a run and returns its id. Raises LocalAirflowError with Airflow's message when it refuses `conf`."""
         reply = self._client.post(f"/api/v2/dags/{dag_id}/dagRuns", json={"logical_date": None, "conf": conf})
         if reply.status_code != httpx.codes.OK:
             detail = reply.json().get("detail", reply.text) if reply.text.startswith("{") else reply.text
@@ -136,8 +136,8 @@ class LocalAirflow:
     def _check_alive(self) -> None:
         for name, process in self._processes.items():
             if process.poll() is not None:
-                told = _last_line(self.state, name)
-                raise LocalAirflowError(f"Airflow's {name} ended with code {process.returncode}: {told}")
+                line = _last_line(self.state, name)
+                raise LocalAirflowError(f"Airflow's {name} ended with code {process.returncode}: {line}")
 
     def environment(self) -> dict[str, str]:
         """What its processes run in."""

@@ -75,14 +75,14 @@ def _run(spec: RunSpec, ago: int, rate: float, at: datetime, draw: random.Random
     dated = {"spec": spec, "started_at": at + timedelta(minutes=spec.round), "finished_at": at + timedelta(minutes=5)}
     if spec.node == "gpu-04" and ago == FAILED:
         return make_failed(spec.node).model_copy(update=dated)
-    told: dict[str, Any] = {"temperature_c": 60 + draw.gauss(0, 0.8), "driver": DRIVERS[ago <= UPDATED]}
+    figures: dict[str, Any] = {"temperature_c": 60 + draw.gauss(0, 0.8), "driver": DRIVERS[ago <= UPDATED]}
     if spec.node == "gpu-07" and ago in HOT:
         rate *= 0.91
-        told |= {"temperature_c": 84.0, "sm_clock_mhz": 1620.0, "throttle_share_pct": {"thermal": 41.0}}
+        figures |= {"temperature_c": 84.0, "sm_clock_mhz": 1620.0, "throttle_share_pct": {"thermal": 41.0}}
     if spec.node == "gpu-09" and ago in BRAKED:
         rate *= 0.93
-        told |= {"sm_clock_mhz": 1785.0, "power_w": 560.0, "throttle_share_pct": {"power_brake": 52.0}}
-    return make_result(spec.node, rate, **told).model_copy(update=dated)
+        figures |= {"sm_clock_mhz": 1785.0, "power_w": 560.0, "throttle_share_pct": {"power_brake": 52.0}}
+    return make_result(spec.node, rate, **figures).model_copy(update=dated)
 
 
 def _weekly(at: datetime) -> Campaign:

@@ -117,9 +117,9 @@ def _run(airflow: LocalAirflow, dag_id: str, conf: Mapping[str, Any]) -> str:
     run_id = airflow.trigger(dag_id, dict(conf))
     give_up = time.monotonic() + PATIENCE_S
     while time.monotonic() < give_up:
-        told = airflow.get(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}") or {}
-        if told.get("state") in ("success", "failed"):
-            print(f"{dag_id}: {told['state']}")
+        run = airflow.get(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}") or {}
+        if run.get("state") in ("success", "failed"):
+            print(f"{dag_id}: {run['state']}")
             return run_id
         time.sleep(1)
     raise LocalAirflowError(f"{dag_id} did not end within {PATIENCE_S} s. {airflow.cause(dag_id, run_id)}")

@@ -24,7 +24,7 @@ XCOM = {"name": "xcom", "mountPath": "/airflow/xcom"}
 
 
 def container_arguments(pod: dict[str, Any], folders: Path) -> list[str]:
-    """What `podman run` or `docker run` is told for the pod's first container; its volumes lie under `folders`."""
+    """The arguments of `podman run` or `docker run` for the pod's first container; its volumes lie under `folders`."""
     spec = pod["spec"]
     container = spec["containers"][0]
     identity, security = spec["securityContext"], container["securityContext"]
@@ -92,8 +92,8 @@ def main() -> int:
             print(f"try_bench_image: no result, exit status {ended.returncode}: the lines above say why")
             return ended.returncode or 1
         options.output.write_bytes(result.read_bytes())
-    found = json.loads(options.output.read_text(encoding="utf-8"))
-    print(f"{found['status']}: {found['performance']['samples_per_second']} samples/s, see {options.output}")
+    result = json.loads(options.output.read_text(encoding="utf-8"))
+    print(f"{result['status']}: {result['performance']['samples_per_second']} samples/s, see {options.output}")
     return ended.returncode
 
 

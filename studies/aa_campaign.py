@@ -38,7 +38,7 @@ from trainbench.planning.planners import PLANNERS  # noqa: E402
 
 NODE = "aa-1"
 LEAST_S = 30.0  # a run that could not even start its program in the time left is not begun
-END_S = 8.0  # what a run gets to write its result after it was asked to stop
+END_S = 8.0  # time for a run to write its result after SIGTERM
 
 
 class Run(NamedTuple):
@@ -112,10 +112,10 @@ def nights(num_nights: int, gpus: int, given: dict[str, Any]) -> Iterator[Run]:
             yield Run(f"night-{spec.strategy}", number, spec)
 
 
-def _specs(asked: dict[str, Any], number: int) -> tuple[RunSpec, ...]:
-    """As the nightly check's form would plan them, with `asked` filled in."""
+def _specs(form: dict[str, Any], number: int) -> tuple[RunSpec, ...]:
+    """As the nightly check's form would plan them, with `form` filled in."""
     planner = PLANNERS[Question.NODES]
-    params = planner.params({"nodes": [NODE]} | asked, locally=False)
+    params = planner.params({"nodes": [NODE]} | form, locally=False)
     return planner.make(params, Fleet(nodes=named([NODE])), f"aa-{number}").specs
 
 

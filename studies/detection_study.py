@@ -1,4 +1,4 @@
-"""Runs the detection study: which slow nodes are found, and how often a good one is blamed. Writes a JSON of counts.
+"""Runs the detection study: slow nodes found, good nodes blamed. Writes the counts as JSON.
 
 PYTHONPATH=.:plugins python studies/detection_study.py docs/results/detection-2026-11-22/counts.json
 PYTHONPATH=.:plugins python studies/detection_doc.py     # writes docs/detection.md from it

@@ -70,26 +70,30 @@ def main() -> None:
     chosen = parser.add_subparsers(dest="what", required=True)
     pages = chosen.add_parser("pages", help="our pages over a long history")
     pages.add_argument("url")
-    pages.add_argument("--times", type=int, default=20, help="how often each page is asked for after its first time")
+    pages.add_argument("--times", type=int, default=20, help="how often each page is read after its first time")
     airflow = chosen.add_parser("airflow", help="Airflow's own pages, with and without the plugin")
     for parser_of in (pages, airflow):
         parser_of.add_argument("output", type=Path)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="trainbench-") as folder:
         try:
-            told = of_pages(Path(folder), asked.url, asked.times) if asked.what == "pages" else of_airflow(Path(folder))
+            document = (
+                of_pages(Path(folder), options.url, options.times)
+                if options.what == "pages"
+                else of_airflow(Path(folder))
+            )
         finally:
             stop_descendants()
-    told["load_average_at_the_end"] = os.getloadavg()
-    asked.output.write_text(json.dumps(told, indent=1) + "\n")
+    document["load_average_at_the_end"] = os.getloadavg()
+    options.output.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def of_pages(state: Path, url: str, times: int) -> Row:
     history = open_history(url)
-    told: Row = {"machine": machine(history) | {"airflow": version("apache-airflow")}}
+    document: Row = {"machine": machine(history) | {"airflow": version("apache-airflow")}}
     prepare(state)
     with api_server(state, {"TRAINBENCH_HISTORY_URL": url}) as server:
-        told["pages"] = []
+        document["pages"] = []
         for path in addresses(Pages(history.engine, {SEEN})):
             forget(history)
             first_ms = server.call(path)
@@ -97,11 +101,11 @@ def of_pages(state: Path, url: str, times: int) -> Row:
             warm_ms = [server.call(path) for _ in range(times)]
             cpu_ms = 1000 * (server.cpu_s() - cpu_s) / times
             row = {"page": path, "first_ms": first_ms, **_figures(warm_ms), "cpu_ms": round(cpu_ms, 1)}
-            told["pages"].append(row | {"first_ms": round(first_ms, 1)})
+            document["pages"].append(row | {"first_ms": round(first_ms, 1)})
             print(f"{path:60} first {first_ms:7.1f}  median {row['median_ms']:7.1f}  CPU {cpu_ms:7.1f}", flush=True)
     for figure in ("first_ms", "median_ms", "worst_ms", "cpu_ms"):
-        told[f"largest_{figure}"] = max(row[figure] for row in told["pages"])
-    return told
+        document[f"largest_{figure}"] = max(row[figure] for row in document["pages"])
+    return document
 
 
 def addresses(pages: Pages) -> Iterator[str]:
@@ -125,7 +129,7 @@ def addresses(pages: Pages) -> Iterator[str]:
 def of_airflow(state: Path) -> Row:
     record_nights(open_history(f"sqlite:///{state / 'history.db'}"), JOB)
     prepare(state)
-    told: Row = {"cpus": os.cpu_count(), "python": platform.python_version(), "airflow": version("apache-airflow")}
+    document: Row = {"cpus": os.cpu_count(), "python": platform.python_version(), "airflow": version("apache-airflow")}
     with ExitStack() as stack:
         away = {
             "TRAINBENCH_HISTORY_URL": f"postgresql+psycopg://nobody@127.0.0.1:{stack.enter_context(silent_port())}/x"
@@ -136,21 +140,21 @@ def of_airflow(state: Path) -> Row:
             "its history does not answer": away,
         }
         servers = {name: stack.enter_context(api_server(state, change)) for name, change in changes.items()}
-        told |= {"calls": [], "memory_mb": {name: _memory_mb(server) for name, server in servers.items()}}
+        document |= {"calls": [], "memory_mb": {name: _memory_mb(server) for name, server in servers.items()}}
         for what, path in own_addresses(servers["with the plugin"]).items():
             for name, row in by_turns(servers, path).items():
-                told["calls"].append({"what": what, "path": path, "server": name, **row})
+                document["calls"].append({"what": what, "path": path, "server": name, **row})
                 print(f"{what:28} {name:28} {row}", flush=True)
-        told["while_people_wait"] = while_people_wait(servers["its history does not answer"])
-        print(told["while_people_wait"])
-    return told
+        document["while_people_wait"] = while_people_wait(servers["its history does not answer"])
+        print(document["while_people_wait"])
+    return document
 
 
 BLINDFOLD = """
 from importlib import import_module, util
 
-def blind(found):
-    return lambda **asked: (each for each in found(**asked) if each.metadata["Name"] != "trainbench")
+def blind(find):
+    return lambda **options: (each for each in find(**options) if each.metadata["Name"] != "trainbench")
 
 for name in ("importlib.metadata", "importlib_metadata"):  # Airflow takes the second on Python 3.11
     if util.find_spec(name):
@@ -249,7 +253,7 @@ def prepare(state: Path) -> None:
 
 @contextmanager
 def api_server(state: Path, changes: Mapping[str, str]) -> Iterator[Server]:
-    """Until it answers; nobody has asked it for a page yet."""
+    """Waits until it answers; it has served no page yet."""
     seen = {"PYTHONPATH": os.environ["PYTHONPATH"]}  # such as a driver that is not installed for good
     airflow = LocalAirflow(free_port(), with_triggerer=False, state=state, environment={**seen, **changes})
     with (state / "logs" / f"{airflow.port}.log").open("wb") as log:

@@ -1,4 +1,4 @@
-"""What one pod costs besides its program, and which requests it makes; the figures of docs/kubernetes.md:
+"""Measures what a pod costs besides its program, and lists its requests; the figures of docs/kubernetes.md:
 
     PYTHONPATH=.:plugins:scripts python studies/measure_overhead.py
 
@@ -121,7 +121,7 @@ def _times(tasks: Sequence[Mapping[str, Any]], requests: Sequence[Mapping[str, A
 
 
 def _of_pod(requests: Iterable[Mapping[str, Any]], index: int) -> list[Mapping[str, Any]]:
-    """By the pod's name, which its node's begins; or by its task, as a list is asked for."""
+    """The requests with the pod's name, which begins with its node's, or with its task in a list's selector."""
     name, of_task = f"tb-gpu-{index}-", f"map_index%3D{index}%2C"
     return [
         entry
@@ -133,12 +133,12 @@ def _of_pod(requests: Iterable[Mapping[str, Any]], index: int) -> list[Mapping[s
 
 def trace(requests: Iterable[Mapping[str, Any]]) -> list[str]:
     """Verb and resource of each request; equal ones in a row as one."""
-    words = []
+    names = []
     for entry in requests:
         last = entry["uri"].split("?")[0].split("/")[-1]
-        words.append(f"{entry['verb']} {last if last in ('log', 'exec', 'events') else 'pods'}")
-    grouped = [(word, len(list(group))) for word, group in itertools.groupby(words)]
-    return [word if times == 1 else f"{times} x {word}" for word, times in grouped]
+        names.append(f"{entry['verb']} {last if last in ('log', 'exec', 'events') else 'pods'}")
+    grouped = [(name, len(list(group))) for name, group in itertools.groupby(names)]
+    return [name if times == 1 else f"{times} x {name}" for name, times in grouped]
 
 
 def _print_table(rows: Sequence[Sequence[float]]) -> None:

@@ -60,20 +60,20 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--times", type=int, default=10, help="how often each read is repeated, after a first time")
     parser.add_argument("--keep", action="store_true", help="the database is filled already")
-    asked = parser.parse_args()
-    history = open_history(asked.url)
-    told: dict[str, Any] = {"machine": machine(history), "nodes": asked.nodes, "nights": asked.nights}
-    night = one_night(asked.nodes)
-    if not asked.keep:
-        told["fill_s"] = fill(history, night, asked.nights)
-    told["rows"] = count_rows(history)
-    told["reads"] = [timed(history, name, read, asked.times) for name, read in reads(history, night)]
-    told["record_s"] = time_record(history, night)
-    told["load_average_at_the_end"] = os.getloadavg()
+    options = parser.parse_args()
+    history = open_history(options.url)
+    document: dict[str, Any] = {"machine": machine(history), "nodes": options.nodes, "nights": options.nights}
+    night = one_night(options.nodes)
+    if not options.keep:
+        document["fill_s"] = fill(history, night, options.nights)
+    document["rows"] = count_rows(history)
+    document["reads"] = [timed(history, name, read, options.times) for name, read in reads(history, night)]
+    document["record_s"] = time_record(history, night)
+    document["load_average_at_the_end"] = os.getloadavg()
     for figure in FIGURES:
-        told[f"largest_{figure}"] = max(read[figure] for read in told["reads"])
-        print(f"largest {figure}: {told[f'largest_{figure}']:.0f}")
-    asked.output.write_text(json.dumps(told, indent=1) + "\n")
+        document[f"largest_{figure}"] = max(read[figure] for read in document["reads"])
+        print(f"largest {figure}: {document[f'largest_{figure}']:.0f}")
+    options.output.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def machine(history: History) -> Row:
@@ -138,24 +138,28 @@ def fill(history: History, night: Campaign, num_nights: int) -> float:
     work_id = 0
     for number in range(num_nights):
         at = LAST_NIGHT - timedelta(days=num_nights - 1 - number)
-        told = {"campaign_id": f"{SEEN}-scheduled-{at:%Y-%m-%dt%H-%M-%S}", "suite": SEEN}
+        campaign = {"campaign_id": f"{SEEN}-scheduled-{at:%Y-%m-%dt%H-%M-%S}", "suite": SEEN}
         if number % HIDDEN_EVERY == 1:
-            told["suite"] = HIDDEN
+            campaign["suite"] = HIDDEN
         driver = f"580.65.{sum(number >= after for after in NEW_DRIVER_AFTER)}"
         number_of = {run_id: work_id + i for i, work in enumerate(summary, start=1) for run_id in work.run_ids}
-        of_night = [_run(row, at, driver, chance) | told | {"work_id": number_of[row["run_id"]]} for row in template]
-        made, verdicts = _works(summary, told, at, work_id, chance)
+        of_night = [
+            _run(row, at, driver, chance) | campaign | {"work_id": number_of[row["run_id"]]} for row in template
+        ]
+        made, verdicts = _works(summary, campaign, at, work_id, chance)
         work_id += len(made)
         opened = [
-            _breach(verdict, of, told, at, number == num_nights - 1) for verdict, of in verdicts if verdict["is_red"]
+            _breach(verdict, of, campaign, at, number == num_nights - 1)
+            for verdict, of in verdicts
+            if verdict["is_red"]
         ]
         with history.engine.execution_options(is_write=True).begin() as connection:
             connection.execute(insert(runs), of_night)
-            connection.execute(insert(campaigns).values(_campaign(told, at, len(of_night), len(opened))))
+            connection.execute(insert(campaigns).values(_campaign(campaign, at, len(of_night), len(opened))))
             connection.execute(insert(works), made)
             connection.execute(insert(node_verdicts), [verdict for verdict, _ in verdicts])
             connection.execute(
-                KNOWN_NODE, [row | {"suite": told["suite"]} for work in summary for row in known_nodes(work)]
+                KNOWN_NODE, [row | {"suite": campaign["suite"]} for work in summary for row in known_nodes(work)]
             )
             if opened:
                 connection.execute(insert(breaches), opened)
@@ -189,14 +193,14 @@ def _run(row: Row, at: datetime, driver: str, chance: random.Random) -> Row:
 
 
 def _works(
-    summary: tuple[Work, ...], told: Row, at: datetime, last_id: int, chance: random.Random
+    summary: tuple[Work, ...], campaign: Row, at: datetime, last_id: int, chance: random.Random
 ) -> tuple[list[Row], list[tuple[Row, Row]]]:
     """Rows of `works`; and rows of `node_verdicts`, each with its work's."""
     made: list[Row] = []
     verdicts: list[tuple[Row, Row]] = []
     ended_at = at + timedelta(hours=1)
     for number, work in enumerate(summary, start=last_id + 1):
-        of = {**work.values, **told, "id": number, "at": ended_at, "day": ended_at.date().isoformat()}
+        of = {**work.values, **campaign, "id": number, "at": ended_at, "day": ended_at.date().isoformat()}
         made.append(of)
         for row in work.verdicts.values():
             red = (
@@ -209,20 +213,20 @@ def _works(
     return made, verdicts
 
 
-def _campaign(told: Row, at: datetime, num_runs: int, num_red: int) -> Row:
+def _campaign(campaign: Row, at: datetime, num_runs: int, num_red: int) -> Row:
     figures = {"num_runs": num_runs, "num_failed": 0, "num_nodes": num_runs // len(STRATEGIES), "num_red": num_red}
     times = {"started_at": at, "finished_at": at + timedelta(hours=1)}
-    return {**told, **times, **figures, "title": "a night", "question": "nodes", "is_drill": False}
+    return {**campaign, **times, **figures, "title": "a night", "question": "nodes", "is_drill": False}
 
 
-def _breach(verdict: Row, work: Row, told: Row, at: datetime, is_last: bool) -> Row:
+def _breach(verdict: Row, work: Row, campaign: Row, at: datetime, is_last: bool) -> Row:
     """Open on the last night, else closed by the next."""
     opened_at = at + timedelta(hours=1)
     return {
         **{name: work[name] for name in ("group_id", "gpu_name", "model", "recipe", "strategy")},
         "node": verdict["node"],
-        "campaign_id": told["campaign_id"],
-        "dag_id": told["suite"],
+        "campaign_id": campaign["campaign_id"],
+        "dag_id": campaign["suite"],
         "state": "breach",
         "metric": "samples_per_second",
         "deviation": -8.0,
@@ -281,18 +285,18 @@ def _first_lines(pages: Pages, filters: Filters) -> list[str]:
 
 def timed(history: History, name: str, read: Callable[[], Any], times: int) -> Row:
     """`cold`: of SQLite the file is out of the machine's memory; of PostgreSQL it is the first time. `cpu`: of this
-    process alone, which holds SQLite; on a busy machine it tells more than the clock.
+    process alone, which holds SQLite; on a busy machine it is the better measure.
     """
     forget(history)
     cold_ms, _ = _ms(read)
     warm = [_ms(read) for _ in range(times)]
     warm_ms = [wall_ms for wall_ms, _ in warm]
-    told: Row = {"read": name, "cold_ms": cold_ms, "best_ms": min(warm_ms)}
-    told |= {"median_ms": round(statistics.median(warm_ms), 1), "worst_ms": max(warm_ms)}
-    told["cpu_ms"] = round(statistics.median(cpu_ms for _, cpu_ms in warm), 1)
-    figures = (f"{told[figure]:8.1f}" for figure in FIGURES)
+    row: Row = {"read": name, "cold_ms": cold_ms, "best_ms": min(warm_ms)}
+    row |= {"median_ms": round(statistics.median(warm_ms), 1), "worst_ms": max(warm_ms)}
+    row["cpu_ms"] = round(statistics.median(cpu_ms for _, cpu_ms in warm), 1)
+    figures = (f"{row[figure]:8.1f}" for figure in FIGURES)
     print(f"{name:60} {' '.join(figures)}", flush=True)
-    return told
+    return row
 
 
 def _ms(read: Callable[[], Any]) -> tuple[float, float]:

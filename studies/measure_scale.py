@@ -1,4 +1,4 @@
-"""What the control plane needs for a large fleet: seconds and memory, by made-up results of realistic size.
+"""Measures the control plane on a large fleet: seconds and memory, by made-up results of realistic size.
 
     PYTHONPATH=.:plugins .venv/bin/python studies/measure_scale.py flow [--nodes 1000]
     PYTHONPATH=.:plugins .venv/bin/python studies/measure_scale.py files [--results 100000]
@@ -62,9 +62,9 @@ def flow(num_nodes: int, folder: Path) -> dict[str, Any]:
             GpuNode(name=name, **{k: v for k, v in gpus.items() if k in GpuNode.model_fields}) for name in names
         )
     )
-    asked = {"strategies": [strategy.value for strategy in Strategy], "gpus_per_node": GPUS_PER_NODE, "rounds": 1,
+    form = {"strategies": [strategy.value for strategy in Strategy], "gpus_per_node": GPUS_PER_NODE, "rounds": 1,
              "recipe": "lora", "optimizer": "adamw_torch"}  # fmt: skip
-    params = clock("params", lambda: parse_params(asked, {}))
+    params = clock("params", lambda: parse_params(form, {}))
     plan = clock("plan", lambda: make_plan(params, fleet, "scale"))
     payloads = _payloads(plan.specs)
     store = open_store(str(folder / "store"))
@@ -102,7 +102,7 @@ def files(num_results: int, folder: str) -> dict[str, Any]:
         "compare": ["compare", str(results), "--json"],
         "reindex": ["reindex", "--store", f"{folder}/published", "--json"],
     }
-    return {"num_results": num_results, "commands": {name: _command(words) for name, words in commands.items()}}
+    return {"num_results": num_results, "commands": {name: _command(arguments) for name, arguments in commands.items()}}
 
 
 class Clock:
@@ -151,9 +151,9 @@ def _write_results(folder: Path, number: int) -> None:
         path.write_text(own)
 
 
-def _command(words: Sequence[str]) -> dict[str, Any]:
+def _command(arguments: Sequence[str]) -> dict[str, Any]:
     begin = time.perf_counter()
-    program = [sys.executable, "-c", "from trainbench.cli.app import app; app()", *words]
+    program = [sys.executable, "-c", "from trainbench.cli.app import app; app()", *arguments]
     null = os.open(os.devnull, os.O_WRONLY)
     pid = os.posix_spawn(program[0], program, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, null, 1)])
     _, status, usage = os.wait4(pid, 0)

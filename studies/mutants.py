@@ -15,7 +15,7 @@ change nothing that a result could show: annotations, which are never evaluated 
 guard against mistakes of programmers; and numbers from 100 up, which cosmic-ray changes by 1 and so by at most 1 %.
 
 cosmic-ray replaces every comparison by every other one. Kept are the neighbour (< by <=) and the opposite (< by >=),
-and one opposite of each arithmetic operator. Added are the calls that an audit of this project found unwatched: another
+and one opposite of each arithmetic operator. Added are the calls that an audit of this project found untested: another
 mean, extreme or rounding in place of the right one.
 """
 
@@ -81,30 +81,30 @@ class Candidate(NamedTuple):
 
 def main() -> None:
     plan = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    found = {path: list(candidates(path, plan.get("seed", ""))) for path in plan["files"]}
+    by_path = {path: list(candidates(path, plan.get("seed", ""))) for path in plan["files"]}
     if "only" in plan:
-        _print_only(found, plan["only"])
+        _print_only(by_path, plan["only"])
         return
-    shares = {path: weight * len(found[path]) for path, weight in plan["files"].items()}
+    shares = {path: weight * len(by_path[path]) for path, weight in plan["files"].items()}
     total, seen = sum(shares.values()), set(plan["seen"])
     for path, share in shares.items():
         number = max(MIN_EACH, round(plan["size"] * share / total)) if total else 0
-        for row in itertools.islice(_unseen(found[path], seen), number):
+        for row in itertools.islice(_unseen(by_path[path], seen), number):
             print(json.dumps(row))
 
 
-def _unseen(found: Sequence[Candidate], seen: set[str]) -> Iterator[dict[str, Any]]:
+def _unseen(of_file: Sequence[Candidate], seen: set[str]) -> Iterator[dict[str, Any]]:
     """The mutants in the sample's order. `seen` grows: equal lines of one function give one mutant."""
-    for candidate in sorted(found, key=lambda c: c.order):
-        row = _row(candidate, len(found))
+    for candidate in sorted(of_file, key=lambda c: c.order):
+        row = _row(candidate, len(of_file))
         if row and row["key"] not in seen:
             seen.add(row["key"])
             yield row
 
 
-def _print_only(found: Mapping[str, Sequence[Candidate]], only: Mapping[str, str]) -> None:
+def _print_only(by_path: Mapping[str, Sequence[Candidate]], only: Mapping[str, str]) -> None:
     made: set[str] = set()
-    for path, all_of_file in found.items():
+    for path, all_of_file in by_path.items():
         lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
         for candidate in all_of_file:
             if not any(lines[candidate.line - 1] in before for before in only.values()):

@@ -137,8 +137,8 @@ TABLES = {
 def refreshed(page: str) -> str:
     """`page` with every table between its marks written anew. Raises KeyError for a mark without a table."""
 
-    def block(found: re.Match[str]) -> str:
-        return f"<!-- {found[1]} -->\n{TABLES[found[1]]()}\n<!-- /{found[1]} -->"
+    def block(match: re.Match[str]) -> str:
+        return f"<!-- {match[1]} -->\n{TABLES[match[1]]()}\n<!-- /{match[1]} -->"
 
     return re.sub(r"<!-- (\w+) -->.*?<!-- /\1 -->", block, page, flags=re.DOTALL)
 

@@ -73,9 +73,9 @@ class Runner:
         with self.outcomes.open("a", encoding="utf-8") as file:
             for number, mutant in enumerate(self.mutants, start=1):
                 if mutant["key"] not in done:
-                    told = {name: value for name, value in mutant.items() if name != "source"}
+                    row = {name: value for name, value in mutant.items() if name != "source"}
                     outcome, test = self.outcome(session, mutant)
-                    file.write(json.dumps({**told, "outcome": outcome, "test": test}) + "\n")
+                    file.write(json.dumps({**row, "outcome": outcome, "test": test}) + "\n")
                     file.flush()
                     os.write(2, f"{number}/{len(self.mutants)} {outcome} {mutant['path']}:{mutant['line']}\n".encode())
         return True
@@ -87,13 +87,13 @@ class Runner:
             place, code = patched
             chosen = sorted(self.entered.get(place, ()), key=lambda name: self.took_s[name])
             cpu_s = 10 + 5 * sum(self.took_s[name] for name in chosen)
-            found = (
+            failure = (
                 in_fork(lambda: with_code(session, self.functions.get(place, []), code, chosen), cpu_s)
                 if chosen
                 else None
             )
-            if found:
-                return _outcome(found)
+            if failure:
+                return _outcome(failure)
         return _outcome(in_fork(lambda: self.anew(mutant), 60 + 5 * sum(self.took_s.values())))
 
     def anew(self, mutant: Mutant) -> str | None:
@@ -119,11 +119,11 @@ class Runner:
         return sorted(near or {name.split("::")[0] for name in self.took_s})
 
 
-def _outcome(found: Any) -> tuple[str, str | None]:
+def _outcome(failure: Any) -> tuple[str, str | None]:
     """(outcome, first test that failed) from what the fork gave."""
-    if found in (TIMED_OUT, STUCK):
-        return "timeout" if found == TIMED_OUT else "stuck", None
-    return ("killed", found) if found else ("survived", None)
+    if failure in (TIMED_OUT, STUCK):
+        return "timeout" if failure == TIMED_OUT else "stuck", None
+    return ("killed", failure) if failure else ("survived", None)
 
 
 class FirstFailure:
@@ -202,11 +202,11 @@ def run_item(session: pytest.Session, item: pytest.Item) -> str | None:
 
 
 def functions_of(paths: set[str]) -> dict[Place, list[FunctionType]]:
-    found: dict[Place, list[FunctionType]] = {}
+    functions: dict[Place, list[FunctionType]] = {}
     for thing in gc.get_objects():
         if isinstance(thing, FunctionType) and thing.__code__.co_filename in paths:
-            found.setdefault(_place(thing.__code__), []).append(thing)
-    return found
+            functions.setdefault(_place(thing.__code__), []).append(thing)
+    return functions
 
 
 def code_of(mutant: Mutant) -> tuple[Place, CodeType] | None:

@@ -124,24 +124,24 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", help=f"of {', '.join([*PARTS, 'listed'])}; default: all")
     parser.add_argument("--size", type=float, default=1.0, help="times as many mutants of each part; default: 1")
     parser.add_argument("--again", action="store_true", help="only those that were alive")
-    asked = parser.parse_args()
-    if len(asked.sample) != 1 or not asked.sample.islower():
-        parser.error(f"sample is '{asked.sample}': give one lower-case letter, the next one for a fresh sample")
-    parts = asked.parts or [*PARTS, "listed"]
+    options = parser.parse_args()
+    if len(options.sample) != 1 or not options.sample.islower():
+        parser.error(f"sample is '{options.sample}': give one lower-case letter, the next one for a fresh sample")
+    parts = options.parts or [*PARTS, "listed"]
     if unknown := [name for name in parts if name not in PARTS and name != "listed"]:
         parser.error(f"{', '.join(unknown)}: choose from {', '.join([*PARTS, 'listed'])}")
     os.nice(10)
-    (RESULTS / asked.sample).mkdir(parents=True, exist_ok=True)
+    (RESULTS / options.sample).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         maker = sys.executable if set(parts) == {"listed"} else _maker(Path(folder) / "environment")
         for name in parts:
-            outcomes = RESULTS / asked.sample / f"{name}.jsonl"
+            outcomes = RESULTS / options.sample / f"{name}.jsonl"
             if name == "listed":
                 _run_listed(Path(folder), RESULTS / "listed.jsonl")
-            elif asked.again:
+            elif options.again:
                 _run_again(maker, PARTS[name], outcomes, Path(folder))
             else:
-                plan = _plan(PARTS[name], asked.sample, asked.size)
+                plan = _plan(PARTS[name], options.sample, options.size)
                 _run(PARTS[name], _made(maker, plan, Path(folder) / f"{name}.jsonl"), outcomes)
     return 0
 
@@ -155,7 +155,7 @@ def sources_of(part: Part) -> list[Path]:
     return [
         path
         for source in part.sources
-        for path in (sorted((ROOT / source).glob("*.py")) if (ROOT / source).is_dir() else [ROOT / source])
+        for path in (sorted((ROOT / source).rglob("*.py")) if (ROOT / source).is_dir() else [ROOT / source])
         if path.name != "__init__.py"
     ]
 

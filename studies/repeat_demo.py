@@ -66,15 +66,15 @@ def run_once(drill: str | None) -> dict[str, Any]:
 
 
 def states_of(output: str) -> dict[str, str]:
-    """Node -> the words of its state in the verdict's table."""
+    """Node -> its state in the verdict's table."""
     return {node: state for node, state in ROW.findall(output)}
 
 
 def is_definite(states: Mapping[str, str], exit_code: int, drill: str | None) -> bool:
     """Whether each node has the state that it should have, and the exit status says the same."""
     wanted = {node: "breach" if node == drill else "ok" for node in NODES}
-    told = {node: re.split(r"[:,]", state)[0] for node, state in states.items()}
-    return told == wanted and exit_code == (1 if drill else 0)
+    reached = {node: re.split(r"[:,]", state)[0] for node, state in states.items()}
+    return reached == wanted and exit_code == (1 if drill else 0)
 
 
 def table(runs: Sequence[Mapping[str, Any]], drill: str | None, burn: bool) -> str:

@@ -38,14 +38,14 @@ def planned(campaign_id: str) -> Iterator[RunSpec]:
     for size in WORLD_SIZES:
         for job in JOBS:
             strategies = [Strategy.SINGLE] if size == 1 else GANGS
-            asked = COMMON | job | {"strategies": [strategy.value for strategy in strategies], "gpus_per_node": size}
-            yield from _specs(asked, campaign_id)
+            form = COMMON | job | {"strategies": [strategy.value for strategy in strategies], "gpus_per_node": size}
+            yield from _specs(form, campaign_id)
     best = COMMON | FULL_8 | {"strategies": [Strategy.FSDP.value], "gpus_per_node": max(WORLD_SIZES)}
     yield from _specs(best, campaign_id)
 
 
-def _specs(asked: dict[str, Any], campaign_id: str) -> tuple[RunSpec, ...]:
-    return make_plan(parse_params(asked), Fleet(nodes=named([NODE])), campaign_id).specs
+def _specs(form: dict[str, Any], campaign_id: str) -> tuple[RunSpec, ...]:
+    return make_plan(parse_params(form), Fleet(nodes=named([NODE])), campaign_id).specs
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What holds for every page of ours: for any eye, hand, screen, name, login and address."""
+"""All pages of ours: readable for any eye, hand, screen, name, login and address."""
 
 from __future__ import annotations
 

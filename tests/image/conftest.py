@@ -1,4 +1,4 @@
-"""What more than one module of these tests needs, made once."""
+"""Fixtures of several modules, made once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the program chooses where the spec says 'auto'. Trials are made ones here; tests/gpu has real ones."""
+"""The program's choices where the spec says 'auto'. The trials here are made up; tests/gpu has real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `tuned` takes out of transformers' forward pass: questions about masks, and nothing else."""
+"""`tuned` takes out of transformers' forward pass the questions about masks, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each strategy really keeps on a rank, in which dtype, and what it says of itself."""
+"""Bytes and dtypes that each strategy keeps on a rank, against what it says of itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the supervisor starts, with which environment, and the line it leaves for Kubernetes."""
+"""The supervisor's child processes, their environment, and the line it leaves for Kubernetes."""
 
 from __future__ import annotations
 

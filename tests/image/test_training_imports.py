@@ -1,4 +1,4 @@
-"""What a rank imports, what it leaves out, and that it does not wait for the libraries at its end."""
+"""The imports of a rank, those it leaves out, and its end without waiting for the libraries."""
 
 from __future__ import annotations
 

@@ -48,22 +48,22 @@ def check_quotas(resource: str, item: Object, store: Store) -> None:
         for other in store.all(resource, space):
             if _counts(other) and _in_scope(quota, other):
                 used.update(_usage(resource, other))
-        asked, hard = _usage(resource, item), quota["spec"]["hard"]
+        requested, hard = _usage(resource, item), quota["spec"]["hard"]
         over = [
             name
             for name, most in sorted(hard.items())
-            if (more := asked.get(_ALIASES.get(name, name), 0)) > 0
+            if (more := requested.get(_ALIASES.get(name, name), 0)) > 0
             and used[_ALIASES.get(name, name)] + more > quantity(most)
         ]
         if over:
-            columns = {"requested": asked, "used": used}
-            told = [
+            columns = {"requested": requested, "used": used}
+            parts = [
                 f"{column}: {','.join(f'{n}={written(n, values[_ALIASES.get(n, n)])}' for n in over)}"
                 for column, values in columns.items()
             ]
             limited = ",".join(f"{name}={hard[name]}" for name in over)
             name = quota["metadata"]["name"]
-            why = f"exceeded quota: {name}, {', '.join(told)}, limited: {limited}"
+            why = f"exceeded quota: {name}, {', '.join(parts)}, limited: {limited}"
             raise forbidden(resource, item["metadata"]["name"], why)
 
 

@@ -122,7 +122,7 @@ class Container:
         self._notify()
 
     def _exit_code(self, code: int) -> int:
-        """Of the container's process 1, which its helpers tell in words where they cannot pass it on."""
+        """The exit code of the container's process 1; its helpers print a message where they cannot pass it on."""
         last = self.lines[-1].text if self.lines else b""
         if code == 127 and last.startswith(b"setpriv: failed to execute"):
             self.start_error = self.lines.pop().text.decode(errors="replace").strip()

@@ -1,4 +1,4 @@
-"""What the control plane says of a node whose kubelet no longer reports, and when it evicts the pods there."""
+"""The control plane's view of a node whose kubelet no longer reports, and when it evicts the pods there."""
 
 from __future__ import annotations
 

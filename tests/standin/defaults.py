@@ -58,8 +58,8 @@ def _default_containers(spec: Object) -> None:
         container.setdefault("imagePullPolicy", "IfNotPresent")
         container.setdefault("resources", {})
         if container["resources"].get("limits"):
-            asked = container["resources"].get("requests") or {}
-            container["resources"]["requests"] = {**container["resources"]["limits"], **asked}
+            requests = container["resources"].get("requests") or {}
+            container["resources"]["requests"] = {**container["resources"]["limits"], **requests}
 
 
 def name_object(metadata: Object, namespace: str) -> None:

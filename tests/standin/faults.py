@@ -1,4 +1,4 @@
-"""What a test lets go wrong: replies of the API server, and lives of pods."""
+"""Faults that tests inject: into replies of the API server, and into pods."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOMENTS = ("now", "created", "scheduled", "running", "ended")
 
 
 class FaultError(ValueError):
-    """The fault that was asked for does not exist; the message says what does."""
+    """The requested fault does not exist; the message lists those that do."""
 
 
 @dataclass

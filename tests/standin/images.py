@@ -1,4 +1,4 @@
-"""What stands for a container image: entry point, environment, and the host's folders that it shows (README.md)."""
+"""Entries that stand for container images: entry point, environment, and folders of the host (README.md)."""
 
 from __future__ import annotations
 

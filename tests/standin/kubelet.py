@@ -1,4 +1,4 @@
-"""What kubelets do with the pods bound to their node: containers, volumes, names, deadlines, status, deletion."""
+"""The kubelets of all nodes, which run their pods: containers, volumes, names, deadlines, status, deletion."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Kubelets:
 
     def delete(self, pod: Object, grace_s: float | None = None) -> None:
         """As the API's DELETE: at once if nothing of it runs or `grace_s` is 0, otherwise when its containers have
-        ended, which the kubelet of a dead node never tells.
+        ended, which the kubelet of a dead node never reports.
         """
         metadata, run = pod["metadata"], self.runs.get(pod["metadata"]["uid"])
         if grace_s is None:
@@ -120,7 +120,7 @@ class Kubelets:
         self.delete(pod, grace_s)
 
     def evict_by_api(self, pod: Object, grace_s: float | None) -> None:
-        """As `kubectl drain` does it: no event tells of it, and only the pod's own last state says what happened."""
+        """As `kubectl drain` does it: no event is recorded; only the pod's last state has the cause."""
         if pod["status"]["phase"] not in ("Succeeded", "Failed"):
             self._disrupt(pod, "EvictionByEvictionAPI", "Eviction API: evicting")
         self.delete(pod, grace_s)

@@ -58,7 +58,7 @@ class PodRun:
                 container.kill(signal.SIGKILL)
 
     def freeze(self) -> None:
-        """The node is gone, and its kubelet with it: nobody enforces a deadline or tells of an end."""
+        """The node is gone, and its kubelet with it: nobody enforces a deadline or reports an end."""
         self._node_answers.clear()
         for container in self.containers.values():
             container.freeze(signal.SIGSTOP)
@@ -251,8 +251,8 @@ class PodRun:
         return env
 
     def _field(self, path: str) -> str:
-        if found := re.match(r"^metadata\.(labels|annotations)\['([^']+)'\]$", path):
-            return str((self.pod["metadata"].get(found[1]) or {}).get(found[2], ""))
+        if match := re.match(r"^metadata\.(labels|annotations)\['([^']+)'\]$", path):
+            return str((self.pod["metadata"].get(match[1]) or {}).get(match[2], ""))
         value: Any = self.pod
         for key in path.split("."):
             value = value.get(key, "")
@@ -322,9 +322,9 @@ class PodRun:
 def _expanded(text: str, env: dict[str, str]) -> str:
     """`$(NAME)` of a known variable; `$$(NAME)` is an escaped one; unknown names stay as they are."""
 
-    def value(found: re.Match[str]) -> str:
-        if found[0].startswith("$$"):
-            return found[0][1:]
-        return env.get(found[1], found[0])
+    def value(match: re.Match[str]) -> str:
+        if match[0].startswith("$$"):
+            return match[0][1:]
+        return env.get(match[1], match[0])
 
     return re.sub(r"\$?\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)", value, text)

@@ -10,10 +10,10 @@ _POWERS = {letter: power for power, letter in enumerate("kMGTPE", 1)}
 
 def quantity(value: str | int | float) -> float:
     """Raises ValueError."""
-    found = _QUANTITY.match(str(value))
-    if not found:
+    match = _QUANTITY.match(str(value))
+    if not match:
         raise ValueError("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")
-    number, exponent, suffix = found.groups()
+    number, exponent, suffix = match.groups()
     if exponent:
         return float(number + exponent)
     if suffix in ("m", "u", "n"):

@@ -1,4 +1,4 @@
-"""Which node a pod fits on, and the scheduler's own words when it fits on none."""
+"""The node that a pod fits on, and the scheduler's own message when it fits on none."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ def occupies(pod: Object) -> bool:
 
 
 def requests(pod: Object) -> dict[str, float]:
-    """What the pod asks for: the sum of its containers, or its largest init container where that is more."""
+    """The pod's requests: the sum of its containers, or its largest init container where that is more."""
     total: Counter[str] = Counter()
     for container in pod["spec"]["containers"]:
         total.update(_container_requests(container))
     for container in pod["spec"].get("initContainers", []):
-        asked = _container_requests(container)
+        own = _container_requests(container)
         if container.get("restartPolicy") == "Always":
-            total.update(asked)
+            total.update(own)
         else:
-            total = Counter({name: max(total[name], asked.get(name, 0)) for name in {*total, *asked}})
+            total = Counter({name: max(total[name], own.get(name, 0)) for name in {*total, *own}})
     return dict(total)
 
 
 def _container_requests(container: Object) -> dict[str, float]:
     resources = container.get("resources") or {}
-    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-    return {name: quantity(value) for name, value in asked.items()}
+    own = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: quantity(value) for name, value in own.items()}
 
 
 def _refusal(pod: Object, node: Object, there: Sequence[Object]) -> list[str]:

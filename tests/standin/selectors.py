@@ -38,24 +38,24 @@ def label_selector(text: str) -> Match:
 def field_selector(text: str, resource: str) -> Match:
     tests = []
     for part in filter(None, text.split(",")):
-        found = _EQUAL.match(part)
-        if not found or found["key"] not in FIELDS.get(resource, ("metadata.name", "metadata.namespace")):
-            raise failure(400, f"field label not supported: {found['key'] if found else part}")
-        tests.append((found["key"].split("."), found["value"], found["op"] == "!="))
+        match = _EQUAL.match(part)
+        if not match or match["key"] not in FIELDS.get(resource, ("metadata.name", "metadata.namespace")):
+            raise failure(400, f"field label not supported: {match['key'] if match else part}")
+        tests.append((match["key"].split("."), match["value"], match["op"] == "!="))
     return lambda item: all((_field(item, path) == value) != negated for path, value, negated in tests)
 
 
 def _label_test(part: str) -> Callable[[Mapping[str, str]], bool]:
-    if found := _SET.match(part):
-        key, values = found["key"], {value.strip() for value in found["values"].split(",")}
-        if found["op"] == "in":
+    if match := _SET.match(part):
+        key, values = match["key"], {value.strip() for value in match["values"].split(",")}
+        if match["op"] == "in":
             return lambda labels: labels.get(key) in values
         return lambda labels: labels.get(key) not in values
-    if found := _EQUAL.match(part):
-        key, value, negated = found["key"], found["value"], found["op"] == "!="
+    if match := _EQUAL.match(part):
+        key, value, negated = match["key"], match["value"], match["op"] == "!="
         return lambda labels: (labels.get(key) == value) != negated
-    if found := _EXISTS.match(part):
-        key, absent = found["key"], bool(found["not"])
+    if match := _EXISTS.match(part):
+        key, absent = match["key"], bool(match["not"])
         return lambda labels: (key in labels) != absent
     raise failure(400, f"unable to parse requirement: found '{part}', expected: identifier")
 

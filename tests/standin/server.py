@@ -209,11 +209,11 @@ class Server:
 
 
 def _parse(request: web.Request) -> Call | None:
-    found = _PATH.match(request.path)
-    if not found:
+    match = _PATH.match(request.path)
+    if not match:
         return None
-    name, sub = found["name"] or "", found["sub"] or ""
-    call = Call("", found["group"] or "", found["resource"], found["namespace"] or "", name, sub)
+    name, sub = match["name"] or "", match["sub"] or ""
+    call = Call("", match["group"] or "", match["resource"], match["namespace"] or "", name, sub)
     return call._replace(verb=_verb(request, call))
 
 
@@ -277,14 +277,14 @@ def _merged(old: Object, patch: Object) -> Object:
 
 
 def _review(who: Identity, review: Object) -> Object:
-    asked = review["spec"].get("resourceAttributes") or {}
+    attributes = review["spec"].get("resourceAttributes") or {}
     call = Call(
-        asked.get("verb", ""),
-        asked.get("group", ""),
-        asked.get("resource", ""),
-        asked.get("namespace", ""),
-        asked.get("name", ""),
-        asked.get("subresource", ""),
+        attributes.get("verb", ""),
+        attributes.get("group", ""),
+        attributes.get("resource", ""),
+        attributes.get("namespace", ""),
+        attributes.get("name", ""),
+        attributes.get("subresource", ""),
     )
     return review | {"status": {"allowed": who.may(call)}}
 

@@ -1,4 +1,4 @@
-"""What an API server answers when it refuses: `Status` objects with the codes, reasons and words of the real one."""
+"""Refusals of the API server: `Status` objects with the codes, reasons and messages of the real one."""
 
 from __future__ import annotations
 
@@ -68,5 +68,5 @@ def invalid(kind: str, name: str, causes: Sequence[tuple[str, str]]) -> ApiError
     return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {listed}', details)
 
 
-def expired(asked: int, oldest: int) -> ApiError:
-    return ApiError(410, "Expired", f"too old resource version: {asked} ({oldest})")
+def expired(version: int, oldest: int) -> ApiError:
+    return ApiError(410, "Expired", f"too old resource version: {version} ({oldest})")

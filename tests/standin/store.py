@@ -71,10 +71,10 @@ class Store:
         return item
 
     def get(self, resource: str, namespace: str, name: str) -> Object:
-        found = self._objects[resource].get((namespace, name))
-        if found is None:
+        item = self._objects[resource].get((namespace, name))
+        if item is None:
             raise not_found(resource, name)
-        return found
+        return item
 
     def has(self, resource: str, namespace: str, name: str) -> bool:
         return (namespace, name) in self._objects[resource]

@@ -27,8 +27,8 @@ def _is_true(text: str | None) -> bool:
 
 
 async def watch(store: Store, call: Call, request: web.Request, match: Match) -> web.StreamResponse:
-    asked = request.query.get("resourceVersion", "")
-    since = int(asked) if asked.isdecimal() and asked != "0" else None
+    version = request.query.get("resourceVersion", "")
+    since = int(version) if version.isdecimal() and version != "0" else None
     response = web.StreamResponse(headers={"Content-Type": "application/json"})
     await response.prepare(request)
     with suppress(TimeoutError, ConnectionResetError):

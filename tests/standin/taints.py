@@ -1,4 +1,4 @@
-"""Which taints a pod bears, and for how long: the scheduler's and the taint manager's view of tolerations."""
+"""The taints that a pod tolerates, and for how long: the scheduler's and the taint manager's view of tolerations."""
 
 from __future__ import annotations
 

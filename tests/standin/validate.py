@@ -1,4 +1,4 @@
-"""What a real API server refuses of a Pod: the schema (kubernetes-validate), what it cannot say, pod security."""
+"""Validation of a Pod as by a real API server: the schema (kubernetes-validate), rules beyond it, pod security."""
 
 from __future__ import annotations
 
@@ -198,22 +198,22 @@ def _variable(field: str, variable: Object) -> Causes:
 
 
 def _resources(field: str, resources: Object) -> Causes:
-    limits, asked = resources.get("limits") or {}, resources.get("requests") or {}
-    for name in {**limits, **asked}:
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    for name in {**limits, **requests}:
         extended = "/" in name and not name.startswith("kubernetes.io/")
         if "/" not in name and name not in ("cpu", "memory", "ephemeral-storage") and not name.startswith("hugepages-"):
             yield f"{field}", f'Invalid value: "{name}": must be a standard resource for containers'
         if extended and name not in limits:
             yield f"{field}.limits", "Required value: Limit must be set for non overcommitable resources"
-        elif extended and name in asked and quantity(asked[name]) != quantity(limits[name]):
+        elif extended and name in requests and quantity(requests[name]) != quantity(limits[name]):
             yield (
                 f"{field}.requests",
-                f'Invalid value: "{asked[name]}": must be equal to {name} limit of {limits[name]}',
+                f'Invalid value: "{requests[name]}": must be equal to {name} limit of {limits[name]}',
             )
-        elif name in asked and name in limits and quantity(asked[name]) > quantity(limits[name]):
+        elif name in requests and name in limits and quantity(requests[name]) > quantity(limits[name]):
             yield (
                 f"{field}.requests",
-                f'Invalid value: "{asked[name]}": must be less than or equal to {name} limit of {limits[name]}',
+                f'Invalid value: "{requests[name]}": must be less than or equal to {name} limit of {limits[name]}',
             )
         if extended and quantity(limits.get(name, 0)) % 1:
             yield f"{field}.limits[{name}]", f'Invalid value: "{limits[name]}": must be an integer'

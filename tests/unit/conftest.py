@@ -1,4 +1,4 @@
-"""What the tests of the history share."""
+"""Fixtures of the history's tests."""
 
 from __future__ import annotations
 

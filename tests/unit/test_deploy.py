@@ -1,4 +1,4 @@
-"""What is deployed fits what the code does: manifests, rights, settings, images, compose file and the page on them."""
+"""The deployment fits the code: manifests, rights, settings, images, compose file and the page on them."""
 
 from __future__ import annotations
 

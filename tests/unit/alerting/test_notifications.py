@@ -1,4 +1,4 @@
-"""What is said of breaches: the same words on every channel, whatever a result may hold."""
+"""The text about breaches: the same on every channel, whatever a result may hold."""
 
 from __future__ import annotations
 

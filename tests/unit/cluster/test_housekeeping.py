@@ -1,4 +1,4 @@
-"""What a sweep deletes in each mode, and that one pod's failure is its own."""
+"""The pods that a sweep deletes in each mode; one pod's failure does not stop it."""
 
 from __future__ import annotations
 

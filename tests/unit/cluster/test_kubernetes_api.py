@@ -1,4 +1,4 @@
-"""What goes over the wire and what comes back as an error, with the real client against a loopback server."""
+"""Requests on the wire and errors that come back, with the real client against a loopback server."""
 
 from __future__ import annotations
 

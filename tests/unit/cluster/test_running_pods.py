@@ -1,4 +1,4 @@
-"""What runs now: progress lines, pods of a cluster, pods of this machine, and the command that shows them."""
+"""Running pods: progress lines, pods of a cluster, pods of this machine, and the command that shows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What benchmarking cost: known costs summed, unknown ones counted and named."""
+"""The cost of benchmarking by month: known costs summed, unknown ones counted and named."""
 
 from __future__ import annotations
 

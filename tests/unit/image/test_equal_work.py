@@ -1,4 +1,4 @@
-"""What can be written in two ways is one work; what one name may mean twice is refused."""
+"""Two spellings of one work are one work; a name with two meanings is refused."""
 
 from __future__ import annotations
 

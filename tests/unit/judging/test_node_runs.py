@@ -1,4 +1,4 @@
-"""What a run counts with."""
+"""The figures of a run that count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold for any night: fleets drawn at random with fixed seeds, failed, missing and broken runs among them."""
+"""Properties of any night: fleets drawn at random with fixed seeds, failed, missing and broken runs among them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one broken member does to the others: nothing. Nights of four nodes, one of them wrong in one field."""
+"""One broken member changes nothing for the others: nights of four nodes, one of them wrong in one field."""
 
 from __future__ import annotations
 

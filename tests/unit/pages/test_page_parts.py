@@ -1,4 +1,4 @@
-"""What the pages are made of: addresses behind any prefix, charts, cells of the map, tables as CSV."""
+"""Parts of the pages: addresses behind any prefix, charts, cells of the map, tables as CSV."""
 
 from __future__ import annotations
 

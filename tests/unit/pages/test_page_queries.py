@@ -1,4 +1,4 @@
-"""What the pages read, on three nights made by hand, on SQLite and where there is one on PostgreSQL.
+"""The pages' queries, on three nights made by hand, on SQLite and where there is one on PostgreSQL.
 
 node_consistency: four nodes, the reference is 10 samples/s.
     day 1: node-3 breaches with 9.0 (-10 %);  day 2: all well, node-10 at 9.8 (-2 %);  day 3: node-2 is missing.

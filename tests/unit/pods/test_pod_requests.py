@@ -1,4 +1,4 @@
-"""What a pod reserves, and whether an empty node could ever take it: cases summed by hand."""
+"""A pod's requests, and whether an empty node could ever take it: cases summed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demo prints: each line names its node."""
+"""The demo's lines: each names its node."""
 
 from __future__ import annotations
 

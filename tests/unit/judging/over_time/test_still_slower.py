@@ -1,4 +1,4 @@
-"""What an open warning says of tonight, when the trail has forgotten the level before."""
+"""An open warning tonight, when the history no longer holds the level before the step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node is compared with, by hand."""
+"""The figure that a node is compared with, by hand."""
 
 from __future__ import annotations
 

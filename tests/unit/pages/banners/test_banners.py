@@ -1,4 +1,4 @@
-"""What the banners on Airflow's home page say, and how many there are."""
+"""The banners on Airflow's home page: their text and their number."""
 
 from __future__ import annotations
 
