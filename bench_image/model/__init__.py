@@ -1,1 +1,1 @@
-"""A spec as a model on the device."""
+"""Models: structure, LoRA and 4-bit layers, weights, dtypes, compilation."""

@@ -1,4 +1,4 @@
-"""Models as structure without memory: a shape becomes a transformers or torch module on the meta device."""
+"""Model architectures: builds a transformers or torch module from a shape, on the meta device, without memory."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from bench_image.contract.model_shapes import DecoderShape, EncoderDecoderShape,
 
 
 def skeleton(shape: ModelShape, dtype: torch.dtype, config: Any = None) -> Any:
-    """The model on meta, in `dtype`; called with `input_ids` and `labels` it returns a loss.
+    """The model on meta, in `dtype`. Called with `input_ids` and `labels` it returns an object with a `loss`.
 
-    `config`: a transformers configuration of the same shape, whose other settings count too; None: the defaults.
+    `config`: a transformers configuration of the same shape, whose other settings apply too; None: the defaults.
     """
     if isinstance(shape, EncoderDecoderShape):
         from bench_image.model.encoder_decoder import EncoderDecoder
@@ -28,14 +28,14 @@ def skeleton(shape: ModelShape, dtype: torch.dtype, config: Any = None) -> Any:
 
 
 def modules_to_import(shape: ModelShape) -> list[str]:
-    """What the model's code lives in, so that loading it can be timed."""
+    """The modules that hold the model's code, imported ahead of time so that the import can be timed."""
     if isinstance(shape, EncoderDecoderShape):
         return ["torch"]
     return ["torch", f"transformers.models.{shape.family}.modeling_{shape.family}"]
 
 
 def layers_of(model: Any) -> list[nn.Module]:
-    """The repeated blocks, in order: what is compiled, checkpointed and sharded one by one."""
+    """The repeated blocks, in order. They are compiled, checkpointed and sharded one by one."""
     if hasattr(model, "transformer") and hasattr(model.transformer, "h"):  # GPT-2
         return list(model.transformer.h)
     if hasattr(model, "encoder"):
@@ -44,13 +44,14 @@ def layers_of(model: Any) -> list[nn.Module]:
 
 
 def _config(shape: DecoderShape | MixtralShape | Gpt2Shape) -> Any:
+    """The transformers configuration of a shape."""
     from transformers import GPT2Config, LlamaConfig, MistralConfig, MixtralConfig
 
     if isinstance(shape, Gpt2Shape):
         return GPT2Config(
             vocab_size=shape.vocab_size, n_embd=shape.hidden_size, n_layer=shape.num_layers, n_head=shape.num_heads,
             n_positions=shape.max_positions, bos_token_id=0, eos_token_id=0, use_cache=False,
-            # Dropout would make losses differ between strategies, and the other families have none.
+            # No dropout: losses would differ between strategies, and the other families have none.
             resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
         )  # fmt: skip
     sizes: dict[str, Any] = {
@@ -64,7 +65,7 @@ def _config(shape: DecoderShape | MixtralShape | Gpt2Shape) -> Any:
         "tie_word_embeddings": shape.tie_embeddings,
         "use_cache": False,
     }
-    # Without a sliding window sdpa may take its causal kernel.
+    # No sliding window, so that sdpa can use its causal kernel.
     match shape.family:
         case "mistral":
             return MistralConfig(**sizes, sliding_window=None)

@@ -1,4 +1,4 @@
-"""A spec becomes a model on the device: structure, recipe, values, checkpointing, and what the preset makes of it."""
+"""Builds a spec's model on the device: structure, recipe, weights, activation checkpointing, preset; its optimizer."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ LEARNING_RATE = 1e-4
 
 
 class BuiltModel(NamedTuple):
-    """`base` is the model without what a recipe puts around it; for full training the same object. `fused`: those of
-    its layers that the preset computes together."""
+    """A model ready for training. `base` is the model without the LoRA wrapper; for full training the same object.
+
+    `fused`: the groups of its layers that are computed together (kernels/fused_lora.py).
+    """
 
     model: nn.Module
     base: Any
@@ -40,9 +42,10 @@ class BuiltModel(NamedTuple):
 def build(spec: RunSpec, device: torch.device, shard: Callable[[nn.Module], object] | None = None) -> BuiltModel:
     """The spec's model in training mode, ready for its strategy.
 
-    `shard` is called with each layer as soon as it holds its values, so that a sharding strategy never has more than
-    one whole layer on the device, and at the end with the whole model.
+    `shard` is called with each layer as soon as it has its values, so that a sharding strategy never has more than one
+    whole layer on the device, and at the end with the whole model. Raises ContractError for unusable weights.
     """
+    # Structure on meta, without memory.
     checkpoint = open_checkpoint(spec) if spec.weights != RANDOM else None
     source = checkpoint.values(random_weights(spec.seed)) if checkpoint else random_weights(spec.seed)
     base, model, parameters = build_on_meta(spec, checkpoint.config if checkpoint else None)
@@ -50,6 +53,7 @@ def build(spec: RunSpec, device: torch.device, shard: Callable[[nn.Module], obje
         checkpoint_activations(base)
     if uses_compile(spec):
         compile_layers(base)
+    # Values, layer by layer, then those of embeddings, norms and head.
     names = {module: name for name, module in model.named_modules()}
     for layer in layers_of(base):
         init_weights(layer, device, source, names[layer])
@@ -59,19 +63,21 @@ def build(spec: RunSpec, device: torch.device, shard: Callable[[nn.Module], obje
             shard(layer)
     init_weights(model, device, source)
     rebuild_buffers(base, device)
+    # Tie what the architecture ties, and shard what the layers did not cover.
     if getattr(getattr(base, "config", None), "tie_word_embeddings", False):
         base.tie_weights()
     if shard:
         shard(model)
     model.train()
+    # Last, because fusing moves weights that have values.
     fused = apply_preset(base, spec)
     return BuiltModel(model, base, tuple(p for p in model.parameters() if p.requires_grad), parameters, fused)
 
 
 def build_on_meta(spec: RunSpec, config: Any = None) -> tuple[Any, Any, ParameterCount]:
-    """The base model and what the recipe puts around it (the same object for full training), both on meta.
+    """The base model, the model with adapters (the same object for full training), and the parameter counts; on meta.
 
-    `config`: the checkpoint's own, where there is one.
+    `config`: the checkpoint's configuration, where there is one.
     """
     dtypes = model_dtypes(spec)
     base = model = skeleton(spec.shape, dtypes.weights, config)
@@ -79,11 +85,11 @@ def build_on_meta(spec: RunSpec, config: Any = None) -> tuple[Any, Any, Paramete
         base = model = with_4bit_layers(base, spec.quantisation, dtypes)
     if spec.lora:
         model = with_adapters(base, spec.lora, dtypes)
-    return base, model, count_parameters(model)  # on meta packed 4-bit weights still have their logical size
+    return base, model, count_parameters(model)  # on meta 4-bit weights still have their logical size
 
 
 def make_optimizer(spec: RunSpec, trainable: tuple[nn.Parameter, ...], device: torch.device) -> torch.optim.Optimizer:
-    """AdamW in the spec's variant; fused where torch has a kernel for it."""
+    """AdamW over `trainable` in the spec's variant; torch's own is fused on a GPU."""
     if spec.optimizer is Optimizer.ADAMW_TORCH:
         return torch.optim.AdamW(trainable, lr=LEARNING_RATE, fused=device.type == "cuda")
     from bitsandbytes.optim.adamw import AdamW8bit, PagedAdamW8bit
@@ -94,15 +100,15 @@ def make_optimizer(spec: RunSpec, trainable: tuple[nn.Parameter, ...], device: t
 
 
 def count_parameters(model: nn.Module) -> ParameterCount:
-    """All parameters and the trainable ones, adapters included; to be called before 4-bit weights are packed."""
+    """All parameters and the trainable ones, adapters included; call it before 4-bit weights are packed."""
     sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
     return ParameterCount(total=sum(n for n, _ in sizes), trainable=sum(n for n, trains in sizes if trains))
 
 
 def checkpoint_activations(base: Any) -> None:
-    """Layers keep only their inputs and compute the rest again in the backward pass."""
+    """Switches activation checkpointing on: layers keep only their inputs and run forward again in backward."""
     settings = {"use_reentrant": False}
-    # transformers 5.23 renamed it; 5.17 knows only the old name.
+    # transformers 5.23 renamed the method; 5.17 has only the old name.
     if enable := getattr(base, "activation_checkpointing_enable", None):
         enable(settings)
     else:

@@ -1,4 +1,4 @@
-"""Real weights: a checkpoint in safetensors, from a folder or the hub, read one tensor at a time onto the device."""
+"""Reads checkpoints in safetensors, from a folder or the hub, one tensor at a time onto the device."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from bench_image.model.init_weights import WeightSource
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
-# Checkpoints of a bare transformer lack the name under which the language model holds it.
+# Checkpoints of a bare transformer lack the prefix under which the language model holds it.
 PREFIXES = ("", "transformer.", "model.")
 
 
 class Checkpoint(NamedTuple):
-    """`files`: tensor name -> the file that holds it."""
+    """An opened checkpoint. `files`: tensor name -> name of the file that holds it."""
 
     folder: Path
     config: Any
     files: dict[str, str]
 
     def values(self, otherwise: WeightSource) -> WeightSource:
-        """A source that reads what the checkpoint holds; LoRA adapters, which no base checkpoint holds, are drawn.
+        """A source of the checkpoint's tensors; LoRA adapters, which a base checkpoint lacks, come from `otherwise`.
 
-        Raises ContractError for a weight that is absent or has another shape.
+        The source raises ContractError for a tensor that is absent or has another shape.
         """
 
         def read(bare: str, like: torch.Tensor, device: torch.device) -> torch.Tensor:
             if "lora_" in bare:
                 return otherwise(bare, like, device)
             if bare == "lm_head.weight" and self.config.tie_word_embeddings:
-                return torch.empty(like.shape, dtype=like.dtype, device=device)  # the embedding takes its place
+                return torch.empty(like.shape, dtype=like.dtype, device=device)  # tied to the embedding later
             tensor = self._tensor(bare, device)
             if tensor.shape != like.shape:
                 raise ContractError(
@@ -48,6 +48,7 @@ class Checkpoint(NamedTuple):
         return read
 
     def _tensor(self, bare: str, device: torch.device) -> torch.Tensor:
+        """The tensor of that name, with or without a known prefix. Raises ContractError."""
         from safetensors import safe_open
 
         for prefix in PREFIXES:
@@ -60,13 +61,13 @@ class Checkpoint(NamedTuple):
 
 
 def open_checkpoint(spec: RunSpec) -> Checkpoint:
-    """The checkpoint that `spec.weights` names. Raises ContractError if it is absent, incomplete or another model's."""
+    """Opens the checkpoint of `spec.weights`. Raises ContractError if it is absent, incomplete or of another model."""
     from transformers import AutoConfig
 
     if isinstance(spec.shape, (MixtralShape, EncoderDecoderShape)):
         raise ContractError(
-            f"weights '{spec.weights}' for a model of family '{spec.shape.family}': its checkpoints lay the weights "
-            "out otherwise; choose weights 'random'"
+            f"weights '{spec.weights}' for a model of family '{spec.shape.family}': its checkpoints store the "
+            "weights in another layout; choose weights 'random'"
         )
     folder = _downloaded(spec.weights) if spec.needs_hub else _folder(spec.weights)
     auto: Any = AutoConfig
@@ -93,8 +94,8 @@ def _downloaded(weights: str) -> Path:
         return Path(snapshot_download(repository, revision=revision, allow_patterns=["*.json", "*.safetensors"]))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ContractError(
-            f"weights '{weights}' cannot be had from the hub ({type(error).__name__}): mount a folder and give its "
-            "path, beginning with / or ., set HF_TOKEN for a gated model, or choose weights 'random'"
+            f"weights '{weights}' cannot be downloaded from the hub ({type(error).__name__}): mount a folder and give "
+            "its path, beginning with / or ., set HF_TOKEN for a gated model, or choose weights 'random'"
         ) from error
 
 
@@ -110,7 +111,7 @@ def _files(folder: Path) -> dict[str, str]:
 
 
 def _check_shape(config: Any, shape: ModelShape, spec: RunSpec) -> None:
-    """Speed and memory are computed from the shape, so the checkpoint must have exactly that one."""
+    """Raises ContractError unless the checkpoint has exactly that shape, from which speed and memory are computed."""
     names = {"vocab_size": "vocab_size", "hidden_size": "hidden_size", "num_layers": "num_hidden_layers"}
     names |= {"num_heads": "num_attention_heads"}
     if not isinstance(shape, Gpt2Shape):
@@ -121,6 +122,6 @@ def _check_shape(config: Any, shape: ModelShape, spec: RunSpec) -> None:
     wrong = [f"{name} {theirs} (model: {ours})" for name, (theirs, ours) in pairs.items() if theirs != ours]
     if wrong:
         raise ContractError(
-            f"weights '{spec.weights}' do not fit model '{spec.model}': {', '.join(wrong)}; choose the model that they "
-            "are of, or give their `dimensions`"
+            f"weights '{spec.weights}' do not fit model '{spec.model}': {', '.join(wrong)}; choose their model, "
+            "or give their `dimensions`"
         )

@@ -1,7 +1,6 @@
-"""What the preset `tuned` does to a model on a GPU, beside its dtypes: compiled layers, fused adapters, compiled loss,
-and no questions about masks.
+"""Applies the preset `tuned` to a model on a GPU: compiled layers and loss, fused adapters, no attention masks.
 
-Nothing here changes what is computed, or which parameters there are: docs/performance.md has what each part is worth.
+None of it changes what is computed or which parameters exist. docs/performance.md states what each part gains.
 """
 
 from __future__ import annotations
@@ -20,26 +19,29 @@ if TYPE_CHECKING:
     from bench_image.kernels.fused_lora import FusedLayers
 
 # 'auto' tries several micro-batches in one process, and the first layer, whose input needs no gradient, is a graph of
-# its own. Beyond the limit torch would run the layers uncompiled without a word.
+# its own. Beyond this limit torch runs the layers uncompiled, silently.
 COMPILATIONS = 64
 MASKS = ("create_causal_mask", "create_sliding_window_causal_mask")  # of transformers' model files
 
 
 def compile_layers(base: Any) -> None:
-    """To be called before a strategy shards the layers."""
+    """Marks each layer for compilation; call it before a strategy shards the layers."""
     from torch._dynamo import config as dynamo
 
-    # DDP would split each layer's graph at its buckets, and cannot where the graph holds a checkpoint; the layers'
-    # borders already let communication overlap.
+    # DDP would split each layer's graph at its buckets, and fails where the graph holds a checkpoint. The borders of
+    # the layers already let communication overlap.
     dynamo.optimize_ddp = False
     dynamo.recompile_limit = COMPILATIONS
     for layer in layers_of(base):
-        # A second micro-batch size must not turn every size into a variable: those kernels are slower.
+        # dynamic=False: a second micro-batch size would make all sizes variables, whose kernels are slower.
         layer.compile(dynamic=False)
 
 
 def apply_preset(base: Any, spec: RunSpec) -> tuple[FusedLayers, ...]:
-    """The rest, once the weights are in place; `base` without what PEFT puts around it. Returns the fused layers."""
+    """Applies the rest of the preset, once the weights have values. `base`: without PEFT's wrapper.
+
+    Returns the groups of fused layers.
+    """
     if uses_compile(spec):
         compile_loss(base)
         leave_masks_out(base, spec.seq_length)
@@ -51,16 +53,17 @@ def apply_preset(base: Any, spec: RunSpec) -> tuple[FusedLayers, ...]:
 
 
 def compile_loss(base: Any) -> None:
-    """One kernel each way, instead of an fp32 copy of the logits and several passes over it."""
+    """Compiles the loss: one kernel each way, instead of several passes over an fp32 copy of the logits."""
     if hasattr(base, "loss_function"):  # the encoder-decoder model has its loss in its forward pass
         base.loss_function = torch.compile(base.loss_function, dynamic=False)
 
 
 def leave_masks_out(base: Any, seq_length: int) -> None:
-    """Attention is causal without a mask: every sample is one sequence that fills its row.
+    """Replaces transformers' mask functions during forward by ones that return no mask.
 
-    transformers finds that out itself, by asking the GPU in each forward pass whether several sequences are packed into
-    a row, and so waits for all that is under way. Not where a sliding window is shorter than the sequence.
+    Each sample is one sequence that fills its row, so attention is causal without a mask. transformers would find that
+    out by reading from the GPU in each forward pass, and so wait for it. A sliding window shorter than the sequence
+    needs its mask: such models are left alone.
     """
     inner = getattr(base, getattr(base, "base_model_prefix", ""), None)
     if inner is None or seq_length >= (getattr(base.config, "sliding_window", None) or sys.maxsize):
@@ -81,4 +84,4 @@ def leave_masks_out(base: Any, seq_length: int) -> None:
 
 
 def _no_mask(*_args: Any, **_kwargs: Any) -> None:
-    """What transformers' functions return where attention needs no mask beside being causal."""
+    """Returns None, as transformers' functions do where attention needs no mask."""

@@ -1,4 +1,4 @@
-"""Which dtype each part of a model has, and which parts train: decisions of recipe, precision and preset."""
+"""The dtype of each part of a model, by recipe, precision and preset."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ DTYPES = {Precision.FP32: torch.float32, Precision.FP16: torch.float16, Precisio
 
 
 class ModelDtypes(NamedTuple):
-    """`unquantised`: embeddings, norms and head of a QLoRA model. `autocast`: None lets the weights' dtypes decide."""
+    """Dtypes of a model's parts.
+
+    `unquantised`: embeddings, norms and head of a QLoRA model. `autocast` None: no autocast. `scaled`: loss scaling.
+    """
 
     weights: torch.dtype
     unquantised: torch.dtype
@@ -25,11 +28,12 @@ class ModelDtypes(NamedTuple):
 
 
 def model_dtypes(spec: RunSpec) -> ModelDtypes:
-    """`as_users_run` follows PEFT's and the HF Trainer's defaults: fp32 adapters, fp32 copies of what
-    `prepare_model_for_kbit_training` upcasts, and autocast. `tuned` keeps everything in the run's precision.
+    """The dtypes of the spec's model.
 
-    fp16 trains fp32 weights under autocast with a gradient scaler: gradients of fp16 weights cannot be unscaled.
-    An encoder-decoder model is trained from scratch: fp32 weights under both presets, fp16 and bf16 by autocast.
+    `as_users_run` follows the defaults of PEFT and the Hugging Face Trainer: fp32 adapters, fp32 copies of what
+    `prepare_model_for_kbit_training` upcasts, and autocast. `tuned` keeps everything in the run's precision. fp16
+    trains fp32 weights under autocast with a gradient scaler, because gradients of fp16 weights cannot be unscaled. An
+    encoder-decoder model is trained from scratch: fp32 weights under both presets, fp16 and bf16 by autocast.
     """
     dtype = DTYPES[spec.precision]
     fp16 = spec.precision is Precision.FP16

@@ -1,4 +1,4 @@
-"""An encoder-decoder Transformer of torch.nn layers, called like a transformers model so that one loop trains both."""
+"""An encoder-decoder Transformer of torch.nn layers (arXiv 1706.03762), called like a model of transformers."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ from torch.utils.checkpoint import checkpoint
 
 from bench_image.contract.model_shapes import EncoderDecoderShape
 
-START_TOKEN = 0  # what the decoder sees before the first target token
+START_TOKEN = 0  # precedes the first target token in the decoder's input
 
 
 class Output(NamedTuple):
+    """Mean cross-entropy (scalar) and logits (batch, seq, vocab)."""
+
     loss: torch.Tensor
     logits: torch.Tensor
 
 
 class EncoderDecoder(nn.Module):
-    """Pre-norm, no dropout, sinusoidal positions, one embedding for source and target, a head of its own with bias.
+    """Pre-norm, no dropout, sinusoidal positions, one embedding for source and target, an untied head with bias.
 
-    `nn.Transformer` is these two stacks and nothing else; taken one by one they let the encoder go without nested
-    tensors, which pre-norm cannot use and of which torch would warn.
+    `nn.Transformer` consists of these two stacks; built separately, the encoder can do without nested tensors, which
+    pre-norm cannot use and about which torch would warn.
 
     A batch of token ids is (batch, 2 * seq): the first half of each row is the source, the second the target. Teacher
     forcing: the decoder reads the target moved right by one, with START_TOKEN in front, and predicts the target. So
@@ -56,7 +58,7 @@ class EncoderDecoder(nn.Module):
         self.register_buffer("positions", torch.empty(shape.max_positions, hidden), persistent=False)
 
     def rebuild_positions(self, device: torch.device) -> None:
-        """Fills the positions; a model made on meta has none. (max_positions, hidden), in the dtype of the buffer."""
+        """Fills the buffer of positions, (max_positions, hidden), which a model built on meta lacks."""
         table = sinusoids(self.shape.max_positions, self.shape.hidden_size, device)
         self.positions = table.to(self.positions.dtype)
 
@@ -76,10 +78,11 @@ class EncoderDecoder(nn.Module):
                 f"ids of width {input_ids.shape[1]}: source and target have the same length, at most "
                 f"max_positions {self.shape.max_positions}: an even width of at most {2 * self.shape.max_positions}"
             )
+        # Encoder over the source; decoder over the target moved right by one.
         memory = self.encoder(self._embed(input_ids[:, :length]))
         read = functional.pad(input_ids[:, length:-1], (1, 0), value=START_TOKEN)
-        # torch wants a mask beside the hint that it is causal, and then drops it for a causal kernel. This one is a
-        # single number, and -inf: if it were ever used the loss would be NaN, not silently without causality.
+        # torch requires a mask beside `tgt_is_causal`, and then ignores it for a causal kernel. This mask is a single
+        # number, -inf: if torch ever used it, the loss would be NaN instead of silently not causal.
         mask = memory.new_full((), -math.inf).expand(length, length)
         hidden = self.decoder(self._embed(read), memory, tgt_mask=mask, tgt_is_causal=True)
         logits: torch.Tensor = self.head(hidden)

@@ -1,6 +1,4 @@
-"""Meta parameters become values on the device: drawn by name, so that they are the same under every strategy, or read
-from a checkpoint.
-"""
+"""Gives meta parameters their values: drawn by name, so equal under every strategy, or read from a checkpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from torch import nn
 from bench_image.data.batches import seeded
 
 INIT_STD = 0.02
-# What PEFT, checkpointing, compilation and quantisation put around a weight; the drawn values must not depend on it.
+# Parts of a name that PEFT, checkpointing, compilation and quantisation add; drawn values must not depend on them.
 WRAPPERS = re.compile(r"base_model\.model\.|base_layer\.|_orig_mod\.|parametrizations\.|\.original$")
 ONES = re.compile(r"norm|ln_\d|ln_f")
 
@@ -24,9 +22,10 @@ WeightSource = Callable[[str, torch.Tensor, torch.device], torch.Tensor]
 
 
 def random_weights(seed: int) -> WeightSource:
-    """Random weights by name: the same whatever the recipe, strategy or order of drawing.
+    """A source of random weights, which depend on seed and name only, not on recipe, strategy or order.
 
-    Drawn in fp32 and cast, because some torch versions draw other numbers in bf16.
+    Weights ~ N(0, INIT_STD), norms 1, biases and LoRA B 0. Drawn in fp32 and cast, because some torch versions draw
+    other numbers in bf16.
     """
 
     def values(bare: str, like: torch.Tensor, device: torch.device) -> torch.Tensor:
@@ -42,9 +41,9 @@ def random_weights(seed: int) -> WeightSource:
 
 @torch.no_grad()
 def init_weights(root: nn.Module, device: torch.device, source: WeightSource, prefix: str = "") -> None:
-    """Replaces each meta parameter by one with values on the device; 4-bit ones are quantised one by one.
+    """Replaces each meta parameter below `root` by one with values on the device; quantises 4-bit ones one by one.
 
-    `prefix` is the path of `root` in its model: names, and with them values, are those of the whole model.
+    `prefix`: the path of `root` in its model, so that names, and with them values, are those of the whole model.
     """
     for module_name, module in root.named_modules(prefix=prefix):
         for name, parameter in list(module.named_parameters(recurse=False)):
@@ -74,7 +73,7 @@ def quantised(values: torch.Tensor, like: Any, module: nn.Module, device: torch.
 
 
 def rebuild_buffers(base: Any, device: torch.device) -> None:
-    """Buffers that are not saved, which nothing has filled: rotary frequencies, sinusoidal positions."""
+    """Fills the buffers that no checkpoint holds: rotary frequencies, sinusoidal positions."""
     for name, module in list(base.named_modules()):
         if type(module).__name__.endswith("RotaryEmbedding"):
             parent, _, child = name.rpartition(".")

@@ -1,4 +1,4 @@
-"""What LoRA and QLoRA do to a model's structure: 4-bit layers instead of wide ones, and adapters beside them."""
+"""LoRA and QLoRA layers: 4-bit linears (bitsandbytes) and adapters (PEFT)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench_image.model.dtypes import ModelDtypes
 
 
 def with_4bit_layers(base: Any, quantisation: Quantisation, dtypes: ModelDtypes) -> Any:
-    """The linears of all layers replaced by 4-bit ones, still on meta; the head stays wide."""
+    """Replaces the linears of all layers by 4-bit ones, still on meta; the head keeps its dtype."""
     from transformers import BitsAndBytesConfig
     from transformers.integrations.bitsandbytes import replace_with_bnb_linear
 
@@ -21,10 +21,10 @@ def with_4bit_layers(base: Any, quantisation: Quantisation, dtypes: ModelDtypes)
         bnb_4bit_quant_type=quantisation.kind,
         bnb_4bit_use_double_quant=quantisation.double,
         bnb_4bit_compute_dtype=dtypes.weights,
-        bnb_4bit_quant_storage=torch.bfloat16,  # other storage types cannot be sharded
+        bnb_4bit_quant_storage=torch.bfloat16,  # FSDP cannot shard other storage types
     )
     base = replace_with_bnb_linear(base, ["lm_head"], config)
-    base.is_loaded_in_4bit = True  # otherwise PEFT takes its generic layer
+    base.is_loaded_in_4bit = True  # else PEFT uses its generic layer
     for parameter in base.parameters():
         # A 4-bit weight is dequantised to the dtype it had when it was quantised; bitsandbytes starts with fp32.
         packed = type(parameter).__name__ == "Params4bit"
@@ -33,7 +33,7 @@ def with_4bit_layers(base: Any, quantisation: Quantisation, dtypes: ModelDtypes)
 
 
 def with_adapters(base: Any, lora: Lora, dtypes: ModelDtypes) -> Any:
-    """A PEFT model around a frozen base; the adapters in the dtype that the preset promises."""
+    """A PEFT model around the frozen base, with its adapters in `dtypes.adapters`."""
     from peft import LoraConfig, get_peft_model
 
     base.requires_grad_(False)
@@ -45,7 +45,7 @@ def with_adapters(base: Any, lora: Lora, dtypes: ModelDtypes) -> Any:
         task_type="CAUSAL_LM",
     )
     model = get_peft_model(base, config, low_cpu_mem_usage=True, autocast_adapter_dtype=False)
-    # PEFT leaves adapters on meta in fp32 whatever it is asked for.
+    # PEFT leaves adapters on meta in fp32 whatever dtype is set.
     for name, parameter in model.named_parameters():
         if "lora_" in name:
             parameter.data = parameter.data.to(dtypes.adapters)
@@ -53,7 +53,7 @@ def with_adapters(base: Any, lora: Lora, dtypes: ModelDtypes) -> Any:
 
 
 def quantise_experts(layer: Any, quantisation: Quantisation) -> None:
-    """Packs one layer's experts, if it has any: they are plain tensors, which `with_4bit_layers` does not see."""
+    """Packs one layer's experts, if any, into 4 bits: plain tensors, which `with_4bit_layers` does not replace."""
     if not hasattr(getattr(layer, "mlp", None), "experts"):
         return
     from bitsandbytes.nn.parametrize import replace_parameter_4bit

@@ -92,12 +92,12 @@ def test_weights_that_are_not_there_are_refused(tmp_path: Path) -> None:
 
 def test_a_hub_that_cannot_be_reached_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(ContractError, match="nobody/nothing@abc1234' cannot be had from the hub"):
+    with pytest.raises(ContractError, match="nobody/nothing@abc1234' cannot be downloaded from the hub"):
         loss_of(weights="nobody/nothing@abc1234")
 
 
 def test_mixtral_checkpoints_are_refused_with_the_reason() -> None:
-    with pytest.raises(ContractError, match="lay the weights out otherwise"):
+    with pytest.raises(ContractError, match="store the weights in another layout"):
         loss_of(model="x", dimensions=TINY_MIXTRAL, weights="mistralai/Mixtral-8x7B-v0.1@abc1234")
 
 
@@ -118,6 +118,6 @@ def test_the_revision_of_a_hub_id_is_the_one_that_is_loaded(monkeypatch: pytest.
         raise OSError("far enough")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    with pytest.raises(ContractError, match="cannot be had from the hub"):
+    with pytest.raises(ContractError, match="cannot be downloaded from the hub"):
         loss_of(weights="org/name@abc1234")
     assert asked == [("org/name", "abc1234")]
