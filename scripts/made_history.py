@@ -16,11 +16,10 @@ from bench_image.contract.spec import RunSpec
 from tests.builders import make_failed, make_result
 from tests.campaigns import strategies
 from trainbench.history.history import History
-from trainbench.judging.peers.node_verdicts import nodes_to_confirm
-from trainbench.orchestration.assess import assess, judge
 from trainbench.params.campaign_kind import Question
+from trainbench.pipeline import Measured, assess, judge
 from trainbench.planning.nodes import Fleet
-from trainbench.planning.plan import Plan, campaign_id, confirm_specs, make_plan
+from trainbench.planning.plan import Plan, campaign_id, make_plan
 from trainbench.planning.planners import PLANNERS
 from trainbench.results.campaign import Campaign
 
@@ -54,20 +53,12 @@ def _night(
         rate = RATES[ago <= UPDATED] * (1 + own[spec.node] + draw.gauss(0, NOISE))
         return _run(spec, ago, rate, at, draw)
 
-    results = [run(spec) for spec in plan.specs]
-    suspects = nodes_to_confirm(judge(plan, results, history.pasts))
-    again = [run(spec) for spec in confirm_specs(plan, suspects)]
-    return assess(
-        plan,
-        results,
-        again,
-        suite=DAG_ID,
-        started_at=at,
-        finished_at=at + timedelta(minutes=9),
-        pasts=history.pasts,
-        trails=history.trails,
-        slower_before=history.slower_before(DAG_ID, plan.campaign_id, at),
+    ended_at = at + timedelta(minutes=9)
+    results = tuple(run(spec) for spec in plan.specs)
+    judged = judge(
+        Measured(plan=plan, results=results, suite=DAG_ID, started_at=at, finished_at=ended_at, history=history)
     )
+    return assess(judged.with_reruns([run(spec) for spec in judged.rerun_specs], ended_at))
 
 
 def _run(spec: RunSpec, ago: int, rate: float, at: datetime, draw: random.Random) -> RunResult:

@@ -27,9 +27,8 @@ from bench_image.contract.options import Strategy
 from bench_image.contract.spec import RunSpec
 from tests.builders import make_result
 from trainbench.history.history import open_history
-from trainbench.orchestration.assess import assess
-from trainbench.orchestration.publishing import publish
 from trainbench.params.campaign_params import parse_params
+from trainbench.pipeline import Measured, assess, judge, report
 from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.planning.plan import make_plan
 from trainbench.results.artefacts import open_store
@@ -71,11 +70,9 @@ def flow(num_nodes: int, folder: Path) -> dict[str, Any]:
     history = open_history(f"sqlite:///{folder}/history.sqlite")
     at = datetime.now(UTC)
     results = clock("collect", lambda: collect(plan.specs, payloads, at))
-    campaign = clock(
-        "judge",
-        lambda: assess(plan, results, (), suite="scale", started_at=at, finished_at=at, pasts=history.pasts),
-    )
-    written = clock("report", lambda: publish(campaign, store))
+    measured = Measured(plan=plan, results=results, suite="scale", started_at=at, finished_at=at, history=history)
+    campaign = clock("judge", lambda: assess(judge(measured)))
+    written = clock("report", lambda: report(campaign, store))
     clock("record", lambda: history.record(campaign))
     sizes = {name: Path(address).stat().st_size for name, address in written.items()}
     return {

@@ -55,8 +55,7 @@ PARTS = {
         [
             "tests/unit/judging",
             "tests/unit/pages/test_condition_surfaces.py",
-            "tests/unit/orchestration/test_assess.py",
-            "tests/unit/orchestration/test_no_figures.py",
+            "tests/unit/test_pipeline.py",
         ],
         OURS,
         150,

@@ -1,9 +1,8 @@
 """The control plane: decides what to run, launches it, judges the results and reports them. It never imports torch.
 
     params -> plan -> pods -> results -> checks -> report -> alert
-    asking    planning launching collecting judging reporting alerting
 
 One package for each step, and each knows only those before it (the layers in pyproject.toml; `lint-imports` holds
-them). Read `planning/plan.py`, `judging/peers/node_verdicts.py` and `orchestration/assess.py` first;
-`orchestration/dag_factory.py` puts them into Airflow, `cli/app.py` onto a command line.
+them). Read `pipeline.py` first: one night as named steps. `orchestration/dag_factory.py` puts them into Airflow,
+`cli/app.py` onto a command line.
 """

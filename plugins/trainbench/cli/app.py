@@ -6,6 +6,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, NoReturn
 
@@ -15,7 +16,6 @@ from bench_image.contract.work import Device
 from trainbench.cli import baseline, cluster, cost, estimates, exchange, watch
 from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, print_broken, print_json, progress, user_errors
 from trainbench.cluster.local_nodes import local_fleet
-from trainbench.core.baselines import of_nodes
 from trainbench.core.formats import count, listing
 from trainbench.judging.campaign_conditions import conditions
 from trainbench.judging.checks.drills import undetected
@@ -119,18 +119,16 @@ def run(
         planned = _plan(suite, settings, nodes, device, set_, f"local-{started:%Y%m%d-%H%M%S}")
         store = open_store(store_url)
 
+        from trainbench import pipeline
         from trainbench.cli.run import run_campaign
         from trainbench.history.history import open_history
-        from trainbench.orchestration.publishing import publish
 
         # SystemExit, not sudden death: the pod that is running is stopped on the way out.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         history = open_history(settings.history_url, store)
         campaign = run_campaign(planned, settings, store, history, console(stderr=True))
-        accepted = of_nodes(history.baselines(), planned.nodes, campaign.finished_at)
-        campaign = campaign.model_copy(update={"baselines": accepted})
-        files = publish(campaign, store)
-        history.record(campaign)
+        files = pipeline.report(campaign, store)
+        pipeline.record(campaign, history)
     _conclude(campaign, files, (), as_json)
 
 
@@ -156,10 +154,10 @@ def report(
         store = open_store(store_url)
         campaign, broken = _judged_again(source, store, {}, keep_verdict=True)
 
-        from trainbench.orchestration.publishing import publish
+        from trainbench import pipeline
 
         with console(stderr=True).status(f"writing the report of {count(len(campaign.results), 'run')}"):
-            files = publish(campaign, open_store(output) if output else store)
+            files = pipeline.report(campaign, open_store(output) if output else store)
     print_broken(broken)
     if as_json:
         print_json({"campaign_id": campaign.campaign_id, "files": dict(files)})
@@ -206,28 +204,13 @@ def _judged_again(
     if keep_verdict and stored.campaign:
         return stored.campaign, stored.broken
 
+    from trainbench import pipeline
     from trainbench.history.history import open_history
-    from trainbench.judging.over_time.node_history import no_trails
-    from trainbench.orchestration.assess import assess, no_pasts
 
-    is_ours = stored.dag_run_id or (stored.campaign and not stored.campaign.is_imported)
-    history = open_history(store=store) if is_ours else None
-    at = stored.finished_at
-    with console(stderr=True).status(f"judging {count(len(stored.results), 'run')}"):
-        campaign = assess(
-            stored.plan,
-            stored.results,
-            stored.confirm_results,
-            suite=stored.suite,
-            started_at=stored.started_at,
-            finished_at=at,
-            pasts=history.pasts if history else no_pasts,
-            trails=history.trails if history else no_trails,
-            undecided_before=history.undecided_before(stored.suite, stored.plan.campaign_id, at) if history else None,
-            slower_before=history.slower_before(stored.suite, stored.plan.campaign_id, at) if history else (),
-        )
-    accepted = of_nodes(history.baselines(), stored.plan.nodes, at) if history else ()
-    return campaign.model_copy(update={"dag_run_id": stored.dag_run_id, "baselines": accepted}), stored.broken
+    measured = replace(stored.measured, history=open_history(store=store)) if stored.is_ours else stored.measured
+    with console(stderr=True).status(f"judging {count(len(measured.results), 'run')}"):
+        judged = replace(pipeline.judge(measured), reruns=stored.reruns)
+        return pipeline.assess(judged), stored.broken
 
 
 def _conclude(campaign: Campaign, files: Mapping[str, str], broken: Sequence[BrokenFile], as_json: bool) -> NoReturn:

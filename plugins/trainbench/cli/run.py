@@ -10,9 +10,8 @@ from rich.console import Console
 
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.spec import RunSpec
-from trainbench.judging.peers.node_verdicts import nodes_to_confirm
-from trainbench.orchestration.assess import assess, judge
-from trainbench.planning.plan import Plan, confirm_specs
+from trainbench.pipeline import Measured, assess, judge
+from trainbench.planning.plan import Plan
 from trainbench.pods.local_pods import LocalPod
 from trainbench.pods.manifests import manifest, title
 from trainbench.results.artefacts import Store
@@ -27,32 +26,28 @@ SUITE = "local"
 
 
 def run_campaign(plan: Plan, settings: Settings, store: Store, history: History, console: Console) -> Campaign:
-    """Runs the plan and re-runs each breaching node once; every result is stored as soon as its pod has ended. Judged
-    with what the DAG's tasks know of the past, but for nodes that the cluster no longer lists: here is no such list.
+    """Runs the plan and each breaching node once more; every result is stored as soon as its pod has ended. The history
+    is that of the DAGs, but no node is missed: here nobody lists a cluster's nodes.
     """
     started_at = datetime.now(UTC)
     try:
         results = _run_pods(plan.specs, plan.labels, settings, store, console)
-        suspects = nodes_to_confirm(judge(plan, results, history.pasts))
-        if suspects:
-            console.print(f"once more, to confirm: {', '.join(suspects)}")
-        confirm_results = _run_pods(confirm_specs(plan, suspects), plan.labels, settings, store, console)
+        measured = Measured(
+            plan=plan,
+            results=results,
+            suite=SUITE,
+            started_at=started_at,
+            finished_at=datetime.now(UTC),
+            history=history,
+        )
+        judged = judge(measured)
+        if judged.suspects:
+            console.print(f"once more, to confirm: {', '.join(judged.suspects)}")
+        reruns = _run_pods(judged.rerun_specs, plan.labels, settings, store, console)
     except (KeyboardInterrupt, SystemExit):
         console.print(f"stopped; what was measured is stored: trainbench check {plan.campaign_id}", soft_wrap=True)
         raise
-    finished_at = datetime.now(UTC)
-    return assess(
-        plan,
-        results,
-        confirm_results,
-        suite=SUITE,
-        started_at=started_at,
-        finished_at=finished_at,
-        pasts=history.pasts,
-        trails=history.trails,
-        undecided_before=history.undecided_before(SUITE, plan.campaign_id, finished_at),
-        slower_before=history.slower_before(SUITE, plan.campaign_id, finished_at),
-    )
+    return assess(judged.with_reruns(reruns, datetime.now(UTC)))
 
 
 def _run_pods(

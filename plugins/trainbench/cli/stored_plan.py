@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +16,7 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import DiskData
 from trainbench.params.campaign_params import BenchmarkParams, ParamsError, form, parse_params
+from trainbench.pipeline import Measured
 from trainbench.planning.plan import Plan
 from trainbench.planning.work import identifier
 from trainbench.results.arrivals import PlannedCampaign
@@ -43,17 +43,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class StoredRuns:
-    """Stored results with their plan. `campaign` is the stored verdict; None when there are only result files."""
+    """`measured` and `reruns`: stored results as the pipeline judges them, without a history yet. `campaign`: the
+    stored verdict; None when there are only result files. `broken`: files that cannot be read.
+    """
 
-    plan: Plan
-    results: tuple[RunResult, ...]
-    confirm_results: tuple[RunResult, ...]
-    suite: str
-    started_at: datetime
-    finished_at: datetime
+    measured: Measured
+    reruns: tuple[RunResult, ...]
     campaign: Campaign | None
     broken: tuple[BrokenFile, ...]
-    dag_run_id: str | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        """Measured on nodes of this installation, so that its history knows their past."""
+        return bool(self.measured.dag_run_id or (self.campaign and not self.campaign.is_imported))
 
 
 def open_stored(source: str, store: Store, changes: Mapping[str, str], on_progress: Tell) -> StoredRuns:
@@ -91,27 +93,26 @@ def _of_campaign(campaign: Campaign, changes: Mapping[str, str]) -> StoredRuns:
     # Loose results have no re-runs: all their rounds count, also beyond what the form allows.
     first = [r for r in campaign.results if campaign.suite == LOOSE or r.spec.round <= params.rounds]
     again = [r for r in campaign.results if campaign.suite != LOOSE and r.spec.round > params.rounds]
-    return StoredRuns(
-        plan=Plan(
-            campaign_id=campaign.campaign_id,
-            params=params,
-            nodes=_distinct(result.spec.node for result in campaign.results),
-            specs=tuple(result.spec for result in first),
-            skipped=campaign.skipped,
-            question=campaign.question,
-            labels=campaign.labels,
-            known=campaign.known,
-            has_reruns=campaign.suite != LOOSE,
-        ),
+    plan = Plan(
+        campaign_id=campaign.campaign_id,
+        params=params,
+        nodes=_distinct(result.spec.node for result in campaign.results),
+        specs=tuple(result.spec for result in first),
+        skipped=campaign.skipped,
+        question=campaign.question,
+        labels=campaign.labels,
+        known=campaign.known,
+        has_reruns=campaign.suite != LOOSE,
+    )
+    measured = Measured(
+        plan=plan,
         results=tuple(first),
-        confirm_results=tuple(again),
         suite=campaign.suite,
         started_at=campaign.started_at,
         finished_at=campaign.finished_at,
-        campaign=campaign,
-        broken=(),
         dag_run_id=campaign.dag_run_id,
     )
+    return StoredRuns(measured=measured, reruns=tuple(again), campaign=campaign, broken=())
 
 
 def _of_planned(text: bytes, stored: StoredResults, changes: Mapping[str, str]) -> StoredRuns:
@@ -126,17 +127,15 @@ def _of_planned(text: bytes, stored: StoredResults, changes: Mapping[str, str]) 
     results = tuple(by_run.get(spec.run_id) or collect([spec], [None], at)[0] for spec in specs)
     again = tuple(run for run_id, run in by_run.items() if run_id not in {spec.run_id for spec in specs})
     params = parse_params({**planned.plan.params.model_dump(mode="json"), **changes})
-    return StoredRuns(
+    measured = Measured(
         plan=planned.plan.model_copy(update={"params": params, "has_reruns": bool(again)}),
         results=results,
-        confirm_results=again,
         suite=planned.suite,
         started_at=planned.planned_at,
         finished_at=max(at, planned.planned_at),
-        campaign=None,
-        broken=stored.broken,
         dag_run_id=planned.dag_run_id,
     )
+    return StoredRuns(measured=measured, reruns=again, campaign=None, broken=stored.broken)
 
 
 def _of_results(name: str, stored: StoredResults, changes: Mapping[str, str]) -> StoredRuns:
@@ -145,23 +144,22 @@ def _of_results(name: str, stored: StoredResults, changes: Mapping[str, str]) ->
         raise StoreError(f"'{name}' holds no readable result.json{': ' if reasons else ''}{reasons}")
     results = _as_one_campaign(name, stored.results)
     specs = tuple(result.spec for result in results)
-    return StoredRuns(
-        plan=Plan(
-            campaign_id=specs[0].campaign_id,
-            params=_params_of(results, changes),
-            nodes=_distinct(spec.node for spec in specs),
-            specs=specs,
-            skipped=(),
-            has_reruns=False,
-        ),
+    plan = Plan(
+        campaign_id=specs[0].campaign_id,
+        params=_params_of(results, changes),
+        nodes=_distinct(spec.node for spec in specs),
+        specs=specs,
+        skipped=(),
+        has_reruns=False,
+    )
+    measured = Measured(
+        plan=plan,
         results=results,
-        confirm_results=(),
         suite=LOOSE,
         started_at=min(result.started_at for result in results),
         finished_at=max(result.finished_at for result in results),
-        campaign=None,
-        broken=stored.broken,
     )
+    return StoredRuns(measured=measured, reruns=(), campaign=None, broken=stored.broken)
 
 
 def _as_one_campaign(name: str, results: Sequence[RunResult]) -> tuple[RunResult, ...]:

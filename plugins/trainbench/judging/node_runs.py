@@ -107,6 +107,22 @@ def judged_rate(result: RunResult) -> float | None:
     return min(known) if len(known) == len(rates) else None
 
 
+def typical_runs(results: Iterable[RunResult]) -> list[RunResult]:
+    """For each node, group and choice the valid run on that node alone with the median samples/s: of an even number the
+    lower middle one.
+    """
+    by_node: dict[tuple[str, str, str], list[RunResult]] = {}
+    for result in results:
+        if result.status is Status.OK and result.spec.nodes == 1:
+            by_node.setdefault((result.spec.node, result.spec.group_id, choice_of(result)), []).append(result)
+    typical = []
+    for runs in by_node.values():
+        rates = {run.spec.run_id: judged_rate(run) or 0.0 for run in runs}
+        middle = statistics.median_low(rates.values())
+        typical.append(next(run for run in runs if rates[run.spec.run_id] == middle))
+    return typical
+
+
 def measured(result: RunResult, metric: Metric) -> float | None:
     """One run's figure. Temperature is that of the hottest GPU (each one's mean over the measured windows)."""
     if metric is Metric.SAMPLES_PER_SECOND:

@@ -1,1 +1,1 @@
-"""The whole flow put together: a campaign assessed and published, and the DAGs that do so in Airflow."""
+"""The DAGs in Airflow: their tasks, the operators that run pods, and the discovery of nodes."""

@@ -39,7 +39,7 @@ def build_node_dag(suite: Suite) -> DAG:
         suspects = dag_tasks.judge()
         benchmarks >> suspects
         confirms = pod_tasks.pods("confirm", settings).expand(pod_template_dict=suspects)
-        published = dag_tasks.publish_nodes(suite.dag_id)
+        published = dag_tasks.publish_nodes()
         released: Any = dag_tasks.release_campaign()
         [benchmarks, confirms] >> _at_the_end(released, setups=planned)
         confirms >> published
@@ -54,7 +54,7 @@ def build_comparison_dag(suite: Suite) -> DAG:
         planned: Any = plan_tasks.plan_pods(suite.question).as_setup()
         plan_tasks.check_ready() >> planned
         benchmarks = pod_tasks.pods("benchmark", settings, in_turn=True).expand(pod_template_dict=planned)
-        published = dag_tasks.publish_comparison(suite.dag_id)
+        published = dag_tasks.publish_comparison()
         released: Any = dag_tasks.release_campaign()
         benchmarks >> _at_the_end(released, setups=planned)
         benchmarks >> published
@@ -68,7 +68,7 @@ def build_scaling_dag(suite: Suite) -> DAG:
     with _dag(suite, settings) as dag:
         last: Any = plan_tasks.plan_scaling()
         plan_tasks.check_ready() >> last
-        published = dag_tasks.publish_scaling(suite.dag_id)
+        published = dag_tasks.publish_scaling()
         for cell in cells(settings.world_sizes):
             last = _gang(cell, settings, after=last, before=published)
         last >> published

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, TriggerRule, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
-from trainbench.core.baselines import of_nodes
 from trainbench.core.formats import listing
 from trainbench.orchestration.plan_tasks import PLANNED_AT, READY, REASON, log, owner, stored_plan
 from trainbench.orchestration.plan_tasks import TASK as PLAN
-from trainbench.planning.plan import Plan, campaign_id, confirm_specs
+from trainbench.planning.plan import Plan, campaign_id
 from trainbench.planning.scaling_plan import Cell
 from trainbench.pods.manifests import CAMPAIGN, GANG, label_value, manifest, manifests, ours
 from trainbench.settings.environment import Launcher, read_settings
+
+if TYPE_CHECKING:
+    from trainbench.pipeline import Judged, Measured
 
 RESULTS = Asset(name="trainbench_results", uri="x-trainbench://results/summary")
 BREACHES = Asset(name="trainbench_breaches", uri="x-trainbench://alerts/variance")
@@ -26,10 +28,10 @@ RANK = "rank"  # task of a gang's pods within its group
 RELEASE, GATE = "release", "gate"
 # An API server that is away for ten minutes: pods that nobody waits for would run on, and hold their GPUs.
 RELEASE_RETRIES, RELEASE_RETRY_DELAY = 12, timedelta(minutes=1)
-VERDICT_TASKS = (READY, PLAN, "judge", "publish", "alert")  # without any of them there is no verdict
+JUDGE, VERDICT = "judge", "verdict"  # task id, and XCom key of the verdict on the first runs
+VERDICT_TASKS = (READY, PLAN, JUDGE, "publish", "alert")  # without any of them there is no verdict
 MAX_REASONS = 20  # in the words of a red gate
 NOTIFY_RETRIES = 3
-HISTORY_DAYS = 60  # how far back somebody may ask when a node was measured last
 
 
 @task(task_id="prepare", trigger_rule=TriggerRule.ALL_DONE)
@@ -68,12 +70,10 @@ def _release(label: str, value: str) -> None:
         log(f"asked for the deletion of {', '.join(deleted)}" if deleted else "nothing was left")
 
 
-@task(task_id="judge", trigger_rule=TriggerRule.ALL_DONE)
+@task(task_id=JUDGE, trigger_rule=TriggerRule.ALL_DONE)
 def judge() -> list[dict[str, Any]]:
-    """Stores every result and returns the manifests of the re-runs: breaching nodes are run once more."""
-    from trainbench.history.history import open_history
-    from trainbench.judging.peers import node_verdicts
-    from trainbench.orchestration import assess
+    """Stores every result, hands the verdict on, and returns the manifests of the re-runs: one for each breach."""
+    from trainbench import pipeline
     from trainbench.results.artefacts import open_store
 
     plan, settings = stored_plan(), read_settings()
@@ -81,38 +81,40 @@ def judge() -> list[dict[str, Any]]:
     store = open_store(settings.store)
     for result in results:
         store.write_result(result)
-    pasts = open_history(settings.history_url, store).pasts
-    suspects = node_verdicts.nodes_to_confirm(assess.judge(plan, results, pasts))
-    return [manifest(spec, settings, owner()) for spec in confirm_specs(plan, suspects)]
+    judged = pipeline.judge(_measured(plan, results))
+    get_current_context()["ti"].xcom_push(key=VERDICT, value=judged.verdict.model_dump_json())
+    return [manifest(spec, settings, owner()) for spec in judged.rerun_specs]
 
 
 @task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
-def publish_nodes(suite: str) -> dict[str, str]:
-    """Judges with the re-runs, writes the reports, records the history; returns the reports' addresses."""
-    from trainbench.history.history import open_history
-    from trainbench.judging.peers import node_verdicts
-    from trainbench.orchestration import assess
-    from trainbench.results.artefacts import open_store
+def publish_nodes() -> dict[str, str]:
+    """Settles the verdict by the re-runs, writes the reports, records the history; returns the reports' addresses."""
+    from trainbench import pipeline
 
-    plan, settings = stored_plan(), read_settings()
-    pasts = open_history(settings.history_url, open_store(settings.store)).pasts
-    results = _collected("benchmark", plan.specs)
-    suspects = node_verdicts.nodes_to_confirm(assess.judge(plan, results, pasts))
-    return _published(plan, suite, results, _collected("confirm", confirm_specs(plan, suspects)))
+    plan, ti = stored_plan(), get_current_context()["ti"]
+    measured = _measured(plan, _collected("benchmark", plan.specs))
+    judged = pipeline.judged_before(measured, ti.xcom_pull(task_ids=JUDGE, key=VERDICT))
+    reruns = _collected("confirm", judged.rerun_specs)
+    _, finished_at = _times((*measured.results, *reruns))
+    return _published(judged.with_reruns(reruns, finished_at))
 
 
 @task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
-def publish_comparison(suite: str) -> dict[str, str]:
+def publish_comparison() -> dict[str, str]:
     """Compares what ran, writes the reports, records the history; returns the reports' addresses."""
+    from trainbench import pipeline
+
     plan = stored_plan()
-    return _published(plan, suite, _collected("benchmark", plan.specs), ())
+    return _published(pipeline.judge(_measured(plan, _collected("benchmark", plan.specs))))
 
 
 @task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
-def publish_scaling(suite: str) -> dict[str, str]:
+def publish_scaling() -> dict[str, str]:
     """Joins each gang's results, writes the reports, records the history; returns the reports' addresses."""
+    from trainbench import pipeline
+
     plan = stored_plan()
-    return _published(plan, suite, tuple(_gang_result(spec) for spec in plan.specs), ())
+    return _published(pipeline.judge(_measured(plan, tuple(_gang_result(spec) for spec in plan.specs))))
 
 
 @task(task_id="alert", trigger_rule=TriggerRule.ALL_DONE, outlets=[BREACHES])
@@ -196,39 +198,46 @@ def _cell(spec: RunSpec) -> Cell:
     return Cell(strategy=spec.strategy, world_size=spec.world_size)
 
 
-def _published(
-    plan: Plan, suite: str, results: Sequence[RunResult], confirm_results: Sequence[RunResult]
-) -> dict[str, str]:
-    from trainbench.alerting import run_summary
+def _measured(plan: Plan, results: Sequence[RunResult]) -> Measured:
     from trainbench.history.history import open_history
-    from trainbench.judging.checks import clocks
-    from trainbench.orchestration import assess, publishing
+    from trainbench.pipeline import Measured
     from trainbench.results.artefacts import open_store
 
-    context, settings, now = get_current_context(), read_settings(), datetime.now(UTC)
-    run = context["dag_run"]
-    planned_at = datetime.fromisoformat(context["ti"].xcom_pull(task_ids=PLAN, key=PLANNED_AT))
-    measured = (*results, *confirm_results)
-    started_at, finished_at = clocks.campaign_times(measured, planned_at, run.start_date or run.run_after, now)
-    store = open_store(settings.store)
-    history = open_history(settings.history_url, store)
-    campaign = assess.assess(
-        plan,
-        results,
-        confirm_results,
-        suite=suite,
+    context, settings = get_current_context(), read_settings()
+    started_at, finished_at = _times(results)
+    return Measured(
+        plan=plan,
+        results=tuple(results),
+        suite=context["dag"].dag_id,
         started_at=started_at,
         finished_at=finished_at,
-        pasts=history.pasts,
-        last_measured=history.last_measured(now - timedelta(days=HISTORY_DAYS)),
-        trails=history.trails,
-        undecided_before=history.undecided_before(suite, plan.campaign_id, finished_at),
-        slower_before=history.slower_before(suite, plan.campaign_id, finished_at),
+        history=open_history(settings.history_url, open_store(settings.store)),
+        is_on_cluster=True,
+        dag_run_id=context["run_id"],
     )
-    accepted = of_nodes(history.baselines(), plan.nodes, finished_at)
-    campaign = campaign.model_copy(update={"dag_run_id": context["run_id"], "baselines": accepted})
-    addresses = publishing.publish(campaign, store)
-    history.record(campaign)
+
+
+def _times(results: Sequence[RunResult]) -> tuple[datetime, datetime]:
+    """When the campaign began and ended, see `clocks.campaign_times`."""
+    from trainbench.judging.checks import clocks
+
+    context = get_current_context()
+    run = context["dag_run"]
+    planned_at = datetime.fromisoformat(context["ti"].xcom_pull(task_ids=PLAN, key=PLANNED_AT))
+    return clocks.campaign_times(results, planned_at, run.start_date or run.run_after, datetime.now(UTC))
+
+
+def _published(judged: Judged) -> dict[str, str]:
+    from trainbench import pipeline
+    from trainbench.alerting import run_summary
+    from trainbench.history.history import open_history
+    from trainbench.results.artefacts import open_store
+
+    context, settings = get_current_context(), read_settings()
+    store = open_store(settings.store)
+    campaign = pipeline.assess(judged)
+    addresses = pipeline.report(campaign, store)
+    pipeline.record(campaign, open_history(settings.history_url, store))
     extra = run_summary.results_extra(campaign, context["dag"].dag_id, context["run_id"], _base_url())
     context["outlet_events"][RESULTS].extra = extra
     return dict(addresses)

@@ -69,6 +69,29 @@ class Plan(Frozen):
         """All numbers of GPUs that runs take of a node, the smallest first; empty without GPUs."""
         return tuple(sorted({spec.gpus_per_node for spec in self.specs if spec.device is Device.CUDA}))
 
+    @property
+    def title(self) -> str:
+        """What all runs share of the work; where they differ, the values."""
+        specs = self.specs
+        models, recipes, shapes, strategies = (
+            list(dict.fromkeys(values))
+            for values in (
+                (spec.model for spec in specs),
+                (spec.recipe.value for spec in specs),
+                (f"batch {spec.micro_batch_size} x {spec.seq_length} tokens" for spec in specs),
+                (spec.strategy.value for spec in specs),
+            )
+        )
+        work = f"{listing(models)} {listing(recipes)}"
+        if len(shapes) == 1:
+            work += f", {shapes[0]}"
+        if strategies != [Strategy.SINGLE]:
+            work += f", {listing(strategies)}"
+        noise = "noise floor: " if self.question is Question.NOISE else ""
+        gpus = self.gpus_per_node
+        of_each = f", {listing(map(str, gpus))} {'GPU' if gpus == (1,) else 'GPUs'} of each" if gpus else ""
+        return f"{noise}{work}, on {count(len(self.nodes), 'node')}{of_each}"
+
 
 def make_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -> Plan:
     """One run per round, node and strategy, on all GPUs of the node unless `params` want fewer. The fleet's nodes are

@@ -12,6 +12,7 @@ import pytest
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_result
+from tests.pipelines import judged
 from trainbench.alerting.notifications import Event, Notice
 from trainbench.alerting.outbox import Outbox
 from trainbench.core.tables import Tone
@@ -20,11 +21,10 @@ from trainbench.history.history import History, open_history
 from trainbench.history.node_histories import TRAIL_CAMPAIGNS
 from trainbench.judging.campaign_conditions import conditions
 from trainbench.judging.condition import Condition
-from trainbench.judging.peers import node_verdicts
-from trainbench.orchestration.assess import assess, judge
 from trainbench.params.campaign_params import parse_params
+from trainbench.pipeline import assess
 from trainbench.planning.nodes import Fleet
-from trainbench.planning.plan import confirm_specs, make_plan
+from trainbench.planning.plan import make_plan
 from trainbench.reporting import verdict_text
 from trainbench.results.campaign import Campaign
 from trainbench.settings.channels import Channel, Mail
@@ -55,22 +55,10 @@ class Nights:
             times = {"started_at": at + timedelta(minutes=1), "finished_at": at + timedelta(minutes=2)}
             return result.model_copy(update={"spec": spec, **times})
 
-        measured, pasts = [run(spec) for spec in plan.specs], self.history.pasts
-        again = [
-            run(spec) for spec in confirm_specs(plan, node_verdicts.nodes_to_confirm(judge(plan, measured, pasts)))
-        ]
         times = {"started_at": at, "finished_at": at + timedelta(minutes=9)}
-        campaign = assess(
-            plan,
-            measured,
-            again,
-            suite=DAG,
-            pasts=pasts,
-            trails=self.history.trails,
-            undecided_before=self.history.undecided_before(DAG, plan.campaign_id, at),
-            slower_before=self.history.slower_before(DAG, plan.campaign_id, at),
-            **times,
-        )
+        first = judged(plan, [run(spec) for spec in plan.specs], self.history, suite=DAG, **times)
+        again = [run(spec) for spec in first.rerun_specs]
+        campaign = assess(first.with_reruns(again, times["finished_at"]))
         self.history.record(campaign)
         self.campaigns.append(campaign)
         for channel in (ERRORS, ALL):

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests import campaigns
+from trainbench import pipeline
 from trainbench.cli.app import ExitCode, app
-from trainbench.orchestration.publishing import publish
 from trainbench.results.artefacts import open_store
 from trainbench.results.campaign import Campaign
 
@@ -66,7 +66,7 @@ def test_a_stored_comparison_is_judged_and_reported_again_as_one(
 ) -> None:
     store = open_store(str(home / "store"))
     campaign = make()
-    publish(campaign, store)
+    pipeline.report(campaign, store)
     again = trainbench("check", campaign.campaign_id, "--store", str(home / "store"), "--json")
     written = trainbench("report", campaign.campaign_id, "--store", str(home / "store"), "--output", str(home / "copy"))
     data = json.loads(again.stdout)
@@ -80,7 +80,7 @@ def test_a_stored_comparison_is_judged_and_reported_again_as_one(
 
 def test_prices_and_budgets_may_be_asked_again_after_the_runs(home: Path) -> None:
     store = open_store(str(home / "store"))
-    publish(campaigns.survey(), store)
+    pipeline.report(campaigns.survey(), store)
     told = trainbench(
         "check", "manual-2026-11-21", "--store", str(home / "store"), "--json",
         "-s", "budgets_usd=100,200", "-s", 'purchase_usd={"A10": 3000}', "-s", "baseline_gpu=A10",

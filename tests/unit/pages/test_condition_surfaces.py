@@ -15,6 +15,7 @@ from bench_image.contract.result import RunResult, Status
 from bench_image.contract.spec import Drill
 from tests.builders import STARTED_AT, make_failed, make_result
 from tests.conftest import Golden
+from tests.pipelines import StubHistory, assessed
 from trainbench.alerting import run_summary
 from trainbench.alerting.alerts import alerts
 from trainbench.alerting.outbox import Outbox
@@ -23,7 +24,6 @@ from trainbench.core.tables import Tone
 from trainbench.core.verdicts import Level
 from trainbench.history.history import History
 from trainbench.judging.condition import TRAITS, Condition, NodeCondition
-from trainbench.orchestration.assess import assess
 from trainbench.pages.banners.rows import said
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
@@ -59,10 +59,10 @@ def campaign(
         group = {"group_id": planned.specs[0].group_id}
         return [run.model_copy(update={"spec": run.spec.model_copy(update=group)}) for run in measured]
 
-    return assess(
-        planned, of_plan(first), of_plan(again), suite=DAG, started_at=STARTED_AT, finished_at=ENDED_AT,
-        pasts=lambda runs: [list(pasts(run.spec.node)) for run in runs],
-    ).model_copy(update={"dag_run_id": "scheduled__1"})  # fmt: skip
+    history = StubHistory(rates=lambda run: pasts(run.spec.node))
+    return assessed(planned, of_plan(first), of_plan(again), history, suite=DAG, finished_at=ENDED_AT).model_copy(
+        update={"dag_run_id": "scheduled__1"}
+    )
 
 
 def runs(node: str, rate: float = 10.0, rounds: Sequence[int] = (1, 2), **fields: Any) -> list[RunResult]:

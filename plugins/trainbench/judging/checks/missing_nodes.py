@@ -5,13 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from trainbench.core.verdicts import Finding, Level, NodeVerdict, State
+from trainbench.core.verdicts import Finding, GroupVerdict, Level, NodeVerdict, State
 from trainbench.planning.nodes import AbsentNode, GpuNode
+from trainbench.planning.plan import Plan
 
 UNMEASURED_DAYS = 3  # busy for so long, and somebody should make room
 GONE_DAYS = 7  # for so long a node that the cluster no longer lists is missed
 ABSENT, GONE, LOST_GPUS, UNMEASURED = "absent_node", "gone_node", "lost_gpus", "unmeasured_node"
 ATTENDANCE = frozenset({ABSENT, GONE, LOST_GPUS, UNMEASURED})
+
+
+def findings(
+    plan: Plan,
+    groups: Sequence[GroupVerdict],
+    old_names: Iterable[str],
+    last_measured: Mapping[str, datetime],
+    at: datetime,
+) -> tuple[Finding, ...]:
+    """Nodes that nothing ran on, nodes that were busy for days, and nodes that the cluster no longer lists.
+    `last_measured`: node -> its last valid run before this campaign. None is missed where nodes were chosen by name,
+    nor under a name that it had before.
+    """
+    absent = absentees(plan.absent, plan.known)
+    busy = unmeasured([node for group in groups for node in group.nodes], last_measured, at)
+    if plan.params.nodes or not plan.judges_nodes:
+        return absent + busy
+    return absent + busy + gone([*plan.nodes, *(node.name for node in plan.absent), *old_names], last_measured, at)
 
 
 def absentees(absent: Iterable[AbsentNode], known: Iterable[GpuNode]) -> tuple[Finding, ...]:

@@ -102,7 +102,8 @@ def diagnose(
 
 
 def strays(results: Sequence[RunResult]) -> tuple[Finding, ...]:
-    """The nodes whose program chose other work than those of their peers, for one run or for all."""
+    """The nodes whose program chose other work than their peers', in one run or in all; from runs on one node only."""
+    on_one_node = [result for result in results if result.spec.nodes == 1]
     return tuple(
         Finding(
             level=Level.WARNING,
@@ -114,7 +115,7 @@ def strays(results: Sequence[RunResult]) -> tuple[Finding, ...]:
             resolution="see in the result why it was chosen, and what else holds GPU memory on this node; or give the "
             "micro-batch and the checkpointing instead of 'auto'",
         )
-        for members in by_group(results, ()).values()
+        for members in by_group(on_one_node, ()).values()
         for member in members
         if member.strays
     )

@@ -14,12 +14,12 @@ from trainbench.results.isolation import Isolation
 Files = dict[str, str | bytes]
 
 
-def publish(campaign: Campaign, store: Store) -> Mapping[str, str]:
+def write_summary(campaign: Campaign, store: Store) -> Mapping[str, str]:
     """Writes every file of the campaign's summary; returns relative path -> address. A rewrite replaces."""
     parts = Isolation()
     files = _files(campaign, parts)
-    history_rows.rows(campaign, parts)  # what the history will not be able to record
-    if parts.failures:  # once more, so that what was written tells of what was not
+    history_rows.rows(campaign, parts)  # names what the history will not be able to record
+    if parts.failures:  # again, so that the files that could be written name those that could not
         campaign = campaign.model_copy(update={"findings": by_level((*campaign.findings, *parts.failures))})
         files = _files(campaign, Isolation())
     store.write_results(campaign.results)
@@ -28,18 +28,20 @@ def publish(campaign: Campaign, store: Store) -> Mapping[str, str]:
 
 
 def _files(campaign: Campaign, parts: Isolation) -> Files:
-    """Those that can be written."""
+    """Relative path -> content, without those that cannot be written."""
     name, files = campaign.campaign_id, Files()
+    # Plots, sections and rows first: several documents show them.
     images = parts.attempt("drawing plots", name, lambda: plots.draw(campaign)) or {}
-    answered = parts.attempt("comparing", name, lambda: comparison_sections.answers(campaign)) or ()
+    sections = parts.attempt("comparing", name, lambda: comparison_sections.answers(campaign)) or ()
     rows = parts.attempt("computing the figures of the runs", name, lambda: metrics.metric_rows(campaign)) or ()
     raw = [f"../runs/{result.spec.run_id}/result.json" for result in campaign.results]
+    # The Markdown report comes last: it lists the files before it.
     documents: Mapping[str, Callable[[], str]] = {
         "metrics.csv": lambda: metrics.metrics_csv(campaign, rows),
         "COST_REPORT.md": lambda: cost_report.cost_report(campaign),
-        "report.html": lambda: html.report_html(campaign, images, answered),
-        "report.json": lambda: report_json.report_json(campaign, rows, answered),
-        "BENCHMARK_REPORT.md": lambda: report.benchmark_report(campaign, [*sorted(files), *raw], answered),
+        "report.html": lambda: html.report_html(campaign, images, sections),
+        "report.json": lambda: report_json.report_json(campaign, rows, sections),
+        "BENCHMARK_REPORT.md": lambda: report.benchmark_report(campaign, [*sorted(files), *raw], sections),
     }
     files |= {f"plots/{image}": png for image, png in images.items()}
     for path, write in documents.items():

@@ -11,15 +11,15 @@ import pytest
 
 from bench_image.contract.result import RunResult, Status
 from tests.builders import STARTED_AT, make_failed, make_result
+from tests.pipelines import assessed
 from trainbench.alerting import run_summary
 from trainbench.alerting.alerts import alerts
 from trainbench.cli.app import ExitCode, exit_code
 from trainbench.core.tables import Tone
 from trainbench.judging.checks import no_figures
-from trainbench.orchestration.assess import assess, no_pasts
-from trainbench.orchestration.publishing import publish
 from trainbench.params.campaign_kind import Question
 from trainbench.params.campaign_params import parse_params
+from trainbench.pipeline import report
 from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.planning.plan import Plan, make_plan
 from trainbench.planning.planners import PLANNERS
@@ -43,8 +43,7 @@ def failed_runs(planned: Plan, *ends: dict[str, Any]) -> list[RunResult]:
 
 
 def campaign_of(planned: Plan, results: Sequence[RunResult]) -> Campaign:
-    finished_at = STARTED_AT + timedelta(minutes=70)
-    return assess(planned, results, (), suite="nightly", started_at=STARTED_AT, finished_at=finished_at, pasts=no_pasts)
+    return assessed(planned, results, finished_at=STARTED_AT + timedelta(minutes=70))
 
 
 def red_texts(campaign: Campaign) -> list[str]:
@@ -134,6 +133,6 @@ def test_a_study_that_measured_nothing_is_red_though_no_node_is_at_fault(questio
 
 def test_a_night_without_a_figure_is_published(tmp_path: Path) -> None:
     night = campaign_of(PLAN, failed_runs(PLAN, BUSY, BUSY, BUSY, BUSY))
-    addresses = publish(night, open_store(str(tmp_path)))
+    addresses = report(night, open_store(str(tmp_path)))
 
     assert "No run gave a figure." in Path(addresses["BENCHMARK_REPORT.md"]).read_text()

@@ -1,4 +1,4 @@
-"""Assess: results become one campaign with verdicts, findings and prices; publish writes what a reader needs."""
+"""The pipeline: results become one campaign with verdicts, findings and prices, and its reports."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ from bench_image.contract.result import Chosen, RunResult
 from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_independent, make_result
 from tests.conftest import GOLDEN_DIR
+from tests.pipelines import StubHistory, assessed, judged
 from trainbench.alerting.alerts import alerts
 from trainbench.cli.app import ExitCode, exit_code
 from trainbench.core.tables import Tone
 from trainbench.core.verdicts import RateChange, State
 from trainbench.judging.campaign_conditions import conditions
 from trainbench.judging.condition import Condition
+from trainbench.judging.history_reads import NoHistory
 from trainbench.judging.over_time.node_history import points_of
 from trainbench.judging.over_time.still_slower import Slowdown
-from trainbench.orchestration.assess import assess, judge, no_pasts
-from trainbench.orchestration.publishing import publish
 from trainbench.params.campaign_kind import Question
 from trainbench.params.campaign_params import parse_params
+from trainbench.pipeline import assess, judged_before, report
 from trainbench.planning.nodes import Fleet, GpuNode, named
 from trainbench.planning.plan import Plan, make_plan
 from trainbench.planning.planners import PLANNERS
 from trainbench.reporting import verdict_text
 from trainbench.results.artefacts import open_store
 from trainbench.results.campaign import Campaign
+from trainbench.results.collect import collect
 
 NODES = ("node-1", "node-2", "node-3", "node-4")
 
@@ -50,15 +52,10 @@ def results(planned: Plan, *rates: float) -> list[RunResult]:
     ]
 
 
-def campaign_of(planned: Plan, measured: list[RunResult], pasts: Any = no_pasts) -> Any:
-    finished = STARTED_AT + timedelta(minutes=9)
-    return assess(planned, measured, (), suite="nightly", started_at=STARTED_AT, finished_at=finished, pasts=pasts)
-
-
 def test_a_campaign_holds_every_run_priced_and_judged() -> None:
     """9.5 samples/s at $2.00 per GPU-hour: 1000 / 9.5 s * 2 / 3600 = $0.05848 per 1K samples."""
     planned = plan(usd_per_gpu_hour=2.0)
-    campaign = campaign_of(planned, results(planned, 9.5, 9.5, 9.5, 9.5))
+    campaign = assessed(planned, results(planned, 9.5, 9.5, 9.5, 9.5))
 
     assert [node.state for node in campaign.nodes] == [State.OK] * 4
     assert len(campaign.costs) == len(campaign.results) == 4
@@ -69,14 +66,14 @@ def test_a_campaign_holds_every_run_priced_and_judged() -> None:
 def test_a_price_of_the_table_says_how_far_others_lie_and_a_given_one_does_not() -> None:
     for usd_per_gpu_hour, is_told in ((None, True), (2.0, False)):
         planned = plan(usd_per_gpu_hour=usd_per_gpu_hour)
-        (apart,) = {cost.price_spread for cost in campaign_of(planned, results(planned, 9.5, 9.5, 9.5, 9.5)).costs}
+        (apart,) = {cost.price_spread for cost in assessed(planned, results(planned, 9.5, 9.5, 9.5, 9.5)).costs}
         assert (apart is not None) is is_told
         assert apart is None or apart.low_usd_per_gpu_hour < apart.high_usd_per_gpu_hour
 
 
 def test_errors_come_first_among_the_findings() -> None:
     planned = plan()
-    levels = [finding.level for finding in campaign_of(planned, results(planned, 9.5, 7.0, 9.5, 9.5)).findings]
+    levels = [finding.level for finding in assessed(planned, results(planned, 9.5, 7.0, 9.5, 9.5)).findings]
 
     assert levels[0] == "error"
     assert levels == sorted(levels, key=["error", "warning", "info"].index)
@@ -85,11 +82,11 @@ def test_errors_come_first_among_the_findings() -> None:
 def test_own_history_as_the_reference_judges_each_node_by_its_past() -> None:
     """node-2 at 9.5 is as fast as its peers, but was at 10.5: 9.5 / 10.5 - 1 = -9.5 %."""
     planned = plan(reference="history")
-    (group,) = judge(
+    (group,) = judged(
         planned,
         results(planned, 9.5, 9.5, 9.5, 9.5),
-        lambda runs: [[10.3, 10.4, 10.5, 10.6, 10.7] if run.spec.node == "node-2" else [9.5] * 5 for run in runs],
-    )
+        StubHistory(rates=lambda run: [10.3, 10.4, 10.5, 10.6, 10.7] if run.spec.node == "node-2" else [9.5] * 5),
+    ).verdict.groups
     states = {node.node: node.state for node in group.nodes}
 
     assert states == {"node-1": State.OK, "node-2": State.BREACH, "node-3": State.OK, "node-4": State.OK}
@@ -97,7 +94,8 @@ def test_own_history_as_the_reference_judges_each_node_by_its_past() -> None:
 
 def test_own_history_of_four_nights_is_no_reference_yet() -> None:
     planned = plan(reference="history")
-    (group,) = judge(planned, results(planned, 9.5, 9.5, 9.5, 9.5), lambda runs: [[10.5] * 4 for _ in runs])
+    history = StubHistory(rates=lambda _: [10.5] * 4)
+    (group,) = judged(planned, results(planned, 9.5, 9.5, 9.5, 9.5), history).verdict.groups
 
     assert {node.state for node in group.nodes} == {State.NO_BASELINE}
 
@@ -108,26 +106,65 @@ def test_own_history_is_that_of_the_work_which_is_compared() -> None:
     measured = results(planned, *[9.5] * 8)
     stray = Chosen(micro_batch_size=2, gradient_checkpointing=True, why="no room", means={})
     measured[4] = measured[4].model_copy(update={"chosen": stray})
-    (group,) = judge(planned, measured, lambda runs: [[6.3 if run.chosen is stray else 9.5] * 5 for run in runs])
+    history = StubHistory(rates=lambda run: [6.3 if run.chosen is stray else 9.5] * 5)
+    (group,) = judged(planned, measured, history).verdict.groups
 
     assert [node.state for node in group.nodes] == [State.OK] * 4
 
 
-def test_the_past_is_not_asked_for_when_peers_are_the_reference() -> None:
-    def never(_: Sequence[RunResult]) -> list[list[float]]:
-        raise AssertionError("the database was asked for nothing")
-
+def test_peers_are_the_reference_whatever_a_node_reached_before() -> None:
     planned = plan()
-    (group,) = judge(planned, results(planned, 9.5, 9.5, 9.5, 9.5), never)
+    measured = results(planned, 9.5, 9.5, 9.5, 9.5)
+    before = judged(planned, measured, StubHistory(rates=lambda _: [12.0] * 9)).verdict
 
-    assert group.reference == "leave_one_out_median"
+    assert before.groups == judged(planned, measured).verdict.groups
+    assert {verdict.state for verdict in before.history} == {State.BREACH}
+
+
+class NotAsked(NoHistory):
+    def pasts(self, results: Sequence[RunResult]) -> Sequence[Sequence[float]]:
+        raise AssertionError("the verdict was given before")
+
+
+def test_the_verdict_is_given_once_and_handed_on_as_json() -> None:
+    """node-2 is 26 % slow: it breaches, is run again, and the verdict that a task handed on settles it."""
+    planned = plan(rounds=1)
+    first = judged(planned, results(planned, 9.5, 7.0, 9.5, 9.5))
+    stored = first.verdict.model_dump_json()
+    again = judged_before(replace(first.measured, history=NotAsked()), stored)
+    (rerun,) = [make_result(spec.node, 7.0).model_copy(update={"spec": spec}) for spec in again.rerun_specs]
+
+    assert again.verdict == first.verdict
+    assert [node.confirmation for node in assess(replace(again, reruns=(rerun,))).red_nodes] == ["confirmed"]
+
+
+def test_a_verdict_on_other_results_is_not_taken_over() -> None:
+    """A pod's result came in after the task `judge`: the failed run that stood for it has another verdict."""
+    planned = plan(rounds=1)
+    early, late = results(planned, 9.5, 7.0, 9.5, 9.5), results(planned, 9.5, 9.5, 9.5, 9.5)
+    stored = judged(planned, early).verdict.model_dump_json()
+    measured = judged(planned, late).measured
+
+    assert judged_before(measured, stored).suspects == ()
+    assert judged_before(measured, "{}").suspects == judged_before(measured, None).suspects == ()
+
+
+def test_a_run_that_gave_no_result_has_one_verdict_whenever_it_is_collected() -> None:
+    """The time of a result that was made up is that of its collection, and no evidence."""
+    planned = plan(rounds=1)
+    payloads = [None, *(run.model_dump(mode="json") for run in results(planned, 9.5, 9.5, 9.5, 9.5)[1:])]
+    early, late = (tuple(collect(planned.specs, payloads, STARTED_AT + timedelta(minutes=m))) for m in (1, 2))
+    verdict = judged(planned, early).verdict
+
+    assert early != late
+    assert verdict.is_of(late)
 
 
 def test_publish_writes_every_file_and_again_replaces_them(tmp_path: Path) -> None:
     planned, store = plan(), open_store(str(tmp_path))
-    campaign = campaign_of(planned, results(planned, 9.5, 9.5, 9.5, 9.5))
-    first = publish(campaign, store)
-    second = publish(campaign, store)
+    campaign = assessed(planned, results(planned, 9.5, 9.5, 9.5, 9.5))
+    first = report(campaign, store)
+    second = report(campaign, store)
 
     assert first == second
     assert {"metrics.csv", "BENCHMARK_REPORT.md", "report.html", "COST_REPORT.md", "plots/node_variance.png"} <= set(
@@ -142,7 +179,8 @@ def test_own_history_is_that_of_the_same_strategy() -> None:
     """ddp on two GPUs is twice as fast as single; each is at its own past, and none is in breach."""
     planned = plan(reference="history", strategies=["single", "ddp"], gpus_per_node=2)
     measured = results(planned, *[9.5] * 4, *[19.0] * 4)
-    groups = judge(planned, measured, lambda runs: [[9.5 * run.spec.world_size] * 5 for run in runs])
+    history = StubHistory(rates=lambda run: [9.5 * run.spec.world_size] * 5)
+    groups = judged(planned, measured, history).verdict.groups
 
     assert [node.state for group in groups for node in group.nodes] == [State.OK] * 8
 
@@ -152,7 +190,7 @@ def test_a_node_is_not_missed_where_the_plan_skips_it() -> None:
     planned = make_plan(
         parse_params({"strategies": ["single", "ddp"], "gpus_per_node": 2}), Fleet(nodes=nodes), "campaign-1"
     )
-    groups = judge(planned, results(planned, *[9.5] * 5, *[19.0] * 4), no_pasts)
+    groups = judged(planned, results(planned, *[9.5] * 5, *[19.0] * 4)).verdict.groups
 
     assert {state for group in groups for state in [node.state for node in group.nodes]} == {State.OK}
     assert sorted(len(group.nodes) for group in groups) == [4, 5]
@@ -161,7 +199,7 @@ def test_a_node_is_not_missed_where_the_plan_skips_it() -> None:
 def test_runs_over_several_nodes_judge_no_node() -> None:
     planned = plan()
     gang = make_result("node-1", 30.0, strategy="fsdp", nodes=2, gpus_per_node=2)
-    campaign = campaign_of(planned, [*results(planned, 9.5, 9.5, 9.5, 9.5), gang])
+    campaign = assessed(planned, [*results(planned, 9.5, 9.5, 9.5, 9.5), gang])
 
     assert len(campaign.groups) == 1
     assert gang.spec.run_id in {result.spec.run_id for result in campaign.results}
@@ -170,7 +208,7 @@ def test_runs_over_several_nodes_judge_no_node() -> None:
 def test_the_title_says_what_differs() -> None:
     planned = plan(strategies=["single", "zero2", "zero3"], gpus_per_node=2)
 
-    assert campaign_of(planned, results(planned, *[9.5] * 12)).title == (
+    assert assessed(planned, results(planned, *[9.5] * 12)).title == (
         "mistral-7b qlora, batch 8 x 512 tokens, single, zero2 and zero3, on 4 nodes, 1 and 2 GPUs of each"
     )
 
@@ -179,7 +217,8 @@ def test_a_node_is_missed_only_in_the_work_that_was_planned_for_it() -> None:
     """4-GPU and 1-GPU nodes: the second kind has no `ddp`, and is not missing there."""
     nodes = [GpuNode(name=name, num_gpus=gpus) for name, gpus in zip(NODES, (4, 4, 4, 1), strict=True)]
     planned = make_plan(parse_params({"strategies": ["single", "ddp"]}), Fleet(nodes=tuple(nodes)), "campaign-1")
-    ddp, single = sorted(judge(planned, results(planned, *[9.5] * 7), no_pasts), key=lambda group: len(group.nodes))
+    groups = judged(planned, results(planned, *[9.5] * 7)).verdict.groups
+    ddp, single = sorted(groups, key=lambda group: len(group.nodes))
 
     assert [node.node for node in ddp.nodes] == list(NODES[:3])
     assert [node.node for node in single.nodes] == list(NODES)
@@ -191,7 +230,7 @@ def test_a_fleet_of_nodes_with_1_4_and_8_gpus_is_judged_gpu_by_gpu_and_nobody_is
     sizes = {"n1": 4, "n2": 4, "n3": 4, "n4": 8, "n5": 1}
     fleet = Fleet(nodes=tuple(GpuNode(name=name, num_gpus=gpus) for name, gpus in sizes.items()))
     planned = make_plan(PLANNERS[Question.NODES].params({}, locally=False), fleet, "campaign-1")
-    campaign = campaign_of(planned, [_measured(spec) for spec in planned.specs])
+    campaign = assessed(planned, [_measured(spec) for spec in planned.specs])
     by_group = {group.group_id: {node.node: len(node.gpus) for node in group.nodes} for group in campaign.groups}
 
     assert {node.node: node.condition for node in conditions(campaign)} == dict.fromkeys(sizes, Condition.WELL)
@@ -211,7 +250,7 @@ def _measured(spec: RunSpec) -> RunResult:
 def test_a_drill_that_is_not_found_is_among_the_findings_and_heads_the_verdict() -> None:
     """9.3 against 9.6 samples/s: -3.1 %, within the limit of 5 %."""
     planned = plan(drill_node="node-3", drill_slowdown_pct=20)
-    campaign = campaign_of(planned, results(planned, 9.6, 9.6, 9.3, 9.6))
+    campaign = assessed(planned, results(planned, 9.6, 9.6, 9.3, 9.6))
     said = "Drill on node-3 was not detected: slowed by 20 %, measured \u22123.1 %, verdict ok"
 
     assert verdict_text.verdict(campaign).startswith(f"{said}. ")
@@ -251,11 +290,7 @@ def test_a_slowdown_that_comes_with_an_update_is_told_with_its_date_and_no_basel
     ]
     # Not there tonight: nobody knows whether the update slowed it.
     away = [replace(point, node="away", samples_per_second=9.5) for point in earlier if point.node == "node-1"]
-    trails = [*earlier, *away]
-    campaign = assess(
-        planned, measured, (), suite="nightly", started_at=STARTED_AT, finished_at=STARTED_AT + timedelta(minutes=9),
-        pasts=no_pasts, trails=lambda works, *_: [point for point in trails if point.fingerprint in works],
-    )  # fmt: skip
+    campaign = assessed(planned, measured, (), StubHistory(points=[*earlier, *away]))
     (told,) = (finding for finding in campaign.findings if finding.category == "step_slower")
 
     assert {verdict.state for verdict in campaign.history} == {State.NO_BASELINE}
@@ -280,10 +315,8 @@ def test_a_node_that_is_still_slower_is_not_said_to_be_spared_by_the_change_that
     work = fingerprint(measured[0].work)
     points = [replace(point, fingerprint=work) for point in points]
     change = RateChange(node="node-4", fingerprint=work, before=9.5, after=9.0, limit_pct=1.5)
-    campaign = assess(
-        planned, measured, (), suite="nightly", started_at=STARTED_AT, finished_at=STARTED_AT + timedelta(minutes=9),
-        pasts=no_pasts, trails=lambda *_: points, slower_before=[Slowdown(change, STARTED_AT - timedelta(days=2))],
-    )  # fmt: skip
+    history = StubHistory(points=points, slowdowns=[Slowdown(change, STARTED_AT - timedelta(days=2))])
+    campaign = assessed(planned, measured, (), history)
     told = {finding.category: f"{finding.subject} {finding.summary}" for finding in campaign.findings}
 
     assert told["step_slower"].endswith("; so are all nodes that got this change")
@@ -329,10 +362,8 @@ def after_nights(planned: Plan, measured: list[RunResult], rates: list[tuple[int
             STARTED_AT - timedelta(days=days),
         )
     ]
-    return assess(
-        planned, measured, (), suite="nightly", started_at=STARTED_AT, finished_at=STARTED_AT + timedelta(minutes=9),
-        pasts=lambda runs: [past(run) if callable(past) else past for run in runs], trails=lambda *_: earlier,
-    )  # fmt: skip
+    rates = past if callable(past) else lambda _: past
+    return assessed(planned, measured, (), StubHistory(rates=rates, points=earlier))
 
 
 def test_a_renamed_node_keeps_its_past_and_its_old_name_is_not_missed() -> None:
@@ -340,15 +371,13 @@ def test_a_renamed_node_keeps_its_past_and_its_old_name_is_not_missed() -> None:
     measured = results(planned, 9.5, 9.5, 9.5, 9.5)
     asked: list[str] = []
 
-    def pasts(runs: Sequence[RunResult]) -> list[list[float]]:
-        asked.extend(run.spec.node for run in runs)
-        return [[9.5] * 5 if run.spec.node == "old-name" else [] for run in runs]
+    def past_of(run: RunResult) -> list[float]:
+        asked.append(run.spec.node)
+        return [9.5] * 5 if run.spec.node == "old-name" else []
 
     old = points_of(measured, STARTED_AT - timedelta(days=1))[0]
-    campaign = assess(
-        planned, measured, (), suite="nightly", started_at=STARTED_AT, finished_at=STARTED_AT + timedelta(minutes=9),
-        pasts=pasts, trails=lambda *_: [replace(old, node="old-name", campaign_id="yesterday")],
-    )  # fmt: skip
+    points = [replace(old, node="old-name", campaign_id="yesterday")]
+    campaign = assessed(planned, measured, (), StubHistory(rates=past_of, points=points))
     history = {verdict.node: verdict.state for verdict in campaign.history}
 
     assert asked.count("old-name") == 1
@@ -359,7 +388,7 @@ def test_a_renamed_node_keeps_its_past_and_its_old_name_is_not_missed() -> None:
 def test_a_noise_floor_judges_nobody_and_says_so_in_its_title() -> None:
     planned = plan(noise_floor=True)
     measured = results(planned, *[9.5, 9.4, 7.0, 9.6] * 5)
-    campaign = campaign_of(planned, measured, pasts=lambda runs: [[12.0] * 9 for _ in runs])
+    campaign = assessed(planned, measured, (), StubHistory(rates=lambda _: [12.0] * 9))
 
     assert campaign.title.startswith("noise floor: mistral-7b qlora")
     assert (campaign.groups, campaign.history, campaign.red_nodes) == ((), (), ())

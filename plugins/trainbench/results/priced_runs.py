@@ -1,4 +1,4 @@
-"""Results -> the same with their costs, at the price of each one's GPU."""
+"""Results with their costs, at the price of each one's GPU."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from typing import NamedTuple
 
 from bench_image.contract.result import RunResult
 from trainbench.core.verdicts import Finding
-from trainbench.prices import price_tables
-from trainbench.prices import run_cost as cost
+from trainbench.prices import price_tables, run_cost
+from trainbench.prices.price_tables import Price
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.isolation import Isolation
 from trainbench.results.readings import gpu_name
 from trainbench.settings.environment import read_settings
 
 
-class Bill(NamedTuple):
-    """One cost for each result, in their order. `unread`: what is wrong with the price table."""
+class PricedRuns(NamedTuple):
+    """One cost for each result, in their order. `problems`: defects of the price table."""
 
     results: tuple[RunResult, ...]
     costs: tuple[RunCost, ...]
-    used: frozenset[price_tables.Price]
-    unread: tuple[Finding, ...]
+    used: frozenset[Price]
+    problems: tuple[Finding, ...]
 
 
-def bill(results: Sequence[RunResult], usd_per_gpu_hour: float | None, parts: Isolation) -> Bill:
+def price_runs(results: Sequence[RunResult], usd_per_gpu_hour: float | None, parts: Isolation) -> PricedRuns:
     """`usd_per_gpu_hour`: the price that was given for all of them. A run that cannot be priced has no cost."""
-    table, unread = price_tables.usable_prices(read_settings().prices)
+    table, problems = price_tables.usable_prices(read_settings().prices)
     price_of = cache(lambda gpu: price_tables.price_for(gpu, table, usd_per_gpu_hour))
     spread_of = cache(lambda gpu: price_tables.spread(gpu, table) if usd_per_gpu_hour is None else None)
 
-    def priced(result: RunResult) -> tuple[RunResult, RunCost, price_tables.Price | None]:
+    def priced(result: RunResult) -> tuple[RunResult, RunCost, Price | None]:
         gpu = gpu_name(result)
         price = price_of(gpu)
-        run_cost = cost.price_run(result, price, spread_of(gpu))
-        return cost.with_cost(result, run_cost), run_cost, price
+        cost = run_cost.price_run(result, price, spread_of(gpu))
+        return run_cost.with_cost(result, cost), cost, price
 
     each = [
         parts.attempt("pricing", run.spec.run_id, partial(priced, run)) or (run, _no_cost(run), None) for run in results
     ]
-    return Bill(
+    return PricedRuns(
         results=tuple(result for result, _, _ in each),
-        costs=tuple(run_cost for _, run_cost, _ in each),
+        costs=tuple(cost for _, cost, _ in each),
         used=frozenset(price for _, _, price in each if price),
-        unread=tuple(unread),
+        problems=tuple(problems),
     )
 
 

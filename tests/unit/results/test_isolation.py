@@ -13,20 +13,20 @@ import pytest
 
 from bench_image.contract.result import RunResult
 from tests.builders import STARTED_AT, make_independent, make_result
+from tests.pipelines import assessed
 from trainbench.alerting.alerts import alerts
 from trainbench.comparison import validity
 from trainbench.core.verdicts import PART_FAILED, State
 from trainbench.history import rows
 from trainbench.history.history import open_history
+from trainbench.judging.diagnosis import diagnose
 from trainbench.judging.peers import node_verdicts
-from trainbench.orchestration import assess as assessing
-from trainbench.orchestration import bill as billing
-from trainbench.orchestration.assess import assess, no_pasts
-from trainbench.orchestration.publishing import publish
 from trainbench.params.campaign_params import parse_params
+from trainbench.pipeline import report
 from trainbench.planning.nodes import Fleet
 from trainbench.planning.plan import Plan, make_plan
 from trainbench.reporting import html, metrics, plots
+from trainbench.results import priced_runs
 from trainbench.results.artefacts import open_store
 from trainbench.results.campaign import Campaign
 from trainbench.results.collect import collect
@@ -68,7 +68,7 @@ def night(payloads: list[Any]) -> Campaign:
 
 
 def judged(results: Sequence[RunResult], planned: Plan = PLAN) -> Campaign:
-    return assess(planned, results, (), suite="nightly", started_at=STARTED_AT, finished_at=AT, pasts=no_pasts)
+    return assessed(planned, results)
 
 
 def of_others(campaign: Campaign) -> list[tuple[str, State, str]]:
@@ -118,7 +118,7 @@ def test_whatever_one_field_of_one_result_holds_the_other_nodes_keep_their_verdi
         assert of_others(campaign) == expected, told
         assert not campaign.alarms, told
         if case % 25 == 0:
-            assert publish(campaign, store), told
+            assert report(campaign, store), told
             history.record(campaign)
             assert store.read_campaign("campaign-1") == campaign, told
 
@@ -147,7 +147,7 @@ def test_one_impossible_figure_is_one_red_node(path: Path_, value: Any, said: st
     assert bad.state is State.FAILED
     assert said in bad.reason
     assert of_others(campaign) == of_others(night(documents()))
-    assert publish(campaign, open_store(str(tmp_path)))
+    assert report(campaign, open_store(str(tmp_path)))
     assert [alert.node for alert in alerts(campaign, "dag", "run") if alert.red] == [BAD]
 
 
@@ -164,7 +164,7 @@ def fails_for(bad: str, real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 PARTS = (
-    (billing.cost, "price_run", "pricing failed"),
+    (priced_runs.run_cost, "price_run", "pricing failed"),
     (validity, "validate", "checking figures failed"),
     (rows, "_row", "recording in the history failed"),
 )
@@ -177,7 +177,7 @@ def test_a_defect_that_one_run_brings_to_light_is_a_red_finding_of_that_run(
 ) -> None:
     monkeypatch.setattr(module, name, fails_for(BAD, getattr(module, name)))
     store, history = open_store(str(tmp_path / "store")), open_history(f"sqlite:///{tmp_path / 'history.db'}")
-    publish(night(documents()), store)
+    report(night(documents()), store)
     campaign = store.read_campaign("campaign-1")
     history.record(campaign)
     (alarm,) = campaign.alarms
@@ -245,9 +245,9 @@ def test_a_file_that_cannot_be_written_is_told_in_the_others(
         raise RuntimeError("a defect")
 
     campaign, store = night(documents()), open_store(str(tmp_path))
-    whole = set(publish(campaign, store))
+    whole = set(report(campaign, store))
     monkeypatch.setattr(module, name, broken)
-    files = publish(campaign, store)
+    files = report(campaign, store)
 
     assert lost in whole - set(files)
     assert "RuntimeError: a defect" in Path(files["BENCHMARK_REPORT.md"]).read_text()
@@ -258,7 +258,7 @@ def test_a_source_of_findings_that_fails_costs_its_own_findings_only(monkeypatch
     def broken(*_: Any) -> Any:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(assessing.diagnosis, "diagnose", broken)
+    monkeypatch.setattr(diagnose, "diagnose", broken)
     campaign = night([*documents()[:3], "broken"])
 
     assert [alarm.summary.split(",")[0] for alarm in campaign.alarms] == ["diagnosis failed"] or campaign.alarms[

@@ -1,0 +1,194 @@
+"""The verdict on a campaign's first runs: each node against its peers and against its own past, before any re-run."""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import NamedTuple
+
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.result import RunResult
+from trainbench.core.verdicts import Finding, GroupVerdict, HistoryVerdict, ReferenceMode, Tolerances
+from trainbench.judging.checks import clocks, same_work
+from trainbench.judging.history_reads import HistoryReads
+from trainbench.judging.node_runs import by_group, typical_runs
+from trainbench.judging.over_time import renames, trend
+from trainbench.judging.over_time.node_history import points_of
+from trainbench.judging.over_time.renames import Rename
+from trainbench.judging.peers import fleet_halves, node_verdicts
+from trainbench.params.campaign_kind import Question
+from trainbench.planning.plan import Plan
+from trainbench.results import isolation
+from trainbench.results.isolation import Isolation
+
+
+class FirstVerdict(Frozen):
+    """`groups`: against peers; `history`: against each node's own past. `replaced`: place in the results -> the failed
+    run that stands for a result which cannot be counted. `failures`: parts of the judgement that broke.
+    """
+
+    results_digest: str
+    groups: tuple[GroupVerdict, ...]
+    history: tuple[HistoryVerdict, ...]
+    renamed: tuple[Rename, ...]
+    replaced: Mapping[int, RunResult]
+    failures: tuple[Finding, ...]
+
+    def is_of(self, results: Sequence[RunResult]) -> bool:
+        return self.results_digest == _digest(results)
+
+    def counted(self, results: Sequence[RunResult]) -> tuple[RunResult, ...]:
+        """The results as they were judged."""
+        return tuple(self.replaced.get(place, result) for place, result in enumerate(results))
+
+
+def judge_campaign(
+    plan: Plan, results: Sequence[RunResult], history: HistoryReads, started_at: datetime, finished_at: datetime
+) -> FirstVerdict:
+    """Judges the runs of `plan` that came back between these times, by the control plane's clock."""
+    name, parts = plan.campaign_id, Isolation()
+    # A run that computed other work than its peers counts as failed, so it comes before every comparison of speeds.
+    checked = computed_alike(plan, results, (), parts)
+    # A renamed node is judged by the past under its old name, so names come before the past is read.
+    now = parts.attempt("dating", name, partial(points_of, checked, started_at)) or ()
+    earlier = history.trails({point.fingerprint for point in now}, name, started_at)
+    renamed = parts.attempt("recognising renamed nodes", name, lambda: renames.find(now, earlier)) or ()
+    own_pasts = _OwnPasts(history, {rename.node: rename.was for rename in renamed}, started_at, finished_at)
+    # A result that breaks the comparison with peers is replaced by a failed run, so its own past is no matter.
+    groups, counted = _against_peers(plan, checked, own_pasts)
+    return FirstVerdict(
+        results_digest=_digest(results),
+        groups=groups,
+        history=_against_own_past(plan, counted, own_pasts, parts),
+        renamed=renamed,
+        replaced={place: run for place, (was, run) in enumerate(zip(results, counted, strict=True)) if run is not was},
+        failures=tuple(parts.failures),
+    )
+
+
+def computed_alike(
+    plan: Plan, results: Sequence[RunResult], beside: Sequence[RunResult], parts: Isolation
+) -> tuple[RunResult, ...]:
+    """`results`, with each run that computed something else than its peers as a failed run. `beside`: more peers."""
+    checked = parts.attempt("comparing what was computed", plan.campaign_id, lambda: same_work.checked(results, beside))
+    return tuple(results) if checked is None else checked
+
+
+class _OwnPasts(NamedTuple):
+    """The past of each run's node, by the campaign's clock where the node's own is wrong, and with that under the old
+    name of a node that was renamed (`old_names`: name of today -> old name).
+    """
+
+    history: HistoryReads
+    old_names: Mapping[str, str]
+    started_at: datetime
+    finished_at: datetime
+
+    def of(self, results: Sequence[RunResult]) -> Sequence[Sequence[float]]:
+        """For each result earlier samples/s, oldest first."""
+        dated = [self._dated(result) for result in results]
+        pasts = list(self.history.pasts(dated))
+        renamed = [place for place, result in enumerate(dated) if result.spec.node in self.old_names]
+        before = self.history.pasts([self._under_old_name(dated[place]) for place in renamed])
+        for place, past in zip(renamed, before, strict=True):
+            pasts[place] = [*past, *pasts[place]]
+        return pasts
+
+    def _dated(self, result: RunResult) -> RunResult:
+        at = clocks.on_our_clock(result.started_at, self.started_at, self.finished_at)
+        return result if at == result.started_at else result.model_copy(update={"started_at": at})
+
+    def _under_old_name(self, result: RunResult) -> RunResult:
+        spec = result.spec.model_copy(update={"node": self.old_names[result.spec.node]})
+        return result.model_copy(update={"spec": spec})
+
+
+def _against_peers(
+    plan: Plan, results: Sequence[RunResult], own_pasts: _OwnPasts
+) -> tuple[tuple[GroupVerdict, ...], tuple[RunResult, ...]]:
+    """The verdicts, and the results as they were judged: one that cannot be judged is a failed run.
+
+    A node is missing in the groups that were planned for it, and in no other. Runs over several nodes cannot judge a
+    node, and a plan that compares strategies judges none.
+    """
+    if not plan.judges_nodes:
+        return (), tuple(results)
+    if not results:
+        return node_verdicts.judge_groups((), plan.nodes, plan.params.tolerances), ()
+    groups: dict[str, list[RunResult]] = {}
+    for result in results:
+        if result.spec.nodes == 1:
+            groups.setdefault(result.spec.group_id, []).append(result)
+    verdicts: list[GroupVerdict] = []
+    replaced: dict[int, RunResult] = {}
+    for group_id, members in sorted(groups.items()):
+        expected = plan.nodes_by_group.get(group_id, ())
+        own = _own_references(members, own_pasts, plan.params.tolerances)
+        judge = partial(_judge_group, expected=expected, tolerances=plan.params.tolerances, own=own, pasts=own_pasts)
+        of_group, sound = isolation.apart(members, judge)
+        verdicts += of_group
+        replaced |= {id(was): run for was, run in zip(members, sound, strict=True)}
+    return tuple(verdicts), tuple(replaced.get(id(result), result) for result in results)
+
+
+def _judge_group(
+    results: Sequence[RunResult],
+    *,
+    expected: Sequence[str],
+    tolerances: Tolerances,
+    own: Mapping[str, float],
+    pasts: _OwnPasts,
+) -> tuple[GroupVerdict, ...]:
+    """Against peers; where the fleet is split, against the nodes that are as fast as in their own past."""
+    groups = node_verdicts.judge_groups(results, expected, tolerances, own)
+    if tolerances.reference is not ReferenceMode.LEAVE_ONE_OUT_MEDIAN or not any(map(fleet_halves.is_split, groups)):
+        return groups
+    # Some nodes read fast: either they are fast, or the majority fell. Only the nodes' own past can decide.
+    typical = typical_runs(results)
+    history = [trend.judge_history(run, past, tolerances) for run, past in zip(typical, pasts.of(typical), strict=True)]
+    as_before = frozenset[str]().union(*(fleet_halves.as_before(group, history) for group in groups))
+    return node_verdicts.judge_groups(results, expected, tolerances, own, as_before) if as_before else groups
+
+
+def _own_references(members: Sequence[RunResult], pasts: _OwnPasts, tolerances: Tolerances) -> dict[str, float]:
+    """Node -> median of its past at the work that is compared; empty unless the reference is the nodes' own past."""
+    if tolerances.reference is not ReferenceMode.HISTORY:
+        return {}
+    typical = typical_runs([run for nodes in by_group(members, ()).values() for node in nodes for run in node.valid])
+    least = max(tolerances.history_min_points, 1)
+    return {
+        run.spec.node: statistics.median(past)
+        for run, past in zip(typical, pasts.of(typical), strict=True)
+        if len(past) >= least
+    }
+
+
+def _against_own_past(
+    plan: Plan, results: Sequence[RunResult], pasts: _OwnPasts, parts: Isolation
+) -> tuple[HistoryVerdict, ...]:
+    """One verdict for each node, group and choice; none where the campaign measures the noise itself."""
+    if plan.question is Question.NOISE:
+        return ()
+    typical = typical_runs(results)
+    past_of = {id(run): past for run, past in zip(typical, pasts.of(typical), strict=True)}
+    judge = lambda run: (trend.judge_history(run, past_of[id(run)], plan.params.tolerances),)  # noqa: E731
+    return tuple(parts.each("comparing with the past", typical, judge))
+
+
+def _digest(results: Sequence[RunResult]) -> str:
+    """Changes when another result arrives for a run. A result without context was made up when results were collected,
+    at a time that means nothing; its error identifies it.
+    """
+    parts = [
+        (
+            run.spec.run_id,
+            run.status,
+            run.performance.samples_per_second,
+            run.finished_at if run.context else run.error,
+        )
+        for run in results
+    ]
+    return hashlib.sha256(repr(parts).encode()).hexdigest()

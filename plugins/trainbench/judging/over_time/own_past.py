@@ -1,0 +1,89 @@
+"""Each node against its own past: dated changes, slowdowns without a date, and open slowdowns that last."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from bench_image.contract.fingerprint import fingerprint
+from bench_image.contract.result import RunResult
+from trainbench.core.verdicts import Finding, HistoryVerdict, State, Tolerances
+from trainbench.judging.noise import deviation_pct
+from trainbench.judging.over_time import renames, step_changes, still_slower, trend
+from trainbench.judging.over_time.node_history import Point
+from trainbench.judging.over_time.renames import Rename
+from trainbench.judging.over_time.step_changes import Change
+from trainbench.judging.over_time.still_slower import Slowdown
+from trainbench.judging.over_time.undecided import Streak
+
+NodeWork = tuple[str, str]  # node, and group id or fingerprint of the work
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnPast:
+    """Tonight's nodes and their earlier campaigns. `now`, `earlier`: one point for each campaign, node and work."""
+
+    now: Sequence[Point]
+    earlier: Sequence[Point]
+    verdicts: Sequence[HistoryVerdict]  # tonight's runs against their baselines
+    renamed: Sequence[Rename]
+    last_measured: Mapping[str, datetime]  # node -> its last valid run before tonight; empty where none can be missed
+    undecided: Mapping[str, Streak]  # node -> since when it could not be judged, up to the campaign before
+    slowdowns: Sequence[Slowdown]  # with an open warning
+
+    @property
+    def old_names(self) -> tuple[str, ...]:
+        return tuple(rename.was for rename in self.renamed)
+
+    @property
+    def under_same_name(self) -> tuple[Point, ...]:
+        """`now` without the nodes that were renamed: those have their GPUs from their old name."""
+        renamed = {rename.node for rename in self.renamed}
+        return tuple(point for point in self.now if point.node not in renamed)
+
+
+def findings(past: OwnPast, results: Sequence[RunResult], tolerances: Tolerances) -> tuple[Finding, ...]:
+    """First the changes that have a date, then what is off its baseline without one, then what is still slow."""
+    names = renames.names(past.renamed)
+    all_series = step_changes.series_of((*past.earlier, *past.now), names)
+    tonight = {key: all_series[key] for key in dict.fromkeys(point.trail for point in past.now)}
+    # A dated change explains more than a deviation from the baseline: where both are the same loss, the date wins.
+    changes = step_changes.find(tonight, tolerances)
+    dated = _rates_after_slowdown(changes, results)
+    undated = [verdict for verdict in past.verdicts if not _is_explained(verdict, dated, tolerances)]
+    off_baseline = [finding for verdict in undated for finding in trend.findings(verdict)]
+    # An old slowdown whose step has left the window of the history is neither; its open warning remembers it.
+    known_slower = _slower(changes, off_baseline)
+    lasting = still_slower.lasting(past.slowdowns, past.now, known_slower, names)
+    # A node that is still slower was not spared by a change that slowed the others.
+    still = {slowdown.change.node for slowdown in lasting}
+    others = {key: trail for key, trail in tonight.items() if key[0] not in still}
+    return (*step_changes.findings(changes, others), *off_baseline, *still_slower.findings(lasting))
+
+
+def _slower(changes: Sequence[Change], off_baseline: Sequence[Finding]) -> set[NodeWork]:
+    """(node, fingerprint) of each slowdown of tonight."""
+    of_baseline = (c for f in off_baseline if f.category == trend.HISTORY_SLOWER for c in f.changes)
+    dated = {(change.node, change.fingerprint) for change in changes if change.category in step_changes.SLOWER}
+    return dated | {(change.node, change.fingerprint) for change in of_baseline}
+
+
+def _rates_after_slowdown(changes: Sequence[Change], results: Sequence[RunResult]) -> dict[NodeWork, float]:
+    """(node, group) -> samples/s after its dated slowdown; of several works of a group those of the slowest."""
+    after = {(c.node, c.fingerprint): c.after for c in changes if c.category in step_changes.SLOWER}
+    slowed = {node for node, _ in after}
+    rates: dict[NodeWork, float] = {}
+    for result in results:
+        node, group = result.spec.node, result.spec.group_id
+        if node in slowed and (rate := after.get((node, fingerprint(result.work)))) is not None:
+            rates[node, group] = min(rate, rates.get((node, group), rate))
+    return rates
+
+
+def _is_explained(verdict: HistoryVerdict, dated: Mapping[NodeWork, float], tolerances: Tolerances) -> bool:
+    """Whether a dated slowdown of the same work explains the deviation: tonight's rate is no lower than after it."""
+    after, rate = dated.get((verdict.node, verdict.group_id)), verdict.samples_per_second
+    if verdict.state is not State.BREACH or after is None or rate is None:
+        return False
+    return deviation_pct(rate, after) >= -(verdict.limit_pct or tolerances.history_pct)

@@ -1,0 +1,237 @@
+"""One night as named steps: collect, judge, confirm, explain, compare, price, report, record, alert.
+
+Each step takes the one before it and adds to it; the modules that it calls own the rules. DAG tasks and command line
+call these same steps, so nothing of Airflow is here. `judge` gives the verdict once: the re-runs follow from it,
+`confirm` settles it, and later steps only read it. A defect in one part becomes an error finding, and the other parts
+go on (`results.isolation`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+
+from pydantic import ValidationError
+
+from bench_image.contract.result import RunResult
+from bench_image.contract.spec import RunSpec
+from trainbench.alerting.alerts import alerts as alert
+from trainbench.comparison import validity
+from trainbench.core.baselines import of_nodes
+from trainbench.core.verdicts import Finding, GroupVerdict, by_level
+from trainbench.history.history import History
+from trainbench.judging.checks import clocks, drills, identity, missing_nodes, no_figures, same_work
+from trainbench.judging.diagnosis import diagnose
+from trainbench.judging.first_verdict import FirstVerdict, computed_alike, judge_campaign
+from trainbench.judging.history_reads import NO_HISTORY, HistoryReads
+from trainbench.judging.over_time import own_past, renames, replaced_machines, undecided
+from trainbench.judging.over_time.node_history import points_of
+from trainbench.judging.peers import confirmation, slow_node_warnings, unsteady
+from trainbench.judging.peers.node_verdicts import nodes_to_confirm
+from trainbench.planning.plan import Plan, confirm_specs
+from trainbench.prices import price_tables
+from trainbench.reporting.summary_files import write_summary as report
+from trainbench.results import isolation
+from trainbench.results.campaign import Campaign
+from trainbench.results.collect import collect
+from trainbench.results.isolation import Isolation
+from trainbench.results.priced_runs import price_runs
+
+__all__ = ["alert", "assess", "collect", "compare", "confirm", "explain", "judge", "price", "record", "report"]
+
+MISSED_FOR = timedelta(days=60)  # a node that was last measured longer ago is not missed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """After `collect`: one result for each run of the plan, and the history that judges them. `is_on_cluster`: the plan
+    chose its nodes from the cluster's list, so a node that is gone from that list is missed.
+    """
+
+    plan: Plan
+    results: tuple[RunResult, ...]
+    suite: str
+    started_at: datetime
+    finished_at: datetime
+    history: HistoryReads = NO_HISTORY
+    is_on_cluster: bool = False
+    dag_run_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """After `judge`: the verdict on the first runs, and the re-runs as soon as they are measured."""
+
+    measured: Measured
+    verdict: FirstVerdict
+    reruns: tuple[RunResult, ...] = ()
+
+    @property
+    def suspects(self) -> tuple[str, ...]:
+        """The nodes in breach: each of them runs once more."""
+        return nodes_to_confirm(self.verdict.groups)
+
+    @property
+    def rerun_specs(self) -> tuple[RunSpec, ...]:
+        return confirm_specs(self.measured.plan, self.suspects)
+
+    def with_reruns(self, reruns: Sequence[RunResult], finished_at: datetime) -> Judged:
+        return replace(self, measured=replace(self.measured, finished_at=finished_at), reruns=tuple(reruns))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Night:
+    """After `confirm`: settled verdicts. `explain` and `compare` add findings. `results` and `reruns`: as they were
+    judged, a result that could not be counted as a failed run. `failures`: one finding for each part that broke.
+    """
+
+    judged: Judged
+    results: tuple[RunResult, ...]
+    reruns: tuple[RunResult, ...]
+    groups: tuple[GroupVerdict, ...]
+    failures: tuple[Finding, ...]
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def measured(self) -> Measured:
+        return self.judged.measured
+
+    @property
+    def runs(self) -> tuple[RunResult, ...]:
+        return (*self.results, *self.reruns)
+
+
+Source = tuple[str, Callable[[], Sequence[Finding]]]  # what a part does, for the finding of its failure, and the part
+
+
+def judge(measured: Measured) -> Judged:
+    """Each node against its peers and its own past: once, on the first runs."""
+    plan, results, history = measured.plan, measured.results, measured.history
+    verdict = judge_campaign(plan, results, history, measured.started_at, measured.finished_at)
+    return Judged(measured=measured, verdict=verdict)
+
+
+def judged_before(measured: Measured, stored: str | None) -> Judged:
+    """The verdict that an earlier task gave on these results, as JSON; judges where there is none, or where another
+    result has come in since.
+    """
+    try:
+        verdict = FirstVerdict.model_validate_json(stored) if stored else None
+    except ValidationError:
+        verdict = None
+    if verdict is None or not verdict.is_of(measured.results):
+        return judge(measured)
+    return Judged(measured=measured, verdict=verdict)
+
+
+def confirm(judged: Judged) -> Night:
+    """Settles each breach by its re-run."""
+    plan, first, parts = judged.measured.plan, judged.verdict, Isolation()
+    results = first.counted(judged.measured.results)
+    reruns = computed_alike(plan, judged.reruns, results, parts)
+    settle = partial(confirmation.confirm, first.groups, has_reruns=plan.has_reruns, tolerances=plan.params.tolerances)
+    groups, reruns = isolation.apart(reruns, settle)
+    failures = (*first.failures, *parts.failures)
+    return Night(judged=judged, results=results, reruns=reruns, groups=groups, failures=failures)
+
+
+def explain(night: Night) -> Night:
+    """Adds what is to be known about the nodes: who is missing, what changed, why a node is slow, what is doubtful."""
+    groups, runs, parts = night.groups, night.runs, Isolation()
+    plan, began, at = night.measured.plan, night.measured.started_at, night.measured.finished_at
+    past = _own_past(night, parts)
+    same_names, known = past.under_same_name, plan.known
+    sources: Sequence[Source] = (
+        # Was anything measured, and who is missing: without that the rest says little.
+        ("counting figures", lambda: no_figures.findings(plan.campaign_id, runs)),
+        ("attendance", lambda: missing_nodes.findings(plan, groups, past.old_names, past.last_measured, at)),
+        # Whose past is whose, and when each run was: the comparison over time rests on both.
+        ("recognising renamed nodes", lambda: renames.findings(past.renamed, began)),
+        ("comparing clocks", lambda: clocks.findings(runs, began, at)),
+        ("comparing with the past", lambda: own_past.findings(past, night.results, plan.params.tolerances)),
+        # Why a node is red; then the nodes that are not red, and not well either.
+        ("diagnosis", lambda: diagnose.diagnose(groups, runs, known)),
+        ("watching slow nodes", lambda: slow_node_warnings.findings(groups)),
+        ("counting nights without a verdict", lambda: undecided.findings(groups, past.undecided, at)),
+        ("looking for drills", lambda: drills.findings(groups, runs) if plan.judges_nodes else ()),
+        ("looking for unsteady nodes", lambda: unsteady.findings(groups)),
+        # What makes a comparison doubtful: other work, other machines, another choice of the program.
+        ("comparing what was computed", lambda: same_work.findings(runs)),
+        ("comparing GPUs and names", lambda: identity.findings(runs, known)),
+        ("comparing GPUs with the past", lambda: replaced_machines.findings(same_names, past.earlier, began, known)),
+        ("comparing choices", lambda: diagnose.strays(runs)),
+    )
+    return _with_findings(night, sources, parts)
+
+
+def compare(night: Night) -> Night:
+    """Adds figures that cannot be, and runs that must not be compared with each other."""
+    parts, runs = Isolation(), night.runs
+    sources: Sequence[Source] = (
+        ("checking figures", lambda: parts.each("checking figures", runs, validity.validate)),
+        ("comparing runs", lambda: validity.compare(runs)),
+    )
+    return _with_findings(night, sources, parts)
+
+
+def price(night: Night) -> Campaign:
+    """The campaign: each run with its cost, findings with errors first."""
+    measured, plan, parts = night.measured, night.measured.plan, Isolation()
+    priced = price_runs(night.runs, plan.params.usd_per_gpu_hour, parts)
+    stale = lambda: (*priced.problems, *price_tables.stale(priced.used, measured.finished_at.date()))  # noqa: E731
+    night = _with_findings(night, [("reading prices", stale)], parts)
+    return Campaign(
+        campaign_id=plan.campaign_id,
+        suite=measured.suite,
+        title=plan.title,
+        started_at=measured.started_at,
+        finished_at=measured.finished_at,
+        params=plan.params.model_dump(mode="json"),
+        skipped=plan.skipped,
+        results=priced.results,
+        groups=night.groups,
+        history=night.judged.verdict.history,
+        findings=by_level((*night.findings, *dict.fromkeys(night.failures))),
+        costs=priced.costs,
+        question=plan.question,
+        labels=plan.labels,
+        dag_run_id=measured.dag_run_id,
+        known=plan.known,
+        baselines=of_nodes(measured.history.baselines(), plan.nodes, measured.finished_at),
+    )
+
+
+def assess(judged: Judged) -> Campaign:
+    """The steps between the last run and the report."""
+    return price(compare(explain(confirm(judged))))
+
+
+def record(campaign: Campaign, history: History) -> None:
+    """Adds the campaign to the history; recording it again replaces it."""
+    history.record(campaign)
+
+
+def _own_past(night: Night, parts: Isolation) -> own_past.OwnPast:
+    """All reads of the history for `explain`. They are not isolated: without its past no node can be judged."""
+    measured, verdict, history = night.measured, night.judged.verdict, night.measured.history
+    name, at = measured.plan.campaign_id, measured.finished_at
+    now = parts.attempt("dating", name, partial(points_of, night.runs, measured.started_at)) or ()
+    return own_past.OwnPast(
+        now=now,
+        earlier=history.trails({point.fingerprint for point in now}, name, measured.started_at),
+        verdicts=verdict.history,
+        renamed=verdict.renamed,
+        last_measured=history.last_measured(at - MISSED_FOR) if measured.is_on_cluster else {},
+        undecided=history.undecided_before(measured.suite, name, at),
+        slowdowns=history.slower_before(measured.suite, name, at) if measured.plan.judges_nodes else (),
+    )
+
+
+def _with_findings(night: Night, sources: Sequence[Source], parts: Isolation) -> Night:
+    """A source that breaks costs nothing but its own findings."""
+    name = night.measured.plan.campaign_id
+    findings = [finding for part, source in sources for finding in parts.attempt(part, name, source) or ()]
+    failures = (*night.failures, *parts.failures)
+    return replace(night, findings=(*night.findings, *findings), failures=failures)
