@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,6 +11,7 @@ from trainbench.comparison.comparable import changed_fields, told
 from trainbench.comparison.gpu_kinds import kind_of_skipped, kinds
 from trainbench.comparison.speedups import SpeedUp, good, noise_of_one_run, paired, speed_up
 from trainbench.core.formats import figure, percent
+from trainbench.core.known import known_median
 from trainbench.judging.noise import Noise
 from trainbench.params.variants import BASELINE, VARIANTS
 from trainbench.planning.skipped import Skipped
@@ -205,8 +205,8 @@ class _Comparer:
     def _prices(self, results: Sequence[RunResult]) -> tuple[float | None, float | None]:
         costs = [self._costs[r.spec.run_id] for r in results if r.spec.run_id in self._costs]
         return (
-            _median_of(cost.usd_per_1000_samples for cost in costs),
-            _median_of(cost.usd_per_1m_tokens for cost in costs),
+            known_median(cost.usd_per_1000_samples for cost in costs),
+            known_median(cost.usd_per_1m_tokens for cost in costs),
         )
 
     def _savings(self, base: Sequence[RunResult], results: Sequence[RunResult]) -> tuple[float | None, float | None]:
@@ -266,12 +266,7 @@ def _memory_gb(results: Sequence[RunResult]) -> float | None:
 
 
 def _median(results: Sequence[RunResult], value: Callable[[RunResult], float | None]) -> float | None:
-    return _median_of(value(result) for result in results)
-
-
-def _median_of(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
+    return known_median(value(result) for result in results)
 
 
 def _change_pct(before: float | None, after: float | None) -> float | None:

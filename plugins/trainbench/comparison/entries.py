@@ -13,6 +13,7 @@ from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult
 from trainbench.comparison.comparable import WorkGroup
 from trainbench.core.formats import count, share
+from trainbench.core.known import known_median
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +25,7 @@ class Entry:
     results: tuple[RunResult, ...]
 
     def median(self, value: Callable[[RunResult], float | None]) -> float | None:
-        known = [number for result in self.results if (number := value(result)) is not None]
-        return statistics.median(known) if known else None
+        return known_median(value(result) for result in self.results)
 
     @cached_property
     def tokens_per_s(self) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from trainbench.comparison.gpu_kinds import kind_of_skipped, kinds
 from trainbench.comparison.speedups import SpeedUp, good, noise_of_one_run
+from trainbench.core.known import known_median
 from trainbench.judging.noise import median_variance
 from trainbench.params.comparison_params import ComparisonParams
 from trainbench.planning.skipped import Skipped
@@ -44,16 +44,16 @@ class Cell:
 
     @cached_property
     def samples_per_s(self) -> float | None:
-        return self._median(lambda r: r.performance.samples_per_second)
+        return self._over_runs(lambda r: r.performance.samples_per_second)
 
     @cached_property
     def tokens_per_s(self) -> float | None:
-        return self._median(lambda r: r.performance.tokens_per_second)
+        return self._over_runs(lambda r: r.performance.tokens_per_second)
 
     @cached_property
     def memory_gb(self) -> float | None:
         """As CUDA counts it: the memory of a process on a CPU is not the training's alone."""
-        return self._median(lambda r: r.memory.peak_during_training if r.memory.kind == "cuda_allocated" else None)
+        return self._over_runs(lambda r: r.memory.peak_during_training if r.memory.kind == "cuda_allocated" else None)
 
     @property
     def micro_batches(self) -> tuple[int, ...]:
@@ -65,7 +65,7 @@ class Cell:
 
     @property
     def usd_per_gpu_hour(self) -> float | None:
-        return _median([cost.usd_per_gpu_hour for cost in self.costs])
+        return known_median(cost.usd_per_gpu_hour for cost in self.costs)
 
     @property
     def price(self) -> RunCost | None:
@@ -74,15 +74,15 @@ class Cell:
 
     @property
     def usd_per_1m_samples(self) -> float | None:
-        usd = _median([cost.usd_per_1000_samples for cost in self.costs])
+        usd = known_median(cost.usd_per_1000_samples for cost in self.costs)
         return None if usd is None else 1000 * usd
 
     @property
     def usd_per_1m_tokens(self) -> float | None:
-        return _median([cost.usd_per_1m_tokens for cost in self.costs])
+        return known_median(cost.usd_per_1m_tokens for cost in self.costs)
 
-    def _median(self, value: Callable[[RunResult], float | None]) -> float | None:
-        return _median([value(result) for result in self.results])
+    def _over_runs(self, value: Callable[[RunResult], float | None]) -> float | None:
+        return known_median(value(result) for result in self.results)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -178,8 +178,3 @@ def _left_out(skip: Skipped, gpu: str) -> Cell:
     model, _, recipe = (skip.label or "").rpartition(" ")
     nothing = {"results": (), "num_failed": 0, "costs": (), "why_not": skip.reason, "gpu": gpu}
     return Cell(model=model or EVERYTHING, recipe=recipe or EVERYTHING, **nothing)  # type: ignore[arg-type]
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None

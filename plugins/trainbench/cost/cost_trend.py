@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import MINUS, figure, percent, usd
+from trainbench.core.known import known_median
 from trainbench.cost.monthly_cost import PaidRun, grouped, month_of
 from trainbench.prices.run_cost import usd_per_1m_tokens, usd_per_1000_samples
 
@@ -141,8 +142,8 @@ def _work_month(month: str, runs: Sequence[PaidRun]) -> WorkMonth | None:
     if not runs:
         return None
     rates = [run.samples_per_s for run in runs if run.samples_per_s]
-    rate, tokens = statistics.median(rates), _median([run.tokens_per_s for run in runs])
-    price, num_gpus = _median([run.usd_per_gpu_hour for run in runs]), runs[0].num_gpus
+    rate, tokens = statistics.median(rates), known_median(run.tokens_per_s for run in runs)
+    price, num_gpus = known_median(run.usd_per_gpu_hour for run in runs), runs[0].num_gpus
     return WorkMonth(
         month=month,
         num_runs=len(runs),
@@ -153,14 +154,9 @@ def _work_month(month: str, runs: Sequence[PaidRun]) -> WorkMonth | None:
         price_sources=tuple(sorted({run.price_source for run in runs if run.price_source})),
         usd_per_1000_samples=usd_per_1000_samples(price, num_gpus, rate) if price else None,
         usd_per_1m_tokens=usd_per_1m_tokens(price, num_gpus, tokens) if price and tokens else None,
-        joules_per_sample=_median([run.energy_per_sample_j for run in runs]),
+        joules_per_sample=known_median(run.energy_per_sample_j for run in runs),
         last_run=f"{runs[-1].campaign_id}/{runs[-1].run_id}",
     )
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float] | None:

@@ -14,6 +14,7 @@ from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device, DiskData
 from trainbench.comparison.comparable import ACROSS
 from trainbench.core.formats import one_line
+from trainbench.core.known import known_median
 from trainbench.exchange.bench_files import OldFile, OwnFile
 from trainbench.results.readings import gpu_name, utilisation_mean_pct
 
@@ -138,11 +139,11 @@ class _Runs:
             nodes=len(self.nodes),
             num_runs=len(rates),
             samples_per_s=statistics.median(rates),
-            tokens_per_s=_median([r.tokens_per_s for r in self.readings]),
-            step_s=_median([r.step_s for r in self.readings]),
-            epoch_s=_median([r.epoch_s for r in self.readings]),
-            memory_gb=_median([r.memory_gb for r in self.readings]),
-            utilisation_pct=_median([r.utilisation_pct for r in self.readings]),
+            tokens_per_s=known_median(r.tokens_per_s for r in self.readings),
+            step_s=known_median(r.step_s for r in self.readings),
+            epoch_s=known_median(r.epoch_s for r in self.readings),
+            memory_gb=known_median(r.memory_gb for r in self.readings),
+            utilisation_pct=known_median(r.utilisation_pct for r in self.readings),
             apart_pct=apart_pct,
             apart_from=apart_from,
             usd_per_gpu_hour=first.usd_per_gpu_hour,
@@ -256,8 +257,3 @@ def _apart_epochs(rates: Sequence[float | None]) -> tuple[float | None, str | No
     if len(known) < 2 or len(known) < len(rates):
         return None, None
     return _apart(known, None)[0], f"half of the range of {len(known)} epochs"
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None

@@ -295,6 +295,7 @@ USD_PER_1M_TOKENS = Figure(
 COST_FIGURES = (USD_PER_GPU_HOUR, GPU_HOURS, RUN_USD, USD_PER_1000_SAMPLES, USD_PER_1M_TOKENS)
 _NAMED = tuple(each for each in list(globals().values()) if isinstance(each, Figure) and each not in COST_FIGURES)
 RUN_FIGURES = (*_NAMED, *STARTUP_FIGURES)
+STORED = tuple(each.stored for each in (*RUN_FIGURES, *COST_FIGURES) if each.stored)  # columns of the history
 # fmt: on
 
 

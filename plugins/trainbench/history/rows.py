@@ -9,6 +9,7 @@ from typing import Any
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult, Status
 from trainbench.core.verdicts import RED, State
+from trainbench.figures.run_figures import stored_values
 from trainbench.judging.checks.clocks import on_our_clock
 from trainbench.judging.node_runs import judged_rate
 from trainbench.params.campaign_kind import Question
@@ -16,7 +17,6 @@ from trainbench.prices.energy import measured_joules
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
 from trainbench.results.isolation import Isolation
-from trainbench.results.readings import sm_clock_mean_mhz, temperature_mean_c
 from trainbench.results.setups import setup_of
 
 NOT_A_BASELINE = RED | {State.BUSY}
@@ -66,15 +66,8 @@ def _row(result: RunResult, cost: RunCost, state: State | None, past: State | No
         "history_state": past.value if past else None,
         "is_drill": spec.drill is not None,
         "is_baseline": key is not None and _is_healthy(result, state, past),
-        "samples_per_second": result.performance.samples_per_second,
         "judged_samples_per_second": judged_rate(result),
-        "tokens_per_second": result.performance.tokens_per_second,
-        "memory_gb": result.memory.peak_during_training,
-        "temperature_c": temperature_mean_c(result),
-        "mfu_pct": result.performance.mfu_pct,
-        "gpu_hours": cost.gpu_hours,
-        "run_usd": cost.run_usd,
-        "usd_per_1000_samples": cost.usd_per_1000_samples,
+        **stored_values(result, cost),
         **_paid_for(result, cost),
         **_found(result),
     }
@@ -87,10 +80,8 @@ def _paid_for(result: RunResult, cost: RunCost) -> dict[str, Any]:
         "world_size": result.spec.world_size,
         "micro_batch_size": size if isinstance(size, int) else None,
         "seq_length": result.spec.seq_length,
-        "usd_per_gpu_hour": cost.usd_per_gpu_hour,
         "price_source": cost.price_source,
         "energy_j": measured_joules(result),
-        "energy_per_sample_j": result.telemetry.energy_per_sample_j,
     }
 
 
@@ -100,7 +91,6 @@ def _found(result: RunResult) -> dict[str, Any]:
         "kernel": setup.kernel,
         "vbios": setup.vbios,
         "power_limit_w": setup.power_limit_w,
-        "sm_clock_mhz": sm_clock_mean_mhz(result),
         "gpu_uuids": ",".join(sorted(setup.gpu_uuids)) or None,
         "libraries": None if setup.libraries is None else json.dumps(dict(setup.libraries), sort_keys=True),
     }

@@ -19,6 +19,8 @@ from sqlalchemy import (
     TypeDecorator,
 )
 
+from trainbench.figures.run_figures import STORED
+
 
 class UtcDateTime(TypeDecorator[datetime]):
     """An aware datetime in, the same instant in UTC out; SQLite itself keeps no time zone."""
@@ -65,26 +67,16 @@ runs = Table(
     Column("is_baseline", Boolean, nullable=False),
     Column("started_at", UtcDateTime, nullable=False),
     Column("finished_at", UtcDateTime, nullable=False),
-    Column("samples_per_second", Float),  # of all its GPUs together: what was paid for
-    Column("tokens_per_second", Float),
-    Column("memory_gb", Float),
-    Column("temperature_c", Float),
-    Column("mfu_pct", Float),
-    Column("gpu_hours", Float),
-    Column("run_usd", Float),
-    Column("usd_per_1000_samples", Float),
+    *(Column(name, Float) for name in STORED),  # figures of all its GPUs together, as the catalogue defines them
     Column("peers", String, nullable=False),  # the other nodes of a gang, comma-separated; "" for none
     Column("world_size", Integer, nullable=False),
     Column("micro_batch_size", Integer),
     Column("seq_length", Integer, nullable=False),
-    Column("usd_per_gpu_hour", Float),
     Column("price_source", String),
     Column("energy_j", Float),  # of the measured windows, all GPUs
-    Column("energy_per_sample_j", Float),
     Column("kernel", String),
     Column("vbios", String),
     Column("power_limit_w", Float),  # the lowest of the GPUs'
-    Column("sm_clock_mhz", Float),  # of the slowest GPU
     Column("gpu_uuids", String),  # comma-separated, ascending
     Column("libraries", String),  # JSON: name -> version
     Column("work_id", RowId),  # its row in `works`

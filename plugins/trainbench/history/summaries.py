@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
 from typing import Any
@@ -15,6 +14,7 @@ from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult, Status
 from trainbench.comparison.comparable import ACROSS
 from trainbench.comparison.scaling import efficiencies
+from trainbench.core.known import known_median, known_sum
 from trainbench.core.verdicts import RED, GroupVerdict, HistoryVerdict, Metric, NodeVerdict, State
 from trainbench.history.summary_tables import campaigns, node_verdicts, works
 from trainbench.judging.campaign_conditions import conditions
@@ -184,14 +184,14 @@ def _work(
     values = {
         **_head(campaign, group_id),
         **{name: first[name] for name in WORK},
-        **{name: _median(row[name] for row in valid) for name in MEDIANS},
-        "usd_per_1m_tokens": _median(cost.usd_per_1m_tokens for cost, _ in figures),
-        "efficiency_pct": _median(pct for _, pct in figures),
+        **{name: known_median(row[name] for row in valid) for name in MEDIANS},
+        "usd_per_1m_tokens": known_median(cost.usd_per_1m_tokens for cost, _ in figures),
+        "efficiency_pct": known_median(pct for _, pct in figures),
         "num_runs": len(rows),
         "num_valid": len(valid),
         "num_failed": _num_failed(rows),
-        "gpu_hours": _sum(row["gpu_hours"] for row in rows),
-        "run_usd": _sum(row["run_usd"] for row in rows),
+        "gpu_hours": known_sum(row["gpu_hours"] for row in rows),
+        "run_usd": known_sum(row["run_usd"] for row in rows),
         "num_unpriced": sum(row["run_usd"] is None for row in rows),
     }
     return Work(group_id=group_id, values=values, run_ids=tuple(row["run_id"] for row in rows))
@@ -269,19 +269,3 @@ def _typical_run(rows: Rows) -> str | None:
 
 def _num_failed(rows: Rows) -> int:
     return sum(row["status"] != Status.OK.value for row in rows)
-
-
-def _known(values: Iterable[float | None]) -> list[float]:
-    return [value for value in values if value is not None]
-
-
-def _over(known: Sequence[float], figure: Callable[[Sequence[float]], float]) -> float | None:
-    return figure(known) if known else None
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    return _over(_known(values), statistics.median)
-
-
-def _sum(values: Iterable[float | None]) -> float | None:
-    return _over(_known(values), sum)

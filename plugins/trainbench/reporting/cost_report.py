@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Sequence
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.work import Device
 from trainbench.core import markdown
 from trainbench.core.formats import NA, count, figure, moment, usd
+from trainbench.core.known import known_median
 from trainbench.core.tables import RESULT_LINK, Table, integer, make_table, median_run, short_names, text
 from trainbench.figures.run_figures import (
     GPU_HOURS,
@@ -93,8 +93,8 @@ def sample_prices(campaign: Campaign) -> tuple[str, ...]:
     lines = []
     for work, priced in groups:
         name = f" – {work}" if len(groups) > 1 else ""
-        samples = _median(cost.usd_per_1000_samples for _, cost in priced)
-        tokens = _median(cost.usd_per_1m_tokens for _, cost in priced)
+        samples = known_median(cost.usd_per_1000_samples for _, cost in priced)
+        tokens = known_median(cost.usd_per_1m_tokens for _, cost in priced)
         if samples is None:
             lines.append(f"Per 1K samples: {NA}{name}.")
         else:
@@ -107,7 +107,7 @@ def _price_range(groups: Sequence[tuple[str, Sequence[Priced]]]) -> tuple[str, .
     prices = [
         (usd_per_1000, work)
         for work, priced in groups
-        if (usd_per_1000 := _median(cost.usd_per_1000_samples for _, cost in priced)) is not None
+        if (usd_per_1000 := known_median(cost.usd_per_1000_samples for _, cost in priced)) is not None
     ]
     if not prices:
         return (f"Per 1K samples: {NA}.",)
@@ -191,12 +191,12 @@ def example_table(campaign: Campaign) -> Table:
 
 
 def _example_s(priced: Sequence[Priced]) -> float | None:
-    rate = _median(result.performance.samples_per_second for result, _ in priced)
+    rate = known_median(result.performance.samples_per_second for result, _ in priced)
     return EXAMPLE_SAMPLES / rate if rate else None
 
 
 def _example_usd(priced: Sequence[Priced]) -> float | None:
-    price = _median(cost.usd_per_1000_samples for _, cost in priced)
+    price = known_median(cost.usd_per_1000_samples for _, cost in priced)
     return price * EXAMPLE_SAMPLES / 1000 if price is not None else None
 
 
@@ -226,11 +226,6 @@ def _typical_groups(campaign: Campaign) -> list[tuple[str, list[Priced]]]:
         if is_measured(result):
             groups.setdefault((result.spec.group_id, gpu_name(result)), []).append((result, cost))
     return [(work_name(campaign, priced[0][0]), priced) for priced in groups.values()]
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
 
 
 def _total(shared: Iterable[tuple[float | None, int]]) -> float | None:

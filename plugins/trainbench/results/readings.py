@@ -35,6 +35,11 @@ def sm_clock_mean_mhz(result: RunResult) -> float | None:
     return min(_known(result, lambda gpu: gpu.sm_clock_mean_mhz), default=None)
 
 
+def sm_clock_min_mhz(result: RunResult) -> float | None:
+    """Lowest single reading, of all GPUs."""
+    return min(_known(result, lambda gpu: gpu.sm_clock_min_mhz), default=None)
+
+
 def utilisation_mean_pct(result: RunResult) -> float | None:
     """Of the least used GPU."""
     return min(_known(result, lambda gpu: gpu.utilisation_mean_pct), default=None)

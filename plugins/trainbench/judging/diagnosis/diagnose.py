@@ -27,7 +27,7 @@ from trainbench.judging.diagnosis.evidence_other_metrics import (
     memory_clues,
     temperature_clues,
 )
-from trainbench.judging.diagnosis.peer_gaps import gap, sm_clock_min_mhz
+from trainbench.judging.diagnosis.peer_gaps import gap
 from trainbench.judging.diagnosis.subject import Scene, by_gpu, runs_beside
 from trainbench.judging.limits import UNITS
 from trainbench.judging.node_runs import by_group, choice_of
@@ -35,6 +35,7 @@ from trainbench.judging.peers.node_verdicts import lone_groups, other_work
 from trainbench.planning.nodes import GpuNode
 from trainbench.pods.pod_end import EndKind
 from trainbench.results.isolation import BROKEN_RESULT
+from trainbench.results.readings import sm_clock_min_mhz
 
 CAUSE_UNKNOWN, UNSTEADY = "cause_unknown", "unsteady"
 _UNKNOWN = {

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import Gpu, GpuTelemetry
+from trainbench.core.known import known_median
 from trainbench.results.setups import setup_of, versions
 
 Read = Callable[[RunResult], float | None]
@@ -33,8 +34,7 @@ def gap(own: Sequence[RunResult], peers: Sequence[RunResult], read: Read) -> Gap
 
 
 def median(runs: Sequence[RunResult], read: Read) -> float | None:
-    values = [value for run in runs if (value := read(run)) is not None]
-    return statistics.median(values) if values else None
+    return known_median(map(read, runs))
 
 
 def worst(runs: Sequence[RunResult], read: Callable[[GpuTelemetry], float | None]) -> float | None:
@@ -44,11 +44,6 @@ def worst(runs: Sequence[RunResult], read: Callable[[GpuTelemetry], float | None
 
 def power_limit_w(run: RunResult) -> float | None:
     return setup_of(run.context).power_limit_w
-
-
-def sm_clock_min_mhz(run: RunResult) -> float | None:
-    lowest = [gpu.sm_clock_min_mhz for gpu in run.telemetry.gpus if gpu.sm_clock_min_mhz is not None]
-    return min(lowest, default=None)
 
 
 def memory_total_gb(run: RunResult) -> float | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, func, select
 
+from trainbench.core.known import known_median
 from trainbench.history.summary_tables import works
 from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.rows import CostRow, Costs, Strategies, StrategyRow
@@ -51,7 +51,7 @@ def costs(connection: Connection, scope: Scope) -> Costs:
 
 
 def _figures(same: dict[str, Any], rows: Sequence[Row[Any]]) -> dict[str, Any]:
-    medians = {name: _median(getattr(row, name) for row in rows) for name in _MEDIANS}
+    medians = {name: known_median(getattr(row, name) for row in rows) for name in _MEDIANS}
     sums = {name: sum(getattr(row, name) for row in rows) for name in _SUMS}
     return {**same, **medians, **sums, "num_campaigns": len(rows)}
 
@@ -69,11 +69,6 @@ def _placed(ordered: Sequence[dict[str, Any]]) -> Iterable[StrategyRow]:
         if values["tokens_per_second"] is not None:
             place = places[_work(values)] = places.get(_work(values), 0) + 1
         yield StrategyRow(**values, place=place)
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
 
 
 def _total(connection: Connection, scope: Scope) -> CostRow:
