@@ -1,1 +1,1 @@
-"""Fused LoRA and 4-bit kernels."""
+"""Fused LoRA layers and their gradient kernel, and the 4-bit (nf4) unpacking kernel."""

@@ -1,4 +1,4 @@
-"""Switches a model's LoRA layers, and 4-bit layers without adapters, to one operation per shared input, in place."""
+"""Fuses a model's LoRA and 4-bit layers: layers that read the same input become one operation, in place."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _apply: Callable[..., list[Tensor]] = LoraLinear.apply
 
 
 class FusedLayers:
-    """PEFT or frozen 4-bit layers that read one input: the first one called computes for all, the others hand out.
+    """PEFT or frozen 4-bit layers that read the same input: the first one called computes the outputs of all.
 
-    `keep_unpacked`: whether 4-bit weights stay unpacked from forward to backward.
+    `keep_unpacked`: whether 4-bit weights stay unpacked from forward to backward. `rows`: output features of each
+    layer.
     """
 
     keep_unpacked = False
@@ -33,6 +34,7 @@ class FusedLayers:
         self.waiting: list[Tensor] = []
 
     def first(self, x: Tensor) -> Tensor:
+        """The first layer's forward: computes all outputs from x (..., in), returns its own (..., out)."""
         a = b = None
         if self.adapted:
             a = torch.cat([layer.lora_A["default"].weight for layer in self.layers])
@@ -44,15 +46,16 @@ class FusedLayers:
         return mine if self.bases[0].bias is None else mine + self.bases[0].bias
 
     def next(self, _x: Tensor) -> Tensor:
+        """The forward of each other layer: returns its output, which `first` has computed."""
         mine, *self.waiting = self.waiting
         return mine
 
 
 def fuse(model: nn.Module) -> tuple[FusedLayers, ...]:
-    """Switches all layers of the model that can be to fused operations, in place.
+    """Replaces the forward of all layers that can be fused; returns the groups. Parameters and their names stay.
 
-    Parameters, their names and their values stay. PEFT's own forward stays where this one would not compute the same:
-    with dropout, mixed dtypes, or several adapters.
+    A layer keeps PEFT's own forward where the fused operation would not compute the same: with dropout, mixed dtypes or
+    several adapters. Siblings that differ from each other are fused one by one.
     """
     fused: list[FusedLayers] = []
     for parent in model.modules():
@@ -71,6 +74,7 @@ def _has_siblings(name: str) -> bool:
 
 
 def _switch(layers: Sequence[Any]) -> list[FusedLayers]:
+    """Fuses one group, in the order in which its parent calls the layers."""
     if not layers:
         return []
     siblings = FusedLayers(layers)
@@ -86,7 +90,7 @@ def _switch(layers: Sequence[Any]) -> list[FusedLayers]:
 def _lay_side_by_side(bases: Sequence[Any]) -> None:
     """Moves the weights into one block of memory, so that one matrix product can read them all.
 
-    Not sharded ones: their strategy gathers each into memory of its own.
+    Sharded weights stay: their strategy gathers each into memory of its own.
     """
     if any(hasattr(base.weight, "to_local") for base in bases):
         return
@@ -96,6 +100,7 @@ def _lay_side_by_side(bases: Sequence[Any]) -> None:
 
 
 def _base(layer: Any) -> Any:
+    """The frozen layer inside of a PEFT layer; a layer without adapters itself."""
     return layer.base_layer if hasattr(layer, "base_layer") else layer
 
 
@@ -104,13 +109,13 @@ def _is_plain(base: Any) -> bool:
 
 
 def _matrix(base: Any) -> Tensor:
-    """The weight as (out, in), or packed; GPT-2's Conv1D keeps it the other way round."""
+    """The weight as (out, in), or the packed one; GPT-2's Conv1D stores (in, out)."""
     weight: Tensor = base.weight
     return weight.t() if type(base).__name__ == "Conv1D" else weight
 
 
 def _scales(base: Any) -> list[Tensor]:
-    """What bitsandbytes keeps beside a packed weight: scales, levels and, for 8-bit scales, offset, scales, code."""
+    """bitsandbytes' tensors beside a packed weight: scales, levels; for 8-bit scales also offset, scales, code."""
     state = _quant_state(base)
     if state is None:
         return []
@@ -119,12 +124,12 @@ def _scales(base: Any) -> list[Tensor]:
 
 
 def _quant_state(base: Any) -> Any:
-    """None for a plain weight. A sharded parameter loses it, the module keeps it."""
+    """bitsandbytes' QuantState, None for a plain weight. A sharded parameter loses it; the module keeps it."""
     return getattr(base.weight, "quant_state", None) or getattr(base, "quant_state", None)
 
 
 def _fusible(layer: Any) -> bool:
-    """Whether the operation computes what the layer does: no dropout, one adapter, one dtype, nf4."""
+    """Whether the fused operation computes the same as the layer: no dropout, one adapter, one dtype, nf4."""
     base, lora = _base(layer), hasattr(layer, "lora_A")
     state = _quant_state(base) if type(base).__name__ == "Linear4bit" else None
     if state is None and not (lora and _is_plain(base)):
@@ -142,12 +147,13 @@ def _fusible(layer: Any) -> bool:
 
 
 def _known_format(state: Any) -> bool:
+    """Whether the kernels can read the 4-bit format: nf4 with bitsandbytes' default block sizes."""
     blocks = (state.blocksize, state.state2.blocksize if state.state2 else SCALE_BLOCK)
     return state.quant_type == "nf4" and blocks == (NF4_BLOCK, SCALE_BLOCK)
 
 
 def _alike(layers: Sequence[Any]) -> bool:
-    """Whether one operation can serve them all: all with adapters of one rank and scale or none, and no biases."""
+    """Whether one operation can compute all layers: one kind, adapters of one rank and scale or none, no biases."""
     kinds = {
         (hasattr(layer, "lora_A"), type(_base(layer)), *(_lora_settings(layer) if hasattr(layer, "lora_A") else ()))
         for layer in layers

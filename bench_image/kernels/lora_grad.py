@@ -1,8 +1,8 @@
-"""Both gradients that LoRA adapters take from a layer's output gradient, in one reading of it.
+"""Triton kernels of LoRA's gradients: both products with a layer's output gradient in one pass over it.
 
-For member i of n siblings: d_i = scale grad_i B_i, and grad_B_i = scale grad_i^T down_i, where down_i = x A_i^T. Each
-program reads a tile of one output gradient and writes its share of both in fp32; a second kernel adds the shares up, in
-the same order every time.
+For layer i of n that read one input: d_i = scale grad_i B_i, the gradient of x A_i^T, and grad_B_i = scale grad_i^T
+down_i, where down_i = x A_i^T. A first kernel (`_share`) reads each tile of grad_i once and writes partial sums of both
+in fp32; a second (`_add_up`) adds the partial sums in a fixed order, so that results repeat.
 """
 
 # mypy: disable-error-code="import-not-found, no-untyped-def, untyped-decorator"
@@ -15,9 +15,9 @@ import torch
 import triton
 import triton.language as tl
 
-ROWS, COLUMNS, WARPS, STAGES = 64, 256, 8, 3  # of a tile that is worked on at once
+ROWS, COLUMNS, WARPS, STAGES = 64, 256, 8, 3  # of one tile of grad
 PROGRAMS = 264  # two for each multiprocessor of an H200
-ADDED, AT_ONCE = 512, 8  # numbers that one program of the second kernel adds up; shares that it reads at once
+ADDED, AT_ONCE = 512, 8  # sums that one program of the second kernel makes; partial sums that it reads at once
 RANKS = (16, 32, 64)
 MOST_MEMBERS = 3
 
@@ -27,6 +27,7 @@ def _share(
     grad, down, b, parts_down, parts_b, num_rows, width, stride, down_stride, part_size, rows_each,
     rank: tl.constexpr, block: tl.constexpr, columns: tl.constexpr,
 ):  # fmt: skip
+    # This program: columns [tile * columns, ...) of grad, rows [part * rows_each, ...).
     tile, part = tl.program_id(0), tl.program_id(1)
     column = tile * columns + tl.arange(0, columns)
     inside = column < width
@@ -34,6 +35,7 @@ def _share(
     b_at = column[:, None] * rank + adapter[None, :]
     mine_b = tl.load(b + b_at, inside[:, None], 0.0)
     total_b = tl.zeros((columns, rank), tl.float32)
+    # Each tile of grad is loaded once: its share of grad_B stays in registers, its share of d is written per tile.
     for start in range(part * rows_each, min((part + 1) * rows_each, num_rows), block):
         row = start + tl.arange(0, block)
         there = row < num_rows
@@ -52,6 +54,7 @@ def _add_up(
     parts_down, parts_b, grad_down, grad_b, tile_1, tile_2, num_tiles, num_parts, down_size, b_size, down_stride, scale,
     members: tl.constexpr, rank: tl.constexpr, added: tl.constexpr, at_once: tl.constexpr,
 ):  # fmt: skip
+    # kind < members: d of that member, over its column tiles; kind == members: grad_B, over the row parts.
     kind = tl.program_id(1)
     number = tl.program_id(0) * added + tl.arange(0, added)
     parts, size, first, last = parts_down, down_size, 0, tile_1
@@ -61,6 +64,7 @@ def _add_up(
         first, last = tile_1, tile_2
     elif kind == 2:
         first, last = tile_2, num_tiles
+    # Sum the partial sums in ascending order, at_once of them at a time.
     total = tl.zeros((added,), tl.float32)
     for start in range(first, last, at_once):
         index = start + tl.arange(0, at_once)
@@ -74,7 +78,7 @@ def _add_up(
 
 
 def suits(grads: Sequence[torch.Tensor], down: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether the kernels can work on these matrices."""
+    """Whether the kernels support these matrices: 16-bit, a known rank, few members, row-major, 32-bit offsets."""
     narrow = b.dtype in (torch.bfloat16, torch.float16) and b.shape[1] in RANKS and len(grads) <= MOST_MEMBERS
     shares = down.shape[0] * b.shape[0] // COLUMNS * b.shape[1]
     in_order = b.is_contiguous() and all(matrix.stride(1) == 1 for matrix in (down, *grads))
@@ -86,8 +90,9 @@ def gradients(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """d (tokens, n r), side by side as in `down` (tokens, n r), and the gradient of b (sum of widths, r).
 
-    grads: (tokens, width_i) each, n of them, at most MOST_MEMBERS.
+    grads: (tokens, width_i) for each of n layers, at most MOST_MEMBERS; r: the adapters' rank.
     """
+    # Grid: every column tile of every grad, times row parts, so that about PROGRAMS programs run per grad.
     num_rows, rank, members = down.shape[0], b.shape[1], len(grads)
     tiles = [triton.cdiv(grad.shape[1], COLUMNS) for grad in grads]
     num_parts = min(triton.cdiv(num_rows, ROWS), max(1, PROGRAMS // max(tiles)))
@@ -95,6 +100,7 @@ def gradients(
     num_parts = triton.cdiv(num_rows, rows_each)
     parts_down = torch.empty(sum(tiles), num_rows, rank, device=b.device, dtype=torch.float32)
     parts_b = torch.empty(num_parts, *b.shape, device=b.device, dtype=torch.float32)
+    # First kernel, once per layer: partial sums.
     share: Any = _share
     for grad, mine_down, mine_b, shares_down, shares_b in zip(
         grads,
@@ -108,6 +114,7 @@ def gradients(
             grad, mine_down, mine_b, shares_down, shares_b, num_rows, grad.shape[1], grad.stride(0), down.stride(0),
             b.numel(), rows_each, rank=rank, block=ROWS, columns=COLUMNS, num_warps=WARPS, num_stages=STAGES,
         )  # fmt: skip
+    # Second kernel, once for all layers: their sums, scaled and cast.
     grad_down, grad_b = torch.empty_like(down, memory_format=torch.contiguous_format), torch.empty_like(b)
     ends = [sum(tiles[: member + 1]) for member in range(MOST_MEMBERS)]
     add_up: Any = _add_up

@@ -1,11 +1,12 @@
-"""One operation for frozen weights (plain or 4-bit) that read the same input, and their LoRA adapters.
+"""LoRA linear layers that read the same input, as one operation: frozen weights (plain or 4-bit) and their adapters.
 
-PEFT computes y = x W^T + s (x A^T) B^T as three products and two additions, for q, k and v (gate and up) each. Here the
-layers that read one input are one operation: x is read once for all adapters, the small products are written first and
-the large one is added onto them within its own matrix product. Nothing is kept for backward but x and x A^T, and, where
-there is room, 4-bit weights as they were unpacked in forward: else backward unpacks them once more.
+PEFT computes y = x W^T + s (x A^T) B^T (arXiv 2106.09685) as three products and two additions, for q, k and v (gate and
+up) each. Here the layers that read one input are one operation: x is read once for all adapters, the small products are
+written first, and the large product is added onto them within its own matrix multiplication (addmm). Saved for backward
+are only x and x A^T and, where there is room, the unpacked 4-bit weights; else backward unpacks them again.
 
-The operations are opaque to torch.compile, which fuses everything between them.
+Shapes: x (tokens, in); W_i (out_i, in); A_i (r, in); B_i (out_i, r); y_i (tokens, out_i).
+The operations are opaque to torch.compile, which fuses what lies between them.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ NF4_BLOCK, SCALE_BLOCK = 64, 256  # bitsandbytes' block sizes of 4-bit weights a
 
 
 class LoraLinear(torch.autograd.Function):
-    """Outputs of all members as views of one matrix; their gradients arrive, and stay, apart."""
+    """The outputs of all layers, as views of one matrix. Their gradients arrive one by one and are not concatenated."""
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, a: Tensor | None, b: Tensor | None, scale: float, rows: tuple[int, ...], keep: bool,
         *weights: Tensor,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        keep = keep and _packed(weights, rows)
+        keep = keep and _is_4bit(weights, rows)
         out, down, unpacked = lora_linear(x, list(weights), list(rows), a, b, scale, keep)
         ctx.rows, ctx.scale, ctx.shape, ctx.adapted, ctx.keep = rows, scale, x.shape, a is not None, keep
         ctx.save_for_backward(*((x, down, a, b) if a is not None else ()), *((unpacked,) if keep else weights))
@@ -36,7 +37,7 @@ class LoraLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        rows, saved = list(ctx.rows), ctx.saved_tensors  # to be read once: under checkpointing that runs the layer
+        rows, saved = list(ctx.rows), ctx.saved_tensors  # read once: under checkpointing, reading runs the layer again
         x, down, a, b, *weights = saved if ctx.adapted else (None, None, None, None, *saved)
         unpacked = weights.pop() if ctx.keep else None
         if a is None:
@@ -55,16 +56,19 @@ def lora_linear(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """[x W_i^T + scale (x A_i^T) B_i^T for each i], side by side; x A^T; and 4-bit weights unpacked, for backward.
 
-    x (..., in); weights: W_i (rows_i, in) each, or a packed one with its 2 or 5 scale tensors each; a (n r, in) and
-    b (sum of rows, r): the adapters of all i on top of each other, None without. Returns (..., sum of rows), (..., n r)
-    and, with `keep` and packed weights, what `_unpacked` makes of them; else an empty tensor.
+    x (..., in); weights: each W_i (rows_i, in), or packed with its 2 or 5 scale tensors; a (n r, in) and b (sum of
+    rows, r): the adapters of all layers stacked, None without. Returns (..., sum of rows), (..., n r) and, with `keep`
+    and 4-bit weights, the result of `_unpack_weights`; else an empty tensor.
     """
+    # The small product of all adapters: x A^T.
     flat = x.reshape(-1, x.shape[-1])
     down = flat.new_empty(flat.shape[0], 0) if a is None else flat @ a.t()
-    matrix = _unpacked(weights, rows, flat, a, b, scale) if _packed(weights, rows) else None
+    matrix = _unpack_weights(weights, rows, flat, a, b, scale) if _is_4bit(weights, rows) else None
     if matrix is not None and matrix.shape[1] > flat.shape[1]:
+        # scale B_i lies beside W_i: one product computes both terms.
         out = torch.cat([flat, down], 1) @ matrix.t()
     else:
+        # First out := scale (x A_i^T) B_i^T, then out += x W_i^T within the large product (beta = 1).
         out, beta = flat.new_empty(flat.shape[0], sum(rows)), 0
         if b is not None:
             beta = 1
@@ -84,7 +88,7 @@ def _(
     x: Tensor, weights: list[Tensor], rows: list[int], a: Tensor | None, b: Tensor | None, scale: float, keep: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     adapters = 0 if a is None else a.shape[0]
-    kept = _unpacked_shape(rows, x.shape[-1], adapters) if keep and _packed(weights, rows) else (0,)
+    kept = _unpacked_shape(rows, x.shape[-1], adapters) if keep and _is_4bit(weights, rows) else (0,)
     return x.new_empty(*x.shape[:-1], sum(rows)), x.new_empty(*x.shape[:-1], adapters), x.new_empty(kept)
 
 
@@ -93,19 +97,21 @@ def lora_linear_backward(
     grads: list[Tensor], x: Tensor, down: Tensor, weights: list[Tensor], unpacked: Tensor | None, rows: list[int],
     a: Tensor, b: Tensor, scale: float, wants_x: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Gradients of x (empty if not wanted), a, b: sum of grad_i W_i + d_i A_i; d^T x; scale grad_i^T (x A_i^T).
+    """The gradients of x (empty unless wanted), a and b.
 
-    d_i = scale grad_i B_i. `unpacked`: what forward kept of packed weights, then without `weights`.
+    grad_x = sum of grad_i W_i + d_i A_i; grad_A_i = d_i^T x; grad_B_i = scale grad_i^T (x A_i^T); d_i = scale grad_i
+    B_i. `unpacked`: the 4-bit weights that forward kept unpacked; then `weights` is empty.
     """
     flat_x, flat_down = x.reshape(-1, x.shape[-1]), down.reshape(-1, a.shape[0])
     flat_grads = [grad.reshape(-1, grad.shape[-1]) for grad in grads]
     grad_down, grad_b = _adapter_gradients(flat_grads, flat_down, rows, b, scale)
     grad_a = grad_down.t() @ flat_x
-    if not wants_x:
+    if not wants_x:  # the first layer's input
         return x.new_empty(0), grad_a, grad_b
-    if unpacked is None and _packed(weights, rows):
-        unpacked = _unpacked(weights, rows, flat_x, a, b, scale)
+    if unpacked is None and _is_4bit(weights, rows):
+        unpacked = _unpack_weights(weights, rows, flat_x, a, b, scale)
     if unpacked is not None and unpacked.shape[0] > sum(rows):
+        # A lies below W: one product computes both terms.
         grad_x = torch.cat([flat_grads[0], grad_down], 1) @ unpacked
     else:
         grad_x = grad_down @ a
@@ -125,11 +131,11 @@ def _(
 def frozen_linear_backward(
     grads: list[Tensor], weights: list[Tensor], unpacked: Tensor | None, rows: list[int], features: int
 ) -> Tensor:
-    """Sum of grad_i W_i: the input's gradient of 4-bit layers without adapters; features = in."""
+    """Sum of grad_i W_i (..., in): the input's gradient of 4-bit layers without adapters; features = in."""
     flat_grads = [grad.reshape(-1, grad.shape[-1]) for grad in grads]
     grad_x = flat_grads[0].new_empty(flat_grads[0].shape[0], features)
     if unpacked is None:
-        unpacked = _unpacked(weights, rows, grad_x, None, None, 0.0)
+        unpacked = _unpack_weights(weights, rows, grad_x, None, None, 0.0)
     _add_input_grad(grad_x, flat_grads, weights, unpacked, rows, beta=0)
     return grad_x.view(*grads[0].shape[:-1], features)
 
@@ -142,7 +148,7 @@ def _(grads: list[Tensor], weights: list[Tensor], unpacked: Tensor | None, rows:
 def _adapter_gradients(
     grads: list[Tensor], down: Tensor, rows: list[int], b: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """d = scale grad_i B_i, side by side, and scale grad_i^T (x A_i^T), on top of each other."""
+    """d_i = scale grad_i B_i side by side, (tokens, n r), and grad_B_i = scale grad_i^T (x A_i^T) stacked."""
     if b.is_cuda:
         from bench_image.kernels import lora_grad
 
@@ -158,7 +164,7 @@ def _adapter_gradients(
 
 
 def _columns(down: Tensor, b: Tensor) -> tuple[Tensor, ...]:
-    """Each member's columns of x A^T, or of its gradient."""
+    """Each layer's columns of x A^T, or of its gradient."""
     return torch.split(down, b.shape[1], 1)
 
 
@@ -173,24 +179,25 @@ def _add_input_grad(
         beta = 1
 
 
-def _packed(weights: Sequence[Tensor], rows: Sequence[int]) -> bool:
+def _is_4bit(weights: Sequence[Tensor], rows: Sequence[int]) -> bool:
+    """Whether the weights are packed: then each brings its scale tensors."""
     return len(weights) > len(rows)
 
 
 def _unpacked_shape(rows: list[int], features: int, adapters: int) -> tuple[int, int]:
-    """Room for the adapters beside weights that are wide for their input, below one that is narrow for it."""
+    """Shape of the unpacked weights, with columns for B where out > 2 in and with rows for A where in > 2 out."""
     beside = adapters if sum(rows) > 2 * features else 0
     below = adapters if len(rows) == 1 and features > 2 * rows[0] else 0
     return sum(rows) + below, features + beside
 
 
-def _unpacked(
+def _unpack_weights(
     weights: list[Tensor], rows: list[int], like: Tensor, a: Tensor | None, b: Tensor | None, scale: float
 ) -> Tensor:
-    """4-bit weights as one matrix, on top of each other, with the adapters where one product then does for both.
+    """The 4-bit weights unpacked into one matrix, stacked, with the adapters where one product then computes both.
 
-    Beside W_i, in the columns of x A_i^T: scale B_i. With x A^T beside x that spares writing (x A^T) B^T, which is as
-    wide as y. Below W: A. With d beside the gradient that spares writing d A, which is as wide as x.
+    Beside W_i, in the columns of x A_i^T, lies scale B_i: [x, x A^T] times it saves writing (x A^T) B^T, which is as
+    wide as y. Below W lies A: [grad, d] times it saves writing d A, which is as wide as x.
     """
     features, total, each = like.shape[-1], sum(rows), len(weights) // len(rows)
     matrix = like.new_empty(_unpacked_shape(rows, features, 0 if a is None else a.shape[0]))
@@ -207,12 +214,12 @@ def _unpacked(
 
 
 def _blocks(beside: Tensor, rows: list[int], rank: int) -> list[Tensor]:
-    """Each member's rows and columns."""
+    """Each layer's rows and columns of the part beside the weights: a block diagonal."""
     return [mine[:, index * rank : (index + 1) * rank] for index, mine in enumerate(torch.split(beside, rows))]
 
 
 def _plain(weights: list[Tensor], rows: list[int]) -> list[Tensor]:
-    """The weights as they are: a single matrix where they lie on top of each other in memory."""
+    """The plain weights, as one matrix where they are adjacent in memory."""
     first, features, width = weights[0], weights[0].shape[1], weights[0].element_size()
     starts = [sum(rows[:index]) * features * width for index in range(len(rows))]
     adjacent = all(
@@ -224,7 +231,7 @@ def _plain(weights: list[Tensor], rows: list[int]) -> list[Tensor]:
 
 
 def _unpack_into(out: Tensor, weight: list[Tensor]) -> None:
-    """One member's packed weight as a matrix."""
+    """Unpacks one layer's 4-bit weight into `out` (rows, in)."""
     packed, absmax, levels, *double = weight
     if out.is_cuda:
         from bench_image.kernels.nf4_dequant import unpack
