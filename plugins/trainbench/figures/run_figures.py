@@ -196,6 +196,12 @@ SM_CLOCK_MEAN_MHZ = Figure(
     "trainbench.results.readings.sm_clock_mean_mhz", "test_readings.py::test_several_gpus_become_one_number",
     section=TELEMETRY, of=readings.sm_clock_mean_mhz, stored="sm_clock_mhz",
 )
+SM_CLOCK_MIN_MHZ = Figure(
+    "sm_clock_min_mhz", "lowest SM clock MHz", "MHz", "telemetry.gpus.*.sm_clock_min_mhz",
+    "lowest single reading within the windows, of all GPUs",
+    "trainbench.results.readings.sm_clock_min_mhz", "test_readings.py::test_several_gpus_become_one_number",
+    section=TELEMETRY, of=readings.sm_clock_min_mhz,
+)
 THROTTLE_THERMAL_PCT = Figure(
     "throttle_thermal_pct", "thermal throttling", "%", "telemetry.gpus.*.throttle_share_pct",
     "100 x readings with this clocks-event reason / all readings, worst GPU",

@@ -12,6 +12,7 @@ def test_several_gpus_become_one_number() -> None:
     assert readings.temperature_mean_c(result) == 70.0
     assert readings.temperature_max_c(result) == 73.0
     assert readings.sm_clock_mean_mhz(result) == 1920.0
+    assert readings.sm_clock_min_mhz(result) == 1890.0
     assert readings.utilisation_mean_pct(result) == 98.0
     assert readings.throttle_pct(result, "thermal") == 12.0
     assert readings.gpu_name(result) == "NVIDIA H200"
