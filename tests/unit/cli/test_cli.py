@@ -222,15 +222,15 @@ def test_a_drill_is_found_confirmed_and_red() -> None:
 
 def test_a_node_that_three_runs_could_not_judge_is_named_by_the_command_line_as_by_the_dag() -> None:
     """One node has nobody to be compared with. The first run stands for two days. `check` says what the run said."""
-    told = ("undecided", "no verdict on 3 nights in a row")
-    assert told not in _findings(trainbench("run", "--json", "--nodes", "node-1"))
+    undecided = ("undecided", "no verdict on 3 nights in a row")
+    assert undecided not in _findings(trainbench("run", "--json", "--nodes", "node-1"))
     first = open_store().read_campaign(*open_store().campaign_ids())
     day_before = {"campaign_id": "the-day-before", "finished_at": first.finished_at - timedelta(days=1)}
     open_history(store=open_store()).record(first.model_copy(update=day_before))
     again = trainbench("run", "--json", "--nodes", "node-1")
 
-    assert told in _findings(again)
-    assert told in _findings(trainbench("check", document(again)["campaign_id"], "--json"))
+    assert undecided in _findings(again)
+    assert undecided in _findings(trainbench("check", document(again)["campaign_id"], "--json"))
 
 
 def _findings(run: Result) -> list[tuple[str, str]]:

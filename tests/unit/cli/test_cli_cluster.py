@@ -69,9 +69,9 @@ def old_campaign(home: Path) -> None:
 
 
 def test_a_doctor_who_finds_nothing_wrong_leaves_with_0(fake: FakeCluster, home: Path) -> None:
-    told = trainbench("doctor", "--kubeconfig", "any", "--json")
-    assert told.exit_code == 0
-    document = json.loads(told.stdout)
+    done = trainbench("doctor", "--kubeconfig", "any", "--json")
+    assert done.exit_code == 0
+    document = json.loads(done.stdout)
     assert document["ready"] is True
     assert document["checks"][0] == {
         "name": "cluster",
@@ -82,19 +82,19 @@ def test_a_doctor_who_finds_nothing_wrong_leaves_with_0(fake: FakeCluster, home:
 
 
 def test_a_cluster_that_is_not_there_is_one_line_and_1(home: Path) -> None:
-    told = trainbench("doctor", "--kubeconfig", str(home / "none"))
-    assert told.exit_code == 1
-    assert "✗   cluster" in told.stdout
-    assert "Check KUBECONFIG or --kubeconfig, the network and the API server." in " ".join(told.stdout.split())
-    assert told.stdout.endswith("Not ready: cluster.\n")
+    done = trainbench("doctor", "--kubeconfig", str(home / "none"))
+    assert done.exit_code == 1
+    assert "✗   cluster" in done.stdout
+    assert "Check KUBECONFIG or --kubeconfig, the network and the API server." in " ".join(done.stdout.split())
+    assert done.stdout.endswith("Not ready: cluster.\n")
 
 
 def test_the_local_launcher_is_examined_without_a_cluster(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINBENCH_LAUNCHER", "local")
     monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHON", str(home / "none"))
-    told = trainbench("doctor", "--json")
-    assert told.exit_code == 1
-    assert [check["name"] for check in json.loads(told.stdout)["checks"]] == ["interpreter", "store", "history"]
+    done = trainbench("doctor", "--json")
+    assert done.exit_code == 1
+    assert [check["name"] for check in json.loads(done.stdout)["checks"]] == ["interpreter", "store", "history"]
 
 
 def test_a_wrong_setting_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,16 +102,16 @@ def test_a_wrong_setting_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None
     assert trainbench("doctor").exit_code == 2
     monkeypatch.setenv("TRAINBENCH_LAUNCHER", "local")
     monkeypatch.setenv("TRAINBENCH_RETENTION_DAYS", "-3")
-    told = trainbench("housekeeping")
-    assert told.exit_code == 2
-    assert "TRAINBENCH_RETENTION_DAYS is '-3': give a whole number, 0 to 36500" in told.stderr
+    done = trainbench("housekeeping")
+    assert done.exit_code == 2
+    assert "TRAINBENCH_RETENTION_DAYS is '-3': give a whole number, 0 to 36500" in done.stderr
 
 
 def test_housekeeping_only_tells(fake: FakeCluster, home: Path) -> None:
     old_campaign(home)
-    told = trainbench("housekeeping", "--json")
-    assert told.exit_code == 0
-    assert json.loads(told.stdout) == {
+    done = trainbench("housekeeping", "--json")
+    assert done.exit_code == 0
+    assert json.loads(done.stdout) == {
         "pods": {
             "deleted": [],
             "to_delete": [],
@@ -139,34 +139,34 @@ def test_housekeeping_only_tells(fake: FakeCluster, home: Path) -> None:
 
 def test_delete_alone_deletes_no_pod_whose_run_may_be_on(fake: FakeCluster, home: Path) -> None:
     old_campaign(home)
-    told = trainbench("housekeeping", "--delete")
-    assert told.exit_code == 0
+    done = trainbench("housekeeping", "--delete")
+    assert done.exit_code == 0
     assert fake.deleted == []
     assert not (home / "store" / "campaigns" / "old").exists()
-    assert "2 pods: 2 to be looked at" in told.stdout
-    assert "1 folder: 1 deleted (1.0 kB)" in told.stdout
+    assert "2 pods: 2 to be looked at" in done.stdout
+    assert "1 folder: 1 deleted (1.0 kB)" in done.stdout
 
 
 def test_force_trusts_the_age_of_ours_only(fake: FakeCluster) -> None:
-    told = trainbench("housekeeping", "--delete", "--force")
-    assert told.exit_code == 0
+    done = trainbench("housekeeping", "--delete", "--force")
+    assert done.exit_code == 0
     assert fake.deleted == ["uid-owned"]
-    assert "foreign" not in told.stdout
+    assert "foreign" not in done.stdout
 
 
 def test_without_a_cluster_the_artefacts_are_tidied_all_the_same(home: Path) -> None:
     old_campaign(home)
-    told = trainbench("housekeeping", "--delete", "--kubeconfig", str(home / "none"))
-    assert told.exit_code == 2
-    assert "no Kubernetes cluster is configured" in told.stderr
-    assert "1 folder: 1 deleted" in told.stdout
-    assert "pods" not in told.stdout
+    done = trainbench("housekeeping", "--delete", "--kubeconfig", str(home / "none"))
+    assert done.exit_code == 2
+    assert "no Kubernetes cluster is configured" in done.stderr
+    assert "1 folder: 1 deleted" in done.stdout
+    assert "pods" not in done.stdout
 
 
 def test_retention_0_keeps_for_ever(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINBENCH_LAUNCHER", "local")
     old_campaign(home)
-    told = trainbench("housekeeping", "--delete", "--retention-days", "0")
-    assert told.exit_code == 0
-    assert "1 folder: nothing to do" in told.stdout
-    assert "the local launcher leaves no pods" in told.stderr
+    done = trainbench("housekeeping", "--delete", "--retention-days", "0")
+    assert done.exit_code == 0
+    assert "1 folder: nothing to do" in done.stdout
+    assert "the local launcher leaves no pods" in done.stderr

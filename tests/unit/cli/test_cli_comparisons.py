@@ -81,11 +81,11 @@ def test_a_stored_comparison_is_judged_and_reported_again_as_one(
 def test_prices_and_budgets_may_be_asked_again_after_the_runs(home: Path) -> None:
     store = open_store(str(home / "store"))
     pipeline.report(campaigns.survey(), store)
-    told = trainbench(
+    done = trainbench(
         "check", "manual-2026-11-21", "--store", str(home / "store"), "--json",
         "-s", "budgets_usd=100,200", "-s", 'purchase_usd={"A10": 3000}', "-s", "baseline_gpu=A10",
     )  # fmt: skip
-    params = json.loads(told.stdout)["params"]
+    params = json.loads(done.stdout)["params"]
 
     assert params["budgets_usd"] == [100.0, 200.0]
     assert (params["purchase_usd"], params["baseline_gpu"]) == ({"A10": 3000.0}, "A10")

@@ -39,12 +39,12 @@ def test_it_tells_the_month_and_writes_nothing(store: Any) -> None:
 
 def test_it_writes_when_told(store: Any) -> None:
     done = runner.invoke(app, ["cost", "--month", "2026-11", "--write", "--json", "-s", "usd_per_gpu_hour=0.9"])
-    told = json.loads(done.stdout)
+    document = json.loads(done.stdout)
 
-    assert Path(told["files"]["cost_report.html"]).read_text().startswith("<!doctype html>")
-    assert Path(told["files"]["COST_REPORT.md"]).parent.name == "by-hand-2026-11"
-    assert [price["usd_per_gpu_hour"] for price in told["prices"] if price["basis"] is None] == [0.9]
-    assert told["month"] == "2026-11"
+    assert Path(document["files"]["cost_report.html"]).read_text().startswith("<!doctype html>")
+    assert Path(document["files"]["COST_REPORT.md"]).parent.name == "by-hand-2026-11"
+    assert [price["usd_per_gpu_hour"] for price in document["prices"] if price["basis"] is None] == [0.9]
+    assert document["month"] == "2026-11"
 
 
 def test_without_a_month_it_is_this_month(store: Any) -> None:
@@ -53,7 +53,7 @@ def test_without_a_month_it_is_this_month(store: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "sentence"),
     [
         (["--month", "11/2026"], "month is '11/2026': write it as 2026-11"),
         (["-s", "pue"], "--set 'pue' has no '='"),
@@ -61,10 +61,10 @@ def test_without_a_month_it_is_this_month(store: Any) -> None:
         (["-s", "price_basis=owned"], "needs purchase_usd_per_gpu"),
     ],
 )
-def test_wrong_usage_is_one_sentence(store: Any, arguments: list[str], told: str) -> None:
+def test_wrong_usage_is_one_sentence(store: Any, arguments: list[str], sentence: str) -> None:
     done = runner.invoke(app, ["cost", *arguments])
     assert done.exit_code == 2
-    assert told in done.stderr
+    assert sentence in done.stderr
 
 
 def test_a_history_that_is_away(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:

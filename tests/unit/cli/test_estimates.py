@@ -44,17 +44,17 @@ def trainbench(*arguments: str) -> Result:
 
 class TestPrices:
     def test_the_table_of_one_gpu(self) -> None:
-        told = trainbench("prices", "--gpu", "A10")
-        assert told.exit_code == 0
-        assert "VM.GPU.A10.1" in told.stdout
-        assert "2026-01-19" in told.stdout
-        assert "STALE" in told.stdout
-        assert "A10G" not in told.stdout
-        assert "[1] Oracle's price list" in told.stdout
+        done = trainbench("prices", "--gpu", "A10")
+        assert done.exit_code == 0
+        assert "VM.GPU.A10.1" in done.stdout
+        assert "2026-01-19" in done.stdout
+        assert "STALE" in done.stdout
+        assert "A10G" not in done.stdout
+        assert "[1] Oracle's price list" in done.stdout
 
     def test_json_has_every_row(self) -> None:
-        told = trainbench("prices", "--json")
-        document = json.loads(told.stdout)
+        done = trainbench("prices", "--json")
+        document = json.loads(done.stdout)
         assert (document["currency"], len(document["prices"])) == ("USD", len(read_prices(PRICES_FILE)))
         assert document["prices"][0] | {"source": ""} == {
             "provider": "OCI", "instance": "VM.GPU.A10.1", "gpu": "A10", "gpus_per_instance": 1,
@@ -71,75 +71,75 @@ class TestPrices:
         )
         assert made.exit_code == 0
         monkeypatch.setenv("TRAINBENCH_PRICES", str(home / "own.toml"))
-        told = trainbench("prices", "--provider", "p", "--gpu", "A100 80GB", "--json")
-        assert [row["own"] for row in json.loads(told.stdout)["prices"]][:3] == [True, True, False]
+        done = trainbench("prices", "--provider", "p", "--gpu", "A100 80GB", "--json")
+        assert [row["own"] for row in json.loads(done.stdout)["prices"]][:3] == [True, True, False]
         assert "yours" in trainbench("prices", "--gpu", "A100").stdout
 
     def test_nothing_found_and_a_broken_table(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        told = trainbench("prices", "--gpu", "T4")
-        assert (told.exit_code, "no price fits" in told.stderr) == (2, True)
+        done = trainbench("prices", "--gpu", "T4")
+        assert (done.exit_code, "no price fits" in done.stderr) == (2, True)
         monkeypatch.setenv("TRAINBENCH_PRICES", str(home / "nowhere.toml"))
-        told = trainbench("prices")
-        assert (told.exit_code, "nowhere.toml" in told.stderr) == (2, True)
+        done = trainbench("prices")
+        assert (done.exit_code, "nowhere.toml" in done.stderr) == (2, True)
 
 
 class TestImport:
     def test_the_table_goes_to_standard_output_and_what_is_left_out_to_standard_error(self, home: Path) -> None:
         (home / "vms.csv").write_text(SKYPILOT)
-        told = trainbench("prices", "import", "vms.csv", "--provider", "P", "--as-of", "2026-11-20", "--source", "S")
-        assert told.exit_code == 0
-        (home / "made.toml").write_text(told.stdout)
+        done = trainbench("prices", "import", "vms.csv", "--provider", "P", "--as-of", "2026-11-20", "--source", "S")
+        assert done.exit_code == 0
+        (home / "made.toml").write_text(done.stdout)
         assert len(read_prices(home / "made.toml")) == 3
-        assert "3 prices of 2 GPUs from 18 rows; 13 left out." in told.stderr
-        assert "Price is negative" in told.stderr
+        assert "3 prices of 2 GPUs from 18 rows; 13 left out." in done.stderr
+        assert "Price is negative" in done.stderr
 
     def test_a_table_that_is_there_is_not_replaced(self, home: Path) -> None:
         (home / "vms.csv").write_text(SKYPILOT)
         (home / "own.toml").write_text("# by hand")
-        told = trainbench("prices", "import", "vms.csv", "--provider", "P", "--as-of", "2026-11-20", "-o", "own.toml",
+        done = trainbench("prices", "import", "vms.csv", "--provider", "P", "--as-of", "2026-11-20", "-o", "own.toml",
                           "--source", "S")  # fmt: skip
-        assert (told.exit_code, "own.toml exists already" in told.stderr) == (2, True)
+        assert (done.exit_code, "own.toml exists already" in done.stderr) == (2, True)
         assert (home / "own.toml").read_text() == "# by hand"
 
     def test_without_a_date_no_row_is_a_price(self, home: Path) -> None:
         (home / "vms.csv").write_text(SKYPILOT)
-        told = trainbench("prices", "import", "vms.csv", "--provider", "P", "--source", "S", "--json")
-        assert told.exit_code == 2
-        document = json.loads(told.stdout)
+        done = trainbench("prices", "import", "vms.csv", "--provider", "P", "--source", "S", "--json")
+        assert done.exit_code == 2
+        document = json.loads(done.stdout)
         assert document["prices"] == []
         assert any(skip["reason"].startswith("no date: give --as-of") for skip in document["skipped"])
 
     def test_a_day_that_is_none(self, home: Path) -> None:
-        told = trainbench("prices", "import", "vms.csv", "--as-of", "yesterday")
-        assert (told.exit_code, "write the day as 2026-11-21" in told.stderr) == (2, True)
+        done = trainbench("prices", "import", "vms.csv", "--as-of", "yesterday")
+        assert (done.exit_code, "write the day as 2026-11-21" in done.stderr) == (2, True)
 
 
 class TestEstimate:
     def test_from_measured_results(self, results: Path) -> None:
         """The median of 1.44, 1.46 and 1.47 is 1.46: 10,000 / 1.46 = 6849 s = 1.9026 h; at $0.60: $1.1416."""
-        told = trainbench("estimate", "results", "--samples", "10000", "--price", "0.60", "--json")
-        assert told.exit_code == 0
-        (found,) = json.loads(told.stdout)["estimates"]
+        done = trainbench("estimate", "results", "--samples", "10000", "--price", "0.60", "--json")
+        assert done.exit_code == 0
+        (found,) = json.loads(done.stdout)["estimates"]
         assert found["hours"] == pytest.approx(1.9026, abs=1e-4)
         assert found["offers"][0]["usd"] == pytest.approx(1.1416, abs=1e-4)
         assert (found["gpu"], found["num_gpus"]) == (A10, 1)
         assert found["memory"]["told"].startswith("Memory: a peak of")
 
     def test_at_every_price_that_fits(self, results: Path) -> None:
-        told = trainbench("estimate", str(results), "--samples", "10000")
-        assert told.exit_code == 0
-        assert "VM.GPU.A10.1" in told.stdout
-        assert "10,000 samples take 1 h 54 min at 1.460 samples/s and cost $1.14 to $" in told.stdout
-        assert "Rate: measured: the median of 3 runs of results" in told.stdout
+        done = trainbench("estimate", str(results), "--samples", "10000")
+        assert done.exit_code == 0
+        assert "VM.GPU.A10.1" in done.stdout
+        assert "10,000 samples take 1 h 54 min at 1.460 samples/s and cost $1.14 to $" in done.stdout
+        assert "Rate: measured: the median of 3 runs of results" in done.stdout
 
     def test_the_whole_text(self, results: Path, golden: Golden) -> None:
-        told = trainbench("estimate", str(results), "--samples", "10000", "--epochs", "3")
-        golden("estimate-a10.txt", told.stdout)
+        done = trainbench("estimate", str(results), "--samples", "10000", "--epochs", "3")
+        golden("estimate-a10.txt", done.stdout)
 
     def test_on_gpus_that_were_not_measured(self, results: Path) -> None:
-        told = trainbench("estimate", "results", "--samples", "10000", "--gpus", "4", "--price", "0.60")
-        assert (told.exit_code, "nothing was measured on 4 GPUs, only on 1" in told.stderr) == (2, True)
-        told = trainbench(
+        done = trainbench("estimate", "results", "--samples", "10000", "--gpus", "4", "--price", "0.60")
+        assert (done.exit_code, "nothing was measured on 4 GPUs, only on 1" in done.stderr) == (2, True)
+        done = trainbench(
             "estimate",
             "results",
             "--samples",
@@ -152,25 +152,25 @@ class TestEstimate:
             "0.94",
             "--json",
         )
-        (found,) = json.loads(told.stdout)["estimates"]
+        (found,) = json.loads(done.stdout)["estimates"]
         assert found["samples_per_s"] == pytest.approx(1.46 * 4 * 0.94)
 
     def test_by_formula(self) -> None:
-        told = trainbench(
+        done = trainbench(
             "estimate", "--samples", "1000", "--model", "tier-a", "--recipe", "full", "-s", "seq_length=2048",
             "-s", "optimizer=adamw_torch", "--gpus", "2", "--gpu", A10, "--mfu", "40", "--json",
         )  # fmt: skip
-        assert told.exit_code == 0
-        (found,) = json.loads(told.stdout)["estimates"]
+        assert done.exit_code == 0
+        (found,) = json.loads(done.stdout)["estimates"]
         assert found["samples_per_s"] == pytest.approx(26.647, abs=0.001)
         assert (found["memory"]["fits"], found["num_gpus"]) == (True, 2)
 
     def test_without_a_rate_it_says_what_is_missing_and_what_fits(self) -> None:
-        told = trainbench("estimate", "--samples", "1000")
-        assert told.exit_code == 2
-        assert "No rate, so neither time nor cost" in told.stderr
-        assert "Neither time nor cost is known." in told.stdout
-        assert "By formula the job needs" in told.stdout
+        done = trainbench("estimate", "--samples", "1000")
+        assert done.exit_code == 2
+        assert "No rate, so neither time nor cost" in done.stderr
+        assert "Neither time nor cost is known." in done.stdout
+        assert "By formula the job needs" in done.stdout
 
     def test_spot_and_owned(self) -> None:
         job = ("estimate", "--samples", "1000", "--gpu", A10, "--samples-per-s", "1.46", "--json")
@@ -208,12 +208,12 @@ class TestEstimate:
         ],
     )
     def test_what_cannot_be_is_told(self, arguments: list[str], message: str) -> None:
-        told = trainbench("estimate", "--samples", "1000", *arguments)
-        assert told.exit_code == 2
-        assert message in told.stderr
+        done = trainbench("estimate", "--samples", "1000", *arguments)
+        assert done.exit_code == 2
+        assert message in done.stderr
 
     def test_results_and_a_job_of_ones_own_do_not_go_together(self, results: Path) -> None:
-        told = trainbench("estimate", "results", "--samples", "1000", "--model", "gpt2")
-        assert (told.exit_code, "give them, or results, not both" in told.stderr) == (2, True)
-        told = trainbench("estimate", "results", "--samples", "1000", "--gpu", "H100")
-        assert (told.exit_code, "no result was measured on 'H100': there are NVIDIA A10" in told.stderr) == (2, True)
+        done = trainbench("estimate", "results", "--samples", "1000", "--model", "gpt2")
+        assert (done.exit_code, "give them, or results, not both" in done.stderr) == (2, True)
+        done = trainbench("estimate", "results", "--samples", "1000", "--gpu", "H100")
+        assert (done.exit_code, "no result was measured on 'H100': there are NVIDIA A10" in done.stderr) == (2, True)

@@ -74,7 +74,7 @@ def facts(**changes: Any) -> Facts:
 
 
 def check(name: str, **changes: Any) -> Check:
-    return next(told for told in checks(facts(**changes)) if told.name == name)
+    return next(each for each in checks(facts(**changes)) if each.name == name)
 
 
 def refused(told: str, status: int = 403) -> Any:
@@ -86,14 +86,14 @@ def missing(*names: str) -> Any:
 
 
 def test_a_ready_installation() -> None:
-    told = checks(facts())
-    assert [c.name for c in told if c.state is not CheckState.OK] == []
-    assert {c.name for c in told} == {
+    all_checks = checks(facts())
+    assert [c.name for c in all_checks if c.state is not CheckState.OK] == []
+    assert {c.name for c in all_checks} == {
         "cluster", "permissions", "pod", "priority class", "room", "GPUs", "image", "Service", "DNS", "driver",
         "Airflow", "connection", "store", "history",
     }  # fmt: skip
-    assert all(c.resolution == "" for c in told)
-    assert (refusal(told), verdict(told)) == (None, "Ready.")
+    assert all(c.resolution == "" for c in all_checks)
+    assert (refusal(all_checks), verdict(all_checks)) == (None, "Ready.")
 
 
 def test_every_fault_says_what_to_do() -> None:
@@ -115,22 +115,22 @@ def test_every_fault_says_what_to_do() -> None:
 
 def test_without_a_cluster_one_line_stands_for_all_of_it() -> None:
     reason = "no Kubernetes API at https://10.0.0.1:6443: [Errno 111] Connection refused"
-    told = checks(facts(cluster=Unknown(reason=reason), probe=None))
-    assert [c.name for c in told] == ["cluster", "Airflow", "connection", "store", "history"]
-    assert refusal(told) == (
+    all_checks = checks(facts(cluster=Unknown(reason=reason), probe=None))
+    assert [c.name for c in all_checks] == ["cluster", "Airflow", "connection", "store", "history"]
+    assert refusal(all_checks) == (
         "cluster: no Kubernetes API at https://10.0.0.1:6443: [Errno 111] Connection refused. "
         "Check the connection 'kubernetes_default', the network and the API server."
     )
 
 
 def test_the_refusal_is_one_sentence_with_the_names_of_the_rest() -> None:
-    told = checks(facts(cluster=cluster(missing=missing("create pods"), fleet=Fleet())))
-    assert refusal(told) == (
+    all_checks = checks(facts(cluster=cluster(missing=missing("create pods"), fleet=Fleet())))
+    assert refusal(all_checks) == (
         "permissions: not allowed: create pods (to start a benchmark). Grant it to "
         "system:serviceaccount:trainbench:trainbench-airflow: apply the deployment's manifests (docs/deploy.md). "
         "Also not ready: GPUs."
     )
-    assert verdict(told) == "Not ready: permissions, GPUs."
+    assert verdict(all_checks) == "Not ready: permissions, GPUs."
 
 
 EVERYTHING = missing(*(permission.name for permission in NEEDED))
@@ -149,8 +149,10 @@ EVERYTHING = missing(*(permission.name for permission in NEEDED))
 )
 def test_a_namespace_that_does_not_exist_is_not_told_as_missing_rights(answer: Refusal, summary: str) -> None:
     """Audit K15: the API server looks at rights before it looks for the namespace."""
-    told = checks(facts(cluster=cluster(missing=EVERYTHING, namespace=answer, admissions=refused("cannot").admissions)))
-    failed = [c for c in told if c.state is CheckState.FAIL]
+    all_checks = checks(
+        facts(cluster=cluster(missing=EVERYTHING, namespace=answer, admissions=refused("cannot").admissions))
+    )
+    failed = [c for c in all_checks if c.state is CheckState.FAIL]
     assert [(c.name, c.summary) for c in failed] == [("namespace", summary)]
     assert "TRAINBENCH_NAMESPACE" in failed[0].resolution
 
@@ -173,9 +175,9 @@ def test_a_namespace_that_exists_and_grants_nothing_is_told_as_missing_rights() 
 def test_a_missing_right_matters_as_much_as_what_it_is_for(
     names: tuple[str, ...], version: str, state: CheckState
 ) -> None:
-    told = check("permissions", cluster=cluster(missing=missing(*names), version=version))
-    assert told.state is state
-    assert all(name in told.summary for name in names)
+    checked = check("permissions", cluster=cluster(missing=missing(*names), version=version))
+    assert checked.state is state
+    assert all(name in checked.summary for name in names)
 
 
 def test_with_a_plan_the_nodes_need_not_be_listed_any_more() -> None:
@@ -200,10 +202,10 @@ SAID = [
 
 @pytest.mark.parametrize(("said", "status", "name"), SAID)
 def test_the_api_servers_no_is_understood(said: str, status: int, name: str) -> None:
-    told = check(name, cluster=refused(said, status))
-    assert told.state is CheckState.FAIL
-    assert said in told.summary
-    assert told.resolution
+    checked = check(name, cluster=refused(said, status))
+    assert checked.state is CheckState.FAIL
+    assert said in checked.summary
+    assert checked.resolution
 
 
 def test_a_sidecar_without_a_security_context_is_the_connections_fault() -> None:
@@ -211,8 +213,8 @@ def test_a_sidecar_without_a_security_context_is_the_connections_fault() -> None
         'pods "x" is forbidden: violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false '
         '(container "airflow-xcom-sidecar" must set securityContext.allowPrivilegeEscalation=false)'
     )
-    told = check("pod security", cluster=refused(said))
-    assert "xcom_sidecar_container_security_context" in told.resolution
+    checked = check("pod security", cluster=refused(said))
+    assert "xcom_sidecar_container_security_context" in checked.resolution
 
 
 @pytest.mark.parametrize("status", [409, 429, 500, 503])
@@ -236,17 +238,17 @@ def test_a_benchmark_displaces_nobody(priority: int | None, policy: str | None, 
 
 
 def test_no_priority_class_is_told() -> None:
-    told = check("priority class", settings=read_settings({}))
-    assert told.state is CheckState.WARN
-    assert "TRAINBENCH_PRIORITY_CLASS" in told.resolution
+    checked = check("priority class", settings=read_settings({}))
+    assert checked.state is CheckState.WARN
+    assert "TRAINBENCH_PRIORITY_CLASS" in checked.resolution
 
 
 def test_gpus_are_counted_by_kind() -> None:
     a100 = {"num_gpus": 4, "gpu_product": "NVIDIA-A100", "gpu_memory_bytes": 1}
     mixed = Fleet(nodes=(*FLEET.nodes, *(GpuNode(name=f"a-{i}", **a100) for i in range(3))))
-    told = check("GPUs", cluster=cluster(fleet=mixed))
-    assert told.state is CheckState.OK
-    assert told.summary == "6 nodes with 36 GPUs: 3 x 8 NVIDIA-H200 and 3 x 4 NVIDIA-A100"
+    checked = check("GPUs", cluster=cluster(fleet=mixed))
+    assert checked.state is CheckState.OK
+    assert checked.summary == "6 nodes with 36 GPUs: 3 x 8 NVIDIA-H200 and 3 x 4 NVIDIA-A100"
     few = check("GPUs", cluster=cluster(fleet=Fleet(nodes=mixed.nodes[:4])))
     assert few.state is CheckState.WARN
     assert "fewer than 3 nodes of NVIDIA-A100" in few.summary
@@ -255,9 +257,9 @@ def test_gpus_are_counted_by_kind() -> None:
 def test_nodes_that_are_missing_are_named_and_those_taken_out_on_purpose_are_no_fault() -> None:
     broken = AbsentNode(name="gpu-9", reason="not ready: kubelet stopped", expected=True)
     spared = AbsentNode(name="gpu-8", reason="in quarantine: fan", expected=False)
-    told = check("GPUs", cluster=cluster(fleet=Fleet(nodes=FLEET.nodes, absent=(spared, broken))))
-    assert told.state is CheckState.WARN
-    assert "gpu-9: not ready: kubelet stopped" in told.summary
+    checked = check("GPUs", cluster=cluster(fleet=Fleet(nodes=FLEET.nodes, absent=(spared, broken))))
+    assert checked.state is CheckState.WARN
+    assert "gpu-9: not ready: kubelet stopped" in checked.summary
     assert check("GPUs", cluster=cluster(fleet=Fleet(nodes=FLEET.nodes, absent=(spared,)))).state is CheckState.OK
     none = check("GPUs", cluster=cluster(fleet=Fleet(absent=(broken,))))
     assert none.state is CheckState.FAIL
@@ -265,9 +267,9 @@ def test_nodes_that_are_missing_are_named_and_those_taken_out_on_purpose_are_no_
 
 
 def test_without_labels_nothing_is_known_of_a_gpus_memory() -> None:
-    told = check("GPUs", cluster=cluster(fleet=Fleet(nodes=(GpuNode(name="gpu-0", num_gpus=1),))))
-    assert told.state is CheckState.WARN
-    assert "feature discovery" in told.resolution
+    checked = check("GPUs", cluster=cluster(fleet=Fleet(nodes=(GpuNode(name="gpu-0", num_gpus=1),))))
+    assert checked.state is CheckState.WARN
+    assert "feature discovery" in checked.resolution
 
 
 @pytest.mark.parametrize(
@@ -295,9 +297,9 @@ def test_the_image(image: str, num_with_image: int, state: CheckState) -> None:
     ],
 )
 def test_a_service_by_which_no_gang_could_meet(fault: dict[str, Any], named: str) -> None:
-    told = check("Service", cluster=cluster(service=SERVICE.model_copy(update=fault)))
-    assert told.state is CheckState.FAIL
-    assert named in told.summary
+    checked = check("Service", cluster=cluster(service=SERVICE.model_copy(update=fault)))
+    assert checked.state is CheckState.FAIL
+    assert named in checked.summary
 
 
 def test_only_gangs_need_the_service() -> None:
@@ -318,9 +320,9 @@ def test_what_the_probe_finds() -> None:
 
 
 def test_two_ways_to_the_cluster_at_once_are_an_error() -> None:
-    told = check("connection", kubeconfig_env="/root/.kube/config", airflow=airflow(kube_config_path="/etc/kube"))
-    assert told.state is CheckState.FAIL
-    assert told.resolution == "unset KUBECONFIG where Airflow runs"
+    checked = check("connection", kubeconfig_env="/root/.kube/config", airflow=airflow(kube_config_path="/etc/kube"))
+    assert checked.state is CheckState.FAIL
+    assert checked.resolution == "unset KUBECONFIG where Airflow runs"
     assert check("connection", kubeconfig_env="/root/.kube/config").state is CheckState.OK
 
 
@@ -338,8 +340,8 @@ def test_versions_are_compared_as_numbers(versions: dict[str, Any], state: Check
 
 
 def test_a_connection_that_is_not_there() -> None:
-    told = check("Airflow", airflow=Unknown(reason="The conn_id `gpu` isn't defined"))
-    assert told.state is CheckState.FAIL
+    checked = check("Airflow", airflow=Unknown(reason="The conn_id `gpu` isn't defined"))
+    assert checked.state is CheckState.FAIL
 
 
 @pytest.mark.parametrize(
@@ -367,9 +369,9 @@ def test_a_store_on_a_disk(free_gb: float, is_chosen: bool, state: CheckState) -
     ],
 )
 def test_the_historys_revision(revision: str | None, is_known: bool, state: CheckState, said: str) -> None:
-    told = check("history", history=HistoryFacts(where="db", revision=revision, is_known=is_known))
-    assert told.state is state
-    assert said in told.summary
+    checked = check("history", history=HistoryFacts(where="db", revision=revision, is_known=is_known))
+    assert checked.state is state
+    assert said in checked.summary
 
 
 @pytest.mark.parametrize(
@@ -382,21 +384,21 @@ def test_the_historys_revision(revision: str | None, is_known: bool, state: Chec
     ],
 )
 def test_the_local_launcher_needs_an_interpreter_and_no_cluster(image: Any, state: CheckState) -> None:
-    told = checks(facts(settings=LOCAL, cluster=None, airflow=None, probe=None, image=image))
-    assert [c.name for c in told] == ["interpreter", "store", "history"]
-    assert told[0].state is state
+    all_checks = checks(facts(settings=LOCAL, cluster=None, airflow=None, probe=None, image=image))
+    assert [c.name for c in all_checks] == ["interpreter", "store", "history"]
+    assert all_checks[0].state is state
 
 
 def test_the_table_reads_without_colour() -> None:
-    told = checks(facts(cluster=cluster(fleet=Fleet()), probe=None))
-    rows = {row.texts[1]: row for row in table(told).rows}
+    all_checks = checks(facts(cluster=cluster(fleet=Fleet()), probe=None))
+    rows = {row.texts[1]: row for row in table(all_checks).rows}
     assert rows["GPUs"].texts[0] == "✗"
     assert rows["GPUs"].tone is Tone.BAD
     assert rows["GPUs"].texts[2] == (
         "no node is ready and has allocatable nvidia.com/gpu. Install NVIDIA's GPU operator, or its device plugin."
     )
     assert rows["DNS"].texts[0] == "?"
-    assert verdict(told) == "Not ready: GPUs."
+    assert verdict(all_checks) == "Not ready: GPUs."
 
 
 # --- who is told of breaches ------------------------------------------------------------------------------------------
@@ -416,18 +418,18 @@ def test_channels_whose_connections_are_there() -> None:
 
 def test_a_channel_that_cannot_work_is_a_warning_and_stops_nothing() -> None:
     problem = "the connection 'oncall' cannot be read: it isn't defined"
-    told = told_of(channels=(ChannelFacts(name="webhook:oncall", problem=problem),))
+    checked = told_of(channels=(ChannelFacts(name="webhook:oncall", problem=problem),))
 
-    assert (told.state, told.summary) == (CheckState.WARN, f"webhook:oncall: {problem}")
-    assert "TRAINBENCH_NOTIFY" in told.resolution
+    assert (checked.state, checked.summary) == (CheckState.WARN, f"webhook:oncall: {problem}")
+    assert "TRAINBENCH_NOTIFY" in checked.resolution
     assert told_of(channels=Unknown(reason="no")).state is CheckState.WARN
 
 
 def test_notices_that_nobody_got_are_told() -> None:
-    told = told_of(unsent=UnsentFacts(notices=("webhook:oncall: node-3 (breach opened), TimeoutError",)))
+    checked = told_of(unsent=UnsentFacts(notices=("webhook:oncall: node-3 (breach opened), TimeoutError",)))
 
-    assert told.state is CheckState.WARN
-    assert "not sent: webhook:oncall: node-3 (breach opened), TimeoutError" in told.summary
+    assert checked.state is CheckState.WARN
+    assert "not sent: webhook:oncall: node-3 (breach opened), TimeoutError" in checked.summary
 
 
 SHORT = "cpu: requested 2.001 (base 2, airflow-xcom-sidecar 0.001), allocatable 2"
@@ -450,8 +452,8 @@ def test_a_pod_that_fits_no_empty_node_is_refused_before_it_waits_for_ever(
 ) -> None:
     """One node that is too small is a warning: the others are benchmarked."""
     misfits = tuple(Misfit(node=node, short=SHORT) for node in short_nodes)
-    told = check("room", cluster=cluster(admissions=(ACCEPTED.model_copy(update={"misfits": misfits}),)))
+    checked = check("room", cluster=cluster(admissions=(ACCEPTED.model_copy(update={"misfits": misfits}),)))
 
-    assert told.state is state
-    assert told.summary.startswith(where)
-    assert ("LimitRange" in told.resolution) is bool(short_nodes)
+    assert checked.state is state
+    assert checked.summary.startswith(where)
+    assert ("LimitRange" in checked.resolution) is bool(short_nodes)

@@ -126,14 +126,14 @@ def ask(settings: Settings, cluster: Cluster, planned: Any = ()) -> Any:
 
 def test_a_ready_cluster(settings: Settings) -> None:
     cluster = FakeCluster()
-    told = ask(settings, cluster)
-    assert isinstance(told.cluster, ClusterFacts)
-    assert told.cluster.missing == ()
-    assert [node.num_gpus for node in told.cluster.fleet.nodes] == [8]
-    assert told.cluster.num_with_image == 1
-    assert told.cluster.admissions[0].priority == -1000
-    assert (told.has_plan, told.needs_service) == (False, True)
-    assert [c.name for c in doctor.checks(told) if c.state is CheckState.FAIL] == []
+    facts = ask(settings, cluster)
+    assert isinstance(facts.cluster, ClusterFacts)
+    assert facts.cluster.missing == ()
+    assert [node.num_gpus for node in facts.cluster.fleet.nodes] == [8]
+    assert facts.cluster.num_with_image == 1
+    assert facts.cluster.admissions[0].priority == -1000
+    assert (facts.has_plan, facts.needs_service) == (False, True)
+    assert [c.name for c in doctor.checks(facts) if c.state is CheckState.FAIL] == []
 
 
 def test_the_pod_that_is_tried_is_the_operators_with_the_sidecar_under_a_free_name(settings: Settings) -> None:
@@ -151,10 +151,10 @@ def test_of_a_plan_one_pod_of_each_kind_is_tried(settings: Settings) -> None:
     cluster = FakeCluster()
     single = manifests(make_spec(node="gpu-0"), settings)
     gang = manifests(make_spec(node="gpu-0", nodes=2, peers=("gpu-1",), strategy="ddp"), settings)
-    told = ask(settings, cluster, [*single, *single, *gang])
+    facts = ask(settings, cluster, [*single, *single, *gang])
     assert [RENDEZVOUS in pod["metadata"]["labels"] for pod in cluster.sent] == [False, True]
-    assert [admission.pod for admission in told.cluster.admissions] == ["a pod", "a pod of a gang"]
-    assert (told.has_plan, told.needs_service) == (True, True)
+    assert [admission.pod for admission in facts.cluster.admissions] == ["a pod", "a pod of a gang"]
+    assert (facts.has_plan, facts.needs_service) == (True, True)
     assert not ask(settings, FakeCluster(), single).needs_service
 
 
@@ -163,12 +163,12 @@ def test_what_is_refused_is_a_fact_and_the_rest_is_asked_all_the_same(settings: 
     cluster = FakeCluster(
         refusals={"nodes": forbidden, "service": Refused("GET", 404, "NotFound", "no service")}, denied=("list nodes",)
     )
-    told = ask(settings, cluster).cluster
-    assert told.fleet == Refusal(status=403, told="nodes is forbidden")
-    assert told.num_with_image is None
-    assert told.service == Refusal(status=404, told="no service")
-    assert [permission.name for permission in told.missing] == ["list nodes"]
-    assert told.admissions[0].refusal is None
+    facts = ask(settings, cluster).cluster
+    assert facts.fleet == Refusal(status=403, told="nodes is forbidden")
+    assert facts.num_with_image is None
+    assert facts.service == Refusal(status=404, told="no service")
+    assert [permission.name for permission in facts.missing] == ["list nodes"]
+    assert facts.admissions[0].refusal is None
 
 
 def test_nothing_else_is_asked_of_a_cluster_that_does_not_answer() -> None:
@@ -187,9 +187,9 @@ def test_a_cluster_that_cannot_be_opened_is_unknown_with_the_reason(settings: Se
     def opened() -> Cluster:
         raise Unreachable("no Kubernetes cluster is configured: no file")
 
-    told = doctor.examine(settings, opened=opened)
-    assert told[0].name == "cluster"
-    assert told[0].summary == "no Kubernetes cluster is configured: no file"
+    facts = doctor.examine(settings, opened=opened)
+    assert facts[0].name == "cluster"
+    assert facts[0].summary == "no Kubernetes cluster is configured: no file"
 
 
 def test_who_does_not_answer_in_time_does_not_hold_up_the_others(
@@ -197,18 +197,18 @@ def test_who_does_not_answer_in_time_does_not_hold_up_the_others(
 ) -> None:
     released = threading.Event()
     monkeypatch.setattr(facts, "history_facts", lambda _: released.wait(60))
-    told = gather(settings, (), FakeCluster, asks_airflow=False, deadline_s=1.0)
+    gathered = gather(settings, (), FakeCluster, asks_airflow=False, deadline_s=1.0)
     released.set()
-    assert told.history == Unknown(reason="no answer within 1 s")
-    assert isinstance(told.store, site_facts.StoreFacts)
+    assert gathered.history == Unknown(reason="no answer within 1 s")
+    assert isinstance(gathered.store, site_facts.StoreFacts)
 
 
 def test_the_doctor_never_raises(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "gather", lambda *_, **__: 1 / 0)
-    (told,) = doctor.examine(settings, opened=FakeCluster)
-    assert told.state is CheckState.UNKNOWN
-    assert "ZeroDivisionError" in told.summary
-    assert doctor.refusal([told]) is None
+    (check,) = doctor.examine(settings, opened=FakeCluster)
+    assert check.state is CheckState.UNKNOWN
+    assert "ZeroDivisionError" in check.summary
+    assert doctor.refusal([check]) is None
 
 
 def test_with_the_local_launcher_no_cluster_is_opened(tmp_path: Path) -> None:
@@ -223,8 +223,8 @@ def test_with_the_local_launcher_no_cluster_is_opened(tmp_path: Path) -> None:
     def opened() -> Cluster:
         raise AssertionError("opened")
 
-    told = doctor.examine(local, opened=opened)
-    assert (told[0].name, told[0].state) == ("interpreter", CheckState.FAIL)
+    facts = doctor.examine(local, opened=opened)
+    assert (facts[0].name, facts[0].state) == ("interpreter", CheckState.FAIL)
 
 
 def test_the_sample_is_the_nightly_checks_pod_on_a_node_that_is_there(settings: Settings) -> None:
@@ -246,13 +246,13 @@ def test_the_probe_runs_anywhere_and_is_found_by_the_service(settings: Settings)
 
 def test_the_probe_is_deleted_whatever_it_said(settings: Settings) -> None:
     good = FakeCluster()
-    told = probed(ask(settings, good), lambda: good)
-    assert (told.probe.node, told.probe.resolves, told.probe.gpus) == ("gpu-0", True, ("GPU 0: H200",))
+    probe = probed(ask(settings, good), lambda: good)
+    assert (probe.probe.node, probe.probe.resolves, probe.probe.gpus) == ("gpu-0", True, ("GPU 0: H200",))
     assert good.deleted == ["uid-1"]
 
     silent = FakeCluster(phase="Pending")
-    told = probed(ask(settings, silent), lambda: silent, wait_s=0)
-    assert isinstance(told.probe, Unknown)
+    probe = probed(ask(settings, silent), lambda: silent, wait_s=0)
+    assert isinstance(probe.probe, Unknown)
     assert silent.deleted == ["uid-1"]
 
 
@@ -265,11 +265,11 @@ def test_the_sidecar_is_our_image_under_our_security_but_for_what_the_connection
 
 
 def test_a_store_tells_its_free_space(settings: Settings, tmp_path: Path) -> None:
-    told = store_facts(settings)
-    assert told.address == str(tmp_path / "store")
-    assert told.free_bytes is not None
-    assert told.free_bytes > 0
-    assert told.is_chosen
+    facts = store_facts(settings)
+    assert facts.address == str(tmp_path / "store")
+    assert facts.free_bytes is not None
+    assert facts.free_bytes > 0
+    assert facts.is_chosen
 
 
 def history(tmp_path: Path, url: str | None = None) -> HistoryFacts:
@@ -278,15 +278,15 @@ def history(tmp_path: Path, url: str | None = None) -> HistoryFacts:
 
 
 def test_a_history_that_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
-    told = history(tmp_path)
-    assert (told.revision, told.is_known) == (None, True)
+    facts = history(tmp_path)
+    assert (facts.revision, facts.is_known) == (None, True)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_history_tells_its_revision(tmp_path: Path) -> None:
     open_history(None, open_store(str(tmp_path / "store")))
-    told = history(tmp_path)
-    assert (told.revision, told.is_known) == ("0001_history", True)
+    facts = history(tmp_path)
+    assert (facts.revision, facts.is_known) == ("0001_history", True)
 
 
 def test_a_history_of_a_later_version_is_not_known(tmp_path: Path) -> None:
@@ -295,8 +295,8 @@ def test_a_history_of_a_later_version_is_not_known(tmp_path: Path) -> None:
     open_history(None, open_store(str(tmp_path / "store")))
     with create_engine(f"sqlite:///{tmp_path / 'history.sqlite'}").begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    told = history(tmp_path)
-    assert (told.revision, told.is_known) == ("9999", False)
+    facts = history(tmp_path)
+    assert (facts.revision, facts.is_known) == ("9999", False)
 
 
 @pytest.mark.parametrize(
@@ -317,9 +317,9 @@ def test_a_database_server_is_not_waited_for_long(
 
 
 def test_the_interpreter_is_asked_for_its_modules_without_importing_them(tmp_path: Path) -> None:
-    told = image_facts(LocalImage(python=sys.executable, pythonpath=str(tmp_path)))
-    assert told.version == ".".join(map(str, sys.version_info[:3]))
-    assert "torch" in told.missing
+    facts = image_facts(LocalImage(python=sys.executable, pythonpath=str(tmp_path)))
+    assert facts.version == ".".join(map(str, sys.version_info[:3]))
+    assert "torch" in facts.missing
     (tmp_path / "torch.py").write_text("raise SystemExit('imported')")
     assert "torch" not in image_facts(LocalImage(python=sys.executable, pythonpath=str(tmp_path))).missing
     assert image_facts(LocalImage(python=str(tmp_path / "none"), pythonpath="")).version is None

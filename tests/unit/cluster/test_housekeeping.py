@@ -69,11 +69,11 @@ def test_what_a_failed_release_left_goes_by_schedule_and_logs_only_when_asked(
         pod("live", LIVE),
         pod("by-hand", None),
     )
-    told = document(sweep(api, mode))
+    swept = document(sweep(api, mode))
 
     assert api.deleted == deleted
-    assert {*told["deleted"], *told["to_delete"]} == {"runs-on", "waits", "ended"}
-    assert list(told["to_look_at"]) == ["by-hand"]
+    assert {*swept["deleted"], *swept["to_delete"]} == {"runs-on", "waits", "ended"}
+    assert list(swept["to_look_at"]) == ["by-hand"]
 
 
 def test_one_pod_whose_deletion_fails_does_not_keep_the_others() -> None:

@@ -52,15 +52,21 @@ def pod(
 
 
 def verdict(pod: dict[str, Any], liveness: Liveness = Liveness.ENDED, rules: Rules = RULES) -> PodVerdict:
-    (told,) = judge([pod], OURS, lambda _: liveness, rules, NOW)
-    return told
+    (verdict,) = judge([pod], OURS, lambda _: liveness, rules, NOW)
+    return verdict
 
 
 def test_a_pod_whose_run_is_over_goes() -> None:
-    told = verdict(pod())
-    assert told.action is Action.RELEASE
-    assert told.reason == "its run scheduled__2026-11-21T02:00:00+00:00 of node_consistency is over"
-    assert (told.name, told.uid, told.node, told.owner, told.age_s) == ("tb-1", "uid-1", "gpu-1", RUN, 5 * 3600)
+    judged = verdict(pod())
+    assert judged.action is Action.RELEASE
+    assert judged.reason == "its run scheduled__2026-11-21T02:00:00+00:00 of node_consistency is over"
+    assert (judged.name, judged.uid, judged.node, judged.owner, judged.age_s) == (
+        "tb-1",
+        "uid-1",
+        "gpu-1",
+        RUN,
+        5 * 3600,
+    )
 
 
 def test_a_pod_that_was_never_placed_goes_too() -> None:
@@ -78,9 +84,9 @@ def test_a_pod_that_was_never_placed_goes_too() -> None:
 def test_only_a_run_that_is_known_to_be_over_is_leave_to_delete(
     liveness: Liveness, action: Action, reason: str
 ) -> None:
-    told = verdict(pod(), liveness)
-    assert told.action is action
-    assert reason in told.reason
+    judged = verdict(pod(), liveness)
+    assert judged.action is action
+    assert reason in judged.reason
 
 
 def test_whoever_trusts_the_age_deletes_what_cannot_be_asked_about_and_nothing_else() -> None:
@@ -93,9 +99,9 @@ def test_whoever_trusts_the_age_deletes_what_cannot_be_asked_about_and_nothing_e
 
 
 def test_a_pod_that_names_no_run_is_told_of_and_left() -> None:
-    told = verdict(pod(owner=None))
-    assert told.action is Action.REPORT
-    assert told.reason == "names no DAG run: started by hand? Delete it by hand if nobody needs it"
+    judged = verdict(pod(owner=None))
+    assert judged.action is Action.REPORT
+    assert judged.reason == "names no DAG run: started by hand? Delete it by hand if nobody needs it"
 
 
 def test_half_of_the_annotations_name_no_run() -> None:
@@ -156,4 +162,4 @@ def test_no_labels_mean_nothing_is_ours() -> None:
 
 def test_the_oldest_comes_first() -> None:
     verdicts = judge([pod(1), pod(9), pod(3)], OURS, lambda _: Liveness.ENDED, RULES, NOW)
-    assert [told.age_s / 3600 for told in verdicts] == [9, 3, 1]
+    assert [each.age_s / 3600 for each in verdicts] == [9, 3, 1]

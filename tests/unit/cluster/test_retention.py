@@ -41,30 +41,30 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     ],
 )
 def test_age_decides(age_days: float | None, retention_days: int, is_expired: bool, reason: str) -> None:
-    (told,) = judge([usage(age_days)], retention_days, NOW)
-    assert (told.is_expired, told.reason) == (is_expired, reason)
+    (usage_verdict,) = judge([usage(age_days)], retention_days, NOW)
+    assert (usage_verdict.is_expired, usage_verdict.reason) == (is_expired, reason)
 
 
 def test_a_folder_that_holds_something_else_stays() -> None:
-    (told,) = judge([usage(400, foreign=("thesis",))], 180, NOW)
-    assert not told.is_expired
-    assert told.reason == "kept: thesis in it is not of a campaign; move it away"
+    (usage_verdict,) = judge([usage(400, foreign=("thesis",))], 180, NOW)
+    assert not usage_verdict.is_expired
+    assert usage_verdict.reason == "kept: thesis in it is not of a campaign; move it away"
 
 
 def test_the_oldest_comes_first() -> None:
     judged = judge([usage(1, name="new"), usage(None, name="undated"), usage(9, name="old")], 180, NOW)
-    assert [told.name for told in judged] == ["old", "new", "undated"]
+    assert [each.name for each in judged] == ["old", "new", "undated"]
 
 
 def test_usage_counts_files_and_bytes(store: Store) -> None:
     store.write_result(make_result(campaign_id="night-1"))
     store.write_summary("night-1", {"metrics.csv": "12345"})
-    told = store.usage(Shelf.CAMPAIGNS, "night-1")
-    assert told.num_files == 2
-    assert told.num_bytes == 5 + len(make_result(campaign_id="night-1").model_dump_json(indent=1).encode())
-    assert told.foreign == ()
-    assert told.changed_at is not None
-    assert abs(told.changed_at - datetime.now(UTC)) < timedelta(hours=1)
+    used = store.usage(Shelf.CAMPAIGNS, "night-1")
+    assert used.num_files == 2
+    assert used.num_bytes == 5 + len(make_result(campaign_id="night-1").model_dump_json(indent=1).encode())
+    assert used.foreign == ()
+    assert used.changed_at is not None
+    assert abs(used.changed_at - datetime.now(UTC)) < timedelta(hours=1)
 
 
 def test_a_campaign_is_deleted_whole_and_alone(store: Store) -> None:
@@ -113,10 +113,10 @@ def test_a_sweep_tells_first_and_deletes_when_asked(tmp_path: Path) -> None:
     long_ago = (NOW - timedelta(days=200)).timestamp()
     os.utime(tmp_path / "campaigns" / "old" / "summary" / "metrics.csv", (long_ago, long_ago))
 
-    told = sweep_artefacts(store, 180, False, NOW)
+    swept = sweep_artefacts(store, 180, False, NOW)
     assert store.campaign_ids() == ("new", "old")
-    assert summary(told, "folder") == "2 folders: 1 to be deleted (2.5 MB)"
-    assert [row.texts for row in artefacts_table(told).rows] == [
+    assert summary(swept, "folder") == "2 folders: 1 to be deleted (2.5 MB)"
+    assert [row.texts for row in artefacts_table(swept).rows] == [
         ("campaigns/old", "1", "2.5 MB", "200 days", "to be deleted", "last changed more than 180 days ago")
     ]
 

@@ -70,8 +70,8 @@ def test_the_last_figures_of_each_kind() -> None:
 
 
 def test_a_new_phase_has_no_step_yet_but_keeps_the_figures() -> None:
-    told = parse_progress(LOG.splitlines()[:6])
-    assert (told.phase, told.step, told.samples_per_s) == ("measure", None, 8.9)
+    progress = parse_progress(LOG.splitlines()[:6])
+    assert (progress.phase, progress.step, progress.samples_per_s) == ("measure", None, 8.9)
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,13 @@ def test_a_local_pod_is_seen_while_it_runs(tmp_path: Path, monkeypatch: pytest.M
 def leftover(folder: Path, **about: Any) -> None:
     place = folder / "trainbench-pod-x"
     place.mkdir()
-    told = {"pid": os.getpid(), "started_at": 0, "metadata": manifest(make_spec(), PodSettings())["metadata"], **about}
-    (place / "pod.json").write_text(json.dumps(told))
+    about_pod = {
+        "pid": os.getpid(),
+        "started_at": 0,
+        "metadata": manifest(make_spec(), PodSettings())["metadata"],
+        **about,
+    }
+    (place / "pod.json").write_text(json.dumps(about_pod))
     (place / "progress").write_text("")
 
 
@@ -192,27 +197,27 @@ def test_once(quiet: None, monkeypatch: pytest.MonkeyPatch) -> None:
     hostile = pod("gpu-2", "Pending", containerStatuses=[{"state": {"waiting": {"reason": "x\x1b[2J[bold]y"}}}])
     fake = Pods(sent=[pod("gpu-1", "Running", LOG), hostile])
     monkeypatch.setattr(cluster_module, "open_cluster", lambda *_: fake)
-    told = watch("--once", "--kubeconfig", "any")
-    assert told.exit_code == 0
-    assert "2 pods of ours, 1 running" in told.stdout
-    assert "window 2/3" in told.stdout
-    assert "\x1b" not in told.stdout
+    done = watch("--once", "--kubeconfig", "any")
+    assert done.exit_code == 0
+    assert "2 pods of ours, 1 running" in done.stdout
+    assert "window 2/3" in done.stdout
+    assert "\x1b" not in done.stdout
     data = json.loads(watch("--json").stdout)
     assert [pod["progress"]["temperature_c"] for pod in data["pods"]] == [64.0, None]
     assert data["problem"] is None
 
 
 def test_a_cluster_that_is_away_is_one_sentence(quiet: None, tmp_path: Path) -> None:
-    told = watch("--once", "--kubeconfig", str(tmp_path / "none"))
-    assert told.exit_code == 2
-    assert "trainbench: no Kubernetes cluster is configured" in told.stderr
-    assert "Traceback" not in told.stderr
+    done = watch("--once", "--kubeconfig", str(tmp_path / "none"))
+    assert done.exit_code == 2
+    assert "trainbench: no Kubernetes cluster is configured" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_local_launcher_needs_no_cluster(quiet: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINBENCH_LAUNCHER", "local")
-    told = watch("--once")
-    assert (told.exit_code, told.stdout.startswith("No pod of ours runs.")) == (0, True)
+    done = watch("--once")
+    assert (done.exit_code, done.stdout.startswith("No pod of ours runs.")) == (0, True)
 
 
 def test_ctrl_c_leaves_cleanly(quiet: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,6 +234,6 @@ def test_ctrl_c_leaves_cleanly(quiet: None, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("TRAINBENCH_LAUNCHER", "local")
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
     monkeypatch.setattr(watching, "time", type("Time", (), {"sleep": staticmethod(pause)}))
-    told = watch("--interval", "3")
-    assert (told.exit_code, looks) == (0, [3.0, 3.0])
+    done = watch("--interval", "3")
+    assert (done.exit_code, looks) == (0, [3.0, 3.0])
     assert time.sleep is not pause

@@ -42,9 +42,9 @@ def write_bench(path: Path, document: dict[str, Any]) -> str:
 
 
 def rows(*arguments: str, code: int = 0) -> list[dict[str, Any]]:
-    told = trainbench("compare", *arguments, "--json")
-    assert told.exit_code == code, told.stderr
-    found: list[dict[str, Any]] = json.loads(told.stdout)["rows"]
+    done = trainbench("compare", *arguments, "--json")
+    assert done.exit_code == code, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
     return found
 
 
@@ -83,12 +83,12 @@ def test_the_price_table_or_what_was_stored_is_the_default(home: Path) -> None:
 def test_unequal_work_is_named_and_not_ranked(home: Path) -> None:
     write(home / "short", make_result(samples_per_s=20.0))
     write(home / "long", make_result(samples_per_s=9.0, seq_length=1024))
-    told = trainbench("compare", "short", "long")
-    assert told.exit_code == 0
-    assert "seq_length 512 vs 1024" in told.stdout
-    assert "2 different jobs: rows of different jobs are not ranked" in told.stdout
+    done = trainbench("compare", "short", "long")
+    assert done.exit_code == 0
+    assert "seq_length 512 vs 1024" in done.stdout
+    assert "2 different jobs: rows of different jobs are not ranked" in done.stdout
     assert {row["relative_rate"] for row in rows("short", "long")} == {1.0}
-    assert "Fastest" not in told.stdout
+    assert "Fastest" not in done.stdout
 
 
 def test_machines_of_other_sizes_compare_at_an_equal_global_batch(home: Path) -> None:
@@ -98,17 +98,17 @@ def test_machines_of_other_sizes_compare_at_an_equal_global_batch(home: Path) ->
     batches = {"a": (8, 4), "b": (4, 8), "c": (4, 4), "d": (4, 2)}
     for name, (gpus, batch) in batches.items():
         write(home / name, make_result(strategy="fsdp", gpus_per_node=gpus, micro_batch_size=batch))
-    told = trainbench("compare", *batches)
+    done = trainbench("compare", *batches)
     assert [row["relative_rate"] is not None for row in rows(*batches)] == [True, True, True, False]
-    assert "row 4 (batch 4 x 8 ranks vs 2 x 4 ranks)" in " ".join(told.stdout.split())
+    assert "row 4 (batch 4 x 8 ranks vs 2 x 4 ranks)" in " ".join(done.stdout.split())
 
 
 def test_rates_within_what_is_known_are_not_told_apart(home: Path) -> None:
     """9.50 and 9.55 differ by 0.5 %; their runs range over 9.4 to 9.6, which is ±1.05 % of each median."""
     write(home / "a", *(make_result(f"node-{i}", rate) for i, rate in enumerate((9.4, 9.5, 9.6), 1)))
     write(home / "b", *(make_result(f"node-{i}", rate) for i, rate in enumerate((9.45, 9.55, 9.65), 1)))
-    told = " ".join(trainbench("compare", "a", "b").stdout.split())
-    assert "cannot be told apart; they differ by 0.5 %, and are known to 2.1 % together" in told
+    text = " ".join(trainbench("compare", "a", "b").stdout.split())
+    assert "cannot be told apart; they differ by 0.5 %, and are known to 2.1 % together" in text
 
 
 def test_bench_files_of_both_programs_in_one_folder(home: Path) -> None:
@@ -132,17 +132,17 @@ def test_bench_files_of_both_programs_in_one_folder(home: Path) -> None:
 def test_the_prices_must_be_as_many_as_the_rows(home: Path) -> None:
     write(home / "a", make_result())
     write(home / "b", make_result(gpu_name="NVIDIA A10"))
-    told = trainbench("compare", "a", "b", "--cost", "3")
-    assert told.exit_code == 2
-    assert "--cost has 1 price for 2 rows: 1 a (NVIDIA H200) and 2 b (NVIDIA A10)" in told.stderr
+    done = trainbench("compare", "a", "b", "--cost", "3")
+    assert done.exit_code == 2
+    assert "--cost has 1 price for 2 rows: 1 a (NVIDIA H200) and 2 b (NVIDIA A10)" in done.stderr
 
 
 @pytest.mark.parametrize("price", ["0", "-3", "nan", "inf", "1e400"])
 def test_a_price_is_a_number_above_0(home: Path, price: str) -> None:
     write(home / "a", make_result())
-    told = trainbench("compare", "a", f"--cost={price}")
-    assert told.exit_code == 2
-    assert "it must be a number above 0, in $ per GPU-hour" in told.stderr
+    done = trainbench("compare", "a", f"--cost={price}")
+    assert done.exit_code == 2
+    assert "it must be a number above 0, in $ per GPU-hour" in done.stderr
 
 
 def test_what_is_no_row_is_told(home: Path) -> None:
@@ -158,10 +158,10 @@ def test_what_is_no_row_is_told(home: Path) -> None:
     broken.parent.mkdir()
     broken.write_text('{"schema_version": 2, "spec"')
 
-    told = trainbench("compare", "r")
-    said = " ".join(told.stdout.split())
-    assert told.exit_code == 1
-    assert f"{broken} is left out: result is not JSON (truncated?)" in told.stderr
+    done = trainbench("compare", "r")
+    said = " ".join(done.stdout.split())
+    assert done.exit_code == 1
+    assert f"{broken} is left out: result is not JSON (truncated?)" in done.stderr
     assert "Failed, so no row: 1 run, 1 oom (single on 1)." in said
     assert "1 drill left out" in said
     assert "1 file of runs that were read before, counted once" in said
@@ -173,9 +173,9 @@ def test_nothing_to_compare(home: Path) -> None:
     write(home / "failed", make_failed())
     assert "holds neither result.json nor bench_*.json" in trainbench("compare", "empty").stderr
     assert "neither a file, nor a folder, nor a campaign" in trainbench("compare", "nowhere").stderr
-    told = trainbench("compare", "failed")
-    assert told.exit_code == 3
-    assert "no file holds a run that measured something" in told.stderr
+    done = trainbench("compare", "failed")
+    assert done.exit_code == 3
+    assert "no file holds a measured run" in done.stderr
 
 
 def test_a_campaign_of_the_store_by_its_id(home: Path) -> None:
@@ -190,8 +190,8 @@ def test_the_page(home: Path) -> None:
     write_bench(home / "results" / "bench_<b>x & y_8gpu.json", hostile)
     write(home / "h200", make_result(samples_per_s=20.0))
     write(home / "a10", make_result(gpu_name="NVIDIA A10"))
-    told = trainbench("compare", "h200", "a10", "results", "--html", "out/page.html")
-    assert told.exit_code == 0, told.stderr
+    done = trainbench("compare", "h200", "a10", "results", "--html", "out/page.html")
+    assert done.exit_code == 0, done.stderr
     text = (home / "out" / "page.html").read_text()
     page = Page(text)
     assert page.tags.isdisjoint({"script", "b", "link", "iframe"})
@@ -204,23 +204,23 @@ def test_the_page(home: Path) -> None:
 def test_a_page_that_cannot_be_written_is_one_sentence(home: Path) -> None:
     write(home / "a", make_result())
     (home / "file").write_text("")
-    told = trainbench("compare", "a", "--html", "file/page.html")
-    assert told.exit_code == 2
-    assert "cannot be written" in told.stderr
+    done = trainbench("compare", "a", "--html", "file/page.html")
+    assert done.exit_code == 2
+    assert "cannot be written" in done.stderr
 
 
 def test_terminal_escapes_in_a_name_are_not_shown(home: Path) -> None:
     write_bench(home / "bench_1.json", changed(OLD, "metadata.gpu_name", "H100\x1b[2J\x07\nrow 2"))
-    told = trainbench("compare", "bench_1.json")
-    assert told.exit_code == 0
-    assert "\x1b" not in told.stdout
-    assert "\x07" not in told.stdout
+    done = trainbench("compare", "bench_1.json")
+    assert done.exit_code == 0
+    assert "\x1b" not in done.stdout
+    assert "\x07" not in done.stdout
 
 
 def test_a_run_that_failed_with_a_rate_is_no_row(home: Path) -> None:
     write(home / "r", make_result(samples_per_s=10.0), spoilt(make_result("node-2", 40.0)))
-    told = trainbench("compare", "r")
-    assert "Failed, so no row: 1 run, 1 invalid_loss (single on 1)." in " ".join(told.stdout.split())
+    done = trainbench("compare", "r")
+    assert "Failed, so no row: 1 run, 1 invalid_loss (single on 1)." in " ".join(done.stdout.split())
     (row,) = rows("r")
     assert (row["samples_per_s"], row["num_runs"]) == (10.0, 1)
 

@@ -51,9 +51,9 @@ def test_campaigns_are_recorded_by_when_they_ended(store: Store) -> None:
     for number in (10, 2, 1):
         store.write_campaign(night(number, title='x\n "finished_at": "1999-01-01T00:00:00Z"'))
     notebook = Notebook()
-    told = reindex(store, notebook)
+    done = reindex(store, notebook)
     assert notebook.ids == ["night-1", "night-2", "night-10"]
-    assert told.recorded == ("night-1", "night-2", "night-10")
+    assert done.recorded == ("night-1", "night-2", "night-10")
 
 
 def test_what_is_not_recorded_is_told(store: Store) -> None:
@@ -62,15 +62,15 @@ def test_what_is_not_recorded_is_told(store: Store) -> None:
     store.write_result(make_result(campaign_id="imported-nvidia-h200-x-12345678"))
     store.write_campaign(night(2, campaign_id="imported-with-a-report"))
     Path(store.write_campaign(night(3))).write_text('{"campaign_id": "night-3"')
-    told = trainbench("reindex", "--json")
-    assert told.exit_code == 1
-    assert json.loads(told.stdout) == {
+    done = trainbench("reindex", "--json")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout) == {
         "recorded": ["night-1"],
         "unpublished": ["stopped"],
         "imported": ["imported-nvidia-h200-x-12345678", "imported-with-a-report"],
-        "left_out": [{"address": "night-3", "reason": json.loads(told.stdout)["left_out"][0]["reason"]}],
+        "left_out": [{"address": "night-3", "reason": json.loads(done.stdout)["left_out"][0]["reason"]}],
     }
-    assert "night-3 is left out" in told.stderr
+    assert "night-3 is left out" in done.stderr
     assert trainbench("reindex").stdout == "1 campaign recorded, 1 without a verdict, 2 imported, 1 unreadable\n"
 
 
@@ -80,8 +80,8 @@ def test_other_peoples_node_has_no_past_here(store: Store) -> None:
     points = []
     for campaign_id in ("night-2", "imported-with-a-report"):
         store.write_campaign(night(2, campaign_id=campaign_id))
-        told = json.loads(trainbench("check", campaign_id, "--json").stdout)
-        points.append([verdict["num_points"] for verdict in told["history"]])
+        document = json.loads(trainbench("check", campaign_id, "--json").stdout)
+        points.append([verdict["num_points"] for verdict in document["history"]])
     assert points == [[1], [0]]
 
 
@@ -96,11 +96,11 @@ def test_doing_it_again_changes_nothing(store: Store) -> None:
 
 
 def test_an_empty_store_is_no_error(store: Store) -> None:
-    told = trainbench("reindex")
-    assert (told.exit_code, told.stdout) == (0, "0 campaigns recorded\n")
+    done = trainbench("reindex")
+    assert (done.exit_code, done.stdout) == (0, "0 campaigns recorded\n")
 
 
 def test_a_store_elsewhere_without_a_history_is_one_sentence(store: Store) -> None:
-    told = trainbench("reindex", "--store", "memory://x")
-    assert told.exit_code == 2
-    assert "set TRAINBENCH_HISTORY_URL" in told.stderr
+    done = trainbench("reindex", "--store", "memory://x")
+    assert done.exit_code == 2
+    assert "set TRAINBENCH_HISTORY_URL" in done.stderr

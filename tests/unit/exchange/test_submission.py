@@ -70,9 +70,9 @@ def document(result: RunResult | None = None) -> dict[str, Any]:
 
 def test_the_published_text(golden: Golden, home: Path) -> None:
     (home / "result.json").write_text(make_result().model_dump_json())
-    told = trainbench("export", "result.json", "--output", "out", "--json")
-    assert told.exit_code == 0, told.stderr
-    json_file, md_file = map(Path, json.loads(told.stdout)["files"])
+    done = trainbench("export", "result.json", "--output", "out", "--json")
+    assert done.exit_code == 0, done.stderr
+    json_file, md_file = map(Path, json.loads(done.stdout)["files"])
     assert json_file.name == "nvidia-h200-x1-mistral-7b-qlora-8x512-2026-11-21.json"
     golden("submission.md", md_file.read_text())
     content = parse_submission(json_file.read_bytes())
@@ -138,9 +138,9 @@ def test_a_failed_run_and_a_drill_are_not_published(result: RunResult, said: str
 def test_of_several_runs_one_must_be_chosen(home: Path) -> None:
     for round_ in (1, 2):
         open_store().write_result(make_result(round=round_))
-    told = trainbench("export", "campaign-1")
-    assert told.exit_code == 2
-    assert "'campaign-1' has 2 results: choose one by --run, of mistral-7b-qlora" in told.stderr
+    done = trainbench("export", "campaign-1")
+    assert done.exit_code == 2
+    assert "'campaign-1' has 2 results: choose one by --run, of mistral-7b-qlora" in done.stderr
     run_id = make_result(round=2).spec.run_id
     assert trainbench("export", "campaign-1", "--run", run_id, "--output", "out").exit_code == 0
     assert "has no run 'nine'" in trainbench("export", "campaign-1", "--run", "nine").stderr
@@ -149,17 +149,17 @@ def test_of_several_runs_one_must_be_chosen(home: Path) -> None:
 def test_an_encoder_decoder_run_in_its_own_format(home: Path) -> None:
     result = json.loads((GOLDEN_DIR / "bench-encoder-decoder.json").read_bytes())["result"]
     (home / "result.json").write_text(json.dumps(result))
-    told = trainbench("export", "result.json", "--bench", "--output", "out")
-    assert told.exit_code == 0, told.stderr
+    done = trainbench("export", "result.json", "--bench", "--output", "out")
+    assert done.exit_code == 0, done.stderr
     (file,) = (home / "out").iterdir()
     assert file.name == "bench_A100-SXM4-80GB_2gpu_20261121T020000Z.json"
     assert json.loads(file.read_text())["hardware"]["hostname"] == "left-out"
     assert trainbench("compare", str(file)).exit_code == 0
 
     (home / "other.json").write_text(make_result().model_dump_json())
-    told = trainbench("export", "other.json", "--bench")
-    assert told.exit_code == 2
-    assert "the bench_ format is the encoder-decoder's own" in told.stderr
+    done = trainbench("export", "other.json", "--bench")
+    assert done.exit_code == 2
+    assert "the bench_ format is the encoder-decoder's own" in done.stderr
 
 
 # --- import -----------------------------------------------------------------------------------------------------------
@@ -169,9 +169,9 @@ def test_what_was_exported_can_be_imported_compared_and_reported(home: Path) -> 
     """Twice the same document is one campaign."""
     (home / "a.json").write_text(json.dumps(document(named())))
     (home / "b.json").write_text(json.dumps(document(named())))
-    told = trainbench("import", "a.json", "b.json", "--json")
-    assert told.exit_code == 0, told.stderr
-    (campaign_id,) = set(json.loads(told.stdout)["campaigns"].values())
+    done = trainbench("import", "a.json", "b.json", "--json")
+    assert done.exit_code == 0, done.stderr
+    (campaign_id,) = set(json.loads(done.stdout)["campaigns"].values())
     assert campaign_id.startswith("imported-nvidia-h200-mistral-7b-qlora-")
     assert open_store().campaign_ids() == (campaign_id,)
     assert trainbench("compare", campaign_id).exit_code == 0
@@ -181,10 +181,10 @@ def test_what_was_exported_can_be_imported_compared_and_reported(home: Path) -> 
 def test_a_bad_file_is_told_and_the_others_are_taken(home: Path) -> None:
     (home / "good.json").write_text(json.dumps(document()))
     (home / "bad.json").write_text("{")
-    told = trainbench("import", "bad.json", "good.json", "missing.json")
-    assert told.exit_code == 1
-    assert "bad.json is left out: no JSON" in told.stderr
-    assert "missing.json is left out" in told.stderr
+    done = trainbench("import", "bad.json", "good.json", "missing.json")
+    assert done.exit_code == 1
+    assert "bad.json is left out: no JSON" in done.stderr
+    assert "missing.json is left out" in done.stderr
     assert len(open_store().campaign_ids()) == 1
 
 
