@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract.result import Status
+from bench_image.contract.result import RunError, Status
 from local_airflow import LocalAirflow
 from tests.builders import make_spec
 from tests.kube.clusters import ROOT, connection
@@ -52,6 +52,7 @@ TINY = {
     "gradient_accumulation_steps": 1, "repeats": 2, "gpus_per_node": 1,
 }  # fmt: skip
 NIGHT = {"rounds": 1, "strategies": ["single"], "preset": "as_users_run", "optimizer": "adamw_torch"}
+ENDLESS = {"measured_steps": 100_000, "max_measured_steps": 100_000, "timeout_s": 120}
 SHORT = {"measured_steps": 5, "max_measured_steps": 5, "timeout_s": 120}
 ENDED = ("success", "failed")
 WHILE_A_POD_RUNS = "running" if os.environ.get("TRAINBENCH_DEFERRABLE") == "false" else "deferred"  # its task's state
@@ -116,11 +117,11 @@ class Runs:
     @staticmethod
     def _until(test: Any, timeout_s: float) -> Any:
         give_up = time.monotonic() + timeout_s * E2E.patience
-        while not (found := test()):
+        while not (value := test()):
             if time.monotonic() > give_up:
                 raise TimeoutError
             time.sleep(0.5)
-        return found
+        return value
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +199,7 @@ def occupy(cluster: Any, node: str) -> None:
 
 
 def wait_until_ours_are_gone(cluster: Any) -> None:
-    """A pod that was told to end keeps its grace period: its sidecar does not listen to SIGTERM."""
+    """A pod that is deleted keeps its grace period: its sidecar does not listen to SIGTERM."""
     cluster.wait_for_pods(lambda pods: not any(is_ours(pod) for pod in pods))
 
 
@@ -240,8 +241,8 @@ def test_a_night_on_a_shared_cluster(cluster: Any, runs: Runs, image: str) -> No
 
 def test_a_night_on_one_node(cluster: Any, runs: Runs) -> None:
     """The benchmark program itself, on whatever node there is."""
-    asked = {"nodes": nodes(cluster, 1), **NIGHT}
-    run_id = runs.start("node_consistency", **asked, **TINY, **SHORT)
+    params = {"nodes": nodes(cluster, 1), **NIGHT}
+    run_id = runs.start("node_consistency", **params, **TINY, **SHORT)
     runs.wait("node_consistency", run_id)
     (result,) = runs.campaign("node_consistency", run_id).results
 
@@ -250,8 +251,8 @@ def test_a_night_on_one_node(cluster: Any, runs: Runs) -> None:
 
 
 def test_a_gang_meets_by_the_names_of_its_service(cluster: Any, runs: Runs) -> None:
-    asked = {"nodes": nodes(cluster, 2), "strategies": ["single", "ddp"], "world_sizes": ["1", "2"]}
-    run_id = runs.start("strategy_scaling", **asked, **TINY, **SHORT)
+    params = {"nodes": nodes(cluster, 2), "strategies": ["single", "ddp"], "world_sizes": ["1", "2"]}
+    run_id = runs.start("strategy_scaling", **params, **TINY, **SHORT)
     state = runs.wait("strategy_scaling", run_id)
     results = runs.campaign("strategy_scaling", run_id).results
 
@@ -264,8 +265,8 @@ def test_a_gang_meets_by_the_names_of_its_service(cluster: Any, runs: Runs) -> N
 
 
 def test_a_gang_with_a_rank_that_finds_no_place_ends_and_tells_so(cluster: Any, runs: Runs) -> None:
-    asked = {"nodes": [*nodes(cluster, 1), "no-such-node"], "strategies": ["ddp"], "world_sizes": ["2"]}
-    run_id = runs.start("strategy_scaling", **asked, **TINY, **SHORT)
+    params = {"nodes": [*nodes(cluster, 1), "no-such-node"], "strategies": ["ddp"], "world_sizes": ["2"]}
+    run_id = runs.start("strategy_scaling", **params, **TINY, **SHORT)
     state = runs.wait("strategy_scaling", run_id)
     (result,) = runs.campaign("strategy_scaling", run_id).results
 
@@ -276,25 +277,29 @@ def test_a_gang_with_a_rank_that_finds_no_place_ends_and_tells_so(cluster: Any, 
     wait_until_ours_are_gone(cluster)
 
 
-def test_a_rank_that_is_killed_ends_the_gang_and_is_the_cause(cluster: Any, runs: Runs) -> None:
+def error_of_a_gang(cluster: Any, runs: Runs, action: str) -> RunError:
+    """The error of an endless gang on two nodes whose second pod suffers this fault while it runs."""
     for name in ("node-1", "node-2"):
         cluster.add_node(name, gpus=1)
-    cluster.fault(action="oom", moment="running", pod="tb-node-2-", delay_s=4, n=1)
-    endless = {"measured_steps": 100_000, "max_measured_steps": 100_000, "timeout_s": 120}
-    run_id = runs.start("strategy_scaling", strategies=["ddp"], world_sizes=["2"], **TINY, **endless)
-    state = runs.wait("strategy_scaling", run_id)
+    cluster.fault(action=action, moment="running", pod="tb-node-2-", delay_s=4, n=1)
+    run_id = runs.start("strategy_scaling", strategies=["ddp"], world_sizes=["2"], **TINY, **ENDLESS)
+    state = runs.wait("strategy_scaling", run_id, timeout_s=300)
     (result,) = runs.campaign("strategy_scaling", run_id).results
-
     assert state == "failed"
     assert result.error is not None
-    assert (result.error.kind, result.error.message[:8]) == ("host_out_of_memory", "node-2: ")
+    return result.error
+
+
+def test_a_rank_that_is_killed_ends_the_gang_and_is_the_cause(cluster: Any, runs: Runs) -> None:
+    error = error_of_a_gang(cluster, runs, "oom")
+
+    assert (error.kind, error.message[:8]) == ("host_out_of_memory", "node-2: ")
     wait_until_ours_are_gone(cluster)
 
 
 def test_a_rank_marked_failed_by_hand_ends_the_gang_in_bounded_time(cluster: Any, runs: Runs) -> None:
-    endless = {"measured_steps": 100_000, "max_measured_steps": 100_000, "timeout_s": 40}
-    asked = {"nodes": nodes(cluster, 2), "strategies": ["ddp"], "world_sizes": ["2"]}
-    run_id = runs.start("strategy_scaling", **asked, **TINY, **endless)
+    params = {"nodes": nodes(cluster, 2), "strategies": ["ddp"], "world_sizes": ["2"]}
+    run_id = runs.start("strategy_scaling", **params, **TINY, **ENDLESS | {"timeout_s": 40})
     cluster.wait_for_pods(lambda pods: [pod["status"]["phase"] for pod in pods] == ["Running"] * 2)
     runs.wait_for_task("strategy_scaling", run_id, ("ddp_2_gpu.rank", 0), WHILE_A_POD_RUNS)
     runs.mark_failed("strategy_scaling", run_id, "ddp_2_gpu.rank", 0)
@@ -308,9 +313,8 @@ def test_a_rank_marked_failed_by_hand_ends_the_gang_in_bounded_time(cluster: Any
 
 def test_a_run_marked_failed_by_hand_leaves_no_pod_and_stays_failed(cluster: Any, runs: Runs) -> None:
     """Audit K14: it ended as `success`."""
-    endless = {"measured_steps": 100_000, "max_measured_steps": 100_000, "timeout_s": 120}
-    asked = {"nodes": nodes(cluster, 1), **NIGHT}
-    run_id = runs.start("node_consistency", **asked, **TINY, **endless)
+    params = {"nodes": nodes(cluster, 1), **NIGHT}
+    run_id = runs.start("node_consistency", **params, **TINY, **ENDLESS)
     cluster.wait_for_pods(lambda pods: [pod["status"]["phase"] for pod in pods] == ["Running"])
     runs.mark_run_failed("node_consistency", run_id)
     wait_until_ours_are_gone(cluster)
@@ -345,16 +349,7 @@ def test_a_night_with_a_dead_node_ends_and_judges_all_others(cluster: Any, runs:
 
 def test_a_gang_with_a_dead_node_ends_with_that_node_as_its_cause(cluster: Any, runs: Runs) -> None:
     """Its peer waits for it until the peer timeout, half of `timeout_s`."""
-    for name in ("node-1", "node-2"):
-        cluster.add_node(name, gpus=1)
-    cluster.fault(action="lose_node", moment="running", pod="tb-node-2-", delay_s=4, n=1)
-    endless = {"measured_steps": 100_000, "max_measured_steps": 100_000, "timeout_s": 120}
-    run_id = runs.start("strategy_scaling", strategies=["ddp"], world_sizes=["2"], **TINY, **endless)
-    state = runs.wait("strategy_scaling", run_id, timeout_s=300)
-    (result,) = runs.campaign("strategy_scaling", run_id).results
+    error = error_of_a_gang(cluster, runs, "lose_node")
 
-    assert state == "failed"
-    assert result.error is not None
-    assert (result.error.kind, result.error.message[:8]) == ("node_lost", "node-2: ")
-    assert "node node-2 stopped answering" in result.error.message
-    assert {pod["spec"]["nodeName"] for pod in cluster.pods() if is_ours(pod)} == {"node-2"}
+    assert (error.kind, error.message[:8]) == ("node_lost", "node-2: ")
+    assert "node node-2 stopped answering" in error.message

@@ -1,0 +1,92 @@
+"""Fixtures of the Benchmarks pages in Airflow's real API server.
+
+Two DAGs of ours and one of somebody else's:
+    page_nodes   last night node-3 breached, ten percent slow; the night before all were well
+    page_gangs   last night gang-1 was missing
+    page_sales   no DAG of ours
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dag.pages.site import LAST_NIGHT, WELL, use
+from tests.nights import night
+from trainbench.core.verdicts import State
+from trainbench.history.history import open_history
+from trainbench.results.artefacts import open_store
+
+
+@pytest.fixture(scope="package")
+def client(airflow_db: None) -> Iterator[Any]:
+    from airflow.api_fastapi.app import create_app
+    from fastapi.testclient import TestClient
+
+    _add_dags()
+    with TestClient(create_app()) as started:
+        yield started
+
+
+def _add_dags() -> None:
+    from airflow.models.dag import DagModel, DagTag
+    from airflow.models.dagbundle import DagBundleModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        session.merge(DagBundleModel(name="dags-folder"))
+        session.flush()
+        for dag_id in ("page_nodes", "page_gangs", "page_sales"):
+            session.merge(DagModel(dag_id=dag_id, bundle_name="dags-folder", fileloc=f"/{dag_id}.py"))
+        session.flush()
+        for dag_id in ("page_nodes", "page_gangs"):
+            session.merge(DagTag(name="trainbench", dag_id=dag_id))
+
+
+@pytest.fixture(scope="package")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store and a history to be read only."""
+    return _record(tmp_path_factory.mktemp("pages"))
+
+
+def _record(folder: Path) -> Path:
+    store, history = open_store(str(folder / "store")), open_history(f"sqlite:///{folder / 'history.db'}")
+    for campaign in (
+        night(LAST_NIGHT - 1, WELL, suite="page_nodes", campaign_id="before"),
+        night(LAST_NIGHT, WELL | {"node-3": 9.0}, {"node-3": State.BREACH}, suite="page_nodes", campaign_id="last"),
+        night(LAST_NIGHT, {"gang-2": 4.0}, {"gang-1": State.MISSING}, suite="page_gangs", campaign_id="gangs"),
+    ):
+        history.record(campaign)
+        store.write_results(campaign.results)
+    return folder
+
+
+@pytest.fixture
+def pages(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return use(recorded, monkeypatch)
+
+
+@pytest.fixture
+def own_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """To be written to."""
+    return use(_record(tmp_path), monkeypatch)
+
+
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes Airflow let everybody see these DAGs only."""
+    from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
+
+    asked = SimpleAuthManager.is_authorized_dag
+
+    def narrow(*dag_ids: str) -> None:
+        def is_authorized_dag(self: Any, *, details: Any = None, **more: Any) -> bool:
+            return getattr(details, "id", None) in dag_ids and asked(self, details=details, **more)
+
+        monkeypatch.setattr(SimpleAuthManager, "get_authorized_dag_ids", lambda self, **_: set(dag_ids))
+        monkeypatch.setattr(SimpleAuthManager, "is_authorized_dag", is_authorized_dag)
+
+    return narrow

@@ -1,0 +1,91 @@
+"""Who sees which page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dag.pages.site import LAST_NIGHT, PAGES, ROLES, TABLES, a_run, get
+from tests.nights import night
+from trainbench.core.verdicts import State
+from trainbench.history.history import open_history
+
+
+@pytest.mark.parametrize(
+    "path", [*PAGES, "static/icon.svg", "dags/page_nodes/runs/r", "dags/page_nodes/runs/r/tasks/t"]
+)
+def test_anonymous_users_see_nothing(client: Any, pages: Path, path: str) -> None:
+    reply = client.get(f"/trainbench/{path.format(run=a_run(pages))}")
+
+    assert reply.status_code == 401
+    assert "You are not logged in" in reply.text
+    told = re.sub(r"\?next=[^\"]*", "", reply.text)  # the address that was asked for
+    assert "node-3" not in told
+
+
+def test_the_page_for_the_login_needs_no_file_of_ours_and_leads_back(client: Any, pages: Path) -> None:
+    reply = client.get("/trainbench/nodes/node-3?days=7")
+    (nonce,) = re.findall(r'<style nonce="([^"]+)">', reply.text)
+
+    assert f"style-src 'nonce-{nonce}';" in reply.headers["Content-Security-Policy"]
+    assert "static/" not in reply.text
+    assert 'href="../../api/v2/auth/login?next=%2Ftrainbench%2Fnodes%2Fnode-3%3Fdays%3D7"' in reply.text
+
+
+@pytest.mark.parametrize("user", ROLES)
+def test_every_role_of_airflow_reads_every_page(client: Any, pages: Path, user: str) -> None:
+    for path in PAGES:
+        reply = get(client, path.format(run=a_run(pages)), user)
+        assert reply.status_code == 200, path
+        assert "node-3" in reply.text or path in ("strategies", "costs"), path
+
+
+def test_what_belongs_to_a_hidden_dag_is_not_there(client: Any, pages: Path, only: Any) -> None:
+    only("page_gangs", "page_sales")
+
+    fleet = get(client, "").text
+    assert "gang-1" in fleet
+    assert "node-3" not in fleet
+    assert "is missing: gang-1" in fleet
+    for path in ("nodes/node-3", "breaches/1", f"runs/last/{a_run(pages)}", f"results/last/{a_run(pages)}"):
+        assert get(client, path).status_code == 404, path
+    for path in ("dags/page_nodes", "dags/page_nodes/runs/r", "dags/page_nodes/runs/r/tasks/benchmark"):
+        assert get(client, path).status_code == 403, path
+    for path in TABLES:
+        if not path.startswith("nodes"):
+            assert "node-3" not in get(client, f"{path}&format=csv").text, path
+
+
+def test_who_may_see_no_benchmark_is_told_what_to_ask_for(client: Any, pages: Path, only: Any) -> None:
+    only("page_sales")
+    for path in PAGES:
+        reply = get(client, path.format(run=a_run(pages)))
+        assert reply.status_code == 403, path
+        assert "node-3" not in reply.text.replace("nodes/node-3", ""), path
+    assert "Ask whoever administers Airflow for read access to the DAGs with the tag trainbench" in get(client, "").text
+
+
+def test_campaigns_of_the_command_line_are_seen_by_those_who_see_a_dag_of_ours(
+    client: Any, own_pages: Path, only: Any
+) -> None:
+    campaign = night(LAST_NIGHT, {"laptop": 1.0}, {"laptop": State.FAILED}, suite="local", campaign_id="mine")
+    open_history(f"sqlite:///{own_pages / 'history.db'}").record(campaign)
+
+    only("page_gangs")
+    assert "laptop" in get(client, "").text
+    only("page_sales", "page_nodes_2")
+    assert get(client, "").status_code == 403
+
+
+def test_the_command_line_names_its_suites_as_the_pages_do() -> None:
+    from trainbench.cli.run import SUITE
+    from trainbench.pages.reads.access import COMMAND_LINE_SUITES
+
+    assert SUITE in COMMAND_LINE_SUITES
+
+
+def test_every_dag_of_ours_has_the_tag_that_the_pages_go_by(dagbag: Any) -> None:
+    assert [dag.dag_id for dag in dagbag.dags.values() if "trainbench" not in dag.tags] == []

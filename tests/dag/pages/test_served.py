@@ -1,0 +1,108 @@
+"""An empty history, no database, headers, assets, and how Airflow loads the plugin."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dag.conftest import ROOT
+from tests.dag.pages.site import PAGES, a_run, get, use
+
+
+def test_before_the_first_run_the_page_says_what_to_do(
+    client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(tmp_path, monkeypatch)
+
+    assert "No benchmark has run yet" in get(client, "").text
+    assert "No benchmark of this DAG yet" in get(client, "dags/page_nodes").text
+    for path in ("strategies", "costs", "runs"):
+        assert get(client, path).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["", "runs", "nodes/node-1", "breaches/1", "dags/page_nodes"])
+def test_without_the_database_a_page_says_so_and_airflow_goes_on(
+    client: Any, pages: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINBENCH_HISTORY_URL", "sqlite:////dev/null/history.db")
+    reply = get(client, path)
+
+    assert reply.status_code == 503
+    assert "Airflow itself is not affected" in reply.text
+    assert client.get("/api/v2/version").status_code == 200
+
+
+def test_nothing_but_our_own_files_may_run_or_be_loaded(client: Any, pages: Path) -> None:
+    for path in (*PAGES, "nowhere", "?days=7", "?days=8"):
+        reply = get(client, path.format(run=a_run(pages)))
+        if path.startswith("results"):
+            continue
+        policy = dict(part.split(" ", 1) for part in reply.headers["content-security-policy"].split("; "))
+        assert policy["default-src"] == "'none'"
+        assert policy["script-src"] == policy["connect-src"] == policy["frame-ancestors"] == "'self'"
+        assert policy["base-uri"] == "'none'"
+        assert "'unsafe-inline'" not in policy["script-src"]
+        assert reply.headers["x-content-type-options"] == "nosniff"
+        assert reply.headers["cache-control"] == "no-store"
+        assert not re.search(r'(?:src|href)="(?:https?:)?//', reply.text)
+        assert not re.search(r"<script(?! src=)|\son\w+=|\sstyle=", reply.text), path
+
+
+def test_files_of_a_page_are_there_and_may_be_kept(client: Any, pages: Path) -> None:
+    text = get(client, "nodes/node-3").text
+    files = re.findall(r'(?:src|href)="\.\./(static/[^"]+)"', text)
+
+    assert [re.sub(r"-[\w.]+?(?=\.(min\.)?\w+$)", "", name) for name in files] == [
+        "static/pages.css", "static/pages.js", "static/plotly.min.js"
+    ]  # fmt: skip
+    for name in files:
+        reply = get(client, name)
+        assert reply.status_code == 200
+        assert reply.headers["cache-control"] == "private, max-age=31536000, immutable"
+
+
+def test_the_plugin_loads_nothing_heavy_in_scheduler_and_workers() -> None:
+    """Every process of Airflow loads the plugin's module; what it adds to Airflow's own modules is itself."""
+    program = (
+        "import sys, airflow.plugins_manager; before = set(sys.modules); import trainbench.pages.web.plugin as plugin;"
+        "view = plugin.TrainbenchPlugin.external_views;"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT / "plugins"
+    )
+
+    assert done.stdout.split() == [
+        "trainbench",
+        "trainbench.pages",
+        "trainbench.pages.web",
+        "trainbench.pages.web.plugin",
+    ]
+
+
+@pytest.mark.parametrize("folder", ["plugins", "none"])
+def test_airflow_has_the_plugin_once_from_a_folder_and_from_an_installed_package(folder: str, tmp_path: Path) -> None:
+    """Twice would be an import error on Airflow's pages. Airflow is started in the checkout: what lies there counts."""
+    program = (
+        "from airflow import plugins_manager;"
+        "plugins, errors = plugins_manager._get_plugins();"
+        "print([plugin.name for plugin in plugins].count('trainbench'), errors)"
+    )
+    environment = {**os.environ, "AIRFLOW_HOME": str(tmp_path), "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / folder)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT, env=environment
+    )
+
+    assert done.stdout.splitlines()[-1] == "1 {}"
+
+
+def test_a_folder_brings_the_plugin_where_nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
+    assert "TrainbenchPlugin" in runpy.run_path(str(ROOT / "plugins" / "trainbench_plugin.py"))
