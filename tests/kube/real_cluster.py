@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 import pytest
+from kubernetes.client import ApiException, CoreV1Api
 
 from tests.builders import make_spec
 from tests.kube.e2e import BENCH_IMAGE, E2E, INSTANCE, E2e
@@ -31,7 +32,7 @@ HOSTNAME = "kubernetes.io/hostname"
 INSTANCE_LABEL = "app.kubernetes.io/instance"
 TOLERATED = "nvidia.com/gpu"  # the taint that all our pods tolerate
 PULL_S = 600
-KINDS = ("pods", "services", "configmaps")
+KINDS = ("pod", "service", "config_map")  # as the official client names them
 NEEDS_STANDIN = {
     "add_node": "nodes made for it",
     "fault": "faults to be injected",
@@ -64,7 +65,7 @@ class RealCluster(Handle):
             _exit(str(error))
 
     def pods(self) -> list[Object]:
-        return self._objects("pods")
+        return self._objects("pod")
 
     def nodes(self, count: int, gpus: int = 0, holds: Mapping[str, Any] | None = None) -> list[str]:
         able = [node for node in self._nodes if _gpus(node) >= gpus]
@@ -96,7 +97,7 @@ class RealCluster(Handle):
         left = self._left
         for kind in KINDS:
             try:
-                left += [f"{kind}/{item['metadata']['name']}" for item in self._objects(kind) if not _is_going(item)]
+                left += [f"{kind}s/{item['metadata']['name']}" for item in self._objects(kind) if not _is_going(item)]
             except Refused:  # an account that may not list this kind could not make one either
                 continue
         self.end_test()
@@ -108,13 +109,13 @@ class RealCluster(Handle):
         pytest.skip(f"needs {NEEDS_STANDIN[name]}: only the stand-in has that")
 
     def _objects(self, kind: str) -> list[Object]:
-        selector = {"labelSelector": f"{INSTANCE_LABEL} in ({INSTANCE},{INSTANCE}-theirs)"}
-        return list(self._api._list(self._api._path(kind), selector))
+        selector = f"{INSTANCE_LABEL} in ({INSTANCE},{INSTANCE}-theirs)"
+        return list(self._api._list(f"list_namespaced_{kind}", self._api.namespace, label_selector=selector))
 
     def _delete(self, name: str) -> None:
         try:
-            self._api._ask("DELETE", self._api._path("pods", name), {"gracePeriodSeconds": "1"})
-        except Refused as refused:
+            CoreV1Api(self._api.api).delete_namespaced_pod(name, self._api.namespace, grace_period_seconds=1)
+        except ApiException as refused:
             if refused.status != 404:
                 raise
 
@@ -123,7 +124,7 @@ class RealCluster(Handle):
             listed = self._api.nodes()
         except Refused as refused:
             if not names:
-                _exit(f"the nodes cannot be listed ({refused.told}): name some in E2E_NODES")
+                _exit(f"the nodes cannot be listed ({refused.message}): name some in E2E_NODES")
             return [{"metadata": {"name": name}} for name in names]
         known = {_name(node): node for node in listed}
         if unknown := [name for name in names if name not in known]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from kubernetes.client import CoreV1Api
 
 from tests.builders import make_spec
 from tests.kube.clusters import shipped_roles
@@ -129,7 +130,7 @@ def test_without_the_service_no_gang_can_meet_but_single_pods_run(
 ) -> None:
     if not cluster.simulated:
         pytest.skip("a real cluster's Service is not deleted")
-    opened()._ask("DELETE", f"/api/v1/namespaces/{cluster.namespace}/services/trainbench-rendezvous")
+    CoreV1Api(opened().api).delete_namespaced_service("trainbench-rendezvous", cluster.namespace)
     assert list(failed(doctor.examine(settings, opened=opened))) == ["Service"]
     single = manifests(make_spec(node="gpu-0"), settings)
     assert doctor.refusal(doctor.examine(settings, single, opened=opened)) is None

@@ -81,7 +81,7 @@ class Server:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         who = self._identify(request)
-        if request.path == "/version":
+        if request.path in ("/version", "/version/"):
             return web.json_response(VERSION)
         if request.path in ("/readyz", "/livez", "/healthz"):
             return web.Response(text="ok")

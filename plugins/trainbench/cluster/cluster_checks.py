@@ -91,7 +91,7 @@ def _no_namespace(refusal: Refusal, cluster: ClusterFacts, facts: Facts) -> Chec
 
 def _permissions(cluster: ClusterFacts, facts: Facts) -> Check:
     if isinstance(cluster.missing, Refusal):
-        return unknown("permissions", f"the API server does not say: {cluster.missing.told}")
+        return unknown("permissions", f"the API server does not say: {cluster.missing.message}")
     needed = [p for p in cluster.missing if _is_needed(p, cluster.version, facts.has_plan)]
     grant = f"grant it to {cluster.identity or 'the account of the Airflow workers'}: {APPLY}"
     if needed:
@@ -155,11 +155,11 @@ def _refused(admission: Admission) -> Check:
     refusal = admission.refusal
     assert refusal is not None
     for pattern, name, resolution in REFUSALS:
-        if re.search(pattern, refusal.told, re.IGNORECASE | re.DOTALL):
-            return fail(name, refusal.told, resolution)
+        if re.search(pattern, refusal.message, re.IGNORECASE | re.DOTALL):
+            return fail(name, refusal.message, resolution)
     if refusal.status in (409, 429) or refusal.status >= 500:
-        return unknown("pod", f"the API server could not say whether it takes {admission.pod}: {refusal.told}")
-    return fail("pod", f"the API server would not take {admission.pod}: {refusal.told}", "put right what it names")
+        return unknown("pod", f"the API server could not say whether it takes {admission.pod}: {refusal.message}")
+    return fail("pod", f"the API server would not take {admission.pod}: {refusal.message}", "put right what it names")
 
 
 def _priority(admission: Admission, facts: Facts) -> Check:
@@ -184,7 +184,7 @@ def _priority(admission: Admission, facts: Facts) -> Check:
 
 def _gpus(found: Fleet | Refusal, facts: Facts) -> Check:
     if isinstance(found, Refusal):
-        told = f"the nodes cannot be listed: {found.told}"
+        told = f"the nodes cannot be listed: {found.message}"
         if facts.has_plan:
             return unknown(GPUS, told, "the memory of the GPUs is not known, so nothing is skipped for it")
         return fail(GPUS, told, f"{APPLY}, or name the nodes by the parameter 'nodes'")
@@ -251,7 +251,7 @@ def _service(service: ServiceFacts | Refusal, facts: Facts) -> Check:
     if isinstance(service, Refusal):
         if service.status == 404:
             return wrong("Service", f"there is no Service {name}: the pods of a gang cannot find each other", APPLY)
-        return unknown("Service", f"the Service {name} cannot be read: {service.told}", "only gangs need it")
+        return unknown("Service", f"the Service {name} cannot be read: {service.message}", "only gangs need it")
     faults = [
         text
         for is_wrong, text in (

@@ -24,7 +24,7 @@ class Refusal(Frozen):
     """The API server's no: its HTTP status and its own words."""
 
     status: int
-    told: str
+    message: str
 
 
 class Misfit(Frozen):
@@ -99,7 +99,7 @@ def _or_refusal(question: Callable[[], Any]) -> Any:
     try:
         return question()
     except Refused as refused:
-        return Refusal(status=refused.status, told=refused.told)
+        return Refusal(status=refused.status, message=refused.message)
 
 
 def _missing(cluster: Cluster) -> tuple[Permission, ...]:

@@ -115,7 +115,7 @@ def _sweep_pod(cluster: Cluster, verdict: PodVerdict, mode: Housekeeping) -> Swe
     try:
         cluster.delete_pod(verdict.name, verdict.uid)
     except Refused as refused:
-        return swept.model_copy(update={"fault": refused.told})
+        return swept.model_copy(update={"fault": refused.message})
     except ClusterError as error:
         return swept.model_copy(update={"fault": str(error)})
     return swept.model_copy(update={"is_deleted": True})

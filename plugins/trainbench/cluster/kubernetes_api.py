@@ -1,7 +1,7 @@
-"""What we ask of the Kubernetes API: few verbs in one namespace, short timeouts, errors of one sentence.
+"""Kubernetes API: the few verbs that trainbench needs in one namespace, with short timeouts and errors of one sentence.
 
-Objects are plain dicts as the API writes them: a thousand nodes are read in the time that models of them would take to
-build ten.
+The official client sends the requests. Objects stay plain dicts, as the API writes them: building the client's models
+takes a hundred times as long, which counts for a thousand nodes.
 """
 
 from __future__ import annotations
@@ -13,21 +13,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from urllib.parse import quote, urlencode
 
 from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import one_line
 from trainbench.settings.environment import Settings
 
 # Somebody waits for the answer: the provider's own client tries a dead address for 15 s, and a slow one for 60 s.
-CONNECT_TIMEOUT_S = 3.0
-READ_TIMEOUT_S = 10.0
+TIMEOUTS_S = (3.0, 10.0)  # to connect, to read
 RETRY_AFTER_S = 0.3
 PAGE = 500  # objects in one answer
+CORE = "CoreV1Api"
 
 
 class ClusterError(RuntimeError):
-    """The API did not do what was asked; the message says what that was, and what came back."""
+    """The API did not do what was asked; the message names the request and the answer."""
 
 
 class Unreachable(ClusterError):
@@ -35,13 +34,13 @@ class Unreachable(ClusterError):
 
 
 class Refused(ClusterError):
-    """The API server answered no. `told` is its own message."""
+    """The API server answered no. `message` is its own."""
 
-    def __init__(self, asked: str, status: int, reason: str, told: str) -> None:
-        super().__init__(f"{asked}: {told} ({status} {reason})")
+    def __init__(self, action: str, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{action}: {message} ({status} {reason})")
         self.status = status
         self.reason = reason
-        self.told = told
+        self.message = message
 
 
 class Permission(Frozen):
@@ -85,17 +84,16 @@ class Cluster:
     namespace: str
 
     def version(self) -> str:
-        return str(self._ask("GET", "/version").get("gitVersion", "of an unknown version"))
+        return str(self._object("VersionApi", "get_code").get("gitVersion", "of an unknown version"))
 
     def identity(self) -> str | None:
-        """Who we are to the API server; None where it does not tell (before Kubernetes 1.28)."""
-        path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+        """Our user name on the API server; None where it does not say (before Kubernetes 1.28)."""
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         try:
-            answer = self._ask("POST", path, body=body)
+            review = self._object("AuthenticationV1Api", "create_self_subject_review", body)
         except Refused:
             return None
-        return answer.get("status", {}).get("userInfo", {}).get("username") or None
+        return review.get("status", {}).get("userInfo", {}).get("username") or None
 
     def is_allowed(self, permission: Permission) -> bool:
         attributes = {
@@ -106,62 +104,58 @@ class Cluster:
         }
         kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
         body = {**kind, "spec": {"resourceAttributes": attributes}}
-        answer = self._ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=body)
-        return bool(answer.get("status", {}).get("allowed"))
+        review = self._object("AuthorizationV1Api", "create_self_subject_access_review", body)
+        return bool(review.get("status", {}).get("allowed"))
 
     def nodes(self) -> tuple[dict[str, Any], ...]:
-        return self._list("/api/v1/nodes", {})
+        return self._list("list_node")
 
     def pods(self, labels: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
         """Those that carry all of `labels`."""
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
-        return self._list(self._path("pods"), {"labelSelector": selector})
+        return self._list("list_namespaced_pod", self.namespace, label_selector=selector)
 
     def read_namespace(self) -> dict[str, Any]:
-        return self._ask("GET", f"/api/v1/namespaces/{quote(self.namespace, safe='')}")
+        return self._object(CORE, "read_namespace", self.namespace)
 
     def service(self, name: str) -> dict[str, Any]:
-        return self._ask("GET", self._path("services", name))
+        return self._object(CORE, "read_namespaced_service", name, self.namespace)
 
     def dry_run(self, pod: Mapping[str, Any]) -> dict[str, Any]:
         """The pod as the API server would have stored it; every admission check is passed, and nothing is created."""
-        return self._ask("POST", self._path("pods"), {"dryRun": "All"}, pod)
+        return self._object(CORE, "create_namespaced_pod", self.namespace, pod, dry_run="All")
 
     def create_pod(self, pod: Mapping[str, Any]) -> dict[str, Any]:
-        return self._ask("POST", self._path("pods"), body=pod)
+        return self._object(CORE, "create_namespaced_pod", self.namespace, pod)
 
     def pod(self, name: str) -> dict[str, Any]:
-        return self._ask("GET", self._path("pods", name))
+        return self._object(CORE, "read_namespaced_pod", name, self.namespace)
 
     def log(self, name: str, container: str, last_lines: int | None = None) -> str:
-        tail = {} if last_lines is None else {"tailLines": str(last_lines)}
-        return self._text("GET", f"{self._path('pods', name)}/log", {"container": container, **tail})
+        tail = {} if last_lines is None else {"tail_lines": last_lines}
+        return self._text(CORE, "read_namespaced_pod_log", name, self.namespace, container=container, **tail)
 
     def delete_pod(self, name: str, uid: str) -> None:
         """This very pod: another one that has taken its name since is left alone. One that is gone is gone."""
         try:
-            self._ask("DELETE", self._path("pods", name), body={"preconditions": {"uid": uid}})
+            self._object(CORE, "delete_namespaced_pod", name, self.namespace, body={"preconditions": {"uid": uid}})
         except Refused as refused:
             if refused.status != 404:
                 raise
 
-    def _path(self, kind: str, name: str = "") -> str:
-        return f"/api/v1/namespaces/{quote(self.namespace, safe='')}/{kind}{'/' if name else ''}{quote(name, safe='')}"
-
-    def _list(self, path: str, query: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
-        items: list[dict[str, Any]] = []
-        token = ""
+    def _list(self, method: str, *args: str, **options: Any) -> tuple[dict[str, Any], ...]:
+        """All objects, page by page."""
+        objects: list[dict[str, Any]] = []
         while True:
-            page = self._ask("GET", path, {**query, "limit": str(PAGE), **({"continue": token} if token else {})})
-            items += page.get("items") or []
-            token = page.get("metadata", {}).get("continue") or ""
+            page = self._object(CORE, method, *args, limit=PAGE, **options)
+            objects += page.get("items") or []
+            token = page.get("metadata", {}).get("continue")
             if not token:
-                return tuple(items)
+                return tuple(objects)
+            options["_continue"] = token
 
-    def _ask(
-        self, method: str, path: str, query: Mapping[str, str] | None = None, body: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
-        text = self._text(method, path, query, body)
+    def _object(self, group: str, method: str, *args: Any, **options: Any) -> dict[str, Any]:
+        text = self._text(group, method, *args, **options)
         try:
             answer = json.loads(text)
         except ValueError:
@@ -170,28 +164,25 @@ class Cluster:
             raise Unreachable(f"{self.api.configuration.host} does not speak Kubernetes: {one_line(text, 80)!r}")
         return answer
 
-    def _text(
-        self, method: str, path: str, query: Mapping[str, str] | None = None, body: Mapping[str, Any] | None = None
-    ) -> str:
-        from kubernetes.client import ApiException  # type: ignore[import-untyped]
+    def _text(self, group: str, method: str, *args: Any, **options: Any) -> str:
+        """The answer to one method of the official client, such as "list_node" of "CoreV1Api"."""
+        from kubernetes import client  # type: ignore[import-untyped]
         from urllib3.exceptions import HTTPError
 
         host = self.api.configuration.host
-        headers = {**self.api.default_headers, "Accept": "application/json, */*"}
-        self.api.update_params_for_auth(headers, [], ["BearerToken"])
-        url = f"{host}{path}{'?' if query else ''}{urlencode(query or {})}"
-        timeouts = (CONNECT_TIMEOUT_S, READ_TIMEOUT_S)
+        call = partial(getattr(getattr(client, group)(self.api), method), *args, **options)
         try:
-            # Not `call_api`: it stumbles over an error without a body, which every TLS error is.
-            send = partial(self.api.request, method, url, headers=headers, body=body, _request_timeout=timeouts)
-            response = _once_more(send)
-        except ApiException as error:
-            if not error.status:
-                raise Unreachable(f"{host} cannot be trusted: {one_line(str(error.reason))}") from None
-            raise _refused(f"{method} {path}", error) from None
+            data: bytes = _once_more(partial(call, _preload_content=False, _request_timeout=TIMEOUTS_S)).data
         except HTTPError as error:
             raise Unreachable(f"no Kubernetes API at {host}: {_cause(error)}") from None
-        data: bytes = response.data
+        except (client.ApiException, AttributeError, UnicodeDecodeError) as error:
+            # The client decodes the body of each error, and fails where it has none or is no text: TLS errors, proxies.
+            failure = error if isinstance(error, client.ApiException) else error.__context__
+            if not isinstance(failure, client.ApiException):
+                raise
+            if not failure.status:
+                raise Unreachable(f"{host} cannot be trusted: {one_line(str(failure.reason))}") from None
+            raise _refused(method.replace("_", " "), failure) from None
         return data.decode(errors="replace")
 
 
@@ -199,7 +190,7 @@ def open_cluster(settings: Settings, kubeconfig: str | None = None, context: str
     """By `kubeconfig` and its `context` if one of them is given, else by the Airflow connection, as the DAGs do it.
     Nothing is asked yet. Raises Unreachable.
     """
-    from kubernetes.client import ApiClient
+    from kubernetes.client import ApiClient  # type: ignore[import-untyped]
 
     try:
         configuration = _from_file(kubeconfig, context) if kubeconfig or context else _from_connection(settings)
@@ -237,12 +228,13 @@ def _once_more(send: Callable[[], Any]) -> Any:
         return send()
 
 
-def _refused(asked: str, error: Any) -> Refused:
+def _refused(action: str, error: Any) -> Refused:
+    body = error.body.decode(errors="replace") if isinstance(error.body, bytes) else str(error.body or "no message")
     try:
-        told = json.loads(error.body)["message"]
+        message = str(json.loads(body)["message"])
     except (TypeError, ValueError, KeyError):
-        told = error.body.decode(errors="replace") if isinstance(error.body, bytes) else str(error.body or "no message")
-    return Refused(asked, int(error.status), str(error.reason), one_line(str(told), 1000))
+        message = body
+    return Refused(action, int(error.status), str(error.reason), one_line(message, 1000))
 
 
 def _cause(error: BaseException) -> str:

@@ -78,7 +78,7 @@ def check(name: str, **changes: Any) -> Check:
 
 
 def refused(told: str, status: int = 403) -> Any:
-    return cluster(admissions=(Admission(pod="a pod", refusal=Refusal(status=status, told=told)),))
+    return cluster(admissions=(Admission(pod="a pod", refusal=Refusal(status=status, message=told)),))
 
 
 def missing(*names: str) -> Any:
@@ -101,7 +101,7 @@ def test_every_fault_says_what_to_do() -> None:
         cluster=cluster(
             missing=missing("create pods"),
             fleet=Fleet(),
-            service=Refusal(status=404, told="not found"),
+            service=Refusal(status=404, message="not found"),
             num_with_image=0,
         ),
         airflow=airflow(provider="10.1.0"),
@@ -139,9 +139,9 @@ EVERYTHING = missing(*(permission.name for permission in NEEDED))
 @pytest.mark.parametrize(
     ("answer", "summary"),
     [
-        (Refusal(status=404, told='namespaces "trainbench" not found'), "there is no namespace 'trainbench'"),
+        (Refusal(status=404, message='namespaces "trainbench" not found'), "there is no namespace 'trainbench'"),
         (
-            Refusal(status=403, told='namespaces "trainbench" is forbidden'),
+            Refusal(status=403, message='namespaces "trainbench" is forbidden'),
             "nothing is allowed in the namespace 'trainbench': either it does not exist, or no right in it is bound to "
             "system:serviceaccount:trainbench:trainbench-airflow",
         ),
@@ -181,7 +181,7 @@ def test_a_missing_right_matters_as_much_as_what_it_is_for(
 
 
 def test_with_a_plan_the_nodes_need_not_be_listed_any_more() -> None:
-    blind = cluster(missing=missing("list nodes"), fleet=Refusal(status=403, told="nodes is forbidden"))
+    blind = cluster(missing=missing("list nodes"), fleet=Refusal(status=403, message="nodes is forbidden"))
     assert check("permissions", cluster=blind, has_plan=True).state is CheckState.WARN
     assert check("GPUs", cluster=blind, has_plan=True).state is CheckState.UNKNOWN
     assert check("GPUs", cluster=blind).state is CheckState.FAIL
@@ -303,10 +303,10 @@ def test_a_service_by_which_no_gang_could_meet(fault: dict[str, Any], named: str
 
 
 def test_only_gangs_need_the_service() -> None:
-    gone = cluster(service=Refusal(status=404, told='services "trainbench-rendezvous" not found'))
+    gone = cluster(service=Refusal(status=404, message='services "trainbench-rendezvous" not found'))
     assert check("Service", cluster=gone).state is CheckState.FAIL
     assert check("Service", cluster=gone, needs_service=False).state is CheckState.WARN
-    unread = cluster(service=Refusal(status=403, told="forbidden"))
+    unread = cluster(service=Refusal(status=403, message="forbidden"))
     assert check("Service", cluster=unread).state is CheckState.UNKNOWN
 
 

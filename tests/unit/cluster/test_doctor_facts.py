@@ -164,9 +164,9 @@ def test_what_is_refused_is_a_fact_and_the_rest_is_asked_all_the_same(settings: 
         refusals={"nodes": forbidden, "service": Refused("GET", 404, "NotFound", "no service")}, denied=("list nodes",)
     )
     facts = ask(settings, cluster).cluster
-    assert facts.fleet == Refusal(status=403, told="nodes is forbidden")
+    assert facts.fleet == Refusal(status=403, message="nodes is forbidden")
     assert facts.num_with_image is None
-    assert facts.service == Refusal(status=404, told="no service")
+    assert facts.service == Refusal(status=404, message="no service")
     assert [permission.name for permission in facts.missing] == ["list nodes"]
     assert facts.admissions[0].refusal is None
 

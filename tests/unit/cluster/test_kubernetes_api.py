@@ -92,7 +92,7 @@ def status(code: int, reason: str, message: str) -> tuple[int, dict[str, Any]]:
 def test_the_token_of_the_kubeconfig_is_sent(api: Api, cluster: Cluster) -> None:
     api.answer = lambda *_: (200, {"gitVersion": "v1.33.13"})
     assert cluster.version() == "v1.33.13"
-    assert api.requests == [("GET /version", {}, None, "Bearer secret")]
+    assert api.requests == [("GET /version/", {}, None, "Bearer secret")]
 
 
 def test_pods_are_asked_for_by_all_labels_and_page_by_page(api: Api, cluster: Cluster) -> None:
@@ -166,8 +166,8 @@ def test_a_refusal_carries_the_servers_own_words(api: Api, cluster: Cluster) -> 
     with pytest.raises(Refused) as caught:
         cluster.nodes()
     assert caught.value.status == 403
-    assert caught.value.told == 'nodes is forbidden: User "sa" cannot list resource "nodes"'
-    assert str(caught.value).startswith("GET /api/v1/nodes: nodes is forbidden")
+    assert caught.value.message == 'nodes is forbidden: User "sa" cannot list resource "nodes"'
+    assert str(caught.value).startswith("list node: nodes is forbidden")
 
 
 def test_a_server_that_does_not_tell_who_we_are_is_no_error(api: Api, cluster: Cluster) -> None:
