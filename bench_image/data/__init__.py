@@ -1,1 +1,1 @@
-"""Training batches, from memory or from shards on disk."""
+"""Training batches from memory or from shards on disk: made, verified and read ahead."""

@@ -1,4 +1,4 @@
-"""Random token batches, from memory or disk: full length, no padding, the same whatever the number of ranks."""
+"""Token batches from memory or disk: full length, no padding, the same samples for every number of ranks."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ POOL_STEPS = 8  # optimizer steps until the data repeats
 
 
 def seeded(device: torch.device, seed: int, name: str) -> torch.Generator:
-    """A generator for one named thing, the same whatever was drawn before it."""
+    """A random generator for `name`, independent of what was drawn before."""
     # Hashed into 32 bits, because torch's CPU generator ignores the seed's upper half.
     return torch.Generator(device=device).manual_seed(zlib.crc32(f"{seed} {name}".encode()))
 
 
 class Batches(Protocol):
-    """`means` says, for the result, where the data came from."""
+    """The batches of one rank. `source` states in the result where they came from."""
 
     source: str
 
     def batch(self, step: int, micro_step: int) -> torch.Tensor:
-        """Token ids on the host, (micro batch, tokens of a sample); also their own labels."""
+        """Token ids on the host, (micro batch, tokens of a sample), which are also the labels."""
 
     def close(self) -> None: ...
 
 
 def batches(spec: RunSpec, rank: int, vocab_size: int, *, pinned: bool) -> Batches:
-    """This rank's data. On disk it is made or checked first, by all ranks of the host. Raises DataError."""
+    """The batches of this rank. All ranks of the host first write or verify data on disk. Raises DataError."""
     if spec.data == "memory":
         return TokenPool(spec, rank, vocab_size, pinned=pinned)
     length = tokens_per_sample(spec.shape, spec.seq_length)
@@ -50,7 +50,7 @@ def batches(spec: RunSpec, rank: int, vocab_size: int, *, pinned: bool) -> Batch
 
 @functools.cache
 def _prepared(layout: Layout, local_rank: int, num_local_ranks: int) -> Prepared:
-    """Once per process: checksums of many GB are not read again for each trial of a batch size."""
+    """Prepares the data once per process: trials of batch sizes must not read the checksums of many GB again."""
 
     def log(progress: str) -> None:
         if local_rank == 0:
@@ -60,13 +60,13 @@ def _prepared(layout: Layout, local_rank: int, num_local_ranks: int) -> Prepared
 
 
 class TokenPool:
-    """Host batches of one rank, drawn before the measured window; pinned on CUDA so that the copy can be asynchronous.
+    """Host batches of one rank, drawn before the measured windows; pinned on CUDA, so that copies are asynchronous.
 
-    Micro-step a of optimizer step s of rank r draws global micro-batch (s * accumulation + a) * world + r, so that
-    single with accumulation 2 and two ranks without accumulation train on the same samples.
+    Micro-step a of optimizer step s of rank r takes global micro-batch (s * accumulation + a) * world + r: one rank
+    with accumulation 2 and two ranks without accumulation train on the same samples.
     """
 
-    source = f"memory: the batches of {POOL_STEPS} steps, drawn before the measured windows and used again and again"
+    source = f"memory: the batches of {POOL_STEPS} steps, drawn before the measured windows and repeated"
 
     def __init__(self, spec: RunSpec, rank: int, vocab_size: int, *, pinned: bool) -> None:
         self._accumulation = spec.gradient_accumulation_steps
@@ -78,8 +78,8 @@ class TokenPool:
             self._batches.append(batch.pin_memory() if pinned else batch)
 
     def batch(self, step: int, micro_step: int) -> torch.Tensor:
-        """Token ids on the host, (micro batch, tokens of a sample); also their own labels."""
+        """Token ids on the host, (micro batch, tokens of a sample), which are also the labels."""
         return self._batches[(step % POOL_STEPS) * self._accumulation + micro_step]
 
     def close(self) -> None:
-        """There is no thread to end."""
+        """Nothing to end: there is no thread."""

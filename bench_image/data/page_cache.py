@@ -1,4 +1,4 @@
-"""The operating system's copies of files in memory: dropped, and counted, so that a read is known to be the disk's."""
+"""The page cache: drops and counts the cached pages of files, so that reads come from the disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 
 def drop(path: Path) -> None:
-    """Asks the system to forget the file's pages. It may not: a file system in memory has no other place for them."""
+    """Asks the system to drop the file's pages from memory. A file system in memory cannot."""
     if not hasattr(os, "posix_fadvise"):  # macOS
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -25,12 +25,12 @@ def drop(path: Path) -> None:
 
 
 def resident_pct(paths: Iterable[Path]) -> float | None:
-    """Share of the files' bytes, by pages, that lie in memory now; None where the system does not tell."""
+    """Percent of the files' pages that are cached now; None where the system does not report it."""
     if sys.platform != "linux":
         return None
     pages = resident = 0
     for path in paths:
-        if not os.access(path, os.W_OK):  # the kernel says "all" of files that the caller could not write
+        if not os.access(path, os.W_OK):  # for a file that the caller cannot write the kernel reports all pages
             return None
         states = _page_states(path)
         if states is None:
@@ -40,10 +40,10 @@ def resident_pct(paths: Iterable[Path]) -> float | None:
 
 
 def _page_states(path: Path) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
-    """1 for each page in memory, 0 for the others. Looking at a mapping does not load it."""
+    """1 for each page in memory, 0 for the others. mincore does not load pages. None if it fails."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as view:
         states = np.zeros(-(-len(view) // mmap.PAGESIZE), np.uint8)
-        first = ctypes.c_char.from_buffer(view)  # wants a writable mapping, hence ACCESS_COPY
+        first = ctypes.c_char.from_buffer(view)  # requires a writable mapping, hence ACCESS_COPY
         try:
             address, length = ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(len(view))
             failed = ctypes.CDLL(None).mincore(address, length, ctypes.c_void_p(states.ctypes.data))

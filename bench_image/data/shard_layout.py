@@ -1,6 +1,6 @@
-"""What a data set of shards is: its parameters, its files and their manifest.
+"""The layout of a data set on disk: its parameters, its shard files and their manifest.
 
-A data set is a folder `tokens-...` named by its parameters, so that two jobs with different data never meet, with
+A data set is a folder `tokens-...` named by its parameters, so that jobs with different data never share files, with
 `shard_0000.bin` ... of about 128 MB (MB = 1e6 bytes) and `manifest.json`, written last. A shard is samples x length
 token ids, little-endian, uint16 where the vocabulary allows it, else uint32; its content follows from (seed, shard).
 """
@@ -20,11 +20,11 @@ SHARD_BYTES = 128_000_000
 
 
 class DataError(RuntimeError):
-    """The data on disk cannot be made or read; the message says what to do."""
+    """The data on disk cannot be written or read; the message states the remedy."""
 
 
 class Shard(Frozen):
-    """One file. The checksum is zlib's CRC-32: it finds damage, not intent, and costs about 0.25 s per GB."""
+    """One file. The checksum is zlib's CRC-32, about 0.25 s per GB: against damage, not against tampering."""
 
     file: str
     num_samples: int = Field(ge=1)
@@ -33,6 +33,8 @@ class Shard(Frozen):
 
 
 class Manifest(Frozen):
+    """The content of manifest.json."""
+
     format: Literal["trainbench-tokens"] = "trainbench-tokens"
     version: Literal[1] = 1
     dtype: Literal["uint16", "uint32"]
@@ -44,7 +46,7 @@ class Manifest(Frozen):
 
 
 class Layout(NamedTuple):
-    """A data set as it should be: all that follows from the parameters. `length` is in tokens."""
+    """Everything that follows from a data set's parameters. `length`: tokens of a sample."""
 
     root: Path
     num_samples: int
@@ -55,7 +57,7 @@ class Layout(NamedTuple):
 
     @classmethod
     def of(cls, data: DiskData, *, length: int, vocab_size: int, seed: int) -> Layout:
-        """Raises DataError for more shards than samples."""
+        """The layout of the spec's data. Raises DataError for more shards than samples."""
         layout = cls(Path(data.folder), data.num_samples, 1, length, vocab_size, seed)
         num_shards = data.num_shards or -(-layout.num_bytes // SHARD_BYTES)
         if num_shards > data.num_samples:
@@ -87,7 +89,7 @@ class Layout(NamedTuple):
         return self.folder / f"shard_{shard:04d}.bin"
 
     def first_sample(self, shard: int) -> int:
-        """Shards differ by at most one sample: the first ones hold one more."""
+        """The number of a shard's first sample. Sizes differ by at most one sample: the first shards hold one more."""
         each, more = divmod(self.num_samples, self.num_shards)
         return shard * each + min(shard, more)
 
@@ -95,7 +97,7 @@ class Layout(NamedTuple):
         return self.first_sample(shard + 1) - self.first_sample(shard)
 
     def place(self, sample: int) -> tuple[int, int]:
-        """(shard, position in it) of a sample."""
+        """(shard, position in it) of a sample; the inverse of `first_sample`."""
         each, more = divmod(self.num_samples, self.num_shards)
         large = more * (each + 1)
         if sample < large:
@@ -105,6 +107,7 @@ class Layout(NamedTuple):
 
 
 def describe(layout: Layout, checksums: list[str]) -> Manifest:
+    """The manifest of a layout, with the CRC-32 of each shard in hexadecimal."""
     return Manifest(
         dtype=layout.dtype,
         sample_length=layout.length,

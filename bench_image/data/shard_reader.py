@@ -1,4 +1,4 @@
-"""Batches from shards on disk, read ahead by a thread while the GPU works."""
+"""Reads batches from shards on disk, ahead of the training loop, in a thread."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from bench_image.data import page_cache
 from bench_image.data.shard_layout import DataError, Layout
 from bench_image.data.shards import Prepared
 
-AHEAD = 4  # batches that are ready before they are asked for
+AHEAD = 4  # batches that are read ahead
 POLL_S = 0.1
 
 
 class Place(NamedTuple):
-    """Which micro-batches of the whole run are this rank's: every `stride`-th, beginning with `first`."""
+    """The micro-batches of this rank among those of all ranks: every `stride`-th, from `first` on."""
 
     first: int
     stride: int
@@ -30,10 +30,10 @@ class Place(NamedTuple):
 class ShardBatches:
     """Host batches of one rank, with the interface of TokenPool; pinned on CUDA.
 
-    Global micro-batch g holds samples g * batch and following, in the order of the shards, and begins anew at the end:
-    every rank reads others, and the samples of a step are the same for every number of ranks. Asked for in order,
-    batches come from a thread; what it meets (a missing file, a read error) is raised by `batch`. Reads are plain
-    ones and not a memory map, in which a read error is a SIGBUS that ends the process without a word.
+    Global micro-batch g holds the samples from g * batch on, in the order of the shards, starting again at the end:
+    each rank reads different ones, and the samples of a step are the same for every number of ranks. A thread reads
+    the batches in order; its errors (a missing file, a read error) are raised by `batch`. Reads are plain ones, not a
+    memory map, where a read error is a SIGBUS that kills the process without a message.
     """
 
     def __init__(self, prepared: Prepared, spec: RunSpec, place: Place, *, pinned: bool, drops: bool) -> None:
@@ -51,7 +51,7 @@ class ShardBatches:
         self._ahead: _Ahead | None = None
 
     def batch(self, step: int, micro_step: int) -> torch.Tensor:
-        """Token ids on the host, (micro batch, length). Raises DataError for what went wrong in reading."""
+        """Token ids on the host, (micro batch, length). Raises DataError for a read error of the thread."""
         index = step * self._accumulation + micro_step
         if self._ahead is None or self._ahead.next_index != index:
             self.close()
@@ -65,9 +65,10 @@ class ShardBatches:
             self._ahead = None
 
     def read(self, index: int, files: _OpenShard) -> torch.Tensor:
-        """This rank's micro-batch number `index`."""
+        """Reads this rank's micro-batch number `index`, int64 (micro batch, length)."""
         layout, count = self._layout, self._batch_size
         tokens = np.empty((count, layout.length), layout.stored_dtype)
+        # Read run by run: a micro-batch may span shards, and the end of the data set.
         sample, done = (self._place.first + index * self._place.stride) * count % layout.num_samples, 0
         while done < count:
             shard, position = layout.place(sample)
@@ -79,7 +80,7 @@ class ShardBatches:
         return batch
 
     def work(self, ahead: _Ahead) -> None:
-        """The thread's life: batches into the queue, until stopped or until something breaks."""
+        """The thread's body: puts batches into the queue until it is stopped or an error occurs."""
         if self._device is not None:
             torch.cuda.set_device(self._device)  # a new thread begins on GPU 0, and would pin memory through it
         index = ahead.next_index
@@ -87,7 +88,7 @@ class ShardBatches:
             while not ahead.stopped.is_set():
                 try:
                     item: torch.Tensor | BaseException = self.read(index, files)
-                except BaseException as error:  # whatever it is, it belongs to the training loop
+                except BaseException as error:  # raised in the training loop by `take`
                     item = error
                 ahead.put(item)
                 if isinstance(item, BaseException):
@@ -96,15 +97,15 @@ class ShardBatches:
 
     def _describe(self, prepared: Prepared) -> str:
         layout = prepared.layout
-        origin = "written in this run" if prepared.written else "found, checksums verified"
+        origin = "written in this run" if prepared.written else "already on disk, checksums verified"
         size = f"{layout.num_bytes / 1e9:.3g} GB" if layout.num_bytes >= 1e9 else f"{layout.num_bytes / 1e6:.3g} MB"
-        what = f"disk: {layout.num_shards} shard{'s' * (layout.num_shards > 1)}, {size}, {origin}"
+        data = f"disk: {layout.num_shards} shard{'s' * (layout.num_shards > 1)}, {size}, {origin}"
         resident = page_cache.resident_pct(layout.path(index) for index in range(layout.num_shards))
         if resident is None:
-            return f"{what}; reads may come from the page cache: this system does not tell"
+            return f"{data}; reads may come from the page cache, which this system does not report"
         if resident > 1:
-            return f"{what}; {resident:.0f} % in the page cache at the start, in spite of asking to drop it"
-        return f"{what}; page cache dropped before the run, and behind the reader"
+            return f"{data}; {resident:.0f} % in the page cache at the start, although it was dropped"
+        return f"{data}; page cache dropped before the run, and after each read"
 
 
 class _Ahead:
@@ -118,10 +119,10 @@ class _Ahead:
         self._thread.start()
 
     def take(self) -> torch.Tensor:
-        """Waits as long as the disk takes: that is the loader wait."""
+        """The next batch; waits for the disk if it is not ready, which counts as loader wait."""
         item = self._queue.get()
         if isinstance(item, BaseException):
-            self._queue.put(item)  # asked again, it says the same
+            self._queue.put(item)  # for the next call
             raise item
         self.next_index += 1
         return item
@@ -140,9 +141,9 @@ class _Ahead:
 
 
 class _OpenShard:
-    """The one shard that is being read. Left behind, its pages leave the memory, so that the next pass reads the disk.
+    """The shard that is being read. When it is closed its pages are dropped, so that the next pass reads the disk.
 
-    One rank of a host does that for all; a peer that is a little behind reads a few pages twice.
+    One rank of a host (`drops`) does that for all; a rank that is behind reads a few pages twice.
     """
 
     def __init__(self, layout: Layout, *, drops: bool) -> None:

@@ -1,4 +1,4 @@
-"""Samples in shards on disk: how they are made, by one writer at a time, and when those that are there will do."""
+"""Prepares a data set of shards on disk: verifies one that is there, or writes it, one writer at a time."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from bench_image.data.write_lock import STALE_S, WriteLock
 
 BLOCK_BYTES = 16_000_000
 MANIFEST, LOCK = "manifest.json", ".writing"
-TELL_EVERY_S = 3.0
+LOG_EVERY_S = 3.0
 
 Log = Callable[[str], None]
 
 
 class Prepared(NamedTuple):
-    """Data that is there. `written`: by some process while this one looked on, not found."""
+    """A data set ready to be read. `written`: in this run, by this process or another one."""
 
     layout: Layout
     written: bool
 
 
 def prepare(layout: Layout, *, local_rank: int, num_local_ranks: int, log: Log) -> Prepared:
-    """Makes sure that the data set is on disk and sound; its pages are then out of memory where the system allows it.
+    """Makes sure that the data set is on disk and intact, and drops its pages from memory where the system allows it.
 
-    To be called by all ranks of a host. Of data found each rank checks its share; data that is missing is written by
-    local rank 0 while the others wait. Raises DataError.
+    All ranks of a host call it. Each rank verifies its share of existing data; missing data is written by local rank 0
+    while the others wait. `log` gets progress lines. Raises DataError.
     """
     try:
         if manifest := complete(layout):
@@ -56,7 +56,7 @@ def prepare(layout: Layout, *, local_rank: int, num_local_ranks: int, log: Log) 
 
 
 def complete(layout: Layout) -> Manifest | None:
-    """The manifest, if every shard is there and has the right size. Raises DataError for a manifest of other data."""
+    """The manifest, if every shard exists and has the right size. Raises DataError for a manifest of other data."""
     manifest = read_manifest(layout)
     if manifest is None or any(
         _size(layout.path(index)) != shard.num_bytes for index, shard in enumerate(manifest.shards)
@@ -66,7 +66,7 @@ def complete(layout: Layout) -> Manifest | None:
 
 
 def read_manifest(layout: Layout) -> Manifest | None:
-    """None without one. Raises DataError for one that is not valid or describes other data."""
+    """The manifest, None without one. Raises DataError for one that is invalid or describes other data."""
     path = layout.folder / MANIFEST
     try:
         manifest = Manifest.model_validate_json(path.read_bytes())
@@ -84,7 +84,7 @@ def read_manifest(layout: Layout) -> Manifest | None:
 
 
 def blocks(layout: Layout, shard: int) -> Iterator[np.ndarray[Any, np.dtype[Any]]]:
-    """The shard's tokens in order, in blocks of at most 16 MB: the same for the same (seed, shard)."""
+    """The shard's tokens in order, in blocks of at most 16 MB; they depend on (seed, shard) only."""
     generator = np.random.default_rng((layout.seed, shard))
     left = layout.samples_of(shard) * layout.length
     while left:
@@ -95,7 +95,7 @@ def blocks(layout: Layout, shard: int) -> Iterator[np.ndarray[Any, np.dtype[Any]
 
 
 def _write_or_wait(layout: Layout, *, writes: bool, log: Log) -> None:
-    """Until the data is complete, whoever made it."""
+    """Writes the data or waits until another process has written it. Raises DataError when the writer went silent."""
     lock = WriteLock(layout.folder / LOCK)
     while complete(layout) is None:
         if writes and lock.take():
@@ -109,12 +109,12 @@ def _write_or_wait(layout: Layout, *, writes: bool, log: Log) -> None:
             lock.break_if_dead(silent_s)
         elif silent_s > 2 * STALE_S:
             raise DataError(
-                f"waited {silent_s:.0f} s for local rank 0 to write {layout.folder}, without a sign of life from it"
+                f"waited {silent_s:.0f} s for local rank 0 to write {layout.folder}, which showed no progress"
             )
 
 
 def _write(layout: Layout, lock: WriteLock, log: Log) -> None:
-    """Makes what is missing or of the wrong size; the manifest comes last. The caller holds the lock."""
+    """Writes the shards that are missing or of the wrong size, then the manifest. The caller holds the lock."""
     for leftover in layout.folder.glob(".shard_*"):  # of a writer that was killed
         leftover.unlink(missing_ok=True)
     known = read_manifest(layout)
@@ -122,7 +122,7 @@ def _write(layout: Layout, lock: WriteLock, log: Log) -> None:
     keep = [known is not None and _size(layout.path(index)) == size for index, size in enumerate(sizes)]
     to_write = sum(size for size, kept in zip(sizes, keep, strict=True) if not kept)
     _check_space(layout, to_write)
-    if known:  # those that stay are checked, as in a run that finds all of them
+    if known:  # shards that stay are verified, as in a run that has all of them
         _verify(layout, known, [index for index, kept in enumerate(keep) if kept], log, lock)
     progress = _Progress(to_write, layout.folder, log, "written", lock)
     checksums = []
@@ -136,7 +136,7 @@ def _write(layout: Layout, lock: WriteLock, log: Log) -> None:
 
 
 def _write_shard(layout: Layout, shard: int, progress: _Progress) -> str:
-    """Returns its checksum. On the disk before it has its name, and then out of memory."""
+    """Writes one shard and returns its CRC-32. The file gets its name when it is on the disk (fsync)."""
     path = layout.path(shard)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{time.time_ns()}")
     checksum = 0
@@ -157,7 +157,7 @@ def _write_shard(layout: Layout, shard: int, progress: _Progress) -> str:
 
 
 def _verify(layout: Layout, manifest: Manifest, shards: Sequence[int], log: Log, lock: WriteLock | None = None) -> None:
-    """Raises DataError for a shard whose bytes are not those that were written."""
+    """Raises DataError for a shard whose CRC-32 is not that of the manifest."""
     total = sum(manifest.shards[index].num_bytes for index in shards)
     progress = _Progress(total, layout.folder, log, "checked", lock)
     for index in shards:
@@ -170,12 +170,12 @@ def _verify(layout: Layout, manifest: Manifest, shards: Sequence[int], log: Log,
         if f"{checksum:08x}" != manifest.shards[index].crc32:
             raise DataError(
                 f"{layout.path(index)} is corrupt: CRC-32 {checksum:08x}, written as {manifest.shards[index].crc32}; "
-                "delete this file, and the next run makes it again"
+                "delete this file, and the next run writes it again"
             )
 
 
 class _Progress:
-    """A line every few seconds, and a sign of life for those who wait for the lock."""
+    """Logs a line every few seconds, and touches the lock so that waiting processes see progress."""
 
     def __init__(self, total_bytes: int, folder: Path, log: Log, done: str, lock: WriteLock | None) -> None:
         self._total, self._folder, self._log, self._done, self._lock = total_bytes, folder, log, done, lock
@@ -185,19 +185,20 @@ class _Progress:
         self._bytes += num_bytes
         if self._lock:
             self._lock.beat()
-        if time.monotonic() - self._logged_at >= TELL_EVERY_S:
+        if time.monotonic() - self._logged_at >= LOG_EVERY_S:
             self._logged_at = time.monotonic()
             self._log(f"{self._done}_gb={self._bytes / 1e9:.2f}/{self._total / 1e9:.2f} folder={self._folder}")
 
 
 def _check_space(layout: Layout, needed: int) -> None:
+    """Raises OSError (ENOSPC) unless `needed` bytes are free."""
     free = shutil.disk_usage(layout.folder).free
     if needed > free:
         raise OSError(errno.ENOSPC, f"needs {needed / 1e9:.2f} GB, {free / 1e9:.2f} GB are free")
 
 
 def _advice(layout: Layout, error: OSError) -> str:
-    """What a user can do about it."""
+    """An error message with its remedy."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         with contextlib.suppress(OSError):
             free = shutil.disk_usage(layout.root).free
@@ -207,7 +208,7 @@ def _advice(layout: Layout, error: OSError) -> str:
             )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"{layout.folder} cannot be written or read: {error}; change its permissions, or take another folder"
-    return f"the data in {layout.folder} cannot be made or read: {error}"
+    return f"the data in {layout.folder} cannot be written or read: {error}"
 
 
 def _size(path: Path) -> int | None:

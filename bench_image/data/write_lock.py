@@ -1,7 +1,7 @@
-"""One writer at a time, over processes, pods and hosts, by a file that only one of them can create.
+"""A lock file: one writer at a time, over processes, pods and hosts.
 
-Creating with O_EXCL is atomic on NFS as well; flock is not everywhere. What the lock saves is double work: writers
-make the same bytes and rename them into place, so that a lock taken over too early does no harm.
+Creating a file with O_EXCL is atomic on NFS too, where flock may not work. The lock only saves double work: all writers
+write the same bytes and rename them into place, so a lock that is taken over too early does no harm.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import socket
 import time
 from pathlib import Path
 
-STALE_S = 90.0  # longer than NFS clients remember a file's times (60 s)
+STALE_S = 90.0  # longer than NFS clients cache a file's times (60 s)
 BEAT_S = 1.0
 POLL_S = 0.2
 
@@ -28,7 +28,7 @@ class WriteLock:
         self._seen_at = time.monotonic()
 
     def take(self) -> bool:
-        """False: someone else has it. Raises OSError where the file cannot be created."""
+        """Whether this process got the lock. Raises OSError where the file cannot be created."""
         with contextlib.suppress(FileExistsError):
             with os.fdopen(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644), "w") as file:
                 file.write(self._token)
@@ -36,7 +36,7 @@ class WriteLock:
         return False
 
     def beat(self) -> None:
-        """Says that the owner is alive; cheap, at most once a second. A lock that was taken over is left alone."""
+        """Shows that the owner is alive, at most once a second; does nothing when the lock was taken over."""
         if time.monotonic() - self._beaten_at >= BEAT_S:
             self._beaten_at = time.monotonic()
             with contextlib.suppress(OSError):
@@ -48,7 +48,7 @@ class WriteLock:
             self.path.unlink(missing_ok=True)
 
     def wait(self) -> float:
-        """Sleeps a moment. Returns the seconds for which this process has seen no sign of life."""
+        """Sleeps POLL_S. Returns the seconds for which the lock file has not changed."""
         time.sleep(POLL_S)
         state = self._state()
         if state != self._seen:
@@ -56,13 +56,13 @@ class WriteLock:
         return time.monotonic() - self._seen_at
 
     def break_if_dead(self, silent_s: float) -> None:
-        """Removes the file of an owner that is gone from this host, or that was silent for STALE_S."""
+        """Removes the lock of an owner that no longer runs on this host, or that did not touch it for STALE_S."""
         state = self._state()
         if state and (silent_s >= STALE_S or _is_gone(state[0])):
             self.path.unlink(missing_ok=True)
 
     def _state(self) -> tuple[str, int] | None:
-        """Content and time of the file, None without one. Opening it makes NFS ask the server."""
+        """Content and modification time of the file, None without one. Opening it makes NFS ask the server."""
         try:
             with self.path.open() as file:
                 return file.read(), os.fstat(file.fileno()).st_mtime_ns
@@ -71,7 +71,7 @@ class WriteLock:
 
 
 def _is_gone(token: str) -> bool:
-    """Whether the owner was a process of this host that runs no more."""
+    """Whether the owner was a process of this host that no longer runs."""
     host, _, rest = token.partition(" ")
     pid = rest.partition(" ")[0]
     if host != socket.gethostname() or not pid.isdigit():

@@ -1,1 +1,1 @@
-"""GPU and host telemetry, hardware probes, and the environment of a run."""
+"""Telemetry of GPUs and host, peak memory, hardware probes, and the environment of a run."""

@@ -1,4 +1,4 @@
-"""Where and with what a run happens: node, GPUs, driver, libraries."""
+"""The environment of a run: node, pod, GPUs, driver, libraries, CPU."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench_image.telemetry import nvml as nvml_api
 POD_ENV = "TRAINBENCH_POD"
 IMAGE_ENV = "TRAINBENCH_IMAGE"
 LIBRARIES = ("torch", "transformers", "peft", "bitsandbytes", "accelerate", "triton")
-CUDA_LIBRARIES = ("nvidia-cuda-runtime", "nvidia-nccl")  # their names go on with the CUDA version: -cu12, -cu13
+CUDA_LIBRARIES = ("nvidia-cuda-runtime", "nvidia-nccl")  # followed by the CUDA version: -cu12, -cu13
 
 T = TypeVar("T")
 
@@ -25,10 +25,10 @@ T = TypeVar("T")
 def read_context(
     node: str, device: Device, gpu_uuids: Sequence[str], *, nvml: Any = None
 ) -> tuple[Context, dict[str, str]]:
-    """The context, and why each of its nulls is null (paths relative to `context`). Never raises.
+    """The context, and a reason for each null in it (paths relative to `context`). Never raises.
 
-    `Gpu.index` is the position in `gpu_uuids`. `cuda` is the newest CUDA that the driver offers; the one that torch
-    uses is among the libraries. `nvml` stands in for the real NVML module in tests.
+    `Gpu.index` is the position in `gpu_uuids`. `cuda` is the newest version that the driver supports; the one that
+    torch uses is among the libraries. Tests pass a fake `nvml`.
     """
     missing: dict[str, str] = {}
     gpus, driver, cuda = _read_gpus(device, gpu_uuids, nvml, missing)
@@ -60,7 +60,7 @@ def library_versions() -> dict[str, str]:
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """'model name' of the first CPU, or the machine type where the kernel does not say (ARM)."""
+    """'model name' of the first CPU, or the machine type where the kernel lacks it (ARM)."""
     try:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -125,5 +125,5 @@ def _optional(path: str, call: Callable[[], T], missing: dict[str, str]) -> T | 
 
 
 def _cuda_version(number: int) -> str:
-    """NVML writes 13.0 as 13000."""
+    """'13.0' for 13000, as NVML encodes it."""
     return f"{number // 1000}.{number % 1000 // 10}"

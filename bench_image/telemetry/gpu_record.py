@@ -1,4 +1,4 @@
-"""The readings of one GPU over the measured windows, and what they come to."""
+"""NVML readings of one GPU during the measured windows, and their summary."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench_image.contract.parse import implausible
 from bench_image.contract.result_sections import GpuTelemetry
 from bench_image.telemetry import nvml as nvml_api
 
-# NVML's clocks-event bits. Idle (0x1) and the display's clocks (0x100) do not slow training down.
+# NVML's clocks-event bits by class. Idle (0x1) and display clocks (0x100) are left out: they do not slow training.
 THROTTLE_BITS = {
     "thermal": 0x20 | 0x40,
     "power_cap": 0x4,
@@ -29,7 +29,7 @@ Reading = Callable[[Any, Any], Any]
 
 
 class GpuRecord:
-    """A reading that fails is left out and its reason kept: one missing figure never costs another."""
+    """Collects the readings of one GPU. A failed reading is skipped and its reason kept; the others continue."""
 
     def __init__(self, nvml: Any, index: int, uuid: str) -> None:
         self._nvml = nvml
@@ -54,16 +54,16 @@ class GpuRecord:
         self._keep(_AT_WINDOW_END)
 
     def glance(self) -> tuple[float | None, float | None]:
-        """(utilisation in percent, temperature in degrees C) of this moment; not kept."""
-        reasons = dict(self._reasons)
+        """(utilisation in percent, temperature in degrees C) now; not recorded."""
+        reasons = dict(self._reasons)  # a failed glance must not add a reason
         seen = tuple(self._read(name, _UNDER_LOAD[name]) for name in ("utilisation_pct", "temperature_c"))
         self._reasons = reasons
         return seen[0], seen[1]
 
     def summary(self, missing: dict[str, str]) -> GpuTelemetry:
-        """Adds the reason of each null to `missing`."""
+        """The summary over all windows. Adds a reason for each null field to `missing`."""
         if "energy_mj" in self._reasons:
-            self._values["energy_mj"].clear()  # the energy of some windows is not the energy of the run
+            self._values["energy_mj"].clear()  # without that of every window it is not the energy of the run
         fields: dict[str, Any] = {}
         for field, (reading, combine) in _FIELDS.items():
             values = self._values[reading]
@@ -72,7 +72,7 @@ class GpuRecord:
                 missing[f"gpus.{self._index}.{field}"] = self._reasons.get(reading, "no measured window")
             elif reason := implausible(GpuTelemetry, field, fields[field]):
                 fields[field] = None
-                missing[f"gpus.{self._index}.{field}"] = f"the driver gave what cannot be: {reason}"
+                missing[f"gpus.{self._index}.{field}"] = f"the driver returned an impossible value: {reason}"
         return GpuTelemetry(index=self._index, uuid=self._uuid, num_samples=self._num_samples, **fields)
 
     @cached_property
@@ -94,7 +94,7 @@ class GpuRecord:
 
 
 def throttle_shares(bits: Sequence[int]) -> dict[str, float]:
-    """Throttle class -> percent of the samples whose clocks-event bits name it."""
+    """Throttle class -> percent of the samples whose clocks-event bits have it set."""
     return {name: 100 * sum(bool(sample & mask) for sample in bits) / len(bits) for name, mask in THROTTLE_BITS.items()}
 
 
@@ -105,7 +105,7 @@ def _energy_mj(nvml: Any, gpu: Any) -> int:
 def _clocks_event_bits(nvml: Any, gpu: Any) -> int:
     try:
         return int(nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu))
-    except nvml.NVMLError:  # drivers before 535 know only the older name
+    except nvml.NVMLError:  # drivers before 535 have only the older name
         return int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu))
 
 
@@ -114,22 +114,22 @@ def _ecc_errors(nvml: Any, gpu: Any, kind: int) -> int:
 
 
 def _num_other_processes(nvml: Any, gpu: Any) -> int:
-    """Processes that compute on the GPU and do not belong to this run."""
+    """The number of processes on the GPU that do not belong to this run. Raises NvmlError where that is unknown."""
     listed = {process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(gpu)}
     ours = _own_pids()
     if not listed & ours:
-        # A run uses its GPU: if it is not listed, these are not the process numbers of this container.
-        raise nvml_api.NvmlError("the process numbers of this container do not show which processes are other ones")
+        # The run itself uses the GPU. If it is not listed, NVML reports the pids of another namespace.
+        raise nvml_api.NvmlError("NVML lists no process of this run: its pids are not those of this container")
     return len(listed - ours)
 
 
 def _own_pids() -> set[int]:
-    """The process that started the ranks, and all below it."""
+    """The pids of the process that started the ranks and of its descendants."""
     launcher = psutil.Process(os.getppid() or os.getpid())
     return {launcher.pid, os.getpid(), *(child.pid for child in launcher.children(recursive=True))}
 
 
-# An idle GPU lowers its clocks and its PCIe generation: these are read within the windows, again and again.
+# Sampled within the windows, because an idle GPU lowers its clocks and its PCIe generation.
 _UNDER_LOAD: dict[str, Reading] = {
     "utilisation_pct": lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
     "temperature_c": lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
@@ -147,8 +147,8 @@ _AT_WINDOW_END: dict[str, Reading] = {
     "other_processes": _num_other_processes,
 }
 
-# Field of the contract -> the reading it comes from, and how its values become one. ECC errors are counted since the
-# driver was loaded. A PCIe link that rests between copies reads lower: the best reading is what it can do.
+# Field of GpuTelemetry -> its reading, and how the values are combined. ECC errors count from when the driver was
+# loaded. A PCIe link reads lower when idle between copies, so the largest reading is its real generation and width.
 _FIELDS: dict[str, tuple[str, Callable[[list[Any]], Any]]] = {
     "utilisation_mean_pct": ("utilisation_pct", statistics.fmean),
     "temperature_mean_c": ("temperature_c", statistics.fmean),

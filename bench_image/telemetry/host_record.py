@@ -1,4 +1,4 @@
-"""What the host's CPUs and memory do over the measured windows."""
+"""CPU and memory use of the host during the measured windows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CpuTimes(NamedTuple):
 
 
 def cpu_times(times: Any = None) -> CpuTimes:
-    """From psutil's `cpu_times()`. Linux counts guest time within user time, and waiting for I/O is idling."""
+    """CPU times from psutil. Guest time is left out, because Linux counts it in user time; I/O wait is idle time."""
     times = times or psutil.cpu_times()
     counted = {name: value for name, value in times._asdict().items() if not name.startswith("guest")}
     idle = counted["idle"] + counted.get("iowait", 0.0)
@@ -32,7 +32,7 @@ def cpu_times(times: Any = None) -> CpuTimes:
 
 
 class HostRecord:
-    """The whole machine, also inside a container: a busy neighbour is what one wants to see."""
+    """Collects figures of the whole machine, also from inside a container, so that busy neighbours show."""
 
     def __init__(self) -> None:
         self._before: CpuTimes | None = None
@@ -53,7 +53,7 @@ class HostRecord:
             self._windows.append(now.since(self._before))
 
     def summary(self, missing: dict[str, str]) -> HostTelemetry:
-        """Adds the reason of each null to `missing`."""
+        """The summary over all windows. Adds a reason for each null field to `missing`."""
         total_s = sum(window.total_s for window in self._windows)
         steals = [window.steal_s for window in self._windows if window.steal_s is not None]
         fields = {
@@ -64,14 +64,14 @@ class HostRecord:
             "memory_used_pct": statistics.fmean(self._memory_pct) if self._memory_pct else None,
         }
         missing |= {
-            f"host.{name}": "no measured window, or the platform does not tell"
+            f"host.{name}": "no measured window, or the platform does not report it"
             for name, value in fields.items()
             if value is None
         }
         for name, value in fields.items():
             if value is not None and (reason := implausible(HostTelemetry, name, value)):
                 fields[name] = None
-                missing[f"host.{name}"] = f"the system gave what cannot be: {reason}"
+                missing[f"host.{name}"] = f"the system returned an impossible value: {reason}"
         return HostTelemetry(**fields)
 
 

@@ -1,4 +1,4 @@
-"""What the hardware can do, measured before the training loop: host-to-device copy, matmul, all-reduce."""
+"""Hardware probes before training: rates of host-to-device copy, matmul and all-reduce."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WARMUP = 2
 
 
 def h2d_gb_per_s(device: torch.device) -> float | None:
-    """Pinned host-to-device copy rate in GB/s (1e9 bytes); None on the CPU, where nothing is copied."""
+    """Rate of pinned host-to-device copies in GB/s (1e9 bytes); None on the CPU, where nothing is copied."""
     import torch
 
     if device.type != "cuda":
@@ -32,9 +32,9 @@ def h2d_gb_per_s(device: torch.device) -> float | None:
 
 
 def matmul_tflops(device: torch.device, dtype: torch.dtype) -> float:
-    """Rate of one large square matmul, TFLOP/s: the ceiling of training. Random data, because zeros run faster.
+    """Rate of a square matmul of n x n in TFLOP/s: 2 n^3 / t. Random data, because zeros run faster.
 
-    By the same clock as training, which this is compared with: on the CPU the CPU time of the process.
+    Timed by the clock of training, whose rate is compared with it: on the CPU the CPU time of the process.
     """
     import torch
 
@@ -47,9 +47,9 @@ def matmul_tflops(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def allreduce_bus_gb_per_s(device: torch.device) -> float:
-    """All-reduce bus bandwidth in GB/s: 2 (n-1)/n * bytes / t, t of the slowest rank. Every rank must call it.
+    """Bus bandwidth of an all-reduce in GB/s: 2 (n-1)/n * bytes / t, t of the slowest of n ranks. All ranks call it.
 
-    The factor makes the figure comparable between numbers of ranks (nccl-tests, PERFORMANCE.md).
+    The factor makes figures of different n comparable (nccl-tests, PERFORMANCE.md).
     """
     import torch
     import torch.distributed as dist
@@ -65,7 +65,7 @@ def allreduce_bus_gb_per_s(device: torch.device) -> float:
 def _median_s(
     device: torch.device, work: Callable[[], object], cpu_clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Median seconds of one call of `work`, the first calls dropped."""
+    """Median seconds of one call of `work`, without the first WARMUP calls."""
     clock = _cuda_s if device.type == "cuda" else partial(_cpu_s, clock=cpu_clock)
     return statistics.median([clock(work) for _ in range(REPEATS)][WARMUP:])
 

@@ -1,4 +1,4 @@
-"""What GPUs and host do during the measured windows, sampled by a thread that sleeps while no window is open."""
+"""Samples GPUs and host during the measured windows, in a thread that sleeps between them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from bench_image.telemetry.host_record import HostRecord
 class Sampler:
     """Samples between `resume` and `pause`, every `interval_s`, and at least once per window.
 
-    Never raises: what cannot be read is None in the answer of `stop`, with a reason. `GpuTelemetry.index` is the
-    position in `gpu_uuids`. `nvml` stands in for the real NVML module in tests.
+    Never raises: `stop` returns None, with a reason, for what cannot be read. `GpuTelemetry.index` is the position in
+    `gpu_uuids`. Tests pass a fake `nvml`.
     """
 
     def __init__(self, device: Device, gpu_uuids: Sequence[str], interval_s: float, *, nvml: Any = None) -> None:
@@ -47,7 +47,7 @@ class Sampler:
         self._thread.start()
 
     def resume(self) -> None:
-        """A measured window begins."""
+        """Begins a measured window."""
         with self._lock:
             if self._open.is_set():
                 return
@@ -57,7 +57,7 @@ class Sampler:
             self._open.set()
 
     def pause(self) -> None:
-        """The window is over; no sample is taken after this returns."""
+        """Ends the window; no sample is taken after this returns."""
         with self._lock:
             if not self._open.is_set():
                 return
@@ -68,7 +68,7 @@ class Sampler:
                 record.close_window()
 
     def glance(self) -> dict[str, float]:
-        """How the GPUs are right now: the least used one and the hottest one. Empty where nothing can be read."""
+        """The lowest utilisation and highest temperature of the GPUs now, for the log; empty where unreadable."""
         with self._lock:
             seen = [gpu.glance() for gpu in self._gpus]
         used = [utilisation for utilisation, _ in seen if utilisation is not None]
@@ -76,10 +76,10 @@ class Sampler:
         return ({"gpu_use_pct": min(used)} if used else {}) | ({"temperature_c": max(warm)} if warm else {})
 
     def stop(self) -> tuple[tuple[GpuTelemetry, ...], HostTelemetry, dict[str, str]]:
-        """Everything seen, and why each null is null (paths relative to `telemetry`). Ends the thread."""
+        """Ends the thread. Returns the summaries and a reason for each null (paths relative to `telemetry`)."""
         self.pause()
         self._stopped.set()
-        self._open.set()  # wakes the thread, which then sees that it is over
+        self._open.set()  # wakes the thread, so that it ends
         if self._thread.is_alive():
             self._thread.join(timeout=5)
         missing = dict(self._missing)
@@ -89,7 +89,7 @@ class Sampler:
     def _work(self) -> None:
         while True:
             self._open.wait()
-            # First the pause, then the sample: NVML's utilisation looks back, over what was before the window.
+            # Wait first, then sample: NVML's utilisation covers the time before the call.
             if self._stopped.wait(self._interval_s):
                 return
             with self._lock:

@@ -312,7 +312,7 @@ def test_a_run_reads_the_shards_that_it_wrote(tmp_path: Path) -> None:
     assert set(files) == {"manifest.json", "shard_0000.bin", "shard_0001.bin", "shard_0002.bin"}
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == files
     assert "written in this run" in first["configuration"]["data"]
-    assert "found, checksums verified" in second["configuration"]["data"]
+    assert "already on disk, checksums verified" in second["configuration"]["data"]
     assert second["epochs"][0]["mean_loss"] == pytest.approx(first["epochs"][0]["mean_loss"], rel=1e-3)
 
 
