@@ -230,7 +230,7 @@ def test_a_disk_that_fills_up_leaves_no_half_shard(tmp_path: Path, monkeypatch: 
 
 def test_a_place_that_cannot_hold_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match=r"the data in .*file.* cannot be made"):
+    with pytest.raises(DataError, match=r"the data in .*file.* cannot be written"):
         made(layout_in(tmp_path / "file"))
 
 
@@ -257,7 +257,7 @@ from bench_image.data.shards import prepare
 data = DiskData(folder=sys.argv[1], num_samples=200_000, num_shards=8)
 layout = Layout.of(data, length=64, vocab_size=100, seed=0)
 for written in (True, False):
-    prepared = prepare(layout, local_rank=int(sys.argv[2]), num_local_ranks=2, tell=print)
+    prepared = prepare(layout, local_rank=int(sys.argv[2]), num_local_ranks=2, log=print)
 assert not prepared.written
 """
 
@@ -440,7 +440,7 @@ def test_written_shards_leave_the_page_cache(tmp_path: Path) -> None:
     assert cold == 0
     assert page_cache.resident_pct(paths) == 100
     reader = ShardBatches(prepared, make_spec(recipe=Recipe.FULL), Place(0, 1), pinned=False, drops=True)
-    assert "100 % in the page cache at the start" in reader.means
+    assert "100 % in the page cache at the start" in reader.source
     page_cache.drop(paths[0])
     assert page_cache.resident_pct(paths) == pytest.approx(100 * 2 / 3, abs=0.2)
 
@@ -449,7 +449,7 @@ def test_written_shards_leave_the_page_cache(tmp_path: Path) -> None:
 def test_a_shard_left_behind_leaves_the_page_cache(tmp_path: Path) -> None:
     layout = layout_in(tmp_path, samples=30_000, length=64)
     reader = batches_of(layout, micro_batch_size=9_000)
-    if "page cache dropped" not in reader.means:
+    if "page cache dropped" not in reader.source:
         pytest.skip("a file system in memory")
     for step in range(2):  # 18,000 samples: the first shard, and 8,000 of the second
         reader.batch(step, 0)
