@@ -96,13 +96,13 @@ def slow_of(fleet: Fleet) -> float:
 
 def by_slow(rows: Sequence[Row], key: Callable[[Fleet], Sequence[str]]) -> dict[tuple[str, ...], dict[float, Row]]:
     """Cells of the first columns -> how slow the bad node is -> the case."""
-    found: dict[tuple[str, ...], dict[float, Row]] = {}
+    by_fleet: dict[tuple[str, ...], dict[float, Row]] = {}
     for row in rows:
-        found.setdefault(tuple(key(row.fleet)), {})[slow_of(row.fleet)] = row
-    return found
+        by_fleet.setdefault(tuple(key(row.fleet)), {})[slow_of(row.fleet)] = row
+    return by_fleet
 
 
-def told(row: Row) -> str:
+def reported(row: Row) -> str:
     return share(row.rate("bad_red", "bad_watched", of="bad"))
 
 
@@ -119,16 +119,16 @@ def chance(row: Row) -> list[str]:
     return [share(row.rate("red")), share(row.rate("watched")), share(row.rate("unsure"))]
 
 
-CHANCE = ("a good node red", "a good node watched", "a good node: cannot tell")
+CHANCE = ("a good node red", "a good node watched", "a good node: undecided")
 
 
 def of_slow(*percents: float) -> list[str]:
-    names = ("told", "of it red", "cannot tell", "a good node red beside it")
+    names = ("reported", "of it red", "undecided", "a good node red beside it")
     return [f"{pct:g} % slow: {name}" if i == 0 else name for pct in percents for i, name in enumerate(names)]
 
 
 def beside(*rows: Row) -> list[str]:
-    return [cell for row in rows for cell in (told(row), red(row), unsure(row), share(row.rate("red")))]
+    return [cell for row in rows for cell in (reported(row), red(row), unsure(row), share(row.rate("red")))]
 
 
 def targets(rows: Sequence[Row]) -> str:
@@ -142,7 +142,7 @@ def grid_chance(rows: Sequence[Row]) -> str:
     return markdown(["spread %", "noise %", "rounds", *CHANCE], ([*key, *chance(by[0])] for key, by in groups.items()))
 
 
-def grid_found(rows: Sequence[Row]) -> str:
+def grid_detected(rows: Sequence[Row]) -> str:
     """Percent of the nights."""
     groups = by_slow(rows, _setting)
     slow = sorted({slow_of(row.fleet) for row in rows} - {0.0})
@@ -164,10 +164,10 @@ def _setting(fleet: Fleet) -> list[str]:
 
 
 def _outcome(row: Row) -> str:
-    """ "86 (26), 3, 11": told, of that red, called well, cannot tell; percent."""
+    """ "86 (26), 3, 11": reported, of that red, called well, undecided; percent."""
     names = (("bad_red", "bad_watched"), ("bad_red",), ("bad_well", "bad_notice"), ("bad_unsure",))
-    told_pct, red_pct, missed_pct, unsure_pct = (_whole(row.rate(*name, of="bad")) for name in names)
-    return f"{told_pct} ({red_pct}), {missed_pct}, {unsure_pct}"
+    reported_pct, red_pct, missed_pct, unsure_pct = (_whole(row.rate(*name, of="bad")) for name in names)
+    return f"{reported_pct} ({red_pct}), {missed_pct}, {unsure_pct}"
 
 
 def _whole(counted: tuple[int, int]) -> str:
@@ -188,7 +188,7 @@ def references(rows: Sequence[Row]) -> str:
     head = [
         "compared with",
         "beside a 10 % slow one: a good node red",
-        "cannot tell",
+        "undecided",
         *(f"{pct:g} % slow" for pct in slow),
     ]
     groups = by_slow(rows, lambda f: (REFERENCES[f.reference],))
@@ -202,7 +202,7 @@ def references(rows: Sequence[Row]) -> str:
 
 
 def several(rows: Sequence[Row]) -> str:
-    head = ["nodes", "of them slow", "by %", "a slow one", "a good node red", "a good node: cannot tell"]
+    head = ["nodes", "of them slow", "by %", "a slow one", "a good node red", "a good node: undecided"]
     return markdown(
         head,
         ([str(r.fleet.nodes), str(r.fleet.num_bad), f"{slow_of(r.fleet):g}", _outcome(r), *_good(r)] for r in rows),
@@ -214,7 +214,7 @@ def _good(row: Row) -> list[str]:
 
 
 def drills(rows: Sequence[Row]) -> str:
-    head = ["drill", "another node 7 % slow", "drilled and slow ones", "a good node red", "a good node: cannot tell"]
+    head = ["drill", "another node 7 % slow", "drilled and slow ones", "a good node red", "a good node: undecided"]
     return markdown(
         head,
         ([f"{r.fleet.drill_pct:g} %", "yes" if r.fleet.slow_pct else "no", _outcome(r), *_good(r)] for r in rows),
@@ -229,11 +229,11 @@ def tails(rows: Sequence[Row]) -> str:
 
 _SIDE_BY_SIDE = (
     "a good node red",
-    "a good node: cannot tell",
+    "a good node: undecided",
     "10 % slow: red",
-    "10 % slow: cannot tell",
+    "10 % slow: undecided",
     "a good node red beside it",
-    "a good node beside it: cannot tell",
+    "a good node beside it: undecided",
 )
 
 
@@ -311,7 +311,7 @@ def histories(rows: Sequence[Row]) -> str:
     for row in rows:
         by.setdefault((row.past.noise_pct, row.past.points), {})[row.past.drop_pct] = row
     drops = sorted({row.past.drop_pct for row in rows} - {0.0})
-    head = ["noise %", "past runs", "breach by chance", *(f"{drop:g} % drop: found" for drop in drops)]
+    head = ["noise %", "past runs", "breach by chance", *(f"{drop:g} % drop: detected" for drop in drops)]
     return markdown(
         head,
         (
@@ -340,14 +340,14 @@ def _metric(rows: Sequence[Row], spread: str, off: str, read: Callable[[Fleet], 
         own, by_how_much = read(row.fleet)
         by.setdefault(own, {})[by_how_much] = row
     steps = sorted({step for of in by.values() for step in of} - {0.0})
-    head = [spread, "a good node red", "cannot tell", *(f"{step:g} {off}: red" for step in steps)]
+    head = [spread, "a good node red", "undecided", *(f"{step:g} {off}: red" for step in steps)]
     return markdown(head, ([f"{own:g}", *_good(of[0]), *(red(of[step]) for step in steps)] for own, of in by.items()))
 
 
 TABLES: dict[str, tuple[str, Callable[[Sequence[Row]], str]]] = {
     "targets": ("targets", targets),
     "grid_chance": ("grid", grid_chance),
-    "grid_found": ("grid", grid_found),
+    "grid_detected": ("grid", grid_detected),
     "rounds": ("rounds", rounds),
     "sizes": ("sizes", sizes),
     "references": ("references", references),
@@ -376,8 +376,8 @@ def refreshed(page: str) -> str:
     """`page` with every table between its marks written anew. Raises KeyError for a mark without a table."""
     tables, about = load()
 
-    def block(found: re.Match[str]) -> str:
-        name = found[1]
+    def block(match: re.Match[str]) -> str:
+        name = match[1]
         if name == "about":
             return f"<!-- {name} -->\n{about_text(tables, about)}\n<!-- /{name} -->"
         of, draw = TABLES[name]

@@ -1,0 +1,60 @@
+"""The documents name what exists: links, paths, packages, and the states of a verdict."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from trainbench.reporting.glossary import STATES
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.glob("*.md"), *DOCS.glob("how-to/*.md")])
+GUIDES = [DOCS / "architecture.md", DOCS / "index.md", DOCS / "glossary.md", *sorted(DOCS.glob("how-to/*.md"))]
+LINK = re.compile(r"\]\(([^)#\s]+)")
+SOURCES = ("bench_image/", "dags/", "docker/", "docs/", "plugins/", "scripts/", "studies/", "tests/")
+PATH = re.compile(rf"`((?:{'|'.join(SOURCES)})[\w./-]*)`")
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_each_link_leads_to_a_file(page: Path) -> None:
+    links = [link for link in LINK.findall(page.read_text(encoding="utf-8")) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=name_of)
+def test_each_named_path_exists(page: Path) -> None:
+    paths = PATH.findall(page.read_text(encoding="utf-8"))
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("folder", ["plugins/trainbench", "bench_image"])
+def test_architecture_describes_each_package(folder: str) -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    packages = sorted(package.parent.name for package in (ROOT / folder).glob("*/__init__.py"))
+    assert packages
+    assert [package for package in packages if f"\n| `{package}` | " not in text] == []
+
+
+def test_architecture_answers_twenty_questions() -> None:
+    table = (DOCS / "architecture.md").read_text(encoding="utf-8").split("## Where is ...?\n")[1]
+    answers = re.findall(rf"^\| [^|]+ \| {PATH.pattern} \|$", table, flags=re.MULTILINE)
+    assert len(answers) >= 20
+    assert [path for path in answers if not (ROOT / path).is_file()] == []
+
+
+def test_the_glossary_explains_states_in_the_sentences_of_the_reports() -> None:
+    text = (DOCS / "glossary.md").read_text(encoding="utf-8")
+    assert [name for name, sentence in STATES if f"\n| {name} | {sentence} |\n" not in text] == []
+
+
+def test_the_index_leads_to_every_page() -> None:
+    text = (DOCS / "index.md").read_text(encoding="utf-8")
+    pages = [page.relative_to(DOCS) for page in PAGES if page.is_relative_to(DOCS) and page.name != "index.md"]
+    assert [str(page) for page in pages if f"]({page})" not in text] == []
