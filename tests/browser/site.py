@@ -71,9 +71,9 @@ class Site(LocalAirflow):
         run_id = self.trigger(DAG_ID, CONF | {"nodes": NODES} | conf)
         give_up = time.monotonic() + PATIENCE_S
         while time.monotonic() < give_up:
-            told = self.get(f"/api/v2/dags/{DAG_ID}/dagRuns/{run_id}") or {}
-            if told.get("state") in ("success", "failed"):
-                return run_id, str(told["state"])
+            dag_run = self.get(f"/api/v2/dags/{DAG_ID}/dagRuns/{run_id}") or {}
+            if dag_run.get("state") in ("success", "failed"):
+                return run_id, str(dag_run["state"])
             time.sleep(0.5)
         raise AssertionError(f"{run_id} did not end within {PATIENCE_S} s. {self.cause(DAG_ID, run_id)}")
 

@@ -1,4 +1,4 @@
-"""A drill, and then a breach as the on-call engineer meets it: told, explained, acknowledged, over. Test after test."""
+"""A drill, then a breach as the on-call engineer meets it: notified, explained, acknowledged, over; in this order."""
 
 from __future__ import annotations
 

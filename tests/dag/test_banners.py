@@ -71,8 +71,8 @@ def shown(client: Any, user: str = "vera") -> list[Mapping[str, str]]:
     reply = client.get("/ui/config", headers=headers(client, user) | {"Accept-Encoding": "identity"})
     assert reply.status_code == 200
     assert int(reply.headers["content-length"]) == len(reply.content)
-    told: list[Mapping[str, str]] = reply.json()["dashboard_alert"]
-    return told
+    alerts: list[Mapping[str, str]] = reply.json()["dashboard_alert"]
+    return alerts
 
 
 def test_a_drill_is_told_once_and_asks_for_nothing_once_its_run_is_over(client: Any, history: Any) -> None:
@@ -83,7 +83,7 @@ def test_a_drill_is_told_once_and_asks_for_nothing_once_its_run_is_over(client: 
 
 
 def test_a_breach_from_its_night_to_recovery(client: Any, history: Any) -> None:
-    """It appears and is told, is acknowledged and goes, and is over: told once, and nothing is left."""
+    """It appears with one notice, is acknowledged and goes, and ends with one notice; nothing is left."""
     subjects: list[str] = []
 
     def post(_channel: Any, content: Message) -> None:

@@ -68,9 +68,9 @@ def test_an_empty_history_is_a_green_report_of_this_month(dagbag: Any, store: An
     dag_run = dagbag.dags["cost_report"].test()
 
     assert dag_run.state == "success"
-    told = json.loads(Path(addresses(dag_run)["costs.json"]).read_text())
-    assert told["month"] == f"{datetime.now(UTC):%Y-%m}"
-    assert told["summary"][0].startswith("No run was recorded")
+    document = json.loads(Path(addresses(dag_run)["costs.json"]).read_text())
+    assert document["month"] == f"{datetime.now(UTC):%Y-%m}"
+    assert document["summary"][0].startswith("No run was recorded")
 
 
 @pytest.mark.parametrize(

@@ -64,9 +64,9 @@ def test_by_hand_it_tells_and_deletes_only_when_ticked(dagbag: Any, store: Store
     dag = dagbag.dags["housekeeping"]
     assert dag.schedule is None  # the local launcher
 
-    told = dag.test(run_conf={})
-    assert states(told) == {"leaked_pods": "success", "expired_artefacts": "success"}
-    assert summary(told, "expired_artefacts")["to_delete"] == ["campaigns/old"]
+    dag_run = dag.test(run_conf={})
+    assert states(dag_run) == {"leaked_pods": "success", "expired_artefacts": "success"}
+    assert summary(dag_run, "expired_artefacts")["to_delete"] == ["campaigns/old"]
     assert store.campaign_ids() == ("old",)
 
 

@@ -87,7 +87,7 @@ def test_a_healthy_fleet_is_green_and_publishes_everything(dagbag: Any, store: A
     campaign = campaign_of(store, dag_run)
 
     assert dag_run.state == "success"
-    assert "notify" not in states(dag_run)  # nobody asked to be told
+    assert "notify" not in states(dag_run)  # no channel is configured
     assert [node.state for node in campaign.nodes] == [State.OK] * 4
     assert states(dag_run)["benchmark"] == ["success"] * 8
     assert states(dag_run)["confirm"] == ["skipped"]

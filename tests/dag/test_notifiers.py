@@ -20,8 +20,8 @@ CONTENT = message([notice(cause=HOSTILE)], "https://airflow.example.org")
 def test_a_mail_holds_the_words_and_nothing_of_it_is_a_template(monkeypatch: pytest.MonkeyPatch) -> None:
     with smtp_sink() as (port, mails):
         extra = {"disable_ssl": True, "disable_tls": True, "from_email": "bench@example.org", "retry_limit": 0}
-        told = connection(conn_type="smtp", host="127.0.0.1", port=port, extra=extra)
-        monkeypatch.setenv("AIRFLOW_CONN_SMTP_DEFAULT", told)
+        smtp = connection(conn_type="smtp", host="127.0.0.1", port=port, extra=extra)
+        monkeypatch.setenv("AIRFLOW_CONN_SMTP_DEFAULT", smtp)
         send(Mail(kind="mail", to=("a@example.org", "b@example.org")), CONTENT)
     (mail,) = mails
     body = mail.get_body(("html",))

@@ -77,8 +77,8 @@ class RealCluster(Handle):
             short = {_name(node): never_fits(stored, node) for node in able if node.get("status")}
             able = [node for node in able if not short.get(_name(node))]
             if len(able) < count:
-                told = "; ".join(f"{name}: {why}" for name, why in short.items() if why)
-                pytest.skip(f"needs {count} nodes that a benchmark's pod fits when they are empty: {told}")
+                reasons = "; ".join(f"{name}: {why}" for name, why in short.items() if why)
+                pytest.skip(f"needs {count} nodes that a benchmark's pod fits when they are empty: {reasons}")
         return [_name(node) for node in able[:count]]
 
     def reset(self) -> None:

@@ -89,9 +89,9 @@ def test_the_shipped_rights_are_what_is_needed(cluster: Any, settings: Settings)
 def test_each_right_is_missed_when_it_is_gone(cluster: Any, settings: Settings, permission: Any) -> None:
     account = cluster.kubeconfig_of("ada", shipped_roles(permission.name))
     checks = doctor.examine(settings, opened=partial(open_cluster, settings, str(account)))
-    told = next(check for check in checks if check.name == "permissions")
-    assert told.state is not CheckState.OK
-    assert f"{permission.name} (to {permission.purpose})" in told.summary
+    found_check = next(check for check in checks if check.name == "permissions")
+    assert found_check.state is not CheckState.OK
+    assert f"{permission.name} (to {permission.purpose})" in found_check.summary
     if permission.name == "create pods":
         assert "cannot create resource" in failed(checks)["pod"].summary
     if permission.name == "list nodes":
@@ -119,10 +119,10 @@ def test_no_gpus(cluster: Any, settings: Settings, opened: Any) -> None:
 def test_nodes_that_are_not_ready_are_named(cluster: Any, settings: Settings, opened: Any) -> None:
     cluster.add_node("gpu-3", ready=False)
     cluster.add_node("gpu-4", labels={"trainbench.io/quarantine": "fan"})
-    told = next(check for check in doctor.examine(settings, opened=opened) if check.name == "GPUs")
-    assert told.state is CheckState.WARN
-    assert "gpu-3: not ready" in told.summary
-    assert "gpu-4: in quarantine: fan" in told.summary
+    found_check = next(check for check in doctor.examine(settings, opened=opened) if check.name == "GPUs")
+    assert found_check.state is CheckState.WARN
+    assert "gpu-3: not ready" in found_check.summary
+    assert "gpu-4: in quarantine: fan" in found_check.summary
 
 
 def test_without_the_service_no_gang_can_meet_but_single_pods_run(

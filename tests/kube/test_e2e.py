@@ -51,8 +51,8 @@ def test_everything_but_the_kubeconfig_has_a_default(tmp_path: Path) -> None:
     assert read_e2e({"E2E_KUBECONFIG": str(path)}) == E2e(path, "trainbench", "trainbench/bench:0.1.0", (), 1.0)
     write(path, namespace="bench")
     assert read_e2e({"E2E_KUBECONFIG": str(path)}).namespace == "bench"
-    told = {"E2E_NAMESPACE": "other", "E2E_IMAGE": "r/b:2", "E2E_NODES": "a, b", "E2E_PATIENCE": "3"}
-    assert read_e2e({"E2E_KUBECONFIG": str(path), **told}) == E2e(path, "other", "r/b:2", ("a", "b"), 3.0)
+    variables = {"E2E_NAMESPACE": "other", "E2E_IMAGE": "r/b:2", "E2E_NODES": "a, b", "E2E_PATIENCE": "3"}
+    assert read_e2e({"E2E_KUBECONFIG": str(path), **variables}) == E2e(path, "other", "r/b:2", ("a", "b"), 3.0)
 
 
 @pytest.mark.parametrize(

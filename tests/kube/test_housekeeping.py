@@ -76,10 +76,10 @@ def test_only_pods_of_ours_whose_run_is_over_go(cluster: Any, api: Cluster, sett
     make("somebodys", OVER, **{"app.kubernetes.io__name": "notebook"})
     cluster.wait_for_pods(lambda pods: all(pod["status"]["phase"] == "Running" for pod in pods), 30)
 
-    told = sweep(api, settings, Housekeeping.REPORT)
-    assert told["to_delete"] == ["leaked"]
-    assert set(told["to_look_at"]) == {"of-another-airflow", "by-hand"}
-    assert told["looked_at"] == 4
+    swept = sweep(api, settings, Housekeeping.REPORT)
+    assert swept["to_delete"] == ["leaked"]
+    assert set(swept["to_look_at"]) == {"of-another-airflow", "by-hand"}
+    assert swept["looked_at"] == 4
     assert len(names(cluster)) == 6
 
     assert sweep(api, settings, Housekeeping.DELETE)["deleted"] == ["leaked"]
@@ -118,9 +118,9 @@ def test_one_that_cannot_be_deleted_does_not_save_the_others(
     make("a", OVER)
     make("b", OVER)
     cluster.fault(method="DELETE", path="/pods/a$", n=0, code=403, message="a policy keeps it")
-    told = sweep(api, settings, Housekeeping.DELETE)
-    assert told["deleted"] == ["b"]
-    assert told["faults"] == {"a": "a policy keeps it"}
+    swept = sweep(api, settings, Housekeeping.DELETE)
+    assert swept["deleted"] == ["b"]
+    assert swept["faults"] == {"a": "a policy keeps it"}
 
 
 def test_by_schedule_a_pod_that_a_failed_release_left_goes_and_everything_else_stays(
@@ -134,8 +134,8 @@ def test_by_schedule_a_pod_that_a_failed_release_left_goes_and_everything_else_s
     cluster.wait_for_pods(lambda pods: all(pod["status"]["phase"] in ("Running", "Succeeded") for pod in pods))
     cluster.wait_for_pods(lambda pods: any(pod["status"]["phase"] == "Succeeded" for pod in pods))
 
-    told = sweep(api, settings, Housekeeping.RELEASE)
-    assert told["deleted"] == ["runs-on"]
-    assert told["to_delete"] == ["ended"]
+    swept = sweep(api, settings, Housekeeping.RELEASE)
+    assert swept["deleted"] == ["runs-on"]
+    assert swept["to_delete"] == ["ended"]
     cluster.wait_for_pods(lambda pods: len(pods) == 3)
     assert names(cluster) == {"ended", "live", "of-another-airflow"}

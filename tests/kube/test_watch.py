@@ -36,9 +36,9 @@ def test_what_runs_in_the_cluster(cluster: Any, tmp_path: Path, monkeypatch: pyt
     cluster.wait_for_pods(lambda pods: phases(pods)["tb-works"] == "Running")
     cluster.wait_for_pods(lambda pods: all(item["status"].get("conditions") for item in pods))
 
-    told = CliRunner().invoke(app, ["watch", "--json", "--kubeconfig", str(cluster.kubeconfig)])
-    assert told.exit_code == 0, told.stderr
-    pods = {item["pod"]: item for item in json.loads(told.stdout)["pods"]}
+    done = CliRunner().invoke(app, ["watch", "--json", "--kubeconfig", str(cluster.kubeconfig)])
+    assert done.exit_code == 0, done.stderr
+    pods = {item["pod"]: item for item in json.loads(done.stdout)["pods"]}
     assert pods.keys() == {"tb-works", "tb-waits"}
     assert (pods["tb-works"]["state"], pods["tb-waits"]["state"]) == ("Running", "Pending")
     assert pods["tb-works"]["progress"]["step"] in ("window 1/3", None)  # its log may not be there yet

@@ -291,11 +291,11 @@ def test_a_slowdown_that_comes_with_an_update_is_told_with_its_date_and_no_basel
     # Not there tonight: nobody knows whether the update slowed it.
     away = [replace(point, node="away", samples_per_second=9.5) for point in earlier if point.node == "node-1"]
     campaign = assessed(planned, measured, (), StubHistory(points=[*earlier, *away]))
-    (told,) = (finding for finding in campaign.findings if finding.category == "step_slower")
+    (step,) = (finding for finding in campaign.findings if finding.category == "step_slower")
 
     assert {verdict.state for verdict in campaign.history} == {State.NO_BASELINE}
-    assert told.subject == "node-1, node-2, node-3 and node-4"
-    assert told.summary == (
+    assert step.subject == "node-1, node-2, node-3 and node-4"
+    assert step.summary == (
         "are 5.3 % slower since 19 Nov 2026, when the driver went from 575.1 to 580.65.06; so are all nodes that got "
         "this change"
     )
@@ -317,21 +317,21 @@ def test_a_node_that_is_still_slower_is_not_said_to_be_spared_by_the_change_that
     change = RateChange(node="node-4", fingerprint=work, before=9.5, after=9.0, limit_pct=1.5)
     history = StubHistory(points=points, slowdowns=[Slowdown(change, STARTED_AT - timedelta(days=2))])
     campaign = assessed(planned, measured, (), history)
-    told = {finding.category: f"{finding.subject} {finding.summary}" for finding in campaign.findings}
+    summaries = {finding.category: f"{finding.subject} {finding.summary}" for finding in campaign.findings}
 
-    assert told["step_slower"].endswith("; so are all nodes that got this change")
-    assert told["still_slower"] == "node-4 is still 5.3 % slower than before 19 Nov 2026"
+    assert summaries["step_slower"].endswith("; so are all nodes that got this change")
+    assert summaries["still_slower"] == "node-4 is still 5.3 % slower than before 19 Nov 2026"
 
 
-@pytest.mark.parametrize(("tonight", "told"), [(9.0, False), (8.8, True)])
-def test_what_a_node_lost_since_its_dated_slowdown_is_told(tonight: float, told: bool) -> None:
+@pytest.mark.parametrize(("tonight", "is_reported"), [(9.0, False), (8.8, True)])
+def test_what_a_node_lost_since_its_dated_slowdown_is_reported(tonight: float, is_reported: bool) -> None:
     """9.5, then 9.0 for three nights: a step. 8.8 tonight is 2.2 % less than that, beyond the history's 1.5 %."""
     planned = plan(nodes=["node-1"])
     rates = [(9, 9.5), (8, 9.5), (7, 9.5), (6, 9.5), (5, 9.5), (4, 9.0), (3, 9.0), (2, 9.0), (1, 9.0)]
     campaign = after_nights(planned, results(planned, tonight), rates, past=[9.5] * 5)
     categories = {finding.category for finding in campaign.findings}
 
-    assert ("step_slower" in categories, "history_slower" in categories) == (True, told)
+    assert ("step_slower" in categories, "history_slower" in categories) == (True, is_reported)
 
 
 def test_a_dated_slowdown_of_one_work_hides_no_new_one_of_another() -> None:

@@ -24,17 +24,17 @@ def test_who_may_edit_the_dag_s_runs_may_accept_a_baseline(
 
 
 def test_an_accepted_baseline_is_shown_on_its_node_and_can_be_taken_back(client: Any, own_pages: Path) -> None:
-    told = accept(client, "uma").json()
-    assert (told["node"], told["who"], told["why"]) == ("node-3", "uma", "new power limit")
+    accepted = accept(client, "uma").json()
+    assert (accepted["node"], accepted["who"], accepted["why"]) == ("node-3", "uma", "new power limit")
     assert "accepted by uma" in get(client, "nodes/node-3").text
     assert "accepted by uma" not in get(client, "nodes/node-1").text
 
-    assert accept(client, "vera", f"baselines/{told['id']}/revoke").status_code == 403
-    assert accept(client, "ada", f"baselines/{told['id']}/revoke").json()["revoked_by"] == "ada"
+    assert accept(client, "vera", f"baselines/{accepted['id']}/revoke").status_code == 403
+    assert accept(client, "ada", f"baselines/{accepted['id']}/revoke").json()["revoked_by"] == "ada"
     page = get(client, "nodes/node-3", "uma").text
     assert "None was accepted" in page
     assert "Taken back by ada" in page
-    assert accept(client, "ada", f"baselines/{told['id']}/revoke").status_code == 422
+    assert accept(client, "ada", f"baselines/{accepted['id']}/revoke").status_code == 422
 
 
 def test_a_viewer_sees_no_button_to_accept(client: Any, own_pages: Path) -> None:

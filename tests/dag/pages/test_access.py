@@ -22,8 +22,8 @@ def test_anonymous_users_see_nothing(client: Any, pages: Path, path: str) -> Non
 
     assert reply.status_code == 401
     assert "You are not logged in" in reply.text
-    told = re.sub(r"\?next=[^\"]*", "", reply.text)  # the address that was asked for
-    assert "node-3" not in told
+    text = re.sub(r"\?next=[^\"]*", "", reply.text)  # the address that was asked for
+    assert "node-3" not in text
 
 
 def test_the_page_for_the_login_needs_no_file_of_ours_and_leads_back(client: Any, pages: Path) -> None:

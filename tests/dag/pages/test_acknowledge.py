@@ -27,11 +27,11 @@ def test_who_may_edit_the_dag_s_runs_may_acknowledge(client: Any, own_pages: Pat
 
 def test_an_acknowledgement_keeps_who_when_and_why_and_counts(client: Any, own_pages: Path) -> None:
     assert "is in breach: node-3" in get(client, "").text
-    told = acknowledge(client, "uma", json.dumps({"reason": f" the fan is ordered {HOSTILE} "})).json()
+    stored = acknowledge(client, "uma", json.dumps({"reason": f" the fan is ordered {HOSTILE} "})).json()
 
-    assert (told["who"], told["reason"]) == ("uma", f"the fan is ordered {HOSTILE}")
+    assert (stored["who"], stored["reason"]) == ("uma", f"the fan is ordered {HOSTILE}")
     page = get(client, "breaches/1").text
-    assert f"by uma, {datetime.fromisoformat(told['at']):<time datetime=}"[:8] in page
+    assert f"by uma, {datetime.fromisoformat(stored['at']):<time datetime=}"[:8] in page
     assert html.escape(HOSTILE) in page
     assert HOSTILE not in page
     assert "is acknowledged: node-3" in get(client, "").text

@@ -1,4 +1,4 @@
-"""Nights in a row, judged, recorded and mailed: what people are told never contradicts itself or the rates."""
+"""Nights in a row, judged, recorded and mailed: the notices never contradict each other or the rates."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ OLD, NEW = "570.1", "580.2"
 
 
 class Nights:
-    """A fleet that is checked night after night. `told[channel]`: for each night its (event, node, text)."""
+    """A fleet that is checked night after night. `mailed[channel]`: for each night its (event, node, text)."""
 
     def __init__(self, folder: Path) -> None:
         self.history: History = open_history(f"sqlite:///{folder}/history.sqlite")
         self.campaigns: list[Campaign] = []
-        self.told: dict[str, list[list[tuple[Event, str, str]]]] = {ERRORS.name: [], ALL.name: []}
+        self.mailed: dict[str, list[list[tuple[Event, str, str]]]] = {ERRORS.name: [], ALL.name: []}
 
     def check(self, rates: Mapping[str, float], driver: str = OLD, nodes: Sequence[str] = NODES) -> Campaign:
         """One night; a breach is run again and is as slow."""
@@ -62,7 +62,7 @@ class Nights:
         self.history.record(campaign)
         self.campaigns.append(campaign)
         for channel in (ERRORS, ALL):
-            self.told[channel.name].append(list(self._mailed(channel, campaign)))
+            self.mailed[channel.name].append(list(self._mailed(channel, campaign)))
         return campaign
 
     def _mailed(self, channel: Channel, campaign: Campaign) -> list[tuple[Event, str, str]]:
@@ -75,7 +75,7 @@ class Nights:
         """(night from 1, event, text)"""
         return [
             (night, event, text)
-            for night, batch in enumerate(self.told[channel.name], start=1)
+            for night, batch in enumerate(self.mailed[channel.name], start=1)
             for event, about, text in batch
             if about == node
         ]
@@ -95,7 +95,7 @@ def fleet(rate: float = 10.0, **others: float) -> dict[str, float]:
 
 
 def test_a_driver_that_makes_minus_4_percent_to_minus_20_is_no_all_clear_and_no_good_report(nights: Nights) -> None:
-    """[J3] -4 % for four nights, then a driver at -20 %: told on its first night, with the driver's name."""
+    """[J3] -4 % for four nights, then a driver at -20 %: reported on its first night, with the driver's name."""
     for _ in range(8):
         nights.check(fleet())
     for _ in range(4):
@@ -226,7 +226,7 @@ def test_an_accepted_baseline_ends_the_warning_with_its_own_words_and_hides_no_b
 @pytest.mark.parametrize("seed", range(3))
 def test_no_batch_contradicts_itself_and_no_all_clear_is_false(tmp_path: Path, seed: int) -> None:
     """Nodes that slow down and recover at random, and drivers that come and go: for each node at most one entry in a
-    batch; "over" only at the level of its first nights; a node is not told that it began twice at one rate.
+    batch; "over" only at the level of its first nights; no node has two beginnings at one rate.
     """
     nights, rng = Nights(tmp_path), random.Random(seed)
     level, driver = dict.fromkeys(NODES, 1.0), OLD
@@ -240,7 +240,7 @@ def test_no_batch_contradicts_itself_and_no_all_clear_is_false(tmp_path: Path, s
         noise = {node: 1 + rng.gauss(0, 0.0005) for node in NODES}
         nights.check({node: 10 * level[node] * cost * noise[node] for node in NODES}, driver)
         for channel in (ERRORS, ALL):
-            _assert_consistent(nights.told[channel.name][-1], nights.campaigns[-1])
+            _assert_consistent(nights.mailed[channel.name][-1], nights.campaigns[-1])
 
 
 def _assert_consistent(batch: Sequence[tuple[Event, str, str]], campaign: Campaign) -> None:

@@ -1,4 +1,4 @@
-"""Each breach is told once when it opens and once when it is over; what fails is told later, what was sent is not."""
+"""A breach has one notice when it opens and one when it is over; a failed one is sent again, a sent one is not."""
 
 from __future__ import annotations
 
@@ -99,11 +99,11 @@ def test_a_sender_that_was_stopped_leaves_a_notice_that_is_told_of_and_not_sent_
 ) -> None:
     history.record(night(1, RATES, RED))
     Outbox(history.engine).take(DAG, MAIL, on(1))
-    told = tell(history, post, 2)
+    outcome = tell(history, post, 2)
 
     assert post.sent == []
-    assert len(told.lines) == 1
-    assert "not known whether the notice of node-2 (breach opened) went out" in told.lines[0]
+    assert len(outcome.lines) == 1
+    assert "not known whether the notice of node-2 (breach opened) went out" in outcome.lines[0]
 
 
 def test_an_acknowledged_breach_is_not_told_any_more(history: History, post: Post) -> None:

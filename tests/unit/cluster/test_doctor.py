@@ -77,8 +77,8 @@ def check(name: str, **changes: Any) -> Check:
     return next(each for each in checks(facts(**changes)) if each.name == name)
 
 
-def refused(told: str, status: int = 403) -> Any:
-    return cluster(admissions=(Admission(pod="a pod", refusal=Refusal(status=status, message=told)),))
+def refused(message: str, status: int = 403) -> Any:
+    return cluster(admissions=(Admission(pod="a pod", refusal=Refusal(status=status, message=message)),))
 
 
 def missing(*names: str) -> Any:
@@ -401,7 +401,7 @@ def test_the_table_reads_without_colour() -> None:
     assert verdict(all_checks) == "Not ready: GPUs."
 
 
-# --- who is told of breaches ------------------------------------------------------------------------------------------
+# --- channels of notices ----------------------------------------------------------------------------------------------
 
 TELLING = KUBERNETES.model_copy(update={"notify": (Webhook(kind="webhook", connection="oncall"),)})
 

@@ -1,4 +1,4 @@
-"""Which pods go, which are told of, which stay: every rule by a pod that it is about."""
+"""Which pods are deleted, which are reported, which stay: every rule by a pod that it is about."""
 
 from __future__ import annotations
 

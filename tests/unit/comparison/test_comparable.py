@@ -24,7 +24,7 @@ def test_strategies_and_numbers_of_gpus_are_one_work() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "difference"),
     [
         ({"gradient_accumulation_steps": 4}, "gradient_accumulation_steps 1 vs 4"),
         ({"precision": "fp32"}, "precision bf16 vs fp32"),
@@ -36,10 +36,10 @@ def test_strategies_and_numbers_of_gpus_are_one_work() -> None:
         ({"gpu_name": "NVIDIA A10"}, "GPU NVIDIA H200 vs NVIDIA A10"),
     ],
 )
-def test_unequal_work_is_apart_and_says_in_what(changes: dict[str, object], told: str) -> None:
+def test_unequal_work_is_apart_and_says_in_what(changes: dict[str, object], difference: str) -> None:
     one, other = work_groups([make_result(), make_result(strategy="ddp", gpus_per_node=2, **changes)])  # type: ignore[arg-type]
 
-    assert differences(one, other) == (told,)
+    assert differences(one, other) == (difference,)
 
 
 def test_a_choice_of_the_program_that_differs_is_unequal_work() -> None:

@@ -32,7 +32,7 @@ def scaled(pct: float, gpus: int = 4, noise_pct: float = 0.0, elsewhere: str | N
     return Scaling(efficiency=base, noise_pct=noise_pct, world_size=gpus)
 
 
-def told(found: list[Entry], efficiency: float | None = 100.0, **fields: Any) -> dict[str, Pattern]:
+def profiles_of(found: list[Entry], efficiency: float | None = 100.0, **fields: Any) -> dict[str, Pattern]:
     scaling = None if efficiency is None else scaled(efficiency, **fields)
     return {p.entry.strategy.value: p for p in patterns(found, [scaling] * len(found))}
 
@@ -41,7 +41,7 @@ def test_the_four_published_patterns() -> None:
     """The published figures as if the work had been equal: 12.2, 9.4, 18.1 and 16.0 K tokens/s, median 14.1;
     13.97, 10.9 (between the two others, as stated), 10.47 and 9.67 GB, median 10.69.
     """
-    found = told(peers((12.2, 13.97), (9.4, 10.9), (18.1, 10.47), (16.0, 9.67)), efficiency=69.6)
+    found = profiles_of(peers((12.2, 13.97), (9.4, 10.9), (18.1, 10.47), (16.0, 9.67)), efficiency=69.6)
 
     assert (found["zero2"].kind, found["zero2"].throughput, found["zero2"].memory) == (
         Kind.FASTEST, Standing.HIGHEST, Standing.MEDIUM,
@@ -56,7 +56,7 @@ def test_the_four_published_patterns() -> None:
 
 def test_fast_and_memory_hungry() -> None:
     """20 samples/s is 33 % above the median of 15, 14 GB is 40 % above that of 10."""
-    found = told(peers((20.0, 14.0), (15.0, 10.0), (14.9, 10.0), (10.0, 9.9)))
+    found = profiles_of(peers((20.0, 14.0), (15.0, 10.0), (14.9, 10.0), (10.0, 9.9)))
 
     assert found["ddp"].words == "fast, memory-hungry: highest throughput, high memory"
     assert found["zero2"].kind is Kind.MIDDLE
@@ -65,20 +65,20 @@ def test_fast_and_memory_hungry() -> None:
 
 def test_which_strategy_it_is_does_not_matter() -> None:
     figures = [(20.0, 14.0), (15.0, 10.0), (12.0, 8.0), (8.0, 10.0)]
-    kinds = [p.kind for p in told(peers(*figures)).values()]
-    turned = [p.kind for p in told(peers(*figures[::-1])).values()]
+    kinds = [p.kind for p in profiles_of(peers(*figures)).values()]
+    turned = [p.kind for p in profiles_of(peers(*figures[::-1])).values()]
 
     assert kinds == turned == [Kind.HUNGRY, Kind.MIDDLE, Kind.SAVER, Kind.SLOWER]
 
 
 def test_a_saver_that_is_slow_pays_with_speed() -> None:
-    found = told(peers((20.0, 14.0), (19.0, 13.0), (10.0, 6.0)))
+    found = profiles_of(peers((20.0, 14.0), (19.0, 13.0), (10.0, 6.0)))
     assert found["zero2"].meaning == "Saves memory and pays for it with speed: for what does not fit otherwise."
 
 
 @pytest.mark.parametrize(("efficiency", "kind"), [(69.9, Kind.OVERHEAD), (70.0, Kind.SLOWER), (None, Kind.SLOWER)])
 def test_high_overhead_needs_a_measured_poor_scaling(efficiency: float | None, kind: Kind) -> None:
-    found = told(peers((20.0, 10.0), (19.0, 10.0), (10.0, 10.0)), efficiency)
+    found = profiles_of(peers((20.0, 10.0), (19.0, 10.0), (10.0, 10.0)), efficiency)
     assert found["zero2"].kind is kind
 
 
@@ -86,7 +86,7 @@ def test_ties_within_the_noise_are_named_and_share_the_first_place() -> None:
     """Windows of 19.2 to 20.8: half the range is 4 % of 20; two such make sqrt(2) x 4 = 5.7 %. 19.2 is 4.0 % below."""
     noisy = {"windows": (19.2, 20.0, 20.8)}
     first, second, third, _ = peers((20.0, 10.0), (19.2, 10.0), (12.0, 10.0), (11.0, 12.0), **noisy)
-    found = told([first, second, third])
+    found = profiles_of([first, second, third])
 
     assert is_tie(first, second)
     assert not is_tie(second, third)
@@ -122,7 +122,7 @@ EVEN = ((20.0, 10.0), (15.0, 10.0), (14.9, 10.0), (14.0, 9.9))
 
 
 def first(**fields: Any) -> Pattern:
-    return told(peers(*EVEN), **fields)["ddp"]
+    return profiles_of(peers(*EVEN), **fields)["ddp"]
 
 
 def test_a_gang_as_fast_as_one_gpu_is_never_the_first_choice() -> None:
@@ -153,7 +153,7 @@ def test_the_first_choice_is_faster_and_within_the_noise_no_dearer(efficiency: f
 def test_a_base_on_another_machine_is_no_reason_for_a_recommendation() -> None:
     """117.7 % against a base on other GPUs compares GPUs, too; neither does 20 % there prove an overhead."""
     fast = first(efficiency=117.7, elsewhere="other GPUs of node-1")
-    slow = told(peers((20.0, 10.0), (19.0, 10.0), (10.0, 10.0)), 20.0, elsewhere="node-7")["zero2"]
+    slow = profiles_of(peers((20.0, 10.0), (19.0, 10.0), (10.0, 10.0)), 20.0, elsewhere="node-7")["zero2"]
 
     assert fast.kind is Kind.FASTEST
     assert fast.meaning.endswith(
@@ -184,20 +184,20 @@ def test_exactly_as_far_apart_as_the_noise_is_still_a_tie() -> None:
 
 def test_near_the_median_is_within_5_pct_of_it() -> None:
     """Memories of 10.45, 10 and 9.55 GB: 4.5 % off is medium; 10.6 and 9.4 are 6 % off."""
-    near = told(peers((20.0, 10.45), (15.0, 10.0), (10.0, 9.55)))
-    far = told(peers((20.0, 10.6), (15.0, 10.0), (10.0, 9.4)))
+    near = profiles_of(peers((20.0, 10.45), (15.0, 10.0), (10.0, 9.55)))
+    far = profiles_of(peers((20.0, 10.6), (15.0, 10.0), (10.0, 9.4)))
 
     assert {pattern.memory for pattern in near.values()} == {Standing.MEDIUM}
     assert [pattern.memory for pattern in far.values()] == [Standing.HIGH, Standing.MEDIUM, Standing.LOW]
 
 
 def test_a_faster_strategy_with_exactly_as_much_memory_is_named() -> None:
-    found = told(peers((10.0, 9.0), (15.0, 9.0), (20.0, 12.0)))
+    found = profiles_of(peers((10.0, 9.0), (15.0, 9.0), (20.0, 12.0)))
     assert found["ddp"].outdone_by == ("fsdp",)
 
 
 def test_one_strategy_is_faster_two_are() -> None:
-    found = told(peers((10.0, 10.0), (15.0, 9.9), (20.0, 9.8)))
+    found = profiles_of(peers((10.0, 10.0), (15.0, 9.9), (20.0, 9.8)))
     assert "zero2 and fsdp are faster with no more memory." in found["ddp"].meaning
     assert "zero2 is faster with no more memory." in found["fsdp"].meaning
 

@@ -84,9 +84,9 @@ def test_epoch_and_costs_follow_from_the_rate() -> None:
 
 def test_unequal_micro_batches_are_named() -> None:
     (table,) = survey_tables.speed(SURVEY)
-    told = [note for note in table.notes if note.startswith("Unequal work with lora")]
+    remarks = [note for note in table.notes if note.startswith("Unequal work with lora")]
 
-    assert told == [
+    assert remarks == [
         f"Unequal work with lora: the micro-batch is 8 on {A100}; 4 on {A10} (each GPU ran what suits it best). "
         "A step is not the same work on each."
     ]
@@ -94,10 +94,10 @@ def test_unequal_micro_batches_are_named() -> None:
 
 def test_what_does_not_fit_and_what_is_away_are_rows_with_the_reason() -> None:
     (table,) = survey_tables.speed(SURVEY)
-    told = {row[:2]: row[2] for row in rows(table, "recipe", "GPU", "remark")}
+    remarks = {row[:2]: row[2] for row in rows(table, "recipe", "GPU", "remark")}
 
-    assert told["full", A10].startswith("needs about 54.2 GB")
-    assert told["everything", "NVIDIA-H100-80GB-HBM3"] == "h100-1: cordoned"
+    assert remarks["full", A10].startswith("needs about 54.2 GB")
+    assert remarks["everything", "NVIDIA-H100-80GB-HBM3"] == "h100-1: cordoned"
 
 
 def test_memory_is_saved_against_full_on_equal_work_only() -> None:
@@ -256,7 +256,7 @@ def test_the_price_that_counts_is_told_with_how_far_others_lie_apart() -> None:
         for result, cost in zip(SURVEY.results, SURVEY.costs, strict=True)
     ]  # fmt: skip
     survey = SURVEY.model_copy(update={"costs": tuple(costs)})
-    told = (
+    remarks = (
         "Price of NVIDIA A10: $0.600 per GPU-hour, P x, here: a page of 2026-01-04. It is one of 3 that fit, from "
         "$0.600 (Cheap x, here) to $2.00 (Dear x, here); costs go with it in proportion."
     )
@@ -265,7 +265,7 @@ def test_the_price_that_counts_is_told_with_how_far_others_lie_apart() -> None:
         money(survey, "Rent or buy"),
         money(survey, "What a budget buys, rented"),
     ):
-        assert told in table.notes
+        assert remarks in table.notes
         assert f"Price of {A100}: $2.00 per GPU-hour, OCI price page of 2026-01-04." in table.notes
 
 
@@ -276,8 +276,8 @@ def test_a_gpu_without_a_price_is_not_left_out_in_silence() -> None:
     table = money(SURVEY.model_copy(update={"costs": tuple(costs)}), "What a budget buys, rented")
     assert f"No price of {A100} is known: it is compared by speed only." in table.notes
     assert rows(table, "work", "cheapest GPU")[1] == ("llama2-7b lora", A10)
-    told = survey_tables.headline(SURVEY.model_copy(update={"costs": tuple(costs)}))
-    assert told[1].endswith(f"on {A10}, of those with a price.")
+    remarks = survey_tables.headline(SURVEY.model_copy(update={"costs": tuple(costs)}))
+    assert remarks[1].endswith(f"on {A10}, of those with a price.")
 
 
 def price(usd: float, provider: str, gpu: str = "A10") -> Price:

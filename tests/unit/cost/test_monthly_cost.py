@@ -9,7 +9,7 @@ from trainbench.cost.monthly_cost import by_month, by_node, spend
 
 
 def test_known_costs_are_summed_and_unknown_ones_named() -> None:
-    """Two of $0.06, one without a price, one that never told its end: $0.12 of 3 x 0.1 GPU-hours, two not known."""
+    """Two of $0.06, one without a price, one whose end is unknown: $0.12 of 3 x 0.1 GPU-hours, two not known."""
     found = spend("all", [
         paid_run(), paid_run(), paid_run(usd_per_gpu_hour=None, gpu_name="NVIDIA B300"),
         paid_run(None, gpu_hours=None, nodes=("node-7",)),

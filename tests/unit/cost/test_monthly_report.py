@@ -143,14 +143,14 @@ def test_the_real_table_has_other_prices_for_an_a10() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "sentence"),
     [
         ({"provider": "Nobody"}, "The price table has no on-demand price of Nobody for NVIDIA A10."),
         ({"price_basis": "spot", "provider": "OCI"}, "The price table has no spot price of OCI for NVIDIA A10."),
     ],
 )
-def test_prices_that_were_asked_for_and_are_not_there_are_told(asked: dict[str, Any], told: str) -> None:
-    assert told in report([paid_run()], **asked).summary
+def test_prices_that_were_asked_for_and_are_not_there_are_told(asked: dict[str, Any], sentence: str) -> None:
+    assert sentence in report([paid_run()], **asked).summary
 
 
 def test_a_spot_price_is_called_one_and_says_what_it_takes_for_granted() -> None:

@@ -67,7 +67,7 @@ def test_the_work_at_another_price() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "message"),
     [
         ({"month": "2026-13"}, "month is '2026-13': write it as 2026-11"),
         ({"month": "0000-01"}, "write it as 2026-11"),
@@ -81,10 +81,10 @@ def test_the_work_at_another_price() -> None:
         ({"price": 1}, "price is not a parameter: choose from month, "),
     ],
 )
-def test_bad_values_are_refused_in_words(asked: dict[str, Any], told: str) -> None:
+def test_bad_values_are_refused_in_words(asked: dict[str, Any], message: str) -> None:
     with pytest.raises(ParamsError) as error:
         parse_spend_params(asked)
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 def test_an_empty_field_of_the_form_is_nothing() -> None:

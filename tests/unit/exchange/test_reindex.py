@@ -1,4 +1,4 @@
-"""The history rebuilt from the artefacts: order, what is left out and told, and that it can be done again."""
+"""The history rebuilt from the artefacts: its order, the campaigns left out with their reason, and a second time."""
 
 from __future__ import annotations
 

@@ -475,9 +475,9 @@ def test_reindex_rebuilds_the_history_from_the_store(history: History, tmp_path:
         store.write_campaign(campaign)
     broken = Path(store.write_campaign(night(3, make_result())))
     broken.write_text("{")
-    told = reindex(store, history)
-    assert len(told.recorded) == 3
-    assert [str(broken) in file.reason for file in told.broken] == [True]
+    done = reindex(store, history)
+    assert len(done.recorded) == 3
+    assert [str(broken) in file.reason for file in done.broken] == [True]
     assert len(rows(history, runs)) == 3
     assert [breach.node for breach in history.open_breaches()] == ["node-2"]
 

@@ -167,7 +167,7 @@ def test_a_slowdown_of_several_nodes_is_a_warning_of_each(history: History) -> N
 
 
 def test_a_slowdown_whose_date_is_known_by_now_is_the_same_warning(history: History) -> None:
-    """[J7] The finding of one night gives way to the dated one: nobody is told twice, or that it is over."""
+    """[J7] The finding of one night gives way to the dated one: nobody gets two notices, or one that it is over."""
     record(history, 1, slower(), rates=9.6)
     record(history, 2, slower(category=SLOWER_STEP, summary="is 4.0 % slower since 2 Nov 2026"), rates=9.6)
     record(history, 3, plain("watch"), rates=9.6)

@@ -71,8 +71,8 @@ def test_every_expected_node_has_one_verdict_and_the_order_of_the_results_change
     assert sorted(node for node, _ in states(groups)) == sorted(expected)
     assert ("node-lost", State.MISSING) in states(groups)
     assert judge_groups(shuffled, expected[::-1], limits, past) == groups
-    told = {finding.subject for finding in diagnose(groups, results)}
-    assert {node for node, state in states(groups) if state in RED} <= told
+    diagnosed = {finding.subject for finding in diagnose(groups, results)}
+    assert {node for node, state in states(groups) if state in RED} <= diagnosed
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -177,9 +177,10 @@ def test_what_is_seen_once_the_run_is_over(row: Surfaces, history: History) -> N
 
 def test_the_fleet_page_names_the_red_node_first_and_nodes_of_one_condition_together() -> None:
     """On a phone the breach's card stands far below the headline."""
-    told = [("node-2", Condition.BEHIND, ""), ("node-10", Condition.BREACH, "why"), ("node-3", Condition.BEHIND, ""),
+    conditions_in = [("node-2", Condition.BEHIND, ""), ("node-10", Condition.BREACH, "why"),
+            ("node-3", Condition.BEHIND, ""),
             ("node-4", Condition.WELL, ""), ("node-1", Condition.BEHIND, "-4.0 %")]  # fmt: skip
-    conditions = tuple(NodeCondition(node, condition, None, why) for node, condition, why in told)
+    conditions = tuple(NodeCondition(node, condition, None, why) for node, condition, why in conditions_in)
     seen = Overview(
         num_nodes=5, num_measured=5, conditions=conditions, last_campaign=None, measured_since=SOON.date(),
         spend_since=SOON.date(), spend_usd=None, gpu_hours=None, num_runs=0, num_unpriced=0,

@@ -80,8 +80,8 @@ def everything(pages: Pages, filters: Filters) -> Iterator[Any]:
 
 
 def test_a_dag_that_one_may_not_see_is_nowhere_not_even_in_a_number(recorded: History, pages: Pages) -> None:
-    told = "\n".join(map(str, everything(pages, ALL)))
-    assert [word for word in ("hidden", HIDDEN, "node-9", "gpt2", "A10") if word in told] == []
+    everything_read = "\n".join(map(str, everything(pages, ALL)))
+    assert [word for word in ("hidden", HIDDEN, "node-9", "gpt2", "A10") if word in everything_read] == []
     overview = pages.overview(ALL, DAY_3)
     assert (overview.num_nodes, overview.num_red, overview.num_runs) == (4, 1, 11)
     theirs = Pages(recorded.engine, {HIDDEN}).overview(ALL, DAY_3)
@@ -120,12 +120,12 @@ def test_a_breach_that_cannot_be_is_not_there(pages: Pages, number: int) -> None
 
 def test_an_empty_database_has_empty_pages(history: History) -> None:
     empty = Pages(history.engine, {SEEN})
-    told = list(everything(empty, ALL))
-    assert told[1].last_campaign is None
-    assert (told[1].spend_usd, told[1].num_runs) == (None, 0)
-    assert (told[2].rows, told[2].num_pages) == ((), 1)
-    assert told[6].total.usd is None
-    assert told[-1].splitlines() == [",".join(pages_columns())]
+    everything_read = list(everything(empty, ALL))
+    assert everything_read[1].last_campaign is None
+    assert (everything_read[1].spend_usd, everything_read[1].num_runs) == (None, 0)
+    assert (everything_read[2].rows, everything_read[2].num_pages) == ((), 1)
+    assert everything_read[6].total.usd is None
+    assert everything_read[-1].splitlines() == [",".join(pages_columns())]
 
 
 def pages_columns() -> tuple[str, ...]:
@@ -145,7 +145,7 @@ def test_a_database_that_is_away_is_told_in_one_sentence(history: History, tmp_p
 
 
 def test_a_database_that_could_not_be_opened_is_left_alone_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those who ask meanwhile are told at once; later it is tried again."""
+    """Reads meanwhile are refused at once; later it is tried again."""
     now, asked = [100.0], []
 
     def away(url: str, store: Any) -> Any:

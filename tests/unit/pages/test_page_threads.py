@@ -27,10 +27,10 @@ def test_readers_of_ours_hold_no_thread_that_airflow_answers_in() -> None:
         return "home"
 
     app.include_router(router)
-    told: list[str] = []
+    answers: list[str] = []
     with TestClient(app) as client:
         readers = [
-            threading.Thread(target=lambda: told.append(client.get("/ours/gpu-1?days=7").json()), daemon=True)
+            threading.Thread(target=lambda: answers.append(client.get("/ours/gpu-1?days=7").json()), daemon=True)
             for _ in range(num_readers)
         ]
         for reader in readers:
@@ -38,10 +38,10 @@ def test_readers_of_ours_hold_no_thread_that_airflow_answers_in() -> None:
         for _ in range(MAX_THREADS):
             assert arrived.acquire(timeout=60)
         home = client.get("/airflow").json()
-        is_beside = not told and not arrived.acquire(blocking=False)
+        is_beside = not answers and not arrived.acquire(blocking=False)
         answered.set()
         for reader in readers:
             reader.join(60)
 
     assert (home, is_beside) == ("home", True)
-    assert told == ["gpu-1 7"] * num_readers
+    assert answers == ["gpu-1 7"] * num_readers

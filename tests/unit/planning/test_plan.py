@@ -89,11 +89,11 @@ def test_impossible_strategies_are_skipped_with_the_reason() -> None:
 
 def test_a_preset_brings_its_own_optimizer_and_checkpointing_unless_told_otherwise() -> None:
     as_users_run, tuned = plan().specs[0], plan(preset="tuned").specs[0]
-    told = plan(preset="tuned", optimizer="adamw_8bit", gradient_checkpointing="off").specs[0]
+    spec = plan(preset="tuned", optimizer="adamw_8bit", gradient_checkpointing="off").specs[0]
 
     assert (as_users_run.optimizer, as_users_run.gradient_checkpointing) == ("paged_adamw_8bit", True)
     assert (tuned.optimizer, tuned.gradient_checkpointing) == ("adamw_torch", "auto")
-    assert (told.optimizer, told.gradient_checkpointing) == ("adamw_8bit", False)
+    assert (spec.optimizer, spec.gradient_checkpointing) == ("adamw_8bit", False)
 
 
 def test_what_is_asked_for_reaches_the_spec() -> None:

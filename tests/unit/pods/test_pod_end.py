@@ -114,11 +114,11 @@ CASES: dict[str, tuple[dict[str, Any] | None, int | None, EndKind, str]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_cause_is_read_from_the_pod_s_state(case: str) -> None:
-    pod, http_status, kind, told = CASES[case]
+    pod, http_status, kind, message = CASES[case]
     end = pod_end(pod, "base", QUOTA if case == "quota" else SIDECAR, http_status)
 
     assert end.kind is kind
-    assert told in end.message
+    assert message in end.message
 
 
 def test_only_what_a_new_pod_may_cure_is_infrastructure() -> None:

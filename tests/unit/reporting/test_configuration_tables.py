@@ -95,9 +95,9 @@ def test_unequal_work_is_named_and_not_ranked() -> None:
         "failed", "did not run",
     ]  # fmt: skip
     assert any(note.startswith("Unequal work: samples of 512 and 1,024 tokens") for note in figures.notes)
-    (told,) = headline(GUIDE)
-    assert told.startswith("Most helped QLoRA + checkpointing on NVIDIA A10: 1.04")
-    assert "seq 512 + batch 8, whose samples have another length: 2.12x" in told
+    (line,) = headline(GUIDE)
+    assert line.startswith("Most helped QLoRA + checkpointing on NVIDIA A10: 1.04")
+    assert "seq 512 + batch 8, whose samples have another length: 2.12x" in line
 
 
 def test_one_node_has_no_range_over_nodes() -> None:
@@ -111,8 +111,8 @@ def test_a_configuration_that_one_of_two_nodes_ran_has_no_range() -> None:
     fewer = [r for r in both.results if not (r.spec.group_id in of and r.spec.node == "gpu-2")]
     costs = tuple(cost for cost in both.costs if cost.run_id in {r.spec.run_id for r in fewer})
     (kind,) = kinds_compared(both.model_copy(update={"results": tuple(fewer), "costs": costs}))
-    assert not any(told.startswith("fp16 ") for told in kind.over_nodes)
-    assert any(told.startswith("adamw_torch ") for told in kind.over_nodes)
+    assert not any(line.startswith("fp16 ") for line in kind.over_nodes)
+    assert any(line.startswith("adamw_torch ") for line in kind.over_nodes)
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, 5.0), (10.0, None), (0.0, 5.0)])

@@ -117,8 +117,8 @@ def test_a_larger_size_that_starts_cheaper_is_not_said_to_be_never_cheaper() -> 
     3,600 s, which cancels).
     """
     small, large = made(10.0, 1, startup_s=60.0), made(18.0, 2, startup_s=25.0)
-    (told,) = [line for line in advice([small, large]) if line.startswith("Start-up counted")]
-    assert told.endswith(": always sooner, cheaper up to 900 samples only.")
+    (lines,) = [line for line in advice([small, large]) if line.startswith("Start-up counted")]
+    assert lines.endswith(": always sooner, cheaper up to 900 samples only.")
 
 
 def test_without_prices_cost_is_told_in_gpu_hours() -> None:
@@ -144,9 +144,9 @@ def test_a_tie_names_the_other_strategy() -> None:
         make_result("node-1", 19.5, **noisy | {"strategy": "zero2"}),
     ]  # fmt: skip
     campaign = campaigns.make_campaign(runs)
-    told = advice(points(campaign, work_groups(campaign.results)[0]))
+    lines = advice(points(campaign, work_groups(campaign.results)[0]))
 
-    assert "zero2 would do as well as ddp on 2 GPUs: the difference lies within the noise." in told
+    assert "zero2 would do as well as ddp on 2 GPUs: the difference lies within the noise." in lines
 
 
 def test_no_advice_compares_machines() -> None:

@@ -62,11 +62,11 @@ def test_an_accepted_baseline_stands_in_the_section_about_the_past() -> None:
     at = datetime(2026, 11, 20, 2, tzinfo=UTC)
     accepted = Baseline(id=1, node=None, fingerprint=None, since=at, who="ada", why="new *driver*", accepted_at=at)
     campaign = campaigns.healthy()
-    plain, told = (campaign.model_copy(update={"baselines": of}) for of in ((), (accepted,)))
+    plain, accepting = (campaign.model_copy(update={"baselines": of}) for of in ((), (accepted,)))
 
     assert "accepted by" not in benchmark_report(plain)
     assert (
         "Baseline of all nodes since 20 Nov 2026, accepted by ada on 20 Nov 2026: new \\*driver\\*."
-        in benchmark_report(told)
+        in benchmark_report(accepting)
     )
-    assert "accepted by ada on 20 Nov 2026: new *driver*." in report_html(told, {})
+    assert "accepted by ada on 20 Nov 2026: new *driver*." in report_html(accepting, {})

@@ -60,9 +60,9 @@ def test_who_waits_is_told_how_many_files_are_read(tmp_path: Path) -> None:
     store.write_results([make_result("node-1"), make_result("node-2")])
     (tmp_path / "campaigns/campaign-1/runs/broken").mkdir()
     (tmp_path / "campaigns/campaign-1/runs/broken/result.json").write_text("{")
-    told: list[tuple[int, int]] = []
-    store.read_results("campaign-1", lambda done, total: told.append((done, total)))
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    progress: list[tuple[int, int]] = []
+    store.read_results("campaign-1", lambda done, total: progress.append((done, total)))
+    assert progress == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_the_same_run_written_again_replaces(store: Store) -> None:

@@ -114,13 +114,13 @@ def test_whatever_one_field_of_one_result_holds_the_other_nodes_keep_their_verdi
         results[bad] = collect(planned.specs[bad], [payload], AT)
         campaign = judged(results, planned)
 
-        told = f"case {case}: {path} = {value!r:.60}"
-        assert of_others(campaign) == expected, told
-        assert not campaign.alarms, told
+        case_text = f"case {case}: {path} = {value!r:.60}"
+        assert of_others(campaign) == expected, case_text
+        assert not campaign.alarms, case_text
         if case % 25 == 0:
-            assert report(campaign, store), told
+            assert report(campaign, store), case_text
             history.record(campaign)
-            assert store.read_campaign("campaign-1") == campaign, told
+            assert store.read_campaign("campaign-1") == campaign, case_text
 
 
 @pytest.mark.parametrize(

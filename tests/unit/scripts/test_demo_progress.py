@@ -21,7 +21,7 @@ def task(task_id: str, state: str | None, map_index: int = -1, **fields: Any) ->
 
 
 def pod(node: str, *lines: str) -> LivePod:
-    """`lines`: what its program told so far."""
+    """`lines`: what its program has printed."""
     return LivePod(
         pod=f"pod-{node}",
         node=node,
@@ -57,12 +57,12 @@ def test_a_change_is_told_once_and_what_waits_is_not() -> None:
 
 def test_a_pod_s_windows_are_told_with_its_node() -> None:
     progress = Progress()
-    told = ["phase=import seconds_since_start=0.5"]
-    assert progress.of_pods([pod("node-2", *told)], PODS["benchmark"]) == ("node-2: loading the libraries",)
-    assert progress.of_pods([pod("node-2", *told)], PODS["benchmark"]) == ()
+    printed = ["phase=import seconds_since_start=0.5"]
+    assert progress.of_pods([pod("node-2", *printed)], PODS["benchmark"]) == ("node-2: loading the libraries",)
+    assert progress.of_pods([pod("node-2", *printed)], PODS["benchmark"]) == ()
 
-    told += ["phase=measure seconds_since_start=9", "phase=measure window=2/3 steps=20 samples_per_s=41.25"]
-    assert progress.of_pods([pod("node-2", *told)], PODS["benchmark"]) == (
+    printed += ["phase=measure seconds_since_start=9", "phase=measure window=2/3 steps=20 samples_per_s=41.25"]
+    assert progress.of_pods([pod("node-2", *printed)], PODS["benchmark"]) == (
         "node-2: measured window 2 of 3, 41.2 samples per CPU second",
     )
 

@@ -1,4 +1,4 @@
-"""TRAINBENCH_NOTIFY: who is told; what is wrong with a value is said with the channel and what is allowed."""
+"""TRAINBENCH_NOTIFY: the channels of notices; an error names the channel, the wrong value and the allowed ones."""
 
 from __future__ import annotations
 

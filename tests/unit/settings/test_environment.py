@@ -58,7 +58,7 @@ def test_with_the_local_launcher_nothing_starts_by_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "message"),
     [
         ("TRAINBENCH_DEFERRABLE", "maybe", "choose true or false"),
         ("TRAINBENCH_QUEUE_TIMEOUT_S", "1h", "give a whole number, 1 to 604800"),
@@ -69,8 +69,8 @@ def test_with_the_local_launcher_nothing_starts_by_itself() -> None:
         ("TRAINBENCH_RETENTION_DAYS", "-1", "give a whole number, 0 to 36500"),
     ],
 )
-def test_a_wrong_value_is_named_with_what_is_allowed(name: str, value: str, told: str) -> None:
-    with pytest.raises(SettingsError, match=told) as error:
+def test_a_wrong_value_is_named_with_what_is_allowed(name: str, value: str, message: str) -> None:
+    with pytest.raises(SettingsError, match=message) as error:
         read_settings({name: value})
     assert name in str(error.value)
 

@@ -1,4 +1,4 @@
-"""Nodes with wrong clocks: order is kept by the campaign's clock, and the node is told."""
+"""Nodes with wrong clocks: order is kept by the campaign's clock, and a finding names the node."""
 
 from __future__ import annotations
 

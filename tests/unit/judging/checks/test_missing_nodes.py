@@ -1,4 +1,4 @@
-"""Attendance: a node that nobody measures is told of, for as long as somebody may care."""
+"""Missing nodes: a node that nobody measures is named for as long as somebody may care."""
 
 from __future__ import annotations
 

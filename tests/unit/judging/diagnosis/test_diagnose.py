@@ -140,12 +140,14 @@ def test_a_link_that_hardly_anything_goes_over_explains_nothing() -> None:
     good = [make_result(f"node-{i}", **work) for i in (1, 2, 3)]
     (finding,) = diagnosed(*good, make_result("node-4", 8.0, h2d_gb_per_s=27.7, pcie=(5, 8), **work))
     assert finding.category == "cause_unknown"
-    told = "(also: the GPU's PCIe link is narrower or slower than it should be; copies from the host are 50 % slower, "
-    assert f"{told}too little to explain it)" in finding.summary
+    sentence = (
+        "(also: the GPU's PCIe link is narrower or slower than it should be; copies from the host are 50 % slower, "
+    )
+    assert f"{sentence}too little to explain it)" in finding.summary
 
 
 @pytest.mark.parametrize(
-    ("changes", "category", "told"),
+    ("changes", "category", "sentence"),
     [
         # waits 15 % instead of 0.1 %: 1 - 0.85 / 0.999 = 14.9 %
         ({"performance.loader_wait_pct": 15.0}, "slow_data", "which explains up to 14.9 of the 15.8 %"),
@@ -161,10 +163,10 @@ def test_a_link_that_hardly_anything_goes_over_explains_nothing() -> None:
         ({"telemetry.gpus.0.throttle_share_pct.power_brake": 30.0}, "power_brake", "the machine's power supply"),
     ],
 )  # fmt: skip
-def test_causes_in_data_host_and_program(changes: dict[str, Any], category: str, told: str) -> None:
+def test_causes_in_data_host_and_program(changes: dict[str, Any], category: str, sentence: str) -> None:
     (finding,) = diagnosed(*GOOD, changed(make_result("node-4", 8.0), changes))
     assert finding.category == category
-    assert told.lower() in finding.summary.lower()
+    assert sentence.lower() in finding.summary.lower()
 
 
 def test_slow_communication_inside_a_node_explains_its_share() -> None:
@@ -268,7 +270,7 @@ def test_why_a_node_holds_other_memory(changes: dict[str, Any], category: str) -
 
 
 @pytest.mark.parametrize(
-    ("temperature_c", "power_w", "category", "told"),
+    ("temperature_c", "power_w", "category", "sentence"),
     [
         (75.0, 640.0, "cooling", "hotter though it draws no more power than its peers: it is cooled worse"),
         (75.0, 700.0, "high_power", "it draws 9 % more power than its peers"),
@@ -277,13 +279,15 @@ def test_why_a_node_holds_other_memory(changes: dict[str, Any], category: str) -
         (45.0, 640.0, "cooler", "cooled better, or they are cooled worse"),
     ],
 )
-def test_why_a_node_is_hotter_or_cooler(temperature_c: float, power_w: float | None, category: str, told: str) -> None:
+def test_why_a_node_is_hotter_or_cooler(
+    temperature_c: float, power_w: float | None, category: str, sentence: str
+) -> None:
     result = make_result("node-4", temperature_c=temperature_c)
     missing = result.missing | {"telemetry.gpus.*.power_mean_w": "not supported"}
     result = changed(result.model_copy(update={"missing": missing}), {"telemetry.gpus.0.power_mean_w": power_w})
     (finding,) = diagnosed(*GOOD, result)
     assert finding.category == category
-    assert told in finding.summary.replace("It ", "it ")
+    assert sentence in finding.summary.replace("It ", "it ")
     assert not finding.summary.count("GPU's memory")
 
 

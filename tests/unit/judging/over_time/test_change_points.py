@@ -70,16 +70,16 @@ def test_equal_series_hardly_ever_seem_to_change() -> None:
     rng = random.Random(1)
     for sd_pct, most in ((0.3, 0), (1.0, 2), (10.0, 3)):
         for nights in (6, 10, 15):
-            told = [found(noisy([10.0] * nights, sd_pct, rng)) for _ in range(200)]
-            assert sum(change is not None for change in told) <= most, (sd_pct, nights)
+            detected = [found(noisy([10.0] * nights, sd_pct, rng)) for _ in range(200)]
+            assert sum(change is not None for change in detected) <= most, (sd_pct, nights)
 
 
 @pytest.mark.parametrize(("slower_pct", "least"), [(6.0, 100), (2.0, 70)])
 def test_a_step_is_found_on_its_third_night(slower_pct: float, least: int) -> None:
     rng = random.Random(2)
     levels = [10.0] * 20 + [10.0 * (1 - slower_pct / 100)] * 3
-    told = [found(noisy(levels, 0.3, rng)) for _ in range(100)]
-    places = Counter(step.at for step in told if isinstance(step, Step))
+    detected = [found(noisy(levels, 0.3, rng)) for _ in range(100)]
+    places = Counter(step.at for step in detected if isinstance(step, Step))
     assert places[20] >= least
 
 
@@ -109,8 +109,8 @@ def test_two_bad_nights_are_no_change_because_the_night_before_is_counted_in() -
     """Of 300 series each: chance lifts the last good night away from its level in few."""
     rng = random.Random(3)
     for sd_pct in (0.1, 0.3, 1.0):
-        told = [found(noisy([10.0] * 12 + [9.0] * 2, sd_pct, rng)) for _ in range(300)]
-        assert sum(change is not None for change in told) <= 3, sd_pct
+        detected = [found(noisy([10.0] * 12 + [9.0] * 2, sd_pct, rng)) for _ in range(300)]
+        assert sum(change is not None for change in detected) <= 3, sd_pct
 
 
 def test_a_step_at_a_known_place_needs_one_value_after_it() -> None:
@@ -124,8 +124,8 @@ def test_a_step_at_a_known_place_is_hardly_ever_found_by_chance() -> None:
     rng = random.Random(4)
     for sd_pct in (0.3, 1.0, 10.0):
         for nights in (6, 10, 20):
-            told = [step_at(noisy([10.0] * nights, sd_pct, rng), nights - 1, LIMIT_PCT, MADS) for _ in range(300)]
-            assert sum(step is not None for step in told) <= 3, (sd_pct, nights)
+            detected = [step_at(noisy([10.0] * nights, sd_pct, rng), nights - 1, LIMIT_PCT, MADS) for _ in range(300)]
+            assert sum(step is not None for step in detected) <= 3, (sd_pct, nights)
 
 
 def test_no_unit_of_the_figures_makes_a_change() -> None:

@@ -42,14 +42,14 @@ def slowed(node: str, on: int = 12, *, setup: Setup = NEW, after: float = 9.39, 
     return [point(n, 10.0 if n < on else after, node, OLD if n < on else setup, **fields) for n in range(1, 21)]
 
 
-def told(points: Sequence[Point]) -> tuple[Finding, ...]:
+def changes_of(points: Sequence[Point]) -> tuple[Finding, ...]:
     series = series_of(points)
     return findings(find(series, LIMITS), series)
 
 
 def test_a_slowdown_is_dated_with_what_was_changed_then() -> None:
     """9.39 / 10 - 1 = -6.1 %; 9 nights at it (12 to 20), 11 before."""
-    (finding,) = told(slowed("gpu-1"))
+    (finding,) = changes_of(slowed("gpu-1"))
     assert (finding.category, finding.subject, finding.level) == ("step_slower", "gpu-1", Level.WARNING)
     assert finding.summary == "is 6.1 % slower since 12 Nov 2026, when the driver went from 575.1 to 580.95"
     assert finding.measured == "9.390 samples/s, median of 9 campaigns"
@@ -59,14 +59,14 @@ def test_a_slowdown_is_dated_with_what_was_changed_then() -> None:
 
 def test_several_things_that_changed_are_all_told() -> None:
     both = NEW.model_copy(update={"libraries": {"torch": "2.14"}, "kernel": "6.8"})
-    (finding,) = told(slowed("gpu-1", setup=both))
+    (finding,) = changes_of(slowed("gpu-1", setup=both))
     assert finding.summary.endswith(
         "when the driver went from 575.1 to 580.95, the kernel went from 5.15 to 6.8 and torch went from 2.13 to 2.14"
     )
 
 
 def test_where_nothing_is_recorded_that_is_said() -> None:
-    (finding,) = told(slowed("gpu-1", setup=OLD))
+    (finding,) = changes_of(slowed("gpu-1", setup=OLD))
     assert finding.summary == (
         "is 6.1 % slower since 12 Nov 2026; no change of driver, image, kernel, VBIOS, power limit or libraries is "
         "recorded then"
@@ -76,7 +76,7 @@ def test_where_nothing_is_recorded_that_is_said() -> None:
 
 def test_a_change_of_many_nodes_is_told_once_with_its_range() -> None:
     """8.99 / 9.58 - 1 = -6.16 %, 9.39 / 10 - 1 = -6.1 %, 9.42: -5.8 %."""
-    (finding,) = told([*slowed("gpu-1"), *slowed("gpu-2", after=9.42), *slowed("gpu-10")])
+    (finding,) = changes_of([*slowed("gpu-1"), *slowed("gpu-2", after=9.42), *slowed("gpu-10")])
     assert finding.subject == "gpu-1, gpu-2 and gpu-10"
     assert finding.summary == (
         "are 5.8 to 6.1 % slower since 12 Nov 2026, when the driver went from 575.1 to 580.95; so are all nodes that "
@@ -87,55 +87,55 @@ def test_a_change_of_many_nodes_is_told_once_with_its_range() -> None:
 
 def test_nodes_that_got_the_same_change_and_stayed_fast_speak_against_it() -> None:
     well = slowed("gpu-3", after=10.0)
-    (finding,) = told([*slowed("gpu-1"), *slowed("gpu-2"), *well])
+    (finding,) = changes_of([*slowed("gpu-1"), *slowed("gpu-2"), *well])
     assert finding.summary.endswith("; it is not seen on 1 of the 3 nodes with this change")
 
 
 def test_a_rolling_update_is_one_finding_with_the_span_of_its_nights() -> None:
-    (finding,) = told([*slowed("gpu-1", on=12), *slowed("gpu-2", on=14)])
+    (finding,) = changes_of([*slowed("gpu-1", on=12), *slowed("gpu-2", on=14)])
     assert "since 12 Nov 2026 to 14 Nov 2026, when the driver" in finding.summary
 
 
 def test_without_a_known_change_the_same_night_makes_one_finding_and_another_night_another() -> None:
-    found = told([p for node, on in (("a", 12), ("b", 12), ("c", 15)) for p in slowed(node, on, setup=OLD)])
+    found = changes_of([p for node, on in (("a", 12), ("b", 12), ("c", 15)) for p in slowed(node, on, setup=OLD)])
     assert [finding.subject for finding in found] == ["a and b", "c"]
 
 
 def test_works_of_one_node_are_one_finding() -> None:
-    (finding,) = told([*slowed("gpu-1"), *slowed("gpu-1", after=9.0, fingerprint="other")])
+    (finding,) = changes_of([*slowed("gpu-1"), *slowed("gpu-1", after=9.0, fingerprint="other")])
     assert finding.subject == "gpu-1"
     assert "is 6.1 to 10.0 % slower" in finding.summary
 
 
 def test_a_gap_between_campaigns_leaves_the_date_open() -> None:
     trail = [p for p in slowed("gpu-1") if not 8 <= p.at.day <= 11]
-    assert "since some time between 7 Nov 2026 and 12 Nov 2026, when" in told(trail)[0].summary
+    assert "since some time between 7 Nov 2026 and 12 Nov 2026, when" in changes_of(trail)[0].summary
 
 
 def test_a_gpu_that_was_not_there_before_is_a_change_of_its_own() -> None:
     other = OLD.model_copy(update={"gpu_uuids": frozenset({"GPU-b"})})
-    (finding,) = told(slowed("gpu-1", setup=other))
+    (finding,) = changes_of(slowed("gpu-1", setup=other))
     assert finding.summary.endswith("since 12 Nov 2026, when GPU-b had not been seen there before")
 
 
 def test_faster_is_information_and_warmer_is_told() -> None:
-    (finding,) = told(slowed("gpu-1", after=10.5))
+    (finding,) = changes_of(slowed("gpu-1", after=10.5))
     assert (finding.category, finding.level) == ("step_faster", Level.INFO)
     assert "is 5.0 % faster since 12 Nov 2026" in finding.summary
     warm = [point(n, 10.0 if n < 12 else 9.0, temperature_c=60.0 if n < 12 else 74.0) for n in range(1, 21)]
-    assert told(warm)[0].summary.endswith("; its GPU runs 14 °C warmer than it did")
+    assert changes_of(warm)[0].summary.endswith("; its GPU runs 14 °C warmer than it did")
 
 
 def test_a_drift_is_told_as_one() -> None:
     """10 to 9.5 in 20 nights."""
-    (finding,) = told([point(n, 10 - 0.5 * (n - 1) / 19) for n in range(1, 21)])
+    (finding,) = changes_of([point(n, 10 - 0.5 * (n - 1) / 19) for n in range(1, 21)])
     assert (finding.category, finding.level) == ("drift_slower", Level.WARNING)
     assert finding.summary == "has become 5.0 % slower little by little since 1 Nov 2026: a drift, not a step"
     assert (finding.measured, finding.expected) == ("9.500 samples/s", "10.00 samples/s as on 1 Nov 2026")
 
 
 def test_a_steady_node_is_not_told() -> None:
-    assert told([point(n, 10.0 + 0.01 * (-1) ** n) for n in range(1, 21)]) == ()
+    assert changes_of([point(n, 10.0 + 0.01 * (-1) ** n) for n in range(1, 21)]) == ()
 
 
 # --- the first nights of an update, and the last of a change ----------------------------------------------------------
@@ -148,7 +148,7 @@ def nights(*rates: float, node: str = "gpu-1", updated_on: int = 99) -> list[Poi
 def test_a_driver_that_costs_20_percent_on_all_nodes_is_seen_on_its_first_night() -> None:
     """8 / 10 - 1 = -20 %. The past of the new driver is empty; the level under the old one is known."""
     fleet = [p for node in ("a", "b", "c", "d") for p in nights(*[10.0] * 10, 8.0, node=node, updated_on=11)]
-    (finding,) = told(fleet)
+    (finding,) = changes_of(fleet)
     assert (finding.category, finding.level, finding.nodes) == ("step_slower", Level.WARNING, ("a", "b", "c", "d"))
     assert finding.summary == (
         "are 20.0 % slower since 11 Nov 2026, when the driver went from 575.1 to 580.95; so are all nodes that got "
@@ -161,46 +161,46 @@ def test_a_driver_that_costs_20_percent_on_all_nodes_is_seen_on_its_first_night(
 
 def test_every_night_after_a_slow_driver_says_so_and_none_is_left_out() -> None:
     for num_since in range(1, 12):
-        (finding,) = told(nights(*[10.0] * 10, *[9.7] * num_since, updated_on=11))
+        (finding,) = changes_of(nights(*[10.0] * 10, *[9.7] * num_since, updated_on=11))
         assert finding.summary.startswith("is 3.0 % slower since 11 Nov 2026, when the driver"), num_since
 
 
 def test_a_driver_after_a_slowdown_is_told_with_what_it_cost_itself() -> None:
     """At 9.6 for five nights, then 8.0 with the driver: 8 / 9.6 - 1 = -16.7 %."""
-    (finding,) = told(nights(*[10.0] * 10, *[9.6] * 5, 8.0, updated_on=16))
+    (finding,) = changes_of(nights(*[10.0] * 10, *[9.6] * 5, 8.0, updated_on=16))
     assert finding.summary.startswith("is 16.7 % slower since 16 Nov 2026, when the driver went")
 
 
 def test_an_update_that_changes_nothing_is_not_told() -> None:
-    assert told(nights(*[10.0] * 10, 9.9, updated_on=11)) == ()
+    assert changes_of(nights(*[10.0] * 10, 9.9, updated_on=11)) == ()
 
 
 def test_before_five_nights_of_the_old_versions_an_update_is_not_judged() -> None:
-    assert told(nights(*[10.0] * 4, 8.0, updated_on=5)) == ()
-    assert len(told(nights(*[10.0] * 5, 8.0, updated_on=6))) == 1
+    assert changes_of(nights(*[10.0] * 4, 8.0, updated_on=5)) == ()
+    assert len(changes_of(nights(*[10.0] * 5, 8.0, updated_on=6))) == 1
 
 
 def test_a_slowdown_long_after_an_update_is_not_blamed_on_it() -> None:
-    (finding,) = told(nights(*[10.0] * 8, *[9.0] * 3, updated_on=6))
+    (finding,) = changes_of(nights(*[10.0] * 8, *[9.0] * 3, updated_on=6))
     assert finding.summary.startswith("is 10.0 % slower since 9 Nov 2026; no change")
 
 
 def test_a_node_that_is_well_again_tonight_is_not_called_slower_since_a_date() -> None:
     """Within half of the limit, 0.75 % of 10: that is over, though the last level is still that of the bad nights."""
-    assert told(nights(*[10.0] * 10, *[9.18] * 6, 9.93)) == ()
-    assert len(told(nights(*[10.0] * 10, *[9.18] * 6, 9.18))) == 1
+    assert changes_of(nights(*[10.0] * 10, *[9.18] * 6, 9.93)) == ()
+    assert len(changes_of(nights(*[10.0] * 10, *[9.18] * 6, 9.18))) == 1
 
 
 def test_a_node_that_is_half_way_back_is_told_with_what_is_left() -> None:
     """9.5 / 10 - 1 = -5 % tonight, after six nights at -8.2 %; at -1 % nothing is left to tell."""
-    (finding,) = told(nights(*[10.0] * 10, *[9.18] * 6, 9.5))
+    (finding,) = changes_of(nights(*[10.0] * 10, *[9.18] * 6, 9.5))
     assert finding.summary.startswith("is 5.0 % slower since 11 Nov 2026")
     assert finding.measured == "9.500 samples/s, median of 1 campaign"
-    assert told(nights(*[10.0] * 10, *[9.18] * 6, 9.9)) == ()
+    assert changes_of(nights(*[10.0] * 10, *[9.18] * 6, 9.9)) == ()
 
 
 def test_a_night_that_is_worse_yet_does_not_change_what_the_dated_change_cost() -> None:
-    assert told(nights(*[10.0] * 10, *[9.18] * 6, 8.0))[0].summary.startswith("is 8.2 % slower since 11 Nov 2026")
+    assert changes_of(nights(*[10.0] * 10, *[9.18] * 6, 8.0))[0].summary.startswith("is 8.2 % slower since 11 Nov 2026")
 
 
 def test_a_driver_that_was_taken_back_is_of_today_since_that_night() -> None:
@@ -211,20 +211,20 @@ def test_a_driver_that_was_taken_back_is_of_today_since_that_night() -> None:
 
 def test_a_small_slowdown_is_over_within_half_of_the_limit_and_not_before() -> None:
     """-2 %, and the limit is 1.5: tonight -1.2 % is still that change, -0.7 % is over."""
-    assert told(nights(*[10.0] * 10, *[9.8] * 6, 9.88))[0].summary.startswith("is 2.0 % slower since 11 Nov 2026")
-    assert told(nights(*[10.0] * 10, *[9.8] * 6, 9.93)) == ()
+    assert changes_of(nights(*[10.0] * 10, *[9.8] * 6, 9.88))[0].summary.startswith("is 2.0 % slower since 11 Nov 2026")
+    assert changes_of(nights(*[10.0] * 10, *[9.8] * 6, 9.93)) == ()
 
 
 def test_a_drift_is_as_much_warmer_as_its_last_third_is_than_its_first() -> None:
     """60 degrees and one more each night: the middle of nights 1 to 7 is 63, of nights 15 to 21 it is 77."""
-    (finding,) = told([point(n, 10 - 0.5 * (n - 1) / 20, temperature_c=59.0 + n) for n in range(1, 22)])
+    (finding,) = changes_of([point(n, 10 - 0.5 * (n - 1) / 20, temperature_c=59.0 + n) for n in range(1, 22)])
     assert finding.category == "drift_slower"
     assert finding.summary.endswith("; its GPU runs 14 °C warmer than it did")
 
 
 def test_a_drift_that_is_over_is_not_told() -> None:
     drifting = [10 - 0.5 * n / 19 for n in range(20)]
-    assert told(nights(*drifting, 10.0)) == ()
+    assert changes_of(nights(*drifting, 10.0)) == ()
 
 
 # --- setups -----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Nights without a verdict: counted in a row, told on the third."""
+"""Nights without a verdict: counted in a row, reported from the third."""
 
 from __future__ import annotations
 

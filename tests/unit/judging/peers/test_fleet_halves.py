@@ -1,4 +1,4 @@
-"""A majority that fell: told the right way round where the nodes' own pasts know, and with doubt where nothing does."""
+"""A slow majority: the nodes' own histories decide who changed; without them the finding says it is unknown."""
 
 from __future__ import annotations
 

@@ -49,17 +49,17 @@ def test_a_rank_whose_own_steps_take_longer_says_more_than_the_clock() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "side", "told"),
+    ("metric", "side", "sentence"),
     [
         (Metric.TEMPERATURE_C, Side.HIGH, "hottest GPU 1 (GPU-node-1-1): 81 °C, the other 62 °C"),
         (Metric.MEMORY_GB, Side.HIGH, "most memory GPU 0 (GPU-node-1-0): 9.000 GB, the other 7.100 GB"),
     ],
 )
-def test_hottest_and_fullest(metric: Metric, side: Side, told: str) -> None:
+def test_hottest_and_fullest(metric: Metric, side: Side, sentence: str) -> None:
     result = with_gpus(ddp(gpus=2), temperature_mean_c=(62.0, 81.0))
     found = odd_gpu([with_ranks(result, "peak_allocated_bytes", (9e9, 7.1e9))], metric, side)
     assert found
-    assert found.told == told
+    assert found.told == sentence
 
 
 @pytest.mark.parametrize(

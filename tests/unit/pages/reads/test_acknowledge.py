@@ -39,9 +39,9 @@ def breach_of(pages: Pages, node: str) -> int:
 
 
 def refused(pages: Pages, breach_id: int, reason: str = WHY, who: str = WHO) -> AcknowledgeError:
-    with pytest.raises(AcknowledgeError) as told:
+    with pytest.raises(AcknowledgeError) as refusal:
         pages.acknowledge(breach_id, who, reason, AT)
-    return told.value
+    return refusal.value
 
 
 def test_an_acknowledged_breach_stays_open_says_who_and_why_and_goes_behind_the_others(pages: Pages) -> None:
@@ -64,36 +64,36 @@ def test_it_is_an_event_of_the_node(pages: Pages) -> None:
 def test_nobody_acknowledges_twice(pages: Pages) -> None:
     number = breach_of(pages, "node-1")
     pages.acknowledge(number, WHO, WHY, AT)
-    told = refused(pages, number, who="paul")
-    assert told.problem is Problem.ALREADY
-    assert str(told) == "node-1 was acknowledged by vera on 2026-11-01 08:05 UTC"
+    refusal = refused(pages, number, who="paul")
+    assert refusal.problem is Problem.ALREADY
+    assert str(refusal) == "node-1 was acknowledged by vera on 2026-11-01 08:05 UTC"
 
 
 def test_of_two_at_once_one_is_refused(pages: Pages) -> None:
-    number, told = breach_of(pages, "node-1"), []
+    number, outcomes = breach_of(pages, "node-1"), []
     together = Barrier(2)
 
     def click(who: str) -> None:
         together.wait()
         try:
-            told.append(pages.acknowledge(number, who, WHY, AT).who)
+            outcomes.append(pages.acknowledge(number, who, WHY, AT).who)
         except AcknowledgeError as error:
-            told.append(error.problem.value)
+            outcomes.append(error.problem.value)
 
     clicks = [Thread(target=click, args=(who,)) for who in ("vera", "paul")]
     for thread in clicks:
         thread.start()
     for thread in clicks:
         thread.join()
-    assert sorted(told) in (["already", "paul"], ["already", "vera"])
+    assert sorted(outcomes) in (["already", "paul"], ["already", "vera"])
 
 
 def test_a_breach_that_is_over_needs_nobody(history: History, pages: Pages) -> None:
     number = breach_of(pages, "node-1")
     history.record(night(2, {"node-1": 10.0}))
-    told = refused(pages, number)
-    assert told.problem is Problem.CLOSED
-    assert str(told) == "node-1 is well again since 2026-11-02 03:00 UTC: nothing to do"
+    refusal = refused(pages, number)
+    assert refusal.problem is Problem.CLOSED
+    assert str(refusal) == "node-1 is well again since 2026-11-02 03:00 UTC: nothing to do"
 
 
 @pytest.mark.parametrize("number", [-1, 0, 999, 2**31, 10**30])
