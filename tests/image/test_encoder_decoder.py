@@ -140,6 +140,6 @@ def test_mixed_precision_keeps_fp32_weights(preset: Preset, precision: str, seen
 
     assert {p.dtype for p in step.model.parameters()} == {torch.float32}
     assert set(outputs) == {seen or torch.float32}
-    assert step.engine.scaler.is_enabled() == (precision == "fp16")
+    assert step.optimizer_step.scaler.is_enabled() == (precision == "fp16")
     assert all(math.isfinite(loss) for loss in losses)
     assert all(late < early for early, late in zip(losses, losses[POOL_STEPS:], strict=False))  # the same batches again
