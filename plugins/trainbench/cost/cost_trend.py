@@ -8,14 +8,15 @@ does not matter which is said to have changed first.
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import MINUS, figure, percent, usd
-from trainbench.core.known import known_median
-from trainbench.cost.monthly_cost import PaidRun, grouped, month_of
 from trainbench.prices.run_cost import usd_per_1m_tokens, usd_per_1000_samples
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 UNCHANGED_PCT = 0.05  # less is not shown by a figure with one decimal
 COVERAGE = 0.95  # of the interval of a month's median, at least
@@ -59,27 +60,26 @@ class WorkCost(Frozen):
     why: str
 
 
-def work_costs(runs: Sequence[PaidRun], month: str, before: str) -> tuple[WorkCost, ...]:
+def work_costs(runs: DataFrame, month: str, before: str) -> tuple[WorkCost, ...]:
     """Each work on each kind of GPU that ran in one of the two months, by name; drills and failed runs left out."""
-    valid = [run for run in runs if run.is_measured and month_of(run) in (month, before)]
-    found = []
-    for of in grouped(valid, lambda run: f"{run.fingerprint} {run.gpu_name}").values():
-        by_month = grouped(of, month_of)
-        this, last = (_work_month(name, by_month.get(name, ())) for name in (month, before))
-        first = of[-1]
-        found.append(
+    valid = runs[runs.is_measured & runs.month.isin((month, before))]
+    costs = []
+    for _, of in valid.groupby(["fingerprint", "gpu_name"], dropna=False):
+        this, last = (_work_month(name, of[of.month == name]) for name in (month, before))
+        latest = of.iloc[-1]
+        costs.append(
             WorkCost(
-                work=first.work,
-                fingerprint=first.fingerprint,
-                gpu_name=first.gpu_name,
-                num_gpus=first.num_gpus,
+                work=latest.work,
+                fingerprint=latest.fingerprint,
+                gpu_name=latest.gpu_name,
+                num_gpus=latest.num_gpus,
                 this=this,
                 last=last,
                 change=change(this, last),
                 why=why(this, last),
             )
         )
-    return tuple(sorted(found, key=lambda cost: (cost.work, cost.gpu_name or "", cost.fingerprint)))
+    return tuple(sorted(costs, key=lambda cost: (cost.work, cost.gpu_name or "", cost.fingerprint)))
 
 
 def change(this: WorkMonth | None, last: WorkMonth | None) -> Change | None:
@@ -138,28 +138,30 @@ def _overlap(this: WorkMonth, last: WorkMonth) -> bool:
     return low <= its_high and its_low <= high
 
 
-def _work_month(month: str, runs: Sequence[PaidRun]) -> WorkMonth | None:
-    if not runs:
+def _work_month(month: str, runs: DataFrame) -> WorkMonth | None:
+    """`runs` of one work on one kind of GPU."""
+    if runs.empty:
         return None
-    rates = [run.samples_per_s for run in runs if run.samples_per_s]
-    rate, tokens = statistics.median(rates), known_median(run.tokens_per_s for run in runs)
-    price, num_gpus = known_median(run.usd_per_gpu_hour for run in runs), runs[0].num_gpus
+    medians = runs[["samples_per_s", "tokens_per_s", "usd_per_gpu_hour", "energy_per_sample_j"]].median()
+    rate, tokens, price, joules = (None if value != value else float(value) for value in medians)  # NaN: unknown
+    assert rate is not None  # the runs are measured
+    latest = runs.iloc[-1]
     return WorkMonth(
         month=month,
         num_runs=len(runs),
         samples_per_s=rate,
-        samples_per_s_interval=median_interval(rates),
+        samples_per_s_interval=median_interval(runs.samples_per_s),
         tokens_per_s=tokens,
         usd_per_gpu_hour=price,
-        price_sources=tuple(sorted({run.price_source for run in runs if run.price_source})),
-        usd_per_1000_samples=usd_per_1000_samples(price, num_gpus, rate) if price else None,
-        usd_per_1m_tokens=usd_per_1m_tokens(price, num_gpus, tokens) if price and tokens else None,
-        joules_per_sample=known_median(run.energy_per_sample_j for run in runs),
-        last_run=f"{runs[-1].campaign_id}/{runs[-1].run_id}",
+        price_sources=tuple(sorted(runs.price_source.dropna().unique())),
+        usd_per_1000_samples=usd_per_1000_samples(price, latest.num_gpus, rate) if price else None,
+        usd_per_1m_tokens=usd_per_1m_tokens(price, latest.num_gpus, tokens) if price and tokens else None,
+        joules_per_sample=joules,
+        last_run=f"{latest.campaign_id}/{latest.run_id}",
     )
 
 
-def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
+def median_interval(values: Iterable[float]) -> tuple[float, float] | None:
     """From the k-th smallest to the k-th largest: holds the true median in at least 95 % of the cases, whatever the
     distribution. None for fewer than 6 values, of which even the smallest and the largest hold it in 93.75 % only.
 
@@ -170,6 +172,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
     import numpy as np
     from scipy.special import bdtr  # P(Binomial(n, p) <= k), of (k, n, p)
 
-    ordered, n = sorted(values), len(values)
+    ordered = sorted(values)
+    n = len(ordered)
     k = int(np.count_nonzero(2 * bdtr(np.arange((n + 1) // 2), n, 0.5) <= 1 - COVERAGE))
     return (ordered[k - 1], ordered[n - k]) if k else None

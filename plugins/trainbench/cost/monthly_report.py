@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from pydantic import AwareDatetime
 
@@ -12,11 +12,14 @@ from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import count, figure, listing, percent, usd
 from trainbench.core.verdicts import Finding
 from trainbench.cost.cost_trend import WorkCost, signed_usd, work_costs
-from trainbench.cost.monthly_cost import MonthSpend, PaidRun, Spend, by_month, by_node, month_of
+from trainbench.cost.monthly_cost import MonthSpend, Spend, by_month, by_node
 from trainbench.cost.what_if import OtherPrice, WhatIf, other_prices, what_if
 from trainbench.params.cost_params import PriceBasis, SpendParams, months_until
 from trainbench.prices.energy import JOULES_PER_KWH, energy_usd
 from trainbench.prices.price_tables import Price
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 MAX_MOVERS_TOLD = 3
 MOVED_PCT = 0.5  # of the cost of 1K samples; less is not worth a sentence
@@ -49,7 +52,7 @@ class SpendReport(Frozen):
 
 
 def make_report(
-    runs: Sequence[PaidRun],
+    runs: DataFrame,
     params: SpendParams,
     month: str,
     *,
@@ -58,9 +61,9 @@ def make_report(
     table: Sequence[Price],
     findings: Sequence[Finding] = (),
 ) -> SpendReport:
-    """`runs` of all the months that the report covers."""
+    """`runs`: the table of all the months that the report covers, see `paid_runs`."""
     months = months_until(month, params.months)
-    of_month = [run for run in runs if month_of(run) == month]
+    of_month = runs[runs.month == month]
     works = work_costs(runs, month, months[-2])
     prices = other_prices(works, of_month, table, params)
     draft = SpendReport(
@@ -82,11 +85,11 @@ def make_report(
     return draft.model_copy(update={"summary": tuple(_summary(draft))})
 
 
-def _energy(runs: Sequence[PaidRun], params: SpendParams) -> Energy | None:
-    joules = [run.energy_j for run in runs if run.energy_j is not None]
-    if not joules:
+def _energy(runs: DataFrame, params: SpendParams) -> Energy | None:
+    joules = runs.energy_j.dropna()
+    if joules.empty:
         return None
-    total = math.fsum(joules)
+    total = float(joules.sum())
     return Energy(
         kwh=total / JOULES_PER_KWH,
         usd=energy_usd(total, params.usd_per_kwh, params.pue) if params.usd_per_kwh else None,

@@ -1,73 +1,85 @@
-"""What the history says of money: one row for each run that began within a span of time."""
+"""The paid runs of a span of time, from the history, as one table."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
 from bench_image.contract.result import Status
-from trainbench.core.formats import count
-from trainbench.cost.monthly_cost import PaidRun
 from trainbench.history.database import HistoryError
 from trainbench.history.history import History
 from trainbench.history.run_tables import runs
+from trainbench.results.campaign import IMPORTED
 
-COLUMNS = (
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+NAMES = (
+    "campaign_id", "run_id", "suite", "nodes", "work", "fingerprint", "gpu_name", "num_gpus", "is_measured",
+    "started_at", "price_source",
+)  # fmt: skip
+AMOUNTS = [
+    "samples_per_s", "tokens_per_s", "gpu_hours", "run_usd", "usd_per_gpu_hour", "energy_j", "energy_per_sample_j"
+]  # fmt: skip
+RECORDED = (
     "campaign_id", "run_id", "suite", "node", "peers", "model", "recipe", "strategy", "preset", "fingerprint",
-    "gpu_name", "status", "is_drill", "started_at", "samples_per_second", "tokens_per_second", "gpu_hours", "run_usd",
-    "world_size", "micro_batch_size", "seq_length", "usd_per_gpu_hour", "price_source", "energy_j",
-    "energy_per_sample_j",
+    "gpu_name", "status", "is_drill", "started_at", "gpu_hours", "run_usd", "micro_batch_size", "seq_length",
+    "usd_per_gpu_hour", "price_source", "energy_j", "energy_per_sample_j",
 )  # fmt: skip
 
 
-def paid_runs(history: History, since: datetime, until: datetime) -> tuple[PaidRun, ...]:
-    """Those that began in [since, until), oldest first. Raises HistoryError."""
+def paid_runs(history: History, since: datetime, until: datetime) -> DataFrame:
+    """Runs that began in [since, until), oldest first, drills and failed ones included: they were paid for, too.
+
+    Raises HistoryError.
+    """
     query = (
-        select(*(runs.c[name] for name in COLUMNS))
+        select(
+            *(runs.c[name] for name in RECORDED),
+            runs.c.world_size.label("num_gpus"),
+            runs.c.samples_per_second.label("samples_per_s"),
+            runs.c.tokens_per_second.label("tokens_per_s"),
+        )
         .where((runs.c.started_at >= since) & (runs.c.started_at < until))
+        .where(~runs.c.campaign_id.startswith(IMPORTED, autoescape=True))
         .order_by(runs.c.started_at, runs.c.campaign_id, runs.c.run_id)
     )
     try:
         with history.engine.begin() as connection:
-            return tuple(_paid_run(row) for row in connection.execute(query))
+            rows = connection.execute(query).mappings().all()
     except SQLAlchemyError as error:
         raise HistoryError.of(history.engine.url, error) from None
+    return run_table([_named(row) for row in rows])
 
 
-def _paid_run(row: Any) -> PaidRun:
-    hours, usd = _number(row.gpu_hours), _number(row.run_usd)
-    return PaidRun(
-        campaign_id=row.campaign_id,
-        run_id=row.run_id,
-        suite=row.suite,
-        nodes=(row.node, *filter(None, row.peers.split(","))),
-        work=_work(row),
-        fingerprint=row.fingerprint,
-        gpu_name=row.gpu_name,
-        num_gpus=row.world_size,
-        is_measured=row.status == Status.OK.value and not row.is_drill and bool(_number(row.samples_per_second)),
-        started_at=row.started_at,
-        samples_per_s=_number(row.samples_per_second),
-        tokens_per_s=_number(row.tokens_per_second),
-        gpu_hours=hours,
-        run_usd=usd,
-        usd_per_gpu_hour=_number(row.usd_per_gpu_hour),
-        price_source=row.price_source,
-        energy_j=_number(row.energy_j),
-        energy_per_sample_j=_number(row.energy_per_sample_j),
-    )
+def run_table(rows: Sequence[Mapping[str, Any]]) -> DataFrame:
+    """One row for each run, its `month` in UTC. NaN: the amount is unknown, as one that is negative or infinite.
+
+    `nodes`: all of the gang; `work`: "mistral-7b qlora, batch 8 x 512 tokens, single on 1 GPU, tuned"; `gpu_name`: None
+    on a CPU or where the run never reported one; `is_measured`: it ended well and was no drill, so its throughput
+    counts.
+    """
+    import numpy as np
+    import pandas as pd
+
+    table = pd.DataFrame(rows, columns=[*NAMES, *AMOUNTS], dtype=object)
+    amounts = table[AMOUNTS].astype(float)
+    table[AMOUNTS] = amounts.where((amounts >= 0) & np.isfinite(amounts))
+    table["is_measured"] = table.is_measured.astype(bool) & (table.samples_per_s > 0)
+    table["month"] = [f"{started_at:%Y-%m}" for started_at in table.started_at]
+    return table
 
 
-def _work(row: Any) -> str:
-    batch = f", batch {row.micro_batch_size} x {row.seq_length} tokens" if row.micro_batch_size else ""
-    gpus = f" on {count(row.world_size, 'GPU')}"
-    return f"{row.model} {row.recipe}{batch}, {row.strategy}{gpus}, {row.preset}"
-
-
-def _number(value: float | None) -> float | None:
-    """What is neither finite nor at least 0 is no amount of anything: taken as unknown."""
-    return value if value is not None and math.isfinite(value) and value >= 0 else None
+def _named(row: Mapping[Any, Any]) -> dict[str, Any]:
+    batch = f", batch {row['micro_batch_size']} x {row['seq_length']} tokens" if row["micro_batch_size"] else ""
+    gpus = f"{row['num_gpus']} GPU{'' if row['num_gpus'] == 1 else 's'}"
+    return {
+        **row,
+        "nodes": (row["node"], *filter(None, row["peers"].split(","))),
+        "work": f"{row['model']} {row['recipe']}{batch}, {row['strategy']} on {gpus}, {row['preset']}",
+        "is_measured": row["status"] == Status.OK.value and not row["is_drill"],
+    }

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from bench_image.contract.frozen import Frozen
 from trainbench.cost.cost_trend import WorkCost
-from trainbench.cost.monthly_cost import PaidRun, grouped
 from trainbench.params.cost_params import PriceBasis, SpendParams
 from trainbench.prices.price_tables import Price, exact
 from trainbench.prices.run_cost import usd_per_1m_tokens, usd_per_1000_samples
 from trainbench.prices.spot import usd_per_useful_gpu_hour
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 class OtherPrice(Frozen):
@@ -39,17 +41,16 @@ class WhatIf(Frozen):
 
 
 def other_prices(
-    works: Sequence[WorkCost], runs: Sequence[PaidRun], table: Sequence[Price], params: SpendParams
+    works: Sequence[WorkCost], runs: DataFrame, table: Sequence[Price], params: SpendParams
 ) -> tuple[OtherPrice, ...]:
     """For each kind of GPU that did a valid run this month, cheapest first. `runs` are those of this month."""
-    of_gpu = grouped(runs, lambda run: run.gpu_name or "")
-    found = []
+    prices = []
     for gpu in dict.fromkeys(work.gpu_name for work in works if work.this):
-        of = of_gpu.get(gpu or "", ())
-        hours = math.fsum(run.gpu_hours or 0.0 for run in of)
-        tried = [_other(gpu, *candidate, _paid(of), hours) for candidate in _candidates(gpu, table, params)]
-        found += sorted(tried, key=lambda price: (price.usd_per_gpu_hour, price.label))
-    return tuple(found)
+        of_gpu = runs[runs.gpu_name.isna() if gpu is None else runs.gpu_name == gpu]
+        hours = float(of_gpu.gpu_hours.sum())
+        tried = [_other(gpu, *candidate, _paid(of_gpu), hours) for candidate in _candidates(gpu, table, params)]
+        prices += sorted(tried, key=lambda price: (price.usd_per_gpu_hour, price.label))
+    return tuple(prices)
 
 
 def what_if(works: Sequence[WorkCost], prices: Sequence[OtherPrice]) -> tuple[WhatIf, ...]:
@@ -96,10 +97,10 @@ def _candidates(gpu_name: str | None, table: Sequence[Price], params: SpendParam
     return found
 
 
-def _paid(runs: Sequence[PaidRun]) -> float | None:
+def _paid(runs: DataFrame) -> float | None:
     """USD per GPU-hour over the runs with a known cost, each weighed with its GPU-hours."""
-    priced = [(run.run_usd, run.gpu_hours) for run in runs if run.run_usd and run.gpu_hours]
-    return math.fsum(usd for usd, _ in priced) / math.fsum(hours for _, hours in priced) if priced else None
+    priced = runs[(runs.run_usd > 0) & (runs.gpu_hours > 0)]
+    return float(priced.run_usd.sum() / priced.gpu_hours.sum()) if len(priced) else None
 
 
 def _other(

@@ -10,10 +10,11 @@ import pytest
 
 from tests.paid_runs import OCTOBER, paid_run
 from trainbench.cost.cost_trend import WorkCost, median_interval, work_costs
+from trainbench.cost.paid_runs import run_table
 
 
 def costs(*runs: Any) -> tuple[WorkCost, ...]:
-    return work_costs(runs, "2026-11", "2026-10")
+    return work_costs(run_table(runs), "2026-11", "2026-10")
 
 
 def test_price_and_throughput_are_split_exactly() -> None:
@@ -150,7 +151,7 @@ def test_a_month_is_its_median_not_its_mean() -> None:
 def test_a_price_that_differs_in_its_last_digits_did_not_change() -> None:
     """An older row has no price: $0.06 / 0.1 h = 0.6 is $0.6 but for the last digit of a float."""
     old = paid_run(started_at=OCTOBER, usd_per_gpu_hour=0.06 / 0.1 + 1e-15)
-    (found,) = work_costs([old, paid_run()], "2026-11", "2026-10")
+    (found,) = work_costs(run_table([old, paid_run()]), "2026-11", "2026-10")
     assert found.why == "unchanged"
 
 

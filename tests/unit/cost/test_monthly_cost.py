@@ -6,34 +6,35 @@ import pytest
 
 from tests.paid_runs import NOVEMBER, OCTOBER, paid_run
 from trainbench.cost.monthly_cost import by_month, by_node, spend
+from trainbench.cost.paid_runs import run_table
 
 
 def test_known_costs_are_summed_and_unknown_ones_named() -> None:
     """Two of $0.06, one without a price, one whose end is unknown: $0.12 of 3 x 0.1 GPU-hours, two not known."""
-    found = spend("all", [
+    found = spend("all", run_table([
         paid_run(), paid_run(), paid_run(usd_per_gpu_hour=None, gpu_name="NVIDIA B300"),
         paid_run(None, gpu_hours=None, nodes=("node-7",)),
-    ])  # fmt: skip
+    ]))  # fmt: skip
 
     assert (found.num_runs, found.num_unknown) == (4, 2)
     assert found.usd == pytest.approx(0.12)
     assert found.gpu_hours == pytest.approx(0.3)
     assert found.unknown == (
         "1 run on NVIDIA B300: no price",
-        "1 run on node-7: no duration, they never told how they ended",
+        "1 run on node-7: no duration, they did not report their end",
     )
 
 
 def test_nothing_known_is_null_and_never_zero() -> None:
-    found = spend("all", [paid_run(usd_per_gpu_hour=None, gpu_name=None, gpu_hours=None)])
+    found = spend("all", run_table([paid_run(usd_per_gpu_hour=None, gpu_name=None, gpu_hours=None)]))
     assert (found.usd, found.gpu_hours) == (None, None)
-    assert found.unknown == ("1 run on CPU, or a GPU that the run never told: no price",)
+    assert found.unknown == ("1 run on CPU, or a GPU that the run never reported: no price",)
 
 
 def test_a_gang_is_paid_by_all_of_its_nodes_evenly() -> None:
     """Two GPUs for six minutes are 0.2 GPU-hours, $0.12: $0.06 a node; node-1 also ran alone for $0.06."""
     gang = paid_run(num_gpus=2, nodes=("node-1", "node-2"))
-    found = {line.what: (line.num_runs, line.usd, line.gpu_hours) for line in by_node([gang, paid_run()])}
+    found = {line.what: (line.num_runs, line.usd, line.gpu_hours) for line in by_node(run_table([gang, paid_run()]))}
 
     assert found["node-1"] == (2, pytest.approx(0.12), pytest.approx(0.2))
     assert found["node-2"] == (1, pytest.approx(0.06), pytest.approx(0.1))
@@ -44,7 +45,7 @@ def test_each_month_by_dag_empty_months_included() -> None:
     runs = [
         paid_run(started_at=OCTOBER), paid_run(started_at=NOVEMBER), paid_run(num_gpus=4, suite="strategy_scaling"),
     ]  # fmt: skip
-    september, october, november = by_month(runs, ["2026-09", "2026-10", "2026-11"])
+    september, october, november = by_month(run_table(runs), ["2026-09", "2026-10", "2026-11"])
 
     assert (september.total.num_runs, september.total.usd, september.by_dag) == (0, None, ())
     assert october.total.usd == pytest.approx(0.06)
@@ -60,4 +61,4 @@ def test_of_costs_that_are_not_known_the_longer_use_comes_first() -> None:
         paid_run(usd_per_gpu_hour=None, nodes=("b",), gpu_hours=2.0),
         paid_run(nodes=("d",)), paid_run(nodes=("c",)),
     ]  # fmt: skip
-    assert [line.what for line in by_node(runs)] == ["c", "d", "b", "a"]
+    assert [line.what for line in by_node(run_table(runs))] == ["c", "d", "b", "a"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,10 +14,10 @@ import pytest
 from tests.paid_runs import NOVEMBER, OCTOBER, paid_run
 from tests.unit.cost.test_what_if import TABLE
 from tests.unit.reporting.parsed_page import Page
-from trainbench.cost.monthly_cost import PaidRun
 from trainbench.cost.monthly_files import files
 from trainbench.cost.monthly_report import SpendReport, make_report
 from trainbench.cost.monthly_tables import MAX_NODES, MAX_WORKS, _first_prices, tables
+from trainbench.cost.paid_runs import run_table
 from trainbench.cost.publish import publish
 from trainbench.cost.what_if import OtherPrice
 from trainbench.params.cost_params import PriceBasis, parse_spend_params
@@ -28,13 +28,13 @@ MADE_AT = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 H100 = {"gpu_name": "NVIDIA H100 80GB HBM3", "nodes": ("node-9",)}
 
 
-def report(runs: Sequence[PaidRun], **asked: Any) -> SpendReport:
+def report(runs: Sequence[Mapping[str, Any]], **asked: Any) -> SpendReport:
     params = parse_spend_params(asked)
     month = params.month or "2026-11"
-    return make_report(runs, params, month, report_id="by-hand-2026-11", made_at=MADE_AT, table=TABLE)
+    return make_report(run_table(runs), params, month, report_id="by-hand-2026-11", made_at=MADE_AT, table=TABLE)
 
 
-def two_months() -> list[PaidRun]:
+def two_months() -> list[dict[str, Any]]:
     """The A10's price rises and its throughput too; an H100 does the same work; one GPU has no price; a drill."""
     gang = {
         "num_gpus": 2, "nodes": ("node-1", "node-2"), "suite": "strategy_scaling", "fingerprint": "aa0000000000",
@@ -137,7 +137,7 @@ def test_it_is_written_into_the_store_and_replaced(tmp_path: Any) -> None:
 
 def test_the_real_table_has_other_prices_for_an_a10() -> None:
     params = parse_spend_params({})
-    made = make_report([paid_run()], params, "2026-11", report_id="x", made_at=NOVEMBER, table=load_prices())
+    made = make_report(run_table([paid_run()]), params, "2026-11", report_id="x", made_at=NOVEMBER, table=load_prices())
     assert len(made.prices) > 2
     assert all("A10G" not in price.label for price in made.prices)
 

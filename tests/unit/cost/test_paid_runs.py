@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from bench_image.contract.spec import Drill
 from tests import campaigns
 from tests.builders import make_failed, make_independent, make_result
 from trainbench.cost.cost_trend import _work_month
-from trainbench.cost.paid_runs import paid_runs
+from trainbench.cost.paid_runs import paid_runs, run_table
 from trainbench.cost.publish import report_on
 from trainbench.history.database import HistoryError
 from trainbench.history.history import History, open_history
@@ -36,14 +37,14 @@ def test_what_others_measured_is_not_our_spend(history: History) -> None:
     imported = campaigns.make_campaign([make_result()], campaign_id="imported-nvidia-h200-mistral-7b-qlora-12345678")
     with pytest.raises(ValueError, match="was imported"):
         history.record(imported)
-    assert paid_runs(history, *ALL) == ()
+    assert paid_runs(history, *ALL).empty
 
 
 def test_a_run_as_it_was_recorded(history: History) -> None:
     """A gang of two A10 for 55 s: 2 x 55 / 3600 = 0.03056 GPU-hours, at $0.60 $0.01833."""
     gang = campaigns.a10("node-1", 2.8, strategy="ddp", nodes=2, gpus_per_node=1, peers=("node-2",))
     record(history, gang)
-    (run,) = paid_runs(history, *ALL)
+    (run,) = paid_runs(history, *ALL).itertuples()
 
     assert run.nodes == ("node-1", "node-2")
     assert run.work == "mistral-7b qlora, batch 8 x 512 tokens, ddp on 2 GPUs, as_users_run"
@@ -51,28 +52,30 @@ def test_a_run_as_it_was_recorded(history: History) -> None:
     assert run.gpu_hours == pytest.approx(0.030556, abs=1e-6)
     assert run.run_usd == pytest.approx(0.018333, abs=1e-6)
     assert (run.usd_per_gpu_hour, run.price_source, run.is_measured) == (0.60, "OCI price page", True)
-    assert (run.energy_j, run.energy_per_sample_j) == (None, 67.0)  # this is one pod's file
+    assert math.isnan(run.energy_j)  # this is one pod's file
+    assert run.energy_per_sample_j == 67.0
 
 
 def test_drills_and_failed_runs_are_paid_for_but_say_nothing_of_the_work(history: History) -> None:
     record(history, make_result("node-1", drill=Drill(slowdown_pct=50)), make_failed("node-2"))
-    assert [run.is_measured for run in paid_runs(history, *ALL)] == [False, False]
+    assert list(paid_runs(history, *ALL).is_measured) == [False, False]
 
 
 def test_months_end_where_they_end(history: History) -> None:
     record(history, make_result("node-1"))
     begin = datetime(2026, 11, 21, 2, 0, tzinfo=UTC)  # of the builder's runs
     assert len(paid_runs(history, begin, ALL[1])) == 1
-    assert paid_runs(history, ALL[0], begin) == ()
+    assert paid_runs(history, ALL[0], begin).empty
 
 
 def test_numbers_that_are_none_are_unknown(history: History) -> None:
     record(history, campaigns.a10("node-1", 1.46))
     with history.engine.execution_options(is_write=True).begin() as connection:
         connection.execute(text("UPDATE runs SET run_usd = -5, samples_per_second = 9e999, gpu_hours = -1"))
-    (run,) = paid_runs(history, *ALL)
+    (run,) = paid_runs(history, *ALL).itertuples()
 
-    assert (run.run_usd, run.samples_per_s, run.gpu_hours, run.is_measured) == (None, None, None, False)
+    assert all(map(math.isnan, (run.run_usd, run.samples_per_s, run.gpu_hours)))
+    assert not run.is_measured
 
 
 def test_a_history_that_is_away_is_one_sentence(tmp_path: Path) -> None:
@@ -107,9 +110,9 @@ def test_the_first_of_the_months_that_are_asked_for_is_read() -> None:
         def __getattr__(self, name: str) -> Any:
             raise AssertionError(name)
 
-    def read(_history: Any, since: datetime, until: datetime) -> tuple[()]:
+    def read(_history: Any, since: datetime, until: datetime) -> Any:
         asked.append((since, until))
-        return ()
+        return run_table([])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("trainbench.cost.publish.paid_runs", read)
@@ -122,10 +125,10 @@ def test_independent_gpus_cost_what_all_of_their_samples_cost_and_not_those_of_t
     run = campaigns.a10("node-1", 19.0)
     both = make_independent("node-1", (10.0, 9.0), gpu_name=run.context.gpus[0].name if run.context else "")
     record(history, both)
-    (paid,) = paid_runs(history, *ALL)
+    paid = paid_runs(history, *ALL)
 
-    assert paid.samples_per_s == 19.0
-    month = _work_month("2026-11", [paid])
+    assert list(paid.samples_per_s) == [19.0]
+    month = _work_month("2026-11", paid)
     assert month is not None
     assert month.usd_per_gpu_hour == 0.60
     assert month.usd_per_1000_samples == pytest.approx(0.017544, abs=1e-6)

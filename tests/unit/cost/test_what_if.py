@@ -9,6 +9,7 @@ import pytest
 
 from tests.paid_runs import paid_run
 from trainbench.cost.cost_trend import work_costs
+from trainbench.cost.paid_runs import run_table
 from trainbench.cost.what_if import OtherPrice, other_prices, what_if
 from trainbench.params.campaign_params import ParamsError
 from trainbench.params.cost_params import SpendParams, months_until, parse_spend_params, spend_form, start_of
@@ -23,7 +24,7 @@ def price(provider: str, on_demand: float, spot: float | None = None, gpu: str =
 
 
 TABLE = (price("Dear", 8.0, 2.4, gpus=2), price("Cheap", 1.2), price("Other", 1.0, gpu="H100"))
-RUNS = (paid_run(), paid_run())
+RUNS = run_table([paid_run(), paid_run()])
 
 
 def tried(**asked: Any) -> tuple[OtherPrice, ...]:
@@ -105,7 +106,7 @@ def test_months_over_the_turn_of_a_year() -> None:
 
 
 def test_a_pcie_card_is_not_tried_at_the_price_of_another() -> None:
-    runs = [paid_run(gpu_name="NVIDIA H100 PCIe")]
+    runs = run_table([paid_run(gpu_name="NVIDIA H100 PCIe")])
     table = (price("SXM", 1.0, gpu="H100"), price("PCIe", 2.0, gpu="H100 PCIe"))
     found = other_prices(work_costs(runs, "2026-11", "2026-10"), runs, table, SpendParams())
     assert [p.label for p in found] == ["PCIe x, here"]
