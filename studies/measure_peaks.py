@@ -50,6 +50,10 @@ def spec(model: str, recipe: str, preset: Preset, batch: int, seq: int, checkpoi
 
 
 def configurations() -> list[RunSpec]:
+    return [*_of_mistral(), *_of_other_models()]
+
+
+def _of_mistral() -> list[RunSpec]:
     return [
         spec("mistral-7b", "qlora", USERS, 8, 512, True),
         spec("mistral-7b", "qlora", USERS, 4, 1024, True),
@@ -69,6 +73,11 @@ def configurations() -> list[RunSpec]:
         spec("mistral-7b", "full", USERS, 8, 2048, True),
         spec("mistral-7b", "full", TUNED, 4, 2048, True),
         spec("mistral-7b", "full", TUNED, 4, 2048, False),
+    ]
+
+
+def _of_other_models() -> list[RunSpec]:
+    return [
         spec("llama2-7b", "lora", USERS, 4, 2048, True),
         spec("llama2-7b", "lora", TUNED, 4, 2048, False),
         spec("llama2-7b", "qlora", TUNED, 8, 512, False, targets="all"),

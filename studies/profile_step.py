@@ -14,8 +14,9 @@ import json
 import re
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -24,6 +25,7 @@ from bench_image.contract.gpu_specs import peak_tflops
 from bench_image.contract.parse import parse_spec
 from bench_image.contract.spec import RunSpec
 
+T = TypeVar("T")
 PROFILED_STEPS = 2
 # masks: asking about them is left out; kernel: of the adapters; kept: 4-bit weights, from forward to backward
 PARTS = ("fused", "loss", "masks", "kernel", "graph", "kept")
@@ -120,6 +122,14 @@ def leave_out(parts: list[str]) -> None:
         train_step.keeps_unpacked = lambda *_: False
 
 
+def finished(work: Callable[[], T]) -> tuple[T, float]:
+    """What `work` returns, and the seconds until the GPU has done it."""
+    begin = time.perf_counter()
+    made = work()
+    torch.cuda.synchronize()
+    return made, time.perf_counter() - begin
+
+
 def profiled(spec: RunSpec) -> dict[str, Any]:
     """Throughput and profile of one spec in this process."""
     from bench_image.model.build import build
@@ -130,15 +140,8 @@ def profiled(spec: RunSpec) -> dict[str, Any]:
     torch.compiler.reset()
     torch.cuda.reset_peak_memory_stats()
     device = torch.device("cuda", 0)
-    begin = time.perf_counter()
-    built = build(spec, device)
-    step = TrainStep(spec, built, ProcessGroup(device))
-    torch.cuda.synchronize()
-    build_s = time.perf_counter() - begin
-    begin = time.perf_counter()
-    step()
-    torch.cuda.synchronize()
-    first_step_s = time.perf_counter() - begin
+    step, build_s = finished(lambda: TrainStep(spec, build(spec, device), ProcessGroup(device)))
+    _, first_step_s = finished(step)
     timed(step, spec.warmup_steps)
     losses = [step().item()]
     seconds = timed(step, spec.measured_steps)
@@ -159,7 +162,7 @@ def profiled(spec: RunSpec) -> dict[str, Any]:
         "profile": kernel_times(step, PROFILED_STEPS),
     }
     step.close()
-    del built, step
+    del step
     gc.collect()
     torch.cuda.empty_cache()
     return result

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -75,32 +76,36 @@ def housekeeping(
 ) -> None:
     """List leaked pods and expired artefacts of trainbench. Deletes nothing without --delete."""
     from trainbench.cluster.housekeeping import sweep_artefacts
-    from trainbench.cluster.kubernetes_api import ClusterError
-    from trainbench.results.artefacts import StoreError, open_store
+    from trainbench.results.artefacts import open_store
     from trainbench.settings.environment import Launcher, read_settings
 
     with user_errors():
         settings = read_settings()
-    pods: tuple[Swept, ...] | None = None
-    artefacts: tuple[Swept, ...] | None = None
-    problems = []
+        days = settings.retention_days if retention_days is None else retention_days
+    problems: list[str] = []
+    pods = artefacts = None
     if settings.launcher is Launcher.KUBERNETES:
-        try:
+        with _collected(problems):
             pods = _sweep_pods(settings, _cluster_opener(settings, kubeconfig, context), force, delete)
-        except ClusterError as error:
-            problems.append(str(error))
     else:
         typer.echo("trainbench: the local launcher leaves no pods: only artefacts are listed", err=True)
-    try:
-        now = datetime.now(UTC)
-        artefacts = sweep_artefacts(
-            open_store(store_url), settings.retention_days if retention_days is None else retention_days, delete, now
-        )
-    except StoreError as error:
-        problems.append(str(error))
+    with _collected(problems):
+        artefacts = sweep_artefacts(open_store(store_url), days, delete, datetime.now(UTC))
     _print_swept(pods, artefacts, problems, as_json)
     is_left = any(item.fault for item in (*(pods or ()), *(artefacts or ())))
     raise typer.Exit(ExitCode.USAGE if problems or is_left else ExitCode.OK)
+
+
+@contextmanager
+def _collected(problems: list[str]) -> Iterator[None]:
+    """Adds an unreachable cluster or store to `problems`: the other one is swept all the same."""
+    from trainbench.cluster.kubernetes_api import ClusterError
+    from trainbench.results.artefacts import StoreError
+
+    try:
+        yield
+    except (ClusterError, StoreError) as error:
+        problems.append(str(error))
 
 
 def _cluster_opener(settings: Settings, kubeconfig: str | None, context: str | None) -> Callable[[], Cluster]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -87,53 +87,67 @@ def import_(
     raise typer.Exit(ExitCode.OK if imported.prices else ExitCode.USAGE)
 
 
+Samples = Annotated[int, typer.Option(min=1, help="Samples in one epoch.")]
+Sources = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Measured results: files, folders, or ids of campaigns. Default: none, an estimate by formula."
+    ),
+]
+Epochs = Annotated[float, typer.Option(help="Number of epochs.")]
+ModelName = Annotated[str | None, typer.Option(help="Model of the job, where no results are given.")]
+RecipeName = Annotated[str | None, typer.Option(help="Recipe of the job: full, lora or qlora.")]
+StrategyName = Annotated[
+    Strategy | None, typer.Option(help="Strategy of the job. Default: single, or ddp on several GPUs.")
+]
+JobParameters = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="NAME=VALUE", help="Any other parameter of the job; may be repeated."),
+]
+NumGpus = Annotated[
+    int | None, typer.Option(min=1, max=65_536, help="Number of GPUs in all. Default: as measured, else 1.")
+]
+GpuName = Annotated[
+    str | None,
+    typer.Option(
+        help="NVML name of the GPU, such as 'H100 80GB HBM3'. Default: as measured, else the smallest that fits."
+    ),
+]
+SamplesPerSecond = Annotated[float | None, typer.Option(help="Known samples/s of all GPUs together.")]
+Mfu = Annotated[float | None, typer.Option(help="Expected MFU, for a rate by formula.", metavar="%")]
+Efficiency = Annotated[
+    float | None,
+    typer.Option(help="Expected scaling efficiency, as a share, on a number of GPUs that was not measured."),
+]
+PriceKind = Annotated[str, typer.Option(help="on-demand, spot, owned, or your own price in USD per GPU-hour.")]
+PriceTerms = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        metavar="NAME=VALUE",
+        help="Spot: per_day (interruptions of one instance), checkpoint_every_minutes, restart_minutes, "
+        "wait_minutes (for a new instance; the other instances are billed meanwhile). "
+        "Owned: purchase_usd, life_years, utilisation, residual_share, opex_usd_per_gpu_hour. May be repeated.",
+    ),
+]
+
+
 @app.command()
 def estimate(
-    samples: Annotated[int, typer.Option(min=1, help="Samples in one epoch.")],
-    sources: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Measured results: files, folders, or ids of campaigns. Default: none, an estimate by formula."
-        ),
-    ] = None,
-    epochs: Annotated[float, typer.Option(help="Number of epochs.")] = 1.0,
-    model: Annotated[str | None, typer.Option(help="Model of the job, where no results are given.")] = None,
-    recipe: Annotated[str | None, typer.Option(help="Recipe of the job: full, lora or qlora.")] = None,
-    strategy: Annotated[
-        Strategy | None, typer.Option(help="Strategy of the job. Default: single, or ddp on several GPUs.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", "-s", metavar="NAME=VALUE", help="Any other parameter of the job; may be repeated."),
-    ] = None,
-    gpus: Annotated[
-        int | None, typer.Option(min=1, max=65_536, help="Number of GPUs in all. Default: as measured, else 1.")
-    ] = None,
-    gpu: Annotated[
-        str | None,
-        typer.Option(
-            help="NVML name of the GPU, such as 'H100 80GB HBM3'. Default: as measured, else the smallest that fits."
-        ),
-    ] = None,
-    samples_per_s: Annotated[float | None, typer.Option(help="Known samples/s of all GPUs together.")] = None,
-    mfu: Annotated[float | None, typer.Option(help="Expected MFU, for a rate by formula.", metavar="%")] = None,
-    efficiency: Annotated[
-        float | None,
-        typer.Option(help="Expected scaling efficiency, as a share, on a number of GPUs that was not measured."),
-    ] = None,
-    price: Annotated[
-        str, typer.Option(help="on-demand, spot, owned, or your own price in USD per GPU-hour.")
-    ] = "on-demand",
-    with_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--with",
-            metavar="NAME=VALUE",
-            help="Spot: per_day (interruptions of one instance), checkpoint_every_minutes, restart_minutes, "
-            "wait_minutes (for a new instance; the other instances are billed meanwhile). "
-            "Owned: purchase_usd, life_years, utilisation, residual_share, opex_usd_per_gpu_hour. May be repeated.",
-        ),
-    ] = None,
+    samples: Samples,
+    sources: Sources = None,
+    epochs: Epochs = 1.0,
+    model: ModelName = None,
+    recipe: RecipeName = None,
+    strategy: StrategyName = None,
+    set_: JobParameters = None,
+    gpus: NumGpus = None,
+    gpu: GpuName = None,
+    samples_per_s: SamplesPerSecond = None,
+    mfu: Mfu = None,
+    efficiency: Efficiency = None,
+    price: PriceKind = "on-demand",
+    with_: PriceTerms = None,
     store_url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -143,13 +157,12 @@ def estimate(
     from trainbench.settings.environment import read_settings
 
     with _estimate_errors():
-        named = {"model": model, "recipe": recipe}
         asked = Asked(
             num_samples=samples,
             epochs=epochs,
             num_gpus=gpus,
             gpu=gpu,
-            changes=_pairs(set_, "--set") | {name: value for name, value in named.items() if value},
+            changes=_pairs(set_, "--set") | _given(model=model, recipe=recipe),
             strategy=strategy,
             samples_per_s=samples_per_s,
             mfu_pct=mfu,
@@ -157,9 +170,16 @@ def estimate(
         )
         pricing, table = pricing_of(price, _pairs(with_, "--with")), load_prices(read_settings().prices)
         if sources:
-            estimates = of_measured(asked, _contenders(sources, store_url), table, pricing, _today())
-        else:
-            estimates = (by_formula(asked, table, pricing, _today()),)
+            _conclude(of_measured(asked, _contenders(sources, store_url), table, pricing, _today()), as_json)
+        _conclude((by_formula(asked, table, pricing, _today()),), as_json)
+
+
+def _given(**values: str | None) -> dict[str, str]:
+    return {name: value for name, value in values.items() if value}
+
+
+def _conclude(estimates: Sequence[Estimate], as_json: bool) -> NoReturn:
+    """Print the estimates, say on standard error what they lack, and exit."""
     if as_json:
         print_json({"currency": "USD", "estimates": [one.model_dump(mode="json") for one in estimates]})
     else:

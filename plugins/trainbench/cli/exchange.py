@@ -5,14 +5,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, print_broken, print_json, progress, user_errors
+
+if TYPE_CHECKING:
+    from trainbench.exchange.result_files import Gathered
 
 app = typer.Typer()
 
@@ -76,16 +80,20 @@ def compare(
             _write(html, comparison_html(jobs, gathered, html.absolute().parent))
     print_broken(gathered.broken)
     if as_json:
-        left_out = [{"address": file.address, "reason": file.reason} for file in gathered.broken]
-        print_json(comparing.document(jobs, gathered.notes, left_out))
+        print_json(comparing.document(jobs, gathered.notes, [asdict(file) for file in gathered.broken]))
     else:
         _print_comparison(jobs, gathered.notes)
         if html:
             typer.echo(str(html.absolute()))
+    raise typer.Exit(_exit_code(gathered))
+
+
+def _exit_code(gathered: Gathered) -> ExitCode:
     if not gathered.contenders:
         typer.echo("trainbench: no file holds a measured run", err=True)
-        raise typer.Exit(ExitCode.RED if gathered.broken else ExitCode.NOT_JUDGED)
-    raise typer.Exit(ExitCode.RED if gathered.broken else ExitCode.OK)
+    if gathered.broken:
+        return ExitCode.RED
+    return ExitCode.OK if gathered.contenders else ExitCode.NOT_JUDGED
 
 
 def _print_comparison(jobs: Sequence[Any], notes: Sequence[str]) -> None:

@@ -52,7 +52,35 @@ def make_configuration_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: 
     """
     chosen = chosen_nodes(params, fleet)
     nodes = chosen if params.nodes else chosen[:1]
-    able: dict[str, tuple[BenchmarkParams, tuple[GpuNode, ...]]] = {}
+    able, labels, skipped = _possible(params, nodes, campaign_id)
+    if not able:
+        raise PlanError(f"nothing can run: {'; '.join(f'{skip.what}: {skip.reason}' for skip in skipped)}")
+    return Plan(
+        campaign_id=campaign_id,
+        params=params,
+        nodes=tuple(node.name for node in nodes),
+        specs=tuple(
+            _spec(changed, node, campaign_id, round_)
+            for round_ in range(1, params.rounds + 1)
+            for node in nodes
+            for changed, fitting in able
+            if node in fitting
+        ),
+        skipped=tuple(skipped),
+        question=Question.CONFIGURATIONS,
+        labels=labels,
+        known=nodes,
+    )
+
+
+_Able = tuple[BenchmarkParams, tuple[GpuNode, ...]]  # a configuration, and the nodes that it can run on
+
+
+def _possible(
+    params: BenchmarkParams, nodes: tuple[GpuNode, ...], campaign_id: str
+) -> tuple[list[_Able], dict[str, str], list[Skipped]]:
+    """The configurations that can run; group id -> name of the configuration; and what cannot run, with its reason."""
+    able: list[_Able] = []
     labels: dict[str, str] = {}
     skipped: list[Skipped] = []
     for name, changed in _configurations(params).items():
@@ -66,26 +94,9 @@ def make_configuration_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: 
             continue
         labels[spec.group_id] = name
         fitting, unfit = _fitting(name, spec, nodes, params.force)
-        able |= {name: (changed, fitting)} if fitting else {}
+        able += [(changed, fitting)] if fitting else []
         skipped += unfit
-    if not able:
-        raise PlanError(f"nothing can run: {'; '.join(f'{skip.what}: {skip.reason}' for skip in skipped)}")
-    return Plan(
-        campaign_id=campaign_id,
-        params=params,
-        nodes=tuple(node.name for node in nodes),
-        specs=tuple(
-            _spec(changed, node, campaign_id, round_)
-            for round_ in range(1, params.rounds + 1)
-            for node in nodes
-            for changed, fitting in able.values()
-            if node in fitting
-        ),
-        skipped=tuple(skipped),
-        question=Question.CONFIGURATIONS,
-        labels=labels,
-        known=nodes,
-    )
+    return able, labels, skipped
 
 
 def _configurations(params: BenchmarkParams) -> dict[str, BenchmarkParams]:

@@ -29,6 +29,13 @@ GANG = "trainbench.io/gang"  # one run's pods, be it one
 RENDEZVOUS = "trainbench.io/rendezvous"
 DAG_ID, DAG_RUN_ID = "trainbench.io/dag-id", "trainbench.io/dag-run-id"
 USER_ID = 10001
+POD_SECURITY = {
+    "runAsNonRoot": True,
+    "runAsUser": USER_ID,
+    "runAsGroup": USER_ID,
+    "fsGroup": USER_ID,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 CONTAINER_SECURITY = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -82,8 +89,7 @@ def manifest(
     spec: RunSpec, settings: PodSettings, owner: Owner | None = None, node_rank: int = 0, what: str | None = None
 ) -> dict[str, Any]:
     """Pinned to its node, unprivileged, without a service-account token. `what`: the work's name, for the title."""
-    owned = {DAG_ID: owner.dag_id, DAG_RUN_ID: owner.dag_run_id} if owner else {}
-    pod: dict[str, Any] = {
+    return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -93,7 +99,7 @@ def manifest(
             "annotations": {
                 "trainbench.io/run-id": spec.run_id,
                 TITLE: title(spec, node_rank, what),
-                **owned,
+                **({DAG_ID: owner.dag_id, DAG_RUN_ID: owner.dag_run_id} if owner else {}),
                 "sidecar.istio.io/inject": "false",
             },
         },
@@ -103,35 +109,39 @@ def manifest(
             "terminationGracePeriodSeconds": GRACE_S,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": USER_ID,
-                "runAsGroup": USER_ID,
-                "fsGroup": USER_ID,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": deepcopy(POD_SECURITY),
             "affinity": {
                 "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _on_node(nodes_of(spec)[node_rank])}
             },
             "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
             "containers": [_container(spec, settings, node_rank)],
-            "volumes": [
-                {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{settings.shm_gib}Gi"}},
-                {"name": "scratch", "emptyDir": {}},
-                {"name": "results", "emptyDir": {}},
-                *({"name": f"data-{i}", **volume.source} for i, volume in enumerate(settings.volumes)),
-            ],
+            "volumes": _volumes(settings),
+            **_optional_fields(spec, settings, node_rank),
         },
     }
+
+
+def _volumes(settings: PodSettings) -> list[dict[str, Any]]:
+    return [
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{settings.shm_gib}Gi"}},
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "results", "emptyDir": {}},
+        *({"name": f"data-{i}", **volume.source} for i, volume in enumerate(settings.volumes)),
+    ]
+
+
+def _optional_fields(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str, Any]:
+    """A gang's host name, and what the installation sets only where it needs it."""
+    fields: dict[str, Any] = {}
     if spec.nodes > 1:
-        pod["spec"] |= {"hostname": host_name(spec, node_rank), "subdomain": settings.service}
+        fields |= {"hostname": host_name(spec, node_rank), "subdomain": settings.service}
     if settings.priority_class:
-        pod["spec"]["priorityClassName"] = settings.priority_class
+        fields["priorityClassName"] = settings.priority_class
     if settings.service_account:
-        pod["spec"]["serviceAccountName"] = settings.service_account
+        fields["serviceAccountName"] = settings.service_account
     if settings.image_pull_secret:
-        pod["spec"]["imagePullSecrets"] = [{"name": settings.image_pull_secret}]
-    return pod
+        fields["imagePullSecrets"] = [{"name": settings.image_pull_secret}]
+    return fields
 
 
 def node_of(pod: Mapping[str, Any]) -> str | None:

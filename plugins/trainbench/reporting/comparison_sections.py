@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from trainbench.comparison import strategy_profiles
@@ -30,66 +31,23 @@ class Answer:
 
 def answers(campaign: Campaign) -> tuple[Answer, ...]:
     """Those that have something to say of this campaign."""
-    every = (
-        Answer(
-            anchor="gpus",
-            name="GPUs",
-            title="Each GPU by itself",
-            tables=gpu_tables.gpu_tables(campaign),
-        ),
-        Answer(
-            anchor="configurations",
-            name="Configurations",
-            title="Configurations, against the baseline",
-            tables=configuration_tables.configurations(campaign),
-        ),
-        Answer(
-            anchor="hardware",
-            name="Hardware",
-            title="Kinds of GPU, side by side",
-            tables=survey_tables.speed(campaign),
-        ),
-        Answer(
-            anchor="memory",
-            name="Memory",
-            title="What a recipe saves in memory",
-            tables=survey_tables.memory(campaign),
-        ),
-        Answer(
-            anchor="budgets",
-            name="Budgets",
-            title="What a budget buys, and whether to rent or to buy",
-            tables=survey_tables.money(campaign),
-        ),
-        Answer(
-            anchor="strategies",
-            name="Strategies",
-            title="Strategies, on equal work",
-            tables=tuple(strategy_tables.strategies(campaign)),
-        ),
-        Answer(
-            anchor="patterns",
-            name="Patterns",
-            title="What kind of choice each strategy is",
-            tables=strategy_profiles.tables(campaign),
-        ),
-        Answer(
-            anchor="more-gpus",
-            name="More GPUs",
-            title="When more GPUs pay",
-            tables=more_gpus.tables(campaign),
-        ),
-        Answer(
-            anchor="presets",
-            name="Presets",
-            title="Presets, on the same training job",
-            tables=tuple(preset_tables.presets(campaign)),
-        ),
-        Answer(
-            anchor="noise",
-            name="Noise",
-            title="How much equal runs differ here",
-            tables=noise_tables.noise_tables(campaign),
-        ),
+    made = (
+        Answer(anchor=anchor, name=name, title=title, tables=tuple(make(campaign)))
+        for anchor, name, title, make in _ALL
     )
-    return tuple(answer for answer in every if answer.tables)
+    return tuple(answer for answer in made if answer.tables)
+
+
+# Anchor, name in the page's navigation, title, and the tables of a campaign.
+_ALL: tuple[tuple[str, str, str, Callable[[Campaign], Iterable[Table]]], ...] = (
+    ("gpus", "GPUs", "Each GPU by itself", gpu_tables.gpu_tables),
+    ("configurations", "Configurations", "Configurations, against the baseline", configuration_tables.configurations),
+    ("hardware", "Hardware", "Kinds of GPU, side by side", survey_tables.speed),
+    ("memory", "Memory", "What a recipe saves in memory", survey_tables.memory),
+    ("budgets", "Budgets", "What a budget buys, and whether to rent or to buy", survey_tables.money),
+    ("strategies", "Strategies", "Strategies, on equal work", strategy_tables.strategies),
+    ("patterns", "Patterns", "What kind of choice each strategy is", strategy_profiles.tables),
+    ("more-gpus", "More GPUs", "When more GPUs pay", more_gpus.tables),
+    ("presets", "Presets", "Presets, on the same training job", preset_tables.presets),
+    ("noise", "Noise", "How much equal runs differ here", noise_tables.noise_tables),
+)

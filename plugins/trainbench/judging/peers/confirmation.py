@@ -1,4 +1,4 @@
-"""A breach is re-run once before anybody is told: first verdicts and the re-runs -> settled verdicts."""
+"""First verdicts and the re-runs of their breaches -> settled verdicts: nobody is alerted by a single measurement."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ from trainbench.judging.peers.slow_node_warnings import is_watched
 
 _Judged = TypeVar("_Judged", NodeVerdict, GpuVerdict)
 _WORST_FIRST = (State.BREACH, State.INSUFFICIENT, State.NO_BASELINE, State.NOTICE)
+_CONFIRMATION = {
+    State.BREACH: Confirmation.CONFIRMED,
+    State.INSUFFICIENT: Confirmation.INCONCLUSIVE,
+    State.NOTICE: Confirmation.NOT_CONFIRMED,
+}
 
 
 def confirm(
@@ -80,51 +85,62 @@ def _unplanned(node: NodeVerdict) -> NodeVerdict:
     return of(node).model_copy(update={"gpus": tuple(map(of, node.gpus))})
 
 
-def _settled(node: _Judged, rerun: RunResult | None, group: GroupVerdict) -> _Judged:
-    if rerun is None or rerun.status is not Status.OK:
-        what = "did not come back" if rerun is None or rerun.error is None else f"failed: {rerun.error.message}"
-        return node.model_copy(
-            update={"confirmation": Confirmation.INCONCLUSIVE, "reason": f"{node.reason}; the re-run {what}"}
-        )
-    if group.choice and choice_of(rerun) != group.choice:
-        told = f"{node.reason}; the re-run chose other work ({choice_of(rerun)}) and tells nothing"
-        return node.model_copy(update={"confirmation": Confirmation.INCONCLUSIVE, "reason": told})
-    widening = _single_run_widening(node, group)
+def _settled(judged: _Judged, rerun: RunResult | None, group: GroupVerdict) -> _Judged:
+    """A pending breach in the light of its re-run."""
+    if unusable := _unusable(rerun, group):
+        reason = f"{judged.reason}; the re-run {unusable}"
+        return judged.model_copy(update={"confirmation": Confirmation.INCONCLUSIVE, "reason": reason})
+    assert rerun is not None, "else it is unusable"
+    # One run is noisier than the median of several, so the noise of the deviation is widened.
+    widening = _single_run_widening(judged, group)
     metrics = tuple(
-        _retold(metric, measured(rerun, metric.metric), widening) if metric.state is State.BREACH else metric
-        for metric in node.metrics
+        _with_rerun(metric, measured(rerun, metric.metric), widening) if metric.state is State.BREACH else metric
+        for metric in judged.metrics
     )
-    throughput = node.metric(Metric.SAMPLES_PER_SECOND)
-    again = None
-    if throughput and throughput.reference and rerun.performance.samples_per_second:
-        again = noise.deviation_pct(rerun.performance.samples_per_second, throughput.reference)
-    settled = {metric.state for old, metric in zip(node.metrics, metrics, strict=True) if old.state is State.BREACH}
-    answer = next(s for s in _WORST_FIRST if s in settled)
+    # The re-run decides on the metrics in breach only: the worst of them is its answer.
+    in_breach = {metric.state for old, metric in zip(judged.metrics, metrics, strict=True) if old.state is State.BREACH}
+    answer = next(s for s in _WORST_FIRST if s in in_breach)
     # A metric that could not be judged at first is not well because the breach of another one was none.
     state = next(s for s in _WORST_FIRST if s in {metric.state for metric in metrics})
-    return node.model_copy(
+    rate = judged.metric(Metric.SAMPLES_PER_SECOND)
+    rerun_deviation_pct = _deviation_pct(rate, rerun)
+    reason = "; ".join(dict.fromkeys(m.reason for m in metrics if m.state is state))
+    return judged.model_copy(
         update={
             "state": state,
             "metrics": metrics,
-            "confirmation": {
-                State.BREACH: Confirmation.CONFIRMED,
-                State.INSUFFICIENT: Confirmation.INCONCLUSIVE,
-                State.NOTICE: Confirmation.NOT_CONFIRMED,
-            }[answer],
-            "confirm_deviation_pct": again,
-            "reason": "; ".join(dict.fromkeys(m.reason for m in metrics if m.state is state))
-            + (beyond_metrics(node) if state is State.BREACH else ""),
-            "is_watched": state is State.NOTICE
-            and throughput is not None
-            and again is not None
-            and is_watched(throughput)
-            and is_slow(again, throughput.limit),
+            "confirmation": _CONFIRMATION[answer],
+            "confirm_deviation_pct": rerun_deviation_pct,
+            "reason": reason + (beyond_metrics(judged) if state is State.BREACH else ""),
+            "is_watched": state is State.NOTICE and _is_slow_twice(rate, rerun_deviation_pct),
         }
     )
 
 
-def _retold(first: MetricVerdict, value: float | None, widening: float) -> MetricVerdict:
-    """The breach of one metric in the light of its re-run."""
+def _unusable(rerun: RunResult | None, group: GroupVerdict) -> str | None:
+    """Why the re-run decides nothing; None: it does."""
+    if rerun is None or rerun.status is not Status.OK:
+        return "did not come back" if rerun is None or rerun.error is None else f"failed: {rerun.error.message}"
+    if group.choice and choice_of(rerun) != group.choice:
+        return f"chose other work ({choice_of(rerun)}) and tells nothing"
+    return None
+
+
+def _deviation_pct(rate: MetricVerdict | None, rerun: RunResult) -> float | None:
+    """Samples/s of the re-run against the reference of the first runs."""
+    again = rerun.performance.samples_per_second
+    return noise.deviation_pct(again, rate.reference) if rate and rate.reference and again else None
+
+
+def _is_slow_twice(rate: MetricVerdict | None, rerun_deviation_pct: float | None) -> bool:
+    """Slow enough to be watched, in the first runs and again in the re-run."""
+    if rate is None or rerun_deviation_pct is None:
+        return False
+    return is_watched(rate) and is_slow(rerun_deviation_pct, rate.limit)
+
+
+def _with_rerun(first: MetricVerdict, value: float | None, widening: float) -> MetricVerdict:
+    """The verdict on one metric in breach once its re-run is known: still a breach, a notice, or insufficient."""
     if value is None:
         return first.model_copy(update={"reason": f"{first.reason}; nor by the re-run"})
     if first.reference is None:  # it was missing and is there now
@@ -137,8 +153,8 @@ def _retold(first: MetricVerdict, value: float | None, widening: float) -> Metri
     state = State.NOTICE
     if side_of(first.metric, deviation) is first.side and abs(deviation) > first.limit:
         state = decide(deviation, first.limit, noise_pct)
-    told = {State.BREACH: "", State.NOTICE: ", not confirmed", State.INSUFFICIENT: too_noisy(noise_pct)}[state]
-    reason = f"{first.reason}; re-run {signed(deviation, UNITS[first.metric])}{told}"
+    outcome = {State.BREACH: "", State.NOTICE: ", not confirmed", State.INSUFFICIENT: too_noisy(noise_pct)}[state]
+    reason = f"{first.reason}; re-run {signed(deviation, UNITS[first.metric])}{outcome}"
     return first.model_copy(update={"state": state, "reason": reason})
 
 

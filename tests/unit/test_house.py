@@ -1,0 +1,51 @@
+"""Short functions and short files: one that grew too long is cut where its second thought begins."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MAX_FUNCTION_LINES, MAX_FILE_LINES = 40, 400
+# A trigger form is one class with a field for each parameter; a migration lists each column once.
+LONG_FILES = {"plugins/trainbench/params/campaign_params.py"}
+LONG_FUNCTIONS = {"plugins/trainbench/history/migrations"}
+
+
+def sources(*folders: str) -> list[Path]:
+    return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def long_functions(text: str) -> list[str]:
+    functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    sizes = ((node.name, (node.end_lineno or node.lineno) - node.lineno + 1) for node in functions)
+    return [f"{name}: {lines} lines" for name, lines in sizes if lines > MAX_FUNCTION_LINES]
+
+
+@pytest.mark.parametrize("folder", ["plugins", "dags", "bench_image", "scripts", "studies"])
+def test_no_function_is_longer_than_a_screen(folder: str) -> None:
+    long = {
+        str(path.relative_to(ROOT)): found
+        for path in sources(folder)
+        if (found := long_functions(path.read_text()))
+        and not any(str(path.relative_to(ROOT)).startswith(excepted) for excepted in LONG_FUNCTIONS)
+    }
+
+    assert long == {}
+
+
+def test_no_file_is_longer_than_four_hundred_lines() -> None:
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in sources("plugins", "bench_image")
+    }
+
+    assert {name: lines for name, lines in lengths.items() if lines > MAX_FILE_LINES and name not in LONG_FILES} == {}
+    assert {name for name in LONG_FILES if lengths[name] <= MAX_FILE_LINES} == set()
+
+
+def test_forty_lines_pass_and_forty_one_do_not() -> None:
+    """A signature and 39 statements are 40 lines."""
+    assert long_functions("def short():\n" + "    pass\n" * 39) == []
+    assert long_functions("def long():\n" + "    pass\n" * 40) == ["long: 41 lines"]
