@@ -60,10 +60,10 @@ def _url() -> str:
 def _programs() -> Path:
     """The folder of the newest server's programs."""
     on_path = shutil.which("initdb")
-    found = sorted(DEBIAN.glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
-    if not on_path and not found:
+    names = sorted(DEBIAN.glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    if not on_path and not names:
         raise NoPostgres(f"no PostgreSQL here: install the package postgresql, or name a server with {NAMED_BY}")
-    return Path(on_path or found[-1]).resolve().parent
+    return Path(on_path or names[-1]).resolve().parent
 
 
 def _started(programs: Path) -> str:

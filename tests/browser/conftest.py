@@ -52,14 +52,14 @@ def drill(site: Site) -> str:
 def breach(site: Site, drill: str) -> str:
     """The drill's campaign recorded once more as if nobody had slowed the node: an open breach. Its run's id."""
     store = open_store(str(site.state / "store"))
-    found = store.read_campaign(store.campaign_ids()[-1])
+    campaign = store.read_campaign(store.campaign_ids()[-1])
     groups = [
         group.model_copy(update={"nodes": tuple(n.model_copy(update={"is_drill": False}) for n in group.nodes)})
-        for group in found.groups
+        for group in campaign.groups
     ]
-    results = [r.model_copy(update={"spec": r.spec.model_copy(update={"drill": None})}) for r in found.results]
+    results = [r.model_copy(update={"spec": r.spec.model_copy(update={"drill": None})}) for r in campaign.results]
     real = {"campaign_id": "the-night-after", "groups": tuple(groups), "results": tuple(results)}
-    open_history(site.history_url).record(found.model_copy(update=real))
+    open_history(site.history_url).record(campaign.model_copy(update=real))
     return drill
 
 
@@ -77,7 +77,7 @@ def visit(site: Site, browser: Browser) -> Iterator[Visit]:
     (statuses), and no script failed.
     """
     opened: list[BrowserContext] = []
-    asked: list[str] = []
+    calls: list[str] = []
     wrong: list[str] = []
 
     def open_page(user: str | None = "ada", at: Site = site, refusals: Collection[int] = (), **options: Any) -> Page:
@@ -86,7 +86,7 @@ def visit(site: Site, browser: Browser) -> Iterator[Visit]:
         context.set_default_timeout(SIGHT_MS)
         if user:
             context.add_cookies([{"name": "_token", "value": site.token(user), "url": f"{at.base}/"}])
-        context.on("request", lambda request: asked.append(request.url))
+        context.on("request", lambda request: calls.append(request.url))
         context.on(
             "response",
             lambda reply: (
@@ -103,7 +103,7 @@ def visit(site: Site, browser: Browser) -> Iterator[Visit]:
     yield open_page
     for context in opened:
         context.close()
-    assert [url for url in asked if not url.startswith(("http://127.0.0.1:", "blob:http://127.0.0.1:", "data:"))] == []
+    assert [url for url in calls if not url.startswith(("http://127.0.0.1:", "blob:http://127.0.0.1:", "data:"))] == []
     assert wrong == []
 
 

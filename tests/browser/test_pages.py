@@ -35,10 +35,10 @@ def hostile(site: Site, drill: str) -> int:
     history = open_history(site.history_url)
     rates = {"evil": 8.0, "well": 10.0, "fine": 10.0}
     history.record(night(1, rates, {"evil": State.BREACH}, suite=DAG_ID, dag_run_id=drill))
-    found = inspect(history.engine)
+    schema = inspect(history.engine)
     with history.engine.begin() as connection:
-        for table in found.get_table_names():
-            if "node" in {column["name"] for column in found.get_columns(table)}:
+        for table in schema.get_table_names():
+            if "node" in {column["name"] for column in schema.get_columns(table)}:
                 rename = text(f"UPDATE {table} SET node = :hostile WHERE node = 'evil'")
                 connection.execute(rename, {"hostile": HOSTILE})
         return int(connection.scalar(text("SELECT id FROM breaches WHERE node = :node"), {"node": HOSTILE}) or 0)

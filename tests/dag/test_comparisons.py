@@ -28,10 +28,10 @@ def run(dagbag: Any, store: Any, dag_id: str, **conf: Any) -> tuple[Any, Any, st
 
 
 def states(dag_run: Any) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    by_name: dict[str, list[str]] = {}
     for ti in dag_run.get_task_instances():
-        found.setdefault(ti.task_id, []).append(str(ti.state))
-    return found
+        by_name.setdefault(ti.task_id, []).append(str(ti.state))
+    return by_name
 
 
 @pytest.mark.parametrize("dag_id", DAGS)

@@ -390,10 +390,10 @@ def test_one_pod_that_cannot_be_deleted_does_not_keep_the_others(airflow_db: Non
     for name, pod in zip("abcd", pods, strict=True):
         pod.metadata.name = name
     refusals = {"a": refusal(403, "Forbidden", "a policy keeps it"), "c": refusal(404, "Not Found", "gone")}
-    asked: list[str] = []
+    calls: list[str] = []
 
     def delete(name: str, *_: Any, **__: Any) -> None:
-        asked.append(name)
+        calls.append(name)
         if name in refusals:
             raise refusals[name]
 
@@ -401,4 +401,4 @@ def test_one_pod_that_cannot_be_deleted_does_not_keep_the_others(airflow_db: Non
     client.list_namespaced_pod.return_value.items = pods
     with pytest.raises(ApiException, match=r"could not be deleted: a \(a policy keeps it\)"):
         delete_pods(client, "trainbench", {"x": "y"})
-    assert asked == ["a", "b", "c", "d"]
+    assert calls == ["a", "b", "c", "d"]

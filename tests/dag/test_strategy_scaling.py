@@ -19,10 +19,10 @@ def run(dagbag: Any, **conf: Any) -> Any:
 
 
 def states(dag_run: Any) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    by_name: dict[str, list[str]] = {}
     for ti in dag_run.get_task_instances():
-        found.setdefault(ti.task_id, []).append(str(ti.state))
-    return found
+        by_name.setdefault(ti.task_id, []).append(str(ti.state))
+    return by_name
 
 
 def campaign_of(store: Any, dag_run: Any) -> Any:

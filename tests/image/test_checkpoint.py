@@ -111,13 +111,13 @@ def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
 
 
 def test_the_revision_of_a_hub_id_is_the_one_that_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    calls = []
 
     def download(repository: str, **wanted: object) -> str:
-        asked.append((repository, wanted["revision"]))
+        calls.append((repository, wanted["revision"]))
         raise OSError("far enough")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     with pytest.raises(ContractError, match="cannot be downloaded from the hub"):
         loss_of(weights="org/name@abc1234")
-    assert asked == [("org/name", "abc1234")]
+    assert calls == [("org/name", "abc1234")]

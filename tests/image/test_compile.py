@@ -27,25 +27,25 @@ def library_of(base: Any) -> Any:
 def test_the_loss_is_the_same_and_nobody_asks(model: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     base: Any = build(make_spec(recipe=Recipe.FULL, gradient_checkpointing=False, **model), CPU).base
     before = base(input_ids=IDS, labels=IDS).loss
-    asked = Mock(return_value=None)
-    monkeypatch.setattr(library_of(base), "create_causal_mask", asked)
+    question = Mock(return_value=None)
+    monkeypatch.setattr(library_of(base), "create_causal_mask", question)
     leave_masks_out(base, IDS.shape[1])
 
     assert torch.equal(base(input_ids=IDS, labels=IDS).loss, before)
-    asked.assert_not_called()
-    assert library_of(base).create_causal_mask is asked  # other models of the process are left alone
+    question.assert_not_called()
+    assert library_of(base).create_causal_mask is question  # other models of the process are left alone
 
 
 def test_a_window_shorter_than_the_sequence_keeps_its_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     base: Any = build(make_spec(recipe=Recipe.FULL, gradient_checkpointing=False), CPU).base
-    asked = Mock(return_value=None)
+    question = Mock(return_value=None)
     for name in MASKS:
-        monkeypatch.setattr(library_of(base), name, asked, raising=False)
+        monkeypatch.setattr(library_of(base), name, question, raising=False)
     base.config.sliding_window = IDS.shape[1]
     leave_masks_out(base, IDS.shape[1])
     base(input_ids=IDS, labels=IDS)
 
-    asked.assert_called_once()
+    question.assert_called_once()
 
 
 def test_a_model_without_masks_of_transformers_is_left_alone() -> None:

@@ -51,8 +51,8 @@ HELM_ENV = {variable["name"]: variable["value"] for variable in VALUES["env"]}
 
 
 def one(kind: str, name: str) -> Document:
-    (found,) = (d for d in BASE if d["kind"] == kind and d["metadata"]["name"] == name)
-    return found
+    (result,) = (d for d in BASE if d["kind"] == kind and d["metadata"]["name"] == name)
+    return result
 
 
 def compose_environment() -> dict[str, str]:

@@ -30,8 +30,8 @@ def spread(*samples: list[float]) -> noise.Noise:
     return noise.Noise(math.sqrt(squares / freedom), freedom)
 
 
-def beyond_chance_pct(found: noise.Noise) -> float:
-    return noise.to_pct(found.half_width(1 + noise.median_variance(3)), slow=True)
+def beyond_chance_pct(actual: noise.Noise) -> float:
+    return noise.to_pct(actual.half_width(1 + noise.median_variance(3)), slow=True)
 
 
 def row(folder: str, start: str) -> str:
@@ -49,8 +49,8 @@ def test_equal_runs_lie_as_far_apart_as_the_page_says() -> None:
         ("ddp-512", "`ddp`"): "ddp-512/night-ddp-*",
     }
     for place, pattern in of.items():
-        found, decimals = spread(rates(pattern)), 1 if place[0] == "ddp-512" or "as-users" in pattern else 2
-        assert f"| {100 * found.sd:.{decimals}f} % | {beyond_chance_pct(found):.1f} % |" in row(*place), place
+        items, decimals = spread(rates(pattern)), 1 if place[0] == "ddp-512" or "as-users" in pattern else 2
+        assert f"| {100 * items.sd:.{decimals}f} % | {beyond_chance_pct(items):.1f} % |" in row(*place), place
 
 
 def test_each_gpu_of_a_night_differs_from_itself_as_the_page_says() -> None:
@@ -64,13 +64,13 @@ def test_each_gpu_of_a_night_differs_from_itself_as_the_page_says() -> None:
         ]
         for gpu in range(2)
     ]
-    found = spread(*by_gpu)
+    result = spread(*by_gpu)
     shown = row("nights", "`independent`")
 
     assert len(nights) == 5
-    assert found.degrees_of_freedom == 8
+    assert result.degrees_of_freedom == 8
     assert f"{min(map(min, by_gpu)):.2f} to {max(map(max, by_gpu)):.2f} a GPU" in shown
-    assert f"{100 * found.sd:.2f} % (pooled over the GPUs) | {beyond_chance_pct(found):.1f} %" in shown
+    assert f"{100 * result.sd:.2f} % (pooled over the GPUs) | {beyond_chance_pct(result):.1f} %" in shown
 
 
 def test_the_pods_of_a_night_end_when_the_page_says() -> None:

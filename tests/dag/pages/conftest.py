@@ -80,11 +80,11 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes Airflow let everybody see these DAGs only."""
     from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 
-    asked = SimpleAuthManager.is_authorized_dag
+    is_authorized = SimpleAuthManager.is_authorized_dag
 
     def narrow(*dag_ids: str) -> None:
         def is_authorized_dag(self: Any, *, details: Any = None, **more: Any) -> bool:
-            return getattr(details, "id", None) in dag_ids and asked(self, details=details, **more)
+            return getattr(details, "id", None) in dag_ids and is_authorized(self, details=details, **more)
 
         monkeypatch.setattr(SimpleAuthManager, "get_authorized_dag_ids", lambda self, **_: set(dag_ids))
         monkeypatch.setattr(SimpleAuthManager, "is_authorized_dag", is_authorized_dag)

@@ -79,7 +79,7 @@ def test_a_task_shows_the_result_that_it_handed_back(client: Any, pages: Path, m
     from trainbench.results.collect import parse_payload
 
     file = pages / f"store/campaigns/last/runs/{a_run(pages)}/result.json"
-    monkeypatch.setattr(run_routes, "task_result", lambda *asked: parse_payload(file.read_text()))
+    monkeypatch.setattr(run_routes, "task_result", lambda *_: parse_payload(file.read_text()))
     text = get(client, "dags/page_nodes/runs/r/tasks/benchmark?map_index=2").text
 
     assert ">9.000<" in text

@@ -150,8 +150,8 @@ def test_a_service_account_may_do_what_its_roles_say(cluster: StandinCluster, ap
         limited.list_node()
 
     def allowed(verb: str, resource: str, subresource: str = "") -> bool:
-        asked = {"namespace": NS, "verb": verb, "resource": resource, "subresource": subresource}
-        review = reviews.create_self_subject_access_review({"spec": {"resourceAttributes": asked}})
+        values = {"namespace": NS, "verb": verb, "resource": resource, "subresource": subresource}
+        review = reviews.create_self_subject_access_review({"spec": {"resourceAttributes": values}})
         return bool(review.status.allowed)
 
     assert [allowed("get", "pods", "log"), allowed("create", "pods"), allowed("list", "events")] == [True, False, False]

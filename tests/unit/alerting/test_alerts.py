@@ -61,8 +61,8 @@ def test_falling_behind_one_s_own_past_is_told_but_not_red() -> None:
 def test_of_a_breach_that_is_behind_its_past_too_the_next_step_is_the_breach_s() -> None:
     past = behind("node-3")
     campaign = campaigns.slow_node()
-    for found in ((*campaign.findings, *findings(past)), (*findings(past), *campaign.findings)):
-        (breach,) = alerts(campaign.model_copy(update={"history": (past,), "findings": found}), "dag", "run")
+    for result in ((*campaign.findings, *findings(past)), (*findings(past), *campaign.findings)):
+        (breach,) = alerts(campaign.model_copy(update={"history": (past,), "findings": result}), "dag", "run")
 
         assert breach.resolution == campaign.findings[0].resolution
     (fell,) = alerts(campaigns.healthy().model_copy(update={"history": (past,), "findings": findings(past)}), "d", "r")

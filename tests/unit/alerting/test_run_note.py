@@ -79,9 +79,9 @@ def test_whatever_goes_wrong_the_scheduler_goes_on() -> None:
 
 
 def test_it_listens_to_the_end_of_a_run_and_to_nothing_else() -> None:
-    found = [name for name in dir(run_notes) if hasattr(getattr(run_notes, name), "airflow_impl")]
+    items = [name for name in dir(run_notes) if hasattr(getattr(run_notes, name), "airflow_impl")]
 
-    assert found == ["on_dag_run_failed", "on_dag_run_success"]
+    assert items == ["on_dag_run_failed", "on_dag_run_success"]
 
 
 def test_the_extra_of_the_asset_events_is_bounded_and_says_what_to_do_next() -> None:

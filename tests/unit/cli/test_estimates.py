@@ -119,11 +119,11 @@ class TestEstimate:
         """The median of 1.44, 1.46 and 1.47 is 1.46: 10,000 / 1.46 = 6849 s = 1.9026 h; at $0.60: $1.1416."""
         done = trainbench("estimate", "results", "--samples", "10000", "--price", "0.60", "--json")
         assert done.exit_code == 0
-        (found,) = json.loads(done.stdout)["estimates"]
-        assert found["hours"] == pytest.approx(1.9026, abs=1e-4)
-        assert found["offers"][0]["usd"] == pytest.approx(1.1416, abs=1e-4)
-        assert (found["gpu"], found["num_gpus"]) == (A10, 1)
-        assert found["memory"]["told"].startswith("Memory: a peak of")
+        (document,) = json.loads(done.stdout)["estimates"]
+        assert document["hours"] == pytest.approx(1.9026, abs=1e-4)
+        assert document["offers"][0]["usd"] == pytest.approx(1.1416, abs=1e-4)
+        assert (document["gpu"], document["num_gpus"]) == (A10, 1)
+        assert document["memory"]["told"].startswith("Memory: a peak of")
 
     def test_at_every_price_that_fits(self, results: Path) -> None:
         done = trainbench("estimate", str(results), "--samples", "10000")
@@ -152,8 +152,8 @@ class TestEstimate:
             "0.94",
             "--json",
         )
-        (found,) = json.loads(done.stdout)["estimates"]
-        assert found["samples_per_s"] == pytest.approx(1.46 * 4 * 0.94)
+        (document,) = json.loads(done.stdout)["estimates"]
+        assert document["samples_per_s"] == pytest.approx(1.46 * 4 * 0.94)
 
     def test_by_formula(self) -> None:
         done = trainbench(
@@ -161,9 +161,9 @@ class TestEstimate:
             "-s", "optimizer=adamw_torch", "--gpus", "2", "--gpu", A10, "--mfu", "40", "--json",
         )  # fmt: skip
         assert done.exit_code == 0
-        (found,) = json.loads(done.stdout)["estimates"]
-        assert found["samples_per_s"] == pytest.approx(26.647, abs=0.001)
-        assert (found["memory"]["fits"], found["num_gpus"]) == (True, 2)
+        (document,) = json.loads(done.stdout)["estimates"]
+        assert document["samples_per_s"] == pytest.approx(26.647, abs=0.001)
+        assert (document["memory"]["fits"], document["num_gpus"]) == (True, 2)
 
     def test_without_a_rate_it_says_what_is_missing_and_what_fits(self) -> None:
         done = trainbench("estimate", "--samples", "1000")
@@ -178,9 +178,9 @@ class TestEstimate:
             *job, "--price", "spot", "--with", "per_day=1", "--with", "checkpoint_every_minutes=30",
             "--with", "restart_minutes=6",
         )  # fmt: skip
-        (found,) = json.loads(spot.stdout)["estimates"]
-        assert [offer["provider"] for offer in found["offers"]] == ["OCI (benchmarking guide)"]
-        assert found["offers"][0]["usd_per_gpu_hour"] == pytest.approx(0.18 / (1 - 0.35 / 24))
+        (document,) = json.loads(spot.stdout)["estimates"]
+        assert [offer["provider"] for offer in document["offers"]] == ["OCI (benchmarking guide)"]
+        assert document["offers"][0]["usd_per_gpu_hour"] == pytest.approx(0.18 / (1 - 0.35 / 24))
         owned = trainbench(
             *job, "--price", "owned", "--with", "purchase_usd=8760", "--with", "life_years=1", "--with",
             "utilisation=0.5",

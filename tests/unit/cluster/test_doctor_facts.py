@@ -300,7 +300,7 @@ def test_a_history_of_a_later_version_is_not_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "asked"),
+    ("url", "expected"),
     [
         ("postgresql+psycopg://u:p@h/db", "postgresql+psycopg://u:p@h/db?connect_timeout=4"),
         ("postgresql+psycopg://u:p@h/db?connect_timeout=60", "postgresql+psycopg://u:p@h/db?connect_timeout=60"),
@@ -310,10 +310,10 @@ def test_a_history_of_a_later_version_is_not_known(tmp_path: Path) -> None:
     ],
 )
 def test_a_database_server_is_not_waited_for_long(
-    url: str | None, asked: str | None, monkeypatch: pytest.MonkeyPatch
+    url: str | None, expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TRAINBENCH_HISTORY_URL", raising=False)
-    assert site_facts._impatient(url) == asked
+    assert site_facts._impatient(url) == expected
 
 
 def test_the_interpreter_is_asked_for_its_modules_without_importing_them(tmp_path: Path) -> None:

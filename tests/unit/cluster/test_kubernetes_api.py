@@ -42,7 +42,7 @@ class Api:
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, dict[str, list[str]], Any, str | None]] = []
-        self.answer: Answer = lambda asked, query, body: (200, {})
+        self.answer: Answer = lambda call, query, body: (200, {})
         api = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -51,9 +51,9 @@ class Api:
                 body = json.loads(self.rfile.read(size)) if size else None
                 url = urlsplit(self.path)
                 query = parse_qs(url.query)
-                asked = f"{self.command} {url.path}"
-                api.requests.append((asked, query, body, self.headers.get("Authorization")))
-                status, document = api.answer(asked, query, body)
+                call = f"{self.command} {url.path}"
+                api.requests.append((call, query, body, self.headers.get("Authorization")))
+                status, document = api.answer(call, query, body)
                 content = document if isinstance(document, bytes) else json.dumps(document).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(content)))
@@ -96,7 +96,7 @@ def test_the_token_of_the_kubeconfig_is_sent(api: Api, cluster: Cluster) -> None
 
 
 def test_pods_are_asked_for_by_all_labels_and_page_by_page(api: Api, cluster: Cluster) -> None:
-    def answer(asked: str, query: dict[str, list[str]], body: Any) -> tuple[int, Any]:
+    def answer(call: str, query: dict[str, list[str]], body: Any) -> tuple[int, Any]:
         if "continue" in query:
             return 200, {"items": [{"n": 2}], "metadata": {}}
         return 200, {"items": [{"n": 1}], "metadata": {"continue": "next"}}
@@ -110,7 +110,7 @@ def test_pods_are_asked_for_by_all_labels_and_page_by_page(api: Api, cluster: Cl
 
 
 def test_a_right_is_asked_about_where_it_is_needed(api: Api, cluster: Cluster) -> None:
-    api.answer = lambda asked, query, body: (
+    api.answer = lambda call, query, body: (
         201,
         {"status": {"allowed": "namespace" in body["spec"]["resourceAttributes"]}},
     )
@@ -143,7 +143,7 @@ def test_what_is_needed_is_the_role_and_no_more() -> None:
 
 
 def test_a_dry_run_says_so_to_the_server(api: Api, cluster: Cluster) -> None:
-    api.answer = lambda asked, query, body: (201, {**body, "spec": {"priority": -5}})
+    api.answer = lambda call, query, body: (201, {**body, "spec": {"priority": -5}})
     assert cluster.dry_run({"kind": "Pod"})["spec"]["priority"] == -5
     assert api.requests[0][1] == {"dryRun": ["All"]}
 

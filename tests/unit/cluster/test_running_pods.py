@@ -59,8 +59,8 @@ class Pods(FakeCluster):
     def log(self, name: str, container: str, last_lines: int | None = None) -> str:
         self._may("log")
         assert (container, last_lines) == ("base", 100)
-        (found,) = (pod for pod in self.sent if pod["metadata"]["name"] == name)
-        return str(found["metadata"]["annotations"]["log"])
+        (result,) = (pod for pod in self.sent if pod["metadata"]["name"] == name)
+        return str(result["metadata"]["annotations"]["log"])
 
 
 def test_the_last_figures_of_each_kind() -> None:

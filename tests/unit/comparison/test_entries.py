@@ -47,8 +47,8 @@ def run(rate: float, *, half_width_pct: float = 0.0, **fields: Any) -> RunResult
 
 def test_figures_are_medians_of_the_runs() -> None:
     """9, 10 and 14 samples/s of 512 tokens; 7, 8 and 12 GB."""
-    found = entry(*(run(rate, round=i, memory_gb=gb) for i, (rate, gb) in enumerate(((9, 7), (14, 12), (10, 8)), 1)))
-    assert (found.samples_per_s, found.tokens_per_s, found.memory_gb) == (10.0, pytest.approx(5120.0), 8.0)
+    result = entry(*(run(rate, round=i, memory_gb=gb) for i, (rate, gb) in enumerate(((9, 7), (14, 12), (10, 8)), 1)))
+    assert (result.samples_per_s, result.tokens_per_s, result.memory_gb) == (10.0, pytest.approx(5120.0), 8.0)
 
 
 @pytest.mark.parametrize(
@@ -79,16 +79,16 @@ def test_of_one_size_the_fastest_is_first_and_what_is_level_is_said() -> None:
     """ddp at 20 and fsdp at 19.8 are 1.0 % apart, within sqrt(2) %; zero2 at 15 is not."""
     runs = [gang(15.0, "zero2", 2), gang(19.8, "fsdp", 2), gang(20.0, "ddp", 2), gang(36.0, "ddp", 4)]
     (group,) = work_groups(runs)
-    found = entries(group, 2)
+    result = entries(group, 2)
 
     assert sizes(group) == [2, 4]
-    assert [one.strategy.value for one in found] == ["ddp", "fsdp", "zero2"]
-    assert [one.strategy.value for one in level_with(found[0], found)] == ["fsdp"]
-    assert tie_words(found) == ("ddp on 2 GPUs and fsdp are level: 1.0 % apart, within their noise of 1.4 %.",)
+    assert [one.strategy.value for one in result] == ["ddp", "fsdp", "zero2"]
+    assert [one.strategy.value for one in level_with(result[0], result)] == ["fsdp"]
+    assert tie_words(result) == ("ddp on 2 GPUs and fsdp are level: 1.0 % apart, within their noise of 1.4 %.",)
 
 
 def test_a_gang_of_several_nodes_is_named_so_and_holds_all_of_them() -> None:
     both = make_result("node-1", strategy="ddp", nodes=2, gpus_per_node=1, peers=("node-2",))
-    found = Entry(strategy=Strategy.DDP, world_size=2, results=(both,))
-    assert (found.name, found.num_nodes, found.nodes) == ("ddp on 2 GPUs of 2 nodes", 2, {"node-1", "node-2"})
+    result = Entry(strategy=Strategy.DDP, world_size=2, results=(both,))
+    assert (result.name, result.num_nodes, result.nodes) == ("ddp on 2 GPUs of 2 nodes", 2, {"node-1", "node-2"})
     assert Entry(strategy=Strategy.SINGLE, world_size=1, results=(make_result(),)).name == "single on 1 GPU"

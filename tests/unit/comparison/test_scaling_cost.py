@@ -72,10 +72,10 @@ def test_what_an_hour_less_costs_by_hand() -> None:
     """36,000 samples: 1 h on one GPU at 10 samples/s, $0.6; 40 min on two at 15, 2 x 40 min x $0.6 = $0.8: $0.2 more
     for a third of an hour less, $0.6 an hour.
     """
-    found = step(made(10.0, 1, usd=0.6), made(15.0, 2, usd=0.6), 36_000)
-    assert (found.base_hours, found.hours) == (pytest.approx(1.0), pytest.approx(2 / 3))
-    assert (found.extra_usd, found.extra_pct) == (pytest.approx(0.2), pytest.approx(100 / 3))
-    assert found.usd_per_hour_saved == pytest.approx(0.6)
+    advice = step(made(10.0, 1, usd=0.6), made(15.0, 2, usd=0.6), 36_000)
+    assert (advice.base_hours, advice.hours) == (pytest.approx(1.0), pytest.approx(2 / 3))
+    assert (advice.extra_usd, advice.extra_pct) == (pytest.approx(0.2), pytest.approx(100 / 3))
+    assert advice.usd_per_hour_saved == pytest.approx(0.6)
 
 
 def test_what_is_cheaper_or_no_faster_has_no_price_of_an_hour_less() -> None:

@@ -26,23 +26,23 @@ def price(usd: float = 0.60, gpus: int = 1, spot: float | None = None, **fields:
 
 def test_the_four_nodes_of_the_reference_document() -> None:
     """10,000 / 5.5 = 1818.2 s = 0.50505 h; 4 GPUs x $0.60 x 0.50505 = $1.2121; per 1K $0.12121."""
-    found = estimate(JOB, RATE, [price()], Pricing(), TODAY)
-    (offer,) = found.offers
-    assert found.hours == pytest.approx(0.50505, abs=1e-5)
-    assert (offer.instances, offer.billed_gpus, offer.hours) == (4, 4, found.hours)
+    result = estimate(JOB, RATE, [price()], Pricing(), TODAY)
+    (offer,) = result.offers
+    assert result.hours == pytest.approx(0.50505, abs=1e-5)
+    assert (offer.instances, offer.billed_gpus, offer.hours) == (4, 4, result.hours)
     assert (offer.usd, offer.usd_per_1000_samples) == (
         pytest.approx(1.2121, abs=1e-4),
         pytest.approx(0.12121, abs=1e-5),
     )
-    assert found.missing == ()
+    assert result.missing == ()
 
 
 def test_whole_instances_are_paid_for() -> None:
     """$4.80 / 8 = $0.60 a GPU-hour, but all eight are paid for: 0.50505 h x $4.80 = $2.4242, twice as much."""
-    found = estimate(JOB, RATE, [price(4.80, gpus=8)], Pricing(), TODAY)
-    (offer,) = found.offers
+    result = estimate(JOB, RATE, [price(4.80, gpus=8)], Pricing(), TODAY)
+    (offer,) = result.offers
     assert (offer.instances, offer.billed_gpus, offer.usd) == (1, 8, pytest.approx(2.4242, abs=1e-4))
-    assert "Instances are paid for whole: some have more than the job's 4 GPUs." in found.assumptions
+    assert "Instances are paid for whole: some have more than the job's 4 GPUs." in result.assumptions
 
 
 def test_a_begun_instance_is_paid_for() -> None:
@@ -53,30 +53,30 @@ def test_a_begun_instance_is_paid_for() -> None:
 
 
 def test_epochs_are_told_and_paid() -> None:
-    found = estimate(JOB.model_copy(update={"epochs": 3}), RATE, [price()], Pricing(), TODAY)
-    assert (found.num_samples, found.offers[0].usd) == (30_000, pytest.approx(3.6364, abs=1e-4))
-    assert "3 epochs of 10,000 samples." in found.assumptions
+    result = estimate(JOB.model_copy(update={"epochs": 3}), RATE, [price()], Pricing(), TODAY)
+    assert (result.num_samples, result.offers[0].usd) == (30_000, pytest.approx(3.6364, abs=1e-4))
+    assert "3 epochs of 10,000 samples." in result.assumptions
 
 
 def test_offers_are_sorted_by_what_the_job_costs() -> None:
     rows = [price(4.80, gpus=8), price(0.70), price(1.20, gpus=2, provider="Q")]
-    found = estimate(JOB, RATE, rows, Pricing(), TODAY)
-    assert [offer.billed_gpus for offer in found.offers] == [4, 4, 8]
-    assert [offer.provider for offer in found.offers] == ["Q", "P", "P"]
+    result = estimate(JOB, RATE, rows, Pricing(), TODAY)
+    assert [offer.billed_gpus for offer in result.offers] == [4, 4, 8]
+    assert [offer.provider for offer in result.offers] == ["Q", "P", "P"]
 
 
 def test_a_pcie_card_is_not_offered_at_the_price_of_another() -> None:
     rows = [price(gpu="H100"), price(gpu="H100 PCIe", provider="Q"), price(gpu="H100", own=True, provider="mine")]
-    found = estimate(JOB.model_copy(update={"gpu": "NVIDIA H100 PCIe"}), RATE, rows, Pricing(), TODAY)
-    assert {offer.provider for offer in found.offers} == {"Q", "mine"}
+    result = estimate(JOB.model_copy(update={"gpu": "NVIDIA H100 PCIe"}), RATE, rows, Pricing(), TODAY)
+    assert {offer.provider for offer in result.offers} == {"Q", "mine"}
 
 
 class TestSpot:
     def test_only_rows_with_a_spot_price(self) -> None:
-        found = estimate(JOB, RATE, [price(), price(spot=0.18, provider="Q")], Pricing(basis=Basis.SPOT), TODAY)
-        (offer,) = found.offers
+        result = estimate(JOB, RATE, [price(), price(spot=0.18, provider="Q")], Pricing(basis=Basis.SPOT), TODAY)
+        (offer,) = result.offers
         assert (offer.provider, offer.usd_per_gpu_hour) == ("Q", 0.18)
-        assert "Spot: no interruption is counted." in found.assumptions
+        assert "Spot: no interruption is counted." in result.assumptions
         assert (offer.hours, offer.usd) == (
             pytest.approx(0.50505, abs=1e-5),
             pytest.approx(0.50505 * 4 * 0.18, abs=1e-5),
@@ -97,33 +97,33 @@ class TestSpot:
         1.083333: $0.18 x 1.0625 / 0.970833 = $0.196996; 0.50505 x 1.083333 / 0.970833 = 0.56358 h.
         """
         cut = Interruptions(per_day=0.5, checkpoint_every_minutes=30, restart_minutes=6, wait_minutes=60)
-        found = estimate(JOB, RATE, [price(spot=0.18)], Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)
-        (offer,) = found.offers
+        result = estimate(JOB, RATE, [price(spot=0.18)], Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)
+        (offer,) = result.offers
         assert (offer.usd_per_gpu_hour, offer.hours) == (
             pytest.approx(0.196996, abs=1e-6),
             pytest.approx(0.56358, abs=1e-5),
         )
-        assert found.assumptions[1:3] == (
+        assert result.assumptions[1:3] == (
             "Spot: 0.500 interruptions a day and instance, a checkpoint every 30.0 min, 6.00 min to start again; "
             "60.0 min to wait for a new instance; what they take is in the price and the time.",
             "While one instance is waited for, the others stay billed.",
         )
 
     def test_without_any_it_says_so(self) -> None:
-        found = estimate(JOB, RATE, [price()], Pricing(basis=Basis.SPOT), TODAY)
-        assert found.offers == ()
-        assert found.missing[0].startswith("No spot price of NVIDIA A10: add it to a table of TRAINBENCH_PRICES")
+        result = estimate(JOB, RATE, [price()], Pricing(basis=Basis.SPOT), TODAY)
+        assert result.offers == ()
+        assert result.missing[0].startswith("No spot price of NVIDIA A10: add it to a table of TRAINBENCH_PRICES")
 
 
 class TestOwned:
     def test_by_hand(self) -> None:
         """$8,760 for one year at work half of it: 8760 / 4380 = $2 an hour; 0.50505 h x 4 x $2 = $4.0404."""
         own = Ownership(purchase_usd=8760, life_years=1, utilisation=0.5)
-        found = estimate(JOB, RATE, [], Pricing(basis=Basis.OWNED, ownership=own), TODAY)
-        (offer,) = found.offers
+        result = estimate(JOB, RATE, [], Pricing(basis=Basis.OWNED, ownership=own), TODAY)
+        (offer,) = result.offers
         assert (offer.usd_per_gpu_hour, offer.usd) == (2.0, pytest.approx(4.0404, abs=1e-4))
         assert (offer.provider, offer.instance, offer.source) == ("own", "owned", "by the purchase price")
-        assert any(line.startswith("Owned: $8,760.00 a GPU, 1.00 years, at work 50.0 %") for line in found.assumptions)
+        assert any(line.startswith("Owned: $8,760.00 a GPU, 1.00 years, at work 50.0 %") for line in result.assumptions)
 
     def test_without_a_purchase_price_it_is_refused(self) -> None:
         with pytest.raises(QuantityError, match="basis owned: give the purchase price of a GPU"):
@@ -142,18 +142,23 @@ def test_a_given_price_needs_no_table_and_no_gpu() -> None:
 
 
 def test_without_a_rate_nothing_is_invented() -> None:
-    found = estimate(JOB, None, [price()], Pricing(), TODAY)
-    assert (found.hours, found.samples_per_s, found.offers[0].usd, found.offers[0].hours) == (None, None, None, None)
-    assert found.offers[0].usd_per_gpu_hour == 0.60
-    assert found.missing == (
+    result = estimate(JOB, None, [price()], Pricing(), TODAY)
+    assert (result.hours, result.samples_per_s, result.offers[0].usd, result.offers[0].hours) == (
+        None,
+        None,
+        None,
+        None,
+    )
+    assert result.offers[0].usd_per_gpu_hour == 0.60
+    assert result.missing == (
         "No rate, so neither time nor cost: give measured results, samples/s, or the MFU that you expect and a GPU.",
     )
 
 
 def test_without_a_price_there_is_a_time() -> None:
-    found = estimate(JOB.model_copy(update={"gpu": "NVIDIA T4"}), RATE, [price()], Pricing(), TODAY)
-    assert (found.offers, found.hours) == ((), pytest.approx(0.50505, abs=1e-5))
-    assert found.missing[0].startswith("No price of NVIDIA T4")
+    result = estimate(JOB.model_copy(update={"gpu": "NVIDIA T4"}), RATE, [price()], Pricing(), TODAY)
+    assert (result.offers, result.hours) == ((), pytest.approx(0.50505, abs=1e-5))
+    assert result.missing[0].startswith("No price of NVIDIA T4")
 
 
 def test_a_stale_price_is_marked() -> None:
@@ -184,8 +189,8 @@ def test_the_headlines_time_counts_interruptions_as_the_table_does() -> None:
         Job(work="a job", gpu="NVIDIA A10", num_gpus=1, num_samples=36_000),
         RATE.model_copy(update={"samples_per_s": 10.0}),
     )
-    found = estimate(job, rate, [price(spot=0.18)], Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)
-    assert headline(found) == "36,000 samples take 1 h 08 min at 10.00 samples/s and cost $0.206."
+    result = estimate(job, rate, [price(spot=0.18)], Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)
+    assert headline(result) == "36,000 samples take 1 h 08 min at 10.00 samples/s and cost $0.206."
 
 
 @pytest.mark.parametrize(("num_prices", "note"), [(30, ()), (31, ("1 further price: --json has all.",))])
@@ -199,19 +204,19 @@ def test_a_table_holds_thirty_offers_and_says_how_many_more_there_are(num_prices
 def test_one_instance_has_no_others_that_wait() -> None:
     cut = Interruptions(per_day=0.5, checkpoint_every_minutes=30, restart_minutes=6, wait_minutes=60)
     one = JOB.model_copy(update={"num_gpus": 1})
-    found = estimate(one, RATE, [price(spot=0.18)], Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)
-    assert "While one instance is waited for, the others stay billed." not in found.assumptions
+    result = estimate(one, RATE, [price(spot=0.18)], Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)
+    assert "While one instance is waited for, the others stay billed." not in result.assumptions
 
 
 @pytest.mark.parametrize("unknown", ["hours", "samples_per_s"])
 def test_without_time_or_rate_nothing_is_said_of_either(unknown: str) -> None:
-    found = estimate(JOB, RATE, [price()], Pricing(), TODAY).model_copy(update={unknown: None})
-    assert headline(found) == "Neither time nor cost is known."
+    result = estimate(JOB, RATE, [price()], Pricing(), TODAY).model_copy(update={unknown: None})
+    assert headline(result) == "Neither time nor cost is known."
 
 
 def test_without_an_offer_no_list_price_is_spoken_of() -> None:
-    found = estimate(JOB, RATE, [], Pricing(), TODAY)
-    assert not any(said.startswith("List prices") for said in found.assumptions)
+    result = estimate(JOB, RATE, [], Pricing(), TODAY)
+    assert not any(said.startswith("List prices") for said in result.assumptions)
     assert any(said.startswith("List prices") for said in estimate(JOB, RATE, [price()], Pricing(), TODAY).assumptions)
 
 
@@ -221,10 +226,10 @@ def test_the_headline_spans_the_shortest_and_the_longest_time() -> None:
     """
     cut = Interruptions(per_day=24, checkpoint_every_minutes=6, restart_minutes=3)
     rows = [price(spot=0.18), price(2.40, gpus=4, spot=0.72)]
-    found = estimate(JOB, RATE, rows, Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)
-    times = sorted(offer.hours or 0.0 for offer in found.offers)
+    result = estimate(JOB, RATE, rows, Pricing(basis=Basis.SPOT, interruptions=cut), TODAY)
+    times = sorted(offer.hours or 0.0 for offer in result.offers)
     assert times == [pytest.approx(0.50505 / 0.9, abs=1e-4), pytest.approx(0.50505 / 0.6, abs=1e-4)]
-    assert "take 33 min 40 s to 50 min 30 s at" in headline(found)
+    assert "take 33 min 40 s to 50 min 30 s at" in headline(result)
 
 
 def test_one_offer_of_several_instances_is_enough_for_the_warnings_about_them() -> None:

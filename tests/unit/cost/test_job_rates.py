@@ -55,9 +55,9 @@ def test_a_measured_rate_is_the_median_of_its_runs() -> None:
     for node, rate in (("node-1", 9.0), ("node-2", 10.0), ("node-3", 12.0)):
         gatherer.add_result("results", node, make_result(node, samples_per_s=rate))
     (contender,) = gatherer.contenders()
-    found = measured_rate(contender)
-    assert (found.samples_per_s, found.num_gpus) == (10.0, 1)
-    assert found.told == "measured: the median of 3 runs of results, ± 15.0 % (half of the range of 3 runs)"
+    result = measured_rate(contender)
+    assert (result.samples_per_s, result.num_gpus) == (10.0, 1)
+    assert result.told == "measured: the median of 3 runs of results, ± 15.0 % (half of the range of 3 runs)"
 
 
 def test_a_single_run_is_not_called_a_median() -> None:

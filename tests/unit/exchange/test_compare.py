@@ -44,8 +44,8 @@ def write_bench(path: Path, document: dict[str, Any]) -> str:
 def rows(*arguments: str, code: int = 0) -> list[dict[str, Any]]:
     done = trainbench("compare", *arguments, "--json")
     assert done.exit_code == code, done.stderr
-    found: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
-    return found
+    document: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
+    return document
 
 
 def test_runs_of_equal_work_are_one_row_with_their_median(home: Path) -> None:
@@ -229,8 +229,11 @@ def test_sources_of_one_name_stay_apart(home: Path) -> None:
     """The same campaign's results before and after: two rows, not the median of both."""
     write(home / "before" / "results", make_result(samples_per_s=10.0))
     write(home / "after" / "results", make_result(samples_per_s=20.0))
-    found = rows("before/results", "after/results")
-    assert [(row["name"], row["samples_per_s"]) for row in found] == [("before/results", 10.0), ("after/results", 20.0)]
+    table_rows = rows("before/results", "after/results")
+    assert [(row["name"], row["samples_per_s"]) for row in table_rows] == [
+        ("before/results", 10.0),
+        ("after/results", 20.0),
+    ]
 
     files = [f"{when}/results/0/result.json" for when in ("before", "after")]
     assert [row["relative_rate"] for row in rows(*files)] == [1.0, 2.0]

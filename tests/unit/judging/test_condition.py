@@ -87,8 +87,8 @@ def test_an_ok_of_six_days_ago_is_not_well() -> None:
 
 def test_an_open_breach_is_hidden_by_nothing_that_came_later() -> None:
     later: dict[str, Any] = {**RULES[Condition.BUSY], "judged_at": NOW - timedelta(days=30), "is_drill": True}
-    found = condition_of(evidence(**later, red_states=frozenset({State.BREACH}), red_since=NOW - timedelta(days=40)))
-    assert (found.condition, found.since) == (Condition.BREACH, NOW - timedelta(days=40))
+    result = condition_of(evidence(**later, red_states=frozenset({State.BREACH}), red_since=NOW - timedelta(days=40)))
+    assert (result.condition, result.since) == (Condition.BREACH, NOW - timedelta(days=40))
 
 
 def test_undecided_says_since_when() -> None:
@@ -105,17 +105,17 @@ def test_all_are_well_only_if_each_is() -> None:
 
 
 def test_a_headline_names_the_worst_first_and_counts_the_rest() -> None:
-    found = nodes(Condition.WELL, Condition.WATCHED, Condition.BREACH, Condition.WELL)
-    found[2] = found[2]._replace(reason="samples/s −9.7 %")
-    assert fleet_summary(found).headline == (
+    fleet = nodes(Condition.WELL, Condition.WATCHED, Condition.BREACH, Condition.WELL)
+    fleet[2] = fleet[2]._replace(reason="samples/s −9.7 %")
+    assert fleet_summary(fleet).headline == (
         "1 of 4 nodes is in breach: node-3 (samples/s −9.7 %); 1 is watched: node-2; 2 are well."
     )
-    assert fleet_summary(found, most=0).headline == "1 of 4 nodes is in breach; 1 is watched; 2 are well."
+    assert fleet_summary(fleet, most=0).headline == "1 of 4 nodes is in breach; 1 is watched; 2 are well."
 
 
 def test_what_is_quiet_hides_no_warning_in_a_headline() -> None:
-    found = nodes(Condition.STALE, Condition.ACKNOWLEDGED, Condition.WATCHED, Condition.WELL)
-    assert fleet_summary(found, most=0).headline == (
+    fleet = nodes(Condition.STALE, Condition.ACKNOWLEDGED, Condition.WATCHED, Condition.WELL)
+    assert fleet_summary(fleet, most=0).headline == (
         "1 of 4 nodes is watched; 1 is acknowledged; 1 was not checked lately; 1 is well."
     )
 
@@ -150,15 +150,15 @@ def later(latest: Condition | None, hours: float = 1.0, **known: Any) -> NodeCon
 @pytest.mark.parametrize("latest", [condition for condition in Condition if condition is not Condition.ACKNOWLEDGED])
 def test_an_hour_later_a_condition_is_what_it_was_with_its_reason(latest: Condition) -> None:
     """A stale one does not stay so: its campaign has ended an hour ago."""
-    found = later(latest)
+    result = later(latest)
     expected = Condition.WELL if latest is Condition.STALE else latest
-    assert (found.condition, found.reason) == (expected, "" if latest is Condition.STALE else "a phrase")
+    assert (result.condition, result.reason) == (expected, "" if latest is Condition.STALE else "a phrase")
 
 
 @pytest.mark.parametrize("latest", [None, Condition.WELL, Condition.BUSY, Condition.WATCHED, Condition.DRILL])
 def test_what_is_older_than_fresh_is_stale_since_its_campaign_ended(latest: Condition | None) -> None:
-    found = later(latest, hours=37)
-    assert (found.condition, found.since) == (Condition.STALE, NOW - timedelta(hours=37) if latest else None)
+    condition = later(latest, hours=37)
+    assert (condition.condition, condition.since) == (Condition.STALE, NOW - timedelta(hours=37) if latest else None)
 
 
 @pytest.mark.parametrize("latest", [Condition.FAILED, Condition.MISSING, Condition.BREACH])
@@ -173,8 +173,8 @@ def test_red_of_any_age_stays_red_until_somebody_acknowledges_it(latest: Conditi
 def test_an_open_breach_counts_after_a_night_that_could_not_close_it() -> None:
     """Busy tonight, in breach since last week: in breach, and the reason that it was busy is none for that."""
     since = NOW - timedelta(days=7)
-    found = later(Condition.BUSY, red_states=frozenset({State.BREACH}), red_since=since)
-    assert found == NodeCondition("node-1", Condition.BREACH, since, "")
+    condition = later(Condition.BUSY, red_states=frozenset({State.BREACH}), red_since=since)
+    assert condition == NodeCondition("node-1", Condition.BREACH, since, "")
 
 
 def test_undecided_and_busy_say_when_the_node_was_judged_last() -> None:
@@ -185,10 +185,10 @@ def test_undecided_and_busy_say_when_the_node_was_judged_last() -> None:
 
 
 def test_names_are_in_natural_order_and_one_reason_stands_once() -> None:
-    found = [NodeCondition(f"node-{n}", Condition.WATCHED, None, "slow") for n in (10, 2)]
-    assert fleet_summary(found).headline == "All 2 nodes are watched: node-2 and node-10 (slow)."
-    found[0] = found[0]._replace(reason="")
-    assert fleet_summary(found).headline == "All 2 nodes are watched: node-2 (slow) and node-10."
+    fleet = [NodeCondition(f"node-{n}", Condition.WATCHED, None, "slow") for n in (10, 2)]
+    assert fleet_summary(fleet).headline == "All 2 nodes are watched: node-2 and node-10 (slow)."
+    fleet[0] = fleet[0]._replace(reason="")
+    assert fleet_summary(fleet).headline == "All 2 nodes are watched: node-2 (slow) and node-10."
 
 
 def test_no_node_is_neither_well_nor_a_warning() -> None:

@@ -25,32 +25,32 @@ class TestEstimate:
         Residuals about the node's means: (-0.6, 0.6), (-0.4, 0.4); less the rounds' means -0.5, 0.5: all +-0.1.
         Variance 4 * 0.01 / ((2 - 1) * (2 - 1)) = 0.04, SD 0.2 with 1 degree of freedom.
         """
-        found = estimate([[run(1, 0.0), run(2, 1.2)], [run(1, 0.0), run(2, 0.8)]])
-        assert found
-        assert found.sd == pytest.approx(0.2)
-        assert found.degrees_of_freedom == 1
+        noise = estimate([[run(1, 0.0), run(2, 1.2)], [run(1, 0.0), run(2, 0.8)]])
+        assert noise
+        assert noise.sd == pytest.approx(0.2)
+        assert noise.degrees_of_freedom == 1
 
     def test_with_an_own_reference_the_drift_of_the_rounds_is_noise(self) -> None:
         """The same without removing the rounds: (2 * 0.36 + 2 * 0.16) / (2 * (2 - 1)) = 0.52."""
         nodes = [[run(1, 0.0), run(2, 1.2)], [run(1, 0.0), run(2, 0.8)]]
-        found = estimate(nodes, rounds_are_shared=False)
-        assert found
-        assert found.sd == pytest.approx(0.52**0.5)
-        assert found.degrees_of_freedom == 2
+        noise = estimate(nodes, rounds_are_shared=False)
+        assert noise
+        assert noise.sd == pytest.approx(0.52**0.5)
+        assert noise.degrees_of_freedom == 2
 
     def test_within_runs_is_pooled_over_nodes_and_not_divided_by_the_windows(self) -> None:
         """Windows (-0.1, 0.1) and (-0.3, 0.3): (0.02 + 0.18) / (1 + 1) = 0.1."""
-        found = estimate([[run(1, -0.1, 0.1)], [run(1, -0.3, 0.3)]])
-        assert found
-        assert found.sd == pytest.approx(0.1**0.5)
-        assert found.degrees_of_freedom == 2
+        noise = estimate([[run(1, -0.1, 0.1)], [run(1, -0.3, 0.3)]])
+        assert noise
+        assert noise.sd == pytest.approx(0.1**0.5)
+        assert noise.degrees_of_freedom == 2
 
     def test_one_node_measured_five_times(self) -> None:
         """Log rates 0, 0, 0, 0, 0.1: variance 0.1^2 * 4 / 5 / 4 = 0.002; 4 degrees of freedom."""
-        found = estimate([[*(run(r, 0.0) for r in (1, 2, 3, 4)), run(5, 0.1)]])
-        assert found
-        assert found.sd == pytest.approx(0.002**0.5)
-        assert found.degrees_of_freedom == 4
+        noise = estimate([[*(run(r, 0.0) for r in (1, 2, 3, 4)), run(5, 0.1)]])
+        assert noise
+        assert noise.sd == pytest.approx(0.002**0.5)
+        assert noise.degrees_of_freedom == 4
 
     def test_the_larger_estimate_counts(self) -> None:
         """One node, two runs. Logs 0.2 apart: between runs 0.2 / sqrt(2) = 0.1414, windows equal. Then equal runs with
@@ -63,9 +63,9 @@ class TestEstimate:
         assert (between.sd, between.degrees_of_freedom) == (pytest.approx(0.02**0.5), 1)
         assert (within.sd, within.degrees_of_freedom) == (pytest.approx(0.02**0.5), 2)
         steady_windows = [[run(r, 0.2 * r * n, 0.2 * r * n) for r in (1, 2)] for n in (0, 1)]
-        found = estimate(steady_windows)
-        assert found
-        assert found.degrees_of_freedom == 1
+        noise = estimate(steady_windows)
+        assert noise
+        assert noise.degrees_of_freedom == 1
 
     def test_nothing_repeated_nothing_known(self) -> None:
         assert estimate([[run(1, 0.0)], [run(1, 0.1)]]) is None
@@ -145,15 +145,15 @@ def night(logs: Any, again: list[float], rounds: int, watched: int) -> State:
     values = np.median(logs.mean(axis=2), axis=1).tolist()
     of_reference = median_variance(3) * median_variance(rounds)
     is_too_wide = to_pct(scatter.pool.half_width(median_variance(rounds) + of_reference), slow=True) > 5.0
-    found = scatter.full if is_too_wide else scatter.pool
+    result = scatter.full if is_too_wide else scatter.pool
     worst = State.OK
     for i in range(watched):
         reference = statistics.median(values[:i] + values[i + 1 :])
-        state = verdict(values[i] - reference, found.half_width(median_variance(rounds) + of_reference))
+        state = verdict(values[i] - reference, result.half_width(median_variance(rounds) + of_reference))
         if state is State.BREACH:
             state = State.INSUFFICIENT
             same_side = (again[i] < reference) == (values[i] < reference)
-            if same_side and verdict(again[i] - reference, found.half_width(1 + of_reference)) is State.BREACH:
+            if same_side and verdict(again[i] - reference, result.half_width(1 + of_reference)) is State.BREACH:
                 return State.BREACH
         worst = State.INSUFFICIENT if state is State.INSUFFICIENT else worst
     return worst
@@ -178,9 +178,9 @@ class TestFalseAlarmsAndDetection:
         assert nights(0.30, 0.0, rounds=3, num=4000, window_share=window_share)[State.BREACH] <= 0.002
 
     def test_a_75_pct_slow_node_on_a_shared_cpu_is_found_or_told_apart_from_well(self) -> None:
-        found = nights(0.30, 0.75, rounds=4, num=300, window_share=0.3)
-        assert found[State.OK] == 0
-        assert found[State.BREACH] >= 0.6
+        counts = nights(0.30, 0.75, rounds=4, num=300, window_share=0.3)
+        assert counts[State.OK] == 0
+        assert counts[State.BREACH] >= 0.6
 
     def test_a_75_pct_slow_node_is_found_where_runs_scatter_by_15_pct(self) -> None:
         assert nights(0.15, 0.75, rounds=3, num=300, window_share=0.3)[State.BREACH] >= 0.97

@@ -42,9 +42,9 @@ def test_links_lead_up_to_our_first_page_wherever_it_is_mounted(path: str, root_
 
 
 def test_the_login_leads_back_to_the_answered_page() -> None:
-    asked = scope("/air/trainbench/breaches/3", "/air/trainbench") | {"query_string": b"days=7&gpu=a+b"}
+    params = scope("/air/trainbench/breaches/3", "/air/trainbench") | {"query_string": b"days=7&gpu=a+b"}
 
-    assert links(asked).login() == (
+    assert links(params).login() == (
         "../../api/v2/auth/login?next=%2Fair%2Ftrainbench%2Fbreaches%2F3%3Fdays%3D7%26gpu%3Da%2Bb"
     )
     stripped = scope("/trainbench/breaches/3", "/air/trainbench")

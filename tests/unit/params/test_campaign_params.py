@@ -160,10 +160,10 @@ def test_no_dimensions_are_those_of_the_model(nothing: object) -> None:
     assert parse_params({"dimensions": nothing}).dimensions is None
 
 
-@pytest.mark.parametrize(("asked", "rounds"), [({}, 5), ({"rounds": 1}, 5), ({"rounds": 8}, 8)])
-def test_a_noise_floor_takes_five_rounds_or_more(asked: dict[str, Any], rounds: int) -> None:
-    assert parse_params({"noise_floor": "true", **asked}).rounds == rounds
-    assert parse_params(asked).rounds == asked.get("rounds", 1)
+@pytest.mark.parametrize(("params", "rounds"), [({}, 5), ({"rounds": 1}, 5), ({"rounds": 8}, 8)])
+def test_a_noise_floor_takes_five_rounds_or_more(params: dict[str, Any], rounds: int) -> None:
+    assert parse_params({"noise_floor": "true", **params}).rounds == rounds
+    assert parse_params(params).rounds == params.get("rounds", 1)
 
 
 def test_the_limit_of_a_cpu_trial_is_wider_and_that_of_a_gpu_is_not() -> None:

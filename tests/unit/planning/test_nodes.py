@@ -33,9 +33,9 @@ def test_ready_schedulable_nodes_with_gpus_count() -> None:
 
 
 def test_the_hostname_label_is_the_name_that_pods_are_pinned_by() -> None:
-    (found,) = fleet([node("ip-10-0-0-7.internal", **{"kubernetes.io/hostname": "gpu-7"})]).nodes
+    (result,) = fleet([node("ip-10-0-0-7.internal", **{"kubernetes.io/hostname": "gpu-7"})]).nodes
 
-    assert found.name == "gpu-7"
+    assert result.name == "gpu-7"
 
 
 def test_the_labels_tell_product_and_memory_of_a_gpu() -> None:
@@ -65,10 +65,10 @@ def test_a_gpu_node_that_is_not_used_is_told_with_the_reason_and_whether_it_shou
         node("gpu-4", 0, **{"nvidia.com/gpu.present": "true"}),
         node("web-1", 0),
     ]
-    found = fleet(nodes, quarantine=["gpu-3"])
+    result = fleet(nodes, quarantine=["gpu-3"])
 
-    assert found.nodes == ()
-    assert found.absent == (
+    assert result.nodes == ()
+    assert result.absent == (
         AbsentNode(name="gpu-1", reason="not ready: its kubelet does not report", expected=True),
         AbsentNode(name="gpu-2", reason="cordoned", expected=False),
         AbsentNode(name="gpu-3", reason="in quarantine by TRAINBENCH_QUARANTINE", expected=False),
@@ -97,14 +97,14 @@ def test_a_gang_takes_nodes_of_the_most_common_gpu() -> None:
 
 def test_the_conditions_of_a_ready_node_may_tell_of_trouble() -> None:
     """True is the trouble's own state, but for names that end in Ready or Healthy."""
-    found = node("gpu-1")
-    found["status"]["conditions"] += [
+    item = node("gpu-1")
+    item["status"]["conditions"] += [
         {"type": "XidError", "status": "True", "message": "Xid 63", "reason": "RowRemap"},
         {"type": "AcceleratedHardwareReady", "status": "False", "reason": "NvidiaNVLinkError"},
         {"type": "NetworkingReady", "status": "True"},
         {"type": "KernelDeadlock", "status": "Unknown"},
     ]
-    (known,) = fleet([found]).nodes
+    (known,) = fleet([item]).nodes
 
     assert known.troubles == ("XidError (Xid 63)", "not AcceleratedHardwareReady (NvidiaNVLinkError)")
     assert fleet([node("gpu-2")]).nodes[0].troubles == ()

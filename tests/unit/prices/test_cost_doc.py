@@ -24,9 +24,9 @@ def test_every_formula_names_its_function_and_test() -> None:
 @pytest.mark.parametrize(("function", "package", "module", "test"), FORMULAS)
 def test_the_function_and_the_test_are_there(function: str, package: str, module: str, test: str) -> None:
     of, where, *names = function.split(".")
-    found: object = importlib.import_module(f"trainbench.{of}.{where}")
+    result: object = importlib.import_module(f"trainbench.{of}.{where}")
     for name in names:
-        found = getattr(found, name)
+        result = getattr(result, name)
     tests = ROOT / "tests" / "unit" / package / f"{module}.py"
     assert re.search(rf"^ *def {test}\(", tests.read_text(), re.MULTILINE)
 

@@ -55,25 +55,25 @@ def test_a_month_has_only_so_many_hours() -> None:
 class TestRentOrBuy:
     def test_much_use_is_bought(self) -> None:
         """200 h: rented $420; owned 150 + 20 = $170."""
-        found = rent_or_buy(2.10, CAPEX_USD, 200, 40, RESIDUAL, OPEX)
-        assert (found.choice, found.break_even_months) == (Choice.BUY, pytest.approx(15))
-        assert (found.rented_usd_per_month, found.owned_usd_per_month) == (pytest.approx(420), pytest.approx(170))
-        assert found.why == (
+        choice = rent_or_buy(2.10, CAPEX_USD, 200, 40, RESIDUAL, OPEX)
+        assert (choice.choice, choice.break_even_months) == (Choice.BUY, pytest.approx(15))
+        assert (choice.rented_usd_per_month, choice.owned_usd_per_month) == (pytest.approx(420), pytest.approx(170))
+        assert choice.why == (
             "200 h of use a month cost $420.00 rented and $170.00 owned: buy. Buying pays above 75.0 h a month."
         )
 
     def test_little_use_is_rented(self) -> None:
         """50 h: rented $105; owned 150 + 5 = $155. The 60 months to pay it back are longer than its life."""
-        found = rent_or_buy(2.10, CAPEX_USD, 50, 40, RESIDUAL, OPEX)
-        assert (found.choice, found.break_even_months) == (Choice.RENT, pytest.approx(60))
+        choice = rent_or_buy(2.10, CAPEX_USD, 50, 40, RESIDUAL, OPEX)
+        assert (choice.choice, choice.break_even_months) == (Choice.RENT, pytest.approx(60))
 
     def test_the_tie_is_rented(self) -> None:
         assert rent_or_buy(2.0, 6000.0, 75, 40).choice is Choice.RENT
 
     def test_never(self) -> None:
-        found = rent_or_buy(0.05, CAPEX_USD, 200, 40, RESIDUAL, OPEX)
-        assert (found.choice, found.break_even_hours_per_month, found.break_even_months) == (Choice.RENT, None, None)
-        assert found.why.endswith("Buying does not pay at any use.")
+        choice = rent_or_buy(0.05, CAPEX_USD, 200, 40, RESIDUAL, OPEX)
+        assert (choice.choice, choice.break_even_hours_per_month, choice.break_even_months) == (Choice.RENT, None, None)
+        assert choice.why.endswith("Buying does not pay at any use.")
 
 
 @pytest.mark.parametrize(

@@ -199,8 +199,8 @@ def test_a_row_cut_short_or_too_long_harms_nobody(tmp_path: Path) -> None:
 
 
 def test_names_stay_readable_in_the_table(tmp_path: Path) -> None:
-    found = _import(tmp_path / "vms.csv", SKYPILOT, provider="M\u00fcnchen")
-    assert 'provider = "M\u00fcnchen"' in as_toml(found.prices)
+    result = _import(tmp_path / "vms.csv", SKYPILOT, provider="M\u00fcnchen")
+    assert 'provider = "M\u00fcnchen"' in as_toml(result.prices)
 
 
 def test_a_file_that_is_too_large_says_how_large_it_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,8 +212,8 @@ def test_a_file_that_is_too_large_says_how_large_it_may_be(tmp_path: Path, monke
 def test_a_part_of_a_gpu_or_one_and_a_half_are_left_out(tmp_path: Path) -> None:
     header = SKYPILOT.splitlines()[0]
     rows = ["a,L4,1.5,4,16,,0.2,,east,east-a", "b,L4,0.5,4,16,,0.2,,east,east-a", "c,L4,2,4,16,,0.4,,east,east-a"]
-    found = _import(tmp_path / "vms.csv", "\n".join([header, *rows]))
-    assert [(price.instance, price.gpus_per_instance) for price in found.prices] == [("c", 2)]
+    result = _import(tmp_path / "vms.csv", "\n".join([header, *rows]))
+    assert [(price.instance, price.gpus_per_instance) for price in result.prices] == [("c", 2)]
 
 
 def test_the_memory_says_which_of_two_gpus_it_is(tmp_path: Path) -> None:
@@ -221,5 +221,5 @@ def test_the_memory_says_which_of_two_gpus_it_is(tmp_path: Path) -> None:
     header = SKYPILOT.splitlines()[0]
     info = "\"{'Gpus': [{'MemoryInfo': {'SizeInMiB': %d}}]}\""
     rows = [f"a,A100,1,4,16,{info % 81_920},4.0,,east,east-a", f"b,A100,1,4,16,{info % 40},2.0,,east,east-a"]
-    found = _import(tmp_path / "vms.csv", "\n".join([header, *rows]))
-    assert {price.instance: price.gpu for price in found.prices} == {"a": "A100 80GB", "b": "A100 40GB"}
+    result = _import(tmp_path / "vms.csv", "\n".join([header, *rows]))
+    assert {price.instance: price.gpu for price in result.prices} == {"a": "A100 80GB", "b": "A100 40GB"}

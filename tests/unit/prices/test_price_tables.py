@@ -237,10 +237,10 @@ def test_how_far_the_prices_of_a_gpu_lie_apart() -> None:
         )
         for name, gpus, usd in (("Many", 8, 8.0), ("One", 1, 2.5))
     )
-    found = spread("NVIDIA X1", (one, many))
-    assert found is not None
-    assert (found.num_prices, found.low_usd_per_gpu_hour, found.high_usd_per_gpu_hour) == (2, 1.0, 2.5)
-    assert found.low_offer.startswith("Many ")
+    result = spread("NVIDIA X1", (one, many))
+    assert result is not None
+    assert (result.num_prices, result.low_usd_per_gpu_hour, result.high_usd_per_gpu_hour) == (2, 1.0, 2.5)
+    assert result.low_offer.startswith("Many ")
     assert spread("NVIDIA X1", (one,)) is None
 
 
@@ -252,11 +252,11 @@ def test_the_dearest_of_several_offers_is_the_last_of_them() -> None:
         )
         for name, usd in (("Two", 2.0), ("Three", 3.0), ("One", 1.0))
     ]
-    found = spread("NVIDIA X1", rows)
-    assert found is not None
-    assert (found.num_prices, found.high_usd_per_gpu_hour) == (3, 3.0)
-    assert found.high_offer.startswith("Three ")
-    assert found.low_offer.startswith("One ")
+    result = spread("NVIDIA X1", rows)
+    assert result is not None
+    assert (result.num_prices, result.high_usd_per_gpu_hour) == (3, 3.0)
+    assert result.high_offer.startswith("Three ")
+    assert result.low_offer.startswith("One ")
 
 
 def test_a_usable_table_of_the_cluster_is_its_own(tmp_path: Path) -> None:

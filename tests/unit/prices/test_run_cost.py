@@ -44,9 +44,9 @@ class TestFormulas:
 
     def test_ten_thousand_samples_on_four_gpus(self) -> None:
         """10,000 / 5.5 = 1818.2 s = 0.50505 h; 4 GPUs * $0.60 * 0.50505 = $1.2121."""
-        found = quote(10_000, 0.60, 4, 5.5)
-        assert found.hours == pytest.approx(0.50505, abs=1e-5)
-        assert found.usd == pytest.approx(1.2121, abs=1e-4)
+        result = quote(10_000, 0.60, 4, 5.5)
+        assert result.hours == pytest.approx(0.50505, abs=1e-5)
+        assert result.usd == pytest.approx(1.2121, abs=1e-4)
 
     def test_tokens_per_dollar(self) -> None:
         """18,147 tokens/s * 3600 / $6 = 10,888,200; ancestor A printed 3,025, off by 3600."""
@@ -67,9 +67,9 @@ class TestFormulas:
 
     def test_every_epoch_reads_all_samples(self) -> None:
         """3 epochs of 10,000 at 5.5 samples/s: 30,000 / 19,800 = 1.51515 h; 4 * $0.60 * 1.51515 = $3.63636."""
-        found = quote(10_000, 0.60, 4, 5.5, epochs=3)
-        assert found.num_samples == 30_000
-        assert (found.hours, found.usd) == (pytest.approx(1.51515, abs=1e-5), pytest.approx(3.63636, abs=1e-5))
+        result = quote(10_000, 0.60, 4, 5.5, epochs=3)
+        assert result.num_samples == 30_000
+        assert (result.hours, result.usd) == (pytest.approx(1.51515, abs=1e-5), pytest.approx(3.63636, abs=1e-5))
 
     def test_savings_against_the_baseline(self) -> None:
         """10K samples: $2.4155 before, $1.1416 after: $1.2739 less, 1.2739 / 2.4155 = 52.74 %; the guide rounds to 53.
@@ -103,34 +103,34 @@ class TestFormulas:
 class TestPriceRun:
     def test_by_hand(self) -> None:
         """36 s at $80 / 8 = $0.10; 10 / (10 * 3.6) = $0.27778; 5120 tokens/s: 10 / 18.432 = $0.54253."""
-        found = price_run(make_result(samples_per_s=10.0, total_s=36.0), H200)
-        assert (found.usd_per_gpu_hour, found.gpu_hours, found.run_usd) == (10.0, 0.01, 0.1)
-        assert found.usd_per_1000_samples == pytest.approx(0.27778, abs=1e-5)
-        assert found.usd_per_1m_tokens == pytest.approx(0.54253, abs=1e-5)
-        assert (found.price_as_of, found.reason) == ("2026-11-21", None)
+        cost = price_run(make_result(samples_per_s=10.0, total_s=36.0), H200)
+        assert (cost.usd_per_gpu_hour, cost.gpu_hours, cost.run_usd) == (10.0, 0.01, 0.1)
+        assert cost.usd_per_1000_samples == pytest.approx(0.27778, abs=1e-5)
+        assert cost.usd_per_1m_tokens == pytest.approx(0.54253, abs=1e-5)
+        assert (cost.price_as_of, cost.reason) == ("2026-11-21", None)
 
     def test_a_cpu_trial_has_no_gpu_hours_and_no_invented_price(self) -> None:
-        found = price_run(make_cpu_result(total_s=36.0), None)
-        assert (found.gpu_hours, found.run_usd, found.reason) == (None, None, "CPU trial: not priced")
+        cost = price_run(make_cpu_result(total_s=36.0), None)
+        assert (cost.gpu_hours, cost.run_usd, cost.reason) == (None, None, "CPU trial: not priced")
 
     def test_a_price_given_for_a_cpu_trial_counts_per_process_and_hour(self) -> None:
         """36 s of one process at $10 per hour are $0.10, and no GPU-hours."""
-        found = price_run(make_cpu_result(total_s=36.0), given(10.0, None))
-        assert (found.gpu_hours, found.run_usd, found.reason) == (None, 0.1, None)
+        cost = price_run(make_cpu_result(total_s=36.0), given(10.0, None))
+        assert (cost.gpu_hours, cost.run_usd, cost.reason) == (None, 0.1, None)
 
     def test_every_gpu_of_the_node_counts(self) -> None:
         """36 s on 4 GPUs = 0.04 GPU-hours = $0.40; 40 / (10 * 3.6) = $1.1111."""
-        found = price_run(make_result(samples_per_s=10.0, total_s=36.0, strategy="ddp", gpus_per_node=4), H200)
-        assert (found.gpu_hours, found.run_usd) == (0.04, 0.4)
-        assert found.usd_per_1000_samples == pytest.approx(1.1111, abs=1e-4)
+        cost = price_run(make_result(samples_per_s=10.0, total_s=36.0, strategy="ddp", gpus_per_node=4), H200)
+        assert (cost.gpu_hours, cost.run_usd) == (0.04, 0.4)
+        assert cost.usd_per_1000_samples == pytest.approx(1.1111, abs=1e-4)
 
     def test_every_node_of_the_gang_counts(self) -> None:
         """36 s on 2 nodes x 4 GPUs = 0.08 GPU-hours = $0.80; 80 / (10 * 3.6) = $2.2222; 5120 tokens/s: $4.3403."""
         gang = {"strategy": "ddp", "nodes": 2, "gpus_per_node": 4, "peers": ("node-2",)}
-        found = price_run(make_result(samples_per_s=10.0, total_s=36.0, **gang), H200)
-        assert (found.gpu_hours, found.run_usd) == (0.08, 0.8)
-        assert found.usd_per_1000_samples == pytest.approx(2.2222, abs=1e-4)
-        assert found.usd_per_1m_tokens == pytest.approx(4.3403, abs=1e-4)
+        cost = price_run(make_result(samples_per_s=10.0, total_s=36.0, **gang), H200)
+        assert (cost.gpu_hours, cost.run_usd) == (0.08, 0.8)
+        assert cost.usd_per_1000_samples == pytest.approx(2.2222, abs=1e-4)
+        assert cost.usd_per_1m_tokens == pytest.approx(4.3403, abs=1e-4)
 
     @pytest.mark.parametrize(
         ("result", "reason"),
@@ -141,15 +141,15 @@ class TestPriceRun:
         ],
     )
     def test_without_a_price_nothing_is_zero(self, result: RunResult, reason: str) -> None:
-        found = price_run(result, None)
-        assert found.run_usd is None
-        assert found.usd_per_1000_samples is None
-        assert found.reason
-        assert found.reason.startswith(reason)
+        cost = price_run(result, None)
+        assert cost.run_usd is None
+        assert cost.usd_per_1000_samples is None
+        assert cost.reason
+        assert cost.reason.startswith(reason)
 
     def test_a_failed_run_has_a_price_but_no_cost_per_sample(self) -> None:
-        found = price_run(make_failed(), H200)
-        assert (found.usd_per_gpu_hour, found.run_usd, found.reason) == (10.0, None, "the run ended as oom")
+        cost = price_run(make_failed(), H200)
+        assert (cost.usd_per_gpu_hour, cost.run_usd, cost.reason) == (10.0, None, "the run ended as oom")
 
 
 class TestWithCost:
@@ -162,9 +162,9 @@ class TestWithCost:
 
     def test_a_failed_runs_rate_is_no_price_of_a_sample(self) -> None:
         """It was paid for all the same: 36 s at $10 are $0.10."""
-        found = price_run(spoilt(make_result(total_s=36.0)), H200)
-        assert (found.run_usd, found.usd_per_1000_samples, found.usd_per_1m_tokens) == (0.1, None, None)
-        assert found.reason == "the run ended as invalid_loss"
+        cost = price_run(spoilt(make_result(total_s=36.0)), H200)
+        assert (cost.run_usd, cost.usd_per_1000_samples, cost.usd_per_1m_tokens) == (0.1, None, None)
+        assert cost.reason == "the run ended as invalid_loss"
 
     def test_the_section_is_filled_and_no_reason_is_left_over(self) -> None:
         result = make_result()
@@ -183,7 +183,7 @@ class TestWithCost:
 def test_a_campaign_adds_what_is_known_and_counts_what_is_not() -> None:
     """Two runs of 36 s at $10 = $0.20; one without a price."""
     result = make_result(total_s=36.0)
-    found = campaign_cost([price_run(result, H200), price_run(result, H200), price_run(result, None)])
-    assert (found.usd, found.num_runs, found.num_unknown) == (0.2, 3, 1)
-    assert found.gpu_hours == pytest.approx(0.03)
+    outcome = campaign_cost([price_run(result, H200), price_run(result, H200), price_run(result, None)])
+    assert (outcome.usd, outcome.num_runs, outcome.num_unknown) == (0.2, 3, 1)
+    assert outcome.gpu_hours == pytest.approx(0.03)
     assert campaign_cost([]).usd is None

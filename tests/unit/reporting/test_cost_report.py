@@ -66,8 +66,8 @@ def test_a_failed_run_does_not_enter_the_price_of_a_sample() -> None:
 def test_a_gang_is_paid_by_all_of_its_nodes() -> None:
     """Two A10 for 55 s, 0.0306 GPU-hours and $0.0183: half of it on each node."""
     gang = campaigns.a10("node-1", 2.8, strategy="ddp", nodes=2, gpus_per_node=1, peers=("node-2",))
-    found = nodes_table(campaigns.make_campaign([gang]))
-    assert [row.texts for row in found.rows] == [
+    table = nodes_table(campaigns.make_campaign([gang]))
+    assert [row.texts for row in table.rows] == [
         ("node-1", "1", "0.0153", "$0.00917"), ("node-2", "1", "0.0153", "$0.00917"),
     ]  # fmt: skip
-    assert found.notes == ("A gang's cost is shared evenly by its nodes.",)
+    assert table.notes == ("A gang's cost is shared evenly by its nodes.",)

@@ -63,8 +63,8 @@ def test_the_demo_s_settings_are_definite_where_windows_scatter(drill: str | Non
         windows = [left * (0.95, 1.05)[number % 2] for number in range(params.repeats)]
         if node in halved:
             windows[3] = left / 2
-        asked = Drill(slowdown_pct=slowdown) if slowdown else None
-        results.append(make_cpu_result(node, left, windows=windows, drill=asked))
+        wanted = Drill(slowdown_pct=slowdown) if slowdown else None
+        results.append(make_cpu_result(node, left, windows=windows, drill=wanted))
     (group,) = judge_groups(results, NODES, params.tolerances)
 
     assert {node.node: node.state.value for node in group.nodes} == {

@@ -122,8 +122,8 @@ def test_a_study_that_measured_nothing_is_red_though_no_node_is_at_fault(questio
     """Busy nodes and work that does not fit the memory turn no comparison red by themselves."""
     planner = PLANNERS[question]
     fleet = Fleet(nodes=tuple(GpuNode(name=node, num_gpus=1, gpu_product="H200") for node in NODES))
-    asked = {"world_sizes": [1]} if question is Question.STRATEGIES else {}
-    planned = planner.make(planner.params(asked, locally=False), fleet, "study-1")
+    params = {"world_sizes": [1]} if question is Question.STRATEGIES else {}
+    planned = planner.make(planner.params(params, locally=False), fleet, "study-1")
     for end in (BUSY, OOM):
         study = campaign_of(planned, failed_runs(planned, *[end] * len(planned.specs)))
         assert exit_code(study) == ExitCode.RED

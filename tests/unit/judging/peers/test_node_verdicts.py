@@ -264,8 +264,8 @@ class TestGroups:
 
 def auto(node: str, rate: float, size: int, round: int = 1) -> RunResult:
     chosen = Chosen(micro_batch_size=size, gradient_checkpointing=False, why="the largest that fits", means={})
-    asked = {"micro_batch_size": "auto", "gradient_checkpointing": "auto"}
-    return make_result(node, rate, round=round, chosen=chosen, **asked)
+    values = {"micro_batch_size": "auto", "gradient_checkpointing": "auto"}
+    return make_result(node, rate, round=round, chosen=chosen, **values)
 
 
 class TestOtherWork:
@@ -369,9 +369,9 @@ class TestKindsOfFleet:
     )
     def test_memory_and_temperature_have_two_sides(self, metric: Metric, fields: dict[str, float], side: Side) -> None:
         node = judged([*fleet(9.5, 9.5, 9.5), make_result("node-4", **fields)]).nodes[3]
-        found = node.metric(metric)
-        assert found
-        assert (found.state, found.side) == (State.BREACH, side)
+        value = node.metric(metric)
+        assert value
+        assert (value.state, value.side) == (State.BREACH, side)
 
     def test_one_slow_node_of_three_is_named_and_the_good_ones_are_not(self) -> None:
         """Against the mean of the other two, each 10 would read 10 / 9.5: +5.3 %, and be blamed as fast."""
@@ -382,8 +382,8 @@ class TestKindsOfFleet:
         assert states(judged(results)) == [State.OK, State.BREACH, State.OK]
 
     def test_two_slow_nodes_of_five_are_named_and_the_good_ones_are_not(self) -> None:
-        found = states(judged(fleet(10.0, 9.0, 10.0, 9.0, 10.0)))
-        assert found == [State.OK, State.BREACH, State.OK, State.BREACH, State.OK]
+        result = states(judged(fleet(10.0, 9.0, 10.0, 9.0, 10.0)))
+        assert result == [State.OK, State.BREACH, State.OK, State.BREACH, State.OK]
 
     def test_a_drill_beside_a_slow_node_blames_no_good_one(self) -> None:
         """Of 10, 10, 9.2 and the drilled 4 the median of the others of each 10 would be 9.2: +8.7 %."""

@@ -60,11 +60,11 @@ def test_it_is_a_median_of_the_others_whatever_the_values() -> None:
     draw = random.Random(5)
     for _ in range(300):
         value, *others = (draw.choice((9.0, 9.5, 10.0, draw.uniform(8, 11))) for _ in range(draw.randint(3, 9)))
-        found = nearest_median(value, sorted(others))
-        assert found == reference([value, *others], 0)
-        assert sum(other < found for other in others) <= len(others) / 2
-        assert sum(other > found for other in others) <= len(others) / 2
-        assert abs(value - found) <= abs(value - statistics.median(others))
+        median = nearest_median(value, sorted(others))
+        assert median == reference([value, *others], 0)
+        assert sum(other < median for other in others) <= len(others) / 2
+        assert sum(other > median for other in others) <= len(others) / 2
+        assert abs(value - median) <= abs(value - statistics.median(others))
 
 
 def test_mean_and_median_are_of_all() -> None:
@@ -97,25 +97,25 @@ class TestGpus:
         lies between; a reference of all other GPUs would have been right here as well, and with fewer GPUs on b and c
         not (next test).
         """
-        found = of_gpus(node("a", *[9.0] * 8), node("b", *[10.0] * 8), node("c", *[10.2] * 8))
-        assert {found[f"a{i}"] for i in range(8)} == {10.0}
-        assert {found[f"b{i}"] for i in range(8)} == {10.0}
+        references = of_gpus(node("a", *[9.0] * 8), node("b", *[10.0] * 8), node("c", *[10.2] * 8))
+        assert {references[f"a{i}"] for i in range(8)} == {10.0}
+        assert {references[f"b{i}"] for i in range(8)} == {10.0}
 
     def test_a_bad_node_of_eight_gpus_does_not_outvote_good_ones_of_two(self) -> None:
         """Eight slow GPUs of twelve are a majority of the GPUs, and one node of three."""
-        found = of_gpus(node("a", *[9.0] * 8), node("b", 10.0, 10.0), node("c", 10.0, 10.0))
-        assert {found[f"a{i}"] for i in range(8)} == {10.0}
-        assert {found[name] for name in ("b0", "b1", "c0", "c1")} == {10.0}
+        references = of_gpus(node("a", *[9.0] * 8), node("b", 10.0, 10.0), node("c", 10.0, 10.0))
+        assert {references[f"a{i}"] for i in range(8)} == {10.0}
+        assert {references[name] for name in ("b0", "b1", "c0", "c1")} == {10.0}
 
     def test_one_slow_gpu_of_a_node_moves_nobody_elses_reference(self) -> None:
-        found = of_gpus(*(node(name, 5.0 if name == "a" else 10.0, *[10.0] * 7) for name in "abc"))
-        assert set(found.values()) == {10.0}
+        references = of_gpus(*(node(name, 5.0 if name == "a" else 10.0, *[10.0] * 7) for name in "abc"))
+        assert set(references.values()) == {10.0}
 
     def test_all_gpus_of_one_of_two_nodes_are_half_of_the_fleet_and_both_halves_are_off(self) -> None:
         """Others of a slow one: three at 9, four at 10, median 10. Of a good one: four at 9, three at 10, median 9."""
-        found = of_gpus(node("a", *[9.0] * 4), node("b", *[10.0] * 4))
-        assert {found[f"a{i}"] for i in range(4)} == {10.0}
-        assert {found[f"b{i}"] for i in range(4)} == {9.0}
+        references = of_gpus(node("a", *[9.0] * 4), node("b", *[10.0] * 4))
+        assert {references[f"a{i}"] for i in range(4)} == {10.0}
+        assert {references[f"b{i}"] for i in range(4)} == {9.0}
 
 
 def test_the_variance_of_the_reference() -> None:

@@ -66,13 +66,13 @@ def test_a_database_that_hangs_holds_nobody_up_and_is_asked_by_one_thread_only()
     database = Database()
     database.open.clear()
     cache = BannerCache(database, wait_s=0.001)  # returns at all: the database never answers before `open` is set
-    found = [cache.get() for _ in range(50)]
+    items = [cache.get() for _ in range(50)]
     hanging = readers()
     database.open.set()
     for thread in hanging:
         thread.join(ENOUGH_S)
 
-    assert found == [()] * 50
+    assert items == [()] * 50
     assert (database.num_asked, len(hanging)) == (1, 1)
     assert cache.get() == ROWS
 
