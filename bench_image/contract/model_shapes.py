@@ -167,6 +167,11 @@ MODELS: dict[str, ModelShape] = {
         family="mistral", vocab_size=32_000, hidden_size=4096, intermediate_size=14_336, num_layers=32, num_heads=32,
         num_kv_heads=8, max_positions=32_768,
     ),
+    # v0.3, base and instruct, has a larger vocabulary: mistralai/Mistral-7B-v0.3, config.json.
+    "mistral-7b-v0.3": DecoderShape(
+        family="mistral", vocab_size=32_768, hidden_size=4096, intermediate_size=14_336, num_layers=32, num_heads=32,
+        num_kv_heads=8, max_positions=32_768,
+    ),
     "llama2-7b": _llama(4096, 11_008, 32, 32, 32),
     "llama2-13b": _llama(5120, 13_824, 40, 40, 40),
     "llama2-70b": _llama(8192, 28_672, 80, 64, 8),

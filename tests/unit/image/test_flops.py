@@ -41,6 +41,7 @@ ENCODER_DECODER = EncoderDecoderShape(
     ("model", "count"),
     [
         ("mistral-7b", 7_241_732_096),
+        ("mistral-7b-v0.3", 7_248_023_552),  # 7,241,732,096 + 2 * 768 * 4096
         ("llama2-7b", 6_738_415_616),
         ("llama2-13b", 13_015_864_320),
         ("llama2-70b", 68_976_648_192),
