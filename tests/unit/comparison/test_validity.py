@@ -49,6 +49,21 @@ def test_a_gap_in_the_telemetry() -> None:
     assert (doubt.category, doubt.measured) == ("incomplete_telemetry", "missing: temperature_mean_c")
 
 
+@pytest.mark.parametrize(
+    ("use_pct", "expected"), [(80.0, []), (79.9, ["low_gpu_use"]), (None, ["incomplete_telemetry"])]
+)
+def test_a_gpu_that_waits_for_its_host_is_information(use_pct: float | None, expected: list[str]) -> None:
+    """At least 80 % of the time busy; the least used GPU counts; unknown is not low."""
+    result = make_result()
+    gpu = result.telemetry.gpus[0].model_copy(update={"utilisation_mean_pct": use_pct})
+    gpus = (gpu, gpu.model_copy(update={"utilisation_mean_pct": 99.0}))
+    doubts = validate(result.model_copy(update={"telemetry": result.telemetry.model_copy(update={"gpus": gpus})}))
+    assert [doubt.category for doubt in doubts] == expected
+    assert [doubt.measured for doubt in doubts if doubt.level is Level.INFO] == ["79.9 % of the time busy"] * (
+        expected == ["low_gpu_use"]
+    )
+
+
 def test_a_gpu_without_telemetry() -> None:
     result = make_result()
     blind = result.model_copy(update={"telemetry": result.telemetry.model_copy(update={"gpus": ()})})
