@@ -116,7 +116,9 @@ def run(
     with user_errors():
         settings = read_settings()
         started = datetime.now(UTC)
-        planned = _plan(suite, settings, nodes, device, set_, f"local-{started:%Y%m%d-%H%M%S}")
+        # Milliseconds: of two runs in one second the second would replace the first in store and history.
+        campaign_id = f"{suite}-{started:%Y%m%d-%H%M%S}-{started.microsecond // 1000:03d}"
+        planned = _plan(suite, settings, nodes, device, set_, campaign_id)
         store = open_store(store_url)
 
         from trainbench import pipeline

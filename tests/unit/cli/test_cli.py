@@ -209,6 +209,13 @@ def test_run_goes_from_plan_to_report(home: Path) -> None:
     assert open_store().campaign_ids() == (data["campaign_id"],)
 
 
+def test_two_runs_within_a_second_are_two_campaigns(home: Path) -> None:
+    """The second one replaced the first in store and history: both had the id of that second."""
+    ids = [document(trainbench("run", "--json", "--nodes", "node-1"))["campaign_id"] for _ in range(2)]
+    assert sorted(open_store().campaign_ids()) == sorted(ids)
+    assert all(re.fullmatch(r"node_consistency-\d{8}-\d{6}-\d{3}", name) for name in ids), ids
+
+
 def test_a_drill_is_found_confirmed_and_red() -> None:
     """75 % slower than 40 samples/s is 10: far outside of ±5 %."""
     result = trainbench("run", "--set", "drill_node=node-3")
