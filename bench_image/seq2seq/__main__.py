@@ -1,8 +1,8 @@
-"""`python -m bench_image.seq2seq`: epochs of an encoder-decoder model on all GPUs of this machine, as one JSON file.
+"""`python -m bench_image.seq2seq`: measures epochs of an encoder-decoder model on all GPUs of this machine.
 
-Started plainly it starts its ranks and watches over them (`supervise`). Under torchrun each process is a rank, and
-rank 0 puts the reports together at the end; if rank 0 itself is killed there is no result, which is why the plain
-start is the better one.
+Started without torchrun it starts and supervises its ranks (`supervise`). Under torchrun each process is a rank, and
+rank 0 merges the reports at the end. If rank 0 is killed then, there is no result, so prefer the start without
+torchrun.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ PEERS_FAIL_S = 3.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the process's exit status."""
+    """Runs the benchmark that the flags describe; returns the exit status."""
     launch = Launch.of(os.environ)
-    speaks = launch is None or launch.rank == 0
+    is_first = launch is None or launch.rank == 0  # of several ranks one prints
     try:
         flags = parser().parse_args(arguments)
         name = _run_name(launch)
-        asked = plan(flags, launch, f"seq2seq-{name}", count_visible_gpus(os.environ))
+        planned = plan(flags, launch, f"seq2seq-{name}", count_visible_gpus(os.environ))
         folder = _run_folder(flags.results_dir, name)
     except FlagError as error:
-        if speaks:
+        if is_first:
             sys.stderr.write(f"seq2seq: {error}\n")
         return BAD_SPEC
-    if speaks:
-        sys.stderr.writelines(f"seq2seq: {note}\n" for note in asked.notes)
+    if is_first:
+        sys.stderr.writelines(f"seq2seq: {note}\n" for note in planned.notes)
     if launch:
-        result = run_as_rank(asked.spec, launch, folder)
+        result = run_as_rank(planned.spec, launch, folder)
         if result is None:
             return 0
     else:
-        result = supervise(asked.spec, folder, os.environ)
-    return finish(asked, result, folder, flags.results_dir)
+        result = supervise(planned.spec, folder, os.environ)
+    return finish(planned, result, folder, flags.results_dir)
 
 
 def run_as_rank(spec: RunSpec, launch: Launch, folder: Path) -> RunResult | None:
-    """This process's part of the run. Rank 0 gets the result of all, the others None; those that failed end here."""
+    """Runs this process's rank. Returns the merged result on rank 0, None on the others; a failed one exits here."""
     from bench_image.process import worker
 
     started = process_start(os.getppid())
@@ -72,25 +72,25 @@ def run_as_rank(spec: RunSpec, launch: Launch, folder: Path) -> RunResult | None
         if code:
             leave(code)
         return None
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it when a peer has failed
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun sends it when another rank has failed
     reports = _reports_of(folder, launch.world_size, PEERS_FAIL_S if code else PEERS_END_S)
     return merge(spec, reports, ProcessExits({}), datetime.fromtimestamp(started, UTC), datetime.now(UTC))
 
 
-def finish(asked: Plan, result: RunResult, folder: Path, results_dir: Path) -> int:
-    """Writes the files and says where they are. Returns the exit status."""
+def finish(planned: Plan, result: RunResult, folder: Path, results_dir: Path) -> int:
+    """Writes the bench file and prints its table and path, or the error. Returns the exit status."""
     publish(result, folder, os.environ)
     if result.status is not Status.OK:
         assert result.error is not None
         phase = result.error.phase.value
         sys.stderr.write(
             f"seq2seq: {result.status.value} in phase {phase}: {result.error.kind}: {result.error.message}\n"
-            f"seq2seq: no bench file; what is known is in {folder / RESULT_FILE}\n"
+            f"seq2seq: no bench file; the figures so far are in {folder / RESULT_FILE}\n"
         )
         return EXIT_CODES[result.status]
     windows = read_reports(folder)[0].windows
     content = bench_file.document(
-        asked, result, windows, str((folder / RESULT_FILE).relative_to(results_dir.resolve()))
+        planned, result, windows, str((folder / RESULT_FILE).relative_to(results_dir.resolve()))
     )
     path = bench_file.free_path(results_dir, result)
     write_atomic(path, bench_file.text_of(content))
@@ -99,14 +99,14 @@ def finish(asked: Plan, result: RunResult, folder: Path, results_dir: Path) -> i
 
 
 def leave(code: int) -> None:
-    """Without the libraries' own shutdown, which after a fault may wait for peers that are gone."""
+    """Exits without the libraries' own shutdown, which after a fault may wait for lost ranks."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
 
 
 def _run_name(launch: Launch | None) -> str:
-    """Unique; under torchrun the same for all ranks, whose parent is one process."""
+    """A unique name of the run; under torchrun the same for all ranks, which have one parent process."""
     if launch is None:
         return f"{datetime.now(UTC):%Y%m%dt%H%M%Sz}-{os.getpid()}"
     parent = os.getppid()
@@ -114,7 +114,7 @@ def _run_name(launch: Launch | None) -> str:
 
 
 def _run_folder(results_dir: Path, name: str) -> Path:
-    """Raises FlagError where it cannot be made."""
+    """Creates the folder of the run. Raises FlagError where that fails."""
     folder = results_dir.resolve() / RUNS / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ def _run_folder(results_dir: Path, name: str) -> Path:
 
 
 def _reports_of(folder: Path, world_size: int, patience_s: float) -> tuple[RankReport, ...]:
-    """All reports, as soon as every rank has had its last word, or after a while."""
+    """The reports, once every rank has ended or after `patience_s` seconds."""
     deadline = time.monotonic() + patience_s
     while True:
         reports = read_reports(folder)

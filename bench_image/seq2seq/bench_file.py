@@ -1,4 +1,4 @@
-"""The file of an encoder-decoder benchmark, `bench_{GPU_MODEL}_{N}gpu_{TIMESTAMP}.json`, and its summary for people.
+"""The bench file of an encoder-decoder benchmark, `bench_{GPU_MODEL}_{N}gpu_{TIMESTAMP}.json`, and its table.
 
 Format `trainbench-encoder-decoder`, version 1; a golden file in the tests shows a whole one:
 
@@ -8,7 +8,7 @@ Format `trainbench-encoder-decoder`, version 1; a golden file in the tests shows
                     cpu, num_cpus, kernel
     software        python, cuda (of the driver), image, libraries
     configuration   every setting by its flag's name, and what follows: parameters, strategy, steps and samples of an
-                    epoch, warm-up steps, where the data came from, notes on what is not quite as asked
+                    epoch, warm-up steps, where the data came from, notes where the run differs from the flags
     epochs          per measured epoch: wall_time_s, num_steps, num_samples, samples_per_second (on the CPU: of the
                     process' CPU time, result.performance.clock), mean_loss, loader_wait_s (of the rank that waited
                     longest)
@@ -44,7 +44,7 @@ AMP_NAMES = {Precision.FP16: "fp16", Precision.BF16: "bf16", Precision.FP32: "of
 
 
 def document(plan: Plan, result: RunResult, windows: Sequence[WindowRecord], result_path: str) -> dict[str, Any]:
-    """The file's content. `windows` are those of rank 0: one per epoch, with the losses, which a result sums up."""
+    """The file's content. `windows`: those of rank 0, one per epoch, with its losses, which a result does not hold."""
     assert result.status is Status.OK
     assert result.context is not None
     return {
@@ -82,7 +82,7 @@ def num_gpus(result: RunResult) -> int:
 
 
 def free_path(folder: Path, result: RunResult) -> Path:
-    """Where the file goes; a second one of the same second gets a number, because a result is never overwritten."""
+    """The path of a new file; a number is added where a file of the same second exists, which is never overwritten."""
     name = f"bench_{gpu_model(result)}_{num_gpus(result)}gpu_{result.started_at:%Y%m%dT%H%M%SZ}"
     path, number = folder / f"{name}.json", 2
     while path.exists():
@@ -91,13 +91,13 @@ def free_path(folder: Path, result: RunResult) -> Path:
 
 
 def text_of(content: dict[str, Any]) -> str:
-    """Readable JSON, but each step's time not on a line of its own."""
+    """Indented JSON, with each list of numbers on one line."""
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     return re.sub(r"\[[\d\s.,e+-]*\]", lambda match: re.sub(r"\s+", " ", match[0]), text) + "\n"
 
 
 def table(content: dict[str, Any]) -> str:
-    """The epochs and the summary, for a terminal."""
+    """The epochs and the summary as text for a terminal."""
     summary, hardware, setting = content["summary"], content["hardware"], content["configuration"]
     count = f"{hardware['num_gpus']} x {hardware['gpu_model']}" if hardware["num_gpus"] else hardware["cpu"]
     lines = [

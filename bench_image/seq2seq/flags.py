@@ -1,4 +1,4 @@
-"""The flags of `python -m bench_image.seq2seq`, and the run that they ask for."""
+"""The flags of `python -m bench_image.seq2seq`, and the plan of the run that they describe."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ TIMEOUT_S = 86_400.0
 AMP = {"fp16": Precision.FP16, "bf16": Precision.BF16, "off": Precision.FP32}
 
 DESCRIPTION = """\
-Trains an encoder-decoder Transformer on synthetic tokens and writes what one epoch takes, as
-RESULTS_DIR/bench_{GPU_MODEL}_{N}gpu_{TIMESTAMP}.json. It takes all GPUs that it finds, by one process per GPU."""
+Trains an encoder-decoder Transformer on synthetic tokens and writes the measured epochs to
+RESULTS_DIR/bench_{GPU_MODEL}_{N}gpu_{TIMESTAMP}.json. It uses all visible GPUs, with one process per GPU."""
 
 EXAMPLES = """\
 examples:
@@ -46,11 +46,11 @@ exit status: 0 ok, 1 error, 2 a flag is wrong, 3 out of memory, 4 the loss is no
 
 
 class FlagError(ValueError):
-    """A flag, or a combination of flags, that cannot be run; one line that says what is allowed."""
+    """A flag or a combination of flags is not allowed; the message is one line that says what is."""
 
 
 class Launch(NamedTuple):
-    """What torchrun says about this process."""
+    """The rank of a process that torchrun started."""
 
     rank: int
     world_size: int
@@ -58,7 +58,7 @@ class Launch(NamedTuple):
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Launch | None:
-        """None: not started by torchrun."""
+        """From torchrun's environment variables; None without them."""
         if not all(environ.get(name, "").isdigit() for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")):
             return None
         world_size = int(environ["WORLD_SIZE"])
@@ -66,7 +66,7 @@ class Launch(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The run, and what a RunSpec does not say about it. `notes`: where it is not quite what was asked."""
+    """The run, and what its RunSpec does not hold. `notes`: where the run differs from the flags."""
 
     spec: RunSpec
     num_samples: int
@@ -76,13 +76,14 @@ class Plan(NamedTuple):
 
 
 class _OneLine(argparse.ArgumentParser):
-    """Its errors are one line, and the caller's to print: of several ranks one speaks."""
+    """Raises its errors as FlagError of one line, because of several ranks only one prints."""
 
     def error(self, message: str) -> NoReturn:
         raise FlagError(f"{message}; --help lists all flags")
 
 
 def parser() -> argparse.ArgumentParser:
+    """All flags, in four groups."""
     flags = _OneLine(
         "python -m bench_image.seq2seq", description=DESCRIPTION, epilog=EXAMPLES, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -93,31 +94,31 @@ def parser() -> argparse.ArgumentParser:
     _number(model, "--num-encoder-layers", 3, "encoder layers")
     _number(model, "--num-decoder-layers", 3, "decoder layers")
     _number(model, "--dim-feedforward", 512, "inner dimension of the feed-forward blocks")
-    _number(model, "--vocab-size", 8000, "token ids are random numbers below it", low=2, high=2**31)
+    _number(model, "--vocab-size", 8000, "token ids are random numbers below N", low=2, high=2**31)
     work = flags.add_argument_group("work")
     _number(work, "--seq-len", 128, "tokens of a source, and of a target", low=8, high=65_536)
     _number(
         work, "--batch-size", None, f"samples per GPU and step (default: {BATCH_SIZE}; with --full {FULL_BATCH_SIZE})"
     )
     _number(work, "--epochs", 3, "measured passes over the data", high=100)
-    _number(work, "--warmup-epochs", 1, "passes before them, not measured", low=0, high=100)
+    _number(work, "--warmup-epochs", 1, "passes before the measured ones", low=0, high=100)
     work.add_argument("--amp", choices=AMP, help="mixed precision (default: fp16; off on the CPU, which emulates fp16)")
     work.add_argument("--no-amp", dest="amp", action="store_const", const="off", help="full fp32: --amp off")
     _number(work, "--seed", 0, "of weights and data", low=0, high=2**31 - 1)
     data = flags.add_argument_group("data")
     size = data.add_mutually_exclusive_group()
     _number(size, "--num-samples", None, f"samples of an epoch (default: {NUM_SAMPLES})", high=10**12)
-    size.add_argument("--full", action="store_true", help=f"as many as fill {FULL_BYTES / 1e9:.0f} GB")
-    data.add_argument("--disk", action="store_true", help="write shards to ./data, or use those there, and read them")
+    size.add_argument("--full", action="store_true", help=f"as many samples as fill {FULL_BYTES / 1e9:.0f} GB")
+    data.add_argument("--disk", action="store_true", help="read from shards in ./data, written first unless they exist")
     data.add_argument("--data-dir", type=Path, metavar="DIR", help="the same in another folder")
-    _number(data, "--num-shards", None, "files (default: as many as make about 128 MB each)", high=100_000)
+    _number(data, "--num-shards", None, "number of files (default: about 128 MB each)", high=100_000)
     machine = flags.add_argument_group("machine")
     machine.add_argument("--device", choices=("cuda", "cpu"), help="default: cuda, or cpu without an NVIDIA GPU")
     gpus = machine.add_mutually_exclusive_group()
     _number(gpus, "--gpus", None, "how many GPUs, or processes on the CPU (default: all GPUs; 1)", high=64)
     gpus.add_argument("--single", action="store_true", help="one GPU: --gpus 1")
     machine.add_argument(
-        "--results-dir", type=Path, default=Path("results"), metavar="DIR", help="for the results (default: results)"
+        "--results-dir", type=Path, default=Path("results"), metavar="DIR", help="folder for results (default: results)"
     )
     return flags
 
@@ -140,11 +141,11 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
     return whole
 
 
-def plan(flags: argparse.Namespace, launch: Launch | None, run_id: str, found: tuple[int, str | None]) -> Plan:
-    """The run. `found`: number of GPUs, and why there is none (see `count_visible_gpus`). Raises FlagError."""
+def plan(flags: argparse.Namespace, launch: Launch | None, run_id: str, visible: tuple[int, str | None]) -> Plan:
+    """The run that the flags describe. `visible`: number of GPUs, and the reason if there is none. Raises FlagError."""
     if flags.d_model % flags.nhead:
         raise FlagError(f"--nhead {flags.nhead} does not divide --d-model {flags.d_model}")
-    device, num_ranks = _machine(flags, launch, *found)
+    device, num_ranks = _machine(flags, launch, *visible)
     shape = EncoderDecoderShape(
         family="encoder-decoder", vocab_size=flags.vocab_size, hidden_size=flags.d_model,
         intermediate_size=flags.dim_feedforward, num_encoder_layers=flags.num_encoder_layers,
@@ -163,7 +164,7 @@ def plan(flags: argparse.Namespace, launch: Launch | None, run_id: str, found: t
             micro_batch_size=batch, seq_length=flags.seq_len, precision=AMP[amp],
             optimizer=Optimizer.ADAMW_TORCH, gradient_checkpointing=False, data=_data(flags, num_samples),
             seed=flags.seed, warmup_steps=warmup_steps, measured_steps=steps, max_measured_steps=steps,
-            max_window_s=TIMEOUT_S,  # a window is an epoch: all of its steps, however long they take
+            max_window_s=TIMEOUT_S,  # a window is an epoch: all of its steps
             repeats=flags.epochs, timeout_s=TIMEOUT_S,
         )  # fmt: skip
     except ValidationError as error:
@@ -172,26 +173,29 @@ def plan(flags: argparse.Namespace, launch: Launch | None, run_id: str, found: t
     return Plan(spec, num_samples, samples_per_epoch, flags.warmup_epochs, _notes(flags, num_samples, steps, spec))
 
 
-def _machine(flags: argparse.Namespace, launch: Launch | None, num_found: int, why_none: str | None) -> tuple[str, int]:
-    """Device and number of ranks."""
-    device = flags.device or ("cuda" if num_found else "cpu")
-    asked = 1 if flags.single else flags.gpus
+def _machine(
+    flags: argparse.Namespace, launch: Launch | None, num_visible: int, why_none: str | None
+) -> tuple[str, int]:
+    """Device and number of ranks. Raises FlagError where the machine or torchrun has other ones."""
+    device = flags.device or ("cuda" if num_visible else "cpu")
+    num_wanted = 1 if flags.single else flags.gpus
     if launch:
         if launch.local_world_size != launch.world_size:
             raise FlagError(f"torchrun with {launch.world_size} processes on several hosts: this benchmark runs on one")
-        if asked not in (None, launch.world_size):
-            raise FlagError(f"torchrun started {launch.world_size} processes, and the flags ask for {asked}")
-        asked = launch.world_size
+        if num_wanted not in (None, launch.world_size):
+            raise FlagError(f"torchrun started {launch.world_size} processes, but the flags say {num_wanted}")
+        num_wanted = launch.world_size
     if device == "cpu":
-        return device, asked or 1
-    if not num_found:
+        return device, num_wanted or 1
+    if not num_visible:
         raise FlagError(f"--device cuda, but there is no NVIDIA GPU ({why_none}): --device cpu")
-    if asked and asked > num_found:
-        raise FlagError(f"{asked} GPUs asked for, and {num_found} found: --gpus 1 to {num_found}")
-    return device, asked or num_found
+    if num_wanted and num_wanted > num_visible:
+        raise FlagError(f"--gpus {num_wanted}, but {num_visible} are visible: --gpus 1 to {num_visible}")
+    return device, num_wanted or num_visible
 
 
 def _num_samples(flags: argparse.Namespace) -> int:
+    """Samples of an epoch: as given, the default, or with --full as many as fill FULL_BYTES."""
     if not flags.full:
         return flags.num_samples or NUM_SAMPLES
     shape = EncoderDecoderShape(family="encoder-decoder")
@@ -200,7 +204,7 @@ def _num_samples(flags: argparse.Namespace) -> int:
 
 
 def _steps_per_epoch(flags: argparse.Namespace, num_samples: int, batch: int, num_ranks: int) -> int:
-    """Whole steps; what is left of the samples opens the next epoch."""
+    """Whole steps of an epoch; the remaining samples open the next one. Raises FlagError for too few or too many."""
     steps = num_samples // (batch * num_ranks)
     shown = f"{num_samples:,} samples, {num_ranks} x --batch-size {batch} per step: {steps:,} steps per epoch"
     if steps < 2:
@@ -234,11 +238,11 @@ def _notes(flags: argparse.Namespace, num_samples: int, steps: int, spec: RunSpe
     if left := num_samples - steps * spec.samples_per_step:
         notes.append(f"an epoch is {steps:,} whole steps: {left:,} of {num_samples:,} samples are left to the next one")
     if flags.device is None and spec.device == "cpu":
-        notes.append("no NVIDIA GPU was found: this is a run on the CPU")
+        notes.append("no NVIDIA GPU is visible: this is a run on the CPU")
     return tuple(notes)
 
 
 def _node_name(hostname: str) -> str:
-    """The host's name as the contract allows it."""
+    """The host's name, reduced to what the contract allows."""
     kept = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in hostname.lower())
     return kept.strip("-")[:200].strip("-") or "localhost"

@@ -1,1 +1,1 @@
-"""The training loop, and what is measured or decided around it."""
+"""Training: step, warm-up and measured windows, autotuning, CUDA graph, profile of communication."""

@@ -1,4 +1,4 @@
-"""Decides what the spec leaves to the program: micro-batch size and gradient checkpointing."""
+"""Chooses micro-batch size and gradient checkpointing where the spec says 'auto', by formula or by trial."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from bench_image.training.oom import is_out_of_memory
 from bench_image.training.stopwatch import synchronize
 from bench_image.training.train_step import TrainStep
 
-SIZES = tuple(2**power for power in range(11))  # micro-batches that 'auto' looks at
+SIZES = tuple(2**power for power in range(11))  # micro-batches that 'auto' considers
 TRIED_FOR_SPEED = 3  # the largest that fits, and the next smaller ones
-LET_SETTLE, TIMED = STEPS_BEFORE_CAPTURE + 1, 3  # steps of a trial
-OPTIMISM = 1.25  # a trial is worth its seconds up to this many times the memory, for the formula may be wrong
+WARMUP_STEPS, TIMED_STEPS = STEPS_BEFORE_CAPTURE + 1, 3  # of a trial
+OPTIMISM = 1.25  # the formula may be wrong by this factor: a larger predicted need is not tried
 
 
 class Trial(NamedTuple):
-    """Seconds of one step of the slowest rank; None: out of memory."""
+    """One tried micro-batch. `step_s`: seconds of one step; None: out of memory."""
 
     micro_batch_size: int
     step_s: float | None
@@ -38,22 +38,22 @@ class Trial(NamedTuple):
         return self.micro_batch_size / self.step_s if self.step_s else 0.0
 
 
-Try = Callable[[RunSpec], Trial]
+RunTrial = Callable[[RunSpec], Trial]
 
 
 class Choice(NamedTuple):
-    """The spec without 'auto', and how it came about."""
+    """The spec without 'auto', and how it was chosen."""
 
     work: RunSpec
     why: str
 
 
 def autotune(spec: RunSpec, built: BuiltModel, group: ProcessGroup) -> Choice:
-    """The work as it will be done; switches the built model's checkpointing on where that was chosen.
+    """The spec without 'auto'; switches the model's checkpointing on where that was chosen.
 
-    One GPU on its own is asked by trial, unless only checkpointing is open and there is room by far without it. In a
-    gang, where one rank out of memory leaves its peers waiting, for independent ranks, which must all do the same work,
-    and on the CPU, where it ends the process, the formula decides.
+    A single GPU decides by trial, unless only checkpointing is open and the run clearly fits without it. The formula
+    decides for ranks that communicate, where one rank out of memory would leave the others waiting, for independent
+    ranks, which must all do the same work, and on the CPU, where running out of memory ends the process.
     """
     if spec.micro_batch_size != AUTO and spec.gradient_checkpointing != AUTO:
         return Choice(spec, "as asked")
@@ -68,8 +68,9 @@ def autotune(spec: RunSpec, built: BuiltModel, group: ProcessGroup) -> Choice:
 
 
 def clearly_fits(spec: RunSpec, memory: int) -> bool:
-    """Whether the micro-batch is given and fits without checkpointing even if the formula is `OPTIMISM` times too low:
-    a trial of several seconds would find nothing else.
+    """Whether the given micro-batch fits without checkpointing even if the formula is too low by `OPTIMISM`.
+
+    A trial of several seconds would then decide the same. `memory`: bytes of the GPU.
     """
     if spec.micro_batch_size == AUTO or spec.gradient_checkpointing != AUTO:
         return False
@@ -78,7 +79,7 @@ def clearly_fits(spec: RunSpec, memory: int) -> bool:
 
 
 def by_formula(spec: RunSpec, memory: int) -> Choice:
-    """The largest micro-batch, rather without checkpointing, whose predicted need fits."""
+    """The first candidate that fits by prediction: if possible without checkpointing, the largest micro-batch."""
     have_gb = memory * USABLE_SHARE / 1e9
     for work in _candidates(spec):
         need_gb = memory_need_bytes(work, memory).total / 1e9
@@ -88,15 +89,16 @@ def by_formula(spec: RunSpec, memory: int) -> Choice:
     return Choice(work, why)
 
 
-def by_trial(spec: RunSpec, memory: int, attempt: Try) -> Choice:
-    """The largest micro-batch that fits, rather without checkpointing, or a smaller one that trains faster."""
+def by_trial(spec: RunSpec, memory: int, run_trial: RunTrial) -> Choice:
+    """The fastest of the TRIED_FOR_SPEED largest micro-batches that fit; checkpointing only if none fits without."""
     work = spec
     for _, group in itertools.groupby(_candidates(spec), key=lambda work: work.gradient_checkpointing):
+        # From the largest down: skip what cannot fit, stop after enough successful trials.
         trials: list[Trial] = []
         for work in group:
             if memory_need_bytes(work, memory).total > OPTIMISM * memory:
                 continue
-            trial = attempt(work)
+            trial = run_trial(work)
             if trial.step_s is not None:
                 trials.append(trial)
             if len(trials) == TRIED_FOR_SPEED:
@@ -110,7 +112,7 @@ def by_trial(spec: RunSpec, memory: int, attempt: Try) -> Choice:
 
 
 def _candidates(spec: RunSpec) -> Iterator[RunSpec]:
-    """From what is likely the fastest to what needs least memory."""
+    """Specs without 'auto', from the probably fastest to the one that needs least memory."""
     checkpointing = [False, True] if spec.gradient_checkpointing == AUTO else [spec.gradient_checkpointing]
     sizes = SIZES[::-1] if spec.micro_batch_size == AUTO else (spec.micro_batch_size,)
     for checkpoints, size in itertools.product(checkpointing, sizes):
@@ -121,10 +123,11 @@ def _named(work: RunSpec) -> str:
     return f"micro-batch {work.micro_batch_size}, checkpointing {'on' if work.gradient_checkpointing else 'off'}"
 
 
-def _trials(built: BuiltModel, group: ProcessGroup) -> Try:
+def _trials(built: BuiltModel, group: ProcessGroup) -> RunTrial:
+    """A function that trains a few steps of a candidate and returns the trial; out of memory is a result."""
     checkpointed = False
 
-    def attempt(work: RunSpec) -> Trial:
+    def run_trial(work: RunSpec) -> Trial:
         nonlocal checkpointed
         if work.gradient_checkpointing is True and not checkpointed:
             checkpoint_activations(built.base)
@@ -135,24 +138,26 @@ def _trials(built: BuiltModel, group: ProcessGroup) -> Try:
             if not is_out_of_memory(error):
                 raise
             step_s = None
+        # Free what the trial allocated, so that the next one starts from the bare model.
         for parameter in built.trainable:
             parameter.grad = None
         gc.collect()
         torch.cuda.empty_cache()
         return Trial(work.samples_per_micro_step, step_s)
 
-    return attempt
+    return run_trial
 
 
 def _step_seconds(work: RunSpec, built: BuiltModel, group: ProcessGroup) -> float:
-    # Each size is compiled for itself, as it would be if it were the only one.
+    """Seconds of one step by wall time, after the warm-up steps."""
+    # Compile each size anew, as it would be compiled if it were the only one.
     torch._dynamo.reset()
     with contextlib.closing(TrainStep(work, built, group)) as step:
-        for _ in range(LET_SETTLE):
+        for _ in range(WARMUP_STEPS):
             step()
         synchronize(group.device)
         begin = time.perf_counter()
-        for _ in range(TIMED):
+        for _ in range(TIMED_STEPS):
             step()
         synchronize(group.device)
-    return (time.perf_counter() - begin) / TIMED
+    return (time.perf_counter() - begin) / TIMED_STEPS

@@ -1,4 +1,4 @@
-"""How long a step waits for other ranks: communication that no computation covers, from a profiler's timeline."""
+"""Measures communication from a profiler's timeline: its share of a step, and the exposed part (no computation)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 STEPS = 3
 Interval = tuple[float, float]
-# Kernels of NCCL, and the spans that gloo's backend records; everything else on the same timeline is computation.
+# Prefixes of NCCL's kernels and of gloo's spans; everything else on the timeline is computation.
 COMMUNICATION = ("nccldevkernel", "ncclkernel", "gloo:")
 
 
 class Timeline(NamedTuple):
-    """Intervals of one rank in any one unit, and how long the profiled steps took in that unit."""
+    """Intervals of one rank, and the duration of the profiled steps, in the same unit of time."""
 
     communication: Sequence[Interval]
     computation: Sequence[Interval]
@@ -26,7 +26,7 @@ class Timeline(NamedTuple):
 
 
 def measure_communication(step: Callable[[], object], group: ProcessGroup) -> Communication:
-    """Profiles a few steps. Every rank must call it; the shares are means over ranks."""
+    """Profiles STEPS steps. Every rank must call it; the shares are means over ranks, in percent."""
     timeline = _profiled(step, group)
     shares = [100 * part / timeline.span for part in exposed(timeline.communication, timeline.computation)]
     total_pct, exposed_pct = group.mean_over_ranks(shares)
@@ -34,23 +34,23 @@ def measure_communication(step: Callable[[], object], group: ProcessGroup) -> Co
 
 
 def exposed(communication: Iterable[Interval], computation: Iterable[Interval]) -> tuple[float, float]:
-    """Length of the union of `communication`, and of that part of it which no `computation` covers."""
-    talking, working = union(communication), union(computation)
-    total = sum(end - begin for begin, end in talking)
+    """Length of the union of `communication`, and of the part of it that no `computation` covers."""
+    exchanges, computes = union(communication), union(computation)
+    total = sum(end - begin for begin, end in exchanges)
     covered = 0.0
-    first = 0  # both lists are sorted and disjoint, so earlier work cannot cover later talk
-    for begin, end in talking:
-        while first < len(working) and working[first][1] <= begin:
+    first = 0  # both lists are sorted and disjoint: what ends before this exchange covers no later one
+    for begin, end in exchanges:
+        while first < len(computes) and computes[first][1] <= begin:
             first += 1
-        for work_begin, work_end in working[first:]:
-            if work_begin >= end:
+        for compute_begin, compute_end in computes[first:]:
+            if compute_begin >= end:
                 break
-            covered += min(end, work_end) - max(begin, work_begin)
+            covered += min(end, compute_end) - max(begin, compute_begin)
     return total, total - covered
 
 
 def union(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same points as sorted, disjoint intervals."""
+    """The union of the intervals, as sorted, disjoint intervals."""
     merged: list[Interval] = []
     for begin, end in sorted(intervals):
         if merged and begin <= merged[-1][1]:
@@ -61,7 +61,7 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def _profiled(step: Callable[[], object], group: ProcessGroup) -> Timeline:
-    """The steps' timeline in nanoseconds. On the GPU: its kernels; on the CPU: torch's operators and gloo's spans."""
+    """The timeline of STEPS steps in ns. On a GPU its kernels; on the CPU torch's operators and gloo's spans."""
     from torch.profiler import ProfilerActivity, profile
 
     from bench_image.training.stopwatch import synchronize
@@ -82,17 +82,17 @@ def _profiled(step: Callable[[], object], group: ProcessGroup) -> Timeline:
 
 
 def timeline(events: Iterable[tuple[str, float, float]], span: float) -> Timeline:
-    """Named intervals of one rank, told apart by their names."""
+    """Sorts named intervals into communication and computation, by the prefixes of their names."""
     communication: list[Interval] = []
     computation: list[Interval] = []
     for name, begin, end in events:
-        talks = name.lower().startswith(COMMUNICATION)
-        (communication if talks else computation).append((begin, end))
+        is_exchange = name.lower().startswith(COMMUNICATION)
+        (communication if is_exchange else computation).append((begin, end))
     return Timeline(communication, computation, span)
 
 
 def _counts(event: Any) -> bool:
-    """Work itself: not the annotations around it, nor on the CPU the spans that wait for other threads."""
+    """Whether the event is work: not an annotation, nor, on the CPU, a span that waits for another thread."""
     if event.device_type().name == "CPU":
         return bool(event.name().startswith(("aten::", *COMMUNICATION)))
     return not event.is_user_annotation()

@@ -1,4 +1,4 @@
-"""A training step as one CUDA graph: recorded once, then launched as a whole instead of kernel by kernel."""
+"""A training step as one CUDA graph: captured once, then launched as a whole instead of kernel by kernel."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import torch
 
 
 class CudaGraphStep:
-    """What `body` does with the batches of one step, on the GPU; `body` must have run before on batches of that size.
+    """Replays the kernels that `body` launches for the batches of one step.
 
-    The recorded kernels work on memory of the graph's own, which torch counts while they are recorded, and never again:
-    so the peak is kept here.
+    `body` must have run before on batches of the same size. The captured kernels use memory of the graph's own, which
+    torch counts during the capture only: `peak_bytes` keeps that peak.
     """
 
     def __init__(
@@ -22,19 +22,19 @@ class CudaGraphStep:
         device: torch.device,
     ) -> None:
         for group in optimizer.param_groups:
-            group["capturable"] = True  # torch's fused AdamW is: its step counts lie on the GPU
+            group["capturable"] = True  # torch's fused AdamW counts its steps on the GPU
         self._inputs = [batch.to(device) for batch in batches]
         self._graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(device)
-        torch.cuda.empty_cache()  # what the steps before used cannot be used by the graph
+        torch.cuda.empty_cache()  # the graph cannot use memory that earlier steps cached
         torch.cuda.reset_peak_memory_stats(device)
-        # Threads that read data may pin memory meanwhile.
+        # thread_local: the thread that reads data may pin memory during the capture.
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._loss = body(self._inputs)
         self.peak_bytes = torch.cuda.max_memory_allocated(device)
 
     def __call__(self, batches: Sequence[torch.Tensor]) -> torch.Tensor:
-        """The step's loss; nothing here waits for the GPU."""
+        """Copies the batches to the graph's inputs and launches it; returns the loss on the device, without waiting."""
         for mine, batch in zip(self._inputs, batches, strict=True):
             mine.copy_(batch, non_blocking=True)
         self._graph.replay()

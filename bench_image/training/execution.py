@@ -1,4 +1,4 @@
-"""By which means a run does its work: dtypes, kernels, sharding; in words, for the result and the tables."""
+"""Describes how a run executes its work, for the result and the tables: dtypes, kernels, compilation, sharding."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ KEPT = "kept from forward to backward"
 
 
 def describe_execution(step: TrainStep) -> dict[str, str]:
-    """Name -> value. What only says how memory and communication are shared comes from the engine's strategy."""
+    """Name -> value, in plain text. How memory and communication are shared comes from the strategy's step."""
     spec = step.spec
     dtypes = model_dtypes(spec)
     trained = NAMES[dtypes.adapters if spec.lora else dtypes.weights]
-    known = {
+    execution = {
         "weights": NAMES[dtypes.weights],
         "gradients": f"{trained}, averaged in {trained}",
         "master weights": f"none wider than the weights ({trained})",
@@ -39,13 +39,13 @@ def describe_execution(step: TrainStep) -> dict[str, str]:
     }
     if spec.quantisation:
         packed = f"{spec.quantisation.kind}{', scales quantised too' if spec.quantisation.double else ''}"
-        known["weights"] = f"{packed}, computed in {NAMES[dtypes.weights]}; the rest {NAMES[dtypes.unquantised]}"
-        known["unpacked weights"] = KEPT if step.keeps_unpacked else "made anew for backward"
+        execution["weights"] = f"{packed}, computed in {NAMES[dtypes.weights]}; the rest {NAMES[dtypes.unquantised]}"
+        execution["unpacked weights"] = KEPT if step.keeps_unpacked else "made anew for backward"
     if spec.lora:
-        known["adapters"] = f"{trained}, fused with the frozen weights" if uses_fused_lora(spec) else trained
+        execution["adapters"] = f"{trained}, fused with the frozen weights" if uses_fused_lora(spec) else trained
     if spec.optimizer is not Optimizer.ADAMW_TORCH:
-        known["optimizer states"] = "8-bit with a scale per 256 numbers; fp32 for tensors of less than 4096"
-    return known | step.optimizer_step.describe_sharding(spec)
+        execution["optimizer states"] = "8-bit with a scale per 256 numbers; fp32 for tensors of less than 4096"
+    return execution | step.optimizer_step.describe_sharding(spec)
 
 
 def _optimizer(spec: RunSpec, device: torch.device) -> str:

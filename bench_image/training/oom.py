@@ -1,10 +1,10 @@
-"""What an exception means, whichever library raised it."""
+"""Recognises out-of-memory errors, whichever library raised them."""
 
 from __future__ import annotations
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Torch's own class, Python's, and the RuntimeErrors of allocators and CUDA libraries that have no class."""
+    """Whether the error is torch's OutOfMemoryError, a MemoryError, or a RuntimeError with an allocator's message."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     phrases = ("out of memory", "can't allocate memory", "cublas_status_alloc_failed")

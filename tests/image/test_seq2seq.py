@@ -77,7 +77,7 @@ def test_without_a_gpu_it_runs_on_the_cpu_in_fp32_and_says_so() -> None:
     asked = planned(gpus=0)
 
     assert (asked.spec.device, asked.spec.world_size, asked.spec.precision) == ("cpu", 1, Precision.FP32)
-    assert asked.notes == ("no NVIDIA GPU was found: this is a run on the CPU",)
+    assert asked.notes == ("no NVIDIA GPU is visible: this is a run on the CPU",)
     assert planned("--device", "cpu", "--gpus", "2", "--amp", "fp16").spec.world_size == 2
 
 
@@ -118,7 +118,7 @@ WRONG = [
     (("--num-samples", "40"), "1 steps per epoch, and 2 are the least: --num-samples 64"),
     (("--full", "--batch-size", "8"), "100,000 are the most with --epochs 3: --batch-size 586 or more"),
     (("--full", "--epochs", "100"), "3,500 are the most with --epochs 100: --batch-size 16742 or more"),
-    (("--gpus", "2"), "2 GPUs asked for, and 1 found: --gpus 1 to 1"),
+    (("--gpus", "2"), "--gpus 2, but 1 are visible: --gpus 1 to 1"),
     (("--bogus",), "unrecognized arguments: --bogus"),
     (("--d-mod", "8"), "unrecognized arguments: --d-mod"),
 ]
@@ -152,7 +152,7 @@ def test_cuda_without_a_gpu_is_refused_with_the_reason() -> None:
 def test_torchrun_decides_how_many_ranks_there_are() -> None:
     assert planned(gpus=8, launch=Launch(0, 2, 2)).spec.gpus_per_node == 2
     assert planned("--single", launch=Launch(0, 1, 1)).spec.strategy is Strategy.SINGLE
-    with pytest.raises(FlagError, match="torchrun started 2 processes, and the flags ask for 1"):
+    with pytest.raises(FlagError, match="torchrun started 2 processes, but the flags say 1"):
         planned("--single", gpus=8, launch=Launch(0, 2, 2))
     with pytest.raises(FlagError, match="on several hosts"):
         planned(gpus=8, launch=Launch(0, 16, 8))
