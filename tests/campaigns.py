@@ -193,13 +193,12 @@ def slower_since() -> Campaign:
     finding = Finding(
         level=Level.WARNING,
         category="step_slower",
-        subject="node-1, node-2, node-3 and node-4",
+        nodes=("node-1", "node-2", "node-3", "node-4"),
         measured="1.450 samples/s, median of 9 campaigns, on node-2",
         expected="1.549 samples/s, median of the 11 before",
         summary="are 5.8 to 6.4 % slower since 12 Nov 2026, when the driver went from 575.1 to 580.95; so are all "
         "nodes that got this change",
         resolution="undo this change on one of them and run the check again",
-        nodes=("node-1", "node-2", "node-3", "node-4"),
     )
     return healthy().model_copy(update={"findings": (finding,)})
 
@@ -234,19 +233,20 @@ def slow_node() -> Campaign:
     finding = Finding(
         level=Level.ERROR,
         category="thermal_throttling",
-        subject="node-3",
+        nodes=("node-3",),
         measured="thermal throttling in 38 % of the samples, SM clock 1410 MHz",
         expected="none, SM clock 1650 MHz as on its peers",
-        summary="The GPU of node-3 slows itself down because it is hot",
+        summary="is in breach: samples/s is 9.7 % below the leave-one-out median; the limit is 5 %",
+        cause="The GPU of node-3 slows itself down because it is hot",
         resolution="Check fans, filters and the air flow of node-3, then run it again",
     )
     other = Finding(
         level=Level.WARNING,
         category="stale_price",
-        subject="OCI price page",
+        item="OCI price page",
         measured="price of 2026-01-04",
         expected="not older than 180 days",
-        summary="The price is old",
+        summary="the price is old",
         resolution="Look the price up again",
     )
     skipped = Skipped(what="strategy ddp", reason="needs at least 2 GPUs per node, gpus_per_node is 1")

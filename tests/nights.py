@@ -83,9 +83,10 @@ def _finding(node: str) -> Finding:
     return Finding(
         level=Level.ERROR,
         category="thermal_throttling",
-        subject=node,
+        nodes=(node,),
         measured="hot",
         expected="cool",
-        summary=f"{node} is hot: its fans stand still",
+        summary="is in breach",
+        cause=f"{node} is hot: its fans stand still",
         resolution=f"look at the fans of {node}",
     )

@@ -135,13 +135,13 @@ def test_red_first_warnings_while_they_are_new_and_never_more_than_a_few(client:
     slower = Finding(
         level=Level.WARNING,
         category=HISTORY_SLOWER,
-        subject="node-1",
+        nodes=("node-1",),
         measured="9.6",
         expected="10",
-        summary="node-1 is slower than it was",
+        summary="is slower than it was",
         resolution="look",
     )
-    history.record(night(TODAY - 10, RATES, findings=(slower.model_copy(update={"subject": "node-3"}),)))
+    history.record(night(TODAY - 10, RATES, findings=(slower.model_copy(update={"nodes": ("node-3",)}),)))
     rates = RATES | {f"node-{i}": 9.0 for i in range(10, 14)}
     history.record(night(TODAY, rates, dict.fromkeys(list(rates)[3:], State.BREACH), findings=(slower,)))
     found = shown(client)

@@ -251,7 +251,8 @@ def test_a_drill_that_is_not_found_is_among_the_findings_and_heads_the_verdict()
     """9.3 against 9.6 samples/s: -3.1 %, within the limit of 5 %."""
     planned = plan(drill_node="node-3", drill_slowdown_pct=20)
     campaign = assessed(planned, results(planned, 9.6, 9.6, 9.3, 9.6))
-    said = "Drill on node-3 was not detected: slowed by 20 %, measured \u22123.1 %, verdict ok"
+    missed = "DRILL: node-3 was slowed on purpose, and the check did not find it: "
+    said = f"{missed}slowed by 20 %, measured \u22123.1 %, verdict ok"
 
     assert verdict_text.verdict(campaign).startswith(f"{said}. ")
     assert verdict_text.tone(campaign) is Tone.BAD

@@ -63,14 +63,14 @@ def alerts(campaign: Campaign, dag_id: str, run_id: str) -> tuple[Alert, ...]:
 
 def _of_alarms(campaign: Campaign) -> Iterator[_Draft]:
     for finding in campaign.alarms:
-        text = f"{finding.subject} {finding.summary}: {finding.measured}"
+        text = f"{finding.subject}: {finding.explanation}"
         yield _Draft(Level.ERROR, None, None, text, finding.resolution)
 
 
 def _of_nodes(campaign: Campaign) -> Iterator[_Draft]:
     """A node that is slower since a known date is left to the finding with that date."""
     red = {node.node for node in campaign.red_nodes}
-    is_dated = {node for finding in campaign.findings if finding.category in SLOWER for node in finding.about}
+    is_dated = {node for finding in campaign.findings if finding.category in SLOWER for node in finding.nodes}
     for node in conditions(campaign):
         of_past = node.condition is Condition.BEHIND
         if node.node in red or (node.condition in WARNED and not (of_past and node.node in is_dated)):
@@ -84,16 +84,14 @@ def _of_findings(campaign: Campaign) -> Iterator[_Draft]:
     """Dated slowdowns, then nodes that nothing ran on, then drills that were not found."""
     for finding in campaign.findings:
         if finding.category in SLOWER:
-            node = finding.about[0] if len(finding.about) == 1 else None
-            text = f"{finding.subject} {finding.summary}"
-            yield _Draft(finding.level, node, Condition.BEHIND, text, finding.resolution)
+            node = finding.nodes[0] if len(finding.nodes) == 1 else None
+            yield _Draft(finding.level, node, Condition.BEHIND, finding.headline, finding.resolution)
     for finding in campaign.findings:
         if finding.category in ATTENDANCE and finding.level is not Level.INFO:
             # Never red: nothing ran there, and the cluster's own monitoring is the judge.
-            text = f"{finding.subject} {finding.summary}"
-            yield _Draft(Level.WARNING, finding.subject, None, text, finding.resolution)
+            yield _Draft(Level.WARNING, finding.subject, None, finding.headline, finding.resolution)
     for missed in drills.undetected(campaign.findings):
-        yield _Draft(Level.ERROR, missed.subject, Condition.DRILL, drills.headline(missed), missed.resolution)
+        yield _Draft(Level.ERROR, missed.subject, Condition.DRILL, missed.headline, missed.resolution)
 
 
 def _of_runs(campaign: Campaign) -> Iterator[_Draft]:
@@ -106,6 +104,6 @@ def _of_runs(campaign: Campaign) -> Iterator[_Draft]:
 
 def _resolution(campaign: Campaign, node: str, *, of_its_past: bool = False) -> str:
     """The next step of the node's first finding: against its past, or of any other kind."""
-    mine = (finding for finding in campaign.findings if finding.subject == node)
+    mine = (finding for finding in campaign.findings if finding.nodes == (node,))
     fitting = (finding.resolution for finding in mine if (finding.category in HISTORY) is of_its_past)
     return next(fitting, "open the report of the run")

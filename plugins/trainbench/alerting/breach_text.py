@@ -1,12 +1,11 @@
-"""A breach in few words: how far, and why. The same on banners, in notices and in subjects."""
+"""How far a node is off, and how that ended: the same phrase on banners, in notices and in their subjects."""
 
 from __future__ import annotations
 
-from trainbench.core.formats import MINUS, one_line
+from trainbench.core.formats import MINUS
 from trainbench.core.verdicts import Metric, State
 from trainbench.judging.limits import NAMES, UNITS
 
-MAX_CAUSE = 160
 _STATES = {State.FAILED: "gave no valid result", State.MISSING: "did not run"}
 
 
@@ -22,9 +21,3 @@ def how_it_ended(was_removed: bool | None, is_drill: bool) -> str:
     if is_drill:
         return "over with its run"
     return "no longer in the cluster" if was_removed else "well again"
-
-
-def likely_cause(cause: str | None, reason: str | None, most: int = MAX_CAUSE) -> str | None:
-    """What the diagnosis adds to the verdict's own reason, with which its sentence begins; None: nothing."""
-    told = (cause or "").rpartition(reason or "\x00")[2].strip(" .,;:")
-    return one_line(told, most=most) or None

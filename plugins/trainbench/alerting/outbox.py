@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Engine, Row, and_, exists, insert, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from trainbench.alerting.breach_text import how_far, how_it_ended, likely_cause
+from trainbench.alerting.breach_text import how_far, how_it_ended
 from trainbench.alerting.notifications import Event, Kind, Notice
 from trainbench.core.verdicts import Level, Metric, State
 from trainbench.history.database import HistoryError
@@ -192,7 +192,7 @@ def _of_breach(row: Row[Any]) -> Notice:
         node=row.node,
         what=how_far(State(row.state), metric, row.deviation),
         reason=row.reason,
-        cause=likely_cause(row.cause, row.reason),
+        cause=row.cause,
         resolution=row.resolution,
         work=", ".join(value for name in _WORK if (value := row._mapping[name])) or None,
         is_drill=row.is_drill,

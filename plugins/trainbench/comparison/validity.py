@@ -267,9 +267,10 @@ def _doubt(
     return Finding(
         level=level,
         category=category,
-        subject=result.spec.run_id,
+        nodes=(result.spec.node,),
+        item=result.spec.run_id,
         measured=measured,
         expected=expected,
-        summary=f"{result.spec.node}, round {result.spec.round}: {summary}",
+        summary=summary,
         resolution=resolution,
     )

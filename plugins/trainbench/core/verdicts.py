@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import TypeVar
 
 from bench_image.contract.frozen import Frozen
+from trainbench.core.formats import listing
 
 
 class State(StrEnum):
@@ -101,6 +103,7 @@ class GpuVerdict(Frozen):
     is_unsteady: bool = False
     unsteady_factor: float | None = None
     disturbed_rounds: tuple[int, ...] = ()
+    remarks: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -129,15 +132,18 @@ class NodeVerdict(Frozen):
     unsteady_factor: float | None = None  # its scatter / that of its peers, both as standard deviations
     disturbed_rounds: tuple[int, ...] = ()  # a minority of its runs that is far off the others: not in its noise
     gpus: tuple[GpuVerdict, ...] = ()
+    remarks: tuple[str, ...] = ()  # what the reason adds to those of the metrics
 
     def metric(self, metric: Metric) -> MetricVerdict | None:
         return next((m for m in self.metrics if m.metric is metric), None)
 
 
-def beyond_metrics(judged: NodeVerdict | GpuVerdict) -> str:
-    """What the reason adds to those of the metrics, such as "; compared with node-4, as fast as before", or ""."""
-    own = "; ".join(dict.fromkeys(metric.reason for metric in judged.metrics if metric.state is judged.state))
-    return judged.reason.removeprefix(own) if own and judged.reason.startswith(own) else ""
+Judged = TypeVar("Judged", NodeVerdict, GpuVerdict)
+
+
+def with_remark(judged: Judged, remark: str) -> Judged:
+    """Add a remark, in the reason too."""
+    return judged.model_copy(update={"reason": f"{judged.reason}; {remark}", "remarks": (*judged.remarks, remark)})
 
 
 class GroupVerdict(Frozen):
@@ -183,22 +189,39 @@ class RateChange(Frozen):
 
 
 class Finding(Frozen):
-    """One thing to know or to do. `category` is a stable word that scripts may match on."""
+    """One thing to know or to do: the same value from the judgement to report, alert, banner, notice and history.
+
+    It is about `nodes`, or else about `item`, or about both, as a doubt about one run of a node is.
+    """
 
     level: Level
-    category: str
-    subject: str  # node, group or run id; of many nodes the first few
+    category: str  # stable: scripts may match on it
+    nodes: tuple[str, ...] = ()
+    item: str | None = None  # run, campaign, price or file
+    group_id: str | None = None  # of the work that the node is red or undecided at
     measured: str
     expected: str
-    summary: str  # what is the case, one sentence that `subject` stands before
-    resolution: str  # what to do next, one sentence
-    nodes: tuple[str, ...] = ()  # all that it is about, where the subject names several
+    evidence: tuple[MetricVerdict, ...] = ()  # the metrics that make a verdict what it is
     changes: tuple[RateChange, ...] = ()  # of a slowdown or speed-up: each node and work that it is about
+    summary: str  # what is the case: goes on from the nodes' names, or is a sentence about the item
+    cause: str | None = None  # the likely cause, a sentence; None: not known, or the summary says it
+    resolution: str  # what to do next, one sentence
+    is_drill: bool = False
 
     @property
-    def about(self) -> tuple[str, ...]:
-        """Each subject by itself."""
-        return self.nodes or (self.subject,)
+    def subject(self) -> str:
+        return self.item or listing(self.nodes)
+
+    @property
+    def headline(self) -> str:
+        """ "node-3 is in breach: samples/s is 9.7 % below ...", "DRILL: ..." where it was slowed on purpose."""
+        between = ":" if self.item else ""
+        return f"{'DRILL: ' if self.is_drill else ''}{self.subject}{between} {self.summary}"
+
+    @property
+    def explanation(self) -> str:
+        """The summary and the likely cause."""
+        return f"{self.summary}. {self.cause}" if self.cause else self.summary
 
 
 # Categories of what turns a run red although no node's verdict does.

@@ -102,4 +102,4 @@ def _links(report: SpendReport, campaign_ids: Collection[str]) -> dict[str, str]
 
 
 def _doubts(report: SpendReport) -> tuple[str, ...]:
-    return tuple(f"{found.subject}: {found.summary}. {sentence(found.resolution)}" for found in report.findings)
+    return tuple(f"{sentence(found.headline)} {sentence(found.resolution)}" for found in report.findings)

@@ -31,14 +31,15 @@ def update_breaches(connection: Connection, campaign: Campaign, done: Sequence[W
     work_of = {(work.group_id, node): work for work in done for node in work.verdicts}
     findings: dict[str, list[Finding]] = {}
     for finding in campaign.findings:
-        findings.setdefault(finding.subject, []).append(finding)
+        for node in finding.nodes:
+            findings.setdefault(node, []).append(finding)
     opened = []
     for group in campaign.groups:
         for verdict in group.nodes:
             row = earliest.get((verdict.node, group.group_id, verdict.is_drill))
             if verdict.state in RED:
                 work = work_of[group.group_id, verdict.node]
-                values = _values(campaign, work, verdict, _diagnosed(findings.get(verdict.node, ()), verdict))
+                values = _values(campaign, work, verdict, _diagnosed(findings.get(verdict.node, ()), group.group_id))
                 if row is None:
                     opened.append({**values, **_end_of_drill(campaign, verdict)})
                 elif row.campaign_id == campaign.campaign_id or row.opened_at > campaign.finished_at:
@@ -69,7 +70,7 @@ def close_removed(connection: Connection, campaign: Campaign) -> None:
     if not campaign.judges_nodes or campaign.params.get("nodes") or is_old(connection, campaign):
         return
     listed = {verdict.node for verdict in campaign.nodes} | {node.name for node in campaign.known}
-    listed |= {finding.subject for finding in campaign.findings if finding.category == ABSENT}
+    listed |= {node for finding in campaign.findings if finding.category == ABSENT for node in finding.nodes}
     of_dag = (breaches.c.dag_id == campaign.suite) & breaches.c.closed_at.is_(None) & breaches.c.node.not_in(listed)
     judged_at = select(func.max(works.c.at)).join(node_verdicts, node_verdicts.c.work_id == works.c.id)
     for row in connection.execute(select(breaches).where(of_dag)).all():
@@ -99,7 +100,7 @@ def _values(campaign: Campaign, work: Work, verdict: NodeVerdict, finding: Findi
         "metric": red.metric.value if red else None,
         "deviation": red.deviation if red else None,
         "reason": verdict.reason,
-        "cause": finding.summary if finding else None,
+        "cause": finding.cause if finding else None,
         "resolution": finding.resolution if finding else None,
         "is_drill": verdict.is_drill,
         "opened_at": campaign.finished_at,
@@ -111,7 +112,7 @@ def _end_of_drill(campaign: Campaign, verdict: NodeVerdict) -> Mapping[str, Any]
     return {"closed_at": at, "closed_by_campaign_id": by}
 
 
-def _diagnosed(findings: Sequence[Finding], verdict: NodeVerdict) -> Finding | None:
-    """What the diagnosis says of this verdict: its summary holds the reason. Else the first error told of the node."""
-    told = [finding for finding in findings if verdict.reason and verdict.reason in finding.summary]
-    return next(iter([*told, *(finding for finding in findings if finding.level is Level.ERROR)]), None)
+def _diagnosed(of_node: Sequence[Finding], group_id: str) -> Finding | None:
+    """The error that the diagnosis gives for the node at this work, else the first error of the node."""
+    errors = [finding for finding in of_node if finding.level is Level.ERROR]
+    return next(iter(sorted(errors, key=lambda finding: finding.group_id != group_id)), None)

@@ -124,7 +124,7 @@ def _values(
         "kind": kind.value,
         "category": finding.category,
         "subject": finding.subject,
-        "summary": finding.summary.removeprefix(f"{finding.subject} "),
+        "summary": finding.summary,
         "resolution": finding.resolution,
         "changes": changes_json(changes),
         "campaign_id": campaign.campaign_id,

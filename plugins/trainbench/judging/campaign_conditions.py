@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainbench.core.formats import one_line, percent, signed
-from trainbench.core.verdicts import RED, Confirmation, Metric, NodeVerdict, State, beyond_metrics
+from trainbench.core.verdicts import RED, Confirmation, Metric, NodeVerdict, State
 from trainbench.judging.condition import UNDECIDED_STATES, Condition, Evidence, NodeCondition, condition_of
 from trainbench.judging.limits import NAMES, UNITS
 from trainbench.judging.over_time.step_changes import SLOWER
@@ -50,7 +50,7 @@ def why(node: NodeVerdict) -> str:
         parts.append(
             again + ("" if node.confirm_deviation_pct is None else f" with {percent(node.confirm_deviation_pct)}")
         )
-    return ", ".join([*parts, *filter(None, beyond_metrics(node).split("; "))])
+    return ", ".join([*parts, *node.remarks])
 
 
 def _behind(campaign: Campaign) -> Mapping[str, str]:
@@ -59,7 +59,7 @@ def _behind(campaign: Campaign) -> Mapping[str, str]:
         node: ""  # the report has a sentence for each date
         for finding in campaign.findings
         if finding.category in SLOWER
-        for node in finding.about
+        for node in finding.nodes
     }
     slower = (past for past in campaign.history if past.state is State.BREACH)
     return behind | {past.node: percent(past.deviation_pct) for past in slower}

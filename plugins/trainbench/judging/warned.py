@@ -51,7 +51,7 @@ def warned(campaign: Campaign) -> Mapping[tuple[str, Kind], Finding]:
     told: dict[tuple[str, Kind], Finding] = {}
     for finding in campaign.findings:
         if finding.category in KIND_OF and finding.level is Level.WARNING:
-            for node in finding.about:
+            for node in finding.nodes:
                 if node not in others:
                     told.setdefault((node, KIND_OF[finding.category]), finding)
     return told

@@ -174,7 +174,7 @@ def stale(prices: Iterable[Price], today: date) -> tuple[Finding, ...]:
         Finding(
             level=Level.WARNING,
             category="stale_price",
-            subject=f"{price.provider} {price.instance}",
+            item=f"{price.provider} {price.instance}",
             measured=f"{age} days old" if (age := (today - price.as_of).days) >= 0 else f"{-age} days ahead",
             expected=f"at most {STALE_AFTER_DAYS} days",
             summary=f"the price of {price.gpu} at {price.provider} is of {price.as_of}",
@@ -244,7 +244,7 @@ def _unreadable(table: Path, error: PriceError) -> Finding:
     return Finding(
         level=Level.WARNING,
         category="price_table",
-        subject=str(table),
+        item=str(table),
         measured="cannot be read",
         expected="a price table",
         summary=f"the cluster's own prices are not used: {error}",

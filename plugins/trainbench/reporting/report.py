@@ -93,7 +93,7 @@ def _red_nodes(campaign: Campaign) -> list[str]:
 
 def _red_node(node: NodeVerdict, findings: Sequence[Finding]) -> str:
     told = [
-        f"{sentence(f.summary)} Measured: {sentence(f.measured)} Expected: {sentence(f.expected)} "
+        f"{sentence(f.explanation)} Measured: {sentence(f.measured)} Expected: {sentence(f.expected)} "
         f"Next step: {sentence(f.resolution)}"
         for f in findings
     ] or ["No finding names a cause: look at the node's events and at the log of its run."]

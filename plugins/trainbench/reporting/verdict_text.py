@@ -84,7 +84,7 @@ def verdict(campaign: Campaign) -> str:
     """The whole campaign in one sentence, behind one for each drill that was not found, and behind that no run gave a
     figure; `dated` goes on.
     """
-    missed = [sentence(drills.headline(finding)) for finding in drills.undetected(campaign.findings)]
+    missed = [sentence(finding.headline) for finding in drills.undetected(campaign.findings)]
     if campaign.judges_nodes and no_figures.is_among(campaign.findings):
         missed.insert(0, no_figures.HEADLINE)
     judged, number = _judged(campaign), len(_dated(campaign))
@@ -98,7 +98,7 @@ def dated(campaign: Campaign) -> tuple[str, ...]:
     """A sentence for each slowdown that has a date; of many the first."""
     told = _dated(campaign)
     more = (f"And {len(told) - MAX_DATED} more: see the findings.",) if len(told) > MAX_DATED else ()
-    return (*(sentence(f"{f.subject} {f.summary}") for f in told[:MAX_DATED]), *more)
+    return (*(sentence(f.headline) for f in told[:MAX_DATED]), *more)
 
 
 def in_full(campaign: Campaign) -> str:
@@ -260,13 +260,12 @@ def limits(group: GroupVerdict) -> tuple[str, ...]:
 
 
 def findings_by_node(campaign: Campaign) -> Mapping[str, Sequence[Finding]]:
-    """Node -> findings on the node or on one of its runs; nothing for a node without any."""
-    node_of = {result.spec.run_id: result.spec.node for result in campaign.results}
-    found: dict[str, list[Finding]] = {}
+    """Node -> findings on this node alone, or on one of its runs; nothing for a node without any."""
+    by_node: dict[str, list[Finding]] = {}
     for finding in campaign.findings:
-        for node in {finding.subject, node_of.get(finding.subject, finding.subject)}:
-            found.setdefault(node, []).append(finding)
-    return found
+        if len(finding.nodes) == 1:
+            by_node.setdefault(finding.nodes[0], []).append(finding)
+    return by_node
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:
@@ -275,7 +274,7 @@ def findings_table(findings: Sequence[Finding]) -> Table:
         (
             text("level", lambda f: f"{f.level} ({f.category})"),
             text("subject", lambda f: f.subject),
-            text("what", lambda f: f.summary),
+            text("what", lambda f: f.explanation),
             text("measured", lambda f: f.measured),
             text("expected", lambda f: f.expected),
             text("next step", lambda f: f.resolution),

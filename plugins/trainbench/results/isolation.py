@@ -86,10 +86,11 @@ def _failure(part: str, subject: str, error: Exception) -> Finding:
     return Finding(
         level=Level.ERROR,
         category=PART_FAILED,
-        subject=subject,
-        measured=_told(error),
-        expected="no error",
+        item=subject,
+        measured="an error",
+        expected="none",
         summary=f"{part} failed, which is a defect of trainbench; everything else was done without it",
+        cause=_told(error),
         resolution="report it with the result.json of the run and the traceback in the log of the task",
     )
 

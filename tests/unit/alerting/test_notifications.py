@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tests.conftest import Golden
-from trainbench.alerting.breach_text import how_far, likely_cause
+from trainbench.alerting.breach_text import how_far
 from trainbench.alerting.notifications import Event, Kind, Notice, message
 from trainbench.core.verdicts import Level, Metric, State
 
@@ -45,16 +45,6 @@ def test_how_far() -> None:
     assert how_far(State.BREACH, Metric.TEMPERATURE_C, 12.0) == "temperature +12.0 °C against its peers"
     assert how_far(State.FAILED, None, None) == "gave no valid result"
     assert how_far(State.MISSING, None, None) == "did not run"
-
-
-def test_the_cause_is_what_the_diagnosis_adds_to_the_reason() -> None:
-    reason = "samples/s is 9.7 % below the median; the limit is 5 %"
-    cause = f"{reason}. The GPU throttles because it is hot, which explains up to 9.0 of the 9.7 %"
-
-    assert likely_cause(cause, reason) == "The GPU throttles because it is hot, which explains up to 9.0 of the 9.7 %"
-    assert likely_cause(f"gave no valid result: {reason}", reason) is None
-    assert likely_cause("is hot", reason) == "is hot"
-    assert likely_cause(None, reason) is None
 
 
 def test_the_subject_says_node_deviation_and_dag() -> None:

@@ -157,10 +157,10 @@ def test_warnings_go_to_those_who_asked_for_them(history: History, post: Post) -
     slower = Finding(
         level=Level.WARNING,
         category=HISTORY_SLOWER,
-        subject="node-3",
+        nodes=("node-3",),
         measured="9.6",
         expected="10",
-        summary="node-3 is slower than it was",
+        summary="is slower than it was",
         resolution="look",
     )
     for day, findings in enumerate([[slower], [slower], []], start=1):

@@ -61,7 +61,7 @@ def found(past: HistoryVerdict) -> Finding:
     return Finding(
         level=Level.WARNING,
         category=HISTORY_SLOWER,
-        subject=past.node,
+        nodes=(past.node,),
         measured="9",
         expected="10",
         summary="is slower than it was",

@@ -442,7 +442,7 @@ def test_a_breach_ends_a_week_after_its_node_was_taken_out_of_the_cluster(histor
     """Nobody can find it well again, and its banner would stay for ever. By hand, or in quarantine, it is not gone."""
     history.record(night(1, make_result("node-1"), make_result("node-2"), states={"node-1": State.BREACH}))
     quiet = Finding(
-        level=Level.INFO, category=ABSENT, subject="node-1", measured="", expected="", summary="in quarantine",
+        level=Level.INFO, category=ABSENT, nodes=("node-1",), measured="", expected="", summary="in quarantine",
         resolution="nothing to do",
     )  # fmt: skip
     history.record(night(8, make_result("node-2")))

@@ -132,8 +132,8 @@ class TestVerdict:
         assert node.reason.startswith("GPU 3 (GPU-node-1-3): unsteady: its windows scatter")
         (finding,) = (f for f in diagnose([group], results) if f.category == "unsteady")
         assert finding.subject == "node-1"
-        assert "GPU 3 (GPU-node-1-3)" in finding.summary
-        assert "he GPU was too hot and slowed itself down for 33 % of the time" in finding.summary
+        assert "GPU 3 (GPU-node-1-3)" in finding.explanation
+        assert "he GPU was too hot and slowed itself down for 33 % of the time" in finding.explanation
 
     def test_a_failed_rank_fails_the_node_by_name_and_its_neighbours_are_judged(self) -> None:
         results = fleet(GOOD, GOOD, GOOD)
@@ -168,8 +168,8 @@ class TestVerdict:
         results[1] = make_independent("node-2", SLOW_2, throttled={2: {"thermal": 40.0}, 0: {"power_cap": 90.0}})
         (finding,) = diagnose([judged(results)], results)
         assert finding.category == "thermal_throttling"
-        assert "GPU 2 (GPU-node-2-2)" in finding.summary
-        assert "power limit" not in finding.summary
+        assert "GPU 2 (GPU-node-2-2)" in finding.explanation
+        assert "power limit" not in finding.explanation
 
 
 class TestReRun:

@@ -29,9 +29,7 @@ def test_a_node_is_worse_when_it_lost_as_much_again(after: float, worse: bool) -
 
 def finding(category: str, *nodes: str, level: Level = Level.WARNING, **fields: Any) -> Finding:
     words = dict.fromkeys(("measured", "expected", "summary", "resolution"), "")
-    subject = nodes[0] if len(nodes) == 1 else "many nodes"
-    more = {"nodes": nodes} if len(nodes) > 1 else {}
-    return Finding.model_validate({"level": level, "category": category, "subject": subject} | words | more | fields)
+    return Finding.model_validate({"level": level, "category": category, "nodes": nodes} | words | fields)
 
 
 NODES = make_group(

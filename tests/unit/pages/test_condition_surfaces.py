@@ -282,8 +282,8 @@ def test_a_node_is_called_undecided_since_its_last_verdict(history: History) -> 
         (
             [],
             "2 of 5 nodes are in breach: node-4 and node-5 (samples/s +11.1 %, limit ±5 %, confirmed by a re-run with "
-            "+11.1 %, the fleet is split: 2 of 5 nodes read fast, so the reference may be the bad side, their own "
-            "pasts would tell); 3 are well.",
+            "+11.1 %, the fleet is split: 2 of 5 nodes read fast, so the reference may be the bad side: "
+            "the nodes' own history would decide); 3 are well.",
         ),
     ],
     ids=["with pasts", "without"],

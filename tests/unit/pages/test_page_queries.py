@@ -684,7 +684,7 @@ def test_a_spreadsheet_finds_no_formula_in_the_csv(history: History) -> None:
 def test_hostile_text_comes_back_as_it_was(history: History) -> None:
     """The page escapes; the reads neither cut nor run anything."""
     campaign = night(1, {"node-1": 9.0}, {"node-1": State.BREACH}, dag_run_id=HOSTILE, title=HOSTILE)
-    finding = campaign.findings[0].model_copy(update={"summary": HOSTILE, "resolution": HOSTILE})
+    finding = campaign.findings[0].model_copy(update={"cause": HOSTILE, "resolution": HOSTILE})
     history.record(campaign.model_copy(update={"findings": (finding,)}))
     pages = Pages(history.engine, {SEEN})
     (breach,) = pages.open_breaches(ALL).rows

@@ -57,7 +57,7 @@ def test_nothing_comes_from_the_network_and_nothing_runs() -> None:
 def test_many_findings_of_one_kind_are_one_card_and_a_table() -> None:
     campaign = campaigns.slow_node()
     finding = campaign.findings[0]
-    alike = [finding.model_copy(update={"subject": f"run-{number}"}) for number in range(5)]
+    alike = [finding.model_copy(update={"item": f"run-{number}"}) for number in range(5)]
     text = report_html(campaign.model_copy(update={"findings": (*alike, *campaign.findings[1:])}), {})
     assert text.count('<article class="finding') == len(campaign.findings)
     assert "<summary>4 more like this one</summary>" in text

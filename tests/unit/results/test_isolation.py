@@ -184,10 +184,10 @@ def test_a_defect_that_one_run_brings_to_light_is_a_red_finding_of_that_run(
 
     assert (alarm.category, alarm.subject) == (PART_FAILED, PLAN.specs[2].run_id)
     assert alarm.summary.startswith(said)
-    assert alarm.measured == "ZeroDivisionError: a defect"
+    assert alarm.cause == "ZeroDivisionError: a defect"
     assert [node.state for node in campaign.nodes] == [State.OK] * 4
     assert [alert.text for alert in alerts(campaign, "dag", "run") if alert.red] == [
-        f"{alarm.subject} {alarm.summary}: ZeroDivisionError: a defect"
+        f"{alarm.subject}: {alarm.summary}. ZeroDivisionError: a defect"
     ]
 
 

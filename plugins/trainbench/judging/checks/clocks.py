@@ -56,7 +56,7 @@ def _finding(node: str, off: timedelta, campaign_at: datetime) -> Finding:
     return Finding(
         level=Level.WARNING,
         category="clock_skew",
-        subject=node,
+        nodes=(node,),
         measured=f"a result of {moment(campaign_at + off)}",
         expected=f"the campaign {what} at {moment(campaign_at)}",
         summary=f"has a clock that is at least {duration(abs(off).total_seconds())} {word}; its results are put in "

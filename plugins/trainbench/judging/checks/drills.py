@@ -29,11 +29,6 @@ def undetected(of_campaign: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(finding for finding in of_campaign if finding.category == UNDETECTED)
 
 
-def headline(missed: Finding) -> str:
-    """ "Drill on node-3 was not detected: slowed by 20 %, measured -3.1 %, verdict ok"."""
-    return f"Drill on {missed.subject} was not detected: {missed.measured}"
-
-
 def _is_found(node: NodeVerdict) -> bool:
     """In breach for its throughput; a drill takes nothing but that away."""
     rate = node.metric(Metric.SAMPLES_PER_SECOND)
@@ -47,7 +42,8 @@ def _finding(node: str, slowdown_pct: float, verdicts: Sequence[NodeVerdict]) ->
     return Finding(
         level=Level.ERROR,
         category=UNDETECTED,
-        subject=node,
+        nodes=(node,),
+        is_drill=True,
         measured=measured,
         expected="verdict breach, for its samples/s",
         summary=f"was slowed on purpose, and the check did not find it: {measured}",

@@ -29,13 +29,14 @@ def _twice(results: Sequence[RunResult]) -> tuple[Finding, ...]:
         Finding(
             level=Level.WARNING,
             category="duplicate_run",
-            subject=run_id,
+            item=run_id,
+            nodes=(node,),
             measured=f"{num} results",
             expected="one",
             summary=f"came back {num} times; the one that finished last is judged",
             resolution="see who wrote the other one: a folder read twice, or a pod that ran again",
         )
-        for (_, _, run_id), num in times.items()
+        for (_, node, run_id), num in times.items()
         if num > 1
     )
 
@@ -55,7 +56,7 @@ def _two_names(results: Sequence[RunResult]) -> tuple[Finding, ...]:
         Finding(
             level=Level.WARNING,
             category="same_gpu",
-            subject=nodes[-1],
+            nodes=(nodes[-1],),
             measured=f"{listing(uuids)} on {listing(nodes)}",
             expected="a GPU on one node only",
             summary=f"has the same GPU as {listing(nodes[:-1])}: one machine under {len(nodes)} names, compared with "
@@ -98,7 +99,7 @@ def _several(node: str, apart: Sequence[frozenset[str]]) -> Finding:
     return Finding(
         level=Level.WARNING,
         category=SEVERAL_MACHINES,
-        subject=node,
+        nodes=(node,),
         measured=listing((" + ".join(sorted(uuids, key=natural)) for uuids in apart), most=len(apart)),
         expected="the GPUs of one machine under one name",
         summary=f"ran on {len(apart)} sets of GPUs that have none in common: several machines under one name, or pods "

@@ -39,7 +39,7 @@ def absentees(absent: Iterable[AbsentNode], known: Iterable[GpuNode]) -> tuple[F
         Finding(
             level=Level.WARNING if node.expected else Level.INFO,
             category=ABSENT,
-            subject=node.name,
+            nodes=(node.name,),
             measured=node.reason,
             expected="ready, with allocatable GPUs",
             summary=f"was not benchmarked: {node.reason}",
@@ -51,7 +51,7 @@ def absentees(absent: Iterable[AbsentNode], known: Iterable[GpuNode]) -> tuple[F
         Finding(
             level=Level.WARNING,
             category=LOST_GPUS,
-            subject=node.name,
+            nodes=(node.name,),
             measured=f"{node.num_gpus} GPUs allocatable",
             expected=f"{(node.num_gpus or 0) + node.num_gpus_lost} GPUs, its capacity",
             summary=f"has {node.num_gpus_lost} GPUs that its device plugin calls unhealthy",
@@ -69,7 +69,7 @@ def gone(listed: Iterable[str], last_measured: Mapping[str, datetime], at: datet
         Finding(
             level=Level.WARNING,
             category=GONE,
-            subject=node,
+            nodes=(node,),
             measured="not in the cluster's list of nodes",
             expected=f"there, as on {last:%Y-%m-%d}",
             summary=f"was measured on {last:%Y-%m-%d}, and the cluster no longer lists it",
@@ -94,7 +94,7 @@ def unmeasured(
             Finding(
                 level=Level.WARNING if last else Level.INFO,
                 category=UNMEASURED,
-                subject=name,
+                nodes=(name,),
                 measured=f"no valid run {since}",
                 expected=f"one within {UNMEASURED_DAYS} days",
                 summary=f"is busy with other work each time, and has not been measured {since}",

@@ -23,10 +23,11 @@ def findings(campaign_id: str, results: Sequence[RunResult]) -> tuple[Finding, .
         Finding(
             level=Level.ERROR,
             category=NO_FIGURE,
-            subject=campaign_id,
-            measured=_causes(errors) if errors else "there was no run",
+            item=campaign_id,
+            measured="no figure",
             expected=f"a figure from at least one of {count(len(results), 'run')}" if results else "at least one run",
-            summary="ended without a single figure",
+            summary="no run gave a figure",
+            cause=_causes(errors) if errors else "there was no run",
             resolution=_next_step(results),
         ),
     )

@@ -167,13 +167,12 @@ def _no_majority(members: Sequence[_Member]) -> Iterator[Finding]:
         yield Finding(
             level=Level.ERROR,
             category=OTHER_WORK,
-            subject=listing(dict.fromkeys(member.who for member in members)),
+            nodes=tuple(dict.fromkeys(member.node for member in members)),
             measured="; ".join(differences),
             expected=f"equal parameters, first losses within {TOLERANCE_PCT:g} %",
             summary="do not compute the same, and no majority says which of them is wrong: their speeds cannot be "
             "compared",
             resolution="run the check on more nodes of this kind; one that computes wrong numbers must not be used",
-            nodes=tuple(dict.fromkeys(member.node for member in members)),
         )
 
 
@@ -194,7 +193,7 @@ def _means(results: Sequence[RunResult]) -> Iterator[Finding]:
             yield Finding(
                 level=Level.WARNING,
                 category=OTHER_MEANS,
-                subject=node,
+                nodes=(node,),
                 measured=listing(differences),
                 expected="the means of most of its peers",
                 summary="does the same work by other means than most of its peers: its speed is not only its own",

@@ -93,13 +93,20 @@ def diagnose(
         of_group.setdefault(result.spec.group_id, []).append(result)
     troubles = {node.name: node.troubles for node in known}
     return tuple(
-        _DIAGNOSES[one.state](one, Scene(group, of_group.get(group.group_id, ()), troubles.get(node.node, ())))
+        _diagnosis(one, Scene(group, of_group.get(group.group_id, ()), troubles.get(node.node, ())))
         for group in groups
         if id(group) not in lone
         for node in group.nodes
         if node.state in _DIAGNOSES
         for one in by_gpu(node)
     )
+
+
+def _diagnosis(node: NodeVerdict, scene: Scene) -> Finding:
+    """The finding of the node's state, with the figures that the state follows from."""
+    figures = tuple(metric for metric in node.metrics if metric.state is node.state)
+    common = {"group_id": scene.group.group_id, "evidence": figures, "is_drill": node.is_drill}
+    return _DIAGNOSES[node.state](node, scene).model_copy(update=common)
 
 
 def strays(results: Sequence[RunResult]) -> tuple[Finding, ...]:
@@ -109,10 +116,10 @@ def strays(results: Sequence[RunResult]) -> tuple[Finding, ...]:
         Finding(
             level=Level.WARNING,
             category="chose_other_work",
-            subject=member.node,
+            nodes=(member.node,),
             measured=listing(dict.fromkeys(choice_of(run) for run in member.strays)),
             expected=f"{member.choice}, as on most nodes",
-            summary=f"{count(len(member.strays), 'run')} not compared: {other_work(member)}",
+            summary=f"has {count(len(member.strays), 'run')} that cannot be compared: {other_work(member)}",
             resolution="see in the result why it was chosen, and what else holds GPU memory on this node; or give the "
             "micro-batch and the checkpointing instead of 'auto'",
         )
@@ -134,10 +141,11 @@ def _breach(node: NodeVerdict, scene: Scene) -> Finding:
     return Finding(
         level=Level.ERROR,
         category=first.category,
-        subject=node.node,
+        nodes=(node.node,),
         measured="; ".join(filter(None, (*map(_deviation, _breaching(node)), first.measured))),
         expected="; ".join(filter(None, (*map(_limit, _breaching(node)), first.expected))),
-        summary=f"{node.reason}{unsure}. {_sentence(explained(first, off_pct))}{further}",
+        summary=f"is in breach: {node.reason}{unsure}",
+        cause=f"{_sentence(explained(first, off_pct))}{further}",
         resolution=first.resolution,
     )
 
@@ -192,26 +200,28 @@ def _failed(node: NodeVerdict, scene: Scene) -> Finding:
     return Finding(
         level=Level.ERROR,
         category=f"run_{status.value}",
-        subject=node.node,
+        nodes=(node.node,),
         measured=f"{sum(run.status is not Status.OK for run in own)} of {len(own)} runs failed",
         expected="0",
-        summary=f"gave no valid result: {node.reason}{_told(scene.troubles)}",
+        summary=f"gave no valid result: {node.reason}",
+        cause=_cluster_troubles(scene.troubles),
         resolution=_NEXT_STEP_OF_KIND.get(kind, _NEXT_STEP[status]),
     )
 
 
-def _told(troubles: Sequence[str]) -> str:
-    return f". The cluster says of the node: {listing(troubles)}" if troubles else ""
+def _cluster_troubles(troubles: Sequence[str]) -> str | None:
+    return f"The cluster says of the node: {listing(troubles)}" if troubles else None
 
 
 def _missing(node: NodeVerdict, scene: Scene) -> Finding:
     return Finding(
         level=Level.ERROR,
         category="node_missing",
-        subject=node.node,
+        nodes=(node.node,),
         measured="no result",
         expected="at least one",
-        summary=f"was expected, but no result came back{_told(scene.troubles)}",
+        summary="was expected, but no result came back",
+        cause=_cluster_troubles(scene.troubles),
         resolution="see whether the node is Ready and has free GPUs, and read the events of its pod",
     )
 
@@ -225,10 +235,11 @@ def _unsteady(node: NodeVerdict, scene: Scene) -> Finding:
     return Finding(
         level=Level.WARNING,
         category=UNSTEADY,
-        subject=node.node,
+        nodes=(node.node,),
         measured="; ".join(filter(None, (f"scatter {figure(node.unsteady_factor, 3)} times", first.measured))),
         expected="; ".join(filter(None, ("scatter as its peers'", first.expected))),
-        summary=f"cannot be judged: {node.reason}. {_sentence(first.cause)}{_lowest_clock(own, peers)}{further}",
+        summary=f"cannot be judged: {node.reason}",
+        cause=f"{_sentence(first.cause)}{_lowest_clock(own, peers)}{further}",
         resolution=first.resolution,
     )
 
@@ -251,7 +262,7 @@ def _insufficient(node: NodeVerdict, scene: Scene) -> Finding:
     return Finding(
         level=Level.WARNING,
         category="too_noisy" if too_noisy else "too_few_nodes",
-        subject=node.node,
+        nodes=(node.node,),
         measured="; ".join(map(_deviation, doubtful)),
         expected="; ".join(map(_limit, doubtful)),
         summary=f"cannot be judged: {node.reason}",
@@ -264,7 +275,7 @@ def _notice(node: NodeVerdict, _: Scene) -> Finding:
     return Finding(
         level=Level.INFO,
         category="not_confirmed",
-        subject=node.node,
+        nodes=(node.node,),
         measured="; ".join(map(_deviation, noticed)),
         expected="; ".join(map(_limit, noticed)),
         summary=f"was outside the limits once and not in its re-run: {node.reason}",
@@ -276,7 +287,7 @@ def _no_baseline(node: NodeVerdict, _: Scene) -> Finding:
     return Finding(
         level=Level.INFO,
         category="no_baseline",
-        subject=node.node,
+        nodes=(node.node,),
         measured="too few past figures",
         expected="past figures of the same work",
         summary=f"cannot be judged: {node.reason}",

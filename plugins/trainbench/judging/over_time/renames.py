@@ -50,7 +50,7 @@ def findings(found: Sequence[Rename], at: datetime) -> tuple[Finding, ...]:
         Finding(
             level=Level.INFO,
             category=CATEGORY,
-            subject=rename.node,
+            nodes=(rename.node,),
             measured=listing(rename.gpu_uuids),
             expected=f"on {rename.was}, as until {day(rename.until)}",
             summary=f"was {rename.was} until {day(rename.until)}: it has the same GPUs, and is compared with that past",

@@ -54,7 +54,7 @@ def _moved(node: str, has: frozenset[str], had: frozenset[str], when: datetime) 
     return Finding(
         level=Level.WARNING,
         category=OTHER_MACHINE,
-        subject=node,
+        nodes=(node,),
         measured=_named(has),
         expected=f"{_named(had)}, as on {day(when)}",
         summary=f"has other GPUs than on {day(when)}, none of them the same: what it reached before was reached by "
@@ -69,7 +69,7 @@ def _swapped(node: str, has: frozenset[str], had: frozenset[str], when: datetime
     return Finding(
         level=Level.INFO,
         category=SWAPPED,
-        subject=node,
+        nodes=(node,),
         measured=_named(new) if new else f"{len(has)} of {len(had)} GPUs",
         expected=f"{_named(gone)}, as on {day(when)}" if gone else f"the {len(had)} GPUs of {day(when)}",
         summary=told,

@@ -189,7 +189,7 @@ def _finding(same: Sequence[Change], num_got: int) -> Finding:
     return Finding(
         level=Level.WARNING if slower else Level.INFO,
         category=first.category,
-        subject=nodes[0] if len(nodes) == 1 else listing(nodes),
+        nodes=tuple(nodes),
         measured=f"{figure(worst.after)} samples/s"
         + ("" if first.is_drift else f", median of {campaigns}")
         + (f", on {worst.node}" if len(nodes) > 1 else ""),
@@ -197,7 +197,6 @@ def _finding(same: Sequence[Change], num_got: int) -> Finding:
         + (f" as on {day(worst.since)}" if first.is_drift else f", median of the {worst.num_before} before"),
         summary=f"{_drifted(same) if first.is_drift else _stepped(same, len(nodes), num_got)}{_temperature(same)}",
         resolution=_resolution(first, len(nodes)) if slower else _FASTER,
-        nodes=tuple(nodes),
         changes=tuple(
             RateChange(node=c.node, fingerprint=c.fingerprint, before=c.before, after=c.after, limit_pct=c.limit_pct)
             for c in same

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from typing import NamedTuple
 
-from trainbench.core.formats import day, figure, listing, share_range
+from trainbench.core.formats import day, figure, share_range
 from trainbench.core.verdicts import Finding, Level, RateChange
 from trainbench.judging.noise import deviation_pct
 from trainbench.judging.over_time.node_history import Point
@@ -63,12 +63,11 @@ def _finding(same: Sequence[Slowdown]) -> Finding:
     return Finding(
         level=Level.WARNING,
         category=STILL_SLOWER,
-        subject=listing(nodes),
+        nodes=nodes,
         measured=f"{figure(worst.after)} samples/s" + ("" if one else f", on {worst.node}"),
         expected=f"{figure(worst.before)} samples/s, as before {since}",
         summary=f"{'is' if one else 'are'} still {share_range(lost)} slower than before {since}",
         resolution="look at what was changed then; if the change was intended, accept the present level as the new "
         "baseline",
-        nodes=nodes,
         changes=changes,
     )

@@ -67,10 +67,10 @@ def findings(verdict: HistoryVerdict) -> tuple[Finding, ...]:
         Finding(
             level=Level.WARNING if slower else Level.INFO,
             category=HISTORY_SLOWER if slower else HISTORY_FASTER,
-            subject=verdict.node,
+            nodes=(verdict.node,),
             measured=f"{verdict.samples_per_second:.4g} samples/s",
             expected=f"{verdict.baseline_median:.4g} samples/s ± {verdict.limit_pct:.1f} %",
-            summary=f"{verdict.node} is {'slower' if slower else 'faster'} than it was: {verdict.reason}",
+            summary=f"is {'slower' if slower else 'faster'} than it was: {verdict.reason}",
             resolution=resolution,
             changes=_changes(verdict),
         ),

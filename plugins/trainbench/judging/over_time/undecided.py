@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from trainbench.core.formats import day, sentence
+from trainbench.core.formats import day
 from trainbench.core.verdicts import RED, Finding, GroupVerdict, Level, State
 from trainbench.judging.peers.node_verdicts import lone_groups
 
@@ -70,9 +70,9 @@ def _finding(node: str, lasting: Streak, reason: str) -> Finding:
     return Finding(
         level=Level.WARNING,
         category=CATEGORY,
-        subject=node,
+        nodes=(node,),
         measured=f"no verdict on {lasting.nights} nights in a row",
         expected=f"a verdict within {NIGHTS} nights",
-        summary=sentence(f"could not be judged since {day(lasting.since)}: {reason}").removesuffix("."),
+        summary=f"could not be judged since {day(lasting.since)}: {reason}",
         resolution="make it quieter, run more rounds, or check at least 3 nodes of its kind together",
     )

@@ -17,7 +17,7 @@ from trainbench.core.verdicts import (
     NodeVerdict,
     State,
     Tolerances,
-    beyond_metrics,
+    with_remark,
 )
 from trainbench.judging import gpu_runs, noise
 from trainbench.judging.limits import UNITS, decide, deviation_of, is_slow, side_of, too_noisy
@@ -88,8 +88,8 @@ def _unplanned(node: NodeVerdict) -> NodeVerdict:
 def _settled(judged: _Judged, rerun: RunResult | None, group: GroupVerdict) -> _Judged:
     """A pending breach in the light of its re-run."""
     if unusable := _unusable(rerun, group):
-        reason = f"{judged.reason}; the re-run {unusable}"
-        return judged.model_copy(update={"confirmation": Confirmation.INCONCLUSIVE, "reason": reason})
+        remarked = with_remark(judged, f"the re-run {unusable}")
+        return remarked.model_copy(update={"confirmation": Confirmation.INCONCLUSIVE})
     assert rerun is not None, "else it is unusable"
     # One run is noisier than the median of several, so the noise of the deviation is widened.
     widening = _single_run_widening(judged, group)
@@ -104,14 +104,14 @@ def _settled(judged: _Judged, rerun: RunResult | None, group: GroupVerdict) -> _
     state = next(s for s in _WORST_FIRST if s in {metric.state for metric in metrics})
     rate = judged.metric(Metric.SAMPLES_PER_SECOND)
     rerun_deviation_pct = _deviation_pct(rate, rerun)
-    reason = "; ".join(dict.fromkeys(m.reason for m in metrics if m.state is state))
     return judged.model_copy(
         update={
             "state": state,
             "metrics": metrics,
             "confirmation": _CONFIRMATION[answer],
             "confirm_deviation_pct": rerun_deviation_pct,
-            "reason": reason + (beyond_metrics(judged) if state is State.BREACH else ""),
+            "reason": _reason(metrics, state, _remarks(judged, state)),
+            "remarks": _remarks(judged, state),
             "is_watched": state is State.NOTICE and _is_slow_twice(rate, rerun_deviation_pct),
         }
     )
@@ -124,6 +124,15 @@ def _unusable(rerun: RunResult | None, group: GroupVerdict) -> str | None:
     if group.choice and choice_of(rerun) != group.choice:
         return f"chose other work ({choice_of(rerun)}) and tells nothing"
     return None
+
+
+def _remarks(judged: NodeVerdict | GpuVerdict, state: State) -> tuple[str, ...]:
+    """Those on the first verdict, while it stands."""
+    return judged.remarks if state is State.BREACH else ()
+
+
+def _reason(metrics: Sequence[MetricVerdict], state: State, remarks: Sequence[str]) -> str:
+    return "; ".join((*dict.fromkeys(metric.reason for metric in metrics if metric.state is state), *remarks))
 
 
 def _deviation_pct(rate: MetricVerdict | None, rerun: RunResult) -> float | None:

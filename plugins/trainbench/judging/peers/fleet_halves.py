@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainbench.core.formats import count, listing
-from trainbench.core.verdicts import GroupVerdict, HistoryVerdict, Metric, NodeVerdict, Side, State
+from trainbench.core.verdicts import GroupVerdict, HistoryVerdict, Metric, NodeVerdict, Side, State, with_remark
 
 
 def is_split(group: GroupVerdict) -> bool:
@@ -42,12 +42,9 @@ def told(nodes: Sequence[NodeVerdict], stayed: frozenset[str]) -> tuple[NodeVerd
         return tuple(nodes)
     doubt = (
         f"the fleet is split: {len(fast)} of {count(len(nodes), 'node')} read fast, so the reference may be the bad "
-        "side; their own pasts would tell"
+        "side: the nodes' own history would decide"
     )
-    return tuple(
-        node.model_copy(update={"reason": f"{node.reason}; {doubt}"}) if node in fast or node in slow else node
-        for node in nodes
-    )
+    return tuple(with_remark(node, doubt) if node in fast or node in slow else node for node in nodes)
 
 
 def _moved(node: NodeVerdict, nodes: Sequence[NodeVerdict], stayed: frozenset[str]) -> NodeVerdict:
@@ -59,7 +56,7 @@ def _moved(node: NodeVerdict, nodes: Sequence[NodeVerdict], stayed: frozenset[st
         why = f"as fast as in its own past, while {listing(slow)} fell"
     else:
         return node
-    return node.model_copy(update={"reason": f"{node.reason}; {why}"})
+    return with_remark(node, why)
 
 
 def _side(node: NodeVerdict) -> Side | None:

@@ -35,7 +35,8 @@ def _slow(node: NodeVerdict, rate: MetricVerdict) -> Finding:
     return Finding(
         level=Level.WARNING,
         category=WATCH,
-        subject=node.node,
+        nodes=(node.node,),
+        evidence=node.metrics,
         measured=f"samples/s {percent(rate.deviation)}",
         expected=f"no more than {WATCHED_SHARE * rate.limit:g} % slow, half of the limit",
         summary=f"is slow, but not red: {rate.reason}",
@@ -47,7 +48,8 @@ def _once(node: NodeVerdict) -> Finding:
     return Finding(
         level=Level.WARNING,
         category=WATCH,
-        subject=node.node,
+        nodes=(node.node,),
+        evidence=node.metrics,
         measured="out of its limits once",
         expected="within its limits each time",
         summary=f"was out of its limits once, and not in its re-run: {node.reason}",

@@ -53,7 +53,7 @@ def _disturbed(node: NodeVerdict) -> Finding:
     return Finding(
         level=Level.INFO,
         category="disturbed_run",
-        subject=node.node,
+        nodes=(node.node,),
         measured=f"round {rounds}",
         expected="rounds as close together as its peers'",
         summary=f"was disturbed in round {rounds}, and not in most of its {node.num_runs} runs, which judge it",

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trainbench.alerting.links import benchmarks_page, breach_page, report_tab
+from trainbench.core.formats import one_line, sentence
 from trainbench.core.markdown import escape
 from trainbench.core.verdicts import Level
 from trainbench.pages.banners.cache import BannerCache
@@ -23,6 +24,7 @@ from trainbench.settings.environment import read_settings
 
 log = logging.getLogger(__name__)
 MAX_BANNERS = 3
+MAX_CAUSE = 160  # characters
 PATH, FIELD = "/ui/config", "dashboard_alert"
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -87,7 +89,7 @@ def text(row: Said, prefix: str) -> str:
         f"**{escape(row.node)}**: {escape(row.what)}, since {since}."
         if is_breach
         else f"**{escape(row.node)}** {escape(row.what)} (told since {since}).",
-        f"{escape(row.cause)}." if row.cause else "",
+        escape(sentence(one_line(row.cause, MAX_CAUSE))) if row.cause else "",
         " · ".join(filter(None, links)),
     ]
     return " ".join(filter(None, parts))

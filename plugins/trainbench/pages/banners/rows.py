@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, and_, exists, select
 
-from trainbench.alerting.breach_text import how_far, likely_cause
+from trainbench.alerting.breach_text import how_far
 from trainbench.core.verdicts import Level, Metric, State
 from trainbench.history.notice_tables import warnings
 from trainbench.history.run_tables import breaches
@@ -47,7 +47,7 @@ def _breaches(connection: Connection) -> list[Said]:
             level=Level.ERROR,
             node=row.node,
             what=how_far(State(row.state), Metric(row.metric) if row.metric else None, row.deviation),
-            cause=likely_cause(row.cause, row.reason),
+            cause=row.cause,
             since=row.opened_at,
             dag_id=row.dag_id or "",
             dag_run_id=row.dag_run_id,

@@ -19,12 +19,10 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from trainbench.alerting.breach_text import likely_cause
 from trainbench.core import formats
 from trainbench.pages.render import heat_cells, listings
 from trainbench.pages.render.links import links
 
-MAX_CAUSE = 1000  # characters: a page has room for all of it
 HERE = Path(__file__).parent
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 POLICY = {
@@ -135,7 +133,6 @@ def _environment() -> Environment:
         "day": formats.day,
         "figure": formats.figure,
         "json": json.dumps,
-        "likely_cause": lambda breach: likely_cause(breach.cause, breach.reason, MAX_CAUSE),
         "percent": formats.percent,
         "sentence": formats.sentence,
         "share": formats.share,

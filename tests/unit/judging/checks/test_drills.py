@@ -8,7 +8,7 @@ from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result
 from tests.campaigns import make_group, make_metric, make_node
 from trainbench.core.verdicts import Level, Metric, MetricVerdict, NodeVerdict, Side, State
-from trainbench.judging.checks.drills import findings, headline, undetected
+from trainbench.judging.checks.drills import findings, undetected
 
 DRILL = Drill(slowdown_pct=20)
 
@@ -21,7 +21,7 @@ def rate_of(
 
 def drilled(node: NodeVerdict) -> list[str]:
     results = [make_result("node-1"), make_result("node-3", drill=DRILL)]
-    return [headline(f) for f in undetected(findings([make_group([make_node("node-1"), node], "g")], results))]
+    return [f.headline for f in undetected(findings([make_group([make_node("node-1"), node], "g")], results))]
 
 
 def test_a_drill_that_is_found_is_no_finding() -> None:
@@ -34,7 +34,8 @@ def test_a_drill_that_is_not_found_is_red_and_says_why(state: State) -> None:
     node = make_node("node-3", [rate_of(9.69, state)], state=state)
 
     assert drilled(node) == [
-        f"Drill on node-3 was not detected: slowed by 20 %, measured \u22123.1 %, verdict {state.value}"
+        "DRILL: node-3 was slowed on purpose, and the check did not find it: "
+        f"slowed by 20 %, measured \u22123.1 %, verdict {state.value}"
     ]
 
 
@@ -42,7 +43,10 @@ def test_a_breach_for_another_reason_than_speed_finds_no_drill() -> None:
     hot = rate_of(90.0, State.BREACH, Side.HIGH, Metric.TEMPERATURE_C)
     node = make_node("node-3", [rate_of(9.9, State.OK), hot], state=State.BREACH)
 
-    assert drilled(node) == ["Drill on node-3 was not detected: slowed by 20 %, measured \u22121.0 %, verdict breach"]
+    assert drilled(node) == [
+        "DRILL: node-3 was slowed on purpose, and the check did not find it: "
+        "slowed by 20 %, measured \u22121.0 %, verdict breach"
+    ]
 
 
 @pytest.mark.parametrize(

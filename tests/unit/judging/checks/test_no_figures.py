@@ -55,7 +55,7 @@ def test_a_night_in_which_all_nodes_were_busy_is_red_and_says_that_they_were_bus
     night = campaign_of(PLAN, failed_runs(PLAN, BUSY, BUSY, BUSY, BUSY))
 
     assert red_texts(night) == [
-        f"night-7 ended without a single figure: 4 runs found no free node ({NO_ROOM})",
+        f"night-7: no run gave a figure. 4 runs found no free node ({NO_ROOM})",
     ]
     assert verdict_text.verdict(night).startswith(
         "No run gave a figure. All 4 nodes were busy: node-1, node-2, node-3 and"
@@ -84,7 +84,7 @@ def test_that_nothing_was_measured_is_said_first_with_each_cause_and_its_number_
     first, *of_nodes = red_texts(night)
 
     assert first == (
-        "night-7 ended without a single figure: 3 runs failed (no_image: the image 'bench:9' cannot be pulled) and "
+        "night-7: no run gave a figure. 3 runs failed (no_image: the image 'bench:9' cannot be pulled) and "
         f"1 run found no free node ({NO_ROOM})"
     )
     assert len(of_nodes) == 3
@@ -113,7 +113,7 @@ def test_the_next_step_is_that_of_all_runs_or_of_none(ends: tuple[dict[str, Any]
 def test_a_plan_of_nothing_says_where_to_look() -> None:
     (alarm,) = no_figures.findings("night-7", ())
 
-    assert (alarm.measured, alarm.expected) == ("there was no run", "at least one run")
+    assert (alarm.cause, alarm.expected) == ("there was no run", "at least one run")
     assert alarm.resolution == "see what was skipped and why, and change the form"
 
 
@@ -127,7 +127,7 @@ def test_a_study_that_measured_nothing_is_red_though_no_node_is_at_fault(questio
     for end in (BUSY, OOM):
         study = campaign_of(planned, failed_runs(planned, *[end] * len(planned.specs)))
         assert exit_code(study) == ExitCode.RED
-        assert any("ended without a single figure" in text for text in red_texts(study))
+        assert any("no run gave a figure" in text for text in red_texts(study))
         assert verdict_text.verdict(study).startswith(f"0 of {len(planned.specs)} run")
 
 

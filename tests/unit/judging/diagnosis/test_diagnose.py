@@ -74,7 +74,7 @@ def test_a_healthy_fleet_has_no_findings() -> None:
 def test_the_likely_cause_is_named(evidence: dict[str, Any], category: str, cause: str) -> None:
     finding = slow(**evidence)
     assert (finding.category, finding.subject, finding.level) == (category, "node-4", Level.ERROR)
-    assert cause.lower() in finding.summary.lower()
+    assert cause.lower() in finding.explanation.lower()
     assert finding.measured.startswith("samples_per_second −15.8 %")
     assert finding.resolution
 
@@ -93,7 +93,7 @@ def test_heat_and_the_clock_it_lowers_are_one_cause_with_its_consequence() -> No
     """8.0 against 9.5 is -15.8 %; 1500 against 1920 MHz is -21.9 %: enough for all of it."""
     finding = slow(throttle_share_pct={"thermal": 40.0}, sm_clock_mhz=1500.0, driver="570.10", temperature_c=69.0)
     assert finding.category == "thermal_throttling"
-    assert finding.summary.endswith(
+    assert finding.explanation.endswith(
         "The GPU was too hot and slowed itself down for 40 % of the time (69 °C, its peers 60 °C); the SM clock is "
         "21.9 % below its peers', which explains up to 15.8 of the 15.8 % (also: driver differs from its peers)"
     )
@@ -103,8 +103,8 @@ def test_heat_and_the_clock_it_lowers_are_one_cause_with_its_consequence() -> No
 
 def test_throttling_that_did_not_lower_the_clock_is_told_with_the_contradiction() -> None:
     finding = slow(throttle_share_pct={"thermal": 40.0})
-    assert "its mean clock is as high as its peers' all the same" in finding.summary
-    assert "explains" not in finding.summary
+    assert "its mean clock is as high as its peers' all the same" in finding.explanation
+    assert "explains" not in finding.explanation
 
 
 def test_a_lower_power_limit_is_the_cause_and_the_capping_its_consequence() -> None:
@@ -114,24 +114,26 @@ def test_a_lower_power_limit_is_the_cause_and_the_capping_its_consequence() -> N
     )
     (finding,) = diagnosed(*GOOD, limited)
     assert finding.category == "power_limit_low"
-    assert "its power limit is 500 W, its peers' 700 W; the SM clock is 16.7 % below its peers'" in finding.summary
+    assert "its power limit is 500 W, its peers' 700 W; the SM clock is 16.7 % below its peers'" in finding.explanation
     assert finding.resolution == "set the power limit to 700 W (nvidia-smi -pl)"
 
 
 def test_a_clock_that_explains_the_deviation_beats_a_link_that_may() -> None:
     finding = slow(sm_clock_mhz=1632.0, h2d_gb_per_s=27.7)
     assert finding.category == "low_clock"
-    assert "which explains up to 15.0 of the 15.8 % (also: copies from host to GPU are 50 % slower" in finding.summary
+    assert (
+        "which explains up to 15.0 of the 15.8 % (also: copies from host to GPU are 50 % slower" in finding.explanation
+    )
 
 
 def test_what_may_be_the_cause_comes_before_what_explains_a_part_only() -> None:
     """The clock's 4.2 % (1840 of 1920 MHz) is less than half of 15.8 %."""
     finding = slow(sm_clock_mhz=1840.0, num_other_processes=2)
     assert finding.category == "other_processes"
-    assert "(also: the SM clock is 4.2 % below its peers')" in finding.summary
+    assert "(also: the SM clock is 4.2 % below its peers')" in finding.explanation
     (alone,) = [slow(sm_clock_mhz=1840.0)]
     assert alone.category == "low_clock"
-    assert alone.summary.endswith("which explains up to 4.2 of the 15.8 %; the rest is not explained")
+    assert alone.explanation.endswith("which explains up to 4.2 of the 15.8 %; the rest is not explained")
 
 
 def test_a_link_that_hardly_anything_goes_over_explains_nothing() -> None:
@@ -143,7 +145,7 @@ def test_a_link_that_hardly_anything_goes_over_explains_nothing() -> None:
     sentence = (
         "(also: the GPU's PCIe link is narrower or slower than it should be; copies from the host are 50 % slower, "
     )
-    assert f"{sentence}too little to explain it)" in finding.summary
+    assert f"{sentence}too little to explain it)" in finding.explanation
 
 
 @pytest.mark.parametrize(
@@ -166,7 +168,7 @@ def test_a_link_that_hardly_anything_goes_over_explains_nothing() -> None:
 def test_causes_in_data_host_and_program(changes: dict[str, Any], category: str, sentence: str) -> None:
     (finding,) = diagnosed(*GOOD, changed(make_result("node-4", 8.0), changes))
     assert finding.category == category
-    assert sentence.lower() in finding.summary.lower()
+    assert sentence.lower() in finding.explanation.lower()
 
 
 def test_slow_communication_inside_a_node_explains_its_share() -> None:
@@ -175,17 +177,17 @@ def test_slow_communication_inside_a_node_explains_its_share() -> None:
     good = [make_result(f"node-{i}", 19.0, **work) for i in (1, 2, 3)]
     (finding,) = diagnosed(*good, make_result("node-4", 17.0, exposed_communication_pct=16.0, **work))
     assert finding.category == "slow_communication"
-    assert "waited for each other 16.0 % of the time, which explains up to 10.5 of the 10.5 %" in finding.summary
+    assert "waited for each other 16.0 % of the time, which explains up to 10.5 of the 10.5 %" in finding.explanation
 
 
 def test_a_consequence_is_not_told_as_a_cause_beside_it() -> None:
     waits = {"performance.loader_wait_pct": 15.0, "telemetry.gpus.0.utilisation_mean_pct": 80.0}
     (finding,) = diagnosed(*GOOD, changed(make_result("node-4", 8.0), waits))
-    assert "busy" not in finding.summary
+    assert "busy" not in finding.explanation
     (finding,) = diagnosed(
         *GOOD, changed(make_result("node-4", 8.0, sm_clock_mhz=1632.0), {"probes.matmul_tflops": 660.0})
     )
-    assert "matrix" not in finding.summary
+    assert "matrix" not in finding.explanation
 
 
 def test_stolen_cpu_time_explains_its_share_where_the_cpu_computes() -> None:
@@ -193,7 +195,7 @@ def test_stolen_cpu_time_explains_its_share_where_the_cpu_computes() -> None:
     good = [make_cpu_result(f"node-{i}") for i in (1, 2, 3)]
     (finding,) = diagnosed(*good, make_cpu_result("node-4", 30.0, cpu_steal_pct=20.0))
     assert finding.category == "cpu_steal"
-    assert finding.summary.endswith("which explains up to 20.0 of the 25.0 %")
+    assert finding.explanation.endswith("which explains up to 20.0 of the 25.0 %")
 
 
 def test_what_the_cluster_says_of_the_node_is_evidence() -> None:
@@ -201,7 +203,9 @@ def test_what_the_cluster_says_of_the_node_is_evidence() -> None:
     results = [*GOOD, make_result("node-4", 8.0)]
     (finding,) = diagnose(judge_groups(results, (), LIMITS), results, known)
     assert finding.category == "node_trouble"
-    assert "the cluster says of the node: XidError (Xid 63)" in finding.summary.replace("The cluster", "the cluster")
+    assert "the cluster says of the node: XidError (Xid 63)" in finding.explanation.replace(
+        "The cluster", "the cluster"
+    )
 
 
 def test_evidence_is_taken_from_healthy_peers() -> None:
@@ -210,7 +214,7 @@ def test_evidence_is_taken_from_healthy_peers() -> None:
     bad = [make_result(f"node-{i}", 8.0, **throttled) for i in (5, 6)]
     found = diagnosed(*GOOD, make_result("node-4"), *bad)
     assert [finding.category for finding in found] == ["low_clock", "low_clock"]
-    assert all("15.0 % below" in finding.summary for finding in found)
+    assert all("15.0 % below" in finding.explanation for finding in found)
 
 
 # --- faster, other memory, hotter, cooler -----------------------------------------------------------------------------
@@ -227,7 +231,7 @@ def test_a_node_that_is_faster_than_throttled_peers() -> None:
     peers = [make_result(f"node-{i}", **hot) for i in (1, 2, 3)]
     (finding,) = diagnosed(*peers, make_result("node-4", 10.5))
     assert finding.category == "peers_throttle"
-    assert "throttling for 30 % of the time, here 0 %), which explains up to 10.5 of the 10.5 %" in finding.summary
+    assert "throttling for 30 % of the time, here 0 %), which explains up to 10.5 of the 10.5 %" in finding.explanation
     assert finding.resolution.startswith("look at its peers first")
 
 
@@ -287,28 +291,28 @@ def test_why_a_node_is_hotter_or_cooler(
     result = changed(result.model_copy(update={"missing": missing}), {"telemetry.gpus.0.power_mean_w": power_w})
     (finding,) = diagnosed(*GOOD, result)
     assert finding.category == category
-    assert sentence in finding.summary.replace("It ", "it ")
-    assert not finding.summary.count("GPU's memory")
+    assert sentence in finding.explanation.replace("It ", "it ")
+    assert not finding.explanation.count("GPU's memory")
 
 
 def test_a_hot_slow_node_has_one_cause_and_its_temperature_is_told_with_it() -> None:
     finding = slow(throttle_share_pct={"thermal": 40.0}, sm_clock_mhz=1500.0, temperature_c=84.0)
     assert finding.category == "thermal_throttling"
-    assert "(84 °C, its peers 60 °C)" in finding.summary
-    assert "also:" not in finding.summary
+    assert "(84 °C, its peers 60 °C)" in finding.explanation
+    assert "also:" not in finding.explanation
     assert finding.measured.startswith("samples_per_second −15.8 %; temperature_c +24.0 °C; throttled 40 % of the time")
 
 
 def test_a_slow_node_is_cool_because_it_works_less() -> None:
     finding = slow(sm_clock_mhz=1632.0, temperature_c=45.0, power_w=480.0)
     assert finding.category == "low_clock"
-    assert "less power" not in finding.summary
+    assert "less power" not in finding.explanation
 
 
 def test_two_faults_of_different_kinds_are_both_told() -> None:
     finding = slow(sm_clock_mhz=1632.0, memory_gb=7.6, libraries={"torch": "2.11.0"})
     assert finding.category == "low_clock"
-    assert "also: torch differs from its peers" in finding.summary
+    assert "also: torch differs from its peers" in finding.explanation
 
 
 # --- other states -----------------------------------------------------------------------------------------------------
@@ -330,7 +334,7 @@ def test_a_metric_that_could_not_be_read() -> None:
 def test_a_failed_run_says_its_status_and_the_next_step(status: Status) -> None:
     (finding,) = diagnosed(*GOOD, make_failed("node-4", status=status, message="what happened"))
     assert (finding.category, finding.measured) == (f"run_{status.value}", "1 of 1 runs failed")
-    assert "what happened" in finding.summary
+    assert "what happened" in finding.explanation
     assert finding.resolution
 
 

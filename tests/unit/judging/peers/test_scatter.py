@@ -205,12 +205,12 @@ class TestOneBadNodeDoesNotBlindTheFleet:
         assert [nodes[f"node-{i}"].state for i in (1, 2, 4)] == [State.OK] * 3
         assert nodes["node-3"].is_unsteady
         assert (finding.subject, finding.level) == ("node-3", Level.WARNING)
-        assert "window 2 of 3 at 6.700" in finding.summary
+        assert "window 2 of 3 at 6.700" in finding.explanation
         assert (
             "The GPU was too hot and slowed itself down for 33 % of the time (68 °C, its peers 60 °C)"
-            in finding.summary
+            in finding.explanation
         )
-        assert "its SM clock fell to 1670 MHz at the lowest, its peers' to 1890" in finding.summary
+        assert "its SM clock fell to 1670 MHz at the lowest, its peers' to 1890" in finding.explanation
 
     def test_a_throttled_node_whose_heat_is_a_breach_is_told_as_one_with_its_scatter(self) -> None:
         results = fleet(4)
@@ -221,7 +221,7 @@ class TestOneBadNodeDoesNotBlindTheFleet:
         group = judged(results)
         (finding,) = diagnose([group], results)
         assert (finding.subject, finding.category, finding.level) == ("node-3", "thermal_throttling", Level.ERROR)
-        assert "its windows scatter" in finding.summary
+        assert "its windows scatter" in finding.explanation
         assert by_name(group)["node-3"].is_unsteady
 
 
