@@ -45,6 +45,14 @@ def test_a_node_s_page_draws_its_figures_and_has_them_as_a_table(client: Any, pa
     assert f'href="../runs/last/{a_run(pages)}"' in text
 
 
+def test_the_glossary_explains_conditions_and_each_page_links_to_it(client: Any, pages: Path) -> None:
+    text = get(client, "glossary").text
+
+    assert "Its measurements scatter far more than those of its peers." in text
+    assert get(client, "glossary?format=csv&table=states").text.startswith("name,meaning\nok,Within all limits.")
+    assert 'href="./glossary"' in get(client, "").text
+
+
 @pytest.mark.parametrize(("path", "header"), TABLES.items())
 def test_every_table_is_there_as_csv(client: Any, pages: Path, path: str, header: str) -> None:
     reply = get(client, f"{path}&format=csv")

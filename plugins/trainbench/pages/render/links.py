@@ -37,6 +37,9 @@ class Links:
     def runs(self, **changes: Any) -> str:
         return self._filtered("runs", changes)
 
+    def glossary(self) -> str:
+        return f"{self.up}glossary"
+
     def breach(self, breach_id: int) -> str:
         return f"{self.up}breaches/{breach_id}"
 

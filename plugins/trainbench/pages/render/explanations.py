@@ -1,0 +1,29 @@
+"""The words of reports and pages as tables: conditions of a node, states of a verdict, figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trainbench.core.formats import sentence
+from trainbench.core.tables import Column, Table, make_table, text
+from trainbench.judging.condition import TRAITS
+from trainbench.reporting.glossary import FIGURES, STATES
+
+
+def glossary_tables() -> tuple[Table, ...]:
+    conditions = (
+        (str(condition), sentence(trait.meaning[:1].upper() + trait.meaning[1:])) for condition, trait in TRAITS.items()
+    )
+    return (
+        _table("conditions", "Conditions of a node", conditions),
+        _table("states", "States of a verdict", STATES),
+        _table("figures", "Figures", FIGURES),
+    )
+
+
+def _table(name: str, title: str, entries: Iterable[tuple[str, str]]) -> Table:
+    columns: tuple[Column[tuple[str, str]], ...] = (
+        text("name", lambda entry: entry[0]),
+        text("meaning", lambda entry: entry[1], is_long=True),
+    )
+    return make_table(entries, columns, name=name, title=title)
