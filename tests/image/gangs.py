@@ -38,7 +38,7 @@ SEQ2SEQ = {
 WIDE = {
     "model": COUNTED,
     "dimensions": {
-        "family": "llama", "vocab_size": 1024, "hidden_size": 768, "intermediate_size": 1024, "num_layers": 2,
+        "family": "llama", "vocab_size": 512, "hidden_size": 768, "intermediate_size": 1024, "num_layers": 1,
         "num_heads": 4, "num_kv_heads": 4, "max_positions": 64,
     },
 }  # fmt: skip

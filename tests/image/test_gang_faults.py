@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -17,15 +16,12 @@ from bench_image.process.exit_codes import ProcessExits, read_exit_codes
 from bench_image.process.merge import merge
 from bench_image.process.rank_report import read_reports
 from tests.image.processes import (
-    ENDLESS,
     environment,
     finish,
     free_port,
     make_spec,
-    rank_process,
     run_rank,
     start,
-    wait_for,
 )
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -88,17 +84,6 @@ def test_an_absent_deepspeed_is_named_with_the_strategy(tmp_path: Path) -> None:
     assert report.error is not None
     assert (report.status, report.error.phase) == (Status.ERROR, Phase.IMPORT)
     assert report.error.message.startswith("strategy 'zero2' needs the package deepspeed")
-
-
-def test_a_killed_rank_ends_its_peers(tmp_path: Path) -> None:
-    spec = make_spec(recipe=Recipe.FULL, strategy=Strategy.ZERO3, **ENDLESS)
-    process = start(spec, tmp_path)
-    wait_for(Phase.MEASURE, process, spec, tmp_path)
-    rank_process(process, 1).send_signal(signal.SIGKILL)
-    result = finish(process, tmp_path)
-
-    assert result.error is not None
-    assert (result.status, result.error.kind, result.error.rank) == (Status.ERROR, "SIGKILL", 1)
 
 
 @pytest.mark.parametrize("node_rank", ["0", "1"])
