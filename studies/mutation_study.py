@@ -84,14 +84,14 @@ PARTS = {
         OURS,
         80,
     ),
-    "merge": Part(IMAGE, ["bench_image/process/merge.py"], ["tests/image/test_merge.py"], OURS_IMAGE, 30),
+    "merge": Part(IMAGE, ["bench_image/process/merge.py"], ["tests/image/process/test_merge.py"], OURS_IMAGE, 30),
     "independent": Part(
         IMAGE,
         ["bench_image/process/merge_independent.py"],
         [
-            "tests/image/test_merge_independent.py",  # but those of real processes, which take a minute
+            "tests/image/process/test_merge_independent.py",  # but those of real processes, which take a minute
             *(
-                f"--deselect=tests/image/test_merge_independent.py::{name}"
+                f"--deselect=tests/image/process/test_merge_independent.py::{name}"
                 for name in (
                     "test_independent_ranks_do_the_same_work_at_the_same_time",
                     "test_no_fault_of_one_gpu_reaches_its_neighbours",
@@ -105,14 +105,14 @@ PARTS = {
     "loop": Part(
         IMAGE,
         [f"bench_image/training/{module}.py" for module in ("loop", "train_step", "stopwatch")],
-        ["tests/image/test_loop.py"],
+        ["tests/image/training/test_loop.py"],
         OURS_IMAGE,
         30,
     ),
 }
 LISTED_TESTS = {
     CONTROL: [*COST_TESTS, "tests/unit/comparison", "tests/unit/judging/over_time/test_change_points.py"],
-    IMAGE: ["tests/image/test_merge.py", "tests/image/test_loop.py", "tests/image/test_rank_figures.py"],
+    IMAGE: ["tests/image/process/test_merge.py", "tests/image/training/test_loop.py", "tests/image/telemetry/test_peak_memory.py"],
 }
 NEWER_WEIGHT = 2
 

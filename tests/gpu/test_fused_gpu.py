@@ -83,7 +83,7 @@ def seen(recipe: Recipe, *, keep_unpacked: bool = False) -> Seen:
 
 @pytest.mark.parametrize("recipe", [Recipe.LORA, Recipe.QLORA])
 def test_tuned_trains_as_peft_does(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.image.test_fused_lora import largest_difference
+    from tests.image.kernels.test_fused_lora import largest_difference
 
     loss, gradients = seen(recipe)
     monkeypatch.setattr("bench_image.model.compile.uses_fused_lora", lambda *_: False)
@@ -94,7 +94,7 @@ def test_tuned_trains_as_peft_does(recipe: Recipe, monkeypatch: pytest.MonkeyPat
 
 
 def test_weights_that_stay_unpacked_give_the_same_numbers() -> None:
-    from tests.image.test_fused_lora import largest_difference
+    from tests.image.kernels.test_fused_lora import largest_difference
 
     (loss, gradients), (kept_loss, kept_gradients) = (seen(Recipe.QLORA, keep_unpacked=keep) for keep in (False, True))
 

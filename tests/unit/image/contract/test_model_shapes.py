@@ -13,7 +13,8 @@ from bench_image.contract.model_shapes import MODELS, ModelShape, shape_of
 
 def test_an_unknown_model_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
-        ContractError, match=r"model 'mistral-8b' is not known: choose one of tiny, mistral-7b, llama2-7b"
+        ContractError,
+        match=r"model 'mistral-8b' is not known: choose one of tiny, mistral-7b, mistral-7b-v0.3, llama2-7b",
     ):
         shape_of("mistral-8b")
 
