@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
-from tests.unit.orchestration.test_no_figures import BUSY, NO_ROOM, PLAN, campaign_of, failed_runs
+from tests.unit.judging.checks.test_no_figures import BUSY, NO_ROOM, PLAN, campaign_of, failed_runs
 from trainbench.alerting.alerts import alerts
 
 

@@ -384,7 +384,7 @@ def test_one_pod_that_cannot_be_deleted_does_not_keep_the_others(airflow_db: Non
     """`release` stopped at the first refusal: the pods behind it ran on."""
     from kubernetes.client import ApiException
 
-    from trainbench.orchestration.kubernetes_operator import delete_pods
+    from trainbench.orchestration.pod_deletion import delete_pods
 
     pods = [Mock(status=Mock(container_statuses=[])) for _ in "abcd"]
     for name, pod in zip("abcd", pods, strict=True):

@@ -63,7 +63,7 @@ def _release(label: str, value: str) -> None:
     if settings.launcher is not Launcher.LOCAL:
         from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 
-        from trainbench.orchestration.kubernetes_operator import delete_pods
+        from trainbench.orchestration.pod_deletion import delete_pods
 
         client = KubernetesHook(conn_id=settings.kubernetes_connection).core_v1_client
         deleted = delete_pods(client, settings.namespace, ours(settings) | {label: value})

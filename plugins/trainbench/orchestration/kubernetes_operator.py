@@ -1,8 +1,7 @@
-"""The Airflow operator that runs a Pod manifest on the cluster, tells why a pod did not end well, and leaves none."""
+"""The Airflow operator that runs a Pod manifest on the cluster, says why a pod failed, and leaves no pod behind."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -25,14 +24,14 @@ from airflow.sdk.exceptions import (
 from kubernetes.client import ApiException, V1DeleteOptions, V1Pod  # type: ignore[import-untyped]
 from urllib3.exceptions import HTTPError
 
-from bench_image.contract.pod_io import MAX_RESULT_BYTES
-from trainbench.core.formats import listing
 from trainbench.orchestration.api_errors import UNREACHABLE, answer, failure, handshake_status, http_status_of
-from trainbench.orchestration.bounded_pod_manager import BoundedPodManager, log_timeout
+from trainbench.orchestration.bounded_pod_manager import BoundedPodManager
 from trainbench.orchestration.kept_results import keep_result
+from trainbench.orchestration.pod_deletion import delete_pods
+from trainbench.orchestration.pod_reads import follow_log, read_events, read_node, read_pod, result_line
 from trainbench.orchestration.pod_trigger import BenchPodTrigger
 from trainbench.planning.nodes import not_ready_s
-from trainbench.pods.manifests import CONTAINER, GANG, RENDEZVOUS, node_of
+from trainbench.pods.manifests import GANG, RENDEZVOUS, node_of
 from trainbench.pods.pod_end import END, EndKind, PodEnd, pod_end
 from trainbench.pods.result_text import ResultTextError, decoded
 from trainbench.pods.time_limits import DEAD_AFTER_S, GRACE_S, due_of, has_ended, is_late, task_limit_s
@@ -165,7 +164,9 @@ class BenchPodOperator(KubernetesPodOperator):
 
     def cleanup(self, pod: V1Pod, remote_pod: V1Pod, xcom_result: Any = None, context: Context | None = None) -> None:
         if remote_pod is not None and self._last_seen is None:
-            self._last_seen = self._look(remote_pod.metadata.name, remote_pod.metadata.namespace)  # before deletion
+            self._last_seen = read_pod(
+                self.client, remote_pod.metadata.name, remote_pod.metadata.namespace
+            )  # before deletion
         super().cleanup(pod, remote_pod, xcom_result, context)
 
     @cached_property
@@ -215,39 +216,10 @@ class BenchPodOperator(KubernetesPodOperator):
     def _write_logs(  # type: ignore[override]  # it is decorated there
         self, pod: V1Pod, follow: bool = False, since_time: datetime | str | None = None
     ) -> None:
-        """Of a resumed task, into its own log. The provider waits for ever for a node that takes the request and never
-        answers; the log is not worth a result.
-        """
+        """Copies the pod's log into the log of a resumed task."""
         since = datetime.fromisoformat(since_time) if isinstance(since_time, str) else since_time
-        lines = self.client.read_namespaced_pod_log(
-            pod.metadata.name,
-            pod.metadata.namespace,
-            container=self.base_container_name,
-            follow=follow,
-            since_seconds=math.ceil((datetime.now(UTC) - since).total_seconds()) if since else None,
-            _request_timeout=log_timeout(),
-            _preload_content=False,
-        )
-        for line in lines:
-            if text := line.decode(errors="backslashreplace").rstrip("\n"):
-                self.log.info("[%s] logs: %s", self.base_container_name, text)
-
-    def _last_line(self, pod: V1Pod) -> str | None:
-        """The result where its file may not be read: the program ends its log with it. None: there is none."""
-        try:
-            reply = self.client.read_namespaced_pod_log(
-                pod.metadata.name,
-                pod.metadata.namespace,
-                container=self.base_container_name,
-                tail_lines=1,
-                limit_bytes=MAX_RESULT_BYTES + 1,
-                _request_timeout=log_timeout(),
-                _preload_content=False,  # the client would turn JSON into Python's notation
-            )
-            text: str = reply.data.decode(errors="replace")
-        except (ApiException, HTTPError):
-            return None
-        return text if text.startswith("{") else None
+        for line in follow_log(self.client, pod, self.base_container_name, follow, since):
+            self.log.info("[%s] logs: %s", self.base_container_name, line)
 
     def on_kill(self) -> None:
         """A task that has just been resumed is ended by Airflow itself where its scheduler took the report of the
@@ -260,36 +232,19 @@ class BenchPodOperator(KubernetesPodOperator):
         super().on_kill()
         self._end_gang(wait_s=0)
 
+    def _last_line(self, pod: V1Pod) -> str | None:
+        return result_line(self.client, pod, self.base_container_name)
+
     def _look(self, name: str, namespace: str) -> Mapping[str, Any] | None:
-        try:
-            seen = self.client.read_namespaced_pod(name, namespace)
-        except ApiException:
-            return None
-        state: Mapping[str, Any] = self.client.api_client.sanitize_for_serialization(seen)
-        return state
+        return read_pod(self.client, name, namespace)
 
     def _events(self) -> tuple[tuple[str, str], ...]:
-        """Reason and message of each event of the pod: they outlive it."""
-        if self._pod_name is None:
-            return ()
-        try:
-            listed = self.client.list_namespaced_event(
-                self._metadata["namespace"], field_selector=f"involvedObject.name={self._pod_name}"
-            )
-        except (ApiException, HTTPError):
-            return ()
-        return tuple((event.reason or "", event.message or "") for event in listed.items)
+        return read_events(self.client, self._pod_name, self._metadata["namespace"]) if self._pod_name else ()
 
     def _node(self) -> Mapping[str, Any] | None:
-        """The node that the pod was made for, as the API's JSON; None where it is gone or may not be read."""
+        """The node that the pod was made for; None where it is gone or may not be read."""
         name = node_of(self.pod_template_dict or {})
-        if name is None:
-            return None
-        try:
-            listed = self.client.list_node(label_selector=f"kubernetes.io/hostname={name}").items
-        except (ApiException, HTTPError):
-            return None
-        return self.client.api_client.sanitize_for_serialization(listed[0]) if listed else None
+        return read_node(self.client, name) if name else None
 
     def _require(self, result: Any) -> Any:
         if result is None:
@@ -302,11 +257,11 @@ class BenchPodOperator(KubernetesPodOperator):
             raise error  # concluded already: execute called trigger_reentry
         if self._killed:
             raise AirflowException("Airflow ended this task: the next try, if there is one, finds its pod") from error
-        told = answer(error) if isinstance(error, ApiException) else str(error)
+        cause = answer(error) if isinstance(error, ApiException) else str(error)
         http_status = UNREACHABLE if isinstance(error, HTTPError) else http_status_of(error)
         events = () if self._last_seen else self._events()
         base, now = self.base_container_name, datetime.now(UTC)
-        end = pod_end(self._last_seen, base, told, http_status, events, self._node(), now)
+        end = pod_end(self._last_seen, base, cause, http_status, events, self._node(), now)
         if end.kind is EndKind.NODE_LOST:
             end = self._leave_behind(end)
         if self._unreadable:
@@ -350,27 +305,3 @@ class BenchPodOperator(KubernetesPodOperator):
             delete_pods(self.client, self._metadata["namespace"], {GANG: gang}, only_active=True)
         except (ApiException, HTTPError) as error:
             self.log.warning("The gang %s could not be ended (%s): its deadline will", gang, error)
-
-
-def delete_pods(client: Any, namespace: str, labels: Mapping[str, str], only_active: bool = False) -> tuple[str, ...]:
-    """Deletes the pods with these labels; with `only_active` those whose program has not ended. Returns their names.
-    Raises ApiException with the names of those that could not be deleted, once all were tried.
-    """
-    deleted, kept = [], []
-    selector = ",".join(f"{key}={value}" for key, value in labels.items())
-    for pod in client.list_namespaced_pod(namespace, label_selector=selector).items:
-        base = next((s for s in pod.status.container_statuses or () if s.name == CONTAINER), None)
-        if only_active and base is not None and base.state.terminated:
-            continue
-        try:
-            client.delete_namespaced_pod(
-                pod.metadata.name, namespace, body=V1DeleteOptions(grace_period_seconds=GRACE_S)
-            )
-        except (ApiException, HTTPError) as error:
-            if not isinstance(error, ApiException) or error.status != 404:
-                kept.append(f"{pod.metadata.name} ({answer(error) if isinstance(error, ApiException) else error})")
-                continue
-        deleted.append(pod.metadata.name)
-    if kept:
-        raise ApiException(status=UNREACHABLE, reason=f"could not be deleted: {listing(kept)}")
-    return tuple(deleted)
