@@ -1,4 +1,4 @@
-"""The Airflow DAG that finds out which configuration helps: a baseline against variants of it, on the same node."""
+"""The Airflow DAG `config_diagnosis`: a baseline against variants of it, on the same node."""
 
 from trainbench.orchestration.dag_factory import Suite, build_comparison_dag
 from trainbench.params.campaign_kind import Question
@@ -27,9 +27,10 @@ each chosen configuration is that work with one thing changed. One node runs the
 | `data from disk` | ready tokens come from shard files instead of memory |
 | `QLoRA plain`, `+ double quantisation`, `+ checkpointing`, `+ both` | the four ways to spend less memory |
 
-The report tells what helped, what did not and what failed: speed-up with its uncertainty, memory, cost and saving.
-Samples of another length are other work: they are told, never ranked with the rest. What does not fit the GPU's memory
-is a row of the table; any other failure turns the run red, after the report is out.
+The report shows which configurations helped, which did not and which failed: speed-up with its uncertainty, memory,
+cost and saving. Samples of another length are other work: they are listed and not ranked with the rest. A
+configuration that does not fit the GPU's memory is a row of the table; any other failure turns the run red, after the
+report is published.
 """,
     )
 )

@@ -1,4 +1,4 @@
-"""The Airflow DAG that tidies up: leaked pods and expired artefacts."""
+"""The Airflow DAG `housekeeping`: leaked pods and expired artefacts."""
 
 from trainbench.orchestration.housekeeping_dag import build_housekeeping
 

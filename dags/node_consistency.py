@@ -1,4 +1,4 @@
-"""The Airflow DAG of the nightly check: is every node as fast as its peers, and as it was last week?"""
+"""The Airflow DAG `node_consistency`: the nightly comparison of each node with its peers and its past."""
 
 from trainbench.orchestration.dag_factory import Suite, build_node_dag
 from trainbench.params.campaign_kind import Question
@@ -17,22 +17,22 @@ together, where it has several. A node is as good as its worst GPU.
 
 | task | does |
 |---|---|
-| `ready` | says in one sentence what is missing, before every pod does |
+| `ready` | names in one sentence what is missing, before any pod starts |
 | `plan` | finds the nodes and their GPUs, checks the parameters, writes one Pod manifest per run |
 | `benchmark` | one mapped pod per node, strategy and round; its label names them |
 | `judge` | compares the nodes: samples/s ± 5 %, GPU memory ± 2 %, temperature ± 10 °C |
 | `confirm` | runs every breaching node once more |
 | `publish` | reports, metrics and history |
-| `alert` | emits the asset event with what is wrong |
-| `gate` | turns the run red on breaches, failed or missing nodes and a drill that was not found |
+| `alert` | emits the asset event with all breaches and warnings |
+| `gate` | turns the run red on breaches, failed or missing nodes and a drill that was not detected |
 
-A busy node is reported, never red. When `ready` or `plan` fails, nobody is judged.
+A busy node is reported and not red. When `ready` or `plan` fails, no node is judged.
 
 The preset `tuned` is the default: there the GPU sets the pace. `as_users_run` is the published guide's configuration,
 with gradient checkpointing and paged 8-bit AdamW.
 
 A run with a node slowed on purpose (`drill_node`) must turn red: it shows that the alarm works. If the node is not
-found, the run says what was measured.
+detected, the report gives the measured figures.
 """,
     )
 )

@@ -1,4 +1,4 @@
-"""The Airflow DAG of the weekly scaling study: every strategy at every number of GPUs."""
+"""The Airflow DAG `strategy_scaling`: every strategy at every number of GPUs, weekly."""
 
 from trainbench.orchestration.dag_factory import Suite, build_scaling_dag
 from trainbench.params.campaign_kind import Question
@@ -16,9 +16,9 @@ dag = build_scaling_dag(
 chosen numbers of GPUs: one gang after another, one pod for each node of a gang. The report ranks throughput, scaling
 efficiency against the smallest size measured, memory and the exposed share of communication.
 
-Strategies and sizes that are not chosen show as skipped. When one pod of a gang fails, the others are ended, and the
-report tells the first cause. A configuration that does not fit the GPU's memory is a row of the table; any other
-failure turns the run red, after the report is out.
+Strategies and sizes that are not chosen are shown as skipped. When one pod of a gang fails, the others are ended, and
+the report names the first cause. A configuration that does not fit the GPU's memory is a row of the table; any other
+failure turns the run red, after the report is published.
 """,
     )
 )

@@ -59,16 +59,15 @@ the driver may move them to the host.
 
 {errors}
 
-What a compiled layer keeps was counted from its formula and brought into agreement with the fitted configurations, so
-their error is that of a fit. The others were measured after the formula had been settled: their error is that of a
-prediction. Most of them are the fitted models on another number of GPUs, with another batch or checkpointing; new in
-kind are full training of GPT-2, fused adapters under fsdp, accumulation under fsdp, 4-bit weights that stay unpacked,
-and `as_users_run` without checkpointing. LoRA with zero3 was 10 % off when it was first measured, and counts as fitted
-since.
+The memory of a compiled layer was counted by formula and adjusted to the fitted configurations, so their error is that
+of a fit. The others were measured after the formula was fixed: their error is that of a prediction. Most of them are
+the fitted models on another number of GPUs, with another batch or checkpointing; new kinds are full training of GPT-2,
+fused adapters under fsdp, accumulation under fsdp, 4-bit weights that stay unpacked, and `as_users_run` without
+checkpointing. LoRA with zero3 was 10 % off when it was first measured, and has counted as fitted since.
 
 Beyond 10 %: {beyond}.
-Where the error is negative, the run needs more than was predicted; that comes out of the {margin:.0%} that do not count
-as usable.
+Where the error is negative, the run needs more than was predicted; the {margin:.0%} that do not count as usable
+cover it.
 
 {measured}
 

@@ -1,4 +1,4 @@
-"""The words of judgement: states, verdicts and findings. Values only; the rules that make them live in the checks."""
+"""States, verdicts and findings as values. The rules that make them are in `judging`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainbench.core.formats import listing
 
 
 class State(StrEnum):
-    """What the checks say of a node. Only `breach`, `failed` and `missing` turn a DAG run red."""
+    """The state of a node or a metric. Only `breach`, `failed` and `missing` turn a DAG run red."""
 
     OK = "ok"
     NOTICE = "notice"  # outside the limits once, not confirmed by the re-run; or better than its own history
@@ -45,8 +45,8 @@ class Confirmation(StrEnum):
     PENDING = "pending"
     CONFIRMED = "confirmed"
     NOT_CONFIRMED = "not_confirmed"
-    INCONCLUSIVE = "inconclusive"  # the re-run gave no answer: the reason says why
-    NOT_PLANNED = "not_planned"  # result files that no campaign made: nothing was run once more
+    INCONCLUSIVE = "inconclusive"  # the re-run gave no answer: the reason gives the cause
+    NOT_PLANNED = "not_planned"  # result files without a campaign: no re-run was planned
 
 
 class ReferenceMode(StrEnum):
@@ -77,10 +77,10 @@ class MetricVerdict(Frozen):
     reference: float | None
     deviation: float | None
     limit: float
-    noise: float | None  # half-width that chance alone explains, from the repeats; None: no repeats to tell
+    noise: float | None  # half-width that chance alone explains, from the repeats; None: nothing was repeated
     side: Side | None
     reason: str  # one sentence; says why a number is missing
-    gpu: str | None = None  # of several GPUs the one that explains the deviation, where the results tell
+    gpu: str | None = None  # of several GPUs the one that explains the deviation, where known
 
 
 def gpu_title(index: int, uuid: str | None) -> str:
@@ -127,7 +127,7 @@ class NodeVerdict(Frozen):
     confirm_deviation_pct: float | None  # samples/s of the re-run against the same reference
     is_drill: bool
     reason: str
-    is_watched: bool = False  # within the limit, but too slow to be well: told, not red, and closes no breach
+    is_watched: bool = False  # within the limit, but too slow to be well: a warning, not red; closes no breach
     is_unsteady: bool = False  # its own windows or rounds scatter far more than its peers': judged by its own scatter
     unsteady_factor: float | None = None  # its scatter / that of its peers, both as standard deviations
     disturbed_rounds: tuple[int, ...] = ()  # a minority of its runs that is far off the others: not in its noise
@@ -155,8 +155,8 @@ class GroupVerdict(Frozen):
     nodes: tuple[NodeVerdict, ...]
     spread_pct: float | None  # (max - min) / median of the nodes' samples/s
     noise_pct: float | None  # standard deviation of one run's samples/s: the larger of between runs and between windows
-    detectable_pct: float | None  # smallest deviation that this group's noise lets one tell from chance
-    choice: str | None = None  # what most nodes' programs chose where the spec left it to them
+    detectable_pct: float | None  # smallest deviation that is more than this group's noise
+    choice: str | None = None  # the settings that most nodes' programs chose where the spec says 'auto'
 
 
 class HistoryVerdict(Frozen):

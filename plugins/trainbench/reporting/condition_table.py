@@ -58,7 +58,7 @@ TABLE: tuple[Surfaces, ...] = (
 _HEAD = """# The condition of a node
 Every node has one condition, and every surface shows it: headline and tables of the reports, exit code, note on the DAG
 run, asset event, alerts, banners, notices, Fleet page. Of several that hold, the first of this table is the node's. The
-table is made from the data that a test holds every surface to (`reporting/condition_table.py`).
+table is made from the data that a test compares with every surface (`reporting/condition_table.py`).
 
 | condition | when | report says | word in its table | exit code | DAG run | alert | banner | notice | Fleet headline |
 |---|---|---|---|---|---|---|---|---|---|
@@ -69,18 +69,18 @@ _NOTES = """
 - **Alert**: an entry in the asset event, and a next step in the run's note. **Notice**: by mail, Slack or webhook;
   warnings go to channels with `"at_least": "warning"`.
 - **A run without a single figure is red**, with exit code 1, alert and a sentence in the headline, whatever the reason:
-  nothing was checked, be it that all nodes were busy. One node that gave a figure, and the rest being busy is green.
+  nothing was checked, even if all nodes were merely busy. One node with a figure while the rest were busy is green.
 - **Exit codes of whole fleets**: 3 where no node could be judged; 4 where more than half of the nodes fell
-  behind their own past and none is red. Then the DAG run stays green, for no re-run has confirmed it, and headline,
+  behind their own past and none is red. The DAG run stays green, because no re-run has confirmed it, and headline,
   alert, banner and notice say so.
-- **Red stays red**: an open breach is hidden by no silence, noise or age. It ends when the node is well, or was taken
-  out of the cluster. Acknowledged, it asks for nobody's attention any more; a run that finds it again is red again.
-- **Drill**: its run is red, with alert, note and one notice marked DRILL, so that the whole chain is tried. Once that
-  run is over it asks for nobody's attention. A drill that is not found is red too, and says why.
+- **Red stays red**: no silence, noise or age hides an open breach. It ends when the node is well, or was taken out of
+  the cluster. An acknowledged breach sends no further messages; a run that confirms it again is red again.
+- **Drill**: its run is red, with alert, note and one notice marked DRILL, which tests the whole chain. When
+  that run is over the drill leaves no message open. A drill that is not detected is red too, with the reason.
 - **Undecided** for three nights, or busy for three days, is a warning of its own, with banner and notice; the Fleet
   page says when the node was last judged.
-- **Stale** comes with time, and not with a run: only the Fleet page can say it.
-- **Watched** is also who was out of its limits once and not in the re-run.
+- **Stale** follows from time and not from a run: only the Fleet page shows it.
+- **Watched** is also a node that was outside its limits once and not in the re-run.
 """
 
 
