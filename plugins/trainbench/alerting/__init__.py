@@ -1,1 +1,1 @@
-"""Who is told what, once: breaches and recoveries on channels, notes on runs, summaries on assets."""
+"""Notices by mail, Slack and webhook, notes on DAG runs, and the summaries in asset events."""

@@ -1,1 +1,1 @@
-"""`trainbench`: the same flow without Airflow. Commands only; the modules that they call do the work."""
+"""The command `trainbench`: the same flow without Airflow. Commands only; the modules that they call do the work."""

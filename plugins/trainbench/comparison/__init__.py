@@ -1,1 +1,1 @@
-"""Runs beside each other: which may be ranked, how they scale, what helped, and how much is only noise."""
+"""Runs beside each other: equal work, scaling, speed-ups, noise floor and recommendations."""

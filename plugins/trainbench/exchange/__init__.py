@@ -1,1 +1,1 @@
-"""Results that travel: files of other benchmarks read, ours published, imported, compared across machines."""
+"""Results in other files: compare them across machines, export, import, and re-index the history."""

@@ -1,1 +1,1 @@
-"""The history in SQL: every run, verdict, breach and warning, and the schema that holds them."""
+"""The SQL database of all runs, verdicts, breaches and warnings, with its schema."""

@@ -1,1 +1,1 @@
-"""What a user may ask for: the parameters, their defaults and limits, and which question they belong to."""
+"""The parameters of a campaign: defaults, limits and trigger forms."""

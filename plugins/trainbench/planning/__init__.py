@@ -1,1 +1,1 @@
-"""Parameters and nodes -> the plan: which runs there will be, in which order, and what will not run and why."""
+"""Parameters and nodes become the plan: which runs, in which order, and what is skipped and why."""

@@ -1,1 +1,1 @@
-"""The plan's runs -> pods: their manifests, how several meet as one gang, and how a pod ended."""
+"""Runs as pods: manifests, gangs, time limits, and the cause of a pod's end."""

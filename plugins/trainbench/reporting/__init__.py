@@ -1,1 +1,1 @@
-"""A campaign -> what people and programs read: Markdown, one HTML page, JSON, CSV, plots, a terminal."""
+"""A campaign as Markdown, HTML, JSON, CSV, plots and terminal text."""
