@@ -8,25 +8,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from bench_image.contract.work import Device
 from trainbench.cli import baseline, cluster, cost, estimates, exchange, watch
 from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, print_broken, print_json, progress, user_errors
-from trainbench.cluster.local_nodes import local_fleet
 from trainbench.core.formats import count, listing
-from trainbench.judging.campaign_conditions import conditions
-from trainbench.judging.checks.drills import undetected
-from trainbench.judging.condition import Condition
-from trainbench.params.campaign_params import ParamsError, form
-from trainbench.planning.plan import Plan, unknown_gpus
-from trainbench.planning.planners import PLANNERS, SUITES
-from trainbench.pods.manifests import manifests
-from trainbench.results.artefacts import BrokenFile, Store, open_store
-from trainbench.results.campaign import Campaign
-from trainbench.settings.environment import Settings, read_settings
+from trainbench.params.campaign_kind import SUITES
+
+if TYPE_CHECKING:
+    from trainbench.planning.plan import Plan
+    from trainbench.results.artefacts import BrokenFile, Store
+    from trainbench.results.campaign import Campaign
+    from trainbench.settings.environment import Settings
 
 EXIT_CODES = """Exit codes:
 
@@ -89,6 +85,9 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Show the runs in their order, and what will be skipped and why. Starts nothing."""
+    from trainbench.pods.manifests import manifests
+    from trainbench.settings.environment import read_settings
+
     with user_errors():
         settings = read_settings()
         planned = _plan(suite, settings, nodes, device, set_, "dry-run")
@@ -113,6 +112,9 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a campaign on this machine: plan, pods one after another, judgement, re-runs, report."""
+    from trainbench.results.artefacts import open_store
+    from trainbench.settings.environment import read_settings
+
     with user_errors():
         settings = read_settings()
         started = datetime.now(UTC)
@@ -137,6 +139,8 @@ def run(
 @app.command()
 def check(source: Source, set_: Limit = None, store_url: StoreUrl = None, as_json: AsJson = False) -> None:
     """Judge stored results again, also with other limits or prices. Writes no report."""
+    from trainbench.results.artefacts import open_store
+
     with user_errors():
         campaign, broken = _judged_again(source, open_store(store_url), _changes(set_))
     _conclude(campaign, {}, broken, as_json)
@@ -152,6 +156,8 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Write the reports again, from a stored campaign or from result files."""
+    from trainbench.results.artefacts import open_store
+
     with user_errors():
         store = open_store(store_url)
         campaign, broken = _judged_again(source, store, {}, keep_verdict=True)
@@ -171,6 +177,10 @@ def report(
 def _plan(
     suite: str, settings: Settings, nodes: str | None, device: Device, set_: Sequence[str] | None, campaign_id: str
 ) -> Plan:
+    from trainbench.cluster.local_nodes import local_fleet
+    from trainbench.params.campaign_params import ParamsError
+    from trainbench.planning.planners import PLANNERS
+
     if suite not in SUITES:
         raise ParamsError(f"--suite is '{suite}': choose {', '.join(SUITES)}")
     planner = PLANNERS[SUITES[suite]]
@@ -182,6 +192,8 @@ def _plan(
 
 
 def _changes(set_: Sequence[str] | None) -> dict[str, Any]:
+    from trainbench.params.campaign_params import ParamsError, form
+
     changes: dict[str, Any] = {}
     lists = {name for name, field in form().items() if "array" in field["type"]}
     for item in set_ or ():
@@ -236,6 +248,10 @@ def exit_code(campaign: Campaign, broken: Sequence[BrokenFile] = ()) -> ExitCode
     """Red first; then a whole fleet that fell behind its own past, which a comparison of nodes cannot show; then
     no node was judged.
     """
+    from trainbench.judging.campaign_conditions import conditions
+    from trainbench.judging.checks.drills import undetected
+    from trainbench.judging.condition import Condition
+
     alarms = (*undetected(campaign.findings), *campaign.alarms)
     if broken or campaign.red_nodes or campaign.unjudged_failures or alarms:
         return ExitCode.RED
@@ -250,6 +266,8 @@ def exit_code(campaign: Campaign, broken: Sequence[BrokenFile] = ()) -> ExitCode
 
 def _print_plan(planned: Plan) -> None:
     from rich.table import Column, Table
+
+    from trainbench.planning.plan import unknown_gpus
 
     table = Table(
         "#",

@@ -10,17 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trainbench.core.baselines import BaselineError
 from trainbench.core.formats import one_line
-from trainbench.params.campaign_params import ParamsError
-from trainbench.planning.plan import PlanError
-from trainbench.pods.local_pods import LocalPodError
-from trainbench.prices.price_tables import PriceError
-from trainbench.results.artefacts import BrokenFile, StoreError
-from trainbench.settings.environment import SettingsError
+from trainbench.core.user_error import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from trainbench.results.artefacts import BrokenFile
 
 
 class ExitCode(IntEnum):
@@ -33,15 +29,6 @@ class ExitCode(IntEnum):
     FELL_BEHIND = 4
 
 
-USER_ERRORS: tuple[type[Exception], ...] = (
-    ParamsError,
-    PlanError,
-    PriceError,
-    SettingsError,
-    StoreError,
-    LocalPodError,
-    BaselineError,
-)
 LONG = 20  # files or campaigns: fewer are read before anybody looks
 PIPED_WIDTH = 120  # columns where standard output is no terminal
 
@@ -79,10 +66,10 @@ def print_broken(broken: Sequence[BrokenFile]) -> None:
 
 
 @contextmanager
-def user_errors(*others: type[Exception]) -> Iterator[None]:
-    """Print an error that the user can fix, of these kinds or of `others`, on standard error; exit with code 2."""
+def user_errors() -> Iterator[None]:
+    """Print an error that the user can fix on standard error, and exit with code 2."""
     try:
         yield
-    except USER_ERRORS + others as error:
+    except UserError as error:
         typer.echo(f"trainbench: {error}", err=True)
         raise typer.Exit(ExitCode.USAGE) from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -40,7 +39,7 @@ def prices(
     from trainbench.reporting.terminal import plain, rich_table
     from trainbench.settings.environment import read_settings
 
-    with _estimate_errors():
+    with user_errors():
         shown_prices = [
             price
             for price in load_prices(read_settings().prices)
@@ -75,7 +74,7 @@ def import_(
     """Convert a public price catalogue into a table for TRAINBENCH_PRICES. Counts the rows that it leaves out."""
     from trainbench.prices.price_import import as_toml, import_prices
 
-    with _estimate_errors():
+    with user_errors():
         imported = import_prices(file, provider, _day(as_of), source)
         if output and imported.prices:
             _write_new(output, as_toml(imported.prices))
@@ -156,7 +155,7 @@ def estimate(
     from trainbench.prices.price_tables import load_prices
     from trainbench.settings.environment import read_settings
 
-    with _estimate_errors():
+    with user_errors():
         asked = Asked(
             num_samples=samples,
             epochs=epochs,
@@ -264,11 +263,3 @@ def _day(text: str | None) -> date | None:
 
 def _today() -> date:
     return datetime.now(UTC).date()
-
-
-def _estimate_errors() -> AbstractContextManager[None]:
-    """Also report numbers that no formula accepts, and jobs that cannot be estimated."""
-    from trainbench.core.quantities import QuantityError
-    from trainbench.cost.job_estimates import EstimateError
-
-    return user_errors(EstimateError, QuantityError)

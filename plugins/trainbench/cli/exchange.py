@@ -69,7 +69,7 @@ def compare(
     from trainbench.results.artefacts import open_store
     from trainbench.settings.environment import read_settings
 
-    with user_errors(comparing.CompareError):
+    with user_errors():
         files = find(sources, open_store(store_url))
         with _progress("files read", len(files)) as advance:
             gathered = gather(files, advance)
@@ -143,12 +143,10 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write one result for publication: JSON, and Markdown for people."""
-    from trainbench.exchange.bench_files import BenchFileError
     from trainbench.exchange.export import choose, export_files
-    from trainbench.exchange.submission import SubmissionError
     from trainbench.results.artefacts import open_store
 
-    with user_errors(SubmissionError, BenchFileError):
+    with user_errors():
         result = choose(source, run_id, open_store(store_url))
         files = export_files(result, datetime.now(UTC), with_names=with_names, as_bench_file=bench)
         paths = {name: output / name for name in files}

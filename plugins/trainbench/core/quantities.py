@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 
+from trainbench.core.user_error import UserError
 
-class QuantityError(ValueError):
+
+class QuantityError(UserError, ValueError):
     """A number outside of its bounds; the message gives its name, its value and the allowed range."""
 
 

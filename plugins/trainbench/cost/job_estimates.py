@@ -14,6 +14,7 @@ from bench_image.contract.parse import explain
 from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import count, figure, listing
 from trainbench.core.quantities import positive
+from trainbench.core.user_error import UserError
 from trainbench.cost.estimate import Basis, Estimate, Interruptions, Job, Ownership, Pricing, estimate
 from trainbench.cost.job_memory import MemoryFit, gpu_memory_bytes, memory_fit
 from trainbench.cost.job_rates import Rate, given_rate, measured_rate, rate_by_mfu, scaled_rate
@@ -25,7 +26,7 @@ from trainbench.prices.price_tables import Price, words_of
 MAX_GPUS_PER_NODE = 64  # of a run spec; how a gang is spread over nodes changes neither memory nor price
 
 
-class EstimateError(ValueError):
+class EstimateError(UserError, ValueError):
     """What was asked for does not go together; the message says why and what to do."""
 
 

@@ -23,6 +23,7 @@ from bench_image.contract.result import RunResult, Status
 from bench_image.contract.result_sections import Context, Startup
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
+from trainbench.core.user_error import UserError
 from trainbench.results.collect import parse_payload
 
 FORMAT, FORMAT_VERSION = "trainbench-encoder-decoder", 1
@@ -32,7 +33,7 @@ NOT_IN_A_RESULT = "a result sums the losses and the loader's waits of all epochs
 _BATCH = ("batch_size", "batch-size")
 
 
-class BenchFileError(ValueError):
+class BenchFileError(UserError, ValueError):
     """The file is not one of the two formats, or a figure in it cannot be; the message names it."""
 
 

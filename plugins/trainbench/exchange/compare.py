@@ -10,6 +10,7 @@ from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import NA, count, duration, figure, listing, share, usd
 from trainbench.core.quantities import QuantityError, positive
 from trainbench.core.tables import Column, Table, integer, make_table, number, text
+from trainbench.core.user_error import UserError
 from trainbench.exchange.comparison_rows import Contender, differences, same_job
 from trainbench.figures.run_figures import (
     GPU_UTILISATION_MEAN_PCT,
@@ -32,7 +33,7 @@ MAX_ROWS = 200  # of one table; --json has all
 MAX_JOBS = 50
 
 
-class CompareError(ValueError):
+class CompareError(UserError, ValueError):
     """The comparison cannot be made as asked; the message says why and what to do."""
 
 

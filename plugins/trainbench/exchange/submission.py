@@ -25,6 +25,7 @@ from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.result_sections import Cost
 from bench_image.contract.work import Device
+from trainbench.core.user_error import UserError
 from trainbench.exchange.anonymise import anonymised
 from trainbench.planning.work import identifier
 from trainbench.results.campaign import IMPORTED
@@ -39,7 +40,7 @@ REPEAT = (
 )
 
 
-class SubmissionError(ValueError):
+class SubmissionError(UserError, ValueError):
     """The document cannot be made or read; the message says why and what to do."""
 
 

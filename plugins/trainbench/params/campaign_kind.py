@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 
@@ -13,3 +14,11 @@ class Question(StrEnum):
     CONFIGURATIONS = "configurations"  # what helped, against a baseline?
     HARDWARE = "hardware"  # which GPU for which model and recipe?
     NOISE = "noise"  # how much do equal runs differ here?
+
+
+# Suites that run without Airflow, too: independent pods, one after another.
+SUITES: Mapping[str, Question] = {
+    "node_consistency": Question.NODES,
+    "config_diagnosis": Question.CONFIGURATIONS,
+    "hardware_survey": Question.HARDWARE,
+}

@@ -20,6 +20,7 @@ from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy
 from bench_image.contract.spec import NODE_NAME
 from bench_image.contract.weights import normal_weights
 from bench_image.contract.work import Device, Preset
+from trainbench.core.user_error import UserError
 from trainbench.core.verdicts import ReferenceMode, Tolerances
 from trainbench.params.comparison_params import ComparisonParams
 from trainbench.params.comparison_params import field as _field
@@ -37,7 +38,7 @@ RATE_LIMITS_PCT = {Device.CUDA: 5.0, Device.CPU: 40.0}
 NOISE_FLOOR_ROUNDS = 5  # below, the noise itself is known to a factor of two at best
 
 
-class ParamsError(ValueError):
+class ParamsError(UserError, ValueError):
     """The message says which value is wrong, what is allowed and what to do."""
 
 

@@ -10,6 +10,7 @@ from bench_image.contract.options import SINGLE_GPU, Strategy
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
 from trainbench.core.formats import count, listing
+from trainbench.core.user_error import UserError
 from trainbench.params.campaign_kind import Question
 from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.planning.fit import does_not_fit
@@ -31,7 +32,7 @@ NIGHT: Mapping[str, Any] = {
 LOCAL_NIGHT: Mapping[str, Any] = {"preset": "as_users_run", "strategies": ["independent"]}
 
 
-class PlanError(ValueError):
+class PlanError(UserError, ValueError):
     """Nothing can run; the message says why and what to do."""
 
 

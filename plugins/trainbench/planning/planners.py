@@ -35,9 +35,3 @@ PLANNERS: Mapping[Question, Planner] = {
     ),
     Question.HARDWARE: Planner(survey_plan.make_survey_plan, survey_plan.DEFAULTS, survey_plan.LOCAL_DEFAULTS),
 }
-# The suites that can do without Airflow: independent pods, one after another.
-SUITES: Mapping[str, Question] = {
-    "node_consistency": Question.NODES,
-    "config_diagnosis": Question.CONFIGURATIONS,
-    "hardware_survey": Question.HARDWARE,
-}

@@ -21,6 +21,7 @@ from typing import Any
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.pod_io import MAX_RESULT_BYTES, XCOM_FILE
+from trainbench.core.user_error import UserError
 from trainbench.pods.manifests import CONTAINER, XCOM_DIR
 
 FOLDER_PREFIX = "trainbench-pod-"
@@ -28,7 +29,7 @@ POD_FILE, PROGRESS_FILE = "pod.json", "progress"
 PROGRESS_MARK = "phase="  # how a line begins in which the program tells where it is
 
 
-class LocalPodError(RuntimeError):
+class LocalPodError(UserError, RuntimeError):
     """The pod could not be started; the message says why and what to do."""
 
 

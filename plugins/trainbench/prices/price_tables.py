@@ -21,6 +21,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.parse import explain
+from trainbench.core.user_error import UserError
 from trainbench.core.verdicts import Finding, Level
 
 PRICES_FILE = Path(__file__).with_name("prices.toml")
@@ -29,7 +30,7 @@ STALE_AFTER_DAYS = 90
 _NEUTRAL = re.compile(r"nvidia|tesla|geforce|quadro|sxm\d?|pcie|hbm\d?e?|\d+gb")
 
 
-class PriceError(ValueError):
+class PriceError(UserError, ValueError):
     """A price table cannot be read; the message names the file, the row and the field."""
 
 

@@ -31,6 +31,7 @@ from bench_image.contract.parse import explain
 from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import IDENTIFIER
+from trainbench.core.user_error import UserError
 from trainbench.results.campaign import Campaign
 from trainbench.results.collect import parse_payload
 from trainbench.settings.environment import read_settings
@@ -69,7 +70,7 @@ def _tell_nobody(_: int, __: int) -> None:
     pass
 
 
-class StoreError(RuntimeError):
+class StoreError(UserError, RuntimeError):
     """The store cannot be read or written; the message says which address, why, and what to do."""
 
 

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails, from_json
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
+from trainbench.core.user_error import UserError
 from trainbench.params.campaign_params import WORLD_SIZES
 from trainbench.pods.local_pods import LocalImage
 from trainbench.pods.manifests import PodSettings
@@ -40,7 +41,7 @@ class Housekeeping(StrEnum):
     DELETE = "delete"  # those, ended pods and expired artefacts
 
 
-class SettingsError(ValueError):
+class SettingsError(UserError, ValueError):
     """A variable has a value that is not allowed. The message names the variable, the value and what is allowed."""
 
 

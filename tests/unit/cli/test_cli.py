@@ -429,7 +429,7 @@ def test_report_says_of_a_stored_campaign_what_was_said_at_the_time() -> None:
 
 
 def test_help_states_the_exit_codes_and_loads_nothing_heavy() -> None:
-    heavy = {"airflow", "matplotlib", "sqlalchemy", "pandas", "kubernetes"}
+    heavy = {"airflow", "matplotlib", "sqlalchemy", "numpy", "pandas", "scipy", "pydantic_settings", "kubernetes"}
     code = f"import sys, trainbench.cli.app; print(sorted({heavy} & set(sys.modules)))"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     loaded = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
