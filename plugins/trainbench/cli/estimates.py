@@ -199,7 +199,7 @@ def _print_estimates(estimates: Sequence[Estimate]) -> None:
         shown.print(plain(table.title, style="bold"))
         if table.rows:
             shown.print(rich_table(table))
-        lines = [*table.notes, *([one.memory.told] if one.memory else []), *one.assumptions, headline(one)]
+        lines = [*table.notes, *([one.memory.sentence] if one.memory else []), *one.assumptions, headline(one)]
         shown.print(*map(plain, lines), sep="\n")
 
 

@@ -1,1 +1,1 @@
-"""The place where the benchmarks run: asked whether it is ready, watched, and swept. The only door to Kubernetes."""
+"""The cluster, or this machine: readiness checks, running pods, housekeeping, and every Kubernetes request."""

@@ -83,10 +83,10 @@ def _no_namespace(refusal: Refusal, cluster: ClusterFacts, facts: Facts) -> Chec
     advice = f"set TRAINBENCH_NAMESPACE to the namespace of the deployment's manifests, or {APPLY}"
     if refusal.status == 404:
         return fail("namespace", f"there is no namespace '{name}'", advice)
-    told = (
+    problem = (
         f"nothing is allowed in the namespace '{name}': either it does not exist, or no right in it is bound to {who}"
     )
-    return fail("namespace", told, advice)
+    return fail("namespace", problem, advice)
 
 
 def _permissions(cluster: ClusterFacts, facts: Facts) -> Check:
@@ -110,8 +110,8 @@ def _is_needed(permission: Permission, version: str, has_plan: bool) -> bool:
 
 
 def _number(version: str) -> tuple[int, int]:
-    found = re.match(r"v?(\d+)\.(\d+)", version)
-    return (int(found[1]), int(found[2])) if found else EXEC_CREATE_SINCE
+    match = re.match(r"v?(\d+)\.(\d+)", version)
+    return (int(match[1]), int(match[2])) if match else EXEC_CREATE_SINCE
 
 
 def _purposes(permissions: list[Permission] | tuple[Permission, ...]) -> str:
@@ -142,8 +142,8 @@ def _room(cluster: ClusterFacts) -> Iterator[Check]:
         nodes = listing(misfit.node for misfit in admission.misfits)
         shortest = admission.misfits[0]
         where = nodes if len(admission.misfits) < num_nodes else f"any of {count(num_nodes, 'node')}"
-        told = f"{admission.pod} would not fit {where} even when empty; {shortest.node}: {shortest.short}"
-        yield (warn if len(admission.misfits) < num_nodes else fail)("room", told, MAKE_IT_FIT)
+        problem = f"{admission.pod} would not fit {where} even when empty; {shortest.node}: {shortest.short}"
+        yield (warn if len(admission.misfits) < num_nodes else fail)("room", problem, MAKE_IT_FIT)
         return
     kinds = " and ".join(admission.pod for admission in cluster.admissions)
     yield ok(
@@ -172,39 +172,43 @@ def _priority(admission: Admission, facts: Facts) -> Check:
         )
     if admission.priority is None:
         return ok("priority class", f"{name} is accepted")
-    told = f"{name}: priority {admission.priority}, preemption policy {admission.preemption_policy or 'not told'}"
+    summary = f"{name}: priority {admission.priority}, preemption policy {admission.preemption_policy or 'unknown'}"
     if admission.preemption_policy == "PreemptLowerPriority":
-        return warn("priority class", f"{told}: a benchmark could displace other work", "set preemptionPolicy: Never")
+        return warn(
+            "priority class", f"{summary}: a benchmark could displace other work", "set preemptionPolicy: Never"
+        )
     if admission.priority > 0:
         return warn(
-            "priority class", f"{told}: production at 0 does not displace a benchmark", "give it a value below 0"
+            "priority class", f"{summary}: production at 0 does not displace a benchmark", "give it a value below 0"
         )
-    return ok("priority class", told)
+    return ok("priority class", summary)
 
 
-def _gpus(found: Fleet | Refusal, facts: Facts) -> Check:
-    if isinstance(found, Refusal):
-        told = f"the nodes cannot be listed: {found.message}"
+def _gpus(gpu_fleet: Fleet | Refusal, facts: Facts) -> Check:
+    if isinstance(gpu_fleet, Refusal):
+        summary = f"the nodes cannot be listed: {gpu_fleet.message}"
         if facts.has_plan:
-            return unknown(GPUS, told, "the memory of the GPUs is not known, so nothing is skipped for it")
-        return fail(GPUS, told, f"{APPLY}, or name the nodes by the parameter 'nodes'")
-    away = "; ".join(f"{node.name}: {node.reason}" for node in found.absent[:3])
-    more = f" and {len(found.absent) - 3} more" if len(found.absent) > 3 else ""
-    if not found.nodes:
+            return unknown(GPUS, summary, "the memory of the GPUs is not known, so nothing is skipped for it")
+        return fail(GPUS, summary, f"{APPLY}, or name the nodes by the parameter 'nodes'")
+    away = "; ".join(f"{node.name}: {node.reason}" for node in gpu_fleet.absent[:3])
+    more = f" and {len(gpu_fleet.absent) - 3} more" if len(gpu_fleet.absent) > 3 else ""
+    if not gpu_fleet.nodes:
         look = f"look at these: {away}{more}" if away else "install NVIDIA's GPU operator, or its device plugin"
         return fail(GPUS, f"no node is ready and has allocatable {GPU_RESOURCE}", look)
-    told = f"{count(len(found.nodes), 'node')} with {count(sum(n.num_gpus or 0 for n in found.nodes), 'GPU')}"
-    told += f": {listing(_kinds(found.nodes))}"
-    if unlabelled := [n.name for n in found.nodes if n.gpu_product is None or n.gpu_memory_bytes is None]:
+    summary = (
+        f"{count(len(gpu_fleet.nodes), 'node')} with {count(sum(n.num_gpus or 0 for n in gpu_fleet.nodes), 'GPU')}"
+    )
+    summary += f": {listing(_kinds(gpu_fleet.nodes))}"
+    if unlabelled := [n.name for n in gpu_fleet.nodes if n.gpu_product is None or n.gpu_memory_bytes is None]:
         advice = "install GPU feature discovery; until then nothing is skipped for lack of GPU memory"
-        return warn(GPUS, f"{told}; product or memory is not labelled on {listing(unlabelled)}", advice)
-    if away and any(node.expected for node in found.absent):
-        return warn(GPUS, f"{told}; not usable: {away}{more}", "repair them, or put them in quarantine")
-    few = [kind for kind, number in Counter(n.gpu_product for n in found.nodes).items() if number < MIN_PEERS]
+        return warn(GPUS, f"{summary}; product or memory is not labelled on {listing(unlabelled)}", advice)
+    if away and any(node.expected for node in gpu_fleet.absent):
+        return warn(GPUS, f"{summary}; not usable: {away}{more}", "repair them, or put them in quarantine")
+    few = [kind for kind, number in Counter(n.gpu_product for n in gpu_fleet.nodes).items() if number < MIN_PEERS]
     if few:
         advice = "nodes are compared with nodes of the same GPU only: such a node is compared with its own past alone"
-        return warn(GPUS, f"{told}; fewer than {MIN_PEERS} nodes of {listing(map(str, few))}", advice)
-    return ok(GPUS, told + (f"; left out: {away}{more}" if away else ""))
+        return warn(GPUS, f"{summary}; fewer than {MIN_PEERS} nodes of {listing(map(str, few))}", advice)
+    return ok(GPUS, summary + (f"; left out: {away}{more}" if away else ""))
 
 
 def _kinds(nodes: tuple[GpuNode, ...]) -> Iterator[str]:
@@ -225,19 +229,19 @@ def _image(cluster: ClusterFacts, facts: Facts) -> Check:
 
 
 def _probed(facts: Facts) -> Iterator[Check]:
-    """What the probe found, or that nobody has tried."""
-    found = facts.probe
-    if isinstance(found, Unknown):
-        yield fail("probe", found.reason, "put right what it names, then probe again")
-    elif isinstance(found, ProbeFacts):
-        where = f"a pod on {found.node}"
-        if found.resolves:
-            yield ok("DNS", f"{where} found its own name by the Service, at {found.told}")
+    """Result of the probe, or that none was run."""
+    probe = facts.probe
+    if isinstance(probe, Unknown):
+        yield fail("probe", probe.reason, "put right what it names, then probe again")
+    elif isinstance(probe, ProbeFacts):
+        where = f"a pod on {probe.node}"
+        if probe.resolves:
+            yield ok("DNS", f"{where} found its own name by the Service, at {probe.address}")
         else:
             advice = "check the cluster's DNS, and that no NetworkPolicy forbids pods to ask it"
-            yield fail("DNS", f"{where} did not find its own name by the Service: {found.told}", advice)
-        if found.gpus:
-            yield ok("driver", f"{where} sees {listing(found.gpus, most=2)}")
+            yield fail("DNS", f"{where} did not find its own name by the Service: {probe.address}", advice)
+        if probe.gpus:
+            yield ok("driver", f"{where} sees {listing(probe.gpus, most=2)}")
         else:
             advice = "check the driver and NVIDIA's container runtime on that node"
             yield fail("driver", f"{where} has a GPU by its manifest, and no nvidia-smi that lists one", advice)

@@ -1,4 +1,4 @@
-"""What the Kubernetes API tells of itself: rights, nodes, the Service, and what it would say to one of our pods."""
+"""Facts from the Kubernetes API: rights, nodes, the Service, and a dry run of one of our pods."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NUM_QUESTIONS_AT_ONCE = 8
 
 
 class Refusal(Frozen):
-    """The API server's no: its HTTP status and its own words."""
+    """A refusal of the API server: HTTP status and message."""
 
     status: int
     message: str
@@ -35,7 +35,7 @@ class Misfit(Frozen):
 
 
 class Admission(Frozen):
-    """What the API server said to a pod that was not meant to stay. `refusal` None: it would have taken it. `misfits`:
+    """The API server's answer to a dry run of a pod. `refusal` None: it would have taken it. `misfits`:
     of the usable nodes, by what the containers request together in the API server's answer.
     """
 
@@ -74,11 +74,11 @@ class Sidecar(Frozen):
 def gather_cluster(
     cluster: Cluster, settings: Settings, manifests: Callable[[Fleet], Sequence[Mapping[str, Any]]], sidecar: Sidecar
 ) -> ClusterFacts:
-    """`manifests`: the pods to try, for the nodes that were found. Raises Unreachable."""
+    """`manifests`: the pods to try, for the ready GPU nodes. Raises Unreachable."""
     version = cluster.version()  # first: if nobody answers, nothing else is asked
     nodes = _or_refusal(cluster.nodes)
-    found = nodes if isinstance(nodes, Refusal) else fleet(nodes, settings.quarantine)
-    known = Fleet() if isinstance(found, Refusal) else found
+    gpu_fleet = nodes if isinstance(nodes, Refusal) else fleet(nodes, settings.quarantine)
+    known = Fleet() if isinstance(gpu_fleet, Refusal) else gpu_fleet
     pods = [_as_sent(pod, sidecar) for pod in _one_of_each_kind(manifests(known))]
     missing = _or_refusal(lambda: _missing(cluster))
     return ClusterFacts(
@@ -86,7 +86,7 @@ def gather_cluster(
         identity=cluster.identity(),
         missing=missing,
         namespace=_namespace(cluster, missing),
-        fleet=found,
+        fleet=gpu_fleet,
         num_with_image=None if isinstance(nodes, Refusal) else _num_with_image(nodes, known, settings.image),
         service=_or_refusal(lambda: _service(cluster.service(settings.service))),
         admissions=tuple(

@@ -1,4 +1,4 @@
-"""Is everything ready for a benchmark? What is wrong, in plain words, and how to put it right.
+"""`trainbench doctor`: is everything ready for a benchmark, and if not, what is wrong and how to fix it.
 
 The checks are pure: facts in, one `Check` for each thing out. `examine` asks for the facts first.
 """
@@ -40,8 +40,8 @@ def examine(
         facts = gather(settings, manifests, way, asks_airflow=opened is None)
         return checks(probed(facts, way) if with_probe else facts)
     except Exception as error:  # a broken doctor must not stop a benchmark that could run
-        told = f"the examination itself failed: {type(error).__name__}: {one_line(str(error))}"
-        return (Check(name="doctor", state=CheckState.UNKNOWN, summary=told, resolution="please report this"),)
+        summary = f"the examination itself failed: {type(error).__name__}: {one_line(str(error))}"
+        return (Check(name="doctor", state=CheckState.UNKNOWN, summary=summary, resolution="please report this"),)
 
 
 def checks(facts: Facts) -> tuple[Check, ...]:

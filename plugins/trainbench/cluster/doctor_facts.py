@@ -1,6 +1,6 @@
-"""What is the case, before anybody judges it: everything that `doctor` asks, side by side and in bounded time.
+"""Gathers the facts that `doctor` judges, concurrently and in bounded time.
 
-Nothing here raises: what cannot be found out is an `Unknown` with the reason.
+Nothing here raises: a fact that cannot be determined is an `Unknown` with the reason.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ Question = Callable[[], Any]
 
 
 class Facts(Frozen):
-    """None: it was not asked, for it does not matter here."""
+    """None: not gathered, for it does not matter here."""
 
     settings: Settings
-    has_plan: bool = False  # the pods of a plan are tried: its nodes need not be found any more
+    has_plan: bool = False  # the pods of a plan are tried: its nodes are known
     needs_service: bool = True
     kubeconfig_env: str | None = None
     airflow: AirflowFacts | Unknown | None = None
@@ -96,11 +96,11 @@ def gather(
 
 
 def probed(facts: Facts, opened: Callable[[], Cluster], wait_s: float = WAIT_S) -> Facts:
-    """The same facts, with what a real pod found; unchanged where there is no cluster for it."""
+    """The same facts with those of a real pod; unchanged where there is no cluster for it."""
     if not isinstance(facts.cluster, ClusterFacts):
         return facts
-    found = facts.cluster.fleet if isinstance(facts.cluster.fleet, Fleet) else Fleet()
-    pod = probe_pod(sample_pods(facts.settings, found)[0], facts.settings)
+    gpu_fleet = facts.cluster.fleet if isinstance(facts.cluster.fleet, Fleet) else Fleet()
+    pod = probe_pod(sample_pods(facts.settings, gpu_fleet)[0], facts.settings)
     return facts.model_copy(update={"probe": _answer(lambda: run_probe(opened(), pod, wait_s))})
 
 

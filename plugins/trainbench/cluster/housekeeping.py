@@ -1,4 +1,4 @@
-"""Leaked pods and expired artefacts are found, told and, only when that is asked for, deleted."""
+"""Finds leaked pods and expired artefacts, reports them and, where the mode says so, deletes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainbench.settings.environment import Housekeeping
 
 
 class Swept(Frozen):
-    """Something that was looked at. `is_leaked`: it is to go; `fault`: why it could not be deleted."""
+    """A pod or folder that was examined. `is_leaked`: to be deleted; `fault`: why it could not be."""
 
     name: str
     is_leaked: bool
@@ -48,7 +48,7 @@ def sweep_pods(
     mode: Housekeeping,
     now: datetime,
 ) -> tuple[Swept, ...]:
-    """Raises ClusterError when the pods cannot be listed; one that cannot be deleted is told and the others go on."""
+    """Raises ClusterError when the pods cannot be listed. A pod that cannot be deleted is reported."""
     verdicts = leaked.judge(cluster.pods(labels), labels, liveness, rules, now)
     return tuple(_sweep_pod(cluster, verdict, mode) for verdict in verdicts)
 
@@ -76,13 +76,13 @@ def summary(swept: Sequence[Swept], noun: str) -> str:
         (sum(item.fault is not None for item in due), "could not be deleted"),
         (sum(item.is_notable for item in swept), "to be looked at"),
     ]
-    told = ", ".join(f"{number} {what}" for number, what in parts if number) or "nothing to do"
+    results = ", ".join(f"{number} {what}" for number, what in parts if number) or "nothing to do"
     num_bytes = sum(item.num_bytes for item in due)
-    return f"{count(len(swept), noun)}: {told}" + (f" ({_size(num_bytes)})" if num_bytes else "")
+    return f"{count(len(swept), noun)}: {results}" + (f" ({_size(num_bytes)})" if num_bytes else "")
 
 
 def document(swept: Sequence[Swept]) -> dict[str, Any]:
-    """What scripts and later tasks read."""
+    """The result as JSON, for scripts and later tasks."""
     return {
         "deleted": [item.name for item in swept if item.is_deleted],
         "to_delete": [item.name for item in swept if item.is_leaked and not item.is_deleted],
@@ -95,8 +95,8 @@ def document(swept: Sequence[Swept]) -> dict[str, Any]:
 
 def faults(swept: Sequence[Swept]) -> str | None:
     """Why something is still there that should be gone; None when nothing is."""
-    told = [f"{item.name}: {item.fault}" for item in swept if item.fault]
-    return f"{len(told)} could not be deleted: {'; '.join(told[:3])}" if told else None
+    reasons = [f"{item.name}: {item.fault}" for item in swept if item.fault]
+    return f"{len(reasons)} could not be deleted: {'; '.join(reasons[:3])}" if reasons else None
 
 
 def _sweep_pod(cluster: Cluster, verdict: PodVerdict, mode: Housekeeping) -> Swept:
@@ -141,7 +141,7 @@ def _sweep_folder(store: Store, expiry: Expiry, deletes: bool) -> Swept:
 
 
 def _table(title: str, columns: tuple[str, ...], swept: Sequence[Swept]) -> Table:
-    """What is merely kept is not listed: there may be a year of it."""
+    """Kept items are not listed: there may be a year of them."""
     rows = tuple(
         text_row(
             *(*item.cells, item.outcome, item.reason),

@@ -39,12 +39,12 @@ def site_checks(facts: Facts) -> Iterator[Check]:
 
 
 def _versions(airflow: AirflowFacts) -> Check:
-    told = f"Airflow {airflow.version or 'not installed'}, provider {airflow.provider or 'not installed'}"
+    summary = f"Airflow {airflow.version or 'not installed'}, provider {airflow.provider or 'not installed'}"
     if _number(airflow.version) < MIN_AIRFLOW:
-        return fail("Airflow", told, f"install apache-airflow {_dotted(MIN_AIRFLOW)} or later")
+        return fail("Airflow", summary, f"install apache-airflow {_dotted(MIN_AIRFLOW)} or later")
     if _number(airflow.provider) < MIN_PROVIDER:
-        return fail("Airflow", told, f"install {PROVIDER} {_dotted(MIN_PROVIDER)} or later")
-    return ok("Airflow", told)
+        return fail("Airflow", summary, f"install {PROVIDER} {_dotted(MIN_PROVIDER)} or later")
+    return ok("Airflow", summary)
 
 
 def _connection(airflow: AirflowFacts, facts: Facts) -> Check:
@@ -76,17 +76,17 @@ def _store(facts: Facts) -> Check:
     store = facts.store
     if isinstance(store, Unknown):
         return fail("store", store.reason, f"check {STORE_ENV}, its credentials and the network")
-    told = f"{store.address}: written, read and deleted"
+    summary = f"{store.address}: written, read and deleted"
     if store.free_bytes is not None:
-        told += f"; {store.free_bytes / 1e9:,.1f} GB free"
+        summary += f"; {store.free_bytes / 1e9:,.1f} GB free"
         if store.free_bytes < NO_DISK_BYTES:
-            return fail("store", told, f"free space, or set {STORE_ENV} to another place")
+            return fail("store", summary, f"free space, or set {STORE_ENV} to another place")
         if store.free_bytes < LITTLE_DISK_BYTES:
-            return warn("store", told, f"free space, or set {STORE_ENV} to another place")
+            return warn("store", summary, f"free space, or set {STORE_ENV} to another place")
     if facts.settings.launcher is Launcher.KUBERNETES and not store.is_chosen:
         advice = f"set {STORE_ENV} to a folder that all Airflow workers share, or to s3://... or gs://..."
-        return warn("store", f"{told}; it is the default folder, which other workers do not see", advice)
-    return ok("store", told)
+        return warn("store", f"{summary}; it is the default folder, which other workers do not see", advice)
+    return ok("store", summary)
 
 
 def _history(facts: Facts) -> Check:
@@ -94,8 +94,8 @@ def _history(facts: Facts) -> Check:
     if isinstance(history, Unknown):
         return fail("history", history.reason, f"check {HISTORY_ENV}, and that the database answers")
     if not history.is_known:
-        told = f"{history.where} is at revision {history.revision}, which this version does not know"
-        return fail("history", told, f"set {HISTORY_ENV} to an empty database, then run trainbench reindex")
+        summary = f"{history.where} is at revision {history.revision}, which this version does not know"
+        return fail("history", summary, f"set {HISTORY_ENV} to an empty database, then run trainbench reindex")
     if history.revision is None:
         return ok("history", f"{history.where} is empty: the first run makes its tables")
     return ok("history", f"{history.where}, revision {history.revision}")

@@ -1,4 +1,4 @@
-"""What this machine and its settings tell: Airflow and its connection, store, history, the local interpreter."""
+"""Facts of the installation: Airflow and its connection, store, history, the local interpreter."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SENDING_MINUTES = 15  # a notice may be under way for so long
 
 
 class Unknown(Frozen):
-    """A fact that could not be found out, and why."""
+    """A fact that could not be determined, and why."""
 
     reason: str
 
@@ -61,7 +61,7 @@ class HistoryFacts(Frozen):
 
 
 class ChannelFacts(Frozen):
-    """Of a channel that is told of breaches."""
+    """A channel for notices of breaches."""
 
     name: str
     problem: str | None  # None: its connection is there, and of the right type
@@ -125,11 +125,11 @@ def _channel_problem(channel: Channel) -> str | None:
     if _installed(package) is None:
         return f"{package} is not installed"
     try:
-        found = Connection.get(channel.connection)
+        connection = Connection.get(channel.connection)
     except Exception as error:  # Airflow has several for a connection that is not there
         return f"the connection '{channel.connection}' cannot be read: {one_line(str(error))}"
-    if found.conn_type != wanted:
-        return f"the connection '{channel.connection}' is of type {found.conn_type}, not {wanted}"
+    if connection.conn_type != wanted:
+        return f"the connection '{channel.connection}' is of type {connection.conn_type}, not {wanted}"
     return None
 
 
@@ -229,7 +229,7 @@ def _writable(path: Path) -> None:
 
 
 def _impatient(history_url: str | None) -> str | None:
-    """A PostgreSQL server that does not answer is told of in seconds, not in minutes."""
+    """The URL with a connect timeout of seconds for PostgreSQL, which waits minutes by default."""
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError
 

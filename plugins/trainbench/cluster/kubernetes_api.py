@@ -62,7 +62,7 @@ NEEDED = (
     Permission(verb="create", resource="pods", purpose="start a benchmark"),
     Permission(verb="get", resource="pods", purpose="follow a pod"),
     Permission(verb="list", resource="pods", purpose="find a pod again after a restart, and leaked ones"),
-    Permission(verb="watch", resource="pods", purpose="be told of changes", is_required=False),
+    Permission(verb="watch", resource="pods", purpose="follow changes without polling", is_required=False),
     Permission(verb="patch", resource="pods", purpose="mark a pod as read"),
     Permission(verb="delete", resource="pods", purpose="remove a pod that has ended or leaked"),
     Permission(verb="deletecollection", resource="pods", purpose="end all pods of a gang at once"),

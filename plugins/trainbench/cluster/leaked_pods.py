@@ -1,4 +1,4 @@
-"""Which of our pods nobody waits for any more, and why: only those are ever deleted."""
+"""Judges which of our pods nobody waits for any more. Only those are ever deleted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STUCK_S = 600  # a pod that is still being deleted so long after its grace perio
 
 
 class Liveness(StrEnum):
-    """What Airflow says of the DAG run that a pod belongs to."""
+    """State of the DAG run that a pod belongs to, as Airflow reports it."""
 
     LIVE = "live"
     ENDED = "ended"

@@ -1,4 +1,4 @@
-"""The nodes of the local launcher: names for this machine, with the GPUs that the driver lists."""
+"""Nodes of the local launcher: names for this machine, with the GPUs that the driver lists."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIMEOUT_S = 30.0
 
 
 class LocalGpus(Frozen):
-    """What a process of this machine sees: how many GPUs, and the first one's name and memory."""
+    """GPUs that a process on this machine sees: their number, and the name and memory of the first."""
 
     count: int
     product: str
@@ -48,7 +48,7 @@ def machine_name() -> str:
 def visible_gpus(
     environ: Mapping[str, str] = os.environ, query: Callable[[], str | None] = lambda: _query()
 ) -> LocalGpus | None:
-    """None where the driver's own tool lists none, or is not there: then the program finds out by itself."""
+    """None where the driver's own tool lists none, or is not there: then the benchmark counts them itself."""
     listed = [line.split(", ", 3) for line in (query() or "").splitlines()]
     gpus = [fields for fields in listed if len(fields) == 4 and fields[2].isdecimal()]
     chosen = environ.get("CUDA_VISIBLE_DEVICES")

@@ -1,4 +1,4 @@
-"""One real pod tries what no dry run can tell: the image is pulled, a GPU is there, the Service's names resolve."""
+"""One real pod tests what no dry run can: the image is pulled, a GPU is there, the Service's names resolve."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ MARK = "trainbench-probe "
 # A headless Service tells of a new pod after a moment; the pod asks for its own name.
 PROGRAM = f"""
 import json, shutil, socket, subprocess, sys, time
-told = "no answer"
+address = "no answer"
 for _ in range(30):
     try:
-        told = socket.getaddrinfo(sys.argv[1], None)[0][4][0]
+        address = socket.getaddrinfo(sys.argv[1], None)[0][4][0]
         break
     except OSError as error:
-        told = str(error)
+        address = str(error)
         time.sleep(1)
-resolves = told[:1].isdigit()
+resolves = address[:1].isdigit()
 smi = shutil.which("nvidia-smi")
 gpus = subprocess.run([smi, "-L"], capture_output=True, text=True).stdout.splitlines() if smi else []
-print({MARK!r} + json.dumps({{"resolves": resolves, "told": told, "gpus": gpus}}), flush=True)
+print({MARK!r} + json.dumps({{"resolves": resolves, "address": address, "gpus": gpus}}), flush=True)
 """
 
 
 class ProbeFacts(Frozen):
-    """`gpus`: as nvidia-smi lists them; `told`: the address that the name has, or why it has none."""
+    """`gpus`: as nvidia-smi lists them; `address`: the address of the name, or why it has none."""
 
     node: str
     name: str
     resolves: bool
-    told: str
+    address: str
     gpus: tuple[str, ...]
 
 

@@ -1,4 +1,4 @@
-"""Which campaigns and cost reports are older than they are kept."""
+"""Judges which campaigns and cost reports are past their retention."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainbench.results.artefacts import NOUNS, Shelf, Usage
 
 
 class Expiry(Frozen):
-    """What is to become of a folder, and why."""
+    """Whether a folder is expired, and why."""
 
     shelf: Shelf
     name: str

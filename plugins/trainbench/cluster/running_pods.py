@@ -1,4 +1,4 @@
-"""What runs right now: our pods in the cluster, and those of local launchers on this machine, with their progress."""
+"""Running pods of ours, in the cluster and of local launchers on this machine, with their progress."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TONES = {"Running": Tone.GOOD, "Failed": Tone.BAD, "Pending": Tone.WARN}
 
 
 class Progress(Frozen):
-    """Where the program says it is, and the last figures it told; None: not told yet."""
+    """Phase of the program and its last figures; None: not reported yet."""
 
     phase: str | None = None
     step: str | None = None  # "10/20" warm-up steps, or "window 2/3"
@@ -70,7 +70,7 @@ def parse_progress(lines: Iterable[str]) -> Progress:
 
 
 def cluster_pods(cluster: Cluster, labels: Mapping[str, str], now: datetime) -> tuple[LivePod, ...]:
-    """Ours, by their labels. Raises ClusterError when they cannot be listed; a log that cannot be read is told."""
+    """Ours, by their labels. Raises ClusterError when they cannot be listed; a log that cannot be read is noted."""
     pods = [_seen(pod, now) for pod in cluster.pods(labels)]
     with ThreadPoolExecutor(READERS) as readers:
         return _ordered(readers.map(lambda pod: _with_progress(cluster, pod), pods))
@@ -78,8 +78,8 @@ def cluster_pods(cluster: Cluster, labels: Mapping[str, str], now: datetime) -> 
 
 def local_pods(now: datetime, folder: Path | None = None) -> tuple[LivePod, ...]:
     """Those that this user's local launchers run now; `folder`: where temporary files lie."""
-    found = (folder or Path(tempfile.gettempdir())).glob(f"{FOLDER_PREFIX}*/{POD_FILE}")
-    return _ordered(pod for path in found if (pod := _local(path, now)))
+    files = (folder or Path(tempfile.gettempdir())).glob(f"{FOLDER_PREFIX}*/{POD_FILE}")
+    return _ordered(pod for path in files if (pod := _local(path, now)))
 
 
 def table(pods: Sequence[LivePod]) -> Table:
@@ -162,8 +162,8 @@ def _local(path: Path, now: datetime) -> LivePod | None:
 
 def _own_text(path: Path) -> str:
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-        told = os.fstat(file.fileno())
-        if told.st_uid != os.getuid() or not stat.S_ISREG(told.st_mode):
+        status = os.fstat(file.fileno())
+        if status.st_uid != os.getuid() or not stat.S_ISREG(status.st_mode):
             raise PermissionError(path)
         return file.read(MAX_BYTES).decode(errors="replace")
 

@@ -1,1 +1,1 @@
-"""What benchmarking cost over the months, and estimates of jobs that nobody has started."""
+"""Monthly cost of benchmarking, and cost estimates of training jobs."""

@@ -1,4 +1,4 @@
-"""What a work costs this month against last: why it changed, split exactly into price and throughput.
+"""Cost of a work this month against last month, its change split exactly into price and throughput.
 
 Cost of 1K samples = price x u, where u = GPUs x 1000 / (samples/s x 3600) is GPU-hours for 1K samples. With both
 months' means, (p1 - p0) x (u0 + u1) / 2 + (u1 - u0) x (p0 + p1) / 2 = p1 x u1 - p0 x u0: nothing is left over, and it
@@ -48,7 +48,7 @@ class Change(Frozen):
 
 
 class WorkCost(Frozen):
-    """`why` says what changed against last month, or why that cannot be told."""
+    """`why`: what changed against last month, or why that is unknown."""
 
     work: str
     fingerprint: str
@@ -104,16 +104,16 @@ def why(this: WorkMonth | None, last: WorkMonth | None) -> str:
     if last is None:
         return "not run last month"
     rate = _rate_words(this, last)
-    found = change(this, last)
-    if found is None:
+    split = change(this, last)
+    if split is None:
         months = [part.month for part in (last, this) if part.usd_per_gpu_hour is None]
         return f"no price in {' and '.join(months)}; {rate or 'samples/s unchanged'}"
     parts = []
     if not math.isclose(this.usd_per_gpu_hour or 0.0, last.usd_per_gpu_hour or 0.0):
         prices = f"from {usd(last.usd_per_gpu_hour)} to {usd(this.usd_per_gpu_hour)}"
-        parts.append(f"price {prices}: {signed_usd(found.by_price_usd)}")
+        parts.append(f"price {prices}: {signed_usd(split.by_price_usd)}")
     if rate:
-        parts.append(f"{rate}: {signed_usd(found.by_throughput_usd)}")
+        parts.append(f"{rate}: {signed_usd(split.by_throughput_usd)}")
     return "; ".join(parts) or "unchanged"
 
 

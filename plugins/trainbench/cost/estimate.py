@@ -59,7 +59,7 @@ class Pricing(Frozen):
 
 
 class Job(Frozen):
-    """What is to be trained. `gpu`: its NVML name; None: not known. `num_samples`: of one epoch."""
+    """A training job. `gpu`: its NVML name; None: unknown. `num_samples`: of one epoch."""
 
     work: str
     gpu: str | None
@@ -121,7 +121,7 @@ def estimate(
         num_gpus=job.num_gpus,
         num_samples=all_samples,
         samples_per_s=rate.samples_per_s if rate else None,
-        rate_from=rate.told if rate else None,
+        rate_from=rate.source if rate else None,
         hours=all_samples / (rate.samples_per_s * 3600) if rate else None,
         memory=memory,
         offers=tuple(sorted(offers, key=lambda offer: offer.usd_per_gpu_hour * offer.billed_gpus)),
@@ -193,46 +193,48 @@ def _useful(interruptions: Interruptions | None, instances: int) -> tuple[float,
 
 
 def _assumptions(job: Job, rate: Rate | None, pricing: Pricing, offers: Sequence[Offer]) -> tuple[str, ...]:
-    told = [f"{job.epochs:g} epochs of {job.num_samples:,} samples."] if job.epochs != 1 else []
+    notes = [f"{job.epochs:g} epochs of {job.num_samples:,} samples."] if job.epochs != 1 else []
     if rate:
-        told.append(f"Rate: {rate.told}. It holds for the whole job; start-up, evaluation and checkpoints come on top.")
+        notes.append(
+            f"Rate: {rate.source}. It holds for the whole job; start-up, evaluation and checkpoints come on top."
+        )
     match pricing.basis:
         case Basis.SPOT if pricing.interruptions is None:
-            told.append("Spot: no interruption is counted.")
+            notes.append("Spot: no interruption is counted.")
         case Basis.SPOT if pricing.interruptions:
             cut = pricing.interruptions
-            told.append(
+            notes.append(
                 f"Spot: {figure(cut.per_day, 3)} interruptions a day and instance, a checkpoint every "
                 f"{figure(cut.checkpoint_every_minutes, 3)} min, {figure(cut.restart_minutes, 3)} min to start again; "
                 f"{figure(cut.wait_minutes, 3)} min to wait for a new instance; what they take is in the price and the "
                 "time."
             )
             if any(offer.instances > 1 for offer in offers):
-                told.append("While one instance is waited for, the others stay billed.")
+                notes.append("While one instance is waited for, the others stay billed.")
         case Basis.OWNED if pricing.ownership:
             own = pricing.ownership
-            told.append(
+            notes.append(
                 f"Owned: {usd(own.purchase_usd)} a GPU, {figure(own.life_years, 3)} years, at work "
                 f"{share(100 * own.utilisation)} of the time, {share(100 * own.residual_share)} left at the end, "
                 f"{usd(own.opex_usd_per_gpu_hour)} per hour of work to run."
             )
     if any(offer.instances > 1 for offer in offers):
-        told.append("Several instances: the rate holds only if the network between them is as fast as it supposes.")
+        notes.append("Several instances: the rate holds only if the network between them is as fast as it supposes.")
     if any(offer.billed_gpus > job.num_gpus for offer in offers):
-        told.append(f"Instances are paid for whole: some have more than the job's {count(job.num_gpus, 'GPU')}.")
+        notes.append(f"Instances are paid for whole: some have more than the job's {count(job.num_gpus, 'GPU')}.")
     if pricing.basis in (Basis.ON_DEMAND, Basis.SPOT) and offers:
-        told.append("List prices, before discounts, taxes, disks and traffic.")
-    return tuple(told)
+        notes.append("List prices, before discounts, taxes, disks and traffic.")
+    return tuple(notes)
 
 
 def _missing(gpu_name: str | None, rate: Rate | None, rows: Sequence[Price], pricing: Pricing) -> tuple[str, ...]:
-    told = []
+    notes = []
     if rate is None:
-        told.append(
+        notes.append(
             "No rate, so neither time nor cost: give measured results, samples/s, or the MFU that you expect and a GPU."
         )
     if not rows:
         kind = "spot price" if pricing.basis is Basis.SPOT else "price"
         of = f" of {gpu_name}" if gpu_name else ", for no GPU is named"
-        told.append(f"No {kind}{of}: add it to a table of TRAINBENCH_PRICES, or give the price of a GPU-hour.")
-    return tuple(told)
+        notes.append(f"No {kind}{of}: add it to a table of TRAINBENCH_PRICES, or give the price of a GPU-hour.")
+    return tuple(notes)

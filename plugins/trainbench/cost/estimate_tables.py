@@ -71,11 +71,11 @@ def skipped_table(imported: Imported) -> Table:
     )
 
 
-def estimate_table(found: Estimate) -> Table:
+def estimate_table(estimate: Estimate) -> Table:
     """One row for each price that fits the GPU, cheapest first."""
-    more = len(found.offers) - MAX_OFFERS
+    more, gpus = len(estimate.offers) - MAX_OFFERS, count(estimate.num_gpus, "GPU")
     return make_table(
-        found.offers[:MAX_OFFERS],
+        estimate.offers[:MAX_OFFERS],
         (
             text("provider", lambda o: o.provider if o.basis is not Basis.SPOT else f"{o.provider}, spot"),
             text("instance", lambda o: o.instance if o.instances == 1 else f"{o.instances} x {o.instance}"),
@@ -89,20 +89,22 @@ def estimate_table(found: Estimate) -> Table:
         ),
         tone=lambda offer: Tone.WARN if offer.stale else Tone.PLAIN,
         notes=(f"{count(more, 'further price')}: --json has all.",) if more > 0 else (),
-        title=f"{found.num_samples:,} samples of {found.work}, on {count(found.num_gpus, 'GPU')}{_of(found.gpu)}",
+        title=f"{estimate.num_samples:,} samples of {estimate.work}, on {gpus}{_of(estimate.gpu)}",
     )
 
 
-def headline(found: Estimate) -> str:
+def headline(estimate: Estimate) -> str:
     """ "30,000 samples take 1 h 31 min at 5.500 samples/s and cost $3.64 to $12.40."."""
-    if found.hours is None or found.samples_per_s is None:
+    if estimate.hours is None or estimate.samples_per_s is None:
         return "Neither time nor cost is known."
-    hours = [offer.hours for offer in found.offers if offer.hours is not None] or [found.hours]  # interruptions are in
+    hours = [offer.hours for offer in estimate.offers if offer.hours is not None] or [
+        estimate.hours
+    ]  # interruptions are in
     taken = (
-        f"{found.num_samples:,} samples take {_to(duration(min(hours) * 3600), duration(max(hours) * 3600))} at "
-        f"{figure(found.samples_per_s)} samples/s"
+        f"{estimate.num_samples:,} samples take {_to(duration(min(hours) * 3600), duration(max(hours) * 3600))} at "
+        f"{figure(estimate.samples_per_s)} samples/s"
     )
-    paid = [offer.usd for offer in found.offers if offer.usd is not None]
+    paid = [offer.usd for offer in estimate.offers if offer.usd is not None]
     if not paid:
         return f"{taken}; what they cost is not known."
     return f"{taken} and cost {_to(usd(min(paid)), usd(max(paid)))}."

@@ -1,4 +1,4 @@
-"""What a user says of a training job -> its estimates: one for each measured kind of run, or one by formula."""
+"""Estimates of a training job: one for each measured kind of run, or one by formula."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_GPUS_PER_NODE = 64  # of a run spec; how a gang is spread over nodes changes
 
 
 class EstimateError(UserError, ValueError):
-    """What was asked for does not go together; the message says why and what to do."""
+    """The options contradict each other; the message says why and what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,11 +84,11 @@ def of_measured(
     if not chosen:
         known = listing(dict.fromkeys(c.hardware for c in contenders))
         raise EstimateError(f"no result was measured on '{asked.gpu}': there are {known}")
-    found = []
+    estimates = []
     for contender, rate in _on(asked, chosen):
         job = _job(asked, _work(contender), contender.hardware, rate.num_gpus)
-        found.append(estimate(job, rate, prices, pricing, today, _measured_memory(contender)))
-    return tuple(found)
+        estimates.append(estimate(job, rate, prices, pricing, today, _measured_memory(contender)))
+    return tuple(estimates)
 
 
 def by_formula(asked: Asked, prices: Sequence[Price], pricing: Pricing, today: date) -> Estimate:
@@ -150,7 +150,7 @@ def _measured_memory(contender: Contender) -> MemoryFit | None:
         gpu_gb=None if memory is None else memory / 1e9,
         fits=True,
         smallest_gpu=None,
-        told=f"Memory: a peak of {figure(contender.memory_gb, 3)} GB was measured on each GPU, so it fits.",
+        sentence=f"Memory: a peak of {figure(contender.memory_gb, 3)} GB was measured on each GPU, so it fits.",
     )
 
 

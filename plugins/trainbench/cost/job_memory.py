@@ -1,4 +1,4 @@
-"""Whether a training job fits a GPU, by formula, before anything is rented."""
+"""Memory need of a training job by formula, against the memory of a GPU."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from trainbench.prices.price_tables import words_of
 
 
 class MemoryFit(Frozen):
-    """`fits` is None where the GPU's memory is not known; `told` says it in a sentence. GB are 1e9 bytes."""
+    """`fits` is None where the GPU's memory is not known; `sentence` says so in words. GB are 1e9 bytes."""
 
     need_gb: float
     gpu_gb: float | None
     fits: bool | None
     smallest_gpu: str | None
-    told: str
+    sentence: str
 
 
 def memory_fit(spec: RunSpec, gpu_name: str | None) -> MemoryFit:
@@ -30,7 +30,7 @@ def memory_fit(spec: RunSpec, gpu_name: str | None) -> MemoryFit:
         gpu_gb=None if memory is None else memory / 1e9,
         fits=fits,
         smallest_gpu=smallest,
-        told=_told(need_gb, gpu_name, memory, fits, smallest),
+        sentence=_sentence(need_gb, gpu_name, memory, fits, smallest),
     )
 
 
@@ -41,7 +41,7 @@ def gpu_memory_bytes(gpu_name: str | None) -> int | None:
     return max(known)[1] * 2**30 if known else None
 
 
-def _told(need_gb: float, gpu_name: str | None, memory: int | None, fits: bool | None, smallest: str | None) -> str:
+def _sentence(need_gb: float, gpu_name: str | None, memory: int | None, fits: bool | None, smallest: str | None) -> str:
     need = f"By formula the job needs {figure(need_gb, 3)} GB on each GPU"
     least = (
         f"the smallest GPU of our list that holds it is the {smallest}" if smallest else "no GPU of our list holds it"

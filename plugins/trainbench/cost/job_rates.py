@@ -1,4 +1,4 @@
-"""How fast a training job will run: measured, given, or by formula from a stated MFU. Nothing is guessed."""
+"""Throughput of a training job: measured, given, or by formula from a stated MFU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Rate(Frozen):
 
     samples_per_s: float
     num_gpus: int
-    told: str
+    source: str  # where the rate comes from, in words
 
 
 def measured_rate(contender: Contender) -> Rate:
@@ -26,7 +26,7 @@ def measured_rate(contender: Contender) -> Rate:
     return Rate(
         samples_per_s=contender.samples_per_s,
         num_gpus=contender.num_gpus or contender.num_ranks,
-        told=f"measured: {runs} of {contender.name}{apart}",
+        source=f"measured: {runs} of {contender.name}{apart}",
     )
 
 
@@ -37,8 +37,8 @@ def scaled_rate(rate: Rate, num_gpus: int, efficiency: float) -> Rate:
     return Rate(
         samples_per_s=per_gpu * positive(num_gpus, "number of GPUs") * share_kept,
         num_gpus=num_gpus,
-        told=(
-            f"{rate.told}, on {count(rate.num_gpus, 'GPU')}; taken to {count(num_gpus, 'GPU')} at the given scaling "
+        source=(
+            f"{rate.source}, on {count(rate.num_gpus, 'GPU')}; taken to {count(num_gpus, 'GPU')} at the given scaling "
             f"efficiency of {share(100 * share_kept)}"
         ),
     )
@@ -47,7 +47,7 @@ def scaled_rate(rate: Rate, num_gpus: int, efficiency: float) -> Rate:
 def given_rate(samples_per_s: float, num_gpus: int) -> Rate:
     """Raises QuantityError."""
     return Rate(
-        samples_per_s=positive(samples_per_s, "samples/s"), num_gpus=num_gpus, told="given, of all GPUs together"
+        samples_per_s=positive(samples_per_s, "samples/s"), num_gpus=num_gpus, source="given, of all GPUs together"
     )
 
 
@@ -68,7 +68,7 @@ def rate_by_mfu(spec: RunSpec, gpu_name: str, mfu_pct: float) -> Rate:
     return Rate(
         samples_per_s=mfu * peak * 1e12 * spec.world_size / per_sample,
         num_gpus=spec.world_size,
-        told=(
+        source=(
             f"by formula, not measured: the given MFU of {share(mfu_pct)} of {figure(peak, 3)} TFLOP/s "
             f"({spec.precision}, dense) and {figure(per_sample / 1e12, 3)} TFLOP per sample"
         ),

@@ -97,9 +97,9 @@ def _about(work: WorkCost, of: WorkMonth) -> tuple[Cell, ...]:
 
 def _links(report: SpendReport, campaign_ids: Collection[str]) -> dict[str, str]:
     runs = [work.this.last_run for work in report.works if work.this]
-    found = {run: run.split("/", 1) for run in runs}
-    return {run: RESULT.format(*parts) for run, parts in found.items() if parts[0] in campaign_ids}
+    places = {run: run.split("/", 1) for run in runs}
+    return {run: RESULT.format(*parts) for run, parts in places.items() if parts[0] in campaign_ids}
 
 
 def _doubts(report: SpendReport) -> tuple[str, ...]:
-    return tuple(f"{sentence(found.headline)} {sentence(found.resolution)}" for found in report.findings)
+    return tuple(f"{sentence(finding.headline)} {sentence(finding.resolution)}" for finding in report.findings)

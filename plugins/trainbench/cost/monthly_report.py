@@ -1,4 +1,4 @@
-"""Runs of the history -> everything that a cost report says, before it is written as Markdown, page, CSV or JSON."""
+"""Content of a cost report, from the table of paid runs: figures, findings and summary sentences."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trainbench.prices.price_tables import Price
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-MAX_MOVERS_TOLD = 3
+MAX_MOVERS = 3
 MOVED_PCT = 0.5  # of the cost of 1K samples; less is not worth a sentence
 
 
@@ -106,14 +106,14 @@ def _summary(report: SpendReport) -> list[str]:
             f"No run was recorded from {first} to {report.month}: there is nothing to tell yet. A run is recorded when "
             "its benchmark publishes; trainbench reindex records what lies in the store."
         ]
-    told = [_spent(report, this, last)]
+    sentences = [_spent(report, this, last)]
     if this.unknown:
-        told.append(f"Not included: {listing(this.unknown)}.")
-    told += _moves(report)
-    told += _tried(report)
+        sentences.append(f"Not included: {listing(this.unknown)}.")
+    sentences += _moves(report)
+    sentences += _tried(report)
     if report.energy:
-        told.append(_energy_words(report, report.energy))
-    return told
+        sentences.append(_energy_words(report, report.energy))
+    return sentences
 
 
 def _spent(report: SpendReport, this: Spend, last: Spend) -> str:
@@ -139,36 +139,36 @@ def _moves(report: SpendReport) -> list[str]:
     if not moved:
         return [f"{count(compared, 'work')} cost the same per sample as in {report.before}, within {MOVED_PCT:g} %."]
     moved.sort(key=lambda pair: -abs(pair[0]))
-    told = [f"{len(moved)} of {count(compared, 'work')} changed in cost per sample since {report.before}."]
-    told += [f"{named(work)}: {percent(pct)} – {work.why}." for pct, work in moved[:MAX_MOVERS_TOLD]]
-    return told
+    sentences = [f"{len(moved)} of {count(compared, 'work')} changed in cost per sample since {report.before}."]
+    sentences += [f"{named(work)}: {percent(pct)} – {work.why}." for pct, work in moved[:MAX_MOVERS]]
+    return sentences
 
 
 def _tried(report: SpendReport) -> list[str]:
-    """What the month would have cost at the price given by hand or owned, and the cheapest of the table; and of which
-    GPUs the table has no such price.
+    """Cost of the month at the price given by hand or owned, and at the cheapest of the table; and the GPUs without
+    such a price.
     """
-    told = []
+    sentences = []
     priced, params = {price.gpu_name for price in report.prices if price.basis}, report.params
     gpus = dict.fromkeys(work.gpu_name for work in report.works if work.this and work.gpu_name)
     if unpriced := [gpu for gpu in gpus if gpu not in priced]:
         of = f" of {params.provider}" if params.provider else ""
-        told.append(f"The price table has no {params.price_basis} price{of} for {listing(unpriced)}.")
+        sentences.append(f"The price table has no {params.price_basis} price{of} for {listing(unpriced)}.")
     for gpu in dict.fromkeys(price.gpu_name for price in report.prices):
         of_gpu = [price for price in report.prices if price.gpu_name == gpu and price.month_usd is not None]
         own = [price for price in of_gpu if price.basis in (None, PriceBasis.OWNED)]
         table = [price for price in of_gpu if price.basis in (PriceBasis.ON_DEMAND, PriceBasis.SPOT)]
         for price in [*own, *table[:1]]:
             cheapest = f" (the cheapest {price.basis} price of the table)" if price in table else ""
-            told.append(
+            sentences.append(
                 f"{gpu or 'CPU'} at {usd(price.usd_per_gpu_hour)} per GPU-hour, {price.label}{cheapest}: the month's "
                 f"GPU-hours would have cost {usd(price.month_usd)}."
             )
-    return told
+    return sentences
 
 
 def _energy_words(report: SpendReport, energy: Energy) -> str:
-    missing = f"; {count(energy.num_unknown, 'run')} did not tell" if energy.num_unknown else ""
+    missing = f"; {count(energy.num_unknown, 'run')} did not report it" if energy.num_unknown else ""
     cost = f", {usd(energy.usd)} of electricity" if energy.usd is not None else ""
     return (
         f"The GPUs took {figure(energy.kwh, 3)} kWh within the measured windows{cost} "

@@ -128,11 +128,11 @@ def _of_cheapest_pct(work: WorkCost, now: WorkMonth, cheapest: Mapping[str, floa
 
 def _cheapest(works: Sequence[WorkCost]) -> dict[str, float]:
     """Fingerprint -> USD per 1K samples on the cheapest of several kinds of GPU that did it."""
-    found: dict[str, list[float]] = {}
+    costs_of: dict[str, list[float]] = {}
     for work in works:
         if work.this and work.this.usd_per_1000_samples:
-            found.setdefault(work.fingerprint, []).append(work.this.usd_per_1000_samples)
-    return {key: min(costs) for key, costs in found.items() if len(costs) > 1}
+            costs_of.setdefault(work.fingerprint, []).append(work.this.usd_per_1000_samples)
+    return {key: min(costs) for key, costs in costs_of.items() if len(costs) > 1}
 
 
 def _trend(report: SpendReport) -> Table:

@@ -1,4 +1,4 @@
-"""The cost report's edge: asks the history, the price tables and the clock, and writes the files into the store."""
+"""Reads history and price tables for the cost report, and writes its files into the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the measured work would cost at other prices of the same GPU. A GPU that was not measured is not guessed."""
+"""Cost of the measured work at other prices of the same GPU. GPUs without a measurement are left out."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ Candidate = tuple[str, PriceBasis | None, str | None, float]  # label, basis, as
 
 
 def _candidates(gpu_name: str | None, table: Sequence[Price], params: SpendParams) -> list[Candidate]:
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     if params.usd_per_gpu_hour is not None:
-        found.append(("your own price", None, None, params.usd_per_gpu_hour))
+        candidates.append(("your own price", None, None, params.usd_per_gpu_hour))
     if params.price_basis is PriceBasis.OWNED:
         owned = params.owned_usd_per_gpu_hour
-        return [*found, ("owned", PriceBasis.OWNED, None, owned)] if owned else found
+        return [*candidates, ("owned", PriceBasis.OWNED, None, owned)] if owned else candidates
     wanted = (params.provider or "").lower()
     for price in exact(gpu_name, table):
         usd = price.usd_per_gpu_hour
@@ -93,8 +93,8 @@ def _candidates(gpu_name: str | None, table: Sequence[Price], params: SpendParam
             usd = usd_per_useful_gpu_hour(price.spot_usd_per_gpu_hour, params.spot_useful_share)
         if wanted in price.provider.lower():
             as_of = price.as_of.isoformat() if price.as_of else None
-            found.append((price.offer, params.price_basis, as_of, usd))
-    return found
+            candidates.append((price.offer, params.price_basis, as_of, usd))
+    return candidates
 
 
 def _paid(runs: DataFrame) -> float | None:

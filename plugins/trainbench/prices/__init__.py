@@ -1,1 +1,1 @@
-"""What a GPU-hour costs, rented or owned: dated prices in, US dollars out."""
+"""Prices of GPU-hours, rented or owned, and the cost of a run. Amounts are US dollars."""

@@ -1,4 +1,4 @@
-"""What the electricity of a run costs: kWh x PUE x tariff. GPUs only: the host's power is not measured.
+"""Electricity cost of a run: kWh x PUE x tariff. GPUs only: the host's power is not measured.
 
 Rates in, USD out:
     energy_usd(joules, usd_per_kwh, pue=1.0) -> USD
@@ -24,7 +24,7 @@ def energy_usd(joules: float, usd_per_kwh: float, pue: float = 1.0) -> float:
 
 
 def power_usd_per_hour(watts: float, usd_per_kwh: float, pue: float = 1.0) -> float:
-    """What a steady power draw costs per hour: a part of the running cost of an owned GPU. Raises QuantityError."""
+    """Cost per hour of a steady power draw: a part of the running cost of an owned GPU. Raises QuantityError."""
     return energy_usd(not_negative(watts, "power in watts") * 3600, usd_per_kwh, pue)
 
 

@@ -1,4 +1,4 @@
-"""A GPU's name in a price catalogue -> the words that NVML uses for it, as the price table wants them."""
+"""Translates GPU names of price catalogues into the words of NVML, which the price table uses."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _written(word: str) -> str:
 
 
 def _one_memory(family: str, memories_gb: Collection[int]) -> int:
-    """The smaller memory is what a bare name means by custom; a memory that is said must say which."""
+    """A bare name stands for the smaller memory, as is the custom; a stated memory must match one of them."""
     meant = set(TWO_MEMORIES[family]) & set(memories_gb)
     if len(meant) == 1:
         return meant.pop()

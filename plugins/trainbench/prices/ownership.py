@@ -1,4 +1,4 @@
-"""What a GPU of one's own costs per hour, and from how much use on it beats a rented one.
+"""Cost per hour of an owned GPU, and its break-even utilisation against a rented one.
 
 Rates in, USD out; all money is for one GPU (a server's price / its GPUs):
     owned_usd_per_gpu_hour(capex_usd, life_hours, utilisation, residual_share=0, opex_usd_per_gpu_hour=0) -> USD
@@ -119,10 +119,10 @@ def rent_or_buy(
 
 
 def _why(choice: Choice, rented: float, owned: float, used_hours: float, hours: float | None) -> str:
-    told = f"{figure(used_hours, 3)} h of use a month cost {usd(rented)} rented and {usd(owned)} owned: {choice}"
+    costs = f"{figure(used_hours, 3)} h of use a month cost {usd(rented)} rented and {usd(owned)} owned: {choice}"
     if hours is None:
-        return f"{told}. Buying does not pay at any use."
-    return f"{told}. Buying pays above {figure(hours, 3)} h a month."
+        return f"{costs}. Buying does not pay at any use."
+    return f"{costs}. Buying pays above {figure(hours, 3)} h a month."
 
 
 def _lost_value_usd(capex_usd: float, residual_share: float) -> float:

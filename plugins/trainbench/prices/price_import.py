@@ -1,4 +1,4 @@
-"""A public price catalogue -> rows of our price table. What cannot be a row is left out and counted, with the reason.
+"""Converts a public price catalogue to rows of our price table. Rows that do not fit are counted, with the reason.
 
 Read by their column names: skypilot-catalog's `vms.csv`, gpuhunt's catalogue (CSV, or its objects as a JSON list), and
 a CSV with the columns of our own table.
@@ -26,7 +26,7 @@ from trainbench.prices.gpu_names import GpuNameError, nvml_words
 from trainbench.prices.price_tables import Price, PriceError
 
 MAX_BYTES = 200_000_000
-EXAMPLES = 3  # rows told for each reason
+EXAMPLES = 3  # rows named for each reason
 Cells = Mapping[str, Any]
 
 
@@ -65,7 +65,7 @@ class Offer(NamedTuple):
 
 
 def import_prices(path: Path, provider: str | None, as_of: date | None, source: str | None) -> Imported:
-    """What the file does not say of provider, date and source is taken from the arguments. Raises PriceError."""
+    """Provider, date and source come from the file, else from the arguments. Raises PriceError."""
     rows = _rows(path)
     read = _reader(rows, path)
     offers: dict[tuple[str, ...], list[tuple[int, Offer]]] = {}
@@ -84,11 +84,11 @@ def import_prices(path: Path, provider: str | None, as_of: date | None, source: 
             prices.append(_price(of_provider, [offer for _, offer in members], as_of, source))
         except Skip as reason:
             skipped.setdefault(str(reason), []).extend(number for number, _ in members)
-    told = (Skipped(reason=why, count=len(at), rows=tuple(at[:EXAMPLES])) for why, at in skipped.items())
+    reasons = (Skipped(reason=why, count=len(at), rows=tuple(at[:EXAMPLES])) for why, at in skipped.items())
     return Imported(
         prices=tuple(prices),
         num_rows=len(rows),
-        skipped=tuple(sorted(told, key=lambda skip: (-skip.count, skip.reason))),
+        skipped=tuple(sorted(reasons, key=lambda skip: (-skip.count, skip.reason))),
     )
 
 
@@ -137,9 +137,9 @@ def _reader(rows: Sequence[tuple[int, Cells]], path: Path) -> Callable[[Cells], 
     for known, read in READERS.items():
         if known <= columns:
             return read
-    told = "; or ".join(", ".join(sorted(known)) for known in READERS)
+    needed = "; or ".join(", ".join(sorted(known)) for known in READERS)
     raise PriceError(
-        f"{path} has the columns {one_line(', '.join(sorted(columns)))}: at least these are needed: {told}"
+        f"{path} has the columns {one_line(', '.join(sorted(columns)))}: at least these are needed: {needed}"
     )
 
 
@@ -231,15 +231,15 @@ def _price(provider: str, offers: Sequence[Offer], as_of: date | None, source: s
         raise Skip(explain(error)) from None
 
 
-def _day(told: str | None, as_of: date | None) -> date:
-    if told is None:
+def _day(text: str | None, as_of: date | None) -> date:
+    if text is None:
         if as_of is None:
             raise Skip("no date: give --as-of, or a column as_of")
         return as_of
     try:
-        return date.fromisoformat(told)
+        return date.fromisoformat(text)
     except ValueError:
-        raise Skip(f"as_of is {one_line(told, 30)!r}: write it as 2026-11-21") from None
+        raise Skip(f"as_of is {one_line(text, 30)!r}: write it as 2026-11-21") from None
 
 
 def _text(row: Cells, column: str) -> str:

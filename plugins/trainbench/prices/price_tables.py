@@ -85,7 +85,7 @@ class Price(Frozen):
 
 
 class Spread(Frozen):
-    """What one GPU costs at the cheapest and at the dearest of several offers, on demand."""
+    """On-demand prices of one GPU at the cheapest and at the dearest of several offers."""
 
     num_prices: int
     low_usd_per_gpu_hour: float
@@ -122,7 +122,7 @@ def price_for(
 
 
 def given(usd_per_gpu_hour: float, gpu_name: str | None) -> Price:
-    """A price that was given for this run; it has no date."""
+    """A price given for this run; it has no date."""
     return Price(
         provider="own",
         instance="given",

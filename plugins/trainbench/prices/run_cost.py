@@ -1,4 +1,4 @@
-"""What a run costs: prices in, US dollars out. Unknown prices give None, never 0.
+"""Cost of a run in US dollars. Unknown prices give None, never 0.
 
 Rates in, USD out; each raises QuantityError for what is not a number above 0:
     usd_per_1000_samples(usd_per_gpu_hour, num_gpus, samples_per_s) -> USD
@@ -59,7 +59,7 @@ class Quote(Frozen):
 
 
 class Savings(Frozen):
-    """What is paid less than for the baseline; negative: more."""
+    """Saving against the baseline in percent; negative: dearer."""
 
     usd: float
     pct: float
@@ -94,7 +94,7 @@ def savings(baseline_usd: float, usd: float) -> Savings:
 
 
 def price_run(result: RunResult, price: Price | None, price_spread: Spread | None = None) -> RunCost:
-    """What the run itself cost, from process start to its result, and what its throughput makes of the price."""
+    """Cost of the run from process start to its result, and per sample and token at its throughput."""
     usd_per_gpu_hour = price.usd_per_gpu_hour if price else None
     total_s = result.startup.total_s
     num_gpus = result.spec.world_size  # on the CPU: processes
@@ -133,7 +133,7 @@ def with_cost(result: RunResult, run_cost: RunCost) -> RunResult:
 
 
 def campaign_cost(costs: Iterable[RunCost]) -> CampaignCost:
-    """What all runs together cost, re-runs and failed ones included as far as known."""
+    """Known cost of all runs together, re-runs and failed ones included."""
     costs = tuple(costs)
     usd = [cost.run_usd for cost in costs if cost.run_usd is not None]
     hours = [cost.gpu_hours for cost in costs if cost.gpu_hours is not None]
@@ -152,7 +152,7 @@ def _reason(result: RunResult, price: Price | None) -> str | None:
             return f"no price for {' + '.join(names)}: add it to the price table or give usd_per_gpu_hour"
         if result.spec.device is Device.CPU:
             return NOT_PRICED
-        return "the run never told its GPU: give usd_per_gpu_hour"
+        return "the run did not report its GPU: give usd_per_gpu_hour"
     if result.status is not Status.OK:
         return f"the run ended as {result.status.value}"
     if result.startup.total_s is None:

@@ -1,4 +1,4 @@
-"""What a spot GPU-hour really costs: hours that an interruption takes are paid for and bring nothing.
+"""Effective price of a spot GPU-hour: hours lost to an interruption are paid for, too.
 
 Rates in, USD out:
     useful_share(interruptions_per_hour, checkpoint_every_hours, restart_hours, num_instances=1, wait_hours=0) -> share

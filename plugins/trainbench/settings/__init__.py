@@ -1,1 +1,1 @@
-"""What an installation decides once, by its environment: launcher, cluster, image, store, channels."""
+"""Settings of an installation: its environment variables and its channels for alerts."""

@@ -1,4 +1,4 @@
-"""Who is told of breaches, and over which Airflow connection: `TRAINBENCH_NOTIFY` -> channels."""
+"""Channels for notices of breaches, each over an Airflow connection: parses `TRAINBENCH_NOTIFY`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Mail(_Channel):
 
     @property
     def needs(self) -> tuple[str, str]:
-        """The connection's type, and the package that knows it."""
+        """The type of the connection, and the package that provides it."""
         return "smtp", "apache-airflow-providers-smtp"
 
 
@@ -94,5 +94,5 @@ def parse_channels(text: str) -> tuple[Channel, ...]:
         where = [str(part) for part in problem["loc"]]
         number = f"channel {int(where[1]) + 1}: " if len(where) > 1 else ""
         named = f"{'.'.join(where[3:])}: " if len(where) > 3 else ""
-        told = problem["msg"].removeprefix("Value error, ")
-        raise ValueError(f"{NOTIFY_ENV}: {number}{named}{told}; give JSON such as {EXAMPLE}") from None
+        message = problem["msg"].removeprefix("Value error, ")
+        raise ValueError(f"{NOTIFY_ENV}: {number}{named}{message}; give JSON such as {EXAMPLE}") from None

@@ -123,7 +123,7 @@ class TestEstimate:
         assert document["hours"] == pytest.approx(1.9026, abs=1e-4)
         assert document["offers"][0]["usd"] == pytest.approx(1.1416, abs=1e-4)
         assert (document["gpu"], document["num_gpus"]) == (A10, 1)
-        assert document["memory"]["told"].startswith("Memory: a peak of")
+        assert document["memory"]["sentence"].startswith("Memory: a peak of")
 
     def test_at_every_price_that_fits(self, results: Path) -> None:
         done = trainbench("estimate", str(results), "--samples", "10000")

@@ -66,7 +66,7 @@ def facts(**changes: Any) -> Facts:
         "settings": KUBERNETES,
         "airflow": airflow(),
         "cluster": cluster(),
-        "probe": ProbeFacts(node="gpu-0", name="p", resolves=True, told="10.0.0.9", gpus=("GPU 0: NVIDIA H200",)),
+        "probe": ProbeFacts(node="gpu-0", name="p", resolves=True, address="10.0.0.9", gpus=("GPU 0: NVIDIA H200",)),
         "store": StoreFacts(address="s3://b/store", is_local=False, is_chosen=True, free_bytes=None),
         "history": HistoryFacts(where="postgresql://h", revision="0001_history", is_known=True),
     }
@@ -312,7 +312,7 @@ def test_only_gangs_need_the_service() -> None:
 
 def test_what_the_probe_finds() -> None:
     assert check("DNS", probe=None).state is CheckState.UNKNOWN
-    blind = ProbeFacts(node="gpu-1", name="p", resolves=False, told="Name or service not known", gpus=())
+    blind = ProbeFacts(node="gpu-1", name="p", resolves=False, address="Name or service not known", gpus=())
     assert check("DNS", probe=blind).state is CheckState.FAIL
     assert check("driver", probe=blind).state is CheckState.FAIL
     no_image = check("probe", probe=Unknown(reason="the image 'x' of container 'base' cannot be pulled"))

@@ -73,7 +73,7 @@ class FakeCluster(Cluster):
     sent: list[Mapping[str, Any]] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     phase: str = "Succeeded"
-    said: str = MARK + '{"resolves": true, "told": "10.0.0.9", "gpus": ["GPU 0: H200"]}'
+    said: str = MARK + '{"resolves": true, "address": "10.0.0.9", "gpus": ["GPU 0: H200"]}'
 
     def _may(self, method: str) -> None:
         if method in self.refusals:

@@ -13,6 +13,7 @@ from trainbench.cluster.housekeeping import artefacts_table, document, summary, 
 from trainbench.cluster.retention import judge
 from trainbench.cost.monthly_files import files
 from trainbench.cost.monthly_report import make_report
+from trainbench.cost.paid_runs import run_table
 from trainbench.params.cost_params import SpendParams
 from trainbench.results.artefacts import Shelf, Store, StoreError, Usage, open_store
 
@@ -134,7 +135,7 @@ def test_a_sweep_tells_first_and_deletes_when_asked(tmp_path: Path) -> None:
 
 def test_cost_reports_expire_like_campaigns(store: Store) -> None:
     """All files of a real report are known as ours; what somebody else put beside one keeps it."""
-    report = make_report((), SpendParams(), "2026-11", report_id="night", made_at=NOW, table=())
+    report = make_report(run_table([]), SpendParams(), "2026-11", report_id="night", made_at=NOW, table=())
     for report_id in ("cost-1", "cost-2"):
         store.write_cost_report(report_id, files(report, ()))
     (store.root / "cost" / "cost-2" / "notes.txt").write_text("ours to keep")

@@ -13,7 +13,7 @@ from trainbench.prices.price_tables import Price
 
 TODAY = date(2026, 11, 21)
 JOB = Job(work="a job", gpu="NVIDIA A10", num_gpus=4, num_samples=10_000)
-RATE = Rate(samples_per_s=5.5, num_gpus=4, told="given")
+RATE = Rate(samples_per_s=5.5, num_gpus=4, source="given")
 
 
 def price(usd: float = 0.60, gpus: int = 1, spot: float | None = None, **fields: Any) -> Price:

@@ -33,22 +33,22 @@ def test_what_fits() -> None:
     need_gb = memory_need_bytes(make_spec(), 24 * 2**30).total / 1e9
     assert (fit.fits, fit.need_gb) == (True, pytest.approx(need_gb))
     needs = f"By formula the job needs {need_gb:.2f} GB on each GPU"
-    assert fit.told == f"{needs}: it fits, 23.2 GB of the 25.8 GB of NVIDIA A10 are usable."
+    assert fit.sentence == f"{needs}: it fits, 23.2 GB of the 25.8 GB of NVIDIA A10 are usable."
 
 
 def test_what_does_not_fit_names_the_smallest_gpu_and_what_to_do() -> None:
     fit = memory_fit(make_spec(recipe="full", optimizer="adamw_torch"), "NVIDIA A10")
     assert (fit.fits, fit.smallest_gpu) == (False, "A100 80GB")
-    assert "it does not fit" in fit.told
-    assert "the smallest GPU of our list that holds it is the A100 80GB" in fit.told
-    assert fit.told.endswith("a strategy that shards or a leaner recipe.")
+    assert "it does not fit" in fit.sentence
+    assert "the smallest GPU of our list that holds it is the A100 80GB" in fit.sentence
+    assert fit.sentence.endswith("a strategy that shards or a leaner recipe.")
 
 
 def test_what_fits_nowhere_and_what_nobody_knows() -> None:
     huge = memory_fit(make_spec(model="llama2-70b", recipe="full", optimizer="adamw_torch"), None)
     assert (huge.fits, huge.smallest_gpu) == (None, None)
-    assert huge.told.endswith("; no GPU of our list holds it.")
-    assert "; the memory of NVIDIA T4 is not known; the smallest" in memory_fit(make_spec(), "NVIDIA T4").told
+    assert huge.sentence.endswith("; no GPU of our list holds it.")
+    assert "; the memory of NVIDIA T4 is not known; the smallest" in memory_fit(make_spec(), "NVIDIA T4").sentence
 
 
 def test_the_memory_of_the_gpu_is_in_gb() -> None:

@@ -19,7 +19,7 @@ def test_a_rate_by_mfu_by_hand() -> None:
     rate = rate_by_mfu(spec, "NVIDIA A10", 40.0)
     assert rate.samples_per_s == pytest.approx(26.647, abs=0.001)
     assert rate.num_gpus == 2
-    assert rate.told == (
+    assert rate.source == (
         "by formula, not measured: the given MFU of 40.0 % of 125 TFLOP/s (bf16, dense) and 3.75 TFLOP per sample"
     )
 
@@ -37,9 +37,10 @@ def test_a_gpu_without_a_known_peak_is_not_guessed() -> None:
 
 def test_a_rate_on_more_gpus() -> None:
     """2.8 samples/s on 2 GPUs are 1.4 each; 8 at 90 %: 1.4 x 8 x 0.9 = 10.08."""
-    rate = scaled_rate(Rate(samples_per_s=2.8, num_gpus=2, told="measured: one run of x"), 8, 0.9)
+    rate = scaled_rate(Rate(samples_per_s=2.8, num_gpus=2, source="measured: one run of x"), 8, 0.9)
     assert (rate.samples_per_s, rate.num_gpus) == (pytest.approx(10.08), 8)
-    assert rate.told == ("measured: one run of x, on 2 GPUs; taken to 8 GPUs at the given scaling efficiency of 90.0 %")
+    expected = "measured: one run of x, on 2 GPUs; taken to 8 GPUs at the given scaling efficiency of 90.0 %"
+    assert rate.source == expected
     with pytest.raises(QuantityError, match=r"scaling efficiency is 1\.1"):
         scaled_rate(rate, 16, 1.1)
 
@@ -57,11 +58,11 @@ def test_a_measured_rate_is_the_median_of_its_runs() -> None:
     (contender,) = gatherer.contenders()
     result = measured_rate(contender)
     assert (result.samples_per_s, result.num_gpus) == (10.0, 1)
-    assert result.told == "measured: the median of 3 runs of results, ± 15.0 % (half of the range of 3 runs)"
+    assert result.source == "measured: the median of 3 runs of results, ± 15.0 % (half of the range of 3 runs)"
 
 
 def test_a_single_run_is_not_called_a_median() -> None:
     gatherer = Gatherer()
     gatherer.add_result("results", "node-1", make_result("node-1", samples_per_s=9.0))
     (contender,) = gatherer.contenders()
-    assert measured_rate(contender).told.startswith("measured: one run of results")
+    assert measured_rate(contender).source.startswith("measured: one run of results")

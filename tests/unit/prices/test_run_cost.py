@@ -137,7 +137,7 @@ class TestPriceRun:
         [
             (make_result(gpu_name="NVIDIA T4"), "no price for NVIDIA T4: add it to the price table"),
             (make_cpu_result(), "CPU trial: not priced"),
-            (make_failed(), "the run never told its GPU"),
+            (make_failed(), "the run did not report its GPU"),
         ],
     )
     def test_without_a_price_nothing_is_zero(self, result: RunResult, reason: str) -> None:
