@@ -112,7 +112,11 @@ PARTS = {
 }
 LISTED_TESTS = {
     CONTROL: [*COST_TESTS, "tests/unit/comparison", "tests/unit/judging/over_time/test_change_points.py"],
-    IMAGE: ["tests/image/process/test_merge.py", "tests/image/training/test_loop.py", "tests/image/telemetry/test_peak_memory.py"],
+    IMAGE: [
+        "tests/image/process/test_merge.py",
+        "tests/image/training/test_loop.py",
+        "tests/image/telemetry/test_peak_memory.py",
+    ],
 }
 NEWER_WEIGHT = 2
 
