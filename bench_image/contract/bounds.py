@@ -1,7 +1,7 @@
-"""What a figure of a result can be at all. A figure beyond its bounds was not measured: the result is broken.
+"""Bounds of a result's figures, as types. A result with a figure outside of its bounds breaks the contract.
 
-The bounds lie far outside of what any machine does, so that no honest run is refused; inside of them no sum, logarithm,
-date or column of a database overflows. Each error of pydantic names the field, its value and the bound.
+The bounds are far beyond any machine, so that no honest run is refused; within them no sum, logarithm, date or database
+column overflows. pydantic's errors name the field, its value and the bound.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, AwareDatetime, Field
 
-EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)  # what a node says whose clock has lost its battery; it is told as such
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)  # the time of a node whose clock has lost its battery; a check reports it
 LATEST = datetime(2100, 1, 1, tzinfo=UTC)
 MAX_COUNT = 2**53  # beyond it a JSON number is not exact
 MAX_RANKS = 65_536  # 1024 nodes of 64 GPUs
@@ -26,7 +26,7 @@ def _within_the_century(at: datetime) -> datetime:
 
 
 def _without_nul(text: str) -> str:
-    """PostgreSQL stores no text with a NUL; an error message of native code may hold one."""
+    """Replaces NUL, which PostgreSQL cannot store; an error message of native code may hold one."""
     return text.replace("\0", "\ufffd")
 
 
@@ -38,13 +38,13 @@ Bytes = Annotated[int, Field(ge=0, le=10**15)]  # 1 PB
 Gigabytes = Annotated[float, Field(ge=0, le=1e6)]
 Seconds = Annotated[float, Field(ge=0, le=1e7)]  # 115 days; a pod has one day
 PositiveSeconds = Annotated[float, Field(gt=1e-9, le=1e7)]
-SamplesPerSecond = Annotated[float, Field(ge=1e-6, le=1e9)]  # from one sample in eleven days
+SamplesPerSecond = Annotated[float, Field(ge=1e-6, le=1e9)]  # one sample in eleven days
 TokensPerSecond = Annotated[float, Field(ge=1e-6, le=1e13)]
 MegabytesPerSecond = Annotated[float, Field(ge=0, le=1e9)]
 GigabytesPerSecond = Annotated[float, Field(ge=0, le=1e6)]
 Tflops = Annotated[float, Field(ge=0, le=1e6)]
 Flops = Annotated[float, Field(ge=0, le=1e18)]
-Share = Annotated[float, Field(ge=0, le=101)]  # percent; clocks that tick coarsely make a little more than 100 of it
+Share = Annotated[float, Field(ge=0, le=101)]  # percent; coarse clocks can make it slightly more than 100
 Percent = Annotated[float, Field(ge=0, le=1e6)]  # of something that it may exceed: a spread, another rate
 Celsius = Annotated[float, Field(ge=-60, le=250)]
 Watts = Annotated[float, Field(ge=0, le=1e5)]

@@ -1,4 +1,4 @@
-"""Do the figures of one measurement agree with each other? A rate that its own windows contradict was not measured."""
+"""Checks that the figures of one measurement agree with each other, e.g. a rate with its own windows."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 
 from bench_image.contract.result_sections import Performance
 
-TOLERANCE = 0.01  # they come from the same seconds; only rounding and slow clocks lie between them
+TOLERANCE = 0.01  # the figures come from the same seconds, up to rounding and slow clocks
 
 
 def contradictions(performance: Performance, samples_per_step: int | None) -> Iterator[str]:
-    """One sentence for each. `samples_per_step`: of all ranks that the figures are of; None where it is not known."""
+    """Yields a sentence for each contradiction. `samples_per_step`: over the ranks of these figures; None: unknown."""
     windows = performance.windows
     if not windows:
         return
@@ -43,9 +43,10 @@ def contradictions(performance: Performance, samples_per_step: int | None) -> It
 
 
 def sum_of(performance: Performance, ranks: Sequence[Performance]) -> Iterator[str]:
-    """Whether a run of independent ranks says the sum of their rates; not told where one has fewer windows than others.
+    """Yields a sentence if the rate of a run of independent ranks is not the sum of their rates.
 
-    Its windows are those of one rank, so they do not add up to it where the ranks slow down at different times.
+    It is not checked where ranks have different numbers of windows. The run's windows are those of one rank, so they do
+    not add up to its rate where the ranks slow down at different times.
     """
     rates = [rank.samples_per_second or 0.0 for rank in ranks]
     if {len(rank.windows) for rank in ranks} != {len(performance.windows)}:
@@ -58,8 +59,9 @@ def sum_of(performance: Performance, ranks: Sequence[Performance]) -> Iterator[s
 
 
 def _window_seconds(performance: Performance) -> list[float] | None:
-    """Of each window by the run's clock. CPU time is known of the steps alone; None where there are not as many step
-    times as steps.
+    """Seconds of each window by the run's clock; None where the number of step times is not that of the steps.
+
+    CPU time is measured per step, so a window has the sum of its step times.
     """
     windows = performance.windows
     if performance.clock == "wall":
@@ -74,5 +76,5 @@ def _window_seconds(performance: Performance) -> list[float] | None:
 
 
 def _agree(value: float | None, other: float) -> bool:
-    """What is null has its reason elsewhere."""
+    """Whether the values agree within TOLERANCE. None agrees: `missing` has its reason."""
     return value is None or abs(value - other) <= TOLERANCE * other

@@ -1,4 +1,4 @@
-"""What follows from a model's shape by formula: parameters and FLOPs. Needs neither torch nor a GPU."""
+"""Parameter counts and FLOPs of a model, by formula from its shape."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench_image.contract.work import Lora
 
 
 class Flops(NamedTuple):
-    """FLOPs of one token's training step. `model` is what the work needs, `hardware` what the GPU really computes."""
+    """FLOPs per token of a training step. `model`: what the work needs; `hardware`: what the GPU computes."""
 
     model: float
     hardware: float
@@ -33,7 +33,7 @@ def num_parameters(shape: ModelShape) -> int:
 
 
 def num_linear(shape: ModelShape) -> int:
-    """The matmul parameters of all layers, every expert and the routers included; without embeddings and head."""
+    """Matmul parameters of all layers, with every expert and the routers, without embeddings and head."""
     hidden = shape.hidden_size
     match shape:
         case EncoderDecoderShape():
@@ -46,13 +46,13 @@ def num_linear(shape: ModelShape) -> int:
 
 
 def num_quantisable(shape: ModelShape) -> int:
-    """Parameters that QLoRA packs into 4 bits: the layers' linears, and experts; routers stay as they are."""
+    """Parameters that QLoRA packs into 4 bits: the linears of the layers and the experts, not the routers."""
     routers = shape.num_layers * shape.num_experts * shape.hidden_size if isinstance(shape, MixtralShape) else 0
     return num_linear(shape) - routers
 
 
 def num_lora_parameters(shape: ModelShape, lora: Lora) -> int:
-    """Adapter parameters: rank * (in + out) for each target of each layer. Raises ContractError for unknown targets."""
+    """Adapter parameters: rank * (in + out) per target and layer (arXiv 2106.09685). ContractError: unknown targets."""
     unknown = sorted(set(lora.targets) - shape.linears.keys())
     if unknown:
         raise ContractError(f"lora.targets {', '.join(unknown)}: choose from {', '.join(shape.linears) or 'none'}")
@@ -62,12 +62,12 @@ def num_lora_parameters(shape: ModelShape, lora: Lora) -> int:
 
 
 def lora_targets(shape: ModelShape, which: Literal["attention", "all"]) -> tuple[str, ...]:
-    """The names of the linears to adapt: those of the attention, or all that can be adapted."""
+    """The names of the linears to adapt: those of the attention, or all."""
     return tuple(sorted(shape.attention_linears if which == "attention" else shape.linears))
 
 
 def tokens_per_sample(shape: ModelShape, seq_length: int) -> int:
-    """Encoder and decoder of an encoder-decoder model each read `seq_length` tokens."""
+    """`seq_length`; twice that for an encoder-decoder, whose encoder and decoder each read that many."""
     return 2 * seq_length if isinstance(shape, EncoderDecoderShape) else seq_length
 
 
@@ -76,10 +76,11 @@ def flops_per_token(
 ) -> Flops:
     """FLOPs per token: 6N (full) or 4N + 6 N_lora (LoRA, QLoRA), plus 12 L D T for attention.
 
-    N counts the matmul parameters with the head, without the input embedding; of experts those that a token visits.
-    Frozen weights need no weight gradient, hence 4N. Attention is not halved for causality, as in PaLM
-    (arXiv 2204.02311, appendix B) and torchtitan. Checkpointing recomputes the forward pass of the layers: that is
-    hardware work, not model work.
+    N: matmul parameters with the head, without the input embedding; of experts those that a token visits. L: layers,
+    D: hidden size, T: sequence length. A matmul takes 2 FLOPs per parameter and token forward, 2 for the gradient of
+    its input and 2 for that of its weight, which frozen weights do not need, hence 4N. Attention is not halved for
+    causality, as in PaLM (arXiv 2204.02311, appendix B) and torchtitan. Checkpointing repeats the forward pass of the
+    layers: hardware FLOPs, not model FLOPs.
     """
     layers, attention = _active_linear(shape), _attention_forward(shape, seq_length)
     head = shape.vocab_size * shape.hidden_size
@@ -92,11 +93,12 @@ def flops_per_token(
 
 
 def _per_layer(shape: DecoderShape | MixtralShape | Gpt2Shape) -> int:
+    """Matmul parameters of one layer, without experts and router."""
     return sum(inputs * outputs for inputs, outputs in shape.linears.values())
 
 
 def _active_linear(shape: ModelShape) -> float:
-    """Matmul parameters of the layers that one token meets; for an encoder-decoder the mean of both kinds of token."""
+    """Matmul parameters of the layers that one token passes; for an encoder-decoder the mean of both kinds of token."""
     match shape:
         case EncoderDecoderShape():
             return num_linear(shape) / 2
@@ -109,27 +111,28 @@ def _active_linear(shape: ModelShape) -> float:
 
 
 def _attention_forward(shape: ModelShape, seq_length: int) -> float:
-    """FLOPs of scores and weighted sums per token, forward; the backward pass takes twice that."""
+    """FLOPs per token of scores and weighted sums in the forward pass, 4 L D T; backward takes twice that."""
     one = 4 * shape.hidden_size * seq_length
     if isinstance(shape, EncoderDecoderShape):
-        # Of two tokens one is the encoder's, and the other meets self- and cross-attention in each decoder layer.
+        # Of two tokens one passes the encoder, the other self- and cross-attention in each decoder layer.
         return one * (shape.num_encoder_layers + 2 * shape.num_decoder_layers) / 2
     return one * shape.num_layers
 
 
 def _encoder_linear(shape: EncoderDecoderShape) -> int:
+    """Self-attention (4 D^2) and MLP (2 D F) of all encoder layers."""
     hidden, inner = shape.hidden_size, shape.intermediate_size
     return shape.num_encoder_layers * (4 * hidden**2 + 2 * hidden * inner)
 
 
 def _decoder_linear(shape: EncoderDecoderShape) -> int:
-    """Self- and cross-attention, whose keys and values are made from the encoder's output."""
+    """Self- and cross-attention (8 D^2) and MLP (2 D F) of all decoder layers."""
     hidden, inner = shape.hidden_size, shape.intermediate_size
     return shape.num_decoder_layers * (8 * hidden**2 + 2 * hidden * inner)
 
 
 def _stack_parameters(shape: EncoderDecoderShape) -> tuple[int, int]:
-    """Encoder and decoder with biases and norms, the final norms included."""
+    """Parameters of the encoder and of the decoder, with biases and norms, the final norms included."""
     hidden, inner = shape.hidden_size, shape.intermediate_size
     mlp_biases = inner + hidden
     encoder = _encoder_linear(shape) + shape.num_encoder_layers * (4 * hidden + mlp_biases + 4 * hidden)

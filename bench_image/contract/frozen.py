@@ -1,4 +1,4 @@
-"""What every value of the contract has in common."""
+"""The base class of the contract's models, and its error."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ class ContractError(ValueError):
 
 
 class Frozen(BaseModel):
-    # NaN and infinity are refused: json.dumps would write them as words that no other JSON reader takes.
+    # NaN and infinity are refused: json.dumps would write them as NaN and Infinity, which are not JSON.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

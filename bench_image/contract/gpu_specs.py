@@ -1,4 +1,4 @@
-"""Peak arithmetic rates of known GPUs. No fallback: an unknown GPU has no MFU."""
+"""Peak FLOP/s of known GPUs, from NVIDIA's data sheets. There is no fallback: an unknown GPU has no MFU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Peak(NamedTuple):
 
 # Sources: NVIDIA data sheets of each product (the figure without sparsity: where a sheet states only the sparse one,
 # half of it), and the GA102, AD102 and GB202 white papers for GeForce cards (the fp32-accumulate figure). fp32 is the
-# rate of the CUDA cores: torch does not use TF32 unless told to. The key names words of the NVML product name.
+# rate of the CUDA cores: torch does not use TF32 by default. A key consists of words of the NVML product name.
 PEAK_TFLOPS: dict[str, Peak] = {
     "T4": Peak(None, 65, 8.1),
     "V100 SXM2": Peak(None, 125, 15.7),
@@ -48,7 +48,7 @@ PEAK_TFLOPS: dict[str, Peak] = {
     "RTX 6000 Ada Generation": Peak(364.2, 364.2, 91.1),
 }
 
-# Words that do not change the rate. Any other word does, or may: "Laptop", "SUPER", "Ti", "MIG 1g.10gb", "40C" (vGPU).
+# Words that do not change the rate. Any other word may change it: "Laptop", "SUPER", "Ti", "MIG 1g.10gb", "40C" (vGPU).
 _NEUTRAL = re.compile(r"nvidia|tesla|geforce|sxm\d?|pcie|hbm\d?e?|\d+gb?")
 
 

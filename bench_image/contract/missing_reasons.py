@@ -1,4 +1,4 @@
-"""Is each null of a result explained? Reasons name dotted paths, `*` stands for any index of a list."""
+"""Finds nulls of a result that have no reason. Reasons name dotted paths; `*` stands for any index of a list."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ END = ""
 
 
 def unexplained(sections: Mapping[str, object], reasons: Iterable[str]) -> Iterator[str]:
-    """The paths of all nulls within `sections` that no reason covers.
+    """Yields the paths of all nulls within `sections` that no reason covers.
 
-    Linear in the size of both: the reasons become one tree, which is walked beside the sections; where it covers a
-    part, that part is not looked at. At each index two branches at most are followed, the index's own and the star's.
+    Linear in the size of both: the reasons become a tree, which is walked together with the sections. A part that a
+    reason covers is skipped. At each index at most two branches are followed, that of the index and that of `*`.
     """
     tree: Node = {}
     for reason in reasons:
@@ -43,7 +43,7 @@ def _within(value: object, path: str, nodes: list[Node]) -> Iterator[str]:
 
 
 def _may_hold_null(item: object) -> bool:
-    """Nearly every value is a number or a text: not worth a call. Lists of numbers hold nothing else."""
+    """Saves a call for the many numbers and texts; a list that begins with a number holds only numbers."""
     if isinstance(item, tuple):
         return not isinstance(next(iter(item), None), float)
     return item is None or isinstance(item, BaseModel)

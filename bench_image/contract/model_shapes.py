@@ -1,4 +1,4 @@
-"""The shapes of the models: the dimensions from which a model is built and everything about its size follows."""
+"""Model shapes: the dimensions of each known model, from which it is built and its size follows."""
 
 from __future__ import annotations
 

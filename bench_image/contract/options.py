@@ -1,4 +1,4 @@
-"""Which settings go together, and for those that do not: why. The plan and the contract ask here."""
+"""Recipes, strategies, precisions and optimizers, and which of them cannot be combined."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ DEEPSPEED = (Strategy.ZERO2, Strategy.ZERO3)
 def unsupported(
     strategy: Strategy, recipe: Recipe, precision: Precision, optimizer: Optimizer, family: str | None
 ) -> str | None:
-    """Why this combination cannot run, with what to choose instead; None if it can. `family` None: not looked at."""
+    """Why this combination cannot run, with its remedy; None if it can. `family` None: not checked."""
     if strategy in DEEPSPEED and precision is Precision.FP16:
         return (
             f"precision 'fp16' with strategy '{strategy}': DeepSpeed turns all weights into fp16 and scales the loss "

@@ -1,4 +1,4 @@
-"""Statistics of step times."""
+"""Statistics of step times: quantiles, spread, confidence of the mean."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ _T_975 = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.262
 
 
 def median(values: Sequence[float]) -> float:
+    """The middle value, or the mean of the two middle ones."""
     return statistics.median(values)
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Linear interpolation between order statistics (numpy's default). `share` is in 0..1."""
+    """Quantile by linear interpolation between order statistics, as numpy's default. `share` is in 0..1."""
     ordered = sorted(values)
     position = share * (len(ordered) - 1)
     low = math.floor(position)
@@ -26,9 +27,10 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def half_width_pct(values: Sequence[float]) -> float | None:
-    """Half-width of the 95 % confidence interval of the mean, in percent of the mean (Student's t).
+    """Half-width of the 95 % confidence interval of the mean, in percent of the mean: 100 t s / (sqrt(n) mean).
 
-    None for fewer than two values, which show no spread. Takes the values as independent.
+    t: Student's, n - 1 degrees of freedom; s: sample standard deviation. Assumes independent values. None for fewer
+    than two values, which show no spread.
     """
     if len(values) < 2:
         return None
@@ -41,7 +43,7 @@ def t_975(degrees: int) -> float:
     if degrees <= len(_T_975):
         return _T_975[degrees - 1]
     z = statistics.NormalDist().inv_cdf(0.975)
-    # Abramowitz & Stegun 26.7.5
+    # Expansion of t in powers of 1 / degrees: Abramowitz & Stegun 26.7.5.
     first = (z**3 + z) / 4
     second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
     third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
@@ -50,12 +52,12 @@ def t_975(degrees: int) -> float:
 
 
 def window_s(clock: Clock, wall_s: float, step_times_s: Sequence[float]) -> float:
-    """Seconds of a window by the run's clock. CPU time is counted from step to step, without a gap between them."""
+    """Seconds of a window by the run's clock; CPU time is the sum of the step times, which have no gaps between them."""
     return wall_s if clock is Clock.WALL else math.fsum(step_times_s)
 
 
 def step_time(step_times_s: Sequence[float]) -> StepTime:
-    """Summary of at least two step times in seconds."""
+    """Summary of at least two step times in seconds. Raises ValueError for fewer."""
     half_width = half_width_pct(step_times_s)
     if half_width is None:
         raise ValueError(f"{len(step_times_s)} step times: at least 2 are needed to state a spread")
