@@ -52,7 +52,7 @@ def t_975(degrees: int) -> float:
 
 
 def window_s(clock: Clock, wall_s: float, step_times_s: Sequence[float]) -> float:
-    """Seconds of a window by the run's clock; CPU time is the sum of the step times, which have no gaps between them."""
+    """Seconds of a window by the run's clock; CPU time is the sum of the step times, without gaps."""
     return wall_s if clock is Clock.WALL else math.fsum(step_times_s)
 
 

@@ -246,10 +246,10 @@ def test_eight_gpus_fit_into_a_result_many_times_over() -> None:
 
 def test_the_dead_are_not_waited_for_and_the_late_not_long(tmp_path: Path) -> None:
     arrive(tmp_path, 0)
-    assert not wait_for_all(tmp_path, 2, patience_s=0.05)
+    assert not wait_for_all(tmp_path, 2, timeout_s=0.05)
 
     arrive(tmp_path, 1)  # by the supervisor, in its place
-    assert wait_for_all(tmp_path, 2, patience_s=0.0)
+    assert wait_for_all(tmp_path, 2, timeout_s=0.0)
 
 
 # --- real processes
