@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.image.gangs import run_all
+from tests.image.distributed_runs import run_all
 
 
 @pytest.fixture(scope="session")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each of two ranks saw in every case of `gangs`."""
-    return run_all(tmp_path_factory.mktemp("gang"))
+    """What each of two ranks saw in every case of `distributed_runs`."""
+    return run_all(tmp_path_factory.mktemp("ranks"))

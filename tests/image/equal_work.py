@@ -1,4 +1,4 @@
-"""Trains many specs one after the other in one gang, because starting processes costs most of a test's time.
+"""Trains many specs one after the other in one process group, because starting processes costs most of a test's time.
 
 Run by torchrun with a file of named specs (JSON) and a folder, into which each rank writes what it saw.
 """

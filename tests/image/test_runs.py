@@ -82,7 +82,7 @@ def test_throughput_is_all_tokens_over_the_time_of_the_steps(
 @pytest.mark.parametrize(("recipe", "strategy"), CELLS[len(Recipe) :])
 def test_equal_work_gives_equal_losses(finished: Finished, recipe: Recipe, strategy: Strategy) -> None:
     """Two ranks train on the samples, from the weights, and with the mean gradients of one rank that accumulates."""
-    one, two = (finished(recipe, gang)[2] for gang in (Strategy.SINGLE, strategy))
+    one, two = (finished(recipe, each)[2] for each in (Strategy.SINGLE, strategy))
     losses_of_one, losses_of_two = (
         [loss for window in read_reports(folder)[0].windows for loss in window.losses] for folder in (one, two)
     )

@@ -12,7 +12,7 @@ import torch
 from bench_image.contract.options import Recipe
 from bench_image.model.build import build
 from bench_image.model.compile import MASKS, leave_masks_out
-from tests.image.gangs import GPT2
+from tests.image.distributed_runs import GPT2
 from tests.image.processes import make_spec
 
 CPU = torch.device("cpu")

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bench_image.contract.options import Strategy
+from tests.image.distributed_runs import CASES, FORGOTTEN, strategies_of
 from tests.image.equal_work import FORGETFUL, STEPS
-from tests.image.gangs import CASES, FORGOTTEN, strategies_of
 
 CELLS = [(case, strategy) for case in CASES for strategy in strategies_of(case)]
 
@@ -26,11 +26,11 @@ def tolerance(case: str, strategy: Strategy = Strategy.DDP) -> float:
 def test_losses_are_those_of_one_rank_that_accumulates(
     seen: list[dict[str, Any]], case: str, strategy: Strategy
 ) -> None:
-    alone, gang = seen[0][f"{case}/single"], seen[0][f"{case}/{strategy}"]
+    alone, shared = seen[0][f"{case}/single"], seen[0][f"{case}/{strategy}"]
 
-    assert "error" not in gang, gang
-    assert len(gang["losses"]) == STEPS
-    assert gang["losses"] == pytest.approx(alone["losses"], abs=tolerance(case, strategy))
+    assert "error" not in shared, shared
+    assert len(shared["losses"]) == STEPS
+    assert shared["losses"] == pytest.approx(alone["losses"], abs=tolerance(case, strategy))
 
 
 @pytest.mark.parametrize("case", FORGOTTEN)

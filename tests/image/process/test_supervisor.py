@@ -27,9 +27,9 @@ def test_one_rank_is_started_directly() -> None:
 
 
 def test_ranks_of_one_node_meet_on_the_loopback() -> None:
-    gang = command(make_spec(strategy="ddp"), {})
+    torchrun = command(make_spec(strategy="ddp"), {})
 
-    assert gang[2:] == [
+    assert torchrun[2:] == [
         "bench_image.process.torchrun", "--nproc-per-node=2", "--max-restarts=0", "--standalone",
         "--local-addr=127.0.0.1", "-m", "bench_image.process.worker",
     ]  # fmt: skip
@@ -37,9 +37,9 @@ def test_ranks_of_one_node_meet_on_the_loopback() -> None:
 
 def test_ranks_of_several_nodes_meet_where_the_environment_says() -> None:
     spec = make_spec(strategy="ddp", nodes=2, gpus_per_node=4)
-    gang = command(spec, {"NODE_RANK": "1", "MASTER_ADDR": "pod-0.gang", "MASTER_PORT": "29500"})
+    torchrun = command(spec, {"NODE_RANK": "1", "MASTER_ADDR": "pod-0.gang", "MASTER_PORT": "29500"})
 
-    assert gang[3:-2] == [
+    assert torchrun[3:-2] == [
         "--nproc-per-node=4", "--max-restarts=0", "--nnodes=2", "--node-rank=1", "--master-addr=pod-0.gang",
         "--master-port=29500",
     ]  # fmt: skip

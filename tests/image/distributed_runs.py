@@ -1,4 +1,4 @@
-"""Cases of equal work, and one gang that trains all of them for the tests that look at what it saw."""
+"""Cases of equal work, and one distributed run that trains all of them for several tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench_image.contract.work import Lora, Preset
 from tests.image.equal_work import COUNTED, FORGETFUL, FUSED, STRANGERS
 from tests.image.processes import environment, make_spec
 
-GANGS = (Strategy.DDP, Strategy.FSDP, Strategy.ZERO2, Strategy.ZERO3)
+DISTRIBUTED = (Strategy.DDP, Strategy.FSDP, Strategy.ZERO2, Strategy.ZERO3)
 SMALL = {"vocab_size": 512, "hidden_size": 64, "num_heads": 4}
 GPT2 = {
     "model": "tiny-gpt2",
@@ -71,7 +71,7 @@ FORGOTTEN = ("full fp32", "full bf16 tuned", "lora as users run", "qlora bf16 tu
 
 
 def strategies_of(case: str) -> tuple[Strategy, ...]:
-    return (Strategy.DDP, Strategy.FSDP) if case in NO_ZERO else GANGS
+    return (Strategy.DDP, Strategy.FSDP) if case in NO_ZERO else DISTRIBUTED
 
 
 def spec_of(case: str, strategy: Strategy) -> RunSpec:
@@ -83,7 +83,7 @@ def spec_of(case: str, strategy: Strategy) -> RunSpec:
 
 def all_specs() -> Iterator[tuple[str, RunSpec]]:
     """By strategy, DeepSpeed's last: it replaces functions of torch for the whole process."""
-    for strategy in (Strategy.SINGLE, *GANGS):
+    for strategy in (Strategy.SINGLE, *DISTRIBUTED):
         for case in CASES:
             if strategy is Strategy.SINGLE or strategy in strategies_of(case):
                 yield f"{case}/{strategy}", spec_of(case, strategy)

@@ -27,8 +27,8 @@ from tests.image.processes import (
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
-def run_gang(spec: RunSpec, folder: Path, prelude: str, *, limit_s: float = 60) -> RunResult:
-    """A gang whose ranks run a few lines of Python before they begin; fails if it takes longer than `limit_s`."""
+def run_ranks(spec: RunSpec, folder: Path, prelude: str, *, limit_s: float = 60) -> RunResult:
+    """Two ranks under torchrun that first run a few lines of Python; fails if they take longer than `limit_s`."""
     program = folder / "broken_rank.py"
     program.write_text(f"{prelude}\nimport os\nfrom bench_image.process.worker import main\nos._exit(main())")
     meeting = ["--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", "--max-restarts=0"]
@@ -63,7 +63,7 @@ OptimizerStep.__init__ = init
 
 
 def test_one_rank_out_of_memory_ends_the_gang_as_oom(tmp_path: Path) -> None:
-    result = run_gang(make_spec(recipe=Recipe.FULL, strategy=Strategy.FSDP), tmp_path, OUT_OF_MEMORY)
+    result = run_ranks(make_spec(recipe=Recipe.FULL, strategy=Strategy.FSDP), tmp_path, OUT_OF_MEMORY)
 
     assert result.status is Status.OOM
     assert result.error is not None
