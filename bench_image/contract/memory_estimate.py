@@ -1,4 +1,4 @@
-"""How much GPU memory a run needs, by formula, and which GPU is the smallest that offers it. Needs no torch."""
+"""Estimates the GPU memory that a run needs, by formula, and finds the smallest GPU that holds it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench_image.contract.presets import uses_compile, uses_fused_lora
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import AUTO, Lora, Preset
 
-# Of one GPU, in GiB, as NVIDIA's data sheets name it.
+# Memory of one GPU in GiB, from NVIDIA's data sheets.
 GPU_MEMORY_GIB: dict[str, int] = {
     "RTX 4080": 16,
     "A10": 24,
@@ -32,16 +32,16 @@ GPU_MEMORY_GIB: dict[str, int] = {
     "H200": 141,
     "B200": 180,
 }
-# ECC takes a sixteenth of GDDR memory; the CUDA context, the buffers of NCCL and cuBLAS and fragmentation take more.
+# The rest is taken by ECC (a sixteenth of GDDR memory), the CUDA context, buffers of NCCL and cuBLAS, fragmentation.
 USABLE_SHARE = 0.9
-GATHERED = (Strategy.FSDP, Strategy.ZERO3)  # weights lie in shards
-SHARED_STATES = (Strategy.FSDP, *DEEPSPEED)
+GATHERED = (Strategy.FSDP, Strategy.ZERO3)  # these shard the weights
+SHARED_STATES = (Strategy.FSDP, *DEEPSPEED)  # these shard the optimizer states
 ZERO_BUCKET = 500_000_000  # numbers that DeepSpeed reduces at once
-WHOLE_SHARE = 1 / 6  # of a GPU's memory that fsdp lets whole weights, and whole gradients, take to spare communication
+WHOLE_SHARE = 1 / 6  # of a GPU's memory that fsdp may fill with whole weights, or gradients, to save communication
 
 
 class MemoryNeed(NamedTuple):
-    """Bytes of one GPU. `total` is less than the sum of the parts: not all of them live at the same time."""
+    """Bytes on one GPU. `total` is less than the sum of the parts, because not all exist at the same time."""
 
     weights: int
     gradients: int
@@ -52,24 +52,23 @@ class MemoryNeed(NamedTuple):
 
 
 def memory_need_bytes(spec: RunSpec, gpu_memory_bytes: int | None = None) -> MemoryNeed:
-    """An estimate of the peak that torch allocates on one GPU.
+    """Estimates the peak that torch allocates on one GPU, in bytes.
 
-    The peak is either at the loss (saved activations and logits) or in the backward pass (gradients and the layer at
-    work). `gradients` are those that are there already at the loss: with buckets or accumulation; else those at the end
-    of the backward pass. Paged optimizer states count as 0: the driver may move them to the host, and torch does not
-    count them. `weights` holds the narrow copies that autocast makes, and of a sharded model what is whole for the
-    moment; fsdp keeps more whole on a GPU with room for it, and fused 4-bit weights stay unpacked, so
-    `gpu_memory_bytes` decides (None: there is room). 'auto' counts as what needs least: a micro-batch of 1, with
-    checkpointing. docs/sizing.md has the errors against measured peaks. Raises ContractError for an unknown model
-    without dimensions.
+    The peak is either at the loss (saved activations and logits) or in the backward pass (gradients and the layer that
+    is computed). `gradients`: those that exist at the loss, because of buckets or accumulation; else those at the end
+    of the backward pass. `weights` includes autocast's narrow copies and, of a sharded model, what is gathered at the
+    time. Paged optimizer states count as 0: the driver may move them to the host, and torch does not count them.
+    `gpu_memory_bytes` decides whether fsdp keeps weights whole and fused 4-bit weights stay unpacked; None: they do.
+    'auto' counts as what needs least: a micro-batch of 1, with checkpointing. docs/sizing.md compares the estimates
+    with measured peaks. Raises ContractError for an unknown model without dimensions.
     """
     return _need(spec, gpu_memory_bytes, keeps=keeps_unpacked(spec, gpu_memory_bytes))
 
 
 def keeps_unpacked(spec: RunSpec, gpu_memory_bytes: int | None) -> bool:
-    """Whether 4-bit weights that were unpacked in forward stay so until backward, instead of being unpacked again.
+    """Whether 4-bit weights that forward unpacks are kept for backward, instead of being unpacked again.
 
-    Fused ones do, if the run fits with them. With checkpointing forward runs twice, and the first time keeps nothing.
+    Fused ones are, if the run fits with them. Not with checkpointing, whose first forward pass keeps nothing.
     """
     if not uses_fused_lora(spec) or spec.quantisation is None or spec.gradient_checkpointing is not False:
         return False
@@ -86,6 +85,7 @@ def _need(spec: RunSpec, gpu_memory_bytes: int | None, *, keeps: bool) -> Memory
     weights = _weights_per_gpu(spec, shape, gpu_memory_bytes)
     waiting, at_the_end = _gradients_per_gpu(spec, trainable)
     optimizer = _optimizer_per_gpu(spec, trainable)
+    # Activations: of all layers, or with checkpointing the input of each layer and one layer computed again.
     one_layer = tokens * _layer_activation_bytes(spec, shape)
     if spec.gradient_checkpointing:
         saved = tokens * num_layers(shape) * shape.hidden_size * _stream_width(spec)
@@ -93,12 +93,14 @@ def _need(spec: RunSpec, gpu_memory_bytes: int | None, *, keeps: bool) -> Memory
     else:
         activations = saved = num_layers(shape) * one_layer
         recomputed = 0
+    # 4-bit weights while they are unpacked: all of them until backward, or the largest for a moment.
     if keeps:
         kept = num_layers(shape) * sum(inputs * outputs for inputs, outputs in shape.linears.values()) * _width(spec)
         activations, saved, unpacked = activations + kept, saved + kept, 0
     else:
         unpacked = _largest_unpacked_bytes(spec, shape)
     logits = _logits_bytes(spec, shape, tokens)
+    # The larger of two moments: at the loss, or in the backward pass.
     at_loss = saved + logits + waiting
     in_backward = recomputed + unpacked + (saved + waiting if waiting else max(saved, at_the_end))
     total = weights + optimizer + max(at_loss, in_backward)
@@ -115,17 +117,19 @@ def smallest_gpu(spec: RunSpec) -> str | None:
 
 
 def num_layers(shape: ModelShape) -> int:
+    """Layers of the model, encoder and decoder together."""
     if isinstance(shape, EncoderDecoderShape):
         return shape.num_encoder_layers + shape.num_decoder_layers
     return shape.num_layers
 
 
 def has_room(num_bytes: float, gpu_memory_bytes: int | None) -> bool:
-    """Whether fsdp may keep that much whole."""
+    """Whether fsdp may keep `num_bytes` whole on a GPU of that memory; None: it may."""
     return gpu_memory_bytes is None or num_bytes <= WHOLE_SHARE * gpu_memory_bytes
 
 
 def _weights_per_gpu(spec: RunSpec, shape: ModelShape, gpu_memory_bytes: int | None) -> int:
+    """Bytes of the weights on one GPU, with what is gathered at the time."""
     whole = _weight_bytes(spec, shape)
     if spec.strategy not in GATHERED:
         return whole
@@ -134,18 +138,18 @@ def _weights_per_gpu(spec: RunSpec, shape: ModelShape, gpu_memory_bytes: int | N
         return round(shard + whole)
     layer = whole * num_linear(shape) / num_parameters(shape) / num_layers(shape)
     ends = 2 * shape.vocab_size * shape.hidden_size * _width(spec)  # embedding and head are gathered as one unit
-    return round(shard + ends + 2 * layer)  # the layer at work, and the next one on its way
+    return round(shard + ends + 2 * layer)  # the layer that is computed, and the next one
 
 
 def _gradients_per_gpu(spec: RunSpec, trainable: int) -> tuple[int, int]:
-    """Bytes of those that are there at the loss, and at the end of the backward pass."""
+    """Bytes of the gradients that exist at the loss, and at the end of the backward pass."""
     width, accumulates = _trainable_width(spec), spec.gradient_accumulation_steps > 1
     whole, shard = trainable * width, trainable * width // spec.world_size
     buckets = 2 * min(trainable, ZERO_BUCKET) * width  # one is filled while the other is reduced
     match spec.strategy:
         case Strategy.SINGLE | Strategy.INDEPENDENT:
             return (whole if accumulates else 0), whole
-        case Strategy.DDP:  # while gradients accumulate, they lie beside their buckets
+        case Strategy.DDP:  # while gradients accumulate, they exist beside their buckets
             waiting = whole * (2 if accumulates else 1)
             return waiting, waiting
         case Strategy.FSDP:
@@ -164,7 +168,7 @@ def _optimizer_per_gpu(spec: RunSpec, trainable: int) -> int:
 
 
 def _largest_unpacked_bytes(spec: RunSpec, shape: ModelShape) -> int:
-    """The largest 4-bit weight while it is wide; fused layers unpack gate and up together."""
+    """Bytes of the largest unpacked 4-bit weight; fused layers unpack gate and up together."""
     if spec.quantisation is None or not shape.linears:
         return 0
     largest = max(inputs * outputs for inputs, outputs in shape.linears.values())
@@ -172,8 +176,9 @@ def _largest_unpacked_bytes(spec: RunSpec, shape: ModelShape) -> int:
 
 
 def _logits_bytes(spec: RunSpec, shape: ModelShape, tokens: int) -> int:
-    """fp32 logits, and about two more tensors of their size during the cross-entropy and its backward pass; compiled:
-    the logits and their gradient, as wide as the run's precision.
+    """Bytes of the logits and their copies in the cross-entropy and its backward pass.
+
+    About three tensors in fp32; compiled: the logits and their gradient in the run's precision.
     """
     scored = tokens // 2 if isinstance(shape, EncoderDecoderShape) else tokens
     return scored * shape.vocab_size * (2 * _width(spec) if uses_compile(spec) else 3 * 4)
@@ -185,8 +190,10 @@ def _width(spec: RunSpec) -> int:
 
 
 def _trainable_width(spec: RunSpec) -> int:
-    """fp16 needs fp32 weights to unscale into, PEFT keeps adapters in fp32 unless told otherwise, and an
-    encoder-decoder is trained from scratch, in fp32 under autocast.
+    """Bytes of a trainable number: 2 for bf16, else 4.
+
+    fp16 needs fp32 weights to unscale gradients, PEFT keeps adapters in fp32 by default, and an encoder-decoder is
+    trained from scratch, in fp32 under autocast.
     """
     if isinstance(spec.shape, EncoderDecoderShape):
         return 4
@@ -195,7 +202,7 @@ def _trainable_width(spec: RunSpec) -> int:
 
 
 def _stream_width(spec: RunSpec) -> int:
-    """Bytes of a number between the layers: the width of the embeddings."""
+    """Bytes of a number between the layers: that of the embeddings."""
     if spec.recipe is Recipe.FULL:
         return _trainable_width(spec)
     upcast = spec.recipe is Recipe.QLORA and spec.preset is Preset.AS_USERS_RUN  # prepare_model_for_kbit_training
@@ -203,7 +210,7 @@ def _stream_width(spec: RunSpec) -> int:
 
 
 def _optimizer_width(spec: RunSpec) -> float:
-    """Bytes of AdamW's two states per trainable parameter; the 8-bit ones have fp32 scales per block of 256."""
+    """Bytes of AdamW's two states per trainable number; 8-bit ones have an fp32 scale per block of 256 numbers."""
     return {
         Optimizer.ADAMW_TORCH: 2.0 * _trainable_width(spec),
         Optimizer.ADAMW_8BIT: 2 + 2 * 4 / 256,
@@ -212,6 +219,7 @@ def _optimizer_width(spec: RunSpec) -> float:
 
 
 def _weight_bytes(spec: RunSpec, shape: ModelShape) -> int:
+    """Bytes of all weights unsharded, adapters, 4-bit scales and autocast's copies included."""
     total, linear, head = num_parameters(shape), num_linear(shape), shape.vocab_size * shape.hidden_size
     packable = num_quantisable(shape)
     width, stream = _width(spec), _stream_width(spec)
@@ -226,19 +234,19 @@ def _weight_bytes(spec: RunSpec, shape: ModelShape) -> int:
 
 
 def _layer_activation_bytes(spec: RunSpec, shape: ModelShape) -> int:
-    """Bytes that one layer keeps per token for its backward pass, with fused attention."""
+    """Bytes that one layer saves per token for its backward pass, with fused attention."""
     if uses_compile(spec):
         return _width(spec) * _compiled_numbers(spec, shape)
     return _eager_bytes(spec, shape)
 
 
 def _compiled_numbers(spec: RunSpec, shape: ModelShape) -> int:
-    """Numbers that a compiled layer keeps per token: counted from its formula, and confirmed by the measured peaks.
+    """Numbers that a compiled layer saves per token: counted from its formula, confirmed by measured peaks.
 
     Attention: the layer's input and its norm, q, k, v after rotation, the attention's output, the residual sum. MLP:
-    its norm, gate, up and their product. Frozen linears need no input, so without adapters on the MLP its norm and
-    the product go. Fused adapters keep q, k and v as one matrix beside the rotated q and k. 4-bit layers that are not
-    fused cut the compiled graph, and the product is kept between the pieces.
+    its norm, gate, up and their product. Frozen linears need no input, so without adapters on the MLP its norm and the
+    product are not saved. Fused adapters save q, k and v as one matrix beside the rotated q and k. 4-bit layers that
+    are not fused cut the compiled graph, and the product is saved between the pieces.
     """
     hidden, lora = shape.hidden_size, spec.lora
     if isinstance(shape, EncoderDecoderShape):
@@ -258,9 +266,11 @@ def _compiled_numbers(spec: RunSpec, shape: ModelShape) -> int:
 
 
 def _eager_bytes(spec: RunSpec, shape: ModelShape) -> int:
-    """D (20 + 8 F/D + 4 KV/H) at 2 bytes: a least-squares fit over full runs of 6 shapes. A frozen linear keeps no
-    input; an adapter keeps its own, or under autocast (adapters wider than the run's precision) its own cast copy of
-    it. fp32 numbers between the layers cost about 16 D more: measured on one shape.
+    """Bytes that a layer saves per token without compilation: a least-squares fit to measured peaks.
+
+    Full runs of 6 shapes gave D (20 + 8 F/D + 4 KV/H) at 2 bytes (D hidden, F intermediate, KV/H share of k and v). A
+    frozen linear saves no input; an adapter saves its input, or under autocast its cast copy of it. fp32 numbers
+    between the layers cost about 16 D more, measured on one shape.
     """
     hidden, width = shape.hidden_size, _width(spec)
     if isinstance(shape, Gpt2Shape):
@@ -279,7 +289,7 @@ def _eager_bytes(spec: RunSpec, shape: ModelShape) -> int:
 
 
 def _adapter_inputs(spec: RunSpec, shape: DecoderShape | MixtralShape, lora: Lora) -> int:
-    """Numbers per token that the adapters of one layer keep as their inputs."""
+    """Numbers per token that the adapters of one layer save as their inputs."""
     if _trainable_width(spec) > _width(spec):
         return sum(shape.linears[target][0] for target in set(lora.targets))
     shared = {"q_proj": "attention", "k_proj": "attention", "v_proj": "attention", "gate_proj": "mlp", "up_proj": "mlp"}

@@ -1,4 +1,7 @@
-"""By which means a preset may do a run's work: what the program does, and what the memory formula counts on."""
+"""What a preset switches on for a spec: compilation, fused LoRA, CUDA graph, the Trainer's checks.
+
+Both the program and the memory estimate read it from here.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +9,31 @@ from bench_image.contract.options import Optimizer, Precision, Strategy
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device, Preset
 
-STEPS_BEFORE_CAPTURE = 2  # the first one compiles, and makes the states of the optimizer
+STEPS_BEFORE_CAPTURE = 2  # the first step compiles and creates the optimizer states
 
 
 def uses_compile(spec: RunSpec) -> bool:
-    """ZeRO-3 fetches the weights of each small module by hooks, which would cut every layer's graph into pieces."""
+    """Whether layers and loss are compiled. Not with ZeRO-3, whose hooks on each module cut the layers' graphs."""
     return spec.preset is Preset.TUNED and spec.device is Device.CUDA and spec.strategy is not Strategy.ZERO3
 
 
 def uses_fused_lora(spec: RunSpec) -> bool:
-    """Adapters as one operation with their frozen weight: without dropout, and in one dtype, unlike fp16 training."""
+    """Whether adapters and frozen weights are one operation: without dropout, in one dtype, unlike fp16 training."""
     if not uses_compile(spec) or spec.lora is None:
         return False
     return spec.lora.dropout == 0 and spec.precision is not Precision.FP16
 
 
 def uses_cuda_graph(spec: RunSpec) -> bool:
-    """The whole step as one CUDA graph: for one GPU, and where no part of the step asks the GPU for a number.
+    """Whether the whole step is one CUDA graph: on a single GPU, if no part of the step reads from the GPU.
 
-    Loss scaling asks whether to skip a step, 8-bit optimizers count steps on the host, and a mixture of experts counts
-    its tokens. The warm-up must hold the capture, and what has to run once before it.
+    Loss scaling reads whether to skip a step, 8-bit optimizers count steps on the host, and a mixture of experts counts
+    its tokens. The warm-up must be long enough for the capture and the steps before it.
     """
     decoder = spec.shape.family not in ("mixtral", "encoder-decoder")
     counts_on_gpu = spec.optimizer is Optimizer.ADAMW_TORCH and spec.precision is not Precision.FP16
-    alone = uses_compile(spec) and spec.strategy is Strategy.SINGLE
-    return alone and decoder and counts_on_gpu and spec.warmup_steps > STEPS_BEFORE_CAPTURE
+    single = uses_compile(spec) and spec.strategy is Strategy.SINGLE
+    return single and decoder and counts_on_gpu and spec.warmup_steps > STEPS_BEFORE_CAPTURE
 
 
 def acts_as_hf_trainer(spec: RunSpec) -> bool:
