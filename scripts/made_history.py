@@ -50,7 +50,7 @@ def _night(
     plan: Plan, ago: int, at: datetime, own: Mapping[str, float], draw: random.Random, history: History
 ) -> Campaign:
     def run(spec: RunSpec) -> RunResult:
-        rate = RATES[ago <= UPDATED] * (1 + own[spec.node] + draw.gauss(0, NOISE))
+        rate = RATES[ago <= UPDATED] * (1 + own[spec.identity.node] + draw.gauss(0, NOISE))
         return _run(spec, ago, rate, at, draw)
 
     ended_at = at + timedelta(minutes=9)
@@ -63,17 +63,21 @@ def _night(
 
 def _run(spec: RunSpec, ago: int, rate: float, at: datetime, draw: random.Random) -> RunResult:
     """What happened to this node on that night."""
-    dated = {"spec": spec, "started_at": at + timedelta(minutes=spec.round), "finished_at": at + timedelta(minutes=5)}
-    if spec.node == "gpu-04" and ago == FAILED:
-        return make_failed(spec.node).model_copy(update=dated)
+    dated = {
+        "spec": spec,
+        "started_at": at + timedelta(minutes=spec.identity.round),
+        "finished_at": at + timedelta(minutes=5),
+    }
+    if spec.identity.node == "gpu-04" and ago == FAILED:
+        return make_failed(spec.identity.node).model_copy(update=dated)
     figures: dict[str, Any] = {"temperature_c": 60 + draw.gauss(0, 0.8), "driver": DRIVERS[ago <= UPDATED]}
-    if spec.node == "gpu-07" and ago in HOT:
+    if spec.identity.node == "gpu-07" and ago in HOT:
         rate *= 0.91
         figures |= {"temperature_c": 84.0, "sm_clock_mhz": 1620.0, "throttle_share_pct": {"thermal": 41.0}}
-    if spec.node == "gpu-09" and ago in BRAKED:
+    if spec.identity.node == "gpu-09" and ago in BRAKED:
         rate *= 0.93
         figures |= {"sm_clock_mhz": 1785.0, "power_w": 560.0, "throttle_share_pct": {"power_brake": 52.0}}
-    return make_result(spec.node, rate, **figures).model_copy(update=dated)
+    return make_result(spec.identity.node, rate, **figures).model_copy(update=dated)
 
 
 def _weekly(at: datetime) -> Campaign:
@@ -90,7 +94,7 @@ def _weekly(at: datetime) -> Campaign:
     results = tuple(
         result.model_copy(
             update={
-                "spec": result.spec.model_copy(update={"campaign_id": update["campaign_id"]}),
+                "spec": result.spec.changed(identity={"campaign_id": update["campaign_id"]}),
                 "started_at": at - timedelta(minutes=30),
                 "finished_at": at - timedelta(minutes=29),
             }

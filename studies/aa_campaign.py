@@ -109,7 +109,7 @@ def nights(num_nights: int, gpus: int, given: dict[str, Any]) -> Iterator[Run]:
     strategies = [Strategy.INDEPENDENT, *([Strategy.DDP] if gpus > 1 else [])]
     for number in range(1, num_nights + 1):
         for spec in _specs({"strategies": strategies, "gpus_per_node": gpus} | given, number):
-            yield Run(f"night-{spec.strategy}", number, spec)
+            yield Run(f"night-{spec.placement.strategy}", number, spec)
 
 
 def _specs(form: dict[str, Any], number: int) -> tuple[RunSpec, ...]:

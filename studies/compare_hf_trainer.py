@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from bench_image.contract.options import Recipe
-from bench_image.contract.spec import RunSpec
-from bench_image.contract.work import Lora, Preset, Quantisation
+from bench_image.contract.spec import Identity, RunSpec
+from bench_image.contract.work import Lora, Preset, Quantisation, Work
 from bench_image.model.architectures import skeleton
 from bench_image.model.build import build
 from bench_image.model.dtypes import ModelDtypes
@@ -38,7 +38,7 @@ class Tokens(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     """Random ids (samples, sequence); the labels are the ids."""
 
     def __init__(self, num_samples: int, spec: RunSpec) -> None:
-        self.ids = torch.randint(spec.shape.vocab_size, (num_samples, spec.seq_length))
+        self.ids = torch.randint(spec.work.shape.vocab_size, (num_samples, spec.work.seq_length))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -51,17 +51,20 @@ def users_model(spec: RunSpec, device: torch.device) -> Any:
     """What users have after loading a model in 4 bits (the rest in bf16) and preparing it with PEFT."""
     from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
 
-    assert spec.lora is not None
-    assert spec.quantisation is not None
+    assert spec.work.lora is not None
+    assert spec.work.quantisation is not None
     bf16 = torch.bfloat16
     loaded = ModelDtypes(weights=bf16, unquantised=bf16, adapters=bf16, autocast=None, scaled=False)
-    base = with_4bit_layers(skeleton(spec.shape, bf16), spec.quantisation, loaded)
-    init_weights(base, device, random_weights(spec.seed))
+    base = with_4bit_layers(skeleton(spec.work.shape, bf16), spec.work.quantisation, loaded)
+    init_weights(base, device, random_weights(spec.work.seed))
     rebuild_buffers(base, device)
     base = prepare_model_for_kbit_training(base, use_gradient_checkpointing=True)
-    targets = list(spec.lora.targets)
+    targets = list(spec.work.lora.targets)
     return get_peft_model(
-        base, LoraConfig(r=spec.lora.rank, lora_alpha=spec.lora.alpha, target_modules=targets, task_type="CAUSAL_LM")
+        base,
+        LoraConfig(
+            r=spec.work.lora.rank, lora_alpha=spec.work.lora.alpha, target_modules=targets, task_type="CAUSAL_LM"
+        ),
     )
 
 
@@ -112,7 +115,7 @@ def compared(spec: RunSpec, rounds: int, num_steps: int) -> dict[str, Any]:
             turns["hf_trainer"].append(seconds_between(events[WARMUP - 1 :]))
             turns["as_users_run"].append(our_turn(step, WARMUP + num_steps))
         step.close()
-    tokens = spec.samples_per_step * spec.seq_length
+    tokens = spec.samples_per_step * spec.work.seq_length
     rates = {name: [tokens / statistics.mean(turn) for turn in of] for name, of in turns.items()}
     trainers, ours = (list(itertools.chain.from_iterable(of)) for of in turns.values())
     return {
@@ -134,9 +137,11 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True)
     arguments = parser.parse_args()
     spec = RunSpec(
-        campaign_id="compare", run_id="compare", group_id="compare", node="this", model=arguments.model,
-        recipe=Recipe.QLORA, lora=Lora(targets=tuple(arguments.targets)), quantisation=Quantisation(),
-        preset=Preset.AS_USERS_RUN,
+        identity=Identity(campaign_id="compare", run_id="compare", group_id="compare", node="this"),
+        work=Work(
+            model=arguments.model, recipe=Recipe.QLORA, lora=Lora(targets=tuple(arguments.targets)),
+            quantisation=Quantisation(), preset=Preset.AS_USERS_RUN,
+        ),
     )  # fmt: skip
     result = compared(spec, arguments.rounds, arguments.steps)
     arguments.output.write_text(json.dumps(result, indent=1))

@@ -216,9 +216,9 @@ def template() -> RunResult:
 
 @cache
 def _spec(node: int, round_: int, drill_pct: float) -> RunSpec:
+    identity = {"node": _name(node), "round": round_, "run_id": f"{_name(node)}-r{round_}"}
     drill = Drill(slowdown_pct=drill_pct) if drill_pct else None
-    update = {"node": _name(node), "round": round_, "run_id": f"{_name(node)}-r{round_}", "drill": drill}
-    return template().spec.model_copy(update=update)
+    return template().spec.changed(identity=identity).model_copy(update={"drill": drill})
 
 
 def _window(samples_per_s: float) -> Window:

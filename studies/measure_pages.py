@@ -98,10 +98,10 @@ def one_night(num_nodes: int) -> Campaign:
             for i in range(num_nodes)
         ]
         results += made
-        group_id = made[0].spec.group_id
+        group_id = made[0].spec.identity.group_id
         for gpu in GPUS:
             members = [run for run in made if run.context and run.context.gpus[0].name == gpu]
-            nodes = [make_node(run.spec.node, metrics(), gpu_name=gpu, num_runs=1) for run in members]
+            nodes = [make_node(run.spec.identity.node, metrics(), gpu_name=gpu, num_runs=1) for run in members]
             groups.append(make_group(nodes, group_id, gpu_name=gpu))
             history += [_own_past(run) for run in members]
     return make_campaign(results, groups, history=tuple(history), usd_per_gpu_hour=3.0, suite=SEEN)
@@ -117,8 +117,8 @@ def metrics() -> tuple[MetricVerdict, ...]:
 
 def _own_past(run: RunResult) -> HistoryVerdict:
     return HistoryVerdict(
-        node=run.spec.node,
-        group_id=run.spec.group_id,
+        node=run.spec.identity.node,
+        group_id=run.spec.identity.group_id,
         state=State.OK,
         samples_per_second=9.5,
         baseline_median=9.5,
@@ -242,7 +242,7 @@ def _breach(verdict: Row, work: Row, campaign: Row, at: datetime, is_last: bool)
 def reads(history: History, night: Campaign) -> Iterator[tuple[str, Callable[[], Any]]]:
     pages = Pages(history.engine, {SEEN})
     month = {"since": TODAY - timedelta(days=29), "until": TODAY}
-    run_id = night.results[0].spec.run_id
+    run_id = night.results[0].spec.identity.run_id
     campaign_id = f"{SEEN}-scheduled-{LAST_NIGHT:%Y-%m-%dt%H-%M-%S}"
     narrowed = {
         "all time": Filters(),

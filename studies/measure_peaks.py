@@ -22,8 +22,8 @@ import torch
 from bench_image.contract.flops import lora_targets
 from bench_image.contract.model_shapes import MODELS
 from bench_image.contract.options import Precision, Recipe
-from bench_image.contract.spec import RunSpec
-from bench_image.contract.work import Lora, Preset, Quantisation
+from bench_image.contract.spec import Identity, RunSpec
+from bench_image.contract.work import Lora, Preset, Quantisation, Work
 from bench_image.model.build import build
 from bench_image.parallel.strategies import join_group
 from bench_image.training.execution import describe_execution
@@ -37,7 +37,7 @@ USERS, TUNED = Preset.AS_USERS_RUN, Preset.TUNED
 def spec(model: str, recipe: str, preset: Preset, batch: int, seq: int, checkpointing: bool, **more: Any) -> RunSpec:
     """One configuration; LoRA adapts the attention unless `targets` says otherwise."""
     fields: dict[str, Any] = {
-        "campaign_id": "peaks", "run_id": "run", "group_id": "group", "node": "gpu", "model": model, "recipe": recipe,
+        "model": model, "recipe": recipe,
         "preset": preset, "micro_batch_size": batch, "seq_length": seq, "gradient_checkpointing": checkpointing,
         "optimizer": "adamw_torch" if preset is TUNED else "paged_adamw_8bit",
     }  # fmt: skip
@@ -46,7 +46,9 @@ def spec(model: str, recipe: str, preset: Preset, batch: int, seq: int, checkpoi
         fields["lora"] = Lora(targets=lora_targets(MODELS[model], targets))
     if recipe == Recipe.QLORA:
         fields["quantisation"] = Quantisation()
-    return RunSpec(**fields | more)
+    return RunSpec(
+        identity=Identity(campaign_id="peaks", run_id="run", group_id="group", node="gpu"), work=Work(**fields | more)
+    )
 
 
 def configurations() -> list[RunSpec]:
@@ -111,7 +113,7 @@ def measure(work: RunSpec) -> dict[str, Any]:
     started = time.perf_counter()
     try:
         step = TrainStep(work, build(work, group.device, group.shard), group)
-        row["means"] = describe_execution(step)
+        row["execution"] = describe_execution(step)
         row["build_s"] = round(time.perf_counter() - started, 2)
         step()
         torch.cuda.synchronize()
@@ -132,12 +134,13 @@ def main() -> None:
     first, stride = (int(word) for word in sys.argv[2:4]) if len(sys.argv) > 2 else (0, 1)
     os.environ.setdefault("LOCAL_RANK", "0")
     rows = []
-    for work in configurations()[first::stride]:
-        rows.append(measure(work))
+    for configuration in configurations()[first::stride]:
+        rows.append(measure(configuration))
         gc.collect()
         torch._dynamo.reset()
         torch.cuda.empty_cache()
-        row, name = rows[-1], f"{work.model} {work.recipe} {work.preset} {work.micro_batch_size}x{work.seq_length}"
+        row, work = rows[-1], configuration.work
+        name = f"{work.model} {work.recipe} {work.preset} {work.micro_batch_size}x{work.seq_length}"
         peak = f"{row['peak_allocated_bytes'] / 1e9:.2f} GB" if row["peak_allocated_bytes"] else row["error"]
         print(f"{name} checkpointing={work.gradient_checkpointing}: {peak}", flush=True)
         gpu = torch.cuda.get_device_name()

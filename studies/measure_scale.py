@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from bench_image.contract.options import Strategy
 from bench_image.contract.spec import RunSpec
-from tests.builders import make_result
+from tests.builders import fields_of, make_result
 from trainbench.history.history import open_history
 from trainbench.params.campaign_params import parse_params
 from trainbench.pipeline import Measured, assess, judge, report
@@ -123,12 +123,14 @@ def _payloads(specs: Sequence[RunSpec]) -> list[str]:
     draw = random.Random(1)  # noqa: S311 - no secret
     texts = []
     for spec in specs:
-        key = (spec.group_id, spec.world_size)
+        key = (spec.identity.group_id, spec.placement.world_size)
         if key not in made:
-            fields = spec.model_dump(exclude={"node", "round"})
-            made[key] = json.loads(make_result(spec.node, 10.0 * spec.world_size**0.9, **fields).model_dump_json())
+            fields = fields_of(spec)
+            made[key] = json.loads(
+                make_result(spec.identity.node, 10.0 * spec.placement.world_size**0.9, **fields).model_dump_json()
+            )
         document = made[key]
-        slow = 0.9 if int(spec.node[-4:]) % 200 == 7 else 1.0
+        slow = 0.9 if int(spec.identity.node[-4:]) % 200 == 7 else 1.0
         rate = document["performance"]["samples_per_second"] * draw.gauss(1, 0.01) * slow
         changed = {**document, "spec": json.loads(spec.model_dump_json())}
         changed["performance"] = document["performance"] | {"samples_per_second": rate}

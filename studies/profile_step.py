@@ -97,8 +97,14 @@ def timed(step: Any, num_steps: int) -> list[float]:
 
 def mfu_pct(spec: RunSpec, tokens_per_second: float) -> float | None:
     """By the formulas of `sizing`, against the GPU table; None for a GPU that is not in it."""
-    peak = peak_tflops(torch.cuda.get_device_name(), spec.precision)
-    work = flops_per_token(spec.shape, spec.recipe, spec.seq_length, spec.lora, spec.gradient_checkpointing is True)
+    peak = peak_tflops(torch.cuda.get_device_name(), spec.work.precision)
+    work = flops_per_token(
+        spec.work.shape,
+        spec.work.recipe,
+        spec.work.seq_length,
+        spec.work.lora,
+        spec.work.gradient_checkpointing is True,
+    )
     return 100 * tokens_per_second * work.model / (peak * 1e12) if peak else None
 
 
@@ -142,15 +148,15 @@ def profiled(spec: RunSpec) -> dict[str, Any]:
     device = torch.device("cuda", 0)
     step, build_s = finished(lambda: TrainStep(spec, build(spec, device), ProcessGroup(device)))
     _, first_step_s = finished(step)
-    timed(step, spec.warmup_steps)
+    timed(step, spec.measurement.warmup_steps)
     losses = [step().item()]
-    seconds = timed(step, spec.measured_steps)
+    seconds = timed(step, spec.measurement.measured_steps)
     losses.append(step().item())
-    tokens = spec.samples_per_step * spec.seq_length
+    tokens = spec.samples_per_step * spec.work.seq_length
     mean_s = sum(seconds) / len(seconds)
     result = {
         "spec": spec.model_dump(mode="json"),
-        "means": describe_execution(step),
+        "execution": describe_execution(step),
         "mfu_pct": mfu_pct(spec, tokens / mean_s),
         "tokens_per_second": tokens / mean_s,
         "step_s": seconds,

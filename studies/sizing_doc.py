@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench_image.contract.fingerprint import HOW_MEASURED, fingerprint
+from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.flops import lora_targets, num_parameters
 from bench_image.contract.memory_estimate import (
     GPU_MEMORY_GIB,
@@ -22,8 +22,8 @@ from bench_image.contract.model_shapes import MODELS
 from bench_image.contract.options import Optimizer, Recipe, Strategy
 from bench_image.contract.parse import parse_result, parse_spec
 from bench_image.contract.presets import uses_fused_lora
-from bench_image.contract.spec import RunSpec
-from bench_image.contract.work import Lora, Preset, Quantisation
+from bench_image.contract.spec import Identity, RunSpec
+from bench_image.contract.work import Lora, Preset, Quantisation, Work
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -96,8 +96,10 @@ class Row(NamedTuple):
     @property
     def name(self) -> str:
         spec = self.spec
-        gpus = f"{spec.world_size} GPU{'s' if spec.world_size > 1 else ''}"
-        return f"{spec.model} {spec.recipe} {spec.strategy} on {gpus}, {spec.micro_batch_size} x {spec.seq_length}"
+        gpus = f"{spec.placement.world_size} GPU{'s' if spec.placement.world_size > 1 else ''}"
+        work = spec.work
+        job = f"{work.model} {work.recipe} {spec.placement.strategy} on {gpus}"
+        return f"{job}, {work.micro_batch_size} x {work.seq_length}"
 
     @property
     def error_pct(self) -> float:
@@ -112,15 +114,21 @@ def measured_rows() -> list[Row]:
     for row in (*_whole_runs(), *_profiled_steps(), *_peaks()):
         first = rows.setdefault(key(row.spec), row)
         rows[key(row.spec)] = first._replace(fitted=first.fitted or row.fitted)
-    return sorted(rows.values(), key=lambda row: (row.spec.world_size, row.spec.model, row.spec.recipe))
+    return sorted(
+        rows.values(), key=lambda row: (row.spec.placement.world_size, row.spec.work.model, row.spec.work.recipe)
+    )
 
 
 def _whole_runs() -> Iterator[Row]:
     results = [parse_result(path.read_bytes()) for path in sorted(RESULTS.rglob("result.json"))]
     for result in sorted(results, key=lambda result: result.started_at):
-        if result.memory.peak_allocated_bytes and result.chosen and by_todays_means(result.work, result.chosen.means):
-            fitted = result.started_at <= FITTED_UNTIL or _fitted_later(result.work)
-            yield Row(result.work, result.memory.peak_allocated_bytes, fitted=fitted)
+        if (
+            result.memory.peak_allocated_bytes
+            and result.chosen
+            and by_todays_means(result.effective_spec, result.chosen.execution)
+        ):
+            fitted = result.started_at <= FITTED_UNTIL or _fitted_later(result.effective_spec)
+            yield Row(result.effective_spec, result.memory.peak_allocated_bytes, fitted=fitted)
 
 
 def by_todays_means(spec: RunSpec, means: dict[str, str] | None) -> bool:
@@ -134,7 +142,7 @@ def by_todays_means(spec: RunSpec, means: dict[str, str] | None) -> bool:
 
 
 def _fitted_later(spec: RunSpec) -> bool:
-    return spec.strategy is Strategy.ZERO3 and spec.recipe is Recipe.LORA
+    return spec.placement.strategy is Strategy.ZERO3 and spec.work.recipe is Recipe.LORA
 
 
 def _profiled_steps() -> Iterator[Row]:
@@ -142,7 +150,7 @@ def _profiled_steps() -> Iterator[Row]:
         profile = json.loads(path.read_text())
         spec = parse_spec(json.dumps(profile["spec"]))
         # Others were profiled with a part of the preset left out.
-        if path.stem == spec.run_id and by_todays_means(spec, profile.get("means")):
+        if path.stem == spec.identity.run_id and by_todays_means(spec, profile.get("execution")):
             yield Row(spec, round(profile["peak_allocated_gb"] * 1e9), fitted=True)
 
 
@@ -151,7 +159,7 @@ def _peaks() -> Iterator[Row]:
     for path in sorted(RESULTS.rglob("peaks.json")):
         for row in json.loads(path.read_text())["rows"]:
             spec = parse_spec(json.dumps(row["spec"]))
-            if row["peak_allocated_bytes"] and by_todays_means(spec, row.get("means")):
+            if row["peak_allocated_bytes"] and by_todays_means(spec, row.get("execution")):
                 yield Row(spec, row["peak_allocated_bytes"], fitted=False)
 
 
@@ -161,7 +169,7 @@ def beyond(rows: Sequence[Row]) -> list[Row]:
 
 
 def key(spec: RunSpec) -> str:
-    return fingerprint(spec, HOW_MEASURED)
+    return fingerprint(spec.work, spec.placement)
 
 
 def markdown_table(head: list[str], rows: Iterator[list[str]] | list[list[str]]) -> str:
@@ -197,24 +205,25 @@ def measured_table(rows: list[Row]) -> str:
 def _measured_cells(row: Row) -> list[str]:
     spec, need = row.spec, memory_need_bytes(row.spec).total
     adapters = "-"
-    if spec.lora:
-        adapters = "all" if spec.lora.targets == lora_targets(spec.shape, "all") else "attention"
+    if spec.work.lora:
+        adapters = "all" if spec.work.lora.targets == lora_targets(spec.work.shape, "all") else "attention"
     return [
-        spec.model, spec.recipe, adapters, spec.preset, spec.strategy, str(spec.world_size),
-        _batch(spec), "on" if spec.gradient_checkpointing else "off", spec.optimizer,
+        spec.work.model, spec.work.recipe, adapters, spec.work.preset, spec.placement.strategy,
+        str(spec.placement.world_size),
+        _batch(spec), "on" if spec.work.gradient_checkpointing else "off", spec.work.optimizer,
         "yes" if row.fitted else "no", f"{row.measured_bytes / 1e9:.2f}", f"{need / 1e9:.2f}", f"{row.error_pct:+.1f}",
     ]  # fmt: skip
 
 
 def _batch(spec: RunSpec) -> str:
-    times = f", {spec.gradient_accumulation_steps} times" if spec.gradient_accumulation_steps > 1 else ""
-    return f"{spec.micro_batch_size} x {spec.seq_length}{times}"
+    times = f", {spec.work.gradient_accumulation_steps} times" if spec.work.gradient_accumulation_steps > 1 else ""
+    return f"{spec.work.micro_batch_size} x {spec.work.seq_length}{times}"
 
 
 def least(model: str, recipe: Recipe) -> RunSpec:
     """The configuration of a model and recipe that needs least memory."""
     fields: dict[str, Any] = {
-        "campaign_id": "sizing", "run_id": "run", "group_id": "group", "node": "gpu", "model": model, "recipe": recipe,
+        "model": model, "recipe": recipe,
         "preset": Preset.TUNED, "micro_batch_size": 1, "seq_length": min(2048, MODELS[model].max_positions),
         "gradient_checkpointing": True, "optimizer": Optimizer.ADAMW_8BIT,
     }  # fmt: skip
@@ -222,7 +231,9 @@ def least(model: str, recipe: Recipe) -> RunSpec:
         fields["lora"] = Lora(targets=lora_targets(MODELS[model], "all"))
     if recipe is Recipe.QLORA:
         fields["quantisation"] = Quantisation()
-    return RunSpec(**fields)
+    return RunSpec(
+        identity=Identity(campaign_id="sizing", run_id="run", group_id="group", node="gpu"), work=Work(**fields)
+    )
 
 
 def smallest_table() -> str:

@@ -52,7 +52,7 @@ def main() -> None:
     campaign_id, output = sys.argv[1], Path(sys.argv[2])
     output.mkdir(parents=True, exist_ok=True)
     for number, spec in enumerate(planned(campaign_id)):
-        (output / f"{number:02d}-{spec.run_id}.json").write_text(spec.model_dump_json(indent=1))
+        (output / f"{number:02d}-{spec.identity.run_id}.json").write_text(spec.model_dump_json(indent=1))
 
 
 if __name__ == "__main__":

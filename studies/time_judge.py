@@ -44,8 +44,8 @@ def fleet(names: Sequence[str], round_: int) -> list[RunResult]:
     return [
         usual.model_copy(
             update={
-                "spec": usual.spec.model_copy(
-                    update={
+                "spec": usual.spec.changed(
+                    identity={
                         "node": name,
                         "group_id": strategy,
                         "round": round_,

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bench_image.contract.fingerprint import fingerprint
+from bench_image.contract.frozen import Frozen
 from bench_image.contract.missing_reasons import unexplained
 from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.result import (
@@ -45,9 +45,13 @@ from bench_image.contract.result_sections import (
     Telemetry,
     Window,
 )
-from bench_image.contract.spec import RunSpec
-from bench_image.contract.work import AUTO, Device, Lora, Preset, Quantisation
+from bench_image.contract.spec import Identity, Measurement, Placement, RunSpec
+from bench_image.contract.work import AUTO, Device, Lora, Preset, Quantisation, Work
 
+PARTS: Mapping[str, type[Frozen]] = {
+    "identity": Identity, "work": Work, "placement": Placement, "measurement": Measurement,
+}  # fmt: skip
+SPEC_FIELDS = {*RunSpec.model_fields, *(name for part in PARTS.values() for name in part.model_fields)}
 STARTED_AT = datetime(2026, 11, 21, 2, 0, tzinfo=UTC)
 STEPS_PER_WINDOW = 50
 LIBRARIES = {"torch": "2.13.0", "transformers": "5.23.0", "peft": "0.21.2", "bitsandbytes": "0.50.2"}
@@ -57,7 +61,9 @@ NO_THROTTLING = dict.fromkeys(
 
 
 def make_spec(**overrides: Any) -> RunSpec:
-    """The node check's own configuration on one GPU; ids are derived from the rest unless given."""
+    """The node check's own configuration on one GPU. `overrides` are fields of the spec or of any of its parts; ids
+    are derived from the rest unless given.
+    """
     recipe = Recipe(overrides.get("recipe", Recipe.QLORA))
     fields: dict[str, Any] = {
         "campaign_id": "campaign-1",
@@ -67,10 +73,26 @@ def make_spec(**overrides: Any) -> RunSpec:
         "lora": None if recipe is Recipe.FULL else Lora(),
         "quantisation": Quantisation() if recipe is Recipe.QLORA else None,
     } | overrides
-    draft = RunSpec(**{"group_id": "draft", "run_id": "draft"} | fields)
-    group_id = fields.setdefault("group_id", f"{draft.model}-{recipe}-{draft.strategy}-{fingerprint(draft)}")
-    fields.setdefault("run_id", f"{group_id}-{draft.node}-r{draft.round}")
-    return RunSpec(**fields)
+    draft = spec_from(**{"group_id": "draft", "run_id": "draft"} | fields)
+    work, identity = draft.work, draft.identity
+    group_id = fields.setdefault("group_id", f"{work.model}-{recipe}-{draft.placement.strategy}-{draft.fingerprint}")
+    fields.setdefault("run_id", f"{group_id}-{identity.node}-r{identity.round}")
+    return spec_from(**fields)
+
+
+def spec_from(**fields: Any) -> RunSpec:
+    """A spec from the fields of its parts; an unknown name is refused by RunSpec."""
+    parts: dict[str, Any] = {}
+    for name, part in PARTS.items():
+        parts[name] = {field: fields.pop(field) for field in part.model_fields if field in fields}
+    return RunSpec(**parts, **fields)
+
+
+def fields_of(spec: RunSpec) -> dict[str, Any]:
+    """The fields of the spec and of its parts, as `make_spec` and `make_result` take them, except node and round."""
+    fields = dict(spec)
+    parts = [dict(fields.pop(name)) for name in PARTS]
+    return {name: v for part in (fields, *parts) for name, v in part.items() if name not in ("node", "round")}
 
 
 def make_result(
@@ -110,7 +132,7 @@ def make_result(
     """
     of_spec, sections = _split(overrides)
     spec = make_spec(node=node, round=round, **of_spec)
-    uuids = [f"GPU-{node}-{index}" for index in range(spec.gpus_per_node)]
+    uuids = [f"GPU-{node}-{index}" for index in range(spec.placement.gpus_per_node)]
     chosen = chosen or _chosen(spec)
     fields: dict[str, Any] = {
         "chosen": chosen,
@@ -182,7 +204,7 @@ def make_cpu_result(
         "probes": Probes(h2d_gb_per_s=None, matmul_tflops=None, allreduce_bus_gb_per_s=None),
         "communication": _communication(spec, None),
     }
-    return _result(spec, fields | sections, [None] * spec.gpus_per_node, total_s)
+    return _result(spec, fields | sections, [None] * spec.placement.gpus_per_node, total_s)
 
 
 def make_independent(
@@ -248,18 +270,18 @@ def spoilt(result: RunResult) -> RunResult:
 
 def _split(overrides: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """(fields of the spec, sections of the result)"""
-    of_spec = {name: value for name, value in overrides.items() if name in RunSpec.model_fields}
+    of_spec = {name: value for name, value in overrides.items() if name in SPEC_FIELDS}
     return of_spec, {name: value for name, value in overrides.items() if name not in of_spec}
 
 
 def _result(spec: RunSpec, fields: dict[str, Any], uuids: Sequence[str | None], total_s: float) -> RunResult:
-    started_at = STARTED_AT + timedelta(minutes=10 * (spec.round - 1))
+    started_at = STARTED_AT + timedelta(minutes=10 * (spec.identity.round - 1))
     startup = Startup(
         launch_s=1.0,
         import_s=6.0,
         build_s=4.0,
         probe_s=1.0,
-        choose_s=3.0 if AUTO in (spec.micro_batch_size, spec.gradient_checkpointing) else 0.0,
+        autotune_s=3.0 if AUTO in (spec.work.micro_batch_size, spec.work.gradient_checkpointing) else 0.0,
         compile_s=0.5,
         warmup_s=17.0,
         measure_s=total_s - 30.0 if total_s > 40 else 1.0,
@@ -299,18 +321,18 @@ def _result(spec: RunSpec, fields: dict[str, Any], uuids: Sequence[str | None], 
 
 def _chosen(spec: RunSpec) -> Chosen:
     """8 samples and no checkpointing in place of "auto"."""
-    means = {"weights": "nf4" if spec.quantisation else spec.precision.value, "attention": "sdpa"}
+    execution = {"weights": "nf4" if spec.work.quantisation else spec.work.precision.value, "attention": "sdpa"}
     return Chosen(
-        micro_batch_size=8 if spec.micro_batch_size == AUTO else spec.micro_batch_size,
-        gradient_checkpointing=spec.gradient_checkpointing is True,
+        micro_batch_size=8 if spec.work.micro_batch_size == AUTO else spec.work.micro_batch_size,
+        gradient_checkpointing=spec.work.gradient_checkpointing is True,
         why="nothing was left to choose",
-        means=means | {"compiled": "per layer" if spec.preset is Preset.TUNED else "no"},
+        execution=execution | {"compiled": "per layer" if spec.work.preset is Preset.TUNED else "no"},
     )
 
 
 def _communication(spec: RunSpec, exposed_pct: float | None) -> Communication:
     """Half of the communication is hidden behind computation."""
-    if spec.world_size > 1 and exposed_pct is None:
+    if spec.placement.world_size > 1 and exposed_pct is None:
         exposed_pct = 6.0
     total_pct = None if exposed_pct is None else 2 * exposed_pct
     return Communication(total_pct=total_pct, exposed_pct=exposed_pct, profiled_steps=3)
@@ -318,9 +340,9 @@ def _communication(spec: RunSpec, exposed_pct: float | None) -> Communication:
 
 def _context(spec: RunSpec, **fields: Any) -> Context:
     return Context(
-        node=spec.node,
-        pod=f"trainbench-{spec.node}-r{spec.round}",
-        hostname=spec.node,
+        node=spec.identity.node,
+        pod=f"trainbench-{spec.identity.node}-r{spec.identity.round}",
+        hostname=spec.identity.node,
         image="registry.example/trainbench:0.1.0",
         python="3.11.7",
         kernel="5.15.0",
@@ -373,12 +395,12 @@ def _performance(
                 num_steps=STEPS_PER_WINDOW,
                 samples_per_second=rate,
                 half_width_pct=half_width_pct,
-                steady=half_width_pct <= spec.target_half_width_pct,
+                steady=half_width_pct <= spec.measurement.target_half_width_pct,
             )
         )
         started_s += wall_s
     num_steps = STEPS_PER_WINDOW * len(measured)
-    clock = Clock.of(spec.device)
+    clock = Clock.of(spec.work.device)
     # by CPU time the steps of each window give its rate; by wall time the window's own seconds do
     step_rates = [
         rate if clock is Clock.PROCESS_CPU else samples_per_s for rate in rates for _ in range(STEPS_PER_WINDOW)
@@ -388,7 +410,7 @@ def _performance(
     return Performance(
         clock=clock,
         samples_per_second=samples_per_s,
-        tokens_per_second=samples_per_s * spec.seq_length,
+        tokens_per_second=samples_per_s * spec.work.seq_length,
         measured_steps=num_steps,
         measured_wall_s=sum(window.wall_s for window in measured),
         step_time=StepTime(
@@ -411,5 +433,5 @@ def _performance(
         hfu_pct=mfu_pct and mfu_pct * 1.5,
         matmul_share_pct=mfu_pct and mfu_pct * 1.25,
         loader_wait_pct=0.1,
-        input_mb_per_s=samples_per_s * spec.seq_length * 8 / 1e6,  # int64 token numbers
+        input_mb_per_s=samples_per_s * spec.work.seq_length * 8 / 1e6,  # int64 token numbers
     )

@@ -83,10 +83,10 @@ def make_group(nodes: Sequence[NodeVerdict], group_id: str, **fields: Any) -> Gr
 def make_cost(result: RunResult, usd_per_gpu_hour: float | None = USD_PER_GPU_HOUR) -> RunCost:
     """Prices by hand: 0.60 $/h at 1.46 samples/s is 0.60 / 5256 * 1000 = $0.1142 per 1K samples."""
     rate, tokens = result.performance.samples_per_second, result.performance.tokens_per_second
-    hours = result.startup.total_s / 3600 * result.spec.world_size if result.startup.total_s else None
-    price = usd_per_gpu_hour and usd_per_gpu_hour * result.spec.world_size
+    hours = result.startup.total_s / 3600 * result.spec.placement.world_size if result.startup.total_s else None
+    price = usd_per_gpu_hour and usd_per_gpu_hour * result.spec.placement.world_size
     return RunCost(
-        run_id=result.spec.run_id,
+        run_id=result.spec.identity.run_id,
         usd_per_gpu_hour=usd_per_gpu_hour,
         price_source="OCI price page" if usd_per_gpu_hour else None,
         price_as_of="2026-01-04" if usd_per_gpu_hour else None,
@@ -174,7 +174,7 @@ def healthy() -> Campaign:
     history = [
         HistoryVerdict(
             node=name,
-            group_id=results[0].spec.group_id,
+            group_id=results[0].spec.identity.group_id,
             state=State.OK,
             samples_per_second=rate,
             baseline_median=1.455,
@@ -185,7 +185,7 @@ def healthy() -> Campaign:
         )
         for name, rate in rates.items()
     ]
-    return make_campaign(results, [make_group(nodes, results[0].spec.group_id)], history=tuple(history))
+    return make_campaign(results, [make_group(nodes, results[0].spec.identity.group_id)], history=tuple(history))
 
 
 def slower_since() -> Campaign:
@@ -252,7 +252,7 @@ def slow_node() -> Campaign:
     skipped = Skipped(what="strategy ddp", reason="needs at least 2 GPUs per node, gpus_per_node is 1")
     return make_campaign(
         results,
-        [make_group(nodes, results[0].spec.group_id)],
+        [make_group(nodes, results[0].spec.identity.group_id)],
         findings=(finding, other),
         skipped=(skipped,),
     )
@@ -304,7 +304,7 @@ def cpu_drill() -> Campaign:
         }
         metrics = (throughput, memory, no_temperature)
         nodes.append(make_node(name, metrics, gpu_name=None, **(breach if found else {})))
-    group = make_group(nodes, results[0].spec.group_id, gpu_name=None, noise_pct=8.5, detectable_pct=21.0)
+    group = make_group(nodes, results[0].spec.identity.group_id, gpu_name=None, noise_pct=8.5, detectable_pct=21.0)
     title = "tiny qlora, batch 8 x 64 tokens, on 4 nodes"
     return make_campaign(results, [group], title=title, params={"model": "tiny", "rounds": 2, "drill_node": "node-3"})
 
@@ -317,7 +317,7 @@ def all_failed() -> Campaign:
     ]
     nodes = [
         make_node(
-            result.spec.node,
+            result.spec.identity.node,
             (make_metric(None, None, state=State.FAILED, noise=None, reason="no valid run"),),
             state=State.FAILED,
             reason=f"no valid run: {result.error.message if result.error else ''}",
@@ -325,7 +325,7 @@ def all_failed() -> Campaign:
         for result in results
     ]
     nodes.append(make_node("node-<b>9|", (), state=State.MISSING, num_runs=0, reason="planned, but no run was seen"))
-    group = make_group(nodes, results[0].spec.group_id, gpu_name=None, noise_pct=None, detectable_pct=None)
+    group = make_group(nodes, results[0].spec.identity.group_id, gpu_name=None, noise_pct=None, detectable_pct=None)
     return make_campaign(results, [group], usd_per_gpu_hour=None)
 
 
@@ -338,7 +338,7 @@ def two_nodes() -> Campaign:
         gpu_node("node-1", 1.46, 1.30, throughput=pair, state=State.INSUFFICIENT, num_runs=1, reason=reason),
         gpu_node("node-2", 1.30, 1.46, throughput=pair, state=State.INSUFFICIENT, num_runs=1, reason=reason),
     ]
-    group = make_group(nodes, results[0].spec.group_id, noise_pct=None, detectable_pct=None)
+    group = make_group(nodes, results[0].spec.identity.group_id, noise_pct=None, detectable_pct=None)
     return make_campaign(results, [group], params={"model": "mistral-7b", "rounds": 1})
 
 
@@ -392,9 +392,11 @@ def strategies() -> Campaign:
     """Five strategies x 1, 2 and 4 GPUs, full and LoRA; zero2 full also without accumulation; one OOM, one skipped."""
     results = strategy_results()
     unequal = [
-        r for r in strategy_results(("full",), (4,), gradient_accumulation_steps=1) if r.spec.strategy == "zero2"
+        r
+        for r in strategy_results(("full",), (4,), gradient_accumulation_steps=1)
+        if r.spec.placement.strategy == "zero2"
     ]
-    work = results[1].spec.model_dump(include={"model", "recipe", "seq_length", "micro_batch_size", "optimizer"})
+    work = results[1].spec.work.model_dump(include={"model", "recipe", "seq_length", "micro_batch_size", "optimizer"})
     work |= {"gradient_accumulation_steps": 4, "gradient_checkpointing": False, "gpus_per_node": 8}
     oom = make_failed("node-1", strategy="ddp", **work)
     skipped = Skipped(
@@ -432,17 +434,17 @@ def configurations(nodes: Sequence[str] = ("gpu-1",), rounds: int = 3, **fields:
                 wobble = 1 + 0.002 * ((i + round_) % 3 - 1)  # of one run against another
                 made: dict[str, Any] = {"memory_gb": memory_gb, "campaign_id": "diagnosis-1", **BASE_WORK, **changes}
                 result = a10(node, rate * of_round * wobble, round_, **made)
-                labels[result.spec.group_id] = name
+                labels[result.spec.identity.group_id] = name
                 results.append(result)
             off = make_failed(node, round=round_, campaign_id="diagnosis-1", gradient_checkpointing=False, **BASE_WORK)
-            labels[off.spec.group_id] = "checkpointing off"
+            labels[off.spec.identity.group_id] = "checkpointing off"
             results.append(off)
     skipped = (
         Skipped(
             what="QLoRA + both",
             label="QLoRA + both",
             reason="with these parameters it is the very work of 'baseline', whose runs tell of both",
-            group_id=results[0].spec.group_id,
+            group_id=results[0].spec.identity.group_id,
         ),
         Skipped(
             what="QLoRA plain",
@@ -494,10 +496,10 @@ def survey(gpus: Sequence[str] = tuple(SURVEY_NODES), **fields: Any) -> Campaign
                 micro_batch_size="auto",
                 optimizer="adamw_torch",
                 chosen=Chosen(
-                    micro_batch_size=size, gradient_checkpointing=True, why="the fastest that fits", means={}
+                    micro_batch_size=size, gradient_checkpointing=True, why="the fastest that fits", execution={}
                 ),
             )
-            labels[result.spec.group_id] = f"llama2-7b {recipe}"
+            labels[result.spec.identity.group_id] = f"llama2-7b {recipe}"
             results.append(result)
     skipped = (
         Skipped(

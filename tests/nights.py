@@ -32,10 +32,10 @@ def night(
     campaign_id = fields.pop("campaign_id", f"night-{day}")
     ended_at = ENDED_AT + timedelta(days=day - 1)
     dated = [_dated(result, campaign_id, ended_at) for result in results]
-    judged = {result.spec.node: State.OK for result in dated} | dict(states or {})
+    judged = {result.spec.identity.node: State.OK for result in dated} | dict(states or {})
     groups: dict[str, list[RunResult]] = {}
     for result in dated:
-        groups.setdefault(result.spec.group_id, []).append(result)
+        groups.setdefault(result.spec.identity.group_id, []).append(result)
     gpu_name = fields.pop("gpu_name", "NVIDIA H200")
     verdicts = [
         make_group(
@@ -57,15 +57,15 @@ def night(
 
 
 def _dated(result: RunResult, campaign_id: str, ended_at: datetime) -> RunResult:
-    at = ended_at - timedelta(minutes=30 - result.spec.round)
-    spec = result.spec.model_copy(update={"campaign_id": campaign_id})
+    at = ended_at - timedelta(minutes=30 - result.spec.identity.round)
+    spec = result.spec.changed(identity={"campaign_id": campaign_id})
     return result.model_copy(update={"spec": spec, "started_at": at, "finished_at": at + timedelta(seconds=55)})
 
 
 def _verdict(
     node: str, members: Sequence[RunResult], state: State, reference: float, is_drill: bool, gpu_name: str | None
 ) -> NodeVerdict:
-    own = [run for run in members if run.spec.node == node]
+    own = [run for run in members if run.spec.identity.node == node]
     rate = own[0].performance.samples_per_second if own else None
     metrics = (make_metric(rate, reference, state=state),) if rate else ()
     return make_node(

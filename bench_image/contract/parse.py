@@ -14,17 +14,14 @@ from bench_image.contract.frozen import ContractError, Frozen
 from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import SCHEMA_VERSION, RunSpec
-from bench_image.contract.version_1 import from_version_1, spec_from_version_1
 
 
 def parse_spec(text: str | bytes) -> RunSpec:
-    """A spec of this schema version or an older one. Raises ContractError, which names each wrong field."""
+    """Raises ContractError, which names each wrong field."""
     try:
-        return RunSpec.model_validate_json(json.dumps(spec_from_version_1(json.loads(text))))
+        return RunSpec.model_validate_json(text)
     except ValidationError as error:
         raise ContractError(f"the run spec is not valid: {explain(error)}") from None
-    except (ValueError, RecursionError) as error:  # not JSON, nested too deeply, a number of thousands of digits
-        raise ContractError(f"the run spec is not valid: no JSON: {error}") from None
 
 
 _THIS_VERSION = re.compile(rb'\s*\{\s*"schema_version"\s*:\s*%d\s*,' % SCHEMA_VERSION)
@@ -46,19 +43,13 @@ def parse_result(text: str | bytes) -> RunResult:
     if not isinstance(data, dict) or "schema_version" not in data:
         raise ContractError("result has no schema_version: not written by trainbench")
     version = data["schema_version"]
-    if type(version) is not int or version not in (1, SCHEMA_VERSION):  # True == 1 and 1.0 == 1
-        raise ContractError(f"result has schema_version {version!r:.80}; this version reads 1 and {SCHEMA_VERSION}")
+    if type(version) is not int or version != SCHEMA_VERSION:  # True == 1 and 1.0 == 1
+        raise ContractError(f"result has schema_version {version!r:.80}; this version reads {SCHEMA_VERSION}")
     try:
-        return RunResult.model_validate_json(text if version == SCHEMA_VERSION else json.dumps(upgraded(data)))
+        return RunResult.model_validate_json(text)
     except (ValidationError, RecursionError) as error:
         told = explain(error) if isinstance(error, ValidationError) else "nested too deeply"
         raise ContractError(f"result breaks the contract: {told}") from None
-
-
-def upgraded(document: Any) -> Any:
-    """A result of an older schema version (its parsed JSON) as one of this version; anything else as it is."""
-    is_old = isinstance(document, dict) and document.get("schema_version") == 1
-    return from_version_1(document) if is_old else document
 
 
 def _refuse_constant(name: str) -> float:
@@ -105,6 +96,6 @@ def _shown(value: object) -> str:
 def json_schemas() -> dict[str, dict[str, Any]]:
     """File name -> JSON Schema of the two documents, as committed under bench_image/contract/schemas/."""
     return {
-        "run-spec.v2.json": RunSpec.model_json_schema(mode="validation"),
-        "run-result.v2.json": RunResult.model_json_schema(mode="serialization"),
+        "run-spec.v1.json": RunSpec.model_json_schema(mode="validation"),
+        "run-result.v1.json": RunResult.model_json_schema(mode="serialization"),
     }

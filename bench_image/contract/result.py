@@ -46,7 +46,7 @@ class Phase(StrEnum):
     IMPORT = "import"
     BUILD = "build"
     PROBE = "probe"
-    CHOOSE = "choose"
+    AUTOTUNE = "autotune"
     WARMUP = "warmup"
     MEASURE = "measure"
     PROFILE = "profile"
@@ -61,12 +61,12 @@ class RunError(Frozen):
 
 
 class Chosen(Frozen):
-    """What was left to the program, and the means by which the work was done."""
+    """What was left to the program, and how the work was executed."""
 
     micro_batch_size: int = Field(ge=1, le=65536)
     gradient_checkpointing: bool
     why: Text = Field(description="how the choice was made, or that nothing was left to choose")
-    means: dict[Text, Text] = Field(
+    execution: dict[Text, Text] = Field(
         max_length=1000, description="dtypes, kernels, compilation: what differs between presets; name -> value"
     )
 
@@ -87,7 +87,7 @@ class RankSummary(Frozen):
 class RunResult(Frozen):
     """What one run measured, or how it failed. The spec is echoed, so that a file explains itself."""
 
-    schema_version: Literal[2] = 2
+    schema_version: Literal[1] = 1
     spec: RunSpec
     chosen: Chosen | None
     status: Status
@@ -126,21 +126,21 @@ class RunResult(Frozen):
     @model_validator(mode="after")
     def _figures_agree(self) -> RunResult:
         """A rate that its own windows contradict was not measured by them."""
-        work = self.work
-        samples_per_step = None if work.micro_batch_size == AUTO else work.of_one_rank.samples_per_step
+        spec = self.effective_spec
+        samples_per_step = None if spec.work.micro_batch_size == AUTO else spec.of_one_rank.samples_per_step
         own = [rank.performance for rank in self.ranks if rank.performance]
         for rank in self.ranks:
             for contradiction in contradictions(rank.performance, samples_per_step) if rank.performance else ():
                 raise ValueError(f"ranks.{rank.rank}: {contradiction}")
-        is_one_pace = work.strategy is not Strategy.INDEPENDENT
+        is_one_pace = spec.placement.strategy is not Strategy.INDEPENDENT
         of_run = contradictions(self.performance, samples_per_step) if is_one_pace else sum_of(self.performance, own)
         for contradiction in of_run:
             raise ValueError(contradiction)
         return self
 
     @property
-    def work(self) -> RunSpec:
-        """The spec with what the program chose in place of 'auto'; as asked where it never came to choose."""
+    def effective_spec(self) -> RunSpec:
+        """The spec with what the program chose in place of 'auto'; the spec itself where it never came to choose."""
         return resolved(self.spec, self.chosen)
 
 
@@ -155,8 +155,8 @@ def resolved(spec: RunSpec, chosen: Chosen | None) -> RunSpec:
     if chosen is None:
         return spec
     ran = {"micro_batch_size": chosen.micro_batch_size, "gradient_checkpointing": chosen.gradient_checkpointing}
-    is_as_asked = all(getattr(spec, name) == value for name, value in ran.items())
-    return spec if is_as_asked else spec.model_copy(update=ran)
+    is_as_asked = all(getattr(spec.work, name) == value for name, value in ran.items())
+    return spec if is_as_asked else spec.changed(work=ran)
 
 
 def failed_result(
@@ -176,7 +176,7 @@ def failed_result(
         startup=Startup(**dict.fromkeys(Startup.model_fields)),
         performance=Performance(
             **dict.fromkeys(Performance.model_fields)
-            | {"clock": Clock.of(spec.device), "measured_steps": 0, "windows": (), "step_times_s": ()}
+            | {"clock": Clock.of(spec.work.device), "measured_steps": 0, "windows": (), "step_times_s": ()}
         ),
         memory=Memory(**dict.fromkeys(Memory.model_fields)),
         telemetry=Telemetry(gpus=(), host=telemetry, energy_per_sample_j=None, energy_per_token_j=None),

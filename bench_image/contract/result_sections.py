@@ -85,7 +85,7 @@ class Startup(Frozen):
     import_s: Seconds | None
     build_s: Seconds | None
     probe_s: Seconds | None
-    choose_s: Seconds | None = Field(description="trials for what the spec leaves to the program")
+    autotune_s: Seconds | None = Field(description="trials for what the spec leaves to the program")
     compile_s: Seconds | None = Field(description="first warm-up step minus the last one: compilation and lazy set-up")
     warmup_s: Seconds | None = Field(description="all warm-up steps, compilation included")
     measure_s: Seconds | None = Field(description="all measured windows")

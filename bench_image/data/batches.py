@@ -38,13 +38,13 @@ class Batches(Protocol):
 
 def batches(spec: RunSpec, rank: int, vocab_size: int, *, pinned: bool) -> Batches:
     """The batches of this rank. All ranks of the host first write or verify data on disk. Raises DataError."""
-    if spec.data == "memory":
+    if spec.work.data == "memory":
         return TokenPool(spec, rank, vocab_size, pinned=pinned)
-    length = tokens_per_sample(spec.shape, spec.seq_length)
-    layout = Layout.of(spec.data, length=length, vocab_size=vocab_size, seed=spec.seed)
+    length = tokens_per_sample(spec.work.shape, spec.work.seq_length)
+    layout = Layout.of(spec.work.data, length=length, vocab_size=vocab_size, seed=spec.work.seed)
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    prepared = _prepared(layout, local_rank, spec.gpus_per_node)
-    place = Place(first=rank, stride=spec.world_size)
+    prepared = _prepared(layout, local_rank, spec.placement.gpus_per_node)
+    place = Place(first=rank, stride=spec.placement.world_size)
     return ShardBatches(prepared, spec, place, pinned=pinned, drops=local_rank == 0)
 
 
@@ -69,12 +69,14 @@ class TokenPool:
     source = f"memory: the batches of {POOL_STEPS} steps, drawn before the measured windows and repeated"
 
     def __init__(self, spec: RunSpec, rank: int, vocab_size: int, *, pinned: bool) -> None:
-        self._accumulation = spec.gradient_accumulation_steps
+        self._accumulation = spec.work.gradient_accumulation_steps
         self._batches = []
         for micro_step in range(POOL_STEPS * self._accumulation):
-            index = micro_step * spec.world_size + rank
-            size = (spec.samples_per_micro_step, tokens_per_sample(spec.shape, spec.seq_length))
-            batch = torch.randint(vocab_size, size, generator=seeded(torch.device("cpu"), spec.seed, f"batch {index}"))
+            index = micro_step * spec.placement.world_size + rank
+            size = (spec.work.samples_per_micro_step, tokens_per_sample(spec.work.shape, spec.work.seq_length))
+            batch = torch.randint(
+                vocab_size, size, generator=seeded(torch.device("cpu"), spec.work.seed, f"batch {index}")
+            )
             self._batches.append(batch.pin_memory() if pinned else batch)
 
     def batch(self, step: int, micro_step: int) -> torch.Tensor:

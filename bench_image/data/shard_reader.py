@@ -38,7 +38,7 @@ class ShardBatches:
 
     def __init__(self, prepared: Prepared, spec: RunSpec, place: Place, *, pinned: bool, drops: bool) -> None:
         self._layout = prepared.layout
-        self._batch_size, self._accumulation = spec.samples_per_micro_step, spec.gradient_accumulation_steps
+        self._batch_size, self._accumulation = spec.work.samples_per_micro_step, spec.work.gradient_accumulation_steps
         self._place = place
         if spec.samples_per_step > self._layout.num_samples:
             raise DataError(

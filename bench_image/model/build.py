@@ -46,10 +46,10 @@ def build(spec: RunSpec, device: torch.device, shard: Callable[[nn.Module], obje
     whole layer on the device, and at the end with the whole model. Raises ContractError for unusable weights.
     """
     # Structure on meta, without memory.
-    checkpoint = open_checkpoint(spec) if spec.weights != RANDOM else None
-    source = checkpoint.values(random_weights(spec.seed)) if checkpoint else random_weights(spec.seed)
+    checkpoint = open_checkpoint(spec) if spec.work.weights != RANDOM else None
+    source = checkpoint.values(random_weights(spec.work.seed)) if checkpoint else random_weights(spec.work.seed)
     base, model, parameters = build_on_meta(spec, checkpoint.config if checkpoint else None)
-    if spec.gradient_checkpointing is True:  # 'auto' is decided later
+    if spec.work.gradient_checkpointing is True:  # 'auto' is decided later
         checkpoint_activations(base)
     if uses_compile(spec):
         compile_layers(base)
@@ -57,8 +57,8 @@ def build(spec: RunSpec, device: torch.device, shard: Callable[[nn.Module], obje
     names = {module: name for name, module in model.named_modules()}
     for layer in layers_of(base):
         init_weights(layer, device, source, names[layer])
-        if spec.quantisation:
-            quantise_experts(layer, spec.quantisation)
+        if spec.work.quantisation:
+            quantise_experts(layer, spec.work.quantisation)
         if shard:
             shard(layer)
     init_weights(model, device, source)
@@ -80,21 +80,21 @@ def build_on_meta(spec: RunSpec, config: Any = None) -> tuple[Any, Any, Paramete
     `config`: the checkpoint's configuration, where there is one.
     """
     dtypes = model_dtypes(spec)
-    base = model = skeleton(spec.shape, dtypes.weights, config)
-    if spec.quantisation:
-        base = model = with_4bit_layers(base, spec.quantisation, dtypes)
-    if spec.lora:
-        model = with_adapters(base, spec.lora, dtypes)
+    base = model = skeleton(spec.work.shape, dtypes.weights, config)
+    if spec.work.quantisation:
+        base = model = with_4bit_layers(base, spec.work.quantisation, dtypes)
+    if spec.work.lora:
+        model = with_adapters(base, spec.work.lora, dtypes)
     return base, model, count_parameters(model)  # on meta 4-bit weights still have their logical size
 
 
 def make_optimizer(spec: RunSpec, trainable: tuple[nn.Parameter, ...], device: torch.device) -> torch.optim.Optimizer:
     """AdamW over `trainable` in the spec's variant; torch's own is fused on a GPU."""
-    if spec.optimizer is Optimizer.ADAMW_TORCH:
+    if spec.work.optimizer is Optimizer.ADAMW_TORCH:
         return torch.optim.AdamW(trainable, lr=LEARNING_RATE, fused=device.type == "cuda")
     from bitsandbytes.optim.adamw import AdamW8bit, PagedAdamW8bit
 
-    kind: Any = PagedAdamW8bit if spec.optimizer is Optimizer.PAGED_ADAMW_8BIT else AdamW8bit
+    kind: Any = PagedAdamW8bit if spec.work.optimizer is Optimizer.PAGED_ADAMW_8BIT else AdamW8bit
     optimizer: torch.optim.Optimizer = kind(trainable, lr=LEARNING_RATE)
     return optimizer
 

@@ -64,15 +64,16 @@ def open_checkpoint(spec: RunSpec) -> Checkpoint:
     """Opens the checkpoint of `spec.weights`. Raises ContractError if it is absent, incomplete or of another model."""
     from transformers import AutoConfig
 
-    if isinstance(spec.shape, (MixtralShape, EncoderDecoderShape)):
+    if isinstance(spec.work.shape, (MixtralShape, EncoderDecoderShape)):
         raise ContractError(
-            f"weights '{spec.weights}' for a model of family '{spec.shape.family}': its checkpoints store the "
+            f"weights '{spec.work.weights}' for a model of family '{spec.work.shape.family}': its checkpoints store "
+            "the "
             "weights in another layout; choose weights 'random'"
         )
-    folder = _downloaded(spec.weights) if spec.needs_hub else _folder(spec.weights)
+    folder = _downloaded(spec.work.weights) if spec.work.needs_hub else _folder(spec.work.weights)
     auto: Any = AutoConfig
     config = auto.from_pretrained(folder)
-    _check_shape(config, spec.shape, spec)
+    _check_shape(config, spec.work.shape, spec)
     config.use_cache = False
     if hasattr(config, "sliding_window"):
         config.sliding_window = None
@@ -122,6 +123,7 @@ def _check_shape(config: Any, shape: ModelShape, spec: RunSpec) -> None:
     wrong = [f"{name} {theirs} (model: {ours})" for name, (theirs, ours) in pairs.items() if theirs != ours]
     if wrong:
         raise ContractError(
-            f"weights '{spec.weights}' do not fit model '{spec.model}': {', '.join(wrong)}; choose their model, "
+            f"weights '{spec.work.weights}' do not fit model '{spec.work.model}': {', '.join(wrong)}; choose their "
+            "model, "
             "or give their `dimensions`"
         )

@@ -44,7 +44,7 @@ def apply_preset(base: Any, spec: RunSpec) -> tuple[FusedLayers, ...]:
     """
     if uses_compile(spec):
         compile_loss(base)
-        leave_masks_out(base, spec.seq_length)
+        leave_masks_out(base, spec.work.seq_length)
     if not uses_fused_lora(spec):
         return ()
     from bench_image.kernels.fused_lora import fuse

@@ -35,16 +35,16 @@ def model_dtypes(spec: RunSpec) -> ModelDtypes:
     trains fp32 weights under autocast with a gradient scaler, because gradients of fp16 weights cannot be unscaled. An
     encoder-decoder model is trained from scratch: fp32 weights under both presets, fp16 and bf16 by autocast.
     """
-    dtype = DTYPES[spec.precision]
-    fp16 = spec.precision is Precision.FP16
-    if isinstance(spec.shape, EncoderDecoderShape):
-        wide, mixed = torch.float32, spec.precision is not Precision.FP32
+    dtype = DTYPES[spec.work.precision]
+    fp16 = spec.work.precision is Precision.FP16
+    if isinstance(spec.work.shape, EncoderDecoderShape):
+        wide, mixed = torch.float32, spec.work.precision is not Precision.FP32
         return ModelDtypes(wide, wide, wide, autocast=dtype if mixed else None, scaled=fp16)
-    as_users_run = spec.preset is Preset.AS_USERS_RUN
-    autocast = fp16 or (as_users_run and spec.precision is Precision.BF16)
-    upcast = spec.recipe is Recipe.QLORA and as_users_run
+    as_users_run = spec.work.preset is Preset.AS_USERS_RUN
+    autocast = fp16 or (as_users_run and spec.work.precision is Precision.BF16)
+    upcast = spec.work.recipe is Recipe.QLORA and as_users_run
     return ModelDtypes(
-        weights=torch.float32 if fp16 and spec.recipe is Recipe.FULL else dtype,
+        weights=torch.float32 if fp16 and spec.work.recipe is Recipe.FULL else dtype,
         unquantised=torch.float32 if upcast else dtype,
         adapters=torch.float32 if fp16 or as_users_run else dtype,
         autocast=dtype if autocast else None,

@@ -53,7 +53,7 @@ class ZeroStep(OptimizerStep):
         shared = {"sharded": f"{parts}, and a copy of the trainable weights in their own dtype"}
         if self.num_micro_steps > 1:
             shared["gradients exchanged"] = "once per micro-step"
-        if spec.optimizer is not Optimizer.ADAMW_TORCH:
+        if spec.work.optimizer is not Optimizer.ADAMW_TORCH:
             shared["optimizer states"] = "8-bit with a scale per 256 numbers of the rank's flat share"
         return shared
 

@@ -57,10 +57,10 @@ class FsdpStep(OptimizerStep):
         # A short tensor has no slice on some ranks.
         self._slices = [(whole, part) for whole, part in slices if part.numel()]
         optimizer = make_optimizer(spec, tuple(part for _, part in self._slices), device)
-        if spec.optimizer is not Optimizer.ADAMW_TORCH:
+        if spec.work.optimizer is not Optimizer.ADAMW_TORCH:
             # bitsandbytes keeps the states of small tensors in fp32; what counts is the size of the whole tensor.
             args: Any = optimizer.args  # type: ignore[attr-defined]
-            args.min_8bit_size = args.min_8bit_size // spec.world_size
+            args.min_8bit_size = args.min_8bit_size // spec.placement.world_size
         return optimizer
 
     def gradient_sync(self, last: bool) -> contextlib.AbstractContextManager[None]:
@@ -116,7 +116,7 @@ class FsdpGroup(DistributedGroup):
             built.model,
             built.trainable,
             self.device,
-            keeps_weights=spec.preset is Preset.TUNED and self._has_room(built.model.parameters()),
+            keeps_weights=spec.work.preset is Preset.TUNED and self._has_room(built.model.parameters()),
             keeps_gradients=self._has_room(built.trainable),
         )
 

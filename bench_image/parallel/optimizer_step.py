@@ -24,7 +24,7 @@ class OptimizerStep:
     ) -> None:
         dtypes = model_dtypes(spec)
         self.model, self.trainable = model, tuple(trainable)
-        self.num_micro_steps = spec.gradient_accumulation_steps
+        self.num_micro_steps = spec.work.gradient_accumulation_steps
         self.autocast: Any = torch.autocast(device.type, dtype=dtypes.autocast, enabled=dtypes.autocast is not None)
         self.scaler: Any = torch.amp.GradScaler(device.type, enabled=dtypes.scaled)
         self._one = torch.ones((), device=device)

@@ -41,11 +41,13 @@ def join_group(spec: RunSpec) -> ProcessGroup:
     within `peer_timeout_s`.
     """
     device = _device(spec)
-    if spec.strategy is Strategy.SINGLE:
+    if spec.placement.strategy is Strategy.SINGLE:
         return ProcessGroup(device)
-    if spec.strategy is Strategy.INDEPENDENT:
-        return IndependentGroup(device, Path(os.environ[OUTPUT_DIR_ENV]), int(os.environ["RANK"]), spec.gpus_per_node)
-    group = group_class(spec.strategy)(device, peer_timeout_s(spec))
+    if spec.placement.strategy is Strategy.INDEPENDENT:
+        return IndependentGroup(
+            device, Path(os.environ[OUTPUT_DIR_ENV]), int(os.environ["RANK"]), spec.placement.gpus_per_node
+        )
+    group = group_class(spec.placement.strategy)(device, peer_timeout_s(spec))
     group.check_same_gpu(device_name(device))
     return group
 
@@ -77,17 +79,17 @@ def device_name(device: torch.device) -> str:
 
 def _device(spec: RunSpec) -> torch.device:
     """This rank's device, made current. Raises RuntimeError where torch does not see the rank's GPU."""
-    if spec.device is Device.CPU:
+    if spec.work.device is Device.CPU:
         return torch.device("cpu")
     index, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
-    if index >= count and spec.strategy is Strategy.INDEPENDENT:
+    if index >= count and spec.placement.strategy is Strategy.INDEPENDENT:
         raise RuntimeError(
-            f"rank {os.environ['RANK']} of gpus_per_node {spec.gpus_per_node} has no GPU: torch does not see "
+            f"rank {os.environ['RANK']} of gpus_per_node {spec.placement.gpus_per_node} has no GPU: torch does not see "
             f"{os.environ.get(VISIBLE, 'any')}; check the pod's GPU limit and the driver"
         )
     if index >= count:
         raise RuntimeError(
-            f"device 'cuda' with gpus_per_node {spec.gpus_per_node}, but torch sees {count} GPUs here: "
+            f"device 'cuda' with gpus_per_node {spec.placement.gpus_per_node}, but torch sees {count} GPUs here: "
             "check the pod's GPU limit and the driver, or choose device 'cpu'"
         )
     torch.cuda.set_device(index)

@@ -25,7 +25,7 @@ def rank_environments(spec: RunSpec, environ: Mapping[str, str], nvml: Any = Non
     """For each independent rank of the node, the variables to add to its environment. Tests pass a fake `nvml`."""
     gpus = _gpus(spec, environ, nvml)
     return [
-        {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "1"} | gpu | _share_of_cpus(spec.gpus_per_node)
+        {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": "1"} | gpu | _share_of_cpus(spec.placement.gpus_per_node)
         for rank, gpu in enumerate(gpus)
     ]
 
@@ -49,12 +49,12 @@ def count_visible_gpus(environ: Mapping[str, str], *, nvml: Any = None) -> tuple
 
 
 def _gpus(spec: RunSpec, environ: Mapping[str, str], nvml: Any) -> list[dict[str, str]]:
-    if spec.device is Device.CPU or spec.gpus_per_node == 1:
-        return [{} for _ in range(spec.gpus_per_node)]
+    if spec.work.device is Device.CPU or spec.placement.gpus_per_node == 1:
+        return [{} for _ in range(spec.placement.gpus_per_node)]
     names = [name.strip() for name in environ[VISIBLE].split(",")] if VISIBLE in environ else _listed(spec, nvml)
-    names += [NONE] * (spec.gpus_per_node - len(names))
+    names += [NONE] * (spec.placement.gpus_per_node - len(names))
     return [{VISIBLE: name} | ({GPU_UUID_ENV: name} if name.startswith("GPU-") else {}) for name in names][
-        : spec.gpus_per_node
+        : spec.placement.gpus_per_node
     ]
 
 
@@ -65,7 +65,7 @@ def _listed(spec: RunSpec, nvml: Any) -> list[str]:
         count = nvml_api.query(nvml.nvmlDeviceGetCount)
         return [nvml_api.query(partial(_uuid, nvml, index)) for index in range(count)]
     except nvml_api.NvmlError:
-        return [str(index) for index in range(spec.gpus_per_node)]
+        return [str(index) for index in range(spec.placement.gpus_per_node)]
 
 
 def _uuid(nvml: Any, index: int) -> str:

@@ -31,7 +31,7 @@ SECONDS_FIELD = {
     Phase.IMPORT: "import_s",
     Phase.BUILD: "build_s",
     Phase.PROBE: "probe_s",
-    Phase.CHOOSE: "choose_s",
+    Phase.AUTOTUNE: "autotune_s",
     Phase.WARMUP: "warmup_s",
     Phase.MEASURE: "measure_s",
     Phase.PROFILE: "profile_s",

@@ -81,7 +81,7 @@ def _known_reasons(spec: RunSpec, status: Status, error: RunError | None, first:
         failed = f"the run ended as {status.value} in phase {error.phase.value}"
         missing |= dict.fromkeys(set(SECTIONS) - {"cost"}, failed)
         missing["ranks"] = f"the rank ended before it was measured: {status.value}"
-    if spec.device is Device.CPU:
+    if spec.work.device is Device.CPU:
         missing |= dict.fromkeys(("ranks.*.gpu_uuid", "ranks.*.peak_allocated_bytes"), "the run uses no GPU")
     return missing | (first.missing if first else {})
 
@@ -94,7 +94,7 @@ def status_and_cause(
     So causes are tried from the most to the least certain: all ranks ok; out of memory or an invalid loss, which only
     their own rank reports; a stop from outside; the time limit; a killed process; an exception; a stopped rank.
     """
-    expected = spec.gpus_per_node
+    expected = spec.placement.gpus_per_node
     if len(reports) == expected and all(report.status is Status.OK for report in reports):
         return Status.OK, None
     for status in (Status.OOM, Status.INVALID_LOSS):
@@ -123,8 +123,9 @@ def _timeout_message(spec: RunSpec, phase: Phase, patience_s: float | None, *, a
     if patience_s is not None:
         waited = f"not done {patience_s:.0f} s after a neighbour had done the same work"
         return f"{waited}, in phase {phase.value}: look for a hang"
-    if spec.nodes > 1 and not anyone:
-        return f"not all of the {spec.nodes} nodes met within timeout_s {spec.timeout_s:g}: did their pods start?"
+    if spec.placement.nodes > 1 and not anyone:
+        nodes = spec.placement.nodes
+        return f"not all of the {nodes} nodes met within timeout_s {spec.timeout_s:g}: did their pods start?"
     return f"not done after timeout_s {spec.timeout_s:g}, in phase {phase.value}: raise it, or look for a hang"
 
 
@@ -166,17 +167,18 @@ def performance_of(
     `spec` is the work as it ran, without 'auto'. MFU = tokens/s per GPU x model FLOPs per token / the GPU's peak FLOP/s
     (arXiv 2204.02311, appendix B); HFU counts the FLOPs that checkpointing repeats as well.
     """
+    work = spec.work
     # Rates: samples of all windows / seconds of all windows by the run's clock.
     steps = [seconds for window in windows for seconds in window.step_times_s]
     wall = sum(window.wall_s for window in windows)
-    clock = Clock.of(spec.device)
+    clock = Clock.of(work.device)
     clocked_s = math.fsum(window_s(clock, window.wall_s, window.step_times_s) for window in windows)
     samples_per_s = len(steps) * spec.samples_per_step / clocked_s if steps else None
-    tokens_per_s = samples_per_s * tokens_per_sample(spec.shape, spec.seq_length) if samples_per_s else None
+    tokens_per_s = samples_per_s * tokens_per_sample(work.shape, work.seq_length) if samples_per_s else None
     mean_loss, first_loss, last_loss = _losses(windows, missing)
     # Utilisation: FLOPs per second of one GPU against its peak, and against the matmul rate measured on it.
-    flops = flops_per_token(spec.shape, spec.recipe, spec.seq_length, spec.lora, spec.gradient_checkpointing is True)
-    per_gpu = tokens_per_s / spec.world_size if tokens_per_s else None
+    flops = flops_per_token(work.shape, work.recipe, work.seq_length, work.lora, work.gradient_checkpointing is True)
+    per_gpu = tokens_per_s / spec.placement.world_size if tokens_per_s else None
     peak, matmul = _peak(spec, first, missing), first.probes.matmul_tflops if first and first.probes else None
     return Performance(
         clock=clock,
@@ -221,18 +223,18 @@ def _share_pct(tokens_per_gpu_s: float | None, flops_per_token: float, tflops: f
 def _peak(spec: RunSpec, first: RankReport | None, missing: Missing) -> float | None:
     """Peak TFLOP/s of the first GPU in the run's precision; None, with a reason, for a GPU that the table lacks."""
     gpus = first.context.gpus if first and first.context else ()
-    peak = peak_tflops(gpus[0].name, spec.precision) if gpus else None
+    peak = peak_tflops(gpus[0].name, spec.work.precision) if gpus else None
     if peak is None:
-        reason = "the run uses no GPU" if spec.device is Device.CPU else "the GPU's name is unknown"
+        reason = "the run uses no GPU" if spec.work.device is Device.CPU else "the GPU's name is unknown"
         if gpus:
-            reason = f"the {spec.precision.value} peak of '{gpus[0].name}' is not in the GPU table"
+            reason = f"the {spec.work.precision.value} peak of '{gpus[0].name}' is not in the GPU table"
         missing |= {"performance.mfu_pct": reason, "performance.hfu_pct": reason}
     return peak
 
 
 def _window(spec: RunSpec, record: WindowRecord) -> Window:
     half_width = half_width_pct(record.step_times_s)
-    seconds = window_s(Clock.of(spec.device), record.wall_s, record.step_times_s)
+    seconds = window_s(Clock.of(spec.work.device), record.wall_s, record.step_times_s)
     assert half_width is not None, "a window has at least two steps"
     return Window(
         started_s=record.started_s,
@@ -240,7 +242,7 @@ def _window(spec: RunSpec, record: WindowRecord) -> Window:
         num_steps=len(record.step_times_s),
         samples_per_second=len(record.step_times_s) * spec.samples_per_step / seconds,
         half_width_pct=half_width,
-        steady=half_width <= spec.target_half_width_pct,
+        steady=half_width <= spec.measurement.target_half_width_pct,
     )
 
 
@@ -271,13 +273,15 @@ def _telemetry(spec: RunSpec, first: RankReport | None, performance: Performance
         reason = "a GPU has no energy counter" if gpus else "no GPU was measured"
         missing |= {"telemetry.energy_per_sample_j": reason, "telemetry.energy_per_token_j": reason}
     # The energy is that of this pod's GPUs, so it is divided by this pod's share of the samples.
-    samples = performance.measured_steps * spec.samples_per_step / spec.nodes if known else 0
+    samples = performance.measured_steps * spec.samples_per_step / spec.placement.nodes if known else 0
     nothing = HostTelemetry(cpu_utilisation_mean_pct=None, cpu_steal_pct=None, memory_used_pct=None)
     return Telemetry(
         gpus=gpus,
         host=(first and first.host) or nothing,
         energy_per_sample_j=joules / samples if known else None,
-        energy_per_token_j=joules / (samples * tokens_per_sample(spec.shape, spec.seq_length)) if known else None,
+        energy_per_token_j=joules / (samples * tokens_per_sample(spec.work.shape, spec.work.seq_length))
+        if known
+        else None,
     )
 
 

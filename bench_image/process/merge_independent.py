@@ -65,7 +65,7 @@ def merge_independent(
     """
     # Each rank is merged as a run of its own; ranks that did other work than most become errors.
     by_rank = {report.rank: report for report in reports}
-    ranks = range(spec.gpus_per_node)
+    ranks = range(spec.placement.gpus_per_node)
     parts = _check_equal_work([_part(spec, rank, by_rank.get(rank), exits, started_at, finished_at) for rank in ranks])
     status, error = _status_and_cause(parts)
     missing: Missing = dict(_reasons(parts)) | {"cost": PRICED_LATER, "communication": NO_PEER}
@@ -136,7 +136,7 @@ def _with_unequal_work(part: RankPart, usual: str) -> RankPart:
         f"it did other work than its neighbours: {_work_done(part.result.chosen)} instead of {usual}: give numbers in "
         "place of 'auto', or compare its memory with theirs"
     )
-    error = RunError(kind="unequal_work", message=message[:4000], phase=Phase.CHOOSE, rank=part.rank)
+    error = RunError(kind="unequal_work", message=message[:4000], phase=Phase.AUTOTUNE, rank=part.rank)
     return part._replace(result=part.result.model_copy(update={"status": Status.ERROR, "error": error}))
 
 
@@ -188,7 +188,7 @@ def _performance(spec: RunSpec, parts: Sequence[RankPart], missing: Missing) -> 
         lacking = ", ".join(part.name for part in parts if not part.result.performance.windows)
         missing["performance"] = f"no measured window of {lacking}: the ranks have those of the others"
         empty: dict[str, object] = {
-            "clock": Clock.of(spec.device), "measured_steps": 0, "windows": (), "step_times_s": (),
+            "clock": Clock.of(spec.work.device), "measured_steps": 0, "windows": (), "step_times_s": (),
         }  # fmt: skip
         return Performance(**dict.fromkeys(Performance.model_fields) | empty)
     each = [_over(spec, part, num_windows) for part in parts]
@@ -272,7 +272,9 @@ def _telemetry(spec: RunSpec, parts: Sequence[RankPart]) -> Telemetry:
         gpus=gpus,
         host=_first(part.report and part.report.host for part in parts) or nothing,
         energy_per_sample_j=per_sample_j,
-        energy_per_token_j=per_sample_j / tokens_per_sample(spec.shape, spec.seq_length) if per_sample_j else None,
+        energy_per_token_j=per_sample_j / tokens_per_sample(spec.work.shape, spec.work.seq_length)
+        if per_sample_j
+        else None,
     )
 
 
@@ -280,7 +282,9 @@ def _energy_per_sample_j(parts: Sequence[RankPart]) -> float | None:
     """Joules of all GPUs / samples of all ranks; None unless every rank is ok and every GPU counted its energy."""
     energies = [gpu.energy_j for part in parts for gpu in part.result.telemetry.gpus]
     samples = [
-        part.result.performance.measured_steps * part.result.work.samples_per_step for part in parts if part.is_ok
+        part.result.performance.measured_steps * part.result.effective_spec.samples_per_step
+        for part in parts
+        if part.is_ok
     ]
     known = [energy for energy in energies if energy is not None]
     complete = len(known) == len(energies) == len(samples) == len(parts)

@@ -57,7 +57,7 @@ def supervise(spec: RunSpec, output: Path, environ: Mapping[str, str]) -> RunRes
     remaining_s = spec.timeout_s - (time.time() - started)
     exits = run_all(children, remaining_s, ended=lambda rank: arrive(output, rank))
     try:
-        if spec.strategy is Strategy.INDEPENDENT:
+        if spec.placement.strategy is Strategy.INDEPENDENT:
             reports = read_reports(output, skip_broken=True)
             return merge_independent(spec, reports, exits, started_at, datetime.now(UTC))
         # torchrun is one process here; it noted which of its ranks failed first.
@@ -81,7 +81,7 @@ def publish(result: RunResult, output: Path, environ: Mapping[str, str]) -> None
 def children_of(spec: RunSpec, output: Path, environ: Mapping[str, str], started: float) -> list[Child]:
     """The processes to start: one, or one for each independent rank. Raises ContractError as `command` does."""
     arguments, common = command(spec, environ), rank_environment(spec, output, environ, started)
-    if spec.strategy is not Strategy.INDEPENDENT:
+    if spec.placement.strategy is not Strategy.INDEPENDENT:
         return [Child(arguments, common)]
     return [Child(arguments, common | own) for own in rank_environments(spec, environ)]
 
@@ -91,29 +91,29 @@ def command(spec: RunSpec, environ: Mapping[str, str]) -> list[str]:
 
     Raises ContractError for a spec that no rank could run: unknown model, unknown LoRA targets, no rendezvous address.
     """
-    shape = spec.shape  # raises for an unknown model
-    if spec.lora:
-        num_lora_parameters(shape, spec.lora)  # raises for unknown targets
-    if spec.strategy in SINGLE_GPU:
+    shape = spec.work.shape  # raises for an unknown model
+    if spec.work.lora:
+        num_lora_parameters(shape, spec.work.lora)  # raises for unknown targets
+    if spec.placement.strategy in SINGLE_GPU:
         return [sys.executable, "-m", "bench_image.process.worker"]
     torchrun = [
         sys.executable,
         "-m",
         "bench_image.process.torchrun",
-        f"--nproc-per-node={spec.gpus_per_node}",
+        f"--nproc-per-node={spec.placement.gpus_per_node}",
         "--max-restarts=0",
     ]
-    if spec.nodes == 1:
+    if spec.placement.nodes == 1:
         # The loopback address: a pod's own name need not resolve.
         rendezvous = ["--standalone", "--local-addr=127.0.0.1"]
     else:
         absent = [name for name in ("NODE_RANK", "MASTER_ADDR", "MASTER_PORT") if not environ.get(name)]
         if absent:
             raise ContractError(
-                f"{spec.nodes} nodes, but {', '.join(absent)} not set: set them in each pod's environment"
+                f"{spec.placement.nodes} nodes, but {', '.join(absent)} not set: set them in each pod's environment"
             )
         rendezvous = [
-            f"--nnodes={spec.nodes}",
+            f"--nnodes={spec.placement.nodes}",
             f"--node-rank={environ['NODE_RANK']}",
             f"--master-addr={environ['MASTER_ADDR']}",
             f"--master-port={environ['MASTER_PORT']}",
@@ -123,20 +123,20 @@ def command(spec: RunSpec, environ: Mapping[str, str]) -> list[str]:
 
 def rank_environment(spec: RunSpec, output: Path, environ: Mapping[str, str], started: float) -> dict[str, str]:
     """The environment of the ranks: quiet libraries, the spec, and the time at which the supervisor started."""
-    result = QUIET | ({} if spec.needs_hub else OFFLINE) | dict(environ)
+    result = QUIET | ({} if spec.work.needs_hub else OFFLINE) | dict(environ)
     result |= {
         SPEC_ENV: spec.model_dump_json(),
         OUTPUT_DIR_ENV: str(output.resolve()),
         STARTED_ENV: repr(started),
         PARENT_ENV: str(os.getpid()),
     }
-    if spec.strategy is Strategy.SINGLE:
+    if spec.placement.strategy is Strategy.SINGLE:
         result |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
-    if spec.device is Device.CPU:
+    if spec.work.device is Device.CPU:
         # Threads that wait for each other spin, and spinning counts as CPU time.
         result.setdefault("OMP_NUM_THREADS", "1")
-    if spec.strategy in DEEPSPEED:
-        result.setdefault("DS_ACCELERATOR", spec.device.value)  # else it would use any GPU it sees
+    if spec.placement.strategy in DEEPSPEED:
+        result.setdefault("DS_ACCELERATOR", spec.work.device.value)  # else it would use any GPU it sees
     return result
 
 

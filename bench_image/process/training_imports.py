@@ -30,12 +30,12 @@ def modules_of(spec: RunSpec) -> list[str]:
     """The modules to import, in this order; torch is the first."""
     from bench_image.model.architectures import modules_to_import
 
-    modules = ["torch", *modules_to_import(spec.shape)]
-    if spec.lora:
+    modules = ["torch", *modules_to_import(spec.work.shape)]
+    if spec.work.lora:
         modules.append("peft")
-    if spec.quantisation or spec.optimizer in EIGHT_BIT:
+    if spec.work.quantisation or spec.work.optimizer in EIGHT_BIT:
         modules.append("bitsandbytes")
-    if spec.strategy in DEEPSPEED:
+    if spec.placement.strategy in DEEPSPEED:
         modules.append("deepspeed")
     return list(dict.fromkeys(modules))
 
@@ -72,6 +72,6 @@ def _import(module: str, spec: RunSpec) -> None:
         if module != "deepspeed" or error.name != module:
             raise
         raise ModuleNotFoundError(
-            f"strategy '{spec.strategy.value}' needs the package deepspeed, which this image lacks: "
+            f"strategy '{spec.placement.strategy.value}' needs the package deepspeed, which this image lacks: "
             "install it, or choose fsdp"
         ) from error

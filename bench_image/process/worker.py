@@ -125,9 +125,9 @@ def _start_telemetry(spec: RunSpec, journal: Journal, group: ProcessGroup) -> Sa
     uuids = _gpu_uuids(spec)
     sampler = None
     if journal.local_rank == 0:
-        journal.context, reasons = read_context(spec.node, spec.device, uuids)
+        journal.context, reasons = read_context(spec.identity.node, spec.work.device, uuids)
         journal.add_missing("context", reasons)
-        sampler = Sampler(spec.device, uuids, spec.telemetry_interval_s)
+        sampler = Sampler(spec.work.device, uuids, spec.telemetry_interval_s)
         sampler.start()
     journal.probes = _probe(spec, journal, group)
     if group.device.type == "cuda":
@@ -139,9 +139,9 @@ def _gpu_uuids(spec: RunSpec) -> tuple[str, ...]:
     """As NVML writes them: torch numbers GPUs by CUDA_VISIBLE_DEVICES, NVML does not."""
     import torch
 
-    if spec.device.value != "cuda":
+    if spec.work.device.value != "cuda":
         return ()
-    return tuple(f"GPU-{torch.cuda.get_device_properties(index).uuid}" for index in range(spec.gpus_per_node))
+    return tuple(f"GPU-{torch.cuda.get_device_properties(index).uuid}" for index in range(spec.placement.gpus_per_node))
 
 
 def _probe(spec: RunSpec, journal: Journal, group: ProcessGroup) -> Probes:
@@ -152,7 +152,7 @@ def _probe(spec: RunSpec, journal: Journal, group: ProcessGroup) -> Probes:
     h2d = probes.h2d_gb_per_s(group.device)
     if h2d is None:
         journal.missing["probes.h2d_gb_per_s"] = "no GPU to copy to"
-    matmul = probes.matmul_tflops(group.device, DTYPES[spec.precision])
+    matmul = probes.matmul_tflops(group.device, DTYPES[spec.work.precision])
     allreduce = probes.allreduce_bus_gb_per_s(group.device) if group.world_size > 1 else None
     if allreduce is None:
         journal.missing["probes.allreduce_bus_gb_per_s"] = "one rank has no peer"
@@ -169,16 +169,16 @@ def _prepare_step(spec: RunSpec, journal: Journal, built: BuiltModel, group: Pro
     from bench_image.training.execution import describe_execution
     from bench_image.training.train_step import TrainStep
 
-    journal.enter(Phase.CHOOSE)
-    work, why = autotune(spec, built, group)
-    step = TrainStep(work, built, group)
+    journal.enter(Phase.AUTOTUNE)
+    spec, why = autotune(spec, built, group)
+    step = TrainStep(spec, built, group)
     journal.chosen = Chosen(
-        micro_batch_size=work.samples_per_micro_step,
-        gradient_checkpointing=work.gradient_checkpointing is True,
+        micro_batch_size=spec.work.samples_per_micro_step,
+        gradient_checkpointing=spec.work.gradient_checkpointing is True,
         why=why,
-        means=describe_execution(step) | {"data": step.batches.source},
+        execution=describe_execution(step) | {"data": step.batches.source},
     )
-    return work, step
+    return spec, step
 
 
 def _warm_up(
@@ -192,12 +192,12 @@ def _warm_up(
 
     def log(done: int, seconds: float) -> None:
         nonlocal logged_at
-        if time.monotonic() - logged_at >= LOG_EVERY_S or done == spec.warmup_steps:
+        if time.monotonic() - logged_at >= LOG_EVERY_S or done == spec.measurement.warmup_steps:
             logged_at = time.monotonic()
             rate = round(spec.samples_per_step / seconds, 3)
-            journal.log(step=f"{done}/{spec.warmup_steps}", samples_per_s=rate, **_current_use(sampler))
+            journal.log(step=f"{done}/{spec.measurement.warmup_steps}", samples_per_s=rate, **_current_use(sampler))
 
-    seconds = warm_up(step, spec.warmup_steps, group, log)
+    seconds = warm_up(step, spec.measurement.warmup_steps, group, log)
     journal.cuda_graph_peak_bytes = step.cuda_graph.peak_bytes if step.cuda_graph else 0
     if len(seconds) > 1:
         journal.startup["compile_s"] = max(0.0, seconds[0] - seconds[-1])
@@ -229,7 +229,7 @@ def _measure(
     gc.freeze()
     reset_peak_memory(group.device)
     journal.enter(Phase.MEASURE)
-    for number in range(1, spec.repeats + 1):
+    for number in range(1, spec.measurement.repeats + 1):
         if sampler:
             sampler.resume()
         timing = measure_window(step, group, spec, expected_step_s)
@@ -238,10 +238,10 @@ def _measure(
         journal.timings.append(timing)
         steps = len(timing.step_times_s)
         expected_step_s = timing.wall_s / steps
-        counted_s = window_s(Clock.of(spec.device), timing.wall_s, timing.step_times_s)
+        counted_s = window_s(Clock.of(spec.work.device), timing.wall_s, timing.step_times_s)
         rate = steps * spec.samples_per_step / counted_s
         use = _current_use(sampler)
-        journal.log(window=f"{number}/{spec.repeats}", steps=steps, samples_per_s=round(rate, 3), **use)
+        journal.log(window=f"{number}/{spec.measurement.repeats}", steps=steps, samples_per_s=round(rate, 3), **use)
         if None in timing.losses:
             message = f"loss of step {timing.losses.index(None) + 1} in window {number} is NaN or infinite"
             return RunError(kind="invalid_loss", message=message, phase=Phase.MEASURE)

@@ -70,7 +70,7 @@ def document(plan: Plan, result: RunResult, windows: Sequence[WindowRecord], res
 
 def gpu_model(result: RunResult) -> str:
     """The GPU's name without its maker, in letters, digits and hyphens: 'A100-SXM4-80GB'; 'CPU' for a CPU run."""
-    if result.spec.device is Device.CPU:
+    if result.spec.work.device is Device.CPU:
         return "CPU"
     names = {gpu.name for gpu in result.context.gpus} if result.context else set()
     name = re.sub(r"^(NVIDIA|Tesla)\s+", "", " + ".join(sorted(names)))
@@ -78,7 +78,7 @@ def gpu_model(result: RunResult) -> str:
 
 
 def num_gpus(result: RunResult) -> int:
-    return 0 if result.spec.device is Device.CPU else result.spec.world_size
+    return 0 if result.spec.work.device is Device.CPU else result.spec.placement.world_size
 
 
 def free_path(folder: Path, result: RunResult) -> Path:
@@ -131,7 +131,7 @@ def _hardware(result: RunResult, context: Context) -> dict[str, Any]:
     return {
         "gpu_model": gpu_model(result),
         "num_gpus": num_gpus(result),
-        "num_processes": result.spec.world_size,
+        "num_processes": result.spec.placement.world_size,
         "gpus": [gpu.model_dump(mode="json") for gpu in context.gpus],
         "driver": context.driver,
         "hostname": context.hostname,
@@ -142,9 +142,9 @@ def _hardware(result: RunResult, context: Context) -> dict[str, Any]:
 
 
 def _configuration(plan: Plan, result: RunResult) -> dict[str, Any]:
-    spec, shape = plan.spec, plan.spec.shape
+    spec, shape = plan.spec, plan.spec.work.shape
     assert isinstance(shape, EncoderDecoderShape)
-    disk = None if spec.data == "memory" else spec.data
+    disk = None if spec.work.data == "memory" else spec.work.data
     return {
         "d_model": shape.hidden_size,
         "nhead": shape.num_heads,
@@ -152,25 +152,25 @@ def _configuration(plan: Plan, result: RunResult) -> dict[str, Any]:
         "num_decoder_layers": shape.num_decoder_layers,
         "dim_feedforward": shape.intermediate_size,
         "vocab_size": shape.vocab_size,
-        "seq_len": spec.seq_length,
-        "batch_size": spec.micro_batch_size,
-        "epochs": spec.repeats,
+        "seq_len": spec.work.seq_length,
+        "batch_size": spec.work.micro_batch_size,
+        "epochs": spec.measurement.repeats,
         "warmup_epochs": plan.warmup_epochs,
-        "amp": AMP_NAMES[spec.precision],
-        "seed": spec.seed,
-        "device": spec.device.value,
+        "amp": AMP_NAMES[spec.work.precision],
+        "seed": spec.work.seed,
+        "device": spec.work.device.value,
         "num_samples": plan.num_samples,
         "data_dir": disk.folder if disk else None,
         "num_shards": disk.num_shards if disk else None,
-        "data": result.chosen.means.get("data") if result.chosen else None,
+        "data": result.chosen.execution.get("data") if result.chosen else None,
         "num_parameters": result.parameters.total,
-        "strategy": spec.strategy.value,
-        "optimizer": spec.optimizer.value,
+        "strategy": spec.placement.strategy.value,
+        "optimizer": spec.work.optimizer.value,
         "global_batch_size": spec.samples_per_step,
-        "tokens_per_sample": tokens_per_sample(shape, spec.seq_length),
-        "steps_per_epoch": spec.measured_steps,
+        "tokens_per_sample": tokens_per_sample(shape, spec.work.seq_length),
+        "steps_per_epoch": spec.measurement.measured_steps,
         "samples_per_epoch": plan.samples_per_epoch,
-        "warmup_steps": spec.warmup_steps,
+        "warmup_steps": spec.measurement.warmup_steps,
         "notes": list(plan.notes),
     }
 
@@ -183,7 +183,8 @@ def _epoch(plan: Plan, number: int, window: WindowRecord) -> dict[str, Any]:
         "wall_time_s": window.wall_s,
         "num_steps": len(window.step_times_s),
         "num_samples": num_samples,
-        "samples_per_second": num_samples / window_s(Clock.of(plan.spec.device), window.wall_s, window.step_times_s),
+        "samples_per_second": num_samples
+        / window_s(Clock.of(plan.spec.work.device), window.wall_s, window.step_times_s),
         "mean_loss": statistics.fmean(losses),
         "loader_wait_s": window.loader_wait_s,
     }
@@ -195,7 +196,7 @@ def _summary(result: RunResult, windows: Sequence[WindowRecord]) -> dict[str, An
     known = [value for value in utilisation if value is not None]
     on_gpu = result.memory.kind == "cuda_allocated"
     startup = result.startup
-    parts = (startup.launch_s, startup.import_s, startup.build_s, startup.probe_s, startup.choose_s, startup.warmup_s)
+    parts = (startup.launch_s, startup.import_s, startup.build_s, startup.probe_s, startup.autotune_s, startup.warmup_s)
     return {
         "wall_time_per_epoch_mean_s": statistics.fmean(window.wall_s for window in windows),
         "samples_per_second": result.performance.samples_per_second,

@@ -14,8 +14,8 @@ from bench_image.contract.flops import tokens_per_sample
 from bench_image.contract.model_shapes import EncoderDecoderShape
 from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy
 from bench_image.contract.parse import explain
-from bench_image.contract.spec import RunSpec
-from bench_image.contract.work import DiskData, Preset
+from bench_image.contract.spec import Identity, Measurement, Placement, RunSpec
+from bench_image.contract.work import DiskData, Preset, Work
 
 BATCH_SIZE, FULL_BATCH_SIZE = 32, 1024
 NUM_SAMPLES = 32_768
@@ -158,14 +158,24 @@ def plan(flags: argparse.Namespace, launch: Launch | None, run_id: str, visible:
     amp = flags.amp or ("fp16" if device == "cuda" else "off")
     try:
         spec = RunSpec(
-            campaign_id="seq2seq", run_id=run_id, group_id="seq2seq", node=_node_name(socket.gethostname()),
-            model="encoder-decoder", dimensions=shape, recipe=Recipe.FULL, preset=Preset.AS_USERS_RUN,
-            strategy=Strategy.DDP if num_ranks > 1 else Strategy.SINGLE, device=device, gpus_per_node=num_ranks,
-            micro_batch_size=batch, seq_length=flags.seq_len, precision=AMP[amp],
-            optimizer=Optimizer.ADAMW_TORCH, gradient_checkpointing=False, data=_data(flags, num_samples),
-            seed=flags.seed, warmup_steps=warmup_steps, measured_steps=steps, max_measured_steps=steps,
-            max_window_s=TIMEOUT_S,  # a window is an epoch: all of its steps
-            repeats=flags.epochs, timeout_s=TIMEOUT_S,
+            identity=Identity(
+                campaign_id="seq2seq", run_id=run_id, group_id="seq2seq", node=_node_name(socket.gethostname())
+            ),
+            work=Work(
+                model="encoder-decoder", dimensions=shape, recipe=Recipe.FULL, preset=Preset.AS_USERS_RUN,
+                device=device, micro_batch_size=batch, seq_length=flags.seq_len, precision=AMP[amp],
+                optimizer=Optimizer.ADAMW_TORCH, gradient_checkpointing=False, data=_data(flags, num_samples),
+                seed=flags.seed,
+            ),
+            placement=Placement(
+                strategy=Strategy.DDP if num_ranks > 1 else Strategy.SINGLE, gpus_per_node=num_ranks
+            ),
+            measurement=Measurement(
+                warmup_steps=warmup_steps, measured_steps=steps, max_measured_steps=steps,
+                max_window_s=TIMEOUT_S,  # a window is an epoch: all of its steps, however long they take
+                repeats=flags.epochs,
+            ),
+            timeout_s=TIMEOUT_S,
         )  # fmt: skip
     except ValidationError as error:
         raise FlagError(explain(error)) from None
@@ -233,11 +243,13 @@ def _notes(flags: argparse.Namespace, num_samples: int, steps: int, spec: RunSpe
     notes = []
     if flags.warmup_epochs == 0:
         notes.append("one warm-up step runs before the first epoch: the first step of a process sets things up")
-    if spec.warmup_steps < flags.warmup_epochs * steps:
-        notes.append(f"warm-up ends after {spec.warmup_steps:,} steps, before {flags.warmup_epochs} epochs are over")
+    if spec.measurement.warmup_steps < flags.warmup_epochs * steps:
+        notes.append(
+            f"warm-up ends after {spec.measurement.warmup_steps:,} steps, before {flags.warmup_epochs} epochs are over"
+        )
     if left := num_samples - steps * spec.samples_per_step:
         notes.append(f"an epoch is {steps:,} whole steps: {left:,} of {num_samples:,} samples are left to the next one")
-    if flags.device is None and spec.device == "cpu":
+    if flags.device is None and spec.work.device == "cpu":
         notes.append("no NVIDIA GPU is visible: this is a run on the CPU")
     return tuple(notes)
 

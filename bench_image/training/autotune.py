@@ -44,7 +44,7 @@ RunTrial = Callable[[RunSpec], Trial]
 class Choice(NamedTuple):
     """The spec without 'auto', and how it was chosen."""
 
-    work: RunSpec
+    spec: RunSpec
     why: str
 
 
@@ -55,14 +55,14 @@ def autotune(spec: RunSpec, built: BuiltModel, group: ProcessGroup) -> Choice:
     decides for ranks that communicate, where one rank out of memory would leave the others waiting, for independent
     ranks, which must all do the same work, and on the CPU, where running out of memory ends the process.
     """
-    if spec.micro_batch_size != AUTO and spec.gradient_checkpointing != AUTO:
+    if spec.work.micro_batch_size != AUTO and spec.work.gradient_checkpointing != AUTO:
         return Choice(spec, "as asked")
     clear = clearly_fits(spec, group.memory_bytes())
     if group.may_run_trials and group.device.type == "cuda" and not clear:
         choice = by_trial(spec, group.memory_bytes(), _trials(built, group))
     else:
         choice = by_formula(spec, group.memory_bytes())
-    if spec.gradient_checkpointing == AUTO and choice.work.gradient_checkpointing is True:
+    if spec.work.gradient_checkpointing == AUTO and choice.spec.work.gradient_checkpointing is True:
         checkpoint_activations(built.base)
     return choice
 
@@ -72,33 +72,34 @@ def clearly_fits(spec: RunSpec, memory: int) -> bool:
 
     A trial of several seconds would then decide the same. `memory`: bytes of the GPU.
     """
-    if spec.micro_batch_size == AUTO or spec.gradient_checkpointing != AUTO:
+    if spec.work.micro_batch_size == AUTO or spec.work.gradient_checkpointing != AUTO:
         return False
-    without = spec.model_copy(update={"gradient_checkpointing": False})
+    without = spec.changed(work={"gradient_checkpointing": False})
     return OPTIMISM * memory_need_bytes(without, memory).total <= USABLE_SHARE * memory
 
 
 def by_formula(spec: RunSpec, memory: int) -> Choice:
     """The first candidate that fits by prediction: if possible without checkpointing, the largest micro-batch."""
     have_gb = memory * USABLE_SHARE / 1e9
-    for work in _candidates(spec):
-        need_gb = memory_need_bytes(work, memory).total / 1e9
+    for candidate in _candidates(spec):
+        need_gb = memory_need_bytes(candidate, memory).total / 1e9
         if need_gb <= have_gb:
-            return Choice(work, f"{_named(work)}: predicted {need_gb:.1f} GB of {have_gb:.1f} GB usable; not tried")
-    why = f"{_named(work)}: nothing fits by prediction ({need_gb:.1f} GB of {have_gb:.1f} GB), this is the least"
-    return Choice(work, why)
+            why = f"{_named(candidate)}: predicted {need_gb:.1f} GB of {have_gb:.1f} GB usable; not tried"
+            return Choice(candidate, why)
+    why = f"{_named(candidate)}: nothing fits by prediction ({need_gb:.1f} GB of {have_gb:.1f} GB), this is the least"
+    return Choice(candidate, why)
 
 
 def by_trial(spec: RunSpec, memory: int, run_trial: RunTrial) -> Choice:
     """The fastest of the TRIED_FOR_SPEED largest micro-batches that fit; checkpointing only if none fits without."""
-    work = spec
-    for _, group in itertools.groupby(_candidates(spec), key=lambda work: work.gradient_checkpointing):
+    candidate = spec
+    for _, group in itertools.groupby(_candidates(spec), key=lambda candidate: candidate.work.gradient_checkpointing):
         # From the largest down: skip what cannot fit, stop after enough successful trials.
         trials: list[Trial] = []
-        for work in group:
-            if memory_need_bytes(work, memory).total > OPTIMISM * memory:
+        for candidate in group:
+            if memory_need_bytes(candidate, memory).total > OPTIMISM * memory:
                 continue
-            trial = run_trial(work)
+            trial = run_trial(candidate)
             if trial.step_s is not None:
                 trials.append(trial)
             if len(trials) == TRIED_FOR_SPEED:
@@ -106,34 +107,35 @@ def by_trial(spec: RunSpec, memory: int, run_trial: RunTrial) -> Choice:
         if trials:
             best = max(trials, key=lambda trial: trial.samples_per_s)
             rates = ", ".join(f"{trial.micro_batch_size}: {trial.samples_per_s:.2f} samples/s" for trial in trials)
-            work = work.model_copy(update={"micro_batch_size": best.micro_batch_size})
-            return Choice(work, f"{_named(work)}: the fastest of those tried that fit ({rates})")
-    return Choice(work, f"{_named(work)}: every trial ran out of memory, this is the least")
+            candidate = candidate.changed(work={"micro_batch_size": best.micro_batch_size})
+            return Choice(candidate, f"{_named(candidate)}: the fastest of those tried that fit ({rates})")
+    return Choice(candidate, f"{_named(candidate)}: every trial ran out of memory, this is the least")
 
 
 def _candidates(spec: RunSpec) -> Iterator[RunSpec]:
     """Specs without 'auto', from the probably fastest to the one that needs least memory."""
-    checkpointing = [False, True] if spec.gradient_checkpointing == AUTO else [spec.gradient_checkpointing]
-    sizes = SIZES[::-1] if spec.micro_batch_size == AUTO else (spec.micro_batch_size,)
+    checkpointing = [False, True] if spec.work.gradient_checkpointing == AUTO else [spec.work.gradient_checkpointing]
+    sizes = SIZES[::-1] if spec.work.micro_batch_size == AUTO else (spec.work.micro_batch_size,)
     for checkpoints, size in itertools.product(checkpointing, sizes):
-        yield spec.model_copy(update={"gradient_checkpointing": checkpoints, "micro_batch_size": size})
+        yield spec.changed(work={"gradient_checkpointing": checkpoints, "micro_batch_size": size})
 
 
-def _named(work: RunSpec) -> str:
-    return f"micro-batch {work.micro_batch_size}, checkpointing {'on' if work.gradient_checkpointing else 'off'}"
+def _named(candidate: RunSpec) -> str:
+    checkpointing = "on" if candidate.work.gradient_checkpointing else "off"
+    return f"micro-batch {candidate.work.micro_batch_size}, checkpointing {checkpointing}"
 
 
 def _trials(built: BuiltModel, group: ProcessGroup) -> RunTrial:
     """A function that trains a few steps of a candidate and returns the trial; out of memory is a result."""
     checkpointed = False
 
-    def run_trial(work: RunSpec) -> Trial:
+    def run_trial(candidate: RunSpec) -> Trial:
         nonlocal checkpointed
-        if work.gradient_checkpointing is True and not checkpointed:
+        if candidate.work.gradient_checkpointing is True and not checkpointed:
             checkpoint_activations(built.base)
             checkpointed = True
         try:
-            step_s = _step_seconds(work, built, group)
+            step_s = _step_seconds(candidate, built, group)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -143,16 +145,16 @@ def _trials(built: BuiltModel, group: ProcessGroup) -> RunTrial:
             parameter.grad = None
         gc.collect()
         torch.cuda.empty_cache()
-        return Trial(work.samples_per_micro_step, step_s)
+        return Trial(candidate.work.samples_per_micro_step, step_s)
 
     return run_trial
 
 
-def _step_seconds(work: RunSpec, built: BuiltModel, group: ProcessGroup) -> float:
+def _step_seconds(candidate: RunSpec, built: BuiltModel, group: ProcessGroup) -> float:
     """Seconds of one step by wall time, after the warm-up steps."""
     # Compile each size anew, as it would be compiled if it were the only one.
     torch._dynamo.reset()
-    with contextlib.closing(TrainStep(work, built, group)) as step:
+    with contextlib.closing(TrainStep(candidate, built, group)) as step:
         for _ in range(WARMUP_STEPS):
             step()
         synchronize(group.device)

@@ -23,7 +23,7 @@ def describe_execution(step: TrainStep) -> dict[str, str]:
     """Name -> value, in plain text. How memory and communication are shared comes from the strategy's step."""
     spec = step.spec
     dtypes = model_dtypes(spec)
-    trained = NAMES[dtypes.adapters if spec.lora else dtypes.weights]
+    trained = NAMES[dtypes.adapters if spec.work.lora else dtypes.weights]
     execution = {
         "weights": NAMES[dtypes.weights],
         "gradients": f"{trained}, averaged in {trained}",
@@ -37,18 +37,18 @@ def describe_execution(step: TrainStep) -> dict[str, str]:
         "compile": "each layer, and the loss" if uses_compile(spec) else OFF,
         "CUDA graph": "the whole step" if uses_cuda_graph(spec) else OFF,
     }
-    if spec.quantisation:
-        packed = f"{spec.quantisation.kind}{', scales quantised too' if spec.quantisation.double else ''}"
+    if spec.work.quantisation:
+        packed = f"{spec.work.quantisation.kind}{', scales quantised too' if spec.work.quantisation.double else ''}"
         execution["weights"] = f"{packed}, computed in {NAMES[dtypes.weights]}; the rest {NAMES[dtypes.unquantised]}"
         execution["unpacked weights"] = KEPT if step.keeps_unpacked else "made anew for backward"
-    if spec.lora:
+    if spec.work.lora:
         execution["adapters"] = f"{trained}, fused with the frozen weights" if uses_fused_lora(spec) else trained
-    if spec.optimizer is not Optimizer.ADAMW_TORCH:
+    if spec.work.optimizer is not Optimizer.ADAMW_TORCH:
         execution["optimizer states"] = "8-bit with a scale per 256 numbers; fp32 for tensors of less than 4096"
     return execution | step.optimizer_step.describe_sharding(spec)
 
 
 def _optimizer(spec: RunSpec, device: torch.device) -> str:
-    if spec.optimizer is Optimizer.ADAMW_TORCH:
+    if spec.work.optimizer is Optimizer.ADAMW_TORCH:
         return "torch AdamW, fused" if device.type == "cuda" else "torch AdamW"
-    return "bitsandbytes AdamW" + (", paged" if spec.optimizer is Optimizer.PAGED_ADAMW_8BIT else "")
+    return "bitsandbytes AdamW" + (", paged" if spec.work.optimizer is Optimizer.PAGED_ADAMW_8BIT else "")

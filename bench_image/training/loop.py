@@ -120,21 +120,21 @@ def steps_to_do(
     """
     step_s = _likely_step_s(step_times_s, elapsed_s, expected_step_s)
     # Hard limits: number of steps, and time.
-    if num_done >= spec.max_measured_steps:
+    if num_done >= spec.measurement.max_measured_steps:
         return 0
-    if num_done >= MIN_STEPS and num_done * step_s >= spec.max_window_s:
+    if num_done >= MIN_STEPS and num_done * step_s >= spec.measurement.max_window_s:
         return 0
     # Precision, checked every CHECK_EVERY steps after the minimum.
-    past_minimum = num_done - spec.measured_steps
+    past_minimum = num_done - spec.measurement.measured_steps
     if past_minimum >= 0 and past_minimum % CHECK_EVERY == 0:
         half_width = half_width_pct(step_times_s)
-        if half_width is not None and half_width <= spec.target_half_width_pct:
+        if half_width is not None and half_width <= spec.measurement.target_half_width_pct:
             return 0
     # Go on to the nearest of: the next check of precision, the end of the time, the most steps allowed.
     to_precision = -past_minimum if past_minimum < 0 else CHECK_EVERY - past_minimum % CHECK_EVERY
-    to_time = math.ceil(spec.max_window_s / step_s) - num_done if step_s > 0 else num_done
+    to_time = math.ceil(spec.measurement.max_window_s / step_s) - num_done if step_s > 0 else num_done
     # Never more than were done: the step time may be wrong by much while few steps have finished.
-    return max(1, min(to_precision, to_time, spec.max_measured_steps - num_done, num_done))
+    return max(1, min(to_precision, to_time, spec.measurement.max_measured_steps - num_done, num_done))
 
 
 def _likely_step_s(step_times_s: Sequence[float], elapsed_s: float, expected_step_s: float | None) -> float:

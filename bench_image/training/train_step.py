@@ -33,7 +33,7 @@ class TrainStep:
         for layers in built.fused:
             layers.keep_unpacked = self.keeps_unpacked
         self.optimizer_step = group.optimizer_step(spec, built)
-        self.batches = batches(spec, group.rank, spec.shape.vocab_size, pinned=group.device.type == "cuda")
+        self.batches = batches(spec, group.rank, spec.work.shape.vocab_size, pinned=group.device.type == "cuda")
         self.steps_done = 0
         self.cuda_graph: CudaGraphStep | None = None
         self.loader_wait_s = 0.0  # since the first step; the caller takes differences
@@ -48,7 +48,7 @@ class TrainStep:
         if uses_cuda_graph(self.spec) and self.steps_done >= STEPS_BEFORE_CAPTURE:
             loss = self._replay_graph()
         else:
-            loss = self._launch_step(self._batch(index) for index in range(self.spec.gradient_accumulation_steps))
+            loss = self._launch_step(self._batch(index) for index in range(self.spec.work.gradient_accumulation_steps))
         self.steps_done += 1
         if self.spec.drill:
             self._inject_slowdown(begin, self.spec.drill.slowdown_pct)
@@ -60,7 +60,7 @@ class TrainStep:
 
     def _replay_graph(self) -> torch.Tensor:
         """The step as one CUDA graph, which the first call captures."""
-        step_batches = [self._batch(index) for index in range(self.spec.gradient_accumulation_steps)]
+        step_batches = [self._batch(index) for index in range(self.spec.work.gradient_accumulation_steps)]
         if self.cuda_graph is None:
             optimizer = self.optimizer_step.optimizer
             self.cuda_graph = CudaGraphStep(self._launch_step, step_batches, optimizer, self.group.device)
@@ -68,7 +68,7 @@ class TrainStep:
 
     def _launch_step(self, step_batches: Iterable[torch.Tensor]) -> torch.Tensor:
         """The step kernel by kernel: one micro-step per batch, then the update."""
-        last = self.spec.gradient_accumulation_steps - 1
+        last = self.spec.work.gradient_accumulation_steps - 1
         losses = [self._micro_step(batch, last=index == last) for index, batch in enumerate(step_batches)]
         self.optimizer_step.update()
         if acts_as_hf_trainer(self.spec):

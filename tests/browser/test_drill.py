@@ -90,7 +90,7 @@ def test_a_task_shows_what_its_pod_handed_back(site: Site, breach: str, visit: V
     inner = next(frame for frame in page.frames if "/trainbench/" in frame.url and frame != page.main_frame)
     stored = json.loads(inner.evaluate("async (address) => (await fetch(address)).text()", raw))
 
-    assert (stored["spec"]["node"], stored["status"]) == ("gpu-a", "ok")
+    assert (stored["spec"]["identity"]["node"], stored["status"]) == ("gpu-a", "ok")
 
 
 def test_a_viewer_may_read_but_not_acknowledge(site: Site, breach: str, visit: Visit) -> None:

@@ -34,11 +34,11 @@ BREAKS = {
 
 def main() -> int:
     spec = parse_spec(os.environ[SPEC_ENV])
-    node = (spec.node, *spec.peers)[int(os.environ.get("NODE_RANK", "0"))]
+    node = (spec.identity.node, *spec.identity.peers)[int(os.environ.get("NODE_RANK", "0"))]
     kind = node.rsplit("gpu-", 1)[-1]
     print(f"phase=measure node={node}", flush=True)
     time.sleep(float(os.environ.get("STANDIN_S", "0")))
-    if kind == "tight" and spec.gradient_checkpointing is False:
+    if kind == "tight" and spec.work.gradient_checkpointing is False:
         kind = "oom"
     if kind == "silent":
         return 0
@@ -49,16 +49,16 @@ def main() -> int:
 
 def _healthy(spec: RunSpec, kind: str) -> str:
     drilled = spec.drill is not None and kind != "deaf"
-    slow = kind == "slow" or (kind == "flaky" and spec.round == 1) or drilled
+    slow = kind == "slow" or (kind == "flaky" and spec.identity.round == 1) or drilled
     # a few tenths of a percent between nodes and rounds, as on real GPUs
-    rate = (8.0 if slow else 10.0) * (1 + 0.001 * ((len(spec.node) + spec.round) % 3))
-    return make_result(spec.node, rate, **_samples(spec)).model_copy(update={"spec": spec}).model_dump_json()
+    rate = (8.0 if slow else 10.0) * (1 + 0.001 * ((len(spec.identity.node) + spec.identity.round) % 3))
+    return make_result(spec.identity.node, rate, **_samples(spec)).model_copy(update={"spec": spec}).model_dump_json()
 
 
 def _samples(spec: RunSpec) -> dict[str, Any]:
     """What the samples of a step depend on: a result's windows and rate must say the same."""
     names = ["micro_batch_size", "gradient_accumulation_steps"]
-    if spec.strategy not in SINGLE_GPU:
+    if spec.placement.strategy not in SINGLE_GPU:
         names += ["strategy", "nodes", "peers", "gpus_per_node"]
     return {name: getattr(spec, name) for name in names}
 

@@ -101,7 +101,11 @@ def test_a_diagnosis_runs_in_turn_and_an_oom_is_a_row(dagbag: Any, store: Any) -
         for name in ("baseline", "fp16", "checkpointing off")
     )
     assert campaign.question is Question.CONFIGURATIONS
-    assert [campaign.labels[r.spec.group_id] for r in campaign.results] == ["baseline", "fp16", "checkpointing off"] * 2
+    assert [campaign.labels[r.spec.identity.group_id] for r in campaign.results] == [
+        "baseline",
+        "fp16",
+        "checkpointing off",
+    ] * 2
     assert [r.status for r in campaign.results] == [Status.OK, Status.OK, Status.OOM] * 2
     words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", report)  # without its links
     assert "| failed | checkpointing off | oom: CUDA out of memory" in words
@@ -128,6 +132,9 @@ def test_a_survey_reports_and_then_turns_red_for_a_pod_that_failed(dagbag: Any, 
     )  # fmt: skip
     assert sorted(seen["benchmark"]) == ["failed", "failed", "success", "success"]
     assert campaign.question is Question.HARDWARE
-    assert {campaign.labels[r.spec.group_id] for r in campaign.results} == {"gpt2 lora", "encoder-decoder full"}
+    assert {campaign.labels[r.spec.identity.group_id] for r in campaign.results} == {
+        "gpt2 lora",
+        "encoder-decoder full",
+    }
     assert "## Kinds of GPU, side by side" in report
     assert "### What a budget buys, rented" in report

@@ -103,7 +103,7 @@ def test_results_and_plan_are_in_the_store_before_anything_judges_them(dagbag: A
     name = campaign_id("node_consistency", dag_run.run_id)
 
     assert {"judge", "confirm", "publish"}.isdisjoint(task.task_id for task in dag.tasks)
-    assert [result.spec.node for result in store.read_results(name).results] == ["gpu-a", "gpu-bb"]
+    assert [result.spec.identity.node for result in store.read_results(name).results] == ["gpu-a", "gpu-bb"]
     assert PlannedCampaign.model_validate_json(store.read_plan(name)).plan.nodes == ("gpu-a", "gpu-bb", "gpu-silent")
     assert not store.has_verdict(name)
 
@@ -289,7 +289,9 @@ def test_what_the_form_leaves_to_the_program_runs(dagbag: Any, store: Any) -> No
     campaign = campaign_of(store, dag_run)
 
     assert dag_run.state == "success"
-    assert {(r.spec.micro_batch_size, r.work.micro_batch_size) for r in campaign.results} == {("auto", 8)}
+    assert {(r.spec.work.micro_batch_size, r.effective_spec.work.micro_batch_size) for r in campaign.results} == {
+        ("auto", 8)
+    }
 
 
 def test_every_pod_is_labelled_by_node_and_strategy(dagbag: Any, store: Any) -> None:

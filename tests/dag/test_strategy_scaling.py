@@ -48,9 +48,9 @@ def test_each_rank_s_result_is_in_the_store_before_the_gang_is_joined(dagbag: An
     dag_run = dag.test(run_conf=CONF | {"strategies": ["ddp"], "world_sizes": ["2"]})
     name = campaign_id("strategy_scaling", dag_run.run_id)
     (result,) = store.read_results(name).results
-    files = (store.root / "campaigns" / name / "runs" / result.spec.run_id).iterdir()
+    files = (store.root / "campaigns" / name / "runs" / result.spec.identity.run_id).iterdir()
 
-    assert (result.status, result.spec.peers) == (Status.OK, ("gpu-bb",))
+    assert (result.status, result.spec.identity.peers) == (Status.OK, ("gpu-bb",))
     assert {path.name for path in files} == {"rank-0.json", "rank-1.json"}
 
 
@@ -63,11 +63,11 @@ def test_gangs_run_one_pod_per_node_and_the_report_has_them_all(dagbag: Any, sto
     assert seen["ddp_2_gpu.rank"] == ["success"] * 2
     assert seen["single_1_gpu.rank"] == ["success"]
     assert (seen["zero2_2_gpu.prepare"], seen["zero2_2_gpu.rank"]) == (["skipped"], ["skipped"])
-    assert [(r.spec.strategy.value, r.spec.world_size, r.status) for r in campaign.results] == [
+    assert [(r.spec.placement.strategy.value, r.spec.placement.world_size, r.status) for r in campaign.results] == [
         ("single", 1, Status.OK), ("ddp", 2, Status.OK), ("fsdp", 2, Status.OK),
     ]  # fmt: skip
     assert campaign.groups == ()
-    assert [(run.spec.node, run.spec.peers) for run in campaign.results][1] == ("gpu-a", ("gpu-bb",))
+    assert [(run.spec.identity.node, run.spec.identity.peers) for run in campaign.results][1] == ("gpu-a", ("gpu-bb",))
 
 
 def test_a_gang_of_which_one_pod_fails_turns_the_run_red_with_the_cause(dagbag: Any, store: Any) -> None:

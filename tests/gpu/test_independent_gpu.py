@@ -64,7 +64,7 @@ def test_every_gpu_of_a_node_is_measured_by_itself(tmp_path: Path, num_gpus: int
     assert all(gpu.num_samples > 0 and gpu.energy_j for gpu in result.telemetry.gpus)
     assert result.telemetry.energy_per_sample_j is not None
     assert result.chosen is not None
-    assert result.chosen.means["CUDA graph"] == "the whole step"
+    assert result.chosen.execution["CUDA graph"] == "the whole step"
     assert result.chosen.why.endswith("not tried")
 
 
@@ -79,7 +79,7 @@ def test_no_fault_of_one_gpu_reaches_its_neighbour(tmp_path: Path) -> None:
     assert [rank.gpu_uuid for rank in result.ranks] == [second, first, None]
     sound = result.ranks[0].performance
     assert sound is not None
-    assert len(sound.windows) == spec.repeats
+    assert len(sound.windows) == spec.measurement.repeats
     assert result.performance.samples_per_second is None  # of one GPU it would pass for that of three
     assert (result.status, result.error and result.error.rank) == (Status.OOM, 1)
     assert result.error is not None

@@ -52,14 +52,14 @@ def main(specs: Path, folder: Path) -> None:
 def watched(spec: RunSpec, *, forgetful: bool) -> dict[str, Any]:
     """The losses and what this rank holds after the last step; or the error."""
     try:
-        before = _alive_bytes() if spec.model == COUNTED else 0
+        before = _alive_bytes() if spec.work.model == COUNTED else 0
         group = strategies.join_group(spec)
         built = build_module.build(spec, group.device, group.shard)
         step = TrainStep(spec, built, group)
         if forgetful:
             _forget(step.optimizer_step)
         losses = group.mean_over_ranks([float(step()) for _ in range(STEPS)])
-        alive = _alive_bytes() - before if spec.model == COUNTED else None
+        alive = _alive_bytes() - before if spec.work.model == COUNTED else None
         held = holdings(step, built)
         held["bytes"]["alive"] = alive
         return {"losses": losses, "means": describe_execution(step)} | held
@@ -69,7 +69,7 @@ def watched(spec: RunSpec, *, forgetful: bool) -> dict[str, Any]:
 
 
 def _fuses_anywhere(spec: RunSpec) -> bool:
-    return spec.strategy is not Strategy.ZERO3
+    return spec.placement.strategy is not Strategy.ZERO3
 
 
 def _own_kind(_device: torch.device) -> str:

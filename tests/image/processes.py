@@ -18,6 +18,7 @@ from bench_image.contract.result import Phase, RunResult
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Lora, Quantisation
 from bench_image.process.rank_report import RankReport, read_reports
+from tests.builders import spec_from
 
 ROOT = Path(__file__).parents[2]
 ENDLESS = {"measured_steps": 100_000, "max_measured_steps": 100_000, "max_window_s": 3600.0}
@@ -39,7 +40,7 @@ def make_spec(**changes: Any) -> RunSpec:
         fields.setdefault("quantisation", Quantisation())
     if fields.get("strategy", Strategy.SINGLE) != Strategy.SINGLE:
         fields.setdefault("gpus_per_node", 2)
-    return RunSpec(**fields)
+    return spec_from(**fields)
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -76,7 +77,7 @@ def finish(process: subprocess.Popen[str], folder: Path) -> RunResult:
 def wait_for(phase: Phase, process: subprocess.Popen[str], spec: RunSpec, folder: Path) -> None:
     """Until all ranks are in that phase."""
     deadline = time.monotonic() + spec.timeout_s
-    while [report.phase for report in read_reports(folder)] != [phase] * spec.world_size:
+    while [report.phase for report in read_reports(folder)] != [phase] * spec.placement.world_size:
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
             raise AssertionError(f"the run never came to phase {phase}: {process.communicate()[1]}")

@@ -53,10 +53,10 @@ def test_a_run_ends_ok_and_knows_what_it_did(finished: Finished, recipe: Recipe,
 
     assert (result.status, result.error) == (Status.OK, None)
     assert result.spec == spec
-    assert [rank.status for rank in result.ranks] == [Status.OK] * spec.world_size
-    assert len(result.performance.windows) == spec.repeats
-    shape = shape_of(spec.model)
-    adapters = num_lora_parameters(shape, spec.lora) if spec.lora else 0
+    assert [rank.status for rank in result.ranks] == [Status.OK] * spec.placement.world_size
+    assert len(result.performance.windows) == spec.measurement.repeats
+    shape = shape_of(spec.work.model)
+    adapters = num_lora_parameters(shape, spec.work.lora) if spec.work.lora else 0
     assert result.parameters.total == num_parameters(shape) + adapters
     assert result.parameters.trainable == (adapters or num_parameters(shape))
     assert result.memory.kind == "process_rss"

@@ -256,7 +256,7 @@ def test_a_gang_meets_by_the_names_of_its_service(cluster: Any, runs: Runs) -> N
     state = runs.wait("strategy_scaling", run_id)
     results = runs.campaign("strategy_scaling", run_id).results
 
-    assert [(r.spec.strategy.value, r.status, r.error) for r in results] == [
+    assert [(r.spec.placement.strategy.value, r.status, r.error) for r in results] == [
         ("single", Status.OK, None), ("ddp", Status.OK, None),
     ]  # fmt: skip
     assert [rank.rank for rank in results[1].ranks] == [0, 1]

@@ -97,7 +97,7 @@ def _of_findings(campaign: Campaign) -> Iterator[_Draft]:
 def _of_runs(campaign: Campaign) -> Iterator[_Draft]:
     for result in campaign.unjudged_failures:
         if result.error:
-            text = f"{result.spec.run_id}: {result.status.value}, {result.error.message}"
+            text = f"{result.spec.identity.run_id}: {result.status.value}, {result.error.message}"
             condition = Condition.DRILL if result.spec.drill else Condition.FAILED
             yield _Draft(Level.ERROR, None, condition, text, "open the report of the run")
 

@@ -276,12 +276,19 @@ def _print_plan(planned: Plan) -> None:
         "GPUs" if planned.gpus_per_node else "processes",
         "round",
         Column("run", overflow="fold"),
-        title=f"{len(planned.specs)} runs of {listing(dict.fromkeys(spec.model for spec in planned.specs))}",
+        title=f"{len(planned.specs)} runs of {listing(dict.fromkeys(spec.work.model for spec in planned.specs))}",
     )
     for number, spec in enumerate(planned.specs, start=1):
         drill = f" (drill: {spec.drill.slowdown_pct:g} % slower)" if spec.drill else ""
-        what = planned.labels.get(spec.group_id, spec.strategy)
-        table.add_row(str(number), f"{spec.node}{drill}", what, str(spec.gpus_per_node), str(spec.round), spec.run_id)
+        what = planned.labels.get(spec.identity.group_id, spec.placement.strategy)
+        table.add_row(
+            str(number),
+            f"{spec.identity.node}{drill}",
+            what,
+            str(spec.placement.gpus_per_node),
+            str(spec.identity.round),
+            spec.identity.run_id,
+        )
     shown = console()
     shown.print(table)
     if unknown := unknown_gpus(planned):

@@ -153,7 +153,7 @@ def export(
         for name, text in files.items():
             _write(paths[name], text)
     if as_json:
-        print_json({"run_id": result.spec.run_id, "files": [str(path.absolute()) for path in paths.values()]})
+        print_json({"run_id": result.spec.identity.run_id, "files": [str(path.absolute()) for path in paths.values()]})
     else:
         typer.echo("\n".join(str(path.absolute()) for path in paths.values()))
 
@@ -180,7 +180,7 @@ def import_(
             except (SubmissionError, StoreError) as error:
                 broken.append(BrokenFile(str(path), str(error)))
             else:
-                taken[str(path)] = result.spec.campaign_id
+                taken[str(path)] = result.spec.identity.campaign_id
                 store.write_result(result)
     print_broken(broken)
     if as_json:

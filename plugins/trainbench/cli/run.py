@@ -55,7 +55,7 @@ def _run_pods(
 ) -> tuple[RunResult, ...]:
     results = []
     for number, spec in enumerate(specs, start=1):
-        name = f"{number}/{len(specs)} {title(spec, what=labels.get(spec.group_id))}"
+        name = f"{number}/{len(specs)} {title(spec, what=labels.get(spec.identity.group_id))}"
         result = _run_pod(spec, settings, name, console)
         store.write_result(result)
         console.print(f"{name}: {_outcome(result)}", highlight=False)

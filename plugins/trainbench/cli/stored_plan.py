@@ -13,7 +13,6 @@ from bench_image.contract.flops import lora_targets
 from bench_image.contract.model_shapes import MODELS
 from bench_image.contract.parse import explain
 from bench_image.contract.result import RunResult
-from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import DiskData
 from trainbench.params.campaign_params import BenchmarkParams, ParamsError, form, parse_params
 from trainbench.pipeline import Measured
@@ -91,12 +90,12 @@ def _of_folder(folder: Path, changes: Mapping[str, str], on_progress: Tell) -> S
 def _of_campaign(campaign: Campaign, changes: Mapping[str, str]) -> StoredRuns:
     params = parse_params({**campaign.params, **changes})
     # Loose results have no re-runs: all their rounds count, also beyond what the form allows.
-    first = [r for r in campaign.results if campaign.suite == LOOSE or r.spec.round <= params.rounds]
-    again = [r for r in campaign.results if campaign.suite != LOOSE and r.spec.round > params.rounds]
+    first = [r for r in campaign.results if campaign.suite == LOOSE or r.spec.identity.round <= params.rounds]
+    again = [r for r in campaign.results if campaign.suite != LOOSE and r.spec.identity.round > params.rounds]
     plan = Plan(
         campaign_id=campaign.campaign_id,
         params=params,
-        nodes=_distinct(result.spec.node for result in campaign.results),
+        nodes=_distinct(result.spec.identity.node for result in campaign.results),
         specs=tuple(result.spec for result in first),
         skipped=campaign.skipped,
         question=campaign.question,
@@ -121,11 +120,11 @@ def _of_planned(text: bytes, stored: StoredResults, changes: Mapping[str, str]) 
         planned = PlannedCampaign.model_validate_json(text)
     except ValidationError as error:
         raise StoreError(f"the campaign's {PLAN_FILE} is not a plan of this version: {explain(error)}") from None
-    by_run = {result.spec.run_id: result for result in stored.results}
+    by_run = {result.spec.identity.run_id: result for result in stored.results}
     at = max((result.finished_at for result in stored.results), default=planned.planned_at)
     specs = planned.plan.specs
-    results = tuple(by_run.get(spec.run_id) or collect([spec], [None], at)[0] for spec in specs)
-    again = tuple(run for run_id, run in by_run.items() if run_id not in {spec.run_id for spec in specs})
+    results = tuple(by_run.get(spec.identity.run_id) or collect([spec], [None], at)[0] for spec in specs)
+    again = tuple(run for run_id, run in by_run.items() if run_id not in {spec.identity.run_id for spec in specs})
     params = parse_params({**planned.plan.params.model_dump(mode="json"), **changes})
     measured = Measured(
         plan=planned.plan.model_copy(update={"params": params, "has_reruns": bool(again)}),
@@ -145,9 +144,9 @@ def _of_results(name: str, stored: StoredResults, changes: Mapping[str, str]) ->
     results = _as_one_campaign(name, stored.results)
     specs = tuple(result.spec for result in results)
     plan = Plan(
-        campaign_id=specs[0].campaign_id,
+        campaign_id=specs[0].identity.campaign_id,
         params=_params_of(results, changes),
-        nodes=_distinct(spec.node for spec in specs),
+        nodes=_distinct(spec.identity.node for spec in specs),
         specs=specs,
         skipped=(),
         has_reruns=False,
@@ -165,49 +164,50 @@ def _of_results(name: str, stored: StoredResults, changes: Mapping[str, str]) ->
 def _as_one_campaign(name: str, results: Sequence[RunResult]) -> tuple[RunResult, ...]:
     """Files of several campaigns are judged as one named `name`; one spec run several times becomes rounds, by time."""
     by_time = sorted(results, key=lambda result: result.started_at)
-    campaign_ids = {result.spec.campaign_id for result in results}
+    campaign_ids = {result.spec.identity.campaign_id for result in results}
     campaign_id = campaign_ids.pop() if len(campaign_ids) == 1 else name
-    has_repeats = len({result.spec.run_id for result in results}) < len(results)
+    has_repeats = len({result.spec.identity.run_id for result in results}) < len(results)
     rounds: dict[tuple[str, str], int] = {}
     renamed = []
     for result in by_time:
         changes: dict[str, Any] = {"campaign_id": campaign_id}
         if has_repeats:
-            key = (result.spec.group_id, result.spec.node)
+            key = (result.spec.identity.group_id, result.spec.identity.node)
             rounds[key] = rounds.get(key, 0) + 1
             changes |= {"round": rounds[key], "run_id": identifier("-".join([*key, f"r{rounds[key]}"]), 200)}
-        renamed.append(result.model_copy(update={"spec": result.spec.model_copy(update=changes)}))
+        renamed.append(result.model_copy(update={"spec": result.spec.changed(identity=changes)}))
     return tuple(renamed)
 
 
 def _params_of(results: Sequence[RunResult], changes: Mapping[str, str]) -> BenchmarkParams:
     """The parameters that follow from the specs; all others keep their defaults."""
     spec = results[0].spec
-    shared = (BenchmarkParams.model_fields.keys() & RunSpec.model_fields.keys()) - {"nodes"}
+    settings = {**dict(spec.work), **dict(spec.measurement), "timeout_s": spec.timeout_s}
+    shared = {name: value for name, value in settings.items() if name in BenchmarkParams.model_fields}
     values: dict[str, Any] = {
-        "nodes": _distinct(result.spec.node for result in results),
-        "strategies": _distinct(result.spec.strategy for result in results),
-        "rounds": min(max(result.spec.round for result in results), MAX_ROUNDS),
+        "nodes": _distinct(result.spec.identity.node for result in results),
+        "strategies": _distinct(result.spec.placement.strategy for result in results),
+        "rounds": min(max(result.spec.identity.round for result in results), MAX_ROUNDS),
     }
-    if spec.lora:
-        is_attention = spec.lora.targets == lora_targets(spec.shape, "attention")
+    if spec.work.lora:
+        is_attention = spec.work.lora.targets == lora_targets(spec.work.shape, "attention")
         values |= {
-            "lora_rank": spec.lora.rank,
-            "lora_alpha": spec.lora.alpha,
-            "lora_dropout": spec.lora.dropout,
+            "lora_rank": spec.work.lora.rank,
+            "lora_alpha": spec.work.lora.alpha,
+            "lora_dropout": spec.work.lora.dropout,
             "lora_targets": "attention" if is_attention else "all",
         }
-    if spec.quantisation:
-        values |= {"double_quantisation": spec.quantisation.double}
-    if isinstance(spec.data, DiskData):
+    if spec.work.quantisation:
+        values |= {"double_quantisation": spec.work.quantisation.double}
+    if isinstance(spec.work.data, DiskData):
         values |= {
-            "data_folder": spec.data.folder,
-            "data_num_samples": spec.data.num_samples,
-            "data_num_shards": spec.data.num_shards,
+            "data_folder": spec.work.data.folder,
+            "data_num_samples": spec.work.data.num_samples,
+            "data_num_shards": spec.work.data.num_shards,
         }
-    if spec.dimensions:  # the form refuses a known name with other dimensions
-        values["model"] = identifier(f"{spec.model}-custom" if spec.model in MODELS else spec.model, 64)
-    return parse_params({name: getattr(spec, name) for name in shared} | values | dict(changes))
+    if spec.work.dimensions:  # the form refuses a known name with other dimensions
+        values["model"] = identifier(f"{spec.work.model}-custom" if spec.work.model in MODELS else spec.work.model, 64)
+    return parse_params(shared | values | dict(changes))
 
 
 def _only_judging(changes: Mapping[str, str]) -> None:

@@ -62,7 +62,7 @@ class Standing:
 
     @property
     def seq_length(self) -> int | None:
-        return self.results[0].spec.seq_length if self.results else None
+        return self.results[0].spec.work.seq_length if self.results else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,7 +95,7 @@ class Kind:
 
 def kinds_compared(campaign: Campaign) -> tuple[Kind, ...]:
     of_node = kinds(campaign)
-    names = dict.fromkeys(of_node[r.spec.node] for r in campaign.results)
+    names = dict.fromkeys(of_node[r.spec.identity.node] for r in campaign.results)
     skipped = dict.fromkeys(kind for skip in campaign.skipped for kind in kind_of_skipped(skip, of_node))
     return tuple(_Comparer(campaign, of_node, gpu).kind() for gpu in dict.fromkeys([*names, *skipped]))
 
@@ -109,8 +109,8 @@ class _Comparer:
         self._costs: dict[str, RunCost] = {cost.run_id: cost for cost in campaign.costs}
         self._runs: dict[str, list[RunResult]] = {}
         for result in campaign.results:
-            if of_node[result.spec.node] == gpu:
-                name = campaign.labels.get(result.spec.group_id, result.spec.group_id)
+            if of_node[result.spec.identity.node] == gpu:
+                name = campaign.labels.get(result.spec.identity.group_id, result.spec.identity.group_id)
                 self._runs.setdefault(name, []).append(result)
         self._skips: dict[str, Skipped] = {
             skip.label: skip
@@ -135,7 +135,7 @@ class _Comparer:
             standings=standings,
             steps=tuple(step for one in standings if (step := self._step(one, standings))),
             one_run=self._one_run,
-            num_rounds=len({r.spec.round for r in self._base}),
+            num_rounds=len({r.spec.identity.round for r in self._base}),
             drift=tuple(_drift(self._base)),
             over_nodes=tuple(self._over_nodes(standings)),
         )
@@ -185,7 +185,7 @@ class _Comparer:
             return Verdict.SAME_WORK, self._skips[name].reason
         if tokens is None:
             return Verdict.NOT_COMPARED, "the baseline gave no figure in any round that this one ran in"
-        if results[0].spec.seq_length != self._base[0].spec.seq_length:
+        if results[0].spec.work.seq_length != self._base[0].spec.work.seq_length:
             return Verdict.OTHER_WORK, ""
         if not tokens.is_beyond_noise and (tokens.log_half_width is None or tokens.log_half_width > TELLING_PCT / 100):
             return Verdict.UNCLEAR, ""
@@ -198,12 +198,12 @@ class _Comparer:
             return (f"none: the work of {self._twins[name]}",)
         base = self._base or self._runs_of(BASELINE)
         if runs and base:
-            return changed_fields(base[0].work, (good(runs) or runs)[0].work)
+            return changed_fields(base[0].effective_spec, (good(runs) or runs)[0].effective_spec)
         declared = VARIANTS[name].changes if name in VARIANTS else {}
         return tuple(f"{field} {told(value)}" for field, value in declared.items() if self._params.get(field) != value)
 
     def _prices(self, results: Sequence[RunResult]) -> tuple[float | None, float | None]:
-        costs = [self._costs[r.spec.run_id] for r in results if r.spec.run_id in self._costs]
+        costs = [self._costs[r.spec.identity.run_id] for r in results if r.spec.identity.run_id in self._costs]
         return (
             known_median(cost.usd_per_1000_samples for cost in costs),
             known_median(cost.usd_per_1m_tokens for cost in costs),
@@ -231,7 +231,7 @@ class _Comparer:
         )
 
     def _over_nodes(self, standings: Sequence[Standing]) -> Iterable[str]:
-        nodes = list(dict.fromkeys(r.spec.node for r in self._base))
+        nodes = list(dict.fromkeys(r.spec.identity.node for r in self._base))
         for one in standings if len(nodes) > 1 else ():
             ratios = [
                 found.ratio
@@ -243,13 +243,16 @@ class _Comparer:
 
 
 def _on(node: str, results: Sequence[RunResult]) -> tuple[RunResult, ...]:
-    return tuple(r for r in results if r.spec.node == node)
+    return tuple(r for r in results if r.spec.identity.node == node)
 
 
 def _drift(base: Sequence[RunResult]) -> Iterable[str]:
     """The baseline's samples/s in its rounds: what moved there moved for all."""
-    for node in dict.fromkeys(r.spec.node for r in base):
-        rates = [r.performance.samples_per_second or 0.0 for r in sorted(_on(node, base), key=lambda r: r.spec.round)]
+    for node in dict.fromkeys(r.spec.identity.node for r in base):
+        rates = [
+            r.performance.samples_per_second or 0.0
+            for r in sorted(_on(node, base), key=lambda r: r.spec.identity.round)
+        ]
         if len(rates) > 1:
             seen = ", ".join(figure(rate) for rate in rates)
             moved = percent(_change_pct(rates[0], rates[-1]))

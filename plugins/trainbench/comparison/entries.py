@@ -41,12 +41,14 @@ class Entry:
 
     @property
     def num_nodes(self) -> int:
-        return max(result.spec.nodes for result in self.results)
+        return max(result.spec.placement.nodes for result in self.results)
 
     @cached_property
     def nodes(self) -> frozenset[str]:
         """Every machine that any of the runs used."""
-        return frozenset(name for result in self.results for name in (result.spec.node, *result.spec.peers))
+        return frozenset(
+            name for result in self.results for name in (result.spec.identity.node, *result.spec.identity.peers)
+        )
 
     @property
     def name(self) -> str:
@@ -67,15 +69,15 @@ def entries(group: WorkGroup, size: int) -> list[Entry]:
     """Those of one world size, fastest first."""
     runs: dict[Strategy, list[RunResult]] = {}
     for result in group.results:
-        if result.spec.world_size == size:
-            runs.setdefault(result.spec.strategy, []).append(result)
+        if result.spec.placement.world_size == size:
+            runs.setdefault(result.spec.placement.strategy, []).append(result)
     found = [Entry(strategy=strategy, world_size=size, results=tuple(of)) for strategy, of in runs.items()]
     return sorted(found, key=lambda entry: -entry.tokens_per_s)
 
 
 def sizes(group: WorkGroup) -> list[int]:
     """The numbers of GPUs that were measured, smallest first."""
-    return sorted({result.spec.world_size for result in group.results})
+    return sorted({result.spec.placement.world_size for result in group.results})
 
 
 def apart_pct(one: Entry, other: Entry) -> float:

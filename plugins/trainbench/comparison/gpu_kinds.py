@@ -16,12 +16,12 @@ def kinds(campaign: Campaign) -> Mapping[str, str]:
     """Node -> its GPU's name as NVML prints it; as the cluster labels it where no run of that kind told; else CPU or
     "GPU unknown".
     """
-    told = {r.spec.node: name for r in campaign.results if (name := gpu_name(r))}
+    told = {r.spec.identity.node: name for r in campaign.results if (name := gpu_name(r))}
     labels = {node.name: node.gpu_product for node in campaign.known if node.gpu_product}
     labels |= {node: skip.gpu_product for skip in campaign.skipped if skip.gpu_product for node in skip.nodes}
     spelled = {labelled(name): name for name in told.values()}
-    on_cpu = {r.spec.node for r in campaign.results if r.spec.device is Device.CPU}
-    nodes = dict.fromkeys([*(r.spec.node for r in campaign.results), *labels, *told])
+    on_cpu = {r.spec.identity.node for r in campaign.results if r.spec.work.device is Device.CPU}
+    nodes = dict.fromkeys([*(r.spec.identity.node for r in campaign.results), *labels, *told])
     return {
         node: CPU
         if node in on_cpu

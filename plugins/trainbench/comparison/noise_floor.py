@@ -110,14 +110,14 @@ def measures_noise(campaign: Campaign) -> bool:
         return True
     times: dict[tuple[str, str], int] = {}
     for result in campaign.results:
-        key = (result.spec.group_id, result.spec.node)
+        key = (result.spec.identity.group_id, result.spec.identity.node)
         times[key] = times.get(key, 0) + (result.error is None)
     return max(times.values(), default=0) >= NOISE_FLOOR_ROUNDS
 
 
 def floors(results: Sequence[RunResult]) -> tuple[Floor, ...]:
     """One for each work and kind of GPU on which something was measured, without gangs and drills."""
-    alone = [result for result in results if result.spec.nodes == 1 and not result.spec.drill]
+    alone = [result for result in results if result.spec.placement.nodes == 1 and not result.spec.drill]
     found = (_floor(*key, members) for key, members in by_group(alone, ()).items())
     return tuple(floor for floor in found if floor)
 
@@ -162,7 +162,7 @@ def _between(units: Sequence[NodeRuns]) -> Noise | None:
 
 def _own_rates(member: NodeRuns) -> tuple[Run, ...]:
     """What the history keeps of a node: of GPUs that measured by themselves the slowest one's rate."""
-    rates = ((run.spec.round, judged_rate(run)) for run in member.valid)
+    rates = ((run.spec.identity.round, judged_rate(run)) for run in member.valid)
     return tuple(Run(number, rate, ()) for number, rate in rates if rate and rate > 0)
 
 

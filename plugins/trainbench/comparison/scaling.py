@@ -130,7 +130,7 @@ def base_size(size: Size, among: Collection[Size]) -> Size | None:
 def _by_size(results: Sequence[RunResult]) -> dict[Size, list[RunResult]]:
     runs: dict[Size, list[RunResult]] = {}
     for result in results:
-        runs.setdefault((result.spec.strategy, result.spec.world_size), []).append(result)
+        runs.setdefault((result.spec.placement.strategy, result.spec.placement.world_size), []).append(result)
     return runs
 
 
@@ -152,4 +152,4 @@ def _place(result: RunResult, base_runs: Sequence[RunResult]) -> str:
 
 
 def _per_gpu(result: RunResult) -> float:
-    return (result.performance.samples_per_second or 0.0) / result.spec.world_size
+    return (result.performance.samples_per_second or 0.0) / result.spec.placement.world_size

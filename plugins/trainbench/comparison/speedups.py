@@ -70,7 +70,9 @@ def speed_up(base: Sequence[RunResult], other: Sequence[RunResult], one_run: noi
 def paired(base: Sequence[RunResult], other: Sequence[RunResult]) -> tuple[tuple[RunResult, ...], ...]:
     """Those of each that ran in a round of a node in which the other ran, too: what they differ in is not the node."""
     rounds = _by_round(base).keys() & _by_round(other).keys()
-    return tuple(tuple(r for r in runs if (r.spec.node, r.spec.round) in rounds) for runs in (base, other))
+    return tuple(
+        tuple(r for r in runs if (r.spec.identity.node, r.spec.identity.round) in rounds) for runs in (base, other)
+    )
 
 
 def noise_of_one_run(configurations: Iterable[Sequence[RunResult]]) -> noise.Noise | None:
@@ -79,7 +81,7 @@ def noise_of_one_run(configurations: Iterable[Sequence[RunResult]]) -> noise.Noi
     for results in configurations:
         of_node: dict[str, list[noise.Run]] = {}
         for result in results:
-            of_node.setdefault(result.spec.node, []).append(_run(result))
+            of_node.setdefault(result.spec.identity.node, []).append(_run(result))
         for node, runs in of_node.items():
             by_node.setdefault(node, []).append(runs)
     return _pooled([found for runs in by_node.values() if (found := noise.estimate(runs))])
@@ -94,10 +96,14 @@ def _pooled(found: Sequence[noise.Noise]) -> noise.Noise | None:
 
 
 def _by_round(results: Sequence[RunResult]) -> Mapping[tuple[str, int], float]:
-    return {(r.spec.node, r.spec.round): rate for r in results if (rate := r.performance.samples_per_second)}
+    return {
+        (r.spec.identity.node, r.spec.identity.round): rate
+        for r in results
+        if (rate := r.performance.samples_per_second)
+    }
 
 
 def _run(result: RunResult) -> noise.Run:
     performance = result.performance
     windows = tuple(window.samples_per_second for window in performance.windows)
-    return noise.Run(result.spec.round, performance.samples_per_second or 0.0, windows)
+    return noise.Run(result.spec.identity.round, performance.samples_per_second or 0.0, windows)

@@ -111,7 +111,7 @@ def patterns(peers: Sequence[Entry], scaling: Sequence[Scaling | None]) -> tuple
 
 def tables(campaign: Campaign) -> tuple[Table, ...]:
     """One for each work, at the largest number of GPUs on which three strategies ran."""
-    if len({result.spec.strategy for result in campaign.results}) < MIN_STRATEGIES:
+    if len({result.spec.placement.strategy for result in campaign.results}) < MIN_STRATEGIES:
         return ()
     groups, scaling = work_groups(campaign.results), entry_scaling(campaign.results)
     found = []

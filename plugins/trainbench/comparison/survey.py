@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from bench_image.contract.fingerprint import HOW_MEASURED, fingerprint
 from bench_image.contract.memory_estimate import memory_need_bytes
 from bench_image.contract.options import Recipe
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
+from trainbench.comparison.comparable import by_placed_work
 from trainbench.comparison.gpu_kinds import kind_of_skipped, kinds
 from trainbench.comparison.speedups import SpeedUp, good, noise_of_one_run
 from trainbench.core.known import known_median
@@ -23,7 +23,6 @@ from trainbench.results.campaign import Campaign
 
 ANYWHERE = "any GPU"
 EVERYTHING = "everything"
-ACROSS_RECIPES = frozenset({"recipe", "lora", "quantisation"}) | HOW_MEASURED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +56,11 @@ class Cell:
 
     @property
     def micro_batches(self) -> tuple[int, ...]:
-        return tuple(sorted({r.work.samples_per_micro_step for r in self.results}))
+        return tuple(sorted({r.effective_spec.work.samples_per_micro_step for r in self.results}))
 
     @property
     def num_nodes(self) -> int:
-        return len({r.spec.node for r in self.results})
+        return len({r.spec.identity.node for r in self.results})
 
     @property
     def usd_per_gpu_hour(self) -> float | None:
@@ -102,7 +101,7 @@ def cells(campaign: Campaign) -> tuple[Cell, ...]:
     costs = {cost.run_id: cost for cost in campaign.costs}
     runs: dict[tuple[str, str, str], list[RunResult]] = {}
     for result in campaign.results:
-        key = (result.spec.model, result.spec.recipe.value, of_node[result.spec.node])
+        key = (result.spec.work.model, result.spec.work.recipe.value, of_node[result.spec.identity.node])
         runs.setdefault(key, []).append(result)
     found = [_cell(key, members, costs) for key, members in runs.items()]
     found += [
@@ -144,18 +143,22 @@ def saved_memory(cell: Cell, found: Sequence[Cell]) -> Saved | None:
     """Against full fine-tuning of the same model with all else equal, on the same kind of GPU. None: nothing to say."""
     if cell.recipe == Recipe.FULL or cell.memory_gb is None:
         return None
-    work = cell.results[0].work
-    key = fingerprint(work, ACROSS_RECIPES)
+    full = _in_full(cell.results[0])
     for other in measured(found):
         is_full = (other.model, other.recipe, other.gpu) == (cell.model, Recipe.FULL, cell.gpu)
-        if is_full and other.memory_gb and fingerprint(other.results[0].work, ACROSS_RECIPES) == key:
+        if is_full and other.memory_gb and by_placed_work(_in_full(other.results[0])) == by_placed_work(full):
             return Saved(pct=100 * (1 - cell.memory_gb / other.memory_gb), full_gb=other.memory_gb, by_formula=False)
-    full_gb = predicted_gb(work.model_copy(update={"recipe": Recipe.FULL, "lora": None, "quantisation": None}))
+    full_gb = predicted_gb(full)
     return Saved(pct=100 * (1 - cell.memory_gb / full_gb), full_gb=full_gb, by_formula=True)
 
 
-def predicted_gb(work: RunSpec) -> float:
-    return memory_need_bytes(work).total / 1e9
+def _in_full(result: RunResult) -> RunSpec:
+    """The same work as full fine-tuning."""
+    return result.effective_spec.changed(work={"recipe": Recipe.FULL, "lora": None, "quantisation": None})
+
+
+def predicted_gb(spec: RunSpec) -> float:
+    return memory_need_bytes(spec).total / 1e9
 
 
 def _cell(key: tuple[str, str, str], runs: Sequence[RunResult], costs: Mapping[str, RunCost]) -> Cell:
@@ -170,7 +173,7 @@ def _cell(key: tuple[str, str, str], runs: Sequence[RunResult], costs: Mapping[s
         results=results,
         num_failed=len(failed),
         why_not="" if results else why or "it gave no figure",
-        costs=tuple(costs[r.spec.run_id] for r in results if r.spec.run_id in costs),
+        costs=tuple(costs[r.spec.identity.run_id] for r in results if r.spec.identity.run_id in costs),
     )
 
 

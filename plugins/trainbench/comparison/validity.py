@@ -6,7 +6,6 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 
-from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.work import Device
@@ -51,7 +50,7 @@ def validate(result: RunResult) -> tuple[Finding, ...]:
     if result.status is not Status.OK:
         return ()
     everywhere = (*_loss(result), *_windows(result))
-    if result.spec.device is Device.CPU:
+    if result.spec.work.device is Device.CPU:
         return everywhere
     on_gpu = (*_step_time(result), *_memory(result), *_telemetry(result), *_gpu_use(result), *_stated_range(result))
     return (*on_gpu, *everywhere)
@@ -97,8 +96,8 @@ def _memory(result: RunResult) -> Iterator[Finding]:
 def _telemetry(result: RunResult) -> Iterator[Finding]:
     gpus = result.telemetry.gpus
     gaps = {field for gpu in gpus for field in TELEMETRY if getattr(gpu, field) is None}
-    if len(gpus) < result.spec.gpus_per_node:
-        gaps.add(f"{result.spec.gpus_per_node - len(gpus)} of {result.spec.gpus_per_node} GPUs")
+    if len(gpus) < result.spec.placement.gpus_per_node:
+        gaps.add(f"{result.spec.placement.gpus_per_node - len(gpus)} of {result.spec.placement.gpus_per_node} GPUs")
     if gaps:
         yield _doubt(
             result,
@@ -143,12 +142,13 @@ def _windows(result: RunResult) -> Iterator[Finding]:
     unsteady = [window for window in windows if not window.steady]
     if unsteady:
         worst = max(window.half_width_pct for window in unsteady)
-        on_cpu = result.spec.device is Device.CPU
+        on_cpu = result.spec.work.device is Device.CPU
+        asked = result.spec.measurement
         yield _doubt(
             result,
             "unsteady_windows",
             f"{len(unsteady)} of {len(windows)} windows, worst ± {worst:.1f} %",
-            f"± {result.spec.target_half_width_pct:g} % within {result.spec.max_measured_steps} steps",
+            f"± {asked.target_half_width_pct:g} % within {asked.max_measured_steps} steps",
             "the mean step time was not known as well as asked for when the steps ran out",
             "measure more steps, or find out what disturbs the node",
             Level.INFO if on_cpu else Level.WARNING,
@@ -157,7 +157,7 @@ def _windows(result: RunResult) -> Iterator[Finding]:
 
 def compare(results: Sequence[RunResult]) -> tuple[Finding, ...]:
     """Doubts that need the runs beside each other: of several sizes, of several strategies, of equal runs."""
-    on_gpu = [result for result in results if result.spec.device is Device.CUDA]
+    on_gpu = [result for result in results if result.spec.work.device is Device.CUDA]
     return (*_scaling(on_gpu), *_memory_order(on_gpu), *_between_runs(on_gpu))
 
 
@@ -167,7 +167,7 @@ def _scaling(results: Sequence[RunResult]) -> Iterator[Finding]:
             yield _doubt(
                 result,
                 "low_scaling_efficiency",
-                f"{efficiency.pct:.1f} % on {result.spec.world_size} GPUs",
+                f"{efficiency.pct:.1f} % on {result.spec.placement.world_size} GPUs",
                 f"at least {MIN_SCALING_PCT:g} % of the throughput per GPU at "
                 f"{count(efficiency.base_world_size, 'GPU')}",
                 _gain(result, efficiency),
@@ -178,17 +178,17 @@ def _scaling(results: Sequence[RunResult]) -> Iterator[Finding]:
                 result,
                 "scaling_base_elsewhere",
                 f"{efficiency.base} on {efficiency.elsewhere}",
-                f"the base on {result.spec.node}" + (" or its peers" if result.spec.peers else ""),
+                f"the base on {result.spec.identity.node}" + (" or its peers" if result.spec.identity.peers else ""),
                 "the scaling efficiency compares different machines",
                 "measure the smallest size on the machines of the larger one",
             )
 
 
 def _gain(result: RunResult, efficiency: Efficiency) -> str:
-    size = result.spec.world_size
+    size = result.spec.placement.world_size
     if efficiency.pct * size <= 100 * efficiency.base_world_size:
-        return f"'{result.spec.strategy}' on {count(size, 'GPU')} is no faster than {efficiency.base}"
-    return f"'{result.spec.strategy}' gains little from more GPUs"
+        return f"'{result.spec.placement.strategy}' on {count(size, 'GPU')} is no faster than {efficiency.base}"
+    return f"'{result.spec.placement.strategy}' gains little from more GPUs"
 
 
 def _memory_order(results: Sequence[RunResult]) -> Iterator[Finding]:
@@ -223,7 +223,9 @@ def _between_runs(results: Sequence[RunResult]) -> Iterator[Finding]:
     for result in results:
         if result.performance.step_time and not result.spec.drill:
             # not the spec's: "auto" may have chosen differently
-            equal.setdefault((fingerprint(result.work), result.spec.node, *result.spec.peers), []).append(result)
+            equal.setdefault(
+                (result.effective_spec.fingerprint, result.spec.identity.node, *result.spec.identity.peers), []
+            ).append(result)
     for runs in equal.values():
         steps_s = [result.performance.step_time.median_s for result in runs if result.performance.step_time]
         apart_pct = 100 * (max(steps_s) - min(steps_s)) / statistics.median(steps_s)
@@ -240,15 +242,15 @@ def _between_runs(results: Sequence[RunResult]) -> Iterator[Finding]:
 
 def _stated_range(result: RunResult) -> Iterator[Finding]:
     """The range that was published for this very work on this very GPU; it says nothing about any other."""
-    work, rate = result.work, result.performance.tokens_per_second
-    is_stated = all(getattr(work, name) == value for name, value in STATED_WORK.items())
-    low, high = STATED_TOKENS_PER_S.get(work.world_size, (0.0, math.inf))
+    spec, rate = result.effective_spec, result.performance.tokens_per_second
+    is_stated = all(getattr(spec.work, name) == value for name, value in STATED_WORK.items())
+    low, high = STATED_TOKENS_PER_S.get(spec.placement.world_size, (0.0, math.inf))
     if is_stated and gpu_name(result) == STATED_GPU and rate is not None and not low <= rate <= high:
         yield _doubt(
             result,
             "throughput_out_of_range",
             f"{rate:,.0f} tokens/s",
-            f"{low:,.0f} to {high:,.0f} tokens/s on {work.world_size} {STATED_GPU}",
+            f"{low:,.0f} to {high:,.0f} tokens/s on {spec.placement.world_size} {STATED_GPU}",
             "the throughput lies outside of what was published for this work on this GPU",
             "see clocks, throttling and the links between the GPUs; if all is well, the new figure stands",
             Level.INFO,
@@ -267,8 +269,8 @@ def _doubt(
     return Finding(
         level=level,
         category=category,
-        nodes=(result.spec.node,),
-        item=result.spec.run_id,
+        nodes=(result.spec.identity.node,),
+        item=result.spec.identity.run_id,
         measured=measured,
         expected=expected,
         summary=summary,

@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
 from bench_image.contract.result import RunResult
-from bench_image.contract.spec import RunSpec
+from bench_image.contract.spec import Identity
 from trainbench.core.csv_cells import Cell as CsvCell
 from trainbench.core.csv_cells import lines
 from trainbench.core.formats import NA, figure
@@ -191,28 +191,30 @@ def median_run(results: Iterable[RunResult]) -> str | None:
     """The run to show for a row that stands for several: that with the median samples/s, else the first."""
     runs = list(results)
     measured = sorted(
-        (run.performance.samples_per_second, run.spec.run_id) for run in runs if run.performance.samples_per_second
+        (run.performance.samples_per_second, run.spec.identity.run_id)
+        for run in runs
+        if run.performance.samples_per_second
     )
     if measured:
         return measured[(len(measured) - 1) // 2][1]
-    return runs[0].spec.run_id if runs else None
+    return runs[0].spec.identity.run_id if runs else None
 
 
 def short_names(results: Sequence[RunResult], labels: Mapping[str, str] | None = None) -> dict[str, str]:
     """Run id -> the name of its row: with the label of its group where each has one (group id -> label); without the
     group when all runs are of one group, else without the fingerprint that ends it, where the names still differ.
     """
-    specs = [result.spec for result in results]
-    if labels and all(spec.group_id in labels for spec in specs):
-        return {s.run_id: f"{labels[s.group_id]}, {s.run_id.removeprefix(f'{s.group_id}-')}" for s in specs}
-    if len({spec.group_id for spec in specs}) == 1:
-        return {spec.run_id: spec.run_id.removeprefix(f"{spec.group_id}-") for spec in specs}
-    readable = {group_id: re.sub(r"-[0-9a-f]{12}$", "", group_id) for group_id in {spec.group_id for spec in specs}}
-    short = {spec.run_id: _without_fingerprint(spec, readable[spec.group_id]) for spec in specs}
+    runs = [result.spec.identity for result in results]
+    if labels and all(run.group_id in labels for run in runs):
+        return {run.run_id: f"{labels[run.group_id]}, {run.run_id.removeprefix(f'{run.group_id}-')}" for run in runs}
+    if len({run.group_id for run in runs}) == 1:
+        return {run.run_id: run.run_id.removeprefix(f"{run.group_id}-") for run in runs}
+    readable = {group_id: re.sub(r"-[0-9a-f]{12}$", "", group_id) for group_id in {run.group_id for run in runs}}
+    short = {run.run_id: _without_fingerprint(run, readable[run.group_id]) for run in runs}
     return short if len(set(short.values())) == len(short) else {run_id: run_id for run_id in short}
 
 
-def _without_fingerprint(spec: RunSpec, readable: str) -> str:
+def _without_fingerprint(run: Identity, readable: str) -> str:
     """`readable`: the group's id without the fingerprint that ends it."""
-    is_named_so = spec.run_id.startswith(f"{spec.group_id}-")
-    return readable + spec.run_id.removeprefix(spec.group_id) if is_named_so else spec.run_id
+    is_named_so = run.run_id.startswith(f"{run.group_id}-")
+    return readable + run.run_id.removeprefix(run.group_id) if is_named_so else run.run_id

@@ -102,11 +102,12 @@ def by_formula(asked: Asked, prices: Sequence[Price], pricing: Pricing, today: d
     gpu = asked.gpu or fit.smallest_gpu
     rate = None
     if asked.samples_per_s is not None:
-        rate = given_rate(asked.samples_per_s, spec.world_size)
+        rate = given_rate(asked.samples_per_s, spec.placement.world_size)
     elif asked.mfu_pct is not None and gpu:
         rate = rate_by_mfu(spec, gpu, asked.mfu_pct)
-    work = f"{spec.model} {spec.recipe}, batch {spec.micro_batch_size} x {spec.seq_length} tokens, {spec.strategy}"
-    job = _job(asked, work, gpu, spec.world_size)
+    what = f"{spec.work.model} {spec.work.recipe}, batch {spec.work.micro_batch_size} x {spec.work.seq_length} tokens"
+    work = f"{what}, {spec.placement.strategy}"
+    job = _job(asked, work, gpu, spec.placement.world_size)
     return estimate(job, rate, prices, pricing, today, fit if asked.gpu else memory_fit(spec, gpu))
 
 

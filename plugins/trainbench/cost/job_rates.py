@@ -56,20 +56,26 @@ def rate_by_mfu(spec: RunSpec, gpu_name: str, mfu_pct: float) -> Rate:
     GPU is not known.
     """
     mfu = used_share(mfu_pct / 100, "MFU / 100")
-    peak = peak_tflops(gpu_name, spec.precision)
+    peak = peak_tflops(gpu_name, spec.work.precision)
     if peak is None:
         known = ", ".join(PEAK_TFLOPS)
         raise QuantityError(
-            f"the peak of '{gpu_name}' in {spec.precision} is not known: name the GPU as NVML does, with words such as "
-            f"{known}; or give samples/s"
+            f"the peak of '{gpu_name}' in {spec.work.precision} is not known: name the GPU as NVML does, with words "
+            f"such as {known}; or give samples/s"
         )
-    flops = flops_per_token(spec.shape, spec.recipe, spec.seq_length, spec.lora, spec.gradient_checkpointing is True)
-    per_sample = flops.model * tokens_per_sample(spec.shape, spec.seq_length)
+    flops = flops_per_token(
+        spec.work.shape,
+        spec.work.recipe,
+        spec.work.seq_length,
+        spec.work.lora,
+        spec.work.gradient_checkpointing is True,
+    )
+    per_sample = flops.model * tokens_per_sample(spec.work.shape, spec.work.seq_length)
     return Rate(
-        samples_per_s=mfu * peak * 1e12 * spec.world_size / per_sample,
-        num_gpus=spec.world_size,
+        samples_per_s=mfu * peak * 1e12 * spec.placement.world_size / per_sample,
+        num_gpus=spec.placement.world_size,
         source=(
             f"by formula, not measured: the given MFU of {share(mfu_pct)} of {figure(peak, 3)} TFLOP/s "
-            f"({spec.precision}, dense) and {figure(per_sample / 1e12, 3)} TFLOP per sample"
+            f"({spec.work.precision}, dense) and {figure(per_sample / 1e12, 3)} TFLOP per sample"
         ),
     )

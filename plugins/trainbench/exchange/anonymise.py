@@ -23,7 +23,7 @@ def anonymised(result: RunResult) -> RunResult:
     names = _names(result)
     spec = _spec(result.spec, names)
     missing = dict(result.missing)
-    context = result.context and _context(result.context, spec.node, missing)
+    context = result.context and _context(result.context, spec.identity.node, missing)
     gpus = tuple(gpu.model_copy(update={"uuid": None}) for gpu in result.telemetry.gpus)
     ranks = tuple(rank.model_copy(update={"gpu_uuid": None}) for rank in result.ranks)
     missing |= dict.fromkeys(("telemetry.gpus.*.uuid", "ranks.*.gpu_uuid"), LEFT_OUT)
@@ -41,7 +41,10 @@ def anonymised(result: RunResult) -> RunResult:
 
 def _names(result: RunResult) -> dict[str, str]:
     """Node name -> "node-1" and so on, in the order of the ranks."""
-    return {name: f"node-{number}" for number, name in enumerate((result.spec.node, *result.spec.peers), 1)}
+    return {
+        name: f"node-{number}"
+        for number, name in enumerate((result.spec.identity.node, *result.spec.identity.peers), 1)
+    }
 
 
 def _others(result: RunResult) -> Iterator[str]:
@@ -50,25 +53,27 @@ def _others(result: RunResult) -> Iterator[str]:
     if context:
         yield from filter(None, (context.pod, context.hostname, context.node))
     yield from filter(None, (gpu.uuid for gpu in context.gpus) if context else ())
-    if isinstance(spec.data, DiskData):
-        yield spec.data.folder
-    if spec.weights.startswith("/"):
-        yield spec.weights
-    yield spec.campaign_id
+    if isinstance(spec.work.data, DiskData):
+        yield spec.work.data.folder
+    if spec.work.weights.startswith("/"):
+        yield spec.work.weights
+    yield spec.identity.campaign_id
 
 
 def _spec(spec: RunSpec, names: dict[str, str]) -> RunSpec:
-    changes: dict[str, Any] = {
+    own = spec.identity
+    identity = {
         "campaign_id": CAMPAIGN,
-        "node": names[spec.node],
-        "peers": tuple(names[peer] for peer in spec.peers),
-        "run_id": f"{spec.group_id}-{names[spec.node]}-r{spec.round}"[:200],
+        "node": names[own.node],
+        "peers": tuple(names[peer] for peer in own.peers),
+        "run_id": f"{own.group_id}-{names[own.node]}-r{own.round}"[:200],
     }
-    if isinstance(spec.data, DiskData):
-        changes["data"] = spec.data.model_copy(update={"folder": _folder(spec.data.folder)})
-    if spec.weights.startswith("/"):
-        changes["weights"] = _folder(spec.weights)
-    return spec.model_copy(update=changes)
+    work: dict[str, Any] = {}
+    if isinstance(spec.work.data, DiskData):
+        work["data"] = spec.work.data.model_copy(update={"folder": _folder(spec.work.data.folder)})
+    if spec.work.weights.startswith("/"):
+        work["weights"] = _folder(spec.work.weights)
+    return spec.changed(identity=identity, work=work)
 
 
 def _context(context: Context, node: str, missing: dict[str, str]) -> Context:
@@ -90,13 +95,15 @@ def _folder(path: str) -> str:
 
 
 def _without_names(result: RunResult, secrets: Mapping[str, str]) -> RunResult:
-    """The texts that a program or a library wrote: error, reasons, means."""
+    """The texts that a program or a library wrote: error, reasons, execution."""
     changes: dict[str, Any] = {"missing": {path: _plain(why, secrets) for path, why in result.missing.items()}}
     if result.error:
         changes["error"] = result.error.model_copy(update={"message": _plain(result.error.message, secrets)[:4000]})
     if result.chosen:
-        means = {name: _plain(value, secrets) for name, value in result.chosen.means.items()}
-        changes["chosen"] = result.chosen.model_copy(update={"why": _plain(result.chosen.why, secrets), "means": means})
+        execution = {name: _plain(value, secrets) for name, value in result.chosen.execution.items()}
+        changes["chosen"] = result.chosen.model_copy(
+            update={"why": _plain(result.chosen.why, secrets), "execution": execution}
+        )
     return result.model_copy(update=changes)
 
 

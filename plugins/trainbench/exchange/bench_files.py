@@ -146,15 +146,19 @@ def bench_document(result: RunResult) -> dict[str, Any]:
     """A run of the encoder-decoder model in the format of its own program; each window is an epoch. Figures that a
     result does not hold are null, and `not_known` says why. Raises BenchFileError for any other run.
     """
-    spec, context = result.work, result.context
-    if not isinstance(shape := spec.shape, EncoderDecoderShape):
-        raise BenchFileError(f"run {spec.run_id} is of {spec.model}: the bench_ format is the encoder-decoder's own")
+    spec, context = result.effective_spec, result.context
+    if not isinstance(shape := spec.work.shape, EncoderDecoderShape):
+        raise BenchFileError(
+            f"run {spec.identity.run_id} is of {spec.work.model}: the bench_ format is the encoder-decoder's own"
+        )
     if result.status is not Status.OK or context is None:
-        raise BenchFileError(f"run {spec.run_id} ended as {result.status.value}: only runs that ended ok have a file")
+        raise BenchFileError(
+            f"run {spec.identity.run_id} ended as {result.status.value}: only runs that ended ok have a file"
+        )
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
-        "trainbench_result": f"runs/{spec.run_id}/result.json",
+        "trainbench_result": f"runs/{spec.identity.run_id}/result.json",
         "status": result.status.value,
         "started_at": result.started_at.isoformat(),
         "finished_at": result.finished_at.isoformat(),
@@ -175,7 +179,7 @@ def bench_name(result: RunResult) -> str:
 
 def gpu_model(result: RunResult) -> str:
     """As in the file's name: without the maker, in letters, digits and hyphens."""
-    if result.spec.device is Device.CPU:
+    if result.spec.work.device is Device.CPU:
         return "CPU"
     names = {gpu.name for gpu in result.context.gpus} if result.context else set()
     name = re.sub(r"^(NVIDIA|Tesla)\s+", "", " + ".join(sorted(names)))
@@ -183,20 +187,20 @@ def gpu_model(result: RunResult) -> str:
 
 
 def _num_gpus(result: RunResult) -> int:
-    return 0 if result.spec.device is Device.CPU else result.spec.world_size
+    return 0 if result.spec.work.device is Device.CPU else result.spec.placement.world_size
 
 
 def _hardware(result: RunResult, context: Context) -> dict[str, Any]:
     return {
         "gpu_model": gpu_model(result),
         "num_gpus": _num_gpus(result),
-        "num_processes": result.spec.world_size,
+        "num_processes": result.spec.placement.world_size,
         **context.model_dump(mode="json", include={"gpus", "driver", "hostname", "cpu", "num_cpus", "kernel"}),
     }
 
 
 def _configuration(result: RunResult, spec: RunSpec, shape: EncoderDecoderShape) -> dict[str, Any]:
-    disk = None if spec.data == "memory" else spec.data
+    disk = None if spec.work.data == "memory" else spec.work.data
     steps = result.performance.windows[0].num_steps
     return {
         "d_model": shape.hidden_size,
@@ -205,25 +209,25 @@ def _configuration(result: RunResult, spec: RunSpec, shape: EncoderDecoderShape)
         "num_decoder_layers": shape.num_decoder_layers,
         "dim_feedforward": shape.intermediate_size,
         "vocab_size": shape.vocab_size,
-        "seq_len": spec.seq_length,
-        "batch_size": spec.micro_batch_size,
+        "seq_len": spec.work.seq_length,
+        "batch_size": spec.work.micro_batch_size,
         "epochs": len(result.performance.windows),
         "warmup_epochs": None,
-        "amp": AMP_NAMES[spec.precision],
-        "seed": spec.seed,
-        "device": spec.device.value,
+        "amp": AMP_NAMES[spec.work.precision],
+        "seed": spec.work.seed,
+        "device": spec.work.device.value,
         "num_samples": disk.num_samples if disk else None,
         "data_dir": disk.folder if disk else None,
         "num_shards": disk.num_shards if disk else None,
-        "data": result.chosen.means.get("data") if result.chosen else None,
+        "data": result.chosen.execution.get("data") if result.chosen else None,
         "num_parameters": result.parameters.total,
-        "strategy": spec.strategy.value,
-        "optimizer": spec.optimizer.value,
+        "strategy": spec.placement.strategy.value,
+        "optimizer": spec.work.optimizer.value,
         "global_batch_size": spec.samples_per_step,
-        "tokens_per_sample": tokens_per_sample(shape, spec.seq_length),
+        "tokens_per_sample": tokens_per_sample(shape, spec.work.seq_length),
         "steps_per_epoch": steps,
         "samples_per_epoch": steps * spec.samples_per_step,
-        "warmup_steps": spec.warmup_steps,
+        "warmup_steps": spec.measurement.warmup_steps,
         "notes": ["written from a result: an epoch is one of its measured windows"],
     }
 
@@ -234,7 +238,7 @@ def _epochs(result: RunResult) -> list[dict[str, Any]]:
             "epoch": number,
             "wall_time_s": window.wall_s,
             "num_steps": window.num_steps,
-            "num_samples": window.num_steps * result.work.samples_per_step,
+            "num_samples": window.num_steps * result.effective_spec.samples_per_step,
             "samples_per_second": window.samples_per_second,
             "mean_loss": None,
             "loader_wait_s": None,
@@ -262,7 +266,7 @@ def _summary(result: RunResult) -> dict[str, Any]:
 
 def _before_measuring_s(startup: Startup) -> float:
     parts: Sequence[float | None] = (
-        startup.launch_s, startup.import_s, startup.build_s, startup.probe_s, startup.choose_s, startup.warmup_s,
+        startup.launch_s, startup.import_s, startup.build_s, startup.probe_s, startup.autotune_s, startup.warmup_s,
     )  # fmt: skip
     return sum(part for part in parts if part is not None)
 

@@ -7,19 +7,15 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bench_image.contract.fingerprint import NOT_WORK, fingerprint
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
-from bench_image.contract.work import Device, DiskData
-from trainbench.comparison.comparable import ACROSS
+from bench_image.contract.work import Device, DiskData, Work
 from trainbench.core.formats import one_line
 from trainbench.core.known import known_median
 from trainbench.exchange.bench_files import OldFile, OwnFile
 from trainbench.results.readings import gpu_name, utilisation_mean_pct
 
-# What one step does but for the batch, which `Contender` holds for itself: machines of other sizes may share it out.
-BATCH = frozenset({"micro_batch_size", "gradient_accumulation_steps"})
 OLD_PROGRAM = "benchmark.py"
 
 
@@ -86,9 +82,9 @@ class Gatherer:
         """A run that measured something. Runs of one source and campaign that did the same on the same hardware become
         one row.
         """
-        key = (source, result.spec.campaign_id, fingerprint(result.work), gpu_name(result) or "")
+        key = (source, result.spec.identity.campaign_id, result.effective_spec.fingerprint, gpu_name(result) or "")
         if key not in self._runs:
-            self._runs[key] = _Runs(source, result.work, gpu_name(result))
+            self._runs[key] = _Runs(source, result.effective_spec, gpu_name(result))
             self._order.append(self._runs[key])
         self._runs[key].add(address, result)
 
@@ -109,7 +105,7 @@ class Gatherer:
 @dataclass
 class _Runs:
     name: str
-    work: RunSpec
+    spec: RunSpec
     gpu: str | None
     addresses: list[str] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
@@ -119,7 +115,7 @@ class _Runs:
         if len(self.addresses) < MAX_ADDRESSES:
             self.addresses.append(address)
         self.readings.append(_reading(result))
-        self.nodes.add(result.spec.node)
+        self.nodes.add(result.spec.identity.node)
 
     def contender(self) -> Contender:
         rates = [reading.samples_per_s for reading in self.readings]
@@ -129,13 +125,13 @@ class _Runs:
             name=self.name,
             addresses=tuple(self.addresses),
             program="trainbench",
-            label=_label(self.work),
-            job=_job(self.work),
-            strategy=self.work.strategy.value,
-            hardware=_hardware(self.work, self.gpu),
-            num_gpus=0 if self.work.device is Device.CPU else self.work.world_size,
-            num_ranks=self.work.world_size,
-            batch_per_rank=self.work.samples_per_micro_step * self.work.gradient_accumulation_steps,
+            label=_label(self.spec.work),
+            job=_job(self.spec.work),
+            strategy=self.spec.placement.strategy.value,
+            hardware=_hardware(self.spec, self.gpu),
+            num_gpus=0 if self.spec.work.device is Device.CPU else self.spec.placement.world_size,
+            num_ranks=self.spec.placement.world_size,
+            batch_per_rank=self.spec.work.samples_per_micro_step * self.spec.work.gradient_accumulation_steps,
             nodes=len(self.nodes),
             num_runs=len(rates),
             samples_per_s=statistics.median(rates),
@@ -175,7 +171,7 @@ def differences(one: Contender, other: Contender) -> tuple[str, ...]:
 
 
 def _reading(result: RunResult) -> Reading:
-    performance, data = result.performance, result.work.data
+    performance, data = result.performance, result.effective_spec.work.data
     assert performance.samples_per_second is not None
     return Reading(
         samples_per_s=performance.samples_per_second,
@@ -191,7 +187,7 @@ def _reading(result: RunResult) -> Reading:
 
 
 def _of_own(name: str, address: str, file: OwnFile) -> Contender:
-    runs = _Runs(name, file.result.work, gpu_name(file.result))
+    runs = _Runs(name, file.result.effective_spec, gpu_name(file.result))
     runs.add(address, file.result)
     apart_pct, apart_from = _apart_epochs([epoch.samples_per_second for epoch in file.epochs])
     own: dict[str, object] = {"epoch_s": file.epoch_mean_s, "utilisation_pct": file.utilisation_mean_pct}
@@ -229,20 +225,22 @@ def _of_old(name: str, address: str, file: OldFile) -> Contender:
     )
 
 
-def _job(work: RunSpec) -> dict[str, str]:
-    """Each setting of the work as text; where the data lies is the machine's business."""
-    fields = work.model_dump(mode="json", exclude=set(NOT_WORK | ACROSS | BATCH))
+def _job(work: Work) -> dict[str, str]:
+    """Each setting of the work as text, except the batch, which machines of other sizes may share out, and the folder
+    of the data.
+    """
+    fields = work.model_dump(mode="json", exclude={"micro_batch_size", "gradient_accumulation_steps"})
     if fields["data"] != "memory":
         fields["data"] = "disk"
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in fields.items()}
 
 
-def _label(work: RunSpec) -> str:
+def _label(work: Work) -> str:
     return f"{work.model} {work.recipe}, {work.seq_length} tokens, {work.precision}, {work.preset}"
 
 
-def _hardware(work: RunSpec, gpu: str | None) -> str:
-    return "CPU" if work.device is Device.CPU else gpu or "GPU unknown"
+def _hardware(spec: RunSpec, gpu: str | None) -> str:
+    return "CPU" if spec.work.device is Device.CPU else gpu or "GPU unknown"
 
 
 def _apart(rates: Sequence[float], half_width_pct: float | None) -> tuple[float | None, str | None]:

@@ -23,10 +23,10 @@ MAX_TOLD = 8
 def choose(source: str, run_id: str | None, store: Store) -> RunResult:
     """The one result of `source`, or that of `run_id`. Raises StoreError and SubmissionError."""
     results = _results(source, store)
-    wanted = [result for result in results if run_id in (None, result.spec.run_id)]
+    wanted = [result for result in results if run_id in (None, result.spec.identity.run_id)]
     if len(wanted) == 1:
         return wanted[0]
-    known = listing((result.spec.run_id for result in results), most=MAX_TOLD)
+    known = listing((result.spec.identity.run_id for result in results), most=MAX_TOLD)
     if not wanted:
         raise SubmissionError(f"'{source}' has no run '{run_id}': choose from {known}")
     if run_id:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 BENCH_FILES = "bench_*.json"
 MAX_FILE_BYTES = 2 * MAX_RESULT_BYTES  # a bench_ file holds a whole result, indented
-SCHEMA = re.compile(rb'^\s*\{\s*"schema_version"\s*:\s*(\d{1,9})\b')
+SCHEMA = re.compile(rb'^\s*\{\s*"schema_version"\s*:\s*\d{1,9}\b')
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,6 @@ class _Reader:
         self._twice: list[tuple[str, str]] = []
         self._failed: Counter[str] = Counter()
         self._num_drills = 0
-        self._versions: Counter[int] = Counter()
 
     def read(self, found: Found) -> None:
         try:
@@ -113,17 +112,11 @@ class _Reader:
             yield f"Failed, so no row: {count(self._failed.total(), 'run')}, {told}."
         if self._num_drills:
             yield f"{count(self._num_drills, 'drill')} left out: slowed on purpose."
-        if len(self._versions) > 1:
-            told = listing(f"{number} of version {version}" for version, number in sorted(self._versions.items()))
-            yield f"The results were written in different schema versions: {told}."
 
     def _take_result(self, found: Found, content: bytes) -> None:
         result = parse_payload(content)
-        if self._is_new(_identity(result), found):
-            if version := SCHEMA.match(content):
-                self._versions[int(version[1])] += 1
-            if self._measured(result):
-                self.gatherer.add_result(found.source, address(found.path), result)
+        if self._is_new(_identity(result), found) and self._measured(result):
+            self.gatherer.add_result(found.source, address(found.path), result)
 
     def _take_bench_file(self, found: Found, file: OwnFile | OldFile) -> None:
         identity = _identity(file.result) if isinstance(file, OwnFile) else _old_identity(file)
@@ -134,7 +127,9 @@ class _Reader:
 
     def _measured(self, result: RunResult) -> bool:
         if result.error is not None:
-            self._failed[f"{result.status.value} ({result.spec.strategy} on {result.spec.world_size})"] += 1
+            self._failed[
+                f"{result.status.value} ({result.spec.placement.strategy} on {result.spec.placement.world_size})"
+            ] += 1
             return False
         self._num_drills += result.spec.drill is not None
         return is_measured(result)
@@ -155,7 +150,7 @@ def _files_below(folder: UPath) -> list[UPath]:
 def _identity(result: RunResult) -> str:
     """Ids are unique within one installation only: the figures tell two of different ones apart."""
     spec, rate = result.spec, result.performance.samples_per_second
-    ids = f"{spec.campaign_id} {spec.run_id} {spec.node} {result.started_at.timestamp()}"
+    ids = f"{spec.identity.campaign_id} {spec.identity.run_id} {spec.identity.node} {result.started_at.timestamp()}"
     return f"{ids} {rate} {result.performance.measured_wall_s} {gpu_name(result)}"
 
 

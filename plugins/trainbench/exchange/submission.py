@@ -92,7 +92,7 @@ class Submission(Frozen):
 
 def submission(result: RunResult, exported_at: datetime, with_names: bool = False) -> Submission:
     """Raises SubmissionError for a run that measured nothing, and for a drill."""
-    run_id = result.spec.run_id
+    run_id = result.spec.identity.run_id
     if result.status is not Status.OK:
         raise SubmissionError(f"run {run_id} ended as {result.status.value}: there is nothing to publish")
     if result.spec.drill:
@@ -123,7 +123,6 @@ def parse_submission(content: bytes) -> Submission:
         version = f"{document.get('format_version')!r:.40}"
         raise SubmissionError(f"format_version is {version}; this version reads {FORMAT_VERSION}")
     try:
-        # The result by its own reader: it knows older schema versions.
         result = parse_payload(document.get("result"))
         told = Submission.model_validate_json(json.dumps(document | {"result": result.model_dump(mode="json")}))
     except ContractError as error:
@@ -141,11 +140,12 @@ def parse_submission(content: bytes) -> Submission:
 def imported(content: Submission) -> RunResult:
     """The result under a campaign of its own, which the same document gets every time."""
     result = content.result
-    text = result.model_dump_json(exclude={"spec": {"campaign_id"}})
+    text = result.model_dump_json(exclude={"spec": {"identity": {"campaign_id"}}})
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-    name = f"{IMPORTED}{gpu_name(result) or result.spec.device.value}-{result.spec.model}-{result.spec.recipe}"
+    work = result.spec.work
+    name = f"{IMPORTED}{gpu_name(result) or work.device.value}-{work.model}-{work.recipe}"
     campaign_id = f"{identifier(name, 100)}-{digest}"
-    return result.model_copy(update={"spec": result.spec.model_copy(update={"campaign_id": campaign_id})})
+    return result.model_copy(update={"spec": result.spec.changed(identity={"campaign_id": campaign_id})})
 
 
 def file_name(content: Submission) -> str:
@@ -158,28 +158,28 @@ def file_name(content: Submission) -> str:
 
 def summarise(result: RunResult) -> Summary:
     """What the result says, nothing besides."""
-    spec, performance, context = result.work, result.performance, result.context
+    spec, performance, context = result.effective_spec, result.performance, result.context
     assert performance.samples_per_second is not None
     sizes = [gpu.memory_total_bytes for gpu in context.gpus if gpu.memory_total_bytes] if context else []
     step = performance.step_time
     return Summary(
         gpu=gpu_name(result),
         gpu_memory_gb=min(sizes) / 1e9 if sizes else None,
-        num_gpus=0 if spec.device is Device.CPU else spec.world_size,
-        num_nodes=spec.nodes,
-        model=spec.model,
+        num_gpus=0 if spec.work.device is Device.CPU else spec.placement.world_size,
+        num_nodes=spec.placement.nodes,
+        model=spec.work.model,
         total_parameters=result.parameters.total,
         trainable_parameters=result.parameters.trainable,
-        recipe=spec.recipe.value,
-        strategy=spec.strategy.value,
-        preset=spec.preset.value,
-        precision=spec.precision.value,
-        optimizer=spec.optimizer.value,
-        micro_batch_size=spec.samples_per_micro_step,
-        gradient_accumulation_steps=spec.gradient_accumulation_steps,
+        recipe=spec.work.recipe.value,
+        strategy=spec.placement.strategy.value,
+        preset=spec.work.preset.value,
+        precision=spec.work.precision.value,
+        optimizer=spec.work.optimizer.value,
+        micro_batch_size=spec.work.samples_per_micro_step,
+        gradient_accumulation_steps=spec.work.gradient_accumulation_steps,
         global_batch_size=spec.samples_per_step,
-        seq_length=spec.seq_length,
-        gradient_checkpointing=spec.gradient_checkpointing is True,
+        seq_length=spec.work.seq_length,
+        gradient_checkpointing=spec.work.gradient_checkpointing is True,
         samples_per_second=performance.samples_per_second,
         tokens_per_second=performance.tokens_per_second,
         median_step_time_s=step.median_s if step else None,

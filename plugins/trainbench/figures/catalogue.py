@@ -16,7 +16,7 @@ HEAD = """\
 # Where each figure comes from
 
 Each column and label of the reports that holds a figure: the field that it is made from, in `result.json` (schema:
-[run-result.v2.json](../bench_image/contract/schemas/run-result.v2.json)) unless it says otherwise, the formula, its
+[run-result.v1.json](../bench_image/contract/schemas/run-result.v1.json)) unless it says otherwise, the formula, its
 column of metrics.csv where it has one, the function that computes it, and the test that computes it by hand. The first
 cell of a report's row links to the raw result; of a row that stands for several runs, to the one with the median
 samples/s. `report.json` is the report for programs.

@@ -243,7 +243,7 @@ CPU_STEAL_PCT = Figure(
 
 # Start-up
 _PHASES = {
-    "launch_s": "launch", "import_s": "import", "build_s": "build", "probe_s": "probe", "choose_s": "choose",
+    "launch_s": "launch", "import_s": "import", "build_s": "build", "probe_s": "probe", "autotune_s": "autotune",
     "warmup_s": "warm-up", "compile_s": "(of it compile)", "measure_s": "measure", "profile_s": "profile",
     "total_s": "total",
 }

@@ -15,7 +15,6 @@ from pydantic import AwareDatetime
 from sqlalchemy import ColumnElement, Connection, Engine, Integer, Select, bindparam, delete, func, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult, Status
 from trainbench.core.baselines import Baseline, in_force
@@ -172,12 +171,16 @@ def _is_put_aside(point: Point, accepted: Sequence[Baseline], at: datetime) -> b
 
 
 def _past_of(connection: Connection, result: RunResult, limit: int, accepted: Sequence[Baseline] = ()) -> list[float]:
-    baseline = in_force(accepted, result.spec.node, fingerprint(result.work), result.started_at) if accepted else None
+    baseline = (
+        in_force(accepted, result.spec.identity.node, result.effective_spec.fingerprint, result.started_at)
+        if accepted
+        else None
+    )
     asked = {
-        "node": result.spec.node,
+        "node": result.spec.identity.node,
         "history_key": history_key(result),
         "before": result.started_at,
-        "campaign_id": result.spec.campaign_id,
+        "campaign_id": result.spec.identity.campaign_id,
         "limit": limit,
     }
     if baseline:

@@ -6,7 +6,6 @@ import hashlib
 import json
 from typing import Any
 
-from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult, Status
 from trainbench.core.verdicts import RED, State
 from trainbench.figures.run_figures import stored_values
@@ -31,7 +30,7 @@ def rows(campaign: Campaign, parts: Isolation | None = None) -> list[dict[str, A
     costs = {id(result): cost for result, cost in zip(campaign.results, campaign.costs, strict=True)}
 
     def row(result: RunResult) -> tuple[dict[str, Any]]:
-        subject = (result.spec.group_id, result.spec.node)
+        subject = (result.spec.identity.group_id, result.spec.identity.node)
         made = _row(result, costs[id(result)], states.get(subject), pasts.get(subject))
         made["is_baseline"] = made["is_baseline"] and campaign.question is not Question.NOISE  # nobody judged them
         made["started_at"] = on_our_clock(result.started_at, campaign.started_at, campaign.finished_at)
@@ -47,15 +46,15 @@ def _row(result: RunResult, cost: RunCost, state: State | None, past: State | No
     spec, context = result.spec, result.context
     key = history_key(result)
     return {
-        "run_id": spec.run_id,
-        "group_id": spec.group_id,
-        "node": spec.node,
-        "round": spec.round,
-        "model": spec.model,
-        "recipe": spec.recipe.value,
-        "strategy": spec.strategy.value,
-        "preset": spec.preset.value,
-        "fingerprint": fingerprint(result.work),
+        "run_id": spec.identity.run_id,
+        "group_id": spec.identity.group_id,
+        "node": spec.identity.node,
+        "round": spec.identity.round,
+        "model": spec.work.model,
+        "recipe": spec.work.recipe.value,
+        "strategy": spec.placement.strategy.value,
+        "preset": spec.work.preset.value,
+        "fingerprint": result.effective_spec.fingerprint,
         "history_key": key,
         "gpu_name": context.gpus[0].name if context and context.gpus else None,
         "driver": context.driver if context else None,
@@ -74,12 +73,12 @@ def _row(result: RunResult, cost: RunCost, state: State | None, past: State | No
 
 
 def _paid_for(result: RunResult, cost: RunCost) -> dict[str, Any]:
-    size = result.work.micro_batch_size
+    size = result.effective_spec.work.micro_batch_size
     return {
-        "peers": ",".join(result.spec.peers),
-        "world_size": result.spec.world_size,
+        "peers": ",".join(result.spec.identity.peers),
+        "world_size": result.spec.placement.world_size,
         "micro_batch_size": size if isinstance(size, int) else None,
-        "seq_length": result.spec.seq_length,
+        "seq_length": result.spec.work.seq_length,
         "price_source": cost.price_source,
         "energy_j": measured_joules(result),
     }
@@ -110,7 +109,7 @@ def history_key(result: RunResult) -> str | None:
     if result.context is None:
         return None
     same = {
-        "fingerprint": fingerprint(result.work),
+        "fingerprint": result.effective_spec.fingerprint,
         "image": result.context.image,
         "driver": result.context.driver,
         "gpus": sorted(gpu.name for gpu in result.context.gpus),

@@ -12,7 +12,6 @@ from sqlalchemy import Connection, delete, insert, select, text
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult, Status
-from trainbench.comparison.comparable import ACROSS
 from trainbench.comparison.scaling import efficiencies
 from trainbench.core.known import known_median, known_sum
 from trainbench.core.verdicts import RED, GroupVerdict, HistoryVerdict, Metric, NodeVerdict, State
@@ -91,7 +90,7 @@ def with_known_gpus(rows: Rows) -> list[dict[str, Any]]:
 
 def summarise(campaign: Campaign, rows: Rows) -> tuple[Work, ...]:
     """The campaign's works in the order of their first run, then those of which nothing ran."""
-    results = {result.spec.run_id: result for result in campaign.results}
+    results = {result.spec.identity.run_id: result for result in campaign.results}
     keys = _work_keys(results, rows)
     members: dict[tuple[str, str | None, str], list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -148,7 +147,7 @@ def _work_keys(results: Mapping[str, RunResult], rows: Rows) -> dict[str, str]:
     by_fingerprint: dict[str, str] = {}
     for row in rows:
         if row["fingerprint"] not in by_fingerprint:
-            by_fingerprint[row["fingerprint"]] = fingerprint(results[row["run_id"]].work, ACROSS)
+            by_fingerprint[row["fingerprint"]] = fingerprint(results[row["run_id"]].effective_spec.work)
     usual: dict[str, Counter[str]] = {}
     for row in rows:
         if row["samples_per_second"] is not None:
@@ -163,7 +162,7 @@ def _work_keys(results: Mapping[str, RunResult], rows: Rows) -> dict[str, str]:
 
 def _figures(campaign: Campaign) -> dict[str, tuple[RunCost, float | None]]:
     """Run id -> its cost and its scaling efficiency in percent."""
-    sizes = {result.spec.world_size for result in campaign.results}
+    sizes = {result.spec.placement.world_size for result in campaign.results}
     found = efficiencies(campaign.results) if len(sizes) > 1 else (None,) * len(campaign.results)
     return {
         cost.run_id: (cost, efficiency.pct if efficiency else None)

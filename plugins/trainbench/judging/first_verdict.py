@@ -91,7 +91,7 @@ class _OwnPasts(NamedTuple):
         """For each result earlier samples/s, oldest first."""
         dated = [self._dated(result) for result in results]
         pasts = list(self.history.pasts(dated))
-        renamed = [place for place, result in enumerate(dated) if result.spec.node in self.old_names]
+        renamed = [place for place, result in enumerate(dated) if result.spec.identity.node in self.old_names]
         before = self.history.pasts([self._under_old_name(dated[place]) for place in renamed])
         for place, past in zip(renamed, before, strict=True):
             pasts[place] = [*past, *pasts[place]]
@@ -102,7 +102,7 @@ class _OwnPasts(NamedTuple):
         return result if at == result.started_at else result.model_copy(update={"started_at": at})
 
     def _under_old_name(self, result: RunResult) -> RunResult:
-        spec = result.spec.model_copy(update={"node": self.old_names[result.spec.node]})
+        spec = result.spec.changed(identity={"node": self.old_names[result.spec.identity.node]})
         return result.model_copy(update={"spec": spec})
 
 
@@ -120,8 +120,8 @@ def _against_peers(
         return node_verdicts.judge_groups((), plan.nodes, plan.params.tolerances), ()
     groups: dict[str, list[RunResult]] = {}
     for result in results:
-        if result.spec.nodes == 1:
-            groups.setdefault(result.spec.group_id, []).append(result)
+        if result.spec.placement.nodes == 1:
+            groups.setdefault(result.spec.identity.group_id, []).append(result)
     verdicts: list[GroupVerdict] = []
     replaced: dict[int, RunResult] = {}
     for group_id, members in sorted(groups.items()):
@@ -160,7 +160,7 @@ def _own_references(members: Sequence[RunResult], pasts: _OwnPasts, tolerances: 
     typical = typical_runs([run for nodes in by_group(members, ()).values() for node in nodes for run in node.valid])
     least = max(tolerances.history_min_points, 1)
     return {
-        run.spec.node: statistics.median(past)
+        run.spec.identity.node: statistics.median(past)
         for run, past in zip(typical, pasts.of(typical), strict=True)
         if len(past) >= least
     }
@@ -184,7 +184,7 @@ def _digest(results: Sequence[RunResult]) -> str:
     """
     parts = [
         (
-            run.spec.run_id,
+            run.spec.identity.run_id,
             run.status,
             run.performance.samples_per_second,
             run.finished_at if run.context else run.error,

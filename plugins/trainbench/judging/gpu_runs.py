@@ -14,7 +14,7 @@ from trainbench.judging.node_runs import GpuPlace, NodeRuns
 def is_split(result: RunResult) -> bool:
     """Several ranks that worked by themselves. What never came to ranks failed as a whole; one GPU is its node."""
     spec = result.spec
-    return spec.strategy is Strategy.INDEPENDENT and spec.gpus_per_node > 1 and bool(result.ranks)
+    return spec.placement.strategy is Strategy.INDEPENDENT and spec.placement.gpus_per_node > 1 and bool(result.ranks)
 
 
 def by_gpu(result: RunResult) -> dict[GpuPlace, RunResult]:
@@ -102,7 +102,7 @@ def _part(result: RunResult, uuid: str | None, **fields: object) -> RunResult:
     records: tuple[GpuTelemetry, ...] = tuple(gpu for gpu in result.telemetry.gpus if gpu.uuid == uuid)
     return result.model_copy(
         update={
-            "spec": result.spec.model_copy(update={"gpus_per_node": 1}),
+            "spec": result.spec.changed(placement={"gpus_per_node": 1}),
             "context": context and context.model_copy(update={"gpus": gpus}),
             "telemetry": result.telemetry.model_copy(update={"gpus": records}),
             **fields,

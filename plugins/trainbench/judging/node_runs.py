@@ -80,12 +80,12 @@ class NodeRuns:
 
     @property
     def on_gpu(self) -> bool:
-        return any(run.spec.device is Device.CUDA for run in self.runs)
+        return any(run.spec.work.device is Device.CUDA for run in self.runs)
 
     @cached_property
     def rates(self) -> tuple[Run, ...]:
         return tuple(
-            Run(run.spec.round, rate, _window_rates(run))
+            Run(run.spec.identity.round, rate, _window_rates(run))
             for run in self.valid
             if (rate := run.performance.samples_per_second) and rate > 0
         )
@@ -100,7 +100,7 @@ def judged_rate(result: RunResult) -> float | None:
     """The samples/s that a node is judged by, and remembered with: of independent ranks those of its slowest GPU, for
     the sum of eight hides one that is slow. None unless each rank has one.
     """
-    if result.spec.strategy is not Strategy.INDEPENDENT or len(result.ranks) < 2:
+    if result.spec.placement.strategy is not Strategy.INDEPENDENT or len(result.ranks) < 2:
         return result.performance.samples_per_second
     rates = [rank.performance.samples_per_second if rank.performance else None for rank in result.ranks]
     known = [rate for rate in rates if rate is not None]
@@ -113,13 +113,15 @@ def typical_runs(results: Iterable[RunResult]) -> list[RunResult]:
     """
     by_node: dict[tuple[str, str, str], list[RunResult]] = {}
     for result in results:
-        if result.status is Status.OK and result.spec.nodes == 1:
-            by_node.setdefault((result.spec.node, result.spec.group_id, choice_of(result)), []).append(result)
+        if result.status is Status.OK and result.spec.placement.nodes == 1:
+            by_node.setdefault(
+                (result.spec.identity.node, result.spec.identity.group_id, choice_of(result)), []
+            ).append(result)
     typical = []
     for runs in by_node.values():
-        rates = {run.spec.run_id: judged_rate(run) or 0.0 for run in runs}
+        rates = {run.spec.identity.run_id: judged_rate(run) or 0.0 for run in runs}
         middle = statistics.median_low(rates.values())
-        typical.append(next(run for run in runs if rates[run.spec.run_id] == middle))
+        typical.append(next(run for run in runs if rates[run.spec.identity.run_id] == middle))
     return typical
 
 
@@ -143,7 +145,7 @@ def _window_rates(run: RunResult) -> tuple[float, ...]:
 
 def choice_of(result: RunResult) -> str:
     """What a spec may leave to the program, as it ran: "micro-batch 8, checkpointing on"."""
-    ran = result.chosen or result.spec
+    ran = result.effective_spec.work
     return f"micro-batch {ran.micro_batch_size}, checkpointing {'on' if ran.gradient_checkpointing else 'off'}"
 
 
@@ -168,7 +170,7 @@ def latest(results: Iterable[RunResult]) -> list[RunResult]:
     """
     found: dict[tuple[str, str, str], RunResult] = {}
     for result in results:
-        key = (result.spec.campaign_id, result.spec.node, result.spec.run_id)
+        key = (result.spec.identity.campaign_id, result.spec.identity.node, result.spec.identity.run_id)
         if key not in found or _finished(result) > _finished(found[key]):
             found[key] = result
     return list(found.values())
@@ -190,12 +192,13 @@ def by_group(
     """
     runs: dict[str, dict[str, list[RunResult]]] = {}
     for result in latest(results):
-        if result.spec.nodes != 1:
+        if result.spec.placement.nodes != 1:
             raise ValueError(
-                f"run '{result.spec.run_id}' spans {result.spec.nodes} nodes: ranks of one synchronous job share a "
+                f"run '{result.spec.identity.run_id}' spans {result.spec.placement.nodes} nodes: ranks of one "
+                "synchronous job share a "
                 "rate, so it cannot judge a node; pass independent runs with nodes=1 only"
             )
-        runs.setdefault(result.spec.group_id, {}).setdefault(result.spec.node, []).append(result)
+        runs.setdefault(result.spec.identity.group_id, {}).setdefault(result.spec.identity.node, []).append(result)
     groups: dict[tuple[str, str | None], list[NodeRuns]] = {}
     for group_id, of_node in sorted(runs.items()) or [(NO_RESULTS, dict[str, list[RunResult]]())]:
         names = {node: next((n for run in of_node[node] if (n := gpu_name(run))), None) for node in of_node}
@@ -204,7 +207,7 @@ def by_group(
         for node in sorted({*of_node, *expected_nodes}, key=natural):
             name = names.get(node) or unknown
             members = groups.setdefault((group_id, name), [])
-            own = sorted(of_node.get(node, ()), key=lambda run: (run.spec.round, run.spec.run_id))
+            own = sorted(of_node.get(node, ()), key=lambda run: (run.spec.identity.round, run.spec.identity.run_id))
             members.append(NodeRuns(node=node, gpu_name=name, runs=tuple(own)))
     return {key: _with_choice(groups[key]) for key in sorted(groups, key=lambda key: (key[0], key[1] or ""))}
 

@@ -195,7 +195,7 @@ def _no_verdict(failed: str, ti: Any) -> str:
 
 
 def _cell(spec: RunSpec) -> Cell:
-    return Cell(strategy=spec.strategy, world_size=spec.world_size)
+    return Cell(strategy=spec.placement.strategy, world_size=spec.placement.world_size)
 
 
 def _measured(plan: Plan, results: Sequence[RunResult]) -> Measured:
@@ -253,7 +253,7 @@ def _base_url() -> str | None:
 def _gang_result(spec: RunSpec) -> RunResult:
     from trainbench.pods.gangs import combine
 
-    return combine(spec, _collected(f"{_cell(spec).name}.{RANK}", (spec,) * spec.nodes))
+    return combine(spec, _collected(f"{_cell(spec).name}.{RANK}", (spec,) * spec.placement.nodes))
 
 
 def _collected(task_id: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:

@@ -43,7 +43,7 @@ def check_ready() -> None:
 def plan_pods(question: str) -> list[dict[str, Any]]:
     """The manifests of all runs; the plan itself goes to the later tasks under its own key."""
     plan, settings = _planned(Question(question)), read_settings()
-    return [manifest(spec, settings, owner(), what=plan.labels.get(spec.group_id)) for spec in plan.specs]
+    return [manifest(spec, settings, owner(), what=plan.labels.get(spec.identity.group_id)) for spec in plan.specs]
 
 
 @task(task_id=TASK)

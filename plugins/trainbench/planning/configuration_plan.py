@@ -88,11 +88,11 @@ def _possible(
             skipped.append(Skipped(what=name, reason=reason, label=name))
             continue
         spec = _spec(changed, nodes[0], campaign_id)
-        if twin := labels.get(spec.group_id):
+        if twin := labels.get(spec.identity.group_id):
             reason = f"with these parameters it is the very work of '{twin}', whose runs tell of both"
-            skipped.append(Skipped(what=name, reason=reason, label=name, group_id=spec.group_id))
+            skipped.append(Skipped(what=name, reason=reason, label=name, group_id=spec.identity.group_id))
             continue
-        labels[spec.group_id] = name
+        labels[spec.identity.group_id] = name
         fitting, unfit = _fitting(name, spec, nodes, params.force)
         able += [(changed, fitting)] if fitting else []
         skipped += unfit
@@ -132,7 +132,7 @@ def _fitting(
             strategy=Strategy.SINGLE,
             gpus_per_node=1,
             nodes=names,
-            group_id=spec.group_id,
+            group_id=spec.identity.group_id,
             label=name,
             gpu_product=unable[0].gpu_product,
         )

@@ -14,7 +14,7 @@ def does_not_fit(spec: RunSpec, node: GpuNode) -> str | None:
     Only what needs more than the whole GPU cannot fit: the formula errs by some percent, and a run that ends out of
     memory says more than one that was skipped.
     """
-    if spec.device is not Device.CUDA or node.gpu_memory_bytes is None:
+    if spec.work.device is not Device.CUDA or node.gpu_memory_bytes is None:
         return None
     # Where the program may choose: with what needs least.
     need_bytes = memory_need_bytes(spec, node.gpu_memory_bytes).total

@@ -62,13 +62,13 @@ class Plan(Frozen):
         """Group id -> the nodes that do its work, in the plan's order: not every node does every work."""
         planned: dict[str, dict[str, None]] = {}
         for spec in self.specs:
-            planned.setdefault(spec.group_id, {})[spec.node] = None
+            planned.setdefault(spec.identity.group_id, {})[spec.identity.node] = None
         return {group_id: tuple(nodes) for group_id, nodes in planned.items()}
 
     @property
     def gpus_per_node(self) -> tuple[int, ...]:
         """All numbers of GPUs that runs take of a node, the smallest first; empty without GPUs."""
-        return tuple(sorted({spec.gpus_per_node for spec in self.specs if spec.device is Device.CUDA}))
+        return tuple(sorted({spec.placement.gpus_per_node for spec in self.specs if spec.work.device is Device.CUDA}))
 
     @property
     def title(self) -> str:
@@ -77,10 +77,10 @@ class Plan(Frozen):
         models, recipes, shapes, strategies = (
             list(dict.fromkeys(values))
             for values in (
-                (spec.model for spec in specs),
-                (spec.recipe.value for spec in specs),
-                (f"batch {spec.micro_batch_size} x {spec.seq_length} tokens" for spec in specs),
-                (spec.strategy.value for spec in specs),
+                (spec.work.model for spec in specs),
+                (spec.work.recipe.value for spec in specs),
+                (f"batch {spec.work.micro_batch_size} x {spec.work.seq_length} tokens" for spec in specs),
+                (spec.placement.strategy.value for spec in specs),
             )
         )
         work = f"{listing(models)} {listing(recipes)}"
@@ -142,9 +142,9 @@ def confirm_specs(plan: Plan, nodes: Sequence[str]) -> tuple[RunSpec, ...]:
     """One more run of each group for each of `nodes`: the round after the last."""
     again = plan.params.rounds + 1
     return tuple(
-        spec.model_copy(update={"round": again, "run_id": run_id(spec.group_id, spec.node, again)})
+        spec.changed(identity={"round": again, "run_id": run_id(spec.identity.group_id, spec.identity.node, again)})
         for spec in plan.specs
-        if spec.node in nodes and spec.round == 1
+        if spec.identity.node in nodes and spec.identity.round == 1
     )
 
 
@@ -153,8 +153,8 @@ def refuse_more_pods_than(limit: int, plan: Plan) -> None:
 
     The independent runs are one mapped task; a gang, which is one task group, has a mapped task of its own.
     """
-    runs = sum(spec.nodes == 1 for spec in plan.specs)
-    largest = max(runs, *(spec.nodes for spec in plan.specs))
+    runs = sum(spec.placement.nodes == 1 for spec in plan.specs)
+    largest = max(runs, *(spec.placement.nodes for spec in plan.specs))
     if largest <= limit:
         return
     what = (
@@ -190,7 +190,7 @@ def _possible(
             if gpus not in drafts:
                 drafts[gpus] = spec_of(params, strategy, [node.name], gpus, "draft")
             if reason := impossible_on(node, drafts[gpus], params.force):
-                unable.setdefault((reason, drafts[gpus].group_id, gpus), []).append(node)
+                unable.setdefault((reason, drafts[gpus].identity.group_id, gpus), []).append(node)
             else:
                 able.setdefault(strategy, []).append((node.name, gpus))
         skipped += [
@@ -260,8 +260,8 @@ def _too_few(node: GpuNode, params: BenchmarkParams) -> str:
 
 def impossible_on(node: GpuNode, spec: RunSpec, force: bool) -> str | None:
     """Why the run, or a gang's share of it, cannot run on this node."""
-    if node.num_gpus is not None and node.num_gpus < spec.gpus_per_node:
-        return f"needs {spec.gpus_per_node} GPUs, the node has {node.num_gpus}: choose fewer gpus_per_node"
+    if node.num_gpus is not None and node.num_gpus < spec.placement.gpus_per_node:
+        return f"needs {spec.placement.gpus_per_node} GPUs, the node has {node.num_gpus}: choose fewer gpus_per_node"
     return None if force else does_not_fit(spec, node)
 
 

@@ -77,7 +77,7 @@ def make_scaling_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -
     if not specs:
         told = "; ".join(f"{skip.what}: {skip.reason}" for skip in skipped)
         raise PlanError(f"nothing can run: {told or 'no strategy fits a number of GPUs: single needs 1, the others 2'}")
-    used = {name for spec in specs for name in (spec.node, *spec.peers)}
+    used = {name for spec in specs for name in (spec.identity.node, *spec.identity.peers)}
     return Plan(
         campaign_id=campaign_id,
         params=params,

@@ -47,7 +47,7 @@ def make_survey_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) ->
             continue
         for kind, of_kind in nodes.items():
             spec = _spec(asked, of_kind[0], campaign_id)
-            labels[spec.group_id] = label
+            labels[spec.identity.group_id] = label
             if reason := impossible_on(of_kind[0], spec, params.force):
                 skipped.append(_unfit(label, kind, of_kind, spec, reason))
             else:
@@ -62,7 +62,7 @@ def make_survey_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) ->
         campaign_id=campaign_id,
         params=params,
         nodes=tuple(node.name for of_kind in nodes.values() for node in of_kind),
-        specs=tuple(sorted(specs, key=lambda spec: spec.round)),
+        specs=tuple(sorted(specs, key=lambda spec: spec.identity.round)),
         skipped=(*skipped, *(() if params.nodes else _without_nodes(fleet, nodes))),
         question=Question.HARDWARE,
         labels=labels,
@@ -107,7 +107,7 @@ def _unfit(label: str, kind: str, nodes: Sequence[GpuNode], spec: RunSpec, reaso
         strategy=Strategy.SINGLE,
         gpus_per_node=1,
         nodes=tuple(node.name for node in nodes),
-        group_id=spec.group_id,
+        group_id=spec.identity.group_id,
         label=label,
         gpu_product=nodes[0].gpu_product,
     )

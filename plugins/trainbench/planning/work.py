@@ -5,19 +5,19 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.flops import lora_targets
 from bench_image.contract.options import SINGLE_GPU, Optimizer, Recipe, Strategy, unsupported
-from bench_image.contract.spec import Drill, RunSpec
-from bench_image.contract.work import DiskData, Lora, Preset, Quantisation
+from bench_image.contract.spec import Drill, Identity, Measurement, Placement, RunSpec
+from bench_image.contract.work import DiskData, Lora, Preset, Quantisation, Work
 from trainbench.params.campaign_params import BenchmarkParams
 
 # What each preset trains with unless told otherwise.
 OPTIMIZERS = {Preset.AS_USERS_RUN: Optimizer.PAGED_ADAMW_8BIT, Preset.TUNED: Optimizer.ADAMW_TORCH}
 CHECKPOINTING: dict[Preset, Any] = {Preset.AS_USERS_RUN: True, Preset.TUNED: "auto"}
-QUICK = {"warmup_steps": 3, "measured_steps": 5, "max_measured_steps": 5, "max_window_s": 2.0, "repeats": 1}
+QUICK = Measurement(warmup_steps=3, measured_steps=5, max_measured_steps=5, max_window_s=2.0, repeats=1)
 
 
 def spec_of(
@@ -29,19 +29,24 @@ def spec_of(
     round_: int = 1,
 ) -> RunSpec:
     """The run of `strategy` on `nodes`, node rank 0 first. Raises pydantic's ValidationError for what cannot be."""
-    drill = Drill(slowdown_pct=params.drill_slowdown_pct) if params.drill_node in nodes else None
-    work = _work(params, strategy) | {"nodes": len(nodes), "gpus_per_node": gpus_per_node}
-    draft = RunSpec(campaign_id=campaign_id, run_id="draft", group_id="draft", node=nodes[0], **work)
-    group_id = _group_id(draft)
-    return draft.model_copy(
-        update={
-            "group_id": group_id,
-            "run_id": run_id(group_id, nodes[0], round_),
-            "peers": tuple(nodes[1:]),
-            "round": round_,
-            "timeout_s": params.timeout_s,
-            "drill": drill,
-        }
+    work = _work(params, strategy)
+    placement = Placement(strategy=strategy, nodes=len(nodes), gpus_per_node=gpus_per_node)
+    measurement = _measurement(params)
+    group_id = _group_id(work, placement, fingerprint(work, placement, measurement))
+    return RunSpec(
+        identity=Identity(
+            campaign_id=campaign_id,
+            run_id=run_id(group_id, nodes[0], round_),
+            group_id=group_id,
+            node=nodes[0],
+            peers=tuple(nodes[1:]),
+            round=round_,
+        ),
+        work=work,
+        placement=placement,
+        measurement=measurement,
+        timeout_s=params.timeout_s,
+        drill=Drill(slowdown_pct=params.drill_slowdown_pct) if params.drill_node in nodes else None,
     )
 
 
@@ -78,47 +83,52 @@ def _lora(params: BenchmarkParams) -> Lora | None:
     )
 
 
-def _data(params: BenchmarkParams) -> str | DiskData:
+def _data(params: BenchmarkParams) -> Literal["memory"] | DiskData:
     if params.data_folder is None:
         return "memory"
     return DiskData(folder=params.data_folder, num_samples=params.data_num_samples, num_shards=params.data_num_shards)
 
 
-def _work(params: BenchmarkParams, strategy: Strategy) -> dict[str, Any]:
+def _work(params: BenchmarkParams, strategy: Strategy) -> Work:
     checkpointing = params.gradient_checkpointing
-    return {
-        "model": params.model,
-        "dimensions": params.dimensions,
-        "weights": params.weights,
-        "recipe": params.recipe,
-        "strategy": strategy,
-        "device": params.device,
-        "micro_batch_size": params.micro_batch_size,
-        "gradient_accumulation_steps": params.gradient_accumulation_steps,
-        "seq_length": _seq_length(params, strategy),
-        "precision": params.precision,
-        "optimizer": _optimizer(params),
-        "gradient_checkpointing": CHECKPOINTING[params.preset] if checkpointing is None else checkpointing,
-        "lora": _lora(params),
-        "quantisation": Quantisation(double=params.double_quantisation) if params.recipe is Recipe.QLORA else None,
-        "preset": params.preset,
-        "data": _data(params),
-        "seed": params.seed,
-        "warmup_steps": params.warmup_steps,
-        "measured_steps": params.measured_steps,
-        "max_measured_steps": params.max_measured_steps,
-        "target_half_width_pct": params.target_half_width_pct,
-        "max_window_s": params.max_window_s,
-        "repeats": params.repeats,
-        **(QUICK if params.quick else {}),
-    }
+    return Work(
+        model=params.model,
+        dimensions=params.dimensions,
+        weights=params.weights,
+        recipe=params.recipe,
+        device=params.device,
+        micro_batch_size=params.micro_batch_size,
+        gradient_accumulation_steps=params.gradient_accumulation_steps,
+        seq_length=_seq_length(params, strategy),
+        precision=params.precision,
+        optimizer=_optimizer(params),
+        gradient_checkpointing=CHECKPOINTING[params.preset] if checkpointing is None else checkpointing,
+        lora=_lora(params),
+        quantisation=Quantisation(double=params.double_quantisation) if params.recipe is Recipe.QLORA else None,
+        preset=params.preset,
+        data=_data(params),
+        seed=params.seed,
+    )
 
 
-def _group_id(spec: RunSpec) -> str:
+def _measurement(params: BenchmarkParams) -> Measurement:
+    if params.quick:
+        return QUICK
+    return Measurement(
+        warmup_steps=params.warmup_steps,
+        measured_steps=params.measured_steps,
+        max_measured_steps=params.max_measured_steps,
+        target_half_width_pct=params.target_half_width_pct,
+        max_window_s=params.max_window_s,
+        repeats=params.repeats,
+    )
+
+
+def _group_id(work: Work, placement: Placement, digest: str) -> str:
     """Of the work, readable; independent GPUs do the same work however many of them a node has."""
-    size = "" if spec.strategy is Strategy.INDEPENDENT else f"-{spec.nodes}x{spec.gpus_per_node}"
-    shape = f"b{spec.micro_batch_size}-s{spec.seq_length}"
-    return identifier(f"{spec.model}-{spec.recipe}-{spec.strategy}{size}-{shape}-{fingerprint(spec)}", 150)
+    size = "" if placement.strategy is Strategy.INDEPENDENT else f"-{placement.nodes}x{placement.gpus_per_node}"
+    shape = f"b{work.micro_batch_size}-s{work.seq_length}"
+    return identifier(f"{work.model}-{work.recipe}-{placement.strategy}{size}-{shape}-{digest}", 150)
 
 
 def run_id(group_id: str, node: str, round_: int) -> str:

@@ -21,12 +21,12 @@ LOST_PEER = re.compile(r"connection (reset|closed|refused)|broken pipe|remote (p
 
 def gang_id(spec: RunSpec) -> str:
     """Short enough for a host name, different for each run of each campaign."""
-    return f"g{hashlib.sha256(f'{spec.campaign_id}/{spec.run_id}'.encode()).hexdigest()[:10]}"
+    return f"g{hashlib.sha256(f'{spec.identity.campaign_id}/{spec.identity.run_id}'.encode()).hexdigest()[:10]}"
 
 
 def nodes_of(spec: RunSpec) -> tuple[str, ...]:
     """The run's nodes in the order of their ranks."""
-    return (spec.node, *spec.peers)
+    return (spec.identity.node, *spec.identity.peers)
 
 
 def combine(spec: RunSpec, results: Sequence[RunResult]) -> RunResult:

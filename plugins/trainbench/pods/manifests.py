@@ -82,7 +82,7 @@ class Owner(Frozen):
 
 def manifests(spec: RunSpec, settings: PodSettings, owner: Owner | None = None) -> list[dict[str, Any]]:
     """One Pod for each node of the run, in the order of their ranks."""
-    return [manifest(spec, settings, owner, rank) for rank in range(spec.nodes)]
+    return [manifest(spec, settings, owner, rank) for rank in range(spec.placement.nodes)]
 
 
 def manifest(
@@ -97,7 +97,7 @@ def manifest(
             "namespace": settings.namespace,
             "labels": _labels(spec, settings, node_rank),
             "annotations": {
-                "trainbench.io/run-id": spec.run_id,
+                "trainbench.io/run-id": spec.identity.run_id,
                 TITLE: title(spec, node_rank, what),
                 **({DAG_ID: owner.dag_id, DAG_RUN_ID: owner.dag_run_id} if owner else {}),
                 "sidecar.istio.io/inject": "false",
@@ -133,7 +133,7 @@ def _volumes(settings: PodSettings) -> list[dict[str, Any]]:
 def _optional_fields(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str, Any]:
     """A gang's host name, and what the installation sets only where it needs it."""
     fields: dict[str, Any] = {}
-    if spec.nodes > 1:
+    if spec.placement.nodes > 1:
         fields |= {"hostname": host_name(spec, node_rank), "subdomain": settings.service}
     if settings.priority_class:
         fields["priorityClassName"] = settings.priority_class
@@ -163,17 +163,19 @@ def ours(settings: PodSettings) -> dict[str, str]:
 def pod_name(spec: RunSpec, node_rank: int = 0) -> str:
     """A DNS label, different for each run of each campaign."""
     node = nodes_of(spec)[node_rank]
-    size = f"-{spec.world_size}" if spec.nodes > 1 else ""
-    work = spec.group_id[-6:]  # of the fingerprint: one campaign may do several works on a node
-    name = f"tb-{node}-{spec.strategy}{size}-{work}-r{spec.round}-{spec.campaign_id}"
+    size = f"-{spec.placement.world_size}" if spec.placement.nodes > 1 else ""
+    work = spec.identity.group_id[-6:]  # of the fingerprint: one campaign may do several works on a node
+    name = f"tb-{node}-{spec.placement.strategy}{size}-{work}-r{spec.identity.round}-{spec.identity.campaign_id}"
     return identifier(name, 63).replace("_", "-")
 
 
 def title(spec: RunSpec, node_rank: int = 0, what: str | None = None) -> str:
     """How the pod is called in Airflow's grid: by node and strategy, or by the name that its plan gave the work."""
-    where = f"rank {node_rank} of {spec.nodes}" if spec.nodes > 1 else f"round {spec.round}"
-    gpus = f" on {spec.gpus_per_node} GPUs" if spec.gpus_per_node > 1 else ""
-    return f"{nodes_of(spec)[node_rank]} / {what or spec.strategy}{gpus} · {where}"
+    where = (
+        f"rank {node_rank} of {spec.placement.nodes}" if spec.placement.nodes > 1 else f"round {spec.identity.round}"
+    )
+    gpus = f" on {spec.placement.gpus_per_node} GPUs" if spec.placement.gpus_per_node > 1 else ""
+    return f"{nodes_of(spec)[node_rank]} / {what or spec.placement.strategy}{gpus} · {where}"
 
 
 def host_name(spec: RunSpec, node_rank: int) -> str:
@@ -187,7 +189,7 @@ def meeting_address(spec: RunSpec, settings: PodSettings) -> str:
 
 
 def _meeting(spec: RunSpec, settings: PodSettings, node_rank: int) -> list[dict[str, str]]:
-    if spec.nodes == 1:
+    if spec.placement.nodes == 1:
         return []
     address = meeting_address(spec, settings)
     values = {RANK_ENV: str(node_rank), "MASTER_ADDR": address, "MASTER_PORT": str(PORT)}
@@ -196,8 +198,8 @@ def _meeting(spec: RunSpec, settings: PodSettings, node_rank: int) -> list[dict[
 
 def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str, Any]:
     resources: dict[str, dict[str, str]] = {}
-    if spec.device is Device.CUDA:
-        resources["limits"] = {"nvidia.com/gpu": str(spec.gpus_per_node)}
+    if spec.work.device is Device.CUDA:
+        resources["limits"] = {"nvidia.com/gpu": str(spec.placement.gpus_per_node)}
     if settings.memory_gib:
         resources.setdefault("limits", {})["memory"] = f"{settings.memory_gib}Gi"
     return {
@@ -212,7 +214,7 @@ def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str
             {"name": "TRAINBENCH_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "HOME", "value": "/scratch"},
             *_meeting(spec, settings, node_rank),
-            {"name": "HF_HUB_OFFLINE", "value": "0" if spec.needs_hub else "1"},  # the image's own is 1
+            {"name": "HF_HUB_OFFLINE", "value": "0" if spec.work.needs_hub else "1"},  # the image's own is 1
         ],
         "resources": resources,
         "securityContext": deepcopy(CONTAINER_SECURITY),  # manifests are plain dicts, and may be changed
@@ -232,12 +234,12 @@ def _labels(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str, s
     rendezvous = {"trainbench.io/node-rank": str(node_rank), RENDEZVOUS: "true"}
     values = {
         **ours(settings),
-        CAMPAIGN: spec.campaign_id,
+        CAMPAIGN: spec.identity.campaign_id,
         GANG: gang_id(spec),
         "trainbench.io/node": nodes_of(spec)[node_rank],
-        "trainbench.io/strategy": spec.strategy.value,
-        "trainbench.io/round": str(spec.round),
-        **(rendezvous if spec.nodes > 1 else {}),
+        "trainbench.io/strategy": spec.placement.strategy.value,
+        "trainbench.io/round": str(spec.identity.round),
+        **(rendezvous if spec.placement.nodes > 1 else {}),
     }
     return {key: label_value(value) for key, value in values.items()}
 

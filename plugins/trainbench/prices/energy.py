@@ -38,4 +38,4 @@ def measured_joules(result: RunResult) -> float | None:
     a gang has its own GPUs only.
     """
     known = [gpu.energy_j for gpu in result.telemetry.gpus if gpu.energy_j is not None]
-    return math.fsum(known) if len(known) == result.spec.world_size else None
+    return math.fsum(known) if len(known) == result.spec.placement.world_size else None

@@ -97,16 +97,16 @@ def price_run(result: RunResult, price: Price | None, price_spread: Spread | Non
     """Cost of the run from process start to its result, and per sample and token at its throughput."""
     usd_per_gpu_hour = price.usd_per_gpu_hour if price else None
     total_s = result.startup.total_s
-    num_gpus = result.spec.world_size  # on the CPU: processes
+    num_gpus = result.spec.placement.world_size  # on the CPU: processes
     hours = total_s * num_gpus / 3600 if total_s is not None else None
     rates = (result.performance.samples_per_second, result.performance.tokens_per_second)
     samples_per_s, tokens_per_s = rates if result.status is Status.OK else (None, None)  # of work that was not done
     return RunCost(
-        run_id=result.spec.run_id,
+        run_id=result.spec.identity.run_id,
         usd_per_gpu_hour=usd_per_gpu_hour,
         price_source=price.label if price else None,
         price_as_of=price.as_of.isoformat() if price and price.as_of else None,
-        gpu_hours=None if result.spec.device is Device.CPU else hours,
+        gpu_hours=None if result.spec.work.device is Device.CPU else hours,
         run_usd=hours * usd_per_gpu_hour if hours is not None and usd_per_gpu_hour is not None else None,
         usd_per_1000_samples=_where_known(usd_per_1000_samples, usd_per_gpu_hour, num_gpus, samples_per_s),
         usd_per_1m_tokens=_where_known(usd_per_1m_tokens, usd_per_gpu_hour, num_gpus, tokens_per_s),
@@ -150,7 +150,7 @@ def _reason(result: RunResult, price: Price | None) -> str | None:
         names = sorted({gpu.name for gpu in result.context.gpus}) if result.context else []
         if names:
             return f"no price for {' + '.join(names)}: add it to the price table or give usd_per_gpu_hour"
-        if result.spec.device is Device.CPU:
+        if result.spec.work.device is Device.CPU:
             return NOT_PRICED
         return "the run did not report its GPU: give usd_per_gpu_hour"
     if result.status is not Status.OK:

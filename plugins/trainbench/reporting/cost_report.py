@@ -43,7 +43,10 @@ def cost_report(campaign: Campaign) -> str:
     head = [f"# Cost report: {markdown.escape(campaign.title)}", markdown.escape(summary(campaign))]
     if told := drill(campaign):
         head.append(f"**{markdown.escape(told)}** Its runs cost what they cost; their prices per sample mean nothing.")
-    links = {result.spec.run_id: RESULT_LINK.format(run_id=result.spec.run_id) for result in campaign.results}
+    links = {
+        result.spec.identity.run_id: RESULT_LINK.format(run_id=result.spec.identity.run_id)
+        for result in campaign.results
+    }
     body = [f"## {title}\n\n{markdown.table(content, links)}".rstrip("\n") for title, content in sections]
     if larger := more_gpus.tables(campaign):
         parts = (f"### {markdown.escape(content.title)}\n\n{markdown.table(content)}" for content in larger)
@@ -121,7 +124,7 @@ def _price_range(groups: Sequence[tuple[str, Sequence[Priced]]]) -> tuple[str, .
 def prices_table(campaign: Campaign) -> Table:
     used: dict[tuple[str, float | None, str, str], int] = {}
     for result, cost in _priced(campaign):
-        on = "CPU" if result.spec.device is Device.CPU else gpu_name(result) or f"{NA}: GPU not reported"
+        on = "CPU" if result.spec.work.device is Device.CPU else gpu_name(result) or f"{NA}: GPU not reported"
         source = cost.price_source or (NOT_PRICED if cost.reason == NOT_PRICED else NA)
         price = (on, cost.usd_per_gpu_hour, source, cost.price_as_of or NA)
         used[price] = used.get(price, 0) + 1
@@ -141,9 +144,11 @@ def nodes_table(campaign: Campaign) -> Table:
     """What checking each node cost, re-runs included. Each node of a gang gives as many GPUs, so pays as much."""
     by_node: dict[str, list[Priced]] = {}
     for result, cost in _priced(campaign):
-        for node in (result.spec.node, *result.spec.peers):
+        for node in (result.spec.identity.node, *result.spec.identity.peers):
             by_node.setdefault(node, []).append((result, cost))
-    notes = ["A gang's cost is shared evenly by its nodes."] if any(r.spec.peers for r in campaign.results) else []
+    notes = (
+        ["A gang's cost is shared evenly by its nodes."] if any(r.spec.identity.peers for r in campaign.results) else []
+    )
     if any(cost.run_usd is None for cost in campaign.costs):
         notes.append("n/a: at least one run of the node has no known cost.")
     return make_table(
@@ -151,8 +156,12 @@ def nodes_table(campaign: Campaign) -> Table:
         (
             text("node", lambda item: item[0]),
             integer("runs", lambda item: len(item[1])),
-            GPU_HOURS.column(lambda item: _total((cost.gpu_hours, result.spec.nodes) for result, cost in item[1])),
-            RUN_USD.column(lambda item: _total((cost.run_usd, result.spec.nodes) for result, cost in item[1])),
+            GPU_HOURS.column(
+                lambda item: _total((cost.gpu_hours, result.spec.placement.nodes) for result, cost in item[1])
+            ),
+            RUN_USD.column(
+                lambda item: _total((cost.run_usd, result.spec.placement.nodes) for result, cost in item[1])
+            ),
         ),
         run_id=lambda item: median_run(result for result, _ in item[1]),
         notes=tuple(notes),
@@ -164,15 +173,15 @@ def runs_table(campaign: Campaign) -> Table:
     return make_table(
         _priced(campaign),
         (
-            text("run id", lambda pair: names[pair[0].spec.run_id]),
-            integer("GPUs", lambda pair: pair[0].spec.world_size),
+            text("run id", lambda pair: names[pair[0].spec.identity.run_id]),
+            integer("GPUs", lambda pair: pair[0].spec.placement.world_size),
             GPU_HOURS.column(lambda pair: pair[1].gpu_hours),
             RUN_USD.column(lambda pair: pair[1].run_usd),
             USD_PER_1000_SAMPLES.column(lambda pair: pair[1].usd_per_1000_samples),
             USD_PER_1M_TOKENS.column(lambda pair: pair[1].usd_per_1m_tokens),
             text("remark", lambda p: "; ".join(filter(None, ["drill" if p[0].spec.drill else "", p[1].reason or ""]))),
         ),
-        run_id=lambda pair: pair[0].spec.run_id,
+        run_id=lambda pair: pair[0].spec.identity.run_id,
     )
 
 
@@ -182,7 +191,7 @@ def example_table(campaign: Campaign) -> Table:
         _typical_groups(campaign),
         (
             text("work", lambda item: item[0]),
-            integer("GPUs", lambda item: item[1][0][0].spec.world_size),
+            integer("GPUs", lambda item: item[1][0][0].spec.placement.world_size),
             EXAMPLE_TIME.column(lambda item: _example_s(item[1])),
             RUN_USD.column(lambda item: _example_usd(item[1])),
         ),
@@ -224,7 +233,7 @@ def _typical_groups(campaign: Campaign) -> list[tuple[str, list[Priced]]]:
     groups: dict[tuple[str, str | None], list[Priced]] = {}
     for result, cost in _priced(campaign):
         if is_measured(result):
-            groups.setdefault((result.spec.group_id, gpu_name(result)), []).append((result, cost))
+            groups.setdefault((result.spec.identity.group_id, gpu_name(result)), []).append((result, cost))
     return [(work_name(campaign, priced[0][0]), priced) for priced in groups.values()]
 
 

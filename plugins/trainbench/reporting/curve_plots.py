@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult
-from bench_image.contract.spec import RunSpec
 from trainbench.comparison.comparable import WorkGroup, work_groups, work_names
 from trainbench.comparison.entries import entries, sizes
 from trainbench.comparison.scaling import entry_scaling
@@ -141,7 +140,7 @@ def _named_groups(measured: Sequence[RunResult]) -> list[tuple[str, WorkGroup]]:
 
 
 def _by_hardware(measured: Sequence[RunResult]) -> list[tuple[str, WorkGroup]]:
-    return [(group.hardware, group) for group in work_groups(measured, frozenset(RunSpec.model_fields))]
+    return [(group.hardware, group) for group in work_groups(measured, lambda spec: "any work")]
 
 
 def _facets(facets: Sequence[Facet], title: str, label: str) -> Figure:

@@ -119,7 +119,7 @@ def startup_chart(campaign: Campaign) -> BarChart | None:
             parts.append(Span(x=round(at, 2), width=width, kind=kind, text=f"{kind}: {duration(seconds)}"))
             at += width
         total = duration(sum(seconds for _, seconds in phases(result)))
-        rows.append(BarRow(name=names[result.spec.run_id], text=total, parts=tuple(parts)))
+        rows.append(BarRow(name=names[result.spec.identity.run_id], text=total, parts=tuple(parts)))
     used = {part.kind for row in rows for part in row.parts}
     return BarChart(
         rows=tuple(rows),

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult
 from bench_image.contract.work import AUTO
-from trainbench.comparison.comparable import ACROSS
 from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.csv_cells import Cell, lines
 from trainbench.figures.run_figures import csv_values
@@ -51,7 +50,7 @@ def metric_rows(campaign: Campaign) -> list[dict[str, Cell]]:
     """Column -> value of each run, and of what was skipped; units end the columns' names."""
     scaled = zip(campaign.results, campaign.costs, efficiencies(campaign.results), strict=True)
     rows = [
-        _row(result, cost, efficiency) | _label(campaign, campaign.labels.get(result.spec.group_id))
+        _row(result, cost, efficiency) | _label(campaign, campaign.labels.get(result.spec.identity.group_id))
         for result, cost, efficiency in scaled
     ]
     return rows + [
@@ -84,17 +83,17 @@ def _row(result: RunResult, cost: RunCost, efficiency: Efficiency | None) -> dic
 
 def _setting(result: RunResult) -> dict[str, Cell]:
     """The columns of the flat row that are no figures of the catalogue."""
-    spec, memory = result.work, result.memory
-    tier = _TIER.fullmatch(spec.model)
+    spec, memory = result.effective_spec, result.memory
+    tier = _TIER.fullmatch(spec.work.model)
     return {
-        "strategy": spec.strategy,
-        "world_size": spec.world_size,
+        "strategy": spec.placement.strategy,
+        "world_size": spec.placement.world_size,
         "rank": 0,
-        "seq_len": spec.seq_length,
-        "tier": tier[1].upper() if tier else spec.model,
+        "seq_len": spec.work.seq_length,
+        "tier": tier[1].upper() if tier else spec.work.model,
         "steps": result.performance.measured_steps,
-        "per_device_batch": None if spec.micro_batch_size == AUTO else spec.micro_batch_size,
-        "grad_accum": spec.gradient_accumulation_steps,
+        "per_device_batch": None if spec.work.micro_batch_size == AUTO else spec.work.micro_batch_size,
+        "grad_accum": spec.work.gradient_accumulation_steps,
         "peak_vram_gb": memory.peak_during_training if memory.kind == "cuda_allocated" else None,
     }
 
@@ -111,17 +110,17 @@ def _versions(result: RunResult) -> dict[str, Cell]:
 
 def _work(result: RunResult) -> dict[str, Cell]:
     """The work and what the program chose for it; rows with one `work_fingerprint` did equal work."""
-    work, chosen = result.work, result.chosen
+    work, chosen = result.effective_spec.work, result.chosen
     return {
-        "work_fingerprint": fingerprint(work, ACROSS),
+        "work_fingerprint": fingerprint(work),
         "weights": work.weights,
         "data": "memory" if work.data == "memory" else "disk",
-        "micro_batch_size_asked": result.spec.micro_batch_size,
-        "gradient_checkpointing_asked": _switch(result.spec.gradient_checkpointing),
+        "micro_batch_size_asked": result.spec.work.micro_batch_size,
+        "gradient_checkpointing_asked": _switch(result.spec.work.gradient_checkpointing),
         "micro_batch_size_chosen": chosen.micro_batch_size if chosen else None,
         "gradient_checkpointing_chosen": chosen.gradient_checkpointing if chosen else None,
         "chosen_why": chosen.why if chosen else None,
-        "means": "; ".join(f"{name}: {value}" for name, value in chosen.means.items()) if chosen else None,
+        "means": "; ".join(f"{name}: {value}" for name, value in chosen.execution.items()) if chosen else None,
         "trainable_parameters": result.parameters.trainable,
         "total_parameters": result.parameters.total,
     }
@@ -162,19 +161,19 @@ def _label(campaign: Campaign, label: str | None) -> dict[str, Cell]:
 def _identity(result: RunResult) -> dict[str, Cell]:
     spec = result.spec
     return {
-        "campaign_id": spec.campaign_id,
-        "run_id": spec.run_id,
-        "group_id": spec.group_id,
-        "node": spec.node,
-        "round": spec.round,
+        "campaign_id": spec.identity.campaign_id,
+        "run_id": spec.identity.run_id,
+        "group_id": spec.identity.group_id,
+        "node": spec.identity.node,
+        "round": spec.identity.round,
         "status": result.status,
         "error": f"{result.error.kind}: {result.error.message}" if result.error else None,
-        "model": spec.model,
-        "recipe": spec.recipe,
-        "precision": spec.precision,
-        "optimizer": spec.optimizer,
-        "preset": spec.preset,
-        "device": spec.device,
+        "model": spec.work.model,
+        "recipe": spec.work.recipe,
+        "precision": spec.work.precision,
+        "optimizer": spec.work.optimizer,
+        "preset": spec.work.preset,
+        "device": spec.work.device,
         "gpu_name": gpu_name(result),
         "started_at": result.started_at.isoformat(),
         "finished_at": result.finished_at.isoformat(),

@@ -31,7 +31,7 @@ MAX_CHOICES_TOLD = 4
 
 def tables(campaign: Campaign) -> tuple[Table, ...]:
     """One for each work that was measured on several numbers of GPUs."""
-    if len({result.spec.world_size for result in campaign.results}) < 2:
+    if len({result.spec.placement.world_size for result in campaign.results}) < 2:
         return ()
     groups, scaling = work_groups(campaign.results), entry_scaling(campaign.results)
     named = zip(groups, work_names(groups), strict=True)
@@ -42,7 +42,7 @@ def points(campaign: Campaign, group: WorkGroup) -> tuple[Point, ...]:
     """All strategies at all sizes of one work, smallest size first."""
     prices = {cost.run_id: cost.usd_per_gpu_hour for cost in campaign.costs}
     found = [
-        point(entry, lambda result: prices.get(result.spec.run_id))
+        point(entry, lambda result: prices.get(result.spec.identity.run_id))
         for size in sizes(group)
         for entry in entries(group, size)
     ]

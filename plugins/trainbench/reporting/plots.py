@@ -52,7 +52,7 @@ def draw(campaign: Campaign) -> dict[str, bytes]:
 def not_drawn(campaign: Campaign) -> dict[str, str]:
     """Name of each plot that this data cannot fill -> why."""
     measured = _measured(campaign)
-    sizes = sorted({result.spec.world_size for result in measured})
+    sizes = sorted({result.spec.placement.world_size for result in measured})
     one_size = f"only {sizes[0]} GPU per run was measured, a curve needs two sizes" if sizes else "no run was measured"
     if sizes and sizes[0] > 1:
         one_size = one_size.replace("GPU per", "GPUs per")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from bench_image.contract.fingerprint import HOW_MEASURED
 from bench_image.contract.result import RunResult
-from bench_image.contract.spec import RunSpec
-from bench_image.contract.work import Preset
-from trainbench.comparison.comparable import MEANS, WorkGroup, work_groups
+from bench_image.contract.work import Preset, Work
+from trainbench.comparison.comparable import PRESET_SETTINGS, WorkGroup, by_job, by_placed_work, work_groups
 from trainbench.comparison.entries import Entry
 from trainbench.core.formats import count, figure
 from trainbench.core.tables import Table, integer, make_table, median_run, text
@@ -18,24 +16,24 @@ from trainbench.results.campaign import Campaign
 def presets(campaign: Campaign) -> tuple[Table, ...]:
     """One table for each training job that several presets did; the notes say by which means they differ."""
     tables = []
-    for group in work_groups(campaign.results, MEANS | HOW_MEASURED):
+    for group in work_groups(campaign.results, by_job):
         by_preset: dict[Preset, list[RunResult]] = {}
         for result in group.results:
-            by_preset.setdefault(result.spec.preset, []).append(result)
+            by_preset.setdefault(result.spec.work.preset, []).append(result)
         if len(by_preset) > 1:
             tables.append(_presets(group, by_preset))
     return tuple(tables)
 
 
 def _presets(group: WorkGroup, by_preset: dict[Preset, list[RunResult]]) -> Table:
-    ways = [way for preset in sorted(by_preset) for way in work_groups(by_preset[preset], HOW_MEASURED)]
+    ways = [way for preset in sorted(by_preset) for way in work_groups(by_preset[preset], by_placed_work)]
     base = _entry(ways[0]).tokens_per_s
     return make_table(
         [(way, _entry(way)) for way in ways],
         (
-            text("preset", lambda pair: pair[0].work.preset.value),
-            text("optimizer", lambda pair: pair[0].work.optimizer.value),
-            text("checkpointing", lambda pair: "on" if pair[0].work.gradient_checkpointing else "off"),
+            text("preset", lambda pair: pair[0].spec.work.preset.value),
+            text("optimizer", lambda pair: pair[0].spec.work.optimizer.value),
+            text("checkpointing", lambda pair: "on" if pair[0].spec.work.gradient_checkpointing else "off"),
             TOKENS_PER_SECOND.column(lambda pair: pair[1].tokens_per_s),
             AGAINST_FIRST.column(lambda pair: f"{figure(pair[1].tokens_per_s / base, 3)}x" if base else ""),
             PEAK_MEMORY_GB.column(lambda pair: pair[1].memory_gb),
@@ -44,7 +42,7 @@ def _presets(group: WorkGroup, by_preset: dict[Preset, list[RunResult]]) -> Tabl
         ),
         run_id=lambda pair: median_run(pair[0].results),
         notes=tuple(
-            f"{way.work.preset.value} instead of {ways[0].work.preset.value}: {'; '.join(_means(ways[0], way))}."
+            f"{way.spec.work.preset} instead of {ways[0].spec.work.preset}: {'; '.join(_means(ways[0], way))}."
             for way in ways[1:]
         ),
         title=_job_name(group),
@@ -52,28 +50,30 @@ def _presets(group: WorkGroup, by_preset: dict[Preset, list[RunResult]]) -> Tabl
 
 
 def _job_name(group: WorkGroup) -> str:
-    work, gpus = group.work, count(group.work.world_size, "GPU")
+    work, gpus = group.spec.work, count(group.spec.placement.world_size, "GPU")
     return (
-        f"{work.model} {work.recipe}, {work.strategy}, {gpus}, batch {work.micro_batch_size} x {work.seq_length} "
-        f"tokens, {group.hardware}"
+        f"{work.model} {work.recipe}, {group.spec.placement.strategy}, {gpus}, batch {work.micro_batch_size} x "
+        f"{work.seq_length} tokens, {group.hardware}"
     )
 
 
 def _entry(way: WorkGroup) -> Entry:
-    return Entry(strategy=way.work.strategy, world_size=way.work.world_size, results=way.results)
+    return Entry(strategy=way.spec.placement.strategy, world_size=way.spec.placement.world_size, results=way.results)
 
 
 def _means(one: WorkGroup, other: WorkGroup) -> tuple[str, ...]:
     """What differs, as "optimizer adamw_torch, was paged_adamw_8bit": fields of the spec, then what the runs say."""
-    fields = {name: (str(_value(one.work, name)), str(_value(other.work, name))) for name in sorted(MEANS)}
+    fields = {
+        name: (str(_value(one.spec.work, name)), str(_value(other.spec.work, name))) for name in sorted(PRESET_SETTINGS)
+    }
     before, after = (group.results[0].chosen for group in (one, other))
     if before and after:
-        for name in before.means | after.means:
-            fields[name] = (before.means.get(name, "none"), after.means.get(name, "none"))
+        for name in before.execution | after.execution:
+            fields[name] = (before.execution.get(name, "none"), after.execution.get(name, "none"))
     return tuple(f"{name} {new}, was {old}" for name, (old, new) in fields.items() if old != new)
 
 
-def _value(work: RunSpec, name: str) -> object:
+def _value(work: Work, name: str) -> object:
     value = getattr(work, name)
     if isinstance(value, bool):
         return "on" if value else "off"

@@ -153,6 +153,6 @@ def _section(title: str, content: Table, links: Mapping[str, str] | None = None,
 
 
 def _result_links(campaign: Campaign, files: Sequence[str]) -> dict[str, str]:
-    wanted = {f"runs/{r.spec.run_id}/result.json": r.spec.run_id for r in campaign.results}
+    wanted = {f"runs/{r.spec.identity.run_id}/result.json": r.spec.identity.run_id for r in campaign.results}
     found = ((wanted.get("/".join(path.split("/")[-3:])), path) for path in files)
     return {run_id: path for run_id, path in found if run_id}

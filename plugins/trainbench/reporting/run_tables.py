@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from bench_image.contract.fingerprint import NOT_WORK
 from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import Context
+from bench_image.contract.spec import RunSpec
 from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.formats import NA, count, listing, one_line
 from trainbench.core.tables import MAX_ROWS, Table, Tone, integer, make_table, short_names, text, text_columns
@@ -35,8 +35,8 @@ def runs_table(campaign: Campaign, section: str) -> Table:
     more = len(results) - MAX_ROWS
     return make_table(
         results[:MAX_ROWS],
-        (text("run", lambda r: names[r.spec.run_id]), *(figure.column(figure.value) for figure in filled)),
-        run_id=lambda r: r.spec.run_id,
+        (text("run", lambda r: names[r.spec.identity.run_id]), *(figure.column(figure.value) for figure in filled)),
+        run_id=lambda r: r.spec.identity.run_id,
         notes=(
             *((f"And {more:,} more runs: metrics.csv has all of them.",) if more > 0 else ()),
             *_absences(results, figures),
@@ -72,12 +72,12 @@ def scaling(campaign: Campaign) -> Table:
     return make_table(
         [(result, efficiency) for result, efficiency in pairs if efficiency],
         (
-            text("run", lambda pair: names[pair[0].spec.run_id]),
-            integer("GPUs", lambda pair: pair[0].spec.world_size),
+            text("run", lambda pair: names[pair[0].spec.identity.run_id]),
+            integer("GPUs", lambda pair: pair[0].spec.placement.world_size),
             text("compared with", lambda pair: _base_text(pair[1]), is_number=True),
             SCALING.column(lambda pair: pair[1].pct, "efficiency"),
         ),
-        run_id=lambda pair: pair[0].spec.run_id,
+        run_id=lambda pair: pair[0].spec.identity.run_id,
     )
 
 
@@ -92,13 +92,16 @@ def failures(campaign: Campaign) -> Table:
     return make_table(
         [(result, result.error) for result in campaign.results if result.error],
         (
-            text("run", lambda pair: names[pair[0].spec.run_id] + (" (re-run)" if is_rerun(campaign, pair[0]) else "")),
+            text(
+                "run",
+                lambda pair: names[pair[0].spec.identity.run_id] + (" (re-run)" if is_rerun(campaign, pair[0]) else ""),
+            ),
             text("status", lambda pair: pair[0].status.value),
             text("phase", lambda pair: pair[1].phase.value),
             text("error", lambda pair: one_line(f"{pair[1].kind}: {pair[1].message}")),
         ),
         tone=lambda _: Tone.BAD,
-        run_id=lambda pair: pair[0].spec.run_id,
+        run_id=lambda pair: pair[0].spec.identity.run_id,
     )
 
 
@@ -108,8 +111,8 @@ def skipped(campaign: Campaign) -> Table:
 
 def work(campaign: Campaign) -> tuple[Table, ...]:
     """The settings of a single group; of several: what all share, then for each group what differs."""
-    groups = {result.spec.group_id: result.spec for result in campaign.results}
-    settings = {group_id: spec.model_dump(mode="json", exclude=set(NOT_WORK)) for group_id, spec in groups.items()}
+    groups = {result.spec.identity.group_id: result.spec for result in campaign.results}
+    settings = {group_id: _settings_of(spec) for group_id, spec in groups.items()}
     if len(settings) < 2:
         return tuple(_settings(values, group_name(campaign, group_id)) for group_id, values in settings.items())
     first = next(iter(settings.values()))
@@ -124,6 +127,12 @@ def work(campaign: Campaign) -> tuple[Table, ...]:
     )
 
 
+def _settings_of(spec: RunSpec) -> dict[str, object]:
+    """All that changes what is measured."""
+    parts = (spec.work, spec.placement, spec.measurement)
+    return {name: value for part in parts for name, value in part.model_dump(mode="json").items()}
+
+
 def _settings(values: Mapping[str, object], title: str = "", names: str = "setting") -> Table:
     rows = [(name, _setting(value)) for name, value in values.items()]
     return make_table(rows, text_columns(names, "value"), title=title)
@@ -131,21 +140,23 @@ def _settings(values: Mapping[str, object], title: str = "", names: str = "setti
 
 def chosen(campaign: Campaign) -> Table:
     """What ran where the spec left a choice, why, and the means by which it ran; equal ones once, with their nodes."""
-    names = {group_id: group_name(campaign, group_id) for group_id in {r.spec.group_id for r in campaign.results}}
+    names = {
+        group_id: group_name(campaign, group_id) for group_id in {r.spec.identity.group_id for r in campaign.results}
+    }
     runs: dict[tuple[str, ...], dict[str, None]] = {}
     for result in campaign.results:
         if result.chosen:
-            means = "; ".join(f"{name} {value}" for name, value in result.chosen.means.items())
+            execution = "; ".join(f"{name} {value}" for name, value in result.chosen.execution.items())
             cells = (
-                f"{names[result.spec.group_id]}, {result.spec.preset}",
+                f"{names[result.spec.identity.group_id]}, {result.spec.work.preset}",
                 str(result.chosen.micro_batch_size),
                 "on" if result.chosen.gradient_checkpointing else "off",
                 result.chosen.why,
-                means or NA,
+                execution or NA,
             )
-            runs.setdefault(cells, {})[result.spec.node] = None
+            runs.setdefault(cells, {})[result.spec.identity.node] = None
     columns = text_columns(
-        "work", "nodes", "micro-batch", "checkpointing", "how chosen", "means", numbers=("micro-batch",)
+        "work", "nodes", "micro-batch", "checkpointing", "how chosen", "execution", numbers=("micro-batch",)
     )
     return make_table([(cells[0], listing(nodes), *cells[1:]) for cells, nodes in runs.items()], columns)
 
@@ -155,7 +166,7 @@ def software(campaign: Campaign) -> Table:
     nodes_by_value: dict[str, dict[str, dict[str, None]]] = {}
     for result in campaign.results:
         for name, value in _facts(result.context):
-            nodes_by_value.setdefault(name, {}).setdefault(value, {})[result.spec.node] = None
+            nodes_by_value.setdefault(name, {}).setdefault(value, {})[result.spec.identity.node] = None
     return make_table(
         nodes_by_value.items(),
         (text("what", lambda item: item[0]), text("version", lambda item: _by_node(item[1]))),

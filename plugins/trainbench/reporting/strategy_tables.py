@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult
-from trainbench.comparison.comparable import ACROSS, WorkGroup, differences, nearest, work_groups, work_names
+from trainbench.comparison.comparable import WorkGroup, differences, nearest, work_groups, work_names
 from trainbench.comparison.entries import Entry, entries, level_with, sizes, tie_words
 from trainbench.comparison.scaling import Scaling, entry_scaling
 from trainbench.comparison.strategy_profiles import patterns
@@ -47,7 +47,7 @@ class _Comparison:
 def strategies(campaign: Campaign) -> tuple[Table, ...]:
     """One table for each work; none where a single strategy at a single size was measured."""
     groups = work_groups(campaign.results)
-    if len({(r.spec.strategy, r.spec.world_size) for group in groups for r in group.results}) < 2:
+    if len({(r.spec.placement.strategy, r.spec.placement.world_size) for group in groups for r in group.results}) < 2:
         return ()
     comparison = _Comparison(
         campaign=campaign,
@@ -64,7 +64,7 @@ def leaders(campaign: Campaign) -> tuple[str, ...]:
     told = []
     groups = work_groups(campaign.results)
     for group, name in zip(groups, work_names(groups), strict=True):
-        size = max(result.spec.world_size for result in group.results)
+        size = max(result.spec.placement.world_size for result in group.results)
         first, *others = entries(group, size)
         if others:
             what = f" of {name}" if len(groups) > 1 else ""
@@ -99,7 +99,7 @@ def _table(comparison: _Comparison, group: WorkGroup) -> Table:
             PER_GPU.column(lambda p: p.entry.tokens_per_s / p.entry.world_size),
             *map(_median_column, MEDIANS),
             SCALING.column(lambda p: p.scaling.text if p.scaling else NA),
-            USD_PER_1M_TOKENS.column(lambda p: p.entry.median(lambda r: prices.get(r.spec.run_id))),
+            USD_PER_1M_TOKENS.column(lambda p: p.entry.median(lambda r: prices.get(r.spec.identity.run_id))),
             PATTERN.column(lambda p: p.pattern, is_number=False),
         ),
         run_id=lambda p: median_run(p.entry.results),
@@ -128,19 +128,19 @@ def _of_fastest_pct(placed: _Placed) -> float | None:
 
 def _failed(campaign: Campaign, group: WorkGroup) -> list[RunResult]:
     """Runs of this very work that failed, such as an OOM: they belong beside those that measured something."""
-    key = fingerprint(group.work, ACROSS)
+    key = fingerprint(group.spec.work)
     return [
         result
         for result in campaign.results
         if result.error is not None
-        and fingerprint(result.work, ACROSS) == key
+        and fingerprint(result.effective_spec.work) == key
         and gpu_name(result) in (None, group.gpu_name)
     ]
 
 
 def _failed_row(result: RunResult) -> Row:
-    cells = (str(result.spec.world_size), result.spec.strategy.value, result.status.value)
-    return text_row(*cells, *[""] * NUM_FIGURES, tone=Tone.BAD, run_id=result.spec.run_id)
+    cells = (str(result.spec.placement.world_size), result.spec.placement.strategy.value, result.status.value)
+    return text_row(*cells, *[""] * NUM_FIGURES, tone=Tone.BAD, run_id=result.spec.identity.run_id)
 
 
 def _notes(comparison: _Comparison, group: WorkGroup) -> tuple[str, ...]:
@@ -167,9 +167,9 @@ def _notes(comparison: _Comparison, group: WorkGroup) -> tuple[str, ...]:
 
 def _base_on_other_gpu(comparison: _Comparison, group: WorkGroup) -> str | None:
     """Why there is no scaling although fewer GPUs did the same work: they were of another kind."""
-    key, smallest = fingerprint(group.work, ACROSS), min(sizes(group))
+    key, smallest = fingerprint(group.spec.work), min(sizes(group))
     for other in comparison.groups:
-        if fingerprint(other.work, ACROSS) == key and other.hardware != group.hardware and min(sizes(other)) < smallest:
+        if fingerprint(other.spec.work) == key and other.hardware != group.hardware and min(sizes(other)) < smallest:
             size = count(min(sizes(other)), "GPU")
             return f"No scaling: {size} did this work only as {other.hardware}, which says nothing of {group.hardware}."
     return None

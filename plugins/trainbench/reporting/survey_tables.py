@@ -63,7 +63,7 @@ def memory(campaign: Campaign) -> tuple[Table, ...]:
             text("GPU", lambda pair: pair[0].gpu),
             text("micro-batch", lambda pair: _micro_batches(pair[0]), is_number=True),
             PEAK_MEMORY_GB.column(lambda pair: pair[0].memory_gb, "measured GB"),
-            FORMULA_GB.column(lambda pair: predicted_gb(pair[0].results[0].work)),
+            FORMULA_GB.column(lambda pair: predicted_gb(pair[0].results[0].effective_spec)),
             FULL_GB.column(lambda pair: pair[1].full_gb if pair[1] else ""),
             FULL_GB.column(lambda pair: percent(pair[1].pct) if pair[1] else "", "saved"),
             FULL_GB.column(lambda pair: _origin(pair[1]), "full is", is_number=False),
@@ -174,7 +174,7 @@ def _model_name(model: str, found: Sequence[Cell]) -> str:
     if not results:
         return model
     spec = results[0].spec
-    return f"{model}, {spec.seq_length:,} tokens, {spec.precision}, {spec.preset}"
+    return f"{model}, {spec.work.seq_length:,} tokens, {spec.work.precision}, {spec.work.preset}"
 
 
 def _remark(cell: Cell) -> str:
@@ -212,4 +212,4 @@ def _unequal(recipe: str, found: Sequence[Cell]) -> list[str]:
 
 
 def _is_auto(found: Sequence[Cell]) -> bool:
-    return any(result.spec.micro_batch_size == AUTO for cell in found for result in cell.results)
+    return any(result.spec.work.micro_batch_size == AUTO for cell in found for result in cell.results)

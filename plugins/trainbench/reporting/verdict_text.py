@@ -151,17 +151,18 @@ def _measured(campaign: Campaign) -> str:
 
 def _failed(campaign: Campaign) -> list[str]:
     bad = dict.fromkeys(
-        f"{campaign.labels.get(result.spec.group_id, result.spec.strategy)} on "
-        f"{result.spec.node if campaign.labels else count(result.spec.world_size, 'GPU')} ({result.error.kind})"
+        f"{campaign.labels.get(run.group_id, placement.strategy)} on "
+        f"{run.node if campaign.labels else count(placement.world_size, 'GPU')} ({error.kind})"
         for result in campaign.results
-        if result.error
+        for run, placement, error in [(result.spec.identity, result.spec.placement, result.error)]
+        if error
     )
     return [f"None from {listing(bad)}."] if bad else []
 
 
 def drill(campaign: Campaign) -> str | None:
     """What was slowed on purpose, or None when nothing was."""
-    drills = {r.spec.node: r.spec.drill.slowdown_pct for r in campaign.results if r.spec.drill}
+    drills = {r.spec.identity.node: r.spec.drill.slowdown_pct for r in campaign.results if r.spec.drill}
     if not drills:
         return None
     told = listing(f"{node} by {share(pct, 0)}" for node, pct in drills.items())
@@ -170,9 +171,9 @@ def drill(campaign: Campaign) -> str | None:
 
 def verdict_table(campaign: Campaign, group: GroupVerdict) -> Table:
     """One row for each node, red ones first; it links to the run with the node's median samples/s."""
-    runs = [result for result in campaign.results if result.spec.group_id == group.group_id]
+    runs = [result for result in campaign.results if result.spec.identity.group_id == group.group_id]
     shown_runs = _median_runs(runs)
-    on_cpu = {run.spec.device for run in runs} == {Device.CPU}
+    on_cpu = {run.spec.work.device for run in runs} == {Device.CPU}
     behind = {node.node for node in conditions(campaign) if node.condition is Condition.BEHIND}
     return make_table(
         sorted(group.nodes, key=lambda node: node.state not in RED),
@@ -194,7 +195,7 @@ def _median_runs(runs: Sequence[RunResult]) -> Mapping[str, str | None]:
     """Node -> the id of the run to show for it."""
     by_node: dict[str, list[RunResult]] = {}
     for run in runs:
-        by_node.setdefault(run.spec.node, []).append(run)
+        by_node.setdefault(run.spec.identity.node, []).append(run)
     return {node: median_run(of) for node, of in by_node.items()}
 
 
@@ -323,13 +324,13 @@ def runs_of_groups(campaign: Campaign) -> Mapping[str, Mapping[str, str | None]]
     """Group id -> node -> the id of the run to show for it."""
     by_group: dict[str, list[RunResult]] = {}
     for run in campaign.results:
-        by_group.setdefault(run.spec.group_id, []).append(run)
+        by_group.setdefault(run.spec.identity.group_id, []).append(run)
     return {group_id: _median_runs(of) for group_id, of in by_group.items()}
 
 
 def group_name(campaign: Campaign, group_id: str) -> str:
     """The work and the hardware of a group: "mistral-7b qlora, single, batch 8 x 512 tokens, NVIDIA A10"."""
-    of_group = (r for r in campaign.results if r.spec.group_id == group_id)
+    of_group = (r for r in campaign.results if r.spec.identity.group_id == group_id)
     first = next(of_group, None)
     if first is None:
         return group_id
@@ -341,20 +342,23 @@ def group_name(campaign: Campaign, group_id: str) -> str:
 def work_name(campaign: Campaign, result: RunResult, gpu: str | None = None) -> str:
     """The work and the hardware of one run, and the label under which it was asked for. `gpu`: where it never told."""
     spec = result.spec
-    asked = spec.micro_batch_size
-    batch = f"{asked} ({result.work.micro_batch_size})" if asked == AUTO and result.chosen else str(asked)
-    gpus = f" on {count(spec.world_size, 'GPU')}" if spec.world_size > 1 else ""
-    label = campaign.labels.get(spec.group_id, "")
-    work = f"{spec.model} {spec.recipe}, {spec.strategy}{gpus}, batch {batch} x {spec.seq_length} tokens"
+    asked = spec.work.micro_batch_size
+    batch = (
+        f"{asked} ({result.effective_spec.work.micro_batch_size})" if asked == AUTO and result.chosen else str(asked)
+    )
+    gpus = f" on {count(spec.placement.world_size, 'GPU')}" if spec.placement.world_size > 1 else ""
+    label = campaign.labels.get(spec.identity.group_id, "")
+    job = f"{spec.work.model} {spec.work.recipe}, {spec.placement.strategy}{gpus}"
+    work = f"{job}, batch {batch} x {spec.work.seq_length} tokens"
     named = f"{label}: {work}" if label and not work.startswith(label) else work
     on_cpu = BY_CPU_TIME if result.performance.clock is Clock.PROCESS_CPU else "CPU"
-    return f"{named}, {on_cpu if spec.device is Device.CPU else gpu or gpu_name(result) or 'GPU unknown'}"
+    return f"{named}, {on_cpu if spec.work.device is Device.CPU else gpu or gpu_name(result) or 'GPU unknown'}"
 
 
 def is_rerun(campaign: Campaign, result: RunResult) -> bool:
     """Whether the run is the re-run of a breach: its round comes after the planned ones."""
     rounds = campaign.params.get("rounds")
-    return isinstance(rounds, int) and result.spec.round > rounds
+    return isinstance(rounds, int) and result.spec.identity.round > rounds
 
 
 def rates(campaign: Campaign) -> Mapping[tuple[str, str], Sequence[tuple[float, bool]]]:
@@ -362,7 +366,7 @@ def rates(campaign: Campaign) -> Mapping[tuple[str, str], Sequence[tuple[float, 
     found: dict[tuple[str, str], list[tuple[float, bool]]] = {}
     for result in campaign.results:
         if (rate := judged_rate(result)) is not None:
-            key = (result.spec.group_id, result.spec.node)
+            key = (result.spec.identity.group_id, result.spec.identity.node)
             found.setdefault(key, []).append((rate, is_rerun(campaign, result)))
     return found
 

@@ -52,14 +52,14 @@ def store_arrival(store: Store, manifest: Mapping[str, Any], payload: object) ->
         return None
     if mismatch(spec, result):
         return None
-    return store.write_rank_result(result, rank) if spec.nodes > 1 else store.write_result(result)
+    return store.write_rank_result(result, rank) if spec.placement.nodes > 1 else store.write_result(result)
 
 
 def arrived(store: Store, spec: RunSpec, rank: int) -> str | None:
     """The text of what the pod of this run and rank measured, as it was stored; None: nothing was."""
-    name = rank_file(rank) if spec.nodes > 1 else RESULT_FILE
+    name = rank_file(rank) if spec.placement.nodes > 1 else RESULT_FILE
     try:
-        text = store.read_run_file(spec.campaign_id, spec.run_id, name).decode()
+        text = store.read_run_file(spec.identity.campaign_id, spec.identity.run_id, name).decode()
         result = parse_payload(text)
     except (StoreError, ContractError, UnicodeDecodeError):
         return None
@@ -78,7 +78,7 @@ def completed(
         for index, (spec, payload, end) in enumerate(zip(specs, payloads, ends, strict=True))
     ]
     stored = [index for index, payload in enumerate(payloads) if payload is None and found[index] is not None]
-    if not stored or specs[0].nodes == 1:
+    if not stored or specs[0].placement.nodes == 1:
         return found
     of_try = _latest_try({index: result for index, payload in enumerate(found) if (result := _read(payload))})
     return [None if index in stored and index not in of_try else payload for index, payload in enumerate(found)]
@@ -123,9 +123,9 @@ def _joined(by_rank: Mapping[int, RunResult]) -> RunResult:
     by_rank = _latest_try(by_rank)
     results = tuple(by_rank.values())
     spec = results[0].spec
-    payloads = [by_rank[rank].model_dump_json() if rank in by_rank else None for rank in range(spec.nodes)]
+    payloads = [by_rank[rank].model_dump_json() if rank in by_rank else None for rank in range(spec.placement.nodes)]
     at = max(result.finished_at for result in results)
-    return combine(spec, collect((spec,) * spec.nodes, payloads, at))
+    return combine(spec, collect((spec,) * spec.placement.nodes, payloads, at))
 
 
 def _asked(manifest: Mapping[str, Any]) -> tuple[RunSpec, int] | None:

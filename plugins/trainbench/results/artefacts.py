@@ -129,12 +129,22 @@ class Store:
 
     def write_result(self, result: RunResult) -> str:
         """Returns the file's address."""
-        path = self._campaign(result.spec.campaign_id) / "runs" / _identifier(result.spec.run_id) / RESULT_FILE
+        path = (
+            self._campaign(result.spec.identity.campaign_id)
+            / "runs"
+            / _identifier(result.spec.identity.run_id)
+            / RESULT_FILE
+        )
         return self._write(path, result.model_dump_json(indent=1).encode())
 
     def write_rank_result(self, result: RunResult, rank: int) -> str:
         """Of one pod of a gang; returns the file's address."""
-        path = self._campaign(result.spec.campaign_id) / "runs" / _identifier(result.spec.run_id) / f"rank-{rank}.json"
+        path = (
+            self._campaign(result.spec.identity.campaign_id)
+            / "runs"
+            / _identifier(result.spec.identity.run_id)
+            / f"rank-{rank}.json"
+        )
         return self._write(path, result.model_dump_json(indent=1).encode())
 
     def write_plan(self, campaign_id: str, text: str) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import AwareDatetime, WrapValidator, model_validator
+from pydantic import AwareDatetime, WrapValidator
 
 from bench_image.contract.frozen import Frozen
-from bench_image.contract.parse import upgraded
 from bench_image.contract.result import RunResult, Status
 from trainbench.core.baselines import Baseline
 from trainbench.core.verdicts import ALARMS, RED, Finding, GroupVerdict, HistoryVerdict, NodeVerdict
@@ -21,12 +20,12 @@ from trainbench.prices.run_cost import RunCost
 IMPORTED = "imported-"  # how the ids of campaigns begin that others measured
 
 
-def _stored(value: Any, validate: Callable[[Any], RunResult]) -> RunResult:
-    """A stored campaign may hold results of an older schema version; a result that is one already was checked."""
-    return value if isinstance(value, RunResult) else validate(upgraded(value))
+def _checked_once(value: object, validate: Callable[[object], RunResult]) -> RunResult:
+    """A value that is a RunResult was checked when it was read."""
+    return value if isinstance(value, RunResult) else validate(value)
 
 
-StoredResult = Annotated[RunResult, WrapValidator(_stored)]
+CheckedResult = Annotated[RunResult, WrapValidator(_checked_once)]
 
 
 class Campaign(Frozen):
@@ -39,7 +38,7 @@ class Campaign(Frozen):
     finished_at: AwareDatetime
     params: dict[str, object]
     skipped: tuple[Skipped, ...]
-    results: tuple[StoredResult, ...]
+    results: tuple[CheckedResult, ...]
     groups: tuple[GroupVerdict, ...]
     history: tuple[HistoryVerdict, ...]
     findings: tuple[Finding, ...]
@@ -49,15 +48,6 @@ class Campaign(Frozen):
     dag_run_id: str | None = None  # None: not made by a DAG run
     known: tuple[GpuNode, ...] = ()  # the plan's nodes, as far as they were known before anything ran
     baselines: tuple[Baseline, ...] = ()  # accepted for its nodes: what was measured before them is no past
-
-    @model_validator(mode="before")
-    @classmethod
-    def _upgraded(cls, data: Any) -> Any:
-        """Campaigns stored by version 0.1 only knew whether they judge nodes; else they compared strategies."""
-        if not isinstance(data, dict) or "judges_nodes" not in data:
-            return data
-        rest = {name: value for name, value in data.items() if name != "judges_nodes"}
-        return rest | {"question": Question.NODES if data["judges_nodes"] else Question.STRATEGIES}
 
     @property
     def judges_nodes(self) -> bool:
@@ -72,7 +62,7 @@ class Campaign(Frozen):
         return tuple(node for node in self.nodes if node.state in RED)
 
     @property
-    def unjudged_failures(self) -> tuple[StoredResult, ...]:
+    def unjudged_failures(self) -> tuple[RunResult, ...]:
         """Failed runs that no node is judged by. What does not fit the memory is a row of the table, and a free node
         that was not to be had is nobody's fault.
         """
@@ -80,7 +70,7 @@ class Campaign(Frozen):
         return tuple(
             result
             for result in self.results
-            if result.spec.group_id not in judged
+            if result.spec.identity.group_id not in judged
             and result.error is not None
             and result.status is not Status.OOM
             and result.error.kind not in NOT_FREE

@@ -71,17 +71,24 @@ def parse_payload(payload: object) -> RunResult:
 
 def mismatch(spec: RunSpec, result: RunResult) -> str | None:
     """Why `result` is not the result of `spec`, naming both; None when it is. The echoed spec must be equal."""
-    if result.spec.run_id != spec.run_id:
-        return f"this is the result of run '{result.spec.run_id}', not of '{spec.run_id}': it is not counted"
-    differing = [name for name in RunSpec.model_fields if getattr(result.spec, name) != getattr(spec, name)]
+    if result.spec.identity.run_id != spec.identity.run_id:
+        run_id, planned_id = result.spec.identity.run_id, spec.identity.run_id
+        return f"this is the result of run '{run_id}', not of '{planned_id}': it is not counted"
+    planned, echoed = _settings(spec), _settings(result.spec)
+    differing = [name for name in planned if echoed[name] != planned[name]]
     if not differing:
         return None
-    values = ", ".join(
-        f"{name} is {getattr(result.spec, name)!r:.80}, planned {getattr(spec, name)!r:.80}" for name in differing[:5]
-    )
-    return f"the result of run '{spec.run_id}' is of other work than planned: {values}: it is not counted"
+    values = ", ".join(f"{name} is {echoed[name]!r:.80}, planned {planned[name]!r:.80}" for name in differing[:5])
+    return f"the result of run '{spec.identity.run_id}' is of other work than planned: {values}: it is not counted"
+
+
+def _settings(spec: RunSpec) -> dict[str, object]:
+    """Field name -> value, of the spec and of its parts."""
+    fields = dict(spec)
+    parts = [fields.pop(name) for name in ("identity", "work", "placement", "measurement")]
+    return {name: value for part in (fields.items(), *parts) for name, value in part}
 
 
 def _no_result(spec: RunSpec, state: str | None) -> str:
     ended = f"its task ended as '{state}'" if state else "the state of its task is not known"
-    return f"the run on node '{spec.node}' gave no result; {ended}: read the pod's log"
+    return f"the run on node '{spec.identity.node}' gave no result; {ended}: read the pod's log"

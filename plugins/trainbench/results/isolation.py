@@ -38,7 +38,7 @@ class Isolation:
 
     def each(self, part: str, results: Iterable[RunResult], work: Callable[[RunResult], Sequence[Made]]) -> list[Made]:
         """What `work` gives for all results together, without those that it fails for."""
-        of_each = (self.attempt(part, result.spec.run_id, partial(work, result)) for result in results)
+        of_each = (self.attempt(part, result.spec.identity.run_id, partial(work, result)) for result in results)
         return [made for all_made in of_each for made in all_made or ()]
 
 
@@ -66,7 +66,7 @@ def _examined(result: RunResult, work: Callable[[Sequence[RunResult]], object]) 
     try:
         work((result,))
     except Exception as error:
-        _LOG.exception("judging run %s failed", result.spec.run_id)
+        _LOG.exception("judging run %s failed", result.spec.identity.run_id)
         return _failed(result, error)
     return result
 

@@ -11,7 +11,7 @@ def gpu_uuids(result: RunResult) -> frozenset[str]:
     """Of all GPUs of all nodes of the run; empty where not every one was reported."""
     own = [gpu.uuid for gpu in result.context.gpus] if result.context else []
     known = frozenset(filter(None, (*own, *(rank.gpu_uuid for rank in result.ranks))))
-    return known if len(known) >= result.spec.world_size else frozenset()
+    return known if len(known) >= result.spec.placement.world_size else frozenset()
 
 
 class Machines:
@@ -20,7 +20,7 @@ class Machines:
     def __init__(self, results: Sequence[RunResult]) -> None:
         self._parents: dict[str, str] = {}
         for result in results:
-            if result.spec.nodes == 1 and (uuids := sorted(gpu_uuids(result))):
+            if result.spec.placement.nodes == 1 and (uuids := sorted(gpu_uuids(result))):
                 for uuid in uuids:
                     self._parents[self._root(uuid)] = self._root(uuids[0])
 
@@ -40,4 +40,4 @@ class Machines:
 
 
 def nodes_of(result: RunResult) -> frozenset[str]:
-    return frozenset((result.spec.node, *result.spec.peers))
+    return frozenset((result.spec.identity.node, *result.spec.identity.peers))

@@ -38,7 +38,8 @@ def price_runs(results: Sequence[RunResult], usd_per_gpu_hour: float | None, par
         return run_cost.with_cost(result, cost), cost, price
 
     each = [
-        parts.attempt("pricing", run.spec.run_id, partial(priced, run)) or (run, _no_cost(run), None) for run in results
+        parts.attempt("pricing", run.spec.identity.run_id, partial(priced, run)) or (run, _no_cost(run), None)
+        for run in results
     ]
     return PricedRuns(
         results=tuple(result for result, _, _ in each),
@@ -50,4 +51,4 @@ def price_runs(results: Sequence[RunResult], usd_per_gpu_hour: float | None, par
 
 def _no_cost(result: RunResult) -> RunCost:
     unknown = dict.fromkeys(RunCost.model_fields)
-    return RunCost(**unknown | {"run_id": result.spec.run_id, "reason": "its cost could not be computed"})
+    return RunCost(**unknown | {"run_id": result.spec.identity.run_id, "reason": "its cost could not be computed"})

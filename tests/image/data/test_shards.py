@@ -50,7 +50,7 @@ def tokens_of(layout: Layout) -> np.ndarray:
 
 def batches_of(layout: Layout, **changes: object) -> ShardBatches:
     spec = make_spec(recipe=Recipe.FULL, **changes)
-    return ShardBatches(made(layout), spec, Place(0, spec.world_size), pinned=False, drops=True)
+    return ShardBatches(made(layout), spec, Place(0, spec.placement.world_size), pinned=False, drops=True)
 
 
 # --- layout -----------------------------------------------------------------------------------------------------------
@@ -464,7 +464,7 @@ def test_a_shard_left_behind_leaves_the_page_cache(tmp_path: Path) -> None:
 def test_memory_and_disk_give_batches_of_the_same_size(tmp_path: Path) -> None:
     """An encoder-decoder model reads a source and a target of seq_length each."""
     spec = make_spec(recipe=Recipe.FULL, model="encoder-decoder", seq_length=8)
-    disk = spec.model_copy(update={"data": DiskData(folder=str(tmp_path), num_samples=10)})
+    disk = spec.changed(work={"data": DiskData(folder=str(tmp_path), num_samples=10)})
     pool, reader = TokenPool(spec, 0, 100, pinned=False), batches(disk, 0, 100, pinned=False)
 
     assert pool.batch(0, 0).shape == reader.batch(0, 0).shape == (2, 16)

@@ -78,7 +78,7 @@ def test_what_is_said_is_what_is_held(seen: list[dict[str, Any]], case: str, str
     assert dtypes["trainable"] == dtypes["gradients"] == [trained]
     assert set(dtypes["copies"]) <= {trained}
     assert said["master weights"].endswith(f"({said['gradients'].split(',')[0]})")
-    if spec_of(case, strategy).optimizer is Optimizer.ADAMW_TORCH:
+    if spec_of(case, strategy).work.optimizer is Optimizer.ADAMW_TORCH:
         assert dtypes["states"] == [NARROW[said["optimizer states"]]]
     else:
         assert dtypes["states"] == ["torch.float32", "torch.uint8"]

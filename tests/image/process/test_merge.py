@@ -30,7 +30,7 @@ END = BEGIN + timedelta(seconds=60)
 WINDOW = WindowRecord(
     started_s=20.0, wall_s=10.0, loader_wait_s=0.5, step_times_s=(2.0, 2.0, 3.0, 3.0), losses=(7.0, 6.5, 6.0, 5.5)
 )
-CHOSEN = Chosen(micro_batch_size=2, gradient_checkpointing=True, why="as asked", means={})
+CHOSEN = Chosen(micro_batch_size=2, gradient_checkpointing=True, why="as asked", execution={})
 
 
 def make_memory(allocated: int) -> Memory:
@@ -137,7 +137,7 @@ def test_figures_count_what_the_program_chose() -> None:
 
     assert result.performance.samples_per_second == pytest.approx(1.6)
     assert result.performance.hfu_pct == result.performance.mfu_pct
-    assert (result.spec.micro_batch_size, result.work.micro_batch_size) == ("auto", 4)
+    assert (result.spec.work.micro_batch_size, result.effective_spec.work.micro_batch_size) == ("auto", 4)
 
 
 def test_a_run_that_ended_before_it_chose_has_no_figures() -> None:
@@ -311,7 +311,7 @@ def test_a_window_of_two_steps_has_a_step_time_and_is_steady_at_its_very_target(
     assert first.performance.step_time is not None
     assert first.performance.step_time.mean_s == pytest.approx(2.5)
 
-    exactly = spec.model_copy(update={"target_half_width_pct": first.performance.windows[0].half_width_pct})
+    exactly = spec.changed(measurement={"target_half_width_pct": first.performance.windows[0].half_width_pct})
     again = merge(exactly, [make_report(windows=(two,))], ProcessExits({0: 0}), BEGIN, END)
     assert not first.performance.windows[0].steady
     assert again.performance.windows[0].steady

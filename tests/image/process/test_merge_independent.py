@@ -47,7 +47,7 @@ def report(rank: int, *windows: WindowRecord, energy_j: float = 3600.0, **change
 
 def merged(*reports: RankReport, **ending: Any) -> RunResult:
     """All ended by themselves unless `ending` says else; read again, as whoever gets it would."""
-    spec = SPEC.model_copy(update={"gpus_per_node": max(2, len(reports))})
+    spec = SPEC.changed(placement={"gpus_per_node": max(2, len(reports))})
     exits = {one.rank: 0 for one in reports}
     result = merge_independent(spec, reports, ProcessExits(**{"codes": exits} | ending), BEGIN, END)
     return parse_result(result.model_dump_json())
@@ -218,7 +218,7 @@ def test_why_a_figure_of_one_gpu_is_unknown_is_said_at_that_gpu() -> None:
 
 def test_why_a_summary_of_a_rank_has_a_gap_is_said_at_that_rank() -> None:
     """On the CPU no rank has a GPU's UUID; that independent ranks have figures of their own is no gap."""
-    spec = SPEC.model_copy(update={"device": Device.CPU, "gpus_per_node": 2})
+    spec = SPEC.changed(work={"device": Device.CPU}, placement={"gpus_per_node": 2})
     reports = [report(rank, window(4, 4.0)).model_copy(update={"gpu_uuid": None}) for rank in (0, 1)]
     ending = ProcessExits({0: 0, 1: 0})
     parts = [_part(spec, rank, one, ending, BEGIN, END) for rank, one in enumerate(reports)]
@@ -266,7 +266,7 @@ def test_independent_ranks_do_the_same_work_at_the_same_time(tmp_path: Path) -> 
     assert {one.first_loss for one in own} == {own[0].first_loss}
     assert sum(one.samples_per_second or 0 for one in own) == pytest.approx(result.performance.samples_per_second)
     assert result.chosen is not None
-    assert result.chosen.means["attention"] == "sdpa"
+    assert result.chosen.execution["attention"] == "sdpa"
     assert result.telemetry.host.memory_used_pct is not None
 
 
@@ -309,7 +309,7 @@ def run_node(spec: RunSpec, folder: Path, prelude: str, later_s: float, **env: s
 
 def test_no_fault_of_one_gpu_reaches_its_neighbours(tmp_path: Path) -> None:
     """Out of memory, NaN, killed and hanging, all for real; rank 0 is sound and was first to end well."""
-    spec = SPEC.model_copy(update={"gpus_per_node": 5, "timeout_s": 400.0})
+    spec = SPEC.changed(placement={"gpus_per_node": 5}).model_copy(update={"timeout_s": 400.0})
     result = parse_result(run_node(spec, tmp_path, FAULTS, later_s=1.0).model_dump_json())
 
     assert [rank.status for rank in result.ranks] == [
@@ -317,7 +317,7 @@ def test_no_fault_of_one_gpu_reaches_its_neighbours(tmp_path: Path) -> None:
     ]  # fmt: skip
     sound = result.ranks[0].performance
     assert sound is not None
-    assert len(sound.windows) == spec.repeats
+    assert len(sound.windows) == spec.measurement.repeats
     assert result.status is Status.OOM
     assert result.error is not None
     assert result.error.message.startswith("GPU 1: ")
@@ -325,7 +325,7 @@ def test_no_fault_of_one_gpu_reaches_its_neighbours(tmp_path: Path) -> None:
 
 
 def test_sigterm_ends_all_ranks_and_leaves_nobody_behind(tmp_path: Path) -> None:
-    spec = SPEC.model_copy(update=ENDLESS)
+    spec = make_spec(recipe=Recipe.FULL, strategy=Strategy.INDEPENDENT, **ENDLESS)
     process = start(spec, tmp_path)
     wait_for(Phase.MEASURE, process, spec, tmp_path)
     family = descendants(process)

@@ -23,8 +23,8 @@ def test_a_recipe_imports_only_what_it_needs() -> None:
     full = make_spec(recipe=Recipe.FULL, model="mistral-7b")
     assert modules_of(full) == ["torch", MISTRAL]
     assert modules_of(make_spec(model="mistral-7b")) == ["torch", MISTRAL, "peft", "bitsandbytes"]
-    assert modules_of(full.model_copy(update={"optimizer": Optimizer.ADAMW_8BIT}))[-1] == "bitsandbytes"
-    assert modules_of(full.model_copy(update={"strategy": Strategy.ZERO2}))[-1] == "deepspeed"
+    assert modules_of(full.changed(work={"optimizer": Optimizer.ADAMW_8BIT}))[-1] == "bitsandbytes"
+    assert modules_of(full.changed(placement={"strategy": Strategy.ZERO2}))[-1] == "deepspeed"
 
 
 def test_hidden_packages_seem_absent_and_come_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_compilers_start_right_after_torch_and_only_where_something_is_compiled(
     import_stack(tuned)
     assert seen == ["torch", "compilers", MISTRAL]
     seen.clear()
-    import_stack(tuned.model_copy(update={"preset": Preset.AS_USERS_RUN}))
+    import_stack(tuned.changed(work={"preset": Preset.AS_USERS_RUN}))
     assert seen == ["torch", MISTRAL]
 
 

@@ -22,7 +22,7 @@ from bench_image.process.rank_report import WindowRecord
 from bench_image.seq2seq import bench_file
 from bench_image.seq2seq.flags import FlagError, Launch, Plan, parser, plan
 from bench_image.training.loop import steps_to_do
-from tests.builders import make_cpu_result, make_result
+from tests.builders import fields_of, make_cpu_result, make_result
 from tests.conftest import Golden
 from tests.image.processes import environment
 
@@ -44,10 +44,19 @@ def test_the_default_is_the_documented_model_in_fp16_on_all_gpus() -> None:
     asked = planned(gpus=8)
     spec = asked.spec
 
-    assert num_parameters(spec.shape) == 3_445_056
-    assert (spec.strategy, spec.gpus_per_node, spec.precision) == (Strategy.DDP, 8, Precision.FP16)
-    assert (spec.warmup_steps, spec.measured_steps, spec.max_measured_steps, spec.repeats) == (128, 128, 128, 3)
-    assert (spec.data, asked.samples_per_epoch, asked.notes) == ("memory", 32_768, ())
+    assert num_parameters(spec.work.shape) == 3_445_056
+    assert (spec.placement.strategy, spec.placement.gpus_per_node, spec.work.precision) == (
+        Strategy.DDP,
+        8,
+        Precision.FP16,
+    )
+    assert (
+        spec.measurement.warmup_steps,
+        spec.measurement.measured_steps,
+        spec.measurement.max_measured_steps,
+        spec.measurement.repeats,
+    ) == (128, 128, 128, 3)
+    assert (spec.work.data, asked.samples_per_epoch, asked.notes) == ("memory", 32_768, ())
 
 
 def test_every_flag_has_its_place_in_the_run() -> None:
@@ -58,27 +67,36 @@ def test_every_flag_has_its_place_in_the_run() -> None:
         "--num-shards", "7", "--seed", "9", gpus=8,
     ).spec  # fmt: skip
 
-    assert spec.shape.model_dump() == {
+    assert spec.work.shape.model_dump() == {
         "family": "encoder-decoder", "vocab_size": 70_000, "hidden_size": 64, "intermediate_size": 96,
         "num_encoder_layers": 1, "num_decoder_layers": 2, "num_heads": 8, "max_positions": 5000,
     }  # fmt: skip
-    assert spec.data == DiskData(folder="/mnt/x", num_samples=30, num_shards=7)
-    assert (spec.strategy, spec.micro_batch_size, spec.seq_length, spec.seed) == (Strategy.SINGLE, 3, 5000, 9)
-    assert (spec.warmup_steps, spec.measured_steps, spec.repeats) == (20, 10, 5)
-    assert spec.precision is Precision.BF16
+    assert spec.work.data == DiskData(folder="/mnt/x", num_samples=30, num_shards=7)
+    assert (spec.placement.strategy, spec.work.micro_batch_size, spec.work.seq_length, spec.work.seed) == (
+        Strategy.SINGLE,
+        3,
+        5000,
+        9,
+    )
+    assert (spec.measurement.warmup_steps, spec.measurement.measured_steps, spec.measurement.repeats) == (20, 10, 5)
+    assert spec.work.precision is Precision.BF16
 
 
 @pytest.mark.parametrize("arguments", [("--no-amp",), ("--amp", "off")])
 def test_without_mixed_precision_it_is_fp32(arguments: tuple[str, ...]) -> None:
-    assert planned(*arguments).spec.precision is Precision.FP32
+    assert planned(*arguments).spec.work.precision is Precision.FP32
 
 
 def test_without_a_gpu_it_runs_on_the_cpu_in_fp32_and_says_so() -> None:
     asked = planned(gpus=0)
 
-    assert (asked.spec.device, asked.spec.world_size, asked.spec.precision) == ("cpu", 1, Precision.FP32)
+    assert (asked.spec.work.device, asked.spec.placement.world_size, asked.spec.work.precision) == (
+        "cpu",
+        1,
+        Precision.FP32,
+    )
     assert asked.notes == ("no NVIDIA GPU is visible: this is a run on the CPU",)
-    assert planned("--device", "cpu", "--gpus", "2", "--amp", "fp16").spec.world_size == 2
+    assert planned("--device", "cpu", "--gpus", "2", "--amp", "fp16").spec.placement.world_size == 2
 
 
 @pytest.mark.parametrize(("vocab", "token_bytes"), [("65536", 2), ("65537", 4)])
@@ -86,22 +104,22 @@ def test_full_fills_30_gb(vocab: str, token_bytes: int) -> None:
     """A sample is a source and a target of 128 tokens."""
     asked = planned("--full", "--disk", "--vocab-size", vocab)
 
-    assert isinstance(asked.spec.data, DiskData)
-    assert asked.spec.data.num_samples == 30_000_000_000 // (256 * token_bytes)
-    assert Path(asked.spec.data.folder) == Path("data").absolute()
-    assert asked.spec.micro_batch_size == 1024
+    assert isinstance(asked.spec.work.data, DiskData)
+    assert asked.spec.work.data.num_samples == 30_000_000_000 // (256 * token_bytes)
+    assert Path(asked.spec.work.data.folder) == Path("data").absolute()
+    assert asked.spec.work.micro_batch_size == 1024
 
 
 def test_what_is_not_quite_as_asked_is_said() -> None:
     """58,593,750 samples in steps of 1024: 57,220 of them, and 470 samples over. 25 samples in steps of 8: 3, and 1."""
     full = planned("--full")
-    assert full.spec.warmup_steps == 10_000
+    assert full.spec.measurement.warmup_steps == 10_000
     assert full.notes == (
         "warm-up ends after 10,000 steps, before 1 epochs are over",
         "an epoch is 57,220 whole steps: 470 of 58,593,750 samples are left to the next one",
     )
     cold = planned("--num-samples", "25", "--batch-size", "8", "--warmup-epochs", "0")
-    assert cold.spec.warmup_steps == 1
+    assert cold.spec.measurement.warmup_steps == 1
     assert [note.partition(":")[0] for note in cold.notes] == [
         "one warm-up step runs before the first epoch", "an epoch is 3 whole steps",
     ]  # fmt: skip
@@ -131,17 +149,17 @@ def test_a_wrong_flag_is_refused_with_what_is_allowed(arguments: tuple[str, ...]
 
 
 def test_the_advice_of_a_refusal_works() -> None:
-    assert planned("--num-samples", "64").spec.measured_steps == 2
-    assert planned("--full", "--batch-size", "586").spec.measured_steps <= 100_000
-    assert planned("--full", "--epochs", "100", "--batch-size", "16742").spec.measured_steps <= 3_500
+    assert planned("--num-samples", "64").spec.measurement.measured_steps == 2
+    assert planned("--full", "--batch-size", "586").spec.measurement.measured_steps <= 100_000
+    assert planned("--full", "--epochs", "100", "--batch-size", "16742").spec.measurement.measured_steps <= 3_500
 
 
 def test_an_epoch_is_never_cut_short_by_its_time() -> None:
     """A window of it holds exactly the steps of the data, also when they take hours."""
     spec = planned("--full").spec
 
-    assert spec.max_window_s == spec.timeout_s == 86_400
-    assert steps_to_do(spec.measured_steps - 1, [0.5] * 100, 50.0, 0.5, spec) == 1
+    assert spec.measurement.max_window_s == spec.timeout_s == 86_400
+    assert steps_to_do(spec.measurement.measured_steps - 1, [0.5] * 100, 50.0, 0.5, spec) == 1
 
 
 def test_cuda_without_a_gpu_is_refused_with_the_reason() -> None:
@@ -150,8 +168,8 @@ def test_cuda_without_a_gpu_is_refused_with_the_reason() -> None:
 
 
 def test_torchrun_decides_how_many_ranks_there_are() -> None:
-    assert planned(gpus=8, launch=Launch(0, 2, 2)).spec.gpus_per_node == 2
-    assert planned("--single", launch=Launch(0, 1, 1)).spec.strategy is Strategy.SINGLE
+    assert planned(gpus=8, launch=Launch(0, 2, 2)).spec.placement.gpus_per_node == 2
+    assert planned("--single", launch=Launch(0, 1, 1)).spec.placement.strategy is Strategy.SINGLE
     with pytest.raises(FlagError, match="torchrun started 2 processes, but the flags say 1"):
         planned("--single", gpus=8, launch=Launch(0, 2, 2))
     with pytest.raises(FlagError, match="on several hosts"):
@@ -207,9 +225,11 @@ def example() -> tuple[Plan, RunResult, list[WindowRecord]]:
     """Two epochs of two steps on two GPUs. The figures do not hang together: only their way into the file matters."""
     arguments = ("--epochs", "2", "--num-samples", "130", "--data-dir", "/data", "--warmup-epochs", "0")
     asked = planned(*arguments, gpus=2)
-    chosen = Chosen(micro_batch_size=32, gradient_checkpointing=False, why="as asked", means={"data": "disk: 1 shard"})
-    spec = asked.spec.model_dump(exclude={"node", "round"})
-    count = num_parameters(asked.spec.shape)
+    chosen = Chosen(
+        micro_batch_size=32, gradient_checkpointing=False, why="as asked", execution={"data": "disk: 1 shard"}
+    )
+    spec = fields_of(asked.spec)
+    count = num_parameters(asked.spec.work.shape)
     result = make_result(
         gpu_name="NVIDIA A100-SXM4-80GB", chosen=chosen, parameters=ParameterCount(total=count, trainable=count),
         samples_per_s=85.3, **spec,

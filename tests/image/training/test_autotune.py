@@ -24,8 +24,8 @@ def spec(**changes: object) -> RunSpec:
 
 
 def need_of(micro_batch: int, checkpointing: bool) -> int:
-    work = spec(micro_batch_size=micro_batch, gradient_checkpointing=checkpointing)
-    return memory_need_bytes(work).total
+    need = spec(micro_batch_size=micro_batch, gradient_checkpointing=checkpointing)
+    return memory_need_bytes(need).total
 
 
 class Gpu:
@@ -35,8 +35,8 @@ class Gpu:
         self.fits, self.samples_per_s = fits, samples_per_s
         self.tried: list[tuple[int, bool]] = []
 
-    def __call__(self, work: RunSpec) -> Trial:
-        size, checkpoints = work.samples_per_micro_step, work.gradient_checkpointing is True
+    def __call__(self, chosen: RunSpec) -> Trial:
+        size, checkpoints = chosen.work.samples_per_micro_step, chosen.work.gradient_checkpointing is True
         self.tried.append((size, checkpoints))
         fits = size <= self.fits[checkpoints]
         return Trial(size, size / self.samples_per_s.get(size, 1.0) if fits else None)
@@ -50,18 +50,18 @@ def test_what_is_asked_is_done() -> None:
 
 def test_the_formula_takes_the_largest_that_fits() -> None:
     memory = int(need_of(4, False) / USABLE_SHARE) + 1
-    work, why = by_formula(spec(), memory)
+    chosen, why = by_formula(spec(), memory)
 
-    assert (work.micro_batch_size, work.gradient_checkpointing) == (4, False)
+    assert (chosen.work.micro_batch_size, chosen.work.gradient_checkpointing) == (4, False)
     assert why.startswith("micro-batch 4, checkpointing off: predicted")
 
 
 def test_the_formula_checkpoints_only_if_it_must() -> None:
     memory = int(need_of(1, False) / USABLE_SHARE) - 10**6
-    work, _ = by_formula(spec(), memory)
+    chosen, _ = by_formula(spec(), memory)
 
-    assert work.gradient_checkpointing is True
-    size = work.samples_per_micro_step
+    assert chosen.work.gradient_checkpointing is True
+    size = chosen.work.samples_per_micro_step
     assert need_of(size, True) <= memory * USABLE_SHARE < need_of(2 * size, True)
 
 
@@ -78,31 +78,31 @@ def test_room_by_far_needs_no_trial() -> None:
 def test_what_was_asked_is_not_chosen_again() -> None:
     memory = int(need_of(8, False) / USABLE_SHARE) + 1
 
-    assert by_formula(spec(micro_batch_size=2), memory)[0].micro_batch_size == 2
-    assert by_formula(spec(gradient_checkpointing=True), memory)[0].gradient_checkpointing is True
+    assert by_formula(spec(micro_batch_size=2), memory)[0].work.micro_batch_size == 2
+    assert by_formula(spec(gradient_checkpointing=True), memory)[0].work.gradient_checkpointing is True
 
 
 def test_nothing_fits_by_formula() -> None:
-    work, why = by_formula(spec(), 10**9)
+    chosen, why = by_formula(spec(), 10**9)
 
-    assert (work.micro_batch_size, work.gradient_checkpointing) == (1, True)
+    assert (chosen.work.micro_batch_size, chosen.work.gradient_checkpointing) == (1, True)
     assert "nothing fits by prediction" in why
 
 
 def test_trials_take_the_fastest_of_the_three_largest_that_fit() -> None:
     gpu = Gpu(fits={False: 8, True: 64}, samples_per_s={8: 10.0, 4: 11.0, 2: 9.0, 1: 99.0})
-    work, why = by_trial(spec(), need_of(16, False), gpu)
+    chosen, why = by_trial(spec(), need_of(16, False), gpu)
 
-    assert (work.micro_batch_size, work.gradient_checkpointing) == (4, False)
+    assert (chosen.work.micro_batch_size, chosen.work.gradient_checkpointing) == (4, False)
     assert gpu.tried == [(16, False), (8, False), (4, False), (2, False)]
     assert "8: 10.00 samples/s, 4: 11.00 samples/s, 2: 9.00 samples/s" in why
 
 
 def test_trials_checkpoint_when_nothing_fits_without() -> None:
     gpu = Gpu(fits={False: 0, True: 2}, samples_per_s={2: 5.0, 1: 4.0})
-    work, _ = by_trial(spec(), need_of(1, False), gpu)
+    chosen, _ = by_trial(spec(), need_of(1, False), gpu)
 
-    assert (work.micro_batch_size, work.gradient_checkpointing) == (2, True)
+    assert (chosen.work.micro_batch_size, chosen.work.gradient_checkpointing) == (2, True)
     assert (1, False) in gpu.tried
 
 
@@ -114,9 +114,9 @@ def test_hopeless_sizes_are_not_tried() -> None:
 
 
 def test_all_trials_out_of_memory_leave_the_least() -> None:
-    work, why = by_trial(spec(), need_of(1, False), Gpu(fits={False: 0, True: 0}, samples_per_s={}))
+    chosen, why = by_trial(spec(), need_of(1, False), Gpu(fits={False: 0, True: 0}, samples_per_s={}))
 
-    assert (work.micro_batch_size, work.gradient_checkpointing) == (1, True)
+    assert (chosen.work.micro_batch_size, chosen.work.gradient_checkpointing) == (1, True)
     assert "every trial ran out of memory" in why
 
 
@@ -127,7 +127,7 @@ def test_the_memory_of_the_cpu_is_what_is_free() -> None:
 @pytest.mark.parametrize("asked", [{"micro_batch_size": "auto"}, {"gradient_checkpointing": "auto"}])
 def test_a_cpu_run_decides_by_formula(asked: dict[str, object]) -> None:
     auto = make_spec(recipe=Recipe.FULL, **asked)
-    work, why = autotune(auto, build(auto, CPU), ProcessGroup(CPU))
+    chosen, why = autotune(auto, build(auto, CPU), ProcessGroup(CPU))
 
     assert "predicted" in why
-    assert AUTO not in (work.micro_batch_size, work.gradient_checkpointing)
+    assert AUTO not in (chosen.work.micro_batch_size, chosen.work.gradient_checkpointing)

@@ -51,7 +51,7 @@ SURE = {"target_half_width_pct": 0.001}
 def test_a_window_goes_on_until_the_mean_is_known_well_enough() -> None:
     """1.0 and 1.2 in turn, 20 of them: mean 1.1, sd 0.1026, t(19) 2.093: half-width 4.37 % of the mean."""
     spec = make_spec(measured_steps=20, max_measured_steps=45, target_half_width_pct=4.4, max_window_s=3600)
-    noisy, wider = [1.0, 1.2] * 10, spec.model_copy(update={"target_half_width_pct": 4.3})
+    noisy, wider = [1.0, 1.2] * 10, spec.changed(measurement={"target_half_width_pct": 4.3})
 
     assert steps_to_do(20, noisy, 22.0, None, spec) == 0
     assert steps_to_do(20, noisy, 22.0, None, wider) == 10  # the next look
@@ -104,7 +104,7 @@ def test_a_window_s_time_is_foretold_by_the_mean_of_its_steps() -> None:
 def test_a_mean_that_is_known_exactly_as_well_as_asked_for_is_enough() -> None:
     steps = [1.0, 1.2] * 10
     spec = make_spec(measured_steps=20, max_measured_steps=45, max_window_s=3600)
-    exactly = spec.model_copy(update={"target_half_width_pct": half_width_pct(steps)})
+    exactly = spec.changed(measurement={"target_half_width_pct": half_width_pct(steps)})
 
     assert steps_to_do(20, steps, 22.0, None, exactly) == 0
 

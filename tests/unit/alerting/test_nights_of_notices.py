@@ -51,7 +51,7 @@ class Nights:
         plan = make_plan(params, Fleet(), f"night-{len(self.campaigns) + 1}")
 
         def run(spec: RunSpec) -> RunResult:
-            result = make_result(spec.node, rates[spec.node], driver=driver)
+            result = make_result(spec.identity.node, rates[spec.identity.node], driver=driver)
             times = {"started_at": at + timedelta(minutes=1), "finished_at": at + timedelta(minutes=2)}
             return result.model_copy(update={"spec": spec, **times})
 
@@ -246,7 +246,7 @@ def test_no_batch_contradicts_itself_and_no_all_clear_is_false(tmp_path: Path, s
 def _assert_consistent(batch: Sequence[tuple[Event, str, str]], campaign: Campaign) -> None:
     nodes = [node for _, node, _ in batch]
     assert len(nodes) == len(set(nodes))
-    rates = {result.spec.node: result.performance.samples_per_second or 0.0 for result in campaign.results}
+    rates = {result.spec.identity.node: result.performance.samples_per_second or 0.0 for result in campaign.results}
     for event, node, text in batch:
         if event is Event.CLOSED:
             assert rates[node] >= 10 * (1 - 0.015), text

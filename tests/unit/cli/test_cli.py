@@ -38,12 +38,12 @@ from bench_image.contract.pod_io import SPEC_ENV, XCOM_DIR_ENV, XCOM_FILE
 from tests.builders import make_cpu_result
 spec = parse_spec(os.environ[SPEC_ENV])
 print("warm-up 1/5", flush=True)
-if spec.node == "node-hangs":
+if spec.identity.node == "node-hangs":
     Path(os.environ["HANGS"]).write_text(str(os.getpid()))
     time.sleep(60)
-if spec.node == "node-silent":
+if spec.identity.node == "node-silent":
     sys.exit(3)
-rate = 40.0 + int(spec.node[-1]) / 10
+rate = 40.0 + int(spec.identity.node[-1]) / 10
 rate *= 1 - spec.drill.slowdown_pct / 100 if spec.drill else 1
 result = make_cpu_result(samples_per_s=rate, windows=[rate * 0.999, rate, rate * 1.001], step_cv_pct=0.3)
 text = result.model_copy(update={"spec": spec}).model_dump_json()
@@ -106,7 +106,9 @@ def test_plan_lists_the_runs_and_starts_nothing(home: Path) -> None:
 
 def test_plan_as_json_is_the_plan() -> None:
     data = document(trainbench("plan", "--json"))
-    assert [(spec["node"], spec["round"]) for spec in data["specs"]] == [(f"node-{node}", 1) for node in (1, 2, 3, 4)]
+    assert [(spec["identity"]["node"], spec["identity"]["round"]) for spec in data["specs"]] == [
+        (f"node-{node}", 1) for node in (1, 2, 3, 4)
+    ]
 
 
 def test_cuda_starts_from_the_nightly_configuration() -> None:
@@ -114,8 +116,8 @@ def test_cuda_starts_from_the_nightly_configuration() -> None:
         trainbench("plan", "--json", "--device", "cuda", "--nodes", "node-1", "--set", "gpus_per_node=1")
     )
     (spec,) = planned["specs"]
-    assert (spec["model"], spec["micro_batch_size"], spec["seq_length"]) == ("mistral-7b", 8, 512)
-    assert (spec["strategy"], spec["preset"]) == ("independent", "tuned")
+    assert tuple(spec["work"][name] for name in ("model", "micro_batch_size", "seq_length")) == ("mistral-7b", 8, 512)
+    assert (spec["placement"]["strategy"], spec["work"]["preset"]) == ("independent", "tuned")
 
 
 def test_a_plan_says_how_many_gpus_each_run_takes() -> None:
@@ -151,12 +153,12 @@ def test_every_new_parameter_can_be_set_on_the_command_line() -> None:
     data = document(trainbench("plan", "--json", "--nodes", "node-1", *sets))
     first, second = data["specs"]
 
-    assert [first["strategy"], second["strategy"]] == ["fsdp", "zero3"]
-    assert (first["dimensions"]["hidden_size"], first["weights"]) == (64, "/models/mine")
-    assert (first["micro_batch_size"], first["gradient_checkpointing"]) == ("auto", False)
-    assert (first["lora"]["dropout"], len(first["lora"]["targets"])) == (0.05, 4)
-    assert first["data"] == {"folder": "/scratch/data", "num_samples": 65536, "num_shards": 4}
-    assert first["optimizer"] == "paged_adamw_8bit"
+    assert [first["placement"]["strategy"], second["placement"]["strategy"]] == ["fsdp", "zero3"]
+    assert (first["work"]["dimensions"]["hidden_size"], first["work"]["weights"]) == (64, "/models/mine")
+    assert (first["work"]["micro_batch_size"], first["work"]["gradient_checkpointing"]) == ("auto", False)
+    assert (first["work"]["lora"]["dropout"], len(first["work"]["lora"]["targets"])) == (0.05, 4)
+    assert first["work"]["data"] == {"folder": "/scratch/data", "num_samples": 65536, "num_shards": 4}
+    assert first["work"]["optimizer"] == "paged_adamw_8bit"
 
 
 def test_plan_prints_manifests_that_kubectl_takes() -> None:
@@ -281,7 +283,7 @@ def test_a_stopped_run_leaves_no_process_and_keeps_its_results(home: Path, signu
     while is_running(int(pid_file.read_text())):  # killed, it stays in the table until init has seen it
         time.sleep(0.05)
     (campaign_id,) = open_store().campaign_ids()
-    assert [result.spec.node for result in open_store().read_results(campaign_id).results] == ["node-1"]
+    assert [result.spec.identity.node for result in open_store().read_results(campaign_id).results] == ["node-1"]
 
 
 # --- check ------------------------------------------------------------------------------------------------------------
@@ -458,7 +460,7 @@ def killed_night() -> str:
     store = open_store()
     store.write_plan(planned.plan.campaign_id, planned.model_dump_json())
     for spec in planned.plan.specs[:3]:
-        store.write_result(make_result(spec.node, 10.0).model_copy(update={"spec": spec}))
+        store.write_result(make_result(spec.identity.node, 10.0).model_copy(update={"spec": spec}))
     return str(planned.plan.campaign_id)
 
 

@@ -29,7 +29,7 @@ def trainbench(*arguments: str) -> Result:
 
 def works(*arguments: str) -> list[str]:
     data: dict[str, Any] = json.loads(trainbench("plan", "--json", *arguments).stdout)
-    return [data["labels"][spec["group_id"]] for spec in data["specs"]]
+    return [data["labels"][spec["identity"]["group_id"]] for spec in data["specs"]]
 
 
 def test_a_suite_is_planned_by_its_name() -> None:

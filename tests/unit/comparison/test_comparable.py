@@ -8,7 +8,7 @@ from bench_image.contract.result import Chosen
 from bench_image.contract.spec import Drill
 from bench_image.contract.work import Lora
 from tests.builders import make_cpu_result, make_failed, make_result, spoilt
-from trainbench.comparison.comparable import MEANS, differences, nearest, work_groups, work_names
+from trainbench.comparison.comparable import by_job, differences, nearest, work_groups, work_names
 
 
 def test_strategies_and_numbers_of_gpus_are_one_work() -> None:
@@ -44,7 +44,7 @@ def test_unequal_work_is_apart_and_says_in_what(changes: dict[str, object], diff
 
 def test_a_choice_of_the_program_that_differs_is_unequal_work() -> None:
     def chose(size: int) -> Chosen:
-        return Chosen(micro_batch_size=size, gradient_checkpointing=True, why="fits", means={})
+        return Chosen(micro_batch_size=size, gradient_checkpointing=True, why="fits", execution={})
 
     runs = [make_result(f"node-{size}", micro_batch_size="auto", chosen=chose(size)) for size in (8, 12)]
     one, other = work_groups(runs)
@@ -84,10 +84,10 @@ def test_names_tell_groups_apart() -> None:
 def test_across_presets_the_means_may_differ_and_nothing_else() -> None:
     tuned = {"preset": "tuned", "optimizer": "adamw_torch", "gradient_checkpointing": False}
 
-    assert len(work_groups([make_result(), make_result(**tuned)], MEANS)) == 1  # type: ignore[arg-type]
-    assert len(work_groups([make_result(), make_result(**tuned, micro_batch_size=4)], MEANS)) == 2  # type: ignore[arg-type]
+    assert len(work_groups([make_result(), make_result(**tuned)], by_job)) == 1  # type: ignore[arg-type]
+    assert len(work_groups([make_result(), make_result(**tuned, micro_batch_size=4)], by_job)) == 2  # type: ignore[arg-type]
 
 
 def test_a_failed_run_with_a_rate_is_in_no_group() -> None:
     (group,) = work_groups([make_result(), spoilt(make_result("node-2", 99.0))])
-    assert [result.spec.node for result in group.results] == ["node-1"]
+    assert [result.spec.identity.node for result in group.results] == ["node-1"]

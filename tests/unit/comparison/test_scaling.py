@@ -53,7 +53,7 @@ def test_what_the_program_chose_is_the_work() -> None:
     """One GPU chose 8, two chose 4: other work, so no efficiency; where both chose 8 there is one."""
 
     def chose(size: int) -> Chosen:
-        return Chosen(micro_batch_size=size, gradient_checkpointing=True, why="fits", means={})
+        return Chosen(micro_batch_size=size, gradient_checkpointing=True, why="fits", execution={})
 
     base = make_result("node-1", 10.0, micro_batch_size="auto", chosen=chose(8))
     two = {size: make_result(

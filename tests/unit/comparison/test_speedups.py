@@ -122,6 +122,6 @@ def test_from_a_fifth_on_the_interval_has_two_sides() -> None:
 def test_only_rounds_of_a_node_in_which_both_ran_are_paired() -> None:
     base = (*runs(10.0, 11.0), *runs(12.0, node="gpu-2"))
     other = (*runs(20.0), *runs(24.0, 25.0, node="gpu-2"))
-    pairs = [[(r.spec.node, r.spec.round) for r in side] for side in paired(base, other)]
+    pairs = [[(r.spec.identity.node, r.spec.identity.round) for r in side] for side in paired(base, other)]
     assert pairs == [[("gpu-1", 1), ("gpu-2", 1)]] * 2
     assert paired(base, ()) == ((), ())

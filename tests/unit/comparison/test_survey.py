@@ -252,7 +252,7 @@ def test_the_price_that_counts_is_told_with_how_far_others_lie_apart() -> None:
     )
     costs = [
         cost.model_copy(update={"price_spread": span, "price_source": "P x, here: a page"})
-        if kinds(SURVEY)[result.spec.node] == A10 else cost
+        if kinds(SURVEY)[result.spec.identity.node] == A10 else cost
         for result, cost in zip(SURVEY.results, SURVEY.costs, strict=True)
     ]  # fmt: skip
     survey = SURVEY.model_copy(update={"costs": tuple(costs)})
@@ -272,7 +272,7 @@ def test_the_price_that_counts_is_told_with_how_far_others_lie_apart() -> None:
 def test_a_gpu_without_a_price_is_not_left_out_in_silence() -> None:
     """The A100 has no price: the A10 is the cheapest of those that have one, and that is said."""
     usd = {A100: None, A10: 0.60}
-    costs = [campaigns.make_cost(result, usd[kinds(SURVEY)[result.spec.node]]) for result in SURVEY.results]
+    costs = [campaigns.make_cost(result, usd[kinds(SURVEY)[result.spec.identity.node]]) for result in SURVEY.results]
     table = money(SURVEY.model_copy(update={"costs": tuple(costs)}), "What a budget buys, rented")
     assert f"No price of {A100} is known: it is compared by speed only." in table.notes
     assert rows(table, "work", "cheapest GPU")[1] == ("llama2-7b lora", A10)

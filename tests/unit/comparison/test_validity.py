@@ -186,7 +186,7 @@ def test_equal_runs_whose_steps_differ_by_more_than_10_pct() -> None:
     (doubt,) = compare([fast, slow])
 
     assert (doubt.category, doubt.measured) == ("unstable_between_runs", "median step times of 2 runs 11.6 % apart")
-    assert doubt.subject == slow.spec.run_id
+    assert doubt.subject == slow.spec.identity.run_id
     assert compare([fast, make_result("node-2", 8.9)]) == ()
     assert compare([fast, make_result("node-1", 9.5, round=2)]) == ()
 
@@ -281,7 +281,7 @@ def test_equal_runs_may_lie_exactly_10_pct_apart(slow_s: float, is_doubted: bool
         steps = result.performance.step_time.model_copy(update={"median_s": median_s})
         runs.append(with_performance(result, step_time=steps))
     found = compare(runs)
-    assert [doubt.subject for doubt in found] == [runs[2].spec.run_id] * is_doubted
+    assert [doubt.subject for doubt in found] == [runs[2].spec.identity.run_id] * is_doubted
 
 
 def test_of_unsteady_windows_the_worst_is_told_and_the_steady_ones_are_not_counted() -> None:

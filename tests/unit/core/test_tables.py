@@ -56,7 +56,7 @@ def test_a_report_of_thousands_of_runs_can_be_opened() -> None:
     """1,200 nodes with one run each: tables of 200 rows, and the red node stands in the verdict's first row."""
     results = [make_result(f"node-{i}") for i in range(1200)]
     nodes = [gpu_node(f"node-{i}", 9.5, 9.5) for i in range(1200)]
-    campaign = make_campaign(results, [make_group(nodes, results[0].spec.group_id)])
+    campaign = make_campaign(results, [make_group(nodes, results[0].spec.identity.group_id)])
     performance = run_tables.performance(campaign)
     assert (len(performance.rows), performance.notes[0]) == (
         MAX_ROWS,

@@ -63,7 +63,7 @@ def changed(document: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 def test_our_own_file_holds_a_whole_result() -> None:
     file = parse(own())
     assert isinstance(file, OwnFile)
-    assert (file.result.spec.world_size, file.epoch_mean_s, file.samples_per_epoch) == (2, 1.5, 128)
+    assert (file.result.spec.placement.world_size, file.epoch_mean_s, file.samples_per_epoch) == (2, 1.5, 128)
     assert [epoch.samples_per_second for epoch in file.epochs] == [64.0, 128.0]
 
 
@@ -104,7 +104,7 @@ def test_only_runs_of_the_encoder_decoder_that_ended_well_have_a_file() -> None:
     failed = make_failed(
         model="encoder-decoder",
         recipe="full",
-        dimensions=own()["result"]["spec"]["dimensions"],
+        dimensions=own()["result"]["spec"]["work"]["dimensions"],
         precision="fp16",
         optimizer="adamw_torch",
     )

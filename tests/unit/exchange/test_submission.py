@@ -21,7 +21,6 @@ from trainbench.exchange.anonymise import anonymised
 from trainbench.exchange.submission import (
     MAX_SUBMISSION_BYTES,
     SubmissionError,
-    imported,
     parse_submission,
     submission,
 )
@@ -50,7 +49,7 @@ def named() -> RunResult:
         micro_batch_size=8,
         gradient_checkpointing=True,
         why=f"trial on {NODE} at 10.1.2.3",
-        means={"data": "/mnt/corp/projects/data-7: page cache dropped"},
+        execution={"data": "/mnt/corp/projects/data-7: page cache dropped"},
     )
     made = make_result(
         NODE,
@@ -103,15 +102,15 @@ def test_what_was_measured_stays_as_it_is() -> None:
     assert after.performance == before.performance
     assert after.memory == before.memory
     assert [gpu.temperature_max_c for gpu in after.telemetry.gpus] == [63.0]
-    assert (after.spec.node, after.spec.group_id) == ("node-1", before.spec.group_id)
-    assert after.spec.weights == "/left-out/mistral"
+    assert (after.spec.identity.node, after.spec.identity.group_id) == ("node-1", before.spec.identity.group_id)
+    assert after.spec.work.weights == "/left-out/mistral"
     RunResult.model_validate_json(after.model_dump_json())
 
 
 def test_the_nodes_of_a_gang_are_numbered_by_rank() -> None:
     gang = make_result("b-host", strategy="ddp", nodes=3, peers=("a-host", "c-host"))
     after = anonymised(gang)
-    assert (after.spec.node, after.spec.peers) == ("node-1", ("node-2", "node-3"))
+    assert (after.spec.identity.node, after.spec.identity.peers) == ("node-1", ("node-2", "node-3"))
 
 
 def test_a_price_is_not_published() -> None:
@@ -141,7 +140,7 @@ def test_of_several_runs_one_must_be_chosen(home: Path) -> None:
     done = trainbench("export", "campaign-1")
     assert done.exit_code == 2
     assert "'campaign-1' has 2 results: choose one by --run, of mistral-7b-qlora" in done.stderr
-    run_id = make_result(round=2).spec.run_id
+    run_id = make_result(round=2).spec.identity.run_id
     assert trainbench("export", "campaign-1", "--run", run_id, "--output", "out").exit_code == 0
     assert "has no run 'nine'" in trainbench("export", "campaign-1", "--run", "nine").stderr
 
@@ -194,9 +193,9 @@ def test_a_bad_file_is_told_and_the_others_are_taken(home: Path) -> None:
         ("format", "other", "no submission"),
         ("format_version", 2, "format_version is 2; this version reads 1"),
         ("result.schema_version", 9, "schema_version 9"),
-        ("result.spec.run_id", "../../../etc/passwd", "run_id"),
-        ("result.spec.campaign_id", "/absolute", "campaign_id"),
-        ("result.spec.node", "<script>", "node"),
+        ("result.spec.identity.run_id", "../../../etc/passwd", "run_id"),
+        ("result.spec.identity.campaign_id", "/absolute", "campaign_id"),
+        ("result.spec.identity.node", "<script>", "node"),
         ("result.performance.samples_per_second", -5.0, "samples_per_second: Input should be"),
         ("result.finished_at", "2020-01-01T00:00:00Z", "lies before started_at"),
         ("summary.samples_per_second", 999.0, "its summary is not that of its result: samples_per_second is 999.0"),
@@ -227,17 +226,3 @@ def test_what_is_no_document_is_refused(content: bytes, said: str) -> None:
     with pytest.raises(SubmissionError) as caught:
         parse_submission(content)
     assert said in str(caught.value)
-
-
-def test_an_older_result_within_a_document_is_read() -> None:
-    old = json.loads((GOLDEN_DIR / "result-v1.json").read_text())
-    content = parse_submission(
-        json.dumps(changed(document(RunResult.model_validate(_upgraded(old))), "result", old)).encode()
-    )
-    assert imported(content).schema_version == 2
-
-
-def _upgraded(old: dict[str, Any]) -> Any:
-    from bench_image.contract.parse import upgraded
-
-    return json.loads(json.dumps(upgraded(old)))

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult
 from tests.builders import make_result
 from tests.databases import DATABASES, empty_database
@@ -20,7 +19,7 @@ from trainbench.history.history import History, open_history
 from trainbench.history.notice_tables import warnings
 from trainbench.judging.over_time.trend import HISTORY_SLOWER
 
-WORK = fingerprint(make_result().work)
+WORK = make_result().effective_spec.fingerprint
 NODES = ("node-1", "node-2")
 WHO, WHY = "ada", "the new power limit is intended"
 
@@ -45,7 +44,7 @@ def history(blank: History) -> History:
 def breach(node: str) -> HistoryVerdict:
     return HistoryVerdict(
         node=node,
-        group_id=make_result().spec.group_id,
+        group_id=make_result().spec.identity.group_id,
         state=State.BREACH,
         samples_per_second=9.0,
         baseline_median=10.0,
@@ -127,7 +126,7 @@ def test_of_all_nodes_it_holds_for_each_of_them(history: History) -> None:
 
 def test_of_one_work_it_says_nothing_of_another(history: History) -> None:
     history.record(night(6, [make_result("node-1", 5.0, seq_length=2048)], campaign_id="other", findings=()))
-    other = fingerprint(make_result(seq_length=2048).work)
+    other = make_result(seq_length=2048).effective_spec.fingerprint
     history.accept_baseline("node-1", WHO, WHY, on(6, hours=5), since=on(6, hours=4), fingerprint=other)
     assert past(history) == [10.0] * 4
     assert past(history, seq_length=2048) == []
@@ -195,7 +194,7 @@ def renamed(day: int, name: str, rate: float, machine: str = "machine-a", **fiel
     """A night of one machine under some name."""
     behind = (breach(name),) if rate < 10 else ()
     run = make_result(machine, rate)
-    run = run.model_copy(update={"spec": run.spec.model_copy(update={"node": name})})
+    run = run.model_copy(update={"spec": run.spec.changed(identity={"node": name})})
     return night(day, [run], history=behind, findings=tuple(map(found, behind)), **fields)
 
 

@@ -16,7 +16,6 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import inspect, select, text, update
 
-from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.spec import Drill
 from tests.builders import make_cpu_result, make_failed, make_independent, make_result
@@ -56,9 +55,9 @@ def night(
     at = DAY_1 + timedelta(days=day - 1)
     campaign_id = f"night-{day}"
     dated = [_dated(result, campaign_id, at) for result in results]
-    nodes = {result.spec.node: State.OK for result in dated} | (states or {})
-    group_id = dated[0].spec.group_id if dated else "group-1"
-    drilled = {result.spec.node for result in dated if result.spec.drill}
+    nodes = {result.spec.identity.node: State.OK for result in dated} | (states or {})
+    group_id = dated[0].spec.identity.group_id if dated else "group-1"
+    drilled = {result.spec.identity.node for result in dated if result.spec.drill}
     return Campaign(
         campaign_id=campaign_id,
         suite="node_consistency",
@@ -91,8 +90,8 @@ def past(history: History, result: RunResult, **how: Any) -> list[float]:
 
 
 def _dated(result: RunResult, campaign_id: str, at: datetime) -> RunResult:
-    moved = at + timedelta(minutes=result.spec.round)
-    spec = result.spec.model_copy(update={"campaign_id": campaign_id})
+    moved = at + timedelta(minutes=result.spec.identity.round)
+    spec = result.spec.changed(identity={"campaign_id": campaign_id})
     return result.model_copy(update={"spec": spec, "started_at": moved, "finished_at": moved})
 
 
@@ -137,7 +136,7 @@ def _slower(node: str, group_id: str) -> HistoryVerdict:
 
 def _cost(result: RunResult) -> RunCost:
     return RunCost(
-        run_id=result.spec.run_id,
+        run_id=result.spec.identity.run_id,
         usd_per_gpu_hour=3.0,
         price_source="test",
         price_as_of="2026-11-01",
@@ -265,7 +264,7 @@ def test_a_trail_goes_on_over_new_drivers_and_bad_nights(history: History) -> No
     history.record(night(1, make_result(samples_per_s=9.4), make_result(samples_per_s=9.6, round=2)))
     history.record(night(3, make_result(samples_per_s=9.0, driver="590.1")))
     history.record(night(4, make_result(drill=Drill(slowdown_pct=50)), make_result("node-2", seq_length=1024)))
-    points = history.trails([fingerprint(make_result().work)], "night-20", DAY_1 + timedelta(days=19))
+    points = history.trails([make_result().effective_spec.fingerprint], "night-20", DAY_1 + timedelta(days=19))
     assert [(p.campaign_id, p.node, p.samples_per_second) for p in points] == [
         ("night-1", "node-1", 9.5), ("night-2", "node-1", 8.0), ("night-3", "node-1", 9.0),
     ]  # fmt: skip
@@ -277,7 +276,7 @@ def test_a_trail_goes_on_over_new_drivers_and_bad_nights(history: History) -> No
 def test_a_trail_ends_before_the_campaign_that_asks(history: History) -> None:
     for day in (1, 20, 21):
         history.record(night(day, make_result()))
-    points = history.trails([fingerprint(make_result().work)], "night-20", DAY_1 + timedelta(days=19))
+    points = history.trails([make_result().effective_spec.fingerprint], "night-20", DAY_1 + timedelta(days=19))
     assert [point.campaign_id for point in points] == ["night-1"]
 
 
@@ -285,7 +284,7 @@ def test_rows_of_before_the_setup_was_kept_are_points_without_one(history: Histo
     history.record(night(1, make_result()))
     with history.engine.begin() as connection:
         connection.execute(update(runs).values(kernel=None, vbios=None, libraries=None, gpu_uuids=None))
-    (point,) = history.trails([fingerprint(make_result().work)], "night-20", DAY_1 + timedelta(days=19))
+    (point,) = history.trails([make_result().effective_spec.fingerprint], "night-20", DAY_1 + timedelta(days=19))
     assert (point.setup.kernel, point.setup.gpu_uuids) == (None, frozenset())
     assert point.setup.libraries == {"torch": "2.13.0"}
 
@@ -316,12 +315,12 @@ def test_what_began_in_the_same_moment_is_no_past(history: History) -> None:
     """[J13] Two campaigns of one node that start together do not know each other."""
     history.record(night(19, make_result(samples_per_s=9.0)))
     other = night(19, make_result()).results[0]
-    other = other.model_copy(update={"spec": other.spec.model_copy(update={"campaign_id": "beside-it"})})
+    other = other.model_copy(update={"spec": other.spec.changed(identity={"campaign_id": "beside-it"})})
     assert past(history, other) == []
-    assert history.trails([fingerprint(other.work)], "beside-it", other.started_at) == ()
+    assert history.trails([other.effective_spec.fingerprint], "beside-it", other.started_at) == ()
     later = timedelta(seconds=1)
     assert past(history, other.model_copy(update={"started_at": other.started_at + later})) == [9.0]
-    assert len(history.trails([fingerprint(other.work)], "beside-it", other.started_at + later)) == 1
+    assert len(history.trails([other.effective_spec.fingerprint], "beside-it", other.started_at + later)) == 1
 
 
 def test_the_last_thirty_campaigns_are_the_past_and_the_trail(history: History) -> None:
@@ -331,7 +330,7 @@ def test_the_last_thirty_campaigns_are_the_past_and_the_trail(history: History) 
     of_day_40 = night(40, make_result()).results[0]
     expected = [pytest.approx(9.0 + day / 100) for day in range(2, 32)]
     assert past(history, of_day_40) == expected
-    trail = history.trails([fingerprint(of_day_40.work)], "night-40", of_day_40.started_at)
+    trail = history.trails([of_day_40.effective_spec.fingerprint], "night-40", of_day_40.started_at)
     assert [point.samples_per_second for point in trail] == expected
 
 
@@ -650,5 +649,5 @@ def test_the_sum_of_a_node_s_gpus_is_what_was_paid_for_and_its_slowest_gpu_is_it
     assert work == 19.0
     later = make_independent("node-1", (10.0, 9.5)).model_copy(update={"started_at": DAY_1 + timedelta(days=3)})
     assert history.pasts([later]) == [[9.0]]
-    (point,) = history.trails([fingerprint(later.work)], "other", DAY_1 + timedelta(days=3))
+    (point,) = history.trails([later.effective_spec.fingerprint], "other", DAY_1 + timedelta(days=3))
     assert point.samples_per_second == 9.0

@@ -22,7 +22,7 @@ def works_of(campaign: Campaign) -> tuple[Work, ...]:
 
 
 def chose(micro_batch_size: int) -> dict[str, Any]:
-    chosen = Chosen(micro_batch_size=micro_batch_size, gradient_checkpointing=True, why="it fits", means={})
+    chosen = Chosen(micro_batch_size=micro_batch_size, gradient_checkpointing=True, why="it fits", execution={})
     return {"micro_batch_size": "auto", "chosen": chosen}
 
 
@@ -95,7 +95,7 @@ def test_when_nothing_ran_the_nodes_are_missed_all_the_same() -> None:
 def test_the_verdict_s_run_is_the_one_in_the_middle() -> None:
     runs = [make_result("node-1", rate, round=i) for i, rate in enumerate((9.0, 11.0, 10.0), start=1)]
     (work,) = works_of(night(1, runs))
-    assert work.verdicts["node-1"]["run_id"] == runs[2].spec.run_id
+    assert work.verdicts["node-1"]["run_id"] == runs[2].spec.identity.run_id
 
 
 def test_a_run_that_came_back_twice_is_counted_once() -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from bench_image.contract.fingerprint import fingerprint
 from tests.builders import make_result
 from tests.databases import DATABASES, empty_database
 from tests.nights import ENDED_AT, night
@@ -22,7 +21,7 @@ from trainbench.judging.over_time.step_changes import SLOWER_STEP
 from trainbench.judging.over_time.trend import HISTORY_SLOWER
 from trainbench.judging.warned import Kind
 
-WORK = fingerprint(make_result().work)
+WORK = make_result().effective_spec.fingerprint
 WELL = {"node-1": 10.0, "node-2": 10.0}
 
 

@@ -52,7 +52,7 @@ class TestSplit:
         assert run.context
         assert [gpu.uuid for gpu in run.context.gpus] == ["GPU-node-1-1"]
         assert run.memory.peak_during_training == pytest.approx(7.1)
-        assert (run.status, run.spec.gpus_per_node, len(run.ranks)) == (Status.OK, 1, 1)
+        assert (run.status, run.spec.placement.gpus_per_node, len(run.ranks)) == (Status.OK, 1, 1)
         assert run.telemetry.host == result.telemetry.host
 
     def test_a_rank_that_failed_is_a_failed_run_of_its_gpu_alone(self) -> None:

@@ -90,10 +90,10 @@ def test_all_nodes_faster_by_one_factor_are_judged_alike(seed: int) -> None:
 def test_a_faster_node_is_never_found_slower_for_it(seed: int) -> None:
     draw = random.Random(seed)
     results, expected, limits, past = a_night(draw)
-    node = results[0].spec.node
+    node = results[0].spec.identity.node
 
     def is_slow(factor: float) -> bool:
-        mine = [faster(result, factor) if result.spec.node == node else result for result in results]
+        mine = [faster(result, factor) if result.spec.identity.node == node else result for result in results]
         verdicts = [n for group in judge_groups(mine, expected, limits, past) for n in group.nodes if n.node == node]
         rate = verdicts[0].metric(Metric.SAMPLES_PER_SECOND)
         return rate is not None and rate.state is State.BREACH and rate.side is Side.SLOW
@@ -110,7 +110,7 @@ def test_figures_that_cannot_be_lose_nobody_a_verdict(seed: int) -> None:
     for i in draw.sample(range(len(results)), k=(len(results) + 1) // 2):
         spec, odd = results[i].spec, draw.choice([1e-3, 1.0, 1e6])
         memory_gb = draw.choice([0.0, 7.1])
-        broken = make_result(spec.node, odd, round=spec.round, memory_gb=memory_gb, temperature_c=0.0)
+        broken = make_result(spec.identity.node, odd, round=spec.identity.round, memory_gb=memory_gb, temperature_c=0.0)
         results[i] = faster(broken, 1.0, first_window=draw.choice([1.0, 0.0, 1e6]))
     groups = judge_groups(results, expected, limits, past)
     reruns = [

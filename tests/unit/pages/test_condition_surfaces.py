@@ -56,10 +56,10 @@ def campaign(
     planned = make_plan(asked, Fleet(), "night")
 
     def of_plan(measured: Sequence[RunResult]) -> list[RunResult]:
-        group = {"group_id": planned.specs[0].group_id}
-        return [run.model_copy(update={"spec": run.spec.model_copy(update=group)}) for run in measured]
+        group = {"group_id": planned.specs[0].identity.group_id}
+        return [run.model_copy(update={"spec": run.spec.changed(identity=group)}) for run in measured]
 
-    history = StubHistory(rates=lambda run: pasts(run.spec.node))
+    history = StubHistory(rates=lambda run: pasts(run.spec.identity.node))
     return assessed(planned, of_plan(first), of_plan(again), history, suite=DAG, finished_at=ENDED_AT).model_copy(
         update={"dag_run_id": "scheduled__1"}
     )

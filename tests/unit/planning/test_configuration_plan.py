@@ -28,13 +28,13 @@ def plan(*nodes: GpuNode, locally: bool = False, **asked: Any) -> Plan:
 
 
 def specs_of(planned: Plan) -> dict[str, RunSpec]:
-    return {planned.labels[spec.group_id]: spec for spec in planned.specs}
+    return {planned.labels[spec.identity.group_id]: spec for spec in planned.specs}
 
 
 def test_every_round_begins_with_the_baseline_on_one_node() -> None:
     planned = plan(variants=["fp16", "seq 512"], rounds=2)
 
-    assert [(planned.labels[s.group_id], s.node, s.round) for s in planned.specs] == [
+    assert [(planned.labels[s.identity.group_id], s.identity.node, s.identity.round) for s in planned.specs] == [
         (BASELINE, "gpu-1", 1), ("seq 512", "gpu-1", 1), ("fp16", "gpu-1", 1),
         (BASELINE, "gpu-1", 2), ("seq 512", "gpu-1", 2), ("fp16", "gpu-1", 2),
     ]  # fmt: skip
@@ -44,8 +44,13 @@ def test_every_round_begins_with_the_baseline_on_one_node() -> None:
 def test_the_baseline_is_the_guides() -> None:
     base = specs_of(plan())[BASELINE]
 
-    assert (base.micro_batch_size, base.seq_length, base.recipe, base.precision) == (4, 1024, "qlora", "bf16")
-    assert (base.optimizer, base.gradient_checkpointing, base.lora and base.lora.rank) == (
+    assert (base.work.micro_batch_size, base.work.seq_length, base.work.recipe, base.work.precision) == (
+        4,
+        1024,
+        "qlora",
+        "bf16",
+    )
+    assert (base.work.optimizer, base.work.gradient_checkpointing, base.work.lora and base.work.lora.rank) == (
         Optimizer.PAGED_ADAMW_8BIT, True, 16,
     )  # fmt: skip
 
@@ -53,14 +58,17 @@ def test_the_baseline_is_the_guides() -> None:
 def test_each_configuration_changes_what_it_says() -> None:
     specs = specs_of(plan())
 
-    assert specs["adamw_torch"].optimizer is Optimizer.ADAMW_TORCH
-    assert specs["LoRA r8"].lora is not None
-    assert specs["LoRA r8"].lora.rank == 8
-    assert (specs["seq 512 + batch 8"].seq_length, specs["seq 512 + batch 8"].micro_batch_size) == (512, 8)
-    assert specs["checkpointing off"].gradient_checkpointing is False
-    assert specs["data from disk"].data != "memory"
+    assert specs["adamw_torch"].work.optimizer is Optimizer.ADAMW_TORCH
+    assert specs["LoRA r8"].work.lora is not None
+    assert specs["LoRA r8"].work.lora.rank == 8
+    assert (specs["seq 512 + batch 8"].work.seq_length, specs["seq 512 + batch 8"].work.micro_batch_size) == (512, 8)
+    assert specs["checkpointing off"].work.gradient_checkpointing is False
+    assert specs["data from disk"].work.data != "memory"
     plain = specs["QLoRA plain"]
-    assert (plain.quantisation and plain.quantisation.double, plain.gradient_checkpointing) == (False, False)
+    assert (plain.work.quantisation and plain.work.quantisation.double, plain.work.gradient_checkpointing) == (
+        False,
+        False,
+    )
 
 
 def test_the_very_same_work_runs_once_and_tells_of_both() -> None:
@@ -76,7 +84,7 @@ def test_named_nodes_all_run() -> None:
     planned = plan(nodes=["gpu-2", "gpu-7"], variants=["fp16"], rounds=1)
 
     assert planned.nodes == ("gpu-2", "gpu-7")
-    assert [spec.node for spec in planned.specs] == ["gpu-2", "gpu-2", "gpu-7", "gpu-7"]
+    assert [spec.identity.node for spec in planned.specs] == ["gpu-2", "gpu-2", "gpu-7", "gpu-7"]
 
 
 def test_what_does_not_fit_is_left_out_with_its_need_where_it_does_not() -> None:
@@ -85,7 +93,7 @@ def test_what_does_not_fit_is_left_out_with_its_need_where_it_does_not() -> None
     nodes = [GpuNode(name="h100", **H100), GpuNode(name="a10", **A10)]
     planned = plan(*nodes, nodes=["h100", "a10"], **asked)
 
-    assert {spec.node for spec in planned.specs} == {"h100"}
+    assert {spec.identity.node for spec in planned.specs} == {"h100"}
     assert {skip.label for skip in planned.skipped if skip.nodes == ("a10",)} >= {BASELINE, "seq 512"}
     assert all("GB of GPU memory" in skip.reason for skip in planned.skipped if skip.nodes)
 
@@ -112,7 +120,7 @@ def test_no_or_wrong_configurations_are_refused(variants: list[str]) -> None:
 
 def test_pods_are_named_by_node_and_configuration_and_none_like_another() -> None:
     planned = plan(rounds=2)
-    titles = [title(spec, what=planned.labels[spec.group_id]) for spec in planned.specs]
+    titles = [title(spec, what=planned.labels[spec.identity.group_id]) for spec in planned.specs]
 
     assert "gpu-1 / seq 512 · round 1" in titles
     assert len({pod_name(spec) for spec in planned.specs}) == len(planned.specs)
@@ -123,7 +131,7 @@ def test_pods_are_named_by_node_and_configuration_and_none_like_another() -> Non
 def test_a_trial_on_a_cpu_plans_short_runs_of_the_tiny_model() -> None:
     planned = plan(locally=True)
 
-    assert {(s.model, s.device) for s in planned.specs} == {("tiny", "cpu")}
+    assert {(s.work.model, s.work.device) for s in planned.specs} == {("tiny", "cpu")}
     assert len(planned.specs) == 2 * (1 + len(LOCAL_DEFAULTS["variants"]))
 
 

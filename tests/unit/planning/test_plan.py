@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.spec import IDENTIFIER
 from bench_image.contract.work import DiskData, Lora
 from trainbench.params.campaign_kind import Question
@@ -36,35 +35,35 @@ def test_one_run_per_round_node_and_strategy_round_by_round() -> None:
     specs = plan(rounds=2, strategies=["single", "ddp"], gpus_per_node=4).specs
 
     assert len(specs) == 2 * 3 * 2
-    assert [spec.round for spec in specs] == [1] * 6 + [2] * 6
-    assert [spec.node for spec in specs[:3]] == list(NODES)
-    assert {spec.strategy.value: spec.world_size for spec in specs} == {"single": 1, "ddp": 4}
+    assert [spec.identity.round for spec in specs] == [1] * 6 + [2] * 6
+    assert [spec.identity.node for spec in specs[:3]] == list(NODES)
+    assert {spec.placement.strategy.value: spec.placement.world_size for spec in specs} == {"single": 1, "ddp": 4}
 
 
 def test_ids_are_readable_unique_and_end_in_the_fingerprint() -> None:
     specs = plan(rounds=2).specs
 
-    assert specs[0].run_id == f"mistral-7b-qlora-single-1x1-b8-s512-{fingerprint(specs[0])}-node-1-r1"
-    assert len({spec.run_id for spec in specs}) == len(specs)
-    assert len({spec.group_id for spec in specs}) == 1
-    assert all(re.match(IDENTIFIER, spec.run_id) for spec in specs)
+    assert specs[0].identity.run_id == f"mistral-7b-qlora-single-1x1-b8-s512-{specs[0].fingerprint}-node-1-r1"
+    assert len({spec.identity.run_id for spec in specs}) == len(specs)
+    assert len({spec.identity.group_id for spec in specs}) == 1
+    assert all(re.match(IDENTIFIER, spec.identity.run_id) for spec in specs)
 
 
 def test_a_drill_slows_one_node_and_changes_neither_group_nor_fingerprint() -> None:
     drilled, plain = plan(drill_node="node-2", drill_slowdown_pct=20), plan()
 
-    assert [spec.node for spec in drilled.specs if spec.drill] == ["node-2"]
-    assert drilled.specs[1].group_id == plain.specs[1].group_id
+    assert [spec.identity.node for spec in drilled.specs if spec.drill] == ["node-2"]
+    assert drilled.specs[1].identity.group_id == plain.specs[1].identity.group_id
 
 
 def test_the_confirm_run_is_the_round_after_the_last_with_the_same_work_and_fault() -> None:
     drilled = plan(rounds=2, drill_node="node-2")
     (again,) = confirm_specs(drilled, ["node-2"])
 
-    assert (again.round, again.node) == (3, "node-2")
+    assert (again.identity.round, again.identity.node) == (3, "node-2")
     assert again.drill is not None
-    assert again.run_id.endswith("-node-2-r3")
-    assert fingerprint(again) == fingerprint(drilled.specs[1])
+    assert again.identity.run_id.endswith("-node-2-r3")
+    assert again.fingerprint == drilled.specs[1].fingerprint
 
 
 def test_a_fleet_over_max_map_length_is_refused_before_anything_runs() -> None:
@@ -91,9 +90,9 @@ def test_a_preset_brings_its_own_optimizer_and_checkpointing_unless_told_otherwi
     as_users_run, tuned = plan().specs[0], plan(preset="tuned").specs[0]
     spec = plan(preset="tuned", optimizer="adamw_8bit", gradient_checkpointing="off").specs[0]
 
-    assert (as_users_run.optimizer, as_users_run.gradient_checkpointing) == ("paged_adamw_8bit", True)
-    assert (tuned.optimizer, tuned.gradient_checkpointing) == ("adamw_torch", "auto")
-    assert (spec.optimizer, spec.gradient_checkpointing) == ("adamw_8bit", False)
+    assert (as_users_run.work.optimizer, as_users_run.work.gradient_checkpointing) == ("paged_adamw_8bit", True)
+    assert (tuned.work.optimizer, tuned.work.gradient_checkpointing) == ("adamw_torch", "auto")
+    assert (spec.work.optimizer, spec.work.gradient_checkpointing) == ("adamw_8bit", False)
 
 
 def test_what_is_asked_for_reaches_the_spec() -> None:
@@ -111,10 +110,10 @@ def test_what_is_asked_for_reaches_the_spec() -> None:
         data_num_shards=4,
     ).specs[0]
 
-    assert (spec.shape.family, spec.weights, spec.micro_batch_size) == ("gpt2", "/models/mine", "auto")
-    assert spec.lora == Lora(dropout=0.05, targets=("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"))
-    assert spec.data == DiskData(folder="/scratch/data", num_samples=512, num_shards=4)
-    assert spec.run_id == f"mine-1-lora-single-1x1-bauto-s512-{fingerprint(spec)}-node-1-r1"
+    assert (spec.work.shape.family, spec.work.weights, spec.work.micro_batch_size) == ("gpt2", "/models/mine", "auto")
+    assert spec.work.lora == Lora(dropout=0.05, targets=("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"))
+    assert spec.work.data == DiskData(folder="/scratch/data", num_samples=512, num_shards=4)
+    assert spec.identity.run_id == f"mine-1-lora-single-1x1-bauto-s512-{spec.fingerprint}-node-1-r1"
 
 
 @pytest.mark.parametrize(
@@ -143,11 +142,11 @@ def test_what_cannot_fit_is_skipped_there_with_need_and_memory() -> None:
     planned = make_plan(parse_params(FULL_7B), Fleet(nodes=nodes), "campaign-1")
     (skipped,) = planned.skipped
 
-    assert [spec.node for spec in planned.specs] == ["h200-1"]
+    assert [spec.identity.node for spec in planned.specs] == ["h200-1"]
     assert (skipped.what, skipped.nodes) == ("strategy single on a10-1 and a10-2", ("a10-1", "a10-2"))
     assert re.search(r"needs about (5[89]|6\d)\.\d GB of GPU memory, .*NVIDIA-A10.* has 25\.8 GB", skipped.reason)
     assert "force" in skipped.reason
-    assert skipped.group_id == planned.specs[0].group_id
+    assert skipped.group_id == planned.specs[0].identity.group_id
 
 
 def test_what_cannot_fit_runs_when_forced_and_where_the_memory_is_not_known() -> None:
@@ -177,7 +176,7 @@ def night(*gpus: int | None, **params: Any) -> Plan:
 
 
 def work_of(planned: Plan) -> list[tuple[str, str, int]]:
-    return [(spec.node, spec.strategy.value, spec.gpus_per_node) for spec in planned.specs]
+    return [(spec.identity.node, spec.placement.strategy.value, spec.placement.gpus_per_node) for spec in planned.specs]
 
 
 def test_the_default_night_leaves_no_gpu_unmeasured() -> None:
@@ -185,19 +184,24 @@ def test_the_default_night_leaves_no_gpu_unmeasured() -> None:
 
     assert work_of(planned) == [("a", "independent", 8), ("b", "independent", 8), ("a", "ddp", 8), ("b", "ddp", 8)]
     spec = planned.specs[0]
-    assert (spec.preset, spec.optimizer, spec.gradient_checkpointing) == ("tuned", "adamw_torch", "auto")
-    assert (spec.model, spec.recipe, spec.micro_batch_size, spec.seq_length) == ("mistral-7b", "qlora", 8, 512)
-    assert spec.lora is not None
-    assert (spec.lora.rank, spec.precision, spec.max_window_s) == (16, "bf16", 5.0)
+    assert (spec.work.preset, spec.work.optimizer, spec.work.gradient_checkpointing) == ("tuned", "adamw_torch", "auto")
+    assert (spec.work.model, spec.work.recipe, spec.work.micro_batch_size, spec.work.seq_length) == (
+        "mistral-7b",
+        "qlora",
+        8,
+        512,
+    )
+    assert spec.work.lora is not None
+    assert (spec.work.lora.rank, spec.work.precision, spec.measurement.max_window_s) == (16, "bf16", 5.0)
 
 
 def test_ddp_of_the_night_has_long_samples_so_that_the_host_does_not_set_its_pace() -> None:
     """Measured on two H200s: standard deviation 6 % at 512 tokens, 0.05 % at 1,024. GPT-2 has 1,024 positions."""
-    tokens = {spec.strategy.value: spec.seq_length for spec in night(2).specs}
+    tokens = {spec.placement.strategy.value: spec.work.seq_length for spec in night(2).specs}
 
     assert tokens == {"independent": 512, "ddp": 1024}
-    assert {spec.seq_length for spec in night(2, model="gpt2", recipe="full").specs} == {512, 1024}
-    assert {spec.seq_length for spec in night(2, multi_gpu_seq_length=None, seq_length=256).specs} == {256}
+    assert {spec.work.seq_length for spec in night(2, model="gpt2", recipe="full").specs} == {512, 1024}
+    assert {spec.work.seq_length for spec in night(2, multi_gpu_seq_length=None, seq_length=256).specs} == {256}
 
 
 def test_a_node_with_one_gpu_runs_independent_only_and_nobody_complains() -> None:
@@ -210,12 +214,12 @@ def test_a_node_with_one_gpu_runs_independent_only_and_nobody_complains() -> Non
 
 def test_nodes_of_4_and_of_8_gpus_are_one_group_by_gpu_and_two_by_interconnect() -> None:
     planned = night(4, 8)
-    groups = {(spec.node, spec.strategy.value): spec.group_id for spec in planned.specs}
+    groups = {(spec.identity.node, spec.placement.strategy.value): spec.identity.group_id for spec in planned.specs}
 
     assert work_of(planned) == [("a", "independent", 4), ("b", "independent", 8), ("a", "ddp", 4), ("b", "ddp", 8)]
     assert groups["a", "independent"] == groups["b", "independent"]
     assert groups["a", "ddp"] != groups["b", "ddp"]
-    assert groups["a", "independent"] == f"mistral-7b-qlora-independent-b8-s512-{fingerprint(planned.specs[0])}"
+    assert groups["a", "independent"] == f"mistral-7b-qlora-independent-b8-s512-{planned.specs[0].fingerprint}"
     assert planned.nodes_by_group[groups["a", "ddp"]] == ("a",)
     assert planned.gpus_per_node == (4, 8)
 
@@ -239,17 +243,17 @@ def test_a_node_whose_gpus_nobody_counted_is_named() -> None:
 def test_the_guide_s_configuration_is_one_choice_and_a_field_may_still_differ() -> None:
     guide, other = night(1, preset="as_users_run").specs[0], night(1, preset="as_users_run", optimizer="adamw_8bit")
 
-    assert (guide.optimizer, guide.gradient_checkpointing) == ("paged_adamw_8bit", True)
-    assert (other.specs[0].optimizer, other.specs[0].gradient_checkpointing) == ("adamw_8bit", True)
+    assert (guide.work.optimizer, guide.work.gradient_checkpointing) == ("paged_adamw_8bit", True)
+    assert (other.specs[0].work.optimizer, other.specs[0].work.gradient_checkpointing) == ("adamw_8bit", True)
 
 
 def test_a_trial_without_gpus_is_one_process_for_each_node() -> None:
     params = PLANNERS[Question.NODES].params({}, locally=True)
     planned = make_plan(params, Fleet(nodes=named(NODES)), "campaign-1")
 
-    assert {(spec.strategy.value, spec.gpus_per_node, spec.device.value) for spec in planned.specs} == {
-        ("independent", 1, "cpu")
-    }
+    assert {
+        (spec.placement.strategy.value, spec.placement.gpus_per_node, spec.work.device.value) for spec in planned.specs
+    } == {("independent", 1, "cpu")}
     assert (planned.gpus_per_node, planned.skipped, unknown_gpus(planned)) == ((), (), None)
 
 
@@ -260,7 +264,7 @@ def test_a_node_with_too_few_gpus_is_skipped_for_that_strategy_only() -> None:
     )
     (skipped,) = planned.skipped
 
-    assert [(s.node, s.strategy.value) for s in planned.specs] == [
+    assert [(s.identity.node, s.placement.strategy.value) for s in planned.specs] == [
         ("big", "single"), ("small", "single"), ("big", "zero3"),
     ]  # fmt: skip
     assert skipped.what == "strategy zero3 on small"
@@ -279,14 +283,14 @@ def test_nothing_to_run_is_an_error_that_says_why() -> None:
 def test_quick_overrides_the_steps() -> None:
     spec = plan(quick=True).specs[0]
 
-    assert (spec.warmup_steps, spec.measured_steps, spec.repeats) == (3, 5, 1)
+    assert (spec.measurement.warmup_steps, spec.measurement.measured_steps, spec.measurement.repeats) == (3, 5, 1)
 
 
 def test_a_thousand_nodes() -> None:
     nodes = [f"gpu-{i:04}.cluster.example" for i in range(1000)]
     specs = make_plan(parse_params({"rounds": 2}), Fleet(nodes=named(nodes)), "campaign-1").specs
 
-    assert len({spec.run_id for spec in specs}) == 2000
+    assert len({spec.identity.run_id for spec in specs}) == 2000
 
 
 @pytest.mark.parametrize("text", ["manual__2026-11-21T07:00:00+00:00", "Ü/../x", "a" * 500, "???", ""])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract.fingerprint import ACROSS_STRATEGIES, fingerprint
+from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.options import Strategy
 from trainbench.params.campaign_kind import Question
 from trainbench.params.campaign_params import parse_params
@@ -41,10 +41,12 @@ def test_nodes_with_one_gpu_each_give_one_pod_per_gpu() -> None:
     planned = plan(*FOUR)
 
     assert len(planned.specs) == 1 + 4 + 4
-    assert {(s.strategy.value, s.world_size, s.nodes) for s in planned.specs if s.world_size == 4} == {
-        (strategy, 4, 4) for strategy in ("ddp", "fsdp", "zero2", "zero3")
-    }
-    assert planned.specs[-1].peers == ("gpu-2", "gpu-3", "gpu-4")
+    assert {
+        (s.placement.strategy.value, s.placement.world_size, s.placement.nodes)
+        for s in planned.specs
+        if s.placement.world_size == 4
+    } == {(strategy, 4, 4) for strategy in ("ddp", "fsdp", "zero2", "zero3")}
+    assert planned.specs[-1].identity.peers == ("gpu-2", "gpu-3", "gpu-4")
     assert planned.question is Question.STRATEGIES
     assert not planned.judges_nodes
 
@@ -52,15 +54,15 @@ def test_nodes_with_one_gpu_each_give_one_pod_per_gpu() -> None:
 def test_a_node_with_enough_gpus_takes_the_gang_alone() -> None:
     planned = plan(node("big", gpus=8))
 
-    assert {(spec.nodes, spec.gpus_per_node) for spec in planned.specs} == {(1, 1), (1, 2), (1, 4)}
+    assert {(spec.placement.nodes, spec.placement.gpus_per_node) for spec in planned.specs} == {(1, 1), (1, 2), (1, 4)}
     assert planned.nodes == ("big",)
 
 
 def test_all_do_equal_work() -> None:
     planned = plan(*FOUR)
 
-    assert len({fingerprint(spec, ACROSS_STRATEGIES) for spec in planned.specs}) == 1
-    assert len({spec.run_id for spec in planned.specs}) == len(planned.specs)
+    assert len({fingerprint(spec.work, spec.measurement) for spec in planned.specs}) == 1
+    assert len({spec.identity.run_id for spec in planned.specs}) == len(planned.specs)
 
 
 def test_nodes_of_one_gpu_only() -> None:

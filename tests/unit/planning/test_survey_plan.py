@@ -38,7 +38,7 @@ def test_one_node_of_each_kind_runs_each_model_with_each_recipe() -> None:
     assert len(planned.specs) == 3 * 2 * 2
     assert set(planned.labels.values()) == {"gpt2 full", "gpt2 lora", "gpt2-medium full", "gpt2-medium lora"}
     assert (planned.question, planned.judges_nodes) == (Question.HARDWARE, False)
-    assert {spec.world_size for spec in planned.specs} == {1}
+    assert {spec.placement.world_size for spec in planned.specs} == {1}
 
 
 def test_more_nodes_of_each_kind_or_the_named_ones() -> None:
@@ -51,7 +51,7 @@ def test_what_does_not_fit_one_kind_runs_on_the_others() -> None:
     planned = plan(models=["llama2-13b"], recipes=["lora"])
     (skipped,) = planned.skipped
 
-    assert [spec.node for spec in planned.specs] == ["h100-1", "odd-1"]
+    assert [spec.identity.node for spec in planned.specs] == ["h100-1", "odd-1"]
     assert skipped.what == "llama2-13b lora on NVIDIA-A10"
     assert (skipped.gpu_product, skipped.nodes, skipped.label) == ("NVIDIA-A10", ("a10-1",), "llama2-13b lora")
     assert "GB of GPU memory" in skipped.reason
@@ -88,7 +88,7 @@ def test_what_cannot_be_anywhere_is_told_once() -> None:
 def test_rounds_go_over_all_kinds_before_they_begin_anew() -> None:
     planned = plan(models=["gpt2"], recipes=["full"], rounds=2)
 
-    assert [(spec.node, spec.round) for spec in planned.specs] == [
+    assert [(spec.identity.node, spec.identity.round) for spec in planned.specs] == [
         ("a10-1", 1), ("h100-1", 1), ("odd-1", 1), ("a10-1", 2), ("h100-1", 2), ("odd-1", 2),
     ]  # fmt: skip
 

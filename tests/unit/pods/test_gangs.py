@@ -128,14 +128,12 @@ def test_one_failed_pod_fails_the_gang() -> None:
 
 def test_a_gang_s_name_fits_a_host_name_and_differs_by_run() -> None:
     assert re.fullmatch(r"g[0-9a-f]{10}", gang_id(SPEC))
-    assert gang_id(SPEC) != gang_id(SPEC.model_copy(update={"campaign_id": "other"}))
+    assert gang_id(SPEC) != gang_id(SPEC.changed(identity={"campaign_id": "other"}))
     assert nodes_of(SPEC) == ("gpu-1", "gpu-2")
 
 
 def test_a_gang_needs_as_many_nodes_as_it_has() -> None:
-    fields = SPEC.model_dump()
-
     with pytest.raises(ValueError, match="3 nodes, but node gpu-1 has the peers gpu-2"):
-        RunSpec(**fields | {"nodes": 3})
+        RunSpec.model_validate(SPEC.changed(placement={"nodes": 3}).model_dump())
     with pytest.raises(ValueError, match="2 nodes, but node gpu-1 has the peers gpu-1"):
-        RunSpec(**fields | {"peers": ("gpu-1",)})
+        RunSpec.model_validate(SPEC.changed(identity={"peers": ("gpu-1",)}).model_dump())

@@ -74,7 +74,7 @@ def test_names_and_labels_fit_however_long_the_node_s_name_is() -> None:
     assert len(metadata["name"]) <= 63
     assert "_" not in metadata["name"]
     assert all(len(value) <= 63 for value in metadata["labels"].values())
-    assert pod_name(spec) != pod_name(spec.model_copy(update={"round": 2}))
+    assert pod_name(spec) != pod_name(spec.changed(identity={"round": 2}))
 
 
 def test_the_title_names_node_and_strategy() -> None:

@@ -108,8 +108,8 @@ def test_one_node_has_no_range_over_nodes() -> None:
 def test_a_configuration_that_one_of_two_nodes_ran_has_no_range() -> None:
     both = campaigns.configurations(nodes=("gpu-1", "gpu-2"))
     of = {group for group, name in both.labels.items() if name == "fp16"}
-    fewer = [r for r in both.results if not (r.spec.group_id in of and r.spec.node == "gpu-2")]
-    costs = tuple(cost for cost in both.costs if cost.run_id in {r.spec.run_id for r in fewer})
+    fewer = [r for r in both.results if not (r.spec.identity.group_id in of and r.spec.identity.node == "gpu-2")]
+    costs = tuple(cost for cost in both.costs if cost.run_id in {r.spec.identity.run_id for r in fewer})
     (kind,) = kinds_compared(both.model_copy(update={"results": tuple(fewer), "costs": costs}))
     assert not any(line.startswith("fp16 ") for line in kind.over_nodes)
     assert any(line.startswith("adamw_torch ") for line in kind.over_nodes)
@@ -135,7 +135,7 @@ def test_noise_that_would_hide_a_difference_is_not_called_none(windows: tuple[fl
     """0.75 over 0.69 is 9 %: clear at no noise, and nothing at half the rate."""
     work: dict[str, Any] = {**campaigns.BASE_WORK, "windows": windows}
     runs = [campaigns.a10("gpu-1", 0.69, **work), campaigns.a10("gpu-1", 0.75, precision="fp16", **work)]
-    labels = {runs[0].spec.group_id: "baseline", runs[1].spec.group_id: "fp16"}
+    labels = {runs[0].spec.identity.group_id: "baseline", runs[1].spec.identity.group_id: "fp16"}
 
     assert standing("fp16", campaigns.make_campaign(runs, question=GUIDE.question, labels=labels)).verdict == verdict
 
@@ -147,10 +147,12 @@ def test_one_round_says_what_it_cannot_know() -> None:
 
 
 def test_without_the_baseline_nothing_is_compared_and_everything_is_shown() -> None:
-    results = [r for r in GUIDE.results if GUIDE.labels[r.spec.group_id] != "baseline"]
-    work = GUIDE.results[0].spec.model_dump(include={"micro_batch_size", "seq_length", "campaign_id"})
+    results = [r for r in GUIDE.results if GUIDE.labels[r.spec.identity.group_id] != "baseline"]
+    spec = GUIDE.results[0].spec
+    work = spec.work.model_dump(include={"micro_batch_size", "seq_length"})
+    work["campaign_id"] = spec.identity.campaign_id
     lost = make_failed("gpu-1", **work)
-    labels = {**GUIDE.labels, lost.spec.group_id: "baseline"}
+    labels = {**GUIDE.labels, lost.spec.identity.group_id: "baseline"}
     campaign = campaigns.make_campaign([lost, *results], question=GUIDE.question, labels=labels)
 
     assert standing("baseline", campaign).verdict is Verdict.FAILED
@@ -162,7 +164,9 @@ def test_without_the_baseline_nothing_is_compared_and_everything_is_shown() -> N
 
 def test_nothing_measured_is_still_a_table() -> None:
     failed = make_failed("gpu-1")
-    campaign = campaigns.make_campaign([failed], question=GUIDE.question, labels={failed.spec.group_id: "baseline"})
+    campaign = campaigns.make_campaign(
+        [failed], question=GUIDE.question, labels={failed.spec.identity.group_id: "baseline"}
+    )
     verdicts, figures = configurations(campaign)
 
     assert [row.texts[:2] for row in verdicts.rows] == [("failed", "baseline")]
@@ -177,11 +181,11 @@ def test_other_questions_have_no_such_table() -> None:
 def test_savings_compare_the_same_nodes_as_the_speed_up() -> None:
     """gpu-2 is half as fast, and fp16 ran there only: its speed-up is over gpu-2's baseline, and so is its saving."""
     both = campaigns.configurations(("gpu-1", "gpu-2"))
-    names = {result.spec.run_id: both.labels[result.spec.group_id] for result in both.results}
+    names = {result.spec.identity.run_id: both.labels[result.spec.identity.group_id] for result in both.results}
     results = [
-        at_half_speed(result) if result.spec.node == "gpu-2" else result
+        at_half_speed(result) if result.spec.identity.node == "gpu-2" else result
         for result in both.results
-        if (names[result.spec.run_id], result.spec.node) != ("fp16", "gpu-1")
+        if (names[result.spec.identity.run_id], result.spec.identity.node) != ("fp16", "gpu-1")
     ]
     fp16 = standing("fp16", campaigns.make_campaign(
         results, question=both.question, labels=both.labels, skipped=both.skipped, params=both.params,
@@ -210,7 +214,7 @@ def test_a_skip_without_a_name_is_no_configuration() -> None:
 
 def test_a_configuration_without_run_or_reason_has_no_row_and_the_baseline_has_one() -> None:
     failed = make_failed("node-1")
-    labels = {failed.spec.group_id: "fp16", "gone": "torch-compile"}
+    labels = {failed.spec.identity.group_id: "fp16", "gone": "torch-compile"}
     campaign = campaigns.make_campaign([failed], question=GUIDE.question, labels=labels)
     assert [one.name for one in kinds_compared(campaign)[0].standings] == ["baseline", "fp16"]
 

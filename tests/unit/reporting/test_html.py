@@ -67,7 +67,7 @@ def test_many_findings_of_one_kind_are_one_card_and_a_table() -> None:
 def test_each_run_links_to_its_result() -> None:
     campaign = campaigns.slow_node()
     links = set(Page(report_html(campaign, {})).links)
-    assert {f"../runs/{result.spec.run_id}/result.json" for result in campaign.results} <= links
+    assert {f"../runs/{result.spec.identity.run_id}/result.json" for result in campaign.results} <= links
 
 
 def test_hostile_names_and_messages_are_text() -> None:

@@ -53,7 +53,7 @@ def test_tier_models_fill_the_tier_and_others_name_themselves(model: str, tier: 
 
 def test_what_the_program_chose_is_what_the_row_says() -> None:
     chosen = Chosen(
-        micro_batch_size=12, gradient_checkpointing=False, why="the largest that fits", means={"loss": "fused"}
+        micro_batch_size=12, gradient_checkpointing=False, why="the largest that fits", execution={"loss": "fused"}
     )
     asked = {"micro_batch_size": "auto", "gradient_checkpointing": "auto"}
     (row,) = rows(metrics_csv(campaigns.make_campaign([make_result(chosen=chosen, **asked)])))

@@ -63,7 +63,7 @@ def test_several_groups_share_the_rows_of_the_picture() -> None:
     """Of 5 groups of 40 nodes each shows 100 / 5 = 20, of one group all 40."""
     nodes = [campaigns.gpu_node(f"node-{i}", 1.45, 1.45) for i in range(40)]
     runs = [make_result("node-0", seq_length=length) for length in (128, 256, 512, 1024, 2048)]
-    groups = [campaigns.make_group(nodes, run.spec.group_id) for run in runs]
+    groups = [campaigns.make_group(nodes, run.spec.identity.group_id) for run in runs]
     for shown, rows in ((5, 20), (1, 40)):
         figure = plots._node_variance(campaigns.make_campaign(runs[:shown], groups[:shown]))
         assert [len(axes.get_yticks()) for axes in figure.axes] == [rows] * shown

@@ -41,7 +41,7 @@ def test_the_verdict_and_the_drill_come_first() -> None:
 def test_only_files_that_exist_are_linked() -> None:
     campaign = campaigns.slow_node()
     assert "](" not in benchmark_report(campaign)
-    run_id = campaign.results[0].spec.run_id
+    run_id = campaign.results[0].spec.identity.run_id
     linked = benchmark_report(campaign, [f"../runs/{run_id}/result.json"])
     assert f"[node-1-r1](../runs/{run_id}/result.json)" in linked
     assert linked.count("](") == 4  # verdict, throughput, seconds and telemetry: of this run

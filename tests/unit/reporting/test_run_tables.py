@@ -14,7 +14,7 @@ AUTO: dict[str, Any] = {"micro_batch_size": "auto", "gradient_checkpointing": "a
 
 
 def chose(size: int, why: str = "the largest that fits") -> Chosen:
-    return Chosen(micro_batch_size=size, gradient_checkpointing=False, why=why, means={"loss": "fused"})
+    return Chosen(micro_batch_size=size, gradient_checkpointing=False, why=why, execution={"loss": "fused"})
 
 
 def test_what_was_chosen_stands_once_with_its_nodes_and_reason() -> None:
@@ -38,9 +38,9 @@ def test_several_groups_show_what_they_share_and_what_differs() -> None:
     runs = [make_result(), make_result(strategy="ddp", gpus_per_node=2), make_result(seq_length=1024)]
     shared, differing = run_tables.work(campaigns.make_campaign(runs))
 
-    assert differing.names == ("group", "strategy", "gpus_per_node", "seq_length")
+    assert differing.names == ("group", "seq_length", "strategy", "gpus_per_node")
     assert [row.texts[1:] for row in differing.rows] == [
-        ("single", "1", "512"), ("ddp", "2", "512"), ("single", "1", "1024"),
+        ("512", "single", "1"), ("512", "ddp", "2"), ("1024", "single", "1"),
     ]  # fmt: skip
     assert "seq_length" not in {row.texts[0] for row in shared.rows}
     assert ("model", "mistral-7b") in {row.texts for row in shared.rows}
@@ -72,5 +72,5 @@ def test_rows_are_named_without_the_fingerprint_where_that_suffices() -> None:
     twins = [make_result(), make_result(optimizer="adamw_torch")]
 
     assert list(short_names(runs).values()) == ["mistral-7b-qlora-single-node-1-r1", "mistral-7b-qlora-ddp-node-1-r1"]
-    assert list(short_names(twins).values()) == [run.spec.run_id for run in twins]
+    assert list(short_names(twins).values()) == [run.spec.identity.run_id for run in twins]
     assert list(short_names(runs[:1]).values()) == ["node-1-r1"]

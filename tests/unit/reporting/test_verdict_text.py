@@ -78,8 +78,8 @@ def test_red_nodes_come_first_and_a_cpu_has_no_temperature() -> None:
 
 def test_runs_after_the_planned_rounds_are_reruns() -> None:
     campaign = campaigns.slow_node()
-    assert [r.spec.run_id for r in campaign.results if verdict_text.is_rerun(campaign, r)] == [
-        campaign.results[-1].spec.run_id
+    assert [r.spec.identity.run_id for r in campaign.results if verdict_text.is_rerun(campaign, r)] == [
+        campaign.results[-1].spec.identity.run_id
     ]
 
 
@@ -105,8 +105,8 @@ def test_strategies_on_one_node_are_no_node_check() -> None:
 
 def test_the_name_of_a_group_says_what_was_chosen() -> None:
     run = make_result(micro_batch_size="auto", strategy="fsdp", gpus_per_node=4)
-    campaign = campaigns.make_campaign([run], [campaigns.make_group([], run.spec.group_id)])
-    assert verdict_text.group_name(campaign, run.spec.group_id) == (
+    campaign = campaigns.make_campaign([run], [campaigns.make_group([], run.spec.identity.group_id)])
+    assert verdict_text.group_name(campaign, run.spec.identity.group_id) == (
         "mistral-7b qlora, fsdp on 4 GPUs, batch auto (8) x 512 tokens, NVIDIA A10"
     )
 

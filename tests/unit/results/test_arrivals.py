@@ -30,7 +30,7 @@ def pod(spec: RunSpec, rank: int = 0) -> dict[str, Any]:
 
 def payload(spec: RunSpec) -> Any:
     """As Airflow decodes it."""
-    result = make_result(**{name: getattr(spec, name) for name in ("strategy", "nodes", "peers", "gpus_per_node")})
+    result = make_result(peers=spec.identity.peers, **dict(spec.placement))
     return json.loads(result.model_copy(update={"spec": spec}).model_dump_json())
 
 
@@ -39,8 +39,8 @@ def test_a_result_is_in_the_store_as_soon_as_its_task_has_it(store: Store) -> No
     address = store_arrival(store, pod(result.spec), json.loads(result.model_dump_json()))
 
     assert address is not None
-    assert address.endswith(f"runs/{result.spec.run_id}/result.json")
-    assert store.read_results(result.spec.campaign_id).results == (result,)
+    assert address.endswith(f"runs/{result.spec.identity.run_id}/result.json")
+    assert store.read_results(result.spec.identity.campaign_id).results == (result,)
 
 
 def test_a_repeated_task_and_the_judgement_store_the_same_file_once(store: Store) -> None:
@@ -49,7 +49,7 @@ def test_a_repeated_task_and_the_judgement_store_the_same_file_once(store: Store
         store_arrival(store, pod(result.spec), json.loads(result.model_dump_json()))
     store.write_result(result)
 
-    assert store.read_results(result.spec.campaign_id).results == (result,)
+    assert store.read_results(result.spec.identity.campaign_id).results == (result,)
 
 
 @pytest.mark.parametrize(
@@ -67,15 +67,15 @@ def test_a_pod_that_is_none_of_ours_stores_nothing(store: Store) -> None:
 def test_the_ranks_of_a_gang_are_joined_to_one_run_when_nobody_else_did(store: Store) -> None:
     for rank in (0, 1):
         store_arrival(store, pod(GANG, rank), payload(GANG))
-    (result,) = store.read_results(GANG.campaign_id).results
+    (result,) = store.read_results(GANG.identity.campaign_id).results
 
-    assert (result.status, result.spec.run_id) == (Status.OK, GANG.run_id)
+    assert (result.status, result.spec.identity.run_id) == (Status.OK, GANG.identity.run_id)
     assert len(result.telemetry.gpus) == 2 * len(make_result(gpus_per_node=1).telemetry.gpus)
 
 
 def test_a_gang_whose_rank_handed_over_nothing_is_one_failed_run(store: Store) -> None:
     store_arrival(store, pod(GANG, 0), payload(GANG))
-    (result,) = store.read_results(GANG.campaign_id).results
+    (result,) = store.read_results(GANG.identity.campaign_id).results
 
     assert result.status is Status.INCOMPLETE
     assert result.error is not None
@@ -85,10 +85,10 @@ def test_a_gang_whose_rank_handed_over_nothing_is_one_failed_run(store: Store) -
 def test_a_published_gang_is_not_counted_again_by_its_ranks(store: Store) -> None:
     for rank in (0, 1):
         store_arrival(store, pod(GANG, rank), payload(GANG))
-    (joined,) = store.read_results(GANG.campaign_id).results
+    (joined,) = store.read_results(GANG.identity.campaign_id).results
     store.write_result(joined)
 
-    assert store.read_results(GANG.campaign_id).results == (joined,)
+    assert store.read_results(GANG.identity.campaign_id).results == (joined,)
 
 
 def test_what_arrived_is_found_by_run_and_rank(store: Store) -> None:
@@ -96,7 +96,7 @@ def test_what_arrived_is_found_by_run_and_rank(store: Store) -> None:
     store_arrival(store, pod(single.spec), json.loads(single.model_dump_json()))
     store_arrival(store, pod(GANG, 1), payload(GANG))
 
-    assert json.loads(arrived(store, single.spec, 0) or "")["spec"]["node"] == "node-1"
+    assert json.loads(arrived(store, single.spec, 0) or "")["spec"]["identity"]["node"] == "node-1"
     assert arrived(store, GANG, 0) is None
     assert arrived(store, GANG, 1) is not None
 
@@ -126,7 +126,7 @@ def test_ranks_of_different_tries_are_never_joined(store: Store) -> None:
     assert (first, second) == (again, None)
 
     store_arrival(store, pod(GANG, 0), again)
-    (result,) = store.read_results(GANG.campaign_id).results
+    (result,) = store.read_results(GANG.identity.campaign_id).results
     assert result.status is Status.INCOMPLETE
     assert result.error is not None
     assert result.error.message.startswith("node-2: ")

@@ -34,7 +34,9 @@ def make_campaign(*results: RunResult, campaign_id: str = "campaign-1") -> Campa
         groups=(),
         history=(),
         findings=(),
-        costs=tuple(RunCost(**unpriced | {"run_id": result.spec.run_id, "reason": "no price"}) for result in results),
+        costs=tuple(
+            RunCost(**unpriced | {"run_id": result.spec.identity.run_id, "reason": "no price"}) for result in results
+        ),
     )
 
 
@@ -99,7 +101,7 @@ def test_an_unknown_campaign_has_no_results_and_cannot_be_read(store: Store) -> 
 
 def test_the_layout(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
-    run_id = make_result().spec.run_id
+    run_id = make_result().spec.identity.run_id
     store.write_result(make_result())
     store.write_campaign(make_campaign())
     store.write_summary("campaign-1", {"plots/a.png": b""})
@@ -121,7 +123,7 @@ def test_a_broken_file_is_reported_and_the_others_are_read(tmp_path: Path, conte
     store.write_result(make_result("node-2"))
     broken.write_bytes(content)
     stored = store.read_results("campaign-1")
-    assert [result.spec.node for result in stored.results] == ["node-2"]
+    assert [result.spec.identity.node for result in stored.results] == ["node-2"]
     assert [file.address for file in stored.broken] == [str(broken)]
     assert stored.broken[0].reason
 

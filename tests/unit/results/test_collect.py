@@ -98,9 +98,9 @@ def test_a_broken_payload_is_a_failed_sample_with_the_reason(payload: object, sa
 @pytest.mark.parametrize(
     ("payload", "said"),
     [
-        (make_result("node-2"), [make_spec(node="node-2").run_id, SPEC.run_id]),
-        (make_result("node-1", campaign_id="another"), ["another", SPEC.campaign_id]),
-        (make_result("node-1", run_id=SPEC.run_id, group_id="other", seq_length=1024), ["1024", "512"]),
+        (make_result("node-2"), [make_spec(node="node-2").identity.run_id, SPEC.identity.run_id]),
+        (make_result("node-1", campaign_id="another"), ["another", SPEC.identity.campaign_id]),
+        (make_result("node-1", run_id=SPEC.identity.run_id, group_id="other", seq_length=1024), ["1024", "512"]),
         (make_result("node-1", drill=Drill(slowdown_pct=50)), ["drill", "50"]),
     ],
     ids=["another run", "another campaign", "other work", "a drill that was not planned"],

@@ -53,7 +53,9 @@ ALL_GPUS = plan(strategies=["independent"], gpus_per_node=2)
 def documents(planned: Plan = PLAN) -> list[Any]:
     """What four healthy pods hand over, in the plan's order."""
     made = [
-        make_independent(spec.node, (9.5, 9.5)) if planned is ALL_GPUS else make_result(spec.node, 9.5)
+        make_independent(spec.identity.node, (9.5, 9.5))
+        if planned is ALL_GPUS
+        else make_result(spec.identity.node, 9.5)
         for spec in planned.specs
     ]
     pairs = zip(made, planned.specs, strict=True)
@@ -156,7 +158,7 @@ def fails_for(bad: str, real: Callable[..., Any]) -> Callable[..., Any]:
 
     def broken(first: Any, *rest: Any, **named: Any) -> Any:
         results = [first] if isinstance(first, RunResult) else first
-        if any(result.spec.node == bad and result.performance.samples_per_second for result in results):
+        if any(result.spec.identity.node == bad and result.performance.samples_per_second for result in results):
             raise ZeroDivisionError("a defect")
         return real(first, *rest, **named)
 
@@ -182,7 +184,7 @@ def test_a_defect_that_one_run_brings_to_light_is_a_red_finding_of_that_run(
     history.record(campaign)
     (alarm,) = campaign.alarms
 
-    assert (alarm.category, alarm.subject) == (PART_FAILED, PLAN.specs[2].run_id)
+    assert (alarm.category, alarm.subject) == (PART_FAILED, PLAN.specs[2].identity.run_id)
     assert alarm.summary.startswith(said)
     assert alarm.cause == "ZeroDivisionError: a defect"
     assert [node.state for node in campaign.nodes] == [State.OK] * 4

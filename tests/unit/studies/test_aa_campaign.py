@@ -15,10 +15,10 @@ def test_presets_run_by_turns_with_the_default_work_of_the_node_check() -> None:
     runs = list(presets(2, 4, {}))
 
     assert [run.name for run in runs] == ["tuned-1", "as-users-run-1", "tuned-2", "as-users-run-2"]
-    assert [run.spec.preset for run in runs[:2]] == [Preset.TUNED, Preset.AS_USERS_RUN]
-    assert {run.spec.strategy for run in runs} == {Strategy.SINGLE}
-    assert {run.spec.max_window_s for run in runs} == {5.0}  # the night's, not the form's
-    assert {(run.spec.model, run.spec.recipe.value, run.spec.seq_length) for run in runs} == {
+    assert [run.spec.work.preset for run in runs[:2]] == [Preset.TUNED, Preset.AS_USERS_RUN]
+    assert {run.spec.placement.strategy for run in runs} == {Strategy.SINGLE}
+    assert {run.spec.measurement.max_window_s for run in runs} == {5.0}  # the night's, not the form's
+    assert {(run.spec.work.model, run.spec.work.recipe.value, run.spec.work.seq_length) for run in runs} == {
         ("mistral-7b", "qlora", 512)
     }
 
@@ -30,13 +30,13 @@ def test_a_night_takes_all_gpus_and_ddp_only_where_there_is_something_to_connect
     runs = list(nights(2, gpus, {}))
 
     assert [run.kind for run in runs] == kinds * 2
-    assert {run.spec.gpus_per_node for run in runs} == {gpus}
+    assert {run.spec.placement.gpus_per_node for run in runs} == {gpus}
 
 
 def test_a_setting_reaches_the_spec() -> None:
     (run,) = nights(1, 1, {"model": "tiny", "device": "cpu", "seq_length": "32"})
 
-    assert (run.spec.model, run.spec.device.value, run.spec.seq_length) == ("tiny", "cpu", 32)
+    assert (run.spec.work.model, run.spec.work.device.value, run.spec.work.seq_length) == ("tiny", "cpu", 32)
 
 
 def test_the_spread_by_hand() -> None:

@@ -19,7 +19,7 @@ def test_a_run_that_was_made_by_other_means_says_nothing_about_todays() -> None:
     folder = ROOT / "docs/results/after-h200-2026-11-21/results"
     results = [parse_result((folder / name / "result.json").read_bytes()) for name in names]
 
-    assert [by_todays_means(result.work, result.chosen.means) for result in results if result.chosen] == [
+    assert [by_todays_means(result.effective_spec, result.chosen.execution) for result in results if result.chosen] == [
         False, True, False,
     ]  # fmt: skip
 
@@ -27,7 +27,7 @@ def test_a_run_that_was_made_by_other_means_says_nothing_about_todays() -> None:
 def test_what_was_measured_before_the_formula_was_settled_does_not_count_as_a_prediction() -> None:
     rows = measured_rows()
 
-    fitted = [row for row in rows if row.fitted and row.spec.world_size == 2]
+    fitted = [row for row in rows if row.fitted and row.spec.placement.world_size == 2]
     assert [row.name for row in fitted] == ["mistral-7b lora zero3 on 2 GPUs, 4 x 2048"]  # when 4 GPUs said the same
     assert [row for row in rows if row.fitted]
     assert [row for row in rows if not row.fitted]

@@ -42,7 +42,7 @@ def findings(results: Sequence[RunResult], started_at: datetime, finished_at: da
             continue
         early, late = result.started_at - started_at, result.finished_at - finished_at
         off = late if late > TOLERANCE else early if early < -TOLERANCE else timedelta()
-        apart[result.spec.node] = max(apart.get(result.spec.node, off), off, key=abs)
+        apart[result.spec.identity.node] = max(apart.get(result.spec.identity.node, off), off, key=abs)
     is_old = apart and all(off < timedelta() for off in apart.values())
     return tuple(
         _finding(node, off, finished_at if off > timedelta() else started_at)

@@ -14,7 +14,7 @@ _AGAIN = {State.BUSY: "run the drill again when the node is free", State.FAILED:
 
 def findings(groups: Sequence[GroupVerdict], results: Iterable[RunResult]) -> tuple[Finding, ...]:
     """One for each drilled node that no group calls too slow."""
-    drills = {result.spec.node: result.spec.drill.slowdown_pct for result in results if result.spec.drill}
+    drills = {result.spec.identity.node: result.spec.drill.slowdown_pct for result in results if result.spec.drill}
     verdicts = [node for group in groups for node in group.nodes]
     found = {node.node for node in verdicts if _is_found(node)}
     return tuple(

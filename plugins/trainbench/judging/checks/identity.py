@@ -24,7 +24,9 @@ def findings(results: Sequence[RunResult], known: Sequence[GpuNode] = ()) -> tup
 
 
 def _twice(results: Sequence[RunResult]) -> tuple[Finding, ...]:
-    times = Counter((result.spec.campaign_id, result.spec.node, result.spec.run_id) for result in results)
+    times = Counter(
+        (result.spec.identity.campaign_id, result.spec.identity.node, result.spec.identity.run_id) for result in results
+    )
     return tuple(
         Finding(
             level=Level.WARNING,
@@ -47,7 +49,7 @@ def _two_names(results: Sequence[RunResult]) -> tuple[Finding, ...]:
     for result in results:
         for gpu in result.context.gpus if result.context else ():
             if gpu.uuid:
-                nodes_of.setdefault(gpu.uuid, {})[result.spec.node] = None
+                nodes_of.setdefault(gpu.uuid, {})[result.spec.identity.node] = None
     shared: dict[tuple[str, ...], list[str]] = {}
     for uuid, nodes in nodes_of.items():
         if len(nodes) > 1:
@@ -71,8 +73,8 @@ def _one_name(results: Sequence[RunResult], known: Sequence[GpuNode]) -> tuple[F
     """One for each name under which runs had GPUs that no run used together, and more of them than the node has."""
     sets: dict[str, list[frozenset[str]]] = {}
     for result in results:
-        if result.spec.nodes == 1 and (uuids := gpu_uuids(result)):
-            sets.setdefault(result.spec.node, []).append(uuids)
+        if result.spec.placement.nodes == 1 and (uuids := gpu_uuids(result)):
+            sets.setdefault(result.spec.identity.node, []).append(uuids)
     capacity = capacities(known)
     return tuple(
         _several(node, apart)

@@ -70,12 +70,12 @@ def _groups(results: Sequence[RunResult]) -> list[list[_Member]]:
 
 
 def _work(result: RunResult) -> Hashable:
-    return result.spec.campaign_id, result.spec.group_id, gpu_name(result), choice_of(result)
+    return result.spec.identity.campaign_id, result.spec.identity.group_id, gpu_name(result), choice_of(result)
 
 
 def _members(place: int, result: RunResult) -> Iterator[_Member]:
     """The run, or those of its independent ranks that ended well; none for a run that failed as a whole."""
-    total, trainable, node = result.parameters.total, result.parameters.trainable, result.spec.node
+    total, trainable, node = result.parameters.total, result.parameters.trainable, result.spec.identity.node
     parameters = None if total is None or trainable is None else (total, trainable)
     own = [(rank, rank.performance) for rank in result.ranks if rank.performance is not None]
     if not own and result.status is Status.OK:
@@ -138,7 +138,7 @@ def _counted(parameters: Parameters) -> str:
 
 def _failed(result: RunResult, reasons: dict[int | None, str]) -> RunResult:
     """Of independent ranks only those that are odd fail. The run keeps the error that it has already, and says more."""
-    node = result.spec.node
+    node = result.spec.identity.node
     told = [
         f"{node if rank is None else f'GPU {rank} of {node}'} computes something else: {reason}"
         for rank, reason in reasons.items()
@@ -188,7 +188,7 @@ def _means(results: Sequence[RunResult]) -> Iterator[Finding]:
         odd: dict[str, dict[str, None]] = {}
         for run in runs:
             for difference in _differences(dict(_known_means(run)), usual):
-                odd.setdefault(run.spec.node, {})[difference] = None
+                odd.setdefault(run.spec.identity.node, {})[difference] = None
         for node, differences in odd.items():
             yield Finding(
                 level=Level.WARNING,
@@ -202,7 +202,7 @@ def _means(results: Sequence[RunResult]) -> Iterator[Finding]:
 
 
 def _known_means(run: RunResult) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(run.chosen.means.items())) if run.chosen else ()
+    return tuple(sorted(run.chosen.execution.items())) if run.chosen else ()
 
 
 def _differences(means: dict[str, str], usual: dict[str, str]) -> Iterator[str]:

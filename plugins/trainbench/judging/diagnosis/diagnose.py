@@ -90,7 +90,7 @@ def diagnose(
     lone = {id(group) for group in lone_groups(groups)}
     of_group: dict[str, list[RunResult]] = {}
     for result in results:
-        of_group.setdefault(result.spec.group_id, []).append(result)
+        of_group.setdefault(result.spec.identity.group_id, []).append(result)
     troubles = {node.name: node.troubles for node in known}
     return tuple(
         _diagnosis(one, Scene(group, of_group.get(group.group_id, ()), troubles.get(node.node, ())))
@@ -111,7 +111,7 @@ def _diagnosis(node: NodeVerdict, scene: Scene) -> Finding:
 
 def strays(results: Sequence[RunResult]) -> tuple[Finding, ...]:
     """The nodes whose program chose other work than their peers', in one run or in all; from runs on one node only."""
-    on_one_node = [result for result in results if result.spec.nodes == 1]
+    on_one_node = [result for result in results if result.spec.placement.nodes == 1]
     return tuple(
         Finding(
             level=Level.WARNING,
@@ -193,7 +193,7 @@ def _unknown(why: str, resolution: str) -> Clue:
 
 
 def _failed(node: NodeVerdict, scene: Scene) -> Finding:
-    own = [run for run in scene.runs if run.spec.node == node.node]
+    own = [run for run in scene.runs if run.spec.identity.node == node.node]
     bad = next((run for run in own if run.status is not Status.OK), None)
     status = bad.status if bad else Status.ERROR
     kind = bad.error.kind if bad and bad.error else ""

@@ -128,7 +128,7 @@ def allocator(case: Case) -> Iterator[Clue]:
 def _steal(case: Case) -> Iterator[Clue]:
     steal = gap(case.own, case.peers, lambda run: run.telemetry.host.cpu_steal_pct)
     if steal and steal.points >= MIN_STEAL_PCT:
-        on_cpu = all(run.spec.device is Device.CPU for run in case.own)
+        on_cpu = all(run.spec.work.device is Device.CPU for run in case.own)
         yield Clue(
             category="cpu_steal",
             measured=f"{steal.own:.0f} % stolen",
@@ -196,7 +196,7 @@ def _copies_pct(case: Case) -> float | None:
     """What slower copies of the input cost at most; None where other data may use the link: several GPUs, or a paged
     optimizer.
     """
-    if any(run.spec.world_size > 1 or run.spec.optimizer.value.startswith("paged") for run in case.own):
+    if any(run.spec.placement.world_size > 1 or run.spec.work.optimizer.value.startswith("paged") for run in case.own):
         return None
     share = gap(case.own, case.peers, _copying_pct)
     return max(share.points, 0.0) if share else None

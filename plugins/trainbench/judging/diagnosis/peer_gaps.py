@@ -88,7 +88,7 @@ def common_versions(runs: Sequence[RunResult]) -> dict[str, str]:
 
 def common_means(runs: Sequence[RunResult]) -> dict[str, str]:
     """Name -> what most runs chose: dtypes, kernels, compilation."""
-    return _most_common(dict(run.chosen.means) for run in runs if run.chosen)
+    return _most_common(dict(run.chosen.execution) for run in runs if run.chosen)
 
 
 def common_host(runs: Sequence[RunResult]) -> dict[str, str]:

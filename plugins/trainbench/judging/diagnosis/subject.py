@@ -68,5 +68,7 @@ def _judged_runs(runs: Sequence[RunResult]) -> list[tuple[Key, RunResult]]:
     found: list[tuple[Key, RunResult]] = []
     for run in runs:
         parts = gpu_runs.by_gpu(run)
-        found += [(Key(run.spec.node, place), part) for place, part in parts.items()] or [(Key(run.spec.node), run)]
+        found += [(Key(run.spec.identity.node, place), part) for place, part in parts.items()] or [
+            (Key(run.spec.identity.node), run)
+        ]
     return found

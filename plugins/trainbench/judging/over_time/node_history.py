@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult, Status
 from trainbench.judging.node_runs import judged_rate
 from trainbench.results.readings import temperature_mean_c
@@ -47,18 +46,18 @@ def points_of(results: Iterable[RunResult], at: datetime) -> tuple[Point, ...]:
     """Of the valid runs on one node alone, without drills."""
     return join(
         Point(
-            campaign_id=result.spec.campaign_id,
+            campaign_id=result.spec.identity.campaign_id,
             at=at,
-            node=result.spec.node,
-            fingerprint=fingerprint(result.work),
+            node=result.spec.identity.node,
+            fingerprint=result.effective_spec.fingerprint,
             gpu_name=result.context.gpus[0].name if result.context and result.context.gpus else None,
             samples_per_second=rate,
             temperature_c=temperature_mean_c(result),
             setup=setup_of(result.context),
         )
-        for result in sorted(results, key=lambda result: (result.spec.round, result.started_at))
+        for result in sorted(results, key=lambda result: (result.spec.identity.round, result.started_at))
         if result.status is Status.OK
-        and result.spec.nodes == 1
+        and result.spec.placement.nodes == 1
         and not result.spec.drill
         and (rate := judged_rate(result))
     )

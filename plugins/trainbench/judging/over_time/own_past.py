@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult
 from trainbench.core.verdicts import Finding, HistoryVerdict, State, Tolerances
 from trainbench.judging.noise import deviation_pct
@@ -75,8 +74,8 @@ def _rates_after_slowdown(changes: Sequence[Change], results: Sequence[RunResult
     slowed = {node for node, _ in after}
     rates: dict[NodeWork, float] = {}
     for result in results:
-        node, group = result.spec.node, result.spec.group_id
-        if node in slowed and (rate := after.get((node, fingerprint(result.work)))) is not None:
+        node, group = result.spec.identity.node, result.spec.identity.group_id
+        if node in slowed and (rate := after.get((node, result.effective_spec.fingerprint))) is not None:
             rates[node, group] = min(rate, rates.get((node, group), rate))
     return rates
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult, Status
 from trainbench.core.formats import percent
 from trainbench.core.verdicts import Finding, HistoryVerdict, Level, RateChange, State, Tolerances
@@ -40,9 +39,9 @@ def judge_history(
     deviation = deviation_pct(rate, median)
     state = State.OK if abs(deviation) <= limit else State.BREACH if deviation < 0 else State.NOTICE
     return HistoryVerdict(
-        node=result.spec.node,
-        group_id=result.spec.group_id,
-        fingerprint=fingerprint(result.work),
+        node=result.spec.identity.node,
+        group_id=result.spec.identity.group_id,
+        fingerprint=result.effective_spec.fingerprint,
         state=state,
         samples_per_second=rate,
         baseline_median=median,
@@ -87,9 +86,9 @@ def _changes(verdict: HistoryVerdict) -> tuple[RateChange, ...]:
 
 def _unjudged(result: RunResult, rate: float | None, num_points: int, state: State, reason: str) -> HistoryVerdict:
     return HistoryVerdict(
-        node=result.spec.node,
-        group_id=result.spec.group_id,
-        fingerprint=fingerprint(result.work),
+        node=result.spec.identity.node,
+        group_id=result.spec.identity.group_id,
+        fingerprint=result.effective_spec.fingerprint,
         state=state,
         samples_per_second=rate,
         baseline_median=None,

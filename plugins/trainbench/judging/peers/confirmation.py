@@ -47,7 +47,7 @@ def confirm(
     inconclusive, and the breach stands. So it does where no re-run was planned (`has_reruns`). A breach that only the
     first run of a disturbed peer made is not confirmed (see `peer_reruns`).
     """
-    reruns = {(result.spec.group_id, result.spec.node): result for result in latest(results)}
+    reruns = {(result.spec.identity.group_id, result.spec.identity.node): result for result in latest(results)}
     settled = (
         group.model_copy(
             update={

@@ -268,7 +268,7 @@ def _overall(member: NodeRuns, metrics: Sequence[MetricVerdict]) -> tuple[State,
     if not member.runs:
         return State.MISSING, "expected, but no result came back"
     if member.failed:
-        told = (f"round {r.spec.round} {r.status.value}: {r.error.message}" for r in member.failed if r.error)
+        told = (f"round {r.spec.identity.round} {r.status.value}: {r.error.message}" for r in member.failed if r.error)
         return State.FAILED, "; ".join(told)
     if not member.valid and member.busy:
         return State.BUSY, next(run.error.message for run in member.busy if run.error)

@@ -18,7 +18,7 @@ SECTIONS = (
 
 def run_figures(result: RunResult) -> tuple[Table, ...]:
     spec = result.spec.model_dump(mode="json", exclude_none=True)
-    setup = {"node": result.spec.node, **versions(setup_of(result.context))}
+    setup = {"node": result.spec.identity.node, **versions(setup_of(result.context))}
     return (
         *(
             _pairs(title, ((each.label, _value(result, each)) for each in of_section(section)))

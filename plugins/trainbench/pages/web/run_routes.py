@@ -101,7 +101,7 @@ def task(
         return respond(
             request, "message.html.j2", status=404, title="No result here", texts=NO_RESULT, back=(back, "The report")
         )
-    known = pages_of(who).run(found.spec.campaign_id, found.spec.run_id)
+    known = pages_of(who).run(found.spec.identity.campaign_id, found.spec.identity.run_id)
     return _run(request, found, dag_id, run_id, known)
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from bench_image.contract import parse as contract_parse
 from bench_image.contract.bounds import finite
-from bench_image.contract.fingerprint import ACROSS_STRATEGIES, HOW_MEASURED, NOT_WORK, fingerprint
+from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.model_shapes import Gpt2Shape
 from bench_image.contract.options import Strategy
@@ -20,9 +20,9 @@ from bench_image.contract.parse import json_schemas, parse_result, parse_spec
 from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from bench_image.contract.result import SECTIONS, Chosen, Phase, RunResult, Status, failed_result
 from bench_image.contract.result_sections import Cost
-from bench_image.contract.spec import Drill, RunSpec
+from bench_image.contract.spec import Drill
 from bench_image.contract.work import Device, Lora, Quantisation
-from tests.builders import STARTED_AT, make_cpu_result, make_failed, make_result, make_spec
+from tests.builders import PARTS, STARTED_AT, make_cpu_result, make_failed, make_result, make_spec
 from tests.conftest import GOLDEN_DIR, Golden
 
 SCHEMA_DIR = Path(contract_parse.__file__).parent / "schemas"
@@ -30,7 +30,11 @@ Document = dict[str, Any]
 
 
 def spec_document(**changes: Any) -> Document:
-    return make_spec().model_dump(mode="json") | changes
+    document = make_spec().model_dump(mode="json")
+    for name, value in changes.items():
+        part = next((part for part, model in PARTS.items() if name in model.model_fields), None)
+        (document[part] if part else document)[name] = value
+    return document
 
 
 # The only nulls of `result_document`.
@@ -79,7 +83,7 @@ def put(document: Document, path: tuple[Any, ...], value: Any) -> None:
 # --- schemas and old files
 
 
-@pytest.mark.parametrize("name", ["run-spec.v2.json", "run-result.v2.json"])
+@pytest.mark.parametrize("name", ["run-spec.v1.json", "run-result.v1.json"])
 def test_the_committed_schemas_are_those_of_the_models(name: str, golden: Golden) -> None:
     golden(name, json.dumps(json_schemas()[name], indent=2, ensure_ascii=False) + "\n", folder=SCHEMA_DIR)
 
@@ -89,29 +93,13 @@ GOLDEN_V1 = ("result-v1.json", "result-v1-oom.json")
 
 
 @pytest.mark.parametrize("name", GOLDEN_V1)
-def test_a_result_of_schema_1_stays_readable_for_ever(name: str) -> None:
-    """These files are never rewritten: every value they hold is still there, and what they lack says why."""
+def test_a_result_of_schema_1_stays_readable(name: str) -> None:
+    """Every value that these files hold is still there."""
     old = json.loads((GOLDEN_DIR / name).read_text())
     new = json.loads(parse(old).model_dump_json())
 
     for path in paths_of(old):
-        if path and path[-1] != "schema_version" and path != ("ranks",) and not isinstance(at(old, path), dict):
-            assert at(new, path) == at(old, path), path
-    added = {path for path in paths_of(new) if path not in paths_of(old) and path[0] != "missing"}
-    assert {".".join(map(str, path)) for path in added} - {"ranks.0.performance", "ranks.0.probes"} == {
-        "spec.dimensions", "spec.peers", "spec.max_window_s", "chosen", "startup.choose_s", "startup.profile_s",
-        "performance.clock", "performance.loader_wait_pct", "performance.input_mb_per_s", "communication",
-        "communication.total_pct",
-        "communication.exposed_pct", "communication.profiled_steps",
-    }  # fmt: skip
-    assert new["missing"]["performance.loader_wait_pct"] == "not measured by schema version 1"
-
-
-def test_a_result_of_schema_1_is_written_as_schema_2_and_read_again() -> None:
-    result = parse_result((GOLDEN_DIR / "result-v1.json").read_bytes())
-
-    assert (result.schema_version, result.spec.schema_version, result.work) == (2, 2, result.spec)
-    assert parse_result(result.model_dump_json()) == result
+        assert isinstance(at(old, path), dict) or at(new, path) == at(old, path), path
 
 
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.parent.name)
@@ -124,25 +112,25 @@ BROKEN_VALUES: tuple[Any, ...] = (None, [], {}, "x", 7, [[]], {"schema_version":
 
 @pytest.mark.parametrize("section", sorted(json.loads((GOLDEN_DIR / "result-v1.json").read_text())))
 @pytest.mark.parametrize("value", BROKEN_VALUES, ids=repr)
-def test_a_malformed_section_of_schema_1_is_a_contract_error(section: str, value: Any) -> None:
+def test_a_malformed_section_is_a_contract_error(section: str, value: Any) -> None:
     document = json.loads((GOLDEN_DIR / "result-v1.json").read_text())
-    if section in ("error", "missing", "ranks", "started_at") and parses(document | {section: value}):
-        return  # null for "no error", an empty list of ranks, seconds since 1970
+    if section in ("error", "chosen", "missing", "ranks", "started_at") and parses(document | {section: value}):
+        return  # null for "no error" or nothing chosen, an empty list of ranks, seconds since 1970
     with pytest.raises(ContractError):
         parse(document | {section: value})
 
 
 @pytest.mark.parametrize("depth", [100, 900, 5_000, 100_000])
-def test_schema_1_with_endless_nesting_is_a_contract_error(depth: int) -> None:
+def test_endless_nesting_is_a_contract_error(depth: int) -> None:
     with pytest.raises(ContractError):
         parse_result('{"schema_version": 1, "ranks": ' + "[" * depth + "]" * depth + "}")
 
 
-def test_a_spec_of_another_version_inside_a_result_of_schema_1_is_refused() -> None:
+def test_a_spec_of_another_version_inside_a_result_is_refused() -> None:
     document = json.loads((GOLDEN_DIR / "result-v1.json").read_text())
     document["spec"]["schema_version"] = 3
 
-    with pytest.raises(ContractError, match=r"spec\.schema_version: Input should be 2"):
+    with pytest.raises(ContractError, match=r"spec\.schema_version: Input should be 1"):
         parse(document)
 
 
@@ -150,7 +138,7 @@ def test_what_the_golden_result_says() -> None:
     result = parse_result((GOLDEN_DIR / "result-v1.json").read_bytes())
 
     assert result.status is Status.OK
-    assert result.spec.world_size == 1
+    assert result.spec.placement.world_size == 1
     assert result.spec.samples_per_step == 8
     assert result.performance.samples_per_second == pytest.approx(15.976, abs=1e-3)
     assert result.memory.peak_during_training == pytest.approx(result.memory.peak_allocated_bytes / 1e9)  # type: ignore[operator]
@@ -218,7 +206,7 @@ def test_a_run_that_measured_nothing_still_has_a_valid_result(status: Status) ->
         ({"recipe": "dora"}, "recipe: Input should be 'full', 'lora' or 'qlora' (got 'dora')"),
         ({"precision": "int8"}, "precision: Input should be 'fp32', 'fp16' or 'bf16' (got 'int8')"),
         ({"batch_size": 8}, "batch_size: Extra inputs are not permitted (got 8)"),
-        ({"schema_version": 3}, "schema_version: Input should be 2 (got 3)"),
+        ({"schema_version": 3}, "schema_version: Input should be 1 (got 3)"),
         ({"micro_batch_size": "largest"}, "micro_batch_size"),
         ({"gradient_checkpointing": "maybe"}, "gradient_checkpointing"),
         ({"data": "disk"}, "data"),
@@ -253,10 +241,8 @@ def test_independent_ranks_are_as_many_as_the_node_has_gpus(gpus: int) -> None:
     spec = make_spec(strategy=Strategy.INDEPENDENT, gpus_per_node=gpus)
 
     assert parse_spec(spec.model_dump_json()) == spec
-    assert (spec.of_one_rank.strategy, spec.of_one_rank.world_size) == (Strategy.SINGLE, 1)
-    assert spec.of_one_rank.model_dump(exclude={"strategy", "gpus_per_node"}) == spec.model_dump(
-        exclude={"strategy", "gpus_per_node"}
-    )
+    assert (spec.of_one_rank.placement.strategy, spec.of_one_rank.placement.world_size) == (Strategy.SINGLE, 1)
+    assert spec.of_one_rank.model_dump(exclude={"placement"}) == spec.model_dump(exclude={"placement"})
 
 
 def test_the_rank_of_a_gang_does_not_work_by_itself() -> None:
@@ -268,10 +254,11 @@ def test_the_rank_of_a_gang_does_not_work_by_itself() -> None:
 def test_independent_ranks_do_equal_work_however_many_they_are() -> None:
     one, eight = (make_spec(strategy=Strategy.INDEPENDENT, gpus_per_node=gpus) for gpus in (1, 8))
 
-    assert fingerprint(one) == fingerprint(eight)
-    assert fingerprint(one) != fingerprint(make_spec(strategy=Strategy.SINGLE))
-    assert fingerprint(make_spec(strategy=Strategy.DDP, gpus_per_node=2)) != fingerprint(
-        make_spec(strategy=Strategy.DDP, gpus_per_node=4)
+    assert one.fingerprint == eight.fingerprint
+    assert one.fingerprint != make_spec(strategy=Strategy.SINGLE).fingerprint
+    assert (
+        make_spec(strategy=Strategy.DDP, gpus_per_node=2).fingerprint
+        != make_spec(strategy=Strategy.DDP, gpus_per_node=4).fingerprint
     )
 
 
@@ -280,17 +267,6 @@ def test_a_refusal_names_five_fields_and_counts_the_rest() -> None:
 
     with pytest.raises(ContractError, match=r"; and 2 more$"):
         parse_spec(json.dumps(spec_document(**wrong)))
-
-
-def test_a_spec_of_version_1_does_what_it_did_then() -> None:
-    """The specs of the first published campaign run again."""
-    (path, *_) = sorted(GOLDEN_DIR.parents[1].glob("docs/results/campaigns/h200-aa-*/specs/*.json"))
-    old = json.loads(path.read_text())
-    spec = parse_spec(path.read_text())
-
-    assert (old["schema_version"], spec.schema_version) == (1, 2)
-    assert {name: spec.model_dump(mode="json")[name] for name in old} == old | {"schema_version": 2}
-    assert (spec.weights, spec.data, spec.dimensions) == ("random", "memory", None)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "not json", b"\xff\xfe"])
@@ -349,9 +325,9 @@ def test_a_foreign_document_is_refused(text: str) -> None:
         parse_result(text)
 
 
-@pytest.mark.parametrize("version", [0, 3, "1", None, True, 1.0, [1], {}])
-def test_an_older_or_newer_schema_is_named(version: Any) -> None:
-    with pytest.raises(ContractError, match="this version reads 1 and 2"):
+@pytest.mark.parametrize("version", [0, 2, "1", None, True, 1.0, [1], {}])
+def test_another_schema_is_named(version: Any) -> None:
+    with pytest.raises(ContractError, match=r"this version reads 1$"):
         parse(result_document() | {"schema_version": version})
 
 
@@ -485,39 +461,44 @@ def test_a_reason_for_something_else_is_none(reason_path: str) -> None:
 def test_the_fingerprint_is_12_hex_digits_of_the_work() -> None:
     spec = make_spec()
 
-    assert len(fingerprint(spec)) == 12
-    assert int(fingerprint(spec), 16) >= 0
-    assert fingerprint(spec) == fingerprint(parse_spec(spec.model_dump_json()))
+    assert len(spec.fingerprint) == 12
+    assert int(spec.fingerprint, 16) >= 0
+    assert spec.fingerprint == parse_spec(spec.model_dump_json()).fingerprint
 
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # of the value that no field takes
-@pytest.mark.parametrize("field", sorted(RunSpec.model_fields))
-def test_every_field_of_the_spec_is_work_unless_it_is_listed(field: str) -> None:
-    """A new field enters the fingerprint by itself: comparing unequal work must be impossible by accident."""
+@pytest.mark.parametrize(("part", "field"), [(part, field) for part in PARTS for field in PARTS[part].model_fields])
+def test_every_field_of_work_placement_and_measurement_enters_the_fingerprint(part: str, field: str) -> None:
+    """A new field enters by itself: comparing unequal work must be impossible by accident."""
     spec = make_spec()
-    changed = fingerprint(spec.model_copy(update={field: "something else"})) != fingerprint(spec)
+    changed = spec.changed(**{part: {field: "something else"}}).fingerprint != spec.fingerprint
 
-    assert changed == (field not in NOT_WORK)
+    assert changed == (part != "identity")
 
 
 @pytest.mark.parametrize(
-    ("besides", "changes", "is_equal"),
+    ("parts", "changes", "is_equal"),
     [
-        (ACROSS_STRATEGIES, {"strategy": "zero3", "nodes": 2, "gpus_per_node": 4}, True),
-        (ACROSS_STRATEGIES, {"strategy": "zero3", "gpus_per_node": 4, "gradient_accumulation_steps": 4}, False),
-        (ACROSS_STRATEGIES, {"warmup_steps": 3}, False),
-        (HOW_MEASURED, {"warmup_steps": 3, "repeats": 1, "measured_steps": 5, "target_half_width_pct": 3.0}, True),
-        (HOW_MEASURED, {"warmup_steps": 3, "micro_batch_size": 4}, False),
+        (("work", "measurement"), {"strategy": "zero3", "nodes": 2, "gpus_per_node": 4}, True),
+        (("work", "measurement"), {"strategy": "zero3", "gpus_per_node": 4, "gradient_accumulation_steps": 4}, False),
+        (("work", "measurement"), {"warmup_steps": 3}, False),
+        (("work", "placement"), {"warmup_steps": 3, "repeats": 1, "measured_steps": 5}, True),
+        (("work", "placement"), {"warmup_steps": 3, "micro_batch_size": 4}, False),
     ],
 )
 def test_a_comparison_lets_differ_what_it_compares_and_nothing_else(
-    besides: frozenset[str], changes: Document, is_equal: bool
+    parts: tuple[str, ...], changes: Document, is_equal: bool
 ) -> None:
-    assert (fingerprint(make_spec(), besides) == fingerprint(make_spec(**changes), besides)) == is_equal
+    one, other = (fingerprint(*(getattr(spec, part) for part in parts)) for spec in (make_spec(), make_spec(**changes)))
+
+    assert (one == other) == is_equal
 
 
-def test_what_comparisons_let_differ_are_fields_of_the_spec() -> None:
-    assert RunSpec.model_fields.keys() >= ACROSS_STRATEGIES | HOW_MEASURED
+def test_no_two_parts_have_a_field_of_one_name() -> None:
+    """Fingerprints hash the fields of several parts side by side."""
+    names = [name for part in PARTS.values() for name in part.model_fields]
+
+    assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize(
@@ -528,18 +509,14 @@ def test_what_comparisons_let_differ_are_fields_of_the_spec() -> None:
     ],
 )
 def test_settings_inside_a_field_are_work_too(one: Document, other: Document) -> None:
-    assert fingerprint(make_spec(**one)) != fingerprint(make_spec(**other))
+    assert make_spec(**one).fingerprint != make_spec(**other).fingerprint
 
 
 def test_nodes_rounds_and_drills_share_their_work() -> None:
     """What runs on another node, or again, or under a drill, is compared with the first: it must be the same group."""
     first = make_spec(node="node-1")
 
-    assert fingerprint(first) == fingerprint(make_spec(node="node-2", round=3, drill=Drill(slowdown_pct=20)))
-
-
-def test_what_is_not_work_is_listed_by_its_right_name() -> None:
-    assert RunSpec.model_fields.keys() >= NOT_WORK
+    assert first.fingerprint == make_spec(node="node-2", round=3, drill=Drill(slowdown_pct=20)).fingerprint
 
 
 # --- what was left to the program
@@ -547,16 +524,16 @@ def test_what_is_not_work_is_listed_by_its_right_name() -> None:
 
 def test_the_work_of_a_result_is_the_spec_with_what_was_chosen() -> None:
     asked = {"micro_batch_size": "auto", "gradient_checkpointing": "auto"}
-    chosen = Chosen(micro_batch_size=12, gradient_checkpointing=True, why="the largest that fits", means={})
-    work = make_result(chosen=chosen, **asked).work
+    chosen = Chosen(micro_batch_size=12, gradient_checkpointing=True, why="the largest that fits", execution={})
+    work = make_result(chosen=chosen, **asked).effective_spec
 
-    assert (work.micro_batch_size, work.gradient_checkpointing, work.samples_per_step) == (12, True, 12)
+    assert (work.work.micro_batch_size, work.work.gradient_checkpointing, work.samples_per_step) == (12, True, 12)
     fixed = make_spec(micro_batch_size=12, gradient_checkpointing=True)
-    assert fingerprint(work) == fingerprint(fixed) != fingerprint(make_spec(**asked))
+    assert work.fingerprint == fixed.fingerprint != make_spec(**asked).fingerprint
 
 
 def test_a_run_that_never_came_to_choose_has_the_work_it_was_asked_for() -> None:
-    assert make_failed(micro_batch_size="auto").work.micro_batch_size == "auto"
+    assert make_failed(micro_batch_size="auto").effective_spec.work.micro_batch_size == "auto"
 
 
 def test_the_global_batch_of_auto_is_not_known_before_the_run() -> None:
@@ -567,9 +544,9 @@ def test_the_global_batch_of_auto_is_not_known_before_the_run() -> None:
 def test_dimensions_of_ones_own_need_no_known_model() -> None:
     mine = Gpt2Shape(family="gpt2", hidden_size=64, num_layers=2, num_heads=4)
 
-    assert make_spec(model="mine", dimensions=mine, recipe="full").shape == mine
+    assert make_spec(model="mine", dimensions=mine, recipe="full").work.shape == mine
     with pytest.raises(ContractError, match="model 'mine' is not known"):
-        _ = make_spec(model="mine").shape
+        _ = make_spec(model="mine").work.shape
 
 
 # --- values
@@ -586,7 +563,7 @@ def test_the_global_batch_counts_all_ranks_and_micro_steps() -> None:
         strategy="ddp", nodes=2, gpus_per_node=4, micro_batch_size=8, gradient_accumulation_steps=3, device=Device.CUDA
     )
 
-    assert spec.world_size == 8
+    assert spec.placement.world_size == 8
     assert spec.samples_per_step == 192
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.model_shapes import MODELS, Gpt2Shape
 from bench_image.contract.parse import parse_spec
@@ -31,7 +30,7 @@ MINE = Gpt2Shape(family="gpt2", hidden_size=64, num_layers=2, num_heads=4)
 )
 def test_one_work_written_in_two_ways_is_one_work(one: dict[str, Any], other: dict[str, Any]) -> None:
     """[J9]: each of them made two groups, which were never compared."""
-    assert fingerprint(make_spec(**one)) == fingerprint(make_spec(**other))
+    assert make_spec(**one).fingerprint == make_spec(**other).fingerprint
 
 
 @pytest.mark.parametrize(
@@ -44,7 +43,7 @@ def test_one_work_written_in_two_ways_is_one_work(one: dict[str, Any], other: di
     ],
 )
 def test_other_work_stays_other_work(one: dict[str, Any], other: dict[str, Any]) -> None:
-    assert fingerprint(make_spec(**one)) != fingerprint(make_spec(**other))
+    assert make_spec(**one).fingerprint != make_spec(**other).fingerprint
 
 
 @pytest.mark.parametrize(
@@ -58,7 +57,7 @@ def test_a_folder_has_one_form(path: str, normal: str) -> None:
 @pytest.mark.parametrize(("weights", "normal"), [("./a/", "./a"), ("../a/", "../a"), (".", "."), ("random", "random")])
 def test_weights_in_a_relative_folder_are_no_hub_id(weights: str, normal: str) -> None:
     assert normal_weights(weights) == normal
-    assert not make_spec(weights=weights).needs_hub
+    assert not make_spec(weights=weights).work.needs_hub
 
 
 @pytest.mark.parametrize(
@@ -73,4 +72,4 @@ def test_a_hub_id_without_a_revision_that_stays_is_refused(weights: str) -> None
 def test_a_hub_id_is_a_repository_and_its_revision() -> None:
     assert hub_id(f"mistralai/Mistral-7B-v0.1@{COMMIT}") == HubId("mistralai/Mistral-7B-v0.1", COMMIT)
     assert hub_id("gpt2@v1.0") == HubId("gpt2", "v1.0")
-    assert make_spec(weights="gpt2@v1.0").needs_hub
+    assert make_spec(weights="gpt2@v1.0").work.needs_hub

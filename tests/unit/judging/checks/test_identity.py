@@ -28,7 +28,7 @@ def test_a_run_that_came_back_twice_counts_once_and_is_told() -> None:
         assert (group.nodes[0].num_runs, group.nodes[0].state) == (1, State.BREACH)
         assert group.nodes[0].metrics[0].value == 8.0
     (finding,) = identity.findings(results)
-    assert (finding.category, finding.subject) == ("duplicate_run", results[0].spec.run_id)
+    assert (finding.category, finding.subject) == ("duplicate_run", results[0].spec.identity.run_id)
     assert finding.summary == "came back 2 times; the one that finished last is judged"
 
 

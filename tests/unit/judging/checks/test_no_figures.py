@@ -37,7 +37,7 @@ NO_IMAGE = {"kind": "no_image", "status": Status.INCOMPLETE, "message": "the ima
 def failed_runs(planned: Plan, *ends: dict[str, Any]) -> list[RunResult]:
     """One failed result for each planned run, in the plan's order."""
     return [
-        make_failed(spec.node, **end).model_copy(update={"spec": spec})
+        make_failed(spec.identity.node, **end).model_copy(update={"spec": spec})
         for spec, end in zip(planned.specs, ends, strict=True)
     ]
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.parse import parse_result
 from bench_image.contract.result import Phase, RunError, RunResult, Status
 from bench_image.contract.result_sections import ParameterCount
@@ -28,7 +27,9 @@ def with_loss(node: str, loss: float | None, round_: int = 1, **fields: Any) -> 
 def with_means(node: str, **means: str) -> RunResult:
     result = make_result(node)
     assert result.chosen
-    return result.model_copy(update={"chosen": result.chosen.model_copy(update={"means": result.chosen.means | means})})
+    return result.model_copy(
+        update={"chosen": result.chosen.model_copy(update={"execution": result.chosen.execution | means})}
+    )
 
 
 def fleet(*losses: float | None) -> list[RunResult]:
@@ -36,7 +37,7 @@ def fleet(*losses: float | None) -> list[RunResult]:
 
 
 def failed(results: tuple[RunResult, ...]) -> list[str]:
-    return [f"{run.spec.node}: {run.error.message}" for run in results if run.error]
+    return [f"{run.spec.identity.node}: {run.error.message}" for run in results if run.error]
 
 
 def test_a_node_with_another_first_loss_computes_something_else() -> None:
@@ -85,7 +86,7 @@ def test_one_odd_run_of_three_rounds_is_named_alone() -> None:
     results = [with_loss(f"node-{n}", 99.0 if (n, r) == (2, 3) else 10.2, r) for r in (1, 2, 3) for n in (1, 2, 3)]
     bad = [run.spec for run in checked(results) if run.status is not Status.OK]
 
-    assert [(spec.node, spec.round) for spec in bad] == [("node-2", 3)]
+    assert [(spec.identity.node, spec.identity.round) for spec in bad] == [("node-2", 3)]
 
 
 def test_seven_thousand_parameters_are_not_seven_billion() -> None:
@@ -207,7 +208,7 @@ def test_the_published_results_of_equal_work_lie_far_within_the_tolerance() -> N
     for path in PUBLISHED:
         result = parse_result(path.read_bytes())
         if result.performance.first_loss is not None:
-            groups.setdefault(fingerprint(result.work), []).append(result.performance.first_loss)
+            groups.setdefault(result.effective_spec.fingerprint, []).append(result.performance.first_loss)
     repeated = [losses for losses in groups.values() if len(losses) > 1]
     apart_pct = [100 * (max(losses) - min(losses)) / min(losses) for losses in repeated]
 

@@ -6,14 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bench_image.contract.fingerprint import fingerprint
 from tests.builders import make_result
 from trainbench.core.verdicts import RateChange
 from trainbench.judging.over_time.node_history import Point, points_of
 from trainbench.judging.over_time.still_slower import Slowdown, findings, lasting
 from trainbench.judging.warned import KIND_OF, Kind
 
-WORK = fingerprint(make_result().work)
+WORK = make_result().effective_spec.fingerprint
 DAY = datetime(2026, 11, 1, 3, tzinfo=UTC)
 
 

@@ -75,7 +75,7 @@ def test_one_run_is_less_certain_than_the_median_of_three(rate: float, state: St
     nodes = [make_node(f"node-{i}", [make_metric(10.0, 10.0)], num_runs=3) for i in (1, 2, 4)]
     slow = make_node("node-3", [pending], state=State.BREACH, confirmation=Confirmation.PENDING, num_runs=3)
     again = make_result("node-3", rate, round=4)
-    group = make_group([*nodes, slow], again.spec.group_id)
+    group = make_group([*nodes, slow], again.spec.identity.group_id)
     node = by_name(confirm([group], [again], LIMITS)[0])["node-3"]
     assert node.state is state
 

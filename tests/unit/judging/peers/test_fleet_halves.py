@@ -24,7 +24,9 @@ def fleet(*rates: float) -> list[RunResult]:
 def judged(now: list[RunResult], past: dict[str, float]) -> GroupVerdict:
     """With the rule of the night: against peers, then against those that are as before. `past`: of ten runs."""
     (group,) = judge_groups(now, [], LIMITS)
-    history = [judge_history(run, [past[run.spec.node]] * 10, LIMITS) for run in now if run.spec.node in past]
+    history = [
+        judge_history(run, [past[run.spec.identity.node]] * 10, LIMITS) for run in now if run.spec.identity.node in past
+    ]
     (again,) = judge_groups(now, [], LIMITS, None, as_before(group, history))
     return again
 

@@ -131,7 +131,7 @@ class TestFewNodes:
         results = [
             template.model_copy(
                 update={
-                    "spec": template.spec.model_copy(update={"node": f"node-{i}"}),
+                    "spec": template.spec.changed(identity={"node": f"node-{i}"}),
                     "performance": template.performance.model_copy(update={"samples_per_second": rate}),
                 }
             )
@@ -263,7 +263,7 @@ class TestGroups:
 
 
 def auto(node: str, rate: float, size: int, round: int = 1) -> RunResult:
-    chosen = Chosen(micro_batch_size=size, gradient_checkpointing=False, why="the largest that fits", means={})
+    chosen = Chosen(micro_batch_size=size, gradient_checkpointing=False, why="the largest that fits", execution={})
     values = {"micro_batch_size": "auto", "gradient_checkpointing": "auto"}
     return make_result(node, rate, round=round, chosen=chosen, **values)
 
@@ -394,7 +394,7 @@ class TestKindsOfFleet:
         """An A100 at 3.5 is slow among A100s at 4; the H200s at 9.5 know nothing of it."""
         a100 = [make_result(f"node-{i}", rate, gpu_name="NVIDIA A100") for i, rate in ((4, 4.0), (5, 3.5), (6, 4.0))]
         results = [*fleet(9.5, 9.5, 9.5), *a100]
-        first, second = judge_groups(results, [result.spec.node for result in results], LIMITS)
+        first, second = judge_groups(results, [result.spec.identity.node for result in results], LIMITS)
         assert (first.gpu_name, states(first)) == ("NVIDIA A100", [State.OK, State.BREACH, State.OK])
         assert (second.gpu_name, states(second)) == ("NVIDIA H200", [State.OK] * 3)
 
@@ -417,9 +417,9 @@ class TestKindsOfFleet:
         """One campaign with a good, a slow, a failed, a busy, a missing and a stray node."""
         busy = make_failed("node-6", status=Status.INCOMPLETE, kind="busy", message="no room on the node")
         ran = [auto(f"node-{i}", rate, 12) for i, rate in ((1, 9.5), (2, 9.5), (3, 9.5), (4, 8.0))]
-        lost = [make_failed("node-5", **ran[0].spec.model_dump(include={"group_id"})), busy]
+        lost = [make_failed("node-5", group_id=ran[0].spec.identity.group_id), busy]
         lost = [
-            run.model_copy(update={"spec": run.spec.model_copy(update={"group_id": ran[0].spec.group_id})})
+            run.model_copy(update={"spec": run.spec.changed(identity={"group_id": ran[0].spec.identity.group_id})})
             for run in lost
         ]
         group = judged([*ran, *lost, auto("node-8", 5.0, 6)], [f"node-{i}" for i in range(1, 9)])
@@ -434,7 +434,7 @@ class TestKindsOfFleet:
         results = [
             template["NVIDIA H200" if i % 2 else "NVIDIA A100"].model_copy(
                 update={
-                    "spec": template["NVIDIA H200"].spec.model_copy(update={"node": name, "group_id": strategy}),
+                    "spec": template["NVIDIA H200"].spec.changed(identity={"node": name, "group_id": strategy}),
                     "performance": template["NVIDIA H200"].performance.model_copy(
                         update={"samples_per_second": (9.0 if i in (7, 500) else 10.0) - 5 * (i % 2)}
                     ),
@@ -477,18 +477,11 @@ class TestBadInput:
         assert node.state is State.FAILED
         assert "finished_at 2026-11-21 01:00:00+00:00 lies before started_at" in node.reason
 
-    def test_results_of_two_schema_versions_stand_side_by_side(self) -> None:
-        """The old one is read as of today; being of other work, it is a group of its own."""
-        old = parse_result((GOLDEN_DIR / "result-v1.json").read_bytes())
-        groups = judge_groups([*fleet(9.5, 9.5, 9.5), old], [], LIMITS)
-        assert sorted(len(group.nodes) for group in groups) == [1, 3]
-        assert all(node.reason for group in groups for node in group.nodes)
-
-    def test_old_and_new_results_of_the_same_work_are_compared(self) -> None:
+    def test_published_results_of_the_same_work_are_compared(self) -> None:
         old = parse_result((GOLDEN_DIR / "result-v1.json").read_bytes())
         spec = old.spec
         again = [
-            old.model_copy(update={"spec": spec.model_copy(update={"node": f"node-{i}", "run_id": f"r-{i}"})})
+            old.model_copy(update={"spec": spec.changed(identity={"node": f"node-{i}", "run_id": f"r-{i}"})})
             for i in (11, 12)
         ]
         (group,) = judge_groups([old, *again], [], LIMITS)

@@ -261,7 +261,7 @@ class TestMoreRoundsAreNeverWorseThanOne:
 
 def test_one_of_two_rounds_is_no_minority() -> None:
     """Which of the two is right, nobody knows: its mean of 6.5 is judged by its own scatter."""
-    results = [result for result in three_rounds(4, (1, 2, 0.3)) if result.spec.round < 3]
+    results = [result for result in three_rounds(4, (1, 2, 0.3)) if result.spec.identity.round < 3]
     node = by_name(judged(results))["node-1"]
     assert (node.state, node.is_unsteady, node.disturbed_rounds) == (State.INSUFFICIENT, True, ())
 

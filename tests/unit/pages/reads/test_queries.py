@@ -406,7 +406,9 @@ def test_each_point_has_the_limits_of_its_campaign(history: History) -> None:
     """What was never judged has no limit; neither has what a version without this column recorded."""
     tight = make_metric(10.0, 10.0, limit=3.0), make_metric(7.0, 7.0, metric=Metric.MEMORY_GB, limit=1.0)
     nights(history).record(
-        night(4, {"node-1": 10.0}, groups=[make_group([make_node("node-1", tight)], make_result().spec.group_id)])
+        night(
+            4, {"node-1": 10.0}, groups=[make_group([make_node("node-1", tight)], make_result().spec.identity.group_id)]
+        )
     )
     found = Pages(history.engine, {SEEN}).node("node-1", ALL)
     assert found is not None
@@ -430,7 +432,7 @@ def test_the_past_that_a_node_was_compared_with_is_a_line_of_its_own(history: Hi
     result = make_result("node-1", 9.7)
     past = HistoryVerdict(
         node="node-1",
-        group_id=result.spec.group_id,
+        group_id=result.spec.identity.group_id,
         state=State.BREACH,
         samples_per_second=9.7,
         baseline_median=10.0,
@@ -631,7 +633,7 @@ def test_only_the_newest_runs_are_ranked_and_the_page_says_how_many(
 def test_one_run_with_its_campaign_verdict_and_repeats(history: History) -> None:
     runs = [make_result("node-1", 9.0), make_result("node-1", 9.2, round=2), make_result("node-2", 10.0)]
     history.record(night(1, runs, {"node-1": State.BREACH}))
-    first, second = runs[0].spec.run_id, runs[1].spec.run_id
+    first, second = runs[0].spec.identity.run_id, runs[1].spec.identity.run_id
     found = Pages(history.engine, {SEEN}).run("night-1", first)
     assert found
     assert (found.run.run_id, found.others, found.campaign.dag_run_id) == (first, (second,), "scheduled__1")
