@@ -55,8 +55,8 @@ class BenchmarkParams(ComparisonParams):
         (Strategy.SINGLE,),
         "Nodes",
         "Strategies",
-        "One pod per node **and** strategy. `independent`: every GPU by itself, all of a node at the same time, none "
-        "waiting for another. `single`: one GPU of the node. The others use all GPUs together: `ddp` copies the model "
+        "One pod per node **and** strategy. `independent`: every GPU by itself, all GPUs of a node at the same "
+        "time. `single`: one GPU of the node. The others use all GPUs together: `ddp` copies the model "
         "to each, `fsdp` (FSDP2) shards weights, gradients and optimizer states, `zero2` (DeepSpeed) shards gradients "
         "and optimizer states, `zero3` the weights too. Beside `independent`, `ddp` is left out on nodes with one GPU.",
         min_length=1,
@@ -65,8 +65,7 @@ class BenchmarkParams(ComparisonParams):
         None,
         "Nodes",
         "GPUs per node",
-        "At most, of every strategy but `single`. Empty: all that the node has to give (allocatable), so that none is "
-        "left unmeasured.",
+        "The most GPUs that a run takes, for every strategy except `single`. Empty: all allocatable GPUs of the node.",
         ge=1,
         le=64,
     )
@@ -74,11 +73,11 @@ class BenchmarkParams(ComparisonParams):
         WORLD_SIZES,
         "Nodes",
         "Numbers of GPUs",
-        "Every strategy but `single` runs at each of these above 1; `single` runs at 1. GPUs beyond those of one node "
-        "are taken from further nodes of the same kind.",
+        "Every strategy except `single` runs at each of these above 1; `single` runs at 1. GPUs beyond those of one "
+        "node come from further nodes of the same kind.",
         min_length=1,
     )
-    device: Device = _field(Device.CUDA, "Nodes", "Device", "`cpu`: trials without a GPU, by CPU time; not priced.")
+    device: Device = _field(Device.CUDA, "Nodes", "Device", "`cpu`: a trial without a GPU, by CPU time, without price.")
 
     model: str = _field(
         "mistral-7b",
@@ -124,7 +123,7 @@ class BenchmarkParams(ComparisonParams):
         None,
         "Work",
         "Sequence length, several GPUs",
-        "Of strategies whose GPUs work together; empty: the same. Long samples let the GPUs set the pace: with short "
+        "For strategies whose GPUs work together. Empty: the same. With long samples the GPUs set the pace; with short "
         "ones the host does, and its noise hides theirs.",
         ge=8,
         le=1_048_576,
@@ -133,7 +132,7 @@ class BenchmarkParams(ComparisonParams):
         Precision.BF16,
         "Work",
         "Precision",
-        "Of weights and activations. fp16 is not possible with `zero2` and `zero3`.",
+        "Precision of weights and activations. fp16 is not possible with `zero2` and `zero3`.",
     )
     optimizer: Optimizer | None = _field(
         None,
@@ -168,27 +167,32 @@ class BenchmarkParams(ComparisonParams):
         None, "Work", "Shards on disk", "Only with a data folder. Empty: shards of about 128 MB.", ge=1, le=100_000
     )
     force: bool = _field(
-        False, "Work", "Run what cannot fit", "Also run what by the memory formula does not fit the node's GPUs."
+        False, "Work", "Run what cannot fit", "Also run jobs that do not fit the node's GPUs by the memory formula."
     )
 
     quick: bool = _field(
         False,
         "Measurement",
         "Quick",
-        "A sanity check of five steps. Nodes are judged, by limits alone: repeat a breach without it.",
+        "A sanity check of five steps. Nodes are judged by the limits alone: repeat a breach without it.",
     )
     warmup_steps: int = _field(20, "Measurement", "Warm-up steps", "Run first, not counted.", ge=1, le=10_000)
     measured_steps: int = _field(
-        17, "Measurement", "Measured steps", "At least, per window: 3 windows of 17 make 51.", ge=2, le=100_000
+        17, "Measurement", "Measured steps", "The fewest steps of a window: 3 windows of 17 make 51.", ge=2, le=100_000
     )
     max_measured_steps: int = _field(
-        200, "Measurement", "Measured steps, at most", "A noisy window stops here.", ge=2, le=100_000
+        200,
+        "Measurement",
+        "Measured steps, at most",
+        "The most steps of a window, where noise keeps it from its precision.",
+        ge=2,
+        le=100_000,
     )
     target_half_width_pct: float = _field(
         0.5,
         "Measurement",
         "Wanted precision (%)",
-        "A window goes on until the mean step time is known this well (95 %).",
+        "A window ends when the mean step time is known this well (95 % interval).",
         gt=0,
         le=100,
     )
@@ -196,17 +200,19 @@ class BenchmarkParams(ComparisonParams):
         30.0,
         "Measurement",
         "Longest window (s)",
-        "A window ends after this time too, with two steps at least: what bounds the length of a run.",
+        "A window also ends after this time, with at least two steps; this limits the length of a run.",
         ge=0.1,
         le=3600,
     )
-    repeats: int = _field(3, "Measurement", "Windows per pod", "Measured windows; they show plateaus.", ge=1, le=100)
+    repeats: int = _field(
+        3, "Measurement", "Windows per pod", "Measured windows of a run; they show the noise within it.", ge=1, le=100
+    )
     noise_floor: bool = _field(
         False,
         "Measurement",
         "Noise floor only",
-        f"Every node does the same work {NOISE_FLOOR_ROUNDS} times or more and none is judged: the report tells how "
-        "much equal runs differ here, and which deviation this fleet can detect.",
+        f"Every node does the same work {NOISE_FLOOR_ROUNDS} times or more and none is judged: the report shows "
+        "how much equal runs differ here, and which deviation this fleet can detect.",
     )
     rounds: int = _field(
         1,
@@ -218,8 +224,8 @@ class BenchmarkParams(ComparisonParams):
         le=20,
         validate_default=True,
     )
-    timeout_s: float = _field(1800.0, "Measurement", "Timeout (s)", "Of one pod's program.", ge=5, le=86_400)
-    seed: int = _field(0, "Measurement", "Seed", "Of weights and data.", ge=0, lt=2**31)
+    timeout_s: float = _field(1800.0, "Measurement", "Timeout (s)", "Time limit of one pod's program.", ge=5, le=86_400)
+    seed: int = _field(0, "Measurement", "Seed", "Seed of weights and data.", ge=0, lt=2**31)
 
     samples_per_second_tolerance_pct: float | None = _field(
         None,
@@ -232,10 +238,10 @@ class BenchmarkParams(ComparisonParams):
         validate_default=True,
     )
     memory_tolerance_pct: float = _field(
-        2.0, "Limits", "GPU memory (± %)", "Of the peak that torch allocated.", gt=0, le=100
+        2.0, "Limits", "GPU memory (± %)", "Limit for the peak of memory that torch allocated.", gt=0, le=100
     )
     temperature_tolerance_c: float = _field(
-        10.0, "Limits", "Temperature (± °C)", "Mean within the windows.", gt=0, le=100
+        10.0, "Limits", "Temperature (± °C)", "Limit for the mean within the windows.", gt=0, le=100
     )
     reference: ReferenceMode = _field(
         ReferenceMode.LEAVE_ONE_OUT_MEDIAN,
@@ -252,10 +258,13 @@ class BenchmarkParams(ComparisonParams):
     )
 
     drill_node: NodeParam | None = _field(
-        None, "Drill", "Slow this node on purpose", "A fire drill: the node must be found; the run turns red."
+        None,
+        "Drill",
+        "Slow this node on purpose",
+        "A fire drill: the check must detect the node, and the run turns red.",
     )
     drill_slowdown_pct: float = _field(
-        75.0, "Drill", "Throughput to take away (%)", "Choose it well beyond the noise.", ge=5, le=95
+        75.0, "Drill", "Throughput to take away (%)", "Choose a share well above the noise.", ge=5, le=95
     )
 
     @field_validator("dimensions", mode="before")
@@ -305,7 +314,7 @@ class BenchmarkParams(ComparisonParams):
         if self.drill_node and self.nodes and self.drill_node not in self.nodes:
             raise ValueError(f"drill_node '{self.drill_node}' is not among the nodes {', '.join(self.nodes)}")
         if self.drill_node and self.noise_floor:
-            raise ValueError("drill_node with noise_floor: no node is judged there, so no drill is found: drop one")
+            raise ValueError("drill_node with noise_floor: no node is judged there, so no drill is detected: drop one")
         if self.reference is ReferenceMode.FIXED and self.fixed_samples_per_second is None:
             raise ValueError("reference 'fixed' needs fixed_samples_per_second: set it or choose another reference")
         if self.dimensions is None and self.model not in MODELS:

@@ -23,7 +23,7 @@ def field(default: Any, section: str, title: str, text: str, **constraints: Any)
 
 
 class ComparisonParams(Frozen):
-    """What `config_diagnosis` and `hardware_survey` ask besides what every DAG asks, in the form's order."""
+    """The parameters of `config_diagnosis` and `hardware_survey` alone, in the form's order."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_enum_values=False)
 
@@ -61,7 +61,7 @@ class ComparisonParams(Frozen):
         1,
         "Survey",
         "Nodes per kind of GPU",
-        "The first ones of each kind. Without effect on nodes that are named: all of those run.",
+        "The first ones of each kind. Named nodes all run, however many they are.",
         ge=1,
         le=1000,
     )
@@ -69,7 +69,7 @@ class ComparisonParams(Frozen):
         None,
         "Report",
         "Relative to",
-        "Words of a GPU's name, such as `A100 80GB`: the others' speed is told against it. Empty: the fastest one.",
+        "The GPU with relative speed 1, by words of its name, such as `A100 80GB`. Empty: the fastest one.",
         min_length=1,
         max_length=100,
     )
@@ -80,7 +80,7 @@ class ComparisonParams(Frozen):
         (500.0, 2000.0, 5000.0, 15000.0),
         "Report",
         "Budgets (USD)",
-        "For each the report tells what it buys, from what was measured and from the prices.",
+        "For each budget the report shows what it buys, from measured rates and prices.",
         min_length=1,
         max_length=10,
     )
@@ -88,18 +88,23 @@ class ComparisonParams(Frozen):
         {},
         "Report",
         "Purchase prices (USD)",
-        'Of one GPU with its share of the server, by words of its name: `{"A10": 3500, "H100": 30000}`. They answer '
-        "whether to rent or to buy; there is no table of them.",
+        'Of one GPU with its share of the server, by words of its name: `{"A10": 3500, "H100": 30000}`. The report '
+        "needs them to compare renting with buying; there is no built-in table.",
     )
     used_hours_per_month: float = field(
-        365.0, "Report", "Use (hours per month)", "Of an owned GPU; a month has 730.", gt=0, le=HOURS_PER_MONTH
+        365.0,
+        "Report",
+        "Use (hours per month)",
+        "Hours of work of an owned GPU; a month has 730.",
+        gt=0,
+        le=HOURS_PER_MONTH,
     )
-    life_months: float = field(36.0, "Report", "Life (months)", "Of an owned GPU, until it is worth 0.", gt=0, le=240)
+    life_months: float = field(36.0, "Report", "Life (months)", "Months until an owned GPU is worth 0.", gt=0, le=240)
     opex_usd_per_gpu_hour: float = field(
         0.0,
         "Report",
         "Running cost (USD per GPU-hour)",
-        "Of an owned GPU at work: power, place, people.",
+        "Cost of an owned GPU per hour of work: power, space, staff.",
         ge=0,
         le=1000,
     )

@@ -1,4 +1,4 @@
-"""What a cost report may be asked: its month, and other prices to try. One model for the form and the command line."""
+"""The parameters of a cost report: its month, and other prices to try. One model for form and command line."""
 
 from __future__ import annotations
 
@@ -34,9 +34,14 @@ class SpendParams(Frozen):
     month: str | None = _field(
         None, "Period", "Month", "As 2026-11, in UTC. Empty: this month; by schedule the month before.", pattern=MONTH
     )
-    months: int = _field(6, "Period", "Months of spend", "How many months the table of spend goes back.", ge=2, le=60)
+    months: int = _field(6, "Period", "Months", "Number of months in the table of costs.", ge=2, le=60)
     usd_per_gpu_hour: float | None = _field(
-        None, "What if", "A price of your own (USD per GPU-hour)", "Told beside those of the table.", gt=0, le=10_000
+        None,
+        "What if",
+        "A price of your own (USD per GPU-hour)",
+        "Shown beside the prices of the table.",
+        gt=0,
+        le=10_000,
     )
     price_basis: PriceBasis = _field(
         PriceBasis.ON_DEMAND,
@@ -53,14 +58,14 @@ class SpendParams(Frozen):
     purchase_usd_per_gpu: float | None = _field(
         None, "Owned", "Purchase price per GPU (USD)", "A server's price / its GPUs.", gt=0, le=10_000_000
     )
-    life_months: float = _field(36, "Owned", "Life (months)", "Until it is sold or thrown away.", gt=0, le=600)
+    life_months: float = _field(36, "Owned", "Life (months)", "Until it is sold or scrapped.", gt=0, le=600)
     residual_share: float = _field(0.0, "Owned", "Worth at the end", "As a share of the purchase price.", ge=0, lt=1)
-    utilisation: float = _field(0.6, "Owned", "Use", "Share of its hours in which it works.", gt=0, le=1)
+    utilisation: float = _field(0.6, "Owned", "Use", "Share of its hours at work.", gt=0, le=1)
     opex_usd_per_gpu_hour: float = _field(
         0.0, "Owned", "Running costs (USD per GPU-hour)", "Power, room, staff, for each hour of work.", ge=0, le=10_000
     )
     usd_per_kwh: float | None = _field(
-        None, "Energy", "Electricity (USD per kWh)", "Empty: energy is told in kWh only.", gt=0, le=100
+        None, "Energy", "Electricity (USD per kWh)", "Empty: energy in kWh only.", gt=0, le=100
     )
     pue: float = _field(1.0, "Energy", "PUE", "The building's energy over that of its machines.", ge=1, le=10)
 
