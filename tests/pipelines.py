@@ -10,7 +10,7 @@ from bench_image.contract.result import RunResult
 from tests.builders import STARTED_AT
 from trainbench import pipeline
 from trainbench.judging.history_reads import NO_HISTORY, HistoryReads, NoHistory
-from trainbench.judging.over_time.node_history import Point
+from trainbench.judging.over_time.node_history import NodeRecord
 from trainbench.judging.over_time.still_slower import Slowdown
 from trainbench.judging.over_time.undecided import Streak
 from trainbench.planning.plan import Plan
@@ -22,14 +22,14 @@ class StubHistory(NoHistory):
     """A history that answers what it was made with; `rates`: a result -> earlier samples/s of its node."""
 
     rates: Callable[[RunResult], Sequence[float]] = lambda _: ()
-    points: Sequence[Point] = ()
+    points: Sequence[NodeRecord] = ()
     undecided: Mapping[str, Streak] = field(default_factory=dict)
     slowdowns: Sequence[Slowdown] = ()
 
-    def pasts(self, results: Sequence[RunResult]) -> Sequence[Sequence[float]]:
+    def baseline_rates(self, results: Sequence[RunResult]) -> Sequence[Sequence[float]]:
         return [self.rates(result) for result in results]
 
-    def trails(self, fingerprints: Collection[str], campaign_id: str, before: datetime) -> Sequence[Point]:
+    def node_records(self, fingerprints: Collection[str], campaign_id: str, before: datetime) -> Sequence[NodeRecord]:
         return [point for point in self.points if point.fingerprint in fingerprints]
 
     def undecided_before(self, suite: str, campaign_id: str, before: datetime) -> Mapping[str, Streak]:

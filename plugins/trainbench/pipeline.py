@@ -27,7 +27,7 @@ from trainbench.judging.diagnosis import diagnose
 from trainbench.judging.first_verdict import FirstVerdict, computed_alike, judge_campaign
 from trainbench.judging.history_reads import NO_HISTORY, HistoryReads
 from trainbench.judging.over_time import own_past, renames, replaced_machines, undecided
-from trainbench.judging.over_time.node_history import points_of
+from trainbench.judging.over_time.node_history import records_of
 from trainbench.judging.peers import confirmation, slow_node_warnings, unsteady
 from trainbench.judging.peers.node_verdicts import nodes_to_confirm
 from trainbench.planning.plan import Plan, confirm_specs
@@ -217,10 +217,10 @@ def _own_past(night: Night, parts: Isolation) -> own_past.OwnPast:
     """All reads of the history for `explain`. They are not isolated: without its past no node can be judged."""
     measured, verdict, history = night.measured, night.judged.verdict, night.measured.history
     name, at = measured.plan.campaign_id, measured.finished_at
-    now = parts.attempt("dating", name, partial(points_of, night.runs, measured.started_at)) or ()
+    now = parts.attempt("dating", name, partial(records_of, night.runs, measured.started_at)) or ()
     return own_past.OwnPast(
         now=now,
-        earlier=history.trails({point.fingerprint for point in now}, name, measured.started_at),
+        earlier=history.node_records({record.fingerprint for record in now}, name, measured.started_at),
         verdicts=verdict.history,
         renamed=verdict.renamed,
         last_measured=history.last_measured(at - MISSED_FOR) if measured.is_on_cluster else {},

@@ -23,7 +23,7 @@ from trainbench.core.verdicts import RateChange, State
 from trainbench.judging.campaign_conditions import conditions
 from trainbench.judging.condition import Condition
 from trainbench.judging.history_reads import NoHistory
-from trainbench.judging.over_time.node_history import points_of
+from trainbench.judging.over_time.node_history import records_of
 from trainbench.judging.over_time.still_slower import Slowdown
 from trainbench.params.campaign_kind import Question
 from trainbench.params.campaign_params import parse_params
@@ -123,7 +123,7 @@ def test_peers_are_the_reference_whatever_a_node_reached_before() -> None:
 
 
 class NotAsked(NoHistory):
-    def pasts(self, results: Sequence[RunResult]) -> Sequence[Sequence[float]]:
+    def baseline_rates(self, results: Sequence[RunResult]) -> Sequence[Sequence[float]]:
         raise AssertionError("the verdict was given before")
 
 
@@ -280,7 +280,7 @@ def test_a_slowdown_that_comes_with_an_update_is_told_with_its_date_and_no_basel
     earlier = [
         point
         for days, rate, driver in nights
-        for point in points_of(
+        for point in records_of(
             [
                 make_result(spec.identity.node, rate, driver=driver).model_copy(
                     update={"spec": spec.changed(identity={"campaign_id": f"night-{days}"})}
@@ -311,7 +311,7 @@ def test_a_node_that_is_still_slower_is_not_said_to_be_spared_by_the_change_that
     points = [
         replace(point, campaign_id=f"night-{day}", samples_per_second=9.0 if point.node == "node-4" else rate)
         for day, rate, driver in nights
-        for point in points_of([make_result(spec.identity.node, driver=driver) for spec in planned.specs],
+        for point in records_of([make_result(spec.identity.node, driver=driver) for spec in planned.specs],
                                STARTED_AT - timedelta(days=day))
     ]  # fmt: skip
     work = measured[0].effective_spec.fingerprint
@@ -357,7 +357,7 @@ def after_nights(planned: Plan, measured: list[RunResult], rates: list[tuple[int
     earlier = [
         point
         for days, rate in rates
-        for point in points_of(
+        for point in records_of(
             [
                 make_result(spec.identity.node, rate).model_copy(
                     update={"spec": spec.changed(identity={"campaign_id": f"night-{days}"})}
@@ -379,7 +379,7 @@ def test_a_renamed_node_keeps_its_past_and_its_old_name_is_not_missed() -> None:
         asked.append(run.spec.identity.node)
         return [9.5] * 5 if run.spec.identity.node == "old-name" else []
 
-    old = points_of(measured, STARTED_AT - timedelta(days=1))[0]
+    old = records_of(measured, STARTED_AT - timedelta(days=1))[0]
     points = [replace(old, node="old-name", campaign_id="yesterday")]
     campaign = assessed(planned, measured, (), StubHistory(rates=past_of, points=points))
     history = {verdict.node: verdict.state for verdict in campaign.history}

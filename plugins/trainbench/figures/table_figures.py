@@ -99,7 +99,8 @@ LIMIT = Figure(
 PAST_RUNS = Figure(
     "past_runs", "past runs", "1", "history: runs",
     "campaigns in the baseline",
-    "trainbench.history.history.pasts", "test_history.py::test_the_past_is_one_median_per_campaign_oldest_first",
+    "trainbench.history.history.baseline_rates",
+    "test_history.py::test_the_past_is_one_median_per_campaign_oldest_first",
 )
 SCALING = Figure(
     "scaling", "scaling", "%", "performance.samples_per_second, spec",

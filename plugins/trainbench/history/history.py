@@ -22,14 +22,14 @@ from trainbench.core.verdicts import Metric, State
 from trainbench.history.baselines import accept, read_baselines, revoke
 from trainbench.history.breaches import close_removed, update_breaches
 from trainbench.history.database import HistoryError, connect, migrate
-from trainbench.history.node_histories import read_trails
+from trainbench.history.node_histories import read_node_records
 from trainbench.history.rows import NOT_A_BASELINE, history_key, rows
 from trainbench.history.run_tables import breaches, runs
 from trainbench.history.slowdowns import read_slowdowns
 from trainbench.history.streaks import read_streaks
 from trainbench.history.summaries import record_summary, summarise, with_known_gpus
 from trainbench.history.warnings import update_warnings
-from trainbench.judging.over_time.node_history import Point
+from trainbench.judging.over_time.node_history import NodeRecord
 from trainbench.judging.over_time.still_slower import Slowdown
 from trainbench.judging.over_time.undecided import Streak
 from trainbench.results.artefacts import Store
@@ -87,7 +87,7 @@ class History:
             close_removed(connection, campaign)
             update_warnings(connection, campaign)
 
-    def pasts(self, results: Sequence[RunResult], limit: int = BASELINE_CAMPAIGNS) -> list[list[float]]:
+    def baseline_rates(self, results: Sequence[RunResult], limit: int = BASELINE_CAMPAIGNS) -> list[list[float]]:
         """For each result what its node reached before with the same `history_key`: the median samples/s of each of
         the last `limit` earlier campaigns, oldest first. Only healthy runs count: status ok, not judged red or busy,
         not slower than their own past, no drill. Of an accepted baseline none from before it counts, and what was slow
@@ -97,14 +97,17 @@ class History:
             accepted = read_baselines(connection)
             return [_past_of(connection, result, limit, accepted) for result in results]
 
-    def trails(self, fingerprints: Collection[str], campaign_id: str, before: datetime) -> tuple[Point, ...]:
-        """What each node reached in the last campaigns before that one, whatever driver and image it had; see `Point`.
+    def node_records(self, fingerprints: Collection[str], campaign_id: str, before: datetime) -> tuple[NodeRecord, ...]:
+        """Each node's last campaigns before that one at these works, whatever driver and image it had.
 
-        The `history_key` hides a slowdown that comes with an update: it starts a new past. A trail does not.
+        The `history_key` hides a slowdown that comes with an update: it starts a new baseline. These records do not.
         """
         with self._transaction() as connection:
-            points, accepted = read_trails(connection, fingerprints, campaign_id, before), read_baselines(connection)
-        return tuple(point for point in points if not _is_put_aside(point, accepted, before))
+            records, accepted = (
+                read_node_records(connection, fingerprints, campaign_id, before),
+                read_baselines(connection),
+            )
+        return tuple(record for record in records if not _is_put_aside(record, accepted, before))
 
     def baselines(self) -> tuple[Baseline, ...]:
         """All that were ever accepted, also those that were taken back; the oldest first."""
@@ -165,9 +168,9 @@ class History:
             raise HistoryError.of(self.engine.url, error) from None
 
 
-def _is_put_aside(point: Point, accepted: Sequence[Baseline], at: datetime) -> bool:
-    baseline = in_force(accepted, point.node, point.fingerprint, at)
-    return baseline is not None and point.at < baseline.since
+def _is_put_aside(record: NodeRecord, accepted: Sequence[Baseline], at: datetime) -> bool:
+    baseline = in_force(accepted, record.node, record.fingerprint, at)
+    return baseline is not None and record.at < baseline.since
 
 
 def _past_of(connection: Connection, result: RunResult, limit: int, accepted: Sequence[Baseline] = ()) -> list[float]:

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func, select
 
 from bench_image.contract.result import Status
 from trainbench.history.run_tables import runs
-from trainbench.judging.over_time.node_history import Point, join
+from trainbench.judging.over_time.node_history import NodeRecord, join
 from trainbench.results.setups import Setup
 
 TRAIL_CAMPAIGNS = 30  # a month of nights: what changed before then is the normal of today
@@ -24,14 +24,14 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def read_trails(
+def read_node_records(
     connection: Connection, fingerprints: Collection[str], campaign_id: str, before: datetime
-) -> tuple[Point, ...]:
+) -> tuple[NodeRecord, ...]:
     """One point for each of the last campaigns before that one, node and work; oldest first."""
     return join(point for work in sorted(fingerprints) for point in _runs(connection, work, campaign_id, before))
 
 
-def _runs(connection: Connection, work: str, campaign_id: str, before: datetime) -> Iterator[Point]:
+def _runs(connection: Connection, work: str, campaign_id: str, before: datetime) -> Iterator[NodeRecord]:
     of_work = (runs.c.fingerprint == work) & (runs.c.campaign_id != campaign_id) & (runs.c.started_at < before)
     valid = of_work & (runs.c.status == Status.OK.value) & ~runs.c.is_drill & (runs.c.judged_samples_per_second > 0)
     began_at = func.min(runs.c.started_at).label("began_at")
@@ -51,7 +51,7 @@ def _runs(connection: Connection, work: str, campaign_id: str, before: datetime)
     )
     for row in connection.execute(query):
         values = tuple(row)
-        yield Point(
+        yield NodeRecord(
             campaign_id=values[0],
             at=values[1],
             node=values[2],

@@ -14,7 +14,7 @@ from trainbench.core.verdicts import RED, Finding, NodeVerdict, RateChange, Stat
 from trainbench.history.notice_tables import warnings
 from trainbench.history.run_tables import runs
 from trainbench.history.summary_tables import campaigns
-from trainbench.judging.over_time.node_history import points_of
+from trainbench.judging.over_time.node_history import records_of
 from trainbench.judging.warned import ENDED, OVER, Kind, changes_of, is_back, is_worse, red_or_drilled, warned
 from trainbench.results.campaign import Campaign
 
@@ -34,8 +34,8 @@ def update_warnings(connection: Connection, campaign: Campaign) -> None:
     if not campaign.judges_nodes or is_old(connection, campaign):
         return
     told = dict(warned(campaign))
-    points = points_of(campaign.results, campaign.started_at)
-    rates = {(point.node, point.fingerprint): point.samples_per_second for point in points}
+    records = records_of(campaign.results, campaign.started_at)
+    rates = {(point.node, point.fingerprint): point.samples_per_second for point in records}
     of_dag = (warnings.c.dag_id == campaign.suite) & warnings.c.closed_at.is_(None)
     opened = []
     for row in connection.execute(select(warnings).where(of_dag).order_by(warnings.c.id)).all():

@@ -16,7 +16,7 @@ from trainbench.judging.checks import clocks, same_work
 from trainbench.judging.history_reads import HistoryReads
 from trainbench.judging.node_runs import by_group, typical_runs
 from trainbench.judging.over_time import renames, trend
-from trainbench.judging.over_time.node_history import points_of
+from trainbench.judging.over_time.node_history import records_of
 from trainbench.judging.over_time.renames import Rename
 from trainbench.judging.peers import fleet_halves, node_verdicts
 from trainbench.params.campaign_kind import Question
@@ -53,8 +53,8 @@ def judge_campaign(
     # A run that computed other work than its peers counts as failed, so it comes before every comparison of speeds.
     checked = computed_alike(plan, results, (), parts)
     # A renamed node is judged by the past under its old name, so names come before the past is read.
-    now = parts.attempt("dating", name, partial(points_of, checked, started_at)) or ()
-    earlier = history.trails({point.fingerprint for point in now}, name, started_at)
+    now = parts.attempt("dating", name, partial(records_of, checked, started_at)) or ()
+    earlier = history.node_records({record.fingerprint for record in now}, name, started_at)
     renamed = parts.attempt("recognising renamed nodes", name, lambda: renames.find(now, earlier)) or ()
     own_pasts = _OwnPasts(history, {rename.node: rename.was for rename in renamed}, started_at, finished_at)
     # A result that breaks the comparison with peers is replaced by a failed run, so its own past is no matter.
@@ -90,9 +90,9 @@ class _OwnPasts(NamedTuple):
     def of(self, results: Sequence[RunResult]) -> Sequence[Sequence[float]]:
         """For each result earlier samples/s, oldest first."""
         dated = [self._dated(result) for result in results]
-        pasts = list(self.history.pasts(dated))
+        pasts = list(self.history.baseline_rates(dated))
         renamed = [place for place, result in enumerate(dated) if result.spec.identity.node in self.old_names]
-        before = self.history.pasts([self._under_old_name(dated[place]) for place in renamed])
+        before = self.history.baseline_rates([self._under_old_name(dated[place]) for place in renamed])
         for place, past in zip(renamed, before, strict=True):
             pasts[place] = [*past, *pasts[place]]
         return pasts

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from bench_image.contract.result import RunResult
 from trainbench.core.baselines import Baseline
-from trainbench.judging.over_time.node_history import Point
+from trainbench.judging.over_time.node_history import NodeRecord
 from trainbench.judging.over_time.still_slower import Slowdown
 from trainbench.judging.over_time.undecided import Streak
 
@@ -16,12 +16,12 @@ from trainbench.judging.over_time.undecided import Streak
 class HistoryReads(Protocol):
     """Earlier campaigns of the nodes that are judged; see `history.History` for each method's rules."""
 
-    def pasts(self, results: Sequence[RunResult]) -> Sequence[Sequence[float]]:
+    def baseline_rates(self, results: Sequence[RunResult]) -> Sequence[Sequence[float]]:
         """For each result the earlier samples/s of its node at the same work, hardware and software, oldest first. One
         call for all results: a database answers thousands of queries on one connection in a second.
         """
 
-    def trails(self, fingerprints: Collection[str], campaign_id: str, before: datetime) -> Sequence[Point]:
+    def node_records(self, fingerprints: Collection[str], campaign_id: str, before: datetime) -> Sequence[NodeRecord]:
         """Each node's earlier campaigns at these works, whatever driver and image it had then, oldest first."""
 
     def last_measured(self, since: datetime) -> Mapping[str, datetime]:
@@ -40,10 +40,10 @@ class HistoryReads(Protocol):
 class NoHistory:
     """The history of results that others measured: empty."""
 
-    def pasts(self, results: Sequence[RunResult]) -> Sequence[Sequence[float]]:
+    def baseline_rates(self, results: Sequence[RunResult]) -> Sequence[Sequence[float]]:
         return [()] * len(results)
 
-    def trails(self, fingerprints: Collection[str], campaign_id: str, before: datetime) -> Sequence[Point]:
+    def node_records(self, fingerprints: Collection[str], campaign_id: str, before: datetime) -> Sequence[NodeRecord]:
         return ()
 
     def last_measured(self, since: datetime) -> Mapping[str, datetime]:

@@ -78,11 +78,11 @@ def tonight(node: str = "node-1", **changes: Any) -> RunResult:
 
 
 def past(history: History, node: str = "node-1", **changes: Any) -> list[float]:
-    return history.pasts([tonight(node, **changes)])[0]
+    return history.baseline_rates([tonight(node, **changes)])[0]
 
 
 def trail(history: History, node: str) -> list[float]:
-    return [p.samples_per_second for p in history.trails([WORK], "night-7", on(7)) if p.node == node]
+    return [p.samples_per_second for p in history.node_records([WORK], "night-7", on(7)) if p.node == node]
 
 
 def ends(history: History) -> dict[str, str | None]:
@@ -146,7 +146,7 @@ def test_since_can_be_given(history: History) -> None:
 def test_an_older_campaign_is_judged_by_its_own_past(history: History) -> None:
     history.accept_baseline("node-1", WHO, WHY, on(6, hours=5))
     early = make_result("node-1").model_copy(update={"started_at": on(4)})
-    assert history.pasts([early])[0] == [10.0] * 4
+    assert history.baseline_rates([early])[0] == [10.0] * 4
 
 
 def test_taken_back_the_past_counts_again_and_both_are_kept(history: History) -> None:

@@ -85,7 +85,7 @@ def night(
 
 
 def past(history: History, result: RunResult, **how: Any) -> list[float]:
-    (found,) = history.pasts([result], **how)
+    (found,) = history.baseline_rates([result], **how)
     return found
 
 
@@ -227,7 +227,7 @@ def test_a_node_slower_than_its_own_past_does_not_pull_its_baseline_down(history
 
 def test_a_drill_never_enters_a_baseline_and_its_healthy_neighbours_do(history: History) -> None:
     history.record(night(1, make_result("node-1", drill=Drill(slowdown_pct=50)), make_result("node-2")))
-    assert history.pasts([tonight(make_result("node-1")), tonight(make_result("node-2"))]) == [[], [9.5]]
+    assert history.baseline_rates([tonight(make_result("node-1")), tonight(make_result("node-2"))]) == [[], [9.5]]
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_a_trail_goes_on_over_new_drivers_and_bad_nights(history: History) -> No
     history.record(night(1, make_result(samples_per_s=9.4), make_result(samples_per_s=9.6, round=2)))
     history.record(night(3, make_result(samples_per_s=9.0, driver="590.1")))
     history.record(night(4, make_result(drill=Drill(slowdown_pct=50)), make_result("node-2", seq_length=1024)))
-    points = history.trails([make_result().effective_spec.fingerprint], "night-20", DAY_1 + timedelta(days=19))
+    points = history.node_records([make_result().effective_spec.fingerprint], "night-20", DAY_1 + timedelta(days=19))
     assert [(p.campaign_id, p.node, p.samples_per_second) for p in points] == [
         ("night-1", "node-1", 9.5), ("night-2", "node-1", 8.0), ("night-3", "node-1", 9.0),
     ]  # fmt: skip
@@ -276,7 +276,7 @@ def test_a_trail_goes_on_over_new_drivers_and_bad_nights(history: History) -> No
 def test_a_trail_ends_before_the_campaign_that_asks(history: History) -> None:
     for day in (1, 20, 21):
         history.record(night(day, make_result()))
-    points = history.trails([make_result().effective_spec.fingerprint], "night-20", DAY_1 + timedelta(days=19))
+    points = history.node_records([make_result().effective_spec.fingerprint], "night-20", DAY_1 + timedelta(days=19))
     assert [point.campaign_id for point in points] == ["night-1"]
 
 
@@ -284,7 +284,7 @@ def test_rows_of_before_the_setup_was_kept_are_points_without_one(history: Histo
     history.record(night(1, make_result()))
     with history.engine.begin() as connection:
         connection.execute(update(runs).values(kernel=None, vbios=None, libraries=None, gpu_uuids=None))
-    (point,) = history.trails([make_result().effective_spec.fingerprint], "night-20", DAY_1 + timedelta(days=19))
+    (point,) = history.node_records([make_result().effective_spec.fingerprint], "night-20", DAY_1 + timedelta(days=19))
     assert (point.setup.kernel, point.setup.gpu_uuids) == (None, frozenset())
     assert point.setup.libraries == {"torch": "2.13.0"}
 
@@ -317,10 +317,10 @@ def test_what_began_in_the_same_moment_is_no_past(history: History) -> None:
     other = night(19, make_result()).results[0]
     other = other.model_copy(update={"spec": other.spec.changed(identity={"campaign_id": "beside-it"})})
     assert past(history, other) == []
-    assert history.trails([other.effective_spec.fingerprint], "beside-it", other.started_at) == ()
+    assert history.node_records([other.effective_spec.fingerprint], "beside-it", other.started_at) == ()
     later = timedelta(seconds=1)
     assert past(history, other.model_copy(update={"started_at": other.started_at + later})) == [9.0]
-    assert len(history.trails([other.effective_spec.fingerprint], "beside-it", other.started_at + later)) == 1
+    assert len(history.node_records([other.effective_spec.fingerprint], "beside-it", other.started_at + later)) == 1
 
 
 def test_the_last_thirty_campaigns_are_the_past_and_the_trail(history: History) -> None:
@@ -330,7 +330,7 @@ def test_the_last_thirty_campaigns_are_the_past_and_the_trail(history: History) 
     of_day_40 = night(40, make_result()).results[0]
     expected = [pytest.approx(9.0 + day / 100) for day in range(2, 32)]
     assert past(history, of_day_40) == expected
-    trail = history.trails([of_day_40.effective_spec.fingerprint], "night-40", of_day_40.started_at)
+    trail = history.node_records([of_day_40.effective_spec.fingerprint], "night-40", of_day_40.started_at)
     assert [point.samples_per_second for point in trail] == expected
 
 
@@ -648,6 +648,6 @@ def test_the_sum_of_a_node_s_gpus_is_what_was_paid_for_and_its_slowest_gpu_is_it
     assert tuple(row) == (19.0, 9.0)
     assert work == 19.0
     later = make_independent("node-1", (10.0, 9.5)).model_copy(update={"started_at": DAY_1 + timedelta(days=3)})
-    assert history.pasts([later]) == [[9.0]]
-    (point,) = history.trails([later.effective_spec.fingerprint], "other", DAY_1 + timedelta(days=3))
+    assert history.baseline_rates([later]) == [[9.0]]
+    (point,) = history.node_records([later.effective_spec.fingerprint], "other", DAY_1 + timedelta(days=3))
     assert point.samples_per_second == 9.0

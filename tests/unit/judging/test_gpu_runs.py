@@ -13,7 +13,7 @@ from trainbench.core.verdicts import Confirmation, GroupVerdict, Metric, NodeVer
 from trainbench.judging.diagnosis.diagnose import diagnose
 from trainbench.judging.gpu_runs import by_gpu
 from trainbench.judging.node_runs import GpuPlace, judged_rate
-from trainbench.judging.over_time.node_history import points_of
+from trainbench.judging.over_time.node_history import records_of
 from trainbench.judging.over_time.trend import judge_history
 from trainbench.judging.peers import gpu_verdicts
 from trainbench.judging.peers.confirmation import confirm
@@ -219,7 +219,7 @@ class TestJudgedRate:
         result = make_independent("node-1", SLOW_2)
         verdict = judge_history(result, [10.0] * 5, LIMITS)
         assert (verdict.state, verdict.deviation_pct) == (State.BREACH, pytest.approx(-10.0))
-        (point,) = points_of([result], STARTED_AT)
+        (point,) = records_of([result], STARTED_AT)
         assert point.samples_per_second == 9.0
 
 

@@ -1,9 +1,9 @@
-"""What a node reached from campaign to campaign at one work, and with what: its trail, whatever changed on the way."""
+"""A node's speed from campaign to campaign at one work, with its temperature and setup."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -14,10 +14,10 @@ from trainbench.results.setups import Setup, setup_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class NodeRecord:
     """One campaign's valid runs of one node and work: medians, and the last run's setup. `at`: by the campaign's clock.
 
-    Breached runs are points as well: a baseline must be clean, but a change has to be seen.
+    Breached runs have records as well: a baseline must be clean, but a change has to be seen.
     """
 
     campaign_id: str
@@ -30,22 +30,14 @@ class Point:
     setup: Setup
 
     @property
-    def trail(self) -> tuple[str, str, str | None]:
+    def series_key(self) -> tuple[str, str, str | None]:
         return self.node, self.fingerprint, self.gpu_name
 
 
-# (fingerprints, campaign whose past is asked for, when it began) -> the points of earlier campaigns, oldest first.
-Trails = Callable[[Collection[str], str, datetime], Sequence[Point]]
-
-
-def no_trails(_: Collection[str], __: str, ___: datetime) -> Sequence[Point]:
-    return ()
-
-
-def points_of(results: Iterable[RunResult], at: datetime) -> tuple[Point, ...]:
+def records_of(results: Iterable[RunResult], at: datetime) -> tuple[NodeRecord, ...]:
     """Of the valid runs on one node alone, without drills."""
     return join(
-        Point(
+        NodeRecord(
             campaign_id=result.spec.identity.campaign_id,
             at=at,
             node=result.spec.identity.node,
@@ -63,15 +55,15 @@ def points_of(results: Iterable[RunResult], at: datetime) -> tuple[Point, ...]:
     )
 
 
-def join(runs: Iterable[Point]) -> tuple[Point, ...]:
-    """Points of single runs -> one point for each campaign, node and work, in the order in which they first came."""
-    together: dict[tuple[str, str, str, str | None], list[Point]] = {}
+def join(runs: Iterable[NodeRecord]) -> tuple[NodeRecord, ...]:
+    """Records of single runs -> one record for each campaign, node and work, in the order in which they first came."""
+    together: dict[tuple[str, str, str, str | None], list[NodeRecord]] = {}
     for run in runs:
-        together.setdefault((run.campaign_id, *run.trail), []).append(run)
-    return tuple(_median(same) if len(same) > 1 else same[0] for same in together.values())
+        together.setdefault((run.campaign_id, *run.series_key), []).append(run)
+    return tuple(_joined(same) if len(same) > 1 else same[0] for same in together.values())
 
 
-def _median(runs: Sequence[Point]) -> Point:
+def _joined(runs: Sequence[NodeRecord]) -> NodeRecord:
     temperatures = [run.temperature_c for run in runs if run.temperature_c is not None]
     gpus = frozenset[str]().union(*(run.setup.gpu_uuids for run in runs))
     return replace(

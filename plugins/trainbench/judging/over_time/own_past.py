@@ -10,7 +10,7 @@ from bench_image.contract.result import RunResult
 from trainbench.core.verdicts import Finding, HistoryVerdict, State, Tolerances
 from trainbench.judging.noise import deviation_pct
 from trainbench.judging.over_time import renames, step_changes, still_slower, trend
-from trainbench.judging.over_time.node_history import Point
+from trainbench.judging.over_time.node_history import NodeRecord
 from trainbench.judging.over_time.renames import Rename
 from trainbench.judging.over_time.step_changes import Change
 from trainbench.judging.over_time.still_slower import Slowdown
@@ -21,10 +21,10 @@ NodeWork = tuple[str, str]  # node, and group id or fingerprint of the work
 
 @dataclass(frozen=True, kw_only=True)
 class OwnPast:
-    """Tonight's nodes and their earlier campaigns. `now`, `earlier`: one point for each campaign, node and work."""
+    """Tonight's nodes and their earlier campaigns. `now`, `earlier`: one record for each campaign, node and work."""
 
-    now: Sequence[Point]
-    earlier: Sequence[Point]
+    now: Sequence[NodeRecord]
+    earlier: Sequence[NodeRecord]
     verdicts: Sequence[HistoryVerdict]  # tonight's runs against their baselines
     renamed: Sequence[Rename]
     last_measured: Mapping[str, datetime]  # node -> its last valid run before tonight; empty where none can be missed
@@ -36,17 +36,17 @@ class OwnPast:
         return tuple(rename.was for rename in self.renamed)
 
     @property
-    def under_same_name(self) -> tuple[Point, ...]:
+    def under_same_name(self) -> tuple[NodeRecord, ...]:
         """`now` without the nodes that were renamed: those have their GPUs from their old name."""
         renamed = {rename.node for rename in self.renamed}
-        return tuple(point for point in self.now if point.node not in renamed)
+        return tuple(record for record in self.now if record.node not in renamed)
 
 
 def findings(past: OwnPast, results: Sequence[RunResult], tolerances: Tolerances) -> tuple[Finding, ...]:
     """First the changes that have a date, then what is off its baseline without one, then what is still slow."""
     names = renames.names(past.renamed)
     all_series = step_changes.series_of((*past.earlier, *past.now), names)
-    tonight = {key: all_series[key] for key in dict.fromkeys(point.trail for point in past.now)}
+    tonight = {key: all_series[key] for key in dict.fromkeys(record.series_key for record in past.now)}
     # A dated change explains more than a deviation from the baseline: where both are the same loss, the date wins.
     changes = step_changes.find(tonight, tolerances)
     dated = _rates_after_slowdown(changes, results)
@@ -57,7 +57,7 @@ def findings(past: OwnPast, results: Sequence[RunResult], tolerances: Tolerances
     lasting = still_slower.lasting(past.slowdowns, past.now, known_slower, names)
     # A node that is still slower was not spared by a change that slowed the others.
     still = {slowdown.change.node for slowdown in lasting}
-    others = {key: trail for key, trail in tonight.items() if key[0] not in still}
+    others = {key: series for key, series in tonight.items() if key[0] not in still}
     return (*step_changes.findings(changes, others), *off_baseline, *still_slower.findings(lasting))
 
 

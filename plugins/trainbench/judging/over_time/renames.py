@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import day, listing
 from trainbench.core.verdicts import Finding, Level
-from trainbench.judging.over_time.node_history import Point
+from trainbench.judging.over_time.node_history import NodeRecord
 
 CATEGORY = "renamed_node"
 TOLD_FOR = timedelta(days=7)
@@ -21,22 +21,22 @@ class Rename(Frozen):
     gpu_uuids: tuple[str, ...]  # that prove it
 
 
-def find(now: Sequence[Point], earlier: Sequence[Point]) -> tuple[Rename, ...]:
+def find(now: Sequence[NodeRecord], earlier: Sequence[NodeRecord]) -> tuple[Rename, ...]:
     """The old name is not among tonight's nodes, and never was used beside the new one."""
-    here = {point.node for point in now}
-    owners: dict[str, Point] = {}  # GPU -> its last point under a name that is not used any more
+    here = {record.node for record in now}
+    owners: dict[str, NodeRecord] = {}  # GPU -> its last record under a name that is not used any more
     first_seen: dict[str, datetime] = {}
-    for point in sorted(earlier, key=lambda point: point.at):
-        first_seen.setdefault(point.node, point.at)
-        if point.node not in here:
-            owners |= dict.fromkeys(point.setup.gpu_uuids, point)
+    for record in sorted(earlier, key=lambda record: record.at):
+        first_seen.setdefault(record.node, record.at)
+        if record.node not in here:
+            owners |= dict.fromkeys(record.setup.gpu_uuids, record)
     found: dict[str, Rename] = {}
-    for point in now:
-        for uuid in sorted(point.setup.gpu_uuids & owners.keys()):
+    for record in now:
+        for uuid in sorted(record.setup.gpu_uuids & owners.keys()):
             old = owners[uuid]
-            if old.at < first_seen.get(point.node, point.at) and point.node not in found:
-                shared = tuple(sorted(gpu for gpu in point.setup.gpu_uuids if owners.get(gpu) is old))
-                found[point.node] = Rename(node=point.node, was=old.node, until=old.at, gpu_uuids=shared)
+            if old.at < first_seen.get(record.node, record.at) and record.node not in found:
+                shared = tuple(sorted(gpu for gpu in record.setup.gpu_uuids if owners.get(gpu) is old))
+                found[record.node] = Rename(node=record.node, was=old.node, until=old.at, gpu_uuids=shared)
     return tuple(found.values())
 
 

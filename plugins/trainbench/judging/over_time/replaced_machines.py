@@ -9,7 +9,7 @@ from trainbench.core.formats import count, day, listing
 from trainbench.core.ordering import natural
 from trainbench.core.verdicts import Finding, Level
 from trainbench.judging.checks.identity import capacities
-from trainbench.judging.over_time.node_history import Point
+from trainbench.judging.over_time.node_history import NodeRecord
 from trainbench.judging.over_time.renames import TOLD_FOR
 from trainbench.planning.nodes import GpuNode
 
@@ -17,7 +17,7 @@ OTHER_MACHINE, SWAPPED = "other_machine", "swapped_gpu"
 
 
 def findings(
-    now: Sequence[Point], earlier: Sequence[Point], at: datetime, known: Sequence[GpuNode] = ()
+    now: Sequence[NodeRecord], earlier: Sequence[NodeRecord], at: datetime, known: Sequence[GpuNode] = ()
 ) -> tuple[Finding, ...]:
     """One for each node of `now` whose GPUs are others than in one of its campaigns of the last TOLD_FOR. Where the
     node's size is `known`, GPUs of it that were not used before are none.
@@ -25,8 +25,8 @@ def findings(
     capacity, mine, past = capacities(known), _by_node(now), _by_node(earlier)
     found = []
     for node, campaigns in mine.items():
-        has = frozenset[str]().union(*(point.setup.gpu_uuids for point in campaigns))
-        recent = _campaigns([point for point in past.get(node, ()) if at - point.at <= TOLD_FOR])
+        has = frozenset[str]().union(*(record.setup.gpu_uuids for record in campaigns))
+        recent = _campaigns([record for record in past.get(node, ()) if at - record.at <= TOLD_FOR])
         for when, had in recent if has else ():
             if has != had and len(has | had) > capacity.get(node, max(len(has), len(had))):
                 found.append(_swapped(node, has, had, when) if has & had else _moved(node, has, had, when))
@@ -34,19 +34,19 @@ def findings(
     return tuple(found)
 
 
-def _by_node(points: Sequence[Point]) -> Mapping[str, list[Point]]:
-    of: dict[str, list[Point]] = {}
-    for point in points:
-        of.setdefault(point.node, []).append(point)
+def _by_node(records: Sequence[NodeRecord]) -> Mapping[str, list[NodeRecord]]:
+    of: dict[str, list[NodeRecord]] = {}
+    for record in records:
+        of.setdefault(record.node, []).append(record)
     return of
 
 
-def _campaigns(points: Sequence[Point]) -> list[tuple[datetime, frozenset[str]]]:
+def _campaigns(records: Sequence[NodeRecord]) -> list[tuple[datetime, frozenset[str]]]:
     """When, and the GPUs of all works; the latest first, without those of which no GPU is known."""
     of: dict[str, tuple[datetime, frozenset[str]]] = {}
-    for point in points:
-        when, had = of.get(point.campaign_id, (point.at, frozenset[str]()))
-        of[point.campaign_id] = (max(when, point.at), had | point.setup.gpu_uuids)
+    for record in records:
+        when, had = of.get(record.campaign_id, (record.at, frozenset[str]()))
+        of[record.campaign_id] = (max(when, record.at), had | record.setup.gpu_uuids)
     return sorted((campaign for campaign in of.values() if campaign[1]), key=lambda campaign: campaign[0], reverse=True)
 
 

@@ -1,4 +1,4 @@
-"""Since when is a node slower, and what was changed then? Trails -> dated changes, one finding for all their nodes."""
+"""Dated changes of a node's speed, and what was changed on the node then; one finding for all nodes of a change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainbench.core.verdicts import Finding, Level, RateChange, Tolerances
 from trainbench.judging.noise import deviation_pct
 from trainbench.judging.over_time import change_points
 from trainbench.judging.over_time.change_points import Drift, Step
-from trainbench.judging.over_time.node_history import Point
+from trainbench.judging.over_time.node_history import NodeRecord
 from trainbench.results.setups import changes, new_gpus
 
 SLOWER_STEP, FASTER_STEP, SLOWER_DRIFT, FASTER_DRIFT = "step_slower", "step_faster", "drift_slower", "drift_faster"
@@ -24,7 +24,7 @@ MIN_WARMER_C = 5.0
 
 
 class Change(NamedTuple):
-    """What became of one node at one work. `since`: the first campaign at the new level, or of a drift."""
+    """A change of one node's speed at one work. `since`: the first campaign at the new level, or of a drift."""
 
     node: str
     fingerprint: str
@@ -51,57 +51,58 @@ class Change(NamedTuple):
         return SLOWER_STEP if self.after < self.before else FASTER_STEP
 
 
-Series = Mapping[tuple[str, str, str | None], Sequence[Point]]
+Series = Mapping[tuple[str, str, str | None], Sequence[NodeRecord]]
 
 
-def series_of(points: Iterable[Point], names: Mapping[str, str] = {}) -> Series:
-    """(node, fingerprint, GPU) -> its points by time. `names`: an old name of a node -> its name of today."""
-    series: dict[tuple[str, str, str | None], list[Point]] = {}
-    for point in points:
-        node, work, gpu = point.trail
-        series.setdefault((names.get(node, node), work, gpu), []).append(point)
-    return {key: sorted(trail, key=lambda point: point.at) for key, trail in series.items()}
+def series_of(records: Iterable[NodeRecord], names: Mapping[str, str] = {}) -> Series:
+    """(node, fingerprint, GPU) -> its records by time. `names`: an old name of a node -> its name of today."""
+    by_key: dict[tuple[str, str, str | None], list[NodeRecord]] = {}
+    for record in records:
+        node, work, gpu = record.series_key
+        by_key.setdefault((names.get(node, node), work, gpu), []).append(record)
+    return {key: sorted(series, key=lambda record: record.at) for key, series in by_key.items()}
 
 
-def find(series: Series, tolerances: Tolerances) -> tuple[Change, ...]:
-    """The last change of each trail, judged by the limits of the history; nodes in natural order."""
-    found = (_change(key[0], key[1], trail, tolerances) for key, trail in series.items())
-    return tuple(sorted((change for change in found if change), key=lambda change: natural(change.node)))
+def find(all_series: Series, tolerances: Tolerances) -> tuple[Change, ...]:
+    """The last change of each series, judged by the limits of the history; nodes in natural order."""
+    last = (_change(key[0], key[1], series, tolerances) for key, series in all_series.items())
+    return tuple(sorted((change for change in last if change), key=lambda change: natural(change.node)))
 
 
-def findings(found: Sequence[Change], series: Series) -> tuple[Finding, ...]:
+def findings(dated: Sequence[Change], all_series: Series) -> tuple[Finding, ...]:
     """One for all nodes that the same thing happened to: the same change, or no known change in the same night."""
     together: dict[tuple[object, ...], list[Change]] = {}
-    for change in found:
+    for change in dated:
         cause = change.what or (change.node if change.is_drift or change.gpus else change.since.date())
         together.setdefault((change.category, cause), []).append(change)
     got: dict[tuple[str, ...], set[str]] = {}
-    if any(change.what for change in found):
-        for (node, _, _), trail in series.items():
-            for before, after in pairwise(trail):
+    if any(change.what for change in dated):
+        for (node, _, _), series in all_series.items():
+            for before, after in pairwise(series):
                 if before.setup is not after.setup and (what := changes([before.setup], after.setup)):
                     got.setdefault(what, set()).add(node)
     return tuple(_finding(same, len(got.get(same[0].what, ()))) for same in together.values())
 
 
-def _change(node: str, work: str, trail: Sequence[Point], tolerances: Tolerances) -> Change | None:
-    """What became of the trail, as far as it still holds on its last night."""
-    days = [(point.at - trail[0].at) / timedelta(days=1) for point in trail]
-    rates = [point.samples_per_second for point in trail]
-    found = change_points.change(days, rates, tolerances.history_pct, tolerances.history_mads)
-    updated_at = _updated_at(trail)
-    if not (isinstance(found, Step) and found.at >= updated_at):
-        found = _of_update(rates, updated_at, tolerances) or found
-    if found is None:
+def _change(node: str, work: str, series: Sequence[NodeRecord], tolerances: Tolerances) -> Change | None:
+    """The last change of the series, if it still holds on the last night."""
+    days = [(point.at - series[0].at) / timedelta(days=1) for point in series]
+    rates = [point.samples_per_second for point in series]
+    last = change_points.change(days, rates, tolerances.history_pct, tolerances.history_mads)
+    # An update is a date that is known beforehand: the step at it needs fewer nights than one that is searched for.
+    updated_at = _updated_at(series)
+    if not (isinstance(last, Step) and last.at >= updated_at):
+        last = _of_update(rates, updated_at, tolerances) or last
+    if last is None:
         return None
-    change = _drift(node, work, trail, found) if isinstance(found, Drift) else _step(node, work, trail, found)
+    change = _drift(node, work, series, last) if isinstance(last, Drift) else _step(node, work, series, last)
     return _as_of_now(change, rates[-1])
 
 
-def _updated_at(trail: Sequence[Point]) -> int:
+def _updated_at(series: Sequence[NodeRecord]) -> int:
     """Index of the first point with the versions of today."""
-    at = len(trail) - 1
-    while at and (trail[at - 1].setup is trail[at].setup or not changes([trail[at - 1].setup], trail[-1].setup)):
+    at = len(series) - 1
+    while at and (series[at - 1].setup is series[at].setup or not changes([series[at - 1].setup], series[-1].setup)):
         at -= 1
     return at
 
@@ -133,35 +134,36 @@ def _as_of_now(change: Change, rate: float) -> Change | None:
     return change._replace(after=rate, num_after=1) if moved > change.limit_pct else None
 
 
-def _drift(node: str, work: str, trail: Sequence[Point], found: Drift) -> Change:
-    third = max(len(trail) // 3, 1)
+def _drift(node: str, work: str, series: Sequence[NodeRecord], drift: Drift) -> Change:
+    # A drift has no night before and after: temperatures are compared between its first and last third.
+    third = max(len(series) // 3, 1)
     return Change(
         node=node,
         fingerprint=work,
         is_drift=True,
-        before=found.first,
-        after=found.last,
-        limit_pct=found.limit_pct,
-        last_before=trail[0].at,
-        since=trail[0].at,
-        num_before=len(trail),
+        before=drift.first,
+        after=drift.last,
+        limit_pct=drift.limit_pct,
+        last_before=series[0].at,
+        since=series[0].at,
+        num_before=len(series),
         num_after=0,
         what=(),
         gpus=(),
-        warmer_c=_warmer(trail[:third], trail[-third:]),
+        warmer_c=_warmer(series[:third], series[-third:]),
     )
 
 
-def _step(node: str, work: str, trail: Sequence[Point], found: Step) -> Change:
-    before, after = trail[: found.at], trail[found.at :]
-    level = before[len(before) - found.num_before :]
+def _step(node: str, work: str, series: Sequence[NodeRecord], step: Step) -> Change:
+    before, after = series[: step.at], series[step.at :]
+    level = before[len(before) - step.num_before :]
     return Change(
         node=node,
         fingerprint=work,
         is_drift=False,
-        before=found.before,
-        after=found.after,
-        limit_pct=found.limit_pct,
+        before=step.before,
+        after=step.after,
+        limit_pct=step.limit_pct,
         last_before=before[-1].at,
         since=after[0].at,
         num_before=len(level),
@@ -172,8 +174,8 @@ def _step(node: str, work: str, trail: Sequence[Point], found: Step) -> Change:
     )
 
 
-def _warmer(before: Sequence[Point], after: Sequence[Point]) -> float | None:
-    def typical(points: Sequence[Point]) -> float | None:
+def _warmer(before: Sequence[NodeRecord], after: Sequence[NodeRecord]) -> float | None:
+    def typical(points: Sequence[NodeRecord]) -> float | None:
         known = sorted(point.temperature_c for point in points if point.temperature_c is not None)
         return known[len(known) // 2] if known else None
 
@@ -207,16 +209,16 @@ def _finding(same: Sequence[Change], num_got: int) -> Finding:
 def _stepped(same: Sequence[Change], num_nodes: int, num_got: int) -> str:
     first = same[0]
     word = "slower" if first.after < first.before else "faster"
-    told = f"{'is' if num_nodes == 1 else 'are'} {_range(same)} {word} since {_when(same)}"
+    text = f"{'is' if num_nodes == 1 else 'are'} {_range(same)} {word} since {_when(same)}"
     causes = [*first.what]
     if num_nodes == 1 and first.gpus:
         causes.append(f"{listing(first.gpus)} had not been seen there before")
     if not causes:
-        return f"{told}; no change of driver, image, kernel, VBIOS, power limit or libraries is recorded then"
-    told += f", when {listing(causes)}"
+        return f"{text}; no change of driver, image, kernel, VBIOS, power limit or libraries is recorded then"
+    text += f", when {listing(causes)}"
     if num_nodes < num_got:
-        return f"{told}; it is not seen on {num_got - num_nodes} of the {num_got} nodes with this change"
-    return f"{told}; so are all nodes that got this change" if num_nodes > 1 else told
+        return f"{text}; it is not seen on {num_got - num_nodes} of the {num_got} nodes with this change"
+    return f"{text}; so are all nodes that got this change" if num_nodes > 1 else text
 
 
 def _drifted(same: Sequence[Change]) -> str:

@@ -1,4 +1,4 @@
-"""A slowdown that somebody was warned of lasts until the rate is back, however long ago it was dated: the trail of the
+"""A slowdown that somebody was warned of lasts until the rate is back, however long ago it was dated: the series of the
 last campaigns forgets the level before, the open warning does not.
 """
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from trainbench.core.formats import day, figure, share_range
 from trainbench.core.verdicts import Finding, Level, RateChange
 from trainbench.judging.noise import deviation_pct
-from trainbench.judging.over_time.node_history import Point
+from trainbench.judging.over_time.node_history import NodeRecord
 from trainbench.judging.over_time.step_changes import STILL_SLOWER
 from trainbench.judging.warned import is_back
 
@@ -25,14 +25,14 @@ class Slowdown(NamedTuple):
 
 def lasting(
     before: Iterable[Slowdown],
-    now: Sequence[Point],
+    now: Sequence[NodeRecord],
     known: Collection[tuple[str, str]],
     names: Mapping[str, str] = {},
 ) -> tuple[Slowdown, ...]:
     """Those that tonight's rates say are not over, with these rates; without the (node, fingerprint) that are `known`
     to be slower tonight already. `names`: an old name of a node -> its name of today.
     """
-    rates = {(point.node, point.fingerprint): point.samples_per_second for point in now}
+    rates = {(record.node, record.fingerprint): record.samples_per_second for record in now}
     found: dict[tuple[str, str], Slowdown] = {}
     for slowdown in sorted(before, key=lambda slowdown: slowdown.since):
         was = slowdown.change

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from trainbench.core.verdicts import Level
-from trainbench.judging.over_time.node_history import Point
+from trainbench.judging.over_time.node_history import NodeRecord
 from trainbench.judging.over_time.replaced_machines import findings
 from trainbench.planning.nodes import GpuNode
 from trainbench.results.setups import Setup
@@ -15,9 +15,9 @@ from trainbench.results.setups import Setup
 NOW = datetime(2026, 11, 22, 2, 0, tzinfo=UTC)
 
 
-def point(days_ago: int, gpus: str, node: str = "node-3", work: str = "work-1") -> Point:
+def point(days_ago: int, gpus: str, node: str = "node-3", work: str = "work-1") -> NodeRecord:
     """`gpus`: a letter for each."""
-    return Point(
+    return NodeRecord(
         campaign_id=f"night-{days_ago}",
         at=NOW - timedelta(days=days_ago),
         node=node,

@@ -13,7 +13,7 @@ from bench_image.contract.spec import Drill
 from tests.builders import STARTED_AT, make_failed, make_result
 from trainbench.core.verdicts import Finding, Level, Tolerances
 from trainbench.judging.over_time import step_changes
-from trainbench.judging.over_time.node_history import Point, points_of
+from trainbench.judging.over_time.node_history import NodeRecord, records_of
 from trainbench.judging.over_time.renames import find as find_renames
 from trainbench.judging.over_time.renames import findings as rename_findings
 from trainbench.judging.over_time.renames import names
@@ -29,20 +29,20 @@ def at(night: int) -> datetime:
     return datetime(2026, 11, 1, 2, tzinfo=UTC) + timedelta(days=night - 1)
 
 
-def point(night: int, rate: float, node: str = "gpu-1", setup: Setup = OLD, **fields: object) -> Point:
+def point(night: int, rate: float, node: str = "gpu-1", setup: Setup = OLD, **fields: object) -> NodeRecord:
     values = {
         "campaign_id": f"night-{night}", "at": at(night), "node": node, "fingerprint": "work", "setup": setup,
         "gpu_name": "NVIDIA H200", "samples_per_second": rate, "temperature_c": 60.0,
     }  # fmt: skip
-    return Point(**values | fields)  # type: ignore[arg-type]
+    return NodeRecord(**values | fields)  # type: ignore[arg-type]
 
 
-def slowed(node: str, on: int = 12, *, setup: Setup = NEW, after: float = 9.39, **fields: object) -> list[Point]:
+def slowed(node: str, on: int = 12, *, setup: Setup = NEW, after: float = 9.39, **fields: object) -> list[NodeRecord]:
     """20 nights at 10 samples/s, from night `on` at `after` with `setup`."""
     return [point(n, 10.0 if n < on else after, node, OLD if n < on else setup, **fields) for n in range(1, 21)]
 
 
-def changes_of(points: Sequence[Point]) -> tuple[Finding, ...]:
+def changes_of(points: Sequence[NodeRecord]) -> tuple[Finding, ...]:
     series = series_of(points)
     return findings(find(series, LIMITS), series)
 
@@ -108,8 +108,8 @@ def test_works_of_one_node_are_one_finding() -> None:
 
 
 def test_a_gap_between_campaigns_leaves_the_date_open() -> None:
-    trail = [p for p in slowed("gpu-1") if not 8 <= p.at.day <= 11]
-    assert "since some time between 7 Nov 2026 and 12 Nov 2026, when" in changes_of(trail)[0].summary
+    series = [p for p in slowed("gpu-1") if not 8 <= p.at.day <= 11]
+    assert "since some time between 7 Nov 2026 and 12 Nov 2026, when" in changes_of(series)[0].summary
 
 
 def test_a_gpu_that_was_not_there_before_is_a_change_of_its_own() -> None:
@@ -141,7 +141,7 @@ def test_a_steady_node_is_not_told() -> None:
 # --- the first nights of an update, and the last of a change ----------------------------------------------------------
 
 
-def nights(*rates: float, node: str = "gpu-1", updated_on: int = 99) -> list[Point]:
+def nights(*rates: float, node: str = "gpu-1", updated_on: int = 99) -> list[NodeRecord]:
     return [point(n, rate, node, OLD if n < updated_on else NEW) for n, rate in enumerate(rates, start=1)]
 
 
@@ -204,9 +204,9 @@ def test_a_night_that_is_worse_yet_does_not_change_what_the_dated_change_cost() 
 
 
 def test_a_driver_that_was_taken_back_is_of_today_since_that_night() -> None:
-    trail = [point(n, 10.0, setup=setup) for n, setup in enumerate((OLD, OLD, NEW, OLD), start=1)]
-    assert step_changes._updated_at(trail) == 3
-    assert step_changes._updated_at([*trail, point(5, 10.0)]) == 3
+    series = [point(n, 10.0, setup=setup) for n, setup in enumerate((OLD, OLD, NEW, OLD), start=1)]
+    assert step_changes._updated_at(series) == 3
+    assert step_changes._updated_at([*series, point(5, 10.0)]) == 3
 
 
 def test_a_small_slowdown_is_over_within_half_of_the_limit_and_not_before() -> None:
@@ -257,7 +257,7 @@ def test_a_gpu_seen_on_any_night_before_is_not_new() -> None:
 def test_the_points_of_a_campaign_are_medians_of_its_valid_runs() -> None:
     runs = [make_result(samples_per_s=rate, round=i) for i, rate in enumerate((9.0, 9.6, 9.2), start=1)]
     drill = make_result("node-2", drill=Drill(slowdown_pct=50))
-    (found,) = points_of([*runs, drill, make_failed("node-3")], STARTED_AT)
+    (found,) = records_of([*runs, drill, make_failed("node-3")], STARTED_AT)
     assert (found.node, found.samples_per_second, found.at) == ("node-1", 9.2, STARTED_AT)
     assert found.setup.driver == "580.65.06"
     assert found.setup.gpu_uuids == {"GPU-node-1-0"}
@@ -274,8 +274,8 @@ def test_a_node_under_a_new_name_is_recognised_by_its_gpus_and_keeps_its_trail()
     assert rename.gpu_uuids == ("GPU-a",)
     (finding,) = rename_findings([rename], at(12))
     assert finding.summary.startswith("was gpu-7 until 11 Nov 2026: it has the same GPUs")
-    (trail,) = series_of([*earlier, *now], names([rename])).values()
-    assert len(trail) == 12
+    (series,) = series_of([*earlier, *now], names([rename])).values()
+    assert len(series) == 12
 
 
 def test_a_rename_is_known_for_good_and_told_for_a_week() -> None:

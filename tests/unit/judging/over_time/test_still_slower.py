@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders import make_result
 from trainbench.core.verdicts import RateChange
-from trainbench.judging.over_time.node_history import Point, points_of
+from trainbench.judging.over_time.node_history import NodeRecord, records_of
 from trainbench.judging.over_time.still_slower import Slowdown, findings, lasting
 from trainbench.judging.warned import KIND_OF, Kind
 
@@ -21,8 +21,8 @@ def slowdown(node: str = "node-1", *, before: float = 10.0, day: int = 1, work: 
     return Slowdown(change, DAY + timedelta(days=day - 1))
 
 
-def tonight(**rates: float) -> tuple[Point, ...]:
-    return points_of([make_result(node.replace("_", "-"), rate) for node, rate in rates.items()], DAY)
+def tonight(**rates: float) -> tuple[NodeRecord, ...]:
+    return records_of([make_result(node.replace("_", "-"), rate) for node, rate in rates.items()], DAY)
 
 
 @pytest.mark.parametrize(("rate", "is_still_slower"), [(8.0, True), (9.92, True), (9.925, False), (10.5, False)])
