@@ -63,4 +63,4 @@ def test_a_night_in_which_every_node_was_busy_does_not_end_green(gate: Any) -> N
 
     with pytest.raises(AirflowFailException) as red:
         gate({"benchmark": "skipped", "release": "success", "alert": "success"}, raised)
-    assert str(red.value) == f"night-7 ended without a single figure: 4 runs found no free node ({NO_ROOM})"
+    assert str(red.value) == f"night-7: no run gave a figure. 4 runs found no free node ({NO_ROOM})"

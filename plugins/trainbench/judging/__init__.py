@@ -1,1 +1,1 @@
-"""Is every node as fast as its peers, and as it was? Verdicts from results; nothing here reads or writes a file."""
+"""Verdicts from results: each node against its peers and against its own past. Nothing here reads or writes a file."""

@@ -61,12 +61,12 @@ def _of_rank(result: RunResult, rank: RankSummary) -> RunResult:
     """The figures of one rank as a run on one GPU. What the contract gives for the whole run only is left out."""
     error = None
     if rank.status is not Status.OK:
-        told = result.error if result.error and result.error.rank in (None, rank.rank) else None
-        message = told.message if told else f"rank {rank.rank} ended as {rank.status.value}: see the pod's log"
+        cause = result.error if result.error and result.error.rank in (None, rank.rank) else None
+        message = cause.message if cause else f"rank {rank.rank} ended as {rank.status.value}: see the pod's log"
         error = RunError(
-            kind=told.kind if told else rank.status.value,
+            kind=cause.kind if cause else rank.status.value,
             message=message,
-            phase=told.phase if told else Phase.MEASURE,
+            phase=cause.phase if cause else Phase.MEASURE,
             rank=rank.rank,
         )
     return _part(

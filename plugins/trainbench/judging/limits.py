@@ -13,7 +13,7 @@ NAMES = {
     Metric.TEMPERATURE_C: "temperature",
 }
 
-# A node that is slow by exactly the limit is beyond it every second night only: half of it is told.
+# A node that is slow by exactly the limit is beyond it every second night only: from half of the limit it is watched.
 WATCHED_SHARE = 0.5
 
 

@@ -65,8 +65,8 @@ def median_variance(n: int) -> float:
 
 def estimate(nodes: Sequence[Sequence[Run]], *, rounds_are_shared: bool = True) -> Noise | None:
     """The noise of one run; None when nothing was repeated."""
-    found = [e for e in (between_runs(nodes, rounds_are_shared=rounds_are_shared), within_runs(nodes)) if e]
-    return max(found, key=lambda noise: noise.sd, default=None)
+    estimates = [e for e in (between_runs(nodes, rounds_are_shared=rounds_are_shared), within_runs(nodes)) if e]
+    return max(estimates, key=lambda noise: noise.sd, default=None)
 
 
 def between_runs(nodes: Sequence[Sequence[Run]], *, rounds_are_shared: bool) -> Noise | None:

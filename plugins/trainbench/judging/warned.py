@@ -1,4 +1,4 @@
-"""Which findings people are warned of: one warning of each kind for a node, whatever words a night finds for it."""
+"""Findings -> warnings: one of each kind for a node, however a night's findings describe it."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def warned(campaign: Campaign) -> Mapping[tuple[str, Kind], Finding]:
     of those slowed down on purpose.
     """
     others = red_or_drilled(campaign)
-    told: dict[tuple[str, Kind], Finding] = {}
+    warnings: dict[tuple[str, Kind], Finding] = {}
     for finding in campaign.findings:
         if finding.category in KIND_OF and finding.level is Level.WARNING:
             for node in finding.nodes:
                 if node not in others:
-                    told.setdefault((node, KIND_OF[finding.category]), finding)
-    return told
+                    warnings.setdefault((node, KIND_OF[finding.category]), finding)
+    return warnings
 
 
 def changes_of(campaign: Campaign, node: str) -> tuple[RateChange, ...]:

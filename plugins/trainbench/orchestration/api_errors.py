@@ -1,4 +1,4 @@
-"""What the API server's answers and a pod's failed result say, from the exceptions and objects that hold them."""
+"""Messages and HTTP statuses of the API server's errors, and the message of a failed run's result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNREACHABLE = 503  # what stands for "no answer at all" among the API's status c
 
 
 def answer(error: ApiException) -> str:
-    """What the API server says in its answer: the HTTP reason alone ("Forbidden") hides a quota or a missing right."""
+    """The message in the API server's answer: the HTTP reason alone ("Forbidden") hides a quota or a missing right."""
     try:
         return str(json.loads(error.body)["message"])
     except (TypeError, ValueError, KeyError):
@@ -21,7 +21,7 @@ def answer(error: ApiException) -> str:
 
 
 def failure(result: Mapping[Any, Any]) -> str:
-    """What a failed run's result says of itself."""
+    """Kind and message of a failed run's error."""
     error = result.get("error") if isinstance(result, Mapping) else None
     return f"{error.get('kind')}: {error.get('message')}" if isinstance(error, Mapping) else "failed: see the result"
 
@@ -36,13 +36,13 @@ def http_status_of(error: BaseException) -> int | None:
 
 
 def handshake_status(error: BaseException | None) -> int:
-    """HTTP status with which a request was refused; of a websocket the client tells it in words only, somewhere in the
-    chain.
+    """HTTP status with which a request was refused; for a websocket the client puts it into the message only, somewhere
+    in the chain of causes.
     """
     while error is not None:
         if isinstance(error, ApiException) and error.status:
             return int(error.status)
-        if found := re.search(r"Handshake status (\d{3})", str(error)):
-            return int(found[1])
+        if match := re.search(r"Handshake status (\d{3})", str(error)):
+            return int(match[1])
         error = error.__cause__ or error.__context__
     return UNREACHABLE

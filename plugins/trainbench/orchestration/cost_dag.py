@@ -1,4 +1,4 @@
-"""Builds the DAG `cost_report`: what benchmarking costs, told anew when results are published and once a month."""
+"""Builds the DAG `cost_report`: what benchmarking costs, written when results are published and once a month."""
 
 from __future__ import annotations
 

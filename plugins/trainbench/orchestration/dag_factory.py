@@ -18,7 +18,7 @@ from trainbench.settings.environment import Launcher, Settings, read_settings
 
 
 class Suite(Frozen):
-    """What makes one benchmark DAG different from another: its question decides what its form asks and begins with."""
+    """One benchmark DAG: its question decides the fields of its form and their defaults."""
 
     dag_id: str
     title: str
@@ -43,7 +43,7 @@ def build_node_dag(suite: Suite) -> DAG:
         released: Any = dag_tasks.release_campaign()
         [benchmarks, confirms] >> _at_the_end(released, setups=planned)
         confirms >> published
-        released >> _tell(published, settings)
+        released >> _alert_and_gate(published, settings)
     return dag
 
 
@@ -58,7 +58,7 @@ def build_comparison_dag(suite: Suite) -> DAG:
         released: Any = dag_tasks.release_campaign()
         benchmarks >> _at_the_end(released, setups=planned)
         benchmarks >> published
-        released >> _tell(published, settings)
+        released >> _alert_and_gate(published, settings)
     return dag
 
 
@@ -72,7 +72,7 @@ def build_scaling_dag(suite: Suite) -> DAG:
         for cell in cells(settings.world_sizes):
             last = _gang(cell, settings, after=last, before=published)
         last >> published
-        _tell(published, settings)
+        _alert_and_gate(published, settings)
     return dag
 
 
@@ -81,15 +81,15 @@ def _at_the_end(released: Any, setups: Any) -> Any:
     return released.as_teardown(setups=setups, on_failure_fail_dagrun=True)
 
 
-def _tell(published: Any, settings: Settings) -> Any:
+def _alert_and_gate(published: Any, settings: Settings) -> Any:
     """Alert, notices where somebody is to get them, gate: the last task, which turns the run red. Returns the gate."""
-    told: Any = dag_tasks.raise_alert()
-    published >> told
+    last: Any = dag_tasks.raise_alert()
+    published >> last
     if settings.notify:
-        told = told >> dag_tasks.send_notices()
+        last = last >> dag_tasks.send_notices()
     # A teardown, for a run that is marked failed by hand is left to its teardowns: without the gate it would end green.
     gate: Any = dag_tasks.gate()
-    return told >> gate.as_teardown(on_failure_fail_dagrun=True)
+    return last >> gate.as_teardown(on_failure_fail_dagrun=True)
 
 
 def _gang(cell: Cell, settings: Settings, after: Any, before: Any) -> Any:

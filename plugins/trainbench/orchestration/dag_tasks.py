@@ -1,4 +1,4 @@
-"""What the DAGs' tasks do: each reads the plan, asks the modules that decide, and writes down what they said."""
+"""The DAGs' tasks: each reads the plan, calls a step of `pipeline`, and writes its result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RELEASE, GATE = "release", "gate"
 RELEASE_RETRIES, RELEASE_RETRY_DELAY = 12, timedelta(minutes=1)
 JUDGE, VERDICT = "judge", "verdict"  # task id, and XCom key of the verdict on the first runs
 VERDICT_TASKS = (READY, PLAN, JUDGE, "publish", "alert")  # without any of them there is no verdict
-MAX_REASONS = 20  # in the words of a red gate
+MAX_REASONS = 20  # in the message of a red gate
 NOTIFY_RETRIES = 3
 
 
@@ -119,7 +119,7 @@ def publish_scaling() -> dict[str, str]:
 
 @task(task_id="alert", trigger_rule=TriggerRule.ALL_DONE, outlets=[BREACHES])
 def raise_alert() -> list[Any]:
-    """Tells what is wrong: in the asset event, in the run's note and to the gate. Never fails on a breach."""
+    """Hands the alerts to the asset event, to the run's note and to the gate. Never fails on a breach."""
     from trainbench.alerting import run_note, run_summary
     from trainbench.alerting.alerts import alerts
     from trainbench.results.artefacts import open_store
@@ -143,7 +143,7 @@ def raise_alert() -> list[Any]:
     execution_timeout=timedelta(minutes=10),
 )
 def send_notices() -> None:
-    """Tells the channels what opened and what is over. When it fails it is retried; the run's state is the gate's."""
+    """Notifies the channels of what opened and what is over. Retried when it fails; the gate decides the state."""
     from trainbench.alerting import notify
     from trainbench.alerting.outbox import Outbox
     from trainbench.history.history import open_history
@@ -152,17 +152,18 @@ def send_notices() -> None:
     context, settings = get_current_context(), read_settings()
     outbox = Outbox(open_history(settings.history_url, open_store(settings.store)).engine)
     dag_id, now = context["dag"].dag_id, datetime.now(UTC)
-    told = notify.send_due(outbox, dag_id, settings.notify, _base_url(), now, notify.send)
-    for line in told.lines or ("nothing is due",):
+    sent = notify.send_due(outbox, dag_id, settings.notify, _base_url(), now, notify.send)
+    for line in sent.lines or ("nothing is due",):
         log(line)
-    if told.problems:
-        raise RuntimeError(f"not everybody could be told: {'; '.join(told.problems)}")
+    if sent.problems:
+        raise RuntimeError(f"not every channel could be notified: {'; '.join(sent.problems)}")
 
 
 @task(task_id=GATE, trigger_rule=TriggerRule.ALL_DONE)
 def gate() -> None:
-    """The leaf: turns the DAG run red on confirmed breaches and missing results, after the report is out. As a teardown
-    it runs also where somebody marked the run by hand; all other tasks are skipped then."""
+    """Leaf task: turns the DAG run red on confirmed breaches and missing results, after the report is out. As a
+    teardown it runs also where somebody marked the run by hand; all other tasks are skipped then.
+    """
     ti = get_current_context()["ti"]
     raised, states = ti.xcom_pull(task_ids="alert"), _task_states(ti)
     if raised is None and states.get("alert") == "skipped" and all(states.get(t) != "failed" for t in VERDICT_TASKS):
@@ -260,10 +261,10 @@ def _collected(task_id: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:
     """One result for each pod: XComs of mapped tasks are asked for by index, so that none can be dropped. Where Airflow
     has neither a result nor an end, what the pod's task stored counts: the task was killed, or its XComs are gone.
     """
+    from trainbench import pipeline
     from trainbench.pods.pod_end import END, PodEnd
     from trainbench.results.arrivals import completed
     from trainbench.results.artefacts import open_store
-    from trainbench.results.collect import collect
 
     ti = get_current_context()["ti"]
     if not specs:
@@ -273,7 +274,7 @@ def _collected(task_id: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:
     by_run: Mapping[str, Any] = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task_id], run_ids=[ti.run_id])
     states = [by_run.get(ti.run_id, {}).get(f"{task_id}_{index}") for index in indexes]
     bad = [index for index in indexes if states[index] != "success"]
-    told = dict(zip(bad, ti.xcom_pull(task_ids=task_id, map_indexes=bad, key=END) if bad else (), strict=True))
-    ends = [PodEnd.model_validate(told[index]) if told.get(index) else None for index in indexes]
-    found = completed(open_store(read_settings().store), specs, payloads, ends)
-    return collect(specs, found, datetime.now(UTC), states, ends)
+    end_of = dict(zip(bad, ti.xcom_pull(task_ids=task_id, map_indexes=bad, key=END) if bad else (), strict=True))
+    ends = [PodEnd.model_validate(end_of[index]) if end_of.get(index) else None for index in indexes]
+    arrived = completed(open_store(read_settings().store), specs, payloads, ends)
+    return pipeline.collect(specs, arrived, datetime.now(UTC), states, ends)

@@ -1,4 +1,4 @@
-"""Builds the DAG `housekeeping`: leaked pods and expired artefacts, found daily, deleted only when that is asked."""
+"""Builds the DAG `housekeeping`: leaked pods and expired artefacts, listed daily, deleted only on request."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def leaked_pods() -> dict[str, Any]:
         raise AirflowException(str(error)) from None
     except ClusterError as error:
         raise AirflowFailException(str(error)) from None
-    return _told(pods_table(swept), swept, "pod")
+    return _logged(pods_table(swept), swept, "pod")
 
 
 @task(task_id="expired_artefacts")
@@ -137,7 +137,7 @@ def expired_artefacts() -> dict[str, Any]:
         swept = sweep_artefacts(store, context["params"]["retention_days"], deletes, datetime.now(UTC))
     except StoreError as error:
         raise AirflowFailException(str(error)) from None
-    return _told(artefacts_table(swept), swept, "folder")
+    return _logged(artefacts_table(swept), swept, "folder")
 
 
 def _mode(context: Any) -> Housekeeping:
@@ -168,7 +168,7 @@ def _liveness(ti: Any) -> Callable[[Owner], Liveness]:
     return ask
 
 
-def _told(content: Table, swept: Sequence[Swept], noun: str) -> dict[str, Any]:
+def _logged(content: Table, swept: Sequence[Swept], noun: str) -> dict[str, Any]:
     """The table and its summary go to the log. Fails when something is left that should be gone."""
     from rich.console import Console
 

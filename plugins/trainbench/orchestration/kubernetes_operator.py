@@ -131,7 +131,7 @@ class BenchPodOperator(KubernetesPodOperator):
             self._pod_name = pod.metadata.name  # one of an earlier try has another name
             return pod
         except ApiException as error:
-            # The name ends in a random suffix: if it is taken, then by the pod whose creation we were not told of.
+            # The name ends in a random suffix: if it is taken, then by the pod whose creation got no answer.
             if error.status == 409 and (pod := self.find_pod(pod_request_obj.metadata.namespace, context=context)):
                 return pod
             raise

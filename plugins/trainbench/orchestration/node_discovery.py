@@ -1,4 +1,4 @@
-"""Which nodes a DAG run may use: what the configured launcher, or the cluster behind it, tells of them."""
+"""The nodes that a DAG run may use, from the configured launcher or from the cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainbench.settings.environment import Launcher, Settings
 
 
 def known_fleet(settings: Settings, params: BenchmarkParams) -> Fleet:
-    """What the cluster tells of its nodes. For nodes given by name it need not tell: their memory stays unknown."""
+    """The cluster's nodes. Where nodes are given by name the cluster may be silent: their memory stays unknown."""
     if settings.launcher is Launcher.LOCAL:
         return local_fleet(settings, params)
     from trainbench.cluster.kubernetes_api import Refused, Unreachable
@@ -26,7 +26,7 @@ def known_fleet(settings: Settings, params: BenchmarkParams) -> Fleet:
 
 
 def discover_fleet(settings: Settings) -> Fleet:
-    """The cluster's nodes, with what is known of their GPUs."""
+    """The cluster's nodes with their GPUs."""
     from trainbench.cluster.kubernetes_api import open_cluster
 
     return fleet(open_cluster(settings).nodes(), settings.quarantine)

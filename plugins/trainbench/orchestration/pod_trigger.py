@@ -1,4 +1,4 @@
-"""What the triggerer runs while a pod's task is deferred."""
+"""The trigger that waits for a pod while its task is deferred."""
 
 from __future__ import annotations
 

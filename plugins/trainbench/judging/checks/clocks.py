@@ -1,4 +1,4 @@
-"""Nodes whose clocks are wrong: their results are put in order by the campaign's own clock, and it is told."""
+"""Nodes whose clocks are wrong: a finding names them, and the campaign's own clock puts their results in order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def campaign_times(
     """(start, end) of what was measured. Airflow lets a DAG run start anew when some of its tasks are cleared: of a run
     planned before that, the start is when it was planned, and the end when the last pod ended.
 
-    Else last Monday's results, published again, would be tonight's, and close a breach that was found since.
+    Else last Monday's results, published again, would be tonight's, and close a breach that was opened since.
     """
     if run_started_at <= planned_at:
         return run_started_at, now

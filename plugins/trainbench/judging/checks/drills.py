@@ -1,4 +1,4 @@
-"""Was each node that was slowed on purpose found? A drill that nobody notices is an alarm that does not work."""
+"""Drills: nodes that were slowed on purpose, and whether the check detected them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ _AGAIN = {State.BUSY: "run the drill again when the node is free", State.FAILED:
 
 
 def findings(groups: Sequence[GroupVerdict], results: Iterable[RunResult]) -> tuple[Finding, ...]:
-    """One for each drilled node that no group calls too slow."""
+    """One for each drilled node that no group finds too slow."""
     drills = {result.spec.identity.node: result.spec.drill.slowdown_pct for result in results if result.spec.drill}
     verdicts = [node for group in groups for node in group.nodes]
-    found = {node.node for node in verdicts if _is_found(node)}
+    detected = {node.node for node in verdicts if _is_detected(node)}
     return tuple(
         _finding(node, slowdown_pct, [verdict for verdict in verdicts if verdict.node == node])
         for node, slowdown_pct in drills.items()
-        if node not in found
+        if node not in detected
     )
 
 
 def undetected(of_campaign: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Those of a campaign's findings that tell of a drill that was not found: they turn its run red."""
+    """The undetected drills among a campaign's findings: they turn its run red."""
     return tuple(finding for finding in of_campaign if finding.category == UNDETECTED)
 
 
-def _is_found(node: NodeVerdict) -> bool:
+def _is_detected(node: NodeVerdict) -> bool:
     """In breach for its throughput; a drill takes nothing but that away."""
     rate = node.metric(Metric.SAMPLES_PER_SECOND)
     return node.state is State.BREACH and rate is not None and rate.state is State.BREACH and rate.side is Side.SLOW

@@ -1,6 +1,6 @@
-"""Are the runs what their names say? One that came back twice, one GPU under two names, two machines under one name.
+"""Mistaken identities: a run that came back twice, one GPU under two node names, two machines under one node name.
 
-A node is its GPUs: whoever gives its name to another machine makes two machines one.
+A node is identified by the UUIDs of its GPUs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who is missing from the nightly check, and for how long: a node that nobody measures is not a healthy node."""
+"""Nodes that are missing from the nightly check, and for how long: an unmeasured node is not a healthy node."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def findings(
 
 
 def absentees(absent: Iterable[AbsentNode], known: Iterable[GpuNode]) -> tuple[Finding, ...]:
-    """Nodes that nothing runs on, and nodes with fewer GPUs than they have; in quarantine or cordoned only tells so."""
+    """Nodes that nothing runs on, as a notice where that is wanted (quarantine, cordon); nodes with unhealthy GPUs."""
     out = tuple(
         Finding(
             level=Level.WARNING if node.expected else Level.INFO,
@@ -73,7 +73,7 @@ def gone(listed: Iterable[str], last_measured: Mapping[str, datetime], at: datet
             measured="not in the cluster's list of nodes",
             expected=f"there, as on {last:%Y-%m-%d}",
             summary=f"was measured on {last:%Y-%m-%d}, and the cluster no longer lists it",
-            resolution=f"nothing to do if it was taken out; this is said for {GONE_DAYS} days",
+            resolution=f"nothing to do if it was taken out; this is reported for {GONE_DAYS} days",
         )
         for node, last in sorted(last_measured.items())
         if node not in here and last >= since
@@ -84,13 +84,13 @@ def unmeasured(
     nodes: Sequence[NodeVerdict], last_measured: Mapping[str, datetime], at: datetime
 ) -> tuple[Finding, ...]:
     """Busy nodes that have had no valid run for days."""
-    found = []
+    busy = []
     for name in dict.fromkeys(node.node for node in nodes if node.state is State.BUSY):
         last = last_measured.get(name)
         if last is not None and at - last < timedelta(days=UNMEASURED_DAYS):
             continue
         since = f"since {last:%Y-%m-%d}" if last else "as far back as the history goes"
-        found.append(
+        busy.append(
             Finding(
                 level=Level.WARNING if last else Level.INFO,
                 category=UNMEASURED,
@@ -101,4 +101,4 @@ def unmeasured(
                 resolution="run the check by hand when it is free, raise TRAINBENCH_QUEUE_TIMEOUT_S, or reserve a slot",
             )
         )
-    return tuple(found)
+    return tuple(busy)

@@ -11,7 +11,7 @@ from trainbench.pods.pod_end import NOT_FREE, EndKind
 
 HEADLINE = "No run gave a figure."
 MAX_CAUSE = 160  # characters of what the first run of a kind says
-_WORDS = {EndKind.BUSY.value: "found no free node", EndKind.PREEMPTED.value: "lost the node to other work"}
+_CAUSES = {EndKind.BUSY.value: "found no free node", EndKind.PREEMPTED.value: "lost the node to other work"}
 
 
 def findings(campaign_id: str, results: Sequence[RunResult]) -> tuple[Finding, ...]:
@@ -48,7 +48,7 @@ def _causes(errors: Sequence[RunError]) -> str:
 def _cause(kind: str, errors: Sequence[RunError]) -> str:
     message = one_line(errors[0].message, most=MAX_CAUSE)
     runs = count(len(errors), "run")
-    return f"{runs} {_WORDS[kind]} ({message})" if kind in _WORDS else f"{runs} failed ({kind}: {message})"
+    return f"{runs} {_CAUSES[kind]} ({message})" if kind in _CAUSES else f"{runs} failed ({kind}: {message})"
 
 
 def _next_step(results: Sequence[RunResult]) -> str:

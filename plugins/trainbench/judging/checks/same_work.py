@@ -1,4 +1,4 @@
-"""Do peers compute the same? The fingerprint proves what was asked for; losses, parameters and means what was done.
+"""Runs of equal work compute the same: equal first losses, parameters, execution. The fingerprint proves only the plan.
 
 Equal work at one seed on one kind of GPU begins with nearly one loss. Of the equal runs in docs/results (63 runs of 15
 works: QLoRA, LoRA, full) the first measured losses lie at most 0.017 % apart. A node that is off by TOLERANCE_PCT
@@ -21,7 +21,7 @@ from trainbench.judging.node_runs import choice_of, gpu_name
 
 TOLERANCE_PCT = 1.0  # of the peers' first loss: over 50 times what equal runs differ by
 SMALLEST_DIFFERENCE = 0.01  # of losses near 0, where a share says nothing
-OTHER_MEANS = "other_execution"
+OTHER_EXECUTION = "other_execution"
 
 Parameters = tuple[int, int]  # total, trainable
 
@@ -57,8 +57,8 @@ def checked(results: Sequence[RunResult], beside: Sequence[RunResult] = ()) -> t
 
 
 def findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
-    """What fails nobody: other means of execution, and groups of which no majority computes the same."""
-    return (*_means(results), *(finding for members in _groups(results) for finding in _no_majority(members)))
+    """Findings that fail no run: another execution than the peers', and groups without a majority."""
+    return (*_execution(results), *(finding for members in _groups(results) for finding in _no_majority(members)))
 
 
 def _groups(results: Sequence[RunResult]) -> list[list[_Member]]:
@@ -139,12 +139,12 @@ def _counted(parameters: Parameters) -> str:
 def _failed(result: RunResult, reasons: dict[int | None, str]) -> RunResult:
     """Of independent ranks only those that are odd fail. The run keeps the error that it has already, and says more."""
     node = result.spec.identity.node
-    told = [
+    texts = [
         f"{node if rank is None else f'GPU {rank} of {node}'} computes something else: {reason}"
         for rank, reason in reasons.items()
     ]
     before = (result.error.message,) if result.error else ()
-    message = "; ".join((*before, *told))[:4000]
+    message = "; ".join((*before, *texts))[:4000]
     error = result.error or RunError(kind=OTHER_WORK, message=message, phase=Phase.MEASURE, rank=next(iter(reasons)))
     ranks = tuple(
         own.model_copy(update={"status": Status.ERROR}) if own.rank in reasons or None in reasons else own
@@ -176,36 +176,37 @@ def _no_majority(members: Sequence[_Member]) -> Iterator[Finding]:
         )
 
 
-def _means(results: Sequence[RunResult]) -> Iterator[Finding]:
-    """The means of most runs of the work against those of each other run."""
+def _execution(results: Sequence[RunResult]) -> Iterator[Finding]:
+    """Each run whose dtypes, kernels or compilation differ from those of most runs of its work."""
     groups: dict[Hashable, list[RunResult]] = {}
     for result in results:
         if result.status is Status.OK and result.chosen:
             groups.setdefault(_work(result), []).append(result)
     for runs in groups.values():
-        kinds = Counter(_known_means(run) for run in runs)
+        kinds = Counter(_known_execution(run) for run in runs)
         usual = dict(kinds.most_common(1)[0][0])
         odd: dict[str, dict[str, None]] = {}
         for run in runs:
-            for difference in _differences(dict(_known_means(run)), usual):
+            for difference in _differences(dict(_known_execution(run)), usual):
                 odd.setdefault(run.spec.identity.node, {})[difference] = None
         for node, differences in odd.items():
             yield Finding(
                 level=Level.WARNING,
-                category=OTHER_MEANS,
+                category=OTHER_EXECUTION,
                 nodes=(node,),
                 measured=listing(differences),
-                expected="the means of most of its peers",
-                summary="does the same work by other means than most of its peers: its speed is not only its own",
+                expected="the execution of most of its peers",
+                summary="executes the same work otherwise than most of its peers (dtypes, kernels or compilation): "
+                "their speeds are not comparable",
                 resolution="compare image, libraries and GPU memory of the node with those of its peers",
             )
 
 
-def _known_means(run: RunResult) -> tuple[tuple[str, str], ...]:
+def _known_execution(run: RunResult) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(run.chosen.execution.items())) if run.chosen else ()
 
 
-def _differences(means: dict[str, str], usual: dict[str, str]) -> Iterator[str]:
-    for name in sorted(means | usual):
-        if means.get(name) != usual.get(name):
-            yield f"{name}: {means.get(name, 'not told')}, usually {usual.get(name, 'not told')}"
+def _differences(execution: dict[str, str], usual: dict[str, str]) -> Iterator[str]:
+    for name in sorted(execution | usual):
+        if execution.get(name) != usual.get(name):
+            yield f"{name}: {execution.get(name, 'unknown')}, usually {usual.get(name, 'unknown')}"

@@ -46,7 +46,7 @@ _UNKNOWN = {
     Side.FAST: ("nothing measured tells why it is faster than its peers", LOOK_AT_PEERS),
 }
 _UNKNOWN_MEMORY = (
-    "versions, means and GPU are those of its peers, and yet it allocated other amounts",
+    "versions, execution and GPU are those of its peers, and yet it allocated other amounts",
     "repeat the run; if it stays, compare both results' `chosen` and the images' digests",
 )
 _UNKNOWN_SCATTER = (

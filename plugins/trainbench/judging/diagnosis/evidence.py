@@ -220,7 +220,7 @@ def _waits(case: Case) -> Iterator[Clue]:
 
 
 def differences(case: Case) -> Iterator[Clue]:
-    """What is merely other than on the peers: means, versions, host."""
+    """Differences from the peers that may be harmless: execution, versions, host."""
     for category, read, resolution in (
         ("other_means", common_means, "see in the result why it was chosen; the same image and options give the same"),
         ("versions_differ", common_versions, "bring the node to its peers' versions and repeat"),

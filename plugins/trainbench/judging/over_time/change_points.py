@@ -1,4 +1,4 @@
-"""A series of figures -> the levels it kept, or the drift it is in. Statistics only; what a figure means is not known.
+"""A series of values -> its levels, or its drift. Statistics only: nothing here knows what a value stands for.
 
 **Levels.** The series is cut so that `sum |value - median of its level| / scale + PENALTY * ln(n) * (cuts)` is least,
 each level at least LEAST values long: optimal partitioning (Jackson et al., IEEE Signal Processing Letters 12, 2005)
@@ -31,7 +31,7 @@ from trainbench.judging.over_time.trend import MAD_TO_SD
 LEAST = 3  # values of a level; one bad night and the night after it are not yet a change
 LEAST_FOR_DRIFT = 10
 PENALTY = 2.0
-FEW = 6  # widens the noise of n values by 1 + FEW / n: found by the simulation below
+FEW = 6  # widens the noise of n values by 1 + FEW / n: fitted by the simulation below
 SURE = 3  # standard deviations from the old level that a night on the way to the new one is apart from it
 
 
@@ -62,20 +62,23 @@ class Drift(NamedTuple):
 
 
 def change(times: Sequence[float], values: Sequence[float], limit_pct: float, mads: float) -> Step | Drift | None:
-    """What became of a series of positive values, in the order of `times`: the last step, a drift, or neither.
+    """The last step of a series of positive values, in the order of `times`; or its drift, or neither.
 
     A change counts when it is larger than `limit_pct` and than `mads` times the noise about the levels.
     """
     if len(values) < 2 * LEAST or max(values) <= min(values) * (1 + limit_pct / 100):
         return None
+    # 1. Levels by optimal partitioning; each cut costs a penalty that grows with the logarithm of the series.
     scale = _scale(values, limit_pct, mads)
     penalty = PENALTY * scale * math.log(len(values))
     cuts, cost = _levels(values, penalty)
+    # 2. One line through the whole series: as a model it has as many parameters as one cut, and costs one penalty.
     if len(values) >= LEAST_FOR_DRIFT:
         first, slope = _line(times, values)
         residuals = [abs(value - first - slope * (at - times[0])) for at, value in zip(times, values, strict=True)]
         if sum(residuals) + penalty < cost:  # a line explains the series better than levels do
             return _drift(first, first + slope * (times[-1] - times[0]), residuals, limit_pct, mads)
+    # 3. Levels explain the series better: the last one counts, if it differs enough.
     return _last_step(values, cuts, limit_pct, mads)
 
 
@@ -97,7 +100,10 @@ def _scale(values: Sequence[float], limit_pct: float, mads: float) -> float:
 
 
 def _levels(values: Sequence[float], penalty: float) -> tuple[list[int], float]:
-    """(where levels begin but for the first, their cost with penalties)"""
+    """(start of each level except the first, their cost with penalties); dynamic programming, O(n^2) values.
+
+    best[end] = min over start of best[start] + cost(start..end) + penalty: the Bellman equation of Jackson et al.
+    """
     n = len(values)
     costs = [_costs(values[start:]) for start in range(n)]
     best = [0.0] + [math.inf] * n
@@ -107,6 +113,7 @@ def _levels(values: Sequence[float], penalty: float) -> tuple[list[int], float]:
             cost = best[start] + costs[start][end - start] + (penalty if start else 0.0)
             if cost < best[end]:
                 best[end], begins[end] = cost, start
+    # Walk back from the end along the best starts.
     cuts, end = [], n
     while begins[end]:
         end = begins[end]
@@ -128,6 +135,7 @@ def _costs(values: Sequence[float]) -> list[float]:
 def _last_step(values: Sequence[float], cuts: list[int], limit_pct: float, mads: float) -> Step | None:
     """Levels that do not differ enough are one: the smallest difference goes first."""
     while cuts:
+        # Differences between neighbouring levels, as multiples of their limit.
         edges = [0, *cuts, len(values)]
         parts = [values[a:b] for a, b in pairwise(edges)]
         medians, noise = [statistics.median(part) for part in parts], _noise(parts)
@@ -135,6 +143,7 @@ def _last_step(values: Sequence[float], cuts: list[int], limit_pct: float, mads:
             100 * abs(after / before - 1) / _limit(before, noise, limit_pct, mads)
             for before, after in pairwise(medians)
         ]
+        # All are beyond it: the last one is the change. Else the smallest goes, and the other cuts are placed anew.
         least = min(range(len(over)), key=over.__getitem__)
         if over[least] > 1:
             at, before, after = cuts[-1], parts[-2], parts[-1]

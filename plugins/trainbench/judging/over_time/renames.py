@@ -11,7 +11,7 @@ from trainbench.core.verdicts import Finding, Level
 from trainbench.judging.over_time.node_history import NodeRecord
 
 CATEGORY = "renamed_node"
-TOLD_FOR = timedelta(days=7)
+REPORTED_FOR = timedelta(days=7)
 
 
 class Rename(Frozen):
@@ -30,22 +30,22 @@ def find(now: Sequence[NodeRecord], earlier: Sequence[NodeRecord]) -> tuple[Rena
         first_seen.setdefault(record.node, record.at)
         if record.node not in here:
             owners |= dict.fromkeys(record.setup.gpu_uuids, record)
-    found: dict[str, Rename] = {}
+    renames: dict[str, Rename] = {}
     for record in now:
         for uuid in sorted(record.setup.gpu_uuids & owners.keys()):
             old = owners[uuid]
-            if old.at < first_seen.get(record.node, record.at) and record.node not in found:
+            if old.at < first_seen.get(record.node, record.at) and record.node not in renames:
                 shared = tuple(sorted(gpu for gpu in record.setup.gpu_uuids if owners.get(gpu) is old))
-                found[record.node] = Rename(node=record.node, was=old.node, until=old.at, gpu_uuids=shared)
-    return tuple(found.values())
+                renames[record.node] = Rename(node=record.node, was=old.node, until=old.at, gpu_uuids=shared)
+    return tuple(renames.values())
 
 
-def names(found: Sequence[Rename]) -> Mapping[str, str]:
+def names(renames: Sequence[Rename]) -> Mapping[str, str]:
     """Old name -> name of today."""
-    return {rename.was: rename.node for rename in found}
+    return {rename.was: rename.node for rename in renames}
 
 
-def findings(found: Sequence[Rename], at: datetime) -> tuple[Finding, ...]:
+def findings(renames: Sequence[Rename], at: datetime) -> tuple[Finding, ...]:
     return tuple(
         Finding(
             level=Level.INFO,
@@ -56,6 +56,6 @@ def findings(found: Sequence[Rename], at: datetime) -> tuple[Finding, ...]:
             summary=f"was {rename.was} until {day(rename.until)}: it has the same GPUs, and is compared with that past",
             resolution="nothing to do if the node was renamed; if its GPUs were moved, watch it as a new node",
         )
-        for rename in found
-        if at - rename.until <= TOLD_FOR
+        for rename in renames
+        if at - rename.until <= REPORTED_FOR
     )

@@ -1,4 +1,4 @@
-"""Has a node the GPUs that it had? Another machine under its name has another past; a swapped GPU is worth knowing."""
+"""Nodes whose GPUs are others than before: another machine under the same name, or a swapped GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainbench.core.ordering import natural
 from trainbench.core.verdicts import Finding, Level
 from trainbench.judging.checks.identity import capacities
 from trainbench.judging.over_time.node_history import NodeRecord
-from trainbench.judging.over_time.renames import TOLD_FOR
+from trainbench.judging.over_time.renames import REPORTED_FOR
 from trainbench.planning.nodes import GpuNode
 
 OTHER_MACHINE, SWAPPED = "other_machine", "swapped_gpu"
@@ -19,19 +19,19 @@ OTHER_MACHINE, SWAPPED = "other_machine", "swapped_gpu"
 def findings(
     now: Sequence[NodeRecord], earlier: Sequence[NodeRecord], at: datetime, known: Sequence[GpuNode] = ()
 ) -> tuple[Finding, ...]:
-    """One for each node of `now` whose GPUs are others than in one of its campaigns of the last TOLD_FOR. Where the
+    """One for each node of `now` whose GPUs are others than in one of its campaigns of the last REPORTED_FOR. Where the
     node's size is `known`, GPUs of it that were not used before are none.
     """
     capacity, mine, past = capacities(known), _by_node(now), _by_node(earlier)
-    found = []
+    changed = []
     for node, campaigns in mine.items():
         has = frozenset[str]().union(*(record.setup.gpu_uuids for record in campaigns))
-        recent = _campaigns([record for record in past.get(node, ()) if at - record.at <= TOLD_FOR])
+        recent = _campaigns([record for record in past.get(node, ()) if at - record.at <= REPORTED_FOR])
         for when, had in recent if has else ():
             if has != had and len(has | had) > capacity.get(node, max(len(has), len(had))):
-                found.append(_swapped(node, has, had, when) if has & had else _moved(node, has, had, when))
+                changed.append(_swapped(node, has, had, when) if has & had else _moved(node, has, had, when))
                 break
-    return tuple(found)
+    return tuple(changed)
 
 
 def _by_node(records: Sequence[NodeRecord]) -> Mapping[str, list[NodeRecord]]:
@@ -65,14 +65,14 @@ def _moved(node: str, has: frozenset[str], had: frozenset[str], when: datetime) 
 
 def _swapped(node: str, has: frozenset[str], had: frozenset[str], when: datetime) -> Finding:
     new, gone = has - had, had - has
-    told = f"has {count(len(new), 'GPU')} that it did not have on {day(when)}" if new else f"lacks {_named(gone)}"
+    summary = f"has {count(len(new), 'GPU')} that it did not have on {day(when)}" if new else f"lacks {_named(gone)}"
     return Finding(
         level=Level.INFO,
         category=SWAPPED,
         nodes=(node,),
         measured=_named(new) if new else f"{len(has)} of {len(had)} GPUs",
         expected=f"{_named(gone)}, as on {day(when)}" if gone else f"the {len(had)} GPUs of {day(when)}",
-        summary=told,
+        summary=summary,
         resolution="nothing to do if it was swapped on purpose; its past is that of the old GPUs too",
     )
 

@@ -33,7 +33,7 @@ def lasting(
     to be slower tonight already. `names`: an old name of a node -> its name of today.
     """
     rates = {(record.node, record.fingerprint): record.samples_per_second for record in now}
-    found: dict[tuple[str, str], Slowdown] = {}
+    still: dict[tuple[str, str], Slowdown] = {}
     for slowdown in sorted(before, key=lambda slowdown: slowdown.since):
         was = slowdown.change
         key = (names.get(was.node, was.node), was.fingerprint)
@@ -41,8 +41,8 @@ def lasting(
         if rate is None or key in known or is_back(rate, was):
             continue
         change = was.model_copy(update={"node": key[0], "after": rate})
-        found.setdefault(key, Slowdown(change, slowdown.since))
-    return tuple(found.values())
+        still.setdefault(key, Slowdown(change, slowdown.since))
+    return tuple(still.values())
 
 
 def findings(slowdowns: Iterable[Slowdown]) -> tuple[Finding, ...]:

@@ -1,4 +1,4 @@
-"""Is a node as fast as it was? One result against the same node's past of the same fingerprint -> verdict, finding."""
+"""One result against the baseline of its node at the same work -> verdict and finding."""
 
 from __future__ import annotations
 

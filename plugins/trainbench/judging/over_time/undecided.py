@@ -45,12 +45,12 @@ def streak(newest_first: Iterable[tuple[datetime, Iterable[State]]]) -> Streak |
 
 def findings(groups: Sequence[GroupVerdict], before: Mapping[str, Streak], at: datetime) -> tuple[Finding, ...]:
     """`before`: the streaks up to the night before."""
-    found = []
+    undecided = []
     for node, verdicts in states_of(groups).items():
         last = before.get(node, Streak(at, 0))
         if is_undecided(verdicts) and last.nights + 1 >= NIGHTS:
-            found.append(_finding(node, Streak(last.since, last.nights + 1), verdicts[State.INSUFFICIENT]))
-    return tuple(found)
+            undecided.append(_finding(node, Streak(last.since, last.nights + 1), verdicts[State.INSUFFICIENT]))
+    return tuple(undecided)
 
 
 def states_of(groups: Sequence[GroupVerdict]) -> Mapping[str, Mapping[State, str]]:

@@ -1,4 +1,4 @@
-"""A fleet in two halves: which side moved? The first verdict and the nodes' own pasts -> the nodes that are as before.
+"""A fleet that is split in two: the nodes' own pasts decide which side moved.
 
 The median of the others is on the side of the majority. Where three of five nodes fell by 10 % last night, they are
 each other's reference, and the two that did not move read fast. Only the past of the nodes knows better.
@@ -30,9 +30,9 @@ def as_before(group: GroupVerdict, history: Sequence[HistoryVerdict]) -> frozens
     return frozenset(node.node for node in group.nodes if node.metrics and states.get(node.node) is State.OK)
 
 
-def told(nodes: Sequence[NodeVerdict], stayed: frozenset[str]) -> tuple[NodeVerdict, ...]:
-    """`nodes` with what `stayed` says of them (see `as_before`); without it, where the fleet is split, with the doubt
-    which side is the bad one.
+def explained(nodes: Sequence[NodeVerdict], stayed: frozenset[str]) -> tuple[NodeVerdict, ...]:
+    """`nodes`, each reason with the side that moved. `stayed`: the nodes that are as before (see `as_before`). Where it
+    is empty, a split fleet gets the doubt which side is the bad one.
     """
     if stayed:
         return tuple(_moved(node, nodes, stayed) for node in nodes)

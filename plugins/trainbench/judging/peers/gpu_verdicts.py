@@ -74,13 +74,13 @@ def folded(of_node: NodeVerdict, gpus: Sequence[GpuVerdict]) -> NodeVerdict:
 
 def _reasons(gpus: Sequence[GpuVerdict], state: State) -> list[str]:
     """The reasons of the GPUs in the node's state, each with its name, and those of the watched ones."""
-    told = [gpu for gpu in gpus if gpu.state is state and (state is not State.OK or gpu.is_watched)]
-    told += [gpu for gpu in gpus if gpu.state is not state and gpu.state is not State.OK]
-    if not told:
+    named = [gpu for gpu in gpus if gpu.state is state and (state is not State.OK or gpu.is_watched)]
+    named += [gpu for gpu in gpus if gpu.state is not state and gpu.state is not State.OK]
+    if not named:
         return [f"all {count(len(gpus), 'GPU')} within all limits"]
-    reasons = [f"{gpu.name}: {gpu.reason}" for gpu in told[:_MAX_NAMED]]
-    if len(told) > _MAX_NAMED:
-        reasons.append(f"and {len(told) - _MAX_NAMED} more of its {count(len(gpus), 'GPU')}")
+    reasons = [f"{gpu.name}: {gpu.reason}" for gpu in named[:_MAX_NAMED]]
+    if len(named) > _MAX_NAMED:
+        reasons.append(f"and {len(named) - _MAX_NAMED} more of its {count(len(gpus), 'GPU')}")
     return reasons
 
 

@@ -1,16 +1,16 @@
-"""Is every node as fast as its peers? Results of independent single-node runs -> verdicts.
+"""Results of independent single-node runs -> verdicts: each node against its peers.
 
-A node is compared with the **median of the other nodes** unless told otherwise: a reference that contains the node
-hides it (one of four at -6 % reads -4.6 % against their mean). The median of the others survives any minority of bad
-nodes (see `peers`); where two of four are slow it falls on the other kind, so the good ones read fast and the slow ones
-slow: all four breach, each with its side named, and none is hidden.
+A node is compared with the **median of the other nodes** unless the form says otherwise: a reference that contains the
+node hides it (one of four at -6 % reads -4.6 % against their mean). The median of the others survives any minority of
+bad nodes (see `references`); where two of four are slow it falls on the other kind, so the good ones read fast and the
+slow ones slow: all four breach, each with its side named, and none is hidden.
 
 A deviation counts when it is beyond the limit; if chance alone could explain more than the limit, it has to be beyond
 both together, else the verdict is `insufficient`, with both figures (see `noise`). One node's scatter is no other's
 noise: a node whose runs scatter far more than its peers' is judged apart, by its own, and called unsteady where that
 hides what the limit asks for (see `scatter`). It is no reference while enough others are there. A node slow by more
-than half of the limit and by more than chance is `ok` but watched: told, never red. docs/detection.md shows what this
-finds, by simulation.
+than half of the limit and by more than chance is `ok` but watched: a warning, never red. docs/detection.md
+shows by simulation what this detects.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def lone_groups(groups: Sequence[GroupVerdict]) -> tuple[GroupVerdict, ...]:
 
 
 class _Group:
-    """What the nodes of one group are compared with; lives for one call of `judge_groups`."""
+    """The nodes of one group with their noise and references; lives for one call of `judge_groups`."""
 
     def __init__(
         self,
@@ -104,12 +104,12 @@ class _Group:
         runs_of_nodes = {unit.node: len(unit.rates) for unit in measured}
         self.reference_variance = reference_variance(tolerances.reference, list(runs_of_nodes.values()))
         own = tolerances.reference in OWN_REFERENCE
-        found = scatter.measure([scatter.Unit(m.node, m.rates) for m in measured], rounds_are_shared=not own)
-        self.noise = found.pool
-        if found.pool and self._is_beyond_limit(self._typical_half_width(found.pool)):
-            self.noise = found.full
-        self.apart = {measured[i].key: own for i, own in found.apart.items()}
-        self.outlying = {measured[i].key: rounds for i, rounds in found.outlying.items()}
+        measured_scatter = scatter.measure([scatter.Unit(m.node, m.rates) for m in measured], rounds_are_shared=not own)
+        self.noise = measured_scatter.pool
+        if measured_scatter.pool and self._is_beyond_limit(self._typical_half_width(measured_scatter.pool)):
+            self.noise = measured_scatter.full
+        self.apart = {measured[i].key: own for i, own in measured_scatter.apart.items()}
+        self.outlying = {measured[i].key: rounds for i, rounds in measured_scatter.outlying.items()}
         # A scatter that stands out, and does not hide what the limit asks for, is of no account.
         self.unsteady = {m.key for m in measured if m.key in self.apart and self._is_beyond_limit(self._half_width(m))}
         no_example = {unit.key for unit in self.units if unit.is_drill} | self.unsteady
@@ -127,7 +127,7 @@ class _Group:
             group_id=group_id,
             gpu_name=gpu_name,
             reference=self.tolerances.reference,
-            nodes=fleet_halves.told([self._node(member) for member in self.members], self.stayed),
+            nodes=fleet_halves.explained([self._node(member) for member in self.members], self.stayed),
             spread_pct=100 * (max(rates) - min(rates)) / statistics.median(rates) if len(rates) > 1 else None,
             noise_pct=100 * self.noise.sd if self.noise else None,
             detectable_pct=noise.to_pct(self._typical_half_width(self.noise), slow=True) if self.noise else None,
@@ -205,7 +205,7 @@ class _Group:
         state = decide(deviation, limit, noise_pct)
         is_off = state is State.BREACH or (metric is Metric.SAMPLES_PER_SECOND and is_slow(deviation, limit))
         odd = odd_gpu(member.valid, metric, side_of(metric, deviation)) if is_off else None
-        told = figures(metric, state, deviation, limit, noise_pct)
+        text = figures(metric, state, deviation, limit, noise_pct)
         return MetricVerdict(
             metric=metric,
             state=state,
@@ -215,7 +215,7 @@ class _Group:
             limit=limit,
             noise=noise_pct,
             side=side_of(metric, deviation) if state is State.BREACH else None,
-            reason=f"{told}; {odd.told}" if odd else told,
+            reason=f"{text}; {odd.text}" if odd else text,
             gpu=odd.gpu if odd else None,
         )
 
@@ -268,8 +268,8 @@ def _overall(member: NodeRuns, metrics: Sequence[MetricVerdict]) -> tuple[State,
     if not member.runs:
         return State.MISSING, "expected, but no result came back"
     if member.failed:
-        told = (f"round {r.spec.identity.round} {r.status.value}: {r.error.message}" for r in member.failed if r.error)
-        return State.FAILED, "; ".join(told)
+        errors = [(run.spec.identity.round, run.status.value, run.error.message) for run in member.failed if run.error]
+        return State.FAILED, "; ".join(f"round {round_} {status}: {message}" for round_, status, message in errors)
     if not member.valid and member.busy:
         return State.BUSY, next(run.error.message for run in member.busy if run.error)
     if not member.valid:

@@ -1,6 +1,6 @@
-"""Which of a node's GPUs explains that the node is off: the slowest, the hottest, or the one that holds most memory.
+"""The GPU that explains why its node is off: the slowest, the hottest, or the one that holds most memory.
 
-The ranks of one job wait for each other, so their step times hardly differ, and the clock tells who is waited for.
+The ranks of one job wait for each other, so their step times hardly differ; the SM clock shows which rank is slow.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Read = Callable[[RunResult], Iterator[tuple[tuple[int, str | None], float]]]
 
 class OddGpu(Frozen):
     gpu: str  # "GPU 3 (GPU-5f3c...)", as nvidia-smi -L names it
-    told: str  # one phrase with its figure and that of the others
+    text: str  # one phrase with its figure and that of the others
 
 
 class _Look(NamedTuple):
@@ -37,8 +37,8 @@ class _Look(NamedTuple):
 
 def odd_gpu(runs: Sequence[RunResult], metric: Metric, side: Side) -> OddGpu | None:
     """The GPU that stands out in the direction of `side`; None for one GPU, and where none stands out."""
-    found = (_stands_out(runs, look) for look in _LOOKS.get((metric, side), ()))
-    return next((odd for odd in found if odd), None)
+    candidates = (_stands_out(runs, look) for look in _LOOKS.get((metric, side), ()))
+    return next((odd for odd in candidates if odd), None)
 
 
 def _stands_out(runs: Sequence[RunResult], look: _Look) -> OddGpu | None:
@@ -53,17 +53,17 @@ def _stands_out(runs: Sequence[RunResult], look: _Look) -> OddGpu | None:
     if gap < (MIN_GAP_PCT if look.gap_is_pct else MIN_GAP_C):
         return None
     name = f"GPU {odd[0]}" + (f" ({odd[1]})" if odd[1] else "")
-    others_told = "the other" if len(values) == 2 else "the others"
-    return OddGpu(gpu=name, told=f"{look.word} {name}: {look.write(values[odd])}, {others_told} {look.write(others)}")
+    others_name = "the other" if len(values) == 2 else "the others"
+    return OddGpu(gpu=name, text=f"{look.word} {name}: {look.write(values[odd])}, {others_name} {look.write(others)}")
 
 
 def _by_gpu(runs: Sequence[RunResult], read: _Read) -> Mapping[tuple[int, str | None], float]:
     """The median over the runs."""
-    found: dict[tuple[int, str | None], list[float]] = {}
+    of_gpu: dict[tuple[int, str | None], list[float]] = {}
     for run in runs:
         for gpu, value in read(run):
-            found.setdefault(gpu, []).append(value)
-    return {gpu: statistics.median(values) for gpu, values in found.items()}
+            of_gpu.setdefault(gpu, []).append(value)
+    return {gpu: statistics.median(values) for gpu, values in of_gpu.items()}
 
 
 def _clock(run: RunResult) -> Iterator[tuple[tuple[int, str | None], float]]:

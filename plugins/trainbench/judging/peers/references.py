@@ -1,4 +1,4 @@
-"""What a node is compared with: the values of its fleet -> the reference for one of them, and how certain that is."""
+"""References: the values of a fleet -> the value that one node is compared with, and its variance."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ OWN_REFERENCE = (ReferenceMode.HISTORY, ReferenceMode.FIXED)  # throughput only;
 
 
 class References:
-    """What each node, or GPU, is compared with, from all values of one metric.
+    """The reference of each node, or GPU, from all values of one metric.
 
     **Nodes.** Of three nodes or more the others count, each with the median of its own GPUs, so that every node has one
     vote: what slows all eight GPUs of a node (heat, power, host) is not half of its own reference, and a bad node of
     eight GPUs does not outvote good ones of fewer.
 
     **GPUs.** With one or two nodes there are no two others to ask: a GPU is compared with all other GPUs, those of its
-    own node among them, three GPUs in all or more. One slow GPU is found there as well; where all GPUs of one of two
+    own node among them, three GPUs in all or more. One slow GPU is detected there as well; where all GPUs of one of two
     nodes are slow, half of the fleet is, and both halves breach, each with its side.
 
-    **As before.** Where the pasts of the nodes tell that the majority fell (see `sides`), those that did not are the
-    only reference, however few: their own past is the second witness.
+    **As before.** Where the nodes' own pasts show that the majority fell (see `fleet_halves`), those that did not fall
+    are the only reference, however few: their own past is the second witness.
     """
 
     def __init__(
@@ -39,6 +39,7 @@ class References:
         self.mode = mode
         self.min_examples = 1 if as_before else MIN_NODES
         self.values = values
+        # One vote for each node where there are three or more; else one for each GPU.
         of_node: dict[str, list[Key]] = {}
         for key in values:
             of_node.setdefault(key.node, []).append(key)
@@ -51,6 +52,7 @@ class References:
                 examples[Key(node)] = middle, bool(usual) and (not as_before or node in as_before)
             else:
                 examples |= {key: (values[key], key not in no_example) for key in keys}
+        # Drilled and unsteady ones are examples only where too few others are left.
         healthy = [key for key, (_, is_healthy) in examples.items() if is_healthy]
         self.examples = {key: examples[key][0] for key in (healthy if len(healthy) >= self.min_examples else examples)}
         self.ordered = sorted(self.examples.values())
@@ -63,6 +65,7 @@ class References:
             return statistics.fmean(self.ordered)
         if self.mode is ReferenceMode.MEDIAN:
             return statistics.median(self.ordered)
+        # Leave-one-out: a reference that contains the node hides its deviation.
         own = self.examples.get(Key(key.node) if self.by_node else key)
         others = _without(own, self.ordered)
         return nearest_median(self.values[key], others) if others else self.values[key]

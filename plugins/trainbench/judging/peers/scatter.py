@@ -79,6 +79,10 @@ class _Square(NamedTuple):
 
 
 def measure(units: Sequence[Unit], *, rounds_are_shared: bool = True) -> Scatter:
+    """Noise of one run, and the units that scatter far more. `rounds_are_shared`: a round slows or speeds all units
+    alike, so its drift is taken out.
+    """
+    # 1. Windows: mean squares of log rates within each run; runs that stand out are left out, or their unit is.
     windows = [
         _square(i, unit.node, run.round, [math.log(rate) for rate in run.windows])
         for i, unit in enumerate(units)
@@ -92,12 +96,14 @@ def measure(units: Sequence[Unit], *, rounds_are_shared: bool = True) -> Scatter
     left_out = {i: {r for r in rounds if r is not None} for i, rounds in uneven.items() if i not in shaken}
     even = [s for s in windows if s.round not in uneven.get(s.unit, ())]
     of_windows = _pooled(even, is_drift_out=False)
+    # 2. Rounds, once without drift to find the units that stand out, and once more without those units' runs.
     rows = _without_drift(units, left_out, _nearer_middle if rounds_are_shared else None)
     scattered = _find_scattered(units, rows, left_out, of_windows.sd if of_windows else MIN_SD)
     rows = _without_drift(units, left_out, statistics.median if rounds_are_shared else None)
     between = [_square(i, units[i].node, None, list(row.values())) for i, row in rows.items()]
     usual = [s for s in between if s.unit not in scattered]
     of_rounds = _pooled(usual, is_drift_out=rounds_are_shared)
+    # 3. A unit that stands out is judged by the wider of its own scatters.
     apart = {
         i: _widest(
             ([s for s in windows if s.unit == i] if i in shaken else [], of_windows, "windows"),
@@ -105,6 +111,7 @@ def measure(units: Sequence[Unit], *, rounds_are_shared: bool = True) -> Scatter
         )
         for i in sorted(shaken | scattered)
     }
+    # 4. The same pools without a cap, for a fleet whose capped noise is beyond the limit anyway.
     outlying = {i: frozenset(rounds) for i, rounds in sorted(left_out.items()) if rounds and i not in apart}
     full = (
         _pooled(usual, is_drift_out=rounds_are_shared, most=math.inf),
@@ -140,7 +147,7 @@ def _standing_out(
     num_own = Counter(_cluster(s, by_node=by_node) for s in all_)
     ordered = sorted(s.mean for s in all_)
     df = statistics.median_low([s.df for s in all_])
-    found = []
+    standing_out = []
     for square in tested:
         num_others = len(all_) - num_own[_cluster(square, by_node=by_node)]
         ratio = outlier_ratio(square.df, df, num_others, len(all_), alpha)
@@ -149,8 +156,8 @@ def _standing_out(
             continue
         others = sorted(s.mean for s in all_ if _cluster(s, by_node=by_node) != _cluster(square, by_node=by_node))
         if square.mean > ratio * max(others[num_others // 2], min_sd**2):
-            found.append(square)
-    return found
+            standing_out.append(square)
+    return standing_out
 
 
 def _cluster(square: _Square, *, by_node: bool) -> str | int:
@@ -233,10 +240,10 @@ def _pooled(squares: Sequence[_Square], *, is_drift_out: bool, most: float = MAX
 
 
 def _widest(*scatters: tuple[Sequence[_Square], Noise | None, str]) -> OwnScatter:
-    found = []
+    own = []
     for squares, pool, what in scatters:
         if squares:
             df = sum(s.df for s in squares)
             sd = math.sqrt(math.fsum(s.mean * s.df for s in squares) / df)
-            found.append(OwnScatter(Noise(sd, df), sd / (pool.sd if pool else MIN_SD), what))
-    return max(found, key=lambda own: own.noise.sd)
+            own.append(OwnScatter(Noise(sd, df), sd / (pool.sd if pool else MIN_SD), what))
+    return max(own, key=lambda scatter: scatter.noise.sd)

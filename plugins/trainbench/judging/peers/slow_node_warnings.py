@@ -1,4 +1,4 @@
-"""Slow, but not red: a node that is within the limit, and yet too slow to be well, is told."""
+"""Watched nodes: within the limit, and yet too slow to be well. They get a warning and are not red."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_watched(rate: MetricVerdict) -> bool:
 def findings(groups: Sequence[GroupVerdict]) -> tuple[Finding, ...]:
     """The nodes that are not red and not well: slower than their reference by more than half of the limit and by more
     than chance, or out of their limits once and not in the re-run. A node slow by exactly the limit is beyond it every
-    second night: this tells of it on the others.
+    second night: on the other nights it is watched.
     """
     return tuple(
         _slow(node, rate) if node.is_watched and (rate := node.metric(Metric.SAMPLES_PER_SECOND)) else _once(node)

@@ -1,4 +1,4 @@
-"""In words: how a node's own runs scatter, and which of its runs were disturbed."""
+"""Sentences on unsteady nodes: how a node's own runs scatter, and which of its runs were disturbed."""
 
 from __future__ import annotations
 

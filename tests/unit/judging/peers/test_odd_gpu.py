@@ -38,14 +38,14 @@ def test_the_lowest_clock_is_named_with_index_uuid_and_figures() -> None:
     found = odd_gpu([with_gpus(ddp(), sm_clock_mean_mhz=(1920, 1905, 1410, 1915))], RATE, SLOW)
     assert found
     assert found.gpu == "GPU 2 (GPU-node-1-2)"
-    assert found.told == "lowest clock GPU 2 (GPU-node-1-2): 1,410 MHz, the others 1,915 MHz"
+    assert found.text == "lowest clock GPU 2 (GPU-node-1-2): 1,410 MHz, the others 1,915 MHz"
 
 
 def test_a_rank_whose_own_steps_take_longer_says_more_than_the_clock() -> None:
     slow = with_ranks(with_gpus(ddp(), sm_clock_mean_mhz=(1800, 1920, 1920, 1920)), "step_time_median_s", (1, 1, 1, 2))
     found = odd_gpu([slow], RATE, SLOW)
     assert found
-    assert found.told == "slowest GPU 3 (GPU-node-1-3): 2,000 ms per step, the others 1,000 ms per step"
+    assert found.text == "slowest GPU 3 (GPU-node-1-3): 2,000 ms per step, the others 1,000 ms per step"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_hottest_and_fullest(metric: Metric, side: Side, sentence: str) -> None:
     result = with_gpus(ddp(gpus=2), temperature_mean_c=(62.0, 81.0))
     found = odd_gpu([with_ranks(result, "peak_allocated_bytes", (9e9, 7.1e9))], metric, side)
     assert found
-    assert found.told == sentence
+    assert found.text == sentence
 
 
 @pytest.mark.parametrize(
