@@ -70,24 +70,24 @@ def keeps_unpacked(spec: RunSpec, gpu_memory_bytes: int | None) -> bool:
 
     Fused ones are, if the run fits with them. Not with checkpointing, whose first forward pass keeps nothing.
     """
-    if not uses_fused_lora(spec) or spec.quantisation is None or spec.gradient_checkpointing is not False:
+    if not uses_fused_lora(spec) or spec.work.quantisation is None or spec.work.gradient_checkpointing is not False:
         return False
     room = gpu_memory_bytes
     return room is None or _need(spec, room, keeps=True).total <= USABLE_SHARE * room
 
 
 def _need(spec: RunSpec, gpu_memory_bytes: int | None, *, keeps: bool) -> MemoryNeed:
-    shape = spec.shape
-    trainable = num_lora_parameters(shape, spec.lora) if spec.lora else num_parameters(shape)
-    micro_batch = 1 if spec.micro_batch_size == AUTO else spec.micro_batch_size
-    tokens = micro_batch * tokens_per_sample(shape, spec.seq_length)
+    shape = spec.work.shape
+    trainable = num_lora_parameters(shape, spec.work.lora) if spec.work.lora else num_parameters(shape)
+    micro_batch = 1 if spec.work.micro_batch_size == AUTO else spec.work.micro_batch_size
+    tokens = micro_batch * tokens_per_sample(shape, spec.work.seq_length)
 
     weights = _weights_per_gpu(spec, shape, gpu_memory_bytes)
     waiting, at_the_end = _gradients_per_gpu(spec, trainable)
     optimizer = _optimizer_per_gpu(spec, trainable)
     # Activations: of all layers, or with checkpointing the input of each layer and one layer computed again.
     one_layer = tokens * _layer_activation_bytes(spec, shape)
-    if spec.gradient_checkpointing:
+    if spec.work.gradient_checkpointing:
         saved = tokens * num_layers(shape) * shape.hidden_size * _stream_width(spec)
         activations, recomputed = saved + one_layer, one_layer
     else:
@@ -131,10 +131,14 @@ def has_room(num_bytes: float, gpu_memory_bytes: int | None) -> bool:
 def _weights_per_gpu(spec: RunSpec, shape: ModelShape, gpu_memory_bytes: int | None) -> int:
     """Bytes of the weights on one GPU, with what is gathered at the time."""
     whole = _weight_bytes(spec, shape)
-    if spec.strategy not in GATHERED:
+    if spec.placement.strategy not in GATHERED:
         return whole
-    shard = whole / spec.world_size
-    if spec.strategy is Strategy.FSDP and spec.preset is Preset.TUNED and has_room(whole, gpu_memory_bytes):
+    shard = whole / spec.placement.world_size
+    if (
+        spec.placement.strategy is Strategy.FSDP
+        and spec.work.preset is Preset.TUNED
+        and has_room(whole, gpu_memory_bytes)
+    ):
         return round(shard + whole)
     layer = whole * num_linear(shape) / num_parameters(shape) / num_layers(shape)
     ends = 2 * shape.vocab_size * shape.hidden_size * _width(spec)  # embedding and head are gathered as one unit
@@ -143,10 +147,10 @@ def _weights_per_gpu(spec: RunSpec, shape: ModelShape, gpu_memory_bytes: int | N
 
 def _gradients_per_gpu(spec: RunSpec, trainable: int) -> tuple[int, int]:
     """Bytes of the gradients that exist at the loss, and at the end of the backward pass."""
-    width, accumulates = _trainable_width(spec), spec.gradient_accumulation_steps > 1
-    whole, shard = trainable * width, trainable * width // spec.world_size
+    width, accumulates = _trainable_width(spec), spec.work.gradient_accumulation_steps > 1
+    whole, shard = trainable * width, trainable * width // spec.placement.world_size
     buckets = 2 * min(trainable, ZERO_BUCKET) * width  # one is filled while the other is reduced
-    match spec.strategy:
+    match spec.placement.strategy:
         case Strategy.SINGLE | Strategy.INDEPENDENT:
             return (whole if accumulates else 0), whole
         case Strategy.DDP:  # while gradients accumulate, they exist beside their buckets
@@ -162,14 +166,14 @@ def _gradients_per_gpu(spec: RunSpec, trainable: int) -> tuple[int, int]:
 
 def _optimizer_per_gpu(spec: RunSpec, trainable: int) -> int:
     """AdamW's states, and DeepSpeed's copy of the trainable weights."""
-    ranks = spec.world_size if spec.strategy in SHARED_STATES else 1
-    copy = _trainable_width(spec) if spec.strategy in DEEPSPEED else 0
+    ranks = spec.placement.world_size if spec.placement.strategy in SHARED_STATES else 1
+    copy = _trainable_width(spec) if spec.placement.strategy in DEEPSPEED else 0
     return round(trainable * (_optimizer_width(spec) + copy) / ranks)
 
 
 def _largest_unpacked_bytes(spec: RunSpec, shape: ModelShape) -> int:
     """Bytes of the largest unpacked 4-bit weight; fused layers unpack gate and up together."""
-    if spec.quantisation is None or not shape.linears:
+    if spec.work.quantisation is None or not shape.linears:
         return 0
     largest = max(inputs * outputs for inputs, outputs in shape.linears.values())
     return largest * _width(spec) * (2 if uses_compile(spec) else 1)
@@ -186,7 +190,7 @@ def _logits_bytes(spec: RunSpec, shape: ModelShape, tokens: int) -> int:
 
 def _width(spec: RunSpec) -> int:
     """Bytes of a number in the run's precision."""
-    return 4 if spec.precision is Precision.FP32 else 2
+    return 4 if spec.work.precision is Precision.FP32 else 2
 
 
 def _trainable_width(spec: RunSpec) -> int:
@@ -195,17 +199,19 @@ def _trainable_width(spec: RunSpec) -> int:
     fp16 needs fp32 weights to unscale gradients, PEFT keeps adapters in fp32 by default, and an encoder-decoder is
     trained from scratch, in fp32 under autocast.
     """
-    if isinstance(spec.shape, EncoderDecoderShape):
+    if isinstance(spec.work.shape, EncoderDecoderShape):
         return 4
-    peft_default = spec.lora is not None and spec.preset is Preset.AS_USERS_RUN
-    return 2 if spec.precision is Precision.BF16 and not peft_default else 4
+    peft_default = spec.work.lora is not None and spec.work.preset is Preset.AS_USERS_RUN
+    return 2 if spec.work.precision is Precision.BF16 and not peft_default else 4
 
 
 def _stream_width(spec: RunSpec) -> int:
     """Bytes of a number between the layers: that of the embeddings."""
-    if spec.recipe is Recipe.FULL:
+    if spec.work.recipe is Recipe.FULL:
         return _trainable_width(spec)
-    upcast = spec.recipe is Recipe.QLORA and spec.preset is Preset.AS_USERS_RUN  # prepare_model_for_kbit_training
+    upcast = (
+        spec.work.recipe is Recipe.QLORA and spec.work.preset is Preset.AS_USERS_RUN
+    )  # prepare_model_for_kbit_training
     return 4 if upcast else _width(spec)
 
 
@@ -215,7 +221,7 @@ def _optimizer_width(spec: RunSpec) -> float:
         Optimizer.ADAMW_TORCH: 2.0 * _trainable_width(spec),
         Optimizer.ADAMW_8BIT: 2 + 2 * 4 / 256,
         Optimizer.PAGED_ADAMW_8BIT: 0.0,
-    }[spec.optimizer]
+    }[spec.work.optimizer]
 
 
 def _weight_bytes(spec: RunSpec, shape: ModelShape) -> int:
@@ -223,13 +229,13 @@ def _weight_bytes(spec: RunSpec, shape: ModelShape) -> int:
     total, linear, head = num_parameters(shape), num_linear(shape), shape.vocab_size * shape.hidden_size
     packable = num_quantisable(shape)
     width, stream = _width(spec), _stream_width(spec)
-    if spec.lora is None:
+    if spec.work.lora is None:
         return total * stream + (width * (linear + head) if width < stream else 0)
-    adapters = num_lora_parameters(shape, spec.lora) * _trainable_width(spec)
-    if spec.quantisation is None:
+    adapters = num_lora_parameters(shape, spec.work.lora) * _trainable_width(spec)
+    if spec.work.quantisation is None:
         return total * width + adapters
     # nf4: half a byte, and per block of 64 an fp32 scale; or an 8-bit scale, and an fp32 scale per 256 blocks
-    packed = 0.5 + (1 / 64 + 4 / (64 * 256) if spec.quantisation.double else 4 / 64)
+    packed = 0.5 + (1 / 64 + 4 / (64 * 256) if spec.work.quantisation.double else 4 / 64)
     return round(packable * packed) + (total - packable) * stream + (width * head if width < stream else 0) + adapters
 
 
@@ -248,7 +254,7 @@ def _compiled_numbers(spec: RunSpec, shape: ModelShape) -> int:
     product are not saved. Fused adapters save q, k and v as one matrix beside the rotated q and k. 4-bit layers that
     are not fused cut the compiled graph, and the product is saved between the pieces.
     """
-    hidden, lora = shape.hidden_size, spec.lora
+    hidden, lora = shape.hidden_size, spec.work.lora
     if isinstance(shape, EncoderDecoderShape):
         return 14 * hidden + 2 * shape.intermediate_size  # not measured
     if isinstance(shape, Gpt2Shape):
@@ -262,7 +268,7 @@ def _compiled_numbers(spec: RunSpec, shape: ModelShape) -> int:
     kept = 5 * hidden + 2 * kv + 2 * inner + (hidden + kv if fused else 0)
     if not isinstance(shape, MixtralShape) and set(lora.targets) - shape.attention_linears.keys():
         return kept + hidden + inner
-    return kept + (inner if spec.quantisation and not fused else 0)
+    return kept + (inner if spec.work.quantisation and not fused else 0)
 
 
 def _eager_bytes(spec: RunSpec, shape: ModelShape) -> int:
@@ -279,11 +285,11 @@ def _eager_bytes(spec: RunSpec, shape: ModelShape) -> int:
         return (14 * hidden + 2 * shape.intermediate_size) * width
     inner = shape.intermediate_size
     kept = (20 * hidden + 8 * inner + 4 * shape.kv_size) * width // 2
-    if spec.lora is not None:
-        kept += width * (_adapter_inputs(spec, shape, spec.lora) - (3 * hidden + inner))
+    if spec.work.lora is not None:
+        kept += width * (_adapter_inputs(spec, shape, spec.work.lora) - (3 * hidden + inner))
         # DeepSpeed's own linear layer keeps its input, also where the weight is frozen; measured on one shape.
-        frozen_mlp = not set(spec.lora.targets) - shape.attention_linears.keys()
-        if spec.strategy is Strategy.ZERO3 and spec.quantisation is None and frozen_mlp:
+        frozen_mlp = not set(spec.work.lora.targets) - shape.attention_linears.keys()
+        if spec.placement.strategy is Strategy.ZERO3 and spec.work.quantisation is None and frozen_mlp:
             kept += width * inner
     return kept + (16 * hidden if _stream_width(spec) > width else 0)
 

@@ -32,7 +32,7 @@ def parse_result(text: str | bytes) -> RunResult:
     raw = text.encode(errors="replace") if isinstance(text, str) else text
     if len(raw) > MAX_RESULT_BYTES:
         raise ContractError(f"result of {len(raw)} bytes is larger than the {MAX_RESULT_BYTES} allowed")
-    if _THIS_VERSION.match(raw):  # nearly all of them: read once; what is wrong with the others is told below
+    if _THIS_VERSION.match(raw):  # nearly all of them: read once; the errors of the others are reported below
         with suppress(ValidationError, RecursionError):
             return RunResult.model_validate_json(text)
     try:
@@ -48,8 +48,8 @@ def parse_result(text: str | bytes) -> RunResult:
     try:
         return RunResult.model_validate_json(text)
     except (ValidationError, RecursionError) as error:
-        told = explain(error) if isinstance(error, ValidationError) else "nested too deeply"
-        raise ContractError(f"result breaks the contract: {told}") from None
+        problem = explain(error) if isinstance(error, ValidationError) else "nested too deeply"
+        raise ContractError(f"result breaks the contract: {problem}") from None
 
 
 def _refuse_constant(name: str) -> float:

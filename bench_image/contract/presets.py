@@ -14,14 +14,18 @@ STEPS_BEFORE_CAPTURE = 2  # the first step compiles and creates the optimizer st
 
 def uses_compile(spec: RunSpec) -> bool:
     """Whether layers and loss are compiled. Not with ZeRO-3, whose hooks on each module cut the layers' graphs."""
-    return spec.preset is Preset.TUNED and spec.device is Device.CUDA and spec.strategy is not Strategy.ZERO3
+    return (
+        spec.work.preset is Preset.TUNED
+        and spec.work.device is Device.CUDA
+        and spec.placement.strategy is not Strategy.ZERO3
+    )
 
 
 def uses_fused_lora(spec: RunSpec) -> bool:
     """Whether adapters and frozen weights are one operation: without dropout, in one dtype, unlike fp16 training."""
-    if not uses_compile(spec) or spec.lora is None:
+    if not uses_compile(spec) or spec.work.lora is None:
         return False
-    return spec.lora.dropout == 0 and spec.precision is not Precision.FP16
+    return spec.work.lora.dropout == 0 and spec.work.precision is not Precision.FP16
 
 
 def uses_cuda_graph(spec: RunSpec) -> bool:
@@ -30,10 +34,10 @@ def uses_cuda_graph(spec: RunSpec) -> bool:
     Loss scaling reads whether to skip a step, 8-bit optimizers count steps on the host, and a mixture of experts counts
     its tokens. The warm-up must be long enough for the capture and the steps before it.
     """
-    decoder = spec.shape.family not in ("mixtral", "encoder-decoder")
-    counts_on_gpu = spec.optimizer is Optimizer.ADAMW_TORCH and spec.precision is not Precision.FP16
-    single = uses_compile(spec) and spec.strategy is Strategy.SINGLE
-    return single and decoder and counts_on_gpu and spec.warmup_steps > STEPS_BEFORE_CAPTURE
+    decoder = spec.work.shape.family not in ("mixtral", "encoder-decoder")
+    counts_on_gpu = spec.work.optimizer is Optimizer.ADAMW_TORCH and spec.work.precision is not Precision.FP16
+    single = uses_compile(spec) and spec.placement.strategy is Strategy.SINGLE
+    return single and decoder and counts_on_gpu and spec.measurement.warmup_steps > STEPS_BEFORE_CAPTURE
 
 
 def acts_as_hf_trainer(spec: RunSpec) -> bool:
@@ -44,4 +48,4 @@ def acts_as_hf_trainer(spec: RunSpec) -> bool:
     and walks through all modules to reset gradients and to set each to training. The Trainer does not train an
     encoder-decoder of torch.nn.
     """
-    return spec.preset is Preset.AS_USERS_RUN and spec.shape.family != "encoder-decoder"
+    return spec.work.preset is Preset.AS_USERS_RUN and spec.work.shape.family != "encoder-decoder"
