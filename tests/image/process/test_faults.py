@@ -230,7 +230,7 @@ def run_program(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("{}", "model"),
+        ("{}", "identity"),
         ("nonsense", "JSON"),
         (make_spec(strategy=Strategy.ZERO2).model_dump_json().replace('"bf16"', '"fp16"'), "fp16"),
     ],
