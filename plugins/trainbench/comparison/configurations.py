@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bench_image.contract.result import RunResult
-from trainbench.comparison.comparable import changed_fields, told
+from trainbench.comparison.comparable import changed_fields, value_text
 from trainbench.comparison.gpu_kinds import kind_of_skipped, kinds
 from trainbench.comparison.speedups import SpeedUp, good, noise_of_one_run, paired, speed_up
 from trainbench.core.formats import figure, percent
@@ -23,7 +23,7 @@ TELLING_PCT = 5.0  # noise above that hides differences that somebody would want
 
 
 class Verdict(StrEnum):
-    """In the order in which they are told."""
+    """In the order of the reports."""
 
     BASELINE = "baseline"
     HELPED = "helped"
@@ -200,7 +200,9 @@ class _Comparer:
         if runs and base:
             return changed_fields(base[0].effective_spec, (good(runs) or runs)[0].effective_spec)
         declared = VARIANTS[name].changes if name in VARIANTS else {}
-        return tuple(f"{field} {told(value)}" for field, value in declared.items() if self._params.get(field) != value)
+        return tuple(
+            f"{field} {value_text(value)}" for field, value in declared.items() if self._params.get(field) != value
+        )
 
     def _prices(self, results: Sequence[RunResult]) -> tuple[float | None, float | None]:
         costs = [self._costs[r.spec.identity.run_id] for r in results if r.spec.identity.run_id in self._costs]
@@ -216,7 +218,7 @@ class _Comparer:
 
     def _step(self, one: Standing, standings: Sequence[Standing]) -> Step | None:
         against = VARIANTS[one.name].against if one.name in VARIANTS else None
-        other = next((found for found in standings if found.name == against), None)
+        other = next((standing for standing in standings if standing.name == against), None)
         if against is None or other is None:
             return None
         rate = speed_up(other.results, one.results, self._one_run) if other.results and one.results else None
@@ -234,9 +236,9 @@ class _Comparer:
         nodes = list(dict.fromkeys(r.spec.identity.node for r in self._base))
         for one in standings if len(nodes) > 1 else ():
             ratios = [
-                found.ratio
+                ratio_on_node.ratio
                 for node in nodes
-                if (found := speed_up(_on(node, self._base), _on(node, one.results), None))
+                if (ratio_on_node := speed_up(_on(node, self._base), _on(node, one.results), None))
             ]
             if one.name != BASELINE and len(ratios) > 1:
                 yield f"{one.name} {figure(min(ratios), 3)}x to {figure(max(ratios), 3)}x"

@@ -71,8 +71,8 @@ def entries(group: WorkGroup, size: int) -> list[Entry]:
     for result in group.results:
         if result.spec.placement.world_size == size:
             runs.setdefault(result.spec.placement.strategy, []).append(result)
-    found = [Entry(strategy=strategy, world_size=size, results=tuple(of)) for strategy, of in runs.items()]
-    return sorted(found, key=lambda entry: -entry.tokens_per_s)
+    of_size = [Entry(strategy=strategy, world_size=size, results=tuple(of)) for strategy, of in runs.items()]
+    return sorted(of_size, key=lambda entry: -entry.tokens_per_s)
 
 
 def sizes(group: WorkGroup) -> list[int]:
@@ -97,16 +97,16 @@ def is_tie(one: Entry, other: Entry) -> bool:
 
 
 def level_with(entry: Entry, others: Sequence[Entry]) -> list[Entry]:
-    """Those of `others` that cannot be told from `entry`."""
+    """Those of `others` that do not differ from `entry` beyond the noise."""
     return [other for other in others if other is not entry and is_tie(entry, other)]
 
 
-def tie_words(found: Sequence[Entry]) -> tuple[str, ...]:
+def tie_words(ranked: Sequence[Entry]) -> tuple[str, ...]:
     """One sentence for each two neighbours of the ranking that chance alone could swap."""
     return tuple(
         f"{first.name} and {second.strategy} are level: {share(apart_pct(first, second))} apart, within their noise of "
         f"{share(both_noises_pct(first, second))}."
-        for first, second in pairwise(found)
+        for first, second in pairwise(ranked)
         if is_tie(first, second)
     )
 

@@ -1,4 +1,4 @@
-"""Which kind of GPU each node of a campaign has, also where its run never told."""
+"""Which kind of GPU each node of a campaign has, also where its run does not report it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ CPU, UNKNOWN = "CPU", "GPU unknown"
 
 
 def kinds(campaign: Campaign) -> Mapping[str, str]:
-    """Node -> its GPU's name as NVML prints it; as the cluster labels it where no run of that kind told; else CPU or
-    "GPU unknown".
+    """Node -> its GPU's name as NVML prints it; as the cluster labels it where no run of that kind reports it; else
+    CPU or "GPU unknown".
     """
-    told = {r.spec.identity.node: name for r in campaign.results if (name := gpu_name(r))}
+    reported = {r.spec.identity.node: name for r in campaign.results if (name := gpu_name(r))}
     labels = {node.name: node.gpu_product for node in campaign.known if node.gpu_product}
     labels |= {node: skip.gpu_product for skip in campaign.skipped if skip.gpu_product for node in skip.nodes}
-    spelled = {labelled(name): name for name in told.values()}
+    spelled = {labelled(name): name for name in reported.values()}
     on_cpu = {r.spec.identity.node for r in campaign.results if r.spec.work.device is Device.CPU}
-    nodes = dict.fromkeys([*(r.spec.identity.node for r in campaign.results), *labels, *told])
+    nodes = dict.fromkeys([*(r.spec.identity.node for r in campaign.results), *labels, *reported])
     return {
         node: CPU
         if node in on_cpu
-        else told.get(node) or spelled.get(labelled(labels.get(node)), labels.get(node)) or UNKNOWN
+        else reported.get(node) or spelled.get(labelled(labels.get(node)), labels.get(node)) or UNKNOWN
         for node in nodes
     }
 

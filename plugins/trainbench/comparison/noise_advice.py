@@ -19,18 +19,18 @@ STEP_PCT = 0.5  # limits are proposed in steps of this
 
 def headline(campaign: Campaign) -> str | None:
     """The noisiest work in one sentence; None where nothing was repeated."""
-    found = [(floor.between.sd_pct, floor) for floor in floors(campaign.results) if floor.between]
-    if not found:
+    measured = [(floor.between.sd_pct, floor) for floor in floors(campaign.results) if floor.between]
+    if not measured:
         return None
-    _, floor = max(found, key=lambda pair: pair[0])
+    _, floor = max(measured, key=lambda pair: pair[0])
     nodes = num_nodes(floor)
-    told = share(floor.told_pct(1, nodes - 1, found=True), 2)
+    slowdown_pct = share(floor.detectable_pct(1, nodes - 1, in_19_of_20=True), 2)
     between = floor.between
     assert between is not None
     return (
         f"Equal runs differ by {share(between.sd_pct, 2)} here (standard deviation, 95 %: {share(between.low_pct, 2)} "
         f"to {share(between.high_pct, 2)}); one round on {count(nodes, 'node')} finds a "
-        f"{'GPU' if floor.is_per_gpu else 'node'} that is {told} slow."
+        f"{'GPU' if floor.is_per_gpu else 'node'} that is {slowdown_pct} slow."
     )
 
 
@@ -65,7 +65,7 @@ def _limits(params: Mapping[str, object]) -> dict[Metric, float]:
 
 def _throughput(floor: Floor, limit: float) -> Iterator[str]:
     nodes = num_nodes(floor)
-    chance = floor.told_pct(1, nodes - 1)
+    chance = floor.detectable_pct(1, nodes - 1)
     if chance is None:
         yield "The limit for samples/s cannot be judged: no node ran twice."
         return
@@ -77,20 +77,23 @@ def _throughput(floor: Floor, limit: float) -> Iterator[str]:
         less = f"; ±{share(lower)} would do as well" if is_roomy else ""
         yield f"{name} is sensible: {reached}{less}."
         return
-    enough = next((k for k in ROUNDS if (told := floor.told_pct(k, nodes - 1)) is not None and told <= limit), None)
-    most = floor.told_pct(ROUNDS[-1], nodes - 1)
+    enough = next(
+        (k for k in ROUNDS if (pct := floor.detectable_pct(k, nodes - 1)) is not None and pct <= limit),
+        None,
+    )
+    most = floor.detectable_pct(ROUNDS[-1], nodes - 1)
     way = f"take {enough} rounds, or" if enough else f"{ROUNDS[-1]} rounds would not do ({share(most, 2)}):"
     yield f"{name} is too tight: {reached}; {way} raise it to ±{share(_up(chance if enough else most or chance))}."
 
 
 def _history(floor: Floor) -> str | None:
-    limit, chance = Tolerances().history_pct, floor.told_pct(1, None)
+    limit, chance = Tolerances().history_pct, floor.detectable_pct(1, None)
     if chance is None:
         return None
-    told = f"chance alone reaches {share(chance, 2)} with one round; the days' own changes come on top"
+    reach = f"chance alone reaches {share(chance, 2)} with one round; the days' own changes come on top"
     if chance <= limit:
-        return f"The history's {share(limit)} is sensible: {told}."
-    return f"The history's {share(limit)} is below the noise: {told}; its 4 MADs widen it to what the nights show."
+        return f"The history's {share(limit)} is sensible: {reach}."
+    return f"The history's {share(limit)} is below the noise: {reach}; its 4 MADs widen it to what the nights show."
 
 
 def _spread(floor: Floor, metric: Metric, limit: float) -> str | None:

@@ -1,4 +1,4 @@
-"""A/A: equal runs on every node, nobody judged -> how much they differ, and which deviation can be told here.
+"""A/A: equal runs on every node, nobody judged -> how much they differ, and which deviation can be detected here.
 
 **Three scales.** *Within runs*: windows of one pod about their mean. *Between runs*: a node's runs about their mean;
 the drift that all nodes share is left in for one node and taken out of the fleet's figure, for nodes of one round share
@@ -6,11 +6,11 @@ it. *Between nodes*: what is left of the nodes' means without the noise of their
 All are standard deviations of log samples/s, so 0.01 is 1 %. A 95 % interval is that of a normal distribution's
 standard deviation: sd * sqrt(df / chi2), with the 97.5 % and 2.5 % quantiles of chi2 with df degrees of freedom.
 
-**What can be told.** A node's median of k runs against the median of its m peers' medians errs by
+**Detectable deviation.** A node's median of k runs against the median of its m peers' medians errs by
 `sd * sqrt(c(k) + c(m) * c(k))`, c(n) * sd^2 being the variance of a median of n; against its own past of P campaigns by
-`sd * sqrt(c(k) + c(P) * c(k))`. Told from chance is what lies beyond Student's t at 99.5 % times that, found in 19 of
-20 nights what lies another 1.645 times beyond. Between peers the nodes' own differences come on top, which no number of
-rounds makes smaller: `sqrt(sd^2 c(k) + sd_nodes^2)` stands for one node.
+`sd * sqrt(c(k) + c(P) * c(k))`. A deviation differs from chance beyond Student's t at 99.5 % times that, and is
+detected in 19 of 20 nights another 1.645 times beyond. Between peers the nodes' own differences come on top, which no
+number of rounds makes smaller: `sqrt(sd^2 c(k) + sd_nodes^2)` stands for one node.
 
 Where each GPU measured by itself (strategy `independent`), each is judged by itself, so each has its own line. GPUs of
 one pod err together in part: the noise between runs is pooled from estimates with one GPU of each node in them, and
@@ -83,9 +83,9 @@ class Floor(Frozen):
     def is_per_gpu(self) -> bool:
         return any(node.gpu for node in self.nodes)
 
-    def told_pct(self, rounds: int, peers: int | None, *, found: bool = False) -> float | None:
+    def detectable_pct(self, rounds: int, peers: int | None, *, in_19_of_20: bool = False) -> float | None:
         """Smallest slowdown that differs from chance at `rounds` runs against `peers` nodes; None: against its own
-        past. `found`: that is found in 19 of 20 nights.
+        past. `in_19_of_20`: that is detected in 19 of 20 nights.
         """
         spread = self.between_own if peers is None else self.between
         if spread is None:
@@ -95,7 +95,7 @@ class Floor(Frozen):
         sd = spread.sd_pct / 100
         apart = 0.0 if peers is None else (self.nodes_sd_pct or 0.0) / 100
         error = math.sqrt((sd**2 * of_node + apart**2) * (1 + others))
-        times = noise.t_995(spread.degrees_of_freedom) + (Z_95 if found else 0.0)
+        times = noise.t_995(spread.degrees_of_freedom) + (Z_95 if in_19_of_20 else 0.0)
         return noise.to_pct(times * error, slow=True)
 
 
@@ -118,8 +118,8 @@ def measures_noise(campaign: Campaign) -> bool:
 def floors(results: Sequence[RunResult]) -> tuple[Floor, ...]:
     """One for each work and kind of GPU on which something was measured, without gangs and drills."""
     alone = [result for result in results if result.spec.placement.nodes == 1 and not result.spec.drill]
-    found = (_floor(*key, members) for key, members in by_group(alone, ()).items())
-    return tuple(floor for floor in found if floor)
+    floors_or_none = (_floor(*key, members) for key, members in by_group(alone, ()).items())
+    return tuple(floor for floor in floors_or_none if floor)
 
 
 def _floor(group_id: str, gpu_name: str | None, members: Sequence[NodeRuns]) -> Floor | None:
@@ -152,12 +152,12 @@ def _between(units: Sequence[NodeRuns]) -> Noise | None:
         for place, unit in enumerate(own):
             of_place.setdefault(place, []).append(unit.rates)
     comparable = [rates for rates in of_place.values() if len(rates) > 1 or len(of_nodes) == 1]
-    found = [one for rates in comparable if (one := noise.between_runs(rates, rounds_are_shared=True))]
-    if not found:
+    estimates = [one for rates in comparable if (one := noise.between_runs(rates, rounds_are_shared=True))]
+    if not estimates:
         return None
-    squares = sum(one.degrees_of_freedom * one.sd**2 for one in found)
-    most = max(one.degrees_of_freedom for one in found)
-    return Noise(math.sqrt(squares / sum(one.degrees_of_freedom for one in found)), most)
+    squares = sum(one.degrees_of_freedom * one.sd**2 for one in estimates)
+    most = max(one.degrees_of_freedom for one in estimates)
+    return Noise(math.sqrt(squares / sum(one.degrees_of_freedom for one in estimates)), most)
 
 
 def _own_rates(member: NodeRuns) -> tuple[Run, ...]:
@@ -198,15 +198,15 @@ def _largest(members: Sequence[NodeRuns], metric: Metric) -> float | None:
     return off if metric is Metric.TEMPERATURE_C else 100 * off / middle if middle else None
 
 
-def _spread(found: Noise | None) -> Spread | None:
-    if found is None:
+def _spread(estimate: Noise | None) -> Spread | None:
+    if estimate is None:
         return None
     from scipy.special import chdtri  # of (degrees of freedom, upper tail)
 
-    df = found.degrees_of_freedom
+    df = estimate.degrees_of_freedom
     return Spread(
-        sd_pct=100 * found.sd,
-        low_pct=100 * found.sd * math.sqrt(df / chdtri(df, 0.025)),
-        high_pct=100 * found.sd * math.sqrt(df / chdtri(df, 0.975)),
+        sd_pct=100 * estimate.sd,
+        low_pct=100 * estimate.sd * math.sqrt(df / chdtri(df, 0.025)),
+        high_pct=100 * estimate.sd * math.sqrt(df / chdtri(df, 0.975)),
         degrees_of_freedom=df,
     )

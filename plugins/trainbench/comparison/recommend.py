@@ -21,10 +21,10 @@ DAYS_FROM_H = 72
 OWNED_COLUMNS = text_columns("budget", "buys", "which together do")
 
 
-def rented(found: Sequence[Cell], wanted: ComparisonParams) -> Table:
+def rented(cells: Sequence[Cell], wanted: ComparisonParams) -> Table:
     """For each work the GPU that is cheapest per sample, and how far each budget goes on it."""
     works: dict[str, list[Cell]] = {}
-    for cell in found:
+    for cell in cells:
         works.setdefault(cell.work, []).append(cell)
     rows = [(work, of_work, _cheapest(of_work)) for work, of_work in works.items()]
 
@@ -45,28 +45,28 @@ def rented(found: Sequence[Cell], wanted: ComparisonParams) -> Table:
             f"Rented by the hour: samples, epochs of {wanted.epoch_samples:,} samples, time on one GPU. Start-up "
             "and storage are left out; several GPUs take less time, at the efficiency that a scaling study measures. A "
             "GPU is charged as its share of its instance, which some providers rent only whole.",
-            *price_notes(found),
+            *price_notes(cells),
         ),
         title="What a budget buys, rented",
     )
 
 
-def _cheapest(found: Sequence[Cell]) -> Cell | None:
+def _cheapest(cells: Sequence[Cell]) -> Cell | None:
     """Per sample; None without a price."""
-    priced = [cell for cell in found if cell.usd_per_1m_samples]
+    priced = [cell for cell in cells if cell.usd_per_1m_samples]
     return min(priced, key=lambda cell: cell.usd_per_1m_samples or 0.0) if priced else None
 
 
-def _rented(budget_usd: float, found: Sequence[Cell], best: Cell | None, wanted: ComparisonParams) -> str:
+def _rented(budget_usd: float, cells: Sequence[Cell], best: Cell | None, wanted: ComparisonParams) -> str:
     if best is None:
-        return f"cannot be answered: no price for {' or '.join(cell.gpu for cell in found)}"
+        return f"cannot be answered: no price for {' or '.join(cell.gpu for cell in cells)}"
     return _bought(budget_usd, best, wanted.epoch_samples)
 
 
-def price_notes(found: Sequence[Cell]) -> tuple[str, ...]:
+def price_notes(cells: Sequence[Cell]) -> tuple[str, ...]:
     """For each kind of GPU whose price counts, and how far others of the table lie from it."""
     prices: dict[str, RunCost | None] = {}
-    for cell in found:
+    for cell in cells:
         prices[cell.gpu] = prices.get(cell.gpu) or cell.price
     return tuple(_price_note(gpu, price) for gpu, price in prices.items())
 
@@ -75,12 +75,12 @@ def _price_note(gpu: str, price: RunCost | None) -> str:
     if price is None:
         return f"No price of {gpu} is known: it is compared by speed only."
     as_of = f" of {price.price_as_of}" if price.price_as_of else ""
-    told = f"Price of {gpu}: {usd(price.usd_per_gpu_hour)} per GPU-hour, {price.price_source}{as_of}."
+    text_of_price = f"Price of {gpu}: {usd(price.usd_per_gpu_hour)} per GPU-hour, {price.price_source}{as_of}."
     if not (apart := price.price_spread):
-        return told
+        return text_of_price
     low, high = usd(apart.low_usd_per_gpu_hour), usd(apart.high_usd_per_gpu_hour)
     return (
-        f"{told} It is one of {apart.num_prices} that fit, from {low} ({apart.low_offer}) to {high} "
+        f"{text_of_price} It is one of {apart.num_prices} that fit, from {low} ({apart.low_offer}) to {high} "
         f"({apart.high_offer}); costs go with it in proportion."
     )
 
@@ -95,36 +95,36 @@ def _bought(budget_usd: float, cell: Cell, epoch_samples: int) -> str:
     return f"{figure(samples / 1e6, 3)} M samples, {figure(samples / epoch_samples, 3)} epochs, {time}"
 
 
-def owned(found: Sequence[Cell], wanted: ComparisonParams) -> Table:
+def owned(cells: Sequence[Cell], wanted: ComparisonParams) -> Table:
     """For each budget how many GPUs it buys, best first by what they do together on the work that most GPUs ran."""
-    if not found:
+    if not cells:
         return Table(columns=())
     if not wanted.purchase_usd:
         return make_table([("any", NO_PURCHASE_PRICES, NA)], OWNED_COLUMNS, title=OWNED)
-    work = _common_work(found)
-    of_work = [cell for cell in found if cell.work == work]
+    work = _common_work(cells)
+    of_work = [cell for cell in cells if cell.work == work]
     return make_table(
         [_owned_row(budget, of_work, wanted) for budget in wanted.budgets_usd],
         OWNED_COLUMNS,
         notes=(
             f"By {work}, the work that most kinds of GPU ran, each GPU on its own: no loss by communication.",
-            *_not_asked(found, of_work, wanted),
+            *_not_asked(cells, of_work, wanted),
         ),
         title=OWNED,
     )
 
 
-def _not_asked(found: Sequence[Cell], of_work: Sequence[Cell], wanted: ComparisonParams) -> Iterator[str]:
+def _not_asked(cells: Sequence[Cell], of_work: Sequence[Cell], wanted: ComparisonParams) -> Iterator[str]:
     """Kinds of GPU that cannot be chosen, and why."""
     ran = {cell.gpu for cell in of_work}
-    if others := [gpu for gpu in dict.fromkeys(cell.gpu for cell in found) if gpu not in ran]:
+    if others := [gpu for gpu in dict.fromkeys(cell.gpu for cell in cells) if gpu not in ran]:
         yield f"Left out, for this work was not measured on them: {listing(others)}."
     if unpriced := [cell.gpu for cell in of_work if purchase_usd(cell.gpu, wanted) is None]:
         yield f"Left out, for no purchase price was given: {listing(unpriced)}."
 
 
-def _owned_row(budget_usd: float, found: Sequence[Cell], wanted: ComparisonParams) -> tuple[str, str, str]:
-    priced = [(cell, price) for cell in found if (price := purchase_usd(cell.gpu, wanted))]
+def _owned_row(budget_usd: float, cells: Sequence[Cell], wanted: ComparisonParams) -> tuple[str, str, str]:
+    priced = [(cell, price) for cell in cells if (price := purchase_usd(cell.gpu, wanted))]
     if not priced:
         return usd(budget_usd), f"cannot be answered: {NO_PURCHASE_PRICE}", NA
     together = {cell.gpu: (int(budget_usd // price), cell, price) for cell, price in priced if price <= budget_usd}
@@ -136,15 +136,15 @@ def _owned_row(budget_usd: float, found: Sequence[Cell], wanted: ComparisonParam
     return usd(budget_usd), f"{number} x {cell.gpu} at {usd(price)}", f"{rate} tokens/s"
 
 
-def rent_or_buy_table(found: Sequence[Cell], wanted: ComparisonParams) -> Table:
+def rent_or_buy_table(cells: Sequence[Cell], wanted: ComparisonParams) -> Table:
     """One row for each kind of GPU."""
     first: dict[str, Cell] = {}
-    for cell in found:
+    for cell in cells:
         first.setdefault(cell.gpu, cell)
     notes = (
         f"Owned: {figure(wanted.used_hours_per_month, 3)} h of use a month, worth 0 after "
         f"{figure(wanted.life_months, 3)} months, {usd(wanted.opex_usd_per_gpu_hour)} of running cost per GPU-hour.",
-        *price_notes(found),
+        *price_notes(cells),
     )
     return make_table(
         [_choice_row(gpu, cell, wanted) for gpu, cell in first.items()],
@@ -166,18 +166,18 @@ def _choice_row(gpu: str, cell: Cell, wanted: ComparisonParams) -> tuple[str, st
     if rent is None or capex is None:
         missing = NO_PURCHASE_PRICE if capex is None else "no price per hour is known: usd_per_gpu_hour"
         return gpu, usd(rent), usd(capex), NA, NA, f"cannot be answered: {missing}"
-    told = rent_or_buy(
+    choice = rent_or_buy(
         rent, capex, wanted.used_hours_per_month, wanted.life_months, opex_usd_per_gpu_hour=wanted.opex_usd_per_gpu_hour
     )
-    hours = "never" if told.break_even_hours_per_month is None else figure(told.break_even_hours_per_month, 3)
-    months = told.break_even_months
+    hours = "never" if choice.break_even_hours_per_month is None else figure(choice.break_even_hours_per_month, 3)
+    months = choice.break_even_months
     if months is None:
         after = "never"
     elif months > wanted.life_months:
         after = f"not in its {figure(wanted.life_months, 3)} months"
     else:
         after = f"{figure(months, 3)} months"
-    return gpu, usd(rent), usd(capex), hours, after, told.why
+    return gpu, usd(rent), usd(capex), hours, after, choice.why
 
 
 def purchase_usd(gpu: str, wanted: ComparisonParams) -> float | None:
@@ -186,8 +186,8 @@ def purchase_usd(gpu: str, wanted: ComparisonParams) -> float | None:
     return wanted.purchase_usd[max(fitting, key=lambda name: len(words_of(name)))] if fitting else None
 
 
-def _common_work(found: Sequence[Cell]) -> str:
+def _common_work(cells: Sequence[Cell]) -> str:
     on: dict[str, set[str]] = {}
-    for cell in found:
+    for cell in cells:
         on.setdefault(cell.work, set()).add(cell.gpu)
     return max(on, key=lambda work: len(on[work]), default="nothing")

@@ -85,31 +85,31 @@ def efficiencies(results: Sequence[RunResult]) -> tuple[Efficiency | None, ...]:
     The base is the median of its runs on a machine of the result; of all of its runs where none shares one.
     """
     machines = Machines(results)
-    found: dict[int, Efficiency | None] = {}
+    by_run: dict[int, Efficiency | None] = {}
     for group in work_groups(results):
         runs = _by_size(group.results)
         for size, of in runs.items():
             if base := base_size(size, runs):
-                found |= {id(result): _efficiency(result, base, runs[base], machines) for result in of}
-    return tuple(found.get(id(result)) for result in results)
+                by_run |= {id(result): _efficiency(result, base, runs[base], machines) for result in of}
+    return tuple(by_run.get(id(result)) for result in results)
 
 
 def entry_scaling(results: Sequence[RunResult]) -> Callable[[Entry], Scaling | None]:
     """Of the runs in `results`: entry -> its scaling; None without a base."""
-    by_run = {id(result): found for result, found in zip(results, efficiencies(results), strict=True)}
+    by_run = {id(result): efficiency for result, efficiency in zip(results, efficiencies(results), strict=True)}
     runs_beside = {id(result): group.results for group in work_groups(results) for result in group.results}
 
     def of(entry: Entry) -> Scaling | None:
-        known = [(result, found) for result in entry.results if (found := by_run.get(id(result)))]
+        known = [(result, efficiency) for result in entry.results if (efficiency := by_run.get(id(result)))]
         if not known:
             return None
         result, first = known[0]
         base = (first.base_strategy, first.base_world_size)
         base_runs = tuple(_by_size(runs_beside[id(result)])[base])
-        elsewhere = list(dict.fromkeys(found.elsewhere for _, found in known if found.elsewhere))
+        elsewhere = list(dict.fromkeys(efficiency.elsewhere for _, efficiency in known if efficiency.elsewhere))
         return Scaling(
             efficiency=Efficiency(
-                pct=statistics.median(found.pct for _, found in known),
+                pct=statistics.median(efficiency.pct for _, efficiency in known),
                 base_world_size=first.base_world_size,
                 base_strategy=first.base_strategy,
                 elsewhere=listing(elsewhere) if elsewhere else None,

@@ -66,10 +66,10 @@ def point(entry: Entry, usd_per_gpu_hour: Callable[[RunResult], float | None]) -
 
 def comparable(points: Sequence[Point]) -> tuple[Point, ...]:
     """Those with a throughput; all of them without a price as soon as one has none, so that like is added to like."""
-    kept = [found for found in points if found.entry.samples_per_s > 0]
-    if all(found.usd_per_gpu_hour is not None for found in kept):
+    kept = [point for point in points if point.entry.samples_per_s > 0]
+    if all(point.usd_per_gpu_hour is not None for point in kept):
         return tuple(kept)
-    return tuple(Point(entry=found.entry, usd_per_gpu_hour=None, startup_s=found.startup_s) for found in kept)
+    return tuple(Point(entry=point.entry, usd_per_gpu_hour=None, startup_s=point.startup_s) for point in kept)
 
 
 def step(base: Point, larger: Point, num_samples: int) -> Step:
@@ -90,9 +90,9 @@ def step(base: Point, larger: Point, num_samples: int) -> Step:
 def worth_choosing(points: Sequence[Point], num_samples: int) -> tuple[Point, ...]:
     """Fastest first, cheapest last: those that no other beats in both time and cost. Of equals the smaller one."""
     kept: list[Point] = []
-    for found in sorted(points, key=lambda p: (p.hours(num_samples), p.price(num_samples), p.gpus)):
-        if not kept or found.price(num_samples) < kept[-1].price(num_samples):
-            kept.append(found)
+    for point in sorted(points, key=lambda p: (p.hours(num_samples), p.price(num_samples), p.gpus)):
+        if not kept or point.price(num_samples) < kept[-1].price(num_samples):
+            kept.append(point)
     return tuple(kept)
 
 

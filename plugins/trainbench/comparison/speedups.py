@@ -84,14 +84,14 @@ def noise_of_one_run(configurations: Iterable[Sequence[RunResult]]) -> noise.Noi
             of_node.setdefault(result.spec.identity.node, []).append(_run(result))
         for node, runs in of_node.items():
             by_node.setdefault(node, []).append(runs)
-    return _pooled([found for runs in by_node.values() if (found := noise.estimate(runs))])
+    return _pooled([estimate for runs in by_node.values() if (estimate := noise.estimate(runs))])
 
 
-def _pooled(found: Sequence[noise.Noise]) -> noise.Noise | None:
-    degrees = sum(one.degrees_of_freedom for one in found)
+def _pooled(estimates: Sequence[noise.Noise]) -> noise.Noise | None:
+    degrees = sum(one.degrees_of_freedom for one in estimates)
     if not degrees:
         return None
-    squares = sum(one.degrees_of_freedom * one.sd**2 for one in found)
+    squares = sum(one.degrees_of_freedom * one.sd**2 for one in estimates)
     return noise.Noise(math.sqrt(squares / degrees), degrees)
 
 

@@ -1,4 +1,4 @@
-"""What kind of choice each strategy is, told from its figures against those of the strategies beside it.
+"""The profile of each strategy: its throughput and memory against those of the strategies beside it.
 
 The rules know figures only, never which strategy they belong to. They hold for equal work on one number of GPUs. The
 first choice is also better than fewer GPUs: faster, and not dearer per sample, against a base on the same machine.
@@ -25,7 +25,7 @@ MIN_STRATEGIES = 3  # fewer have no middle
 
 
 class Standing(StrEnum):
-    """Against the median of the strategies beside it; `highest`: the first, or not to be told from it."""
+    """Against the median of the strategies beside it; `highest`: the first, or level with it within the noise."""
 
     HIGHEST = "highest"
     HIGH = "high"
@@ -61,7 +61,7 @@ TRADE = "Saves memory and pays for it with speed: for what does not fit otherwis
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pattern:
+class Profile:
     """`scaling` is None without a smaller size; `outdone_by`: clearly faster, and with no more memory."""
 
     entry: Entry
@@ -79,13 +79,13 @@ class Pattern:
     @property
     def meaning(self) -> str:
         trades = self.kind is Kind.SAVER and self.throughput is Standing.LOW
-        told = [TRADE if trades else MEANINGS[self.kind], *self._against_base]
+        sentences = [TRADE if trades else MEANINGS[self.kind], *self._against_base]
         if self.outdone_by:
             verb = "is" if len(self.outdone_by) == 1 else "are"
-            told.append(f"{listing(self.outdone_by)} {verb} faster with no more memory.")
+            sentences.append(f"{listing(self.outdone_by)} {verb} faster with no more memory.")
         if self.level_with:
-            told.append(f"Level with {listing(self.level_with)} within the noise.")
-        return " ".join(told)
+            sentences.append(f"Level with {listing(self.level_with)} within the noise.")
+        return " ".join(sentences)
 
     @property
     def _against_base(self) -> tuple[str, ...]:
@@ -102,11 +102,11 @@ class Pattern:
         return (f"{base.base} costs {share(100 - self.scaling.pct)} less per sample.",)
 
 
-def patterns(peers: Sequence[Entry], scaling: Sequence[Scaling | None]) -> tuple[Pattern, ...]:
+def profiles_of(peers: Sequence[Entry], scaling: Sequence[Scaling | None]) -> tuple[Profile, ...]:
     """Of strategies that did equal work on one number of GPUs; empty for fewer than three, or without their memory."""
     if len(peers) < MIN_STRATEGIES or any(entry.memory_gb is None for entry in peers):
         return ()
-    return tuple(_pattern(entry, scaled, peers) for entry, scaled in zip(peers, scaling, strict=True))
+    return tuple(_profile(entry, scaled, peers) for entry, scaled in zip(peers, scaling, strict=True))
 
 
 def tables(campaign: Campaign) -> tuple[Table, ...]:
@@ -114,19 +114,19 @@ def tables(campaign: Campaign) -> tuple[Table, ...]:
     if len({result.spec.placement.strategy for result in campaign.results}) < MIN_STRATEGIES:
         return ()
     groups, scaling = work_groups(campaign.results), entry_scaling(campaign.results)
-    found = []
+    tables_of_sizes = []
     for group, name in zip(groups, work_names(groups), strict=True):
         for size in reversed(sizes(group)):
             peers = entries(group, size)
-            if told := patterns(peers, [scaling(entry) for entry in peers]):
-                found.append(_table(told, f"{name}, on {count(size, 'GPU')}"))
+            if profiles := profiles_of(peers, [scaling(entry) for entry in peers]):
+                tables_of_sizes.append(_table(profiles, f"{name}, on {count(size, 'GPU')}"))
                 break
-    return tuple(found)
+    return tuple(tables_of_sizes)
 
 
-def _pattern(entry: Entry, scaling: Scaling | None, peers: Sequence[Entry]) -> Pattern:
+def _profile(entry: Entry, scaling: Scaling | None, peers: Sequence[Entry]) -> Profile:
     throughput, memory = _throughput(entry, peers), _level(_memory(entry), [_memory(peer) for peer in peers])
-    return Pattern(
+    return Profile(
         entry=entry,
         kind=_kind(throughput, memory, scaling),
         throughput=throughput,
@@ -178,25 +178,25 @@ def _memory(entry: Entry) -> float:
     return entry.memory_gb or 0.0
 
 
-def _table(found: Sequence[Pattern], title: str) -> Table:
-    rates = statistics.median(pattern.entry.tokens_per_s for pattern in found)
-    memories = statistics.median(_memory(pattern.entry) for pattern in found)
+def _table(profiles: Sequence[Profile], title: str) -> Table:
+    rates = statistics.median(profile.entry.tokens_per_s for profile in profiles)
+    memories = statistics.median(_memory(profile.entry) for profile in profiles)
     return make_table(
-        found,
+        profiles,
         (
-            text("strategy", lambda pattern: pattern.entry.strategy.value),
-            PATTERN.column(lambda pattern: pattern.words, is_number=False),
-            TOKENS_PER_SECOND.column(lambda pattern: pattern.entry.tokens_per_s),
-            PATTERN.column(lambda pattern: _against(pattern.entry.tokens_per_s, rates), "against the median"),
-            PEAK_MEMORY_GB.column(lambda pattern: pattern.entry.memory_gb),
-            PATTERN.column(lambda pattern: _against(_memory(pattern.entry), memories), "and its median"),
-            SCALING.column(lambda pattern: pattern.scaling.text if pattern.scaling else NA),
-            PATTERN.column(lambda pattern: pattern.meaning, "what it means", is_number=False),
+            text("strategy", lambda profile: profile.entry.strategy.value),
+            PATTERN.column(lambda profile: profile.words, is_number=False),
+            TOKENS_PER_SECOND.column(lambda profile: profile.entry.tokens_per_s),
+            PATTERN.column(lambda profile: _against(profile.entry.tokens_per_s, rates), "against the median"),
+            PEAK_MEMORY_GB.column(lambda profile: profile.entry.memory_gb),
+            PATTERN.column(lambda profile: _against(_memory(profile.entry), memories), "and its median"),
+            SCALING.column(lambda profile: profile.scaling.text if profile.scaling else NA),
+            PATTERN.column(lambda profile: profile.meaning, "what it means", is_number=False),
         ),
-        run_id=lambda pattern: median_run(pattern.entry.results),
+        run_id=lambda profile: median_run(profile.entry.results),
         notes=(
-            f"High and low: more than {CLOSE_PCT:g} % from the median of these {len(found)} strategies.",
-            *tie_words([pattern.entry for pattern in found]),
+            f"High and low: more than {CLOSE_PCT:g} % from the median of these {len(profiles)} strategies.",
+            *tie_words([profile.entry for profile in profiles]),
         ),
         title=title,
     )

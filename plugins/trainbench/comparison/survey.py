@@ -103,12 +103,12 @@ def cells(campaign: Campaign) -> tuple[Cell, ...]:
     for result in campaign.results:
         key = (result.spec.work.model, result.spec.work.recipe.value, of_node[result.spec.identity.node])
         runs.setdefault(key, []).append(result)
-    found = [_cell(key, members, costs) for key, members in runs.items()]
-    found += [
+    all_cells = [_cell(key, members, costs) for key, members in runs.items()]
+    all_cells += [
         _left_out(skip, gpu) for skip in campaign.skipped for gpu in kind_of_skipped(skip, of_node) or (ANYWHERE,)
     ]
     asked = list(dict.fromkeys(campaign.labels.values()))
-    return tuple(sorted(found, key=lambda cell: asked.index(cell.work) if cell.work in asked else len(asked)))
+    return tuple(sorted(all_cells, key=lambda cell: asked.index(cell.work) if cell.work in asked else len(asked)))
 
 
 def asked(campaign: Campaign) -> ComparisonParams:
@@ -117,13 +117,13 @@ def asked(campaign: Campaign) -> ComparisonParams:
     return ComparisonParams.model_validate(known)
 
 
-def measured(found: Sequence[Cell]) -> tuple[Cell, ...]:
-    return tuple(cell for cell in found if cell.results)
+def measured(among: Sequence[Cell]) -> tuple[Cell, ...]:
+    return tuple(cell for cell in among if cell.results)
 
 
-def baseline(found: Sequence[Cell], wanted: str | None) -> Cell | None:
+def baseline(among: Sequence[Cell], wanted: str | None) -> Cell | None:
     """Of cells of one work: the fastest on a GPU that `wanted` names, or the fastest at all. None: nothing fits."""
-    fitting = [cell for cell in measured(found) if not wanted or words_of(wanted) <= words_of(cell.gpu)]
+    fitting = [cell for cell in measured(among) if not wanted or words_of(wanted) <= words_of(cell.gpu)]
     return max(fitting, key=lambda cell: cell.tokens_per_s or 0.0, default=None)
 
 
@@ -139,12 +139,12 @@ def relative(cell: Cell, base: Cell) -> SpeedUp | None:
     return SpeedUp(ratio, one_run.half_width(variance) if one_run else None, len(cell.results))
 
 
-def saved_memory(cell: Cell, found: Sequence[Cell]) -> Saved | None:
+def saved_memory(cell: Cell, among: Sequence[Cell]) -> Saved | None:
     """Against full fine-tuning of the same model with all else equal, on the same kind of GPU. None: nothing to say."""
     if cell.recipe == Recipe.FULL or cell.memory_gb is None:
         return None
     full = _in_full(cell.results[0])
-    for other in measured(found):
+    for other in measured(among):
         is_full = (other.model, other.recipe, other.gpu) == (cell.model, Recipe.FULL, cell.gpu)
         if is_full and other.memory_gb and by_placed_work(_in_full(other.results[0])) == by_placed_work(full):
             return Saved(pct=100 * (1 - cell.memory_gb / other.memory_gb), full_gb=other.memory_gb, by_formula=False)

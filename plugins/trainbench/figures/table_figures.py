@@ -34,15 +34,15 @@ DEVIATION = Figure(
     "trainbench.judging.limits.deviation_of",
     "test_node_verdicts.py::test_a_node_is_compared_with_the_median_of_the_others",
     read="(value - reference) / reference. A node's value is the median of its runs.",
-    also=("vs *", "against its peers", "against peers", "against own past"),
+    also=("against *",),
     write=percent,
 )
 REFERENCE = Figure(
-    "reference", "leave-one-out median", "as the value", "verdict.json: groups.nodes.metrics.reference",
+    "reference", "median of the other nodes", "as the value", "verdict.json: groups.nodes.metrics.reference",
     "median of the other nodes' values",
     "trainbench.judging.peers.references.nearest_median",
     "test_references.py::test_the_median_of_the_others_nearest_to_the_node",
-    read="The median of the other nodes, so that a slow node cannot pull its own reference down.",
+    read="The reference of a node: its peers' median, so that a slow node cannot pull its own reference down.",
 )
 SPREAD = Figure(
     "spread", "spread", "%", "verdict.json: groups.spread_pct",
@@ -81,7 +81,7 @@ RANGE = Figure(
 )
 SMALLEST_SLOWDOWN = Figure(
     "smallest_slowdown", "* nodes", "%", "performance.samples_per_second",
-    "smallest slowdown that is told from chance in 19 of 20 nights, from the noise, rounds and nodes "
+    "smallest slowdown that differs from chance in 19 of 20 nights, from the noise, rounds and nodes "
     "(docs/detection.md)",
     "trainbench.comparison.noise_floor.floors", "test_noise_floor.py::test_a_slowdown_that_is_told_by_hand",
     also=("own history",),
@@ -121,7 +121,8 @@ PLACE = Figure(
 PATTERN = Figure(
     "pattern", "pattern", "words, %", "performance.tokens_per_second, memory.peak_during_training",
     "throughput and memory against the median of the strategies beside it",
-    "trainbench.comparison.strategy_profiles.patterns", "test_strategy_profiles.py::test_the_four_published_patterns",
+    "trainbench.comparison.strategy_profiles.profiles_of",
+    "test_strategy_profiles.py::test_the_four_published_patterns",
     also=("against the median", "and its median", "what it means"),
     read="Throughput and memory against the median of the strategies beside it; medium: within 5 %.",
 )

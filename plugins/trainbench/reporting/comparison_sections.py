@@ -20,7 +20,7 @@ from trainbench.results.campaign import Campaign
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Section:
     """`anchor` is stable: other pages link to it. Each table carries the work that it compares as its title."""
 
     anchor: str
@@ -29,13 +29,13 @@ class Answer:
     tables: tuple[Table, ...]
 
 
-def answers(campaign: Campaign) -> tuple[Answer, ...]:
+def comparison_sections(campaign: Campaign) -> tuple[Section, ...]:
     """Those that have something to say of this campaign."""
     made = (
-        Answer(anchor=anchor, name=name, title=title, tables=tuple(make(campaign)))
+        Section(anchor=anchor, name=name, title=title, tables=tuple(make(campaign)))
         for anchor, name, title, make in _ALL
     )
-    return tuple(answer for answer in made if answer.tables)
+    return tuple(section for section in made if section.tables)
 
 
 # Anchor, name in the page's navigation, title, and the tables of a campaign.

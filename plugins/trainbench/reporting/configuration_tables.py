@@ -47,15 +47,15 @@ def _headline(kind: Kind) -> str:
     of = f" on {kind.gpu}"
     helped = [one for one in kind.standings if one.verdict is Verdict.HELPED]
     other = [one for one in kind.standings if one.verdict is Verdict.OTHER_WORK and one.per_token]
-    told = f"No configuration is faster than the baseline beyond noise{of}"
+    headline = f"No configuration is faster than the baseline beyond noise{of}"
     if helped:
         best = max(helped, key=lambda one: one.per_token.ratio if one.per_token else 0.0)
         assert best.per_token is not None, "it helped"
-        told = f"Most helped {best.name}{of}: {best.per_token.text()}"
+        headline = f"Most helped {best.name}{of}: {best.per_token.text()}"
     if not other:
-        return f"{told}."
+        return f"{headline}."
     best = max(other, key=lambda one: one.per_token.ratio if one.per_token else 0.0)
-    return f"{told}; {best.name}, whose samples have another length: {_apart(best)}."
+    return f"{headline}; {best.name}, whose samples have another length: {_apart(best)}."
 
 
 def _apart(one: Standing) -> str:
@@ -177,10 +177,10 @@ def _figures_notes(kind: Kind) -> tuple[str, ...]:
         "Savings are on the baseline's price of a sample and of a token; − is dearer.",
     ]
     if len(lengths) > 1:
-        told = listing(f"{length:,}" for length in lengths)
+        sizes = listing(f"{length:,}" for length in lengths)
         notes.append(
-            f"Unequal work: samples of {told} tokens. A shorter sample is less work, so samples/s of different lengths "
-            "are not ranked; tokens/s stand beside them, and attention over a longer sample costs more per token."
+            f"Unequal work: samples of {sizes} tokens. A shorter sample is less work, so samples/s of different "
+            "lengths are not ranked; tokens/s stand beside them. Attention over a longer sample costs more per token."
         )
     if kind.over_nodes:
         notes.append(f"Speed-up by node: {'; '.join(kind.over_nodes)}.")

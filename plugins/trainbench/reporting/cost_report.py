@@ -25,7 +25,7 @@ from trainbench.results.campaign import Campaign
 from trainbench.results.readings import gpu_name, is_measured
 
 EXAMPLE_SAMPLES = 10_000
-MAX_GROUPS_TOLD = 6  # more of them are told as a range
+MAX_GROUPS = 6  # of more groups the report states the range of prices
 MISSING = "Set usd_per_gpu_hour, or add the GPU to the price table with its source and date."
 
 Priced = tuple[RunResult, RunCost]
@@ -41,8 +41,10 @@ def cost_report(campaign: Campaign) -> str:
         ("Each run", runs_table(campaign)),
     ]
     head = [f"# Cost report: {markdown.escape(campaign.title)}", markdown.escape(summary(campaign))]
-    if told := drill(campaign):
-        head.append(f"**{markdown.escape(told)}** Its runs cost what they cost; their prices per sample mean nothing.")
+    if slowed := drill(campaign):
+        head.append(
+            f"**{markdown.escape(slowed)}** Its runs cost what they cost; their prices per sample mean nothing."
+        )
     links = {
         result.spec.identity.run_id: RESULT_LINK.format(run_id=result.spec.identity.run_id)
         for result in campaign.results
@@ -91,7 +93,7 @@ def summary(campaign: Campaign) -> str:
 def sample_prices(campaign: Campaign) -> tuple[str, ...]:
     """For each group: "$0.114 per 1K samples, $0.223 per 1M tokens (median of 4 runs)"; of many, the two ends."""
     groups = [] if _is_cpu_trial(campaign) else _typical_groups(campaign)
-    if len(groups) > MAX_GROUPS_TOLD:
+    if len(groups) > MAX_GROUPS:
         return _price_range(groups)
     lines = []
     for work, priced in groups:

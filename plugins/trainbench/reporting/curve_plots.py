@@ -158,12 +158,12 @@ def _facets(facets: Sequence[Facet], title: str, label: str) -> Figure:
     width, height = (7.5, 4.4) if len(shown) == 1 else (4.3 * columns, 3.5 * rows + 0.8)
     figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08))
     all_axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    found = sorted(set[int]().union(*(facet.sizes for facet in shown)))
-    margin = 0.08 * (found[-1] - found[0]) or 0.5
+    sizes = sorted(set[int]().union(*(facet.sizes for facet in shown)))
+    margin = 0.08 * (sizes[-1] - sizes[0]) or 0.5
     for axes, facet in zip(all_axes, shown, strict=False):
-        _draw_facet(axes, facet, label, apart=APART * (found[-1] - found[0]))
-        axes.set_xticks(found)
-        axes.set_xlim(found[0] - margin, found[-1] + margin)
+        _draw_facet(axes, facet, label, apart=APART * (sizes[-1] - sizes[0]))
+        axes.set_xticks(sizes)
+        axes.set_xlim(sizes[0] - margin, sizes[-1] + margin)
     for axes in all_axes[len(shown) :]:
         axes.remove()
     left_out = f"; {len(filled) - len(shown)} more in metrics.csv" if len(filled) > len(shown) else ""

@@ -14,7 +14,7 @@ STATES = (
     ("ok", "Within all limits."),
     ("notice", "Outside a limit once, but the re-run did not confirm it; or faster than its own history. Not red."),
     ("breach", "Outside a limit, slow or fast side named. Red."),
-    ("watched", "Slow by more than half of the limit and by more than chance: told, not red; closes no open breach."),
+    ("watched", "Slow by more than half of the limit and more than chance: a warning, not red; closes no open breach."),
     ("insufficient", "Too few nodes, or more noise than the limit: the reason gives the figures. Not red."),
     ("failed", "Ran, but gave no valid result. Red."),
     ("missing", "Expected, but did not run. Red."),

@@ -12,19 +12,18 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from trainbench.core.formats import count, duration, listing, moment, sentence
 from trainbench.core.tables import RESULT_LINK, Table, Tone, only, shortened
 from trainbench.core.verdicts import Finding, GroupVerdict
-from trainbench.judging.checks import drills
 from trainbench.reporting import cost_report, glossary, html_charts, plots, run_tables, verdict_text
-from trainbench.reporting.comparison_sections import Answer, answers
+from trainbench.reporting.comparison_sections import Section, comparison_sections
 from trainbench.results.campaign import Campaign
 
 MAX_ALIKE = 3  # findings of one kind, each as its own card; of more of them the first, and the others in a table
-DRILL_FOUND = "Drill found"
+DRILL_DETECTED = "Drill detected"
 WORDS = {Tone.GOOD: "All well", Tone.WARN: "Look closer", Tone.BAD: "Action needed"}
 
 
-def report_html(campaign: Campaign, images: Mapping[str, bytes], answered: Sequence[Answer] | None = None) -> str:
-    """`images`: file name -> PNG, as `plots.draw` gives them; the node chart is drawn by the page itself. `answered`:
-    what `answers` gives, where it is there already.
+def report_html(campaign: Campaign, images: Mapping[str, bytes], sections: Sequence[Section] | None = None) -> str:
+    """`images`: file name -> PNG, as `plots.draw` gives them; the node chart is drawn by the page itself. `sections`:
+    what `comparison_sections` gives, where it is there already.
     """
     template = environment().get_template("report.html.j2")
     tone = verdict_text.tone(campaign)
@@ -52,7 +51,7 @@ def report_html(campaign: Campaign, images: Mapping[str, bytes], answered: Seque
         startup_chart=html_charts.startup_chart(campaign),
         cost_lines=(cost_report.summary(campaign), *cost_report.sample_prices(campaign)),
         cost_gaps=cost_report.missing_prices(campaign),
-        answers=answers(campaign) if answered is None else answered,
+        comparison_sections=comparison_sections(campaign) if sections is None else sections,
         sections=_sections(campaign),
         glossary=glossary,
         result_link=RESULT_LINK,
@@ -60,10 +59,8 @@ def report_html(campaign: Campaign, images: Mapping[str, bytes], answered: Seque
 
 
 def _word(campaign: Campaign, tone: Tone) -> str:
-    """The badge beside the headline. Where nothing is red but what a drill slowed, nobody has to act."""
-    failures = (*drills.undetected(campaign.findings), *campaign.alarms, *campaign.unjudged_failures)
-    is_drill_alone = campaign.is_drill and not failures and all(node.is_drill for node in campaign.red_nodes)
-    return DRILL_FOUND if tone is Tone.BAD and is_drill_alone else WORDS[tone]
+    """The badge beside the headline. Where only a drill is red, nobody has to act."""
+    return DRILL_DETECTED if tone is Tone.BAD and verdict_text.is_drill_alone(campaign) else WORDS[tone]
 
 
 def environment() -> Environment:

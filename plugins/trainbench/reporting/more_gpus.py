@@ -41,12 +41,12 @@ def tables(campaign: Campaign) -> tuple[Table, ...]:
 def points(campaign: Campaign, group: WorkGroup) -> tuple[Point, ...]:
     """All strategies at all sizes of one work, smallest size first."""
     prices = {cost.run_id: cost.usd_per_gpu_hour for cost in campaign.costs}
-    found = [
+    points_of_work = [
         point(entry, lambda result: prices.get(result.spec.identity.run_id))
         for size in sizes(group)
         for entry in entries(group, size)
     ]
-    return comparable(found)
+    return comparable(points_of_work)
 
 
 def base_of(larger: Point, among: Sequence[Point]) -> Point | None:
@@ -56,8 +56,8 @@ def base_of(larger: Point, among: Sequence[Point]) -> Point | None:
     return by_size[size] if size else None
 
 
-def _table(name: str, found: Sequence[Point], scaling: Callable[[Entry], Scaling | None]) -> Table:
-    scaled = [(p, scaling(p.entry)) for p in found]
+def _table(name: str, of_work: Sequence[Point], scaling: Callable[[Entry], Scaling | None]) -> Table:
+    scaled = [(p, scaling(p.entry)) for p in of_work]
     return make_table(
         scaled,
         (
@@ -70,18 +70,18 @@ def _table(name: str, found: Sequence[Point], scaling: Callable[[Entry], Scaling
             EXAMPLE.column(lambda row: _time(row[0]), TAKE),
             EXAMPLE.column(lambda row: _price(row[0]), "they cost"),
             USD_PER_1000_SAMPLES.column(lambda row: row[0].usd(1000)),
-            AGAINST_SMALLEST.column(lambda row: _against(row[0], base_of(row[0], found)), is_number=False),
+            AGAINST_SMALLEST.column(lambda row: _against(row[0], base_of(row[0], of_work)), is_number=False),
         ),
         run_id=lambda row: median_run(row[0].entry.results),
-        notes=(*_advice_on_one_machine(scaled), *_price_notes(found)),
+        notes=(*_advice_on_one_machine(scaled), *_price_notes(of_work)),
         title=name,
     )
 
 
 def _advice_on_one_machine(scaled: Sequence[tuple[Point, Scaling | None]]) -> tuple[str, ...]:
     """Without the points whose base ran on another machine: that machine's own speed is in the difference."""
-    elsewhere = [p for p, found in scaled if found and found.efficiency.elsewhere]
-    rest = [p for p, found in scaled if not (found and found.efficiency.elsewhere)]
+    elsewhere = [p for p, scaled_point in scaled if scaled_point and scaled_point.efficiency.elsewhere]
+    rest = [p for p, scaled_point in scaled if not (scaled_point and scaled_point.efficiency.elsewhere)]
     if not elsewhere:
         return advice(rest)
     names = listing(p.entry.name for p in elsewhere)
@@ -93,80 +93,80 @@ def _against(larger: Point, base: Point | None) -> str:
     """ "54 min 43 s sooner, +4.3 % cost"."""
     if base is None:
         return ""
-    found = step(base, larger, SAMPLES)
-    apart_s = (found.base_hours - found.hours) * 3600
-    noise = " (within the noise)" if found.is_within_noise else ""
+    step_up = step(base, larger, SAMPLES)
+    apart_s = (step_up.base_hours - step_up.hours) * 3600
+    noise = " (within the noise)" if step_up.is_within_noise else ""
     when = f"{duration(abs(apart_s))} {'sooner' if apart_s >= 0 else 'later'}"
-    return f"{when}, {percent(found.extra_pct)} cost{noise}"
+    return f"{when}, {percent(step_up.extra_pct)} cost{noise}"
 
 
-def _price_notes(found: Sequence[Point]) -> tuple[str, ...]:
-    prices = sorted({p.usd_per_gpu_hour for p in found if p.usd_per_gpu_hour is not None})
+def _price_notes(of_work: Sequence[Point]) -> tuple[str, ...]:
+    prices = sorted({p.usd_per_gpu_hour for p in of_work if p.usd_per_gpu_hour is not None})
     if not prices:
-        return ("No price is known for all of these runs: cost is told in GPU-hours, all GPUs counted.",)
-    told = listing(f"{usd(price)} per GPU-hour" for price in prices)
-    return (f"All GPUs are paid for, at {told}.",)
+        return ("No price is known for all of these runs: cost is prices_text in GPU-hours, all GPUs counted.",)
+    prices_text = listing(f"{usd(price)} per GPU-hour" for price in prices)
+    return (f"All GPUs are paid for, at {prices_text}.",)
 
 
-def step_words(found: Step) -> str:
+def step_words(step_up: Step) -> str:
     """ "ddp on 2 GPUs of 2 nodes finishes 10,000 samples in 1 h 00 min instead of 1 h 54 min (single on 1 GPU) for
     $0.0600 more (5.3 %): $0.0667 for each hour saved."
     """
-    if found.hours >= found.base_hours:
-        return f"{found.larger.entry.name} is not faster than {found.base.entry.name}: it does not pay."
-    saved = found.usd_per_hour_saved
+    if step_up.hours >= step_up.base_hours:
+        return f"{step_up.larger.entry.name} is not faster than {step_up.base.entry.name}: it does not pay."
+    saved = step_up.usd_per_hour_saved
     per_hour = f": {usd(saved)} for each hour saved" if saved is not None else ""
     return (
-        f"{found.larger.entry.name} finishes {SAMPLES:,} samples in {duration(found.hours * 3600)} instead of "
-        f"{duration(found.base_hours * 3600)} ({found.base.entry.name}) for {_extra(found)}{per_hour}."
+        f"{step_up.larger.entry.name} finishes {SAMPLES:,} samples in {duration(step_up.hours * 3600)} instead of "
+        f"{duration(step_up.base_hours * 3600)} ({step_up.base.entry.name}) for {_extra(step_up)}{per_hour}."
     )
 
 
-def advice(found: Sequence[Point]) -> tuple[str, ...]:
+def advice(of_work: Sequence[Point]) -> tuple[str, ...]:
     """By cost, by deadline, and where a larger size stops paying; computed from the points alone."""
-    chosen = worth_choosing(found, SAMPLES)
+    chosen = worth_choosing(of_work, SAMPLES)
     cheapest, fastest = chosen[-1], chosen[0]
-    told = [f"By cost: {cheapest.entry.name}, {_price(cheapest)} for {SAMPLES:,} samples in {_time(cheapest)}."]
+    lines = [f"By cost: {cheapest.entry.name}, {_price(cheapest)} for {SAMPLES:,} samples in {_time(cheapest)}."]
     if len(chosen) == 1:
         return (
-            *told,
+            *lines,
             "It is also the fastest: nothing that was measured beats it in time or in cost.",
-            *_ties(chosen, found),
+            *_ties(chosen, of_work),
         )
-    told += [step_words(step(cheapest, faster, SAMPLES)) for faster in reversed(chosen[:-1][-MAX_CHOICES_TOLD:])]
-    told.append(f"By deadline: {_deadlines(chosen)} Nothing measured is faster than {_time(fastest)}.")
-    return (*told, *_ties(chosen, found), *_crossovers(cheapest, chosen[:-1]), _startup(chosen))
+    lines += [step_words(step(cheapest, faster, SAMPLES)) for faster in reversed(chosen[:-1][-MAX_CHOICES_TOLD:])]
+    lines.append(f"By deadline: {_deadlines(chosen)} Nothing measured is faster than {_time(fastest)}.")
+    return (*lines, *_ties(chosen, of_work), *_crossovers(cheapest, chosen[:-1]), _startup(chosen))
 
 
 def _deadlines(chosen: Sequence[Point]) -> str:
     """Fastest first: each is the cheapest that is done in time, until the next one is in time as well."""
-    parts = [f"from {_time(found)} on {found.entry.name} ({_price(found)})" for found in chosen[:MAX_CHOICES_TOLD]]
+    parts = [f"from {_time(point)} on {point.entry.name} ({_price(point)})" for point in chosen[:MAX_CHOICES_TOLD]]
     if len(chosen) > MAX_CHOICES_TOLD:
         parts.append(f"from {_time(chosen[-1])} on {chosen[-1].entry.name} ({_price(chosen[-1])})")
     return f"{'; '.join(parts)}."
 
 
-def _ties(chosen: Sequence[Point], found: Sequence[Point]) -> tuple[str, ...]:
-    told = []
+def _ties(chosen: Sequence[Point], of_work: Sequence[Point]) -> tuple[str, ...]:
+    lines = []
     for one in chosen:
-        beside = [p.entry for p in found if p.gpus == one.gpus]
+        beside = [p.entry for p in of_work if p.gpus == one.gpus]
         if level := level_with(one.entry, beside):
             names = listing(entry.strategy.value for entry in level)
-            told.append(f"{names} would do as well as {one.entry.name}: the difference lies within the noise.")
-    return tuple(told)
+            lines.append(f"{names} would do as well as {one.entry.name}: the difference lies within the noise.")
+    return tuple(lines)
 
 
 def _crossovers(cheapest: Point, larger: Sequence[Point]) -> tuple[str, ...]:
     """With start-up counted: from how many samples on the larger is sooner, and cheaper."""
-    told = []
-    for found in larger[:MAX_CHOICES_TOLD]:
-        small, large = sorted((cheapest, found), key=lambda p: p.gpus)
+    lines = []
+    for larger_point in larger[:MAX_CHOICES_TOLD]:
+        small, large = sorted((cheapest, larger_point), key=lambda p: p.gpus)
         if small.startup_s is None or large.startup_s is None or small.gpus == large.gpus:
             continue
         sooner = _from(crossover_time_samples(small, large), crossover_time_samples(large, small), "sooner")
         cheaper = _from(crossover_cost_samples(small, large), crossover_cost_samples(large, small), "cheaper")
-        told.append(f"Start-up counted, {large.entry.name} against {small.entry.name}: {sooner}, {cheaper}.")
-    return tuple(told)
+        lines.append(f"Start-up counted, {large.entry.name} against {small.entry.name}: {sooner}, {cheaper}.")
+    return tuple(lines)
 
 
 def _from(samples: float | None, other_from: float | None, word: str) -> str:
@@ -179,27 +179,27 @@ def _from(samples: float | None, other_from: float | None, word: str) -> str:
 
 def _startup(chosen: Sequence[Point]) -> str:
     known = sorted((p.gpus, p.startup_s, p.entry.name) for p in chosen if p.startup_s is not None)
-    told = listing(f"{duration(seconds)} on {name.split(' on ', 1)[1]}" for _, seconds, name in known)
-    more = f"; here it takes {told}" if known else "; it is not known here"
+    times = listing(f"{duration(seconds)} on {name.split(' on ', 1)[1]}" for _, seconds, name in known)
+    more = f"; here it takes {times}" if known else "; it is not known here"
     return (
         f"Times and costs leave start-up out (launch, import, build, compile){more}. Saving of checkpoints is not in."
     )
 
 
-def _extra(found: Step) -> str:
-    noise = ", within the noise" if found.is_within_noise else ""
-    less = found.extra_pct < 0
-    pct = share(abs(found.extra_pct))
+def _extra(step_up: Step) -> str:
+    noise = ", within the noise" if step_up.is_within_noise else ""
+    less = step_up.extra_pct < 0
+    pct = share(abs(step_up.extra_pct))
     word = "less" if less else "more"
-    if found.extra_usd is None:
+    if step_up.extra_usd is None:
         return f"{pct} {word} GPU-hours{noise}"
-    return f"{usd(abs(found.extra_usd))} {word} ({pct}{noise})"
+    return f"{usd(abs(step_up.extra_usd))} {word} ({pct}{noise})"
 
 
-def _price(found: Point) -> str:
-    cost = found.usd(SAMPLES)
-    return f"{figure(found.gpu_hours(SAMPLES), 3)} GPU-hours" if cost is None else usd(cost)
+def _price(point: Point) -> str:
+    cost = point.usd(SAMPLES)
+    return f"{figure(point.gpu_hours(SAMPLES), 3)} GPU-hours" if cost is None else usd(cost)
 
 
-def _time(found: Point) -> str:
-    return duration(found.hours(SAMPLES) * 3600)
+def _time(point: Point) -> str:
+    return duration(point.hours(SAMPLES) * 3600)

@@ -1,4 +1,4 @@
-"""The noise floor as tables: how much equal runs differ on each node, and which slowdown can be found here."""
+"""The noise floor as tables: how much equal runs differ on each node, and which slowdown can be detected here."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def noise_tables(campaign: Campaign) -> tuple[Table, ...]:
     if not measures_noise(campaign):
         return ()
     runs = verdict_text.runs_of_groups(campaign)
-    found = ((_noise(campaign, floor, runs), _found(campaign, floor)) for floor in floors(campaign.results))
-    return tuple(table for tables in found for table in tables if table)
+    tables_of_floors = ((_noise(campaign, floor, runs), _found(campaign, floor)) for floor in floors(campaign.results))
+    return tuple(table for tables in tables_of_floors for table in tables if table)
 
 
 def _noise(campaign: Campaign, floor: Floor, runs: Mapping[str, Mapping[str, str | None]]) -> Table:
@@ -75,7 +75,7 @@ def _found(campaign: Campaign, floor: Floor) -> Table | None:
 
     def slowdown_column(heading: str, peers: int | None) -> Column[int]:
         return SMALLEST_SLOWDOWN.column(
-            lambda rounds: floor.told_pct(rounds, peers, found=True), heading, write=share_2
+            lambda rounds: floor.detectable_pct(rounds, peers, in_19_of_20=True), heading, write=share_2
         )
 
     return make_table(
@@ -86,10 +86,10 @@ def _found(campaign: Campaign, floor: Floor) -> Table | None:
             slowdown_column("own history", None),
         ),
         notes=(
-            f"Slower by this much, a {unit} is told from chance in 19 of 20 nights, where the limit is no wider. Own "
+            f"Slower by this much, a {unit} differs from chance in 19 of 20 nights, where the limit is no wider. Own "
             f"history: {own}against its last {PAST_CAMPAIGNS} campaigns; what differs from day to day is not in it.",
         ),
-        title=f"Smallest slowdown that is found: {verdict_text.group_name(campaign, floor.group_id)}",
+        title=f"Smallest slowdown that is detected: {verdict_text.group_name(campaign, floor.group_id)}",
     )
 
 

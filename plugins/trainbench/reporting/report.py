@@ -9,7 +9,7 @@ from trainbench.core.markdown import bullets, escape, table
 from trainbench.core.tables import Table
 from trainbench.core.verdicts import Finding, GroupVerdict, NodeVerdict
 from trainbench.reporting import cost_report, glossary, plots, run_tables, verdict_text
-from trainbench.reporting.comparison_sections import Answer, answers
+from trainbench.reporting.comparison_sections import Section, comparison_sections
 from trainbench.results.campaign import Campaign
 
 OTHER_FILES = {
@@ -20,17 +20,17 @@ OTHER_FILES = {
 }
 
 
-def benchmark_report(campaign: Campaign, files: Sequence[str] = (), answered: Sequence[Answer] | None = None) -> str:
-    """`files`: what lies beside the report, as paths relative to it; only these are linked. `answered`: what `answers`
-    gives, where it is there already: of a large fleet it takes seconds.
+def benchmark_report(campaign: Campaign, files: Sequence[str] = (), sections: Sequence[Section] | None = None) -> str:
+    """`files`: what lies beside the report, as paths relative to it; only these are linked. `sections`: the
+    result of `comparison_sections` where the caller has it: for a large fleet it takes seconds.
     """
-    answered = answers(campaign) if answered is None else answered
+    sections = comparison_sections(campaign) if sections is None else sections
     links = _result_links(campaign, files)
     parts = [
         _head(campaign),
         *_verdicts(campaign, links),
         *_red_nodes(campaign),
-        *(part for answer in answered for part in _comparison(answer.title, answer.tables, links)),
+        *(part for section in sections for part in _comparison(section.title, section.tables, links)),
         *_findings(campaign),
         *_history(campaign, links),
         *_plots(campaign, files),
@@ -58,8 +58,8 @@ def _head(campaign: Campaign) -> str:
     lines = [f"# {escape(campaign.title)}", f"**{escape(verdict_text.verdict(campaign))}**"]
     if since := verdict_text.dated(campaign):
         lines.append(bullets(since).rstrip("\n"))
-    if told := verdict_text.drill(campaign):
-        lines.append(f"> **{escape(told)}**")
+    if drill_text := verdict_text.drill(campaign):
+        lines.append(f"> **{escape(drill_text)}**")
     took = duration((campaign.finished_at - campaign.started_at).total_seconds())
     lines.append(
         f"{escape(campaign.suite)}, campaign {escape(campaign.campaign_id)}: {count(len(campaign.results), 'run')}, "
@@ -92,19 +92,19 @@ def _red_nodes(campaign: Campaign) -> list[str]:
 
 
 def _red_node(node: NodeVerdict, findings: Sequence[Finding]) -> str:
-    told = [
+    lines = [
         f"{sentence(f.explanation)} Measured: {sentence(f.measured)} Expected: {sentence(f.expected)} "
         f"Next step: {sentence(f.resolution)}"
         for f in findings
     ] or ["No finding names a cause: look at the node's events and at the log of its run."]
     reason = escape(f"{verdict_text.state_words(node)}. {sentence(node.reason)}")
-    return f"### {escape(node.node)}\n\n{reason}\n\n{bullets(told)}"
+    return f"### {escape(node.node)}\n\n{reason}\n\n{bullets(lines)}"
 
 
 def _findings(campaign: Campaign) -> list[str]:
     by_node = verdict_text.findings_by_node(campaign)
-    told = {finding for node in campaign.red_nodes for finding in by_node.get(node.node, ())}
-    return _section("Other findings", verdict_text.findings_table([f for f in campaign.findings if f not in told]))
+    shown = {finding for node in campaign.red_nodes for finding in by_node.get(node.node, ())}
+    return _section("Other findings", verdict_text.findings_table([f for f in campaign.findings if f not in shown]))
 
 
 def _plots(campaign: Campaign, files: Sequence[str]) -> list[str]:
@@ -154,5 +154,5 @@ def _section(title: str, content: Table, links: Mapping[str, str] | None = None,
 
 def _result_links(campaign: Campaign, files: Sequence[str]) -> dict[str, str]:
     wanted = {f"runs/{r.spec.identity.run_id}/result.json": r.spec.identity.run_id for r in campaign.results}
-    found = ((wanted.get("/".join(path.split("/")[-3:])), path) for path in files)
-    return {run_id: path for run_id, path in found if run_id}
+    run_ids = ((wanted.get("/".join(path.split("/")[-3:])), path) for path in files)
+    return {run_id: path for run_id, path in run_ids if run_id}

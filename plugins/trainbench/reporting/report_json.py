@@ -21,7 +21,7 @@ from typing import Any
 from trainbench.core.csv_cells import Cell
 from trainbench.core.tables import RESULT_LINK, Row, Table
 from trainbench.reporting import cost_report, verdict_text
-from trainbench.reporting.comparison_sections import Answer, answers
+from trainbench.reporting.comparison_sections import Section, comparison_sections
 from trainbench.reporting.metrics import metric_rows
 from trainbench.results.campaign import Campaign
 
@@ -31,11 +31,11 @@ FORMAT, FORMAT_VERSION = "trainbench-report", 1
 def report_json(
     campaign: Campaign,
     rows: Sequence[Mapping[str, Cell]] | None = None,
-    answered: Sequence[Answer] | None = None,
+    sections: Sequence[Section] | None = None,
 ) -> str:
-    """`rows` and `answered`: what `metric_rows` and `answers` give, where it is there already."""
+    """`rows` and `sections`: what `metric_rows` and `comparison_sections` give, where it is there already."""
     rows = metric_rows(campaign) if rows is None else rows
-    answered = answers(campaign) if answered is None else answered
+    sections = comparison_sections(campaign) if sections is None else sections
     said = campaign.model_dump(
         mode="json", include={"campaign_id", "suite", "title", "question", "started_at", "finished_at"}
     )
@@ -54,8 +54,8 @@ def report_json(
         **judged,
         "runs": [_with_link(row) for row in rows],
         "comparisons": [
-            {"anchor": answer.anchor, "title": answer.title, "tables": [_table(table) for table in answer.tables]}
-            for answer in answered
+            {"anchor": section.anchor, "title": section.title, "tables": [_table(table) for table in section.tables]}
+            for section in sections
         ],
         "cost": [cost_report.summary(campaign), *cost_report.sample_prices(campaign)],
         "parameters": campaign.params,

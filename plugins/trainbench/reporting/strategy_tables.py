@@ -10,7 +10,7 @@ from bench_image.contract.result import RunResult
 from trainbench.comparison.comparable import WorkGroup, differences, nearest, work_groups, work_names
 from trainbench.comparison.entries import Entry, entries, level_with, sizes, tie_words
 from trainbench.comparison.scaling import Scaling, entry_scaling
-from trainbench.comparison.strategy_profiles import patterns
+from trainbench.comparison.strategy_profiles import profiles_of
 from trainbench.core.formats import NA, count, figure, listing, share
 from trainbench.core.tables import Column, Row, Table, Tone, integer, make_table, median_run, text, text_row
 from trainbench.figures.figure import Figure
@@ -61,7 +61,7 @@ def strategies(campaign: Campaign) -> tuple[Table, ...]:
 
 def leaders(campaign: Campaign) -> tuple[str, ...]:
     """Which strategy made the most tokens at the largest size, one sentence for each work that had a choice."""
-    told = []
+    sentences = []
     groups = work_groups(campaign.results)
     for group, name in zip(groups, work_names(groups), strict=True):
         size = max(result.spec.placement.world_size for result in group.results)
@@ -71,8 +71,8 @@ def leaders(campaign: Campaign) -> tuple[str, ...]:
             level = level_with(first, others)
             who = listing(entry.strategy.value for entry in (first, *level))
             place = "share the first place" if level else "is first"
-            told.append(f"On {count(size, 'GPU')} {who} {place}{what}: {figure(first.tokens_per_s)} tokens/s.")
-    return tuple(told)
+            sentences.append(f"On {count(size, 'GPU')} {who} {place}{what}: {figure(first.tokens_per_s)} tokens/s.")
+    return tuple(sentences)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,7 +115,7 @@ def _median_column(figure: Figure) -> Column[_Placed]:
 
 def _placed(comparison: _Comparison, peers: Sequence[Entry]) -> Iterator[_Placed]:
     scaling = [comparison.scaling(entry) for entry in peers]
-    words = [pattern.words for pattern in patterns(peers, scaling)] or [""] * len(peers)
+    words = [profile.words for profile in profiles_of(peers, scaling)] or [""] * len(peers)
     for number, (entry, scaled, pattern) in enumerate(zip(peers, scaling, words, strict=True), start=1):
         place = f"{number} of {len(peers)}"
         yield _Placed(entry=entry, place=place, first=peers[0], scaling=scaled, pattern=pattern)
@@ -149,15 +149,15 @@ def _notes(comparison: _Comparison, group: WorkGroup) -> tuple[str, ...]:
     for size in sizes(group):
         notes += tie_words(entries(group, size))
     of_group = [entry for size in sizes(group) for entry in entries(group, size)]
-    found = [scaled.efficiency for entry in of_group if (scaled := comparison.scaling(entry))]
-    if bases := sorted({(efficiency.base_world_size, efficiency.base_strategy.value) for efficiency in found}):
-        told = listing(f"{count(size, 'GPU')} ({strategy})" for size, strategy in bases)
-        notes.append(f"Scaling: throughput per GPU against that at {told}, the smallest size measured.")
-    if strange := sorted({f"{e.base} on {e.elsewhere}" for e in found if e.elsewhere}):
+    known = [scaled.efficiency for entry in of_group if (scaled := comparison.scaling(entry))]
+    if bases := sorted({(efficiency.base_world_size, efficiency.base_strategy.value) for efficiency in known}):
+        smallest = listing(f"{count(size, 'GPU')} ({strategy})" for size, strategy in bases)
+        notes.append(f"Scaling: throughput per GPU against that at {smallest}, the smallest size measured.")
+    if strange := sorted({f"{e.base} on {e.elsewhere}" for e in known if e.elsewhere}):
         notes.append(
             f"Base elsewhere: {listing(strange)}. That scaling compares machines, too, so no advice rests on it."
         )
-    if not found and (other := _base_on_other_gpu(comparison, group)):
+    if not known and (other := _base_on_other_gpu(comparison, group)):
         notes.append(other)
     if near := nearest(group, comparison.groups):
         fields = listing(differences(group, near), most=8)

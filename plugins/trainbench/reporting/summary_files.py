@@ -32,7 +32,7 @@ def _files(campaign: Campaign, parts: Isolation) -> Files:
     name, files = campaign.campaign_id, Files()
     # Plots, sections and rows first: several documents show them.
     images = parts.attempt("drawing plots", name, lambda: plots.draw(campaign)) or {}
-    sections = parts.attempt("comparing", name, lambda: comparison_sections.answers(campaign)) or ()
+    sections = parts.attempt("comparing", name, lambda: comparison_sections.comparison_sections(campaign)) or ()
     rows = parts.attempt("computing the figures of the runs", name, lambda: metrics.metric_rows(campaign)) or ()
     raw = [f"../runs/{result.spec.identity.run_id}/result.json" for result in campaign.results]
     # The Markdown report comes last: it lists the files before it.

@@ -40,21 +40,21 @@ def speed(campaign: Campaign) -> tuple[Table, ...]:
     """One table for each model: its recipes on each kind of GPU."""
     if campaign.question is not Question.HARDWARE:
         return ()
-    found, wanted = cells(campaign), asked(campaign)
-    models = dict.fromkeys(cell.model for cell in found if cell.model != EVERYTHING)
+    all_cells, wanted = cells(campaign), asked(campaign)
+    models = dict.fromkeys(cell.model for cell in all_cells if cell.model != EVERYTHING)
     priced: list[str] = []
-    if campaign.params.get("usd_per_gpu_hour") and len({cell.gpu for cell in measured(found)}) > 1:
+    if campaign.params.get("usd_per_gpu_hour") and len({cell.gpu for cell in measured(all_cells)}) > 1:
         priced = ["One price was given for all kinds of GPU (usd_per_gpu_hour): the costs differ by speed only."]
-    nowhere = [cell for cell in found if cell.model == EVERYTHING]
-    return tuple(_speed(model, [c for c in found if c.model == model], nowhere, wanted, priced) for model in models)
+    nowhere = [cell for cell in all_cells if cell.model == EVERYTHING]
+    return tuple(_speed(model, [c for c in all_cells if c.model == model], nowhere, wanted, priced) for model in models)
 
 
 def memory(campaign: Campaign) -> tuple[Table, ...]:
     """What each recipe saves against full fine-tuning; nothing where no memory of a GPU was measured."""
     if campaign.question is not Question.HARDWARE:
         return ()
-    found = cells(campaign)
-    rows = [(cell, saved_memory(cell, found)) for cell in measured(found) if cell.memory_gb is not None]
+    all_cells = cells(campaign)
+    rows = [(cell, saved_memory(cell, all_cells)) for cell in measured(all_cells) if cell.memory_gb is not None]
     made = make_table(
         rows,
         (
@@ -86,11 +86,11 @@ def money(campaign: Campaign) -> tuple[Table, ...]:
     """Rent or buy, and what each budget buys."""
     if campaign.question is not Question.HARDWARE:
         return ()
-    found, wanted = measured(cells(campaign)), asked(campaign)
+    all_cells, wanted = measured(cells(campaign)), asked(campaign)
     every = (
-        recommend.rented(found, wanted),
-        recommend.owned(found, wanted),
-        recommend.rent_or_buy_table(found, wanted),
+        recommend.rented(all_cells, wanted),
+        recommend.owned(all_cells, wanted),
+        recommend.rent_or_buy_table(all_cells, wanted),
     )
     return tuple(made for made in every if made.rows)
 
@@ -102,31 +102,31 @@ def headline(campaign: Campaign) -> tuple[str, ...]:
     by_work: dict[str, list[Cell]] = {}
     for cell in measured(cells(campaign)):
         by_work.setdefault(cell.work, []).append(cell)
-    told = [_best(work, found) for work, found in list(by_work.items())[:MAX_TOLD]]
-    return (*told, *([f"The report has {len(by_work) - MAX_TOLD} more."] if len(by_work) > MAX_TOLD else []))
+    sentences = [_best(work, of_work) for work, of_work in list(by_work.items())[:MAX_TOLD]]
+    return (*sentences, *([f"The report has {len(by_work) - MAX_TOLD} more."] if len(by_work) > MAX_TOLD else []))
 
 
-def _best(work: str, found: Sequence[Cell]) -> str:
-    fastest = max(found, key=lambda cell: cell.tokens_per_s or 0.0)
-    cheapest = min(found, key=lambda cell: cell.usd_per_1m_samples or float("inf"))
+def _best(work: str, of_work: Sequence[Cell]) -> str:
+    fastest = max(of_work, key=lambda cell: cell.tokens_per_s or 0.0)
+    cheapest = min(of_work, key=lambda cell: cell.usd_per_1m_samples or float("inf"))
     rate = f"{figure(fastest.tokens_per_s)} tokens/s on {fastest.gpu}"
     price = cheapest.usd_per_1m_samples
     if price is None:
         return f"{work}: {rate}, without a price."
-    if len(found) == 1:
+    if len(of_work) == 1:
         return f"{work}: {rate}, {usd(price)} per 1M samples."
-    of = "" if all(cell.usd_per_1m_samples for cell in found) else ", of those with a price"
+    of = "" if all(cell.usd_per_1m_samples for cell in of_work) else ", of those with a price"
     return f"{work}: fastest {rate}, cheapest {usd(price)} per 1M samples on {cheapest.gpu}{of}."
 
 
 def _speed(
-    model: str, found: Sequence[Cell], nowhere: Sequence[Cell], wanted: ComparisonParams, more: Sequence[str]
+    model: str, of_model: Sequence[Cell], nowhere: Sequence[Cell], wanted: ComparisonParams, more: Sequence[str]
 ) -> Table:
-    has_several = len({cell.gpu for cell in measured(found)}) > 1
+    has_several = len({cell.gpu for cell in measured(of_model)}) > 1
     rows: list[tuple[Cell, Cell | None]] = []  # with the cell that its speed is relative to
     notes = []
-    for recipe in dict.fromkeys(cell.recipe for cell in found):
-        of_recipe = [cell for cell in found if cell.recipe == recipe]
+    for recipe in dict.fromkeys(cell.recipe for cell in of_model):
+        of_recipe = [cell for cell in of_model if cell.recipe == recipe]
         base = baseline(of_recipe, wanted.baseline_gpu) if has_several else None
         rows += [(cell, base) for cell in sorted(of_recipe, key=lambda cell: -(cell.tokens_per_s or 0.0))]
         notes += _unequal(recipe, measured(of_recipe))
@@ -135,8 +135,8 @@ def _speed(
         _speed_columns(wanted, has_several),
         tone=lambda pair: Tone.PLAIN if pair[0].results else Tone.WARN,
         run_id=lambda pair: median_run(pair[0].results),
-        notes=(*_speed_notes(found, wanted, has_several), *recommend.price_notes(measured(found)), *more, *notes),
-        title=_model_name(model, found),
+        notes=(*_speed_notes(of_model, wanted, has_several), *recommend.price_notes(measured(of_model)), *more, *notes),
+        title=_model_name(model, of_model),
     )
 
 
@@ -169,8 +169,8 @@ def _relative(cell: Cell, base: Cell | None) -> str:
     return f"{ratio.text()} (baseline)" if cell is base else ratio.text()
 
 
-def _model_name(model: str, found: Sequence[Cell]) -> str:
-    results = [result for cell in found for result in cell.results]
+def _model_name(model: str, of_model: Sequence[Cell]) -> str:
+    results = [result for cell in of_model for result in cell.results]
     if not results:
         return model
     spec = results[0].spec
@@ -186,7 +186,7 @@ def _remark(cell: Cell) -> str:
     return ", ".join(parts)
 
 
-def _speed_notes(found: Sequence[Cell], wanted: ComparisonParams, has_several: bool) -> list[str]:
+def _speed_notes(of_model: Sequence[Cell], wanted: ComparisonParams, has_several: bool) -> list[str]:
     notes = [f"One GPU each; medians over runs. 1 epoch: {wanted.epoch_samples:,} samples, start-up left out."]
     if has_several:
         against = f"'{wanted.baseline_gpu}'" if wanted.baseline_gpu else "the fastest"
@@ -194,22 +194,22 @@ def _speed_notes(found: Sequence[Cell], wanted: ComparisonParams, has_several: b
             f"Relative speed: tokens/s over those of {against}, ± 99 % interval of the runs and windows. It is of the "
             "GPUs that ran: cards of one kind differ by some percent."
         )
-    elif gpus := {cell.gpu for cell in measured(found)}:
+    elif gpus := {cell.gpu for cell in measured(of_model)}:
         notes.append(f"Only {gpus.pop()} was measured: there is nothing to be relative to.")
     if has_several and wanted.baseline_gpu:
-        recipes = dict.fromkeys(cell.recipe for cell in measured(found))
-        lost = [r for r in recipes if not baseline([c for c in found if c.recipe == r], wanted.baseline_gpu)]
+        recipes = dict.fromkeys(cell.recipe for cell in measured(of_model))
+        lost = [r for r in recipes if not baseline([c for c in of_model if c.recipe == r], wanted.baseline_gpu)]
         notes += [f"{listing(lost)}: no '{wanted.baseline_gpu}' was measured to be relative to."] if lost else []
     return notes
 
 
-def _unequal(recipe: str, found: Sequence[Cell]) -> list[str]:
-    if len({cell.micro_batches for cell in found}) < 2:
+def _unequal(recipe: str, of_recipe: Sequence[Cell]) -> list[str]:
+    if len({cell.micro_batches for cell in of_recipe}) < 2:
         return []
-    sizes = "; ".join(f"{' or '.join(map(str, cell.micro_batches))} on {cell.gpu}" for cell in found)
-    why = "each GPU ran what suits it best" if _is_auto(found) else "they were asked for so"
+    sizes = "; ".join(f"{' or '.join(map(str, cell.micro_batches))} on {cell.gpu}" for cell in of_recipe)
+    why = "each GPU ran what suits it best" if _is_auto(of_recipe) else "they were asked for so"
     return [f"Unequal work with {recipe}: the micro-batch is {sizes} ({why}). A step is not the same work on each."]
 
 
-def _is_auto(found: Sequence[Cell]) -> bool:
-    return any(result.spec.work.micro_batch_size == AUTO for cell in found for result in cell.results)
+def _is_auto(of_recipe: Sequence[Cell]) -> bool:
+    return any(result.spec.work.micro_batch_size == AUTO for cell in of_recipe for result in cell.results)

@@ -49,8 +49,8 @@ def verdict_table(campaign: Campaign) -> Group:
         parts.append(plain(alone))
     parts += [plain(f"skipped {skipped.what}: {skipped.reason}") for skipped in campaign.skipped]
     parts += [plain(line) for line in (cost_report.summary(campaign), *cost_report.sample_prices(campaign))]
-    if told := verdict_text.drill(campaign):
-        parts.append(plain(told, style="bold"))
+    if drill_text := verdict_text.drill(campaign):
+        parts.append(plain(drill_text, style="bold"))
     parts += [plain(line) for line in verdict_text.dated(campaign)]
     parts.append(plain(verdict_text.verdict(campaign), style=STYLES[verdict_text.tone(campaign)]))
     return Group(*parts)

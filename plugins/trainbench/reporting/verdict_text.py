@@ -1,4 +1,4 @@
-"""What the verdicts say, in words and tables: the one source of the sentences in every report."""
+"""Verdicts as sentences and tables: the one source of the sentences in every report."""
 
 from __future__ import annotations
 
@@ -48,11 +48,18 @@ from trainbench.results.readings import gpu_name
 NO_GPU = f"{NA}: no GPU"
 BY_CPU_TIME = "CPU (samples per second of the process' CPU time)"
 REFERENCES = {
-    ReferenceMode.LEAVE_ONE_OUT_MEDIAN: "leave-one-out median",
+    ReferenceMode.LEAVE_ONE_OUT_MEDIAN: "median of the other nodes",
     ReferenceMode.MEDIAN: "median of all nodes",
     ReferenceMode.MEAN: "mean of all nodes",
     ReferenceMode.HISTORY: "own history",
     ReferenceMode.FIXED: "fixed value",
+}
+COMPARED_WITH = {
+    ReferenceMode.LEAVE_ONE_OUT_MEDIAN: "against its peers",
+    ReferenceMode.MEDIAN: "against all nodes",
+    ReferenceMode.MEAN: "against the mean",
+    ReferenceMode.HISTORY: "against its history",
+    ReferenceMode.FIXED: "against the fixed value",
 }
 METRICS = {Metric.SAMPLES_PER_SECOND: "samples/s", Metric.MEMORY_GB: "memory", Metric.TEMPERATURE_C: "temperature"}
 MAX_WAITING = 10
@@ -91,14 +98,20 @@ def verdict(campaign: Campaign) -> str:
     if number:
         has = "has" if number == 1 else "have"
         judged = f"{judged.removesuffix('.')}; {count(number, 'slowdown')} {has} a date."
-    return " ".join((*missed, judged))
+    return f"{'Drill: ' if is_drill_alone(campaign) else ''}{' '.join((*missed, judged))}"
+
+
+def is_drill_alone(campaign: Campaign) -> bool:
+    """Whether nothing is red but the nodes that a drill slowed."""
+    failures = (*drills.undetected(campaign.findings), *campaign.alarms, *campaign.unjudged_failures)
+    return campaign.is_drill and not failures and all(node.is_drill for node in campaign.red_nodes)
 
 
 def dated(campaign: Campaign) -> tuple[str, ...]:
     """A sentence for each slowdown that has a date; of many the first."""
-    told = _dated(campaign)
-    more = (f"And {len(told) - MAX_DATED} more: see the findings.",) if len(told) > MAX_DATED else ()
-    return (*(sentence(f.headline) for f in told[:MAX_DATED]), *more)
+    findings = _dated(campaign)
+    more = (f"And {len(findings) - MAX_DATED} more: see the findings.",) if len(findings) > MAX_DATED else ()
+    return (*(sentence(f.headline) for f in findings[:MAX_DATED]), *more)
 
 
 def in_full(campaign: Campaign) -> str:
@@ -130,7 +143,7 @@ def _answered(campaign: Campaign) -> list[str]:
 
 
 def shown_groups(campaign: Campaign) -> tuple[GroupVerdict, ...]:
-    """The groups in which nodes were compared; what ran on one node only is told of in one line instead."""
+    """The groups in which nodes were compared; one line names the groups that ran on one node only."""
     lone = lone_groups(campaign.groups)
     return tuple(group for group in campaign.groups if group not in lone)
 
@@ -165,8 +178,8 @@ def drill(campaign: Campaign) -> str | None:
     drills = {r.spec.identity.node: r.spec.drill.slowdown_pct for r in campaign.results if r.spec.drill}
     if not drills:
         return None
-    told = listing(f"{node} by {share(pct, 0)}" for node, pct in drills.items())
-    return f"Drill: trainbench slowed {told} on purpose, to see that the checks find it."
+    slowed = listing(f"{node} by {share(pct, 0)}" for node, pct in drills.items())
+    return f"Drill: trainbench slowed {slowed} on purpose, to see that the checks find it."
 
 
 def verdict_table(campaign: Campaign, group: GroupVerdict) -> Table:
@@ -180,7 +193,7 @@ def verdict_table(campaign: Campaign, group: GroupVerdict) -> Table:
         (
             text("node", lambda node: node.node),
             SAMPLES_PER_SECOND.column(lambda node: _value(node, Metric.SAMPLES_PER_SECOND)),
-            DEVIATION.column(_deviation, f"vs {REFERENCES[group.reference]}"),
+            DEVIATION.column(_deviation, COMPARED_WITH[group.reference]),
             PEAK_MEMORY_GB.column(lambda node: _value(node, Metric.MEMORY_GB)),
             TEMPERATURE_MEAN_C.column(lambda node: _temperature(node, on_cpu), "temperature", is_number=False),
             text("state", lambda node: state_words(node, is_behind=node.node in behind)),
@@ -233,9 +246,9 @@ def fleet_lines(group: GroupVerdict) -> tuple[str, ...]:
         "between runs, and between the windows of a run."
         if group.noise_pct is not None
         else f"Noise: {NA}, no node ran twice.",
-        f"Smallest deviation that can be told from chance here: {noise_share(group.detectable_pct, 2)}."
+        f"Smallest deviation that differs from chance here: {noise_share(group.detectable_pct, 2)}."
         if group.detectable_pct is not None
-        else f"Smallest deviation that can be told from chance here: {NA}, the noise is not known.",
+        else f"Smallest deviation that differs from chance here: {NA}, the noise is not known.",
     )
 
 
@@ -340,7 +353,7 @@ def group_name(campaign: Campaign, group_id: str) -> str:
 
 
 def work_name(campaign: Campaign, result: RunResult, gpu: str | None = None) -> str:
-    """The work and the hardware of one run, and the label under which it was asked for. `gpu`: where it never told."""
+    """The work and hardware of one run, after its label. `gpu`: its GPU where the run does not report one."""
     spec = result.spec
     asked = spec.work.micro_batch_size
     batch = (
@@ -363,12 +376,12 @@ def is_rerun(campaign: Campaign, result: RunResult) -> bool:
 
 def rates(campaign: Campaign) -> Mapping[tuple[str, str], Sequence[tuple[float, bool]]]:
     """(group id, node) -> samples/s that each of its runs is judged by, and whether that was the re-run of a breach."""
-    found: dict[tuple[str, str], list[tuple[float, bool]]] = {}
+    by_node: dict[tuple[str, str], list[tuple[float, bool]]] = {}
     for result in campaign.results:
         if (rate := judged_rate(result)) is not None:
             key = (result.spec.identity.group_id, result.spec.identity.node)
-            found.setdefault(key, []).append((rate, is_rerun(campaign, result)))
-    return found
+            by_node.setdefault(key, []).append((rate, is_rerun(campaign, result)))
+    return by_node
 
 
 def _plain(state: State) -> str:
@@ -381,19 +394,19 @@ def _side(metric: MetricVerdict) -> str:
 
 
 def _value(node: NodeVerdict, metric: Metric) -> float | None:
-    found = node.metric(metric)
-    return found.value if found else None
+    verdict_of_metric = node.metric(metric)
+    return verdict_of_metric.value if verdict_of_metric else None
 
 
 def _deviation(node: NodeVerdict) -> float | None:
-    found = node.metric(Metric.SAMPLES_PER_SECOND)
-    return found.deviation if found else None
+    verdict_of_metric = node.metric(Metric.SAMPLES_PER_SECOND)
+    return verdict_of_metric.deviation if verdict_of_metric else None
 
 
 def _temperature(node: NodeVerdict, on_cpu: bool) -> str:
-    found = node.metric(Metric.TEMPERATURE_C)
-    if found and found.value is not None:
-        return degrees(found.value)
+    verdict_of_metric = node.metric(Metric.TEMPERATURE_C)
+    if verdict_of_metric and verdict_of_metric.value is not None:
+        return degrees(verdict_of_metric.value)
     if on_cpu:
         return NO_GPU
-    return f"{NA}: {one_line(found.reason, 60)}" if found and found.reason else NA
+    return f"{NA}: {one_line(verdict_of_metric.reason, 60)}" if verdict_of_metric and verdict_of_metric.reason else NA

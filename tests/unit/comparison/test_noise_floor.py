@@ -29,7 +29,7 @@ from trainbench.core.markdown import table
 from trainbench.core.verdicts import Metric
 from trainbench.judging.noise import Noise, Run
 from trainbench.params.campaign_kind import Question
-from trainbench.reporting.comparison_sections import answers
+from trainbench.reporting.comparison_sections import comparison_sections
 from trainbench.reporting.noise_tables import noise_tables
 from trainbench.reporting.report import benchmark_report
 from trainbench.reporting.verdict_text import verdict
@@ -93,7 +93,7 @@ def test_what_a_round_does_to_all_nodes_is_no_noise_between_them() -> None:
     assert floor.nodes[0].between.sd_pct == pytest.approx(0.995, abs=0.001)
     assert floor.between_own is not None
     assert floor.between_own.sd_pct == pytest.approx(0.995, abs=0.001)
-    assert (floor.told_pct(1, 2) or 0) < 1e-6 < 1 < (floor.told_pct(1, None) or 0)
+    assert (floor.detectable_pct(1, 2) or 0) < 1e-6 < 1 < (floor.detectable_pct(1, None) or 0)
 
 
 def test_the_nodes_own_differences_are_told_apart_from_the_noise() -> None:
@@ -108,11 +108,11 @@ def test_a_slowdown_that_is_told_by_hand() -> None:
     1.0757, times 0.03055: 3.23 %. With nodes that differ by 1 %, too: sqrt(2) times the error: 5.07 %.
     """
     floor = floor_of(1.0)
-    assert floor.told_pct(1, 3) == pytest.approx(3.61, abs=0.01)
-    assert floor.told_pct(1, 3, found=True) == pytest.approx(5.50, abs=0.01)
-    assert floor.told_pct(1, None) == pytest.approx(3.23, abs=0.01)
-    assert floor_of(1.0, nodes_sd_pct=1.0).told_pct(1, 3) == pytest.approx(5.07, abs=0.01)
-    assert floor_of(1.0, between=None).told_pct(1, 3) is None
+    assert floor.detectable_pct(1, 3) == pytest.approx(3.61, abs=0.01)
+    assert floor.detectable_pct(1, 3, in_19_of_20=True) == pytest.approx(5.50, abs=0.01)
+    assert floor.detectable_pct(1, None) == pytest.approx(3.23, abs=0.01)
+    assert floor_of(1.0, nodes_sd_pct=1.0).detectable_pct(1, 3) == pytest.approx(5.07, abs=0.01)
+    assert floor_of(1.0, between=None).detectable_pct(1, 3) is None
 
 
 def test_the_variance_of_a_median_of_few() -> None:
@@ -211,7 +211,7 @@ def test_the_tables_and_the_headline_name_gpus_where_gpus_were_measured() -> Non
     assert [row.texts[0] for row in noise.rows] == ["gpu-1"] * 2 + ["gpu-2"] * 2 + ["gpu-3"] * 2 + ["all nodes"]
     assert {len(row.texts) for row in noise.rows} == {len(noise.names)}
     assert "one round on 3 nodes finds a GPU that is" in (headline(campaign) or "")
-    assert "a GPU is told from chance" in found.notes[0]
+    assert "a GPU differs from chance" in found.notes[0]
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def test_the_published_a_a_campaign_tells_its_noise() -> None:
 
     folder = GOLDEN_DIR.parents[1] / "docs/results/campaigns/h200-aa-2026-11-21/summary"
     campaign = read_campaign(UPath(folder / "verdict.json"))
-    (shown,) = [answer for answer in answers(campaign) if answer.anchor == "noise"]
+    (shown,) = [section for section in comparison_sections(campaign) if section.anchor == "noise"]
     assert shown.tables[0].rows[0].texts[3] == "0.08 %"
     assert "The limit of ±5.0 % for samples/s is sensible" in shown.tables[0].notes[1]
 

@@ -13,7 +13,7 @@ from tests.builders import make_result
 from trainbench.comparison.comparable import work_groups
 from trainbench.comparison.entries import Entry, entries, is_tie, tie_words
 from trainbench.comparison.scaling import Efficiency, Scaling
-from trainbench.comparison.strategy_profiles import Kind, Pattern, Standing, patterns, tables
+from trainbench.comparison.strategy_profiles import Kind, Profile, Standing, profiles_of, tables
 
 NAMES = ("ddp", "fsdp", "zero2", "zero3")
 
@@ -32,16 +32,16 @@ def scaled(pct: float, gpus: int = 4, noise_pct: float = 0.0, elsewhere: str | N
     return Scaling(efficiency=base, noise_pct=noise_pct, world_size=gpus)
 
 
-def profiles_of(found: list[Entry], efficiency: float | None = 100.0, **fields: Any) -> dict[str, Pattern]:
+def by_strategy(found: list[Entry], efficiency: float | None = 100.0, **fields: Any) -> dict[str, Profile]:
     scaling = None if efficiency is None else scaled(efficiency, **fields)
-    return {p.entry.strategy.value: p for p in patterns(found, [scaling] * len(found))}
+    return {p.entry.strategy.value: p for p in profiles_of(found, [scaling] * len(found))}
 
 
 def test_the_four_published_patterns() -> None:
     """The published figures as if the work had been equal: 12.2, 9.4, 18.1 and 16.0 K tokens/s, median 14.1;
     13.97, 10.9 (between the two others, as stated), 10.47 and 9.67 GB, median 10.69.
     """
-    found = profiles_of(peers((12.2, 13.97), (9.4, 10.9), (18.1, 10.47), (16.0, 9.67)), efficiency=69.6)
+    found = by_strategy(peers((12.2, 13.97), (9.4, 10.9), (18.1, 10.47), (16.0, 9.67)), efficiency=69.6)
 
     assert (found["zero2"].kind, found["zero2"].throughput, found["zero2"].memory) == (
         Kind.FASTEST, Standing.HIGHEST, Standing.MEDIUM,
@@ -56,7 +56,7 @@ def test_the_four_published_patterns() -> None:
 
 def test_fast_and_memory_hungry() -> None:
     """20 samples/s is 33 % above the median of 15, 14 GB is 40 % above that of 10."""
-    found = profiles_of(peers((20.0, 14.0), (15.0, 10.0), (14.9, 10.0), (10.0, 9.9)))
+    found = by_strategy(peers((20.0, 14.0), (15.0, 10.0), (14.9, 10.0), (10.0, 9.9)))
 
     assert found["ddp"].words == "fast, memory-hungry: highest throughput, high memory"
     assert found["zero2"].kind is Kind.MIDDLE
@@ -65,20 +65,20 @@ def test_fast_and_memory_hungry() -> None:
 
 def test_which_strategy_it_is_does_not_matter() -> None:
     figures = [(20.0, 14.0), (15.0, 10.0), (12.0, 8.0), (8.0, 10.0)]
-    kinds = [p.kind for p in profiles_of(peers(*figures)).values()]
-    turned = [p.kind for p in profiles_of(peers(*figures[::-1])).values()]
+    kinds = [p.kind for p in by_strategy(peers(*figures)).values()]
+    turned = [p.kind for p in by_strategy(peers(*figures[::-1])).values()]
 
     assert kinds == turned == [Kind.HUNGRY, Kind.MIDDLE, Kind.SAVER, Kind.SLOWER]
 
 
 def test_a_saver_that_is_slow_pays_with_speed() -> None:
-    found = profiles_of(peers((20.0, 14.0), (19.0, 13.0), (10.0, 6.0)))
+    found = by_strategy(peers((20.0, 14.0), (19.0, 13.0), (10.0, 6.0)))
     assert found["zero2"].meaning == "Saves memory and pays for it with speed: for what does not fit otherwise."
 
 
 @pytest.mark.parametrize(("efficiency", "kind"), [(69.9, Kind.OVERHEAD), (70.0, Kind.SLOWER), (None, Kind.SLOWER)])
 def test_high_overhead_needs_a_measured_poor_scaling(efficiency: float | None, kind: Kind) -> None:
-    found = profiles_of(peers((20.0, 10.0), (19.0, 10.0), (10.0, 10.0)), efficiency)
+    found = by_strategy(peers((20.0, 10.0), (19.0, 10.0), (10.0, 10.0)), efficiency)
     assert found["zero2"].kind is kind
 
 
@@ -86,7 +86,7 @@ def test_ties_within_the_noise_are_named_and_share_the_first_place() -> None:
     """Windows of 19.2 to 20.8: half the range is 4 % of 20; two such make sqrt(2) x 4 = 5.7 %. 19.2 is 4.0 % below."""
     noisy = {"windows": (19.2, 20.0, 20.8)}
     first, second, third, _ = peers((20.0, 10.0), (19.2, 10.0), (12.0, 10.0), (11.0, 12.0), **noisy)
-    found = profiles_of([first, second, third])
+    found = by_strategy([first, second, third])
 
     assert is_tie(first, second)
     assert not is_tie(second, third)
@@ -105,9 +105,9 @@ def test_the_noise_of_several_runs_is_their_range() -> None:
 
 
 def test_too_few_strategies_or_an_unknown_memory_give_no_pattern() -> None:
-    assert patterns(peers((20.0, 10.0), (19.0, 10.0)), [None, None]) == ()
+    assert profiles_of(peers((20.0, 10.0), (19.0, 10.0)), [None, None]) == ()
     unknown: list[RunResult] = [make_result("node-1", memory_gb=None, strategy=n, gpus_per_node=4) for n in NAMES]
-    assert patterns(entries(work_groups(unknown)[0], 4), [None] * 4) == ()
+    assert profiles_of(entries(work_groups(unknown)[0], 4), [None] * 4) == ()
 
 
 def test_a_table_for_each_work_at_its_largest_size() -> None:
@@ -121,15 +121,15 @@ def test_a_table_for_each_work_at_its_largest_size() -> None:
 EVEN = ((20.0, 10.0), (15.0, 10.0), (14.9, 10.0), (14.0, 9.9))
 
 
-def first(**fields: Any) -> Pattern:
-    return profiles_of(peers(*EVEN), **fields)["ddp"]
+def first(**fields: Any) -> Profile:
+    return by_strategy(peers(*EVEN), **fields)["ddp"]
 
 
 def test_a_gang_as_fast_as_one_gpu_is_never_the_first_choice() -> None:
     """25 % of the throughput per GPU on 4 GPUs is that of one; 24 % is less, 26 % with 5 % of noise may be less."""
     for fields in ({"efficiency": 25.0}, {"efficiency": 24.0}, {"efficiency": 26.0, "noise_pct": 5.0}):
-        pattern = first(**fields)
-        assert (pattern.kind, pattern.meaning) == (
+        profile = first(**fields)
+        assert (profile.kind, profile.meaning) == (
             Kind.NO_GAIN,
             "More GPUs bring nothing with it. single on 1 GPU is as fast.",
         )
@@ -137,9 +137,9 @@ def test_a_gang_as_fast_as_one_gpu_is_never_the_first_choice() -> None:
 
 def test_a_gang_that_costs_more_per_sample_than_one_gpu_is_fastest_not_the_first_choice() -> None:
     """96 % on 4 GPUs: 3.84 times the speed; a sample on one GPU takes 4 % less of a GPU."""
-    pattern = first(efficiency=96.0)
-    assert pattern.kind is Kind.FASTEST
-    assert pattern.meaning == (
+    profile = first(efficiency=96.0)
+    assert profile.kind is Kind.FASTEST
+    assert profile.meaning == (
         "The fastest on this number of GPUs, and it needs no more memory than most. "
         "single on 1 GPU costs 4.0 % less per sample."
     )
@@ -153,7 +153,7 @@ def test_the_first_choice_is_faster_and_within_the_noise_no_dearer(efficiency: f
 def test_a_base_on_another_machine_is_no_reason_for_a_recommendation() -> None:
     """117.7 % against a base on other GPUs compares GPUs, too; neither does 20 % there prove an overhead."""
     fast = first(efficiency=117.7, elsewhere="other GPUs of node-1")
-    slow = profiles_of(peers((20.0, 10.0), (19.0, 10.0), (10.0, 10.0)), 20.0, elsewhere="node-7")["zero2"]
+    slow = by_strategy(peers((20.0, 10.0), (19.0, 10.0), (10.0, 10.0)), 20.0, elsewhere="node-7")["zero2"]
 
     assert fast.kind is Kind.FASTEST
     assert fast.meaning.endswith(
@@ -184,20 +184,20 @@ def test_exactly_as_far_apart_as_the_noise_is_still_a_tie() -> None:
 
 def test_near_the_median_is_within_5_pct_of_it() -> None:
     """Memories of 10.45, 10 and 9.55 GB: 4.5 % off is medium; 10.6 and 9.4 are 6 % off."""
-    near = profiles_of(peers((20.0, 10.45), (15.0, 10.0), (10.0, 9.55)))
-    far = profiles_of(peers((20.0, 10.6), (15.0, 10.0), (10.0, 9.4)))
+    near = by_strategy(peers((20.0, 10.45), (15.0, 10.0), (10.0, 9.55)))
+    far = by_strategy(peers((20.0, 10.6), (15.0, 10.0), (10.0, 9.4)))
 
-    assert {pattern.memory for pattern in near.values()} == {Standing.MEDIUM}
-    assert [pattern.memory for pattern in far.values()] == [Standing.HIGH, Standing.MEDIUM, Standing.LOW]
+    assert {profile.memory for profile in near.values()} == {Standing.MEDIUM}
+    assert [profile.memory for profile in far.values()] == [Standing.HIGH, Standing.MEDIUM, Standing.LOW]
 
 
 def test_a_faster_strategy_with_exactly_as_much_memory_is_named() -> None:
-    found = profiles_of(peers((10.0, 9.0), (15.0, 9.0), (20.0, 12.0)))
+    found = by_strategy(peers((10.0, 9.0), (15.0, 9.0), (20.0, 12.0)))
     assert found["ddp"].outdone_by == ("fsdp",)
 
 
 def test_one_strategy_is_faster_two_are() -> None:
-    found = profiles_of(peers((10.0, 10.0), (15.0, 9.9), (20.0, 9.8)))
+    found = by_strategy(peers((10.0, 10.0), (15.0, 9.9), (20.0, 9.8)))
     assert "zero2 and fsdp are faster with no more memory." in found["ddp"].meaning
     assert "zero2 is faster with no more memory." in found["fsdp"].meaning
 

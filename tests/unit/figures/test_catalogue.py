@@ -20,7 +20,7 @@ from trainbench.figures.figure import Figure
 from trainbench.figures.run_figures import MFU_PCT, P95_STEP_TIME_S, TEMPERATURE_MEAN_C
 from trainbench.pages.render import run_figures as run_page
 from trainbench.reporting import cost_report, glossary, run_tables, verdict_text
-from trainbench.reporting.comparison_sections import answers
+from trainbench.reporting.comparison_sections import comparison_sections
 from trainbench.reporting.metrics import metric_rows
 from trainbench.results import readings
 from trainbench.results.campaign import Campaign
@@ -50,7 +50,7 @@ def tables(campaign: Campaign) -> Iterator[Table]:
         cost_report.prices_table, cost_report.nodes_table, cost_report.runs_table, cost_report.example_table,
     ):  # fmt: skip
         yield make(campaign)
-    yield from (table for answer in answers(campaign) for table in answer.tables)
+    yield from (table for section in comparison_sections(campaign) for table in section.tables)
 
 
 def test_the_page(golden: Golden) -> None:

@@ -142,7 +142,7 @@ def test_what_the_run_says(row: Surfaces) -> None:
         Condition.UNDECIDED: "None of 2 nodes could be judged",  # a pair: one node alone cannot be undecided so
     }.get(row.in_run, f"1 of {total} nodes {trait.one}: node-1")
 
-    assert verdict_text.verdict(night).startswith(says)
+    assert verdict_text.verdict(night).removeprefix("Drill: ").startswith(says)
     assert says in run_summary.note(night, raised, DAG, "scheduled__1", None)
     assert row.word
     assert row.word in cell

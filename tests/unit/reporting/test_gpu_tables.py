@@ -7,7 +7,7 @@ from tests.builders import make_independent, make_result
 from trainbench.core.tables import Tone
 from trainbench.core.verdicts import Tolerances
 from trainbench.judging.peers.node_verdicts import judge_groups
-from trainbench.reporting.comparison_sections import answers
+from trainbench.reporting.comparison_sections import comparison_sections
 from trainbench.reporting.gpu_tables import gpu_tables
 from trainbench.reporting.report import benchmark_report
 from trainbench.reporting.verdict_text import fleet_lines
@@ -20,7 +20,7 @@ def test_the_worst_gpu_stands_first_with_its_node_and_uuid() -> None:
 
     assert table.rows[0].texts == ("node-2", "1", "GPU-node-2-1", "9.000", "−10.0 %", "7.100", "60 °C", "breach")
     assert [row.tone for row in table.rows] == [Tone.BAD] + [Tone.GOOD] * 5
-    assert "GPU-node-2-1" in benchmark_report(campaign, [], answers(campaign))
+    assert "GPU-node-2-1" in benchmark_report(campaign, [], comparison_sections(campaign))
 
 
 def test_a_watched_gpu_stands_above_the_good_ones_and_a_node_s_figure_says_whose_it_is() -> None:

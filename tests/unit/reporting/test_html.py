@@ -111,5 +111,5 @@ def test_the_seconds_of_a_run_add_up_to_its_total() -> None:
 def test_a_drill_that_was_found_asks_nobody_to_act() -> None:
     page = report_html(campaigns.cpu_drill(), {})
 
-    assert "Drill found" in page
+    assert "Drill detected" in page
     assert "Action needed" not in page

@@ -36,23 +36,23 @@ class AcknowledgeError(ValueError):
 
 def check_reason(reason: str) -> str:
     """Without the white space around it. Raises AcknowledgeError."""
-    told = reason.strip()
-    if not told:
+    text = reason.strip()
+    if not text:
         raise AcknowledgeError(Problem.REASON, "the reason is empty: say in one sentence why the breach may stand")
-    if len(told) > MAX_REASON:
+    if len(text) > MAX_REASON:
         raise AcknowledgeError(
-            Problem.REASON, f"the reason has {len(told)} characters, at most {MAX_REASON} are allowed: say it shorter"
+            Problem.REASON, f"the reason has {len(text)} characters, at most {MAX_REASON} are allowed: say it shorter"
         )
-    if not is_text(told):
+    if not is_text(text):
         raise AcknowledgeError(Problem.REASON, "the reason holds characters that are no text: write it in plain text")
-    return told
+    return text
 
 
 def acknowledge(
     connection: Connection, scope: Scope, breach_id: int, who: str, reason: str, at: datetime
 ) -> Acknowledgement:
     """Raises AcknowledgeError."""
-    told = check_reason(reason)
+    text = check_reason(reason)
     if not who.strip() or len(who) > MAX_WHO or not is_text(who):
         raise AcknowledgeError(Problem.WHO, f"the name of who acknowledges is not 1 to {MAX_WHO} characters of text")
     breach = breach_by_id(connection, scope, breach_id) if 0 < breach_id <= MAX_ID else None
@@ -61,10 +61,10 @@ def acknowledge(
     _refuse(breach)
     of_breach = {"breach_id": breach_id, "node": breach.node, "group_id": breach.group_id}
     try:
-        connection.execute(insert(acknowledgements).values({**of_breach, "who": who, "at": at, "reason": told}))
+        connection.execute(insert(acknowledgements).values({**of_breach, "who": who, "at": at, "reason": text}))
     except IntegrityError:
         raise AcknowledgeError(Problem.ALREADY, f"{breach.node} was acknowledged by somebody else just now") from None
-    return Acknowledgement(who=who, at=at, reason=told)
+    return Acknowledgement(who=who, at=at, reason=text)
 
 
 def _refuse(breach: BreachRow) -> None:

@@ -70,7 +70,7 @@ def _breaches(connection: Connection, which: ColumnElement[bool], *order: Any, m
 
 
 def _selected() -> Select[Any]:
-    acknowledged = acknowledgements.c.who, acknowledgements.c.at, acknowledgements.c.reason.label("told")
+    acknowledged = acknowledgements.c.who, acknowledgements.c.at, acknowledgements.c.reason.label("why")
     return select(breaches, *acknowledged).select_from(_ACKNOWLEDGED)
 
 
@@ -97,5 +97,5 @@ def _row(row: Row[Any]) -> BreachRow:
         campaign_id=row.campaign_id,
         dag_id=row.dag_id,
         dag_run_id=row.dag_run_id,
-        acknowledgement=Acknowledgement(who=row.who, at=row.at, reason=row.told) if row.who is not None else None,
+        acknowledgement=Acknowledgement(who=row.who, at=row.at, reason=row.why) if row.who is not None else None,
     )

@@ -95,8 +95,8 @@ class Scope:
 
     def within(self, at: ColumnElement[datetime]) -> list[ColumnElement[bool]]:
         since, until = self.filters.since, self.filters.until
-        found = [at >= _midnight(since)] if since else []
-        return found + ([at < _midnight(until) + timedelta(days=1)] if until else [])
+        conditions = [at >= _midnight(since)] if since else []
+        return conditions + ([at < _midnight(until) + timedelta(days=1)] if until else [])
 
     def _named(self, table: Table) -> list[ColumnElement[bool]]:
         chosen = self.filters.model_dump(include=set(NAMES), exclude_none=True)

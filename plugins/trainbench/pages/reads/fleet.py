@@ -119,13 +119,13 @@ def _nodes(
     known = among
     if known is None:
         known = set(connection.execute(select(nodes.c.node).where(scope.nodes).distinct().limit(MAX_NODES)).scalars())
-    found: set[str] = set()
+    seen: set[str] = set()
     for first, last in pairwise((0, *NEWEST_WORKS)):
-        if known - found:
+        if known - seen:
             newest = node_verdicts.c.work_id.in_(work_ids[first:last])
             query = select(node_verdicts.c.node).where(newest, *conditions).distinct()
-            found |= set(connection.execute(query).scalars())
-    rest = sorted(known - found)
+            seen |= set(connection.execute(query).scalars())
+    rest = sorted(known - seen)
     for start in range(0, len(rest), NAMES_AT_ONCE):
         query = (
             select(node_verdicts.c.node)
@@ -133,8 +133,8 @@ def _nodes(
             .where(node_verdicts.c.node.in_(rest[start : start + NAMES_AT_ONCE]), scope.works, *conditions)
             .where(node_verdicts.c.work_id >= min(work_ids))  # of each name the index holds the old works first
         )
-        found |= set(connection.execute(query.distinct()).scalars())
-    return found
+        seen |= set(connection.execute(query.distinct()).scalars())
+    return seen
 
 
 def _red_first(connection: Connection, scope: Scope) -> dict[str, int]:
@@ -156,14 +156,14 @@ def _rows(
     connection: Connection, scope: Scope, names: Sequence[str], days: Sequence[str], red: dict[str, int]
 ) -> tuple[HeatRow, ...]:
     first = connection.execute(select(func.min(works.c.id)).where(scope.works)).scalar()
-    found = connection.execute(_cells(scope, names, first)).all() if names and first else []
-    worst = {row.worst % _SCALE for row in found}
+    rows = connection.execute(_cells(scope, names, first)).all() if names and first else []
+    worst = {row.worst % _SCALE for row in rows}
     run = select(works.c.id, works.c.campaign_id, campaigns.c.suite, campaigns.c.dag_run_id)
     joined = run.join(campaigns, campaigns.c.campaign_id == works.c.campaign_id).where(works.c.id.in_(worst))
     made_by = {work_id: run for work_id, *run in connection.execute(joined)}
     cells: dict[tuple[str, str], HeatCell] = {}
     gpus: dict[str, tuple[str, str]] = {}  # node -> the last day and its GPU
-    for node, day, gpu_name, rank, *figures in found:
+    for node, day, gpu_name, rank, *figures in rows:
         cells[node, day] = _cell(day, rank, *figures, made_by=made_by[rank % _SCALE])
         if gpu_name:
             gpus[node] = max(gpus.get(node, ("", "")), (day, gpu_name))

@@ -50,7 +50,7 @@ def _now(
     if row is not None:
         latest = NodeCondition(node, Condition(row.condition), row.at, row.condition_reason or "")
     unseen = [breach for breach in of_node if breach.acknowledgement is None]
-    found = condition_now(
+    condition = condition_now(
         node,
         latest,
         now=now,
@@ -60,22 +60,22 @@ def _now(
         is_acknowledged=bool(of_node) and not unseen,
         decided_at=decided_at,
     )
-    return found._replace(reason=_reason(found, unseen or of_node))
+    return condition._replace(reason=_reason(condition, unseen or of_node))
 
 
-def _reason(found: NodeCondition, of_node: Sequence[BreachRow]) -> str:
+def _reason(condition: NodeCondition, of_node: Sequence[BreachRow]) -> str:
     """An open breach's own reason, and since when: the latest verdict may speak of something else."""
-    since = day(found.since) if found.since else None
-    if found.condition is Condition.STALE:
+    since = day(condition.since) if condition.since else None
+    if condition.condition is Condition.STALE:
         return f"last on {since}" if since else "never"
-    if found.condition in NOT_DECIDED:
+    if condition.condition in NOT_DECIDED:
         last = f"last judged on {since}" if since else f"not judged for {DECIDED_DAYS} days"
-        return "; ".join(filter(None, [found.reason, last]))
-    if TRAITS[found.condition].reach is Reach.RED or found.condition is Condition.ACKNOWLEDGED:
-        fitting = (breach for breach in of_node if breach.state.value == found.condition.value)
+        return "; ".join(filter(None, [condition.reason, last]))
+    if TRAITS[condition.condition].reach is Reach.RED or condition.condition is Condition.ACKNOWLEDGED:
+        fitting = (breach for breach in of_node if breach.state.value == condition.condition.value)
         worst = next(fitting, next(iter(of_node), None))
-        return f"{one_line(worst.reason, MAX_REASON)}; since {since}" if worst else found.reason
-    return found.reason
+        return f"{one_line(worst.reason, MAX_REASON)}; since {since}" if worst else condition.reason
+    return condition.reason
 
 
 def _latest(connection: Connection, scope: Scope, names: Sequence[str]) -> Iterator[tuple[str, Any]]:

@@ -109,9 +109,9 @@ def _series(points: Sequence[Row[Any]]) -> tuple[NodeSeries, ...]:
 def _runs(connection: Connection, scope: Scope, node: str) -> Sequence[Row[Any]]:
     """Newest first; runs that could not tell their setup are left out."""
     columns = (runs.c.started_at, runs.c.suite, runs.c.campaign_id, runs.c.gpu_name, *(runs.c[n] for n in _SETUP))
-    told = or_(runs.c.image.is_not(None), runs.c.driver.is_not(None))
+    has_setup = or_(runs.c.image.is_not(None), runs.c.driver.is_not(None))
     of_scope = runs.c.work_id.in_(select(works.c.id).where(scope.works))
-    query = select(*columns).where(and_(runs.c.node == node, told), of_scope)
+    query = select(*columns).where(and_(runs.c.node == node, has_setup), of_scope)
     return connection.execute(query.order_by(runs.c.started_at.desc()).limit(MAX_RUNS)).all()
 
 
@@ -148,8 +148,8 @@ def _breach_events(of_node: Sequence[BreachRow]) -> Iterator[NodeEvent]:
         yield _breach_event(breach, EventKind.BREACH_OPENED, breach.opened_at, opened, breach.campaign_id)
         if breach.acknowledgement is not None:
             seen = breach.acknowledgement
-            told = f"acknowledged by {seen.who}: {seen.reason}"
-            yield _breach_event(breach, EventKind.ACKNOWLEDGED, seen.at, told, None)
+            text = f"acknowledged by {seen.who}: {seen.reason}"
+            yield _breach_event(breach, EventKind.ACKNOWLEDGED, seen.at, text, None)
         if breach.closed_at is not None:
             ended = f"{drill}{breach.ended}"
             yield _breach_event(breach, EventKind.BREACH_CLOSED, breach.closed_at, ended, breach.closed_by_campaign_id)

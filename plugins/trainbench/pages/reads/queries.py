@@ -86,7 +86,7 @@ class Pages:
     def choices(self) -> Choices:
         """What was ever benchmarked, whatever the filters."""
         with self._reading(Filters()) as (connection, scope):
-            found = {
+            values_of = {
                 name: tuple(
                     connection.execute(
                         select(works.c[name])
@@ -99,7 +99,7 @@ class Pages:
                 for name in NAMES
             }
         return Choices(
-            **{f"{name}s".replace("ys", "ies"): values for name, values in found.items()}, dag_ids=scope.suites
+            **{f"{name}s".replace("ys", "ies"): values for name, values in values_of.items()}, dag_ids=scope.suites
         )
 
     def overview(

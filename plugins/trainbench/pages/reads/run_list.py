@@ -126,12 +126,12 @@ def _sorted(
     some = query.cte("some").prefix_with("MATERIALIZED", dialect="postgresql")
     sorted_keys = select(some.c.campaign_id, some.c.run_id).order_by(*_order(some.c, sort))
     keys = [(row[0], row[1]) for row in connection.execute(sorted_keys.offset(offset).limit(limit))]
-    found: dict[tuple[str, str], Row[Any]] = {}
+    rows_by_key: dict[tuple[str, str], Row[Any]] = {}
     for campaign_id in dict.fromkeys(campaign_id for campaign_id, _ in keys):  # SQLite has no index for pairs of values
         run_ids = [run_id for of, run_id in keys if of == campaign_id]
         query = _selected().where(runs.c.campaign_id == campaign_id, runs.c.run_id.in_(run_ids))
-        found |= {(campaign_id, row.run_id): row for row in connection.execute(query)}
-    return [found[key] for key in keys]
+        rows_by_key |= {(campaign_id, row.run_id): row for row in connection.execute(query)}
+    return [rows_by_key[key] for key in keys]
 
 
 def _order(of: Any, sort: RunSort) -> tuple[ColumnElement[Any], ...]:

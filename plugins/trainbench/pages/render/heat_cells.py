@@ -1,4 +1,4 @@
-"""How a cell of the map reads: its words for everybody, its mark and shade for the eye."""
+"""A cell of the map: its text, its mark and its shade."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def title(node: str, cell: HeatCell) -> str:
 
 
 def mark(cell: HeatCell, *, narrow: bool = False) -> str:
-    """What is wrong is told without colour too: a breach's percent, of which a narrow cell has the sign; a cross, a
+    """The mark says without colour what is wrong: a breach's percent, of which a narrow cell has the sign; a cross, a
     question mark.
     """
     if cell.condition is Condition.BREACH:

@@ -240,11 +240,11 @@ def _run_state(row: RunRow) -> str:
 def heat_csv(heat: HeatMap) -> Iterator[str]:
     """A row for each node and day that has a verdict; without the header."""
     for row in heat.rows:
-        found = [cell for cell in row.cells if cell is not None]
+        judged = [cell for cell in row.cells if cell is not None]
         yield lines(
             [row.node, row.gpu_name, c.day, c.condition.value, c.deviation_pct, c.num_verdicts,
               c.campaign_id, c.dag_id, c.dag_run_id]
-            for c in found
+            for c in judged
         )  # fmt: skip
 
 

@@ -55,9 +55,9 @@ class Asset:
 @cache
 def assets() -> Mapping[str, Asset]:
     """Name in the address -> file. Nothing else is ever served."""
-    found = {_stamped(path): Asset(path, TYPES[path.suffix]) for path in sorted((HERE / "static").iterdir())}
+    by_name = {_stamped(path): Asset(path, TYPES[path.suffix]) for path in sorted((HERE / "static").iterdir())}
     plotly = _plotly()
-    return found | ({_plotly_name(): Asset(plotly, TYPES[".js"])} if plotly else {})
+    return by_name | ({_plotly_name(): Asset(plotly, TYPES[".js"])} if plotly else {})
 
 
 def asset_name(file: str) -> str:
@@ -156,8 +156,8 @@ def _plotly() -> Path | None:
     """The script of the installed package, which is not imported for it."""
     spec = importlib.util.find_spec("plotly")
     folders = (spec and spec.submodule_search_locations) or ()
-    found = [Path(folder) / "package_data" / "plotly.min.js" for folder in folders]
-    return next((path for path in found if path.is_file()), None)
+    paths = [Path(folder) / "package_data" / "plotly.min.js" for folder in folders]
+    return next((path for path in paths if path.is_file()), None)
 
 
 @cache
