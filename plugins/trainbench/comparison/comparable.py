@@ -1,4 +1,4 @@
-"""Which runs may be ranked against each other: those that did equal work, as their fingerprints prove."""
+"""Groups of runs that may be ranked against each other: those of equal work, by fingerprint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which kind of GPU each node of a campaign has, also where its run does not report it."""
+"""The kind of GPU of each node of a campaign, also where its run does not report it."""
 
 from __future__ import annotations
 

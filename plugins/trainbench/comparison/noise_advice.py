@@ -1,4 +1,4 @@
-"""What a noise floor means for the limits, in words: are they sensible here, too tight, or wider than they need be?"""
+"""Advice on the limits from a noise floor: sensible here, too tight, or wider than they need to be."""
 
 from __future__ import annotations
 

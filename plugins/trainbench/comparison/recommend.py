@@ -1,4 +1,4 @@
-"""What a budget buys and whether to rent or to buy: from measured throughput and prices, never from a list."""
+"""Tables of what a budget buys and of rent or buy, from measured throughput and prices, never from a list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a number of samples takes and costs on each number of GPUs, and from how many samples on a larger one pays.
+"""Time and cost of a number of samples on each number of GPUs, and from how many samples a larger one pays.
 
 Every GPU is paid for as long as the work runs. `Point.hours` and `.usd` leave start-up out; `crossover_*` count it.
 """

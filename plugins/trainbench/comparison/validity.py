@@ -1,4 +1,4 @@
-"""Can these figures be trusted? `validate`: one result by itself; `compare`: results beside each other."""
+"""Checks that figures can be trusted. `validate`: one result by itself; `compare`: results beside each other."""
 
 from __future__ import annotations
 

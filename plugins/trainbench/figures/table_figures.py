@@ -11,241 +11,170 @@ def share_0(value: float | None) -> str:
 
 
 # fmt: off
-PER_GPU = Figure(
-    "per_gpu", "per GPU", "1/s", "performance.tokens_per_second, spec",
+PER_GPU = Figure("per_gpu", "per GPU", "1/s", "performance.tokens_per_second, spec",
     "tokens/s / (nodes x GPUs per node)",
     "trainbench.reporting.strategy_tables._table",
-    "test_strategy_tables.py::test_equal_work_is_ranked_within_one_number_of_gpus",
-)
-FORMULA_GB = Figure(
-    "formula_gb", "formula GB", "1e9 bytes", "spec",
+    "test_strategy_tables.py::test_equal_work_is_ranked_within_one_number_of_gpus")
+FORMULA_GB = Figure("formula_gb", "formula GB", "1e9 bytes", "spec",
     "weights, gradients, optimizer state and activations by formula (docs/sizing.md)",
-    "trainbench.comparison.survey.predicted_gb", "test_memory_estimate.py::test_the_memory_of_full_training_adds_up",
-)
-FULL_GB = Figure(
-    "full_gb", "full GB", "1e9 bytes, %", "memory.peak_during_training",
+    "trainbench.comparison.survey.predicted_gb", "test_memory_estimate.py::test_the_memory_of_full_training_adds_up")
+FULL_GB = Figure("full_gb", "full GB", "1e9 bytes, %", "memory.peak_during_training",
     "100 x (1 - memory / that of full training of the same work); measured where it ran, else by formula",
     "trainbench.comparison.survey.saved_memory", "test_survey.py::test_memory_is_saved_against_full_on_equal_work_only",
-    also=("saved", "full is"),
-)
-DEVIATION = Figure(
-    "deviation", "deviation", "%", "verdict.json: groups.nodes.metrics.deviation",
+    also=("saved", "full is"))
+DEVIATION = Figure("deviation", "deviation", "%", "verdict.json: groups.nodes.metrics.deviation",
     "100 x (value - reference) / reference; a node's value is the median of its runs; temperature: degrees C apart",
     "trainbench.judging.limits.deviation_of",
     "test_node_verdicts.py::test_a_node_is_compared_with_the_median_of_the_others",
     read="(value - reference) / reference. A node's value is the median of its runs.",
     also=("against *",),
-    write=percent,
-)
+    write=percent)
 REFERENCE = Figure(
     "reference", "median of the other nodes", "as the value", "verdict.json: groups.nodes.metrics.reference",
     "median of the other nodes' values",
     "trainbench.judging.peers.references.nearest_median",
     "test_references.py::test_the_median_of_the_others_nearest_to_the_node",
-    read="The reference of a node: its peers' median, so that a slow node cannot pull its own reference down.",
-)
-SPREAD = Figure(
-    "spread", "spread", "%", "verdict.json: groups.spread_pct",
+    read="The reference of a node: its peers' median, so that a slow node cannot pull its own reference down.")
+SPREAD = Figure("spread", "spread", "%", "verdict.json: groups.spread_pct",
     "100 x (fastest - slowest node) / median of the nodes",
     "trainbench.judging.peers.node_verdicts.judge_groups",
     "test_node_verdicts.py::test_the_group_says_its_noise_and_what_it_can_detect",
-    read="(fastest node - slowest node) / median of the nodes.",
-)
-NOISE = Figure(
-    "noise", "noise", "%", "verdict.json: groups.noise_pct",
+    read="(fastest node - slowest node) / median of the nodes.")
+NOISE = Figure("noise", "noise", "%", "verdict.json: groups.noise_pct",
     "of one run's ln(samples/s): the larger standard deviation of that between runs and that within runs",
     "trainbench.judging.noise.estimate", "test_noise.py::test_the_larger_estimate_counts",
-    read="Standard deviation of one run: the larger of what differs from run to run and from window to window.",
-)
-NOISE_BETWEEN_RUNS = Figure(
-    "noise_between_runs", "between runs", "%", "performance.samples_per_second",
+    read="Standard deviation of one run: the larger of what differs from run to run and from window to window.")
+NOISE_BETWEEN_RUNS = Figure("noise_between_runs", "between runs", "%", "performance.samples_per_second",
     "pooled standard deviation of ln(samples/s) over the runs of a node, without what a round does to all alike",
     "trainbench.judging.noise.between_runs", "test_noise.py::test_between_runs_without_what_a_round_does_to_all",
-    read="Pooled standard deviation of the samples/s that one node shows from run to run.",
-)
-NOISE_WITHIN_RUNS = Figure(
-    "noise_within_runs", "within runs", "%", "performance.windows.samples_per_second",
+    read="Pooled standard deviation of the samples/s that one node shows from run to run.")
+NOISE_WITHIN_RUNS = Figure("noise_within_runs", "within runs", "%", "performance.windows.samples_per_second",
     "the same over the windows of a run, pooled over the nodes",
     "trainbench.judging.noise.within_runs",
-    "test_noise.py::test_within_runs_is_pooled_over_nodes_and_not_divided_by_the_windows",
-)
-NOISE_INTERVAL = Figure(
-    "noise_interval", "95 % interval", "%", "performance.samples_per_second",
+    "test_noise.py::test_within_runs_is_pooled_over_nodes_and_not_divided_by_the_windows")
+NOISE_INTERVAL = Figure("noise_interval", "95 % interval", "%", "performance.samples_per_second",
     "standard deviation x sqrt(degrees of freedom / chi-squared quantiles of 97.5 % and 2.5 %)",
-    "trainbench.comparison.noise_floor._spread", "test_noise_floor.py::test_one_node_s_noise_by_hand",
-)
-RANGE = Figure(
-    "range", "fastest − slowest", "%", "performance.samples_per_second",
+    "trainbench.comparison.noise_floor._spread", "test_noise_floor.py::test_one_node_s_noise_by_hand")
+RANGE = Figure("range", "fastest − slowest", "%", "performance.samples_per_second",
     "100 x (fastest - slowest run of the node) / their median",
-    "trainbench.comparison.noise_floor._node", "test_noise_floor.py::test_one_node_s_noise_by_hand",
-)
-SMALLEST_SLOWDOWN = Figure(
-    "smallest_slowdown", "* nodes", "%", "performance.samples_per_second",
+    "trainbench.comparison.noise_floor._node", "test_noise_floor.py::test_one_node_s_noise_by_hand")
+SMALLEST_SLOWDOWN = Figure("smallest_slowdown", "* nodes", "%", "performance.samples_per_second",
     "smallest slowdown that differs from chance in 19 of 20 nights, from the noise, rounds and nodes "
     "(docs/detection.md)",
     "trainbench.comparison.noise_floor.floors", "test_noise_floor.py::test_a_slowdown_that_is_told_by_hand",
-    also=("own history",),
-)
-OWN_MEDIAN = Figure(
-    "own_median", "own median", "1/s", "history: runs.samples_per_second",
+    also=("own history",))
+OWN_MEDIAN = Figure("own_median", "own median", "1/s", "history: runs.samples_per_second",
     "median over the node's earlier campaigns of the same work, image, driver and GPU",
-    "trainbench.judging.over_time.trend.judge_history", "test_trend.py::test_a_steady_past_leaves_the_percent_limit",
-)
-LIMIT = Figure(
-    "limit", "limit", "%", "history: runs.samples_per_second",
+    "trainbench.judging.over_time.trend.judge_history", "test_trend.py::test_a_steady_past_leaves_the_percent_limit")
+LIMIT = Figure("limit", "limit", "%", "history: runs.samples_per_second",
     "the larger of the percent limit and k x MAD of the past",
-    "trainbench.judging.over_time.trend.judge_history", "test_trend.py::test_a_noisy_past_widens_the_limit",
-)
-PAST_RUNS = Figure(
-    "past_runs", "past runs", "1", "history: runs",
+    "trainbench.judging.over_time.trend.judge_history", "test_trend.py::test_a_noisy_past_widens_the_limit")
+PAST_RUNS = Figure("past_runs", "past runs", "1", "history: runs",
     "campaigns in the baseline",
     "trainbench.history.history.baseline_rates",
-    "test_history.py::test_the_past_is_one_median_per_campaign_oldest_first",
-)
-SCALING = Figure(
-    "scaling", "scaling", "%", "performance.samples_per_second, spec",
+    "test_history.py::test_the_past_is_one_median_per_campaign_oldest_first")
+SCALING = Figure("scaling", "scaling", "%", "performance.samples_per_second, spec",
     "100 x (samples/s / GPUs) / (samples/s / GPUs at the smallest size measured for the same work and strategy)",
     "trainbench.comparison.scaling.efficiencies",
     "test_scaling.py::test_throughput_per_gpu_against_the_smallest_measured_size",
     also=("efficiency", "scaling efficiency"),
     read="Throughput per GPU over that at the smallest number of GPUs measured for the same work.",
-    write=share,
-)
-PLACE = Figure(
-    "place", "place", "1, %", "performance.tokens_per_second",
+    write=share)
+PLACE = Figure("place", "place", "1, %", "performance.tokens_per_second",
     "order by tokens/s within one number of GPUs; 100 x tokens/s / the fastest's",
     "trainbench.reporting.strategy_tables._table",
     "test_strategy_tables.py::test_equal_work_is_ranked_within_one_number_of_gpus",
-    also=("of the fastest",),
-)
-PATTERN = Figure(
-    "pattern", "pattern", "words, %", "performance.tokens_per_second, memory.peak_during_training",
+    also=("of the fastest",))
+PATTERN = Figure("pattern", "pattern", "words, %", "performance.tokens_per_second, memory.peak_during_training",
     "throughput and memory against the median of the strategies beside it",
     "trainbench.comparison.strategy_profiles.profiles_of",
     "test_strategy_profiles.py::test_the_four_published_patterns",
     also=("against the median", "and its median", "what it means"),
-    read="Throughput and memory against the median of the strategies beside it; medium: within 5 %.",
-)
-EXAMPLE = Figure(
-    "example", "* samples take", "s, USD", "performance.samples_per_second",
+    read="Throughput and memory against the median of the strategies beside it; medium: within 5 %.")
+EXAMPLE = Figure("example", "* samples take", "s, USD", "performance.samples_per_second",
     "samples / (samples/s); x GPUs x price per GPU-hour / 3600",
     "trainbench.reporting.more_gpus.points", "test_more_gpus.py::test_ten_thousand_samples_cost_all_gpus",
-    also=("they cost",),
-)
-AGAINST_SMALLEST = Figure(
-    "against_smallest", "against the smallest size", "words, %", "performance.samples_per_second",
+    also=("they cost",))
+AGAINST_SMALLEST = Figure("against_smallest", "against the smallest size", "words, %", "performance.samples_per_second",
     "time saved and money added for the same samples",
-    "trainbench.reporting.more_gpus._against", "test_more_gpus.py::test_what_a_larger_size_saves_and_costs",
-)
-AGAINST_FIRST = Figure(
-    "against_first", "against the first", "x", "performance.tokens_per_second",
+    "trainbench.reporting.more_gpus._against", "test_more_gpus.py::test_what_a_larger_size_saves_and_costs")
+AGAINST_FIRST = Figure("against_first", "against the first", "x", "performance.tokens_per_second",
     "tokens/s / those of the row compared with",
     "trainbench.reporting.preset_tables._presets",
     "test_preset_tables.py::test_the_same_job_by_other_means_is_compared_and_the_means_are_named",
 
 )
-SPEED_UP = Figure(
-    "speed_up", "speed-up", "x", "performance.samples_per_second, performance.tokens_per_second",
+SPEED_UP = Figure("speed_up", "speed-up", "x", "performance.samples_per_second, performance.tokens_per_second",
     "geometric mean over the rounds of rate / the baseline's rate in the same round",
     "trainbench.comparison.speedups.speed_up",
     "test_speedups.py::test_the_ratio_is_the_geometric_mean_over_the_rounds_that_both_have",
-    also=("per token",),
-)
-RELATIVE_SPEED = Figure(
-    "relative_speed", "relative speed", "x", "performance.tokens_per_second",
+    also=("per token",))
+RELATIVE_SPEED = Figure("relative_speed", "relative speed", "x", "performance.tokens_per_second",
     "tokens/s / those of the fastest GPU, or of the one that was named",
     "trainbench.comparison.survey.relative",
-    "test_survey.py::test_speed_is_relative_to_the_fastest_or_to_the_gpu_that_is_named",
-)
-SAVING = Figure(
-    "saving", "saving", "%", "cost.cost_per_1000_samples_usd",
+    "test_survey.py::test_speed_is_relative_to_the_fastest_or_to_the_gpu_that_is_named")
+SAVING = Figure("saving", "saving", "%", "cost.cost_per_1000_samples_usd",
     "100 x (baseline's cost - cost) / the baseline's",
     "trainbench.prices.run_cost.savings", "test_run_cost.py::test_savings_against_the_baseline",
     also=("saving per token", "saving per sample"),
-    write=percent,
-)
-EXAMPLE_TIME = Figure(
-    "example_time", "time", "s, or as written", "performance.samples_per_second",
+    write=percent)
+EXAMPLE_TIME = Figure("example_time", "time", "s, or as written", "performance.samples_per_second",
     "samples of the example / (samples/s)",
     "trainbench.reporting.cost_report._example_s", "test_cost_report.py::test_ten_thousand_samples",
-    write=duration,
-)
-EPOCH = Figure(
-    "epoch", "1 epoch", "s, or as written", "performance.samples_per_second",
+    write=duration)
+EPOCH = Figure("epoch", "1 epoch", "s, or as written", "performance.samples_per_second",
     "samples of an epoch (a parameter) / (samples/s)",
     "trainbench.reporting.survey_tables._speed_columns", "test_survey.py::test_epoch_and_costs_follow_from_the_rate",
-    write=duration,
-)
-BUDGET = Figure(
-    "budget", "*buys", "samples, GPUs", "cost.cost_per_1000_samples_usd; purchase prices",
+    write=duration)
+BUDGET = Figure("budget", "*buys", "samples, GPUs", "cost.cost_per_1000_samples_usd; purchase prices",
     "budget / cost per sample of the cheapest measured GPU; or GPUs that the purchase prices allow",
     "trainbench.comparison.recommend.purchase_usd",
     "test_survey.py::test_a_budget_buys_what_the_cheapest_measured_gpu_makes_of_it",
-    also=("which together do", "budget"),
-)
-RENT_OR_BUY = Figure(
-    "rent_or_buy", "purchase", "USD, h, months", "purchase prices; price table",
+    also=("which together do", "budget"))
+RENT_OR_BUY = Figure("rent_or_buy", "purchase", "USD, h, months", "purchase prices; price table",
     "hours a month, and months, from which owning a GPU costs less than renting it",
     "trainbench.prices.ownership.rent_or_buy", "test_ownership.py::test_break_even_hours_by_hand",
-    also=("pays above h a month", "pays after", "choice"),
-)
+    also=("pays above h a month", "pays after", "choice"))
 MEDIAN_INTERVAL = Figure(
     "median_interval", "true median within", "1/s", "costs.json: works.this.samples_per_s_interval",
     "k-th smallest to k-th largest run of the month, k the largest with 1 - 2 P(Binomial(runs, 1/2) < k) >= 95 %",
-    "trainbench.cost.cost_trend.median_interval", "test_cost_trend.py::test_the_interval_of_a_median_by_hand",
-)
-OF_CHEAPEST = Figure(
-    "of_cheapest", "of the cheapest GPU", "%", "costs.json: works.this.usd_per_1000_samples",
+    "trainbench.cost.cost_trend.median_interval", "test_cost_trend.py::test_the_interval_of_a_median_by_hand")
+OF_CHEAPEST = Figure("of_cheapest", "of the cheapest GPU", "%", "costs.json: works.this.usd_per_1000_samples",
     "100 x cost per 1K samples / that of the same work on the cheapest kind of GPU that did it in the month",
     "trainbench.cost.monthly_tables._cheapest",
     "test_monthly_report.py::test_the_same_work_on_two_kinds_of_gpu_is_compared",
-    write=share_0,
-)
-MONTH_CHANGE = Figure(
-    "month_change", "per 1K in *", "USD, %", "costs.json: works.last and .this and .change",
+    write=share_0)
+MONTH_CHANGE = Figure("month_change", "per 1K in *", "USD, %", "costs.json: works.last and .this and .change",
     "of a month's median price and median samples/s; change = 100 x (new - old) / old",
     "trainbench.cost.cost_trend._work_month", "test_cost_trend.py::test_price_and_throughput_are_split_exactly",
     also=("in 2*", "change"),
-    write=usd,
-)
-CHANGE_PARTS = Figure(
-    "change_parts", "by price", "USD", "costs.json: works.change",
+    write=usd)
+CHANGE_PARTS = Figure("change_parts", "by price", "USD", "costs.json: works.change",
     "difference of prices x mean GPU-hours per 1K samples of both months; difference of those x mean price",
     "trainbench.cost.cost_trend.change", "test_cost_trend.py::test_price_and_throughput_are_split_exactly",
     also=("by throughput",),
-    write=usd,
-)
-OTHER_PRICE = Figure(
-    "other_price", "against what is paid", "%, USD", "costs.json: prices",
+    write=usd)
+OTHER_PRICE = Figure("other_price", "against what is paid", "%, USD", "costs.json: prices",
     "against the month's cost / GPU-hours on that kind of GPU; its GPU-hours x the other price",
     "trainbench.cost.what_if.other_prices", "test_what_if.py::test_each_price_of_the_same_gpu_cheapest_first",
-    also=("the month at this price",),
-)
-WHAT_IF = Figure(
-    "what_if", "per 1K samples paid", "USD", "costs.json: what_if",
+    also=("the month at this price",))
+WHAT_IF = Figure("what_if", "per 1K samples paid", "USD", "costs.json: what_if",
     "as per 1K samples and per 1M tokens, at the month's median rate and the other price",
     "trainbench.cost.what_if.what_if", "test_what_if.py::test_the_work_at_another_price",
     also=("per 1K samples then", "per 1M tokens then"),
-    write=usd,
-)
-ELECTRICITY = Figure(
-    "electricity", "kWh per 1K samples", "kWh, USD", "telemetry.energy_per_sample_j",
+    write=usd)
+ELECTRICITY = Figure("electricity", "kWh per 1K samples", "kWh, USD", "telemetry.energy_per_sample_j",
     "J per sample x 1000 / 3.6e6; x PUE x tariff",
     "trainbench.prices.energy.energy_usd_per_1000_samples", "test_energy.py::test_per_thousand_samples",
-    also=("electricity per 1K samples",),
-)
-EQUAL_WORK = Figure(
-    "equal_work", "equal work", "words", "spec, chosen",
+    also=("electricity per 1K samples",))
+EQUAL_WORK = Figure("equal_work", "equal work", "words", "spec, chosen",
     "fingerprint of every field of the spec but names, places and how long was measured",
     "trainbench.comparison.comparable.work_groups", "test_comparable.py::test_unequal_work_is_apart_and_says_in_what",
-    read="Model, data, batch, dtypes, optimizer, checkpointing are equal, by fingerprint; else no ranking.",
-)
-LEVEL = Figure(
-    "level", "level", "words", "performance.windows, performance.samples_per_second",
+    read="Model, data, batch, dtypes, optimizer, checkpointing are equal, by fingerprint; else no ranking.")
+LEVEL = Figure("level", "level", "words", "performance.windows, performance.samples_per_second",
     "two rates whose difference is within the noise of their runs and windows",
     "trainbench.comparison.entries.is_tie",
     "test_strategy_profiles.py::test_ties_within_the_noise_are_named_and_share_the_first_place",
-    read="Nearer to each other than the noise that their runs and windows show: chance could swap them.",
-)
+    read="Nearer to each other than the noise that their runs and windows show: chance could swap them.")
 # fmt: on
 TABLE_FIGURES = tuple(each for each in list(globals().values()) if isinstance(each, Figure))

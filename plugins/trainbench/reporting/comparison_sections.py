@@ -1,4 +1,4 @@
-"""The tables that compare what ran, one set for each question: the same in every report, in this order."""
+"""The sections of a report that compare runs: the same tables in every report, in this order."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What each condition of a node does to each surface, as data: a test holds every surface to it, and docs/conditions.md
-is made from it.
+"""The effect of each node condition on each surface, as data: a test holds every surface to it, and docs/conditions.md is
+made from it.
 """
 
 from __future__ import annotations

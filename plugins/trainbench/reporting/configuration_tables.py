@@ -1,4 +1,4 @@
-"""What helped, what did not, what failed: each configuration of a diagnosis against its baseline."""
+"""Tables of a diagnosis: which configuration helped against the baseline, which did not, which failed."""
 
 from __future__ import annotations
 

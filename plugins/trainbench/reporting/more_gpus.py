@@ -1,4 +1,4 @@
-"""When more GPUs pay: time and cost of a number of samples at each measured size, and what to choose, in words."""
+"""Tables and advice on more GPUs: time and cost of a number of samples at each measured size."""
 
 from __future__ import annotations
 

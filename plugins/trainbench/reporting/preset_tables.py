@@ -1,4 +1,4 @@
-"""Presets side by side: one training job, done by different means, which the table names."""
+"""Tables of presets: the same training job with different settings, which the table names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the runs measured and how they were set up, as tables."""
+"""Tables of the runs: figures, failures, settings, versions."""
 
 from __future__ import annotations
 

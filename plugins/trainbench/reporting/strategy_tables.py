@@ -1,4 +1,4 @@
-"""Strategies side by side: ranked where the work was equal, apart with the reason where it was not."""
+"""Tables of strategies: ranked within equal work; other work stands apart, with the difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is asking, and what they may see. Airflow's auth manager decides; nothing here grants more than it does."""
+"""The reader of a page and the DAGs that they may read. Airflow's auth manager decides; nothing here grants more than it does."""
 
 from __future__ import annotations
 

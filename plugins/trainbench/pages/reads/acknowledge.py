@@ -1,4 +1,4 @@
-"""Somebody has seen a breach and says why it may stay as it is: who, when and why are kept for ever."""
+"""Acknowledge a breach: who, when and why are kept for ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page is narrowed to, and what its reader may see: the conditions that every query carries."""
+"""The filters of a page and the rights of its reader, as the conditions that every query carries."""
 
 from __future__ import annotations
 

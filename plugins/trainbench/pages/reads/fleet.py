@@ -1,4 +1,4 @@
-"""How is the fleet? The figures on top of the page, and the map of nodes and days."""
+"""The fleet page: its key figures and the map of nodes and days."""
 
 from __future__ import annotations
 

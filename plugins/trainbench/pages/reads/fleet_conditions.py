@@ -1,4 +1,4 @@
-"""The condition of each node now: its latest campaign's, how old that is, and the breaches that are open."""
+"""The present condition of each node, from its latest verdict, the age of that and its open breaches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One node: what it reached at each work from campaign to campaign, and what happened to it meanwhile."""
+"""The node page: figures of each work from campaign to campaign, and the events between them."""
 
 from __future__ import annotations
 

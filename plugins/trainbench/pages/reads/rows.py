@@ -1,4 +1,4 @@
-"""What the pages show, as values. An unknown number is None. `dag_id` and `dag_run_id` make the link to Airflow."""
+"""The rows that the pages show. An unknown number is None. `dag_id` and `dag_run_id` make the link to Airflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs: page by page, as CSV, and one by itself.
+"""Reads of runs: page by page, as CSV, and one by itself.
 
 `works` knows how many runs each campaign has of each kind, so a page far back is found without reading those before it.
 """

@@ -1,4 +1,4 @@
-"""Threads of our own for all that waits for the history.
+"""A thread pool of our own for every read of the history.
 
 Airflow answers in a common pool of threads: a history that does not answer would hold all of them, and Airflow with
 them. So ours wait for each other, and Airflow for nobody.

@@ -1,4 +1,4 @@
-"""The filters as a page's address gives them: the same on every page."""
+"""The filters in a page's address: the same on every page."""
 
 from __future__ import annotations
 

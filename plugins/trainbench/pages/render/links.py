@@ -1,4 +1,4 @@
-"""The addresses of our pages and of Airflow's, relative to the page that is answered: right behind any URL prefix."""
+"""The addresses of our pages and of Airflow's, relative to the requested page: valid behind any URL prefix."""
 
 from __future__ import annotations
 

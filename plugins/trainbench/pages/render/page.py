@@ -1,4 +1,4 @@
-"""A page as an answer: templates that escape whatever is put in, and headers that let nothing from outside run."""
+"""Renders a page: templates that escape every value, and headers that let no foreign script run."""
 
 from __future__ import annotations
 
