@@ -1,5 +1,6 @@
-"""The effect of each node condition on each surface, as data: a test holds every surface to it, and docs/conditions.md is
-made from it.
+"""The effect of each node condition on each surface, as data: a test holds every surface to it.
+
+docs/conditions.md is made from it.
 """
 
 from __future__ import annotations

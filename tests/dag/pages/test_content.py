@@ -43,6 +43,8 @@ def test_a_node_s_page_draws_its_figures_and_has_them_as_a_table(client: Any, pa
     assert ">9.000</td>" in text
     assert "breach opened" in text
     assert f'href="../runs/last/{a_run(pages)}"' in text
+    assert ">Each GPU</h2>" in text
+    assert "GPU,UUID," in get(client, "nodes/node-3?format=csv&table=gpus").text
 
 
 def test_the_glossary_explains_conditions_and_each_page_links_to_it(client: Any, pages: Path) -> None:

@@ -1,4 +1,4 @@
-"""The reader of a page and the DAGs that they may read. Airflow's auth manager decides; nothing here grants more than it does."""
+"""The reader of a page and the DAGs that they may read, as Airflow's auth manager decides."""
 
 from __future__ import annotations
 

@@ -22,8 +22,18 @@ from trainbench.pages.render import charts, listings
 from trainbench.pages.render.form import DAYS, Narrowed, narrowed
 from trainbench.pages.render.links import links
 from trainbench.pages.render.page import respond
+from trainbench.pages.render.run_figures import gpu_table
 from trainbench.pages.web.baseline_routes import may_change
-from trainbench.pages.web.responses import MAX_PAGE, Format, csv_of, csv_pieces, filtered_page, pages_of, visible
+from trainbench.pages.web.responses import (
+    MAX_PAGE,
+    Format,
+    csv_of,
+    csv_pieces,
+    filtered_page,
+    pages_of,
+    stored_result,
+    visible,
+)
 from trainbench.settings.environment import read_settings
 
 router = APIRouter(route_class=OwnRoute)
@@ -82,10 +92,13 @@ def node(
         back = (links(request.scope).node(node, days=DAYS[-1]), f"The last {DAYS[-1]} days, without filters")
         return respond(request, "message.html.j2", status=404, title="Nothing known", texts=(NO_NODE,), back=back)
     events = listings.events_table(found.events)
+    latest = max((p for series in found.series for p in series.points if p.run_id), key=lambda p: p.at, default=None)
+    result = stored_result(latest.campaign_id, latest.run_id) if latest and latest.run_id else None
+    gpus = gpu_table(result) if result and result.telemetry.gpus else None
     cut = output == "html"
     points = [listings.points_table(series, n, to, cut=cut) for n, series in enumerate(found.series, start=1)]
     if output == "csv":
-        return csv_of(table, [events, *points])
+        return csv_of(table, [events, *points, *([gpus] if gpus else [])])
     works = [
         {"series": series, "table": points[n], "figure": charts.node_chart(series, found.events)}
         for n, series in enumerate(found.series)
@@ -99,6 +112,8 @@ def node(
         found=found,
         works=works,
         events=events,
+        gpus=gpus,
+        gpus_at=latest.at if latest else None,
         limits=charts.limits_of_last(found.series),
         may_accept=may_change(pages, who, node),
         may_revoke_all=may_change(pages, who, None),

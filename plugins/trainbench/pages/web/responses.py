@@ -8,13 +8,16 @@ from typing import Any, Literal
 from fastapi import Depends, HTTPException, Request
 from fastapi.responses import Response, StreamingResponse
 
+from bench_image.contract.frozen import ContractError
+from bench_image.contract.result import RunResult
 from trainbench.core.tables import Table, csv_text
 from trainbench.pages.reads.access import Reader, reader
 from trainbench.pages.reads.queries import Pages, open_engine
 from trainbench.pages.reads.thread_pool import in_our_threads
 from trainbench.pages.render.form import DAYS, Narrowed
 from trainbench.pages.render.page import HEADERS, respond
-from trainbench.results.artefacts import Store, open_store
+from trainbench.results.artefacts import Store, StoreError, open_store
+from trainbench.results.collect import parse_payload
 from trainbench.settings.environment import read_settings
 
 Format = Literal["html", "csv"]
@@ -27,6 +30,14 @@ NO_DAG = (
 
 def the_store() -> Store:
     return open_store(read_settings().store)
+
+
+def stored_result(campaign: str, run_id: str) -> RunResult | None:
+    """None: the file has expired, or cannot be read; the history keeps its figures."""
+    try:
+        return parse_payload(the_store().read_result_file(campaign, run_id))
+    except (StoreError, ContractError):
+        return None
 
 
 def pages_of(who: Reader) -> Pages:

@@ -13,7 +13,6 @@ from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import HTMLResponse, Response
 from pydantic import BeforeValidator
 
-from bench_image.contract.frozen import ContractError
 from bench_image.contract.result import RunResult
 from trainbench.pages.reads.access import Reader, reader
 from trainbench.pages.reads.queries import Pages
@@ -22,11 +21,10 @@ from trainbench.pages.reads.thread_pool import OwnRoute
 from trainbench.pages.render.links import links
 from trainbench.pages.render.page import HEADERS, asset_name, policy_text, respond
 from trainbench.pages.render.run_figures import run_figures
-from trainbench.pages.web.responses import pages_of, the_store, visible
+from trainbench.pages.web.responses import pages_of, stored_result, the_store, visible
 from trainbench.pages.web.task_results import task_of, task_result
 from trainbench.planning.plan import campaign_id
 from trainbench.results.artefacts import CAMPAIGN_FILE, Store, StoreError
-from trainbench.results.collect import parse_payload
 
 router = APIRouter(route_class=OwnRoute)
 # The report holds no script. One of ours is put in, for the colour mode; no other runs, whatever a result has brought.
@@ -110,7 +108,7 @@ def run(request: Request, campaign: str, run_id: str, pages: Pages = Depends(vis
     found = pages.run(campaign, run_id)
     if found is None:
         raise HTTPException(404, "There is no such run.")
-    return _run(request, _stored(campaign, run_id), found.run.dag_id, found.run.dag_run_id, found)
+    return _run(request, stored_result(campaign, run_id), found.run.dag_id, found.run.dag_run_id, found)
 
 
 @router.get("/results/{campaign}/{run_id}")
@@ -147,11 +145,3 @@ def _suite(store: Store, campaign: str) -> str | None:
     """Whose campaign it is: the ids of two DAGs' runs can make one folder's name, and only one of them is its owner."""
     found = SUITE.search(store.read_summary_head(campaign, CAMPAIGN_FILE, HEAD_BYTES))
     return str(json.loads(found[1])) if found else None
-
-
-def _stored(campaign: str, run_id: str) -> RunResult | None:
-    """None: the file has expired, or cannot be read; the history keeps its figures."""
-    try:
-        return parse_payload(the_store().read_result_file(campaign, run_id))
-    except (StoreError, ContractError):
-        return None
