@@ -66,14 +66,14 @@ def work_groups(results: Sequence[RunResult], key: Callable[[RunSpec], str] = by
 
 
 def differences(one: WorkGroup, other: WorkGroup) -> tuple[str, ...]:
-    """What makes two groups unequal work, as "gradient_accumulation_steps 4 vs 1"."""
+    """The differences between the work of two groups, as "gradient_accumulation_steps 4 vs 1"."""
     mine, its = (group.spec.work.model_dump(mode="json") for group in (one, other))
     fields = tuple(f"{name} {value_text(a)} vs {value_text(b)}" for name, a, b in _differing(mine, its))
     return fields if one.hardware == other.hardware else (*fields, f"GPU {one.hardware} vs {other.hardware}")
 
 
 def changed_fields(before: RunSpec, after: RunSpec) -> tuple[str, ...]:
-    """What makes `after` other work than `before`, as "seq_length 512, was 1024"."""
+    """The changes from `before` to `after`, as "seq_length 512, was 1024"."""
     old, new = (spec.work.model_dump(mode="json") | spec.placement.model_dump(mode="json") for spec in (before, after))
     return tuple(f"{name} {value_text(a)}, was {value_text(b)}" for name, a, b in _differing(new, old))
 

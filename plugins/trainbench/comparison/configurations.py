@@ -101,7 +101,7 @@ def kinds_compared(campaign: Campaign) -> tuple[Kind, ...]:
 
 
 class _Comparer:
-    """What is needed of one campaign to compare the configurations on one kind of GPU."""
+    """The inputs from one campaign to compare the configurations on one kind of GPU."""
 
     def __init__(self, campaign: Campaign, of_node: Mapping[str, str], gpu: str) -> None:
         self._gpu = gpu

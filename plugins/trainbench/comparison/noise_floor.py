@@ -161,7 +161,7 @@ def _between(units: Sequence[NodeRuns]) -> Noise | None:
 
 
 def _own_rates(member: NodeRuns) -> tuple[Run, ...]:
-    """What the history keeps of a node: of GPUs that measured by themselves the slowest one's rate."""
+    """The rate that the history keeps of a node: of GPUs that measured by themselves the slowest one's rate."""
     rates = ((run.spec.identity.round, judged_rate(run)) for run in member.valid)
     return tuple(Run(number, rate, ()) for number, rate in rates if rate and rate > 0)
 

@@ -86,7 +86,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Saved:
-    """What a recipe saves against full fine-tuning, in percent of `full_gb`; `by_formula`: full was not measured on
+    """Memory saved against full fine-tuning, in percent of `full_gb`; `by_formula`: full was not measured on
     equal work, so `full_gb` is the formula's for it.
     """
 
@@ -112,7 +112,7 @@ def cells(campaign: Campaign) -> tuple[Cell, ...]:
 
 
 def asked(campaign: Campaign) -> ComparisonParams:
-    """What the report was asked to tell."""
+    """The parameters of the comparison."""
     known = {name: value for name, value in campaign.params.items() if name in ComparisonParams.model_fields}
     return ComparisonParams.model_validate(known)
 

@@ -143,7 +143,7 @@ def prices_table(campaign: Campaign) -> Table:
 
 
 def nodes_table(campaign: Campaign) -> Table:
-    """What checking each node cost, re-runs included. Each node of a gang gives as many GPUs, so pays as much."""
+    """The cost of checking each node, re-runs included. Each node of a gang gives as many GPUs, so pays as much."""
     by_node: dict[str, list[Priced]] = {}
     for result, cost in _priced(campaign):
         for node in (result.spec.identity.node, *result.spec.identity.peers):

@@ -131,7 +131,7 @@ def _switch(value: bool | str) -> str:
 
 
 def _skipped_row(campaign: Campaign, skipped: Skipped, node: str | None) -> dict[str, Cell]:
-    """What was asked for and did not run: the settings are in the campaign's parameters, unless its label says them."""
+    """A planned run that did not run: its settings are in the campaign's parameters, unless its label says them."""
     names = ("model", "recipe", "precision", "preset", "device", "micro_batch_size", "seq_length")
     asked = {name: campaign.params.get(name) for name in names if is_asked(name, campaign.question)}
     if campaign.question is Question.CONFIGURATIONS:  # one of these is what the configuration changes

@@ -178,7 +178,7 @@ def _points(axes: Axes, points: Sequence[tuple[float, int]], marker: str, label:
 
 
 def _say(axes: Axes, row: int, node: NodeVerdict, metric: MetricVerdict | None) -> None:
-    """What stands in words: how far a red node is off, or why a node has no figure."""
+    """The text beside a node: how far a red node is off, or why a node has no figure."""
     if metric is None or metric.value is None:
         axes.text(0.5, row, f"{node.state}: no figure", transform=axes.get_yaxis_transform(), va="center", color=BREACH)
     elif node.state in RED and metric.deviation is not None:

@@ -62,7 +62,7 @@ def _entry(way: WorkGroup) -> Entry:
 
 
 def _means(one: WorkGroup, other: WorkGroup) -> tuple[str, ...]:
-    """What differs, as "optimizer adamw_torch, was paged_adamw_8bit": fields of the spec, then what the runs say."""
+    """The differences, as "optimizer adamw_torch, was paged_adamw_8bit": fields of the spec, then what the runs say."""
     fields = {
         name: (str(_value(one.spec.work, name)), str(_value(other.spec.work, name))) for name in sorted(PRESET_SETTINGS)
     }

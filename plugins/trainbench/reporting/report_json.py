@@ -64,7 +64,7 @@ def report_json(
 
 
 def _with_link(row: Mapping[str, Cell]) -> dict[str, Cell]:
-    """What was skipped has no result."""
+    """A skipped run has no result."""
     run_id = row.get("run_id")
     return {**row, "result": RESULT_LINK.format(run_id=run_id) if run_id else None}
 

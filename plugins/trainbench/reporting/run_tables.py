@@ -139,7 +139,7 @@ def _settings(values: Mapping[str, object], title: str = "", names: str = "setti
 
 
 def chosen(campaign: Campaign) -> Table:
-    """What ran where the spec left a choice, why, and the means by which it ran; equal ones once, with their nodes."""
+    """The choices where the spec left one, why, and how it executed; equal ones once, with their nodes."""
     names = {
         group_id: group_name(campaign, group_id) for group_id in {r.spec.identity.group_id for r in campaign.results}
     }
@@ -175,7 +175,7 @@ def software(campaign: Campaign) -> Table:
 
 
 def parameters(campaign: Campaign) -> Table:
-    """What was asked for, as it came in, without what only other questions ask."""
+    """The parameters as they were given, without those of other kinds of campaign."""
     asked = {name: value for name, value in campaign.params.items() if is_asked(name, campaign.question)}
     return _settings(asked, names="parameter")
 

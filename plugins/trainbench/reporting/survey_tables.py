@@ -50,7 +50,7 @@ def speed(campaign: Campaign) -> tuple[Table, ...]:
 
 
 def memory(campaign: Campaign) -> tuple[Table, ...]:
-    """What each recipe saves against full fine-tuning; nothing where no memory of a GPU was measured."""
+    """The memory that each recipe saves against full fine-tuning; nothing where no memory of a GPU was measured."""
     if campaign.question is not Question.HARDWARE:
         return ()
     all_cells = cells(campaign)

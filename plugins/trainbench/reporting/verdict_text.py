@@ -132,7 +132,7 @@ def _judged(campaign: Campaign) -> str:
 
 
 def _answered(campaign: Campaign) -> list[str]:
-    """What a campaign says that compares what ran, not the nodes."""
+    """Sentences of a campaign that compares runs, not nodes."""
     noise = noise_advice.headline(campaign) if campaign.question is Question.NOISE else None
     return [
         *strategy_tables.leaders(campaign),
@@ -149,7 +149,7 @@ def shown_groups(campaign: Campaign) -> tuple[GroupVerdict, ...]:
 
 
 def lone_line(campaign: Campaign) -> str | None:
-    """What was not compared between nodes, or None where everything was."""
+    """A sentence on groups without a peer, or None where each had one."""
     lone = lone_groups(campaign.groups)
     if not lone:
         return None
@@ -174,7 +174,7 @@ def _failed(campaign: Campaign) -> list[str]:
 
 
 def drill(campaign: Campaign) -> str | None:
-    """What was slowed on purpose, or None when nothing was."""
+    """A sentence on the nodes that a drill slowed, or None without a drill."""
     drills = {r.spec.identity.node: r.spec.drill.slowdown_pct for r in campaign.results if r.spec.drill}
     if not drills:
         return None

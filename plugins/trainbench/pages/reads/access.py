@@ -42,7 +42,7 @@ def reader(user: BaseUser = Depends(get_user)) -> Reader:
 
 
 def own_page(request: Request) -> None:
-    """What changes something comes from our own page: other sites can neither set our header nor send JSON unasked."""
+    """Writes come from our own page: other sites can neither set our header nor send JSON unasked."""
     headers = request.headers
     is_json = headers.get("content-type", "").split(";")[0].strip().lower() == "application/json"
     if headers.get("x-trainbench") != "1" or not is_json:

@@ -71,7 +71,7 @@ def _opened(url: str | None, store: Store | None) -> Engine:
 
 @dataclass(frozen=True)
 class Pages:
-    """What one person may see: rows of DAGs that are not in `dag_ids` are in no list, no number and no choice."""
+    """The reads of one person: rows of DAGs that are not in `dag_ids` are in no list, no number and no choice."""
 
     engine: Engine
     dag_ids: Collection[str]
@@ -84,7 +84,7 @@ class Pages:
             yield replace(self, connection=connection)
 
     def choices(self) -> Choices:
-        """What was ever benchmarked, whatever the filters."""
+        """Everything that was ever benchmarked, whatever the filters."""
         with self._reading(Filters()) as (connection, scope):
             values_of = {
                 name: tuple(

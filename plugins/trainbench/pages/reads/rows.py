@@ -14,7 +14,7 @@ from trainbench.judging.condition import TRAITS, Condition, FleetSummary, NodeCo
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choices:
-    """What the filters offer, each in alphabetical order."""
+    """The choices of the filters, each in alphabetical order."""
 
     gpu_names: tuple[str, ...]
     models: tuple[str, ...]

@@ -135,7 +135,7 @@ def _sorted(
 
 
 def _order(of: Any, sort: RunSort) -> tuple[ColumnElement[Any], ...]:
-    """What is not known comes last; the ids decide between equals."""
+    """Unknown values come last; the ids decide between equals."""
     latest = (of.started_at.desc(), of.campaign_id.desc(), of.run_id.desc())
     return {
         RunSort.NEWEST: latest,

@@ -259,7 +259,7 @@ def _invisible() -> Figure:
 
 
 def _span(first: datetime, last: datetime) -> Span:
-    """What the time axis shows. A single night stands in a day: plotly would write milliseconds."""
+    """The range of the time axis. A single night stands in a day: plotly would write milliseconds."""
     room = max(HALF_A_DAY, (last - first) * EDGE)
     return first - room, last + room
 
