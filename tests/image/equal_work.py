@@ -62,7 +62,7 @@ def watched(spec: RunSpec, *, forgetful: bool) -> dict[str, Any]:
         alive = _alive_bytes() - before if spec.work.model == COUNTED else None
         held = holdings(step, built)
         held["bytes"]["alive"] = alive
-        return {"losses": losses, "means": describe_execution(step)} | held
+        return {"losses": losses, "execution": describe_execution(step)} | held
     except Exception as error:
         traceback.print_exc()
         return {"error": f"{type(error).__name__}: {error}"}

@@ -72,7 +72,7 @@ def test_packed_weights_are_sharded_too(seen: list[dict[str, Any]], strategy: st
 @pytest.mark.parametrize(("case", "strategy"), CELLS)
 def test_what_is_said_is_what_is_held(seen: list[dict[str, Any]], case: str, strategy: Strategy) -> None:
     run = seen[0][f"{case}/{strategy}"]
-    said, dtypes = run["means"], run["dtypes"]
+    said, dtypes = run["execution"], run["dtypes"]
     trained = NARROW[said["gradients"].split(",")[0]]
 
     assert dtypes["trainable"] == dtypes["gradients"] == [trained]
@@ -98,8 +98,8 @@ def test_numerics_do_not_depend_on_the_strategy(seen: list[dict[str, Any]], case
 
     for strategy, run in runs.items():
         differs = {"optimizer states"} if strategy in DEEPSPEED and "8-bit" in case else set()
-        alone = runs[Strategy.SINGLE]["means"]
-        assert {k: v for k, v in run["means"].items() if k not in free | differs} == {
+        alone = runs[Strategy.SINGLE]["execution"]
+        assert {k: v for k, v in run["execution"].items() if k not in free | differs} == {
             k: v for k, v in alone.items() if k not in differs
         }
 
