@@ -14,7 +14,7 @@ from typing import Any
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from tests.builders import make_failed, make_result
-from tests.campaigns import strategies
+from tests.builders.campaigns import strategies
 from trainbench.history.history import History
 from trainbench.params.campaign_kind import Question
 from trainbench.pipeline import Measured, assess, judge

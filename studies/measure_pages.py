@@ -28,7 +28,8 @@ from sqlalchemy import func, insert, select, text
 
 from bench_image.contract.result import RunResult
 from tests.builders import make_result
-from tests.campaigns import make_campaign, make_group, make_metric, make_node
+from tests.builders.campaigns import make_campaign
+from tests.builders.verdicts import make_group, make_metric, make_node
 from trainbench.core.verdicts import HistoryVerdict, Metric, MetricVerdict, State
 from trainbench.history.history import History, open_history
 from trainbench.history.rows import rows

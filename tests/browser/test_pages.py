@@ -16,7 +16,7 @@ from sqlalchemy import inspect, text
 
 from tests.browser.conftest import DRILLED, Visit, open_home
 from tests.browser.site import DAG_ID, Site
-from tests.nights import night
+from tests.builders.nights import night
 from trainbench.alerting.links import in_airflow
 from trainbench.core.verdicts import State
 from trainbench.history.history import open_history

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests import campaigns
+from tests.builders import campaigns
 from trainbench.planning.plan import campaign_id
 
 RUN = "manual__2026-11-21T02:00:00+00:00"

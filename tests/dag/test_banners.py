@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests import campaigns
-from tests.nights import ENDED_AT, night
+from tests.builders import campaigns
+from tests.builders.nights import ENDED_AT, night
 from trainbench.alerting.notifications import Message
 from trainbench.alerting.notify import send_due
 from trainbench.alerting.outbox import Outbox

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests import campaigns
+from tests.builders import campaigns
 from trainbench.history.history import open_history
 from trainbench.orchestration.cost_dag import MONTHLY, _schedule
 from trainbench.settings.environment import read_settings

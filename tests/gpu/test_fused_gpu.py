@@ -64,7 +64,7 @@ Seen = tuple[float, dict[str, torch.Tensor]]
 
 def seen(recipe: Recipe, *, keep_unpacked: bool = False) -> Seen:
     """Loss and gradients of one step, with adapters that matter."""
-    from tests.image.processes import make_spec
+    from tests.builders.image_processes import make_spec
 
     spec = make_spec(
         device=Device.CUDA, recipe=recipe, preset=Preset.TUNED, lora=Lora(targets=SEVEN), gradient_checkpointing=False

@@ -12,7 +12,7 @@ from bench_image.contract.options import SINGLE_GPU, Optimizer, Precision, Recip
 from bench_image.contract.result import Phase, RunResult, Status
 from bench_image.contract.spec import Drill
 from bench_image.contract.work import Device, Preset
-from tests.image.processes import finish, make_spec, start, wait_for
+from tests.builders.image_processes import finish, make_spec, start, wait_for
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 OPTIMIZERS = {

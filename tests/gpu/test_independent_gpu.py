@@ -13,8 +13,8 @@ from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device, Preset
 from bench_image.parallel.visible_gpus import VISIBLE
 from bench_image.telemetry.nvml import connect
+from tests.builders.image_processes import finish, make_spec, start
 from tests.image.process.test_merge_independent import run_node
-from tests.image.processes import finish, make_spec, start
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 two_gpus = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")

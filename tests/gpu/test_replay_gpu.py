@@ -28,7 +28,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def spec_of(case: str) -> RunSpec:
-    from tests.image.processes import make_spec
+    from tests.builders.image_processes import make_spec
 
     fields = {
         "device": Device.CUDA, "preset": Preset.TUNED, "optimizer": Optimizer.ADAMW_TORCH, "seq_length": 256,

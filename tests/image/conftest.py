@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.image.distributed_runs import run_all
+from tests.builders.distributed_runs import run_all
 
 
 @pytest.fixture(scope="session")

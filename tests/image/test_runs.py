@@ -15,7 +15,7 @@ from bench_image.contract.result import RunResult, Status
 from bench_image.contract.result_sections import Clock
 from bench_image.contract.spec import Drill, RunSpec
 from bench_image.process.rank_report import read_reports
-from tests.image.processes import finish, make_spec, start
+from tests.builders.image_processes import finish, make_spec, start
 
 # Each recipe alone and each strategy once: test_equal_work.py trains every recipe under every strategy.
 CELLS = [(recipe, Strategy.SINGLE) for recipe in Recipe] + [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.databases import DATABASES, empty_database
+from tests.builders.databases import DATABASES, empty_database
 from trainbench.history.history import History, open_history
 
 

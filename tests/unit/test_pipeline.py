@@ -14,8 +14,8 @@ from bench_image.contract.options import Strategy
 from bench_image.contract.result import Chosen, RunResult
 from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_independent, make_result
+from tests.builders.pipelines import StubHistory, assessed, judged
 from tests.conftest import GOLDEN_DIR
-from tests.pipelines import StubHistory, assessed, judged
 from trainbench.alerting.alerts import alerts
 from trainbench.cli.app import ExitCode, exit_code
 from trainbench.core.tables import Tone

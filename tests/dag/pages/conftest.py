@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.builders.nights import night
 from tests.dag.pages.site import LAST_NIGHT, WELL, use
-from tests.nights import night
 from trainbench.core.verdicts import State
 from trainbench.history.history import open_history
 from trainbench.results.artefacts import open_store

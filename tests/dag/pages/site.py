@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.nights import ENDED_AT
+from tests.builders.nights import ENDED_AT
 
 ROLES = {"vera": "viewer", "uma": "user", "olaf": "op", "ada": "admin"}
 LAST_NIGHT = (datetime.now(UTC) - ENDED_AT).days + 1

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.builders.nights import night
 from tests.dag.pages.site import LAST_NIGHT, PAGES, ROLES, TABLES, a_run, get
-from tests.nights import night
 from trainbench.core.verdicts import State
 from trainbench.history.history import open_history
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.builders.nights import night
 from tests.dag.pages.site import HOSTILE, LAST_NIGHT, TABLES, WELL, a_run, get
-from tests.nights import night
 from trainbench.pages.render.page import asset_name
 from trainbench.results.artefacts import open_store
 

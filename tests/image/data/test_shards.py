@@ -28,7 +28,7 @@ from bench_image.data.shard_layout import DataError, Layout
 from bench_image.data.shard_reader import AHEAD, Place, ShardBatches
 from bench_image.data.shards import Prepared, complete, prepare
 from bench_image.data.write_lock import WriteLock
-from tests.image.processes import environment, finish, make_spec, start
+from tests.builders.image_processes import environment, finish, make_spec, start
 
 ALL_THAT_IS_SAID: list[str] = []
 

@@ -15,7 +15,7 @@ from bench_image.kernels import lora_linear as lora_linear_module
 from bench_image.kernels.fused_lora import FusedLayers, fuse
 from bench_image.kernels.lora_linear import lora_linear
 from bench_image.model.build import build
-from tests.image.processes import make_spec
+from tests.builders.image_processes import make_spec
 
 CPU = torch.device("cpu")
 SEVEN = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

@@ -11,7 +11,7 @@ from bench_image.contract.options import Precision, Recipe
 from bench_image.contract.work import Lora, Preset
 from bench_image.model.build import build
 from bench_image.model.init_weights import WRAPPERS
-from tests.image.processes import make_spec
+from tests.builders.image_processes import make_spec
 
 CPU = torch.device("cpu")
 

@@ -16,8 +16,8 @@ from bench_image.contract.options import Precision, Recipe
 from bench_image.contract.result import Status
 from bench_image.contract.work import Lora
 from bench_image.model.build import build
+from tests.builders.image_processes import finish, make_spec, start
 from tests.image.contract.test_flops_against_transformers import TINY_GPT2, TINY_MIXTRAL, built_model
-from tests.image.processes import finish, make_spec, start
 
 CPU = torch.device("cpu")
 TINY = MODELS["tiny"]

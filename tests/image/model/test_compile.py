@@ -12,8 +12,8 @@ import torch
 from bench_image.contract.options import Recipe
 from bench_image.model.build import build
 from bench_image.model.compile import MASKS, leave_masks_out
-from tests.image.distributed_runs import GPT2
-from tests.image.processes import make_spec
+from tests.builders.distributed_runs import GPT2
+from tests.builders.image_processes import make_spec
 
 CPU = torch.device("cpu")
 IDS = torch.randint(512, (2, 32), generator=torch.Generator().manual_seed(3))

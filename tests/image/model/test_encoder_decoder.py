@@ -19,7 +19,7 @@ from bench_image.model.build import build
 from bench_image.model.encoder_decoder import EncoderDecoder, sinusoids
 from bench_image.parallel.process_group import ProcessGroup
 from bench_image.training.train_step import TrainStep
-from tests.image.processes import make_spec
+from tests.builders.image_processes import make_spec
 
 CPU = torch.device("cpu")
 SMALL = EncoderDecoderShape(

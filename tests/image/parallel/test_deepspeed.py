@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.image.processes import environment, free_port
+from tests.builders.image_processes import environment, free_port
 
 HALVES = """
 import deepspeed, torch, torch.distributed as dist

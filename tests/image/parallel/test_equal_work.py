@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bench_image.contract.options import Strategy
-from tests.image.distributed_runs import CASES, FORGOTTEN, strategies_of
-from tests.image.equal_work import FORGETFUL, STEPS
+from tests.builders.distributed_runs import CASES, FORGOTTEN, strategies_of
+from tests.builders.equal_work_program import FORGETFUL, STEPS
 
 CELLS = [(case, strategy) for case in CASES for strategy in strategies_of(case)]
 

@@ -11,9 +11,9 @@ from bench_image.contract.options import DEEPSPEED, Optimizer, Strategy
 from bench_image.parallel.deepspeed import REDUCE_BUCKET, settings
 from bench_image.parallel.process_group import PEER_TIMEOUT_S
 from bench_image.parallel.strategies import peer_timeout_s
-from tests.image.distributed_runs import CASES, spec_of, strategies_of
-from tests.image.equal_work import STRANGERS
-from tests.image.processes import make_spec
+from tests.builders.distributed_runs import CASES, spec_of, strategies_of
+from tests.builders.equal_work_program import STRANGERS
+from tests.builders.image_processes import make_spec
 
 CELLS = [(case, strategy) for case in CASES for strategy in (Strategy.SINGLE, *strategies_of(case))]
 NARROW = {"fp32": "torch.float32", "bf16": "torch.bfloat16", "fp16": "torch.float16"}

@@ -21,7 +21,7 @@ from bench_image.process.exit_codes import EXIT_CODES, ProcessExits
 from bench_image.process.journal import Journal
 from bench_image.process.merge import merge
 from bench_image.process.worker import _profile
-from tests.image.processes import (
+from tests.builders.image_processes import (
     ENDLESS,
     ROOT,
     descendants,

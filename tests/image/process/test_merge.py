@@ -23,7 +23,7 @@ from bench_image.contract.result_sections import (
 from bench_image.process.exit_codes import ProcessExits
 from bench_image.process.merge import merge, status_and_cause
 from bench_image.process.rank_report import RankReport, WindowRecord
-from tests.image.processes import make_spec
+from tests.builders.image_processes import make_spec
 
 BEGIN = datetime(2026, 11, 21, tzinfo=UTC)
 END = BEGIN + timedelta(seconds=60)

@@ -22,8 +22,8 @@ from bench_image.process.exit_codes import EXIT_CODES, ProcessExits
 from bench_image.process.merge_independent import _part, _reasons, merge_independent
 from bench_image.process.rank_report import RankReport, WindowRecord, read_reports
 from bench_image.process.supervisor import children_of
+from tests.builders.image_processes import ENDLESS, descendants, environment, finish, make_spec, start, wait_for
 from tests.image.process.test_merge import BEGIN, CHOSEN, END, failed, make_context, make_report, make_sample
-from tests.image.processes import ENDLESS, descendants, environment, finish, make_spec, start, wait_for
 
 SPEC = make_spec(recipe=Recipe.FULL, strategy=Strategy.INDEPENDENT, max_measured_steps=4)
 

@@ -15,14 +15,7 @@ from bench_image.contract.spec import RunSpec
 from bench_image.process.exit_codes import ProcessExits, read_exit_codes
 from bench_image.process.merge import merge
 from bench_image.process.rank_report import read_reports
-from tests.image.processes import (
-    environment,
-    finish,
-    free_port,
-    make_spec,
-    run_rank,
-    start,
-)
+from tests.builders.image_processes import environment, finish, free_port, make_spec, run_rank, start
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 

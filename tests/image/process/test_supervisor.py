@@ -18,8 +18,8 @@ from bench_image.parallel.visible_gpus import rank_environments
 from bench_image.process import supervisor as supervise
 from bench_image.process.exit_codes import ProcessExits
 from bench_image.process.supervisor import children_of, command, rank_environment, write_termination_message
+from tests.builders.image_processes import environment, make_spec
 from tests.image.process.test_merge import make_report
-from tests.image.processes import environment, make_spec
 
 
 def test_one_rank_is_started_directly() -> None:

@@ -14,7 +14,7 @@ from bench_image.contract.options import Optimizer, Recipe, Strategy
 from bench_image.contract.work import Preset
 from bench_image.process import training_imports as imports
 from bench_image.process.training_imports import NOT_NEEDED, hidden, import_stack, modules_of, start_compilers
-from tests.image.processes import environment, make_spec
+from tests.builders.image_processes import environment, make_spec
 
 MISTRAL = "transformers.models.mistral.modeling_mistral"
 
@@ -45,7 +45,7 @@ def test_the_stack_imports_without_what_it_happens_to_find(tmp_path: Path) -> No
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit(f'{__name__} was imported')")
     code = (
-        "from tests.image.processes import make_spec; from bench_image.process.training_imports import "
+        "from tests.builders.image_processes import make_spec; from bench_image.process.training_imports import "
         "import_stack, NOT_NEEDED; "
         "import_stack(make_spec()); import sys; assert not set(NOT_NEEDED) & set(sys.modules)"
     )

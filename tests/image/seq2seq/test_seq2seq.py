@@ -23,8 +23,8 @@ from bench_image.seq2seq import bench_file
 from bench_image.seq2seq.flags import FlagError, Launch, Plan, parser, plan
 from bench_image.training.loop import steps_to_do
 from tests.builders import fields_of, make_cpu_result, make_result
+from tests.builders.image_processes import environment
 from tests.conftest import Golden
-from tests.image.processes import environment
 
 SMALL = (
     "--device", "cpu", "--d-model", "16", "--nhead", "2", "--dim-feedforward", "32", "--vocab-size", "50",

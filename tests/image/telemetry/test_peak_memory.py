@@ -12,7 +12,7 @@ from bench_image.contract.options import Recipe
 from bench_image.process import worker
 from bench_image.telemetry.peak_memory import read_peak_memory
 from bench_image.training.loop import Timing
-from tests.image.processes import make_spec
+from tests.builders.image_processes import make_spec
 
 CUDA = torch.device("cuda")
 

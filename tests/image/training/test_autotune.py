@@ -12,7 +12,7 @@ from bench_image.contract.work import AUTO
 from bench_image.model.build import build
 from bench_image.parallel.process_group import ProcessGroup
 from bench_image.training.autotune import Trial, autotune, by_formula, by_trial, clearly_fits
-from tests.image.processes import make_spec
+from tests.builders.image_processes import make_spec
 
 CPU = torch.device("cpu")
 

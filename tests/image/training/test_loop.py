@@ -22,7 +22,7 @@ from bench_image.parallel.process_group import ProcessGroup
 from bench_image.training.loop import Timing, measure_window, settled_step_s, steps_to_do, warm_up
 from bench_image.training.stopwatch import CpuStopwatch, seconds, stopwatch
 from bench_image.training.train_step import TrainStep, drill_delay_s, wait_on_clock
-from tests.image.processes import make_spec
+from tests.builders.image_processes import make_spec
 
 CPU = torch.device("cpu")
 

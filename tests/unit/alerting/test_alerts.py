@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bench_image.contract.result import Status
-from tests import campaigns
-from tests.builders import make_failed, make_result
+from tests.builders import campaigns, make_failed, make_result
 from trainbench.alerting.alerts import alerts
 from trainbench.core.verdicts import HistoryVerdict, State
 from trainbench.judging.checks.missing_nodes import absentees

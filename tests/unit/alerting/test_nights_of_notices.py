@@ -12,7 +12,7 @@ import pytest
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_result
-from tests.pipelines import judged
+from tests.builders.pipelines import judged
 from trainbench.alerting.notifications import Event, Notice
 from trainbench.alerting.outbox import Outbox
 from trainbench.core.tables import Tone

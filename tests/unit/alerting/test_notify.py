@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, select
 
-from tests.databases import DATABASES, empty_database
-from tests.nights import ENDED_AT, night
+from tests.builders.databases import DATABASES, empty_database
+from tests.builders.nights import ENDED_AT, night
 from trainbench.alerting.notifications import Event, Message, Notice
 from trainbench.alerting.notify import Sent, send_due
 from trainbench.alerting.outbox import DUE_DAYS, Outbox

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests import campaigns
-from tests.nights import night
+from tests.builders import campaigns
+from tests.builders.nights import night
 from trainbench.alerting import run_note as run_notes
 from trainbench.alerting import run_summary
 from trainbench.alerting.alerts import alerts

@@ -18,8 +18,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from bench_image.contract.result import RunResult, Status
-from tests import campaigns
-from tests.builders import STARTED_AT, make_failed, make_result, make_spec
+from tests.builders import STARTED_AT, campaigns, make_failed, make_result, make_spec
 from tests.conftest import GOLDEN_DIR
 from trainbench.cli.app import ExitCode, app, exit_code
 from trainbench.history.history import open_history

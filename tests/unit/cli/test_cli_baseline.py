@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.nights import night
+from tests.builders.nights import night
 from trainbench.cli.app import ExitCode, app
 from trainbench.history.history import open_history
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests import campaigns
+from tests.builders import campaigns
 from trainbench import pipeline
 from trainbench.cli.app import ExitCode, app
 from trainbench.results.artefacts import open_store

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests import campaigns
+from tests.builders import campaigns
 from trainbench.cli.app import app
 from trainbench.history.history import open_history
 from trainbench.results.artefacts import open_store

@@ -13,8 +13,7 @@ import pytest
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import Drill
-from tests import campaigns
-from tests.builders import make_failed, make_independent, make_result
+from tests.builders import campaigns, make_failed, make_independent, make_result
 from tests.conftest import GOLDEN_DIR, Golden
 from trainbench.comparison.noise_advice import advice, headline
 from trainbench.comparison.noise_floor import (

@@ -8,8 +8,7 @@ import pytest
 
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult
-from tests import campaigns
-from tests.builders import make_result
+from tests.builders import campaigns, make_result
 from trainbench.comparison.comparable import work_groups
 from trainbench.comparison.entries import Entry, entries, is_tie, tie_words
 from trainbench.comparison.scaling import Efficiency, Scaling

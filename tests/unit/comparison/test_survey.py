@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from bench_image.contract.result import Status
-from tests import campaigns
-from tests.builders import make_cpu_result, make_failed, make_result
+from tests.builders import campaigns, make_cpu_result, make_failed, make_result
 from trainbench.comparison.gpu_kinds import kinds
 from trainbench.comparison.recommend import purchase_usd
 from trainbench.comparison.speedups import noise_of_one_run

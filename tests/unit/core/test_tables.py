@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.builders import make_result
-from tests.campaigns import gpu_node, make_campaign, make_group
+from tests.builders.campaigns import gpu_node, make_campaign
+from tests.builders.verdicts import make_group
 from trainbench.core.markdown import table as markdown_table
 from trainbench.core.tables import (
     MAX_ROWS,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.paid_runs import OCTOBER, paid_run
+from tests.builders.paid_runs import OCTOBER, paid_run
 from trainbench.cost.cost_trend import WorkCost, median_interval, work_costs
 from trainbench.cost.paid_runs import run_table
 

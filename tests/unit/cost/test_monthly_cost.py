@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.paid_runs import NOVEMBER, OCTOBER, paid_run
+from tests.builders.paid_runs import NOVEMBER, OCTOBER, paid_run
 from trainbench.cost.monthly_cost import by_month, by_node, spend
 from trainbench.cost.paid_runs import run_table
 

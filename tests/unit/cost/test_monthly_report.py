@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.paid_runs import NOVEMBER, OCTOBER, paid_run
+from tests.builders.paid_runs import NOVEMBER, OCTOBER, paid_run
 from tests.unit.cost.test_what_if import TABLE
 from tests.unit.reporting.parsed_page import Page
 from trainbench.cost.monthly_files import files

@@ -11,8 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from bench_image.contract.spec import Drill
-from tests import campaigns
-from tests.builders import make_failed, make_independent, make_result
+from tests.builders import campaigns, make_failed, make_independent, make_result
 from trainbench.cost.cost_trend import _work_month
 from trainbench.cost.paid_runs import paid_runs, run_table
 from trainbench.cost.publish import report_on

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.paid_runs import paid_run
+from tests.builders.paid_runs import paid_run
 from trainbench.cost.cost_trend import work_costs
 from trainbench.cost.paid_runs import run_table
 from trainbench.cost.what_if import OtherPrice, other_prices, what_if

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from typer.testing import CliRunner, Result
 
 from tests.builders import STARTED_AT, make_result
-from tests.campaigns import make_campaign
+from tests.builders.campaigns import make_campaign
 from trainbench.cli.app import app
 from trainbench.exchange.reindex import reindex
 from trainbench.history.history import open_history

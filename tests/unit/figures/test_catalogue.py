@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from bench_image.contract.result import RunResult
-from tests import campaigns
-from tests.builders import make_failed, make_result
+from tests.builders import campaigns, make_failed, make_result
 from tests.conftest import GOLDEN_DIR, Golden
 from tests.unit.cost.test_monthly_report import report, two_months
 from trainbench.core.tables import Table

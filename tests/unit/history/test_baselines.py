@@ -11,8 +11,8 @@ from sqlalchemy import select
 
 from bench_image.contract.result import RunResult
 from tests.builders import make_result
-from tests.databases import DATABASES, empty_database
-from tests.nights import ENDED_AT, night
+from tests.builders.databases import DATABASES, empty_database
+from tests.builders.nights import ENDED_AT, night
 from trainbench.core.baselines import BaselineError, UnknownBaselineError
 from trainbench.core.verdicts import Finding, HistoryVerdict, Level, RateChange, State
 from trainbench.history.history import History, open_history

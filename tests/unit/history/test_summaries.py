@@ -9,8 +9,9 @@ import pytest
 from bench_image.contract.result import Chosen
 from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result, spoilt
-from tests.campaigns import make_campaign, make_group, make_node
-from tests.nights import night
+from tests.builders.campaigns import make_campaign
+from tests.builders.nights import night
+from tests.builders.verdicts import make_group, make_node
 from trainbench.core.verdicts import State
 from trainbench.history.rows import rows
 from trainbench.history.summaries import Work, summarise, with_known_gpus

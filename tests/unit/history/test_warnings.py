@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import select
 
 from tests.builders import make_result
-from tests.databases import DATABASES, empty_database
-from tests.nights import ENDED_AT, night
+from tests.builders.databases import DATABASES, empty_database
+from tests.builders.nights import ENDED_AT, night
 from trainbench.core.verdicts import Finding, Level, RateChange, State
 from trainbench.history.history import History, open_history
 from trainbench.history.notice_tables import warnings

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.builders import make_result
-from tests.campaigns import make_campaign, make_group, make_metric, make_node
+from tests.builders.campaigns import make_campaign
+from tests.builders.verdicts import make_group, make_metric, make_node
 from trainbench.core.verdicts import Confirmation, Metric, NodeVerdict, State, Tolerances
 from trainbench.judging.campaign_conditions import _unsteady, _watched, conditions, why
 from trainbench.judging.condition import Condition, NodeCondition

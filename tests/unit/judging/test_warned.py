@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.campaigns import make_campaign, make_group, make_node
+from tests.builders.campaigns import make_campaign
+from tests.builders.verdicts import make_group, make_node
 from trainbench.core.verdicts import Finding, Level, RateChange, State
 from trainbench.judging.warned import Kind, changes_of, is_back, is_worse, red_or_drilled, warned
 

@@ -14,8 +14,8 @@ import pytest
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.spec import Drill
 from tests.builders import STARTED_AT, make_failed, make_result
+from tests.builders.pipelines import StubHistory, assessed
 from tests.conftest import Golden
-from tests.pipelines import StubHistory, assessed
 from trainbench.alerting import run_summary
 from trainbench.alerting.alerts import alerts
 from trainbench.alerting.outbox import Outbox

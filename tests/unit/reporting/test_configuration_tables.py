@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from bench_image.contract.result import RunResult
-from tests import campaigns
-from tests.builders import make_failed, make_result
+from tests.builders import campaigns, make_failed, make_result
 from trainbench.comparison.configurations import Standing, Verdict, _change_pct, _Comparer, kinds_compared
 from trainbench.comparison.speedups import SpeedUp
 from trainbench.planning.skipped import Skipped

@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests import campaigns
-from tests.builders import spoilt
+from tests.builders import campaigns, spoilt
 from trainbench.reporting.cost_report import cost_report, example_table, nodes_table, sample_prices, summary
 from trainbench.results.campaign import Campaign
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tests import campaigns
-from tests.builders import make_independent, make_result
+from tests.builders import campaigns, make_independent, make_result
 from trainbench.core.tables import Tone
 from trainbench.core.verdicts import Tolerances
 from trainbench.judging.peers.node_verdicts import judge_groups

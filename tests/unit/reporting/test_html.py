@@ -6,7 +6,7 @@ from importlib.resources import files
 
 import pytest
 
-from tests import campaigns
+from tests.builders import campaigns
 from tests.unit.reporting.parsed_page import Page
 from trainbench.reporting import html_charts, plots
 from trainbench.reporting.html import report_html

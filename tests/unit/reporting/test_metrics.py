@@ -8,8 +8,7 @@ import pytest
 
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import Chosen
-from tests import campaigns
-from tests.builders import make_cpu_result, make_failed, make_result
+from tests.builders import campaigns, make_cpu_result, make_failed, make_result
 from trainbench.planning.skipped import Skipped
 from trainbench.reporting.metrics import metrics_csv
 

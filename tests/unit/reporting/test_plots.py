@@ -4,8 +4,7 @@ import struct
 from typing import Any
 
 from bench_image.contract.options import Strategy
-from tests import campaigns
-from tests.builders import make_cpu_result, make_result
+from tests.builders import campaigns, make_cpu_result, make_result, verdicts
 from trainbench.core.verdicts import Tolerances
 from trainbench.judging.peers.node_verdicts import judge_groups
 from trainbench.reporting import curve_plots, plots
@@ -51,7 +50,7 @@ def test_the_same_campaign_gives_the_same_bytes() -> None:
 def test_a_large_fleet_stays_readable_and_keeps_its_red_node() -> None:
     nodes = [campaigns.gpu_node(f"node-{i}", 1.45, 1.45) for i in range(1000)]
     nodes[500] = campaigns.slow_node().groups[0].nodes[2]
-    group = campaigns.make_group(nodes, campaigns.healthy().groups[0].group_id)
+    group = verdicts.make_group(nodes, campaigns.healthy().groups[0].group_id)
     shown = plots._furthest(group, plots.MAX_NODES)
     assert len(shown) == plots.MAX_NODES
     assert nodes[500] in shown
@@ -63,7 +62,7 @@ def test_several_groups_share_the_rows_of_the_picture() -> None:
     """Of 5 groups of 40 nodes each shows 100 / 5 = 20, of one group all 40."""
     nodes = [campaigns.gpu_node(f"node-{i}", 1.45, 1.45) for i in range(40)]
     runs = [make_result("node-0", seq_length=length) for length in (128, 256, 512, 1024, 2048)]
-    groups = [campaigns.make_group(nodes, run.spec.identity.group_id) for run in runs]
+    groups = [verdicts.make_group(nodes, run.spec.identity.group_id) for run in runs]
     for shown, rows in ((5, 20), (1, 40)):
         figure = plots._node_variance(campaigns.make_campaign(runs[:shown], groups[:shown]))
         assert [len(axes.get_yticks()) for axes in figure.axes] == [rows] * shown

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests import campaigns
-from tests.builders import make_result
+from tests.builders import campaigns, make_result
 from trainbench.reporting.preset_tables import presets
 
 TUNED: dict[str, Any] = {"preset": "tuned", "optimizer": "adamw_torch", "gradient_checkpointing": False}

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from markdown_it import MarkdownIt
 
-from tests import campaigns
+from tests.builders import campaigns
 from trainbench.core.baselines import Baseline
 from trainbench.reporting.html import report_html
 from trainbench.reporting.report import benchmark_report

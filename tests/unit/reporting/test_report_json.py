@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests import campaigns
+from tests.builders import campaigns
 from trainbench.reporting import verdict_text
 from trainbench.reporting.metrics import metrics_csv
 from trainbench.reporting.report_json import report_json

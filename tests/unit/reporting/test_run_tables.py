@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench_image.contract.result import Chosen
-from tests import campaigns
-from tests.builders import make_failed, make_result
+from tests.builders import campaigns, make_failed, make_result
 from trainbench.core.tables import short_names
 from trainbench.reporting import run_tables
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests import campaigns
-from tests.builders import make_result
+from tests.builders import campaigns, make_result
 from trainbench.core.tables import Table, Tone
 from trainbench.reporting.strategy_tables import strategies
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from tests import campaigns
+from tests.builders import campaigns, verdicts
 from trainbench.reporting.terminal import verdict_table
 from trainbench.results.campaign import Campaign
 
@@ -39,6 +39,6 @@ def test_the_verdict_on_100_columns(make: Callable[[], Campaign], golden: Callab
 
 
 def test_square_brackets_are_text_and_not_markup() -> None:
-    node = campaigns.make_node("[red]node[/red]", reason="[bold]why")
-    campaign = campaigns.make_campaign([], [campaigns.make_group([node], "g")])
+    node = verdicts.make_node("[red]node[/red]", reason="[bold]why")
+    campaign = campaigns.make_campaign([], [verdicts.make_group([node], "g")])
     assert "[red]node[/red]" in printed(campaign)

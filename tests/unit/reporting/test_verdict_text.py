@@ -5,8 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from bench_image.contract.result import Status
-from tests import campaigns
-from tests.builders import make_failed, make_result
+from tests.builders import campaigns, make_failed, make_result, verdicts
 from trainbench.core.tables import Tone
 from trainbench.core.verdicts import HistoryVerdict, State, Tolerances
 from trainbench.judging.peers.node_verdicts import judge_groups
@@ -105,7 +104,7 @@ def test_strategies_on_one_node_are_no_node_check() -> None:
 
 def test_the_name_of_a_group_says_what_was_chosen() -> None:
     run = make_result(micro_batch_size="auto", strategy="fsdp", gpus_per_node=4)
-    campaign = campaigns.make_campaign([run], [campaigns.make_group([], run.spec.identity.group_id)])
+    campaign = campaigns.make_campaign([run], [verdicts.make_group([], run.spec.identity.group_id)])
     assert verdict_text.group_name(campaign, run.spec.identity.group_id) == (
         "mistral-7b qlora, fsdp on 4 GPUs, batch auto (8) x 512 tokens, NVIDIA A10"
     )

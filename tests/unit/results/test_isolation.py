@@ -13,7 +13,7 @@ import pytest
 
 from bench_image.contract.result import RunResult
 from tests.builders import STARTED_AT, make_independent, make_result
-from tests.pipelines import assessed
+from tests.builders.pipelines import assessed
 from trainbench.alerting.alerts import alerts
 from trainbench.comparison import validity
 from trainbench.core.verdicts import PART_FAILED, State

@@ -6,7 +6,7 @@ import pytest
 
 from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result
-from tests.campaigns import make_group, make_metric, make_node
+from tests.builders.verdicts import make_group, make_metric, make_node
 from trainbench.core.verdicts import Level, Metric, MetricVerdict, NodeVerdict, Side, State
 from trainbench.judging.checks.drills import findings, undetected
 

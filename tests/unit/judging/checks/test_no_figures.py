@@ -11,7 +11,7 @@ import pytest
 
 from bench_image.contract.result import RunResult, Status
 from tests.builders import STARTED_AT, make_failed, make_result
-from tests.pipelines import assessed
+from tests.builders.pipelines import assessed
 from trainbench.alerting import run_summary
 from trainbench.alerting.alerts import alerts
 from trainbench.cli.app import ExitCode, exit_code

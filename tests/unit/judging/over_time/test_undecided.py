@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.campaigns import make_group, make_node
+from tests.builders.verdicts import make_group, make_node
 from trainbench.core.verdicts import State
 from trainbench.judging.over_time.undecided import Streak, findings, is_undecided, streak
 

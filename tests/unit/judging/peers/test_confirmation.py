@@ -4,7 +4,7 @@ import pytest
 
 from bench_image.contract.result import RunResult
 from tests.builders import make_cpu_result, make_failed, make_result
-from tests.campaigns import make_group, make_metric, make_node
+from tests.builders.verdicts import make_group, make_metric, make_node
 from trainbench.core.verdicts import Confirmation, GroupVerdict, NodeVerdict, Side, State, Tolerances
 from trainbench.judging.peers.confirmation import _single_run_widening, confirm
 from trainbench.judging.peers.node_verdicts import judge_groups, nodes_to_confirm

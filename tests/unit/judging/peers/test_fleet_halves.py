@@ -6,7 +6,7 @@ import pytest
 
 from bench_image.contract.result import RunResult
 from tests.builders import make_result
-from tests.campaigns import make_group, make_metric, make_node
+from tests.builders.verdicts import make_group, make_metric, make_node
 from trainbench.core.verdicts import GroupVerdict, NodeVerdict, Side, State, Tolerances
 from trainbench.judging.over_time.trend import judge_history
 from trainbench.judging.peers.confirmation import confirm

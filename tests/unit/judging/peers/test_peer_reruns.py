@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.campaigns import make_group, make_metric, make_node
+from tests.builders.verdicts import make_group, make_metric, make_node
 from trainbench.core.verdicts import (
     Confirmation,
     GroupVerdict,

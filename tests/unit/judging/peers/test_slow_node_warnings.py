@@ -6,7 +6,7 @@ import pytest
 
 from bench_image.contract.result import RunResult
 from tests.builders import make_result
-from tests.campaigns import make_metric
+from tests.builders.verdicts import make_metric
 from trainbench.core.verdicts import Level, NodeVerdict, ReferenceMode, State, Tolerances
 from trainbench.judging.peers import slow_node_warnings
 from trainbench.judging.peers.confirmation import confirm

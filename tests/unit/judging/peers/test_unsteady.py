@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.campaigns import make_group, make_node
+from tests.builders.verdicts import make_group, make_node
 from trainbench.core.verdicts import Level
 from trainbench.judging.noise import Noise, Run
 from trainbench.judging.peers.scatter import OwnScatter

@@ -9,7 +9,7 @@ from threading import Barrier, Thread
 import pytest
 from sqlalchemy import select
 
-from tests.nights import night
+from tests.builders.nights import night
 from trainbench.core.verdicts import State
 from trainbench.exchange.reindex import reindex
 from trainbench.history.history import History

@@ -21,9 +21,9 @@ from sqlalchemy import event
 from bench_image.contract.options import Strategy
 from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result
-from tests.campaigns import make_group, make_metric, make_node
-from tests.databases import DATABASES, empty_database
-from tests.nights import ENDED_AT, night
+from tests.builders.databases import DATABASES, empty_database
+from tests.builders.nights import ENDED_AT, night
+from tests.builders.verdicts import make_group, make_metric, make_node
 from trainbench.core.verdicts import HistoryVerdict, Metric, State
 from trainbench.history.database import HistoryError
 from trainbench.history.history import History, open_history

@@ -1,4 +1,4 @@
-"""Realistic, contract-valid specs and results for tests: say only what your test is about.
+"""Realistic, contract-valid results for tests: give only what your test is about.
 
 make_result("node-3", samples_per_s=8.5, temperature_c=81.0)
 make_result("node-3", drill=Drill(slowdown_pct=20))       # any other field of the spec or of the result works too
@@ -14,9 +14,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bench_image.contract.frozen import Frozen
 from bench_image.contract.missing_reasons import unexplained
-from bench_image.contract.options import Recipe, Strategy
+from bench_image.contract.options import Strategy
 from bench_image.contract.result import (
     SECTIONS,
     Chosen,
@@ -45,54 +44,16 @@ from bench_image.contract.result_sections import (
     Telemetry,
     Window,
 )
-from bench_image.contract.spec import Identity, Measurement, Placement, RunSpec
-from bench_image.contract.work import AUTO, Device, Lora, Preset, Quantisation, Work
+from bench_image.contract.spec import RunSpec
+from bench_image.contract.work import AUTO, Device, Preset
+from tests.builders.specs import SPEC_FIELDS, make_spec
 
-PARTS: Mapping[str, type[Frozen]] = {
-    "identity": Identity, "work": Work, "placement": Placement, "measurement": Measurement,
-}  # fmt: skip
-SPEC_FIELDS = {*RunSpec.model_fields, *(name for part in PARTS.values() for name in part.model_fields)}
 STARTED_AT = datetime(2026, 11, 21, 2, 0, tzinfo=UTC)
 STEPS_PER_WINDOW = 50
 LIBRARIES = {"torch": "2.13.0", "transformers": "5.23.0", "peft": "0.21.2", "bitsandbytes": "0.50.2"}
 NO_THROTTLING = dict.fromkeys(
     ("thermal", "power_cap", "power_brake", "hw_slowdown", "sync_boost", "user_clocks"), 0.0
 )  # fmt: skip
-
-
-def make_spec(**overrides: Any) -> RunSpec:
-    """The node check's own configuration on one GPU. `overrides` are fields of the spec or of any of its parts; ids
-    are derived from the rest unless given.
-    """
-    recipe = Recipe(overrides.get("recipe", Recipe.QLORA))
-    fields: dict[str, Any] = {
-        "campaign_id": "campaign-1",
-        "node": "node-1",
-        "model": "mistral-7b",
-        "recipe": recipe,
-        "lora": None if recipe is Recipe.FULL else Lora(),
-        "quantisation": Quantisation() if recipe is Recipe.QLORA else None,
-    } | overrides
-    draft = spec_from(**{"group_id": "draft", "run_id": "draft"} | fields)
-    work, identity = draft.work, draft.identity
-    group_id = fields.setdefault("group_id", f"{work.model}-{recipe}-{draft.placement.strategy}-{draft.fingerprint}")
-    fields.setdefault("run_id", f"{group_id}-{identity.node}-r{identity.round}")
-    return spec_from(**fields)
-
-
-def spec_from(**fields: Any) -> RunSpec:
-    """A spec from the fields of its parts; an unknown name is refused by RunSpec."""
-    parts: dict[str, Any] = {}
-    for name, part in PARTS.items():
-        parts[name] = {field: fields.pop(field) for field in part.model_fields if field in fields}
-    return RunSpec(**parts, **fields)
-
-
-def fields_of(spec: RunSpec) -> dict[str, Any]:
-    """The fields of the spec and of its parts, as `make_spec` and `make_result` take them, except node and round."""
-    fields = dict(spec)
-    parts = [dict(fields.pop(name)) for name in PARTS]
-    return {name: v for part in (fields, *parts) for name, v in part.items() if name not in ("node", "round")}
 
 
 def make_result(

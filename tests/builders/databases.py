@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from tests.postgres import NoPostgres, server
+from tests.builders.postgres import NoPostgres, server
 from trainbench.history.database import connect
 
 DATABASES = ["sqlite", "postgres"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -12,6 +11,7 @@ from bench_image.contract.result import Chosen, RunResult
 from bench_image.contract.spec import Drill
 from bench_image.contract.work import Lora, Quantisation
 from tests.builders import STARTED_AT, make_cpu_result, make_failed, make_result
+from tests.builders.verdicts import make_group, make_metric, make_node
 from trainbench.core.verdicts import (
     Confirmation,
     Finding,
@@ -21,7 +21,6 @@ from trainbench.core.verdicts import (
     Metric,
     MetricVerdict,
     NodeVerdict,
-    ReferenceMode,
     Side,
     State,
 )
@@ -31,53 +30,6 @@ from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
 
 USD_PER_GPU_HOUR = 0.60
-
-
-def make_metric(value: float | None, reference: float | None, **fields: Any) -> MetricVerdict:
-    deviation = 100 * (value / reference - 1) if value is not None and reference is not None else None
-    return MetricVerdict(
-        **{
-            "metric": Metric.SAMPLES_PER_SECOND,
-            "state": State.OK,
-            "value": value,
-            "reference": reference,
-            "deviation": deviation,
-            "limit": 5.0,
-            "noise": 0.4,
-            "side": None,
-            "reason": "within the limit",
-        }
-        | fields
-    )
-
-
-def make_node(node: str, metrics: Sequence[MetricVerdict] = (), **fields: Any) -> NodeVerdict:
-    defaults = {
-        "node": node,
-        "gpu_name": "NVIDIA A10",
-        "state": State.OK,
-        "metrics": tuple(metrics),
-        "num_runs": 2,
-        "confirmation": Confirmation.NOT_NEEDED,
-        "confirm_deviation_pct": None,
-        "is_drill": False,
-        "reason": "all metrics within their limits",
-    }
-    return NodeVerdict(**defaults | fields)
-
-
-def make_group(nodes: Sequence[NodeVerdict], group_id: str, **fields: Any) -> GroupVerdict:
-    rates = [m.value for n in nodes if (m := n.metric(Metric.SAMPLES_PER_SECOND)) and m.value is not None]
-    defaults = {
-        "group_id": group_id,
-        "gpu_name": "NVIDIA A10",
-        "reference": ReferenceMode.LEAVE_ONE_OUT_MEDIAN,
-        "nodes": tuple(nodes),
-        "spread_pct": 100 * (max(rates) - min(rates)) / statistics.median(rates) if len(rates) > 1 else None,
-        "noise_pct": 0.3,
-        "detectable_pct": 1.1,
-    }
-    return GroupVerdict(**defaults | fields)
 
 
 def make_cost(result: RunResult, usd_per_gpu_hour: float | None = USD_PER_GPU_HOUR) -> RunCost:

@@ -12,8 +12,8 @@ from typing import Any
 from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Lora, Preset
-from tests.image.equal_work import COUNTED, FORGETFUL, FUSED, STRANGERS
-from tests.image.processes import environment, make_spec
+from tests.builders.equal_work_program import COUNTED, FORGETFUL, FUSED, STRANGERS
+from tests.builders.image_processes import environment, make_spec
 
 DISTRIBUTED = (Strategy.DDP, Strategy.FSDP, Strategy.ZERO2, Strategy.ZERO3)
 SMALL = {"vocab_size": 512, "hidden_size": 64, "num_heads": 4}
@@ -99,7 +99,7 @@ def all_specs() -> Iterator[tuple[str, RunSpec]]:
 def run_all(folder: Path) -> list[dict[str, Any]]:
     """What each of the two ranks saw, by the name of the spec."""
     (folder / "specs.json").write_text(json.dumps({name: spec.model_dump(mode="json") for name, spec in all_specs()}))
-    program = str(Path(__file__).with_name("equal_work.py"))
+    program = str(Path(__file__).with_name("equal_work_program.py"))
     arguments = ["--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", program]
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", *arguments, str(folder / "specs.json"), str(folder)],

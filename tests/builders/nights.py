@@ -8,7 +8,8 @@ from typing import Any
 
 from bench_image.contract.result import RunResult
 from tests.builders import make_result
-from tests.campaigns import make_campaign, make_group, make_metric, make_node
+from tests.builders.campaigns import make_campaign
+from tests.builders.verdicts import make_group, make_metric, make_node
 from trainbench.core.verdicts import Finding, Level, NodeVerdict, State
 from trainbench.results.campaign import Campaign
 
