@@ -49,14 +49,14 @@ def sweep_pods(
     now: datetime,
 ) -> tuple[Swept, ...]:
     """Raises ClusterError when the pods cannot be listed. A pod that cannot be deleted is reported."""
-    verdicts = leaked.judge(cluster.pods(labels), labels, liveness, rules, now)
+    verdicts = leaked.pod_verdicts(cluster.pods(labels), labels, liveness, rules, now)
     return tuple(_sweep_pod(cluster, verdict, mode) for verdict in verdicts)
 
 
 def sweep_artefacts(store: Store, retention_days: int, deletes: bool, now: datetime) -> tuple[Swept, ...]:
     """Raises StoreError when the store cannot be read. The history's rows stay: trends need them."""
     usages = [store.usage(shelf, name) for shelf in Shelf for name in store.names(shelf)]
-    return tuple(_sweep_folder(store, expiry, deletes) for expiry in retention.judge(usages, retention_days, now))
+    return tuple(_sweep_folder(store, expiry, deletes) for expiry in retention.expiries(usages, retention_days, now))
 
 
 def pods_table(swept: Sequence[Swept]) -> Table:

@@ -50,7 +50,7 @@ class PodVerdict(Frozen):
     reason: str
 
 
-def judge(
+def pod_verdicts(
     pods: Iterable[Mapping[str, Any]],
     labels: Mapping[str, str],
     liveness: Callable[[Owner], Liveness],

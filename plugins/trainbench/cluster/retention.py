@@ -21,7 +21,7 @@ class Expiry(Frozen):
     reason: str
 
 
-def judge(usages: Iterable[Usage], retention_days: int, now: datetime) -> tuple[Expiry, ...]:
+def expiries(usages: Iterable[Usage], retention_days: int, now: datetime) -> tuple[Expiry, ...]:
     """Largest age first. `retention_days` 0 keeps all for ever; what cannot be dated, or is not all ours, stays."""
     judged = [_expiry(usage, retention_days, now) for usage in usages]
     return tuple(sorted(judged, key=lambda expiry: -(expiry.age_days or 0)))

@@ -168,12 +168,12 @@ def latest(results: Iterable[RunResult]) -> list[RunResult]:
 
     A run that came back twice would count twice in its node's median, and in the degrees of freedom of the noise.
     """
-    found: dict[tuple[str, str, str], RunResult] = {}
+    last: dict[tuple[str, str, str], RunResult] = {}
     for result in results:
         key = (result.spec.identity.campaign_id, result.spec.identity.node, result.spec.identity.run_id)
-        if key not in found or _finished(result) > _finished(found[key]):
-            found[key] = result
-    return list(found.values())
+        if key not in last or _finished(result) > _finished(last[key]):
+            last[key] = result
+    return list(last.values())
 
 
 def _finished(result: RunResult) -> tuple[datetime, str]:
@@ -186,7 +186,7 @@ def by_group(
 ) -> dict[tuple[str, str | None], list[NodeRuns]]:
     """(group_id, GPU name) -> its nodes, all in natural order; each group_id holds every expected node.
 
-    A node that never told its GPU (missing, or failed early) goes to the group's only kind of GPU; where there are
+    A node whose GPU is unknown (missing, or failed early) goes to the group's only kind of GPU; where there are
     several kinds, to a group of its own without a GPU name. A run that came back twice counts once. Raises ValueError
     for runs over several nodes.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainbench.cluster.leaked_pods import Action, Liveness, PodVerdict, Rules, judge
+from trainbench.cluster.leaked_pods import Action, Liveness, PodVerdict, Rules, pod_verdicts
 from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, Owner, PodSettings, ours
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -52,7 +52,7 @@ def pod(
 
 
 def verdict(pod: dict[str, Any], liveness: Liveness = Liveness.ENDED, rules: Rules = RULES) -> PodVerdict:
-    (verdict,) = judge([pod], OURS, lambda _: liveness, rules, NOW)
+    (verdict,) = pod_verdicts([pod], OURS, lambda _: liveness, rules, NOW)
     return verdict
 
 
@@ -152,14 +152,17 @@ def test_a_pod_that_outlives_its_deadline_points_at_its_node() -> None:
 def test_a_pod_without_each_of_our_labels_is_not_even_named(label: str) -> None:
     others = {key: value for key, value in OURS.items() if key != label}
     assert (
-        judge([pod(labels=others), pod(labels=others | {label: "x"})], OURS, lambda _: Liveness.ENDED, RULES, NOW) == ()
+        pod_verdicts(
+            [pod(labels=others), pod(labels=others | {label: "x"})], OURS, lambda _: Liveness.ENDED, RULES, NOW
+        )
+        == ()
     )
 
 
 def test_no_labels_mean_nothing_is_ours() -> None:
-    assert judge([pod()], {}, lambda _: Liveness.ENDED, RULES, NOW) == ()
+    assert pod_verdicts([pod()], {}, lambda _: Liveness.ENDED, RULES, NOW) == ()
 
 
 def test_the_oldest_comes_first() -> None:
-    verdicts = judge([pod(1), pod(9), pod(3)], OURS, lambda _: Liveness.ENDED, RULES, NOW)
+    verdicts = pod_verdicts([pod(1), pod(9), pod(3)], OURS, lambda _: Liveness.ENDED, RULES, NOW)
     assert [each.age_s / 3600 for each in verdicts] == [9, 3, 1]

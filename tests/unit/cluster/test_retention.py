@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders import make_result
 from trainbench.cluster.housekeeping import artefacts_table, document, summary, sweep_artefacts
-from trainbench.cluster.retention import judge
+from trainbench.cluster.retention import expiries
 from trainbench.cost.monthly_files import files
 from trainbench.cost.monthly_report import make_report
 from trainbench.cost.paid_runs import run_table
@@ -42,18 +42,18 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     ],
 )
 def test_age_decides(age_days: float | None, retention_days: int, is_expired: bool, reason: str) -> None:
-    (usage_verdict,) = judge([usage(age_days)], retention_days, NOW)
+    (usage_verdict,) = expiries([usage(age_days)], retention_days, NOW)
     assert (usage_verdict.is_expired, usage_verdict.reason) == (is_expired, reason)
 
 
 def test_a_folder_that_holds_something_else_stays() -> None:
-    (usage_verdict,) = judge([usage(400, foreign=("thesis",))], 180, NOW)
+    (usage_verdict,) = expiries([usage(400, foreign=("thesis",))], 180, NOW)
     assert not usage_verdict.is_expired
     assert usage_verdict.reason == "kept: thesis in it is not of a campaign; move it away"
 
 
 def test_the_oldest_comes_first() -> None:
-    judged = judge([usage(1, name="new"), usage(None, name="undated"), usage(9, name="old")], 180, NOW)
+    judged = expiries([usage(1, name="new"), usage(None, name="undated"), usage(9, name="old")], 180, NOW)
     assert [each.name for each in judged] == ["old", "new", "undated"]
 
 

@@ -37,7 +37,7 @@ class Case(NamedTuple):
     troubles: Sequence[str] = ()
 
 
-def ranked(found: Sequence[Clue], off_pct: float) -> tuple[Clue, ...]:
+def ranked(clues: Sequence[Clue], off_pct: float) -> tuple[Clue, ...]:
     """By what they explain: first what can explain most of the deviation, then what cannot be computed (in the order
     given), then what explains a part, then what explains nothing. A drill is no clue but the answer.
     """
@@ -51,7 +51,7 @@ def ranked(found: Sequence[Clue], off_pct: float) -> tuple[Clue, ...]:
             return 1, -clue.explains_pct
         return (3 if not explains_nothing(clue, off_pct) else 4), -clue.explains_pct
 
-    return tuple(sorted(found, key=place))
+    return tuple(sorted(clues, key=place))
 
 
 def explains_nothing(clue: Clue, off_pct: float) -> bool:

@@ -60,7 +60,7 @@ _NEXT_STEP = {
     Status.INCOMPLETE: "find out who ended the pod (eviction, preemption, node restart), then repeat",
     Status.ERROR: "read the error and the pod's log",
 }
-# By how the pod ended, where the cluster told it.
+# By how the pod ended, where the cluster reported it.
 _NEXT_STEP_OF_KIND: dict[str, str] = {
     EndKind.EVICTED: "see why the node could not keep the pod (kubectl describe node: pressure, taints), then repeat",
     EndKind.VANISHED: "ask who deletes pods in this namespace (the audit log knows), then repeat",
@@ -130,14 +130,14 @@ def strays(results: Sequence[RunResult]) -> tuple[Finding, ...]:
 
 
 def _breach(node: NodeVerdict, scene: Scene) -> Finding:
-    found, off_pct = _found(node, scene)
-    first = found[0]
+    clues, off_pct = _clues_of(node, scene)
+    first = clues[0]
     unsure = {
         Confirmation.PENDING: "; not yet confirmed by a re-run",
         Confirmation.INCONCLUSIVE: "; the re-run gave no answer",
         Confirmation.NOT_PLANNED: "; no re-run was planned",
     }.get(node.confirmation, "")
-    further = f" (also: {'; '.join(_also(clue, off_pct) for clue in found[1:])})" if len(found) > 1 else ""
+    further = f" (also: {'; '.join(_also(clue, off_pct) for clue in clues[1:])})" if len(clues) > 1 else ""
     return Finding(
         level=Level.ERROR,
         category=first.category,
@@ -150,25 +150,25 @@ def _breach(node: NodeVerdict, scene: Scene) -> Finding:
     )
 
 
-def _found(node: NodeVerdict, scene: Scene) -> tuple[list[Clue], float]:
+def _clues_of(node: NodeVerdict, scene: Scene) -> tuple[list[Clue], float]:
     """At least one clue, the likeliest cause first, and the deviation of samples/s that they are to explain."""
     own, peers = runs_beside(node, scene)
     breaching = _breaching(node)
     rate = next((metric for metric in breaching if metric.metric is Metric.SAMPLES_PER_SECOND), None)
     off_pct = abs(rate.deviation or 0.0) if rate else 0.0
     case = Case(own, peers, off_pct, scene.troubles)
-    found: list[Clue] = []
+    clues: list[Clue] = []
     for metric in breaching:
-        found += _of_metric(metric, case)
-    if node.is_unsteady and rate is None:  # another metric is in breach: what makes it unsteady is told with it
-        found += slow_clues(case)
-    if is_hot := THERMAL.category in {clue.category for clue in found}:  # the heat is told with it
-        found = [clue for clue in found if clue.category not in ("cooling", "hot")]
+        clues += _of_metric(metric, case)
+    if node.is_unsteady and rate is None:  # another metric is in breach: what makes it unsteady is reported with it
+        clues += slow_clues(case)
+    if is_hot := THERMAL.category in {clue.category for clue in clues}:  # the heat is reported with it
+        clues = [clue for clue in clues if clue.category not in ("cooling", "hot")]
     if rate and rate.side is Side.SLOW and not is_hot:  # what is slow draws less power
-        found = [clue for clue in found if clue.category not in ("low_power", "cooler")]
+        clues = [clue for clue in clues if clue.category not in ("low_power", "cooler")]
     if absent := [metric for metric in node.metrics if metric.state is State.BREACH and metric.value is None]:
-        found.append(_unmeasured(absent))
-    return list({clue.category: clue for clue in reversed(found)}.values())[::-1], off_pct
+        clues.append(_unmeasured(absent))
+    return list({clue.category: clue for clue in reversed(clues)}.values())[::-1], off_pct
 
 
 def _of_metric(metric: MetricVerdict, case: Case) -> tuple[Clue, ...]:
@@ -178,10 +178,10 @@ def _of_metric(metric: MetricVerdict, case: Case) -> tuple[Clue, ...]:
     if metric.metric is Metric.MEMORY_GB:
         return memory_clues(case) or (_unknown(*_UNKNOWN_MEMORY),)
     slow = metric.side is not Side.FAST
-    found = slow_clues(case) if slow else fast_clues(case)
-    if found and not explains_nothing(found[0], case.off_pct):
-        return found
-    return (_unknown(*_UNKNOWN[Side.SLOW if slow else Side.FAST]), *found)
+    clues = slow_clues(case) if slow else fast_clues(case)
+    if clues and not explains_nothing(clues[0], case.off_pct):
+        return clues
+    return (_unknown(*_UNKNOWN[Side.SLOW if slow else Side.FAST]), *clues)
 
 
 def _also(clue: Clue, off_pct: float) -> str:

@@ -1,4 +1,4 @@
-"""What sets a slow node apart from its peers and could explain it: one clue for each cause, with its consequences.
+"""Clues to why a node is slow: one for each cause that sets it apart from its peers.
 
 What a clue explains, as a share of samples/s, is an upper bound:
 
@@ -41,8 +41,8 @@ FULL_MEMORY_PCT = 95.0
 
 def slow_clues(case: Case) -> tuple[Clue, ...]:
     """The best explanation first."""
-    found = [clue for look in _LOOKS for clue in look(case)]
-    return ranked([clue for clue in found if not _is_consequence(clue, found)], case.off_pct)
+    clues = [clue for look in _LOOKS for clue in look(case)]
+    return ranked([clue for clue in clues if not _is_consequence(clue, clues)], case.off_pct)
 
 
 def waited_pct(own_pct: float, peers_pct: float) -> float:
@@ -58,8 +58,8 @@ _CONSEQUENCES = {
 }
 
 
-def _is_consequence(clue: Clue, found: Sequence[Clue]) -> bool:
-    return bool(_CONSEQUENCES.get(clue.category, set()) & {other.category for other in found})
+def _is_consequence(clue: Clue, clues: Sequence[Clue]) -> bool:
+    return bool(_CONSEQUENCES.get(clue.category, set()) & {other.category for other in clues})
 
 
 def _drill(case: Case) -> Iterator[Clue]:
@@ -161,17 +161,17 @@ def _host(case: Case) -> Iterator[Clue]:
 
 
 def _pcie(case: Case) -> Iterator[Clue]:
-    found, usual = link(case.own), link(case.peers)
+    own, usual = link(case.own), link(case.peers)
     best = best_link(case.own) or usual
-    is_poor = bool(found and best and found[1] < best[1])
+    is_poor = bool(own and best and own[1] < best[1])
     # a link that the peers have as well sets the node apart from nobody
-    if found and best and (found < usual if usual else is_poor):
+    if own and best and (own < usual if usual else is_poor):
         copies = gap(case.own, case.peers, lambda run: run.probes.h2d_gb_per_s)
         is_slower = copies is not None and copies.pct < -SAME_RATE_PCT
         slower = f"; copies from the host are {-copies.pct:.0f} % slower" if copies and is_slower else ""
         yield Clue(
             category="pcie_degraded",
-            measured=f"PCIe {found[0]} x{found[1]}",
+            measured=f"PCIe {own[0]} x{own[1]}",
             expected=f"PCIe {best[0]} x{best[1]}",
             cause=f"the GPU's PCIe link is narrower or slower than it should be{slower}",
             resolution="reseat the GPU or its riser, and check the slot's bifurcation in the firmware",

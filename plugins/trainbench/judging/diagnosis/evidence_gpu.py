@@ -1,4 +1,4 @@
-"""What sets a GPU itself apart from those of the peers: heat, power, clock, bare speed, memory faults, other work."""
+"""Clues in the GPU itself: heat, power, clock, bare speed, memory faults, other work on it."""
 
 from __future__ import annotations
 
@@ -82,19 +82,21 @@ def other_processes(case: Case) -> Iterator[Clue]:
 def clock(case: Case) -> Iterator[Clue]:
     """One cause for heat, power and clock: the clock is how they slow a GPU down."""
     clock, limit = gap(case.own, case.peers, sm_clock_mean_mhz), gap(case.own, case.peers, power_limit_w)
-    found = sorted(_throttles(case), key=lambda throttle: -throttle[1])
+    throttles = sorted(_throttles(case), key=lambda throttle: -throttle[1])
     is_low_limit = limit is not None and limit.pct <= -MIN_POWER_LIMIT_GAP_PCT
-    is_low_clock = clock is not None and clock.pct <= -(SAME_CLOCK_PCT if found or is_low_limit else MIN_CLOCK_GAP_PCT)
-    if not (found or is_low_clock or is_low_limit):
+    is_low_clock = clock is not None and clock.pct <= -(
+        SAME_CLOCK_PCT if throttles or is_low_limit else MIN_CLOCK_GAP_PCT
+    )
+    if not (throttles or is_low_clock or is_low_limit):
         return
     measured, expected, causes = [], [], []
     category, resolution = "low_clock", "look for locked clocks or persistence mode off (nvidia-smi -q -d CLOCK)"
-    for throttle, share, usual in found:
+    for throttle, share, usual in throttles:
         measured.append(f"throttled {share:.0f} % of the time")
         expected.append(f"{usual:.0f} % as on its peers")
         causes.append(f"{throttle.cause} for {share:.0f} % of the time{_heat(case) if throttle is THERMAL else ''}")
-    if found:
-        category, resolution = found[0][0].category, found[0][0].resolution
+    if throttles:
+        category, resolution = throttles[0][0].category, throttles[0][0].resolution
     if limit is not None and is_low_limit:
         measured.append(f"power limit {limit.own:.0f} W")
         expected.append(f"{limit.peers:.0f} W as on its peers")
@@ -105,7 +107,7 @@ def clock(case: Case) -> Iterator[Clue]:
         measured.append(f"{clock.own:.0f} MHz")
         expected.append(f"{clock.peers:.0f} MHz as on its peers")
         causes.append(f"the SM clock is {-clock.pct:.1f} % below its peers'")
-    elif clock is not None and found:
+    elif clock is not None and throttles:
         causes.append("its mean clock is as high as its peers' all the same")
     yield Clue(
         category=category,

@@ -1,4 +1,4 @@
-"""What could explain a node that is faster than its peers, holds other memory, or is hotter or cooler than they."""
+"""Clues to a node that is faster than its peers, holds other memory, or is hotter or cooler."""
 
 from __future__ import annotations
 

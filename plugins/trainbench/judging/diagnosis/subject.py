@@ -1,4 +1,4 @@
-"""Whom a diagnosis is about, and what it is set beside: a node or one GPU of it, its runs and those of its peers."""
+"""The subject of a diagnosis: a node or one GPU of it, with its runs and those of its peers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_PEERS = 100  # runs that a node is set beside: what is typical does not need
 
 
 class Scene(NamedTuple):
-    """What a node is diagnosed in: its group, the group's runs, and what the cluster says of the node."""
+    """A node's group, the group's runs, and what the cluster reports of the node."""
 
     group: GroupVerdict
     runs: Sequence[RunResult]
@@ -65,10 +65,10 @@ def runs_beside(node: NodeVerdict, scene: Scene) -> tuple[list[RunResult], list[
 
 def _judged_runs(runs: Sequence[RunResult]) -> list[tuple[Key, RunResult]]:
     """Each run with whom it judges: its node, or each of its GPUs by its own part."""
-    found: list[tuple[Key, RunResult]] = []
+    judged: list[tuple[Key, RunResult]] = []
     for run in runs:
         parts = gpu_runs.by_gpu(run)
-        found += [(Key(run.spec.identity.node, place), part) for place, part in parts.items()] or [
+        judged += [(Key(run.spec.identity.node, place), part) for place, part in parts.items()] or [
             (Key(run.spec.identity.node), run)
         ]
-    return found
+    return judged
