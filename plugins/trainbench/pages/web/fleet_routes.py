@@ -12,11 +12,12 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from trainbench.core.csv_cells import lines
+from trainbench.core.tables import Table
 from trainbench.history.baselines import MAX_WHY
 from trainbench.judging.condition import Condition
 from trainbench.pages.reads.access import Reader, reader
 from trainbench.pages.reads.queries import Pages
-from trainbench.pages.reads.rows import RunSort, StrategyRow
+from trainbench.pages.reads.rows import NodePage, RunSort, StrategyRow
 from trainbench.pages.reads.thread_pool import OwnRoute
 from trainbench.pages.render import charts, listings
 from trainbench.pages.render.form import DAYS, Narrowed, narrowed
@@ -92,9 +93,7 @@ def node(
         back = (links(request.scope).node(node, days=DAYS[-1]), f"The last {DAYS[-1]} days, without filters")
         return respond(request, "message.html.j2", status=404, title="Nothing known", texts=(NO_NODE,), back=back)
     events = listings.events_table(found.events)
-    latest = max((p for series in found.series for p in series.points if p.run_id), key=lambda p: p.at, default=None)
-    result = stored_result(latest.campaign_id, latest.run_id) if latest and latest.run_id else None
-    gpus = gpu_table(result) if result and result.telemetry.gpus else None
+    gpus, gpus_at = _latest_gpus(found)
     cut = output == "html"
     points = [listings.points_table(series, n, to, cut=cut) for n, series in enumerate(found.series, start=1)]
     if output == "csv":
@@ -113,12 +112,20 @@ def node(
         works=works,
         events=events,
         gpus=gpus,
-        gpus_at=latest.at if latest else None,
+        gpus_at=gpus_at,
         limits=charts.limits_of_last(found.series),
         may_accept=may_change(pages, who, node),
         may_revoke_all=may_change(pages, who, None),
         max_reason=MAX_WHY,
     )
+
+
+def _latest_gpus(found: NodePage) -> tuple[Table | None, datetime | None]:
+    """The figures of each GPU in the node's latest run, and its time; None without a GPU or where its file expired."""
+    latest = max((p for series in found.series for p in series.points if p.run_id), key=lambda p: p.at, default=None)
+    result = stored_result(latest.campaign_id, latest.run_id) if latest and latest.run_id else None
+    has_gpus = result is not None and bool(result.telemetry.gpus)
+    return (gpu_table(result) if result and has_gpus else None), (latest.at if latest else None)
 
 
 @router.get("/strategies")
