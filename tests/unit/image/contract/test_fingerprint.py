@@ -1,0 +1,75 @@
+"""The fingerprint: equal for equal work, different for each changed setting."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench_image.contract.fingerprint import fingerprint
+from bench_image.contract.parse import parse_spec
+from bench_image.contract.spec import Drill
+from bench_image.contract.work import Lora, Quantisation
+from tests.builders import PARTS, make_spec
+from tests.unit.image.contract.documents import (
+    Document,
+)
+
+
+def test_the_fingerprint_is_12_hex_digits_of_the_work() -> None:
+    spec = make_spec()
+
+    assert len(spec.fingerprint) == 12
+    assert int(spec.fingerprint, 16) >= 0
+    assert spec.fingerprint == parse_spec(spec.model_dump_json()).fingerprint
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # of the value that no field takes
+@pytest.mark.parametrize(("part", "field"), [(part, field) for part in PARTS for field in PARTS[part].model_fields])
+def test_every_field_of_work_placement_and_measurement_enters_the_fingerprint(part: str, field: str) -> None:
+    """A new field enters by itself: comparing unequal work must be impossible by accident."""
+    spec = make_spec()
+    changed = spec.changed(**{part: {field: "something else"}}).fingerprint != spec.fingerprint
+
+    assert changed == (part != "identity")
+
+
+@pytest.mark.parametrize(
+    ("parts", "changes", "is_equal"),
+    [
+        (("work", "measurement"), {"strategy": "zero3", "nodes": 2, "gpus_per_node": 4}, True),
+        (("work", "measurement"), {"strategy": "zero3", "gpus_per_node": 4, "gradient_accumulation_steps": 4}, False),
+        (("work", "measurement"), {"warmup_steps": 3}, False),
+        (("work", "placement"), {"warmup_steps": 3, "repeats": 1, "measured_steps": 5}, True),
+        (("work", "placement"), {"warmup_steps": 3, "micro_batch_size": 4}, False),
+    ],
+)
+def test_a_comparison_lets_differ_what_it_compares_and_nothing_else(
+    parts: tuple[str, ...], changes: Document, is_equal: bool
+) -> None:
+    one, other = (fingerprint(*(getattr(spec, part) for part in parts)) for spec in (make_spec(), make_spec(**changes)))
+
+    assert (one == other) == is_equal
+
+
+def test_no_two_parts_have_a_field_of_one_name() -> None:
+    """Fingerprints hash the fields of several parts side by side."""
+    names = [name for part in PARTS.values() for name in part.model_fields]
+
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"lora": Lora(rank=16)}, {"lora": Lora(rank=8)}),
+        ({"quantisation": Quantisation(double=True)}, {"quantisation": Quantisation(double=False)}),
+    ],
+)
+def test_settings_inside_a_field_are_work_too(one: Document, other: Document) -> None:
+    assert make_spec(**one).fingerprint != make_spec(**other).fingerprint
+
+
+def test_nodes_rounds_and_drills_share_their_work() -> None:
+    """What runs on another node, or again, or under a drill, is compared with the first: it must be the same group."""
+    first = make_spec(node="node-1")
+
+    assert first.fingerprint == make_spec(node="node-2", round=3, drill=Drill(slowdown_pct=20)).fingerprint

@@ -1,0 +1,97 @@
+"""Each null of a result has its reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench_image.contract.frozen import ContractError
+from bench_image.contract.result import SECTIONS
+from tests.unit.image.contract.documents import (
+    NULL_HERE,
+    parse,
+    paths_of,
+    put,
+    result_document,
+)
+
+
+def nullable_paths() -> list[tuple[Any, ...]]:
+    """All fields of the measured sections that may be null, by trying."""
+    document = result_document()
+    measured = [path for path in paths_of(document) if path and path[0] in SECTIONS]
+    return [path for path in measured if "null without a reason" in _refusal_of_null(path)]
+
+
+def _refusal_of_null(path: tuple[Any, ...]) -> str:
+    document = result_document()
+    document["missing"] = dict(NULL_HERE)
+    put(document, path, None)
+    try:
+        parse(document)
+    except ContractError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("path", nullable_paths(), ids=lambda path: ".".join(map(str, path)))
+def test_a_null_needs_a_reason(path: tuple[Any, ...]) -> None:
+    where = ".".join(map(str, path))
+    document = result_document()
+    document["missing"] = dict(NULL_HERE)
+    put(document, path, None)
+
+    with pytest.raises(ContractError, match=f"{where} is null without a reason"):
+        parse(document)
+    if where == "performance.samples_per_second":
+        return  # a good result has one, reason or not
+    document["missing"][where] = "the driver does not tell"
+    assert parse(document).missing[where] == "the driver does not tell"
+
+
+def test_the_search_for_nullable_fields_finds_them() -> None:
+    """Each section that is measured has some, and so has each GPU."""
+    found = nullable_paths()
+
+    assert {path[0] for path in found} == set(SECTIONS) - {"cost"}
+    assert ("telemetry", "gpus", 0, "remapped_rows") in found
+
+
+@pytest.mark.parametrize(
+    "reason_path",
+    [
+        "telemetry.gpus.0.power_mean_w",
+        "telemetry.gpus.*.power_mean_w",
+        "telemetry.gpus.0",
+        "telemetry.gpus.*",
+        "telemetry.gpus",
+        "telemetry",
+    ],
+)
+def test_one_reason_may_stand_for_a_field_an_index_or_a_section(reason_path: str) -> None:
+    document = result_document()
+    document["telemetry"]["gpus"][0]["power_mean_w"] = None
+    document["missing"][reason_path] = "NVML: Not Supported"
+
+    assert parse(document).telemetry.gpus[0].power_mean_w is None
+
+
+@pytest.mark.parametrize(
+    "reason_path",
+    [
+        "telemetry.gpus.1.power_mean_w",
+        "telemetry.gpus.0.power",
+        "telemetry.*.power_mean_w",
+        "tele",
+        "",
+        "telemetry.gpus.0.power_mean_w.x",
+    ],
+)
+def test_a_reason_for_something_else_is_none(reason_path: str) -> None:
+    document = result_document()
+    document["telemetry"]["gpus"][0]["power_mean_w"] = None
+    document["missing"][reason_path] = "NVML: Not Supported"
+
+    with pytest.raises(ContractError, match=r"telemetry\.gpus\.0\.power_mean_w is null without a reason"):
+        parse(document)

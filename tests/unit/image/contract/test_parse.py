@@ -1,0 +1,198 @@
+"""Reading results: schemas, the golden files, and documents that are refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from bench_image.contract.frozen import ContractError
+from bench_image.contract.parse import json_schemas, parse_result
+from bench_image.contract.pod_io import MAX_RESULT_BYTES
+from bench_image.contract.result import Status
+from bench_image.contract.result_sections import Cost
+from tests.builders import make_result
+from tests.conftest import GOLDEN_DIR, Golden
+from tests.unit.image.contract.documents import (
+    SCHEMA_DIR,
+    at,
+    parse,
+    parses,
+    paths_of,
+    put,
+    result_document,
+)
+
+
+@pytest.mark.parametrize("name", ["run-spec.v1.json", "run-result.v1.json"])
+def test_the_committed_schemas_are_those_of_the_models(name: str, golden: Golden) -> None:
+    golden(name, json.dumps(json_schemas()[name], indent=2, ensure_ascii=False) + "\n", folder=SCHEMA_DIR)
+
+
+PUBLISHED = sorted(GOLDEN_DIR.parents[1].glob("docs/results/**/result.json"))
+GOLDEN_V1 = ("result-v1.json", "result-v1-oom.json")
+
+
+@pytest.mark.parametrize("name", GOLDEN_V1)
+def test_a_result_of_schema_1_stays_readable(name: str) -> None:
+    """Every value that these files hold is still there."""
+    old = json.loads((GOLDEN_DIR / name).read_text())
+    new = json.loads(parse(old).model_dump_json())
+
+    for path in paths_of(old):
+        assert isinstance(at(old, path), dict) or at(new, path) == at(old, path), path
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.parent.name)
+def test_the_published_results_are_readable(path: Path) -> None:
+    assert parse_result(path.read_bytes()).status is Status.OK
+
+
+BROKEN_VALUES: tuple[Any, ...] = (None, [], {}, "x", 7, [[]], {"schema_version": 1}, 1e308, "\ud800", True)
+
+
+@pytest.mark.parametrize("section", sorted(json.loads((GOLDEN_DIR / "result-v1.json").read_text())))
+@pytest.mark.parametrize("value", BROKEN_VALUES, ids=repr)
+def test_a_malformed_section_is_a_contract_error(section: str, value: Any) -> None:
+    document = json.loads((GOLDEN_DIR / "result-v1.json").read_text())
+    if section in ("error", "chosen", "missing", "ranks", "started_at") and parses(document | {section: value}):
+        return  # null for "no error" or nothing chosen, an empty list of ranks, seconds since 1970
+    with pytest.raises(ContractError):
+        parse(document | {section: value})
+
+
+@pytest.mark.parametrize("depth", [100, 900, 5_000, 100_000])
+def test_endless_nesting_is_a_contract_error(depth: int) -> None:
+    with pytest.raises(ContractError):
+        parse_result('{"schema_version": 1, "ranks": ' + "[" * depth + "]" * depth + "}")
+
+
+def test_a_spec_of_another_version_inside_a_result_is_refused() -> None:
+    document = json.loads((GOLDEN_DIR / "result-v1.json").read_text())
+    document["spec"]["schema_version"] = 3
+
+    with pytest.raises(ContractError, match=r"spec\.schema_version: Input should be 1"):
+        parse(document)
+
+
+def test_what_the_golden_result_says() -> None:
+    result = parse_result((GOLDEN_DIR / "result-v1.json").read_bytes())
+
+    assert result.status is Status.OK
+    assert result.spec.placement.world_size == 1
+    assert result.spec.samples_per_step == 8
+    assert result.performance.samples_per_second == pytest.approx(15.976, abs=1e-3)
+    assert result.memory.peak_during_training == pytest.approx(result.memory.peak_allocated_bytes / 1e9)  # type: ignore[operator]
+    assert result.missing["probes.allreduce_bus_gb_per_s"] == "one rank has no peer"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("performance", "samples_per_second"),
+        ("performance", "tokens_per_second"),
+        ("memory", "peak_during_training"),
+        ("cost", "cost_per_1000_samples_usd"),
+    ],
+)
+def test_the_names_that_existing_readers_rely_on(path: tuple[str, str]) -> None:
+    section, name = path
+
+    assert name in result_document()[section]
+
+
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity", "1e999"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("performance", "samples_per_second"),
+        ("performance", "step_times_s", 0),
+        ("telemetry", "gpus", 0, "throttle_share_pct", "thermal"),
+        ("probes", "matmul_tflops"),
+    ],
+)
+def test_numbers_that_are_none_are_refused(path: tuple[Any, ...], constant: str) -> None:
+    document = result_document()
+    put(document, path, "HERE")
+
+    with pytest.raises(ContractError):
+        parse_result(json.dumps(document).replace('"HERE"', constant))
+
+
+def test_nan_cannot_even_be_written() -> None:
+    with pytest.raises(ValidationError, match="finite number"):
+        Cost(
+            cost_per_1000_samples_usd=float("nan"), usd_per_gpu_hour=None, price_source=None, price_as_of=None
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("kept", [0, 1, 100, -1])
+def test_a_truncated_result_is_refused(kept: int) -> None:
+    with pytest.raises(ContractError, match=r"^result is not JSON \(truncated\?\)"):
+        parse_result(make_result().model_dump_json()[:kept])
+
+
+def test_an_oversized_result_is_refused_before_it_is_parsed() -> None:
+    with pytest.raises(ContractError, match="result of 4000001 bytes is larger than the 4000000 allowed"):
+        parse_result(b" " * (MAX_RESULT_BYTES + 1))
+
+
+def test_nesting_without_end_is_refused() -> None:
+    with pytest.raises(ContractError):
+        parse_result("[" * 1_000_000)
+
+
+@pytest.mark.parametrize("text", ['{"accuracy": 0.97}', "[]", "7", '"ok"', "null"])
+def test_a_foreign_document_is_refused(text: str) -> None:
+    with pytest.raises(ContractError, match="result has no schema_version: not written by trainbench"):
+        parse_result(text)
+
+
+@pytest.mark.parametrize("version", [0, 2, "1", None, True, 1.0, [1], {}])
+def test_another_schema_is_named(version: Any) -> None:
+    with pytest.raises(ContractError, match=r"this version reads 1$"):
+        parse(result_document() | {"schema_version": version})
+
+
+def test_an_unknown_field_is_refused() -> None:
+    document = result_document()
+    document["performance"]["samples_per_minute"] = 570
+
+    with pytest.raises(ContractError, match=r"performance\.samples_per_minute: Extra inputs are not permitted"):
+        parse(document)
+
+
+def test_a_result_needs_all_of_its_sections() -> None:
+    for section in result_document().keys() - {"schema_version"}:
+        document = result_document()
+        del document[section]
+        with pytest.raises(ContractError, match=f"{section}: Field required"):
+            parse(document)
+
+
+def test_a_time_without_a_zone_is_refused() -> None:
+    with pytest.raises(ContractError, match="started_at: Input should have timezone info"):
+        parse(result_document() | {"started_at": "2026-11-21T02:00:00"})
+
+
+@pytest.mark.parametrize(
+    ("status", "has_error", "message"),
+    [("ok", True, "an error goes with every status but ok"), ("oom", False, "an error goes with every status but ok")],
+)
+def test_an_error_goes_with_every_status_but_ok(status: str, has_error: bool, message: str) -> None:
+    error = {"kind": "OutOfMemoryError", "message": "CUDA out of memory", "phase": "warmup", "rank": 0}
+
+    with pytest.raises(ContractError, match=message):
+        parse(result_document() | {"status": status, "error": error if has_error else None})
+
+
+def test_a_good_result_has_a_throughput() -> None:
+    document = result_document()
+    document["performance"]["samples_per_second"] = None
+    document["missing"]["performance.samples_per_second"] = "nobody looked"
+
+    with pytest.raises(ContractError, match=r"status 'ok' needs performance\.samples_per_second"):
+        parse(document)
