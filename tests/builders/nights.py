@@ -10,7 +10,7 @@ from bench_image.contract.result import RunResult
 from tests.builders import make_result
 from tests.builders.campaigns import make_campaign
 from tests.builders.verdicts import make_group, make_metric, make_node
-from trainbench.core.verdicts import Finding, Level, NodeVerdict, State
+from trainbench.core.verdicts import RED, Finding, Level, NodeVerdict, State
 from trainbench.results.campaign import Campaign
 
 # The campaign of day 1 ends at this time; each later day's a day later.
@@ -46,7 +46,7 @@ def night(
         )
         for group_id, members in groups.items()
     ]
-    red = [node for node, state in judged.items() if state in (State.BREACH, State.FAILED, State.MISSING)]
+    red = [node for node in verdicts[0].nodes if node.state in RED] if verdicts else []
     return make_campaign(
         dated,
         fields.pop("groups", verdicts),
@@ -80,11 +80,14 @@ def _verdict(
     )
 
 
-def _finding(node: str) -> Finding:
+def _finding(verdict: NodeVerdict) -> Finding:
+    node = verdict.node
     return Finding(
         level=Level.ERROR,
         category="thermal_throttling",
         nodes=(node,),
+        evidence=tuple(metric for metric in verdict.metrics if metric.state is verdict.state),
+        is_drill=verdict.is_drill,
         measured="hot",
         expected="cool",
         summary="is in breach",

@@ -1,28 +1,22 @@
-"""What is said of a breach or a warning when it opens and when it is over: pure, the same words on every channel.
+"""The message about breaches and warnings that opened or ended: pure, the same text on every channel.
 
 Texts come from results and may be anything. They are escaped for each channel, and no template is made of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from enum import StrEnum
 from typing import Any
 
-from pydantic import AwareDatetime
-
 from bench_image.contract.frozen import Frozen
+from trainbench.alerting.breach_text import phrase
 from trainbench.alerting.links import absolute, benchmarks_page, breach_page, prefix_of, report_tab
 from trainbench.core.formats import listing, one_line, sentence
-from trainbench.core.verdicts import Level
+from trainbench.history.breach import Breach, BreachKind
 from trainbench.reporting.html import environment
 
-MAX_TOLD = 20  # in one message; of the others only how many they are
-
-
-class Kind(StrEnum):
-    BREACH = "breach"
-    WARNING = "warning"
+MAX_NAMED = 20  # entries in one message; the others are only counted
 
 
 class Event(StrEnum):
@@ -30,39 +24,12 @@ class Event(StrEnum):
     CLOSED = "closed"
 
 
-class Notice(Frozen):
-    """What one channel is to be told of one node: a breach or a warning."""
+Notice = tuple[Breach, ...]  # of one node and event: the worst first, then what else began or ended for the node
 
-    kind: Kind
-    about_id: int
-    event: Event
-    node: str
-    what: str  # that the node's name stands before
-    reason: str | None
-    cause: str | None
-    resolution: str | None
-    work: str | None
-    is_drill: bool
-    opened_at: AwareDatetime
-    closed_at: AwareDatetime | None
-    dag_id: str
-    dag_run_id: str | None  # that opened it
-    ended: str | None  # how, in words; None while it is open
-    subject: str | None = None  # of a warning that is about several nodes: all of them, as far as they are named
-    also: tuple[Notice, ...] = ()  # what else began or ended for this node: said with it, not beside it
 
-    @property
-    def all(self) -> tuple[Notice, ...]:
-        return (self, *self.also)
-
-    @property
-    def level(self) -> Level:
-        return Level.ERROR if self.kind is Kind.BREACH else Level.WARNING
-
-    @property
-    def id(self) -> str:
-        """The same for the same notice, whenever it is sent."""
-        return f"{self.kind}-{self.about_id}-{self.event}"
+def event_of(breach: Breach) -> Event:
+    """A drill is over with its run: that it was found is sent once, and no end."""
+    return Event.OPENED if breach.closed_at is None or breach.is_drill else Event.CLOSED
 
 
 class Message(Frozen):
@@ -80,12 +47,13 @@ def message(notices: Sequence[Notice], base_url: str | None) -> Message:
     """`notices`: at least one, all of one DAG and one event. `base_url`: Airflow's own address, else there are no
     links.
     """
+    first = notices[0][0]
     entries = _entries(notices)
-    told, left_off = entries[:MAX_TOLD], max(0, len(entries) - MAX_TOLD)
+    named, left_off = entries[:MAX_NAMED], max(0, len(entries) - MAX_NAMED)
     subject = _subject(notices, entries)
-    links = [_links(same[0], base_url) for same in told]
+    links = [_links(same[0][0], base_url) for same in named]
     more = f"and {left_off} more: see the Benchmarks page" if left_off else None
-    lines = [_lines(same) for same in told]
+    lines = [_lines(same) for same in named]
     page = absolute(base_url, benchmarks_page(prefix_of(base_url)))
     return Message(
         subject=subject,
@@ -93,106 +61,118 @@ def message(notices: Sequence[Notice], base_url: str | None) -> Message:
         slack=_slack(subject, lines, links, more),
         html=environment()
         .get_template("notice.html.j2")
-        .render(subject=subject, told=list(zip(lines, links, strict=True)), more=more, page=page),
+        .render(subject=subject, entries=list(zip(lines, links, strict=True)), more=more, page=page),
         payload={
             "source": "trainbench",
-            "event": notices[0].event.value,
-            "dag_id": notices[0].dag_id,
+            "event": event_of(first).value,
+            "dag_id": first.dag_id,
             "subject": subject,
             "page": page,
-            "notices": [
-                {**_payload(same[0]), "nodes": [notice.node for notice in same], "links": dict(link)}
-                for same, link in zip(told, links, strict=True)
-            ],
+            "notices": [{**_payload(same), "links": dict(link)} for same, link in zip(named, links, strict=True)],
             "left_off": left_off,
         },
-        message_id=f"<{notices[0].id}-{notices[0].opened_at:%Y%m%d%H%M%S}-{len(notices)}@trainbench>",
+        message_id=f"<{_id(first)}-{first.opened_at:%Y%m%d%H%M%S}-{len(notices)}@trainbench>",
     )
 
 
+def _id(breach: Breach) -> str:
+    """The same for the same event, whenever it is sent."""
+    return f"{breach.kind}-{breach.id}-{event_of(breach)}"
+
+
 def _entries(notices: Sequence[Notice]) -> list[Sequence[Notice]]:
-    """What one finding says of several nodes is one entry."""
-    together: dict[tuple[object, ...], list[Notice]] = {}
+    """The notices of one finding about several nodes are one entry."""
+    together: dict[Hashable, list[Notice]] = {}
     for place, notice in enumerate(notices):
-        key = (notice.subject, notice.what, notice.ended, notice.opened_at) if notice.subject else (place,)
+        first = notice[0]
+        is_shared = len(first.finding.nodes) > 1
+        key = (first.finding.nodes, first.finding.summary, first.ended, first.opened_at) if is_shared else place
         together.setdefault(key, []).append(notice)
     return list(together.values())
 
 
-def _payload(notice: Notice) -> dict[str, Any]:
-    """Of many nodes that share it, and of what else is said of the node, the ids are kept in the history."""
-    also = [{"id": other.id, "level": other.level.value, "what": other.what} for other in notice.also]
-    own = notice.model_dump(mode="json", exclude={"also"})
-    return {**own, "id": notice.id, "level": notice.level.value, "also": also}
+def _payload(same: Sequence[Notice]) -> dict[str, Any]:
+    """Of nodes that share the finding, and of what else is open of the node, the ids are kept in the history."""
+    first, *others = same[0]
+    also = [{"id": _id(other), "level": other.level.value, "what": phrase(other)} for other in others]
+    own = first.model_dump(mode="json", exclude={"acknowledgement", "closed_by_campaign_id"})
+    event = {"id": _id(first), "event": event_of(first).value, "level": first.level.value, "what": phrase(first)}
+    return {**own, **event, "nodes": [notice[0].node for notice in same], "also": also}
 
 
 def _names(same: Sequence[Notice]) -> str:
-    return listing([notice.node for notice in same], most=5)
+    return listing([notice[0].node for notice in same], most=5)
 
 
-def _what(same: Sequence[Notice]) -> str:
-    """Goes on from the names; where others are not to be told of any more, the sentence names them all."""
-    first = same[0]
-    return f"{first.subject} {first.what}" if first.subject and len(same) == 1 else first.what
+def _what(breach: Breach, num_named: int = 1) -> str:
+    """Goes on from the node's name; names all nodes of the finding where only one of them is named before it."""
+    is_shared = num_named == 1 and len(breach.finding.nodes) > 1
+    return f"{breach.finding.subject} {phrase(breach)}" if is_shared else phrase(breach)
 
 
 def _subject(notices: Sequence[Notice], entries: Sequence[Sequence[Notice]]) -> str:
-    drill = "DRILL: " if all(notice.is_drill for notice in notices) else ""
-    first = notices[0]
-    if first.event is Event.CLOSED:
+    firsts = [notice[0] for notice in notices]
+    drill = "DRILL: " if all(breach.is_drill for breach in firsts) else ""
+    if event_of(firsts[0]) is Event.CLOSED:
         nodes: dict[str | None, dict[str, None]] = {}
-        for notice in notices:
-            nodes.setdefault(notice.ended, {})[notice.node] = None
+        for breach in firsts:
+            nodes.setdefault(breach.ended, {})[breach.node] = None
         what = "; ".join(f"{listing(of_end, most=3)}: {ended}" for ended, of_end in nodes.items())
     elif len(entries) == 1:
-        what = f"{_names(entries[0])}: {_what(entries[0])}"
+        what = f"{_names(entries[0])}: {_what(entries[0][0][0], len(entries[0]))}"
     else:
-        what = f"{len(notices)} to look at: {listing((f'{_names(s)} ({_what(s)})' for s in entries), most=3)}"
-    return one_line(f"[trainbench] {drill}{what} ({first.dag_id})", most=180)
+        each = (f"{_names(same)} ({_what(same[0][0], len(same))})" for same in entries)
+        what = f"{len(notices)} to look at: {listing(each, most=3)}"
+    return one_line(f"[trainbench] {drill}{what} ({firsts[0].dag_id})", most=180)
 
 
 def _lines(same: Sequence[Notice]) -> tuple[str, ...]:
     """The first names the node; the others explain."""
-    notice = same[0]
-    drill = "DRILL: " if notice.is_drill else ""
-    if notice.event is Event.CLOSED:
-        ended = f"{notice.closed_at:%d %b %Y %H:%M} UTC" if notice.closed_at else "now"
-        return (f"{drill}{_names(same)}: {notice.ended} since {ended}", *(_was(each) for each in notice.all))
+    breach, *_ = same[0]
+    drill = "DRILL: " if breach.is_drill else ""
+    if event_of(breach) is Event.CLOSED:
+        ended = f"{breach.closed_at:%d %b %Y %H:%M} UTC" if breach.closed_at else "now"
+        return (f"{drill}{_names(same)}: {breach.ended} since {ended}", *map(_before, same[0]))
+    work = ", ".join(filter(None, (breach.model, breach.recipe, breach.strategy, breach.gpu_name)))
+    since = f"Since {breach.opened_at:%d %b %Y %H:%M} UTC"
+    others = [(notice[0].node, other) for notice in same for other in notice[1:]]
     lines = [
-        f"{drill}{_names(same)}: {_what(same)}",
-        f"Since {notice.opened_at:%d %b %Y %H:%M} UTC" + (f", {notice.work}." if notice.work else "."),
-        sentence(notice.reason) if notice.reason else "",
-        f"Likely cause: {sentence(notice.cause)}" if notice.cause else "",
-        f"Next: {sentence(notice.resolution)}" if notice.resolution else "",
-        *(f"Also: {sentence(f'{each.node} {_what((other,))}')}" for each in same for other in each.also),
+        f"{drill}{_names(same)}: {_what(breach, len(same))}",
+        f"{since}, {work}." if work else f"{since}.",
+        sentence(breach.reason) if breach.reason else "",
+        f"Likely cause: {sentence(breach.finding.cause)}" if breach.finding.cause else "",
+        f"Next: {sentence(breach.finding.resolution)}",
+        *(f"Also: {sentence(f'{node} {_what(other)}')}" for node, other in others),
     ]
     return tuple(one_line(line, most=500) for line in lines if line)
 
 
-def _was(notice: Notice) -> str:
-    subject = f"{notice.subject} " if notice.subject else ""
-    told = sentence(f"{subject}{notice.what}")
-    return one_line(f"It was: {told} Open since {notice.opened_at:%d %b %Y %H:%M} UTC.", most=500)
+def _before(breach: Breach) -> str:
+    opened = f"Open since {breach.opened_at:%d %b %Y %H:%M} UTC."
+    return one_line(f"It was: {sentence(_what(breach))} {opened}", most=500)
 
 
-def _links(notice: Notice, base_url: str | None) -> tuple[tuple[str, str], ...]:
-    of_breach = breach_page(notice.about_id, prefix_of(base_url)) if notice.kind is Kind.BREACH else None
-    found = [
-        ("report", absolute(base_url, report_tab(notice.dag_id, notice.dag_run_id)) if notice.dag_run_id else None),
-        ("breach", absolute(base_url, of_breach) if of_breach else None),
+def _links(breach: Breach, base_url: str | None) -> tuple[tuple[str, str], ...]:
+    page = breach_page(breach.id, prefix_of(base_url)) if breach.kind is BreachKind.BREACH else None
+    report = report_tab(breach.dag_id, breach.dag_run_id) if breach.dag_run_id else None
+    links = [
+        ("report", absolute(base_url, report) if report else None),
+        ("breach", absolute(base_url, page) if page else None),
     ]
-    return tuple((name, address) for name, address in found if address)
+    return tuple((name, address) for name, address in links if address)
 
 
-def _text(subject: str, told: Sequence[Sequence[str]], links: Sequence[Sequence[tuple[str, str]]], more: Any) -> str:
+def _text(subject: str, entries: Sequence[Sequence[str]], links: Sequence[Sequence[tuple[str, str]]], more: Any) -> str:
     parts = [
         "\n".join([*lines, *(f"{name}: {address}" for name, address in link)])
-        for lines, link in zip(told, links, strict=True)
+        for lines, link in zip(entries, links, strict=True)
     ]
     return "\n\n".join([subject, *parts, *([more] if more else [])]) + "\n"
 
 
-def _slack(subject: str, told: Sequence[Sequence[str]], links: Sequence[Sequence[tuple[str, str]]], more: Any) -> str:
+def _slack(
+    subject: str, entries: Sequence[Sequence[str]], links: Sequence[Sequence[tuple[str, str]]], more: Any
+) -> str:
     """Slack's own markup: only these three characters must be escaped, and no mention can be made without them."""
 
     def safe(text: str) -> str:
@@ -200,6 +180,6 @@ def _slack(subject: str, told: Sequence[Sequence[str]], links: Sequence[Sequence
 
     parts = [
         "\n".join([*map(safe, lines), *(f"<{address}|{name}>" for name, address in link)])
-        for lines, link in zip(told, links, strict=True)
+        for lines, link in zip(entries, links, strict=True)
     ]
     return "\n\n".join([safe(subject), *parts, *([safe(more)] if more else [])])

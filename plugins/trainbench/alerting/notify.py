@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bench_image.contract.frozen import Frozen
-from trainbench.alerting.notifications import Event, Message, message
+from trainbench.alerting.notifications import Event, Message, event_of, message
 from trainbench.alerting.outbox import DUE_DAYS, Outbox
 from trainbench.core.formats import count, one_line
 from trainbench.settings.channels import Channel, Mail, Slack
@@ -41,7 +41,7 @@ def send_due(
     for channel in channels:
         taken = outbox.take(dag_id, channel, now)
         for event in Event:
-            of_event = [notice for notice in taken if notice.event is event]
+            of_event = [notice for notice in taken if event_of(notice[0]) is event]
             if not of_event:
                 continue
             told = f"{channel.name}: {count(len(of_event), 'notice')} ({event.value})"

@@ -19,6 +19,7 @@ from trainbench.judging.checks.missing_nodes import ABSENT, GONE_DAYS
 from trainbench.results.campaign import Campaign
 
 WELL = frozenset({State.OK, State.NOTICE})
+WELL_AGAIN, REMOVED, OVER = "well again", "no longer in the cluster", "over with its run"
 _WORK = ("gpu_name", "model", "recipe", "strategy")
 
 
@@ -39,7 +40,8 @@ def update_breaches(connection: Connection, campaign: Campaign, done: Sequence[W
             row = earliest.get((verdict.node, group.group_id, verdict.is_drill))
             if verdict.state in RED:
                 work = work_of[group.group_id, verdict.node]
-                values = _values(campaign, work, verdict, _diagnosed(findings.get(verdict.node, ()), group.group_id))
+                diagnosed = _diagnosed(findings.get(verdict.node, ()), group.group_id)
+                values = _values(campaign, work, verdict, diagnosed or _undiagnosed(verdict, group.group_id))
                 if row is None:
                     opened.append({**values, **_end_of_drill(campaign, verdict)})
                 elif row.campaign_id == campaign.campaign_id or row.opened_at > campaign.finished_at:
@@ -47,7 +49,7 @@ def update_breaches(connection: Connection, campaign: Campaign, done: Sequence[W
                     began = {**values, "opened_at": min(row.opened_at, campaign.finished_at)}
                     connection.execute(update(breaches).where(breaches.c.id == row.id).values(began))
             elif row is not None and verdict.state in WELL and not verdict.is_watched and not verdict.is_drill:
-                _close(connection, [row], campaign)
+                _close(connection, [row], campaign, WELL_AGAIN)
     if opened:
         connection.execute(insert(breaches), opened)
 
@@ -76,19 +78,18 @@ def close_removed(connection: Connection, campaign: Campaign) -> None:
     for row in connection.execute(select(breaches).where(of_dag)).all():
         last = connection.execute(judged_at.where(node_verdicts.c.node == row.node)).scalar_one() or row.opened_at
         if last < campaign.finished_at - timedelta(days=GONE_DAYS):
-            _close(connection, [row], campaign, was_removed=True)
+            _close(connection, [row], campaign, REMOVED)
 
 
-def _close(connection: Connection, rows: Sequence[Row[Any]], campaign: Campaign, was_removed: bool = False) -> None:
+def _close(connection: Connection, rows: Sequence[Row[Any]], campaign: Campaign, ended: str) -> None:
     by = campaign.campaign_id
-    end = {"closed_at": campaign.finished_at, "closed_by_campaign_id": by, "was_removed": was_removed}
+    end = {"closed_at": campaign.finished_at, "closed_by_campaign_id": by, "ended": ended}
     for row in rows:
         if row.opened_at <= campaign.finished_at:
             connection.execute(update(breaches).where(breaches.c.id == row.id).values(end))
 
 
-def _values(campaign: Campaign, work: Work, verdict: NodeVerdict, finding: Finding | None) -> Mapping[str, Any]:
-    red = next((metric for metric in verdict.metrics if metric.state is State.BREACH), None)
+def _values(campaign: Campaign, work: Work, verdict: NodeVerdict, finding: Finding) -> Mapping[str, Any]:
     return {
         "node": verdict.node,
         "group_id": work.group_id,
@@ -97,22 +98,35 @@ def _values(campaign: Campaign, work: Work, verdict: NodeVerdict, finding: Findi
         "dag_run_id": campaign.dag_run_id,
         **{name: work.values[name] for name in _WORK},
         "state": verdict.state.value,
-        "metric": red.metric.value if red else None,
-        "deviation": red.deviation if red else None,
         "reason": verdict.reason,
-        "cause": finding.cause if finding else None,
-        "resolution": finding.resolution if finding else None,
+        "finding": finding.model_dump_json(),
         "is_drill": verdict.is_drill,
         "opened_at": campaign.finished_at,
     }
 
 
 def _end_of_drill(campaign: Campaign, verdict: NodeVerdict) -> Mapping[str, Any]:
-    at, by = (campaign.finished_at, campaign.campaign_id) if verdict.is_drill else (None, None)
-    return {"closed_at": at, "closed_by_campaign_id": by}
+    at, by, ended = (campaign.finished_at, campaign.campaign_id, OVER) if verdict.is_drill else (None, None, None)
+    return {"closed_at": at, "closed_by_campaign_id": by, "ended": ended}
 
 
 def _diagnosed(of_node: Sequence[Finding], group_id: str) -> Finding | None:
     """The error that the diagnosis gives for the node at this work, else the first error of the node."""
     errors = [finding for finding in of_node if finding.level is Level.ERROR]
     return next(iter(sorted(errors, key=lambda finding: finding.group_id != group_id)), None)
+
+
+def _undiagnosed(verdict: NodeVerdict, group_id: str) -> Finding:
+    """What the verdict itself says, where the diagnosis failed."""
+    return Finding(
+        level=Level.ERROR,
+        category=verdict.state.value,
+        nodes=(verdict.node,),
+        group_id=group_id,
+        measured=verdict.state.value,
+        expected=State.OK.value,
+        evidence=tuple(metric for metric in verdict.metrics if metric.state is verdict.state),
+        summary=f"is {verdict.state.value}: {verdict.reason}",
+        resolution="open the report of the run",
+        is_drill=verdict.is_drill,
+    )

@@ -11,15 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
-from pydantic import AwareDatetime
 from sqlalchemy import ColumnElement, Connection, Engine, Integer, Select, bindparam, delete, func, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult, Status
 from trainbench.core.baselines import Baseline, in_force
-from trainbench.core.verdicts import Metric, State
+from trainbench.core.verdicts import State
 from trainbench.history.baselines import accept, read_baselines, revoke
+from trainbench.history.breach import Breach, breach_of, select_breaches
 from trainbench.history.breaches import close_removed, update_breaches
 from trainbench.history.database import HistoryError, connect, migrate
 from trainbench.history.node_histories import read_node_records
@@ -36,25 +35,6 @@ from trainbench.results.artefacts import Store
 from trainbench.results.campaign import Campaign
 
 BASELINE_CAMPAIGNS = 30
-
-
-class Breach(Frozen):
-    """A node that was found red and is not yet well again; `closed_at` is None while it is open."""
-
-    node: str
-    group_id: str
-    campaign_id: str  # that opened it
-    state: State
-    metric: Metric | None  # None: the node failed or was missing
-    deviation: float | None  # percent of the reference; degrees C for temperature
-    reason: str
-    is_drill: bool
-    opened_at: AwareDatetime
-    closed_at: AwareDatetime | None
-    dag_id: str | None = None  # of the campaign that opened it
-    dag_run_id: str | None = None
-    cause: str | None = None  # what the diagnosis says, after the node's name
-    resolution: str | None = None  # what to do next
 
 
 def open_history(url: str | None = None, store: Store | None = None) -> History:
@@ -154,10 +134,10 @@ class History:
 
     def open_breaches(self) -> tuple[Breach, ...]:
         """Oldest first."""
-        columns = [breaches.c[name] for name in Breach.model_fields]
-        query = select(*columns).where(breaches.c.closed_at.is_(None)).order_by(breaches.c.opened_at, breaches.c.node)
+        is_open = breaches.c.closed_at.is_(None)
+        query = select_breaches().where(is_open).order_by(breaches.c.opened_at, breaches.c.node)
         with self._transaction() as connection:
-            return tuple(Breach.model_validate(row._asdict()) for row in connection.execute(query))
+            return tuple(map(breach_of, connection.execute(query)))
 
     @contextmanager
     def _transaction(self, write: bool = False) -> Iterator[Connection]:

@@ -15,10 +15,7 @@ warnings = Table(
     Column("dag_id", String, nullable=False),  # the suite
     Column("node", String, nullable=False),
     Column("kind", String, nullable=False),  # judging.warned.Kind
-    Column("category", String, nullable=False),  # of the finding
-    Column("subject", String, nullable=False),  # of the finding: more nodes than this one, where it is about several
-    Column("summary", String, nullable=False),  # that the subject stands before
-    Column("resolution", String, nullable=False),
+    Column("finding", String, nullable=False),  # JSON: a Finding; of several nodes, where it is about several
     Column("changes", String, nullable=False),  # JSON: a list of RateChange; over when all rates are back
     Column("campaign_id", String, nullable=False),  # that opened it
     Column("dag_run_id", String),

@@ -96,8 +96,6 @@ breaches = Table(
     Column("group_id", String, nullable=False),
     Column("campaign_id", String, nullable=False),
     Column("state", String, nullable=False),
-    Column("metric", String),
-    Column("deviation", Float),
     Column("reason", String, nullable=False),
     Column("is_drill", Boolean, nullable=False),
     Column("opened_at", UtcDateTime, nullable=False),
@@ -109,9 +107,8 @@ breaches = Table(
     Column("model", String),
     Column("recipe", String),
     Column("strategy", String),
-    Column("cause", String),  # what the diagnosis says, after the node's name; null: nothing
-    Column("resolution", String),  # what to do next
-    Column("was_removed", Boolean),  # true: it ended because the node was taken out of the cluster
+    Column("finding", String, nullable=False),  # JSON: a Finding, as the judgement made it
+    Column("ended", String),  # how; null while it is open
     Index("breaches_by_node", "node", "group_id", "opened_at"),
     Index("breaches_by_end", "closed_at"),
 )

@@ -13,7 +13,8 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_result
 from tests.builders.pipelines import judged
-from trainbench.alerting.notifications import Event, Notice
+from trainbench.alerting.breach_text import phrase
+from trainbench.alerting.notifications import Event, Notice, event_of
 from trainbench.alerting.outbox import Outbox
 from trainbench.core.tables import Tone
 from trainbench.core.verdicts import Level
@@ -69,7 +70,7 @@ class Nights:
         outbox, now = Outbox(self.history.engine), campaign.finished_at + timedelta(minutes=1)
         taken = outbox.take(DAG, channel, now)
         outbox.sent(taken, channel, now)
-        return [(notice.event, notice.node, _text(notice)) for notice in taken]
+        return [(event_of(notice[0]), notice[0].node, _text(notice)) for notice in taken]
 
     def all_told(self, node: str, channel: Channel = ALL) -> list[tuple[int, Event, str]]:
         """(night from 1, event, text)"""
@@ -82,7 +83,7 @@ class Nights:
 
 
 def _text(notice: Notice) -> str:
-    return "; ".join(each.ended or each.what for each in notice.all)
+    return "; ".join(breach.ended or phrase(breach) for breach in notice)
 
 
 @pytest.fixture

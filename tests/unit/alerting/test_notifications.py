@@ -6,45 +6,51 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+from tests.builders.breaches import make_breach
+from tests.builders.verdicts import make_metric
 from tests.conftest import Golden
-from trainbench.alerting.breach_text import how_far
-from trainbench.alerting.notifications import Event, Kind, Notice, message
+from trainbench.alerting.breach_text import phrase
+from trainbench.alerting.notifications import Notice, message
 from trainbench.core.verdicts import Level, Metric, State
+from trainbench.history.breach import BreachKind
 
 HOSTILE = "<script>alert('x')</script> {{ 7 * 7 }} <!channel>\r\nBcc: x@example.org"
 
 
-def notice(**changes: Any) -> Notice:
+def notice(node: str = "node-3", **changes: Any) -> Notice:
+    rate = make_metric(9.034, 10.0, state=State.BREACH)  # -9.66 %
     fields: dict[str, Any] = {
-        "kind": Kind.BREACH,
-        "about_id": 12,
-        "event": Event.OPENED,
-        "node": "node-3",
-        "what": how_far(State.BREACH, Metric.SAMPLES_PER_SECOND, -9.66),
+        "id": 12,
+        "evidence": (rate,),
         "reason": "samples/s is 9.7 % below the leave-one-out median; the limit is 5 %; re-run −9.0 %",
         "cause": "The GPU of node-3 slows itself down because it is hot",
         "resolution": "Check fans, filters and the air flow of node-3, then run it again",
-        "work": "mistral-7b, qlora, single, NVIDIA H200",
-        "is_drill": False,
+        "gpu_name": "NVIDIA H200", "model": "mistral-7b", "recipe": "qlora", "strategy": "single",
         "opened_at": datetime(2026, 11, 21, 2, 12, tzinfo=UTC),
-        "closed_at": None,
-        "dag_id": "node_consistency",
-        "dag_run_id": "scheduled__2026-11-21T02:00:00+00:00",
-        "ended": None,
-    }
-    return Notice(**fields | changes)
+    }  # fmt: skip
+    return (make_breach(node, **fields | changes),)
 
 
 def closed(**changes: Any) -> Notice:
     closed_at = datetime(2026, 11, 22, 2, 12, tzinfo=UTC)
-    return notice(**{"event": Event.CLOSED, "closed_at": closed_at, "ended": "well again"} | changes)
+    return notice(**{"closed_at": closed_at, "ended": "well again"} | changes)
 
 
-def test_how_far() -> None:
-    assert how_far(State.BREACH, Metric.SAMPLES_PER_SECOND, -9.66) == "samples/s −9.7 % against its peers"
-    assert how_far(State.BREACH, Metric.TEMPERATURE_C, 12.0) == "temperature +12.0 °C against its peers"
-    assert how_far(State.FAILED, None, None) == "gave no valid result"
-    assert how_far(State.MISSING, None, None) == "did not run"
+WARNING: dict[str, Any] = {
+    "kind": BreachKind.WARNING, "level": Level.WARNING, "state": None, "evidence": (), "reason": "", "cause": None,
+}  # fmt: skip
+
+
+def test_the_phrase_of_a_breach() -> None:
+    def said(**changes: Any) -> str:
+        return phrase(notice(**changes)[0])
+
+    assert said() == "samples/s −9.7 % against its peers"
+    hot = make_metric(72.0, 60.0, metric=Metric.TEMPERATURE_C, state=State.BREACH, deviation=12.0)
+    assert said(evidence=(hot,)) == "temperature +12.0 °C against its peers"
+    assert said(state=State.FAILED, evidence=()) == "gave no valid result"
+    assert said(state=State.MISSING, evidence=()) == "did not run"
+    assert said(**WARNING, summary="is 3.4 % slower than it was") == "is 3.4 % slower than it was"
 
 
 def test_the_subject_says_node_deviation_and_dag() -> None:
@@ -54,22 +60,15 @@ def test_the_subject_says_node_deviation_and_dag() -> None:
     assert subject(notice()) == "[trainbench] node-3: samples/s −9.7 % against its peers (node_consistency)"
     assert subject(notice(is_drill=True)).startswith("[trainbench] DRILL: node-3: samples/s")
     assert subject(closed()) == "[trainbench] node-3: well again (node_consistency)"
-    assert subject(notice(), notice(node="node-4", what="did not run")) == (
+    assert subject(notice(), notice("node-4", state=State.MISSING, evidence=())) == (
         "[trainbench] 2 to look at: node-3 (samples/s −9.7 % against its peers) and node-4 (did not run) "
         "(node_consistency)"
     )
 
 
 def test_a_breach_as_text_and_as_mail(golden: Golden) -> None:
-    warning = notice(
-        kind=Kind.WARNING,
-        about_id=3,
-        node="node-5",
-        what="is 3.4 % slower than it was",
-        reason=None,
-        cause=None,
-        work=None,
-    )
+    warning = notice("node-5", **WARNING | {"id": 3, "summary": "is 3.4 % slower than it was", "gpu_name": None,
+                     "model": None, "recipe": None, "strategy": None})  # fmt: skip
     content = message([notice(), warning], "https://airflow.example.org/bench")
 
     golden("notice.txt", content.text)
@@ -88,7 +87,7 @@ def test_without_an_address_of_airflow_there_are_no_links() -> None:
 
 
 def test_hostile_text_stays_text() -> None:
-    content = message([notice(node=HOSTILE, what=HOSTILE, cause=HOSTILE, reason=None)], "https://a.example.org")
+    content = message([notice(HOSTILE, **WARNING | {"summary": HOSTILE, "cause": HOSTILE})], "https://a.example.org")
 
     assert "\n" not in content.subject
     assert "\r" not in content.subject
@@ -108,7 +107,7 @@ def test_what_a_webhook_gets_can_be_matched_with_what_it_gets_later() -> None:
 
 
 def test_many_at_once_are_one_message_of_bounded_size() -> None:
-    content = message([notice(about_id=i, node=f"node-{i}") for i in range(1000)], None)
+    content = message([notice(f"node-{i}", id=i) for i in range(1000)], None)
 
     assert content.subject.startswith("[trainbench] 1000 to look at: node-0")
     assert len(content.subject) <= 180
@@ -117,7 +116,7 @@ def test_many_at_once_are_one_message_of_bounded_size() -> None:
 
 
 def test_a_warning_that_is_over_is_not_called_well_again() -> None:
-    content = message([closed(kind=Kind.WARNING, ended="this is over", what="is 3.4 % slower")], None)
+    content = message([closed(**WARNING, ended="this is over", summary="is 3.4 % slower")], None)
 
     assert "well again" not in content.text
     assert "node-3: this is over since 22 Nov 2026 02:12 UTC" in content.text

@@ -342,7 +342,8 @@ def test_a_red_node_opens_a_breach_once_and_being_well_again_closes_it(history: 
         history.record(night(day, make_result(), states={"node-1": State.BREACH}))
     (breach,) = history.open_breaches()
     assert (breach.node, breach.campaign_id, breach.state) == ("node-1", "night-1", State.BREACH)
-    assert (breach.metric, breach.deviation) == (Metric.SAMPLES_PER_SECOND, -10.0)
+    assert breach.figure is not None
+    assert (breach.figure.metric, breach.figure.deviation) == (Metric.SAMPLES_PER_SECOND, pytest.approx(-10.0))
     assert breach.opened_at == DAY_1 + timedelta(hours=1)
     history.record(night(3, make_result()))
     assert history.open_breaches() == ()
@@ -369,7 +370,7 @@ def test_a_node_that_is_still_slow_within_its_limit_closes_no_breach(history: Hi
 def test_a_missing_node_is_a_breach_without_a_figure(history: History) -> None:
     history.record(night(1, make_result("node-1"), states={"node-9": State.MISSING}))
     (breach,) = history.open_breaches()
-    assert (breach.node, breach.state, breach.metric, breach.deviation) == ("node-9", State.MISSING, None, None)
+    assert (breach.node, breach.state, breach.figure) == ("node-9", State.MISSING, None)
 
 
 def test_a_drill_is_over_with_its_campaign_and_says_nothing_of_the_node(history: History) -> None:
@@ -451,7 +452,7 @@ def test_a_breach_ends_a_week_after_its_node_was_taken_out_of_the_cluster(histor
 
     history.record(night(11, make_result("node-2")))
     (row,) = rows(history, breaches)
-    assert (row["closed_by_campaign_id"], row["was_removed"]) == ("night-11", True)
+    assert (row["closed_by_campaign_id"], row["ended"]) == ("night-11", "no longer in the cluster")
 
 
 def test_a_breach_recorded_late_moves_the_start_of_the_open_one_back(history: History) -> None:

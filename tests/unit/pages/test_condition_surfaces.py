@@ -24,7 +24,7 @@ from trainbench.core.tables import Tone
 from trainbench.core.verdicts import Level
 from trainbench.history.history import History
 from trainbench.judging.condition import TRAITS, Condition, NodeCondition
-from trainbench.pages.banners.rows import said
+from trainbench.pages.banners.rows import open_banners
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import Overview
@@ -108,18 +108,18 @@ def overview(history: History, now: datetime = SOON) -> Overview:
 
 def banners(history: History, now: datetime = SOON) -> dict[str, Level]:
     with history.engine.begin() as connection:
-        return {row.node: row.level for row in said(connection, now)}
+        return {row.node: row.level for row in open_banners(connection, now)}
 
 
 def notices(history: History, now: datetime = SOON) -> dict[str, Level]:
     everything = Mail(kind="mail", to=("oncall@example.org",), at_least=Level.WARNING)
-    return {notice.node: notice.level for notice in Outbox(history.engine).take(DAG, everything, now)}
+    return {worst.node: worst.level for worst, *_ in Outbox(history.engine).take(DAG, everything, now)}
 
 
 def acknowledge_all(history: History) -> None:
     pages = Pages(history.engine, {DAG})
     for row in pages.open_breaches(Filters()).rows:
-        pages.acknowledge(row.breach_id, "ada", "the fan is ordered", SOON)
+        pages.acknowledge(row.id, "ada", "the fan is ordered", SOON)
 
 
 def test_every_condition_has_a_row_a_night_and_a_place_on_the_page(golden: Golden) -> None:

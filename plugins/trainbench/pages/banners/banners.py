@@ -12,12 +12,14 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from trainbench.alerting.breach_text import phrase
 from trainbench.alerting.links import benchmarks_page, breach_page, report_tab
 from trainbench.core.formats import one_line, sentence
 from trainbench.core.markdown import escape
 from trainbench.core.verdicts import Level
+from trainbench.history.breach import Breach, BreachKind
 from trainbench.pages.banners.cache import BannerCache
-from trainbench.pages.banners.rows import Said, said
+from trainbench.pages.banners.rows import open_banners
 from trainbench.pages.reads.queries import open_engine
 from trainbench.results.artefacts import open_store
 from trainbench.settings.environment import read_settings
@@ -32,11 +34,11 @@ Asgi = Callable[[Scope, Any, Any], Awaitable[None]]
 Banner = dict[str, str]
 
 
-def read() -> tuple[Said, ...]:
+def read() -> tuple[Breach, ...]:
     settings = read_settings()
     engine = open_engine(settings.history_url, open_store(settings.store))
     with engine.begin() as connection:
-        return said(connection, datetime.now(UTC))
+        return open_banners(connection, datetime.now(UTC))
 
 
 CACHE = BannerCache(read)
@@ -60,7 +62,7 @@ class BreachBanners:
             await send(message)
 
 
-def banners(rows: Sequence[Said], prefix: str) -> list[Banner]:
+def banners(rows: Sequence[Breach], prefix: str) -> list[Banner]:
     """What Airflow shows, in this order: each once, at most MAX_BANNERS of them, and one more for the others, which is
     the last of them where there is only one.
     """
@@ -75,21 +77,19 @@ def banners(rows: Sequence[Said], prefix: str) -> list[Banner]:
     return shown
 
 
-def text(row: Said, prefix: str) -> str:
-    """Markdown: which node, how far, since when, why in few words, where to look. Relative links hold behind a
-    prefix.
-    """
+def text(breach: Breach, prefix: str) -> str:
+    """Markdown: node, how far, since when, likely cause, links. Relative links hold behind a prefix."""
+    is_breach = breach.kind is BreachKind.BREACH
     links = [
-        f"[Breach]({breach_page(row.breach_id, prefix)})" if row.breach_id is not None else "",
-        f"[Report]({report_tab(row.dag_id, row.dag_run_id)})" if row.dag_run_id else "",
+        f"[Breach]({breach_page(breach.id, prefix)})" if is_breach else "",
+        f"[Report]({report_tab(breach.dag_id, breach.dag_run_id)})" if breach.dag_run_id else "",
     ]
-    since = f"{row.since:%d %b %H:%M} UTC"
-    is_breach = row.breach_id is not None  # a warning is a sentence about the node, with dates of its own
+    since, cause = f"{breach.opened_at:%d %b %H:%M} UTC", breach.finding.cause
     parts = [
-        f"**{escape(row.node)}**: {escape(row.what)}, since {since}."
-        if is_breach
-        else f"**{escape(row.node)}** {escape(row.what)} (told since {since}).",
-        escape(sentence(one_line(row.cause, MAX_CAUSE))) if row.cause else "",
+        f"**{escape(breach.node)}**: {escape(phrase(breach))}, since {since}."
+        if is_breach  # a warning is a sentence with dates of its own, and may name several nodes
+        else f"**{escape(breach.finding.subject)}** {escape(phrase(breach))} (reported since {since}).",
+        escape(sentence(one_line(cause, MAX_CAUSE))) if cause and is_breach else "",
         " · ".join(filter(None, links)),
     ]
     return " ".join(filter(None, parts))
@@ -117,7 +117,7 @@ async def _with_banners(scope: Scope, answer: Sequence[Message]) -> Sequence[Mes
         return answer
 
 
-async def _visible(scope: Scope) -> tuple[Said, ...]:
+async def _visible(scope: Scope) -> tuple[Breach, ...]:
     """Of the DAGs that whoever asks may see."""
     from airflow.api_fastapi.core_api.security import bearer_scheme, get_user
     from starlette.concurrency import run_in_threadpool

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from trainbench.pages.banners.rows import Said
+from trainbench.history.breach import Breach
 
 log = logging.getLogger(__name__)
 KEEP_S = 3.0  # then it is read again
@@ -19,17 +19,17 @@ WAIT_S = 0.25  # at most, for a reading
 class BannerCache:
     def __init__(
         self,
-        read: Callable[[], tuple[Said, ...]],
+        read: Callable[[], tuple[Breach, ...]],
         wait_s: float = WAIT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._read, self._wait_s, self._clock = read, wait_s, clock
         self._lock = threading.Lock()
-        self._known: tuple[Said, ...] = ()
+        self._known: tuple[Breach, ...] = ()
         self._read_at, self._until = -STALE_S, -STALE_S
         self._reading: threading.Event | None = None  # set when that reading has ended
 
-    def get(self) -> tuple[Said, ...]:
+    def get(self) -> tuple[Breach, ...]:
         """Never raises. Waits a moment for a reading that it began itself, and not at all for an older one."""
         with self._lock:
             started = None
@@ -49,13 +49,13 @@ class BannerCache:
     def _run(self, ended: threading.Event) -> None:
         began_at = self._clock()
         try:
-            found, keep_s = self._read(), KEEP_S
+            rows, keep_s = self._read(), KEEP_S
         except Exception:
             # Airflow's home page must load without our database; the log says why the banners are not there.
             log.exception("trainbench: the open breaches cannot be read")
-            found, keep_s = None, KEEP_FAILURE_S
+            rows, keep_s = None, KEEP_FAILURE_S
         with self._lock:
-            if found is not None:
-                self._known, self._read_at = found, began_at
+            if rows is not None:
+                self._known, self._read_at = rows, began_at
             self._until, self._reading = self._clock() + keep_s, None
         ended.set()

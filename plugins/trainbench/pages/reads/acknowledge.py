@@ -8,10 +8,10 @@ from enum import StrEnum
 from sqlalchemy import Connection, insert
 from sqlalchemy.exc import IntegrityError
 
+from trainbench.history.breach import Acknowledgement, Breach
 from trainbench.history.summary_tables import acknowledgements
 from trainbench.pages.reads.breach_rows import breach_by_id
 from trainbench.pages.reads.filters import Scope, is_text
-from trainbench.pages.reads.rows import Acknowledgement, BreachRow
 
 MAX_REASON = 500
 MAX_WHO = 200
@@ -67,7 +67,7 @@ def acknowledge(
     return Acknowledgement(who=who, at=at, reason=text)
 
 
-def _refuse(breach: BreachRow) -> None:
+def _refuse(breach: Breach) -> None:
     if breach.closed_at is not None:
         ended = f"{breach.ended} since {breach.closed_at:%Y-%m-%d %H:%M} UTC"
         raise AcknowledgeError(Problem.CLOSED, f"{breach.node} is {ended}: nothing to do")

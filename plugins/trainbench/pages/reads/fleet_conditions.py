@@ -10,11 +10,11 @@ from sqlalchemy import Connection, Row, func, select
 
 from trainbench.core.formats import day, one_line
 from trainbench.core.ordering import natural
+from trainbench.history.breach import Breach
 from trainbench.history.summary_tables import node_verdicts, works
 from trainbench.judging.condition import TRAITS, Condition, NodeCondition, Reach, condition_now
 from trainbench.pages.reads.breach_rows import breaches_by_node
 from trainbench.pages.reads.filters import Scope
-from trainbench.pages.reads.rows import BreachRow
 
 NAMES_AT_ONCE = 500
 DECIDED_DAYS = 92  # how far back the last judgement of an undecided node is looked for
@@ -41,7 +41,7 @@ def fleet_conditions(
 def _now(
     node: str,
     row: Row[Any] | None,
-    of_node: Sequence[BreachRow],
+    of_node: Sequence[Breach],
     decided_at: datetime | None,
     now: datetime,
     fresh: timedelta,
@@ -55,7 +55,7 @@ def _now(
         latest,
         now=now,
         fresh=fresh,
-        red_states=frozenset(breach.state for breach in unseen),
+        red_states=frozenset(breach.state for breach in unseen if breach.state),
         red_since=min((breach.opened_at for breach in unseen or of_node), default=None),
         is_acknowledged=bool(of_node) and not unseen,
         decided_at=decided_at,
@@ -63,7 +63,7 @@ def _now(
     return condition._replace(reason=_reason(condition, unseen or of_node))
 
 
-def _reason(condition: NodeCondition, of_node: Sequence[BreachRow]) -> str:
+def _reason(condition: NodeCondition, of_node: Sequence[Breach]) -> str:
     """An open breach's own reason, and since when: the latest verdict may speak of something else."""
     since = day(condition.since) if condition.since else None
     if condition.condition is Condition.STALE:
@@ -72,7 +72,7 @@ def _reason(condition: NodeCondition, of_node: Sequence[BreachRow]) -> str:
         last = f"last judged on {since}" if since else f"not judged for {DECIDED_DAYS} days"
         return "; ".join(filter(None, [condition.reason, last]))
     if TRAITS[condition.condition].reach is Reach.RED or condition.condition is Condition.ACKNOWLEDGED:
-        fitting = (breach for breach in of_node if breach.state.value == condition.condition.value)
+        fitting = (breach for breach in of_node if breach.state == condition.condition.value)
         worst = next(fitting, next(iter(of_node), None))
         return f"{one_line(worst.reason, MAX_REASON)}; since {since}" if worst else condition.reason
     return condition.reason

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, and_, or_, select
 from trainbench.core.baselines import Baseline
 from trainbench.core.verdicts import Confirmation, State
 from trainbench.history.baselines import read_baselines
+from trainbench.history.breach import Breach
 from trainbench.history.node_histories import stored_setup
 from trainbench.history.run_tables import runs
 from trainbench.history.summaries import LIMITS
@@ -18,7 +19,7 @@ from trainbench.history.summary_tables import campaigns, node_verdicts, works
 from trainbench.pages.reads.breach_rows import breaches_of
 from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.fleet_conditions import fleet_conditions
-from trainbench.pages.reads.rows import BreachRow, EventKind, NodeEvent, NodePage, NodePoint, NodeSeries
+from trainbench.pages.reads.rows import EventKind, NodeEvent, NodePage, NodePoint, NodeSeries
 from trainbench.results.setups import versions
 
 MAX_POINTS = 3000
@@ -141,10 +142,10 @@ def _setup_event(row: Row[Any], what: str, was: str | None, now: str) -> NodeEve
     )
 
 
-def _breach_events(of_node: Sequence[BreachRow]) -> Iterator[NodeEvent]:
+def _breach_events(of_node: Sequence[Breach]) -> Iterator[NodeEvent]:
     for breach in of_node:
         drill = "drill: " if breach.is_drill else ""
-        opened = f"{drill}{breach.state.value}, {breach.reason}"
+        opened = f"{drill}{breach.state}, {breach.reason}"
         yield _breach_event(breach, EventKind.BREACH_OPENED, breach.opened_at, opened, breach.campaign_id)
         if breach.acknowledgement is not None:
             seen = breach.acknowledgement
@@ -167,5 +168,5 @@ def _baseline_events(accepted: Sequence[Baseline]) -> Iterator[NodeEvent]:
             )
 
 
-def _breach_event(breach: BreachRow, kind: EventKind, at: Any, text: str, campaign_id: str | None) -> NodeEvent:
-    return NodeEvent(at=at, kind=kind, what=breach.state.value, was=None, now=None, text=text, campaign_id=campaign_id)
+def _breach_event(breach: Breach, kind: EventKind, at: Any, text: str, campaign_id: str | None) -> NodeEvent:
+    return NodeEvent(at=at, kind=kind, what=str(breach.state), was=None, now=None, text=text, campaign_id=campaign_id)

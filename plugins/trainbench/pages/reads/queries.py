@@ -20,6 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from trainbench.core.baselines import Baseline
 from trainbench.history.baselines import read_baselines
+from trainbench.history.breach import Acknowledgement, Breach
 from trainbench.history.database import HistoryError
 from trainbench.history.history import open_history
 from trainbench.history.summary_tables import node_verdicts, works
@@ -27,9 +28,7 @@ from trainbench.judging.condition import FRESH
 from trainbench.pages.reads import acknowledge, breach_rows, comparisons, export, fleet, node_trends, run_list
 from trainbench.pages.reads.filters import NAMES, Filters, Scope, is_text, scope_of
 from trainbench.pages.reads.rows import (
-    Acknowledgement,
     Breaches,
-    BreachRow,
     Choices,
     Costs,
     HeatMap,
@@ -123,7 +122,7 @@ class Pages:
         with self._reading(filters) as (connection, scope):
             return breach_rows.closed_breaches(connection, scope, most)
 
-    def breach(self, breach_id: int) -> BreachRow | None:
+    def breach(self, breach_id: int) -> Breach | None:
         if not 0 < breach_id <= acknowledge.MAX_ID:
             return None
         with self._reading(Filters()) as (connection, scope):

@@ -8,7 +8,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from trainbench.core.baselines import Baseline
-from trainbench.core.verdicts import Confirmation, Metric, State
+from trainbench.core.verdicts import Confirmation, State
+from trainbench.history.breach import Breach
 from trainbench.judging.condition import TRAITS, Condition, FleetSummary, NodeCondition, Reach, fleet_summary
 
 
@@ -132,45 +133,10 @@ class HeatMap:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Acknowledgement:
-    who: str
-    at: datetime
-    reason: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BreachRow:
-    """`deviation` is percent of the reference, degrees C for temperature; None when the node failed or was missing."""
-
-    breach_id: int
-    node: str
-    group_id: str
-    gpu_name: str | None
-    model: str | None
-    recipe: str | None
-    strategy: str | None
-    state: State
-    metric: Metric | None
-    deviation: float | None
-    reason: str
-    cause: str | None  # what the diagnosis says, after the node's name
-    resolution: str | None  # what to do next
-    is_drill: bool
-    opened_at: datetime
-    closed_at: datetime | None
-    closed_by_campaign_id: str | None
-    ended: str  # how, in words, once it is closed
-    campaign_id: str  # that opened it
-    dag_id: str
-    dag_run_id: str | None
-    acknowledgement: Acknowledgement | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Breaches:
     """`rows` ends at a limit; the numbers count all."""
 
-    rows: tuple[BreachRow, ...]
+    rows: tuple[Breach, ...]
     num_total: int
 
 
@@ -245,7 +211,7 @@ class NodePage:
     condition: NodeCondition
     series: tuple[NodeSeries, ...]
     events: tuple[NodeEvent, ...]
-    open_breaches: tuple[BreachRow, ...]
+    open_breaches: tuple[Breach, ...]
     baselines: tuple[Baseline, ...]  # in force for it
     is_cut: bool
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from trainbench.core.csv_cells import lines
-from trainbench.core.formats import NA, figure, percent, share, signed
+from trainbench.core.formats import NA, figure, share, signed
 from trainbench.core.tables import Cell, Column, Table, Tone, integer, make_table, text, text_cell
 from trainbench.core.verdicts import RED, State
 from trainbench.figures.run_figures import (
@@ -23,8 +23,9 @@ from trainbench.figures.run_figures import (
     USD_PER_1000_SAMPLES,
 )
 from trainbench.figures.table_figures import DEVIATION, OWN_MEDIAN, PLACE, SCALING
+from trainbench.history.breach import Breach
 from trainbench.judging.limits import NAMES, UNITS
-from trainbench.pages.reads.rows import BreachRow, CostRow, HeatMap, NodeEvent, NodeSeries, RunRow, RunSort, StrategyRow
+from trainbench.pages.reads.rows import CostRow, HeatMap, NodeEvent, NodeSeries, RunRow, RunSort, StrategyRow
 from trainbench.pages.render.links import Links
 
 MAX_POINT_ROWS = 60
@@ -52,26 +53,24 @@ def tone_of(state: State | None) -> Tone:
     return Tone.BAD if state in RED else Tone.WARN if state in (State.NOTICE, State.INSUFFICIENT) else Tone.PLAIN
 
 
-def deviation(breach: BreachRow) -> str:
+def deviation(breach: Breach) -> str:
     """ "samples/s -7.3 %", or "" for a node that failed or was missing."""
-    if breach.metric is None or breach.deviation is None:
-        return ""
-    sign = percent(breach.deviation).removesuffix(" %")
-    return f"{NAMES[breach.metric]} {sign}{UNITS[breach.metric]}"
+    figure = breach.figure
+    return f"{NAMES[figure.metric]} {signed(figure.deviation or 0.0, UNITS[figure.metric])}" if figure else ""
 
 
-def breaches_table(rows: Sequence[BreachRow], links: Links, name: str, title: str) -> Table:
+def breaches_table(rows: Sequence[Breach], links: Links, name: str, title: str) -> Table:
     return make_table(
         rows,
         (
-            text("node", lambda row: text_cell(row.node, href=links.breach(row.breach_id))),
+            text("node", lambda row: text_cell(row.node, href=links.breach(row.id))),
             text("state", _breach_state),
             text("deviation", deviation),
             text("since", lambda row: moment(row.opened_at)),
             text("until", lambda row: moment(row.closed_at)),
             *WORK_COLUMNS,
-            text("likely cause", lambda row: row.cause or row.reason),
-            text("next", lambda row: row.resolution or ""),
+            text("likely cause", lambda row: row.finding.cause or row.reason),
+            text("next", lambda row: row.finding.resolution),
             text("acknowledged by", _acknowledged_by),
             text("DAG run", lambda row: _dag_run(row.dag_id, row.dag_run_id, links)),
         ),
@@ -81,12 +80,12 @@ def breaches_table(rows: Sequence[BreachRow], links: Links, name: str, title: st
     )
 
 
-def _breach_state(row: BreachRow) -> Cell:
+def _breach_state(row: Breach) -> Cell:
     drill = "drill: " if row.is_drill else ""
     return text_cell(f"{drill}{words(row.state)}", tone=Tone.PLAIN if row.closed_at else tone_of(row.state))
 
 
-def _acknowledged_by(row: BreachRow) -> str:
+def _acknowledged_by(row: Breach) -> str:
     seen = row.acknowledgement
     return f"{seen.who}: {seen.reason}" if seen else ""
 

@@ -9,12 +9,13 @@ from typing import Any
 from fastapi import APIRouter, Depends, HTTPException, Request
 from fastapi.responses import JSONResponse, Response
 
+from trainbench.history.breach import Breach
 from trainbench.pages.banners.banners import CACHE
 from trainbench.pages.reads.access import Reader, own_page, reader
 from trainbench.pages.reads.acknowledge import MAX_REASON, AcknowledgeError, Problem
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
-from trainbench.pages.reads.rows import BreachRow, NodePage, NodeSeries
+from trainbench.pages.reads.rows import NodePage, NodeSeries
 from trainbench.pages.reads.thread_pool import OwnRoute
 from trainbench.pages.render import charts
 from trainbench.pages.render.page import HEADERS, respond
@@ -72,14 +73,14 @@ def acknowledge(
     return JSONResponse({"who": seen.who, "at": seen.at.isoformat(), "reason": seen.reason}, headers=HEADERS)
 
 
-def _breach(pages: Pages, breach_id: int) -> BreachRow:
+def _breach(pages: Pages, breach_id: int) -> Breach:
     found = pages.breach(breach_id)
     if found is None:
         raise HTTPException(404, "There is no such breach: open the Benchmarks page again.")
     return found
 
 
-def _trend(pages: Pages, found: BreachRow) -> tuple[NodePage | None, list[NodeSeries]]:
+def _trend(pages: Pages, found: Breach) -> tuple[NodePage | None, list[NodeSeries]]:
     """The node, and of it the breach's work."""
     since = datetime.now(UTC).date() - timedelta(days=TREND_DAYS)
     node = pages.node(found.node, Filters(since=since))

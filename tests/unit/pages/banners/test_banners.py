@@ -6,21 +6,23 @@ from datetime import UTC, datetime
 
 import pytest
 
-from trainbench.core.verdicts import Level
+from tests.builders.breaches import make_breach
+from trainbench.core.verdicts import Level, State
+from trainbench.history.breach import Breach, BreachKind
 from trainbench.pages.banners.banners import banners
-from trainbench.pages.banners.rows import Said
 
 
-def said(node: str, breach_id: int | None = 1) -> Said:
-    return Said(
-        level=Level.ERROR if breach_id else Level.WARNING,
-        node=node,
-        what="did not run" if breach_id else "is 6.9 % slower since 20 Nov 2026",
+def breach(node: str, kind: BreachKind = BreachKind.BREACH) -> Breach:
+    is_red = kind is BreachKind.BREACH
+    return make_breach(
+        node,
+        kind=kind,
+        state=State.MISSING if is_red else None,
+        level=Level.ERROR if is_red else Level.WARNING,
+        summary="was expected" if is_red else "is 6.9 % slower since 20 Nov 2026",
         cause=None,
-        since=datetime(2026, 11, 21, 2, tzinfo=UTC),
-        dag_id="node_consistency",
+        opened_at=datetime(2026, 11, 21, 2, tzinfo=UTC),
         dag_run_id=None,
-        breach_id=breach_id,
     )
 
 
@@ -28,13 +30,13 @@ def said(node: str, breach_id: int | None = 1) -> Said:
     ("num_rows", "last"), [(3, "node-3"), (4, "node-4"), (5, "and 2 more"), (1003, "and 1,000 more")]
 )
 def test_a_few_are_shown_and_the_others_counted(num_rows: int, last: str) -> None:
-    shown = banners([said(f"node-{number}") for number in range(1, num_rows + 1)], "")
+    shown = banners([breach(f"node-{number}") for number in range(1, num_rows + 1)], "")
 
     assert len(shown) == min(num_rows, 4)
     assert last in str(shown[-1]["text"])
 
 
 def test_a_warning_is_one_sentence_with_dates_of_its_own() -> None:
-    (shown,) = banners([said("node-9", breach_id=None)], "")
+    (shown,) = banners([breach("node-9", BreachKind.WARNING)], "")
 
-    assert shown["text"] == "**node-9** is 6.9 % slower since 20 Nov 2026 (told since 21 Nov 02:00 UTC)."
+    assert shown["text"] == "**node-9** is 6.9 % slower since 20 Nov 2026 (reported since 21 Nov 02:00 UTC)."

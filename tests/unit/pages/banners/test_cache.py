@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import threading
-from datetime import UTC, datetime
 
-from trainbench.core.verdicts import Level
+from tests.builders.breaches import make_breach
+from trainbench.history.breach import Breach
 from trainbench.pages.banners.cache import KEEP_FAILURE_S, KEEP_S, STALE_S, BannerCache
-from trainbench.pages.banners.rows import Said
 
-ROWS = (
-    Said(
-        level=Level.ERROR,
-        node="node-3",
-        what="did not run",
-        cause=None,
-        since=datetime(2026, 11, 21, tzinfo=UTC),
-        dag_id="node_consistency",
-        dag_run_id=None,
-        breach_id=1,
-    ),
-)
+ROWS = (make_breach("node-3"),)
 ENOUGH_S = 60.0
 
 
@@ -32,7 +20,7 @@ class Database:
         self.error: Exception | None = None
         self.open.set()
 
-    def __call__(self) -> tuple[Said, ...]:
+    def __call__(self) -> tuple[Breach, ...]:
         self.num_asked += 1
         self.open.wait()
         if self.error:

@@ -12,12 +12,13 @@ from sqlalchemy import select
 from tests.builders.nights import night
 from trainbench.core.verdicts import State
 from trainbench.exchange.reindex import reindex
+from trainbench.history.breach import Acknowledgement
 from trainbench.history.history import History
 from trainbench.history.summary_tables import acknowledgements
 from trainbench.pages.reads.acknowledge import MAX_REASON, AcknowledgeError, Problem
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
-from trainbench.pages.reads.rows import Acknowledgement, EventKind
+from trainbench.pages.reads.rows import EventKind
 from trainbench.results.artefacts import open_store
 
 AT = datetime(2026, 11, 1, 8, 5, tzinfo=UTC)
@@ -35,7 +36,7 @@ def pages(history: History) -> Pages:
 
 
 def breach_of(pages: Pages, node: str) -> int:
-    return next(row.breach_id for row in pages.open_breaches(ALL).rows if row.node == node)
+    return next(row.id for row in pages.open_breaches(ALL).rows if row.node == node)
 
 
 def refused(pages: Pages, breach_id: int, reason: str = WHY, who: str = WHO) -> AcknowledgeError:

@@ -102,7 +102,7 @@ def test_whoever_may_see_nothing_sees_an_empty_page(recorded: History) -> None:
 def test_a_run_or_a_breach_of_another_dag_looks_like_one_that_is_not_there(recorded: History, pages: Pages) -> None:
     (their_breach,) = Pages(recorded.engine, {HIDDEN}).open_breaches(ALL).rows
     (their_run,) = Pages(recorded.engine, {HIDDEN}).runs(ALL).rows
-    assert pages.breach(their_breach.breach_id) is None
+    assert pages.breach(their_breach.id) is None
     assert pages.run("hidden-3", their_run.run_id) is None
     assert Pages(recorded.engine, {HIDDEN}).run("hidden-3", their_run.run_id) is not None
 
@@ -309,21 +309,25 @@ def test_an_open_breach_tells_what_why_and_what_to_do(pages: Pages) -> None:
     found = pages.open_breaches(ALL)
     (breach,) = found.rows
     assert found.num_total == 1
-    assert (breach.node, breach.state, breach.metric, breach.deviation) == ("node-2", State.MISSING, None, None)
-    assert (breach.cause, breach.resolution) == ("node-2 is hot: its fans stand still", "look at the fans of node-2")
+    assert (breach.node, breach.state, breach.figure) == ("node-2", State.MISSING, None)
+    assert (breach.finding.cause, breach.finding.resolution) == (
+        "node-2 is hot: its fans stand still",
+        "look at the fans of node-2",
+    )
     assert (breach.dag_id, breach.dag_run_id, breach.campaign_id) == (SEEN, "scheduled__3", "night-3")
     assert (breach.gpu_name, breach.model, breach.recipe, breach.strategy) == (
         "NVIDIA H200", "mistral-7b", "qlora", "single",
     )  # fmt: skip
     assert breach.opened_at == ENDED_AT + timedelta(days=2)
     assert breach.acknowledgement is None
-    assert pages.breach(breach.breach_id) == breach
+    assert pages.breach(breach.id) == breach
 
 
 def test_a_closed_breach_tells_when_and_by_which_campaign(pages: Pages) -> None:
     (breach,) = pages.closed_breaches(ALL).rows
-    assert (breach.node, breach.metric) == ("node-3", Metric.SAMPLES_PER_SECOND)
-    assert breach.deviation == pytest.approx(-10.0)
+    assert breach.figure is not None
+    assert (breach.node, breach.figure.metric) == ("node-3", Metric.SAMPLES_PER_SECOND)
+    assert breach.figure.deviation == pytest.approx(-10.0)
     assert (breach.closed_at, breach.closed_by_campaign_id) == (ENDED_AT + timedelta(days=1), "night-2")
     assert pages.closed_breaches(Filters(since=DAY_3)).rows == ()
 
@@ -690,7 +694,7 @@ def test_hostile_text_comes_back_as_it_was(history: History) -> None:
     history.record(campaign.model_copy(update={"findings": (finding,)}))
     pages = Pages(history.engine, {SEEN})
     (breach,) = pages.open_breaches(ALL).rows
-    assert (breach.cause, breach.resolution, breach.dag_run_id) == (HOSTILE, HOSTILE, HOSTILE)
+    assert (breach.finding.cause, breach.finding.resolution, breach.dag_run_id) == (HOSTILE, HOSTILE, HOSTILE)
     last = pages.overview(ALL, DAY_3).last_campaign
     assert last
     assert last.title == HOSTILE

@@ -1,0 +1,106 @@
+"""A stored breach: a finding on one node, with when it began and how it ended."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from pydantic import AwareDatetime
+from sqlalchemy import Row, Select, and_, select
+
+from bench_image.contract.frozen import Frozen
+from trainbench.core.verdicts import Finding, Level, MetricVerdict, State
+from trainbench.history.run_tables import breaches
+from trainbench.history.summary_tables import acknowledgements
+
+_WORK = ("is_drill", "group_id", "gpu_name", "model", "recipe", "strategy")
+_COMMON = (
+    "id",
+    "node",
+    "campaign_id",
+    "dag_id",
+    "dag_run_id",
+    "opened_at",
+    "closed_at",
+    "closed_by_campaign_id",
+    "ended",
+)
+# An id may come back in a database that was made anew: the node and the group say whose it is.
+OF_BREACH = and_(
+    acknowledgements.c.breach_id == breaches.c.id,
+    acknowledgements.c.node == breaches.c.node,
+    acknowledgements.c.group_id == breaches.c.group_id,
+)
+
+
+class BreachKind(StrEnum):
+    """The table that holds it."""
+
+    BREACH = "breach"  # a red node
+    WARNING = "warning"  # a node that is not red and yet needs somebody to look
+
+
+class Acknowledgement(Frozen):
+    who: str
+    at: AwareDatetime
+    reason: str
+
+
+class Breach(Frozen):
+    """Open until `closed_at`. `finding` is the judgement's own, unchanged."""
+
+    kind: BreachKind
+    id: int  # of its kind
+    node: str
+    finding: Finding
+    state: State | None = None  # of the red node; None: a warning
+    reason: str = ""  # of the verdict; "" for a warning
+    group_id: str | None = None  # this and the next four: the work; None for a warning
+    gpu_name: str | None = None
+    model: str | None = None
+    recipe: str | None = None
+    strategy: str | None = None
+    campaign_id: str  # that opened it
+    dag_id: str
+    dag_run_id: str | None
+    opened_at: AwareDatetime
+    closed_at: AwareDatetime | None
+    closed_by_campaign_id: str | None = None
+    ended: str | None  # how; None while it is open, and where a worse warning took its place
+    is_drill: bool = False
+    acknowledgement: Acknowledgement | None = None
+
+    @property
+    def level(self) -> Level:
+        return self.finding.level
+
+    @property
+    def figure(self) -> MetricVerdict | None:
+        """The metric that is out of its limit; None: the node failed or was missing, or this is a warning."""
+        known = (metric for metric in self.finding.evidence if metric.deviation is not None)
+        return next((metric for metric in known if metric.state is State.BREACH), None)
+
+
+def select_breaches() -> Select[Any]:
+    """Rows for `breach_of`."""
+    seen = acknowledgements.c.who, acknowledgements.c.at, acknowledgements.c.reason.label("seen_because")
+    return select(breaches, *seen).select_from(breaches.outerjoin(acknowledgements, OF_BREACH))
+
+
+def breach_of(row: Row[Any]) -> Breach:
+    values = row._mapping
+    seen = Acknowledgement(who=row.who, at=row.at, reason=row.seen_because) if row.who is not None else None
+    return Breach(
+        kind=BreachKind.BREACH,
+        finding=Finding.model_validate_json(row.finding),
+        state=State(row.state),
+        reason=row.reason,
+        acknowledgement=seen,
+        **{name: values[name] for name in (*_COMMON, *_WORK)},
+    )
+
+
+def warning_of(row: Row[Any]) -> Breach:
+    """`row`: of `warnings`."""
+    values = {name: row._mapping[name] for name in _COMMON}
+    return Breach(kind=BreachKind.WARNING, finding=Finding.model_validate_json(row.finding), **values)
