@@ -152,7 +152,7 @@ def test_a_slow_node_is_confirmed_named_told_and_turns_the_run_red(
     assert [mail["Subject"].split(":")[0] for mail in mails] == ["[trainbench] gpu-slow"]
     assert [(path, body["notices"][0]["node"]) for path, body in posted] == [("/hook", "gpu-slow")]
     event = last_event("trainbench_breaches")
-    assert (event["run_id"], event["num_red"], event["alerts"][0]["node"]) == (dag_run.run_id, 1, "gpu-slow")
+    assert (event["run_id"], event["num_red"], event["alerts"][0]["nodes"]) == (dag_run.run_id, 1, ["gpu-slow"])
     assert last_event("trainbench_results")["runs"] == {"total": 9, "ok": 9}
 
 

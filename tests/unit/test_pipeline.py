@@ -19,7 +19,7 @@ from tests.conftest import GOLDEN_DIR
 from trainbench.alerting.alerts import alerts
 from trainbench.cli.app import ExitCode, exit_code
 from trainbench.core.tables import Tone
-from trainbench.core.verdicts import RateChange, State
+from trainbench.core.verdicts import Level, RateChange, State
 from trainbench.judging.campaign_conditions import conditions
 from trainbench.judging.condition import Condition
 from trainbench.judging.history_reads import NoHistory
@@ -257,8 +257,8 @@ def test_a_drill_that_is_not_found_is_among_the_findings_and_heads_the_verdict()
 
     assert verdict_text.verdict(campaign).startswith(f"{said}. ")
     assert verdict_text.tone(campaign) is Tone.BAD
-    (alert,) = [alert for alert in alerts(campaign, "node_consistency", "manual__1") if alert.red]
-    assert (alert.text, alert.node, alert.is_drill) == (said, "node-3", True)
+    (alert,) = [alert for alert in alerts(campaign) if alert.level is Level.ERROR]
+    assert (alert.text, alert.nodes, alert.is_drill) == (said, ("node-3",), True)
     assert exit_code(campaign) is ExitCode.RED
 
 

@@ -101,7 +101,7 @@ def _payload(same: Sequence[Notice]) -> dict[str, Any]:
 
 
 def _names(same: Sequence[Notice]) -> str:
-    return listing([notice[0].node for notice in same], most=5)
+    return listing([notice[0].name for notice in same], most=5)
 
 
 def _what(breach: Breach, num_named: int = 1) -> str:
@@ -116,7 +116,7 @@ def _subject(notices: Sequence[Notice], entries: Sequence[Sequence[Notice]]) -> 
     if event_of(firsts[0]) is Event.CLOSED:
         nodes: dict[str | None, dict[str, None]] = {}
         for breach in firsts:
-            nodes.setdefault(breach.ended, {})[breach.node] = None
+            nodes.setdefault(breach.ended, {})[breach.name] = None
         what = "; ".join(f"{listing(of_end, most=3)}: {ended}" for ended, of_end in nodes.items())
     elif len(entries) == 1:
         what = f"{_names(entries[0])}: {_what(entries[0][0][0], len(entries[0]))}"
@@ -135,7 +135,7 @@ def _lines(same: Sequence[Notice]) -> tuple[str, ...]:
         return (f"{drill}{_names(same)}: {breach.ended} since {ended}", *map(_before, same[0]))
     work = ", ".join(filter(None, (breach.model, breach.recipe, breach.strategy, breach.gpu_name)))
     since = f"Since {breach.opened_at:%d %b %Y %H:%M} UTC"
-    others = [(notice[0].node, other) for notice in same for other in notice[1:]]
+    others = [(notice[0].name, other) for notice in same for other in notice[1:]]
     lines = [
         f"{drill}{_names(same)}: {_what(breach, len(same))}",
         f"{since}, {work}." if work else f"{since}.",

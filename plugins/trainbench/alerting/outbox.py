@@ -117,7 +117,7 @@ def _of_node(
         last = max((breach.closed_at for breach in over if breach.closed_at), default=since)
         candidates = over if last >= since else []
     for breach in candidates:
-        if (breach.kind is BreachKind.BREACH or at_least is Level.WARNING) and _is_due(breach, known):
+        if (breach.level is Level.ERROR or at_least is Level.WARNING) and _is_due(breach, known):
             yield breach
 
 

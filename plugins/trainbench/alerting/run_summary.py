@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainbench.alerting.alerts import Alert
 from trainbench.alerting.links import absolute, benchmarks_page, prefix_of, report_tab, run_page
 from trainbench.alerting.run_note import HEAD
 from trainbench.core.formats import one_line
 from trainbench.core.markdown import escape
+from trainbench.core.verdicts import Finding, Level
 from trainbench.judging.campaign_conditions import conditions
 from trainbench.reporting import verdict_text
 from trainbench.results.campaign import Campaign
@@ -33,20 +33,20 @@ def results_extra(campaign: Campaign, dag_id: str, run_id: str, base_url: str | 
 
 
 def breaches_extra(
-    campaign: Campaign, alerts: Sequence[Alert], dag_id: str, run_id: str, base_url: str | None
+    campaign: Campaign, alerts: Sequence[Finding], dag_id: str, run_id: str, base_url: str | None
 ) -> Extra:
     """Of the event "the nodes were judged": it comes after good nights too, with `num_red` 0. Red alerts come first."""
-    told = [alert.model_dump(mode="json", exclude={"dag_id", "run_id"}) for alert in alerts[:MAX_ALERTS]]
+    shown = [alert.model_dump(mode="json", exclude={"evidence", "changes"}) for alert in alerts[:MAX_ALERTS]]
     return {
         **_head(campaign, dag_id, run_id, base_url),
-        "num_red": sum(alert.red for alert in alerts),
+        "num_red": sum(alert.level is Level.ERROR for alert in alerts),
         "num_alerts": len(alerts),
-        "alerts": [{name: _short(value) for name, value in alert.items()} for alert in told],
-        "left_off": len(alerts) - len(told),
+        "alerts": [{name: _short(value) for name, value in alert.items()} for alert in shown],
+        "left_off": len(alerts) - len(shown),
     }
 
 
-def note(campaign: Campaign, alerts: Sequence[Alert], dag_id: str, run_id: str, base_url: str | None) -> str:
+def note(campaign: Campaign, alerts: Sequence[Finding], dag_id: str, run_id: str, base_url: str | None) -> str:
     """Markdown of at most NOTE_CHARS: the headline, what to do about each alert as far as there is room, red ones
     first; where the report is.
     """
@@ -54,7 +54,7 @@ def note(campaign: Campaign, alerts: Sequence[Alert], dag_id: str, run_id: str, 
     drill = "**DRILL.** " if campaign.is_drill else ""
     parts = [f"{HEAD} {drill}{escape(one_line(verdict_text.in_full(campaign), most=300))}"]
     steps = [
-        f"- {escape(one_line(f'{alert.node}: {alert.resolution}' if alert.node else alert.text, most=160))}"
+        f"- {escape(one_line(f'{alert.subject}: {alert.resolution}' if _is_of_node(alert) else alert.text, most=160))}"
         for alert in alerts
     ]
     for number, line in enumerate(steps):
@@ -64,6 +64,10 @@ def note(campaign: Campaign, alerts: Sequence[Alert], dag_id: str, run_id: str, 
             break
         parts.append(line)
     return "\n".join([*parts, "", links])
+
+
+def _is_of_node(alert: Finding) -> bool:
+    return len(alert.nodes) == 1 and alert.item is None
 
 
 def _head(campaign: Campaign, dag_id: str, run_id: str, base_url: str | None) -> Extra:
@@ -95,4 +99,6 @@ def _counted(words: Any) -> dict[str, int]:
 
 
 def _short(value: Any) -> Any:
+    if isinstance(value, list):
+        return value[:MAX_ALERTS]
     return one_line(value, most=MAX_TEXT) if isinstance(value, str) else value

@@ -219,6 +219,11 @@ class Finding(Frozen):
         return f"{'DRILL: ' if self.is_drill else ''}{self.subject}{between} {self.summary}"
 
     @property
+    def text(self) -> str:
+        """The headline and the likely cause."""
+        return f"{self.headline}. {self.cause}" if self.cause else self.headline
+
+    @property
     def explanation(self) -> str:
         """The summary and the likely cause."""
         return f"{self.summary}. {self.cause}" if self.cause else self.summary

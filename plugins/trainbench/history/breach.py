@@ -51,7 +51,7 @@ class Breach(Frozen):
 
     kind: BreachKind
     id: int  # of its kind
-    node: str
+    node: str  # "": an alarm of the whole run
     finding: Finding
     state: State | None = None  # of the red node; None: a warning
     reason: str = ""  # of the verdict; "" for a warning
@@ -69,6 +69,11 @@ class Breach(Frozen):
     ended: str | None  # how; None while it is open, and where a worse warning took its place
     is_drill: bool = False
     acknowledgement: Acknowledgement | None = None
+
+    @property
+    def name(self) -> str:
+        """The node, else the run that an alarm is of."""
+        return self.node or self.finding.subject
 
     @property
     def level(self) -> Level:

@@ -13,7 +13,7 @@ warnings = Table(
     metadata,
     Column("id", Integer, primary_key=True),
     Column("dag_id", String, nullable=False),  # the suite
-    Column("node", String, nullable=False),
+    Column("node", String, nullable=False),  # "": an alarm of the whole run
     Column("kind", String, nullable=False),  # judging.warned.Kind
     Column("finding", String, nullable=False),  # JSON: a Finding; of several nodes, where it is about several
     Column("changes", String, nullable=False),  # JSON: a list of RateChange; over when all rates are back

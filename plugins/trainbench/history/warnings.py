@@ -10,12 +10,12 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, insert, select, update
 
 from bench_image.contract.result import Status
-from trainbench.core.verdicts import RED, Finding, NodeVerdict, RateChange, State
+from trainbench.core.verdicts import ALARMS, RED, Finding, NodeVerdict, RateChange, State
 from trainbench.history.notice_tables import warnings
 from trainbench.history.run_tables import runs
 from trainbench.history.summary_tables import campaigns
 from trainbench.judging.over_time.node_history import records_of
-from trainbench.judging.warned import ENDED, OVER, Kind, changes_of, is_back, is_worse, red_or_drilled, warned
+from trainbench.judging.warned import ENDED, OVER, Kind, alarms, changes_of, is_back, is_worse, red_or_drilled, warned
 from trainbench.results.campaign import Campaign
 
 FORGOTTEN_DAYS = 14  # whoever was not measured at the work for so long is warned of no more
@@ -31,15 +31,17 @@ def update_warnings(connection: Connection, campaign: Campaign) -> None:
 
     Only the newest campaign of its DAG has a say: one that is recorded late changes nothing.
     """
-    if not campaign.judges_nodes or is_old(connection, campaign):
+    if is_old(connection, campaign):
         return
-    told = dict(warned(campaign))
+    found = {**alarms(campaign), **(warned(campaign) if campaign.judges_nodes else {})}
     records = records_of(campaign.results, campaign.started_at)
-    rates = {(point.node, point.fingerprint): point.samples_per_second for point in records}
+    rates = {(record.node, record.fingerprint): record.samples_per_second for record in records}
     of_dag = (warnings.c.dag_id == campaign.suite) & warnings.c.closed_at.is_(None)
     opened = []
     for row in connection.execute(select(warnings).where(of_dag).order_by(warnings.c.id)).all():
-        finding = told.pop((row.node, Kind(row.kind)), None)
+        if row.node and not campaign.judges_nodes:
+            continue
+        finding = found.pop((row.node, Kind(row.kind)), None)
         if finding is None:
             if ended := _end(connection, row, campaign, rates):
                 _close(connection, row, campaign, ended)
@@ -54,7 +56,7 @@ def update_warnings(connection: Connection, campaign: Campaign) -> None:
             connection.execute(stored.values(changes=changes_json(tuple(both.values()))))
     opened += [
         _values(campaign, node, kind, finding, changes_of(campaign, node) if kind is Kind.SLOW else ())
-        for (node, kind), finding in told.items()
+        for (node, kind), finding in found.items()
     ]
     if opened:
         connection.execute(insert(warnings), opened)
@@ -79,6 +81,8 @@ def _as_of_now(changes: Mapping[str, RateChange], now: Sequence[RateChange]) -> 
 def _end(connection: Connection, row: Row[Any], campaign: Campaign, rates: Rates) -> str | None:
     """How the warning ended, of which this campaign says nothing; None: it lasts, or nobody can tell."""
     kind = Kind(row.kind)
+    if kind.value in ALARMS:
+        return ENDED[kind]
     verdicts = [verdict for verdict in campaign.nodes if verdict.node == row.node]
     if row.node in red_or_drilled(campaign):
         # What is red is judged, though not well.

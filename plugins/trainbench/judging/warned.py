@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from trainbench.core.verdicts import RED, Finding, Level, RateChange
+from trainbench.core.verdicts import ALARMS, NO_FIGURE, OTHER_WORK, PART_FAILED, RED, Finding, Level, RateChange
 from trainbench.judging.checks.missing_nodes import ATTENDANCE, GONE
 from trainbench.judging.noise import deviation_pct
 from trainbench.judging.over_time import undecided
@@ -17,8 +17,11 @@ WATCHED, UNSTEADY = "watch", "unsteady"  # categories of findings
 
 
 class Kind(StrEnum):
-    """The worst first."""
+    """The worst first. The first three are of a whole run, and not of a node."""
 
+    NO_FIGURE = NO_FIGURE
+    PART_FAILED = PART_FAILED
+    OTHER_WORK = OTHER_WORK
     SLOW = "slow"  # against its own past, or watched against its peers
     UNSTEADY = "unsteady"
     UNDECIDED = "undecided"
@@ -29,12 +32,16 @@ class Kind(StrEnum):
 
 
 KIND_OF: Mapping[str, Kind] = {
+    **{category: Kind(category) for category in ALARMS},
     **dict.fromkeys((*sorted(SLOWER | {HISTORY_SLOWER}), WATCHED), Kind.SLOW),
     UNSTEADY: Kind.UNSTEADY,
     undecided.CATEGORY: Kind.UNDECIDED,
     **{category: Kind(category) for category in ATTENDANCE},
 }
 ENDED: Mapping[Kind, str] = {
+    Kind.NO_FIGURE: "a later run gave figures",
+    Kind.PART_FAILED: "a later run was judged without a failure",
+    Kind.OTHER_WORK: "a later run computed the same on all its nodes",
     Kind.SLOW: "as fast again as before",
     Kind.UNSTEADY: "steady again",
     Kind.UNDECIDED: "judged again",
@@ -55,6 +62,11 @@ def warned(campaign: Campaign) -> Mapping[tuple[str, Kind], Finding]:
                 if node not in others:
                     warnings.setdefault((node, KIND_OF[finding.category]), finding)
     return warnings
+
+
+def alarms(campaign: Campaign) -> Mapping[tuple[str, Kind], Finding]:
+    """("", kind) -> what turns the whole run red, the first of several."""
+    return {("", KIND_OF[finding.category]): finding for finding in reversed(campaign.alarms)}
 
 
 def changes_of(campaign: Campaign, node: str) -> tuple[RateChange, ...]:

@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import listing
+from trainbench.core.verdicts import Finding, Level
 from trainbench.orchestration.plan_tasks import PLANNED_AT, READY, REASON, log, owner, stored_plan
 from trainbench.orchestration.plan_tasks import TASK as PLAN
 from trainbench.planning.plan import Plan, campaign_id
@@ -127,7 +128,7 @@ def raise_alert() -> list[Any]:
     context = get_current_context()
     dag_id, run_id, base_url = context["dag"].dag_id, context["run_id"], _base_url()
     campaign = open_store(read_settings().store).read_campaign(stored_plan().campaign_id)
-    raised = alerts(campaign, dag_id, run_id)
+    raised = alerts(campaign)
     extra = run_summary.breaches_extra(campaign, raised, dag_id, run_id, base_url)
     context["outlet_events"][BREACHES].extra = extra
     note = run_summary.note(campaign, raised, dag_id, run_id, base_url)
@@ -173,7 +174,8 @@ def gate() -> None:
     if raised is None:
         failed = [name for name in VERDICT_TASKS if states.get(name) == "failed"]
         raise AirflowFailException(_no_verdict(failed[0] if failed else "alert", ti))
-    red = [alert["text"] for alert in raised if alert["red"]]
+    findings = map(Finding.model_validate, raised)
+    red = [finding.text for finding in findings if finding.level is Level.ERROR]
     if kept := [name for name, state in states.items() if name.split(".")[-1] == RELEASE and state == "failed"]:
         red.append(
             f"pods of this run may still run, and hold their GPUs: {listing(kept)} failed, its log names them; "

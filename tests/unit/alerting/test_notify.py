@@ -16,7 +16,7 @@ from tests.builders.nights import ENDED_AT, night
 from trainbench.alerting.notifications import Event, Message, Notice
 from trainbench.alerting.notify import Sent, send_due
 from trainbench.alerting.outbox import DUE_DAYS, Outbox
-from trainbench.core.verdicts import Finding, Level, State
+from trainbench.core.verdicts import NO_FIGURE, Finding, Level, State
 from trainbench.history.history import History, open_history
 from trainbench.history.notice_tables import notices
 from trainbench.history.run_tables import breaches
@@ -170,6 +170,27 @@ def test_warnings_go_to_those_who_asked_for_them(history: History, post: Post) -
     assert post.sent == [
         ("webhook", "node-3: is slower than it was (node_consistency)"),
         ("webhook", "node-3: as fast again as before (node_consistency)"),
+    ]
+
+
+def test_an_alarm_of_a_whole_run_goes_to_every_channel_and_ends_with_the_next_run(history: History, post: Post) -> None:
+    alarm = Finding(
+        level=Level.ERROR,
+        category=NO_FIGURE,
+        item="night-1",
+        measured="no figure",
+        expected="a figure",
+        summary="no run gave a figure",
+        cause="4 runs found no free node",
+        resolution="run it again when nodes are free",
+    )
+    for day, findings in enumerate([[alarm], [alarm], []], start=1):
+        history.record(night(day, RATES, findings=tuple(findings)))
+        tell(history, post, day, MAIL)
+
+    assert post.sent == [
+        ("mail", "night-1: no run gave a figure (node_consistency)"),
+        ("mail", "night-1: a later run gave figures (node_consistency)"),
     ]
 
 

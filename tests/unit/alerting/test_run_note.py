@@ -17,7 +17,7 @@ TAB = "dags/node_consistency/runs/scheduled__2026-11-21T02%3A00%3A00%2B00%3A00/p
 
 
 def note(campaign: Any) -> str:
-    raised = alerts(campaign, "node_consistency", RUN)
+    raised = alerts(campaign)
     return run_summary.note(campaign, raised, "node_consistency", RUN, "https://airflow.example.org/bench")
 
 
@@ -86,12 +86,12 @@ def test_it_listens_to_the_end_of_a_run_and_to_nothing_else() -> None:
 
 def test_the_extra_of_the_asset_events_is_bounded_and_says_what_to_do_next() -> None:
     campaign = campaigns.slow_node()
-    raised = alerts(campaign, "node_consistency", RUN)
+    raised = alerts(campaign)
     where = ("node_consistency", RUN, "https://airflow.example.org")
     extra = run_summary.breaches_extra(campaign, raised, *where)
 
     assert (extra["num_red"], extra["num_alerts"], extra["left_off"]) == (1, 1, 0)
-    assert extra["alerts"][0]["node"] == "node-3"
+    assert extra["alerts"][0]["nodes"] == ["node-3"]
     assert extra["links"]["report"] == f"https://airflow.example.org/{TAB}"
     assert extra["nodes"] == {"judged": 4, "breach": 1, "well": 3}
     many = run_summary.breaches_extra(campaign, raised * 1000, *where)

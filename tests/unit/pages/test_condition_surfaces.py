@@ -133,8 +133,8 @@ def test_what_the_run_says(row: Surfaces) -> None:
     night = NIGHTS[row.condition]()
     assert row.in_run
     trait, total = TRAITS[row.in_run], len({node.node for node in night.nodes})
-    raised = alerts(night, DAG, "scheduled__1")
-    of_node = [alert for alert in raised if alert.node == "node-1"]
+    raised = alerts(night)
+    of_node = [alert for alert in raised if alert.nodes == ("node-1",)]
     (table,) = [verdict_text.verdict_table(night, group) for group in night.groups]
     cell = next(line.texts[-1] for line in table.rows if line.texts[0] == "node-1")
     says = {
@@ -147,8 +147,8 @@ def test_what_the_run_says(row: Surfaces) -> None:
     assert row.word
     assert row.word in cell
     assert exit_code(night) == (3 if row.in_run is Condition.UNDECIDED else row.exit_code)
-    assert [(alert.level, alert.condition) for alert in of_node] == ([(row.alert, row.in_run)] if row.alert else [])
-    assert any(alert.red for alert in raised) is (row.exit_code == 1)
+    assert [alert.level for alert in of_node] == ([row.alert] if row.alert else [])
+    assert any(alert.level is Level.ERROR for alert in raised) is (row.exit_code == 1)
     assert run_summary.breaches_extra(night, raised, DAG, "scheduled__1", None)["nodes"][row.in_run] > 0
     assert (verdict_text.tone(night) is Tone.GOOD) is (row.in_run is Condition.WELL)
 
@@ -254,7 +254,7 @@ def test_beside_an_acknowledged_breach_not_all_are_well(history: History) -> Non
 def test_a_fleet_that_fell_behind_its_own_past_together_does_not_exit_with_0() -> None:
     together = campaign(fleet(*runs("node-1")), pasts=lambda node: [11.11] * 9)
     assert exit_code(together) == 4
-    assert {alert.level for alert in alerts(together, DAG, "r")} == {Level.WARNING}
+    assert {alert.level for alert in alerts(together)} == {Level.WARNING}
     half = campaign(fleet(*runs("node-1")), pasts=lambda node: [11.11 if node in NODES[:2] else 10.0] * 9)
     assert exit_code(half) == 0
 

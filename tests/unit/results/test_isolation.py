@@ -16,7 +16,7 @@ from tests.builders import STARTED_AT, make_independent, make_result
 from tests.builders.pipelines import assessed
 from trainbench.alerting.alerts import alerts
 from trainbench.comparison import validity
-from trainbench.core.verdicts import PART_FAILED, State
+from trainbench.core.verdicts import PART_FAILED, Level, State
 from trainbench.history import rows
 from trainbench.history.history import open_history
 from trainbench.judging.diagnosis import diagnose
@@ -150,7 +150,7 @@ def test_one_impossible_figure_is_one_red_node(path: Path_, value: Any, said: st
     assert said in bad.reason
     assert of_others(campaign) == of_others(night(documents()))
     assert report(campaign, open_store(str(tmp_path)))
-    assert [alert.node for alert in alerts(campaign, "dag", "run") if alert.red] == [BAD]
+    assert [alert.nodes for alert in alerts(campaign) if alert.level is Level.ERROR] == [(BAD,)]
 
 
 def fails_for(bad: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -188,7 +188,7 @@ def test_a_defect_that_one_run_brings_to_light_is_a_red_finding_of_that_run(
     assert alarm.summary.startswith(said)
     assert alarm.cause == "ZeroDivisionError: a defect"
     assert [node.state for node in campaign.nodes] == [State.OK] * 4
-    assert [alert.text for alert in alerts(campaign, "dag", "run") if alert.red] == [
+    assert [alert.text for alert in alerts(campaign) if alert.level is Level.ERROR] == [
         f"{alarm.subject}: {alarm.summary}. ZeroDivisionError: a defect"
     ]
 

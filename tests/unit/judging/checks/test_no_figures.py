@@ -16,6 +16,7 @@ from trainbench.alerting import run_summary
 from trainbench.alerting.alerts import alerts
 from trainbench.cli.app import ExitCode, exit_code
 from trainbench.core.tables import Tone
+from trainbench.core.verdicts import Level
 from trainbench.judging.checks import no_figures
 from trainbench.params.campaign_kind import Question
 from trainbench.params.campaign_params import parse_params
@@ -47,7 +48,7 @@ def campaign_of(planned: Plan, results: Sequence[RunResult]) -> Campaign:
 
 
 def red_texts(campaign: Campaign) -> list[str]:
-    return [alert.text for alert in alerts(campaign, "nightly", "r1") if alert.red]
+    return [alert.text for alert in alerts(campaign) if alert.level is Level.ERROR]
 
 
 def test_a_night_in_which_all_nodes_were_busy_is_red_and_says_that_they_were_busy() -> None:
@@ -62,7 +63,7 @@ def test_a_night_in_which_all_nodes_were_busy_is_red_and_says_that_they_were_bus
     )
     assert verdict_text.tone(night) is Tone.BAD
     assert exit_code(night) == ExitCode.RED
-    note = run_summary.note(night, alerts(night, "nightly", "r1"), "nightly", "r1", None)
+    note = run_summary.note(night, alerts(night), "nightly", "r1", None)
     assert "No run gave a figure." in note
     (alarm,) = night.alarms
     assert "TRAINBENCH_QUEUE_TIMEOUT_S" in alarm.resolution
