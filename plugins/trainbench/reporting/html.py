@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from trainbench.core.formats import count, duration, listing, moment, sentence
 from trainbench.core.tables import RESULT_LINK, Table, Tone, only, shortened
 from trainbench.core.verdicts import Finding, GroupVerdict
-from trainbench.reporting import cost_report, glossary, html_charts, plots, run_tables, verdict_text
+from trainbench.reporting import cost_report, glossary, history_tables, html_charts, plots, run_tables, verdict_text
 from trainbench.reporting.comparison_sections import Section, comparison_sections
 from trainbench.results.campaign import Campaign
 
@@ -103,8 +103,8 @@ def _facts(campaign: Campaign) -> tuple[str, ...]:
 
 def _sections(campaign: Campaign) -> dict[str, object]:
     return {
-        "history": verdict_text.history_table(campaign),
-        "baselines": verdict_text.accepted_baselines(campaign),
+        "history": history_tables.history_table(campaign),
+        "baselines": history_tables.accepted_baselines(campaign),
         "performance": run_tables.performance(campaign),
         "chosen": run_tables.chosen(campaign),
         "scaling": run_tables.scaling(campaign),

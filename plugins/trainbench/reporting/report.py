@@ -8,7 +8,7 @@ from trainbench.core.formats import count, duration, listing, moment, sentence
 from trainbench.core.markdown import bullets, escape, table
 from trainbench.core.tables import Table
 from trainbench.core.verdicts import Finding, GroupVerdict, NodeVerdict
-from trainbench.reporting import cost_report, glossary, plots, run_tables, verdict_text
+from trainbench.reporting import cost_report, glossary, history_tables, plots, run_tables, verdict_text
 from trainbench.reporting.comparison_sections import Section, comparison_sections
 from trainbench.results.campaign import Campaign
 
@@ -49,8 +49,8 @@ def benchmark_report(campaign: Campaign, files: Sequence[str] = (), sections: Se
 
 
 def _history(campaign: Campaign, links: Mapping[str, str]) -> list[str]:
-    title, accepted = "Against its own history", verdict_text.accepted_baselines(campaign)
-    parts = [*_section(title, verdict_text.history_table(campaign), links)] or ([f"## {title}"] if accepted else [])
+    title, accepted = "Against its own history", history_tables.accepted_baselines(campaign)
+    parts = [*_section(title, history_tables.history_table(campaign), links)] or ([f"## {title}"] if accepted else [])
     return [*parts, *([bullets(accepted).rstrip("\n")] if accepted else [])]
 
 

@@ -19,7 +19,7 @@ from trainbench.core.formats import (
     sentence,
     share,
 )
-from trainbench.core.tables import Row, Table, Tone, make_table, median_run, text, text_row
+from trainbench.core.tables import Table, Tone, make_table, median_run, text
 from trainbench.core.verdicts import (
     RED,
     Confirmation,
@@ -33,7 +33,7 @@ from trainbench.core.verdicts import (
     State,
 )
 from trainbench.figures.run_figures import PEAK_MEMORY_GB, SAMPLES_PER_SECOND, TEMPERATURE_MEAN_C
-from trainbench.figures.table_figures import DEVIATION, LIMIT, OWN_MEDIAN, PAST_RUNS
+from trainbench.figures.table_figures import DEVIATION
 from trainbench.judging.campaign_conditions import conditions
 from trainbench.judging.checks import drills, no_figures
 from trainbench.judging.condition import Condition, fleet_summary
@@ -62,7 +62,6 @@ COMPARED_WITH = {
     ReferenceMode.FIXED: "against the fixed value",
 }
 METRICS = {Metric.SAMPLES_PER_SECOND: "samples/s", Metric.MEMORY_GB: "memory", Metric.TEMPERATURE_C: "temperature"}
-MAX_WAITING = 10
 MAX_DATED = 10
 _CONFIRMATIONS = {
     Confirmation.PENDING: "re-run pending",
@@ -71,7 +70,7 @@ _CONFIRMATIONS = {
     Confirmation.INCONCLUSIVE: "re-run inconclusive",
     Confirmation.NOT_PLANNED: "no re-run was planned",
 }
-_STATE_TONES = {State.OK: Tone.GOOD} | dict.fromkeys(RED, Tone.BAD)
+STATE_TONES = {State.OK: Tone.GOOD} | dict.fromkeys(RED, Tone.BAD)
 _LEVEL_TONES = {Level.INFO: Tone.PLAIN, Level.WARNING: Tone.WARN, Level.ERROR: Tone.BAD}
 
 
@@ -215,7 +214,7 @@ def _median_runs(runs: Sequence[RunResult]) -> Mapping[str, str | None]:
 def state_words(node: NodeVerdict, *, is_behind: bool = False) -> str:
     """ "breach: slow, confirmed (-9.0 %), drill": the figure is the re-run's samples/s; "ok, watched"."""
     sides = [_side(metric) for metric in node.metrics if metric.state is State.BREACH and metric.side]
-    words = [_plain(node.state) + (f": {' and '.join(sides)}" if sides else "")]
+    words = [plain_state(node.state) + (f": {' and '.join(sides)}" if sides else "")]
     if again := _CONFIRMATIONS.get(node.confirmation):
         off = node.confirm_deviation_pct
         words.append(again + (f" ({percent(off)})" if off is not None else ""))
@@ -259,7 +258,7 @@ def reasons(group: GroupVerdict) -> tuple[str, ...]:
         if node.state is not State.OK or node.is_watched or node.is_unsteady:
             nodes_by_reason.setdefault((node.state, node.reason), []).append(node.node)
     return tuple(
-        sentence(f"{listing(nodes)} ({_plain(state)}): {one_line(why)}")
+        sentence(f"{listing(nodes)} ({plain_state(state)}): {one_line(why)}")
         for (state, why), nodes in nodes_by_reason.items()
     )
 
@@ -295,42 +294,6 @@ def findings_table(findings: Sequence[Finding]) -> Table:
         ),
         tone=lambda f: _LEVEL_TONES[f.level],
     )
-
-
-def history_table(campaign: Campaign) -> Table:
-    """One row for each node and group; where many have no baseline yet, one row counts them."""
-    waiting = [verdict for verdict in campaign.history if verdict.state is State.NO_BASELINE]
-    is_long = len(waiting) > MAX_WAITING
-    shown = [verdict for verdict in campaign.history if not (is_long and verdict.state is State.NO_BASELINE)]
-    names = {group_id: group_name(campaign, group_id) for group_id in {verdict.group_id for verdict in shown}}
-    has_groups = len(names) > 1
-    runs = runs_of_groups(campaign) if shown else {}
-    more: tuple[Row, ...] = ()
-    if is_long:
-        cells = (f"{len(waiting)} more", *[NA] * 5, _plain(State.NO_BASELINE), "too few past runs of the same work")
-        more = (text_row(*(("",) if has_groups else ()), *cells),)
-    return make_table(
-        shown,
-        (
-            *((text("work", lambda h: names[h.group_id]),) if has_groups else ()),
-            text("node", lambda h: h.node),
-            SAMPLES_PER_SECOND.column(lambda h: h.samples_per_second),
-            OWN_MEDIAN.column(lambda h: h.baseline_median),
-            DEVIATION.column(lambda h: h.deviation_pct),
-            LIMIT.column(lambda h: NA if h.limit_pct is None else f"±{share(h.limit_pct)}"),
-            PAST_RUNS.column(lambda h: str(h.num_points)),
-            text("state", lambda h: _plain(h.state)),
-            text("reason", lambda h: h.reason),
-        ),
-        tone=lambda h: _STATE_TONES.get(h.state, Tone.PLAIN),
-        run_id=lambda h: runs.get(h.group_id, {}).get(h.node),
-        more=more,
-    )
-
-
-def accepted_baselines(campaign: Campaign) -> tuple[str, ...]:
-    """A sentence for each level that somebody accepted: what was measured before it is no past."""
-    return tuple(sentence(one_line(baseline.description)) for baseline in campaign.baselines)
 
 
 def runs_of_groups(campaign: Campaign) -> Mapping[str, Mapping[str, str | None]]:
@@ -384,7 +347,7 @@ def rates(campaign: Campaign) -> Mapping[tuple[str, str], Sequence[tuple[float, 
     return by_node
 
 
-def _plain(state: State) -> str:
+def plain_state(state: State) -> str:
     return state.value.replace("_", " ")
 
 

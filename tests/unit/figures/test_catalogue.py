@@ -18,7 +18,7 @@ from trainbench.figures.catalogue import FIGURES, document
 from trainbench.figures.figure import Figure
 from trainbench.figures.run_figures import MFU_PCT, P95_STEP_TIME_S, TEMPERATURE_MEAN_C
 from trainbench.pages.render import run_figures as run_page
-from trainbench.reporting import cost_report, glossary, run_tables, verdict_text
+from trainbench.reporting import cost_report, glossary, history_tables, run_tables, verdict_text
 from trainbench.reporting.comparison_sections import comparison_sections
 from trainbench.reporting.metrics import metric_rows
 from trainbench.results import readings
@@ -41,7 +41,7 @@ def whole_campaigns() -> Iterator[Campaign]:
 
 def tables(campaign: Campaign) -> Iterator[Table]:
     yield from (verdict_text.verdict_table(campaign, group) for group in campaign.groups)
-    yield verdict_text.history_table(campaign)
+    yield history_tables.history_table(campaign)
     yield verdict_text.findings_table(campaign.findings)
     for make in (
         run_tables.performance, run_tables.startup, run_tables.telemetry, run_tables.scaling, run_tables.failures,

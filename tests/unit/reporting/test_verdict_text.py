@@ -10,7 +10,7 @@ from trainbench.core.tables import Tone
 from trainbench.core.verdicts import HistoryVerdict, State, Tolerances
 from trainbench.judging.peers.node_verdicts import judge_groups
 from trainbench.params.campaign_kind import Question
-from trainbench.reporting import verdict_text
+from trainbench.reporting import history_tables, verdict_text
 from trainbench.reporting.html import report_html
 from trainbench.reporting.report import benchmark_report
 from trainbench.results.campaign import Campaign
@@ -113,8 +113,8 @@ def test_the_name_of_a_group_says_what_was_chosen() -> None:
 def test_a_fleet_without_a_baseline_is_one_row() -> None:
     healthy = campaigns.healthy()
     waiting = healthy.history[0].model_copy(update={"state": State.NO_BASELINE})
-    few = verdict_text.history_table(healthy.model_copy(update={"history": (waiting,) * 3}))
-    many = verdict_text.history_table(healthy.model_copy(update={"history": (*healthy.history, *(waiting,) * 40)}))
+    few = history_tables.history_table(healthy.model_copy(update={"history": (waiting,) * 3}))
+    many = history_tables.history_table(healthy.model_copy(update={"history": (*healthy.history, *(waiting,) * 40)}))
     assert len(few.rows) == 3
     assert [row.texts[0] for row in many.rows] == ["node-1", "node-2", "node-3", "node-4", "40 more"]
     assert many.rows[-1].texts[6] == "no baseline"
