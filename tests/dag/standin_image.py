@@ -27,7 +27,7 @@ BREAKS = {
     "truncated": lambda text: text[: len(text) // 2],
     "nan": lambda text: text.replace('"mean_loss":10.2', '"mean_loss":NaN'),
     "foreign": lambda text: text.replace("-foreign-r1", "-other-r1"),
-    "old-schema": lambda text: text.replace('"schema_version":2', '"schema_version":0'),
+    "old-schema": lambda text: text.replace('"schema_version":1', '"schema_version":0'),
     "oversized": lambda text: text + " " * MAX_RESULT_BYTES,
 }
 
@@ -60,7 +60,7 @@ def _samples(spec: RunSpec) -> dict[str, Any]:
     names = ["micro_batch_size", "gradient_accumulation_steps"]
     if spec.placement.strategy not in SINGLE_GPU:
         names += ["strategy", "nodes", "peers", "gpus_per_node"]
-    return {name: getattr(spec, name) for name in names}
+    return {name: getattr(spec.work, name) for name in names}
 
 
 def _oom(spec: RunSpec) -> str:
