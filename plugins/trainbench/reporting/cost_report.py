@@ -20,7 +20,8 @@ from trainbench.figures.run_figures import (
 from trainbench.figures.table_figures import EXAMPLE_TIME
 from trainbench.prices.run_cost import NOT_PRICED, RunCost, campaign_cost
 from trainbench.reporting import more_gpus
-from trainbench.reporting.verdict_text import drill, work_name
+from trainbench.reporting.verdict_text import drill
+from trainbench.reporting.work_names import work_name
 from trainbench.results.campaign import Campaign
 from trainbench.results.readings import gpu_name, is_measured
 

@@ -8,7 +8,7 @@ from trainbench.core.verdicts import RED, GpuVerdict, GroupVerdict, Metric, Stat
 from trainbench.figures.run_figures import PEAK_MEMORY_GB, SAMPLES_PER_SECOND, TEMPERATURE_MEAN_C
 from trainbench.figures.table_figures import DEVIATION
 from trainbench.judging.peers.gpu_verdicts import badness
-from trainbench.reporting.verdict_text import group_name
+from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign
 
 

@@ -16,7 +16,7 @@ from trainbench.figures.table_figures import (
     RANGE,
     SMALLEST_SLOWDOWN,
 )
-from trainbench.reporting import verdict_text
+from trainbench.reporting import verdict_text, work_names
 from trainbench.results.campaign import Campaign
 
 NODES = (3, 4, 8, 16)
@@ -63,7 +63,7 @@ def _noise(campaign: Campaign, floor: Floor, runs: Mapping[str, Mapping[str, str
             + (", one GPU of each node at a time." if floor.is_per_gpu else "."),
             *advice(floor, campaign.params),
         ),
-        title=verdict_text.group_name(campaign, floor.group_id),
+        title=work_names.group_name(campaign, floor.group_id),
     )
 
 
@@ -89,7 +89,7 @@ def _found(campaign: Campaign, floor: Floor) -> Table | None:
             f"Slower by this much, a {unit} differs from chance in 19 of 20 nights, where the limit is no wider. Own "
             f"history: {own}against its last {PAST_CAMPAIGNS} campaigns; what differs from day to day is not in it.",
         ),
-        title=f"Smallest slowdown that is detected: {verdict_text.group_name(campaign, floor.group_id)}",
+        title=f"Smallest slowdown that is detected: {work_names.group_name(campaign, floor.group_id)}",
     )
 
 

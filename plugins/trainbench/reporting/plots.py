@@ -11,7 +11,8 @@ from trainbench.comparison.scaling import efficiencies
 from trainbench.core.formats import percent
 from trainbench.core.verdicts import RED, GroupVerdict, Metric, MetricVerdict, NodeVerdict
 from trainbench.reporting.curve_plots import CURVES, INK, SOFT, curves, plain, scaling_efficiency
-from trainbench.reporting.verdict_text import REFERENCES, group_name, rates, shown_groups
+from trainbench.reporting.verdict_text import REFERENCES, rates, shown_groups
+from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign
 from trainbench.results.readings import is_measured
 

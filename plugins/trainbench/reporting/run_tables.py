@@ -15,7 +15,8 @@ from trainbench.figures.figure import Figure, reason
 from trainbench.figures.run_figures import PERFORMANCE, STARTUP, STARTUP_FIGURES, TELEMETRY, of_section
 from trainbench.figures.table_figures import SCALING
 from trainbench.params.applies_to import is_asked
-from trainbench.reporting.verdict_text import group_name, is_rerun
+from trainbench.reporting.verdict_text import is_rerun
+from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign
 
 # The phases of a run that do not overlap: compiling is a part of warming up.

@@ -10,7 +10,7 @@ from trainbench.core.tables import Tone
 from trainbench.core.verdicts import HistoryVerdict, State, Tolerances
 from trainbench.judging.peers.node_verdicts import judge_groups
 from trainbench.params.campaign_kind import Question
-from trainbench.reporting import history_tables, verdict_text
+from trainbench.reporting import history_tables, verdict_text, work_names
 from trainbench.reporting.html import report_html
 from trainbench.reporting.report import benchmark_report
 from trainbench.results.campaign import Campaign
@@ -105,7 +105,7 @@ def test_strategies_on_one_node_are_no_node_check() -> None:
 def test_the_name_of_a_group_says_what_was_chosen() -> None:
     run = make_result(micro_batch_size="auto", strategy="fsdp", gpus_per_node=4)
     campaign = campaigns.make_campaign([run], [verdicts.make_group([], run.spec.identity.group_id)])
-    assert verdict_text.group_name(campaign, run.spec.identity.group_id) == (
+    assert work_names.group_name(campaign, run.spec.identity.group_id) == (
         "mistral-7b qlora, fsdp on 4 GPUs, batch auto (8) x 512 tokens, NVIDIA A10"
     )
 
