@@ -7,7 +7,7 @@ from trainbench.core.tables import Row, Table, Tone, make_table, text, text_row
 from trainbench.core.verdicts import State
 from trainbench.figures.run_figures import SAMPLES_PER_SECOND
 from trainbench.figures.table_figures import DEVIATION, LIMIT, OWN_MEDIAN, PAST_RUNS
-from trainbench.reporting import verdict_text
+from trainbench.reporting import verdict_text, work_names
 from trainbench.results.campaign import Campaign
 
 MAX_WAITING = 10
@@ -19,7 +19,7 @@ def history_table(campaign: Campaign) -> Table:
     is_long = len(waiting) > MAX_WAITING
     shown = [verdict for verdict in campaign.history if not (is_long and verdict.state is State.NO_BASELINE)]
     names = {
-        group_id: verdict_text.group_name(campaign, group_id) for group_id in {verdict.group_id for verdict in shown}
+        group_id: work_names.group_name(campaign, group_id) for group_id in {verdict.group_id for verdict in shown}
     }
     has_groups = len(names) > 1
     runs = verdict_text.runs_of_groups(campaign) if shown else {}
