@@ -44,6 +44,7 @@ def test_equal_runs_lie_as_far_apart_as_the_page_says() -> None:
     of = {
         ("presets", "`tuned`"): "presets/tuned-*",
         ("presets", "`as_users_run`"): "presets/as-users-run-*",
+        ("redesign", "`tuned`"): "redesign/tuned-*",
         ("ddp", "`ddp`"): "ddp/night-ddp-*",
         ("nights", "`ddp`"): "nights/night-ddp-*",
         ("ddp-512", "`ddp`"): "ddp-512/night-ddp-*",
