@@ -120,7 +120,7 @@ def _work(result: RunResult) -> dict[str, Cell]:
         "micro_batch_size_chosen": chosen.micro_batch_size if chosen else None,
         "gradient_checkpointing_chosen": chosen.gradient_checkpointing if chosen else None,
         "chosen_why": chosen.why if chosen else None,
-        "means": "; ".join(f"{name}: {value}" for name, value in chosen.execution.items()) if chosen else None,
+        "execution": "; ".join(f"{name}: {value}" for name, value in chosen.execution.items()) if chosen else None,
         "trainable_parameters": result.parameters.trainable,
         "total_parameters": result.parameters.total,
     }

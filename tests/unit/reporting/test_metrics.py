@@ -62,7 +62,7 @@ def test_what_the_program_chose_is_what_the_row_says() -> None:
         "12",
     )
     assert (row["gradient_checkpointing_asked"], row["gradient_checkpointing_chosen"]) == ("auto", "false")
-    assert (row["chosen_why"], row["means"]) == ("the largest that fits", "loss: fused")
+    assert (row["chosen_why"], row["execution"]) == ("the largest that fits", "loss: fused")
 
 
 def test_a_failed_run_that_never_chose_has_no_batch() -> None:
