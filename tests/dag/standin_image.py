@@ -57,10 +57,12 @@ def _healthy(spec: RunSpec, kind: str) -> str:
 
 def _samples(spec: RunSpec) -> dict[str, Any]:
     """What the samples of a step depend on: a result's windows and rate must say the same."""
-    names = ["micro_batch_size", "gradient_accumulation_steps"]
-    if spec.placement.strategy not in SINGLE_GPU:
-        names += ["strategy", "nodes", "peers", "gpus_per_node"]
-    return {name: getattr(spec.work, name) for name in names}
+    work, placement = spec.work, spec.placement
+    fields = {name: getattr(work, name) for name in ("micro_batch_size", "gradient_accumulation_steps")}
+    if placement.strategy not in SINGLE_GPU:
+        fields |= {name: getattr(placement, name) for name in ("strategy", "nodes", "gpus_per_node")}
+        fields |= {"peers": spec.identity.peers}
+    return fields
 
 
 def _oom(spec: RunSpec) -> str:
