@@ -159,7 +159,7 @@ def image(cluster: Any, tmp_path: Path) -> str:
 
 def nodes(cluster: Any, count: int) -> list[str]:
     """So many nodes with room for a benchmark's pod; on a real cluster named in the form, for they may have no GPUs."""
-    (benchmark,) = manifests(make_spec(node="any", device="cpu"), e2e_settings().pods)
+    (benchmark,) = manifests(make_spec(node="any", device="cpu"), e2e_settings())
     return list(cluster.nodes(count, holds=benchmark))
 
 
