@@ -124,13 +124,13 @@ def _counted(fleet: Fleet, first: Sequence[GroupVerdict], settled: Sequence[Grou
     nodes = [node for group in settled for node in group.nodes]
     good = [node for node in nodes if node.node not in bad_names and node.node != uneven]
     bad = [node for node in nodes if node.node in bad_names]
-    told = [f"bad_{_word(node)}" for node in bad] + ["bad"] * len(bad)
-    told += ["bad_first_red" for node in bad if before[node.node].state in RED]
-    told += ["red_first"] if any(before[node.node].state in RED for node in good) else []
-    told += ["named"] if any(node.is_unsteady for node in good) else []
-    told += [f"uneven_{_word(node)}" for node in nodes if node.node == uneven]
-    told += ["uneven_named" for node in nodes if node.node == uneven and node.is_unsteady]
-    return told + sorted({_word(node) for node in good} - {"well"})
+    counted = [f"bad_{_word(node)}" for node in bad] + ["bad"] * len(bad)
+    counted += ["bad_first_red" for node in bad if before[node.node].state in RED]
+    counted += ["red_first"] if any(before[node.node].state in RED for node in good) else []
+    counted += ["named"] if any(node.is_unsteady for node in good) else []
+    counted += [f"uneven_{_word(node)}" for node in nodes if node.node == uneven]
+    counted += ["uneven_named" for node in nodes if node.node == uneven and node.is_unsteady]
+    return counted + sorted({_word(node) for node in good} - {"well"})
 
 
 def _word(node: NodeVerdict) -> str:

@@ -1,4 +1,4 @@
-"""What all tests share: golden files."""
+"""Shared by all tests: golden files."""
 
 from __future__ import annotations
 

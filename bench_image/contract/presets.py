@@ -1,4 +1,4 @@
-"""What a preset switches on for a spec: compilation, fused LoRA, CUDA graph, the Trainer's checks.
+"""Switches of a preset for a spec: compilation, fused LoRA, CUDA graph, the Trainer's checks.
 
 Both the program and the memory estimate read it from here.
 """

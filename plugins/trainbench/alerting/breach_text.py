@@ -1,4 +1,4 @@
-"""What is wrong with a node, in a phrase: the same on banners, in notices and in their subjects."""
+"""The phrase that says how a node is in breach: the same on banners, in notices and in their subjects."""
 
 from __future__ import annotations
 

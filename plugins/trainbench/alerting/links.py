@@ -1,4 +1,4 @@
-"""Where what is told can be looked at: relative to Airflow's first page, and so right behind any URL prefix."""
+"""Addresses of the pages that notices link to: relative to Airflow's first page, so right behind any URL prefix."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _ADDRESS = re.compile(r"(?i)(with url: |https?://)\S+")
 
 
 class Sent(Frozen):
-    """`lines`: what was done, for the log; `problems`: one for each channel that could not be told."""
+    """`lines`: what was done, for the log; `problems`: one for each channel that failed."""
 
     lines: tuple[str, ...]
     problems: tuple[str, ...]
@@ -30,7 +30,7 @@ class Sent(Frozen):
 def send_due(
     outbox: Outbox, dag_id: str, channels: Sequence[Channel], base_url: str | None, now: datetime, send: Send
 ) -> Sent:
-    """Each channel for itself: what fails on one is told on the others. Raises HistoryError."""
+    """Each channel for itself: a failure of one is reported on the others. Raises HistoryError."""
     lines, problems = [], []
     for row in outbox.unsent(now - timedelta(days=DUE_DAYS), now):
         if row.problem is None:
@@ -44,13 +44,13 @@ def send_due(
             of_event = [notice for notice in taken if event_of(notice[0]) is event]
             if not of_event:
                 continue
-            told = f"{channel.name}: {count(len(of_event), 'notice')} ({event.value})"
+            sent = f"{channel.name}: {count(len(of_event), 'notice')} ({event.value})"
             if problem := _problem(channel, message(of_event, base_url), send):
                 outbox.failed(of_event, channel, problem)
-                problems.append(f"{told}: {problem}")
+                problems.append(f"{sent}: {problem}")
             else:
                 outbox.sent(of_event, channel, now)
-                lines.append(f"{told} sent")
+                lines.append(f"{sent} sent")
     return Sent(lines=tuple(lines), problems=tuple(problems))
 
 
@@ -99,6 +99,6 @@ def _slack(channel: Slack, content: Message) -> Any:
 def _problem(channel: Channel, content: Message, send: Send) -> str | None:
     try:
         send(channel, content)
-    except Exception as error:  # whatever a client raises: the others must still be told
+    except Exception as error:  # whatever a client raises: the other channels must still be served
         return one_line(f"{type(error).__name__}: {_ADDRESS.sub('…', str(error))}")
     return None

@@ -1,8 +1,8 @@
-"""What each channel is still to be told, read from the history, and what became of every notice.
+"""Notices that each channel is still due, read from the history, and the outcome of every notice.
 
 A notice is claimed before it is sent. A send that fails gives the claim back with the reason, and the next try takes
 it. A sender that dies in between leaves a claim without an end: nobody knows whether the message went out, so it is
-told of and not sent again.
+reported and not sent again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trainbench.history.run_tables import breaches
 from trainbench.judging import warned
 from trainbench.settings.channels import Channel
 
-DUE_DAYS = 7  # what nobody could be told for so long is not told any more
+DUE_DAYS = 7  # a notice that could not be sent for so long is dropped
 KEPT_DAYS = 90  # so long an end waits for the end of what else is open of the node
 _KINDS = [kind.value for kind in warned.Kind]
 Key = tuple[str, int, str]  # kind, id, event
@@ -36,7 +36,7 @@ class Outbox:
     engine: Engine
 
     def take(self, dag_id: str, channel: Channel, now: datetime) -> tuple[Notice, ...]:
-        """Claims everything of that DAG that this channel is still to be told: one notice for each node, the worst
+        """Claims everything of that DAG that this channel is still due: one notice for each node, the worst
         first. Raises HistoryError.
         """
         with self._transaction() as connection:
@@ -132,7 +132,7 @@ def _place(breach: Breach) -> tuple[bool, bool, datetime]:
 
 
 def _is_due(breach: Breach, known: Mapping[Key, Row[Any]]) -> bool:
-    """New, or tried in vain. That something is over is for those only who were told that it began."""
+    """New, or tried in vain. An end is sent only where the beginning was."""
     row = known.get(_key(breach))
     if row is not None:
         return row.sent_at is None and row.problem is not None

@@ -1,4 +1,4 @@
-"""What a DAG run came to, in few words: the extra of its asset events and the note on its page. Pure, bounded in size.
+"""The summary of a DAG run: the extra of its asset events and the note on its page. Pure, bounded in size.
 
 Whoever is started by an asset event finds out from its extra whether there is something to do, and where to look.
 """

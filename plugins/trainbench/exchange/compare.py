@@ -249,13 +249,13 @@ def _speed_notes(job: Job, jobs: Sequence[Job]) -> tuple[str, ...]:
     notes = [f"Relative to row {job.base.number}, {base.name}, on {base.hardware}."] if len(job.rows) > 1 else []
     unranked = [row for row in job.rows if row.relative_rate is None]
     if unranked:
-        told = listing(f"row {row.number} ({', '.join(differences(base, row.contender))})" for row in unranked)
-        notes.append(f"Not ranked, neither the batch per GPU nor that of all GPUs is the baseline's: {told}.")
+        listed = listing(f"row {row.number} ({', '.join(differences(base, row.contender))})" for row in unranked)
+        notes.append(f"Not ranked, neither the batch per GPU nor that of all GPUs is the baseline's: {listed}.")
     if origins := dict.fromkeys(origin for row in job.rows if (origin := row.contender.apart_from)):
         notes.append(f"Known to: {listing(origins)}.")
     if nearest := _nearest(job, jobs):
-        told = listing(differences(base, nearest.base.contender), most=8)
-        notes.append(f"Other work than that of row {nearest.base.number}; it differs in: {told}.")
+        work_differences = listing(differences(base, nearest.base.contender), most=8)
+        notes.append(f"Other work than that of row {nearest.base.number}; it differs in: {work_differences}.")
     return tuple(notes)
 
 
@@ -285,18 +285,18 @@ def _summary(job: Job, jobs: Sequence[Job]) -> list[str]:
 
 
 def _fastest(rows: Sequence[Compared]) -> str:
-    """Two rates that lie within what both are known to are not told apart."""
+    """Two rates that lie within what both are known to are not ranked."""
     first, second = sorted(rows, key=lambda row: -row.contender.samples_per_s)[:2]
     rate, other = first.contender.samples_per_s, second.contender.samples_per_s
     ahead_pct = 100 * (rate / other - 1)
     known_to_pct = (first.contender.apart_pct or 0.0) + (second.contender.apart_pct or 0.0)
-    told = f"{figure(rate)} samples/s, {share(ahead_pct)} ahead of {_called(second)}"
+    lead = f"{figure(rate)} samples/s, {share(ahead_pct)} ahead of {_called(second)}"
     if ahead_pct <= known_to_pct:
         return (
             f"Fastest: {_called(first)} and {_called(second)} cannot be told apart; they differ by {share(ahead_pct)}, "
             f"and are known to {share(known_to_pct)} together."
         )
-    return f"Fastest: {_called(first)}, {told}."
+    return f"Fastest: {_called(first)}, {lead}."
 
 
 def _called(row: Compared) -> str:

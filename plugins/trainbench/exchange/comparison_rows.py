@@ -1,4 +1,4 @@
-"""What is compared across machines: for each file of a benchmark, or each kind of run in a folder, its figures once."""
+"""Rows of a comparison across machines: one for each benchmark file, or for each kind of run in a folder."""
 
 from __future__ import annotations
 
@@ -156,18 +156,18 @@ def same_job(one: Contender, other: Contender) -> bool:
 
 def differences(one: Contender, other: Contender) -> tuple[str, ...]:
     """What makes two jobs unequal: "seq_length 512 vs 1024"."""
-    told = [
+    sentences = [
         f"{name} {one_line(one.job.get(name, 'none'), 60)} vs {one_line(other.job.get(name, 'none'), 60)}"
         for name in dict.fromkeys((*one.job, *other.job))
         if one.job.get(name) != other.job.get(name)
     ]
     if one.program != other.program:
-        told.insert(0, f"measured by {one.program} vs {other.program}")
-    if not told and not same_job(one, other):
-        told.append(
+        sentences.insert(0, f"measured by {one.program} vs {other.program}")
+    if not sentences and not same_job(one, other):
+        sentences.append(
             f"batch {one.batch_per_rank} x {one.num_ranks} ranks vs {other.batch_per_rank} x {other.num_ranks} ranks"
         )
-    return tuple(told)
+    return tuple(sentences)
 
 
 def _reading(result: RunResult) -> Reading:

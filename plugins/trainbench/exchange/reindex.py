@@ -61,7 +61,7 @@ def reindex(store: Store, history: Recorder, advance: Callable[[], None] = lambd
 
 
 def _oldest_first(store: Store, ids: list[str]) -> Iterator[str]:
-    """By when they ended; those that do not say come last, and are told when they are read."""
+    """By when they ended; those that do not say come last, and are reported when they are read."""
     dated = {name: _finished_at(store, name) for name in ids}
     known = {name: at for name, at in dated.items() if at is not None}
     yield from sorted(known, key=lambda name: known[name])

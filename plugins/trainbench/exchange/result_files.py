@@ -105,11 +105,11 @@ class _Reader:
 
     def notes(self) -> Iterator[str]:
         if self._twice:
-            told = listing(f"{address} is {first}" for address, first in self._twice)
-            yield f"{count(len(self._twice), 'file')} of runs that were read before, counted once: {told}."
+            listed = listing(f"{address} is {first}" for address, first in self._twice)
+            yield f"{count(len(self._twice), 'file')} of runs that were read before, counted once: {listed}."
         if self._failed:
-            told = listing(f"{number} {what}" for what, number in self._failed.most_common())
-            yield f"Failed, so no row: {count(self._failed.total(), 'run')}, {told}."
+            listed = listing(f"{number} {what}" for what, number in self._failed.most_common())
+            yield f"Failed, so no row: {count(self._failed.total(), 'run')}, {listed}."
         if self._num_drills:
             yield f"{count(self._num_drills, 'drill')} left out: slowed on purpose."
 

@@ -124,17 +124,17 @@ def parse_submission(content: bytes) -> Submission:
         raise SubmissionError(f"format_version is {version}; this version reads {FORMAT_VERSION}")
     try:
         result = parse_payload(document.get("result"))
-        told = Submission.model_validate_json(json.dumps(document | {"result": result.model_dump(mode="json")}))
+        submission = Submission.model_validate_json(json.dumps(document | {"result": result.model_dump(mode="json")}))
     except ContractError as error:
         raise SubmissionError(str(error)) from None
     except (ValidationError, RecursionError) as error:
         said = explain(error) if isinstance(error, ValidationError) else "nested too deeply"
         raise SubmissionError(f"breaks the format: {said}") from None
-    if told.result.status is not Status.OK:
-        raise SubmissionError(f"its run ended as {told.result.status.value}: there is nothing to compare")
-    if told.summary != summarise(told.result):
-        raise SubmissionError(f"its summary is not that of its result: {_first_difference(told)}")
-    return told
+    if submission.result.status is not Status.OK:
+        raise SubmissionError(f"its run ended as {submission.result.status.value}: there is nothing to compare")
+    if submission.summary != summarise(submission.result):
+        raise SubmissionError(f"its summary is not that of its result: {_first_difference(submission)}")
+    return submission
 
 
 def imported(content: Submission) -> RunResult:
@@ -197,8 +197,8 @@ def summarise(result: RunResult) -> Summary:
     )
 
 
-def _first_difference(told: Submission) -> str:
-    said, found = told.summary.model_dump(), summarise(told.result).model_dump()
+def _first_difference(submission: Submission) -> str:
+    said, found = submission.summary.model_dump(), summarise(submission.result).model_dump()
     name = next(name for name in said if said[name] != found[name])
     return f"{name} is {said[name]!r:.60}, its result says {found[name]!r:.60}"
 

@@ -107,7 +107,9 @@ def _close_warnings(connection: Connection, accepted: Baseline) -> None:
 
 
 def _text(text: str, what: str, most: int) -> str:
-    told = text.strip()
-    if not 0 < len(told) <= most or not told.isprintable():
-        raise BaselineError(f"{what} has {len(told)} characters: 1 to {most} are allowed, in plain text on one line")
-    return told
+    stripped = text.strip()
+    if not 0 < len(stripped) <= most or not stripped.isprintable():
+        raise BaselineError(
+            f"{what} has {len(stripped)} characters: 1 to {most} are allowed, in plain text on one line"
+        )
+    return stripped

@@ -1,4 +1,4 @@
-"""What happened before: every run and every breach in SQL, so that a node can be compared with its own past.
+"""The history: every run and every breach in SQL, so that a node can be compared with its own past.
 
 SQLite beside the store by default, PostgreSQL by URL. `trainbench reindex` rebuilds it from the artefacts.
 """

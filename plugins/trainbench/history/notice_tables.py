@@ -1,4 +1,4 @@
-"""What somebody was told, and what is only worth a look. The migration builds exactly these."""
+"""Tables of warnings and of notices sent. The migration builds exactly these."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from trainbench.core.verdicts import State
 from trainbench.history.summary_tables import campaigns, node_verdicts, works
 from trainbench.judging.over_time.undecided import Streak, streak
 
-STREAK_CAMPAIGNS = 30  # a month of nights: who could not be judged for longer is told so all the same
+STREAK_CAMPAIGNS = 30  # a month of nights; a longer streak is reported as one of a month
 
 
 def read_streaks(connection: Connection, suite: str, campaign_id: str, before: datetime) -> dict[str, Streak]:

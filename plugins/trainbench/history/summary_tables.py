@@ -1,4 +1,4 @@
-"""What the pages read beside `runs` and `breaches`: campaigns, what each did, its verdicts; and acknowledgements.
+"""Tables that the pages read beside `runs` and `breaches`: campaigns, their works and verdicts, acknowledgements.
 
 A verdict names its work by a number, so that a million of them stay small, and every filter is answered by `works`,
 which has some rows for each campaign. The migration builds exactly these.

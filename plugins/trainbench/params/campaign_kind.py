@@ -1,4 +1,4 @@
-"""What a campaign is made to answer."""
+"""The kinds of campaigns: the question that each one answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user may ask for: one frozen model, the defaults of each setting, and the trigger form made from both."""
+"""Parameters of a campaign: one frozen model, the defaults of each setting, and the trigger form made from both."""
 
 from __future__ import annotations
 
@@ -377,11 +377,11 @@ def parse_params(data: Mapping[str, Any], defaults: Mapping[str, Any] | None = N
         return BenchmarkParams.model_validate({**(defaults or {}), **data})
     except ValidationError as error:
         problems = error.errors(include_url=False)
-        # A field that takes a number or "auto" is told of once, not for each of the two.
-        told = [p for p in problems if not (p["type"] == "literal_error" and len(p["loc"]) > 1)]
+        # A field that takes a number or "auto" is reported once, not for each of the two.
+        shown = [p for p in problems if not (p["type"] == "literal_error" and len(p["loc"]) > 1)]
         # Nor does a list of one wrong value need to hear that it is too short without it.
-        told = [p for p in told if p["type"] != "too_short" or not p["input"]]
-        raise ParamsError("; ".join(_explain(problem) for problem in (told or problems)[:5])) from None
+        shown = [p for p in shown if p["type"] != "too_short" or not p["input"]]
+        raise ParamsError("; ".join(_explain(problem) for problem in (shown or problems)[:5])) from None
 
 
 def _explain(problem: Any) -> str:

@@ -20,7 +20,7 @@ MEMORY = "nvidia.com/gpu.memory"
 
 
 class GpuNode(Frozen):
-    """A node as far as it is known before anything runs on it; None: nobody told."""
+    """A node as far as it is known before anything runs on it; None: unknown."""
 
     name: str
     num_gpus: int | None = None  # allocatable
@@ -52,12 +52,14 @@ def fleet(nodes: Iterable[Mapping[str, Any]], quarantine: Collection[str] = ()) 
     for node in nodes:
         if not _is_gpu_node(node):
             continue
-        told = _gpu_node(node)
-        reason, expected = _obstacle(node, told, quarantine)
+        gpu_node = _gpu_node(node)
+        reason, expected = _obstacle(node, gpu_node, quarantine)
         if reason:
-            absent.append(AbsentNode(name=told.name, reason=reason, expected=expected, gpu_product=told.gpu_product))
+            absent.append(
+                AbsentNode(name=gpu_node.name, reason=reason, expected=expected, gpu_product=gpu_node.gpu_product)
+            )
         else:
-            usable.append(told)
+            usable.append(gpu_node)
     return Fleet(
         nodes=tuple(sorted(usable, key=lambda node: natural(node.name))),
         absent=tuple(sorted(absent, key=lambda node: natural(node.name))),
@@ -84,18 +86,18 @@ def _is_gpu_node(node: Mapping[str, Any]) -> bool:
     return any(counted) or PRODUCT in labels or labels.get(PRESENT) == "true"
 
 
-def _obstacle(node: Mapping[str, Any], told: GpuNode, quarantine: Collection[str]) -> tuple[str | None, bool]:
+def _obstacle(node: Mapping[str, Any], gpu_node: GpuNode, quarantine: Collection[str]) -> tuple[str | None, bool]:
     """Why the node cannot be benchmarked, and whether it should be; (None, True): it can."""
     labels = node["metadata"].get("labels") or {}
     if QUARANTINE in labels:
         return f"in quarantine: {labels[QUARANTINE] or 'no reason given'}", False
-    if told.name in quarantine:
+    if gpu_node.name in quarantine:
         return "in quarantine by TRAINBENCH_QUARANTINE", False
     if node.get("spec", {}).get("unschedulable"):
         return "cordoned", False
     if trouble := not_ready(node):
         return trouble, True
-    if not told.num_gpus:
+    if not gpu_node.num_gpus:
         return f"it has no allocatable {GPU_RESOURCE}: look at its device plugin and driver", True
     return None, True
 
@@ -137,14 +139,14 @@ def _troubles(conditions: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     """By the usual convention a condition names a trouble (MemoryPressure, KernelDeadlock, XidError) and is True when
     it is there; one that ends in Ready or Healthy names what is wanted.
     """
-    told = []
+    parts = []
     for condition in conditions:
         name, status = str(condition.get("type", "")), condition.get("status")
         if name != "Ready" and status == ("False" if name.endswith(("Ready", "Healthy")) else "True"):
             wanted = "" if status == "True" else "not "
             why = condition.get("message") or condition.get("reason")
-            told.append(f"{wanted}{name}{f' ({why})' if why else ''}")
-    return tuple(told)
+            parts.append(f"{wanted}{name}{f' ({why})' if why else ''}")
+    return tuple(parts)
 
 
 def _count(status: Mapping[str, Any], of: str) -> int:

@@ -133,8 +133,8 @@ def chosen_nodes(params: BenchmarkParams, fleet: Fleet) -> tuple[GpuNode, ...]:
     if fleet.nodes:
         return fleet.nodes
     if fleet.absent:
-        told = "; ".join(f"{node.name}: {node.reason}" for node in fleet.absent[:5])
-        raise PlanError(f"no GPU node can be benchmarked: {told}; mend one, or name nodes in the parameter 'nodes'")
+        reasons = "; ".join(f"{node.name}: {node.reason}" for node in fleet.absent[:5])
+        raise PlanError(f"no GPU node can be benchmarked: {reasons}; mend one, or name nodes in the parameter 'nodes'")
     raise PlanError("no nodes: none are given and none with GPUs were found; name them in the parameter 'nodes'")
 
 

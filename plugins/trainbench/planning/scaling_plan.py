@@ -75,8 +75,10 @@ def make_scaling_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -
             gpus = min(cell.world_size, most)
             skipped.append(Skipped(what=cell.title, reason=planned, strategy=cell.strategy, gpus_per_node=gpus))
     if not specs:
-        told = "; ".join(f"{skip.what}: {skip.reason}" for skip in skipped)
-        raise PlanError(f"nothing can run: {told or 'no strategy fits a number of GPUs: single needs 1, the others 2'}")
+        reasons = "; ".join(f"{skip.what}: {skip.reason}" for skip in skipped)
+        raise PlanError(
+            f"nothing can run: {reasons or 'no strategy fits a number of GPUs: single needs 1, the others 2'}"
+        )
     used = {name for spec in specs for name in (spec.identity.node, *spec.identity.peers)}
     return Plan(
         campaign_id=campaign_id,

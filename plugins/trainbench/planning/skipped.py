@@ -1,4 +1,4 @@
-"""What was asked for and will not run: planned too, so that it is a row of the report and not a hole in it."""
+"""Runs that were asked for and cannot run: planned too, so that the report has a row for each."""
 
 from __future__ import annotations
 

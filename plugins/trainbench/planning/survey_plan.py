@@ -72,7 +72,7 @@ def make_survey_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) ->
 
 
 def kind_of(product: str | None, device: Device = Device.CUDA) -> str:
-    """How a kind of GPU is told from another: its name, written as the cluster's labels write it."""
+    """The name of a kind of GPU, written as the cluster's labels write it."""
     if device is Device.CPU:
         return ANY_CPU
     return product.replace(" ", "-") if product else "GPU unknown"

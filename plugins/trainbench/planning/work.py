@@ -14,7 +14,7 @@ from bench_image.contract.spec import Drill, Identity, Measurement, Placement, R
 from bench_image.contract.work import DiskData, Lora, Preset, Quantisation, Work
 from trainbench.params.campaign_params import BenchmarkParams
 
-# What each preset trains with unless told otherwise.
+# What each preset trains with unless the parameters say otherwise.
 OPTIMIZERS = {Preset.AS_USERS_RUN: Optimizer.PAGED_ADAMW_8BIT, Preset.TUNED: Optimizer.ADAMW_TORCH}
 CHECKPOINTING: dict[Preset, Any] = {Preset.AS_USERS_RUN: True, Preset.TUNED: "auto"}
 QUICK = Measurement(warmup_steps=3, measured_steps=5, max_measured_steps=5, max_window_s=2.0, repeats=1)

@@ -81,52 +81,52 @@ class PodEnd(Frozen):
 def pod_end(
     pod: Mapping[str, Any] | None,
     base: str,
-    told: str,
+    api_message: str,
     http_status: int | None = None,
     events: Sequence[tuple[str, str]] = (),
     node: Mapping[str, Any] | None = None,
     now: datetime | None = None,
 ) -> PodEnd:
-    """`pod`: its last state as the API's JSON, None when it is gone; `base`: the container that does the work; `told`:
-    the operator's last words; `http_status`: of the API's answer, where that was what failed; `events`: reason and
-    message of what is known of a pod that is gone; `node`: the node it was made for, where it could be read; `now`: to
-    see whether it should have ended by now.
+    """`pod`: its last state as the API's JSON, None when it is gone; `base`: the container that does the work;
+    `api_message`: the operator's last words; `http_status`: of the API's answer, where that was what failed; `events`:
+    reason and message of what is known of a pod that is gone; `node`: the node it was made for, where it could be read;
+    `now`: to see whether it should have ended by now.
     """
-    if refused := _refused(told, http_status):
+    if refused := _refused(api_message, http_status):
         return refused
     if lost := _lost(pod, base, http_status, node, now):
         return lost
     if pod is None:
-        return _gone(told, http_status, events, node)
+        return _gone(api_message, http_status, events, node)
     status = pod.get("status", {})
     return (
         _disrupted(status)
         or _waiting(status, base)
         or _ended(status, base)
-        or _pending(pod, told, node)
-        or _end(EndKind.API, f"the pod is in phase {status.get('phase')}, but its task gave up: {told}")
+        or _pending(pod, api_message, node)
+        or _end(EndKind.API, f"the pod is in phase {status.get('phase')}, but its task gave up: {api_message}")
     )
 
 
-def _refused(told: str, http_status: int | None) -> PodEnd | None:
+def _refused(api_message: str, http_status: int | None) -> PodEnd | None:
     if http_status == 401:
         return _end(
             EndKind.UNAUTHORIZED,
-            f"the Kubernetes API does not accept our token (401: {told}): has it expired? Renew the credentials of the "
-            "Airflow connection",
+            f"the Kubernetes API does not accept our token (401: {api_message}): has it expired? Renew the "
+            "credentials of the Airflow connection",
         )
-    if http_status == 403 and "exceeded quota" in told:
+    if http_status == 403 and "exceeded quota" in api_message:
         return _end(
             EndKind.QUOTA,
-            f"the namespace's quota refused the pod, the node is not at fault: {told}. Raise the ResourceQuota, or "
-            "run fewer pods at once",
+            f"the namespace's quota refused the pod, the node is not at fault: {api_message}. Raise the "
+            "ResourceQuota, or run fewer pods at once",
         )
     if http_status == 403:
         return _end(
-            EndKind.REFUSED, f"the Kubernetes API refused ({told}): `trainbench doctor` names the missing right"
+            EndKind.REFUSED, f"the Kubernetes API refused ({api_message}): `trainbench doctor` names the missing right"
         )
     if http_status in (400, 422):
-        return _end(EndKind.REFUSED, f"the Kubernetes API did not take the pod: {told}")
+        return _end(EndKind.REFUSED, f"the Kubernetes API did not take the pod: {api_message}")
     return None
 
 
@@ -155,10 +155,10 @@ def _lost(
 
 
 def _gone(
-    told: str, http_status: int | None, events: Sequence[tuple[str, str]], node: Mapping[str, Any] | None
+    api_message: str, http_status: int | None, events: Sequence[tuple[str, str]], node: Mapping[str, Any] | None
 ) -> PodEnd:
     if http_status is not None and http_status != 404:
-        return _end(EndKind.API, f"the Kubernetes API failed with {http_status}: {told}")
+        return _end(EndKind.API, f"the Kubernetes API failed with {http_status}: {api_message}")
     for reason, message in events:
         if reason in EVENTS:
             return _end(EVENTS[reason], f"the pod had to leave its node: {message or reason}")
@@ -171,11 +171,11 @@ def _gone(
 def _disrupted(status: Mapping[str, Any]) -> PodEnd | None:
     if status.get("reason") == "DeadlineExceeded":
         return _end(EndKind.DEADLINE, "the cluster ended the pod at its deadline: the program hung, or never ran")
-    told = status.get("message") or status.get("reason") or ""
+    message = status.get("message") or status.get("reason") or ""
     if status.get("reason") == "Preempting":
-        return _end(EndKind.PREEMPTED, f"other work took the node: {told}")
+        return _end(EndKind.PREEMPTED, f"other work took the node: {message}")
     if status.get("reason") in EVICTIONS or str(status.get("reason", "")).startswith("OutOf"):
-        return _end(EndKind.EVICTED, f"the node could not keep the pod: {told}")
+        return _end(EndKind.EVICTED, f"the node could not keep the pod: {message}")
     for condition in status.get("conditions") or ():
         if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
             kind = DISRUPTIONS.get(condition.get("reason", ""), EndKind.EVICTED)
@@ -191,8 +191,8 @@ def _waiting(status: Mapping[str, Any], base: str) -> PodEnd | None:
         reason, name = waiting.get("reason", ""), container["name"]
         if reason in PULLS:
             image = container.get("image", "")
-            told = waiting.get("message") or reason
-            return _end(EndKind.NO_IMAGE, f"the image '{image}' of container '{name}' cannot be pulled: {told}")
+            message = waiting.get("message") or reason
+            return _end(EndKind.NO_IMAGE, f"the image '{image}' of container '{name}' cannot be pulled: {message}")
         if reason.startswith("Create") or reason == "RunContainerError":
             return _end(EndKind.NOT_STARTED, f"container '{name}' did not start: {waiting.get('message') or reason}")
     return None
@@ -203,8 +203,8 @@ def _ended(status: Mapping[str, Any], base: str) -> PodEnd | None:
     ended = ours.get("state", {}).get("terminated")
     if ended is None:
         if status.get("phase") == "Failed":
-            told = status.get("message") or status.get("reason") or "no reason given"
-            return _end(EndKind.EVICTED, f"the pod failed before its container ran: {told}")
+            message = status.get("message") or status.get("reason") or "no reason given"
+            return _end(EndKind.EVICTED, f"the pod failed before its container ran: {message}")
         return None
     code = ended.get("exitCode")
     if ended.get("reason") == "OOMKilled":
@@ -214,19 +214,19 @@ def _ended(status: Mapping[str, Any], base: str) -> PodEnd | None:
         return _end(
             EndKind.NO_RESULT, "the program was killed (exit code 137) and left no result: the node's log says why"
         )
-    told = " ".join((ended.get("message") or "the pod's log may say why").split())
-    return _end(EndKind.NO_RESULT, f"the program ended with exit code {code} and left no result: {told}")
+    message = " ".join((ended.get("message") or "the pod's log may say why").split())
+    return _end(EndKind.NO_RESULT, f"the program ended with exit code {code} and left no result: {message}")
 
 
-def _pending(pod: Mapping[str, Any], told: str, node: Mapping[str, Any] | None) -> PodEnd | None:
+def _pending(pod: Mapping[str, Any], api_message: str, node: Mapping[str, Any] | None) -> PodEnd | None:
     """Busy only where other work holds what the pod needs: a pod that the empty node could not take is an error."""
     status = pod.get("status", {})
     if status.get("phase") != "Pending":
         return None
     placed: Mapping[str, Any] = next((c for c in status.get("conditions") or () if c.get("type") == "PodScheduled"), {})
     if placed.get("status") == "True":
-        return _end(EndKind.NOT_STARTED, f"the container did not start in time: {told}")
-    reason = placed.get("message") or told
+        return _end(EndKind.NOT_STARTED, f"the container did not start in time: {api_message}")
+    reason = placed.get("message") or api_message
     if placed.get("reason") == "SchedulingGated":
         return _end(EndKind.BUSY, f"no room on the node within the waiting time: {reason}")
     if "Insufficient" not in reason:

@@ -41,7 +41,7 @@ class PlannedCampaign(Frozen):
 
 def store_arrival(store: Store, manifest: Mapping[str, Any], payload: object) -> str | None:
     """Stores what the pod of this manifest handed over; returns the file's address. None: it is no result of the run
-    that the manifest asks for, so that only the judgement is told of it. Raises StoreError.
+    that the manifest asks for, so that only the judgement learns of it. Raises StoreError.
     """
     if (asked := _asked(manifest)) is None:
         return None

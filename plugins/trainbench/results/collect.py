@@ -1,4 +1,4 @@
-"""What the pods handed back -> one `RunResult` for each planned run, in the plan's order. Nothing is ever dropped."""
+"""Payloads of pods -> one `RunResult` for each planned run, in the plan's order. Nothing is ever dropped."""
 
 from __future__ import annotations
 

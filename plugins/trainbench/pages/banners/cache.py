@@ -1,4 +1,4 @@
-"""What was last read for the banners. A database that is slow or away holds nobody up, and is asked by one thread."""
+"""The last read of the banners, cached. A slow or absent database delays no page; one thread asks it."""
 
 from __future__ import annotations
 

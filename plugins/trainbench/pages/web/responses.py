@@ -1,4 +1,4 @@
-"""What the routes share: the reads that a person may make, a page with its filters, a table as CSV."""
+"""Shared by the routes: the reads that a person may make, a page with its filters, a table as CSV."""
 
 from __future__ import annotations
 

@@ -70,8 +70,8 @@ def static(name: str) -> Response:
 
 
 def _refused(request: Request, error: Any) -> Response:
-    told = error.detail if isinstance(error.detail, str) and error.detail not in PLAIN_DETAILS else None
-    return _problem(request, error.status_code, told or SENTENCES.get(error.status_code, "The request was refused."))
+    detail = error.detail if isinstance(error.detail, str) and error.detail not in PLAIN_DETAILS else None
+    return _problem(request, error.status_code, detail or SENTENCES.get(error.status_code, "The request was refused."))
 
 
 def _invalid(request: Request, error: Any) -> Response:

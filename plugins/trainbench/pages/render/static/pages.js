@@ -165,8 +165,8 @@ async function acknowledge(form) {
       headers: { "Content-Type": "application/json", "X-Trainbench": "1" }, body: JSON.stringify({ reason }),
     });
     if (reply.ok) { location.hash = ""; location.reload(); return; }
-    const told = await reply.json().catch(() => ({}));
-    failure.textContent = told.detail || `The server answered ${reply.status}: try again.`;
+    const answer = await reply.json().catch(() => ({}));
+    failure.textContent = answer.detail || `The server answered ${reply.status}: try again.`;
   } catch {
     failure.textContent = "The server did not answer: try again.";
   }
