@@ -77,13 +77,15 @@ def test_hostile_content_of_the_history_stays_text(client: Any, own_pages: Path)
     marked = f"\"><img src=x onerror=alert(1)>{HOSTILE}'="
     with sqlite3.connect(own_pages / "history.db") as database:
         for table, names in {
-            "breaches": ("reason", "cause", "resolution", "gpu_name", "dag_run_id", "model"),
+            "breaches": ("reason", "gpu_name", "dag_run_id", "model"),
             "works": ("label", "gpu_name", "model", "recipe", "strategy", "preset"),
             "node_verdicts": ("reason",),
             "runs": ("gpu_name", "driver", "image", "model"),
             "campaigns": ("title", "dag_run_id"),
         }.items():
             database.execute(f"UPDATE {table} SET {', '.join(f'{name} = ?' for name in names)}", [marked] * len(names))
+        for field in ("cause", "resolution", "summary", "measured", "expected", "nodes[0]"):
+            database.execute("UPDATE breaches SET finding = json_set(finding, ?, ?)", [f"$.{field}", marked])
         database.execute("UPDATE breaches SET node = node || ?", [marked])
         database.execute("UPDATE node_verdicts SET node = node || ?", [marked])
     for path in PAGES:
@@ -98,7 +100,7 @@ def test_a_name_in_a_csv_is_no_formula(client: Any, own_pages: Path) -> None:
     import sqlite3
 
     with sqlite3.connect(own_pages / "history.db") as database:
-        database.execute("UPDATE breaches SET cause = '=HYPERLINK(\"http://evil\")'")
+        database.execute("UPDATE breaches SET finding = json_set(finding, '$.cause', '=HYPERLINK(\"http://evil\")')")
     (row, *_) = csv.DictReader(io.StringIO(get(client, "?table=open&format=csv").text))
 
     assert row["likely_cause"].startswith("'=")
