@@ -14,9 +14,10 @@ from typing import TypeVar
 from bench_image.contract.result import RunResult
 from detection_nights import template
 from trainbench.core.verdicts import ReferenceMode, Tolerances
-from trainbench.judging.checks import identity
+from trainbench.judging.checks.identity import identity_findings
 from trainbench.judging.diagnosis import diagnose as diagnosis
-from trainbench.judging.peers import confirmation, node_verdicts, slow_node_warnings
+from trainbench.judging.peers import confirmation, node_verdicts
+from trainbench.judging.peers.slow_node_warnings import slow_node_findings
 
 NODES, STRATEGIES = 1000, ("single", "ddp", "fsdp", "zero2", "zero3")
 SLOW_NODES = 10
@@ -33,8 +34,8 @@ def main() -> None:
         )
     again = fleet(node_verdicts.nodes_to_confirm(first), round_=2)
     groups = timed("confirm", lambda: confirmation.confirm(first, again, Tolerances()))
-    timed("watch", lambda: slow_node_warnings.findings(groups))
-    timed("identity", lambda: identity.findings(results))
+    timed("watch", lambda: slow_node_findings(groups))
+    timed("identity", lambda: identity_findings(results))
     timed("diagnose", lambda: diagnosis.diagnose(groups, [*results, *again]))
 
 

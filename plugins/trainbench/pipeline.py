@@ -3,7 +3,7 @@
 Each step takes the one before it and adds to it; the modules that it calls own the rules. DAG tasks and command line
 call these same steps, so nothing of Airflow is here. `judge` gives the verdict once: the re-runs follow from it,
 `confirm` settles it, and later steps only read it. A defect in one part becomes an error finding, and the other parts
-go on (`results.isolation`).
+go on (`results.fault_isolation`).
 """
 
 from __future__ import annotations
@@ -22,21 +22,32 @@ from trainbench.comparison import validity
 from trainbench.core.baselines import of_nodes
 from trainbench.core.verdicts import Finding, GroupVerdict, by_level
 from trainbench.history.history import History
-from trainbench.judging.checks import clocks, drills, identity, missing_nodes, no_figures, same_work
+from trainbench.judging.checks.clocks import clock_findings
+from trainbench.judging.checks.drills import undetected_drill_findings
+from trainbench.judging.checks.identity import identity_findings
+from trainbench.judging.checks.missing_nodes import missing_node_findings
+from trainbench.judging.checks.no_figures import no_figure_findings
+from trainbench.judging.checks.same_work import unequal_work_findings
 from trainbench.judging.diagnosis import diagnose
 from trainbench.judging.first_verdict import FirstVerdict, computed_alike, judge_campaign
 from trainbench.judging.history_reads import NO_HISTORY, HistoryReads
-from trainbench.judging.over_time import own_past, renames, replaced_machines, undecided
+from trainbench.judging.over_time import own_past
 from trainbench.judging.over_time.node_history import records_of
-from trainbench.judging.peers import confirmation, slow_node_warnings, unsteady
+from trainbench.judging.over_time.own_past import own_past_findings
+from trainbench.judging.over_time.renames import rename_findings
+from trainbench.judging.over_time.replaced_machines import replaced_gpu_findings
+from trainbench.judging.over_time.undecided import undecided_findings
+from trainbench.judging.peers import confirmation
 from trainbench.judging.peers.node_verdicts import nodes_to_confirm
+from trainbench.judging.peers.slow_node_warnings import slow_node_findings
+from trainbench.judging.peers.unsteady import disturbed_node_findings
 from trainbench.planning.plan import Plan, confirm_specs
 from trainbench.prices import price_tables
 from trainbench.reporting.summary_files import write_summary as report
-from trainbench.results import isolation
+from trainbench.results import fault_isolation
 from trainbench.results.campaign import Campaign
 from trainbench.results.collect import collect
-from trainbench.results.isolation import Isolation
+from trainbench.results.fault_isolation import FaultIsolation
 from trainbench.results.priced_runs import price_runs
 
 __all__ = ["alert", "assess", "collect", "compare", "confirm", "explain", "judge", "price", "record", "report"]
@@ -128,39 +139,39 @@ def judged_before(measured: Measured, stored: str | None) -> Judged:
 
 def confirm(judged: Judged) -> Night:
     """Settles each breach by its re-run."""
-    plan, first, parts = judged.measured.plan, judged.verdict, Isolation()
+    plan, first, parts = judged.measured.plan, judged.verdict, FaultIsolation()
     results = first.counted(judged.measured.results)
     reruns = computed_alike(plan, judged.reruns, results, parts)
     settle = partial(confirmation.confirm, first.groups, has_reruns=plan.has_reruns, tolerances=plan.params.tolerances)
-    groups, reruns = isolation.apart(reruns, settle)
+    groups, reruns = fault_isolation.apart(reruns, settle)
     failures = (*first.failures, *parts.failures)
     return Night(judged=judged, results=results, reruns=reruns, groups=groups, failures=failures)
 
 
 def explain(night: Night) -> Night:
     """Adds what is to be known about the nodes: who is missing, what changed, why a node is slow, what is doubtful."""
-    groups, runs, parts = night.groups, night.runs, Isolation()
+    groups, runs, parts = night.groups, night.runs, FaultIsolation()
     plan, began, at = night.measured.plan, night.measured.started_at, night.measured.finished_at
     past = _own_past(night, parts)
     same_names, known = past.under_same_name, plan.known
     sources: Sequence[Source] = (
         # Was anything measured, and who is missing: without that the rest says little.
-        ("counting figures", lambda: no_figures.findings(plan.campaign_id, runs)),
-        ("attendance", lambda: missing_nodes.findings(plan, groups, past.old_names, past.last_measured, at)),
+        ("counting figures", lambda: no_figure_findings(plan.campaign_id, runs)),
+        ("attendance", lambda: missing_node_findings(plan, groups, past.old_names, past.last_measured, at)),
         # Whose past is whose, and when each run was: the comparison over time rests on both.
-        ("recognising renamed nodes", lambda: renames.findings(past.renamed, began)),
-        ("comparing clocks", lambda: clocks.findings(runs, began, at)),
-        ("comparing with the past", lambda: own_past.findings(past, night.results, plan.params.tolerances)),
+        ("recognising renamed nodes", lambda: rename_findings(past.renamed, began)),
+        ("comparing clocks", lambda: clock_findings(runs, began, at)),
+        ("comparing with the past", lambda: own_past_findings(past, night.results, plan.params.tolerances)),
         # Why a node is red; then the nodes that are not red, and not well either.
         ("diagnosis", lambda: diagnose.diagnose(groups, runs, known)),
-        ("watching slow nodes", lambda: slow_node_warnings.findings(groups)),
-        ("counting nights without a verdict", lambda: undecided.findings(groups, past.undecided, at)),
-        ("looking for drills", lambda: drills.findings(groups, runs) if plan.judges_nodes else ()),
-        ("looking for unsteady nodes", lambda: unsteady.findings(groups)),
+        ("watching slow nodes", lambda: slow_node_findings(groups)),
+        ("counting nights without a verdict", lambda: undecided_findings(groups, past.undecided, at)),
+        ("looking for drills", lambda: undetected_drill_findings(groups, runs) if plan.judges_nodes else ()),
+        ("looking for unsteady nodes", lambda: disturbed_node_findings(groups)),
         # What makes a comparison doubtful: other work, other machines, another choice of the program.
-        ("comparing what was computed", lambda: same_work.findings(runs)),
-        ("comparing GPUs and names", lambda: identity.findings(runs, known)),
-        ("comparing GPUs with the past", lambda: replaced_machines.findings(same_names, past.earlier, began, known)),
+        ("comparing what was computed", lambda: unequal_work_findings(runs)),
+        ("comparing GPUs and names", lambda: identity_findings(runs, known)),
+        ("comparing GPUs with the past", lambda: replaced_gpu_findings(same_names, past.earlier, began, known)),
         ("comparing choices", lambda: diagnose.strays(runs)),
     )
     return _with_findings(night, sources, parts)
@@ -168,7 +179,7 @@ def explain(night: Night) -> Night:
 
 def compare(night: Night) -> Night:
     """Adds figures that cannot be, and runs that must not be compared with each other."""
-    parts, runs = Isolation(), night.runs
+    parts, runs = FaultIsolation(), night.runs
     sources: Sequence[Source] = (
         ("checking figures", lambda: parts.each("checking figures", runs, validity.validate)),
         ("comparing runs", lambda: validity.compare(runs)),
@@ -178,7 +189,7 @@ def compare(night: Night) -> Night:
 
 def price(night: Night) -> Campaign:
     """The campaign: each run with its cost, findings with errors first."""
-    measured, plan, parts = night.measured, night.measured.plan, Isolation()
+    measured, plan, parts = night.measured, night.measured.plan, FaultIsolation()
     priced = price_runs(night.runs, plan.params.usd_per_gpu_hour, parts)
     stale = lambda: (*priced.problems, *price_tables.stale(priced.used, measured.finished_at.date()))  # noqa: E731
     night = _with_findings(night, [("reading prices", stale)], parts)
@@ -213,7 +224,7 @@ def record(campaign: Campaign, history: History) -> None:
     history.record(campaign)
 
 
-def _own_past(night: Night, parts: Isolation) -> own_past.OwnPast:
+def _own_past(night: Night, parts: FaultIsolation) -> own_past.OwnPast:
     """All reads of the history for `explain`. They are not isolated: without its past no node can be judged."""
     measured, verdict, history = night.measured, night.judged.verdict, night.measured.history
     name, at = measured.plan.campaign_id, measured.finished_at
@@ -229,7 +240,7 @@ def _own_past(night: Night, parts: Isolation) -> own_past.OwnPast:
     )
 
 
-def _with_findings(night: Night, sources: Sequence[Source], parts: Isolation) -> Night:
+def _with_findings(night: Night, sources: Sequence[Source], parts: FaultIsolation) -> Night:
     """A source that breaks costs nothing but its own findings."""
     name = night.measured.plan.campaign_id
     findings = [finding for part, source in sources for finding in parts.attempt(part, name, source) or ()]

@@ -20,9 +20,9 @@ from tests.kube.e2e import BENCH_IMAGE, E2E, INSTANCE, E2e
 from tests.kube.shell_pods import PRIORITY_CLASS, container, pod
 from tests.standin import Handle, Object
 from trainbench.cluster import doctor
+from trainbench.cluster.doctor_check import CheckState
 from trainbench.cluster.doctor_facts import DEADLINE_S, gather
 from trainbench.cluster.kubernetes_api import ClusterError, Refused, open_cluster
-from trainbench.core.check import CheckState
 from trainbench.pods.manifests import CONTAINER, manifests
 from trainbench.pods.pod_end import pod_end
 from trainbench.pods.pod_requests import never_fits

@@ -16,8 +16,8 @@ from tests.builders import make_spec
 from tests.kube.clusters import shipped_roles
 from tests.kube.real_cluster import e2e_settings
 from trainbench.cluster import doctor
+from trainbench.cluster.doctor_check import Check, CheckState
 from trainbench.cluster.kubernetes_api import NEEDED, Cluster, open_cluster
-from trainbench.core.check import Check, CheckState
 from trainbench.pods.manifests import manifests
 from trainbench.settings.environment import Settings
 

@@ -9,9 +9,9 @@ from trainbench.judging.campaign_conditions import conditions
 from trainbench.judging.checks import drills
 from trainbench.judging.checks.missing_nodes import ATTENDANCE
 from trainbench.judging.condition import TRAITS, Condition, NodeCondition
-from trainbench.judging.over_time.step_changes import SLOWER
+from trainbench.judging.over_time.level_changes import SLOWER
 from trainbench.judging.over_time.trend import HISTORY
-from trainbench.judging.warned import UNSTEADY, WATCHED
+from trainbench.judging.warning_findings import UNSTEADY, WATCHED
 from trainbench.results.campaign import Campaign
 
 # Condition -> the categories of the findings that explain it.

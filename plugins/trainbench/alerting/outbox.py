@@ -22,12 +22,12 @@ from trainbench.history.breach import Breach, BreachKind, breach_of, select_brea
 from trainbench.history.database import HistoryError
 from trainbench.history.notice_tables import notices, warnings
 from trainbench.history.run_tables import breaches
-from trainbench.judging import warned
+from trainbench.judging import warning_findings
 from trainbench.settings.channels import Channel
 
 DUE_DAYS = 7  # a notice that could not be sent for so long is dropped
 KEPT_DAYS = 90  # so long an end waits for the end of what else is open of the node
-_KINDS = [kind.value for kind in warned.Kind]
+_KINDS = [kind.value for kind in warning_findings.Kind]
 Key = tuple[str, int, str]  # kind, id, event
 
 

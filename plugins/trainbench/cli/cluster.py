@@ -15,9 +15,9 @@ from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, print_json,
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
+    from trainbench.cluster.doctor_check import Check
     from trainbench.cluster.housekeeping import Swept
     from trainbench.cluster.kubernetes_api import Cluster
-    from trainbench.core.check import Check
     from trainbench.settings.environment import Settings
 
 app = typer.Typer()

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from trainbench.cluster.cluster_facts import SIDECAR, Admission, ClusterFacts, Refusal, ServiceFacts
+from trainbench.cluster.doctor_check import Check, fail, ok, unknown, warn
 from trainbench.cluster.doctor_facts import Facts
 from trainbench.cluster.installation_facts import Unknown
 from trainbench.cluster.kubernetes_api import Permission
 from trainbench.cluster.probe_pod import ProbeFacts
-from trainbench.core.check import Check, fail, ok, unknown, warn
 from trainbench.core.formats import count, listing
 from trainbench.planning.nodes import GPU_RESOURCE, Fleet, GpuNode
 from trainbench.pods.gangs import PORT

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from trainbench.cluster.cluster_checks import GPUS, cluster_checks
+from trainbench.cluster.doctor_check import Check, CheckState
 from trainbench.cluster.doctor_facts import Facts, Manifests, gather, probed
 from trainbench.cluster.installation_checks import airflow_checks, site_checks
 from trainbench.cluster.kubernetes_api import Cluster, open_cluster
-from trainbench.core.check import Check, CheckState
 from trainbench.core.formats import count, one_line, sentence
 from trainbench.core.tables import Table, Tone, make_table, text
 from trainbench.settings.environment import Settings

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainbench.cluster.doctor_check import Check, fail, ok, warn
 from trainbench.cluster.doctor_facts import Facts
 from trainbench.cluster.installation_facts import PROVIDER, AirflowFacts, Unknown, UnsentFacts
-from trainbench.core.check import Check, fail, ok, warn
 from trainbench.core.formats import listing
 from trainbench.history.database import HISTORY_ENV
 from trainbench.results.artefacts import STORE_ENV

@@ -11,7 +11,7 @@ from trainbench.comparison.comparable import changed_fields, value_text
 from trainbench.comparison.gpu_kinds import kind_of_skipped, kinds
 from trainbench.comparison.speedups import SpeedUp, good, noise_of_one_run, paired, speed_up
 from trainbench.core.formats import figure, percent
-from trainbench.core.known import known_median
+from trainbench.core.known_values import known_median
 from trainbench.judging.noise import Noise
 from trainbench.params.variants import BASELINE, VARIANTS
 from trainbench.planning.skipped import Skipped

@@ -13,7 +13,7 @@ from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult
 from trainbench.comparison.comparable import WorkGroup
 from trainbench.core.formats import count, share
-from trainbench.core.known import known_median
+from trainbench.core.known_values import known_median
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from trainbench.comparison.survey import Cell
 from trainbench.core.formats import NA, figure, listing, usd
 from trainbench.core.tables import Column, Table, make_table, text, text_columns
-from trainbench.figures.run_figures import USD_PER_1000_SAMPLES, USD_PER_GPU_HOUR
-from trainbench.figures.table_figures import BUDGET, RENT_OR_BUY
+from trainbench.figure_catalogue.run_figures import USD_PER_1000_SAMPLES, USD_PER_GPU_HOUR
+from trainbench.figure_catalogue.table_figures import BUDGET, RENT_OR_BUY
 from trainbench.params.comparison_params import ComparisonParams
 from trainbench.prices.ownership import rent_or_buy
 from trainbench.prices.price_tables import words_of

@@ -13,7 +13,7 @@ from bench_image.contract.spec import RunSpec
 from trainbench.comparison.comparable import by_placed_work
 from trainbench.comparison.gpu_kinds import kind_of_skipped, kinds
 from trainbench.comparison.speedups import SpeedUp, good, noise_of_one_run
-from trainbench.core.known import known_median
+from trainbench.core.known_values import known_median
 from trainbench.judging.noise import median_variance
 from trainbench.params.comparison_params import ComparisonParams
 from trainbench.planning.skipped import Skipped

@@ -11,7 +11,7 @@ from trainbench.cost.cost_trend import WorkCost, WorkMonth
 from trainbench.cost.monthly_cost import Spend
 from trainbench.cost.monthly_report import SpendReport, change_words
 from trainbench.cost.what_if import OtherPrice, WhatIf
-from trainbench.figures.run_figures import (
+from trainbench.figure_catalogue.run_figures import (
     ENERGY_PER_SAMPLE_J,
     GPU_HOURS,
     RUN_USD,
@@ -21,7 +21,7 @@ from trainbench.figures.run_figures import (
     USD_PER_GPU_HOUR,
     figure_3,
 )
-from trainbench.figures.table_figures import (
+from trainbench.figure_catalogue.table_figures import (
     CHANGE_PARTS,
     ELECTRICITY,
     MEDIAN_INTERVAL,

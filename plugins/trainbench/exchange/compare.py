@@ -12,7 +12,7 @@ from trainbench.core.quantities import QuantityError, positive
 from trainbench.core.tables import Column, Table, integer, make_table, number, text
 from trainbench.core.user_error import UserError
 from trainbench.exchange.comparison_rows import Contender, differences, same_job
-from trainbench.figures.run_figures import (
+from trainbench.figure_catalogue.run_figures import (
     GPU_UTILISATION_MEAN_PCT,
     HALF_WIDTH_PCT,
     MEDIAN_STEP_TIME_S,
@@ -23,7 +23,7 @@ from trainbench.figures.run_figures import (
     USD_PER_1000_SAMPLES,
     USD_PER_GPU_HOUR,
 )
-from trainbench.figures.table_figures import EPOCH, RELATIVE_SPEED
+from trainbench.figure_catalogue.table_figures import EPOCH, RELATIVE_SPEED
 from trainbench.prices.price_tables import Price, price_for
 from trainbench.prices.run_cost import usd_per_1m_tokens, usd_per_1000_samples
 

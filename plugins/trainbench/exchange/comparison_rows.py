@@ -12,7 +12,7 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device, DiskData, Work
 from trainbench.core.formats import one_line
-from trainbench.core.known import known_median
+from trainbench.core.known_values import known_median
 from trainbench.exchange.bench_files import OldFile, OwnFile
 from trainbench.results.readings import gpu_name, utilisation_mean_pct
 

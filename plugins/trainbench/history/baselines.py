@@ -14,7 +14,7 @@ from trainbench.history.node_names import other_names
 from trainbench.history.notice_tables import warnings
 from trainbench.history.run_tables import runs
 from trainbench.history.warnings import changes_json, stored_changes
-from trainbench.judging.warned import Kind
+from trainbench.judging.warning_findings import Kind
 
 MAX_WHY, MAX_WHO = 500, 200
 MAX_ID = 2**31 - 1

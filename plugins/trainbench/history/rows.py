@@ -8,20 +8,20 @@ from typing import Any
 
 from bench_image.contract.result import RunResult, Status
 from trainbench.core.verdicts import RED, State
-from trainbench.figures.run_figures import stored_values
+from trainbench.figure_catalogue.run_figures import stored_values
 from trainbench.judging.checks.clocks import on_our_clock
 from trainbench.judging.node_runs import judged_rate
 from trainbench.params.campaign_kind import Question
 from trainbench.prices.energy import measured_joules
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
-from trainbench.results.isolation import Isolation
+from trainbench.results.fault_isolation import FaultIsolation
 from trainbench.results.setups import setup_of
 
 NOT_A_BASELINE = RED | {State.BUSY}
 
 
-def rows(campaign: Campaign, parts: Isolation | None = None) -> list[dict[str, Any]]:
+def rows(campaign: Campaign, parts: FaultIsolation | None = None) -> list[dict[str, Any]]:
     """One for each run; of a run that came back twice the later one. Without those that fail, which `parts` keeps."""
     states = {(group.group_id, node.node): node.state for group in campaign.groups for node in group.nodes}
     # A node whose program chose two kinds of work has two: what is slower than its past in either is no baseline.
@@ -38,7 +38,7 @@ def rows(campaign: Campaign, parts: Isolation | None = None) -> list[dict[str, A
         return ({"campaign_id": campaign.campaign_id, "suite": campaign.suite, **made},)
 
     by_time = sorted(campaign.results, key=lambda result: result.finished_at)
-    made = (parts or Isolation()).each("recording in the history", by_time, row)
+    made = (parts or FaultIsolation()).each("recording in the history", by_time, row)
     return list({row["run_id"]: row for row in made}.values())
 
 

@@ -19,7 +19,7 @@ from sqlalchemy import (
     TypeDecorator,
 )
 
-from trainbench.figures.run_figures import STORED
+from trainbench.figure_catalogue.run_figures import STORED
 
 
 class UtcDateTime(TypeDecorator[datetime]):

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, select
 from trainbench.history.notice_tables import warnings
 from trainbench.history.warnings import stored_changes
 from trainbench.judging.over_time.still_slower import Slowdown
-from trainbench.judging.warned import Kind
+from trainbench.judging.warning_findings import Kind
 
 
 def read_slowdowns(connection: Connection, suite: str, campaign_id: str, before: datetime) -> tuple[Slowdown, ...]:

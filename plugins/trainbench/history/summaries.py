@@ -13,7 +13,7 @@ from sqlalchemy import Connection, delete, insert, select, text
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult, Status
 from trainbench.comparison.scaling import efficiencies
-from trainbench.core.known import known_median, known_sum
+from trainbench.core.known_values import known_median, known_sum
 from trainbench.core.verdicts import RED, GroupVerdict, HistoryVerdict, Metric, NodeVerdict, State
 from trainbench.history.summary_tables import campaigns, node_verdicts, works
 from trainbench.judging.campaign_conditions import conditions

@@ -15,7 +15,17 @@ from trainbench.history.notice_tables import warnings
 from trainbench.history.run_tables import runs
 from trainbench.history.summary_tables import campaigns
 from trainbench.judging.over_time.node_history import records_of
-from trainbench.judging.warned import ENDED, OVER, Kind, alarms, changes_of, is_back, is_worse, red_or_drilled, warned
+from trainbench.judging.warning_findings import (
+    ENDED,
+    OVER,
+    Kind,
+    alarms,
+    changes_of,
+    is_back,
+    is_worse,
+    red_or_drilled,
+    warnings_of,
+)
 from trainbench.results.campaign import Campaign
 
 FORGOTTEN_DAYS = 14  # whoever was not measured at the work for so long is warned of no more
@@ -33,7 +43,7 @@ def update_warnings(connection: Connection, campaign: Campaign) -> None:
     """
     if is_old(connection, campaign):
         return
-    found = {**alarms(campaign), **(warned(campaign) if campaign.judges_nodes else {})}
+    found = {**alarms(campaign), **(warnings_of(campaign) if campaign.judges_nodes else {})}
     records = records_of(campaign.results, campaign.started_at)
     rates = {(record.node, record.fingerprint): record.samples_per_second for record in records}
     of_dag = (warnings.c.dag_id == campaign.suite) & warnings.c.closed_at.is_(None)

@@ -8,7 +8,7 @@ from trainbench.core.formats import one_line, percent, signed
 from trainbench.core.verdicts import RED, Confirmation, Metric, NodeVerdict, State
 from trainbench.judging.condition import UNDECIDED_STATES, Condition, Evidence, NodeCondition, condition_of
 from trainbench.judging.limits import NAMES, UNITS
-from trainbench.judging.over_time.step_changes import SLOWER
+from trainbench.judging.over_time.level_changes import SLOWER
 from trainbench.judging.peers.node_verdicts import lone_groups
 from trainbench.results.campaign import Campaign
 

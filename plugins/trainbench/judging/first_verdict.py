@@ -21,8 +21,8 @@ from trainbench.judging.over_time.renames import Rename
 from trainbench.judging.peers import fleet_halves, node_verdicts
 from trainbench.params.campaign_kind import Question
 from trainbench.planning.plan import Plan
-from trainbench.results import isolation
-from trainbench.results.isolation import Isolation
+from trainbench.results import fault_isolation
+from trainbench.results.fault_isolation import FaultIsolation
 
 
 class FirstVerdict(Frozen):
@@ -49,7 +49,7 @@ def judge_campaign(
     plan: Plan, results: Sequence[RunResult], history: HistoryReads, started_at: datetime, finished_at: datetime
 ) -> FirstVerdict:
     """Judges the runs of `plan` that came back between these times, by the control plane's clock."""
-    name, parts = plan.campaign_id, Isolation()
+    name, parts = plan.campaign_id, FaultIsolation()
     # A run that computed other work than its peers counts as failed, so it comes before every comparison of speeds.
     checked = computed_alike(plan, results, (), parts)
     # A renamed node is judged by the past under its old name, so names come before the past is read.
@@ -70,7 +70,7 @@ def judge_campaign(
 
 
 def computed_alike(
-    plan: Plan, results: Sequence[RunResult], beside: Sequence[RunResult], parts: Isolation
+    plan: Plan, results: Sequence[RunResult], beside: Sequence[RunResult], parts: FaultIsolation
 ) -> tuple[RunResult, ...]:
     """`results`, with each run that computed something else than its peers as a failed run. `beside`: more peers."""
     checked = parts.attempt("comparing what was computed", plan.campaign_id, lambda: same_work.checked(results, beside))
@@ -128,7 +128,7 @@ def _against_peers(
         expected = plan.nodes_by_group.get(group_id, ())
         own = _own_references(members, own_pasts, plan.params.tolerances)
         judge = partial(_judge_group, expected=expected, tolerances=plan.params.tolerances, own=own, pasts=own_pasts)
-        of_group, sound = isolation.apart(members, judge)
+        of_group, sound = fault_isolation.apart(members, judge)
         verdicts += of_group
         replaced |= {id(was): run for was, run in zip(members, sound, strict=True)}
     return tuple(verdicts), tuple(replaced.get(id(result), result) for result in results)
@@ -167,7 +167,7 @@ def _own_references(members: Sequence[RunResult], pasts: _OwnPasts, tolerances: 
 
 
 def _against_own_past(
-    plan: Plan, results: Sequence[RunResult], pasts: _OwnPasts, parts: Isolation
+    plan: Plan, results: Sequence[RunResult], pasts: _OwnPasts, parts: FaultIsolation
 ) -> tuple[HistoryVerdict, ...]:
     """One verdict for each node, group and choice; none where the campaign measures the noise itself."""
     if plan.question is Question.NOISE:

@@ -8,14 +8,14 @@ from trainbench.comparison.configurations import TELLING_PCT, WORTH_PCT, Kind, S
 from trainbench.comparison.speedups import SpeedUp
 from trainbench.core.formats import NA, count, listing, one_line, percent
 from trainbench.core.tables import Table, Tone, make_table, median_run, text
-from trainbench.figures.run_figures import (
+from trainbench.figure_catalogue.run_figures import (
     PEAK_MEMORY_GB,
     SAMPLES_PER_SECOND,
     TOKENS_PER_SECOND,
     USD_PER_1M_TOKENS,
     USD_PER_1000_SAMPLES,
 )
-from trainbench.figures.table_figures import SAVING, SPEED_UP
+from trainbench.figure_catalogue.table_figures import SAVING, SPEED_UP
 from trainbench.params.campaign_kind import Question
 from trainbench.params.variants import BASELINE, VARIANTS
 from trainbench.results.campaign import Campaign

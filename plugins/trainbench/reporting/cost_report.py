@@ -8,16 +8,16 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.work import Device
 from trainbench.core import markdown
 from trainbench.core.formats import NA, count, figure, moment, usd
-from trainbench.core.known import known_median
+from trainbench.core.known_values import known_median
 from trainbench.core.tables import RESULT_LINK, Table, integer, make_table, median_run, short_names, text
-from trainbench.figures.run_figures import (
+from trainbench.figure_catalogue.run_figures import (
     GPU_HOURS,
     RUN_USD,
     USD_PER_1M_TOKENS,
     USD_PER_1000_SAMPLES,
     USD_PER_GPU_HOUR,
 )
-from trainbench.figures.table_figures import EXAMPLE_TIME
+from trainbench.figure_catalogue.table_figures import EXAMPLE_TIME
 from trainbench.prices.run_cost import NOT_PRICED, RunCost, campaign_cost
 from trainbench.reporting import more_gpus
 from trainbench.reporting.verdict_text import drill

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainbench.figures.catalogue import FIGURES as CATALOGUE
+from trainbench.figure_catalogue.catalogue import FIGURES as CATALOGUE
 
 FIGURES = tuple((each.label, f"{each.read} Field: {each.field}.") for each in CATALOGUE if each.read)
 MORE = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from trainbench.core.formats import NA
 from trainbench.core.tables import Table, Tone, make_table, text
 from trainbench.core.verdicts import RED, GpuVerdict, GroupVerdict, Metric, State
-from trainbench.figures.run_figures import PEAK_MEMORY_GB, SAMPLES_PER_SECOND, TEMPERATURE_MEAN_C
-from trainbench.figures.table_figures import DEVIATION
+from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, SAMPLES_PER_SECOND, TEMPERATURE_MEAN_C
+from trainbench.figure_catalogue.table_figures import DEVIATION
 from trainbench.judging.peers.gpu_verdicts import badness
 from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign

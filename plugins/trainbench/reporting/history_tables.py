@@ -5,8 +5,8 @@ from __future__ import annotations
 from trainbench.core.formats import NA, one_line, sentence, share
 from trainbench.core.tables import Row, Table, Tone, make_table, text, text_row
 from trainbench.core.verdicts import State
-from trainbench.figures.run_figures import SAMPLES_PER_SECOND
-from trainbench.figures.table_figures import DEVIATION, LIMIT, OWN_MEDIAN, PAST_RUNS
+from trainbench.figure_catalogue.run_figures import SAMPLES_PER_SECOND
+from trainbench.figure_catalogue.table_figures import DEVIATION, LIMIT, OWN_MEDIAN, PAST_RUNS
 from trainbench.reporting import verdict_text, work_names
 from trainbench.results.campaign import Campaign
 

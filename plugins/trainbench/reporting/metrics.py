@@ -10,7 +10,7 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.work import AUTO
 from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.csv_cells import Cell, lines
-from trainbench.figures.run_figures import csv_values
+from trainbench.figure_catalogue.run_figures import csv_values
 from trainbench.params.applies_to import is_asked
 from trainbench.params.campaign_kind import Question
 from trainbench.planning.skipped import Skipped

@@ -20,8 +20,8 @@ from trainbench.comparison.scaling_cost import (
 )
 from trainbench.core.formats import NA, count, duration, figure, listing, percent, share, usd
 from trainbench.core.tables import Table, integer, make_table, median_run, text
-from trainbench.figures.run_figures import EXPOSED_COMMUNICATION_PCT, SAMPLES_PER_SECOND, USD_PER_1000_SAMPLES
-from trainbench.figures.table_figures import AGAINST_SMALLEST, EXAMPLE, SCALING
+from trainbench.figure_catalogue.run_figures import EXPOSED_COMMUNICATION_PCT, SAMPLES_PER_SECOND, USD_PER_1000_SAMPLES
+from trainbench.figure_catalogue.table_figures import AGAINST_SMALLEST, EXAMPLE, SCALING
 from trainbench.results.campaign import Campaign
 
 SAMPLES = 10_000

@@ -8,8 +8,8 @@ from trainbench.comparison.noise_advice import advice, num_nodes
 from trainbench.comparison.noise_floor import PAST_CAMPAIGNS, ROUNDS, Floor, Spread, floors, measures_noise
 from trainbench.core.formats import NA, share
 from trainbench.core.tables import Column, Table, integer, make_table, text, text_row
-from trainbench.figures.run_figures import SAMPLES_PER_SECOND, share_2
-from trainbench.figures.table_figures import (
+from trainbench.figure_catalogue.run_figures import SAMPLES_PER_SECOND, share_2
+from trainbench.figure_catalogue.table_figures import (
     NOISE_BETWEEN_RUNS,
     NOISE_INTERVAL,
     NOISE_WITHIN_RUNS,

@@ -8,8 +8,8 @@ from trainbench.comparison.comparable import PRESET_SETTINGS, WorkGroup, by_job,
 from trainbench.comparison.entries import Entry
 from trainbench.core.formats import count, figure
 from trainbench.core.tables import Table, integer, make_table, median_run, text
-from trainbench.figures.run_figures import MFU_PCT, PEAK_MEMORY_GB, TOKENS_PER_SECOND
-from trainbench.figures.table_figures import AGAINST_FIRST
+from trainbench.figure_catalogue.run_figures import MFU_PCT, PEAK_MEMORY_GB, TOKENS_PER_SECOND
+from trainbench.figure_catalogue.table_figures import AGAINST_FIRST
 from trainbench.results.campaign import Campaign
 
 

@@ -11,9 +11,9 @@ from bench_image.contract.spec import RunSpec
 from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.formats import NA, count, listing, one_line
 from trainbench.core.tables import MAX_ROWS, Table, Tone, integer, make_table, short_names, text, text_columns
-from trainbench.figures.figure import Figure, reason
-from trainbench.figures.run_figures import PERFORMANCE, STARTUP, STARTUP_FIGURES, TELEMETRY, of_section
-from trainbench.figures.table_figures import SCALING
+from trainbench.figure_catalogue.figure import Figure, reason
+from trainbench.figure_catalogue.run_figures import PERFORMANCE, STARTUP, STARTUP_FIGURES, TELEMETRY, of_section
+from trainbench.figure_catalogue.table_figures import SCALING
 from trainbench.params.applies_to import is_asked
 from trainbench.reporting.verdict_text import is_rerun
 from trainbench.reporting.work_names import group_name

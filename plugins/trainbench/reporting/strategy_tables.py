@@ -10,11 +10,11 @@ from bench_image.contract.result import RunResult
 from trainbench.comparison.comparable import WorkGroup, differences, nearest, work_groups, work_names
 from trainbench.comparison.entries import Entry, entries, level_with, sizes, tie_words
 from trainbench.comparison.scaling import Scaling, entry_scaling
-from trainbench.comparison.strategy_profiles import profiles_of
+from trainbench.comparison.strategy_traits import traits_of
 from trainbench.core.formats import NA, count, figure, listing, share
 from trainbench.core.tables import Column, Row, Table, Tone, integer, make_table, median_run, text, text_row
-from trainbench.figures.figure import Figure
-from trainbench.figures.run_figures import (
+from trainbench.figure_catalogue.figure import Figure
+from trainbench.figure_catalogue.run_figures import (
     EXPOSED_COMMUNICATION_PCT,
     MEDIAN_STEP_TIME_S,
     MFU_PCT,
@@ -22,7 +22,7 @@ from trainbench.figures.run_figures import (
     TOKENS_PER_SECOND,
     USD_PER_1M_TOKENS,
 )
-from trainbench.figures.table_figures import PATTERN, PER_GPU, PLACE, SCALING
+from trainbench.figure_catalogue.table_figures import PATTERN, PER_GPU, PLACE, SCALING
 from trainbench.results.campaign import Campaign
 from trainbench.results.readings import gpu_name
 
@@ -115,8 +115,8 @@ def _median_column(figure: Figure) -> Column[_Placed]:
 
 def _placed(comparison: _Comparison, peers: Sequence[Entry]) -> Iterator[_Placed]:
     scaling = [comparison.scaling(entry) for entry in peers]
-    words = [profile.words for profile in profiles_of(peers, scaling)] or [""] * len(peers)
-    for number, (entry, scaled, pattern) in enumerate(zip(peers, scaling, words, strict=True), start=1):
+    patterns = [traits.words for traits in traits_of(peers, scaling)] or [""] * len(peers)
+    for number, (entry, scaled, pattern) in enumerate(zip(peers, scaling, patterns, strict=True), start=1):
         place = f"{number} of {len(peers)}"
         yield _Placed(entry=entry, place=place, first=peers[0], scaling=scaled, pattern=pattern)
 

@@ -9,25 +9,25 @@ from trainbench.history import rows as history_rows
 from trainbench.reporting import comparison_sections, cost_report, html, metrics, plots, report, report_json
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import Campaign
-from trainbench.results.isolation import Isolation
+from trainbench.results.fault_isolation import FaultIsolation
 
 Files = dict[str, str | bytes]
 
 
 def write_summary(campaign: Campaign, store: Store) -> Mapping[str, str]:
     """Writes every file of the campaign's summary; returns relative path -> address. A rewrite replaces."""
-    parts = Isolation()
+    parts = FaultIsolation()
     files = _files(campaign, parts)
     history_rows.rows(campaign, parts)  # names what the history will not be able to record
     if parts.failures:  # again, so that the files that could be written name those that could not
         campaign = campaign.model_copy(update={"findings": by_level((*campaign.findings, *parts.failures))})
-        files = _files(campaign, Isolation())
+        files = _files(campaign, FaultIsolation())
     store.write_results(campaign.results)
     store.write_campaign(campaign)
     return store.write_summary(campaign.campaign_id, files)
 
 
-def _files(campaign: Campaign, parts: Isolation) -> Files:
+def _files(campaign: Campaign, parts: FaultIsolation) -> Files:
     """Relative path -> content, without those that cannot be written."""
     name, files = campaign.campaign_id, Files()
     # Plots, sections and rows first: several documents show them.

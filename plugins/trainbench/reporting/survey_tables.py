@@ -20,7 +20,7 @@ from trainbench.comparison.survey import (
 )
 from trainbench.core.formats import NA, count, figure, listing, one_line, percent, usd
 from trainbench.core.tables import Column, Table, Tone, make_table, median_run, text
-from trainbench.figures.run_figures import (
+from trainbench.figure_catalogue.run_figures import (
     PEAK_MEMORY_GB,
     SAMPLES_PER_SECOND,
     TOKENS_PER_SECOND,
@@ -28,7 +28,7 @@ from trainbench.figures.run_figures import (
     USD_PER_1000_SAMPLES,
     USD_PER_GPU_HOUR,
 )
-from trainbench.figures.table_figures import EPOCH, FORMULA_GB, FULL_GB, RELATIVE_SPEED
+from trainbench.figure_catalogue.table_figures import EPOCH, FORMULA_GB, FULL_GB, RELATIVE_SPEED
 from trainbench.params.campaign_kind import Question
 from trainbench.params.comparison_params import ComparisonParams
 from trainbench.results.campaign import Campaign

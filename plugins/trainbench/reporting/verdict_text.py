@@ -31,13 +31,13 @@ from trainbench.core.verdicts import (
     ReferenceMode,
     State,
 )
-from trainbench.figures.run_figures import PEAK_MEMORY_GB, SAMPLES_PER_SECOND, TEMPERATURE_MEAN_C
-from trainbench.figures.table_figures import DEVIATION
+from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, SAMPLES_PER_SECOND, TEMPERATURE_MEAN_C
+from trainbench.figure_catalogue.table_figures import DEVIATION
 from trainbench.judging.campaign_conditions import conditions
 from trainbench.judging.checks import drills, no_figures
 from trainbench.judging.condition import Condition, fleet_summary
 from trainbench.judging.node_runs import judged_rate
-from trainbench.judging.over_time.step_changes import SLOWER
+from trainbench.judging.over_time.level_changes import SLOWER
 from trainbench.judging.peers.node_verdicts import lone_groups
 from trainbench.params.campaign_kind import Question
 from trainbench.reporting import configuration_tables, strategy_tables, survey_tables

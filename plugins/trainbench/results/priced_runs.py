@@ -11,7 +11,7 @@ from trainbench.core.verdicts import Finding
 from trainbench.prices import price_tables, run_cost
 from trainbench.prices.price_tables import Price
 from trainbench.prices.run_cost import RunCost
-from trainbench.results.isolation import Isolation
+from trainbench.results.fault_isolation import FaultIsolation
 from trainbench.results.readings import gpu_name
 from trainbench.settings.environment import read_settings
 
@@ -25,7 +25,7 @@ class PricedRuns(NamedTuple):
     problems: tuple[Finding, ...]
 
 
-def price_runs(results: Sequence[RunResult], usd_per_gpu_hour: float | None, parts: Isolation) -> PricedRuns:
+def price_runs(results: Sequence[RunResult], usd_per_gpu_hour: float | None, parts: FaultIsolation) -> PricedRuns:
     """`usd_per_gpu_hour`: the price that was given for all of them. A run that cannot be priced has no cost."""
     table, problems = price_tables.usable_prices(read_settings().prices)
     price_of = cache(lambda gpu: price_tables.price_for(gpu, table, usd_per_gpu_hour))

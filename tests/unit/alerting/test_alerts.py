@@ -7,7 +7,7 @@ from tests.builders import campaigns, make_failed, make_result
 from trainbench.alerting.alerts import alerts
 from trainbench.core.verdicts import HistoryVerdict, Level, State
 from trainbench.judging.checks.missing_nodes import absentees
-from trainbench.judging.over_time.trend import findings
+from trainbench.judging.over_time.trend import trend_findings
 from trainbench.params.campaign_kind import Question
 from trainbench.planning.nodes import AbsentNode
 
@@ -60,11 +60,11 @@ def test_falling_behind_one_s_own_past_is_told_but_not_red() -> None:
 def test_of_a_breach_that_is_behind_its_past_too_the_next_step_is_the_breach_s() -> None:
     past = behind("node-3")
     campaign = campaigns.slow_node()
-    for result in ((*campaign.findings, *findings(past)), (*findings(past), *campaign.findings)):
+    for result in ((*campaign.findings, *trend_findings(past)), (*trend_findings(past), *campaign.findings)):
         (breach,) = alerts(campaign.model_copy(update={"history": (past,), "findings": result}))
 
         assert breach.resolution == campaign.findings[0].resolution
-    (fell,) = alerts(campaigns.healthy().model_copy(update={"history": (past,), "findings": findings(past)}))
+    (fell,) = alerts(campaigns.healthy().model_copy(update={"history": (past,), "findings": trend_findings(past)}))
     assert fell.resolution.startswith("compare driver, image, clocks and temperature with the last good run")
 
 

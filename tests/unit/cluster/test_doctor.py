@@ -8,6 +8,7 @@ import pytest
 
 from trainbench.cluster.cluster_facts import Admission, ClusterFacts, Misfit, Refusal, ServiceFacts, Sidecar
 from trainbench.cluster.doctor import checks, refusal, table, verdict
+from trainbench.cluster.doctor_check import Check, CheckState
 from trainbench.cluster.doctor_facts import Facts
 from trainbench.cluster.installation_facts import (
     AirflowFacts,
@@ -20,7 +21,6 @@ from trainbench.cluster.installation_facts import (
 )
 from trainbench.cluster.kubernetes_api import NEEDED
 from trainbench.cluster.probe_pod import ProbeFacts
-from trainbench.core.check import Check, CheckState
 from trainbench.core.tables import Tone
 from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode
 from trainbench.settings.channels import Webhook

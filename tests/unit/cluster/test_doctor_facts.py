@@ -16,6 +16,7 @@ from trainbench.cluster import doctor
 from trainbench.cluster import doctor_facts as facts
 from trainbench.cluster import installation_facts as site_facts
 from trainbench.cluster.cluster_facts import ClusterFacts, Refusal, gather_cluster
+from trainbench.cluster.doctor_check import CheckState
 from trainbench.cluster.doctor_facts import gather, probed, sample_pods
 from trainbench.cluster.installation_facts import (
     HistoryFacts,
@@ -27,7 +28,6 @@ from trainbench.cluster.installation_facts import (
 )
 from trainbench.cluster.kubernetes_api import Cluster, Permission, Refused, Unreachable
 from trainbench.cluster.probe_pod import MARK, probe_pod
-from trainbench.core.check import CheckState
 from trainbench.history.history import open_history
 from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.pods.local_pods import LocalImage

@@ -17,9 +17,9 @@ from trainbench.core.verdicts import Finding, Level, RateChange, State
 from trainbench.history.history import History, open_history
 from trainbench.history.notice_tables import warnings
 from trainbench.history.warnings import FORGOTTEN, FORGOTTEN_DAYS
-from trainbench.judging.over_time.step_changes import SLOWER_STEP
+from trainbench.judging.over_time.level_changes import SLOWER_STEP
 from trainbench.judging.over_time.trend import HISTORY_SLOWER
-from trainbench.judging.warned import Kind
+from trainbench.judging.warning_findings import Kind
 
 WORK = make_result().effective_spec.fingerprint
 WELL = {"node-1": 10.0, "node-2": 10.0}
@@ -217,7 +217,7 @@ def test_a_node_that_is_found_in_breach_was_judged(history: History) -> None:
 
 
 def test_every_finding_that_people_are_warned_of_has_a_kind_and_words_for_its_end() -> None:
-    from trainbench.judging.warned import ENDED, KIND_OF
+    from trainbench.judging.warning_findings import ENDED, KIND_OF
 
     assert set(KIND_OF.values()) == set(Kind)
     assert {Kind.SLOW, Kind.UNSTEADY, Kind.UNDECIDED} <= set(ENDED)

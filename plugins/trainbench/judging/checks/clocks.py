@@ -31,7 +31,7 @@ def campaign_times(
     return planned_at, on_our_clock(max(ended, default=planned_at), planned_at, now)
 
 
-def findings(results: Sequence[RunResult], started_at: datetime, finished_at: datetime) -> tuple[Finding, ...]:
+def clock_findings(results: Sequence[RunResult], started_at: datetime, finished_at: datetime) -> tuple[Finding, ...]:
     """One for each node with a result from after the campaign's end; or from before its start, when others are not.
 
     All results from before the start are no matter of clocks: a DAG run that was cleared starts anew and keeps them.

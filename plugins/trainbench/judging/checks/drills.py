@@ -12,7 +12,7 @@ UNDETECTED = "drill_undetected"  # category
 _AGAIN = {State.BUSY: "run the drill again when the node is free", State.FAILED: "mend the node, then drill it again"}
 
 
-def findings(groups: Sequence[GroupVerdict], results: Iterable[RunResult]) -> tuple[Finding, ...]:
+def undetected_drill_findings(groups: Sequence[GroupVerdict], results: Iterable[RunResult]) -> tuple[Finding, ...]:
     """One for each drilled node that no group finds too slow."""
     drills = {result.spec.identity.node: result.spec.drill.slowdown_pct for result in results if result.spec.drill}
     verdicts = [node for group in groups for node in group.nodes]

@@ -18,7 +18,7 @@ from trainbench.results.machines import gpu_uuids
 SEVERAL_MACHINES = "several_machines"  # category
 
 
-def findings(results: Sequence[RunResult], known: Sequence[GpuNode] = ()) -> tuple[Finding, ...]:
+def identity_findings(results: Sequence[RunResult], known: Sequence[GpuNode] = ()) -> tuple[Finding, ...]:
     """`known`: the nodes as the cluster lists them, for how many GPUs each has."""
     return (*_twice(results), *_two_names(results), *_one_name(results, known))
 

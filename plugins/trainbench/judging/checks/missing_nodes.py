@@ -15,7 +15,7 @@ ABSENT, GONE, LOST_GPUS, UNMEASURED = "absent_node", "gone_node", "lost_gpus", "
 ATTENDANCE = frozenset({ABSENT, GONE, LOST_GPUS, UNMEASURED})
 
 
-def findings(
+def missing_node_findings(
     plan: Plan,
     groups: Sequence[GroupVerdict],
     old_names: Iterable[str],

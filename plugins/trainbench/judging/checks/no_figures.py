@@ -14,7 +14,7 @@ MAX_CAUSE = 160  # characters of what the first run of a kind says
 _CAUSES = {EndKind.BUSY.value: "found no free node", EndKind.PREEMPTED.value: "lost the node to other work"}
 
 
-def findings(campaign_id: str, results: Sequence[RunResult]) -> tuple[Finding, ...]:
+def no_figure_findings(campaign_id: str, results: Sequence[RunResult]) -> tuple[Finding, ...]:
     """One alarm, which names each cause with its number of runs; nothing where a run gave a figure."""
     if any(result.error is None for result in results):
         return ()

@@ -56,7 +56,7 @@ def checked(results: Sequence[RunResult], beside: Sequence[RunResult] = ()) -> t
     return tuple(_failed(run, reasons[i]) if i in reasons else run for i, run in enumerate(results))
 
 
-def findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
+def unequal_work_findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
     """Findings that fail no run: another execution than the peers', and groups without a majority."""
     return (*_execution(results), *(finding for members in _groups(results) for finding in _no_majority(members)))
 

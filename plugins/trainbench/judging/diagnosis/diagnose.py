@@ -34,7 +34,7 @@ from trainbench.judging.node_runs import by_group, choice_of
 from trainbench.judging.peers.node_verdicts import lone_groups, other_work
 from trainbench.planning.nodes import GpuNode
 from trainbench.pods.pod_end import EndKind
-from trainbench.results.isolation import BROKEN_RESULT
+from trainbench.results.fault_isolation import BROKEN_RESULT
 from trainbench.results.readings import sm_clock_min_mhz
 
 CAUSE_UNKNOWN, UNSTEADY = "cause_unknown", "unsteady"

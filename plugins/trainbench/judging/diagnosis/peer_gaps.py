@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import Gpu, GpuTelemetry
-from trainbench.core.known import known_median
+from trainbench.core.known_values import known_median
 from trainbench.results.setups import setup_of, versions
 
 Read = Callable[[RunResult], float | None]

@@ -9,11 +9,12 @@ from datetime import datetime
 from bench_image.contract.result import RunResult
 from trainbench.core.verdicts import Finding, HistoryVerdict, State, Tolerances
 from trainbench.judging.noise import deviation_pct
-from trainbench.judging.over_time import renames, step_changes, still_slower, trend
+from trainbench.judging.over_time import level_changes, renames, still_slower, trend
+from trainbench.judging.over_time.level_changes import Change, level_change_findings
 from trainbench.judging.over_time.node_history import NodeRecord
 from trainbench.judging.over_time.renames import Rename
-from trainbench.judging.over_time.step_changes import Change
-from trainbench.judging.over_time.still_slower import Slowdown
+from trainbench.judging.over_time.still_slower import Slowdown, lasting_slowdown_findings
+from trainbench.judging.over_time.trend import trend_findings
 from trainbench.judging.over_time.undecided import Streak
 
 NodeWork = tuple[str, str]  # node, and group id or fingerprint of the work
@@ -42,35 +43,35 @@ class OwnPast:
         return tuple(record for record in self.now if record.node not in renamed)
 
 
-def findings(past: OwnPast, results: Sequence[RunResult], tolerances: Tolerances) -> tuple[Finding, ...]:
+def own_past_findings(past: OwnPast, results: Sequence[RunResult], tolerances: Tolerances) -> tuple[Finding, ...]:
     """First the changes that have a date, then what is off its baseline without one, then what is still slow."""
     names = renames.names(past.renamed)
-    all_series = step_changes.series_of((*past.earlier, *past.now), names)
+    all_series = level_changes.series_of((*past.earlier, *past.now), names)
     tonight = {key: all_series[key] for key in dict.fromkeys(record.series_key for record in past.now)}
     # A dated change explains more than a deviation from the baseline: where both are the same loss, the date wins.
-    changes = step_changes.find(tonight, tolerances)
+    changes = level_changes.find(tonight, tolerances)
     dated = _rates_after_slowdown(changes, results)
     undated = [verdict for verdict in past.verdicts if not _is_explained(verdict, dated, tolerances)]
-    off_baseline = [finding for verdict in undated for finding in trend.findings(verdict)]
+    off_baseline = [finding for verdict in undated for finding in trend_findings(verdict)]
     # An old slowdown whose step has left the window of the history is neither; its open warning remembers it.
     known_slower = _slower(changes, off_baseline)
     lasting = still_slower.lasting(past.slowdowns, past.now, known_slower, names)
     # A node that is still slower was not spared by a change that slowed the others.
     still = {slowdown.change.node for slowdown in lasting}
     others = {key: series for key, series in tonight.items() if key[0] not in still}
-    return (*step_changes.findings(changes, others), *off_baseline, *still_slower.findings(lasting))
+    return (*level_change_findings(changes, others), *off_baseline, *lasting_slowdown_findings(lasting))
 
 
 def _slower(changes: Sequence[Change], off_baseline: Sequence[Finding]) -> set[NodeWork]:
     """(node, fingerprint) of each slowdown of tonight."""
     of_baseline = (c for f in off_baseline if f.category == trend.HISTORY_SLOWER for c in f.changes)
-    dated = {(change.node, change.fingerprint) for change in changes if change.category in step_changes.SLOWER}
+    dated = {(change.node, change.fingerprint) for change in changes if change.category in level_changes.SLOWER}
     return dated | {(change.node, change.fingerprint) for change in of_baseline}
 
 
 def _rates_after_slowdown(changes: Sequence[Change], results: Sequence[RunResult]) -> dict[NodeWork, float]:
     """(node, group) -> samples/s after its dated slowdown; of several works of a group those of the slowest."""
-    after = {(c.node, c.fingerprint): c.after for c in changes if c.category in step_changes.SLOWER}
+    after = {(c.node, c.fingerprint): c.after for c in changes if c.category in level_changes.SLOWER}
     slowed = {node for node, _ in after}
     rates: dict[NodeWork, float] = {}
     for result in results:

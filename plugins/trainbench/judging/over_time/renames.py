@@ -45,7 +45,7 @@ def names(renames: Sequence[Rename]) -> Mapping[str, str]:
     return {rename.was: rename.node for rename in renames}
 
 
-def findings(renames: Sequence[Rename], at: datetime) -> tuple[Finding, ...]:
+def rename_findings(renames: Sequence[Rename], at: datetime) -> tuple[Finding, ...]:
     return tuple(
         Finding(
             level=Level.INFO,

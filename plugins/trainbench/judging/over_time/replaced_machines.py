@@ -16,7 +16,7 @@ from trainbench.planning.nodes import GpuNode
 OTHER_MACHINE, SWAPPED = "other_machine", "swapped_gpu"
 
 
-def findings(
+def replaced_gpu_findings(
     now: Sequence[NodeRecord], earlier: Sequence[NodeRecord], at: datetime, known: Sequence[GpuNode] = ()
 ) -> tuple[Finding, ...]:
     """One for each node of `now` whose GPUs are others than in one of its campaigns of the last REPORTED_FOR. Where the

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from trainbench.core.formats import day, figure, share_range
 from trainbench.core.verdicts import Finding, Level, RateChange
 from trainbench.judging.noise import deviation_pct
+from trainbench.judging.over_time.level_changes import STILL_SLOWER
 from trainbench.judging.over_time.node_history import NodeRecord
-from trainbench.judging.over_time.step_changes import STILL_SLOWER
-from trainbench.judging.warned import is_back
+from trainbench.judging.warning_findings import is_back
 
 
 class Slowdown(NamedTuple):
@@ -45,7 +45,7 @@ def lasting(
     return tuple(still.values())
 
 
-def findings(slowdowns: Iterable[Slowdown]) -> tuple[Finding, ...]:
+def lasting_slowdown_findings(slowdowns: Iterable[Slowdown]) -> tuple[Finding, ...]:
     """One for all that were first warned of on the same day."""
     of_day: dict[date, list[Slowdown]] = {}
     for slowdown in slowdowns:

@@ -52,7 +52,7 @@ def judge_history(
     )
 
 
-def findings(verdict: HistoryVerdict) -> tuple[Finding, ...]:
+def trend_findings(verdict: HistoryVerdict) -> tuple[Finding, ...]:
     """A breach to look into, or an improvement to know of; else nothing."""
     if verdict.state not in (State.BREACH, State.NOTICE):
         return ()

@@ -43,7 +43,9 @@ def streak(newest_first: Iterable[tuple[datetime, Iterable[State]]]) -> Streak |
     return Streak(nights[-1], len(nights)) if nights else None
 
 
-def findings(groups: Sequence[GroupVerdict], before: Mapping[str, Streak], at: datetime) -> tuple[Finding, ...]:
+def undecided_findings(
+    groups: Sequence[GroupVerdict], before: Mapping[str, Streak], at: datetime
+) -> tuple[Finding, ...]:
     """`before`: the streaks up to the night before."""
     undecided = []
     for node, verdicts in states_of(groups).items():

@@ -18,7 +18,7 @@ def is_watched(rate: MetricVerdict) -> bool:
     return is_slow(rate.deviation, rate.limit) and abs(rate.deviation) > rate.noise
 
 
-def findings(groups: Sequence[GroupVerdict]) -> tuple[Finding, ...]:
+def slow_node_findings(groups: Sequence[GroupVerdict]) -> tuple[Finding, ...]:
     """The nodes that are not red and not well: slower than their reference by more than half of the limit and by more
     than chance, or out of their limits once and not in the re-run. A node slow by exactly the limit is beyond it every
     second night: on the other nights it is watched.

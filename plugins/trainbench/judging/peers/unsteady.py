@@ -43,7 +43,7 @@ def _odd_round(runs: Sequence[Run]) -> str:
     return f"round {odd.round} at {figure(odd.rate)} samples/s, the others {figure(others)}"
 
 
-def findings(groups: Sequence[GroupVerdict]) -> tuple[Finding, ...]:
+def disturbed_node_findings(groups: Sequence[GroupVerdict]) -> tuple[Finding, ...]:
     """The nodes of which a few runs were disturbed: their other runs judge them, so this is to know, not to do."""
     return tuple(_disturbed(node) for group in groups for node in group.nodes if node.disturbed_rounds)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, func, select
 
-from trainbench.core.known import known_median
+from trainbench.core.known_values import known_median
 from trainbench.history.summary_tables import works
 from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.rows import CostRow, Costs, Strategies, StrategyRow

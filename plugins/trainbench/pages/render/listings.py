@@ -11,7 +11,7 @@ from trainbench.core.csv_cells import lines
 from trainbench.core.formats import NA, figure, share, signed
 from trainbench.core.tables import Cell, Column, Table, Tone, integer, make_table, text, text_cell
 from trainbench.core.verdicts import RED, State
-from trainbench.figures.run_figures import (
+from trainbench.figure_catalogue.run_figures import (
     GPU_HOURS,
     MFU_PCT,
     PEAK_MEMORY_GB,
@@ -22,7 +22,7 @@ from trainbench.figures.run_figures import (
     USD_PER_1M_TOKENS,
     USD_PER_1000_SAMPLES,
 )
-from trainbench.figures.table_figures import DEVIATION, OWN_MEDIAN, PLACE, SCALING
+from trainbench.figure_catalogue.table_figures import DEVIATION, OWN_MEDIAN, PLACE, SCALING
 from trainbench.history.breach import Breach
 from trainbench.judging.limits import NAMES, UNITS
 from trainbench.pages.reads.rows import CostRow, HeatMap, NodeEvent, NodeSeries, RunRow, RunSort, StrategyRow

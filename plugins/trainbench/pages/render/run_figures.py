@@ -8,8 +8,8 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import GpuTelemetry
 from trainbench.core.formats import NA
 from trainbench.core.tables import Column, Table, make_table, text
-from trainbench.figures.figure import Figure, reason
-from trainbench.figures.run_figures import PERFORMANCE, SAMPLES_PER_SECOND, STARTUP, TELEMETRY, of_section
+from trainbench.figure_catalogue.figure import Figure, reason
+from trainbench.figure_catalogue.run_figures import PERFORMANCE, SAMPLES_PER_SECOND, STARTUP, TELEMETRY, of_section
 from trainbench.results.setups import setup_of, versions
 
 SECTIONS = (

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from bench_image.contract.result import RunResult, Status
 from tests.builders import STARTED_AT, make_failed, make_result
-from trainbench.judging.checks.clocks import campaign_times, findings, on_our_clock
+from trainbench.judging.checks.clocks import campaign_times, clock_findings, on_our_clock
 from trainbench.results.collect import collect
 
 BEGAN, ENDED = STARTED_AT - timedelta(minutes=1), STARTED_AT + timedelta(minutes=10)
@@ -26,7 +26,7 @@ def test_a_time_is_put_between_start_and_end() -> None:
 def test_clocks_ahead_and_behind_are_told() -> None:
     """ahead: finished 05:00:55, the campaign ended at 02:10; behind: began 2 h before 02:00."""
     results = [make_result("well"), moved("ahead", timedelta(hours=3)), moved("behind", timedelta(hours=-2))]
-    ahead, behind = findings(results, BEGAN, ENDED)
+    ahead, behind = clock_findings(results, BEGAN, ENDED)
     assert (ahead.subject, behind.subject) == ("ahead", "behind")
     assert "05:00" in ahead.measured  # against the campaign's end, by which it is ahead
     assert "00:00" in behind.measured  # against its start
@@ -35,8 +35,8 @@ def test_clocks_ahead_and_behind_are_told() -> None:
 
 
 def test_results_that_are_all_old_are_those_of_a_cleared_run() -> None:
-    assert findings([moved(f"n{i}", timedelta(hours=-5)) for i in (1, 2)], BEGAN, ENDED) == ()
-    assert findings([make_result()], BEGAN, ENDED) == ()
+    assert clock_findings([moved(f"n{i}", timedelta(hours=-5)) for i in (1, 2)], BEGAN, ENDED) == ()
+    assert clock_findings([make_result()], BEGAN, ENDED) == ()
 
 
 def test_the_times_of_a_run_whose_last_tasks_were_cleared_are_those_of_its_pods() -> None:
@@ -52,7 +52,7 @@ def test_the_times_of_a_run_whose_last_tasks_were_cleared_are_those_of_its_pods(
     assert campaign_times(pods, planned, thursday, now) == (planned, STARTED_AT + timedelta(seconds=55))
     assert campaign_times([moved("n1", timedelta(days=365))], planned, thursday, now) == (planned, now)
     assert campaign_times([lost], planned, thursday, now) == (planned, planned)
-    assert findings(pods, *campaign_times(pods, planned, thursday, now)) == ()
+    assert clock_findings(pods, *campaign_times(pods, planned, thursday, now)) == ()
 
 
 def test_a_run_that_ends_before_it_begins_is_a_failed_one_with_the_reason() -> None:
@@ -66,12 +66,14 @@ def test_a_run_that_ends_before_it_begins_is_a_failed_one_with_the_reason() -> N
 
 def test_a_result_that_never_came_hides_no_clock() -> None:
     """It stands first; whoever said that it did not come did so by another clock."""
-    (ahead,) = findings([make_failed("lost"), moved("ahead", timedelta(hours=3)), make_result("well")], BEGAN, ENDED)
+    (ahead,) = clock_findings(
+        [make_failed("lost"), moved("ahead", timedelta(hours=3)), make_result("well")], BEGAN, ENDED
+    )
     assert ahead.subject == "ahead"
 
 
 def test_a_clock_may_be_a_minute_off() -> None:
     """The builder's run ends 55 s after 02:00; the campaign ends one minute before that, then a second more."""
     ended = make_result().finished_at - timedelta(minutes=1)
-    assert findings([make_result("a"), make_result("b")], BEGAN, ended) == ()
-    assert len(findings([make_result("a"), make_result("b")], BEGAN, ended - timedelta(seconds=1))) == 2
+    assert clock_findings([make_result("a"), make_result("b")], BEGAN, ended) == ()
+    assert len(clock_findings([make_result("a"), make_result("b")], BEGAN, ended - timedelta(seconds=1))) == 2

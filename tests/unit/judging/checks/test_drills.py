@@ -8,7 +8,7 @@ from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result
 from tests.builders.verdicts import make_group, make_metric, make_node
 from trainbench.core.verdicts import Level, Metric, MetricVerdict, NodeVerdict, Side, State
-from trainbench.judging.checks.drills import findings, undetected
+from trainbench.judging.checks.drills import undetected, undetected_drill_findings
 
 DRILL = Drill(slowdown_pct=20)
 
@@ -21,7 +21,10 @@ def rate_of(
 
 def drilled(node: NodeVerdict) -> list[str]:
     results = [make_result("node-1"), make_result("node-3", drill=DRILL)]
-    return [f.headline for f in undetected(findings([make_group([make_node("node-1"), node], "g")], results))]
+    return [
+        f.headline
+        for f in undetected(undetected_drill_findings([make_group([make_node("node-1"), node], "g")], results))
+    ]
 
 
 def test_a_drill_that_is_found_is_no_finding() -> None:
@@ -55,7 +58,7 @@ def test_a_breach_for_another_reason_than_speed_finds_no_drill() -> None:
 )
 def test_a_drill_on_a_node_that_was_busy_or_failed_is_no_success(state: State, advice: str) -> None:
     groups = [make_group([make_node("node-3", state=state, reason="no room on the node")], "g")]
-    (finding,) = findings(groups, [make_failed("node-3", drill=DRILL)])
+    (finding,) = undetected_drill_findings(groups, [make_failed("node-3", drill=DRILL)])
 
     assert (finding.level, finding.subject, finding.resolution) == (Level.ERROR, "node-3", advice)
     assert finding.measured == f"slowed by 20 %, not measured, verdict {state.value}: no room on the node"
@@ -68,11 +71,11 @@ def test_of_two_works_one_that_finds_the_drill_is_enough() -> None:
         make_group([make_node("node-3", state=State.INSUFFICIENT)], "ddp"),
     ]
 
-    assert findings(groups, [make_result("node-3", drill=DRILL)]) == ()
+    assert undetected_drill_findings(groups, [make_result("node-3", drill=DRILL)]) == ()
 
 
 def test_of_two_works_that_miss_a_drill_the_slower_is_named() -> None:
     nodes = [make_node("node-3", [rate_of(rate, State.OK)]) for rate in (9.9, 9.7)]
     groups = [make_group([node], f"g{i}") for i, node in enumerate(nodes)]
-    (finding,) = findings(groups, [make_result("node-3", drill=DRILL)])
+    (finding,) = undetected_drill_findings(groups, [make_result("node-3", drill=DRILL)])
     assert "measured \u22123.0 %" in finding.measured

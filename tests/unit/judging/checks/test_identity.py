@@ -9,7 +9,7 @@ from bench_image.contract.result import RunResult
 from tests.builders import make_failed, make_result
 from tests.conftest import GOLDEN_DIR
 from trainbench.core.verdicts import State, Tolerances
-from trainbench.judging.checks import identity
+from trainbench.judging.checks.identity import identity_findings
 from trainbench.judging.node_runs import latest
 from trainbench.judging.peers.node_verdicts import judge_groups
 from trainbench.planning.nodes import GpuNode
@@ -27,7 +27,7 @@ def test_a_run_that_came_back_twice_counts_once_and_is_told() -> None:
         (group,) = judge_groups(order, [], Tolerances())
         assert (group.nodes[0].num_runs, group.nodes[0].state) == (1, State.BREACH)
         assert group.nodes[0].metrics[0].value == 8.0
-    (finding,) = identity.findings(results)
+    (finding,) = identity_findings(results)
     assert (finding.category, finding.subject) == ("duplicate_run", results[0].spec.identity.run_id)
     assert finding.summary == "came back 2 times; the one that finished last is judged"
 
@@ -45,12 +45,12 @@ def test_a_failed_run_that_came_back_well_later_is_well() -> None:
 def test_rounds_and_re_runs_are_no_duplicates() -> None:
     results = [make_result("node-1", round=r) for r in (1, 2, 3)]
     assert latest(results) == results
-    assert identity.findings(results) == ()
+    assert identity_findings(results) == ()
 
 
 def test_a_node_that_was_renamed_meanwhile_is_one_machine_under_two_names() -> None:
     moved = make_result("node-10").model_copy(update={"context": make_result("node-2").context})
-    (finding,) = identity.findings([make_result("node-1"), make_result("node-2"), moved])
+    (finding,) = identity_findings([make_result("node-1"), make_result("node-2"), moved])
     assert (finding.category, finding.subject) == ("same_gpu", "node-10")
     assert finding.measured == "GPU-node-2-0 on node-2 and node-10"
     assert finding.summary == "has the same GPU as node-2: one machine under 2 names, compared with itself"
@@ -70,7 +70,7 @@ def test_the_published_study_ran_on_five_machines_under_one_name() -> None:
     """[J6]: 37 runs named h200-4 come from five disjoint sets of GPUs, and nobody said so."""
     folder = GOLDEN_DIR.parents[1] / "docs/results/campaigns/h200-strategies-2026-11-21"
     results = [parse_result(path.read_bytes()) for path in sorted(folder.glob("runs/*/result.json"))]
-    (finding,) = identity.findings(results)
+    (finding,) = identity_findings(results)
 
     assert len(results) == 37
     assert (finding.category, finding.subject) == ("several_machines", "h200-4")
@@ -80,11 +80,11 @@ def test_the_published_study_ran_on_five_machines_under_one_name() -> None:
 def test_runs_that_share_a_gpu_are_of_one_machine_in_whatever_order_they_come() -> None:
     runs = [on("node-1", "a", "b"), on("node-1", "c", "d", round_=2), on("node-1", "b", "c", round_=3)]
 
-    assert [identity.findings(order) for order in (runs, runs[::-1])] == [(), ()]
+    assert [identity_findings(order) for order in (runs, runs[::-1])] == [(), ()]
 
 
 def test_two_sets_without_a_common_gpu_are_two_machines() -> None:
-    (finding,) = identity.findings([on("node-1", "a", "b"), on("node-1", "c", "d", round_=2)])
+    (finding,) = identity_findings([on("node-1", "a", "b"), on("node-1", "c", "d", round_=2)])
 
     assert finding.measured == "a + b and c + d"
 
@@ -93,7 +93,7 @@ def test_other_gpus_of_a_node_that_has_so_many_are_no_other_machine() -> None:
     """A pod of one GPU gets another one each time."""
     runs = [on("node-1", uuid, round_=number) for number, uuid in enumerate(("a", "b", "c"), start=1)]
 
-    assert identity.findings(runs, [GpuNode(name="node-1", num_gpus=7, num_gpus_lost=1)]) == ()
-    assert identity.findings(runs, [GpuNode(name="node-1", num_gpus=2, num_gpus_lost=1)]) == ()  # exactly as many
-    assert [f.subject for f in identity.findings(runs, [GpuNode(name="node-1", num_gpus=2)])] == ["node-1"]
-    assert [f.subject for f in identity.findings(runs, [GpuNode(name="node-1")])] == ["node-1"]
+    assert identity_findings(runs, [GpuNode(name="node-1", num_gpus=7, num_gpus_lost=1)]) == ()
+    assert identity_findings(runs, [GpuNode(name="node-1", num_gpus=2, num_gpus_lost=1)]) == ()  # exactly as many
+    assert [f.subject for f in identity_findings(runs, [GpuNode(name="node-1", num_gpus=2)])] == ["node-1"]
+    assert [f.subject for f in identity_findings(runs, [GpuNode(name="node-1")])] == ["node-1"]

@@ -17,7 +17,7 @@ from trainbench.alerting.alerts import alerts
 from trainbench.cli.app import ExitCode, exit_code
 from trainbench.core.tables import Tone
 from trainbench.core.verdicts import Level
-from trainbench.judging.checks import no_figures
+from trainbench.judging.checks.no_figures import no_figure_findings
 from trainbench.params.campaign_kind import Question
 from trainbench.params.campaign_params import parse_params
 from trainbench.pipeline import report
@@ -112,7 +112,7 @@ def test_the_next_step_is_that_of_all_runs_or_of_none(ends: tuple[dict[str, Any]
 
 
 def test_a_plan_of_nothing_says_where_to_look() -> None:
-    (alarm,) = no_figures.findings("night-7", ())
+    (alarm,) = no_figure_findings("night-7", ())
 
     assert (alarm.cause, alarm.expected) == ("there was no run", "at least one run")
     assert alarm.resolution == "see what was skipped and why, and change the form"

@@ -12,7 +12,7 @@ from bench_image.contract.result_sections import ParameterCount
 from tests.builders import make_failed, make_result
 from tests.conftest import GOLDEN_DIR
 from trainbench.core.verdicts import Level, State, Tolerances
-from trainbench.judging.checks.same_work import TOLERANCE_PCT, checked, findings
+from trainbench.judging.checks.same_work import TOLERANCE_PCT, checked, unequal_work_findings
 from trainbench.judging.peers.node_verdicts import judge_groups
 
 PUBLISHED = sorted(GOLDEN_DIR.parents[1].glob("docs/results/**/result.json"))
@@ -109,7 +109,7 @@ def test_a_rerun_is_compared_with_the_runs_before_it() -> None:
 @pytest.mark.parametrize("losses", [(10.2, 99.0), (10.2, 10.2, 99.0, 99.0), (1.0, 5.0, 9.0)])
 def test_where_no_majority_agrees_nobody_fails_and_all_are_named(losses: tuple[float, ...]) -> None:
     results = fleet(*losses)
-    (finding,) = findings(results)
+    (finding,) = unequal_work_findings(results)
 
     assert failed(checked(results)) == []
     assert (finding.level, finding.category) == (Level.ERROR, "computes_something_else")
@@ -122,7 +122,7 @@ def test_what_is_equal_or_not_known_is_no_finding(losses: tuple[float | None, ..
     results = [*fleet(*losses), make_failed("node-9")]
 
     assert list(checked(results)) == results
-    assert findings(results) == ()
+    assert unequal_work_findings(results) == ()
 
 
 def test_other_work_other_gpus_and_other_choices_are_not_compared() -> None:
@@ -133,7 +133,7 @@ def test_other_work_other_gpus_and_other_choices_are_not_compared() -> None:
     ]
 
     assert failed(checked(results)) == []
-    assert findings(results) == ()
+    assert unequal_work_findings(results) == ()
 
 
 def test_a_drill_computes_what_its_peers_do() -> None:
@@ -144,7 +144,7 @@ def test_a_drill_computes_what_its_peers_do() -> None:
 
 def test_other_means_of_execution_are_named_and_fail_nobody() -> None:
     results = [with_means("node-1"), with_means("node-2", attention="eager"), with_means("node-3")]
-    (finding,) = findings(results)
+    (finding,) = unequal_work_findings(results)
 
     assert (finding.level, finding.subject) == (Level.WARNING, "node-2")
     assert finding.measured == "attention: eager, usually sdpa"
@@ -237,8 +237,10 @@ def test_where_no_majority_has_the_same_parameters_all_are_named_with_theirs() -
 
     split = with_parameters(10, 10, 12, 12)
     assert failed(checked(split)) == []
-    (finding,) = findings(split)
+    (finding,) = unequal_work_findings(split)
     assert finding.nodes == ("node-1", "node-2", "node-3", "node-4")
     assert finding.measured.startswith("node-1: 10 parameters, 1 of them trained, node-2: 10 parameters")
-    assert findings(with_parameters(10, 10, 10, 10)) == findings(with_parameters(10, None)) == ()
-    assert findings(checked(with_parameters(10, 10, 10, 12))) == ()
+    assert (
+        unequal_work_findings(with_parameters(10, 10, 10, 10)) == unequal_work_findings(with_parameters(10, None)) == ()
+    )
+    assert unequal_work_findings(checked(with_parameters(10, 10, 10, 12))) == ()

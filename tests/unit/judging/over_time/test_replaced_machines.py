@@ -8,7 +8,7 @@ import pytest
 
 from trainbench.core.verdicts import Level
 from trainbench.judging.over_time.node_history import NodeRecord
-from trainbench.judging.over_time.replaced_machines import findings
+from trainbench.judging.over_time.replaced_machines import replaced_gpu_findings
 from trainbench.planning.nodes import GpuNode
 from trainbench.results.setups import Setup
 
@@ -31,7 +31,7 @@ def point(days_ago: int, gpus: str, node: str = "node-3", work: str = "work-1") 
 
 def test_another_machine_under_the_name_of_a_node_is_said_with_the_date() -> None:
     """[J6]: history joined both without a word."""
-    (finding,) = findings([point(0, "efgh")], [point(2, "abcd"), point(1, "abcd")], NOW)
+    (finding,) = replaced_gpu_findings([point(0, "efgh")], [point(2, "abcd"), point(1, "abcd")], NOW)
 
     assert (finding.level, finding.category, finding.subject) == (Level.WARNING, "other_machine", "node-3")
     assert finding.summary.startswith("has other GPUs than on 21 Nov 2026, none of them the same")
@@ -39,7 +39,7 @@ def test_another_machine_under_the_name_of_a_node_is_said_with_the_date() -> Non
 
 
 def test_one_swapped_gpu_is_a_notice() -> None:
-    (finding,) = findings([point(0, "abce")], [point(1, "abcd")], NOW)
+    (finding,) = replaced_gpu_findings([point(0, "abce")], [point(1, "abcd")], NOW)
 
     assert (finding.level, finding.category) == (Level.INFO, "swapped_gpu")
     assert finding.summary == "has 1 GPU that it did not have on 21 Nov 2026"
@@ -47,7 +47,7 @@ def test_one_swapped_gpu_is_a_notice() -> None:
 
 
 def test_a_gpu_that_the_node_no_longer_has_is_a_notice() -> None:
-    (finding,) = findings([point(0, "abc")], [point(1, "abcd")], NOW, [GpuNode(name="node-3", num_gpus=3)])
+    (finding,) = replaced_gpu_findings([point(0, "abc")], [point(1, "abcd")], NOW, [GpuNode(name="node-3", num_gpus=3)])
 
     assert (finding.category, finding.summary) == ("swapped_gpu", "lacks d")
 
@@ -65,7 +65,9 @@ def test_a_gpu_that_the_node_no_longer_has_is_a_notice() -> None:
     ],
 )
 def test_what_may_be_the_same_machine_is_no_finding(now: str, before: str, size: int | None) -> None:
-    assert findings([point(0, now)], [point(1, before)], NOW, [GpuNode(name="node-3", num_gpus=size)]) == ()
+    assert (
+        replaced_gpu_findings([point(0, now)], [point(1, before)], NOW, [GpuNode(name="node-3", num_gpus=size)]) == ()
+    )
 
 
 def test_it_is_said_for_a_week() -> None:
@@ -73,8 +75,10 @@ def test_it_is_said_for_a_week() -> None:
     past = [point(days, "abcd" if days >= 8 else "efgh") for days in range(20, 0, -1)]
     last_week = [point(days, "abcd" if days >= 7 else "efgh") for days in range(20, 0, -1)]
 
-    assert findings([point(0, "efgh")], past, NOW) == ()
-    assert [finding.expected[-11:] for finding in findings([point(0, "efgh")], last_week, NOW)] == ["15 Nov 2026"]
+    assert replaced_gpu_findings([point(0, "efgh")], past, NOW) == ()
+    assert [finding.expected[-11:] for finding in replaced_gpu_findings([point(0, "efgh")], last_week, NOW)] == [
+        "15 Nov 2026"
+    ]
 
 
 def test_the_gpus_of_all_works_of_a_night_are_its_gpus() -> None:
@@ -82,4 +86,4 @@ def test_the_gpus_of_all_works_of_a_night_are_its_gpus() -> None:
     now = [point(0, "b"), point(0, "abcd", work="work-2")]
     before = [point(1, "a"), point(1, "abcd", work="work-2")]
 
-    assert findings(now, before, NOW) == ()
+    assert replaced_gpu_findings(now, before, NOW) == ()

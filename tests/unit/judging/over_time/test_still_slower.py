@@ -9,8 +9,8 @@ import pytest
 from tests.builders import make_result
 from trainbench.core.verdicts import RateChange
 from trainbench.judging.over_time.node_history import NodeRecord, records_of
-from trainbench.judging.over_time.still_slower import Slowdown, findings, lasting
-from trainbench.judging.warned import KIND_OF, Kind
+from trainbench.judging.over_time.still_slower import Slowdown, lasting, lasting_slowdown_findings
+from trainbench.judging.warning_findings import KIND_OF, Kind
 
 WORK = make_result().effective_spec.fingerprint
 DAY = datetime(2026, 11, 1, 3, tzinfo=UTC)
@@ -55,7 +55,7 @@ def test_of_a_renamed_node_the_warning_under_its_old_name_lasts_once() -> None:
 def test_nodes_that_were_warned_of_on_one_day_share_a_sentence() -> None:
     """8 / 10 - 1 = -20 %; 8.5 / 10 - 1 = -15 %."""
     before = [slowdown("node-1"), slowdown("node-2"), slowdown("node-3", day=2)]
-    first, second = findings(lasting(before, tonight(node_1=8.0, node_2=8.5, node_3=9.0), ()))
+    first, second = lasting_slowdown_findings(lasting(before, tonight(node_1=8.0, node_2=8.5, node_3=9.0), ()))
     assert f"{first.subject} {first.summary}" == (
         "node-1 and node-2 are still 15.0 to 20.0 % slower than before 1 Nov 2026"
     )

@@ -10,7 +10,7 @@ from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result, spoilt
 from trainbench.core.verdicts import Level, RateChange, State, Tolerances
 from trainbench.judging.over_time import trend
-from trainbench.judging.over_time.trend import findings, judge_history
+from trainbench.judging.over_time.trend import judge_history, trend_findings
 
 LIMITS = Tolerances()
 STEADY = [10.0, 10.0, 10.0, 10.0, 10.0]
@@ -47,12 +47,12 @@ def test_failed_runs_and_drills_are_not_judged(result: RunResult) -> None:
 
 
 def test_findings_say_what_to_do() -> None:
-    (slower,) = findings(judge_history(make_result("node-7", 9.5), STEADY, LIMITS))
+    (slower,) = trend_findings(judge_history(make_result("node-7", 9.5), STEADY, LIMITS))
     assert (slower.category, slower.level, slower.subject) == ("history_slower", Level.WARNING, "node-7")
     assert "−5.0 % against the median of its 5 past runs, limit 1.5 %" in slower.summary
-    (faster,) = findings(judge_history(make_result(samples_per_s=10.5), STEADY, LIMITS))
+    (faster,) = trend_findings(judge_history(make_result(samples_per_s=10.5), STEADY, LIMITS))
     assert (faster.category, faster.level) == ("history_faster", Level.INFO)
-    assert findings(judge_history(make_result(samples_per_s=10.0), STEADY, LIMITS)) == ()
+    assert trend_findings(judge_history(make_result(samples_per_s=10.0), STEADY, LIMITS)) == ()
 
 
 def test_one_bad_night_moves_no_baseline() -> None:

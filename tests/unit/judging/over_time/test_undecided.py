@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders.verdicts import make_group, make_node
 from trainbench.core.verdicts import State
-from trainbench.judging.over_time.undecided import Streak, findings, is_undecided, streak
+from trainbench.judging.over_time.undecided import Streak, is_undecided, streak, undecided_findings
 
 NO, OK, RED, BUSY = State.INSUFFICIENT, State.OK, State.BREACH, State.BUSY
 
@@ -44,8 +44,8 @@ def test_the_third_night_without_a_verdict_is_told_with_its_date() -> None:
     group = make_group(
         [make_node("node-1", state=NO, reason="the noise is 9 %"), make_node("node-2", state=OK)], "group-1"
     )
-    assert findings([group], {"node-1": Streak(at(1), 1)}, at(2)) == ()
-    (finding,) = findings([group], {"node-1": Streak(at(1), 2), "node-2": Streak(at(1), 2)}, at(3))
+    assert undecided_findings([group], {"node-1": Streak(at(1), 1)}, at(2)) == ()
+    (finding,) = undecided_findings([group], {"node-1": Streak(at(1), 2), "node-2": Streak(at(1), 2)}, at(3))
     assert (finding.subject, finding.category) == ("node-1", "undecided")
     assert finding.summary == "could not be judged since 1 Nov 2026: the noise is 9 %"
     assert finding.measured == "no verdict on 3 nights in a row"
@@ -53,4 +53,4 @@ def test_the_third_night_without_a_verdict_is_told_with_its_date() -> None:
 
 def test_without_a_past_the_first_night_is_told_of_no_streak() -> None:
     group = make_group([make_node("node-1", state=NO)], "group-1")
-    assert findings([group], {}, at(1) + timedelta(days=1)) == ()
+    assert undecided_findings([group], {}, at(1) + timedelta(days=1)) == ()

@@ -11,6 +11,7 @@ from trainbench.core.verdicts import Level, NodeVerdict, ReferenceMode, State, T
 from trainbench.judging.peers import slow_node_warnings
 from trainbench.judging.peers.confirmation import confirm
 from trainbench.judging.peers.node_verdicts import judge_groups, nodes_to_confirm
+from trainbench.judging.peers.slow_node_warnings import slow_node_findings
 
 LIMITS = Tolerances()
 
@@ -59,7 +60,7 @@ def test_a_breach_that_is_not_confirmed_is_watched_when_it_was_slow_again(again:
     (group,) = confirm(first, [make_result("node-4", again, round=2)], LIMITS)
     node = group.nodes[-1]
     assert (node.state, node.is_watched) == (State.NOTICE, is_watched)
-    (finding,) = slow_node_warnings.findings([group])
+    (finding,) = slow_node_findings([group])
     assert finding.summary.startswith(
         "is slow, but" if is_watched else "was out of its limits once, and not in its re-"
     )
@@ -68,17 +69,17 @@ def test_a_breach_that_is_not_confirmed_is_watched_when_it_was_slow_again(again:
 def test_a_confirmed_breach_is_red_and_nothing_else() -> None:
     (group,) = confirm(judge_groups(fleet(9.45), [], LIMITS), [make_result("node-4", 9.4, round=2)], LIMITS)
     assert (group.nodes[-1].state, group.nodes[-1].is_watched) == (State.BREACH, False)
-    assert slow_node_warnings.findings([group]) == ()
+    assert slow_node_findings([group]) == ()
 
 
 def test_the_finding_says_by_how_much_and_what_to_do() -> None:
     groups = judge_groups(fleet(9.7), [], LIMITS)
-    (finding,) = slow_node_warnings.findings(groups)
+    (finding,) = slow_node_findings(groups)
     assert (finding.level, finding.category, finding.subject) == (Level.WARNING, "watch", "node-4")
     assert finding.measured == "samples/s −3.0 %"
     assert finding.summary == "is slow, but not red: samples/s: deviation −3.0 %, limit 5.0 %, noise 0.4 %"
     assert groups[0].nodes[-1].reason.startswith("within all limits, but watched: samples/s")
-    assert slow_node_warnings.findings(judge_groups(fleet(9.9), [], LIMITS)) == ()
+    assert slow_node_findings(judge_groups(fleet(9.9), [], LIMITS)) == ()
 
 
 def test_against_its_own_history_too() -> None:

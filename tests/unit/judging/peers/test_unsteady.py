@@ -8,7 +8,7 @@ from tests.builders.verdicts import make_group, make_node
 from trainbench.core.verdicts import Level
 from trainbench.judging.noise import Noise, Run
 from trainbench.judging.peers.scatter import OwnScatter
-from trainbench.judging.peers.unsteady import described, findings
+from trainbench.judging.peers.unsteady import described, disturbed_node_findings
 
 
 def own(what: str, factor: float) -> OwnScatter:
@@ -46,7 +46,7 @@ def test_the_round_farthest_from_the_median_is_named() -> None:
 
 def test_disturbed_runs_are_told_and_ask_for_nothing() -> None:
     group = make_group([make_node("node-1", num_runs=5, disturbed_rounds=(2, 4)), make_node("node-2")], "group")
-    (finding,) = findings([group])
+    (finding,) = disturbed_node_findings([group])
     assert (finding.level, finding.subject, finding.measured) == (Level.INFO, "node-1", "round 2 and 4")
     assert finding.summary == "was disturbed in round 2 and 4, and not in most of its 5 runs, which judge it"
 

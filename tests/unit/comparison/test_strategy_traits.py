@@ -12,7 +12,7 @@ from tests.builders import campaigns, make_result
 from trainbench.comparison.comparable import work_groups
 from trainbench.comparison.entries import Entry, entries, is_tie, tie_words
 from trainbench.comparison.scaling import Efficiency, Scaling
-from trainbench.comparison.strategy_profiles import Kind, Profile, Standing, profiles_of, tables
+from trainbench.comparison.strategy_traits import Kind, Standing, Traits, tables, traits_of
 
 NAMES = ("ddp", "fsdp", "zero2", "zero3")
 
@@ -31,9 +31,9 @@ def scaled(pct: float, gpus: int = 4, noise_pct: float = 0.0, elsewhere: str | N
     return Scaling(efficiency=base, noise_pct=noise_pct, world_size=gpus)
 
 
-def by_strategy(found: list[Entry], efficiency: float | None = 100.0, **fields: Any) -> dict[str, Profile]:
+def by_strategy(found: list[Entry], efficiency: float | None = 100.0, **fields: Any) -> dict[str, Traits]:
     scaling = None if efficiency is None else scaled(efficiency, **fields)
-    return {p.entry.strategy.value: p for p in profiles_of(found, [scaling] * len(found))}
+    return {p.entry.strategy.value: p for p in traits_of(found, [scaling] * len(found))}
 
 
 def test_the_four_published_patterns() -> None:
@@ -104,9 +104,9 @@ def test_the_noise_of_several_runs_is_their_range() -> None:
 
 
 def test_too_few_strategies_or_an_unknown_memory_give_no_pattern() -> None:
-    assert profiles_of(peers((20.0, 10.0), (19.0, 10.0)), [None, None]) == ()
+    assert traits_of(peers((20.0, 10.0), (19.0, 10.0)), [None, None]) == ()
     unknown: list[RunResult] = [make_result("node-1", memory_gb=None, strategy=n, gpus_per_node=4) for n in NAMES]
-    assert profiles_of(entries(work_groups(unknown)[0], 4), [None] * 4) == ()
+    assert traits_of(entries(work_groups(unknown)[0], 4), [None] * 4) == ()
 
 
 def test_a_table_for_each_work_at_its_largest_size() -> None:
@@ -120,7 +120,7 @@ def test_a_table_for_each_work_at_its_largest_size() -> None:
 EVEN = ((20.0, 10.0), (15.0, 10.0), (14.9, 10.0), (14.0, 9.9))
 
 
-def first(**fields: Any) -> Profile:
+def first(**fields: Any) -> Traits:
     return by_strategy(peers(*EVEN), **fields)["ddp"]
 
 

@@ -21,7 +21,7 @@ _LOG = logging.getLogger(__name__)
 Made = TypeVar("Made")
 
 
-class Isolation:
+class FaultIsolation:
     """Runs parts of the work, and collects a finding for each that failed."""
 
     def __init__(self) -> None:

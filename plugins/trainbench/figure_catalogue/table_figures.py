@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainbench.core.formats import duration, percent, share, usd
-from trainbench.figures.figure import Figure
+from trainbench.figure_catalogue.figure import Figure
 
 
 def share_0(value: float | None) -> str:
@@ -87,8 +87,8 @@ PLACE = Figure("place", "place", "1, %", "performance.tokens_per_second",
     also=("of the fastest",))
 PATTERN = Figure("pattern", "pattern", "words, %", "performance.tokens_per_second, memory.peak_during_training",
     "throughput and memory against the median of the strategies beside it",
-    "trainbench.comparison.strategy_profiles.profiles_of",
-    "test_strategy_profiles.py::test_the_four_published_patterns",
+    "trainbench.comparison.strategy_traits.traits_of",
+    "test_strategy_traits.py::test_the_four_published_patterns",
     also=("against the median", "and its median", "what it means"),
     read="Throughput and memory against the median of the strategies beside it; medium: within 5 %.")
 EXAMPLE = Figure("example", "* samples take", "s, USD", "performance.samples_per_second",
@@ -174,7 +174,7 @@ EQUAL_WORK = Figure("equal_work", "equal work", "words", "spec, chosen",
 LEVEL = Figure("level", "level", "words", "performance.windows, performance.samples_per_second",
     "two rates whose difference is within the noise of their runs and windows",
     "trainbench.comparison.entries.is_tie",
-    "test_strategy_profiles.py::test_ties_within_the_noise_are_named_and_share_the_first_place",
+    "test_strategy_traits.py::test_ties_within_the_noise_are_named_and_share_the_first_place",
     read="Nearer to each other than the noise that their runs and windows show: chance could swap them.")
 # fmt: on
 TABLE_FIGURES = tuple(each for each in list(globals().values()) if isinstance(each, Figure))

@@ -9,7 +9,7 @@ import pytest
 from tests.builders.campaigns import make_campaign
 from tests.builders.verdicts import make_group, make_node
 from trainbench.core.verdicts import Finding, Level, RateChange, State
-from trainbench.judging.warned import Kind, changes_of, is_back, is_worse, red_or_drilled, warned
+from trainbench.judging.warning_findings import Kind, changes_of, is_back, is_worse, red_or_drilled, warnings_of
 
 
 def change(after: float, limit_pct: float = 5.0) -> RateChange:
@@ -52,7 +52,7 @@ def test_people_are_warned_once_of_each_kind_and_not_of_what_is_red_or_drilled()
     campaign = make_campaign([], [NODES], findings=findings)
 
     assert red_or_drilled(campaign) == {"red", "lost", "drilled"}
-    assert warned(campaign) == {
+    assert warnings_of(campaign) == {
         ("well", Kind.SLOW): first,
         ("other", Kind.UNSTEADY): findings[2],
         ("well", Kind.UNDECIDED): findings[5],

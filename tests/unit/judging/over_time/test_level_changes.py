@@ -12,12 +12,11 @@ import pytest
 from bench_image.contract.spec import Drill
 from tests.builders import STARTED_AT, make_failed, make_result
 from trainbench.core.verdicts import Finding, Level, Tolerances
-from trainbench.judging.over_time import step_changes
+from trainbench.judging.over_time import level_changes
+from trainbench.judging.over_time.level_changes import find, level_change_findings, series_of
 from trainbench.judging.over_time.node_history import NodeRecord, records_of
 from trainbench.judging.over_time.renames import find as find_renames
-from trainbench.judging.over_time.renames import findings as rename_findings
-from trainbench.judging.over_time.renames import names
-from trainbench.judging.over_time.step_changes import find, findings, series_of
+from trainbench.judging.over_time.renames import names, rename_findings
 from trainbench.results.setups import Setup, changes, new_gpus
 
 OLD = Setup(driver="575.1", image="bench:1", kernel="5.15", libraries={"torch": "2.13"}, gpu_uuids=frozenset({"GPU-a"}))
@@ -44,7 +43,7 @@ def slowed(node: str, on: int = 12, *, setup: Setup = NEW, after: float = 9.39, 
 
 def changes_of(points: Sequence[NodeRecord]) -> tuple[Finding, ...]:
     series = series_of(points)
-    return findings(find(series, LIMITS), series)
+    return level_change_findings(find(series, LIMITS), series)
 
 
 def test_a_slowdown_is_dated_with_what_was_changed_then() -> None:
@@ -205,8 +204,8 @@ def test_a_night_that_is_worse_yet_does_not_change_what_the_dated_change_cost() 
 
 def test_a_driver_that_was_taken_back_is_of_today_since_that_night() -> None:
     series = [point(n, 10.0, setup=setup) for n, setup in enumerate((OLD, OLD, NEW, OLD), start=1)]
-    assert step_changes._updated_at(series) == 3
-    assert step_changes._updated_at([*series, point(5, 10.0)]) == 3
+    assert level_changes._updated_at(series) == 3
+    assert level_changes._updated_at([*series, point(5, 10.0)]) == 3
 
 
 def test_a_small_slowdown_is_over_within_half_of_the_limit_and_not_before() -> None:
@@ -306,8 +305,8 @@ def on_one_day(*gaps_days: int) -> Any:
 
 def test_the_node_that_was_measured_most_lately_before_dates_a_change() -> None:
     """One node was measured the night before, another nine days before: it was that night."""
-    assert step_changes._when(on_one_day(9, 1)) == "12 Nov 2026"
-    assert step_changes._when(on_one_day(9, 3)) == "some time between 9 Nov 2026 and 12 Nov 2026"
+    assert level_changes._when(on_one_day(9, 1)) == "12 Nov 2026"
+    assert level_changes._when(on_one_day(9, 3)) == "some time between 9 Nov 2026 and 12 Nov 2026"
 
 
 @pytest.mark.parametrize(
@@ -315,4 +314,4 @@ def test_the_node_that_was_measured_most_lately_before_dates_a_change() -> None:
 )
 def test_a_temperature_is_told_from_five_degrees_on_and_in_one_direction(warmer: tuple[float, ...], said: str) -> None:
     changes: Any = [SimpleNamespace(warmer_c=c) for c in warmer]
-    assert step_changes._temperature(changes) == (f"; its GPU runs {said} than it did" if said else "")
+    assert level_changes._temperature(changes) == (f"; its GPU runs {said} than it did" if said else "")

@@ -6,9 +6,9 @@ from itertools import groupby
 
 from trainbench.core.formats import listing
 from trainbench.core.markdown import escape
-from trainbench.figures.figure import Figure
-from trainbench.figures.run_figures import COST_FIGURES, RUN_FIGURES
-from trainbench.figures.table_figures import TABLE_FIGURES
+from trainbench.figure_catalogue.figure import Figure
+from trainbench.figure_catalogue.run_figures import COST_FIGURES, RUN_FIGURES
+from trainbench.figure_catalogue.table_figures import TABLE_FIGURES
 
 FIGURES = (*RUN_FIGURES, *COST_FIGURES, *TABLE_FIGURES)
 _OF_A_RUN = frozenset({*RUN_FIGURES, *COST_FIGURES})
@@ -21,8 +21,9 @@ column of metrics.csv where it has one, the function that computes it, and the t
 cell of a report's row links to the raw result; of a row that stands for several runs, to the one with the median
 samples/s. `report.json` is the report for programs.
 
-This page is written from `plugins/trainbench/figures/` by `pytest --golden tests/unit/figures/test_catalogue.py`; the
-tests fail where a column, a function or a test does not exist.
+This page is written from `plugins/trainbench/figure_catalogue/` by
+`pytest --golden tests/unit/figure_catalogue/test_catalogue.py`; the tests fail where a column, a function or a test
+does not exist.
 
 | figure | unit | field | formula | metrics.csv | function | test |
 |---|---|---|---|---|---|---|

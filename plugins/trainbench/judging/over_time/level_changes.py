@@ -69,7 +69,7 @@ def find(all_series: Series, tolerances: Tolerances) -> tuple[Change, ...]:
     return tuple(sorted((change for change in last if change), key=lambda change: natural(change.node)))
 
 
-def findings(dated: Sequence[Change], all_series: Series) -> tuple[Finding, ...]:
+def level_change_findings(dated: Sequence[Change], all_series: Series) -> tuple[Finding, ...]:
     """One for all nodes that the same thing happened to: the same change, or no known change in the same night."""
     together: dict[tuple[object, ...], list[Change]] = {}
     for change in dated:

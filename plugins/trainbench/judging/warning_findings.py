@@ -9,7 +9,7 @@ from trainbench.core.verdicts import ALARMS, NO_FIGURE, OTHER_WORK, PART_FAILED,
 from trainbench.judging.checks.missing_nodes import ATTENDANCE, GONE
 from trainbench.judging.noise import deviation_pct
 from trainbench.judging.over_time import undecided
-from trainbench.judging.over_time.step_changes import SLOWER
+from trainbench.judging.over_time.level_changes import SLOWER
 from trainbench.judging.over_time.trend import HISTORY_SLOWER
 from trainbench.results.campaign import Campaign
 
@@ -50,7 +50,7 @@ ENDED: Mapping[Kind, str] = {
 OVER = "this is over"
 
 
-def warned(campaign: Campaign) -> Mapping[tuple[str, Kind], Finding]:
+def warnings_of(campaign: Campaign) -> Mapping[tuple[str, Kind], Finding]:
     """(node, kind) -> the finding to warn of, the first of several; not of nodes that are red, which have a breach, nor
     of those slowed down on purpose.
     """

@@ -13,10 +13,10 @@ from tests.conftest import GOLDEN_DIR, Golden
 from tests.unit.cost.test_monthly_report import report, two_months
 from trainbench.core.tables import Table
 from trainbench.cost import monthly_tables
-from trainbench.figures import run_figures
-from trainbench.figures.catalogue import FIGURES, document
-from trainbench.figures.figure import Figure
-from trainbench.figures.run_figures import MFU_PCT, P95_STEP_TIME_S, TEMPERATURE_MEAN_C
+from trainbench.figure_catalogue import run_figures
+from trainbench.figure_catalogue.catalogue import FIGURES, document
+from trainbench.figure_catalogue.figure import Figure
+from trainbench.figure_catalogue.run_figures import MFU_PCT, P95_STEP_TIME_S, TEMPERATURE_MEAN_C
 from trainbench.pages.render import run_figures as run_page
 from trainbench.reporting import cost_report, glossary, history_tables, run_tables, verdict_text
 from trainbench.reporting.comparison_sections import comparison_sections

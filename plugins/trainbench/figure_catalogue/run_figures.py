@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from bench_image.contract.result import RunResult
 from trainbench.core.formats import NA, degrees, duration, figure, share, usd
-from trainbench.figures.figure import Figure
+from trainbench.figure_catalogue.figure import Figure
 from trainbench.prices.run_cost import RunCost
 from trainbench.results import readings
 

@@ -1,4 +1,4 @@
-"""The profile of each strategy: its throughput and memory against those of the strategies beside it.
+"""Traits of each strategy: its throughput and memory against those of the strategies beside it.
 
 The rules know figures only, never which strategy they belong to. They hold for equal work on one number of GPUs. The
 first choice is also better than fewer GPUs: faster, and not dearer per sample, against a base on the same machine.
@@ -16,8 +16,8 @@ from trainbench.comparison.entries import Entry, entries, is_tie, level_with, si
 from trainbench.comparison.scaling import GOOD_SCALING_PCT, Scaling, entry_scaling
 from trainbench.core.formats import NA, count, listing, percent, share
 from trainbench.core.tables import Table, make_table, median_run, text
-from trainbench.figures.run_figures import PEAK_MEMORY_GB, TOKENS_PER_SECOND
-from trainbench.figures.table_figures import PATTERN, SCALING
+from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, TOKENS_PER_SECOND
+from trainbench.figure_catalogue.table_figures import PATTERN, SCALING
 from trainbench.results.campaign import Campaign
 
 CLOSE_PCT = 5.0  # nearer than this to the median of its peers, a strategy is neither high nor low
@@ -61,7 +61,7 @@ TRADE = "Saves memory and pays for it with speed: for what does not fit otherwis
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Profile:
+class Traits:
     """`scaling` is None without a smaller size; `outdone_by`: clearly faster, and with no more memory."""
 
     entry: Entry
@@ -102,11 +102,11 @@ class Profile:
         return (f"{base.base} costs {share(100 - self.scaling.pct)} less per sample.",)
 
 
-def profiles_of(peers: Sequence[Entry], scaling: Sequence[Scaling | None]) -> tuple[Profile, ...]:
+def traits_of(peers: Sequence[Entry], scaling: Sequence[Scaling | None]) -> tuple[Traits, ...]:
     """Of strategies that did equal work on one number of GPUs; empty for fewer than three, or without their memory."""
     if len(peers) < MIN_STRATEGIES or any(entry.memory_gb is None for entry in peers):
         return ()
-    return tuple(_profile(entry, scaled, peers) for entry, scaled in zip(peers, scaling, strict=True))
+    return tuple(_traits(entry, scaled, peers) for entry, scaled in zip(peers, scaling, strict=True))
 
 
 def tables(campaign: Campaign) -> tuple[Table, ...]:
@@ -118,15 +118,15 @@ def tables(campaign: Campaign) -> tuple[Table, ...]:
     for group, name in zip(groups, work_names(groups), strict=True):
         for size in reversed(sizes(group)):
             peers = entries(group, size)
-            if profiles := profiles_of(peers, [scaling(entry) for entry in peers]):
-                tables_of_sizes.append(_table(profiles, f"{name}, on {count(size, 'GPU')}"))
+            if rows := traits_of(peers, [scaling(entry) for entry in peers]):
+                tables_of_sizes.append(_table(rows, f"{name}, on {count(size, 'GPU')}"))
                 break
     return tuple(tables_of_sizes)
 
 
-def _profile(entry: Entry, scaling: Scaling | None, peers: Sequence[Entry]) -> Profile:
+def _traits(entry: Entry, scaling: Scaling | None, peers: Sequence[Entry]) -> Traits:
     throughput, memory = _throughput(entry, peers), _level(_memory(entry), [_memory(peer) for peer in peers])
-    return Profile(
+    return Traits(
         entry=entry,
         kind=_kind(throughput, memory, scaling),
         throughput=throughput,
@@ -178,25 +178,25 @@ def _memory(entry: Entry) -> float:
     return entry.memory_gb or 0.0
 
 
-def _table(profiles: Sequence[Profile], title: str) -> Table:
-    rates = statistics.median(profile.entry.tokens_per_s for profile in profiles)
-    memories = statistics.median(_memory(profile.entry) for profile in profiles)
+def _table(rows: Sequence[Traits], title: str) -> Table:
+    rates = statistics.median(row.entry.tokens_per_s for row in rows)
+    memories = statistics.median(_memory(row.entry) for row in rows)
     return make_table(
-        profiles,
+        rows,
         (
-            text("strategy", lambda profile: profile.entry.strategy.value),
-            PATTERN.column(lambda profile: profile.words, is_number=False),
-            TOKENS_PER_SECOND.column(lambda profile: profile.entry.tokens_per_s),
-            PATTERN.column(lambda profile: _against(profile.entry.tokens_per_s, rates), "against the median"),
-            PEAK_MEMORY_GB.column(lambda profile: profile.entry.memory_gb),
-            PATTERN.column(lambda profile: _against(_memory(profile.entry), memories), "and its median"),
-            SCALING.column(lambda profile: profile.scaling.text if profile.scaling else NA),
-            PATTERN.column(lambda profile: profile.meaning, "what it means", is_number=False),
+            text("strategy", lambda row: row.entry.strategy.value),
+            PATTERN.column(lambda row: row.words, is_number=False),
+            TOKENS_PER_SECOND.column(lambda row: row.entry.tokens_per_s),
+            PATTERN.column(lambda row: _against(row.entry.tokens_per_s, rates), "against the median"),
+            PEAK_MEMORY_GB.column(lambda row: row.entry.memory_gb),
+            PATTERN.column(lambda row: _against(_memory(row.entry), memories), "and its median"),
+            SCALING.column(lambda row: row.scaling.text if row.scaling else NA),
+            PATTERN.column(lambda row: row.meaning, "what it means", is_number=False),
         ),
-        run_id=lambda profile: median_run(profile.entry.results),
+        run_id=lambda row: median_run(row.entry.results),
         notes=(
-            f"High and low: more than {CLOSE_PCT:g} % from the median of these {len(profiles)} strategies.",
-            *tie_words([profile.entry for profile in profiles]),
+            f"High and low: more than {CLOSE_PCT:g} % from the median of these {len(rows)} strategies.",
+            *tie_words([row.entry for row in rows]),
         ),
         title=title,
     )
