@@ -6,12 +6,13 @@ import json
 from datetime import datetime
 from pathlib import Path
 
+from bench_image.contract.bench_file import bench_name
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from bench_image.contract.result import RunResult
 from trainbench.core.formats import listing
 from trainbench.exchange.anonymise import anonymised
-from trainbench.exchange.bench_files import bench_document, bench_name
+from trainbench.exchange.bench_files import exported
 from trainbench.exchange.submission import SubmissionError, file_name, submission
 from trainbench.exchange.submission_page import markdown
 from trainbench.results.artefacts import Store, StoreError, read_bounded, read_results
@@ -37,7 +38,7 @@ def choose(source: str, run_id: str | None, store: Store) -> RunResult:
 def export_files(result: RunResult, at: datetime, *, with_names: bool, as_bench_file: bool) -> dict[str, str]:
     """File name -> content. Raises SubmissionError and BenchFileError."""
     if as_bench_file:
-        return {bench_name(result): _json(bench_document(result if with_names else anonymised(result)))}
+        return {f"{bench_name(result)}.json": _json(exported(result if with_names else anonymised(result)))}
     content = submission(result, at, with_names)
     name = file_name(content)
     return {

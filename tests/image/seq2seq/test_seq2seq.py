@@ -15,9 +15,10 @@ from bench_image.contract.flops import num_parameters
 from bench_image.contract.options import Precision, Strategy
 from bench_image.contract.parse import parse_result
 from bench_image.contract.result import Chosen, RunResult
-from bench_image.contract.result_sections import ParameterCount
+from bench_image.contract.result_sections import ParameterCount, Performance
 from bench_image.contract.work import DiskData
 from bench_image.parallel.visible_gpus import count_visible_gpus
+from bench_image.process.merge import performance_of
 from bench_image.process.rank_report import WindowRecord
 from bench_image.seq2seq import bench_file
 from bench_image.seq2seq.flags import FlagError, Launch, Plan, parser, plan
@@ -222,7 +223,7 @@ def window(wall_s: float, losses: tuple[float, ...]) -> WindowRecord:
 
 
 def example() -> tuple[Plan, RunResult, list[WindowRecord]]:
-    """Two epochs of two steps on two GPUs. The figures do not hang together: only their way into the file matters."""
+    """Two epochs of two steps on two GPUs."""
     arguments = ("--epochs", "2", "--num-samples", "130", "--data-dir", "/data", "--warmup-epochs", "0")
     asked = planned(*arguments, gpus=2)
     chosen = Chosen(
@@ -234,7 +235,10 @@ def example() -> tuple[Plan, RunResult, list[WindowRecord]]:
         gpu_name="NVIDIA A100-SXM4-80GB", chosen=chosen, parameters=ParameterCount(total=count, trainable=count),
         samples_per_s=85.3, **spec,
     )  # fmt: skip
-    return asked, result, [window(2.0, (9.0, 8.0)), window(1.0, (8.0, 7.5))]
+    windows = [window(2.0, (9.0, 8.0)), window(1.0, (8.0, 7.5))]
+    measured = performance_of(asked.spec, None, windows, {})
+    known = {name: value for name in Performance.model_fields if (value := getattr(measured, name)) is not None}
+    return asked, result.model_copy(update={"performance": result.performance.model_copy(update=known)}), windows
 
 
 def test_the_file_is_as_documented(golden: Golden) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bench_image.contract.bench_file import bench_name
 from bench_image.contract.parse import parse_result
 from tests.builders import make_failed, make_result
 from tests.conftest import GOLDEN_DIR
@@ -14,8 +15,7 @@ from trainbench.exchange.bench_files import (
     BenchFileError,
     OldFile,
     OwnFile,
-    bench_document,
-    bench_name,
+    exported,
     parse_bench_file,
 )
 
@@ -81,7 +81,7 @@ def test_a_result_becomes_the_file_that_its_own_program_wrote() -> None:
     """
     before = own()
     result = parse_result(json.dumps(before["result"]))
-    after = json.loads(json.dumps(bench_document(result)))
+    after = json.loads(json.dumps(exported(result)))
 
     assert set(after) == {*before, "not_known"}
     for part in ("hardware", "software", "configuration", "summary"):
@@ -95,12 +95,12 @@ def test_a_result_becomes_the_file_that_its_own_program_wrote() -> None:
         "a result sums the losses and the loader's waits of all epochs up",
     )
     assert isinstance(parse(after), OwnFile)
-    assert bench_name(result) == "bench_A100-SXM4-80GB_2gpu_20261121T020000Z.json"
+    assert bench_name(result) == "bench_A100-SXM4-80GB_2gpu_20261121T020000Z"
 
 
 def test_only_runs_of_the_encoder_decoder_that_ended_well_have_a_file() -> None:
     with pytest.raises(BenchFileError, match=r"is of mistral-7b: the bench_ format is the encoder-decoder's own"):
-        bench_document(make_result())
+        exported(make_result())
     failed = make_failed(
         model="encoder-decoder",
         recipe="full",
@@ -109,7 +109,7 @@ def test_only_runs_of_the_encoder_decoder_that_ended_well_have_a_file() -> None:
         optimizer="adamw_torch",
     )
     with pytest.raises(BenchFileError, match="ended as oom"):
-        bench_document(failed)
+        exported(failed)
 
 
 @pytest.mark.parametrize(
