@@ -62,7 +62,7 @@ def test_a_drill_ends_with_the_verdict_and_the_reports(port: int, environment: d
     assert any("breach" in row for row in rows) == (done.returncode == 1)
     # the real scheduler put the verdict on top of the run's page
     run_id, note = last_run_and_note()
-    assert note.startswith("**Benchmark.** **DRILL.** ")
+    assert note.startswith("**Benchmark.** Drill detected: node-3 (")
     assert f"[Report]({report_tab('node_consistency', run_id)})" in note
 
 

@@ -183,7 +183,9 @@ def test_a_drill_that_is_not_found_turns_the_run_red_and_says_why(
     assert dag_run.state == "failed"
     assert campaign_of(store, dag_run).red_nodes == ()
     (alert,) = [alert for alert in alerts_of(dag_run) if alert.level is Level.ERROR]
-    assert alert.text.startswith("DRILL: gpu-deaf was slowed on purpose, and the check did not find it: slowed by 20 %")
+    assert alert.text.startswith(
+        "DRILL: gpu-deaf was slowed on purpose, and the check did not detect it: slowed by 20 %"
+    )
     assert alert.text.endswith("verdict ok")
     assert alert.text in out + err  # the gate's
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainbench.core.verdicts import Finding, Level, by_level
+from trainbench.core.verdicts import DRILL_UNDETECTED, Finding, Level, by_level
 from trainbench.judging.campaign_conditions import conditions
-from trainbench.judging.checks import drills
 from trainbench.judging.checks.missing_nodes import ATTENDANCE
 from trainbench.judging.condition import TRAITS, Condition, NodeCondition
 from trainbench.judging.over_time.level_changes import SLOWER
@@ -26,7 +25,7 @@ NEXT_STEP = "open the report of the run"
 
 def alerts(campaign: Campaign) -> tuple[Finding, ...]:
     """Errors, which turn the run red, first: each alarm, one for each node by its condition, each dated slowdown, each
-    node that nothing ran on, each drill that was not detected, each failed run that judges no node.
+    node that nothing ran on, each failed run that judges no node.
     """
     return by_level((*campaign.alarms, *_of_nodes(campaign), *_of_findings(campaign), *_of_runs(campaign)))
 
@@ -44,7 +43,7 @@ def _of_nodes(campaign: Campaign) -> Iterator[Finding]:
 
 def _error(campaign: Campaign, node: NodeCondition) -> Finding:
     """The diagnosis of the node, which names the work that it is red at; else its condition."""
-    errors = (f for f in campaign.findings if f.level is Level.ERROR and f.category != drills.UNDETECTED)
+    errors = (f for f in campaign.findings if f.level is Level.ERROR and f.category != DRILL_UNDETECTED)
     mine = (finding for finding in errors if finding.nodes == (node.node,) and finding.item is None)
     return next(mine, _plain(campaign, node, Level.ERROR))
 
@@ -72,12 +71,11 @@ def _plain(campaign: Campaign, node: NodeCondition, level: Level) -> Finding:
 
 
 def _of_findings(campaign: Campaign) -> Iterator[Finding]:
-    """Dated slowdowns, then nodes that nothing ran on, then drills that were not detected."""
+    """Dated slowdowns, then nodes that nothing ran on."""
     yield from (finding for finding in campaign.findings if finding.category in SLOWER)
     missed = (finding for finding in campaign.findings if finding.category in ATTENDANCE)
     # Never red: nothing ran there, and the cluster's own monitoring is the judge.
     yield from (finding for finding in missed if finding.level is not Level.INFO)
-    yield from drills.undetected(campaign.findings)
 
 
 def _of_runs(campaign: Campaign) -> Iterator[Finding]:

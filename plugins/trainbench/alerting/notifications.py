@@ -111,19 +111,25 @@ def _what(breach: Breach, num_named: int = 1) -> str:
 
 
 def _subject(notices: Sequence[Notice], entries: Sequence[Sequence[Notice]]) -> str:
-    firsts = [notice[0] for notice in notices]
-    drill = "DRILL: " if all(breach.is_drill for breach in firsts) else ""
+    drills = [entry for entry in entries if entry[0][0].is_drill]
+    others = [entry for entry in entries if entry not in drills]
+    parts = (f"DRILL: {_what_of(drills)}" if drills else "", _what_of(others) if others else "")
+    first = notices[0][0]
+    return one_line(f"[trainbench] {'; besides, '.join(filter(None, parts))} ({first.dag_id})", most=180)
+
+
+def _what_of(entries: Sequence[Sequence[Notice]]) -> str:
+    """ "node-3: samples/s -9.7 % against its peers", "3 to look at: ...", "node-3: well again"."""
+    firsts = [notice[0] for entry in entries for notice in entry]
     if event_of(firsts[0]) is Event.CLOSED:
         nodes: dict[str | None, dict[str, None]] = {}
         for breach in firsts:
             nodes.setdefault(breach.ended, {})[breach.name] = None
-        what = "; ".join(f"{listing(of_end, most=3)}: {ended}" for ended, of_end in nodes.items())
-    elif len(entries) == 1:
-        what = f"{_names(entries[0])}: {_what(entries[0][0][0], len(entries[0]))}"
-    else:
-        each = (f"{_names(same)} ({_what(same[0][0], len(same))})" for same in entries)
-        what = f"{len(notices)} to look at: {listing(each, most=3)}"
-    return one_line(f"[trainbench] {drill}{what} ({firsts[0].dag_id})", most=180)
+        return "; ".join(f"{listing(of_end, most=3)}: {ended}" for ended, of_end in nodes.items())
+    if len(entries) == 1:
+        return f"{_names(entries[0])}: {_what(entries[0][0][0], len(entries[0]))}"
+    each = (f"{_names(same)} ({_what(same[0][0], len(same))})" for same in entries)
+    return f"{len(firsts)} to look at: {listing(each, most=3)}"
 
 
 def _lines(same: Sequence[Notice]) -> tuple[str, ...]:

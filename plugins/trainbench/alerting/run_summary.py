@@ -51,8 +51,7 @@ def note(campaign: Campaign, alerts: Sequence[Finding], dag_id: str, run_id: str
     first; where the report is.
     """
     links = f"[Report]({report_tab(dag_id, run_id)}) · [Benchmarks]({benchmarks_page(prefix_of(base_url))})"
-    drill = "**DRILL.** " if campaign.is_drill else ""
-    parts = [f"{HEAD} {drill}{escape(one_line(verdict_text.in_full(campaign), most=300))}"]
+    parts = [f"{HEAD} {escape(one_line(verdict_text.in_full(campaign), most=300))}"]
     steps = [
         f"- {escape(one_line(f'{alert.subject}: {alert.resolution}' if _is_of_node(alert) else alert.text, most=160))}"
         for alert in alerts

@@ -233,7 +233,8 @@ class Finding(Frozen):
 PART_FAILED = "part_failed"
 OTHER_WORK = "computes_something_else"
 NO_FIGURE = "no_figure"
-ALARMS = frozenset({PART_FAILED, OTHER_WORK, NO_FIGURE})
+DRILL_UNDETECTED = "drill_undetected"
+ALARMS = frozenset({PART_FAILED, OTHER_WORK, NO_FIGURE, DRILL_UNDETECTED})
 
 
 def by_level(findings: Iterable[Finding]) -> tuple[Finding, ...]:

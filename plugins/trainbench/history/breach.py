@@ -108,4 +108,5 @@ def breach_of(row: Row[Any]) -> Breach:
 def warning_of(row: Row[Any]) -> Breach:
     """`row`: of `warnings`."""
     values = {name: row._mapping[name] for name in _COMMON}
-    return Breach(kind=BreachKind.WARNING, finding=Finding.model_validate_json(row.finding), **values)
+    finding = Finding.model_validate_json(row.finding)
+    return Breach(kind=BreachKind.WARNING, finding=finding, is_drill=finding.is_drill, **values)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from trainbench.core.formats import one_line, percent, signed
 from trainbench.core.verdicts import RED, Confirmation, Metric, NodeVerdict, State
+from trainbench.judging.checks.drills import is_detected
 from trainbench.judging.condition import UNDECIDED_STATES, Condition, Evidence, NodeCondition, condition_of
 from trainbench.judging.limits import NAMES, UNITS
 from trainbench.judging.over_time.level_changes import SLOWER
@@ -101,8 +102,8 @@ def _reason(verdicts: list[NodeVerdict], state: State) -> str:
 
 
 def _drill(verdicts: list[NodeVerdict]) -> str:
-    breach = next((verdict for verdict in verdicts if verdict.is_drill and verdict.state is State.BREACH), None)
-    return f"found: {why(breach)}" if breach else "not found"
+    breach = next((verdict for verdict in verdicts if verdict.is_drill and is_detected(verdict)), None)
+    return f"detected: {why(breach)}" if breach else "not detected"
 
 
 def _watched(node: NodeVerdict) -> str:

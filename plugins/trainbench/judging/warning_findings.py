@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
-from trainbench.core.verdicts import ALARMS, NO_FIGURE, OTHER_WORK, PART_FAILED, RED, Finding, Level, RateChange
+from trainbench.core.verdicts import (
+    ALARMS,
+    DRILL_UNDETECTED,
+    NO_FIGURE,
+    OTHER_WORK,
+    PART_FAILED,
+    RED,
+    Finding,
+    Level,
+    RateChange,
+)
 from trainbench.judging.checks.missing_nodes import ATTENDANCE, GONE
 from trainbench.judging.noise import deviation_pct
 from trainbench.judging.over_time import undecided
@@ -17,11 +27,12 @@ WATCHED, UNSTEADY = "watch", "unsteady"  # categories of findings
 
 
 class Kind(StrEnum):
-    """The worst first. The first three are of a whole run, and not of a node."""
+    """The worst first. The first four are of a whole run, and not of a node."""
 
     NO_FIGURE = NO_FIGURE
     PART_FAILED = PART_FAILED
     OTHER_WORK = OTHER_WORK
+    DRILL_UNDETECTED = DRILL_UNDETECTED
     SLOW = "slow"  # against its own past, or watched against its peers
     UNSTEADY = "unsteady"
     UNDECIDED = "undecided"
@@ -42,6 +53,7 @@ ENDED: Mapping[Kind, str] = {
     Kind.NO_FIGURE: "a later run gave figures",
     Kind.PART_FAILED: "a later run was judged without a failure",
     Kind.OTHER_WORK: "a later run computed the same on all its nodes",
+    Kind.DRILL_UNDETECTED: "its run is over",
     Kind.SLOW: "as fast again as before",
     Kind.UNSTEADY: "steady again",
     Kind.UNDECIDED: "judged again",

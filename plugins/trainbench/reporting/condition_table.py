@@ -56,6 +56,7 @@ TABLE: tuple[Surfaces, ...] = (
     _as_is(Condition.BUSY, "busy", 0, None, None, None, Tone.WARN),
     _as_is(Condition.WELL, "ok", 0, None, None, None, Tone.GOOD),
 )
+HEADLINES = {Condition.DRILL: "Drill detected"}  # where a report does not count the nodes first
 _HEAD = """# The condition of a node
 Every node has one condition, and every surface shows it: headline and tables of the reports, exit code, note on the DAG
 run, asset event, alerts, banners, notices, Fleet page. Of several that hold, the first of this table is the node's. The
@@ -76,8 +77,9 @@ _NOTES = """
   alert, banner and notice say so.
 - **Red stays red**: no silence, noise or age hides an open breach. It ends when the node is well, or was taken out of
   the cluster. An acknowledged breach sends no further messages; a run that confirms it again is red again.
-- **Drill**: its run is red, with alert, note and one notice marked DRILL, which tests the whole chain. When
-  that run is over the drill leaves no message open. A drill that is not detected is red too, with the reason.
+- **Drill**: its run is red, with alert, note and one notice marked DRILL, which tests the whole chain. The headline
+  first says whether the drill was detected, then how the other nodes are. When the run is over the drill leaves no
+  message open. A drill that is not detected is an alarm: red, with the reason, and a banner until the next run.
 - **Undecided** for three nights, or busy for three days, is a warning of its own, with banner and notice; the Fleet
   page says when the node was last judged.
 - **Stale** follows from time and not from a run: only the Fleet page shows it.
@@ -91,7 +93,7 @@ def document() -> str:
 
 
 def _row(row: Surfaces) -> str:
-    says = f'"1 of 4 nodes {TRAITS[row.in_run].one}"' if row.in_run else "-"
+    says = f'"{HEADLINES.get(row.in_run, f"1 of 4 nodes {TRAITS[row.in_run].one}")}"' if row.in_run else "-"
     run = {None: "-", 0: "green", 1: "red"}[row.exit_code]
     cells = (
         f"**{row.condition}**",

@@ -59,8 +59,10 @@ def report_html(campaign: Campaign, images: Mapping[str, bytes], sections: Seque
 
 
 def _word(campaign: Campaign, tone: Tone) -> str:
-    """The badge beside the headline. Where only a drill is red, nobody has to act."""
-    return DRILL_DETECTED if tone is Tone.BAD and verdict_text.is_drill_alone(campaign) else WORDS[tone]
+    """The badge beside the headline. Where only a drill is red, nobody has to act, but other nodes may need a look."""
+    if tone is not Tone.BAD or not verdict_text.is_drill_alone(campaign):
+        return WORDS[tone]
+    return DRILL_DETECTED if verdict_text.are_others_well(campaign) else f"{DRILL_DETECTED}, look closer at the others"
 
 
 def environment() -> Environment:

@@ -33,9 +33,9 @@ from trainbench.core.verdicts import (
 )
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, SAMPLES_PER_SECOND, TEMPERATURE_MEAN_C
 from trainbench.figure_catalogue.table_figures import DEVIATION
-from trainbench.judging.campaign_conditions import conditions
+from trainbench.judging.campaign_conditions import conditions, why
 from trainbench.judging.checks import drills, no_figures
-from trainbench.judging.condition import Condition, fleet_summary
+from trainbench.judging.condition import Condition, NodeCondition, fleet_summary
 from trainbench.judging.node_runs import judged_rate
 from trainbench.judging.over_time.level_changes import SLOWER
 from trainbench.judging.peers.node_verdicts import lone_groups
@@ -73,11 +73,10 @@ _LEVEL_TONES = {Level.INFO: Tone.PLAIN, Level.WARNING: Tone.WARN, Level.ERROR: T
 
 
 def tone(campaign: Campaign) -> Tone:
-    """Red as soon as a node is, a drilled one included, or a drill was not found; amber when anything else keeps a node
-    from being well.
+    """Red as soon as a node is, a drilled one included, or a drill was not detected; amber when anything else keeps a
+    node from being well.
     """
-    alarms = (*drills.undetected(campaign.findings), *campaign.alarms)
-    if campaign.red_nodes or campaign.unjudged_failures or alarms:
+    if campaign.red_nodes or campaign.unjudged_failures or campaign.alarms:
         return Tone.BAD
     if not campaign.judges_nodes and all(result.status is Status.OK for result in campaign.results):
         return Tone.GOOD
@@ -85,23 +84,51 @@ def tone(campaign: Campaign) -> Tone:
 
 
 def verdict(campaign: Campaign) -> str:
-    """The whole campaign in one sentence, behind one for each drill that was not found, and behind that no run gave a
-    figure; `dated` goes on.
+    """The campaign in short sentences: that no run gave a figure, each drill with its outcome, then the other nodes or
+    what was compared; `dated` goes on.
     """
-    missed = [sentence(finding.headline) for finding in drills.undetected(campaign.findings)]
+    parts = [*drill_outcomes(campaign)]
     if campaign.judges_nodes and no_figures.is_among(campaign.findings):
-        missed.insert(0, no_figures.HEADLINE)
+        parts.insert(0, no_figures.HEADLINE)
     judged, number = _judged(campaign), len(_dated(campaign))
     if number:
         has = "has" if number == 1 else "have"
         judged = f"{judged.removesuffix('.')}; {count(number, 'slowdown')} {has} a date."
-    return f"{'Drill: ' if is_drill_alone(campaign) else ''}{' '.join((*missed, judged))}"
+    return " ".join((*parts, judged))
+
+
+def drill_outcomes(campaign: Campaign) -> tuple[str, ...]:
+    """A sentence for each drilled node: "Drill detected: node-3 (samples/s -76.1 %, limit ±25 %)."; empty without a
+    drill.
+    """
+    if not campaign.judges_nodes or _is_lone(campaign):
+        return tuple(f"Drill: {node} was slowed on purpose." for node in _drilled(campaign))
+    missed = {finding.nodes[0]: finding.measured for finding in drills.undetected(campaign.findings)}
+    detected = {node.node: why(node) for node in campaign.nodes if node.is_drill and drills.is_detected(node)}
+    return (
+        *(f"Drill not detected: {node} ({measured})." for node, measured in missed.items()),
+        *(f"Drill detected: {node} ({measured})." for node, measured in detected.items()),
+    )
 
 
 def is_drill_alone(campaign: Campaign) -> bool:
     """Whether nothing is red but the nodes that a drill slowed."""
-    failures = (*drills.undetected(campaign.findings), *campaign.alarms, *campaign.unjudged_failures)
+    failures = (*campaign.alarms, *campaign.unjudged_failures)
     return campaign.is_drill and not failures and all(node.is_drill for node in campaign.red_nodes)
+
+
+def are_others_well(campaign: Campaign) -> bool:
+    """Whether each node that no drill slowed is well."""
+    return fleet_summary(_others(campaign)).is_well
+
+
+def _drilled(campaign: Campaign) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(result.spec.identity.node for result in campaign.results if result.spec.drill))
+
+
+def _others(campaign: Campaign) -> list[NodeCondition]:
+    drilled = _drilled(campaign)
+    return [node for node in conditions(campaign) if node.node not in drilled]
 
 
 def dated(campaign: Campaign) -> tuple[str, ...]:
@@ -123,9 +150,15 @@ def _dated(campaign: Campaign) -> Sequence[Finding]:
 def _judged(campaign: Campaign) -> str:
     if not campaign.judges_nodes:
         return " ".join((_measured(campaign), *_failed(campaign), *_answered(campaign)))
-    if campaign.groups and len(lone_groups(campaign.groups)) == len(campaign.groups):
+    if _is_lone(campaign):
         return f"{_measured(campaign)} Nodes were not compared: each work ran on one node only."
-    return fleet_summary(conditions(campaign)).headline
+    headline = fleet_summary(_others(campaign)).headline
+    return f"Apart from the drill, {headline[0].lower()}{headline[1:]}" if campaign.is_drill else headline
+
+
+def _is_lone(campaign: Campaign) -> bool:
+    """Whether each work ran on one node only, so that none was compared."""
+    return bool(campaign.groups) and len(lone_groups(campaign.groups)) == len(campaign.groups)
 
 
 def _answered(campaign: Campaign) -> list[str]:
@@ -176,7 +209,7 @@ def drill(campaign: Campaign) -> str | None:
     if not drills:
         return None
     slowed = listing(f"{node} by {share(pct, 0)}" for node, pct in drills.items())
-    return f"Drill: trainbench slowed {slowed} on purpose, to see that the checks find it."
+    return f"Drill: trainbench slowed {slowed} on purpose, to see whether the checks detect it."
 
 
 def verdict_table(campaign: Campaign, group: GroupVerdict) -> Table:

@@ -78,8 +78,8 @@ class Campaign(Frozen):
 
     @property
     def alarms(self) -> tuple[Finding, ...]:
-        """What turns the run red beside its nodes: a part of the judgement failed, peers computed other things, or
-        no run gave a figure.
+        """What turns the run red beside its nodes: a part of the judgement failed, peers computed other things, no
+        run gave a figure, or a drill was not detected.
         """
         return tuple(finding for finding in self.findings if finding.category in ALARMS)
 

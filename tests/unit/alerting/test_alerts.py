@@ -28,7 +28,7 @@ def test_a_drill_is_called_a_drill() -> None:
     (alert,) = alerts(campaigns.cpu_drill())
 
     assert alert.is_drill
-    assert alert.text.startswith("DRILL: node-3 was slowed on purpose: found: samples/s −76.1 %")
+    assert alert.text.startswith("DRILL: node-3 was slowed on purpose: detected: samples/s −76.1 %")
 
 
 def test_failed_nodes_are_red_and_pairs_are_only_told() -> None:

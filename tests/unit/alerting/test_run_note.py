@@ -36,7 +36,7 @@ def test_a_good_night_has_one_too() -> None:
 
 
 def test_a_drill_is_called_one() -> None:
-    assert note(campaigns.cpu_drill()).startswith("**Benchmark.** **DRILL.** ")
+    assert note(campaigns.cpu_drill()).startswith("**Benchmark.** Drill detected: node-3 (")
 
 
 def test_two_hundred_red_nodes_fit() -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.builders import make_result
 from tests.builders.campaigns import make_campaign
 from tests.builders.verdicts import make_group, make_metric, make_node
-from trainbench.core.verdicts import Confirmation, Metric, NodeVerdict, State, Tolerances
+from trainbench.core.verdicts import Confirmation, Metric, NodeVerdict, Side, State, Tolerances
 from trainbench.judging.campaign_conditions import _unsteady, _watched, conditions, why
 from trainbench.judging.condition import Condition, NodeCondition
 from trainbench.judging.over_time.trend import judge_history
@@ -62,6 +62,7 @@ def found(*verdicts: NodeVerdict, **fields: Any) -> NodeCondition:
 
 
 OK = make_node("node-1", reason="all is well")
+SLOW = make_metric(8.0, 10.0, state=State.BREACH, side=Side.SLOW)
 
 
 @pytest.mark.parametrize(
@@ -69,11 +70,11 @@ OK = make_node("node-1", reason="all is well")
     [
         (make_node("node-1", state=State.FAILED, reason="no image"), Condition.FAILED, "no image"),
         (make_node("node-1", state=State.BREACH, reason="slow"), Condition.BREACH, "slow"),
-        (make_node("node-1", is_drill=True), Condition.DRILL, "not found"),
+        (make_node("node-1", is_drill=True), Condition.DRILL, "not detected"),
         (
-            make_node("node-1", state=State.BREACH, is_drill=True, reason="20 % slow"),
+            make_node("node-1", [SLOW], state=State.BREACH, is_drill=True),
             Condition.DRILL,
-            "found: 20 % slow",
+            "detected: samples/s −20.0 %, limit",
         ),
         (
             make_node("node-1", is_unsteady=True, unsteady_factor=7.0),

@@ -13,8 +13,8 @@ import pytest
 
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.spec import Drill
-from tests.builders import STARTED_AT, make_failed, make_result
-from tests.builders.pipelines import StubHistory, assessed
+from tests.builders import make_failed
+from tests.builders.judged_nights import ENDED_AT, NODES, judged_night, runs
 from tests.conftest import Golden
 from trainbench.alerting import run_summary
 from trainbench.alerting.alerts import alerts
@@ -28,9 +28,6 @@ from trainbench.pages.banners.rows import open_banners
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import Overview
-from trainbench.params.campaign_params import parse_params
-from trainbench.planning.nodes import Fleet
-from trainbench.planning.plan import make_plan
 from trainbench.reporting import verdict_text
 from trainbench.reporting.condition_table import TABLE, Surfaces, document
 from trainbench.results.campaign import Campaign
@@ -38,36 +35,7 @@ from trainbench.settings.channels import Mail
 
 ROOT = Path(__file__).resolve().parents[3]
 DAG = "node_consistency"
-NODES = ("node-1", "node-2", "node-3", "node-4")
-ENDED_AT = STARTED_AT + timedelta(minutes=30)
 SOON = ENDED_AT + timedelta(hours=1)
-STEADY = (9.99, 10.0, 10.01)
-
-
-def campaign(
-    first: Sequence[RunResult],
-    again: Sequence[RunResult] = (),
-    *,
-    pasts: Callable[[str], Sequence[float]] = lambda node: [10.0] * 9,
-    **params: Any,
-) -> Campaign:
-    """A night of four nodes, judged by the whole flow. `pasts`: node -> what it reached before."""
-    asked = parse_params({"nodes": NODES, "rounds": 2, "strategies": ["single"], **params})
-    planned = make_plan(asked, Fleet(), "night")
-
-    def of_plan(measured: Sequence[RunResult]) -> list[RunResult]:
-        group = {"group_id": planned.specs[0].identity.group_id}
-        return [run.model_copy(update={"spec": run.spec.changed(identity=group)}) for run in measured]
-
-    history = StubHistory(rates=lambda run: pasts(run.spec.identity.node))
-    return assessed(planned, of_plan(first), of_plan(again), history, suite=DAG, finished_at=ENDED_AT).model_copy(
-        update={"dag_run_id": "scheduled__1"}
-    )
-
-
-def runs(node: str, rate: float = 10.0, rounds: Sequence[int] = (1, 2), **fields: Any) -> list[RunResult]:
-    windows = fields.pop("windows", tuple(rate * window / 10 for window in STEADY))
-    return [make_result(node, rate, round=number, windows=windows, **fields) for number in rounds]
 
 
 def fleet(*of_node_1: RunResult) -> list[RunResult]:
@@ -75,11 +43,11 @@ def fleet(*of_node_1: RunResult) -> list[RunResult]:
 
 
 def breach(**fields: Any) -> Campaign:
-    return campaign(fleet(*runs("node-1", 9.0, **fields)), runs("node-1", 9.0, (3,), **fields))
+    return judged_night(fleet(*runs("node-1", 9.0, **fields)), runs("node-1", 9.0, (3,), **fields))
 
 
 def failed(kind: str, status: Status = Status.ERROR) -> Campaign:
-    return campaign(fleet(*(make_failed("node-1", round=n, kind=kind, status=status) for n in (1, 2))))
+    return judged_night(fleet(*(make_failed("node-1", round=n, kind=kind, status=status) for n in (1, 2))))
 
 
 def past_of_node_1(rate: float) -> Callable[[str], Sequence[float]]:
@@ -88,17 +56,17 @@ def past_of_node_1(rate: float) -> Callable[[str], Sequence[float]]:
 
 NIGHTS: dict[Condition, Callable[[], Campaign]] = {
     Condition.FAILED: lambda: failed("RuntimeError"),
-    Condition.MISSING: lambda: campaign(fleet()),
+    Condition.MISSING: lambda: judged_night(fleet()),
     Condition.BREACH: breach,
     Condition.ACKNOWLEDGED: breach,
-    Condition.STALE: lambda: campaign(fleet(*runs("node-1"))),
+    Condition.STALE: lambda: judged_night(fleet(*runs("node-1"))),
     Condition.DRILL: lambda: breach(drill=Drill(slowdown_pct=10)),
-    Condition.BEHIND: lambda: campaign(fleet(*runs("node-1")), pasts=past_of_node_1(10.3)),
-    Condition.UNSTEADY: lambda: campaign(fleet(*runs("node-1", windows=(10.0, 6.7, 10.0)))),
-    Condition.WATCHED: lambda: campaign(fleet(*runs("node-1", 9.51)), pasts=past_of_node_1(9.51)),
-    Condition.UNDECIDED: lambda: campaign(fleet(*runs("node-1"))[:4], nodes=NODES[:2]),
+    Condition.BEHIND: lambda: judged_night(fleet(*runs("node-1")), pasts=past_of_node_1(10.3)),
+    Condition.UNSTEADY: lambda: judged_night(fleet(*runs("node-1", windows=(10.0, 6.7, 10.0)))),
+    Condition.WATCHED: lambda: judged_night(fleet(*runs("node-1", 9.51)), pasts=past_of_node_1(9.51)),
+    Condition.UNDECIDED: lambda: judged_night(fleet(*runs("node-1"))[:4], nodes=NODES[:2]),
     Condition.BUSY: lambda: failed("busy", Status.INCOMPLETE),
-    Condition.WELL: lambda: campaign(fleet(*runs("node-1"))),
+    Condition.WELL: lambda: judged_night(fleet(*runs("node-1"))),
 }
 
 
@@ -140,9 +108,10 @@ def test_what_the_run_says(row: Surfaces) -> None:
     says = {
         Condition.WELL: "All 4 nodes are well.",
         Condition.UNDECIDED: "None of 2 nodes could be judged",  # a pair: one node alone cannot be undecided so
+        Condition.DRILL: "Drill detected: node-1",
     }.get(row.in_run, f"1 of {total} nodes {trait.one}: node-1")
 
-    assert verdict_text.verdict(night).removeprefix("Drill: ").startswith(says)
+    assert verdict_text.verdict(night).startswith(says)
     assert says in run_summary.note(night, raised, DAG, "scheduled__1", None)
     assert row.word
     assert row.word in cell
@@ -207,25 +176,25 @@ def test_a_node_at_4_9_percent_below_its_peers_is_not_within_limits_and_reaches_
     ("make", "headline"),
     [
         (
-            lambda: campaign([*runs("node-1"), *runs("node-2", 5.0)], pasts=lambda node: [],
+            lambda: judged_night([*runs("node-1"), *runs("node-2", 5.0)], pasts=lambda node: [],
                              nodes=NODES[:2]),
             "None of 2 nodes could be judged: node-1 and node-2.",
         ),
         (
-            lambda: campaign([make_failed(node, round=n, kind="busy", status=Status.INCOMPLETE)
+            lambda: judged_night([make_failed(node, round=n, kind="busy", status=Status.INCOMPLETE)
                               for node in NODES for n in (1, 2)]),
             "All 4 nodes were busy: node-1, node-2, node-3 and 1 more.",
         ),
         (
-            lambda: campaign(fleet(*runs("node-1")), pasts=lambda node: [], reference="history"),
+            lambda: judged_night(fleet(*runs("node-1")), pasts=lambda node: [], reference="history"),
             "None of 4 nodes could be judged: node-1, node-2, node-3 and 1 more.",
         ),
         (
-            lambda: campaign(fleet(*runs("node-1")), pasts=lambda node: [11.11] * 9),
+            lambda: judged_night(fleet(*runs("node-1")), pasts=lambda node: [11.11] * 9),
             "All 4 nodes fell behind their own past: node-1, node-2, node-3 and 1 more.",
         ),
         (
-            lambda: campaign(fleet(*runs("node-1")), pasts=lambda node: [100.0] * 9),
+            lambda: judged_night(fleet(*runs("node-1")), pasts=lambda node: [100.0] * 9),
             "All 4 nodes fell behind their own past: node-1, node-2, node-3 and 1 more.",
         ),
     ],
@@ -252,10 +221,10 @@ def test_beside_an_acknowledged_breach_not_all_are_well(history: History) -> Non
 
 
 def test_a_fleet_that_fell_behind_its_own_past_together_does_not_exit_with_0() -> None:
-    together = campaign(fleet(*runs("node-1")), pasts=lambda node: [11.11] * 9)
+    together = judged_night(fleet(*runs("node-1")), pasts=lambda node: [11.11] * 9)
     assert exit_code(together) == 4
     assert {alert.level for alert in alerts(together)} == {Level.WARNING}
-    half = campaign(fleet(*runs("node-1")), pasts=lambda node: [11.11 if node in NODES[:2] else 10.0] * 9)
+    half = judged_night(fleet(*runs("node-1")), pasts=lambda node: [11.11 if node in NODES[:2] else 10.0] * 9)
     assert exit_code(half) == 0
 
 
@@ -293,4 +262,4 @@ def test_the_headline_of_a_bad_majority_names_the_bad_ones_or_the_doubt(past: li
     rates = dict.fromkeys((*NODES, "node-5"), 9.0) | {"node-4": 10.0, "node-5": 10.0}
     first = [run for node, rate in rates.items() for run in runs(node, rate)]
     again = [run for node, rate in rates.items() for run in runs(node, rate, (3,))]
-    assert verdict_text.verdict(campaign(first, again, nodes=tuple(rates), pasts=lambda node: past)) == headline
+    assert verdict_text.verdict(judged_night(first, again, nodes=tuple(rates), pasts=lambda node: past)) == headline

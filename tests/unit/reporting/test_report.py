@@ -34,7 +34,7 @@ def test_the_report(make: Callable[[], Campaign], golden: Callable[[str, str], N
 
 def test_the_verdict_and_the_drill_come_first() -> None:
     lines = benchmark_report(campaigns.cpu_drill()).splitlines()
-    assert lines[2].startswith("**Drill: 1 of 4 nodes was slowed on purpose: node-3")
+    assert lines[2].startswith("**Drill detected: node-3 (")
     assert lines[4].startswith("> **Drill: trainbench slowed node-3 by 75 %")
 
 

@@ -62,7 +62,7 @@ def test_a_drill_says_so() -> None:
     campaign = campaigns.cpu_drill()
     assert (
         verdict_text.drill(campaign)
-        == "Drill: trainbench slowed node-3 by 75 % on purpose, to see that the checks find it."
+        == "Drill: trainbench slowed node-3 by 75 % on purpose, to see whether the checks detect it."
     )
     assert verdict_text.drill(campaigns.healthy()) is None
     assert verdict_text.state_words(campaign.red_nodes[0]) == "breach: slow, confirmed (\u221275.4 %), drill"

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from bench_image.contract.result import RunResult
 from trainbench.core.formats import percent
-from trainbench.core.verdicts import Finding, GroupVerdict, Level, Metric, NodeVerdict, Side, State
+from trainbench.core.verdicts import DRILL_UNDETECTED, Finding, GroupVerdict, Level, Metric, NodeVerdict, Side, State
 
-UNDETECTED = "drill_undetected"  # category
 _AGAIN = {State.BUSY: "run the drill again when the node is free", State.FAILED: "mend the node, then drill it again"}
 
 
@@ -16,7 +15,7 @@ def undetected_drill_findings(groups: Sequence[GroupVerdict], results: Iterable[
     """One for each drilled node that no group finds too slow."""
     drills = {result.spec.identity.node: result.spec.drill.slowdown_pct for result in results if result.spec.drill}
     verdicts = [node for group in groups for node in group.nodes]
-    detected = {node.node for node in verdicts if _is_detected(node)}
+    detected = {node.node for node in verdicts if is_detected(node)}
     return tuple(
         _finding(node, slowdown_pct, [verdict for verdict in verdicts if verdict.node == node])
         for node, slowdown_pct in drills.items()
@@ -25,12 +24,12 @@ def undetected_drill_findings(groups: Sequence[GroupVerdict], results: Iterable[
 
 
 def undetected(of_campaign: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The undetected drills among a campaign's findings: they turn its run red."""
-    return tuple(finding for finding in of_campaign if finding.category == UNDETECTED)
+    """The undetected drills among a campaign's findings."""
+    return tuple(finding for finding in of_campaign if finding.category == DRILL_UNDETECTED)
 
 
-def _is_detected(node: NodeVerdict) -> bool:
-    """In breach for its throughput; a drill takes nothing but that away."""
+def is_detected(node: NodeVerdict) -> bool:
+    """Whether the node is in breach for its throughput; a drill takes nothing but that away."""
     rate = node.metric(Metric.SAMPLES_PER_SECOND)
     return node.state is State.BREACH and rate is not None and rate.state is State.BREACH and rate.side is Side.SLOW
 
@@ -41,14 +40,14 @@ def _finding(node: str, slowdown_pct: float, verdicts: Sequence[NodeVerdict]) ->
     again = next((advice for state, advice in _AGAIN.items() if states == {state}), None)
     return Finding(
         level=Level.ERROR,
-        category=UNDETECTED,
+        category=DRILL_UNDETECTED,
         nodes=(node,),
         is_drill=True,
         measured=measured,
         expected="verdict breach, for its samples/s",
-        summary=f"was slowed on purpose, and the check did not find it: {measured}",
+        summary=f"was slowed on purpose, and the check did not detect it: {measured}",
         resolution=again
-        or "drill it again with more rounds or a larger drill_slowdown_pct: as it is, so slow a node is not found here",
+        or "drill it again with more rounds or a larger drill_slowdown_pct: a node this slow is not detected here",
     )
 
 

@@ -37,7 +37,7 @@ def test_a_drill_that_is_not_found_is_red_and_says_why(state: State) -> None:
     node = make_node("node-3", [rate_of(9.69, state)], state=state)
 
     assert drilled(node) == [
-        "DRILL: node-3 was slowed on purpose, and the check did not find it: "
+        "DRILL: node-3 was slowed on purpose, and the check did not detect it: "
         f"slowed by 20 %, measured \u22123.1 %, verdict {state.value}"
     ]
 
@@ -47,7 +47,7 @@ def test_a_breach_for_another_reason_than_speed_finds_no_drill() -> None:
     node = make_node("node-3", [rate_of(9.9, State.OK), hot], state=State.BREACH)
 
     assert drilled(node) == [
-        "DRILL: node-3 was slowed on purpose, and the check did not find it: "
+        "DRILL: node-3 was slowed on purpose, and the check did not detect it: "
         "slowed by 20 %, measured \u22121.0 %, verdict breach"
     ]
 
