@@ -180,7 +180,7 @@ def _make(run: Run, folder: Path, environ: dict[str, str], left_s: float) -> Out
             process.terminate()  # it writes down what it knows
             process.wait()
     wall_s = time.monotonic() - began
-    for leftover in (*folder.glob("rank-*.json"), *folder.glob("came-*")):
+    for leftover in (*folder.glob("rank-*.json"), *folder.glob("arrived-*")):
         leftover.unlink()  # the result holds what they say
     return Outcome(run, wall_s, _read(folder / "result.json"))
 
