@@ -1,0 +1,50 @@
+"""Three nights for the tests of the pages' reads, and every read of them.
+
+node_consistency: four nodes, the reference is 10 samples/s.
+    day 1: node-3 breaches with 9.0 (-10 %);  day 2: all well, node-10 at 9.8 (-2 %);  day 3: node-2 is missing.
+somebody_elses, which the reader may not see: on day 3 node-9 breaches, with gpt2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+from typing import Any
+
+from tests.builders import make_result
+from tests.builders.nights import night
+from trainbench.core.verdicts import State
+from trainbench.history.history import History
+from trainbench.pages.reads.filters import Filters
+from trainbench.pages.reads.queries import Pages
+from trainbench.pages.reads.rows import RunSort
+
+SEEN, HIDDEN = "node_consistency", "somebody_elses"
+DAY_3 = date(2026, 11, 3)
+ALL = Filters()
+HOSTILE = "=cmd|' /C calc'!A0\n<script>alert(1)</script>"
+
+
+def three_nights(history: History) -> History:
+    well = {"node-1": 10.1, "node-2": 10.0, "node-3": 10.0, "node-10": 10.0}
+    history.record(night(1, well | {"node-3": 9.0}, {"node-3": State.BREACH}))
+    history.record(night(2, well | {"node-10": 9.8}))
+    history.record(night(3, {name: rate for name, rate in well.items() if name != "node-2"}, {"node-2": State.MISSING}))
+    others = [make_result("node-9", 4.0, model="gpt2", gpu_name="NVIDIA A10")]
+    history.record(
+        night(3, others, {"node-9": State.BREACH}, suite=HIDDEN, campaign_id="hidden-3", gpu_name="NVIDIA A10")
+    )
+    return history
+
+
+def every_read(pages: Pages, filters: Filters) -> Iterator[Any]:
+    yield pages.choices()
+    yield pages.overview(filters, DAY_3)
+    yield pages.heat_map(filters, DAY_3)
+    yield pages.open_breaches(filters)
+    yield pages.closed_breaches(filters)
+    yield pages.strategies(filters)
+    yield pages.costs(filters)
+    yield from (pages.runs(filters, sort=sort) for sort in RunSort)
+    yield from (pages.node(f"node-{i}", filters) for i in (1, 2, 3, 9, 10))
+    yield "".join(pages.runs_csv(filters))

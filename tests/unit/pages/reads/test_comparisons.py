@@ -1,0 +1,93 @@
+"""Strategies and costs over several campaigns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench_image.contract.options import Strategy
+from bench_image.contract.spec import Drill
+from tests.builders import make_failed, make_result
+from tests.builders.nights import night
+from tests.builders.three_nights import ALL, DAY_3, SEEN
+from trainbench.history.history import History
+from trainbench.pages.reads.queries import Pages
+from trainbench.params.campaign_kind import Question
+
+
+def study(history: History) -> Pages:
+    """Two weeks of ddp on 1, 2 and 4 GPUs; the second week's run on 4 GPUs fails."""
+
+    def ran(strategy: Strategy, gpus: int, rate: float) -> Any:
+        return make_result("node-1", rate, strategy=strategy, gpus_per_node=gpus)
+
+    week_1 = [ran(Strategy.SINGLE, 1, 10.0), ran(Strategy.DDP, 2, 18.0), ran(Strategy.FSDP, 2, 19.0)]
+    week_2 = [ran(Strategy.SINGLE, 1, 12.0), ran(Strategy.DDP, 2, 20.0)]
+    broken = make_failed("node-1", strategy=Strategy.DDP, gpus_per_node=4)
+    fields: dict[str, Any] = {"question": Question.STRATEGIES, "groups": (), "suite": "strategy_scaling"}
+    history.record(night(1, week_1, **fields))
+    history.record(night(8, [*week_2, broken], **fields))
+    return Pages(history.engine, {"strategy_scaling"})
+
+
+def test_strategies_are_medians_over_the_campaigns_and_placed_within_equal_work(history: History) -> None:
+    """single: (10 + 12) / 2 = 11. ddp on 2: (18 + 20) / 2 = 19, its efficiencies 90 and 83.33 %, median 86.67 %.
+    fsdp on 2 ran once, at 19: both have 19 x 512 tokens/s, and the name decides.
+    """
+    rows = study(history).strategies(ALL).rows
+    assert [(row.strategy, row.world_size, row.samples_per_second, row.place) for row in rows] == [
+        ("single", 1, 11.0, 1),
+        ("ddp", 2, 19.0, 1),
+        ("fsdp", 2, 19.0, 2),
+        ("ddp", 4, None, None),
+    ]
+    ddp = rows[1]
+    assert ddp.efficiency_pct == pytest.approx((90 + 100 * (20 / 2) / 12) / 2)
+    assert ddp.tokens_per_second == 19.0 * 512
+    assert (ddp.memory_gb, ddp.num_campaigns, ddp.num_runs, ddp.num_failed) == (7.1, 2, 2, 0)
+    assert (rows[3].num_runs, rows[3].num_failed, rows[3].gpu_name) == (1, 1, "NVIDIA H200")
+    assert len({row.work_key for row in rows}) == 1
+
+
+def test_drills_are_paid_for_but_do_not_enter_a_median(history: History) -> None:
+    drilled = make_result("node-1", 1.0, drill=Drill(slowdown_pct=90))
+    history.record(night(1, [drilled, make_result("node-2", 10.0)]))
+    pages = Pages(history.engine, {SEEN})
+    (row,) = pages.strategies(ALL).rows
+    assert (row.samples_per_second, row.num_runs) == (10.0, 2)
+    assert pages.costs(ALL).total.num_runs == 2
+
+
+def test_costs_by_month_by_dag_and_by_work(history: History) -> None:
+    """Each run takes 55 s per GPU at $0.60: on one GPU $0.0091667. November has 3, December 1 of two GPUs."""
+    history.record(night(1, {"node-1": 10.0, "node-2": 10.0}))
+    history.record(night(2, {"node-1": 10.0}))
+    two = make_result("node-1", 18.0, strategy=Strategy.DDP, gpus_per_node=2)
+    history.record(night(31, [two], suite="strategy_scaling", groups=()))
+    costs = Pages(history.engine, {SEEN, "strategy_scaling"}).costs(ALL)
+    one = 55 / 3600 * 0.6
+    assert [(row.name, row.usd, row.num_runs) for row in costs.months] == [
+        ("2026-12", pytest.approx(2 * one), 1),
+        ("2026-11", pytest.approx(3 * one), 3),
+    ]
+    assert [(row.name, row.usd) for row in costs.dags] == [
+        (SEEN, pytest.approx(3 * one)),
+        ("strategy_scaling", pytest.approx(2 * one)),
+    ]
+    assert [row.name for row in costs.works] == [
+        "mistral-7b qlora single NVIDIA H200",
+        "mistral-7b qlora ddp NVIDIA H200",
+    ]
+    assert costs.total.usd == pytest.approx(5 * one)
+    assert costs.total.gpu_hours == pytest.approx(5 * 55 / 3600)
+
+
+def test_an_unknown_price_is_counted_and_never_0(history: History) -> None:
+    history.record(night(1, {"node-1": 10.0}, usd_per_gpu_hour=None))
+    pages = Pages(history.engine, {SEEN})
+    assert (pages.costs(ALL).total.usd, pages.costs(ALL).total.num_unpriced) == (None, 1)
+    assert pages.overview(ALL, DAY_3).spend_usd is None
+    history.record(night(2, {"node-1": 10.0}))
+    total = pages.costs(ALL).total
+    assert (total.usd, total.num_runs, total.num_unpriced) == (pytest.approx(55 / 3600 * 0.6), 2, 1)

@@ -1,0 +1,99 @@
+"""The overview of a fleet and the map of its nodes by day."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+
+import pytest
+
+from tests.builders.nights import night
+from tests.builders.three_nights import ALL, DAY_3, SEEN
+from trainbench.core.verdicts import State
+from trainbench.history.history import History
+from trainbench.judging.condition import Condition
+from trainbench.pages.reads.filters import Filters
+from trainbench.pages.reads.queries import Pages
+
+
+def test_the_overview_counts_the_last_days(pages: Pages) -> None:
+    """11 runs of 55 s on one GPU at $0.60: 11 x 55 / 3600 = 0.16806 GPU-hours, $0.10083."""
+    overview = pages.overview(ALL, DAY_3)
+    assert (overview.num_nodes, overview.num_measured, overview.num_red) == (4, 4, 1)
+    assert (overview.num_acknowledged, overview.num_warned) == (0, 0)
+    assert overview.gpu_hours == pytest.approx(0.168056, rel=1e-4)
+    assert overview.spend_usd == pytest.approx(0.100833, rel=1e-4)
+    assert (overview.measured_since, overview.spend_since) == (date(2026, 10, 28), date(2026, 10, 5))
+    assert overview.last_campaign
+    assert (overview.last_campaign.campaign_id, overview.last_campaign.dag_run_id) == ("night-3", "scheduled__3")
+    assert (overview.last_campaign.num_runs, overview.last_campaign.num_nodes, overview.last_campaign.num_red) == (
+        3, 4, 1,
+    )  # fmt: skip
+
+
+def test_a_node_that_was_only_missing_is_counted_but_not_measured(pages: Pages) -> None:
+    overview = pages.overview(Filters(since=DAY_3), DAY_3)
+    assert (overview.num_nodes, overview.num_measured) == (4, 3)
+
+
+def test_a_fleet_that_nobody_measured_for_a_week_is_told_as_such(pages: Pages) -> None:
+    later = pages.overview(ALL, DAY_3 + timedelta(days=7))
+    assert (later.num_nodes, later.num_measured, later.num_red) == (0, 0, 1)
+
+
+def test_the_map_puts_the_node_that_was_red_last_first_and_sorts_the_rest_by_number(pages: Pages) -> None:
+    heat = pages.heat_map(ALL, DAY_3, days=3)
+    assert heat.days == ("2026-11-01", "2026-11-02", "2026-11-03")
+    assert [row.node for row in heat.rows] == ["node-2", "node-3", "node-1", "node-10"]
+    assert [[cell.condition.value if cell else None for cell in row.cells] for row in heat.rows] == [
+        ["well", "well", "missing"],
+        ["breach", "well", "well"],
+        ["well", "well", "well"],
+        ["well", "well", "well"],
+    ]
+    assert (heat.num_nodes, heat.num_red_nodes, heat.page, heat.num_pages) == (4, 2, 1, 1)
+    assert [row.num_red_days for row in heat.rows] == [1, 1, 0, 0]
+    missing, slow = heat.rows[0].cells[2], heat.rows[1].cells[0]
+    assert missing
+    assert slow
+    assert (missing.deviation_pct, missing.num_verdicts) == (None, 1)
+    assert slow.deviation_pct == pytest.approx(-10.0)
+    assert (slow.campaign_id, slow.dag_id, slow.dag_run_id) == ("night-1", SEEN, "scheduled__1")
+    assert heat.rows[0].gpu_name == "NVIDIA H200"
+
+
+def test_the_map_ends_with_the_filters_and_shows_days_without_a_verdict(pages: Pages) -> None:
+    heat = pages.heat_map(Filters(until=date(2026, 11, 1)), DAY_3, days=2)
+    assert heat.days == ("2026-10-31", "2026-11-01")
+    assert [row.node for row in heat.rows] == ["node-3", "node-1", "node-2", "node-10"]
+    assert all(row.cells[0] is None for row in heat.rows)
+
+
+@pytest.mark.parametrize("days", [-5, 0, 1, 10**9])
+def test_the_map_has_at_least_a_day_and_at_most_a_quarter(pages: Pages, days: int) -> None:
+    assert len(pages.heat_map(ALL, DAY_3, days=days).days) == (92 if days > 1 else 1)
+
+
+def test_pages_of_the_map(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainbench.pages.reads.fleet.NODES_ON_PAGE", 3)
+    found = [pages.heat_map(ALL, DAY_3, page=page) for page in (-1, 1, 2, 99)]
+    assert [(heat.page, [row.node for row in heat.rows]) for heat in found] == [
+        (1, ["node-2", "node-3", "node-1"]),
+        (1, ["node-2", "node-3", "node-1"]),
+        (2, ["node-10"]),
+        (2, ["node-10"]),
+    ]
+
+
+def test_a_day_of_several_campaigns_shows_the_worst_of_them(history: History) -> None:
+    """node-1 is at -3 % in the morning and at +1 % in the evening, and busy at noon."""
+    for hour, rate, state in ((1, 9.7, State.NOTICE), (2, 10.0, State.BUSY), (3, 10.1, State.OK)):
+        campaign = night(1, {"node-1": rate}, {"node-1": state}, campaign_id=f"hour-{hour}", dag_run_id=f"run-{hour}")
+        moved = campaign.finished_at + timedelta(hours=hour)
+        history.record(campaign.model_copy(update={"finished_at": moved}))
+    (row,) = Pages(history.engine, {SEEN}).heat_map(ALL, date(2026, 11, 1), days=1).rows
+    (cell,) = row.cells
+    assert cell
+    assert (cell.condition, cell.campaign_id, cell.dag_run_id, cell.num_verdicts) == (
+        Condition.WATCHED, "hour-1", "run-1", 3,
+    )  # fmt: skip
+    assert cell.deviation_pct == pytest.approx(-3.0)
