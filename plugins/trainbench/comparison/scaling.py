@@ -84,6 +84,8 @@ def efficiencies(results: Sequence[RunResult]) -> tuple[Efficiency | None, ...]:
 
     The base is the median of its runs on a machine of the result; of all of its runs where none shares one.
     """
+    if len({result.spec.placement.world_size for result in results}) < 2:
+        return (None,) * len(results)
     machines = Machines(results)
     by_run: dict[int, Efficiency | None] = {}
     for group in work_groups(results):

@@ -16,8 +16,8 @@ from trainbench.comparison.entries import Entry, entries, is_tie, level_with, si
 from trainbench.comparison.scaling import GOOD_SCALING_PCT, Scaling, entry_scaling
 from trainbench.core.formats import NA, count, listing, percent, share
 from trainbench.core.tables import Table, make_table, median_run, text
-from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, TOKENS_PER_SECOND
-from trainbench.figure_catalogue.table_figures import PATTERN, SCALING
+from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, SCALING_EFFICIENCY_PCT, TOKENS_PER_SECOND
+from trainbench.figure_catalogue.table_figures import PATTERN
 from trainbench.results.campaign import Campaign
 
 CLOSE_PCT = 5.0  # nearer than this to the median of its peers, a strategy is neither high nor low
@@ -190,7 +190,7 @@ def _table(rows: Sequence[Traits], title: str) -> Table:
             PATTERN.column(lambda row: _against(row.entry.tokens_per_s, rates), "against the median"),
             PEAK_MEMORY_GB.column(lambda row: row.entry.memory_gb),
             PATTERN.column(lambda row: _against(_memory(row.entry), memories), "and its median"),
-            SCALING.column(lambda row: row.scaling.text if row.scaling else NA),
+            SCALING_EFFICIENCY_PCT.column(lambda row: row.scaling.text if row.scaling else NA),
             PATTERN.column(lambda row: row.meaning, "what it means", is_number=False),
         ),
         run_id=lambda row: median_run(row.entry.results),

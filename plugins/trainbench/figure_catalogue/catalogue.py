@@ -7,11 +7,11 @@ from itertools import groupby
 from trainbench.core.formats import listing
 from trainbench.core.markdown import escape
 from trainbench.figure_catalogue.figure import Figure
-from trainbench.figure_catalogue.run_figures import COST_FIGURES, RUN_FIGURES
+from trainbench.figure_catalogue.run_figures import COST_FIGURES, RUN_FIGURES, SCALING_EFFICIENCY_PCT
 from trainbench.figure_catalogue.table_figures import TABLE_FIGURES
 
-FIGURES = (*RUN_FIGURES, *COST_FIGURES, *TABLE_FIGURES)
-_OF_A_RUN = frozenset({*RUN_FIGURES, *COST_FIGURES})
+_OF_A_RUN = (*RUN_FIGURES, *COST_FIGURES, SCALING_EFFICIENCY_PCT)
+FIGURES = (*_OF_A_RUN, *TABLE_FIGURES)
 HEAD = """\
 # Where each figure comes from
 

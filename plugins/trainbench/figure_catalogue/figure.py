@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from bench_image.contract.result import RunResult
 from trainbench.core.formats import figure
+from trainbench.core.known_values import known_median, known_sum
 from trainbench.core.tables import Column, Content
 
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
+class FigureRow(Protocol):
+    """A row of a table that knows its figures."""
+
+    def figure(self, figure: Figure) -> float | None: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Figure:
     """One entry of the catalogue. A figure of a run is read from its result at the path `field`, or by `of`.
 
@@ -33,17 +40,26 @@ class Figure:
     read: str | None = None
     section: str | None = None  # of the report and the run's page: a table with one row for each run
     csv: str | None = None  # column of metrics.csv, where it is not `name`
-    stored: str | None = None  # column of the history's table of runs
+    # Column `name` of the history's tables: of each run, and of each work their median, or the sum of what is known.
+    stored: Literal["median", "sum"] | None = None
     of: Callable[[Any], float | None] | None = None
 
     def value(self, result: Any) -> float | None:
-        """Of one run's result; of a cost for figures of costs."""
+        """Of one run's result; of its cost or its scaling efficiency for the figures of these."""
         return self.of(result) if self.of else _at(result, self.field)
+
+    def combined(self, values: Iterable[float | None]) -> float | None:
+        """One value for several runs or works; None where none is known."""
+        return known_sum(values) if self.stored == "sum" else known_median(values)
 
     def column(self, of: Callable[[R], Content], label: str | None = None, **more: Any) -> Column[R]:
         """A column of any table that shows this figure. `label`: the heading, one of `also` or with its own text."""
         about: dict[str, Any] = {"write": self.write, "is_number": True, **more}
         return Column(name=label or self.label, of=of, unit=self.unit, field=self.field, **about)
+
+    def own(self, label: str | None = None, **more: Any) -> Column[Any]:
+        """The column of a table whose rows know their figures."""
+        return self.column(lambda row: row.figure(self), label, **more)
 
     def names(self, heading: str) -> bool:
         """Whether a column with this heading shows the figure. Brackets are no wildcards."""

@@ -5,7 +5,6 @@ A new figure is an entry here, and its field in the contract. With `stored` it a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from operator import attrgetter
 
 from bench_image.contract.result import RunResult
@@ -36,7 +35,7 @@ SAMPLES_PER_SECOND = Figure("samples_per_second", "samples/s", "1/s", "performan
     "steps x samples of a step over all ranks / seconds of all measured windows by performance.clock (wall time; on "
     "the CPU the process' CPU time); of several runs the median; of independent GPUs the sum of their own rates",
     "bench_image.process.merge.performance_of", "test_merge.py::test_figures_by_hand",
-    section=PERFORMANCE, stored="samples_per_second",
+    section=PERFORMANCE, stored="median",
     read=(
         "Samples of all ranks / seconds of the measured windows (wall time; on the CPU the process' own CPU time); "
         "warm-up and start-up are outside."
@@ -45,7 +44,7 @@ TOKENS_PER_SECOND = Figure("tokens_per_second", "tokens/s", "1/s", "performance.
     "samples/s x tokens of a sample; of an encoder-decoder those of source and target",
     "bench_image.process.merge.performance_of",
     "test_merge.py::test_tokens_of_an_encoder_decoder_are_source_and_target",
-    section=PERFORMANCE, csv="tokens_per_sec", stored="tokens_per_second",
+    section=PERFORMANCE, csv="tokens_per_sec", stored="median",
     read="Non-padding tokens of all ranks / the same seconds.")
 MEDIAN_STEP_TIME_S = Figure("median_step_time_s", "median step ms", "ms", "performance.step_time.median_s",
     "median of all measured steps, each as long as its slowest rank",
@@ -70,12 +69,12 @@ PEAK_MEMORY_GB = Figure("peak_memory_gb", "memory GB", "1e9 bytes", "memory.peak
     "torch's most allocated bytes since the first window, largest rank / 1e9; on the CPU resident memory",
     "bench_image.process.merge.largest_memory",
     "test_merge.py::test_two_ranks_share_the_peak_and_count_the_larger_memory",
-    section=PERFORMANCE, also=("measured GB",), stored="memory_gb",
+    section=PERFORMANCE, also=("measured GB",), stored="median",
     read="Peak allocated by torch in training, largest rank, 1e9 bytes. On a CPU: resident memory.")
 MFU_PCT = Figure("mfu_pct", "MFU", "%", "performance.mfu_pct",
     "100 x tokens/s per GPU x model FLOPs per token / the GPU's peak FLOP/s; causality is not halved",
     "bench_image.process.merge._share_pct", "test_merge.py::test_utilisation_by_hand",
-    write=share, section=PERFORMANCE, stored="mfu_pct",
+    write=share, section=PERFORMANCE, stored="median",
     read="Model FLOPs per second by formula / the GPU's peak; HFU counts recomputed FLOPs too.")
 HFU_PCT = Figure("hfu_pct", "HFU", "%", "performance.hfu_pct",
     "as MFU, with the FLOPs that checkpointing computes again",
@@ -136,7 +135,7 @@ TEMPERATURE_MEAN_C = Figure(
     "temperature_mean_c", "temperature mean", "degrees C", "telemetry.gpus.*.temperature_mean_c",
     "mean of NVML's readings within the windows, hottest GPU",
     "trainbench.results.readings.temperature_mean_c", "test_readings.py::test_several_gpus_become_one_number",
-    write=degrees, section=TELEMETRY, also=("temperature",), of=readings.temperature_mean_c, stored="temperature_c",
+    write=degrees, section=TELEMETRY, also=("temperature",), of=readings.temperature_mean_c, stored="median",
     read="Mean within the measured windows, hottest GPU of the run.")
 TEMPERATURE_MAX_C = Figure("temperature_max_c", "temperature max", "degrees C", "telemetry.gpus.*.temperature_max_c",
     "largest reading, hottest GPU",
@@ -149,7 +148,7 @@ POWER_MEAN_W = Figure("power_mean_w", "power W", "W", "telemetry.gpus.*.power_me
 SM_CLOCK_MEAN_MHZ = Figure("sm_clock_mean_mhz", "SM clock MHz", "MHz", "telemetry.gpus.*.sm_clock_mean_mhz",
     "mean clock, slowest GPU",
     "trainbench.results.readings.sm_clock_mean_mhz", "test_readings.py::test_several_gpus_become_one_number",
-    section=TELEMETRY, of=readings.sm_clock_mean_mhz, stored="sm_clock_mhz")
+    section=TELEMETRY, of=readings.sm_clock_mean_mhz, stored="median")
 SM_CLOCK_MIN_MHZ = Figure("sm_clock_min_mhz", "lowest SM clock MHz", "MHz", "telemetry.gpus.*.sm_clock_min_mhz",
     "lowest single reading within the windows, of all GPUs",
     "trainbench.results.readings.sm_clock_min_mhz", "test_readings.py::test_several_gpus_become_one_number",
@@ -167,7 +166,7 @@ THROTTLE_POWER_CAP_PCT = Figure("throttle_power_cap_pct", "power cap", "%", "tel
 ENERGY_PER_SAMPLE_J = Figure("energy_per_sample_j", "J per sample", "J", "telemetry.energy_per_sample_j",
     "joules of the GPUs' energy counters within the windows / samples, or tokens, of the windows",
     "bench_image.process.merge._telemetry", "test_merge.py::test_figures_by_hand",
-    section=TELEMETRY, stored="energy_per_sample_j")
+    section=TELEMETRY, stored="median")
 ENERGY_PER_TOKEN_J = Figure("energy_per_token_j", "J per token", "J", "telemetry.energy_per_token_j",
     "joules of the GPUs' energy counters within the windows / samples, or tokens, of the windows",
     "bench_image.process.merge._telemetry", "test_merge.py::test_figures_by_hand",
@@ -208,29 +207,42 @@ USD_PER_GPU_HOUR = Figure("usd_per_gpu_hour", "per GPU-hour", "USD", "cost.usd_p
     "price of the instance / its GPUs",
     "trainbench.prices.price_tables.usd_per_gpu_hour",
     "test_price_tables.py::test_an_instance_price_is_shared_by_its_gpus",
-    of=attrgetter("usd_per_gpu_hour"), write=usd, also=("rent per GPU-hour",), stored="usd_per_gpu_hour")
+    of=attrgetter("usd_per_gpu_hour"), write=usd, also=("rent per GPU-hour",), stored="median")
 GPU_HOURS = Figure("gpu_hours", "GPU-hours", "h", "startup.total_s, spec",
     "process start to result x GPUs / 3600",
     "trainbench.prices.run_cost.price_run", "test_run_cost.py::test_by_hand",
-    of=attrgetter("gpu_hours"), write=figure_3, stored="gpu_hours")
+    of=attrgetter("gpu_hours"), write=figure_3, stored="sum")
 RUN_USD = Figure("run_usd", "cost", "USD", "startup.total_s, cost.usd_per_gpu_hour",
     "GPU-hours x price per GPU-hour; of an example samples / 1000 x cost per 1K samples",
     "trainbench.prices.run_cost.price_run", "test_cost_report.py::test_a_node_check_costs_all_its_runs",
-    of=attrgetter("run_usd"), write=usd, stored="run_usd")
+    of=attrgetter("run_usd"), write=usd, stored="sum")
 USD_PER_1000_SAMPLES = Figure("usd_per_1000_samples", "per 1K samples", "USD", "cost.cost_per_1000_samples_usd",
     "price per GPU-hour x GPUs / (samples/s x 3600) x 1000, or x 1e6; start-up left out",
     "trainbench.prices.run_cost.usd_per_1000_samples", "test_run_cost.py::test_the_reference_configurations",
-    of=attrgetter("usd_per_1000_samples"), write=usd, also=("per 1M samples",), stored="usd_per_1000_samples",
+    of=attrgetter("usd_per_1000_samples"), write=usd, also=("per 1M samples",), stored="median",
     read="Price per GPU-hour x GPUs / (samples/s x 3600) x 1000; start-up is left out. Per 1M tokens likewise.")
 USD_PER_1M_TOKENS = Figure(
     "usd_per_1m_tokens", "per 1M tokens", "USD", "performance.tokens_per_second, cost.usd_per_gpu_hour",
     "price per GPU-hour x GPUs / (tokens/s x 3600) x 1e6",
     "trainbench.prices.run_cost.usd_per_1m_tokens", "test_run_cost.py::test_usd_per_million_tokens",
-    of=attrgetter("usd_per_1m_tokens"), write=usd)
+    of=attrgetter("usd_per_1m_tokens"), write=usd, stored="median")
+
+# Of an Efficiency
+SCALING_EFFICIENCY_PCT = Figure("scaling_efficiency_pct", "scaling", "%", "performance.samples_per_second, spec",
+    "100 x (samples/s / GPUs) / (samples/s / GPUs at the smallest size measured for the same work and strategy)",
+    "trainbench.comparison.scaling.efficiencies",
+    "test_scaling.py::test_throughput_per_gpu_against_the_smallest_measured_size",
+    also=("efficiency", "scaling efficiency"), of=attrgetter("pct"), write=share, stored="median",
+    read="Throughput per GPU over that at the smallest number of GPUs measured for the same work.")
+
 COST_FIGURES = (USD_PER_GPU_HOUR, GPU_HOURS, RUN_USD, USD_PER_1000_SAMPLES, USD_PER_1M_TOKENS)
-_NAMED = tuple(each for each in list(globals().values()) if isinstance(each, Figure) and each not in COST_FIGURES)
-RUN_FIGURES = (*_NAMED, *STARTUP_FIGURES)
-STORED = tuple(each.stored for each in (*RUN_FIGURES, *COST_FIGURES) if each.stored)  # columns of the history
+_OF_RESULTS = tuple(
+    each
+    for each in list(globals().values())
+    if isinstance(each, Figure) and each not in (*COST_FIGURES, SCALING_EFFICIENCY_PCT)
+)
+RUN_FIGURES = (*_OF_RESULTS, *STARTUP_FIGURES)
+STORED = tuple(each for each in (*RUN_FIGURES, *COST_FIGURES, SCALING_EFFICIENCY_PCT) if each.stored)
 # fmt: on
 
 
@@ -239,16 +251,8 @@ def of_section(section: str) -> tuple[Figure, ...]:
     return tuple(each for each in RUN_FIGURES if each.section == section)
 
 
-def csv_values(result: RunResult, cost: RunCost) -> dict[str, float | None]:
-    """Column of metrics.csv -> value, in the catalogue's order."""
-    return _values(result, cost, lambda each: each.csv or each.name)
-
-
-def stored_values(result: RunResult, cost: RunCost) -> dict[str, float | None]:
-    """Column of the history's table of runs -> value."""
-    return _values(result, cost, lambda each: each.stored)
-
-
-def _values(result: RunResult, cost: RunCost, name: Callable[[Figure], str | None]) -> dict[str, float | None]:
-    of_run = {column: each.value(result) for each in RUN_FIGURES if (column := name(each))}
-    return of_run | {column: each.value(cost) for each in COST_FIGURES if (column := name(each))}
+def run_values(result: RunResult, cost: RunCost, scaling: object | None) -> dict[Figure, float | None]:
+    """All figures of one run, in the catalogue's order. `scaling`: its Efficiency; None without a base."""
+    of_result = {each: each.value(result) for each in RUN_FIGURES}
+    of_cost = {each: each.value(cost) for each in COST_FIGURES}
+    return {**of_result, **of_cost, SCALING_EFFICIENCY_PCT: SCALING_EFFICIENCY_PCT.value(scaling) if scaling else None}

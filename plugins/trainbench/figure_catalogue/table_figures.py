@@ -73,13 +73,6 @@ PAST_RUNS = Figure("past_runs", "past runs", "1", "history: runs",
     "campaigns in the baseline",
     "trainbench.history.history.baseline_rates",
     "test_history.py::test_the_past_is_one_median_per_campaign_oldest_first")
-SCALING = Figure("scaling", "scaling", "%", "performance.samples_per_second, spec",
-    "100 x (samples/s / GPUs) / (samples/s / GPUs at the smallest size measured for the same work and strategy)",
-    "trainbench.comparison.scaling.efficiencies",
-    "test_scaling.py::test_throughput_per_gpu_against_the_smallest_measured_size",
-    also=("efficiency", "scaling efficiency"),
-    read="Throughput per GPU over that at the smallest number of GPUs measured for the same work.",
-    write=share)
 PLACE = Figure("place", "place", "1, %", "performance.tokens_per_second",
     "order by tokens/s within one number of GPUs; 100 x tokens/s / the fastest's",
     "trainbench.reporting.strategy_tables._table",

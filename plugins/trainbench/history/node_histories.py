@@ -19,8 +19,8 @@ TRAIL_CAMPAIGNS = 30  # a month of nights: what changed before then is the norma
 
 _COLUMNS = (
     runs.c.campaign_id, runs.c.started_at, runs.c.node, runs.c.fingerprint, runs.c.gpu_name,
-    runs.c.judged_samples_per_second, runs.c.temperature_c, runs.c.driver, runs.c.image, runs.c.kernel, runs.c.vbios,
-    runs.c.power_limit_w, runs.c.libraries, runs.c.gpu_uuids, runs.c.torch,
+    runs.c.judged_samples_per_second, runs.c.temperature_mean_c, runs.c.driver, runs.c.image, runs.c.kernel,
+    runs.c.vbios, runs.c.power_limit_w, runs.c.libraries, runs.c.gpu_uuids, runs.c.torch,
 )  # fmt: skip
 
 

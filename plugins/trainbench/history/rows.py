@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from itertools import repeat
 from typing import Any
 
 from bench_image.contract.result import RunResult, Status
+from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.verdicts import RED, State
-from trainbench.figure_catalogue.run_figures import stored_values
+from trainbench.figure_catalogue.run_figures import run_values
 from trainbench.judging.checks.clocks import on_our_clock
 from trainbench.judging.node_runs import judged_rate
 from trainbench.params.campaign_kind import Question
@@ -27,22 +29,27 @@ def rows(campaign: Campaign, parts: FaultIsolation | None = None) -> list[dict[s
     # A node whose program chose two kinds of work has two: what is slower than its past in either is no baseline.
     by_state = sorted(campaign.history, key=lambda verdict: verdict.state is State.BREACH)
     pasts = {(verdict.group_id, verdict.node): verdict.state for verdict in by_state}
-    costs = {id(result): cost for result, cost in zip(campaign.results, campaign.costs, strict=True)}
+    parts = parts or FaultIsolation()
+    scaling = parts.attempt("scaling", campaign.campaign_id, lambda: efficiencies(campaign.results)) or repeat(None)
+    known = zip(campaign.results, campaign.costs, scaling, strict=False)
+    priced = {id(result): (cost, efficiency) for result, cost, efficiency in known}
 
     def row(result: RunResult) -> tuple[dict[str, Any]]:
         subject = (result.spec.identity.group_id, result.spec.identity.node)
-        made = _row(result, costs[id(result)], states.get(subject), pasts.get(subject))
+        made = _row(result, *priced[id(result)], states.get(subject), pasts.get(subject))
         made["is_baseline"] = made["is_baseline"] and campaign.question is not Question.NOISE  # nobody judged them
         made["started_at"] = on_our_clock(result.started_at, campaign.started_at, campaign.finished_at)
         made["finished_at"] = on_our_clock(result.finished_at, campaign.started_at, campaign.finished_at)
         return ({"campaign_id": campaign.campaign_id, "suite": campaign.suite, **made},)
 
     by_time = sorted(campaign.results, key=lambda result: result.finished_at)
-    made = (parts or FaultIsolation()).each("recording in the history", by_time, row)
+    made = parts.each("recording in the history", by_time, row)
     return list({row["run_id"]: row for row in made}.values())
 
 
-def _row(result: RunResult, cost: RunCost, state: State | None, past: State | None) -> dict[str, Any]:
+def _row(
+    result: RunResult, cost: RunCost, scaling: Efficiency | None, state: State | None, past: State | None
+) -> dict[str, Any]:
     spec, context = result.spec, result.context
     key = history_key(result)
     return {
@@ -66,7 +73,7 @@ def _row(result: RunResult, cost: RunCost, state: State | None, past: State | No
         "is_drill": spec.drill is not None,
         "is_baseline": key is not None and _is_healthy(result, state, past),
         "judged_samples_per_second": judged_rate(result),
-        **stored_values(result, cost),
+        **{each.name: value for each, value in run_values(result, cost, scaling).items() if each.stored},
         **_paid_for(result, cost),
         **_found(result),
     }

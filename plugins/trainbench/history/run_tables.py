@@ -67,7 +67,7 @@ runs = Table(
     Column("is_baseline", Boolean, nullable=False),
     Column("started_at", UtcDateTime, nullable=False),
     Column("finished_at", UtcDateTime, nullable=False),
-    *(Column(name, Float) for name in STORED),  # figures of all its GPUs together, as the catalogue defines them
+    *(Column(each.name, Float) for each in STORED),  # figures of all its GPUs together, as the catalogue defines them
     Column("peers", String, nullable=False),  # the other nodes of a gang, comma-separated; "" for none
     Column("world_size", Integer, nullable=False),
     Column("micro_batch_size", Integer),

@@ -12,18 +12,15 @@ from sqlalchemy import Connection, delete, insert, select, text
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult, Status
-from trainbench.comparison.scaling import efficiencies
-from trainbench.core.known_values import known_median, known_sum
 from trainbench.core.verdicts import RED, GroupVerdict, HistoryVerdict, Metric, NodeVerdict, State
+from trainbench.figure_catalogue.run_figures import STORED
 from trainbench.history.summary_tables import campaigns, node_verdicts, works
 from trainbench.judging.campaign_conditions import conditions
 from trainbench.judging.condition import NodeCondition
-from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
 
 Rows = Sequence[Mapping[str, Any]]
 WORK = ("work_key", "gpu_name", "model", "recipe", "strategy", "preset", "world_size", "micro_batch_size", "seq_length")
-MEDIANS = ("samples_per_second", "tokens_per_second", "memory_gb", "mfu_pct", "usd_per_1000_samples")
 LIMITS = {
     Metric.SAMPLES_PER_SECOND: "samples_per_second_limit_pct",
     Metric.MEMORY_GB: "memory_limit_pct",
@@ -95,8 +92,7 @@ def summarise(campaign: Campaign, rows: Rows) -> tuple[Work, ...]:
     members: dict[tuple[str, str | None, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         members.setdefault((row["group_id"], row["gpu_name"], keys[row["run_id"]]), []).append(row)
-    of_run = _figures(campaign)
-    made = [_work(campaign, key, of_key, of_run) for key, of_key in members.items()]
+    made = [_work(campaign, key, of_key) for key, of_key in members.items()]
     of_node = {
         (row["group_id"], row["node"]): work
         for (_, of_key), work in zip(members.items(), made, strict=True)
@@ -160,37 +156,20 @@ def _work_keys(results: Mapping[str, RunResult], rows: Rows) -> dict[str, str]:
     }
 
 
-def _figures(campaign: Campaign) -> dict[str, tuple[RunCost, float | None]]:
-    """Run id -> its cost and its scaling efficiency in percent."""
-    sizes = {result.spec.placement.world_size for result in campaign.results}
-    found = efficiencies(campaign.results) if len(sizes) > 1 else (None,) * len(campaign.results)
-    return {
-        cost.run_id: (cost, efficiency.pct if efficiency else None)
-        for cost, efficiency in zip(campaign.costs, found, strict=True)
-    }
-
-
-def _work(
-    campaign: Campaign,
-    key: tuple[str, str | None, str],
-    rows: Rows,
-    of_run: Mapping[str, tuple[RunCost, float | None]],
-) -> Work:
+def _work(campaign: Campaign, key: tuple[str, str | None, str], rows: Rows) -> Work:
     group_id, _, work_key = key
     valid = [row for row in rows if row["status"] == Status.OK.value and not row["is_drill"]]
     first = {**(valid or rows)[0], "work_key": work_key}
-    figures = [of_run[row["run_id"]] for row in valid]
     values = {
         **_head(campaign, group_id),
         **{name: first[name] for name in WORK},
-        **{name: known_median(row[name] for row in valid) for name in MEDIANS},
-        "usd_per_1m_tokens": known_median(cost.usd_per_1m_tokens for cost, _ in figures),
-        "efficiency_pct": known_median(pct for _, pct in figures),
+        **{
+            each.name: each.combined(row[each.name] for row in (rows if each.stored == "sum" else valid))
+            for each in STORED  # each run was paid for, also one that gave no figure
+        },
         "num_runs": len(rows),
         "num_valid": len(valid),
         "num_failed": _num_failed(rows),
-        "gpu_hours": known_sum(row["gpu_hours"] for row in rows),
-        "run_usd": known_sum(row["run_usd"] for row in rows),
         "num_unpriced": sum(row["run_usd"] is None for row in rows),
     }
     return Work(group_id=group_id, values=values, run_ids=tuple(row["run_id"] for row in rows))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import Boolean, Column, Float, Index, Integer, String, Table
 
+from trainbench.figure_catalogue.run_figures import STORED
 from trainbench.history.run_tables import RowId, UtcDateTime, metadata
 
 campaigns = Table(
@@ -55,15 +56,7 @@ works = Table(
     Column("num_runs", Integer, nullable=False),
     Column("num_valid", Integer, nullable=False),  # measured, and no drill: what the medians are of
     Column("num_failed", Integer, nullable=False),
-    Column("samples_per_second", Float),  # this and the next six: medians
-    Column("tokens_per_second", Float),
-    Column("memory_gb", Float),
-    Column("mfu_pct", Float),
-    Column("efficiency_pct", Float),
-    Column("usd_per_1000_samples", Float),
-    Column("usd_per_1m_tokens", Float),
-    Column("gpu_hours", Float),  # sums of what is known, drills and re-runs included; null: nothing is known
-    Column("run_usd", Float),
+    *(Column(each.name, Float) for each in STORED),  # medians of the valid runs, or sums over all; null: none is known
     Column("num_unpriced", Integer, nullable=False),  # runs without a known cost
     Index("works_by_time", "at"),
     Index("works_by_campaign", "campaign_id"),

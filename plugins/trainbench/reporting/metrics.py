@@ -10,7 +10,7 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.work import AUTO
 from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.csv_cells import Cell, lines
-from trainbench.figure_catalogue.run_figures import csv_values
+from trainbench.figure_catalogue.run_figures import run_values
 from trainbench.params.applies_to import is_asked
 from trainbench.params.campaign_kind import Question
 from trainbench.planning.skipped import Skipped
@@ -60,9 +60,8 @@ def metric_rows(campaign: Campaign) -> list[dict[str, Cell]]:
 
 def _row(result: RunResult, cost: RunCost, efficiency: Efficiency | None) -> dict[str, Cell]:
     """The flat row first, then what names the run, its figures, prices and versions, and the work that it did."""
-    figures = csv_values(result, cost)
+    figures = {each.csv or each.name: value for each, value in run_values(result, cost, efficiency).items()}
     scaling: dict[str, Cell] = {
-        "scaling_efficiency_pct": efficiency.pct if efficiency else None,
         "scaling_base_world_size": efficiency.base_world_size if efficiency else None,
         "scaling_base_strategy": efficiency.base_strategy if efficiency else None,
         "scaling_base_elsewhere": efficiency.elsewhere if efficiency else None,

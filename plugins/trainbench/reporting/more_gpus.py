@@ -20,8 +20,13 @@ from trainbench.comparison.scaling_cost import (
 )
 from trainbench.core.formats import NA, count, duration, figure, listing, percent, share, usd
 from trainbench.core.tables import Table, integer, make_table, median_run, text
-from trainbench.figure_catalogue.run_figures import EXPOSED_COMMUNICATION_PCT, SAMPLES_PER_SECOND, USD_PER_1000_SAMPLES
-from trainbench.figure_catalogue.table_figures import AGAINST_SMALLEST, EXAMPLE, SCALING
+from trainbench.figure_catalogue.run_figures import (
+    EXPOSED_COMMUNICATION_PCT,
+    SAMPLES_PER_SECOND,
+    SCALING_EFFICIENCY_PCT,
+    USD_PER_1000_SAMPLES,
+)
+from trainbench.figure_catalogue.table_figures import AGAINST_SMALLEST, EXAMPLE
 from trainbench.results.campaign import Campaign
 
 SAMPLES = 10_000
@@ -65,7 +70,7 @@ def _table(name: str, of_work: Sequence[Point], scaling: Callable[[Entry], Scali
             text("strategy", lambda row: row[0].entry.strategy.value),
             integer("nodes", lambda row: row[0].entry.num_nodes),
             SAMPLES_PER_SECOND.column(lambda row: row[0].entry.samples_per_s),
-            SCALING.column(lambda row: row[1].text if row[1] else NA),
+            SCALING_EFFICIENCY_PCT.column(lambda row: row[1].text if row[1] else NA),
             EXPOSED_COMMUNICATION_PCT.column(lambda row: row[0].entry.median(EXPOSED_COMMUNICATION_PCT.value)),
             EXAMPLE.column(lambda row: _time(row[0]), TAKE),
             EXAMPLE.column(lambda row: _price(row[0]), "they cost"),

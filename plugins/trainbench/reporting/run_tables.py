@@ -12,8 +12,14 @@ from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.formats import NA, count, listing, one_line
 from trainbench.core.tables import MAX_ROWS, Table, Tone, integer, make_table, short_names, text, text_columns
 from trainbench.figure_catalogue.figure import Figure, reason
-from trainbench.figure_catalogue.run_figures import PERFORMANCE, STARTUP, STARTUP_FIGURES, TELEMETRY, of_section
-from trainbench.figure_catalogue.table_figures import SCALING
+from trainbench.figure_catalogue.run_figures import (
+    PERFORMANCE,
+    SCALING_EFFICIENCY_PCT,
+    STARTUP,
+    STARTUP_FIGURES,
+    TELEMETRY,
+    of_section,
+)
 from trainbench.params.applies_to import is_asked
 from trainbench.reporting.verdict_text import is_rerun
 from trainbench.reporting.work_names import group_name
@@ -76,7 +82,7 @@ def scaling(campaign: Campaign) -> Table:
             text("run", lambda pair: names[pair[0].spec.identity.run_id]),
             integer("GPUs", lambda pair: pair[0].spec.placement.world_size),
             text("compared with", lambda pair: _base_text(pair[1]), is_number=True),
-            SCALING.column(lambda pair: pair[1].pct, "efficiency"),
+            SCALING_EFFICIENCY_PCT.column(lambda pair: pair[1].pct, "efficiency"),
         ),
         run_id=lambda pair: pair[0].spec.identity.run_id,
     )

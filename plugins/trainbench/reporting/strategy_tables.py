@@ -19,10 +19,11 @@ from trainbench.figure_catalogue.run_figures import (
     MEDIAN_STEP_TIME_S,
     MFU_PCT,
     PEAK_MEMORY_GB,
+    SCALING_EFFICIENCY_PCT,
     TOKENS_PER_SECOND,
     USD_PER_1M_TOKENS,
 )
-from trainbench.figure_catalogue.table_figures import PATTERN, PER_GPU, PLACE, SCALING
+from trainbench.figure_catalogue.table_figures import PATTERN, PER_GPU, PLACE
 from trainbench.results.campaign import Campaign
 from trainbench.results.readings import gpu_name
 
@@ -98,7 +99,7 @@ def _table(comparison: _Comparison, group: WorkGroup) -> Table:
             PLACE.column(lambda p: share(_of_fastest_pct(p)), "of the fastest"),
             PER_GPU.column(lambda p: p.entry.tokens_per_s / p.entry.world_size),
             *map(_median_column, MEDIANS),
-            SCALING.column(lambda p: p.scaling.text if p.scaling else NA),
+            SCALING_EFFICIENCY_PCT.column(lambda p: p.scaling.text if p.scaling else NA),
             USD_PER_1M_TOKENS.column(lambda p: p.entry.median(lambda r: prices.get(r.spec.identity.run_id))),
             PATTERN.column(lambda p: p.pattern, is_number=False),
         ),

@@ -135,7 +135,6 @@ def test_no_heading_and_no_column_stands_for_two_figures() -> None:
         [heading for figure in FIGURES for heading in (figure.label, *figure.also)],
         [figure.name for figure in FIGURES],
         [figure.csv or figure.name for figure in FIGURES],
-        [figure.stored for figure in FIGURES if figure.stored],
     ):
         assert sorted({name for name in names if names.count(name) > 1}) == []
 

@@ -167,7 +167,7 @@ def test_a_run_is_recorded_with_what_the_dashboard_shows(history: History) -> No
     expected = {
         "campaign_id": "night-1", "suite": "node_consistency", "node": "node-1", "gpu_name": "NVIDIA H200",
         "driver": "580.65.06", "torch": "2.13.0", "status": "ok", "state": "ok", "samples_per_second": 9.5,
-        "memory_gb": 7.1, "temperature_c": 60.0, "run_usd": 0.3, "is_drill": False, "is_baseline": True,
+        "peak_memory_gb": 7.1, "temperature_mean_c": 60.0, "run_usd": 0.3, "is_drill": False, "is_baseline": True,
     }  # fmt: skip
     assert {name: row[name] for name in expected} == expected
     assert row["started_at"] == DAY_1 + timedelta(minutes=1)
@@ -177,7 +177,7 @@ def test_a_failed_run_and_a_run_on_cpu_leave_unknown_numbers_null(history: Histo
     history.record(night(1, make_failed("node-1"), make_cpu_result("node-2")))
     failed, on_cpu = rows(history, runs)
     assert (failed["status"], failed["samples_per_second"], failed["history_key"]) == ("oom", None, None)
-    assert (on_cpu["gpu_name"], on_cpu["temperature_c"], on_cpu["is_baseline"]) == (None, None, True)
+    assert (on_cpu["gpu_name"], on_cpu["temperature_mean_c"], on_cpu["is_baseline"]) == (None, None, True)
 
 
 def test_recording_a_campaign_again_replaces_it(history: History) -> None:

@@ -35,8 +35,8 @@ def test_a_work_has_the_medians_of_its_valid_runs_and_the_sums_of_all() -> None:
     runs = [make_result(f"node-{i}", rate) for i, rate in ((1, 9.0), (2, 10.0), (3, 12.0))]
     (work,) = works_of(night(1, [*runs, drilled, make_failed("node-5")]))
     expected = {
-        "samples_per_second": 10.0, "tokens_per_second": 5120.0, "memory_gb": 7.1, "mfu_pct": 38.0, "num_runs": 5,
-        "num_valid": 3, "num_failed": 1, "num_unpriced": 1, "efficiency_pct": None, "gpu_name": "NVIDIA H200",
+        "samples_per_second": 10.0, "tokens_per_second": 5120.0, "peak_memory_gb": 7.1, "mfu_pct": 38.0, "num_runs": 5,
+        "num_valid": 3, "num_failed": 1, "num_unpriced": 1, "scaling_efficiency_pct": None, "gpu_name": "NVIDIA H200",
         "model": "mistral-7b", "recipe": "qlora", "strategy": "single", "world_size": 1, "day": "2026-11-01",
     }  # fmt: skip
     assert {name: work.values[name] for name in expected} == expected

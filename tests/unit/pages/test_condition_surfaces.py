@@ -27,7 +27,7 @@ from trainbench.judging.condition import TRAITS, Condition, NodeCondition
 from trainbench.pages.banners.rows import open_banners
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
-from trainbench.pages.reads.rows import Overview
+from trainbench.pages.reads.rows import CostRow, Overview
 from trainbench.reporting import verdict_text
 from trainbench.reporting.condition_table import TABLE, Surfaces, document
 from trainbench.results.campaign import Campaign
@@ -152,7 +152,7 @@ def test_the_fleet_page_names_the_red_node_first_and_nodes_of_one_condition_toge
     conditions = tuple(NodeCondition(node, condition, None, why) for node, condition, why in conditions_in)
     seen = Overview(
         num_nodes=5, num_measured=5, conditions=conditions, last_campaign=None, measured_since=SOON.date(),
-        spend_since=SOON.date(), spend_usd=None, gpu_hours=None, num_runs=0, num_unpriced=0,
+        spend_since=SOON.date(), spent=CostRow(name="total", usd=None, gpu_hours=None, num_runs=0, num_unpriced=0),
     )  # fmt: skip
 
     assert [(group.nodes, group.phrase) for group in seen.unwell] == [

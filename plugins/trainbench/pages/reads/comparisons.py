@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, func, select
 
-from trainbench.core.known_values import known_median
+from trainbench.figure_catalogue.run_figures import STORED
 from trainbench.history.summary_tables import works
 from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.rows import CostRow, Costs, Strategies, StrategyRow
@@ -17,23 +17,19 @@ MAX_COST_ROWS = 500
 _SAME = (
     "gpu_name", "model", "recipe", "preset", "work_key", "micro_batch_size", "seq_length", "world_size", "strategy",
 )  # fmt: skip
-_MEDIANS = (
-    "samples_per_second", "tokens_per_second", "memory_gb", "mfu_pct", "efficiency_pct", "usd_per_1000_samples",
-    "usd_per_1m_tokens",
-)  # fmt: skip
 _SUMS = ("num_runs", "num_failed")
 
 
 def strategies(connection: Connection, scope: Scope) -> Strategies:
     """Rows of equal work stand together, by GPUs, then fastest first. Runs are what makes a row: none, no row."""
-    columns = [works.c[name] for name in (*_SAME, *_MEDIANS, *_SUMS)]
+    columns = [works.c[name] for name in (*_SAME, *_SUMS, *(each.name for each in STORED))]
     query = select(*columns).where(scope.works, works.c.num_runs > 0)
     rows = connection.execute(query.order_by(works.c.at.desc()).limit(MAX_WORKS)).all()
     alike: dict[tuple[Any, ...], list[Row[Any]]] = {}
     for row in rows:
         alike.setdefault(tuple(row[: len(_SAME)]), []).append(row)
     made = [_figures(dict(zip(_SAME, same, strict=True)), of) for same, of in alike.items()]
-    made.sort(key=lambda values: (_work(values), -(values["tokens_per_second"] or 0.0), values["strategy"]))
+    made.sort(key=lambda values: (_work(values), -(values["figures"]["tokens_per_second"] or 0.0), values["strategy"]))
     return Strategies(rows=tuple(_placed(made)), is_cut=len(rows) == MAX_WORKS)
 
 
@@ -43,7 +39,7 @@ def costs(connection: Connection, scope: Scope) -> Costs:
     names = (works.c.model, works.c.recipe, works.c.strategy, works.c.gpu_name)
     months = _costs(connection, scope, month)
     return Costs(
-        total=_total(connection, scope),
+        total=spent(connection, scope),
         months=tuple(sorted(months, key=lambda row: row.name, reverse=True)),
         dags=_costs(connection, scope, works.c.suite),
         works=_costs(connection, scope, *names),
@@ -51,9 +47,9 @@ def costs(connection: Connection, scope: Scope) -> Costs:
 
 
 def _figures(same: dict[str, Any], rows: Sequence[Row[Any]]) -> dict[str, Any]:
-    medians = {name: known_median(getattr(row, name) for row in rows) for name in _MEDIANS}
+    figures = {each.name: each.combined(getattr(row, each.name) for row in rows) for each in STORED}
     sums = {name: sum(getattr(row, name) for row in rows) for name in _SUMS}
-    return {**same, **medians, **sums, "num_campaigns": len(rows)}
+    return {**same, **sums, "figures": figures, "num_campaigns": len(rows)}
 
 
 def _work(values: dict[str, Any]) -> tuple[str, ...]:
@@ -66,12 +62,13 @@ def _placed(ordered: Sequence[dict[str, Any]]) -> Iterable[StrategyRow]:
     places: dict[tuple[str, ...], int] = {}
     for values in ordered:
         place = None
-        if values["tokens_per_second"] is not None:
+        if values["figures"]["tokens_per_second"] is not None:
             place = places[_work(values)] = places.get(_work(values), 0) + 1
         yield StrategyRow(**values, place=place)
 
 
-def _total(connection: Connection, scope: Scope) -> CostRow:
+def spent(connection: Connection, scope: Scope) -> CostRow:
+    """Of all runs of the scope."""
     row = connection.execute(select(*_summed()).where(scope.works)).one()
     return CostRow(name="total", usd=row[0], gpu_hours=row[1], num_runs=row[2] or 0, num_unpriced=row[3] or 0)
 

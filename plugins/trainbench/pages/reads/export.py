@@ -8,12 +8,13 @@ from contextlib import AbstractContextManager
 from sqlalchemy import Connection
 
 from trainbench.core.csv_cells import Cell, lines
+from trainbench.figure_catalogue.run_figures import STORED
 from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.rows import RunRow
 from trainbench.pages.reads.run_list import num_runs_by_campaign, runs_of_campaign
 
 ROWS_AT_ONCE = 500
-COLUMNS = tuple(RunRow.__slots__)
+COLUMNS = (*RunRow.__slots__, *(each.name for each in STORED))
 
 Connect = Callable[[], AbstractContextManager[Connection]]
 
@@ -29,11 +30,7 @@ def runs_csv(connect: Connect, scope: Scope) -> Iterator[str]:
         for offset in range(0, number, ROWS_AT_ONCE):
             with connect() as connection:
                 rows = runs_of_campaign(connection, scope, campaign_id, offset, ROWS_AT_ONCE)
-            yield lines(_cells(row) for row in rows)
-
-
-def _cells(row: RunRow) -> list[Cell]:
-    return [_cell(getattr(row, name)) for name in COLUMNS]
+            yield lines(map(_cell, row.cells(RunRow.__slots__)) for row in rows)
 
 
 def _cell(value: object) -> Cell:

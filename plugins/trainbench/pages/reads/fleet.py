@@ -25,6 +25,7 @@ from sqlalchemy import (
 from trainbench.core.ordering import natural
 from trainbench.history.summary_tables import campaigns, node_verdicts, nodes, works
 from trainbench.judging.condition import Condition
+from trainbench.pages.reads.comparisons import spent
 from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.fleet_conditions import fleet_conditions
 from trainbench.pages.reads.rows import CampaignRow, HeatCell, HeatMap, HeatRow, Overview
@@ -48,14 +49,6 @@ def overview(connection: Connection, scope: Scope, today: date, now: datetime, f
     lately = scope.of(scope.filters.between(measured_since, until))
     judged = _nodes(connection, lately)
     measured = _nodes(connection, lately, node_verdicts.c.samples_per_second.is_not(None), among=judged)
-    spend = connection.execute(
-        select(
-            func.sum(works.c.run_usd),
-            func.sum(works.c.gpu_hours),
-            func.coalesce(func.sum(works.c.num_runs), 0),
-            func.coalesce(func.sum(works.c.num_unpriced), 0),
-        ).where(scope.of(scope.filters.between(spend_since, until)).works)
-    ).one()
     return Overview(
         num_nodes=len(judged),
         num_measured=len(measured),
@@ -63,10 +56,7 @@ def overview(connection: Connection, scope: Scope, today: date, now: datetime, f
         last_campaign=_last_campaign(connection, scope),
         measured_since=measured_since,
         spend_since=spend_since,
-        spend_usd=spend[0],
-        gpu_hours=spend[1],
-        num_runs=spend[2],
-        num_unpriced=spend[3],
+        spent=spent(connection, scope.of(scope.filters.between(spend_since, until))),
     )
 
 

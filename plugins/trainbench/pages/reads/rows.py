@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trainbench.core.baselines import Baseline
 from trainbench.core.verdicts import Confirmation, State
+from trainbench.figure_catalogue.figure import Figure
+from trainbench.figure_catalogue.run_figures import STORED
 from trainbench.history.breach import Breach
 from trainbench.judging.condition import TRAITS, Condition, FleetSummary, NodeCondition, Reach, fleet_summary
 
@@ -63,10 +66,7 @@ class Overview:
     last_campaign: CampaignRow | None
     measured_since: date
     spend_since: date
-    spend_usd: float | None  # sum of what is known
-    gpu_hours: float | None
-    num_runs: int  # that the spend is of
-    num_unpriced: int  # of them
+    spent: CostRow
 
     @property
     def summary(self) -> FleetSummary:
@@ -217,7 +217,21 @@ class NodePage:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StrategyRow:
+class StoredFigures:
+    """`figures`: name in the catalogue -> value, of every figure that the history stores."""
+
+    figures: Mapping[str, float | None]
+
+    def figure(self, figure: Figure) -> float | None:
+        return self.figures[figure.name]
+
+    def cells(self, names: Iterable[str]) -> list[Any]:
+        """Of a CSV: these fields, then the figures."""
+        return [*(getattr(self, name) for name in names), *(self.figure(each) for each in STORED)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StrategyRow(StoredFigures):
     """Medians over the campaigns of each campaign's median. Rows of one `work_key` and GPU did equal work."""
 
     work_key: str
@@ -229,13 +243,6 @@ class StrategyRow:
     seq_length: int | None
     strategy: str
     world_size: int
-    samples_per_second: float | None
-    tokens_per_second: float | None
-    memory_gb: float | None
-    mfu_pct: float | None
-    efficiency_pct: float | None  # per GPU, against the smallest world size of the same campaign
-    usd_per_1000_samples: float | None
-    usd_per_1m_tokens: float | None
     place: int | None  # by tokens/s among the rows of its work, GPU and world size; None: nothing was measured
     num_campaigns: int
     num_runs: int
@@ -270,7 +277,7 @@ class Costs:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunRow:
+class RunRow(StoredFigures):
     campaign_id: str
     run_id: str
     dag_id: str
@@ -292,14 +299,6 @@ class RunRow:
     is_drill: bool
     started_at: datetime
     finished_at: datetime
-    samples_per_second: float | None
-    tokens_per_second: float | None
-    memory_gb: float | None
-    temperature_c: float | None
-    mfu_pct: float | None
-    gpu_hours: float | None
-    run_usd: float | None
-    usd_per_1000_samples: float | None
     driver: str | None
     image: str | None
     torch: str | None

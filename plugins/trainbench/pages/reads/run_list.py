@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
 from trainbench.core.verdicts import State
+from trainbench.figure_catalogue.run_figures import STORED
 from trainbench.history.run_tables import runs
 from trainbench.history.summary_tables import campaigns, node_verdicts, works
 from trainbench.pages.reads.filters import Scope
@@ -25,6 +26,7 @@ _COPIED = tuple(name for name in RunRow.__slots__ if name in runs.c and name not
 _COLUMNS = (
     *(runs.c[name] for name in _COPIED),
     *(runs.c[name] for name in ("suite", "peers", "state", "history_state", "group_id", "work_id")),
+    *(runs.c[each.name] for each in STORED),
     campaigns.c.dag_run_id,
 )
 _SORTED_BY = (runs.c.started_at, runs.c.samples_per_second, runs.c.run_usd)
@@ -87,6 +89,7 @@ def runs_of_campaign(connection: Connection, scope: Scope, campaign_id: str, off
 def run_row(row: Row[Any]) -> RunRow:
     return RunRow(
         **{name: getattr(row, name) for name in _COPIED},
+        figures={each.name: getattr(row, each.name) for each in STORED},
         dag_id=row.suite,
         dag_run_id=row.dag_run_id,
         peers=tuple(row.peers.split(",")) if row.peers else (),

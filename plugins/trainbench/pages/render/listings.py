@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from trainbench.core.csv_cells import lines
-from trainbench.core.formats import NA, figure, share, signed
+from trainbench.core.formats import NA, figure, signed
 from trainbench.core.tables import Cell, Column, Table, Tone, integer, make_table, text, text_cell
 from trainbench.core.verdicts import RED, State
 from trainbench.figure_catalogue.run_figures import (
@@ -17,12 +17,14 @@ from trainbench.figure_catalogue.run_figures import (
     PEAK_MEMORY_GB,
     RUN_USD,
     SAMPLES_PER_SECOND,
+    SCALING_EFFICIENCY_PCT,
+    STORED,
     TEMPERATURE_MEAN_C,
     TOKENS_PER_SECOND,
     USD_PER_1M_TOKENS,
     USD_PER_1000_SAMPLES,
 )
-from trainbench.figure_catalogue.table_figures import DEVIATION, OWN_MEDIAN, PLACE, SCALING
+from trainbench.figure_catalogue.table_figures import DEVIATION, OWN_MEDIAN, PLACE
 from trainbench.history.breach import Breach
 from trainbench.judging.limits import NAMES, UNITS
 from trainbench.pages.reads.rows import CostRow, HeatMap, NodeEvent, NodeSeries, RunRow, RunSort, StrategyRow
@@ -145,13 +147,13 @@ def strategies_table(rows: Sequence[StrategyRow], name: str = "strategies", titl
         (
             text("strategy", lambda row: row.strategy),
             integer("GPUs", lambda row: row.world_size),
-            SAMPLES_PER_SECOND.column(lambda row: row.samples_per_second),
-            TOKENS_PER_SECOND.column(lambda row: row.tokens_per_second, has_bar=True),
-            PEAK_MEMORY_GB.column(lambda row: row.memory_gb),
-            MFU_PCT.column(lambda row: row.mfu_pct),
-            SCALING.column(lambda row: row.efficiency_pct, "efficiency", write=share),
-            USD_PER_1000_SAMPLES.column(lambda row: row.usd_per_1000_samples, "$ per 1K samples"),
-            USD_PER_1M_TOKENS.column(lambda row: row.usd_per_1m_tokens, "$ per 1M tokens"),
+            SAMPLES_PER_SECOND.own(),
+            TOKENS_PER_SECOND.own(has_bar=True),
+            PEAK_MEMORY_GB.own(),
+            MFU_PCT.own(),
+            SCALING_EFFICIENCY_PCT.own("efficiency"),
+            USD_PER_1000_SAMPLES.own("$ per 1K samples"),
+            USD_PER_1M_TOKENS.own("$ per 1M tokens"),
             PLACE.column(lambda row: row.place, write=lambda place: str(place or NA)),
             integer("campaigns", lambda row: row.num_campaigns),
             integer("runs", lambda row: row.num_runs),
@@ -170,7 +172,7 @@ def _num_failed(row: StrategyRow) -> Cell:
 
 def strategies_csv(rows: Sequence[StrategyRow]) -> str:
     names = [name for name in StrategyRow.__slots__ if name != "work_key"]
-    return lines([names, *([getattr(row, name) for name in names] for row in rows)])
+    return lines([[*names, *(each.name for each in STORED)], *(row.cells(names) for row in rows)])
 
 
 def costs_table(rows: Sequence[CostRow], name: str, title: str, what: str) -> Table:
@@ -197,12 +199,12 @@ def runs_table(rows: Sequence[RunRow], sort: RunSort, links: Links) -> Table:
         text("status", lambda row: text_cell(row.status, tone=Tone.PLAIN if row.status == "ok" else Tone.BAD)),
         *WORK_COLUMNS,
         integer("GPUs", lambda row: row.world_size),
-        SAMPLES_PER_SECOND.column(lambda row: row.samples_per_second),
-        TOKENS_PER_SECOND.column(lambda row: row.tokens_per_second),
-        PEAK_MEMORY_GB.column(lambda row: row.memory_gb),
-        TEMPERATURE_MEAN_C.column(lambda row: row.temperature_c, "temperature"),
-        MFU_PCT.column(lambda row: row.mfu_pct),
-        RUN_USD.column(lambda row: row.run_usd),
+        SAMPLES_PER_SECOND.own(),
+        TOKENS_PER_SECOND.own(),
+        PEAK_MEMORY_GB.own(),
+        TEMPERATURE_MEAN_C.own("temperature"),
+        MFU_PCT.own(),
+        RUN_USD.own(),
         text("run", lambda row: _run(row.campaign_id, row.run_id, links)),
         text("DAG run", lambda row: _dag_run(row.dag_id, row.dag_run_id, links)),
         text("raw", lambda r: Cell(text="JSON", value=r.run_id, href=links.result(r.campaign_id, r.run_id))),

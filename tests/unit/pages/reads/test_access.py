@@ -15,9 +15,9 @@ def test_a_dag_that_one_may_not_see_is_nowhere_not_even_in_a_number(recorded: Hi
     everything_read = "\n".join(map(str, every_read(pages, ALL)))
     assert [word for word in ("hidden", HIDDEN, "node-9", "gpt2", "A10") if word in everything_read] == []
     overview = pages.overview(ALL, DAY_3)
-    assert (overview.num_nodes, overview.num_red, overview.num_runs) == (4, 1, 11)
+    assert (overview.num_nodes, overview.num_red, overview.spent.num_runs) == (4, 1, 11)
     theirs = Pages(recorded.engine, {HIDDEN}).overview(ALL, DAY_3)
-    assert (theirs.num_nodes, theirs.num_red, theirs.num_runs) == (1, 1, 1)
+    assert (theirs.num_nodes, theirs.num_red, theirs.spent.num_runs) == (1, 1, 1)
     assert theirs.last_campaign
     assert theirs.last_campaign.campaign_id == "hidden-3"
 

@@ -11,6 +11,12 @@ from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result
 from tests.builders.nights import night
 from tests.builders.three_nights import ALL, DAY_3, SEEN
+from trainbench.figure_catalogue.run_figures import (
+    PEAK_MEMORY_GB,
+    SAMPLES_PER_SECOND,
+    SCALING_EFFICIENCY_PCT,
+    TOKENS_PER_SECOND,
+)
 from trainbench.history.history import History
 from trainbench.pages.reads.queries import Pages
 from trainbench.params.campaign_kind import Question
@@ -36,16 +42,16 @@ def test_strategies_are_medians_over_the_campaigns_and_placed_within_equal_work(
     fsdp on 2 ran once, at 19: both have 19 x 512 tokens/s, and the name decides.
     """
     rows = study(history).strategies(ALL).rows
-    assert [(row.strategy, row.world_size, row.samples_per_second, row.place) for row in rows] == [
+    assert [(row.strategy, row.world_size, row.figure(SAMPLES_PER_SECOND), row.place) for row in rows] == [
         ("single", 1, 11.0, 1),
         ("ddp", 2, 19.0, 1),
         ("fsdp", 2, 19.0, 2),
         ("ddp", 4, None, None),
     ]
     ddp = rows[1]
-    assert ddp.efficiency_pct == pytest.approx((90 + 100 * (20 / 2) / 12) / 2)
-    assert ddp.tokens_per_second == 19.0 * 512
-    assert (ddp.memory_gb, ddp.num_campaigns, ddp.num_runs, ddp.num_failed) == (7.1, 2, 2, 0)
+    assert ddp.figure(SCALING_EFFICIENCY_PCT) == pytest.approx((90 + 100 * (20 / 2) / 12) / 2)
+    assert ddp.figure(TOKENS_PER_SECOND) == 19.0 * 512
+    assert (ddp.figure(PEAK_MEMORY_GB), ddp.num_campaigns, ddp.num_runs, ddp.num_failed) == (7.1, 2, 2, 0)
     assert (rows[3].num_runs, rows[3].num_failed, rows[3].gpu_name) == (1, 1, "NVIDIA H200")
     assert len({row.work_key for row in rows}) == 1
 
@@ -55,7 +61,7 @@ def test_drills_are_paid_for_but_do_not_enter_a_median(history: History) -> None
     history.record(night(1, [drilled, make_result("node-2", 10.0)]))
     pages = Pages(history.engine, {SEEN})
     (row,) = pages.strategies(ALL).rows
-    assert (row.samples_per_second, row.num_runs) == (10.0, 2)
+    assert (row.figure(SAMPLES_PER_SECOND), row.num_runs) == (10.0, 2)
     assert pages.costs(ALL).total.num_runs == 2
 
 
@@ -87,7 +93,7 @@ def test_an_unknown_price_is_counted_and_never_0(history: History) -> None:
     history.record(night(1, {"node-1": 10.0}, usd_per_gpu_hour=None))
     pages = Pages(history.engine, {SEEN})
     assert (pages.costs(ALL).total.usd, pages.costs(ALL).total.num_unpriced) == (None, 1)
-    assert pages.overview(ALL, DAY_3).spend_usd is None
+    assert pages.overview(ALL, DAY_3).spent.usd is None
     history.record(night(2, {"node-1": 10.0}))
     total = pages.costs(ALL).total
     assert (total.usd, total.num_runs, total.num_unpriced) == (pytest.approx(55 / 3600 * 0.6), 2, 1)

@@ -20,8 +20,8 @@ def test_the_overview_counts_the_last_days(pages: Pages) -> None:
     overview = pages.overview(ALL, DAY_3)
     assert (overview.num_nodes, overview.num_measured, overview.num_red) == (4, 4, 1)
     assert (overview.num_acknowledged, overview.num_warned) == (0, 0)
-    assert overview.gpu_hours == pytest.approx(0.168056, rel=1e-4)
-    assert overview.spend_usd == pytest.approx(0.100833, rel=1e-4)
+    assert overview.spent.gpu_hours == pytest.approx(0.168056, rel=1e-4)
+    assert overview.spent.usd == pytest.approx(0.100833, rel=1e-4)
     assert (overview.measured_since, overview.spend_since) == (date(2026, 10, 28), date(2026, 10, 5))
     assert overview.last_campaign
     assert (overview.last_campaign.campaign_id, overview.last_campaign.dag_run_id) == ("night-3", "scheduled__3")

@@ -20,7 +20,7 @@ def test_an_empty_database_has_empty_pages(history: History) -> None:
     empty = Pages(history.engine, {SEEN})
     everything_read = list(every_read(empty, ALL))
     assert everything_read[1].last_campaign is None
-    assert (everything_read[1].spend_usd, everything_read[1].num_runs) == (None, 0)
+    assert (everything_read[1].spent.usd, everything_read[1].spent.num_runs) == (None, 0)
     assert (everything_read[2].rows, everything_read[2].num_pages) == ((), 1)
     assert everything_read[6].total.usd is None
     assert everything_read[-1].splitlines() == [",".join(pages_columns())]

@@ -8,6 +8,7 @@ from tests.builders import make_failed, make_result
 from tests.builders.nights import night
 from tests.builders.three_nights import ALL, DAY_3, SEEN
 from trainbench.core.verdicts import State
+from trainbench.figure_catalogue.run_figures import SAMPLES_PER_SECOND
 from trainbench.history.history import History
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
@@ -53,7 +54,7 @@ def test_only_the_newest_runs_are_ranked_and_the_page_says_how_many(
     monkeypatch.setattr("trainbench.pages.reads.run_list.RANKED_RUNS", 8)
     found = pages.runs(ALL, sort=RunSort.SLOWEST)
     assert (found.num_total, found.num_ranked, len(found.rows)) == (11, 7, 7)
-    assert found.rows[0].samples_per_second == 9.8
+    assert found.rows[0].figure(SAMPLES_PER_SECOND) == 9.8
 
 
 def test_one_run_with_its_campaign_verdict_and_repeats(history: History) -> None:
