@@ -155,8 +155,8 @@ def resolved(spec: RunSpec, chosen: Chosen | None) -> RunSpec:
     if chosen is None:
         return spec
     ran = {"micro_batch_size": chosen.micro_batch_size, "gradient_checkpointing": chosen.gradient_checkpointing}
-    is_as_asked = all(getattr(spec.work, name) == value for name, value in ran.items())
-    return spec if is_as_asked else spec.changed(work=ran)
+    is_unchanged = all(getattr(spec.work, name) == value for name, value in ran.items())
+    return spec if is_unchanged else spec.changed(work=ran)
 
 
 def failed_result(

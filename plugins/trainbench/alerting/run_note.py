@@ -32,17 +32,17 @@ def on_dag_run_failed(dag_run: Any, msg: str) -> None:
 def write_note(dag_run: Any) -> None:
     """Never raises."""
     try:
-        said = _left_by_the_task(dag_run)
-        if said and (note := joined(said, dag_run.note)):
+        summary = _left_by_the_task(dag_run)
+        if summary and (note := joined(summary, dag_run.note)):
             dag_run.note = note
     except Exception:
         log.exception("trainbench: the note of %s could not be written", getattr(dag_run, "run_id", "a run"))
 
 
-def joined(said: str, present: str | None) -> str | None:
+def joined(summary: str, present: str | None) -> str | None:
     """Ours before what people wrote, which is never cut; an older one of ours goes. None: there is no room."""
     theirs = [part for part in (present or "").split(RULE) if part and not part.startswith(HEAD)]
-    note = RULE.join([said, *theirs])
+    note = RULE.join([summary, *theirs])
     return note if len(note) <= MAX_CHARS else None
 
 
@@ -57,6 +57,6 @@ def _left_by_the_task(dag_run: Any) -> str | None:
 
     key = {"dag_run_id": dag_run.id, "task_id": TASK_ID, "map_index": -1, "key": KEY}
     with session.no_autoflush:
-        left = session.scalar(select(XComModel.value).filter_by(**key))
-    said = left.get(FIELD) if isinstance(left, dict) else None  # another XCom backend may keep it elsewhere
-    return said if isinstance(said, str) else None
+        stored = session.scalar(select(XComModel.value).filter_by(**key))
+    summary = stored.get(FIELD) if isinstance(stored, dict) else None  # another XCom backend may keep it elsewhere
+    return summary if isinstance(summary, str) else None

@@ -93,8 +93,8 @@ def _nodes(campaign: Campaign) -> Mapping[str, int]:
     return {"judged": len(judged), **_counted(node.condition.value for node in judged)}
 
 
-def _counted(words: Any) -> dict[str, int]:
-    return dict(sorted(Counter(words).items()))
+def _counted(values: Any) -> dict[str, int]:
+    return dict(sorted(Counter(values).items()))
 
 
 def _short(value: Any) -> Any:

@@ -151,12 +151,12 @@ def estimate(
     as_json: AsJson = False,
 ) -> None:
     """Estimate time and cost of a training job, at every price that fits its GPU."""
-    from trainbench.cost.job_estimates import Asked, by_formula, of_measured, pricing_of
+    from trainbench.cost.job_estimates import EstimateRequest, by_formula, of_measured, pricing_of
     from trainbench.prices.price_tables import load_prices
     from trainbench.settings.environment import read_settings
 
     with user_errors():
-        asked = Asked(
+        request = EstimateRequest(
             num_samples=samples,
             epochs=epochs,
             num_gpus=gpus,
@@ -169,8 +169,8 @@ def estimate(
         )
         pricing, table = pricing_of(price, _pairs(with_, "--with")), load_prices(read_settings().prices)
         if sources:
-            _conclude(of_measured(asked, _contenders(sources, store_url), table, pricing, _today()), as_json)
-        _conclude((by_formula(asked, table, pricing, _today()),), as_json)
+            _conclude(of_measured(request, _contenders(sources, store_url), table, pricing, _today()), as_json)
+        _conclude((by_formula(request, table, pricing, _today()),), as_json)
 
 
 def _given(**values: str | None) -> dict[str, str]:

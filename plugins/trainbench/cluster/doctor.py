@@ -74,13 +74,13 @@ def table(checks: Sequence[Check]) -> Table:
         (
             text("", lambda check: SIGNS[check.state]),
             text("what", lambda check: check.name),
-            text("how it is, and what to do", _told),
+            text("how it is, and what to do", _sentences),
         ),
         tone=lambda check: TONES[check.state],
     )
 
 
-def _told(check: Check) -> str:
+def _sentences(check: Check) -> str:
     return sentence(check.summary) + (f" {sentence(_capital(check.resolution))}" if check.resolution else "")
 
 

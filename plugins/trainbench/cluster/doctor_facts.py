@@ -107,8 +107,8 @@ def probed(facts: Facts, opened: Callable[[], Cluster], wait_s: float = WAIT_S) 
 def sample_pods(settings: Settings, fleet: Fleet) -> Manifests:
     """The pods of one run of the nightly check on one GPU of the first node that there is."""
     node = fleet.nodes[0].name if fleet.nodes else "any-node"
-    asked = {"nodes": [node], "rounds": 1, "force": True, "gpus_per_node": 1}
-    params = PLANNERS[Campaigns.NODES].params(asked, locally=settings.launcher is Launcher.LOCAL)
+    form = {"nodes": [node], "rounds": 1, "force": True, "gpus_per_node": 1}
+    params = PLANNERS[Campaigns.NODES].params(form, locally=settings.launcher is Launcher.LOCAL)
     return manifests(make_plan(params, Fleet(nodes=named([node])), "doctor").specs[0], settings)
 
 

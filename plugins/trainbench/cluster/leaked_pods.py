@@ -80,8 +80,8 @@ def _verdict(pod: Mapping[str, Any], liveness: Callable[[Owner], Liveness], rule
     age_s = (now - _moment(metadata["creationTimestamp"])).total_seconds()
     owner = owner_of(pod)
     phase = status.get("phase", "Unknown")
-    if said := _on_its_way_out(pod, now) or _too_young(age_s, rules):
-        action, reason = said
+    if decision := _on_its_way_out(pod, now) or _too_young(age_s, rules):
+        action, reason = decision
     elif phase in ENDED_PHASES:
         action, reason = _ended(pod, owner, liveness, rules, now)
     else:
@@ -99,10 +99,10 @@ def _verdict(pod: Mapping[str, Any], liveness: Callable[[Owner], Liveness], rule
 
 
 def _on_its_way_out(pod: Mapping[str, Any], now: datetime) -> tuple[Action, str] | None:
-    asked = pod["metadata"].get("deletionTimestamp")  # the moment at which the grace period is over
-    if asked is None:
+    deadline = pod["metadata"].get("deletionTimestamp")  # the moment at which the grace period is over
+    if deadline is None:
         return None
-    late_s = (now - _moment(asked)).total_seconds()
+    late_s = (now - _moment(deadline)).total_seconds()
     if late_s < STUCK_S:
         return Action.KEEP, "is being deleted"
     node = pod.get("spec", {}).get("nodeName", "its node")
@@ -132,13 +132,13 @@ def _holding(
     late = _past_deadline(pod, now)
     if owner is None:
         return Action.REPORT, f"names no DAG run: started by hand?{late} Delete it by hand if nobody needs it"
-    said = liveness(owner)
-    if said is Liveness.LIVE:
+    state = liveness(owner)
+    if state is Liveness.LIVE:
         return (Action.REPORT if late else Action.KEEP), f"its run {_name(owner)} is still on.{late}".rstrip(".")
-    if said is Liveness.ENDED:
+    if state is Liveness.ENDED:
         return Action.RELEASE, f"its run {_name(owner)} is over.{late}".rstrip(".")
-    unsure = "is not in this Airflow" if said is Liveness.NOT_FOUND else "cannot be asked about from here"
-    if rules.trust_age and said is Liveness.NOT_KNOWN:
+    unsure = "is not in this Airflow" if state is Liveness.NOT_FOUND else "cannot be asked about from here"
+    if rules.trust_age and state is Liveness.NOT_KNOWN:
         return Action.DELETE, f"its run {_name(owner)} {unsure}; deleted for its age, as was asked.{late}".rstrip(".")
     return Action.REPORT, f"its run {_name(owner)} {unsure}.{late}".rstrip(".")
 

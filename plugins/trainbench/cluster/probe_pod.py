@@ -73,8 +73,8 @@ def run_probe(cluster: Cluster, pod: Mapping[str, Any], wait_s: float = WAIT_S) 
     line = next((line for line in log.splitlines() if line.startswith(MARK)), None)
     if line is None:
         return Unknown(reason=pod_end(ended, CONTAINER, "it was not done in time").message)
-    said = json.loads(line.removeprefix(MARK))
-    return ProbeFacts(node=ended["spec"].get("nodeName", "an unknown node"), name=pod["spec"]["hostname"], **said)
+    facts = json.loads(line.removeprefix(MARK))
+    return ProbeFacts(node=ended["spec"].get("nodeName", "an unknown node"), name=pod["spec"]["hostname"], **facts)
 
 
 def _ended(cluster: Cluster, name: str, wait_s: float) -> dict[str, Any]:

@@ -55,12 +55,12 @@ def advice(floor: Floor, params: Mapping[str, object]) -> tuple[str, ...]:
 
 def _limits(params: Mapping[str, object]) -> dict[Metric, float]:
     usual = Tolerances()
-    asked = {
+    limits = {
         Metric.SAMPLES_PER_SECOND: (params.get("samples_per_second_tolerance_pct"), usual.samples_per_second_pct),
         Metric.MEMORY_GB: (params.get("memory_tolerance_pct"), usual.memory_pct),
         Metric.TEMPERATURE_C: (params.get("temperature_tolerance_c"), usual.temperature_c),
     }
-    return {metric: float(x) if isinstance(x, int | float) else other for metric, (x, other) in asked.items()}
+    return {metric: float(x) if isinstance(x, int | float) else other for metric, (x, other) in limits.items()}
 
 
 def _throughput(floor: Floor, limit: float) -> Iterator[str]:

@@ -108,13 +108,13 @@ def owned(cells: Sequence[Cell], wanted: ComparisonParams) -> Table:
         OWNED_COLUMNS,
         notes=(
             f"By {work}, the work that most kinds of GPU ran, each GPU on its own: no loss by communication.",
-            *_not_asked(cells, of_work, wanted),
+            *_left_out_gpus(cells, of_work, wanted),
         ),
         title=OWNED,
     )
 
 
-def _not_asked(cells: Sequence[Cell], of_work: Sequence[Cell], wanted: ComparisonParams) -> Iterator[str]:
+def _left_out_gpus(cells: Sequence[Cell], of_work: Sequence[Cell], wanted: ComparisonParams) -> Iterator[str]:
     """Kinds of GPU that cannot be chosen, and why."""
     ran = {cell.gpu for cell in of_work}
     if others := [gpu for gpu in dict.fromkeys(cell.gpu for cell in cells) if gpu not in ran]:

@@ -107,11 +107,11 @@ def cells(campaign: Campaign) -> tuple[Cell, ...]:
     all_cells += [
         _left_out(skip, gpu) for skip in campaign.skipped for gpu in kind_of_skipped(skip, of_node) or (ANYWHERE,)
     ]
-    asked = list(dict.fromkeys(campaign.labels.values()))
-    return tuple(sorted(all_cells, key=lambda cell: asked.index(cell.work) if cell.work in asked else len(asked)))
+    labels = list(dict.fromkeys(campaign.labels.values()))
+    return tuple(sorted(all_cells, key=lambda cell: labels.index(cell.work) if cell.work in labels else len(labels)))
 
 
-def asked(campaign: Campaign) -> ComparisonParams:
+def comparison_params(campaign: Campaign) -> ComparisonParams:
     """The parameters of the comparison."""
     known = {name: value for name, value in campaign.params.items() if name in ComparisonParams.model_fields}
     return ComparisonParams.model_validate(known)

@@ -143,12 +143,12 @@ def _windows(result: RunResult) -> Iterator[Finding]:
     if unsteady:
         worst = max(window.half_width_pct for window in unsteady)
         on_cpu = result.spec.work.device is Device.CPU
-        asked = result.spec.measurement
+        measurement = result.spec.measurement
         yield _doubt(
             result,
             "unsteady_windows",
             f"{len(unsteady)} of {len(windows)} windows, worst ± {worst:.1f} %",
-            f"± {asked.target_half_width_pct:g} % within {asked.max_measured_steps} steps",
+            f"± {measurement.target_half_width_pct:g} % within {measurement.max_measured_steps} steps",
             "the mean step time was not known as well as asked for when the steps ran out",
             "measure more steps, or find out what disturbs the node",
             Level.INFO if on_cpu else Level.WARNING,

@@ -31,7 +31,7 @@ class EstimateError(UserError, ValueError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class EstimateRequest:
     """`changes`: parameters of the trigger form. None: not said."""
 
     num_samples: int
@@ -73,65 +73,65 @@ def pricing_of(price: str, details: Mapping[str, str]) -> Pricing:
 
 
 def of_measured(
-    asked: Asked, contenders: Sequence[Contender], prices: Sequence[Price], pricing: Pricing, today: date
+    request: EstimateRequest, contenders: Sequence[Contender], prices: Sequence[Price], pricing: Pricing, today: date
 ) -> tuple[Estimate, ...]:
     """One for each kind of run that was measured, on that GPU and number of GPUs. Raises EstimateError and
     QuantityError.
     """
-    if asked.changes or asked.strategy or asked.samples_per_s is not None or asked.mfu_pct is not None:
+    if request.changes or request.strategy or request.samples_per_s is not None or request.mfu_pct is not None:
         raise EstimateError("the job and its rate are those of the measured results: give them, or results, not both")
-    chosen = [c for c in contenders if words_of(asked.gpu or "") <= words_of(c.hardware)]
+    chosen = [c for c in contenders if words_of(request.gpu or "") <= words_of(c.hardware)]
     if not chosen:
         known = listing(dict.fromkeys(c.hardware for c in contenders))
-        raise EstimateError(f"no result was measured on '{asked.gpu}': there are {known}")
+        raise EstimateError(f"no result was measured on '{request.gpu}': there are {known}")
     estimates = []
-    for contender, rate in _on(asked, chosen):
-        job = _job(asked, _work(contender), contender.hardware, rate.num_gpus)
+    for contender, rate in _on(request, chosen):
+        job = _job(request, _work(contender), contender.hardware, rate.num_gpus)
         estimates.append(estimate(job, rate, prices, pricing, today, _measured_memory(contender)))
     return tuple(estimates)
 
 
-def by_formula(asked: Asked, prices: Sequence[Price], pricing: Pricing, today: date) -> Estimate:
+def by_formula(request: EstimateRequest, prices: Sequence[Price], pricing: Pricing, today: date) -> Estimate:
     """Without results: memory by formula, and a rate only where one is given or an MFU is. Raises ParamsError,
     EstimateError and QuantityError.
     """
-    if asked.samples_per_s is not None and asked.mfu_pct is not None:
+    if request.samples_per_s is not None and request.mfu_pct is not None:
         raise EstimateError("samples/s and MFU are two rates: give one")
-    spec = _spec(asked, asked.num_gpus or 1)
-    fit = memory_fit(spec, asked.gpu)
-    gpu = asked.gpu or fit.smallest_gpu
+    spec = _spec(request, request.num_gpus or 1)
+    fit = memory_fit(spec, request.gpu)
+    gpu = request.gpu or fit.smallest_gpu
     rate = None
-    if asked.samples_per_s is not None:
-        rate = given_rate(asked.samples_per_s, spec.placement.world_size)
-    elif asked.mfu_pct is not None and gpu:
-        rate = rate_by_mfu(spec, gpu, asked.mfu_pct)
+    if request.samples_per_s is not None:
+        rate = given_rate(request.samples_per_s, spec.placement.world_size)
+    elif request.mfu_pct is not None and gpu:
+        rate = rate_by_mfu(spec, gpu, request.mfu_pct)
     what = f"{spec.work.model} {spec.work.recipe}, batch {spec.work.micro_batch_size} x {spec.work.seq_length} tokens"
     work = f"{what}, {spec.placement.strategy}"
-    job = _job(asked, work, gpu, spec.placement.world_size)
-    return estimate(job, rate, prices, pricing, today, fit if asked.gpu else memory_fit(spec, gpu))
+    job = _job(request, work, gpu, spec.placement.world_size)
+    return estimate(job, rate, prices, pricing, today, fit if request.gpu else memory_fit(spec, gpu))
 
 
-def _job(asked: Asked, work: str, gpu: str | None, num_gpus: int) -> Job:
-    epochs = positive(asked.epochs, "epochs")
-    return Job(work=work, gpu=gpu, num_gpus=num_gpus, num_samples=asked.num_samples, epochs=epochs)
+def _job(request: EstimateRequest, work: str, gpu: str | None, num_gpus: int) -> Job:
+    epochs = positive(request.epochs, "epochs")
+    return Job(work=work, gpu=gpu, num_gpus=num_gpus, num_samples=request.num_samples, epochs=epochs)
 
 
-def _on(asked: Asked, contenders: Sequence[Contender]) -> list[tuple[Contender, Rate]]:
+def _on(request: EstimateRequest, contenders: Sequence[Contender]) -> list[tuple[Contender, Rate]]:
     """Each with its rate on the GPUs asked for."""
     rated = [(contender, measured_rate(contender)) for contender in contenders]
-    if asked.num_gpus is None:
+    if request.num_gpus is None:
         return rated
-    if measured := [pair for pair in rated if pair[1].num_gpus == asked.num_gpus]:
+    if measured := [pair for pair in rated if pair[1].num_gpus == request.num_gpus]:
         return measured
-    if asked.efficiency is None:
+    if request.efficiency is None:
         sizes = listing(str(size) for size in sorted({rate.num_gpus for _, rate in rated}))
         raise EstimateError(
-            f"nothing was measured on {count(asked.num_gpus, 'GPU')}, only on {sizes}: choose one of these, or give "
+            f"nothing was measured on {count(request.num_gpus, 'GPU')}, only on {sizes}: choose one of these, or give "
             "the scaling efficiency that you expect"
         )
     largest = max(rate.num_gpus for _, rate in rated)
     return [
-        (contender, scaled_rate(rate, asked.num_gpus, asked.efficiency))
+        (contender, scaled_rate(rate, request.num_gpus, request.efficiency))
         for contender, rate in rated
         if rate.num_gpus == largest
     ]
@@ -155,9 +155,9 @@ def _measured_memory(contender: Contender) -> MemoryFit | None:
     )
 
 
-def _spec(asked: Asked, num_gpus: int) -> RunSpec:
-    params = parse_params(asked.changes)
-    strategy = asked.strategy or (Strategy.SINGLE if num_gpus == 1 else Strategy.DDP)
+def _spec(request: EstimateRequest, num_gpus: int) -> RunSpec:
+    params = parse_params(request.changes)
+    strategy = request.strategy or (Strategy.SINGLE if num_gpus == 1 else Strategy.DDP)
     if reason := impossible(strategy, params):
         raise ParamsError(f"strategy {strategy}: {reason}")
     per_node = max(n for n in range(1, MAX_GPUS_PER_NODE + 1) if num_gpus % n == 0)

@@ -67,8 +67,8 @@ class OldFile(_Outside):
 
     @property
     def batch_size(self) -> int | None:
-        found = next((self.config[name] for name in _BATCH if name in self.config), None)
-        return found if isinstance(found, int) and found > 0 else None
+        size = next((self.config[name] for name in _BATCH if name in self.config), None)
+        return size if isinstance(size, int) and size > 0 else None
 
     @property
     def job(self) -> dict[str, str]:
@@ -122,8 +122,8 @@ def parse_bench_file(content: bytes) -> OwnFile | OldFile:
 
 def _own(document: Mapping[str, Any]) -> OwnFile:
     if document["format"] != FORMAT or document.get("format_version") != FORMAT_VERSION:
-        said = f"{document['format']!r:.60} version {document.get('format_version')!r:.20}"
-        raise BenchFileError(f"format {said}; this version reads {FORMAT} version {FORMAT_VERSION}")
+        version = f"{document['format']!r:.60} version {document.get('format_version')!r:.20}"
+        raise BenchFileError(f"format {version}; this version reads {FORMAT} version {FORMAT_VERSION}")
     file = _OwnFile.model_validate(document)
     return OwnFile.model_construct(
         result=parse_payload(file.result),

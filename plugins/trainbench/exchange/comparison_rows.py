@@ -72,7 +72,7 @@ MAX_ADDRESSES = 20
 
 
 @dataclass
-class Gatherer:
+class Collector:
     """Takes files one by one and keeps a few figures of each: 100,000 results fit into memory."""
 
     _runs: dict[tuple[str, ...], _Runs] = field(default_factory=dict)

@@ -72,8 +72,8 @@ def _finished_at(store: Store, campaign_id: str) -> datetime | None:
     """From the file's first bytes: all campaigns together may be larger than the memory."""
     try:
         head = store.read_summary_head(campaign_id, CAMPAIGN_FILE, HEAD_BYTES)
-        found = _FINISHED_AT.search(head)
-        at = datetime.fromisoformat(found[1].decode()) if found else store.read_campaign(campaign_id).finished_at
+        match = _FINISHED_AT.search(head)
+        at = datetime.fromisoformat(match[1].decode()) if match else store.read_campaign(campaign_id).finished_at
     except (StoreError, ValueError):
         return None
     return at if at.tzinfo else None

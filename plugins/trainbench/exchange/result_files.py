@@ -14,7 +14,7 @@ from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
 from bench_image.contract.result import RunResult
 from trainbench.core.formats import count, listing
 from trainbench.exchange.bench_files import BenchFileError, OldFile, OwnFile, parse_bench_file
-from trainbench.exchange.comparison_rows import OLD_PROGRAM, Contender, Gatherer
+from trainbench.exchange.comparison_rows import OLD_PROGRAM, Collector, Contender
 from trainbench.results.artefacts import BrokenFile, Store, StoreError, address, read_bounded
 from trainbench.results.collect import parse_payload
 from trainbench.results.readings import gpu_name, is_measured
@@ -37,18 +37,18 @@ class Gathered:
 
 
 @dataclass(frozen=True)
-class Found:
+class ResultFile:
     source: str  # as the user would call it
     path: UPath
 
 
-def find(sources: Sequence[str], store: Store) -> tuple[Found, ...]:
+def find(sources: Sequence[str], store: Store) -> tuple[ResultFile, ...]:
     """The files of each source in turn: a file, a folder with files at any depth, or the id of a campaign in `store`.
     Raises StoreError for a source that is none of these or holds no result.
     """
     from upath import UPath
 
-    found: list[Found] = []
+    result_files: list[ResultFile] = []
     for source in sources:
         if Path(source).is_file():
             files = [UPath(Path(source).absolute())]
@@ -60,8 +60,8 @@ def find(sources: Sequence[str], store: Store) -> tuple[Found, ...]:
             raise StoreError(f"'{source}' is neither a file, nor a folder, nor a campaign of the store {store.root}")
         if not files:
             raise StoreError(f"'{source}' holds neither {RESULT_FILE} nor {BENCH_FILES} files")
-        found += [Found(_name(source, sources), path) for path in files]
-    return tuple(found)
+        result_files += [ResultFile(_name(source, sources), path) for path in files]
+    return tuple(result_files)
 
 
 def _name(source: str, sources: Sequence[str]) -> str:
@@ -75,33 +75,33 @@ def _resolved(source: str) -> Path:
     return Path(source).resolve()
 
 
-def gather(found: Sequence[Found], tell: Callable[[], None] = lambda: None) -> Gathered:
+def gather(files: Sequence[ResultFile], on_read: Callable[[], None] = lambda: None) -> Gathered:
     """Reads every file once; `tell` is called after each."""
     reader = _Reader()
-    for item in found:
+    for item in files:
         reader.read(item)
-        tell()
-    return Gathered(reader.gatherer.contenders(), tuple(reader.notes()), tuple(reader.broken))
+        on_read()
+    return Gathered(reader.collector.contenders(), tuple(reader.notes()), tuple(reader.broken))
 
 
 class _Reader:
     def __init__(self) -> None:
-        self.gatherer = Gatherer()
+        self.collector = Collector()
         self.broken: list[BrokenFile] = []
         self._seen: dict[str, str] = {}  # identity of a run -> where it was first
         self._twice: list[tuple[str, str]] = []
         self._failed: Counter[str] = Counter()
         self._num_drills = 0
 
-    def read(self, found: Found) -> None:
+    def read(self, file: ResultFile) -> None:
         try:
-            content = read_bounded(found.path, MAX_FILE_BYTES)
-            if found.path.name == RESULT_FILE or SCHEMA.match(content):
-                self._take_result(found, content)
+            content = read_bounded(file.path, MAX_FILE_BYTES)
+            if file.path.name == RESULT_FILE or SCHEMA.match(content):
+                self._take_result(file, content)
             else:
-                self._take_bench_file(found, parse_bench_file(content))
+                self._take_bench_file(file, parse_bench_file(content))
         except (BenchFileError, ContractError, StoreError) as error:
-            self.broken.append(BrokenFile(address(found.path), str(error)))
+            self.broken.append(BrokenFile(address(file.path), str(error)))
 
     def notes(self) -> Iterator[str]:
         if self._twice:
@@ -113,17 +113,17 @@ class _Reader:
         if self._num_drills:
             yield f"{count(self._num_drills, 'drill')} left out: slowed on purpose."
 
-    def _take_result(self, found: Found, content: bytes) -> None:
+    def _take_result(self, file: ResultFile, content: bytes) -> None:
         result = parse_payload(content)
-        if self._is_new(_identity(result), found) and self._measured(result):
-            self.gatherer.add_result(found.source, address(found.path), result)
+        if self._is_new(_identity(result), file) and self._measured(result):
+            self.collector.add_result(file.source, address(file.path), result)
 
-    def _take_bench_file(self, found: Found, file: OwnFile | OldFile) -> None:
-        identity = _identity(file.result) if isinstance(file, OwnFile) else _old_identity(file)
-        if not self._is_new(identity, found):
+    def _take_bench_file(self, file: ResultFile, bench_file: OwnFile | OldFile) -> None:
+        identity = _identity(bench_file.result) if isinstance(bench_file, OwnFile) else _old_identity(bench_file)
+        if not self._is_new(identity, file):
             return
-        if isinstance(file, OldFile) or self._measured(file.result):
-            self.gatherer.add_bench_file(found.path.stem, address(found.path), file)
+        if isinstance(bench_file, OldFile) or self._measured(bench_file.result):
+            self.collector.add_bench_file(file.path.stem, address(file.path), bench_file)
 
     def _measured(self, result: RunResult) -> bool:
         if result.error is not None:
@@ -134,11 +134,11 @@ class _Reader:
         self._num_drills += result.spec.drill is not None
         return is_measured(result)
 
-    def _is_new(self, identity: str, found: Found) -> bool:
+    def _is_new(self, identity: str, file: ResultFile) -> bool:
         if first := self._seen.get(identity):
-            self._twice.append((address(found.path), first))
+            self._twice.append((address(file.path), first))
             return False
-        self._seen[identity] = address(found.path)
+        self._seen[identity] = address(file.path)
         return True
 
 

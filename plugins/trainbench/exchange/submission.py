@@ -128,8 +128,8 @@ def parse_submission(content: bytes) -> Submission:
     except ContractError as error:
         raise SubmissionError(str(error)) from None
     except (ValidationError, RecursionError) as error:
-        said = explain(error) if isinstance(error, ValidationError) else "nested too deeply"
-        raise SubmissionError(f"breaks the format: {said}") from None
+        reason = explain(error) if isinstance(error, ValidationError) else "nested too deeply"
+        raise SubmissionError(f"breaks the format: {reason}") from None
     if submission.result.status is not Status.OK:
         raise SubmissionError(f"its run ended as {submission.result.status.value}: there is nothing to compare")
     if submission.summary != summarise(submission.result):
@@ -198,9 +198,9 @@ def summarise(result: RunResult) -> Summary:
 
 
 def _first_difference(submission: Submission) -> str:
-    said, found = submission.summary.model_dump(), summarise(submission.result).model_dump()
-    name = next(name for name in said if said[name] != found[name])
-    return f"{name} is {said[name]!r:.60}, its result says {found[name]!r:.60}"
+    stated, computed = submission.summary.model_dump(), summarise(submission.result).model_dump()
+    name = next(name for name in stated if stated[name] != computed[name])
+    return f"{name} is {stated[name]!r:.60}, its result says {computed[name]!r:.60}"
 
 
 def _refuse(name: str) -> float:

@@ -24,7 +24,7 @@ def markdown(content: Submission, json_name: str) -> str:
         f"## Measure it again\n\n```console\n{commands}\n```\n\n"
         f"SUBMISSION.json is [{escape(json_name)}]({json_name}): it holds the whole result, with each step's time.",
         f"## What is not known\n\n{bullets(_unknown(content))}",
-        escape(_names_told(content)),
+        escape(_anonymity(content)),
     ]
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
@@ -70,7 +70,7 @@ def _unknown(content: Submission) -> list[str]:
     return [f"{path}: {why}" for path, why in content.result.missing.items()] or ["Nothing."]
 
 
-def _names_told(content: Submission) -> str:
+def _anonymity(content: Submission) -> str:
     if content.is_anonymised:
         return (
             "Names of nodes, pods, hosts and GPUs, addresses and folders were taken out. Model, versions, kernel and "

@@ -57,16 +57,16 @@ def revoke(connection: Connection, baseline_id: int, who: str, at: datetime) -> 
     """The past before counts again; the next campaign warns anew of what it finds. Raises BaselineError."""
     who = _text(who, "the name of who takes it back", MAX_WHO)
     known = {each.id: each for each in read_baselines(connection)}
-    found = known.get(baseline_id)
-    if found is None:
+    baseline = known.get(baseline_id)
+    if baseline is None:
         ids = ", ".join(map(str, known)) or "none"
         raise UnknownBaselineError(f"there is no baseline {baseline_id}: choose from {ids}")
-    if found.revoked_at is not None:
-        when = f"{found.revoked_at:%Y-%m-%d %H:%M} UTC"
-        raise BaselineError(f"baseline {baseline_id} was taken back by {found.revoked_by} on {when}: nothing to do")
+    if baseline.revoked_at is not None:
+        when = f"{baseline.revoked_at:%Y-%m-%d %H:%M} UTC"
+        raise BaselineError(f"baseline {baseline_id} was taken back by {baseline.revoked_by} on {when}: nothing to do")
     end = {"revoked_at": at, "revoked_by": who}
     connection.execute(update(baselines).where(baselines.c.id == baseline_id).values(end))
-    return found.model_copy(update=end)
+    return baseline.model_copy(update=end)
 
 
 def _refuse_unknown(connection: Connection, node: str | None, fingerprint: str | None) -> None:

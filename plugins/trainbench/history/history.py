@@ -159,7 +159,7 @@ def _past_of(connection: Connection, result: RunResult, limit: int, accepted: Se
         if accepted
         else None
     )
-    asked = {
+    parameters = {
         "node": result.spec.identity.node,
         "history_key": history_key(result),
         "before": result.started_at,
@@ -167,9 +167,9 @@ def _past_of(connection: Connection, result: RunResult, limit: int, accepted: Se
         "limit": limit,
     }
     if baseline:
-        asked |= {"since": baseline.since, "accepted_at": baseline.accepted_at}
+        parameters |= {"since": baseline.since, "accepted_at": baseline.accepted_at}
     by_campaign: dict[str, list[float]] = {}
-    for campaign_id, samples_per_second in connection.execute(PAST_SINCE if baseline else PAST, asked):
+    for campaign_id, samples_per_second in connection.execute(PAST_SINCE if baseline else PAST, parameters):
         by_campaign.setdefault(campaign_id, []).append(samples_per_second)
     return [statistics.median(values) for values in by_campaign.values()]
 

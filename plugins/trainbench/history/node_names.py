@@ -28,9 +28,9 @@ def other_names(connection: Connection, node: str) -> tuple[str, ...]:
     waiting = [node]
     while waiting:
         for name in _names_with(connection, _latest_gpus(connection, waiting.pop())):
-            found = _name(connection, name)
-            if all(found.last < known.first or known.last < found.first for known in names):
-                names.append(found)
+            dated = _name(connection, name)
+            if all(dated.last < known.first or known.last < dated.first for known in names):
+                names.append(dated)
                 waiting.append(name)
     return tuple(known.name for known in sorted(names, key=lambda known: known.first) if known.name != node)
 

@@ -75,7 +75,7 @@ def _row(
         "judged_samples_per_second": judged_rate(result),
         **{each.name: value for each, value in run_values(result, cost, scaling).items() if each.stored},
         **_paid_for(result, cost),
-        **_found(result),
+        **_setup_values(result),
     }
 
 
@@ -91,7 +91,7 @@ def _paid_for(result: RunResult, cost: RunCost) -> dict[str, Any]:
     }
 
 
-def _found(result: RunResult) -> dict[str, Any]:
+def _setup_values(result: RunResult) -> dict[str, Any]:
     setup = setup_of(result.context)
     return {
         "kernel": setup.kernel,

@@ -181,10 +181,10 @@ def _work_of_missing(campaign: Campaign, group: GroupVerdict, made: list[Work]) 
     same = [work for work in alike if work.values["gpu_name"] == group.gpu_name]
     if same:
         return max(same, key=lambda work: work.values["num_runs"])
-    asked = {name: campaign.params.get(name) for name in ("model", "recipe", "preset", "strategy")}
+    params = {name: campaign.params.get(name) for name in ("model", "recipe", "preset", "strategy")}
     values = {
         **dict.fromkeys(WORK),
-        **{name: value for name, value in asked.items() if isinstance(value, str)},
+        **{name: value for name, value in params.items() if isinstance(value, str)},
         **({name: alike[0].values[name] for name in WORK} if alike else {}),
         **_head(campaign, group.group_id),
         "gpu_name": group.gpu_name,

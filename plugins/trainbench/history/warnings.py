@@ -43,7 +43,7 @@ def update_warnings(connection: Connection, campaign: Campaign) -> None:
     """
     if is_old(connection, campaign):
         return
-    found = {**alarms(campaign), **(warnings_of(campaign) if campaign.judges_nodes else {})}
+    tonight = {**alarms(campaign), **(warnings_of(campaign) if campaign.judges_nodes else {})}
     records = records_of(campaign.results, campaign.started_at)
     rates = {(record.node, record.fingerprint): record.samples_per_second for record in records}
     of_dag = (warnings.c.dag_id == campaign.suite) & warnings.c.closed_at.is_(None)
@@ -51,7 +51,7 @@ def update_warnings(connection: Connection, campaign: Campaign) -> None:
     for row in connection.execute(select(warnings).where(of_dag).order_by(warnings.c.id)).all():
         if row.node and not campaign.judges_nodes:
             continue
-        finding = found.pop((row.node, Kind(row.kind)), None)
+        finding = tonight.pop((row.node, Kind(row.kind)), None)
         if finding is None:
             if ended := _end(connection, row, campaign, rates):
                 _close(connection, row, campaign, ended)
@@ -66,7 +66,7 @@ def update_warnings(connection: Connection, campaign: Campaign) -> None:
             connection.execute(stored.values(changes=changes_json(tuple(both.values()))))
     opened += [
         _values(campaign, node, kind, finding, changes_of(campaign, node) if kind is Kind.SLOW else ())
-        for (node, kind), finding in found.items()
+        for (node, kind), finding in tonight.items()
     ]
     if opened:
         connection.execute(insert(warnings), opened)
@@ -151,5 +151,5 @@ def changes_json(changes: Sequence[RateChange]) -> str:
 def is_old(connection: Connection, campaign: Campaign) -> bool:
     """Whether a later campaign of its DAG is recorded already."""
     latest = select(func.max(campaigns.c.finished_at)).where(campaigns.c.suite == campaign.suite)
-    found = connection.execute(latest.where(campaigns.c.campaign_id != campaign.campaign_id)).scalar_one()
-    return found is not None and found > campaign.finished_at
+    last_finished_at = connection.execute(latest.where(campaigns.c.campaign_id != campaign.campaign_id)).scalar_one()
+    return last_finished_at is not None and last_finished_at > campaign.finished_at

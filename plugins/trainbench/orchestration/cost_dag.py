@@ -71,11 +71,11 @@ def report_costs() -> dict[str, str]:
 
     context, settings = get_current_context(), read_settings()
     run = context["dag_run"]
-    asked = dict(context["params"])
-    if run.run_type == "scheduled" and not asked["month"]:
-        asked["month"] = months_until(f"{run.run_after:%Y-%m}", 2)[0]  # on the first, the month that has just ended
+    form = dict(context["params"])
+    if run.run_type == "scheduled" and not form["month"]:
+        form["month"] = months_until(f"{run.run_after:%Y-%m}", 2)[0]  # on the first, the month that has just ended
     try:
-        params = parse_spend_params(asked)
+        params = parse_spend_params(form)
         store = open_store(settings.store)
         history = open_history(settings.history_url, store)
         report = report_on(params, history, campaign_id(context["dag"].dag_id, context["run_id"]), datetime.now(UTC))

@@ -9,7 +9,7 @@ from airflow.sdk import DAG, Param, TaskGroup
 
 from bench_image.contract.frozen import Frozen
 from trainbench.orchestration import dag_tasks, plan_tasks, pod_tasks
-from trainbench.params.applies_to import is_asked
+from trainbench.params.applies_to import applies_to
 from trainbench.params.campaign_kind import Question
 from trainbench.params.campaign_params import form
 from trainbench.planning.planners import PLANNERS
@@ -120,5 +120,5 @@ def _dag(suite: Suite, settings: Settings) -> DAG:
         dagrun_timeout=timedelta(hours=suite.timeout_h),
         tags=list(suite.tags),
         default_args={"owner": "trainbench", "retries": 0},
-        params={name: Param(**field) for name, field in fields.items() if is_asked(name, suite.question)},
+        params={name: Param(**field) for name, field in fields.items() if applies_to(name, suite.question)},
     )

@@ -125,7 +125,7 @@ class BenchPodOperator(KubernetesPodOperator):
         self._pod_name = pod_request_obj.metadata.name
         self._refuse_dead_node()
         if self._has_peers and context["ti"].try_number > 1:
-            return self._found_again(pod_request_obj, context)
+            return self._reattached_pod(pod_request_obj, context)
         try:
             pod = super().get_or_create_pod(pod_request_obj, context)
             self._pod_name = pod.metadata.name  # one of an earlier try has another name
@@ -152,7 +152,7 @@ class BenchPodOperator(KubernetesPodOperator):
         metadata: Mapping[str, Any] = (self.pod_template_dict or {})["metadata"]
         return metadata
 
-    def _found_again(self, pod_request_obj: V1Pod, context: Context) -> V1Pod:
+    def _reattached_pod(self, pod_request_obj: V1Pod, context: Context) -> V1Pod:
         """A pod of a gang is never made anew: it could not join the others. What Airflow lost, it may find again."""
         pod = self.find_pod(pod_request_obj.metadata.namespace, context=context, exclude_checked=False)
         if pod is None:

@@ -28,5 +28,5 @@ _ONLY: Mapping[str, frozenset[Question]] = {
 }
 
 
-def is_asked(name: str, question: Question) -> bool:
+def applies_to(name: str, question: Question) -> bool:
     return question in _ONLY.get(name, frozenset(Question))

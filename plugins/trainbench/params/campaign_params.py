@@ -296,9 +296,9 @@ class BenchmarkParams(ComparisonParams):
 
     @field_validator("samples_per_second_tolerance_pct")
     @classmethod
-    def _limit_of_the_device(cls, asked: float | None, info: ValidationInfo) -> float:
+    def _limit_of_the_device(cls, value: float | None, info: ValidationInfo) -> float:
         """Resolved here, so that reports and results show the figure that was applied."""
-        return RATE_LIMITS_PCT[info.data.get("device", Device.CUDA)] if asked is None else asked
+        return RATE_LIMITS_PCT[info.data.get("device", Device.CUDA)] if value is None else value
 
     @field_validator("nodes")
     @classmethod

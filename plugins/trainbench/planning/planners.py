@@ -22,9 +22,9 @@ class Planner(NamedTuple):
     def starts_with(self, *, locally: bool) -> dict[str, Any]:
         return {**self.defaults, **({**LOCAL_DEFAULTS, **self.local_defaults} if locally else {})}
 
-    def params(self, asked: Mapping[str, Any], *, locally: bool) -> BenchmarkParams:
+    def params(self, values: Mapping[str, Any], *, locally: bool) -> BenchmarkParams:
         """Raises ParamsError."""
-        return parse_params(asked, self.starts_with(locally=locally))
+        return parse_params(values, self.starts_with(locally=locally))
 
 
 PLANNERS: Mapping[Question, Planner] = {

@@ -41,18 +41,18 @@ def make_survey_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) ->
     nodes = _of_each_kind(params, fleet)
     specs, skipped, labels = [], [], {}
     for model, recipe in _works(params):
-        label, asked = f"{model} {recipe}", params.model_copy(update={"model": model, "recipe": recipe})
-        if reason := impossible(Strategy.SINGLE, asked):
+        label, of_work = f"{model} {recipe}", params.model_copy(update={"model": model, "recipe": recipe})
+        if reason := impossible(Strategy.SINGLE, of_work):
             skipped.append(Skipped(what=label, reason=reason, label=label))
             continue
         for kind, of_kind in nodes.items():
-            spec = _spec(asked, of_kind[0], campaign_id)
+            spec = _spec(of_work, of_kind[0], campaign_id)
             labels[spec.identity.group_id] = label
             if reason := impossible_on(of_kind[0], spec, params.force):
                 skipped.append(_unfit(label, kind, of_kind, spec, reason))
             else:
                 specs += [
-                    _spec(asked, node, campaign_id, round_)
+                    _spec(of_work, node, campaign_id, round_)
                     for round_ in range(1, params.rounds + 1)
                     for node in of_kind
                 ]

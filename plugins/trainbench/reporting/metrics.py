@@ -11,7 +11,7 @@ from bench_image.contract.work import AUTO
 from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.csv_cells import Cell, lines
 from trainbench.figure_catalogue.run_figures import run_values
-from trainbench.params.applies_to import is_asked
+from trainbench.params.applies_to import applies_to
 from trainbench.params.campaign_kind import Question
 from trainbench.planning.skipped import Skipped
 from trainbench.prices.run_cost import RunCost
@@ -132,12 +132,12 @@ def _switch(value: bool | str) -> str:
 def _skipped_row(campaign: Campaign, skipped: Skipped, node: str | None) -> dict[str, Cell]:
     """A planned run that did not run: its settings are in the campaign's parameters, unless its label says them."""
     names = ("model", "recipe", "precision", "preset", "device", "micro_batch_size", "seq_length")
-    asked = {name: campaign.params.get(name) for name in names if is_asked(name, campaign.question)}
+    params = {name: campaign.params.get(name) for name in names if applies_to(name, campaign.question)}
     if campaign.question is Question.CONFIGURATIONS:  # one of these is what the configuration changes
-        asked = {name: asked.get(name) for name in ("model", "device")}
+        params = {name: params.get(name) for name in ("model", "device")}
     if campaign.question is Question.HARDWARE and skipped.label:
-        asked["model"], _, asked["recipe"] = skipped.label.rpartition(" ")
-    batch, tokens = asked.pop("micro_batch_size", None), asked.pop("seq_length", None)
+        params["model"], _, params["recipe"] = skipped.label.rpartition(" ")
+    batch, tokens = params.pop("micro_batch_size", None), params.pop("seq_length", None)
     return _label(campaign, skipped.label) | {
         "strategy": skipped.strategy.value if skipped.strategy else skipped.what,
         "world_size": skipped.gpus_per_node,
@@ -148,7 +148,7 @@ def _skipped_row(campaign: Campaign, skipped: Skipped, node: str | None) -> dict
         "node": node,
         "status": SKIPPED,
         "error": skipped.reason,
-        **{name: str(value) for name, value in asked.items() if value is not None},
+        **{name: str(value) for name, value in params.items() if value is not None},
     }
 
 

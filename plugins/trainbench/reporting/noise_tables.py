@@ -27,7 +27,9 @@ def noise_tables(campaign: Campaign) -> tuple[Table, ...]:
     if not measures_noise(campaign):
         return ()
     runs = verdict_text.runs_of_groups(campaign)
-    tables_of_floors = ((_noise(campaign, floor, runs), _found(campaign, floor)) for floor in floors(campaign.results))
+    tables_of_floors = (
+        (_noise(campaign, floor, runs), _smallest_slowdowns(campaign, floor)) for floor in floors(campaign.results)
+    )
     return tuple(table for tables in tables_of_floors for table in tables if table)
 
 
@@ -67,7 +69,7 @@ def _noise(campaign: Campaign, floor: Floor, runs: Mapping[str, Mapping[str, str
     )
 
 
-def _found(campaign: Campaign, floor: Floor) -> Table | None:
+def _smallest_slowdowns(campaign: Campaign, floor: Floor) -> Table | None:
     if floor.between is None:
         return None
     sizes = sorted({*NODES, num_nodes(floor)})

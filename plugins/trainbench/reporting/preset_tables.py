@@ -42,7 +42,8 @@ def _presets(group: WorkGroup, by_preset: dict[Preset, list[RunResult]]) -> Tabl
         ),
         run_id=lambda pair: median_run(pair[0].results),
         notes=tuple(
-            f"{way.spec.work.preset} instead of {ways[0].spec.work.preset}: {'; '.join(_means(ways[0], way))}."
+            f"{way.spec.work.preset} instead of {ways[0].spec.work.preset}: "
+            f"{'; '.join(_changed_settings(ways[0], way))}."
             for way in ways[1:]
         ),
         title=_job_name(group),
@@ -61,7 +62,7 @@ def _entry(way: WorkGroup) -> Entry:
     return Entry(strategy=way.spec.placement.strategy, world_size=way.spec.placement.world_size, results=way.results)
 
 
-def _means(one: WorkGroup, other: WorkGroup) -> tuple[str, ...]:
+def _changed_settings(one: WorkGroup, other: WorkGroup) -> tuple[str, ...]:
     """The differences, as "optimizer adamw_torch, was paged_adamw_8bit": fields of the spec, then what the runs say."""
     fields = {
         name: (str(_value(one.spec.work, name)), str(_value(other.spec.work, name))) for name in sorted(PRESET_SETTINGS)

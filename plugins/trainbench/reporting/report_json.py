@@ -36,7 +36,7 @@ def report_json(
     """`rows` and `sections`: what `metric_rows` and `comparison_sections` give, where it is there already."""
     rows = metric_rows(campaign) if rows is None else rows
     sections = comparison_sections(campaign) if sections is None else sections
-    said = campaign.model_dump(
+    head = campaign.model_dump(
         mode="json", include={"campaign_id", "suite", "title", "question", "started_at", "finished_at"}
     )
     verdict = {
@@ -49,7 +49,7 @@ def report_json(
     document = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
-        **said,
+        **head,
         "verdict": verdict,
         **judged,
         "runs": [_with_link(row) for row in rows],

@@ -20,7 +20,7 @@ from trainbench.figure_catalogue.run_figures import (
     TELEMETRY,
     of_section,
 )
-from trainbench.params.applies_to import is_asked
+from trainbench.params.applies_to import applies_to
 from trainbench.reporting.verdict_text import is_rerun
 from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign
@@ -183,8 +183,8 @@ def software(campaign: Campaign) -> Table:
 
 def parameters(campaign: Campaign) -> Table:
     """The parameters as they were given, without those of other kinds of campaign."""
-    asked = {name: value for name, value in campaign.params.items() if is_asked(name, campaign.question)}
-    return _settings(asked, names="parameter")
+    params = {name: value for name, value in campaign.params.items() if applies_to(name, campaign.question)}
+    return _settings(params, names="parameter")
 
 
 def _facts(context: Context | None) -> Iterator[tuple[str, str]]:

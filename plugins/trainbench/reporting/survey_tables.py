@@ -10,9 +10,9 @@ from trainbench.comparison.survey import (
     EVERYTHING,
     Cell,
     Saved,
-    asked,
     baseline,
     cells,
+    comparison_params,
     measured,
     predicted_gb,
     relative,
@@ -40,7 +40,7 @@ def speed(campaign: Campaign) -> tuple[Table, ...]:
     """One table for each model: its recipes on each kind of GPU."""
     if campaign.question is not Question.HARDWARE:
         return ()
-    all_cells, wanted = cells(campaign), asked(campaign)
+    all_cells, wanted = cells(campaign), comparison_params(campaign)
     models = dict.fromkeys(cell.model for cell in all_cells if cell.model != EVERYTHING)
     priced: list[str] = []
     if campaign.params.get("usd_per_gpu_hour") and len({cell.gpu for cell in measured(all_cells)}) > 1:
@@ -86,7 +86,7 @@ def money(campaign: Campaign) -> tuple[Table, ...]:
     """Rent or buy, and what each budget buys."""
     if campaign.question is not Question.HARDWARE:
         return ()
-    all_cells, wanted = measured(cells(campaign)), asked(campaign)
+    all_cells, wanted = measured(cells(campaign)), comparison_params(campaign)
     every = (
         recommend.rented(all_cells, wanted),
         recommend.owned(all_cells, wanted),

@@ -245,17 +245,17 @@ def _median_runs(runs: Sequence[RunResult]) -> Mapping[str, str | None]:
 def state_words(node: NodeVerdict, *, is_behind: bool = False) -> str:
     """ "breach: slow, confirmed (-9.0 %), drill": the figure is the re-run's samples/s; "ok, watched"."""
     sides = [_side(metric) for metric in node.metrics if metric.state is State.BREACH and metric.side]
-    words = [plain_state(node.state) + (f": {' and '.join(sides)}" if sides else "")]
+    parts = [plain_state(node.state) + (f": {' and '.join(sides)}" if sides else "")]
     if again := _CONFIRMATIONS.get(node.confirmation):
         off = node.confirm_deviation_pct
-        words.append(again + (f" ({percent(off)})" if off is not None else ""))
+        parts.append(again + (f" ({percent(off)})" if off is not None else ""))
     more = {
         "watched": node.is_watched or node.state is State.NOTICE,
         "unsteady": node.is_unsteady,
         "behind its own past": is_behind,
         "drill": node.is_drill,
     }
-    return ", ".join([*words, *(word for word, holds in more.items() if holds)])
+    return ", ".join([*parts, *(word for word, holds in more.items() if holds)])
 
 
 def _tone_of(node: NodeVerdict, *, is_behind: bool) -> Tone:

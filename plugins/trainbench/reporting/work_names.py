@@ -26,9 +26,9 @@ def group_name(campaign: Campaign, group_id: str) -> str:
 def work_name(campaign: Campaign, result: RunResult, gpu: str | None = None) -> str:
     """The work and hardware of one run, after its label. `gpu`: its GPU where the run does not report one."""
     spec = result.spec
-    asked = spec.work.micro_batch_size
+    batch_setting = spec.work.micro_batch_size
     ran = result.effective_spec.work.micro_batch_size
-    batch = f"{asked} ({ran})" if asked == AUTO and result.chosen else str(asked)
+    batch = f"{batch_setting} ({ran})" if batch_setting == AUTO and result.chosen else str(batch_setting)
     gpus = f" on {count(spec.placement.world_size, 'GPU')}" if spec.placement.world_size > 1 else ""
     label = campaign.labels.get(spec.identity.group_id, "")
     job = f"{spec.work.model} {spec.work.recipe}, {spec.placement.strategy}{gpus}"

@@ -43,9 +43,9 @@ def store_arrival(store: Store, manifest: Mapping[str, Any], payload: object) ->
     """Stores what the pod of this manifest handed over; returns the file's address. None: it is no result of the run
     that the manifest asks for, so that only the judgement learns of it. Raises StoreError.
     """
-    if (asked := _asked(manifest)) is None:
+    if (run := _run_of(manifest)) is None:
         return None
-    spec, rank = asked
+    spec, rank = run
     try:
         result = parse_payload(payload)
     except ContractError:
@@ -73,15 +73,15 @@ def completed(
     """The payloads, and where Airflow has neither a result nor an end of a pod, what its task stored. Of a gang, whose
     pods are the specs' ranks, only ranks of one try count together.
     """
-    found = [
+    with_stored = [
         arrived(store, spec, index) if payload is None and end is None else payload
         for index, (spec, payload, end) in enumerate(zip(specs, payloads, ends, strict=True))
     ]
-    stored = [index for index, payload in enumerate(payloads) if payload is None and found[index] is not None]
+    stored = [index for index, payload in enumerate(payloads) if payload is None and with_stored[index] is not None]
     if not stored or specs[0].placement.nodes == 1:
-        return found
-    of_try = _latest_try({index: result for index, payload in enumerate(found) if (result := _read(payload))})
-    return [None if index in stored and index not in of_try else payload for index, payload in enumerate(found)]
+        return with_stored
+    of_try = _latest_try({index: result for index, payload in enumerate(with_stored) if (result := _read(payload))})
+    return [None if index in stored and index not in of_try else payload for index, payload in enumerate(with_stored)]
 
 
 def _read(payload: object | None) -> RunResult | None:
@@ -128,7 +128,7 @@ def _joined(by_rank: Mapping[int, RunResult]) -> RunResult:
     return combine(spec, collect((spec,) * spec.placement.nodes, payloads, at))
 
 
-def _asked(manifest: Mapping[str, Any]) -> tuple[RunSpec, int] | None:
+def _run_of(manifest: Mapping[str, Any]) -> tuple[RunSpec, int] | None:
     """The run that the pod is for and its node rank; None for a pod that another program described."""
     base: Mapping[str, Any] = next((c for c in manifest["spec"]["containers"] if c["name"] == CONTAINER), {})
     env = {variable["name"]: variable.get("value") for variable in base.get("env") or ()}

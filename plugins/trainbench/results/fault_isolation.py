@@ -76,7 +76,7 @@ def _failed(result: RunResult, error: Exception) -> RunResult:
         result.spec,
         status=Status.ERROR,
         kind=BROKEN_RESULT,
-        message=f"its result could not be judged: {_told(error)}",
+        message=f"its result could not be judged: {_error_text(error)}",
         phase=Phase.REPORT,
         at=result.started_at,
     )
@@ -90,10 +90,10 @@ def _failure(part: str, subject: str, error: Exception) -> Finding:
         measured="an error",
         expected="none",
         summary=f"{part} failed, which is a defect of trainbench; everything else was done without it",
-        cause=_told(error),
+        cause=_error_text(error),
         resolution="report it with the result.json of the run and the traceback in the log of the task",
     )
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return one_line(f"{type(error).__name__}: {error}", MAX_ERROR)

@@ -13,7 +13,7 @@ from tests.builders import campaigns, make_cpu_result, make_failed, make_result
 from trainbench.comparison.gpu_kinds import kinds
 from trainbench.comparison.recommend import purchase_usd
 from trainbench.comparison.speedups import noise_of_one_run
-from trainbench.comparison.survey import Cell, asked, baseline, cells, measured, relative, saved_memory
+from trainbench.comparison.survey import Cell, baseline, cells, comparison_params, measured, relative, saved_memory
 from trainbench.core.tables import Table
 from trainbench.params.comparison_params import ComparisonParams
 from trainbench.planning.nodes import GpuNode
@@ -241,7 +241,7 @@ def test_a_purchase_price_is_found_by_the_words_of_the_name(name: str, usd: floa
 def test_stored_params_of_other_versions_do_not_break_the_report() -> None:
     params: dict[str, Any] = {"model": "mistral-7b", "something_new": 1}
 
-    assert asked(campaigns.make_campaign([], params=params)) == ComparisonParams()
+    assert comparison_params(campaigns.make_campaign([], params=params)) == ComparisonParams()
 
 
 def test_the_price_that_counts_is_told_with_how_far_others_lie_apart() -> None:

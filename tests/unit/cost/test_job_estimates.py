@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainbench.cost.job_estimates import Asked, EstimateError, _job, _measured_memory, _on
+from trainbench.cost.job_estimates import EstimateError, EstimateRequest, _job, _measured_memory, _on
 
 
 def contender(samples_per_s: float, **fields: Any) -> Any:
@@ -15,29 +15,29 @@ def contender(samples_per_s: float, **fields: Any) -> Any:
     return SimpleNamespace(samples_per_s=samples_per_s, **known | fields)
 
 
-def rates(params: Asked, *contenders: Any) -> list[tuple[float, int]]:
+def rates(params: EstimateRequest, *contenders: Any) -> list[tuple[float, int]]:
     return [(rate.samples_per_s, rate.num_gpus) for _, rate in _on(params, contenders)]
 
 
 def test_unless_it_is_said_every_sample_is_read_once() -> None:
-    params = Asked(num_samples=10_000, changes={})
+    params = EstimateRequest(num_samples=10_000, changes={})
     assert _job(params, "a job", None, 1).epochs == 1.0
 
 
 def test_what_was_measured_on_as_many_gpus_counts_as_it_is() -> None:
     """A file that does not say its GPUs ran one on each rank."""
     on_four = contender(36.0, num_gpus=None, num_ranks=4)
-    params = Asked(num_samples=1, changes={}, num_gpus=4)
+    params = EstimateRequest(num_samples=1, changes={}, num_gpus=4)
     assert rates(params, contender(10.0), on_four) == [(36.0, 4)]
-    assert rates(Asked(num_samples=1, changes={}), contender(10.0), on_four) == [(10.0, 1), (36.0, 4)]
+    assert rates(EstimateRequest(num_samples=1, changes={}), contender(10.0), on_four) == [(10.0, 1), (36.0, 4)]
 
 
 def test_another_number_of_gpus_is_scaled_from_the_largest_that_was_measured() -> None:
     """18 samples/s on two GPUs are 9 on each; on four at 80 %: 28.8."""
-    params = Asked(num_samples=1, changes={}, num_gpus=4, efficiency=0.8)
+    params = EstimateRequest(num_samples=1, changes={}, num_gpus=4, efficiency=0.8)
     assert rates(params, contender(10.0), contender(18.0, num_gpus=2)) == [(pytest.approx(28.8), 4)]
     with pytest.raises(EstimateError, match="nothing was measured on 4 GPUs, only on 1 and 2: "):
-        _on(Asked(num_samples=1, changes={}, num_gpus=4), [contender(10.0), contender(18.0, num_gpus=2)])
+        _on(EstimateRequest(num_samples=1, changes={}, num_gpus=4), [contender(10.0), contender(18.0, num_gpus=2)])
 
 
 def test_memory_is_that_which_was_measured_beside_that_of_the_gpu() -> None:

@@ -5,7 +5,7 @@ import pytest
 from tests.builders import make_result, make_spec
 from trainbench.core.quantities import QuantityError
 from trainbench.cost.job_rates import Rate, given_rate, measured_rate, rate_by_mfu, scaled_rate
-from trainbench.exchange.comparison_rows import Gatherer
+from trainbench.exchange.comparison_rows import Collector
 
 
 def test_a_rate_by_mfu_by_hand() -> None:
@@ -52,17 +52,17 @@ def test_a_given_rate_must_be_one() -> None:
 
 
 def test_a_measured_rate_is_the_median_of_its_runs() -> None:
-    gatherer = Gatherer()
+    collector = Collector()
     for node, rate in (("node-1", 9.0), ("node-2", 10.0), ("node-3", 12.0)):
-        gatherer.add_result("results", node, make_result(node, samples_per_s=rate))
-    (contender,) = gatherer.contenders()
+        collector.add_result("results", node, make_result(node, samples_per_s=rate))
+    (contender,) = collector.contenders()
     result = measured_rate(contender)
     assert (result.samples_per_s, result.num_gpus) == (10.0, 1)
     assert result.source == "measured: the median of 3 runs of results, ± 15.0 % (half of the range of 3 runs)"
 
 
 def test_a_single_run_is_not_called_a_median() -> None:
-    gatherer = Gatherer()
-    gatherer.add_result("results", "node-1", make_result("node-1", samples_per_s=9.0))
-    (contender,) = gatherer.contenders()
+    collector = Collector()
+    collector.add_result("results", "node-1", make_result("node-1", samples_per_s=9.0))
+    (contender,) = collector.contenders()
     assert measured_rate(contender).source.startswith("measured: one run of results")

@@ -107,7 +107,7 @@ class TestVerdict:
         assert (rate.value, rate.reference, rate.gpu, rate.side) == (9.0, 10.0, "GPU 2 (GPU-node-2-2)", Side.SLOW)
         assert [(gpu.index, gpu.uuid) for gpu in bad.gpus] == [(i, f"GPU-node-2-{i}") for i in range(4)]
 
-    def test_a_node_whose_gpus_are_all_slow_is_found_against_the_other_nodes(self) -> None:
+    def test_a_node_whose_gpus_are_all_slow_is_reattached_podst_the_other_nodes(self) -> None:
         nodes = by_name(judged(fleet(GOOD, tuple(0.9 * rate for rate in GOOD), GOOD)))
         assert states(nodes["node-2"]) == [State.BREACH] * 4
         assert {nodes[name].state for name in ("node-1", "node-3")} == {State.OK}

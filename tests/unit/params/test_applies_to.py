@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainbench.params.applies_to import _ONLY, is_asked
+from trainbench.params.applies_to import _ONLY, applies_to
 from trainbench.params.campaign_kind import Question
 from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.planning.planners import PLANNERS
@@ -21,10 +21,10 @@ def test_a_question_begins_with_valid_values_of_what_it_asks(question: Question,
 
     planner.params({}, locally=locally)
     # what LOCAL_DEFAULTS sets for all questions may not concern this one
-    assert [name for name in planner.defaults if not is_asked(name, question)] == []
-    assert [name for name in planner.local_defaults if not is_asked(name, question)] == []
+    assert [name for name in planner.defaults if not applies_to(name, question)] == []
+    assert [name for name in planner.local_defaults if not applies_to(name, question)] == []
 
 
 def test_what_is_not_listed_belongs_to_all() -> None:
-    assert all(is_asked("nodes", question) for question in Question)
-    assert [question for question in Question if is_asked("variants", question)] == [Question.CONFIGURATIONS]
+    assert all(applies_to("nodes", question) for question in Question)
+    assert [question for question in Question if applies_to("variants", question)] == [Question.CONFIGURATIONS]

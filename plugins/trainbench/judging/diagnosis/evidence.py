@@ -18,8 +18,8 @@ from trainbench.judging.diagnosis.clues import Case, Clue, ranked
 from trainbench.judging.diagnosis.evidence_gpu import THROTTLES, clock, ecc, matmul, other_processes
 from trainbench.judging.diagnosis.peer_gaps import (
     best_link,
+    common_execution,
     common_host,
-    common_means,
     common_versions,
     differing,
     gap,
@@ -222,7 +222,11 @@ def _waits(case: Case) -> Iterator[Clue]:
 def differences(case: Case) -> Iterator[Clue]:
     """Differences from the peers that may be harmless: execution, versions, host."""
     for category, read, resolution in (
-        ("other_means", common_means, "see in the result why it was chosen; the same image and options give the same"),
+        (
+            "other_execution",
+            common_execution,
+            "see in the result why it was chosen; the same image and options give the same",
+        ),
         ("versions_differ", common_versions, "bring the node to its peers' versions and repeat"),
         (
             "other_host",

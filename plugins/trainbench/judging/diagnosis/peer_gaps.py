@@ -86,7 +86,7 @@ def common_versions(runs: Sequence[RunResult]) -> dict[str, str]:
     )
 
 
-def common_means(runs: Sequence[RunResult]) -> dict[str, str]:
+def common_execution(runs: Sequence[RunResult]) -> dict[str, str]:
     """Name -> what most runs chose: dtypes, kernels, compilation."""
     return _most_common(dict(run.chosen.execution) for run in runs if run.chosen)
 

@@ -31,8 +31,8 @@ class Reader:
 
     def may_acknowledge(self, dag_id: str) -> bool:
         """Whoever may change the DAG's runs; for campaigns without a DAG: those of any DAG of ours."""
-        asked = _ours(self.dag_ids) if dag_id in COMMAND_LINE_SUITES else {dag_id} & self.dag_ids
-        return any(_may_change(self.user, each) for each in asked)
+        dag_ids = _ours(self.dag_ids) if dag_id in COMMAND_LINE_SUITES else {dag_id} & self.dag_ids
+        return any(_may_change(self.user, each) for each in dag_ids)
 
 
 def reader(user: BaseUser = Depends(get_user)) -> Reader:

@@ -16,7 +16,7 @@ DEFAULT_DAYS = 30
 
 
 @dataclass(frozen=True)
-class Narrowed:
+class FilterForm:
     """`query`: the parameters that differ from the defaults, to be carried along in links."""
 
     filters: Filters
@@ -26,21 +26,21 @@ class Narrowed:
 
     def to(self, **changes: object) -> str:
         """The same page with other parameters; None leaves one out."""
-        asked = {**self.query, **changes}
-        return "?" + urlencode({name: str(value) for name, value in asked.items() if value is not None})
+        query = {**self.query, **changes}
+        return "?" + urlencode({name: str(value) for name, value in query.items() if value is not None})
 
     @property
     def is_narrowed(self) -> bool:
         return any(name != "days" for name in self.query)
 
 
-def narrowed(
+def filter_form(
     gpu: str | None = Query(None, max_length=300),
     model: str | None = Query(None, max_length=300),
     recipe: str | None = Query(None, max_length=300),
     strategy: str | None = Query(None, max_length=300),
     days: int = DEFAULT_DAYS,
-) -> Narrowed:
+) -> FilterForm:
     if days not in DAYS:
         raise HTTPException(422, f"days is {days}: choose {', '.join(map(str, DAYS[:-1]))} or {DAYS[-1]}")
     today = datetime.now(UTC).date()
@@ -53,4 +53,4 @@ def narrowed(
         problem = error.errors(include_url=False)[0]
         raise HTTPException(422, f"{problem['loc'][0]}: {problem['msg'].removeprefix('Value error, ')}") from None
     query = {name: value for name, value in names.items() if value}
-    return Narrowed(filters, days, today, query | ({"days": str(days)} if days != DEFAULT_DAYS else {}))
+    return FilterForm(filters, days, today, query | ({"days": str(days)} if days != DEFAULT_DAYS else {}))

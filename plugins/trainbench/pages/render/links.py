@@ -77,8 +77,8 @@ class Links:
         return f"{self.airflow()}api/v2/auth/login?{urlencode({'next': self.here})}"
 
     def _filtered(self, path: str, changes: Mapping[str, Any]) -> str:
-        asked = {name: str(value) for name, value in {**self.query, **changes}.items() if value not in (None, "")}
-        return self.up + path + (f"?{urlencode(asked)}" if asked else "")
+        query = {name: str(value) for name, value in {**self.query, **changes}.items() if value not in (None, "")}
+        return self.up + path + (f"?{urlencode(query)}" if query else "")
 
 
 def links(scope: MutableMapping[str, Any], query: Mapping[str, str] | None = None) -> Links:
@@ -87,8 +87,8 @@ def links(scope: MutableMapping[str, Any], query: Mapping[str, str] | None = Non
     path = raw.decode("latin-1").split("?")[0]
     root = scope.get("root_path", "")
     inside = path[len(root) :] if path.startswith(f"{root}/") else path.removeprefix(MOUNT)
-    asked = scope.get("query_string", b"").decode("latin-1")
-    here = f"{root}{inside}" + (f"?{asked}" if asked else "")
+    query_text = scope.get("query_string", b"").decode("latin-1")
+    here = f"{root}{inside}" + (f"?{query_text}" if query_text else "")
     return Links("../" * (inside.count("/") - 1) or "./", query or {}, here)
 
 

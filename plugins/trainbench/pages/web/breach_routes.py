@@ -38,14 +38,14 @@ async def body(request: Request, _: None = Depends(own_page)) -> Any:
 def breach(
     request: Request, breach_id: int, pages: Pages = Depends(visible), who: Reader = Depends(reader)
 ) -> Response:
-    found = _breach(pages, breach_id)
-    node, series = _trend(pages, found)
+    stored = _breach(pages, breach_id)
+    node, series = _trend(pages, stored)
     return respond(
         request,
         "breach.html.j2",
         with_charts=True,
-        breach=found,
-        may_acknowledge=who.may_acknowledge(found.dag_id),
+        breach=stored,
+        may_acknowledge=who.may_acknowledge(stored.dag_id),
         max_reason=MAX_REASON,
         figure=charts.node_chart(series[0], node.events) if node and series else None,
         limits=charts.limits_of_last(series),
@@ -56,15 +56,15 @@ def breach(
 def acknowledge(
     breach_id: int, sent: Any = Depends(body), pages: Pages = Depends(visible), who: Reader = Depends(reader)
 ) -> Response:
-    found = _breach(pages, breach_id)
-    if not who.may_acknowledge(found.dag_id):
+    stored = _breach(pages, breach_id)
+    if not who.may_acknowledge(stored.dag_id):
         raise HTTPException(
-            403, f"You may read this breach, but not acknowledge it: {found.dag_id} is not yours to edit."
+            403, f"You may read this breach, but not acknowledge it: {stored.dag_id} is not yours to edit."
         )
     reason = sent.get("reason") if isinstance(sent, dict) else None
     if not isinstance(reason, str):
         raise HTTPException(422, 'the reason is missing: send {"reason": "..."}')
-    mine = Pages(pages.engine, {found.dag_id})
+    mine = Pages(pages.engine, {stored.dag_id})
     try:
         seen = mine.acknowledge(breach_id, who.user.get_name(), reason, datetime.now(UTC))
     except AcknowledgeError as error:
@@ -74,14 +74,14 @@ def acknowledge(
 
 
 def _breach(pages: Pages, breach_id: int) -> Breach:
-    found = pages.breach(breach_id)
-    if found is None:
+    stored = pages.breach(breach_id)
+    if stored is None:
         raise HTTPException(404, "There is no such breach: open the Benchmarks page again.")
-    return found
+    return stored
 
 
-def _trend(pages: Pages, found: Breach) -> tuple[NodePage | None, list[NodeSeries]]:
+def _trend(pages: Pages, stored: Breach) -> tuple[NodePage | None, list[NodeSeries]]:
     """The node, and of it the breach's work."""
     since = datetime.now(UTC).date() - timedelta(days=TREND_DAYS)
-    node = pages.node(found.node, Filters(since=since))
-    return node, [each for each in node.series if each.group_id == found.group_id] if node else []
+    node = pages.node(stored.node, Filters(since=since))
+    return node, [each for each in node.series if each.group_id == stored.group_id] if node else []

@@ -20,7 +20,7 @@ from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import NodePage, RunSort, StrategyRow
 from trainbench.pages.reads.thread_pool import OwnRoute
 from trainbench.pages.render import charts, listings
-from trainbench.pages.render.form import DAYS, Narrowed, narrowed
+from trainbench.pages.render.form import DAYS, FilterForm, filter_form
 from trainbench.pages.render.links import links
 from trainbench.pages.render.page import respond
 from trainbench.pages.render.run_figures import gpu_table
@@ -51,13 +51,13 @@ def fleet(
     page: int = Query(1, ge=1, le=MAX_PAGE),
     output: Format = Query("html", alias="format"),
     table: FleetTable = "heat",
-    asked: Narrowed = Depends(narrowed),
+    form: FilterForm = Depends(filter_form),
     pages: Pages = Depends(visible),
     who: Reader = Depends(reader),
 ) -> Response:
     if output == "csv":
-        return _fleet_csv(request, pages, asked, table)
-    return _fleet(request, pages, asked, page, None, who)
+        return _fleet_csv(request, pages, form, table)
+    return _fleet(request, pages, form, page, None, who)
 
 
 @router.get("/dags/{dag_id}", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))])
@@ -67,14 +67,14 @@ def fleet_of_dag(
     page: int = Query(1, ge=1, le=MAX_PAGE),
     output: Format = Query("html", alias="format"),
     table: FleetTable = "heat",
-    asked: Narrowed = Depends(narrowed),
+    form: FilterForm = Depends(filter_form),
     who: Reader = Depends(reader),
 ) -> Response:
     """The same page of one DAG's campaigns: a tab of that DAG."""
     pages = Pages(pages_of(who).engine, who.dag_ids & {dag_id})
     if output == "csv":
-        return _fleet_csv(request, pages, asked, table)
-    return _fleet(request, pages, asked, page, dag_id, who)
+        return _fleet_csv(request, pages, form, table)
+    return _fleet(request, pages, form, page, dag_id, who)
 
 
 @router.get("/nodes/{node}")
@@ -83,46 +83,48 @@ def node(
     node: str,
     output: Format = Query("html", alias="format"),
     table: str = "events",
-    asked: Narrowed = Depends(narrowed),
+    form: FilterForm = Depends(filter_form),
     pages: Pages = Depends(visible),
     who: Reader = Depends(reader),
 ) -> Response:
-    found = pages.node(node, asked.filters, datetime.now(UTC), read_settings().fresh)
-    to = links(request.scope, asked.query)
-    if found is None:
+    node_page = pages.node(node, form.filters, datetime.now(UTC), read_settings().fresh)
+    to = links(request.scope, form.query)
+    if node_page is None:
         back = (links(request.scope).node(node, days=DAYS[-1]), f"The last {DAYS[-1]} days, without filters")
         return respond(request, "message.html.j2", status=404, title="Nothing known", texts=(NO_NODE,), back=back)
-    events = listings.events_table(found.events)
-    gpus, gpus_at = _latest_gpus(found)
+    events = listings.events_table(node_page.events)
+    gpus, gpus_at = _latest_gpus(node_page)
     cut = output == "html"
-    points = [listings.points_table(series, n, to, cut=cut) for n, series in enumerate(found.series, start=1)]
+    points = [listings.points_table(series, n, to, cut=cut) for n, series in enumerate(node_page.series, start=1)]
     if output == "csv":
         return csv_of(table, [events, *points, *([gpus] if gpus else [])])
     works = [
-        {"series": series, "table": points[n], "figure": charts.node_chart(series, found.events)}
-        for n, series in enumerate(found.series)
+        {"series": series, "table": points[n], "figure": charts.node_chart(series, node_page.events)}
+        for n, series in enumerate(node_page.series)
     ]
     return filtered_page(
         request,
         "node.html.j2",
-        asked,
+        form,
         pages,
         with_charts=True,
-        found=found,
+        node_page=node_page,
         works=works,
         events=events,
         gpus=gpus,
         gpus_at=gpus_at,
-        limits=charts.limits_of_last(found.series),
+        limits=charts.limits_of_last(node_page.series),
         may_accept=may_change(pages, who, node),
         may_revoke_all=may_change(pages, who, None),
         max_reason=MAX_WHY,
     )
 
 
-def _latest_gpus(found: NodePage) -> tuple[Table | None, datetime | None]:
+def _latest_gpus(node_page: NodePage) -> tuple[Table | None, datetime | None]:
     """The figures of each GPU in the node's latest run, and its time; None without a GPU or where its file expired."""
-    latest = max((p for series in found.series for p in series.points if p.run_id), key=lambda p: p.at, default=None)
+    latest = max(
+        (p for series in node_page.series for p in series.points if p.run_id), key=lambda p: p.at, default=None
+    )
     result = stored_result(latest.campaign_id, latest.run_id) if latest and latest.run_id else None
     has_gpus = result is not None and bool(result.telemetry.gpus)
     return (gpu_table(result) if result and has_gpus else None), (latest.at if latest else None)
@@ -132,14 +134,14 @@ def _latest_gpus(found: NodePage) -> tuple[Table | None, datetime | None]:
 def strategies(
     request: Request,
     output: Format = Query("html", alias="format"),
-    asked: Narrowed = Depends(narrowed),
+    form: FilterForm = Depends(filter_form),
     pages: Pages = Depends(visible),
 ) -> Response:
-    found = pages.strategies(asked.filters)
+    compared_rows = pages.strategies(form.filters)
     if output == "csv":
-        return csv_pieces("strategies", [listings.strategies_csv(found.rows)])
+        return csv_pieces("strategies", [listings.strategies_csv(compared_rows.rows)])
     works: dict[tuple[Any, ...], list[StrategyRow]] = {}
-    for row in found.rows:
+    for row in compared_rows.rows:
         work = (row.model, row.recipe, row.gpu_name, row.preset, row.micro_batch_size, row.seq_length, row.work_key)
         works.setdefault(work, []).append(row)
     compared = sorted(works.values(), key=lambda rows: len(rows) < 2)  # a strategy alone compares nothing
@@ -147,11 +149,11 @@ def strategies(
     return filtered_page(
         request,
         "strategies.html.j2",
-        asked,
+        form,
         pages,
         works=shown,
         left_out=len(compared) - len(shown),
-        is_cut=found.is_cut,
+        is_cut=compared_rows.is_cut,
     )
 
 
@@ -160,25 +162,25 @@ def costs(
     request: Request,
     output: Format = Query("html", alias="format"),
     table: Literal["months", "dags", "works"] = "months",
-    asked: Narrowed = Depends(narrowed),
+    form: FilterForm = Depends(filter_form),
     pages: Pages = Depends(visible),
 ) -> Response:
-    found = pages.costs(asked.filters)
+    totals = pages.costs(form.filters)
     tables = (
-        listings.costs_table(found.months, "months", "By month", "month"),
-        listings.costs_table(found.dags, "dags", "By DAG", "DAG"),
-        listings.costs_table(found.works, "works", "By work", "work"),
+        listings.costs_table(totals.months, "months", "By month", "month"),
+        listings.costs_table(totals.dags, "dags", "By DAG", "DAG"),
+        listings.costs_table(totals.works, "works", "By work", "work"),
     )
     if output == "csv":
         return csv_of(table, tables)
-    figure = charts.months_chart(found.months)
+    figure = charts.months_chart(totals.months)
     return filtered_page(
         request,
         "costs.html.j2",
-        asked,
+        form,
         pages,
         with_charts=figure is not None,
-        total=found.total,
+        total=totals.total,
         tables=tables,
         figure=figure,
     )
@@ -190,29 +192,29 @@ def runs(
     page: int = Query(1, ge=1, le=MAX_PAGE),
     sort: RunSort = RunSort.NEWEST,
     output: Format = Query("html", alias="format"),
-    asked: Narrowed = Depends(narrowed),
+    form: FilterForm = Depends(filter_form),
     pages: Pages = Depends(visible),
 ) -> Response:
     if output == "csv":
-        return csv_pieces("runs", pages.runs_csv(asked.filters))
-    found = pages.runs(asked.filters, page, sort)
-    table = listings.runs_table(found.rows, sort, links(request.scope, asked.query))
-    return filtered_page(request, "runs.html.j2", asked, pages, found=found, sort=sort, content=table)
+        return csv_pieces("runs", pages.runs_csv(form.filters))
+    run_list = pages.runs(form.filters, page, sort)
+    table = listings.runs_table(run_list.rows, sort, links(request.scope, form.query))
+    return filtered_page(request, "runs.html.j2", form, pages, run_list=run_list, sort=sort, content=table)
 
 
-def _fleet(request: Request, pages: Pages, asked: Narrowed, page: int, dag_id: str | None, who: Reader) -> Response:
+def _fleet(request: Request, pages: Pages, form: FilterForm, page: int, dag_id: str | None, who: Reader) -> Response:
     with pages.at_once() as seen:
-        overview = seen.overview(asked.filters, asked.today, datetime.now(UTC), read_settings().fresh)
+        overview = seen.overview(form.filters, form.today, datetime.now(UTC), read_settings().fresh)
         are_behind = overview.summary.counts.get(Condition.BEHIND, 0) > 1
         return filtered_page(
             request,
             "fleet.html.j2",
-            asked,
+            form,
             seen,
             overview=overview,
-            heat=seen.heat_map(asked.filters, asked.today, asked.days, page),
-            open=seen.open_breaches(asked.filters),
-            closed=seen.closed_breaches(asked.filters, MAX_CLOSED_SHOWN),
+            heat=seen.heat_map(form.filters, form.today, form.days, page),
+            open=seen.open_breaches(form.filters),
+            closed=seen.closed_breaches(form.filters, MAX_CLOSED_SHOWN),
             most=MAX_BREACHES_SHOWN,
             dag_id=dag_id,
             may_accept_all=are_behind and may_change(seen, who, None),
@@ -220,18 +222,18 @@ def _fleet(request: Request, pages: Pages, asked: Narrowed, page: int, dag_id: s
         )
 
 
-def _fleet_csv(request: Request, pages: Pages, asked: Narrowed, table: FleetTable) -> Response:
+def _fleet_csv(request: Request, pages: Pages, form: FilterForm, table: FleetTable) -> Response:
     if table == "heat":
-        return csv_pieces("heat", _heat(pages, asked))
-    found = pages.open_breaches(asked.filters) if table == "open" else pages.closed_breaches(asked.filters)
-    return csv_of(table, [listings.breaches_table(found.rows, links(request.scope), table, table)])
+        return csv_pieces("heat", _heat(pages, form))
+    breaches = pages.open_breaches(form.filters) if table == "open" else pages.closed_breaches(form.filters)
+    return csv_of(table, [listings.breaches_table(breaches.rows, links(request.scope), table, table)])
 
 
-def _heat(pages: Pages, asked: Narrowed) -> Iterator[str]:
+def _heat(pages: Pages, form: FilterForm) -> Iterator[str]:
     """All nodes of the map, one page after the other."""
     yield lines([listings.HEAT_COLUMNS])
     page, num_pages = 1, 1
     while page <= num_pages:
-        heat = pages.heat_map(asked.filters, asked.today, asked.days, page)
+        heat = pages.heat_map(form.filters, form.today, form.days, page)
         yield from listings.heat_csv(heat)
         page, num_pages = page + 1, heat.num_pages

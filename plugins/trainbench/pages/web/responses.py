@@ -14,7 +14,7 @@ from trainbench.core.tables import Table, csv_text
 from trainbench.pages.reads.access import Reader, reader
 from trainbench.pages.reads.queries import Pages, open_engine
 from trainbench.pages.reads.thread_pool import in_our_threads
-from trainbench.pages.render.form import DAYS, Narrowed
+from trainbench.pages.render.form import DAYS, FilterForm
 from trainbench.pages.render.page import HEADERS, respond
 from trainbench.results.artefacts import Store, StoreError, open_store
 from trainbench.results.collect import parse_payload
@@ -55,16 +55,16 @@ def visible(who: Reader = Depends(reader)) -> Pages:
 
 
 def filtered_page(
-    request: Request, template: str, asked: Narrowed, pages: Pages, *, with_charts: bool = False, **values: Any
+    request: Request, template: str, form: FilterForm, pages: Pages, *, with_charts: bool = False, **values: Any
 ) -> Response:
     """A page with the form of filters above."""
     choices = pages.choices()
     return respond(
         request,
         template,
-        asked.query,
+        form.query,
         with_charts=with_charts,
-        asked=asked,
+        form=form,
         choices=choices,
         days=DAYS,
         is_empty=not choices.dag_ids,

@@ -76,8 +76,8 @@ def _refused(request: Request, error: Any) -> Response:
 
 def _invalid(request: Request, error: Any) -> Response:
     problem = error.errors()[0]
-    where, said = ".".join(str(part) for part in problem["loc"][1:]), problem["msg"]
-    return _problem(request, 422, f"{where}: {said[:1].lower()}{said[1:]}.")
+    where, message = ".".join(str(part) for part in problem["loc"][1:]), problem["msg"]
+    return _problem(request, 422, f"{where}: {message[:1].lower()}{message[1:]}.")
 
 
 def _away(request: Request, error: Any) -> Response:

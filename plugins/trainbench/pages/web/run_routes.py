@@ -93,22 +93,22 @@ def task(
     who: Reader = Depends(reader),
 ) -> Response:
     """What a pod's task handed back: there before the report is."""
-    found = task_result(dag_id, run_id, task_id, map_index)
-    if found is None:
+    result = task_result(dag_id, run_id, task_id, map_index)
+    if result is None:
         back = links(request.scope).report(dag_id, run_id)
         return respond(
             request, "message.html.j2", status=404, title="No result here", texts=NO_RESULT, back=(back, "The report")
         )
-    known = pages_of(who).run(found.spec.identity.campaign_id, found.spec.identity.run_id)
-    return _run(request, found, dag_id, run_id, known)
+    known = pages_of(who).run(result.spec.identity.campaign_id, result.spec.identity.run_id)
+    return _run(request, result, dag_id, run_id, known)
 
 
 @router.get("/runs/{campaign}/{run_id}")
 def run(request: Request, campaign: str, run_id: str, pages: Pages = Depends(visible)) -> Response:
-    found = pages.run(campaign, run_id)
-    if found is None:
+    stored = pages.run(campaign, run_id)
+    if stored is None:
         raise HTTPException(404, "There is no such run.")
-    return _run(request, stored_result(campaign, run_id), found.run.dag_id, found.run.dag_run_id, found)
+    return _run(request, stored_result(campaign, run_id), stored.run.dag_id, stored.run.dag_run_id, stored)
 
 
 @router.get("/results/{campaign}/{run_id}")
@@ -143,5 +143,5 @@ def _run(
 
 def _suite(store: Store, campaign: str) -> str | None:
     """Whose campaign it is: the ids of two DAGs' runs can make one folder's name, and only one of them is its owner."""
-    found = SUITE.search(store.read_summary_head(campaign, CAMPAIGN_FILE, HEAD_BYTES))
-    return str(json.loads(found[1])) if found else None
+    match = SUITE.search(store.read_summary_head(campaign, CAMPAIGN_FILE, HEAD_BYTES))
+    return str(json.loads(match[1])) if match else None

@@ -47,6 +47,6 @@ def task_of(dag_id: str, dag_run_id: str, spec: RunSpec) -> tuple[str, int] | No
         rendered.endswith(f" · {round_or_rank}", autoescape=True),
     )
     with create_session() as session:
-        found = session.execute(query.limit(MAX_CANDIDATES)).all()
-    exact = [row for row in found if row.name == name] or found
+        rows = session.execute(query.limit(MAX_CANDIDATES)).all()
+    exact = [row for row in rows if row.name == name] or rows
     return (exact[0].task_id, exact[0].map_index) if len(exact) == 1 else None

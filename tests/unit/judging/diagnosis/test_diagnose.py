@@ -158,7 +158,7 @@ def test_a_link_that_hardly_anything_goes_over_explains_nothing() -> None:
         ({"telemetry.host.cpu_utilisation_mean_pct": 90.0}, "busy_host", "were 90 % busy, those of its peers 12 %"),
         ({"telemetry.host.memory_used_pct": 98.0}, "host_memory_full", "the host's memory is full"),
         ({"memory.alloc_retries": 3}, "allocator_retries", "torch ran out of free GPU memory"),
-        ({"chosen.execution.attention": "eager"}, "other_means", "attention differs from its peers"),
+        ({"chosen.execution.attention": "eager"}, "other_execution", "attention differs from its peers"),
         ({"context.num_cpus": 4}, "other_host", "number of CPUs differs from its peers"),
         ({"context.kernel": "6.8"}, "versions_differ", "kernel differs from its peers"),
         ({"telemetry.gpus.0.throttle_share_pct.user_clocks": 99.0}, "clocks_locked", "limited by hand for 99 %"),
@@ -260,7 +260,7 @@ def test_a_node_whose_peers_wait_for_their_data() -> None:
     [
         ({"context.libraries.bitsandbytes": "0.49"}, "versions_differ"),
         ({"memory.alloc_retries": 3}, "allocator_retries"),
-        ({"chosen.execution.attention": "eager"}, "other_means"),
+        ({"chosen.execution.attention": "eager"}, "other_execution"),
         ({"context.gpus.0.memory_total_bytes": 80_000_000_000}, "other_gpu_memory"),
         ({}, "cause_unknown"),
         # what slows a node down says nothing of its memory
