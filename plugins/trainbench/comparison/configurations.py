@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from bench_image.contract.result import RunResult
 from trainbench.comparison.comparable import changed_fields, value_text
 from trainbench.comparison.gpu_kinds import kind_of_skipped, kinds
+from trainbench.comparison.measured_runs import MeasuredRuns
 from trainbench.comparison.speedups import SpeedUp, good, noise_of_one_run, paired, speed_up
 from trainbench.core.formats import figure, percent
-from trainbench.core.known_values import known_median
+from trainbench.figure_catalogue.figure import Figure
+from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, USD_PER_1M_TOKENS, USD_PER_1000_SAMPLES
 from trainbench.judging.noise import Noise
 from trainbench.params.variants import BASELINE, VARIANTS
 from trainbench.planning.skipped import Skipped
@@ -37,9 +39,9 @@ class Verdict(StrEnum):
     NOT_RUN = "did not run"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
-    """One configuration. The figures are medians of its good runs; `per_sample` and `per_token` compare samples/s and
+@dataclass(frozen=True, kw_only=True)
+class Standing(MeasuredRuns):
+    """One configuration and its good runs; `per_sample` and `per_token` compare samples/s and
     tokens/s. `why_not`: why there is nothing to compare, else "".
     """
 
@@ -47,16 +49,10 @@ class Standing:
     verdict: Verdict
     why_not: str
     changes: tuple[str, ...]
-    results: tuple[RunResult, ...]
     failed: tuple[RunResult, ...]
     per_sample: SpeedUp | None
     per_token: SpeedUp | None
-    samples_per_s: float | None
-    tokens_per_s: float | None
-    memory_gb: float | None
     memory_pct: float | None  # against the baseline's
-    usd_per_1000_samples: float | None
-    usd_per_1m_tokens: float | None
     saving_pct: float | None
     token_saving_pct: float | None
 
@@ -151,25 +147,19 @@ class _Comparer:
         rate = speed_up(self._base, results, one_run) if self._base and results else None
         tokens = rate and rate.scaled(_tokens_per_sample(results) / _tokens_per_sample(self._base))
         verdict, why_not = self._verdict(name, results, failed, tokens)
-        prices = self._prices(results)
-        saving_pct, token_saving_pct = self._savings(self._base, results)
         return Standing(
             name=name,
             verdict=verdict,
             why_not=why_not,
             changes=self._changes(name, runs),
             results=results,
+            costs=self._costs_of(results),
             failed=failed,
             per_sample=rate,
             per_token=tokens,
-            samples_per_s=_median(results, lambda r: r.performance.samples_per_second),
-            tokens_per_s=_median(results, lambda r: r.performance.tokens_per_second),
-            memory_gb=_memory_gb(results),
-            memory_pct=_change_pct(*map(_memory_gb, paired(self._base, results))),
-            usd_per_1000_samples=prices[0],
-            usd_per_1m_tokens=prices[1],
-            saving_pct=saving_pct,
-            token_saving_pct=token_saving_pct,
+            memory_pct=self._change_pct(PEAK_MEMORY_GB, self._base, results),
+            saving_pct=self._saving_pct(USD_PER_1000_SAMPLES, self._base, results),
+            token_saving_pct=self._saving_pct(USD_PER_1M_TOKENS, self._base, results),
         )
 
     def _verdict(
@@ -204,17 +194,25 @@ class _Comparer:
             f"{field} {value_text(value)}" for field, value in declared.items() if self._params.get(field) != value
         )
 
-    def _prices(self, results: Sequence[RunResult]) -> tuple[float | None, float | None]:
-        costs = [self._costs[r.spec.identity.run_id] for r in results if r.spec.identity.run_id in self._costs]
-        return (
-            known_median(cost.usd_per_1000_samples for cost in costs),
-            known_median(cost.usd_per_1m_tokens for cost in costs),
-        )
+    def _costs_of(self, results: Sequence[RunResult]) -> tuple[RunCost, ...]:
+        return tuple(cost for r in results if (cost := self._costs.get(r.spec.identity.run_id)))
 
-    def _savings(self, base: Sequence[RunResult], results: Sequence[RunResult]) -> tuple[float | None, float | None]:
-        """Of a sample's price and of a token's, in percent of the base's in the rounds that both ran in."""
-        before, after = map(self._prices, paired(base, results))
-        return _saving_pct(before[0], after[0]), _saving_pct(before[1], after[1])
+    def _in_both(
+        self, figure: Figure, base: Sequence[RunResult], results: Sequence[RunResult]
+    ) -> tuple[float | None, float | None]:
+        """Of the base and of the others, in the rounds that both ran in."""
+        before, after = (
+            MeasuredRuns(results=runs, costs=self._costs_of(runs)).figure(figure) for runs in paired(base, results)
+        )
+        return before, after
+
+    def _change_pct(self, figure: Figure, base: Sequence[RunResult], results: Sequence[RunResult]) -> float | None:
+        return _change_pct(*self._in_both(figure, base, results))
+
+    def _saving_pct(self, price: Figure, base: Sequence[RunResult], results: Sequence[RunResult]) -> float | None:
+        """In percent of the base's price."""
+        before, after = self._in_both(price, base, results)
+        return savings(before, after).pct if before and after is not None else None
 
     def _step(self, one: Standing, standings: Sequence[Standing]) -> Step | None:
         against = VARIANTS[one.name].against if one.name in VARIANTS else None
@@ -228,8 +226,8 @@ class _Comparer:
             name=one.name,
             against=against,
             speed_up=rate,
-            memory_pct=_change_pct(*map(_memory_gb, paired(other.results, one.results))),
-            saving_pct=self._savings(other.results, one.results)[0],
+            memory_pct=self._change_pct(PEAK_MEMORY_GB, other.results, one.results),
+            saving_pct=self._saving_pct(USD_PER_1000_SAMPLES, other.results, one.results),
         )
 
     def _over_nodes(self, standings: Sequence[Standing]) -> Iterable[str]:
@@ -266,17 +264,5 @@ def _tokens_per_sample(results: Sequence[RunResult]) -> float:
     return (performance.tokens_per_second or 0.0) / (performance.samples_per_second or 1.0)
 
 
-def _memory_gb(results: Sequence[RunResult]) -> float | None:
-    return _median(results, lambda r: r.memory.peak_during_training)
-
-
-def _median(results: Sequence[RunResult], value: Callable[[RunResult], float | None]) -> float | None:
-    return known_median(value(result) for result in results)
-
-
 def _change_pct(before: float | None, after: float | None) -> float | None:
     return 100 * (after / before - 1) if before and after is not None else None
-
-
-def _saving_pct(before: float | None, after: float | None) -> float | None:
-    return savings(before, after).pct if before and after is not None else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -12,32 +12,29 @@ from itertools import pairwise
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult
 from trainbench.comparison.comparable import WorkGroup
+from trainbench.comparison.measured_runs import MeasuredRuns
 from trainbench.core.formats import count, share
-from trainbench.core.known_values import known_median
+from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, SAMPLES_PER_SECOND, TOKENS_PER_SECOND
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
-    """The runs of one strategy at one size, each figure their median."""
+class Entry(MeasuredRuns):
+    """The runs of one strategy at one size."""
 
     strategy: Strategy
     world_size: int
-    results: tuple[RunResult, ...]
-
-    def median(self, value: Callable[[RunResult], float | None]) -> float | None:
-        return known_median(value(result) for result in self.results)
 
     @cached_property
     def tokens_per_s(self) -> float:
-        return self.median(lambda r: r.performance.tokens_per_second) or 0.0
+        return self.figure(TOKENS_PER_SECOND) or 0.0
 
     @cached_property
     def samples_per_s(self) -> float:
-        return self.median(lambda r: r.performance.samples_per_second) or 0.0
+        return self.figure(SAMPLES_PER_SECOND) or 0.0
 
     @cached_property
     def memory_gb(self) -> float | None:
-        return self.median(lambda r: r.memory.peak_during_training)
+        return self.figure(PEAK_MEMORY_GB)
 
     @property
     def num_nodes(self) -> int:

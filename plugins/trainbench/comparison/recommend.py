@@ -162,7 +162,7 @@ def rent_or_buy_table(cells: Sequence[Cell], wanted: ComparisonParams) -> Table:
 
 
 def _choice_row(gpu: str, cell: Cell, wanted: ComparisonParams) -> tuple[str, str, str, str, str, str]:
-    rent, capex = cell.usd_per_gpu_hour, purchase_usd(gpu, wanted)
+    rent, capex = cell.figure(USD_PER_GPU_HOUR), purchase_usd(gpu, wanted)
     if rent is None or capex is None:
         missing = NO_PURCHASE_PRICE if capex is None else "no price per hour is known: usd_per_gpu_hour"
         return gpu, usd(rent), usd(capex), NA, NA, f"cannot be answered: {missing}"

@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
 
 from trainbench.comparison.comparable import work_groups, work_names
 from trainbench.comparison.entries import Entry, entries, is_tie, level_with, sizes, tie_words
@@ -186,9 +187,9 @@ def _table(rows: Sequence[Traits], title: str) -> Table:
         (
             text("strategy", lambda row: row.entry.strategy.value),
             PATTERN.column(lambda row: row.words, is_number=False),
-            TOKENS_PER_SECOND.column(lambda row: row.entry.tokens_per_s),
+            TOKENS_PER_SECOND.own(row=attrgetter("entry")),
             PATTERN.column(lambda row: _against(row.entry.tokens_per_s, rates), "against the median"),
-            PEAK_MEMORY_GB.column(lambda row: row.entry.memory_gb),
+            PEAK_MEMORY_GB.own(row=attrgetter("entry")),
             PATTERN.column(lambda row: _against(_memory(row.entry), memories), "and its median"),
             SCALING_EFFICIENCY_PCT.column(lambda row: row.scaling.text if row.scaling else NA),
             PATTERN.column(lambda row: row.meaning, "what it means", is_number=False),

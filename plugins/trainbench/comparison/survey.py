@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,8 +12,9 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from trainbench.comparison.comparable import by_placed_work
 from trainbench.comparison.gpu_kinds import kind_of_skipped, kinds
+from trainbench.comparison.measured_runs import MeasuredRuns
 from trainbench.comparison.speedups import SpeedUp, good, noise_of_one_run
-from trainbench.core.known_values import known_median
+from trainbench.figure_catalogue.run_figures import SAMPLES_PER_SECOND, TOKENS_PER_SECOND, USD_PER_1000_SAMPLES
 from trainbench.judging.noise import median_variance
 from trainbench.params.comparison_params import ComparisonParams
 from trainbench.planning.skipped import Skipped
@@ -26,16 +27,14 @@ EVERYTHING = "everything"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class Cell(MeasuredRuns):
     """One model with one recipe on one kind of GPU. `why_not`: why nothing was measured, else ""."""
 
     model: str
     recipe: str
     gpu: str
-    results: tuple[RunResult, ...]  # good ones
     num_failed: int
     why_not: str
-    costs: tuple[RunCost, ...]  # of the good ones
 
     @property
     def work(self) -> str:
@@ -43,16 +42,16 @@ class Cell:
 
     @cached_property
     def samples_per_s(self) -> float | None:
-        return self._over_runs(lambda r: r.performance.samples_per_second)
+        return self.figure(SAMPLES_PER_SECOND)
 
     @cached_property
     def tokens_per_s(self) -> float | None:
-        return self._over_runs(lambda r: r.performance.tokens_per_second)
+        return self.figure(TOKENS_PER_SECOND)
 
     @cached_property
     def memory_gb(self) -> float | None:
         """As CUDA counts it: the memory of a process on a CPU is not the training's alone."""
-        return self._over_runs(lambda r: r.memory.peak_during_training if r.memory.kind == "cuda_allocated" else None)
+        return self.median(lambda r: r.memory.peak_during_training if r.memory.kind == "cuda_allocated" else None)
 
     @property
     def micro_batches(self) -> tuple[int, ...]:
@@ -63,25 +62,14 @@ class Cell:
         return len({r.spec.identity.node for r in self.results})
 
     @property
-    def usd_per_gpu_hour(self) -> float | None:
-        return known_median(cost.usd_per_gpu_hour for cost in self.costs)
-
-    @property
     def price(self) -> RunCost | None:
         """The cost that says which price counts, and whose it is."""
         return next((cost for cost in self.costs if cost.usd_per_gpu_hour is not None), None)
 
     @property
     def usd_per_1m_samples(self) -> float | None:
-        usd = known_median(cost.usd_per_1000_samples for cost in self.costs)
+        usd = self.figure(USD_PER_1000_SAMPLES)
         return None if usd is None else 1000 * usd
-
-    @property
-    def usd_per_1m_tokens(self) -> float | None:
-        return known_median(cost.usd_per_1m_tokens for cost in self.costs)
-
-    def _over_runs(self, value: Callable[[RunResult], float | None]) -> float | None:
-        return known_median(value(result) for result in self.results)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

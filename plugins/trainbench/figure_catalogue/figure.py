@@ -57,9 +57,11 @@ class Figure:
         about: dict[str, Any] = {"write": self.write, "is_number": True, **more}
         return Column(name=label or self.label, of=of, unit=self.unit, field=self.field, **about)
 
-    def own(self, label: str | None = None, **more: Any) -> Column[Any]:
-        """The column of a table whose rows know their figures."""
-        return self.column(lambda row: row.figure(self), label, **more)
+    def own(
+        self, label: str | None = None, row: Callable[[Any], FigureRow] = lambda row: row, **more: Any
+    ) -> Column[Any]:
+        """The column of a table whose rows know their figures. `row`: from the table's row to the one that does."""
+        return self.column(lambda each: row(each).figure(self), label, **more)
 
     def names(self, heading: str) -> bool:
         """Whether a column with this heading shows the figure. Brackets are no wildcards."""

@@ -14,6 +14,7 @@ from trainbench.comparison.comparable import WorkGroup, work_groups, work_names
 from trainbench.comparison.entries import entries, sizes
 from trainbench.comparison.scaling import entry_scaling
 from trainbench.core.formats import listing
+from trainbench.figure_catalogue.run_figures import H2D_GB_PER_S, MEDIAN_STEP_TIME_S, TOKENS_PER_SECOND
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,7 +70,7 @@ class Facet:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curve:
-    """One figure over the number of GPUs."""
+    """One figure of a run over the number of GPUs."""
 
     title: str
     label: str
@@ -78,19 +79,10 @@ class Curve:
 
 
 CURVES = {
-    "tokens_per_sec_vs_gpu": Curve(
-        title="Throughput", label="tokens/s, all GPUs", value=lambda r: r.performance.tokens_per_second
-    ),
-    "step_time_vs_gpu": Curve(
-        title="Step time",
-        label="median step time (s)",
-        value=lambda r: r.performance.step_time.median_s if r.performance.step_time else None,
-    ),
+    "tokens_per_sec_vs_gpu": Curve(title="Throughput", label="tokens/s, all GPUs", value=TOKENS_PER_SECOND.value),
+    "step_time_vs_gpu": Curve(title="Step time", label="median step time (s)", value=MEDIAN_STEP_TIME_S.value),
     "gbps_vs_gpu": Curve(
-        title="Host-to-device copy",
-        label="GB/s per GPU, slowest GPU",
-        value=lambda r: r.probes.h2d_gb_per_s,
-        depends_on_work=False,
+        title="Host-to-device copy", label="GB/s per GPU, slowest GPU", value=H2D_GB_PER_S.value, depends_on_work=False
     ),
 }
 

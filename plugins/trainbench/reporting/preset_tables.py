@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 from bench_image.contract.result import RunResult
 from bench_image.contract.work import Preset, Work
 from trainbench.comparison.comparable import PRESET_SETTINGS, WorkGroup, by_job, by_placed_work, work_groups
@@ -34,10 +36,10 @@ def _presets(group: WorkGroup, by_preset: dict[Preset, list[RunResult]]) -> Tabl
             text("preset", lambda pair: pair[0].spec.work.preset.value),
             text("optimizer", lambda pair: pair[0].spec.work.optimizer.value),
             text("checkpointing", lambda pair: "on" if pair[0].spec.work.gradient_checkpointing else "off"),
-            TOKENS_PER_SECOND.column(lambda pair: pair[1].tokens_per_s),
+            TOKENS_PER_SECOND.own(row=itemgetter(1)),
             AGAINST_FIRST.column(lambda pair: f"{figure(pair[1].tokens_per_s / base, 3)}x" if base else ""),
-            PEAK_MEMORY_GB.column(lambda pair: pair[1].memory_gb),
-            MFU_PCT.column(lambda pair: pair[1].median(MFU_PCT.value)),
+            PEAK_MEMORY_GB.own(row=itemgetter(1)),
+            MFU_PCT.own(row=itemgetter(1)),
             integer("runs", lambda pair: len(pair[0].results)),
         ),
         run_id=lambda pair: median_run(pair[0].results),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult
@@ -12,8 +13,7 @@ from trainbench.comparison.entries import Entry, entries, level_with, sizes, tie
 from trainbench.comparison.scaling import Scaling, entry_scaling
 from trainbench.comparison.strategy_traits import traits_of
 from trainbench.core.formats import NA, count, figure, listing, share
-from trainbench.core.tables import Column, Row, Table, Tone, integer, make_table, median_run, text, text_row
-from trainbench.figure_catalogue.figure import Figure
+from trainbench.core.tables import Row, Table, Tone, integer, make_table, median_run, text, text_row
 from trainbench.figure_catalogue.run_figures import (
     EXPOSED_COMMUNICATION_PCT,
     MEDIAN_STEP_TIME_S,
@@ -95,10 +95,10 @@ def _table(comparison: _Comparison, group: WorkGroup) -> Table:
             integer("GPUs", lambda p: p.entry.world_size),
             text("strategy", lambda p: p.entry.strategy.value),
             PLACE.column(lambda p: p.place),
-            TOKENS_PER_SECOND.column(lambda p: p.entry.tokens_per_s),
+            TOKENS_PER_SECOND.own(row=attrgetter("entry")),
             PLACE.column(lambda p: share(_of_fastest_pct(p)), "of the fastest"),
             PER_GPU.column(lambda p: p.entry.tokens_per_s / p.entry.world_size),
-            *map(_median_column, MEDIANS),
+            *(figure.own(row=attrgetter("entry")) for figure in MEDIANS),
             SCALING_EFFICIENCY_PCT.column(lambda p: p.scaling.text if p.scaling else NA),
             USD_PER_1M_TOKENS.column(lambda p: p.entry.median(lambda r: prices.get(r.spec.identity.run_id))),
             PATTERN.column(lambda p: p.pattern, is_number=False),
@@ -108,10 +108,6 @@ def _table(comparison: _Comparison, group: WorkGroup) -> Table:
         notes=_notes(comparison, group),
         title=comparison.name(group),
     )
-
-
-def _median_column(figure: Figure) -> Column[_Placed]:
-    return figure.column(lambda placed: placed.entry.median(figure.value))
 
 
 def _placed(comparison: _Comparison, peers: Sequence[Entry]) -> Iterator[_Placed]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 from bench_image.contract.work import AUTO
 from trainbench.comparison import recommend
@@ -146,14 +147,14 @@ def _speed_columns(wanted: ComparisonParams, has_several: bool) -> tuple[Column[
         text("recipe", lambda pair: pair[0].recipe),
         text("GPU", lambda pair: pair[0].gpu),
         text("micro-batch", lambda pair: _micro_batches(pair[0]), is_number=True),
-        TOKENS_PER_SECOND.column(lambda pair: pair[0].tokens_per_s),
-        SAMPLES_PER_SECOND.column(lambda pair: pair[0].samples_per_s),
+        TOKENS_PER_SECOND.own(row=itemgetter(0)),
+        SAMPLES_PER_SECOND.own(row=itemgetter(0)),
         *((RELATIVE_SPEED.column(lambda pair: _relative(*pair)),) if has_several else ()),
         PEAK_MEMORY_GB.column(lambda pair: pair[0].memory_gb),
         EPOCH.column(lambda p: wanted.epoch_samples / p[0].samples_per_s if p[0].samples_per_s else None),
-        USD_PER_GPU_HOUR.column(lambda pair: pair[0].usd_per_gpu_hour),
+        USD_PER_GPU_HOUR.own(row=itemgetter(0)),
         USD_PER_1000_SAMPLES.column(lambda pair: pair[0].usd_per_1m_samples, "per 1M samples"),
-        USD_PER_1M_TOKENS.column(lambda pair: pair[0].usd_per_1m_tokens),
+        USD_PER_1M_TOKENS.own(row=itemgetter(0)),
         text("remark", lambda pair: _remark(pair[0])),
     )
 

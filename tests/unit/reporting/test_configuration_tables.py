@@ -11,6 +11,7 @@ from bench_image.contract.result import RunResult
 from tests.builders import campaigns, make_failed, make_result
 from trainbench.comparison.configurations import Standing, Verdict, _change_pct, _Comparer, kinds_compared
 from trainbench.comparison.speedups import SpeedUp
+from trainbench.figure_catalogue.run_figures import SAMPLES_PER_SECOND
 from trainbench.planning.skipped import Skipped
 from trainbench.reporting.configuration_tables import configurations, headline
 
@@ -73,7 +74,7 @@ def test_what_failed_and_what_does_not_fit_are_rows_with_their_reason() -> None:
 def test_the_very_work_of_another_shows_its_figures() -> None:
     same, base = standing("QLoRA + both"), standing("baseline")
 
-    assert same.samples_per_s == base.samples_per_s
+    assert same.figure(SAMPLES_PER_SECOND) == base.figure(SAMPLES_PER_SECOND)
     assert same.changes == ("none: the work of baseline",)
 
 
@@ -156,7 +157,7 @@ def test_without_the_baseline_nothing_is_compared_and_everything_is_shown() -> N
 
     assert standing("baseline", campaign).verdict is Verdict.FAILED
     assert standing("fp16", campaign).verdict is Verdict.NOT_COMPARED
-    assert standing("fp16", campaign).samples_per_s is not None
+    assert standing("fp16", campaign).figure(SAMPLES_PER_SECOND) is not None
     assert headline(campaign) == ()
     assert configurations(campaign)
 
