@@ -66,8 +66,18 @@ def compose_environment() -> dict[str, str]:
 ENVIRONMENTS = {"helm": HELM_ENV, "compose": compose_environment()}
 
 
+def helm_template() -> tuple[str, str]:
+    """Path and text of the Pod template, as the values mount it."""
+    ((name, config_map),) = VALUES["extraConfigMaps"].items()
+    ((key, text),) = yaml.safe_load(config_map["data"]).items()
+    (volume,) = (v for v in VALUES["volumes"] if v.get("configMap", {}).get("name") == name)
+    (mount,) = (m for m in VALUES["volumeMounts"] if m["name"] == volume["name"])
+    return f"{mount['mountPath']}/{key}", text
+
+
 def sent_pods(environ: dict[str, str]) -> list[Document]:
     """A single pod and a gang's as Airflow sends them under these settings, with the sidecar of its connection."""
+    environ = {name: value for name, value in environ.items() if name != "TRAINBENCH_POD_TEMPLATE"}
     extra = json.loads(environ["AIRFLOW_CONN_KUBERNETES_DEFAULT"])["extra"]
     sidecar = {
         "name": PodDefaults.SIDECAR_CONTAINER_NAME,
@@ -124,6 +134,15 @@ def test_the_rights_belong_to_airflow_s_account_and_the_pods_have_none() -> None
 
     assert [binding["subjects"] for binding in bindings] == [[subject], [subject]]
     assert all(d["automountServiceAccountToken"] is False for d in BASE if d["kind"] == "ServiceAccount")
+
+
+def test_the_values_mount_the_pod_template_where_the_setting_names_it(tmp_path: Path) -> None:
+    path, text = helm_template()
+    assert HELM_ENV["TRAINBENCH_POD_TEMPLATE"] == path
+    template = tmp_path / "pod-template.yaml"
+    template.write_text(text)
+    settings = PodSettings(pod_template=template)
+    assert manifests(make_spec(), settings) == manifests(make_spec(), PodSettings())
 
 
 def test_the_service_is_the_one_by_which_gangs_meet() -> None:

@@ -54,6 +54,7 @@ REFUSALS: tuple[tuple[str, str, str], ...] = (
 
 def cluster_checks(facts: Facts) -> Iterator[Check]:
     cluster = facts.cluster
+    yield from _template(facts)
     if cluster is None:
         return
     if isinstance(cluster, Unknown):
@@ -72,6 +73,13 @@ def cluster_checks(facts: Facts) -> Iterator[Check]:
     if not cluster.namespace:
         yield _service(cluster.service, facts)
     yield from _probed(facts)
+
+
+def _template(facts: Facts) -> Iterator[Check]:
+    if facts.template_fault:
+        yield fail("pod template", facts.template_fault, "put right what it names: docs/pod-template.md")
+    elif facts.settings.pod_template:
+        yield ok("pod template", f"{facts.settings.pod_template} is merged into every pod")
 
 
 def _connection(facts: Facts) -> str:

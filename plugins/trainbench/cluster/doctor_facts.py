@@ -37,6 +37,7 @@ from trainbench.planning.nodes import Fleet, named
 from trainbench.planning.plan import make_plan
 from trainbench.planning.planners import PLANNERS
 from trainbench.pods.manifests import manifests
+from trainbench.pods.pod_template import PodTemplateError
 from trainbench.settings.environment import Launcher, Settings
 
 DEADLINE_S = 30.0
@@ -51,6 +52,7 @@ class Facts(Frozen):
     has_plan: bool = False  # the pods of a plan are tried: its nodes are known
     needs_service: bool = True
     kubeconfig_env: str | None = None
+    template_fault: str | None = None  # why the installation's Pod template cannot be used
     airflow: AirflowFacts | Unknown | None = None
     cluster: ClusterFacts | Unknown | None = None
     probe: ProbeFacts | Unknown | None = None
@@ -78,17 +80,20 @@ def gather(
     # In this thread: a task asks its supervisor for a connection.
     channels = _answer(lambda: channel_facts(settings)) if settings.notify and asks_airflow else None
     airflow: Any = None
+    template_fault = _template_fault(settings)
     if settings.launcher is Launcher.LOCAL:
         questions["image"] = lambda: image_facts(settings.local_image)
     else:
         airflow = _answer(lambda: airflow_facts(settings)) if asks_airflow else None
         cluster = _answer(opened)
-        questions["cluster"] = lambda: _cluster_facts(cluster, settings, planned, airflow)
+        usable = settings.model_copy(update={"pod_template": None}) if template_fault else settings
+        questions["cluster"] = lambda: _cluster_facts(cluster, usable, planned, airflow)
     return Facts(
         settings=settings,
         has_plan=bool(planned),
         needs_service=not planned or any(is_of_gang(pod) for pod in planned),
         kubeconfig_env=os.environ.get("KUBECONFIG"),
+        template_fault=template_fault,
         airflow=airflow,
         channels=channels,
         **_side_by_side(questions, deadline_s),
@@ -96,8 +101,8 @@ def gather(
 
 
 def probed(facts: Facts, opened: Callable[[], Cluster], wait_s: float = WAIT_S) -> Facts:
-    """The same facts with those of a real pod; unchanged where there is no cluster for it."""
-    if not isinstance(facts.cluster, ClusterFacts):
+    """The same facts with those of a real pod; unchanged where there is no cluster or no usable template for it."""
+    if not isinstance(facts.cluster, ClusterFacts) or facts.template_fault:
         return facts
     gpu_fleet = facts.cluster.fleet if isinstance(facts.cluster.fleet, Fleet) else Fleet()
     pod = probe_pod(sample_pods(facts.settings, gpu_fleet)[0], facts.settings)
@@ -110,6 +115,14 @@ def sample_pods(settings: Settings, fleet: Fleet) -> Manifests:
     form = {"nodes": [node], "rounds": 1, "force": True, "gpus_per_node": 1}
     params = PLANNERS[Campaigns.NODES].params(form, locally=settings.launcher is Launcher.LOCAL)
     return manifests(make_plan(params, Fleet(nodes=named([node])), "doctor").specs[0], settings)
+
+
+def _template_fault(settings: Settings) -> str | None:
+    try:
+        sample_pods(settings, Fleet())
+    except PodTemplateError as error:
+        return str(error)
+    return None
 
 
 def _cluster_facts(cluster: Cluster | Unknown, settings: Settings, planned: Manifests, airflow: Any) -> Any:

@@ -17,6 +17,7 @@ from trainbench.params.campaign_params import ParamsError, parse_params
 from trainbench.planning.plan import Plan, PlanError, campaign_id, refuse_more_pods_than, unknown_gpus
 from trainbench.planning.planners import PLANNERS
 from trainbench.pods.manifests import Owner, manifest
+from trainbench.pods.pod_template import PodTemplateError
 from trainbench.settings.environment import read_settings
 
 READY, TASK = "ready", "plan"  # task ids
@@ -81,7 +82,8 @@ def _planned(question: Question) -> Plan:
         name = campaign_id(context["dag"].dag_id, context["run_id"])
         plan = PLANNERS[question].make(params, known_fleet(settings, params), name)
         refuse_more_pods_than(_max_map_length(), plan)
-    except (ParamsError, PlanError, AirflowFailException) as error:
+        manifest(plan.specs[0], settings)  # a template that cannot be used stops the plan, not each of its pods
+    except (ParamsError, PlanError, PodTemplateError, AirflowFailException) as error:
         _refuse(str(error))
     if unknown := unknown_gpus(plan):
         log(unknown)

@@ -63,6 +63,9 @@ class LocalPod:
         """Starts the pod, hands each line of its output to `on_line`, and returns when it and its children are gone."""
         if not os.access(self._image.python, os.X_OK):
             raise LocalPodError(f"no interpreter at {self._image.python}: run `make setup`, which makes it")
+        for name, place in (("envFrom", self._container), ("initContainers", self._spec)):
+            if place.get(name):
+                raise LocalPodError(f"the Pod template's {name} needs a cluster: unset TRAINBENCH_POD_TEMPLATE here")
         with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as folder:
             root = Path(folder)
             command = [self._image.python, *self._container["command"][1:], *self._container.get("args", [])]
@@ -136,7 +139,12 @@ class LocalPod:
     def _value(self, variable: Mapping[str, Any]) -> str:
         if "value" in variable:
             return str(variable["value"])
-        path = variable["valueFrom"]["fieldRef"]["fieldPath"]
+        path = variable["valueFrom"].get("fieldRef", {}).get("fieldPath")
+        if path is None:
+            raise LocalPodError(
+                f"the variable {variable['name']} of the Pod template comes from a Secret, ConfigMap or resource of a "
+                "cluster: unset TRAINBENCH_POD_TEMPLATE here"
+            )
         fields = {"metadata.name": self._metadata["name"], "metadata.namespace": self._metadata["namespace"]}
         if path not in fields:
             raise LocalPodError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
@@ -18,6 +19,7 @@ from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
 from trainbench.planning.work import identifier
 from trainbench.pods.gangs import PORT, gang_id, nodes_of
+from trainbench.pods.pod_template import with_template
 from trainbench.pods.time_limits import DEADLINE_MARGIN_S, GRACE_S
 
 CONTAINER = "base"  # the container that KubernetesPodOperator reads logs and results from
@@ -71,6 +73,11 @@ class PodSettings(Frozen):
         description="JSON: volumes for weights or data, "
         '`[{"mount_path": "/data", "source": {"persistentVolumeClaim": {"claimName": "data"}}}]`',
     )
+    pod_template: Path | None = Field(
+        None,
+        description="YAML file with a Pod that is merged into every pod: tolerations, RuntimeClass, environment, "
+        "networks, queues ([pod-template.md](pod-template.md))",
+    )
 
 
 class Owner(Frozen):
@@ -88,7 +95,14 @@ def manifests(spec: RunSpec, settings: PodSettings, owner: Owner | None = None) 
 def manifest(
     spec: RunSpec, settings: PodSettings, owner: Owner | None = None, node_rank: int = 0, what: str | None = None
 ) -> dict[str, Any]:
-    """Pinned to its node, unprivileged, without a service-account token. `what`: the work's name, for the title."""
+    """Pinned to its node, unprivileged, without a service-account token; with the installation's template.
+    `what`: the work's name, for the title. Raises PodTemplateError.
+    """
+    pod = _pod(spec, settings, owner, node_rank, what)
+    return with_template(pod, settings.pod_template, spec.placement.nodes) if settings.pod_template else pod
+
+
+def _pod(spec: RunSpec, settings: PodSettings, owner: Owner | None, node_rank: int, what: str | None) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",

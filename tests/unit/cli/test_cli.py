@@ -165,6 +165,21 @@ def test_plan_prints_manifests_that_kubectl_takes() -> None:
     assert [pod["kind"] for pod in pods] == ["Pod"] * 4
 
 
+def test_plan_s_manifests_have_the_template_and_one_that_cannot_be_used_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = tmp_path / "template.yaml"
+    monkeypatch.setenv("TRAINBENCH_POD_TEMPLATE", str(template))
+    template.write_text("apiVersion: v1\nkind: Pod\nspec: {schedulerName: mine}")
+    pods = list(yaml.safe_load_all(trainbench("plan", "--manifests", "--set", "rounds=1").stdout))
+    assert [pod["spec"]["schedulerName"] for pod in pods] == ["mine"] * 4
+
+    template.write_text("apiVersion: v1\nkind: Pod\nspec: {scheduler: mine}")
+    refused = trainbench("plan", "--manifests")
+    assert refused.exit_code != 0
+    assert "spec.scheduler: unknown field, did you mean schedulerName?" in refused.output
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -147,6 +147,30 @@ def test_the_pod_that_is_tried_is_the_operators_with_the_sidecar_under_a_free_na
     assert sent["spec"]["containers"][0]["image"] == "trainbench/bench:0.1.0"
 
 
+def test_the_pod_that_is_tried_has_the_installation_s_template(settings: Settings, tmp_path: Path) -> None:
+    template = tmp_path / "template.yaml"
+    template.write_text("apiVersion: v1\nkind: Pod\nspec: {runtimeClassName: nvidia}")
+    cluster, templated = FakeCluster(), settings.model_copy(update={"pod_template": template})
+    (row,) = (check for check in doctor.checks(ask(templated, cluster)) if check.name == "pod template")
+    assert [pod["spec"]["runtimeClassName"] for pod in cluster.sent] == ["nvidia"]
+    assert (row.state, row.summary) == (CheckState.OK, f"{template} is merged into every pod")
+
+
+def test_a_template_that_cannot_be_used_is_one_fault_and_the_rest_is_examined(
+    settings: Settings, tmp_path: Path
+) -> None:
+    template = tmp_path / "template.yaml"
+    template.write_text("apiVersion: v1\nkind: Pod\nspec: {hostPID: true}")
+    cluster, templated = FakeCluster(), settings.model_copy(update={"pod_template": template})
+    checks = doctor.checks(ask(templated, cluster))
+    assert [check.name for check in checks if check.state is CheckState.FAIL] == ["pod template"]
+    assert len(cluster.sent) == 1
+    refusal = doctor.refusal(checks)
+    assert refusal is not None
+    assert refusal.startswith(f"pod template: TRAINBENCH_POD_TEMPLATE {template} sets what a benchmark sets itself: ")
+    assert "spec.hostPID: the result's container" in refusal
+
+
 def test_of_a_plan_one_pod_of_each_kind_is_tried(settings: Settings) -> None:
     cluster = FakeCluster()
     single = manifests(make_spec(node="gpu-0"), settings)

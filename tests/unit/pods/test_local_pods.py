@@ -111,3 +111,20 @@ def _all_end(pids: list[int]) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"envFrom": [{"configMapRef": {"name": "nccl"}}]}, "the Pod template's envFrom needs a cluster"),
+        (
+            {"env": [{"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]},
+            "the variable TOKEN of the Pod template comes from a Secret",
+        ),
+    ],
+)
+def test_what_a_template_takes_from_a_cluster_is_refused_in_words(fields: dict[str, Any], says: str) -> None:
+    made = pod("pass")
+    made["spec"]["containers"][0] |= fields
+    with pytest.raises(LocalPodError, match=says):
+        LocalPod(made, IMAGE).run(print)

@@ -1,0 +1,123 @@
+"""Merges the installation's Pod template into a pod, as Airflow's pod operator merges a template file of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trainbench.core.formats import listing
+from trainbench.core.user_error import UserError
+from trainbench.pods.pod_schema import schema_faults
+from trainbench.pods.template_refusals import refusals
+
+VARIABLE = "TRAINBENCH_POD_TEMPLATE"
+MOST_FAULTS = 5  # in one sentence
+# Defaults that a template replaces as a whole; OpenShift, for one, chooses the user id itself.
+REPLACEABLE = frozenset({"securityContext", "enableServiceLinks"})
+QUEUE = "kueue.x-k8s.io/queue-name"
+
+
+class PodTemplateError(UserError, ValueError):
+    """The template cannot be used; the message names the file, the field and the reason."""
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Refuses a key that stands twice: YAML's readers would drop the first without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        if twice := [key for position, key in enumerate(keys) if key in keys[:position]]:
+            raise yaml.constructor.ConstructorError(None, None, f"the key {twice[0]!r} stands twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def with_template(pod: Mapping[str, Any], path: Path, num_pods: int = 1) -> dict[str, Any]:
+    """`pod` with what the template at `path` adds. `num_pods`: of its run. Raises PodTemplateError."""
+    template = read_template(path)
+    if reasons := list(refusals(template, pod)):
+        raise PodTemplateError(f"{VARIABLE} {path} sets what a benchmark sets itself: {_listed(reasons)}")
+    return _reconciled(template, _combined(template, pod, num_pods))
+
+
+def read_template(path: Path) -> dict[str, Any]:
+    """The template with its first container, checked against the schema of a Pod. Raises PodTemplateError."""
+    try:
+        stat = path.stat()
+        return _read(path, stat.st_mtime_ns, stat.st_size)
+    except OSError as error:
+        raise PodTemplateError(f"{VARIABLE} {path} cannot be read: {error.strerror or error}") from None
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, mtime_ns: int, num_bytes: int) -> dict[str, Any]:
+    """Cached for as long as the file is the same: a plan makes thousands of pods."""
+    try:
+        template: Any = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)  # noqa: S506 - a safe loader
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise PodTemplateError(f"{VARIABLE} {path} is not one YAML document: {' '.join(str(error).split())}") from None
+    if not isinstance(template, dict) or (template.get("apiVersion"), template.get("kind")) != ("v1", "Pod"):
+        raise PodTemplateError(f"{VARIABLE} {path} is not a Pod: begin it with apiVersion: v1 and kind: Pod")
+    filled: dict[str, Any] = {"metadata": {}, "spec": {}} | template
+    if isinstance(filled["spec"], dict):  # a template need not name the container that it leaves as it is
+        filled["spec"] = {"containers": [{"name": "base"}]} | filled["spec"]
+    if "status" in filled:
+        raise PodTemplateError(f"{VARIABLE} {path}: status: the cluster sets it")
+    if faults := list(schema_faults(filled)):
+        raise PodTemplateError(f"{VARIABLE} {path}: {_listed(faults)}")
+    if not filled["spec"]["containers"]:
+        raise PodTemplateError(f"{VARIABLE} {path}: spec.containers is empty: leave it out, or name 'base'")
+    return filled
+
+
+def _listed(faults: list[str]) -> str:
+    return listing(faults, most=MOST_FAULTS)
+
+
+def _combined(template: Mapping[str, Any], pod: Mapping[str, Any], num_pods: int) -> dict[str, Any]:
+    """`pod` without the defaults that the template replaces, and with both where the provider would keep only one."""
+    ours: dict[str, Any] = deepcopy(dict(pod))
+    spec, theirs = ours["spec"], template["spec"]
+    container, their_container = spec["containers"][0], theirs["containers"][0]
+    for own, replacing in ((spec, theirs), (container, their_container)):
+        for name in REPLACEABLE & replacing.keys():
+            own.pop(name, None)
+    spec["tolerations"] = [*theirs.get("tolerations", ()), *spec.get("tolerations", ())]
+    spec["affinity"] = {**theirs.get("affinity", {}), **spec.get("affinity", {})}
+    given, own_resources = their_container.get("resources", {}), container.get("resources", {})
+    container["resources"] = dict(given) | {
+        kind: {**given.get(kind, {}), **own_resources.get(kind, {})}
+        for kind in ("limits", "requests")
+        if kind in given or kind in own_resources
+    }
+    if theirs.get("hostNetwork"):
+        spec["dnsPolicy"] = "ClusterFirstWithHostNet"  # else the node's own DNS, which knows no Service
+    if num_pods > 1 and QUEUE in template["metadata"].get("labels", {}):
+        _join_queue_group(ours, num_pods)
+    return ours
+
+
+def _join_queue_group(pod: dict[str, Any], num_pods: int) -> None:
+    """Kueue admits the pods of a gang together or not at all
+    (https://kueue.sigs.k8s.io/docs/tasks/run/plain_pods/#running-a-group-of-pods-to-be-admitted-together).
+    """
+    metadata = pod["metadata"]
+    metadata["labels"]["kueue.x-k8s.io/pod-group-name"] = metadata["labels"]["trainbench.io/gang"]
+    metadata["annotations"] |= {
+        "kueue.x-k8s.io/pod-group-total-count": str(num_pods),
+        "kueue.x-k8s.io/retriable-in-group": "false",  # a rank that failed is not made again alone
+    }
+
+
+def _reconciled(template: Mapping[str, Any], pod: Mapping[str, Any]) -> dict[str, Any]:
+    """The provider's own merge: labels, annotations, environment, mounts and volumes are joined, else `pod` wins."""
+    from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator  # takes two seconds to import
+    from kubernetes.client import ApiClient  # type: ignore[import-untyped]
+
+    base, client = (PodGenerator.deserialize_model_dict(dict(each)) for each in (template, pod))
+    merged: dict[str, Any] = ApiClient().sanitize_for_serialization(PodGenerator.reconcile_pods(base, client))
+    return merged

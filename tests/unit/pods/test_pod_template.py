@@ -1,0 +1,259 @@
+"""The template reaches every pod as the provider would merge it, and takes nothing from the benchmark."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
+from kubernetes.client import ApiClient
+
+from bench_image.contract.spec import RunSpec
+from tests.builders import make_spec
+from trainbench.cluster.leaked_pods import owner_of
+from trainbench.pods.manifests import Owner, PodSettings, manifest, manifests, node_of, ours
+from trainbench.pods.pod_template import PodTemplateError, read_template
+
+Template = Callable[[dict[str, Any] | str], PodSettings]
+GANG = make_spec(node="gpu-0", nodes=2, peers=("gpu-1",), strategy="ddp")
+EVERY_SETTING = {
+    "priority_class": "low",
+    "service_account": "bench",
+    "image_pull_secret": "registry",
+    "memory_gib": 64,
+    "volumes": ({"mount_path": "/data", "source": {"emptyDir": {}}},),
+}
+
+
+@pytest.fixture
+def template(tmp_path: Path) -> Template:
+    def settings(pod: dict[str, Any] | str) -> PodSettings:
+        path = tmp_path / "template.yaml"
+        text = pod if isinstance(pod, str) else yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", **pod})
+        path.write_text(text)
+        return PodSettings(**EVERY_SETTING, pod_template=path)
+
+    return settings
+
+
+def base(**fields: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "base", **fields}]}}
+
+
+def test_it_reaches_the_pod_beside_what_the_benchmark_sets(template: Template) -> None:
+    settings = template(
+        {
+            "metadata": {"labels": {"team": "ml"}, "annotations": {"k8s.v1.cni.cncf.io/networks": "a/ib0"}},
+            "spec": {
+                "runtimeClassName": "nvidia",
+                "schedulerName": "bin-packer",
+                "nodeSelector": {"pool": "gpu"},
+                "hostNetwork": True,
+                "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+                "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+                "initContainers": [{"name": "warm", "image": "busybox", "command": ["true"]}],
+                "volumes": [{"name": "models", "persistentVolumeClaim": {"claimName": "models", "readOnly": True}}],
+                "containers": [
+                    {
+                        "name": "base",
+                        "imagePullPolicy": "Always",
+                        "env": [{"name": "NCCL_IB_HCA", "value": "mlx5"}],
+                        "envFrom": [{"configMapRef": {"name": "nccl"}}],
+                        "resources": {"limits": {"rdma/hca": 1}, "requests": {"cpu": 16}},
+                        "volumeMounts": [
+                            {"name": "models", "mountPath": "/models", "subPath": "llama", "readOnly": True}
+                        ],
+                    }
+                ],
+            },
+        }
+    )
+    plain = manifest(make_spec(), settings.model_copy(update={"pod_template": None}))
+    pod = manifest(make_spec(), settings)
+    kubernetes_validate.validate(pod, "1.33", strict=True)
+    spec, container = pod["spec"], pod["spec"]["containers"][0]
+
+    assert pod["metadata"]["labels"] == plain["metadata"]["labels"] | {"team": "ml"}
+    assert pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"] == "a/ib0"
+    assert (spec["runtimeClassName"], spec["schedulerName"], spec["hostNetwork"]) == ("nvidia", "bin-packer", True)
+    assert spec["dnsPolicy"] == "ClusterFirstWithHostNet"
+    assert [toleration["key"] for toleration in spec["tolerations"]] == ["dedicated", "nvidia.com/gpu"]
+    assert (node_of(pod), "podAntiAffinity" in spec["affinity"]) == ("node-1", True)
+    assert [volume["name"] for volume in spec["volumes"]] == ["models", "shm", "scratch", "results", "data-0"]
+    assert [init["name"] for init in spec["initContainers"]] == ["warm"]
+    assert container["env"][0] == {"name": "NCCL_IB_HCA", "value": "mlx5"}
+    assert container["env"][1:] == plain["spec"]["containers"][0]["env"]
+    assert container["resources"] == {
+        "limits": {"rdma/hca": "1", "nvidia.com/gpu": "1", "memory": "64Gi"},
+        "requests": {"cpu": "16"},
+    }
+    assert container["volumeMounts"][0]["subPath"] == "llama"
+    assert container["securityContext"] == plain["spec"]["containers"][0]["securityContext"]
+
+
+def test_without_a_template_the_pod_is_the_same_as_with_an_empty_one(template: Template) -> None:
+    settings = template({})
+    without = settings.model_copy(update={"pod_template": None})
+
+    assert manifests(GANG, settings) == manifests(GANG, without)
+
+
+def test_a_security_context_replaces_the_benchmark_s_as_a_whole(template: Template) -> None:
+    """So that OpenShift's constraint may choose the user id."""
+    spec = manifest(make_spec(), template({"spec": {"securityContext": {"runAsNonRoot": True}}}))["spec"]
+
+    assert spec["securityContext"] == {"runAsNonRoot": True}
+
+
+def test_the_merge_is_the_provider_s_own_where_it_keeps_one_of_two(template: Template) -> None:
+    """What the provider would make of the same two pods, but for tolerations, affinity and resources: there it keeps
+    one, and both are needed.
+    """
+    text = {"metadata": {"labels": {"team": "ml"}}, **base(env=[{"name": "NCCL_DEBUG", "value": "INFO"}])}
+    settings = template(text)
+    plain = manifest(make_spec(), settings.model_copy(update={"pod_template": None}))
+    models = [PodGenerator.deserialize_model_dict(pod) for pod in (text, plain)]
+
+    assert manifest(make_spec(), settings) == ApiClient().sanitize_for_serialization(
+        PodGenerator.reconcile_pods(*models)
+    )
+
+
+def test_pods_are_found_again_whatever_the_template_says(template: Template) -> None:
+    """Housekeeping and `release` know pods by these."""
+    settings = template({"metadata": {"labels": {"team": "ml"}, "annotations": {"note": "x"}}})
+    owner = Owner(dag_id="node_consistency", dag_run_id="manual__1")
+    for pod in manifests(GANG, settings, owner):
+        assert ours(settings).items() <= pod["metadata"]["labels"].items()
+        assert owner_of(pod) == owner
+
+
+# ---------------------------------------------------------------- what it must not say
+
+
+def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """(path, value) of everything that a pod sets; of lists only the benchmark's container is followed."""
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from leaves(item, (*path, key))
+    elif path == ("spec", "containers"):
+        yield from leaves(value[0], (*path, 0))
+    else:
+        yield path, value
+
+
+def only(path: tuple[str | int, ...], value: Any) -> dict[str, Any]:
+    """A pod that sets this one field, and what the schema requires beside it."""
+    nested = value
+    for key in reversed(path):
+        nested = {key: nested} if isinstance(key, str) else [{"name": "base"} | nested]
+    return copy.deepcopy(nested)
+
+
+FREE = {"tolerations", "enableServiceLinks", "securityContext"}  # joined, or the template's to choose
+
+
+@pytest.mark.parametrize("spec", [make_spec(), GANG], ids=["single", "gang"])
+def test_nothing_that_the_benchmark_sets_can_be_set_by_the_template(spec: RunSpec, template: Template) -> None:
+    plain = manifest(spec, template({}).model_copy(update={"pod_template": None}), Owner(dag_id="d", dag_run_id="r"))
+    tried = []
+    for path, value in leaves({"metadata": plain["metadata"], "spec": plain["spec"]}):
+        if FREE & set(path) or (path[-1] == "name" and path[-2:-1] == (0,)):
+            continue
+        with pytest.raises(PodTemplateError, match=str(path[1]).split("/")[0]):
+            manifest(spec, template(only(path, value)))
+        tried.append(path[-1])
+
+    assert {"nvidia.com/gpu", "memory", "env", "volumeMounts", "volumes", "restartPolicy", "image"} <= set(tried)
+
+
+@pytest.mark.parametrize(
+    ("pod", "says"),
+    [
+        ({"spec": {"nodeName": "gpu-7"}}, "spec.nodeName: the plan pins each pod"),
+        ({"spec": {"restartPolicy": "Always"}}, "spec.restartPolicy: a failed benchmark is repeated by its task"),
+        ({"spec": {"hostPID": True}}, "spec.hostPID: the result's container is ended by a signal"),
+        ({"spec": {"hostNetwork": True, "dnsPolicy": "Default"}}, "spec.dnsPolicy: with hostNetwork"),
+        ({"spec": {"automountServiceAccountToken": True}}, "get no token"),
+        ({"spec": {"affinity": {"nodeAffinity": {}}}}, "spec.affinity.nodeAffinity: the plan pins"),
+        ({"metadata": {"name": "mine"}}, "metadata.name: only labels and annotations"),
+        ({"metadata": {"finalizers": ["a/b"]}}, "metadata.finalizers: only labels and annotations"),
+        ({"metadata": {"labels": {"trainbench.io/node": "x"}}}, "metadata.labels.trainbench.io/node: trainbench or"),
+        ({"metadata": {"labels": {"dag_id": "x"}}}, "metadata.labels.dag_id"),
+        ({"metadata": {"labels": {"kueue.x-k8s.io/pod-group-name": "x"}}}, "pod-group-name"),
+        (base(command=["sleep"]), r"spec.containers\[0\].command: the benchmark's own program"),
+        (base(image="mine:1"), "image: set TRAINBENCH_IMAGE"),
+        (base(livenessProbe={"exec": {"command": ["true"]}}), "livenessProbe: it would run or stop"),
+        (base(env=[{"name": "RANK", "value": "0"}]), r"env\[0\]: RANK is set by the program"),
+        (base(env=[{"name": "A", "value": "1"}, {"name": "PET_NNODES", "value": "2"}]), r"env\[1\]: PET_NNODES"),
+        (base(env=[{"name": "CUDA_VISIBLE_DEVICES", "value": "0"}]), "CUDA_VISIBLE_DEVICES"),
+        (base(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]), "NVIDIA_VISIBLE_DEVICES"),
+        (base(env=[{"name": "TRAINBENCH_SPEC", "value": "{}"}]), "TRAINBENCH_SPEC"),
+        (base(resources={"limits": {"nvidia.com/gpu": 4}}), "limits.nvidia.com/gpu: each run sets how many"),
+        (base(resources={"limits": {"nvidia.com/mig-1g.5gb": 1}}), "mig-1g.5gb: each run sets how many"),
+        (base(resources={"limits": {"memory": "4Gi"}}), "memory: set TRAINBENCH_MEMORY_GIB"),
+        (base(volumeMounts=[{"name": "x", "mountPath": "/results/x"}]), "/results/x would hide /results"),
+        (base(volumeMounts=[{"name": "x", "mountPath": "/opt"}]), "/opt would hide /opt/bench"),
+        (base(volumeMounts=[{"name": "x", "mountPath": "/airflow/xcom"}]), "would hide /airflow/xcom"),
+        ({"spec": {"volumes": [{"name": "results", "emptyDir": {}}]}}, r"volumes\[0\]: the name 'results'"),
+        ({"spec": {"containers": [{"name": "main"}]}}, "'main' must be 'base'"),
+        ({"spec": {"containers": [{"name": "base"}, {"name": "agent"}]}}, "another container would share"),
+        ({"spec": {"initContainers": [{"name": "base", "image": "x"}]}}, "the name of another container"),
+        (
+            {"spec": {"initContainers": [{"name": "x", "resources": {"limits": {"amd.com/gpu": 1}}}]}},
+            r"initContainers\[0\].resources.limits.amd.com/gpu",
+        ),
+    ],
+)
+def test_a_field_that_the_benchmark_needs_is_refused_with_the_reason(
+    pod: dict[str, Any], says: str, template: Template
+) -> None:
+    with pytest.raises(PodTemplateError, match=f"^TRAINBENCH_POD_TEMPLATE .*{says}"):
+        manifest(make_spec(), template(pod))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("apiVersion: v1\nkind: Deployment", "is not a Pod: begin it with apiVersion: v1 and kind: Pod"),
+        ("- a", "is not a Pod"),
+        ("a: [", "is not one YAML document"),
+        ("apiVersion: v1\nkind: Pod\n---\nkind: Pod", "is not one YAML document"),
+        ("apiVersion: v1\nkind: Pod\nspec: {hostIPC: true, hostIPC: false}", "the key 'hostIPC' stands twice"),
+        ("apiVersion: v1\nkind: Pod\nspec: {containers: []}", "spec.containers is empty"),
+        ("apiVersion: v1\nkind: Pod\nstatus: {}", "status: the cluster sets it"),
+        ("apiVersion: v1\nkind: Pod\nspec: {tolerations: [{efect: x}]}", r"tolerations\[0\].efect: unknown field"),
+    ],
+)
+def test_a_file_that_is_no_template_is_refused(text: str, says: str, template: Template) -> None:
+    with pytest.raises(PodTemplateError, match=says):
+        manifest(make_spec(), template(text))
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(PodTemplateError, match=r"^TRAINBENCH_POD_TEMPLATE /nowhere.yaml cannot be read: No such file"):
+        manifest(make_spec(), PodSettings(pod_template=Path("/nowhere.yaml")))
+
+
+def test_a_template_that_was_changed_is_read_again(template: Template) -> None:
+    settings = template({"spec": {"schedulerName": "first"}})
+    assert settings.pod_template
+    assert read_template(settings.pod_template)["spec"]["schedulerName"] == "first"
+    template({"spec": {"schedulerName": "the-second"}})
+    assert manifest(make_spec(), settings)["spec"]["schedulerName"] == "the-second"
+
+
+def test_kueue_admits_the_pods_of_a_gang_together(template: Template) -> None:
+    settings = template({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "bench"}}})
+    pods = [pod["metadata"] for pod in manifests(GANG, settings)]
+    (alone,) = manifests(make_spec(), settings)
+
+    assert {pod["labels"]["kueue.x-k8s.io/pod-group-name"] for pod in pods} == {pods[0]["labels"]["trainbench.io/gang"]}
+    assert [pod["annotations"]["kueue.x-k8s.io/pod-group-total-count"] for pod in pods] == ["2", "2"]
+    assert [pod["annotations"]["kueue.x-k8s.io/retriable-in-group"] for pod in pods] == ["false", "false"]
+    assert "kueue.x-k8s.io/pod-group-name" not in alone["metadata"]["labels"]
