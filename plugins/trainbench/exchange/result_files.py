@@ -40,6 +40,7 @@ class Gathered:
 class ResultFile:
     source: str  # as the user would call it
     path: UPath
+    root: UPath | None = None  # the folder below which no link is followed; None: a person named the file
 
 
 def find(sources: Sequence[str], store: Store) -> tuple[ResultFile, ...]:
@@ -50,17 +51,20 @@ def find(sources: Sequence[str], store: Store) -> tuple[ResultFile, ...]:
 
     result_files: list[ResultFile] = []
     for source in sources:
+        root: UPath | None = None
         if Path(source).is_file():
             files = [UPath(Path(source).absolute())]
         elif Path(source).is_dir():
-            files = _files_below(UPath(Path(source).absolute()))
+            root = UPath(Path(source).absolute())
+            files = _files_below(root)
         elif source in store.campaign_ids():
-            files = _files_below(store.root / "campaigns" / source)
+            root = store.root
+            files = _files_below(root / "campaigns" / source)
         else:
             raise StoreError(f"'{source}' is neither a file, nor a folder, nor a campaign of the store {store.root}")
         if not files:
             raise StoreError(f"'{source}' holds neither {RESULT_FILE} nor {BENCH_FILES} files")
-        result_files += [ResultFile(_name(source, sources), path) for path in files]
+        result_files += [ResultFile(_name(source, sources), path, root) for path in files]
     return tuple(result_files)
 
 
@@ -95,7 +99,7 @@ class _Reader:
 
     def read(self, file: ResultFile) -> None:
         try:
-            content = read_bounded(file.path, MAX_FILE_BYTES)
+            content = read_bounded(file.path, MAX_FILE_BYTES, file.root)
             if file.path.name == RESULT_FILE or SCHEMA.match(content):
                 self._take_result(file, content)
             else:

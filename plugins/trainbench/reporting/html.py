@@ -6,6 +6,7 @@ import base64
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -21,9 +22,21 @@ DRILL_DETECTED = "Drill detected"
 WORDS = {Tone.GOOD: "All well", Tone.WARN: "Look closer", Tone.BAD: "Action needed"}
 
 
-def report_html(campaign: Campaign, images: Mapping[str, bytes], sections: Sequence[Section] | None = None) -> str:
+class InAirflow(NamedTuple):
+    """The report as a page inside Airflow: the address of the pages' script, and of a run's result by `{run_id}`."""
+
+    script: str
+    result_link: str
+
+
+def report_html(
+    campaign: Campaign,
+    images: Mapping[str, bytes],
+    sections: Sequence[Section] | None = None,
+    page: InAirflow | None = None,
+) -> str:
     """`images`: file name -> PNG, as `plots.draw` gives them; the node chart is drawn by the page itself. `sections`:
-    what `comparison_sections` gives, where it is there already.
+    what `comparison_sections` gives, where it is there already. `page`: None for the file in the store.
     """
     template = environment().get_template("report.html.j2")
     tone = verdict_text.tone(campaign)
@@ -35,14 +48,7 @@ def report_html(campaign: Campaign, images: Mapping[str, bytes], sections: Seque
         dated=verdict_text.dated(campaign),
         drill=verdict_text.drill(campaign),
         facts=_facts(campaign),
-        groups=[
-            {
-                "table": verdict_text.verdict_table(campaign, group),
-                "lines": _lines(group),
-                "chart": html_charts.node_chart(campaign, group),
-            }
-            for group in verdict_text.shown_groups(campaign)
-        ],
+        groups=[_group(campaign, group) for group in verdict_text.shown_groups(campaign)],
         lone=verdict_text.lone_line(campaign),
         findings=tuple(_findings(campaign.findings)),
         sentence=sentence,
@@ -54,7 +60,8 @@ def report_html(campaign: Campaign, images: Mapping[str, bytes], sections: Seque
         comparison_sections=comparison_sections(campaign) if sections is None else sections,
         sections=_sections(campaign),
         glossary=glossary,
-        result_link=RESULT_LINK,
+        page=page,
+        result_link=page.result_link if page else RESULT_LINK,
     )
 
 
@@ -77,6 +84,14 @@ def environment() -> Environment:
     )
     made.filters["shortened"] = shortened
     return made
+
+
+def _group(campaign: Campaign, group: GroupVerdict) -> dict[str, object]:
+    return {
+        "table": verdict_text.verdict_table(campaign, group),
+        "lines": _lines(group),
+        "chart": html_charts.node_chart(campaign, group),
+    }
 
 
 def _lines(group: GroupVerdict) -> tuple[str, ...]:

@@ -101,9 +101,9 @@ def rank_file(rank: int) -> str:
     return f"rank-{rank}.json"
 
 
-def joined(files: Sequence[UPath]) -> tuple[tuple[RunResult, ...], tuple[BrokenFile, ...]]:
+def joined(files: Sequence[UPath], root: UPath) -> tuple[tuple[RunResult, ...], tuple[BrokenFile, ...]]:
     """The rank files of gangs whose results nobody has joined yet, as one result for each run. A rank that handed over
-    nothing makes its run a failed one.
+    nothing makes its run a failed one. `root`: the folder below which no link is followed.
     """
     broken: list[BrokenFile] = []
     ranks: dict[str, dict[int, RunResult]] = {}
@@ -111,7 +111,7 @@ def joined(files: Sequence[UPath]) -> tuple[tuple[RunResult, ...], tuple[BrokenF
         if (path.parent / RESULT_FILE).is_file():
             continue
         try:
-            result = parse_payload(read_bounded(path, MAX_RESULT_BYTES))
+            result = parse_payload(read_bounded(path, MAX_RESULT_BYTES, root))
         except (ContractError, StoreError) as error:
             broken.append(BrokenFile(address(path), str(error)))
             continue

@@ -11,18 +11,15 @@ The root is a local folder or an object store (`s3://`, `gs://`); both look the 
 from __future__ import annotations
 
 import errno
-import os
 import re
 import secrets
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from pydantic import ValidationError
 
@@ -32,12 +29,15 @@ from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import IDENTIFIER
 from trainbench.core.user_error import UserError
+from trainbench.results import local_files
 from trainbench.results.campaign import Campaign
 from trainbench.results.collect import parse_payload
+from trainbench.results.shelves import NOUNS, Shelf, Usage, foreign_files
 from trainbench.settings.environment import read_settings
 
 if TYPE_CHECKING:
     from upath import UPath
+    from upath.types import StatResultType
 
 STORE_ENV = "TRAINBENCH_STORE"
 DEFAULT_STORE = ".trainbench/store"
@@ -48,20 +48,6 @@ WRITERS = 16
 LOCAL_PROTOCOLS = frozenset({"", "file", "local"})
 SUMMARY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,3}")
 
-
-class Shelf(StrEnum):
-    """A folder of the root. What stands on it is written and deleted whole."""
-
-    CAMPAIGNS = "campaigns"
-    COST = "cost"
-
-
-NOUNS = {Shelf.CAMPAIGNS: "campaign", Shelf.COST: "cost report"}
-# All that any version of this program has put into one of them.
-OURS = {
-    Shelf.CAMPAIGNS: frozenset({"runs", "summary", PLAN_FILE}),
-    Shelf.COST: frozenset({"COST_REPORT.md", "cost_report.html", "costs.csv", "costs.json"}),
-}
 
 Tell = Callable[[int, int], None]  # how many files are read, of how many
 
@@ -80,20 +66,6 @@ class BrokenFile:
 
     address: str
     reason: str
-
-
-@dataclass(frozen=True)
-class Usage:
-    """What a campaign or a cost report takes in the store. `changed_at` is None where the store does not tell;
-    `foreign` names entries that no version of this program has put there.
-    """
-
-    shelf: Shelf
-    name: str
-    num_files: int
-    num_bytes: int
-    changed_at: datetime | None
-    foreign: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -156,7 +128,7 @@ class Store:
         path = self._campaign(campaign_id) / PLAN_FILE
         with _explained(path, "read"):
             is_there = path.is_file()
-        return read_bounded(path, MAX_CAMPAIGN_BYTES) if is_there else None
+        return self._read(path, MAX_CAMPAIGN_BYTES) if is_there else None
 
     def write_results(self, results: Sequence[RunResult]) -> None:
         """Several at a time: each waits for the disk or the network, not for the others."""
@@ -176,10 +148,10 @@ class Store:
     def read_run_file(self, campaign_id: str, run_id: str, name: str) -> bytes:
         """A result of the run, or of one rank of it. Raises StoreError."""
         path = _named(self._campaign(campaign_id) / "runs" / _identifier(run_id), name)
-        return read_bounded(path, MAX_RESULT_BYTES)
+        return self._read(path, MAX_RESULT_BYTES)
 
     def read_results(self, campaign_id: str, tell: Tell = _tell_nobody) -> StoredResults:
-        return read_results(self._campaign(campaign_id) / "runs", tell)
+        return read_results(self._campaign(campaign_id) / "runs", tell, self.root)
 
     def write_campaign(self, campaign: Campaign) -> str:
         """Returns the file's address."""
@@ -188,7 +160,7 @@ class Store:
 
     def read_campaign(self, campaign_id: str) -> Campaign:
         """Raises StoreError when there is none or it cannot be read."""
-        return read_campaign(self._campaign(campaign_id) / "summary" / CAMPAIGN_FILE)
+        return read_campaign(self._campaign(campaign_id) / "summary" / CAMPAIGN_FILE, self.root)
 
     def write_summary(self, campaign_id: str, files: Mapping[str, str | bytes]) -> dict[str, str]:
         """Relative name -> content in; relative name -> address out. All names are checked before one is written."""
@@ -205,14 +177,20 @@ class Store:
 
     def read_summary(self, campaign_id: str, name: str) -> bytes:
         """One file of the summary. Raises StoreError when it is not there."""
-        return read_bounded(self._summary_file(campaign_id, name), MAX_CAMPAIGN_BYTES)
+        return self._read(self._summary_file(campaign_id, name), MAX_CAMPAIGN_BYTES)
 
     def read_summary_head(self, campaign_id: str, name: str, num_bytes: int) -> bytes:
         """The first bytes of one file of the summary. Raises StoreError."""
         path = self._summary_file(campaign_id, name)
-        with _explained(path, "read"), path.open("rb") as file:
-            head: bytes = file.read(num_bytes)
-        return head
+        with _explained(path, "read"), _opened(path, self.root) as file:
+            return file.read(num_bytes)
+
+    def campaign_stamp(self, campaign_id: str) -> tuple[float, int]:
+        """Time of the last change, and size in bytes, of the campaign's verdict. Raises StoreError."""
+        path = self._summary_file(campaign_id, CAMPAIGN_FILE)
+        with _explained(path, "read"):
+            status = path.stat()
+        return status.st_mtime, status.st_size
 
     def has_verdict(self, campaign_id: str) -> bool:
         """Whether the campaign was published. Raises StoreError."""
@@ -239,17 +217,20 @@ class Store:
         """Every file is looked at, none is read."""
         folder = self.root / shelf / _identifier(name)
         with _explained(folder, "read"):
-            entries = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
-            files = [path.stat() for path in folder.rglob("*") if path.is_file()]
-        # Some object stores tell when an object was made only: it is never changed, but replaced.
-        times = [file.st_mtime or getattr(file, "st_birthtime", 0) for file in files]
+            files: Mapping[str, StatResultType]
+            if self.is_local:
+                files = local_files.sizes_and_times(Path(folder.path))
+            else:
+                files = {str(path.relative_to(folder)): path.stat() for path in folder.rglob("*") if path.is_file()}
+        # Some object stores only say when an object was made: it is never changed, but replaced.
+        times = [file.st_mtime or getattr(file, "st_birthtime", 0) for file in files.values()]
         return Usage(
             shelf=shelf,
             name=name,
             num_files=len(files),
-            num_bytes=sum(file.st_size for file in files),
+            num_bytes=sum(file.st_size for file in files.values()),
             changed_at=datetime.fromtimestamp(max(times), UTC) if times and all(times) else None,
-            foreign=(name,) if self._is_link(folder) else tuple(n for n in entries if n not in OURS[shelf]),
+            foreign=(name,) if self._is_link(folder) else tuple(sorted(foreign_files(shelf, files))),
         )
 
     def delete(self, shelf: Shelf, name: str) -> Usage:
@@ -261,7 +242,7 @@ class Store:
             raise StoreError(f"{address(folder)} is not deleted: {foreign} is not of a {NOUNS[shelf]}; move it away")
         with _explained(folder, "deleted"):
             if self.is_local:
-                shutil.rmtree(folder.path)  # does not follow links
+                local_files.delete_tree(Path(folder.path), Path(self.root.path))
             else:
                 folder.fs.rm(folder.path, recursive=True)
         return usage
@@ -271,13 +252,16 @@ class Store:
         path, content = self.root / f".probe-{secrets.token_hex(4)}", secrets.token_bytes(64)
         self._write(path, content)
         try:
-            is_same = read_bounded(path, len(content)) == content
+            is_same = self._read(path, len(content)) == content
         finally:
             with _explained(path, "deleted"):
                 path.unlink()
         if not is_same:
             raise StoreError(f"{address(path)} was read with other content than was written: check the store")
         return address(self.root)
+
+    def _read(self, path: UPath, max_bytes: int) -> bytes:
+        return read_bounded(path, max_bytes, self.root)
 
     def _is_link(self, folder: UPath) -> bool:
         return self.is_local and Path(folder.path).is_symlink()
@@ -291,18 +275,20 @@ class Store:
     def _write(self, path: UPath, content: bytes) -> str:
         with _explained(path, "written"):
             if self.is_local:
-                _write_local(Path(path.path), content)
+                local_files.write_file(Path(path.path), content, Path(self.root.path))
             else:
                 path.write_bytes(content)  # one put: object stores show an object only when it is complete
         return address(path)
 
 
-def read_results(folder: UPath, tell: Tell = _tell_nobody) -> StoredResults:
+def read_results(folder: UPath, tell: Tell = _tell_nobody, root: UPath | None = None) -> StoredResults:
     """All `result.json` files at any depth below `folder`, ordered by path, then gangs of which only the ranks' files
-    are there; `tell` is called after each.
+    are there; `tell` is called after each. `root`: of the store that `folder` belongs to; below it, or below `folder`,
+    no link is followed.
     """
     from trainbench.results.arrivals import joined
 
+    root = root if root is not None else folder
     with _explained(folder, "read"):
         files = sorted(folder.rglob("*.json"), key=str) if folder.is_dir() else []
     paths = [path for path in files if path.name == RESULT_FILE]
@@ -310,18 +296,18 @@ def read_results(folder: UPath, tell: Tell = _tell_nobody) -> StoredResults:
     broken: list[BrokenFile] = []
     for number, path in enumerate(paths, 1):
         try:
-            results.append(parse_payload(read_bounded(path, MAX_RESULT_BYTES)))
+            results.append(parse_payload(read_bounded(path, MAX_RESULT_BYTES, root)))
         except (ContractError, StoreError) as error:
             broken.append(BrokenFile(address(path), str(error)))
         tell(number, len(paths))
-    gangs, broken_ranks = joined([path for path in files if RANK_FILE.fullmatch(path.name)])
+    gangs, broken_ranks = joined([path for path in files if RANK_FILE.fullmatch(path.name)], root)
     return StoredResults((*results, *gangs), (*broken, *broken_ranks))
 
 
-def read_campaign(path: UPath) -> Campaign:
-    """Raises StoreError when the file is not there, too large, or not a campaign."""
+def read_campaign(path: UPath, root: UPath | None = None) -> Campaign:
+    """`root`: of the store. Raises StoreError when the file is not there, too large, or not a campaign."""
     try:
-        return Campaign.model_validate_json(read_bounded(path, MAX_CAMPAIGN_BYTES))
+        return Campaign.model_validate_json(read_bounded(path, MAX_CAMPAIGN_BYTES, root))
     except ValidationError as error:
         raise StoreError(f"{address(path)} is not a campaign of this version: {explain(error)}") from None
 
@@ -343,34 +329,33 @@ def _identifier(name: str) -> str:
     return name
 
 
-def read_bounded(path: UPath, max_bytes: int) -> bytes:
-    """Raises StoreError, also for more than `max_bytes`."""
-    with _explained(path, "read"), path.open("rb") as file:
-        content: bytes = file.read(max_bytes + 1)
+def read_bounded(path: UPath, max_bytes: int, root: UPath | None = None) -> bytes:
+    """The content of a regular file. `root`: the folder below which no link is followed; None for a file that a person
+    named. Raises StoreError, also for more than `max_bytes`.
+    """
+    with _explained(path, "read"), _opened(path, root) as file:
+        content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
         raise StoreError(f"{address(path)} is larger than the {max_bytes} bytes allowed: it is not read")
     return content
 
 
-def _write_local(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with draft.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())  # else a crash may leave the new name with no content
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+def _opened(path: UPath, root: UPath | None) -> BinaryIO:
+    if path.protocol in LOCAL_PROTOCOLS:
+        return local_files.open_regular(Path(path.path), Path(root.path) if root is not None else None)
+    return path.open("rb")  # an object store has neither links nor FIFOs
 
 
+_LINK = "a link, or a file in place of a folder: links in a store are not followed; put the real file there"
 REASONS = {
     errno.ENOSPC: f"the disk is full: free space, or set {STORE_ENV} to another place",
     errno.EDQUOT: f"the disk quota is used up: free space, or set {STORE_ENV} to another place",
     errno.EROFS: f"the file system is read-only: set {STORE_ENV} to a place that can be written",
     errno.EACCES: f"permission denied: set {STORE_ENV} to a place that this user may use",
     errno.EPERM: f"permission denied: set {STORE_ENV} to a place that this user may use",
+    errno.EINVAL: "it is no regular file: move it away",
+    errno.ELOOP: _LINK,
+    errno.ENOTDIR: _LINK,
     errno.ENOENT: f"it does not exist: check the id, and that {STORE_ENV} is the store that was written to",
 }
 

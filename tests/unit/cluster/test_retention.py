@@ -15,7 +15,8 @@ from trainbench.cost.monthly_files import files
 from trainbench.cost.monthly_report import make_report
 from trainbench.cost.paid_runs import run_table
 from trainbench.params.cost_params import SpendParams
-from trainbench.results.artefacts import Shelf, Store, StoreError, Usage, open_store
+from trainbench.results.artefacts import Store, StoreError, open_store
+from trainbench.results.shelves import Shelf, Usage
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -103,8 +104,32 @@ def test_a_link_to_somewhere_else_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="not of a campaign"):
         store.delete(Shelf.CAMPAIGNS, "night-2")
     (tmp_path / "store" / "campaigns" / "night-1" / "runs" / "link").symlink_to(elsewhere)
-    store.delete(Shelf.CAMPAIGNS, "night-1")
+    with pytest.raises(StoreError, match="runs/link is not of a campaign; move it away"):
+        store.delete(Shelf.CAMPAIGNS, "night-1")
     assert (elsewhere / "precious").exists()
+
+
+def test_a_linked_shelf_is_not_emptied(tmp_path: Path) -> None:
+    elsewhere = open_store(str(tmp_path / "elsewhere"))
+    elsewhere.write_result(make_result(campaign_id="night-1"))
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "campaigns").symlink_to(tmp_path / "elsewhere" / "campaigns")
+    with pytest.raises(StoreError, match="links in a store are not followed"):
+        open_store(str(tmp_path / "store")).delete(Shelf.CAMPAIGNS, "night-1")
+    assert elsewhere.campaign_ids() == ("night-1",)
+
+
+def test_a_foreign_file_beside_a_result_stops_the_deletion_and_a_killed_writers_draft_does_not(store: Store) -> None:
+    store.write_result(make_result(campaign_id="night-1"))
+    (run,) = (store.root / "campaigns" / "night-1" / "runs").iterdir()
+    (run / ".result.json.0a1b2c3d.tmp").write_text("{")
+    assert store.usage(Shelf.CAMPAIGNS, "night-1").foreign == ()
+    (run / "notes.txt").write_text("mine")
+    with pytest.raises(StoreError, match=r"notes\.txt is not of a campaign"):
+        store.delete(Shelf.CAMPAIGNS, "night-1")
+    (run / "notes.txt").unlink()
+    store.delete(Shelf.CAMPAIGNS, "night-1")
+    assert store.campaign_ids() == ()
 
 
 def test_a_sweep_tells_first_and_deletes_when_asked(tmp_path: Path) -> None:

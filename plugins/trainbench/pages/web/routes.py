@@ -30,7 +30,7 @@ TITLES = {
     409: "Not possible any more",
     413: "Too large",
     422: "This address asks for something that cannot be",
-    503: "The benchmarks' history cannot be read",
+    503: "The benchmarks' history or results cannot be read",
 }
 SENTENCES = {
     401: "Log in to Airflow to see this page.",

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
-import secrets
 from typing import Annotated
 
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
@@ -22,24 +19,13 @@ from trainbench.pages.render.links import links
 from trainbench.pages.render.page import HEADERS, asset_name, policy_text, respond
 from trainbench.pages.render.run_figures import run_figures
 from trainbench.pages.web.responses import pages_of, stored_result, the_store, visible
+from trainbench.pages.web.stored_report import REPORT_POLICY, stored_report
 from trainbench.pages.web.task_results import task_of, task_result
 from trainbench.planning.plan import campaign_id
-from trainbench.results.artefacts import CAMPAIGN_FILE, Store, StoreError
+from trainbench.reporting.html import InAirflow
+from trainbench.results.artefacts import StoreError
 
 router = APIRouter(route_class=OwnRoute)
-# The report holds no script. One of ours is put in, for the colour mode; no other runs, whatever a result has brought.
-REPORT_POLICY = {
-    "default-src": "'none'",
-    "script-src": "'nonce-{nonce}'",
-    "style-src": "'unsafe-inline'",
-    "img-src": "data:",
-    "frame-ancestors": "'self'",
-    "base-uri": "'none'",
-    "form-action": "'none'",
-}
-OWN_POLICY = re.compile(r'<meta http-equiv="Content-Security-Policy" content="[^"]*">')  # of the report as a file
-HEAD_BYTES = 2000
-SUITE = re.compile(rb'"suite":\s*("[^"\\]*")')
 MAX_MAP_INDEX = 1_000_000
 NOT_MAPPED = -1
 # Airflow's page leaves the place of the index in our tab's address as it is where the task is not mapped.
@@ -63,18 +49,11 @@ NO_RESULT = (
 @router.get("/dags/{dag_id}/runs/{run_id}", dependencies=[Depends(requires_access_dag("GET", DagAccessEntity.RUN))])
 def report(request: Request, dag_id: str, run_id: str) -> Response:
     name, store = campaign_id(dag_id, run_id), the_store()
-    try:
-        page = store.read_summary(name, "report.html").decode() if _suite(store, name) == dag_id else None
-    except StoreError:
-        page = None
-    if page is None:
+    to = links(request.scope)
+    address = InAirflow(to.static(asset_name("pages.js")), f"{to.up}results/{name}/{{run_id}}/result.json")
+    if not store.has_verdict(name) or (text := stored_report(store, name, dag_id, address)) is None:
         return respond(request, "message.html.j2", status=404, title="No report yet", texts=NO_REPORT)
-    to, nonce = links(request.scope), secrets.token_urlsafe(16)
-    linked = page.replace('href="../runs/', f'href="{to.up}results/{name}/')  # the file's own links: in its folder
-    script = f'<script nonce="{nonce}" src="{to.static(asset_name("pages.js"))}"></script>'
-    shown = OWN_POLICY.sub("", linked, count=1).replace("</head>", f"{script}</head>", 1)
-    policy = policy_text(REPORT_POLICY).format(nonce=nonce)
-    return HTMLResponse(shown, headers={**HEADERS, "Content-Security-Policy": policy})
+    return HTMLResponse(text, headers={**HEADERS, "Content-Security-Policy": policy_text(REPORT_POLICY)})
 
 
 @router.get(
@@ -139,9 +118,3 @@ def _run(
         dag_run_id=dag_run_id,
         task=links(request.scope).airflow_task(dag_id, dag_run_id, *place) if place and dag_run_id else None,
     )
-
-
-def _suite(store: Store, campaign: str) -> str | None:
-    """Whose campaign it is: the ids of two DAGs' runs can make one folder's name, and only one of them is its owner."""
-    match = SUITE.search(store.read_summary_head(campaign, CAMPAIGN_FILE, HEAD_BYTES))
-    return str(json.loads(match[1])) if match else None

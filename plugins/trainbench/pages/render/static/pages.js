@@ -37,8 +37,10 @@ try {
   }
 } catch { /* another origin's frame */ }
 
-// Airflow's frame is sandboxed: links out of it do nothing by themselves. One in Airflow's own document does.
+// Airflow's frame is sandboxed: links out of it do nothing by themselves. One in Airflow's own document does: only ever
+// to a page of this server, as a script's address (javascript:) would run there.
 function openOutside(href, newTab) {
+  if (new URL(href, location.href).origin !== location.origin) return;
   const outer = window.parent.document;
   const link = outer.createElement("a");
   link.href = href;

@@ -1,0 +1,45 @@
+"""The report of a campaign as a page: rendered from its stored verdict; no stored HTML ever reaches a browser."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from functools import lru_cache
+
+from trainbench.pages.render.page import POLICY
+from trainbench.reporting import plots
+from trainbench.reporting.html import InAirflow, report_html
+from trainbench.results.artefacts import Store, StoreError
+from trainbench.results.campaign import Campaign
+
+# As the other pages, but for its style, which it brings along as the file in the store does, and its plots.
+REPORT_POLICY = {**POLICY, "style-src": "'unsafe-inline'", "img-src": "data:", "form-action": "'none'"}
+MAX_SHOWN_BYTES = 64_000_000  # 8,000 runs on one GPU each: a gigabyte of memory while the page is made
+_one_at_a_time = threading.Lock()  # many readers of one large report must not each hold it in memory
+
+
+def stored_report(store: Store, campaign_id: str, suite: str, page: InAirflow) -> str | None:
+    """HTML of the report; None: the campaign is another DAG's, as the ids of two DAGs' runs can make one folder's name.
+    Raises StoreError.
+    """
+    stamp = store.campaign_stamp(campaign_id)
+    if stamp[1] > MAX_SHOWN_BYTES:
+        place = store.summary_address(campaign_id, "report.html")
+        raise StoreError(f"The report of {campaign_id} is too large to be shown here; its file is {place}")
+    with _one_at_a_time:
+        return _rendered(store, campaign_id, suite, page, stamp)
+
+
+@lru_cache(maxsize=8)
+def _rendered(store: Store, campaign_id: str, suite: str, page: InAirflow, _stamp: tuple[float, int]) -> str | None:
+    campaign = store.read_campaign(campaign_id)
+    return report_html(campaign, _plots(store, campaign), page=page) if campaign.suite == suite else None
+
+
+def _plots(store: Store, campaign: Campaign) -> dict[str, bytes]:
+    """File name -> PNG, of the stored plots; the report draws the nodes itself."""
+    files = {}
+    for name in set(plots.NAMES[1:]) - set(plots.not_drawn(campaign)):
+        with suppress(StoreError):  # expired, or never drawn
+            files[f"{name}.png"] = store.read_summary(campaign.campaign_id, f"plots/{name}.png")
+    return dict(sorted(files.items()))
