@@ -44,9 +44,7 @@ SINGLE_GPU = (Strategy.SINGLE, Strategy.INDEPENDENT)  # a rank needs no other
 DEEPSPEED = (Strategy.ZERO2, Strategy.ZERO3)
 
 
-def unsupported(
-    strategy: Strategy, recipe: Recipe, precision: Precision, optimizer: Optimizer, family: str | None
-) -> str | None:
+def unsupported(strategy: Strategy, recipe: Recipe, precision: Precision, family: str | None) -> str | None:
     """Why this combination cannot run, with its remedy; None if it can. `family` None: not checked."""
     if strategy in DEEPSPEED and precision is Precision.FP16:
         return (

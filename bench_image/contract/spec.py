@@ -10,6 +10,7 @@ from pydantic import Field, StringConstraints, model_validator
 from bench_image.contract.fingerprint import Part, fingerprint
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.options import SINGLE_GPU, Strategy, unsupported
+from bench_image.contract.setting import setting
 from bench_image.contract.work import Work
 
 SCHEMA_VERSION = 1
@@ -17,6 +18,8 @@ SCHEMA_VERSION = 1
 NODE_NAME = r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"
 IDENTIFIER = r"^[a-z0-9]([a-z0-9._-]{0,198}[a-z0-9])?$"
 NodeName = Annotated[str, StringConstraints(pattern=NODE_NAME)]
+SlowdownPct = Annotated[float, Field(ge=5, le=95)]  # share of the throughput to lose
+TimeoutS = Annotated[float, Field(ge=5, le=86_400)]
 Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER)]
 
 
@@ -67,28 +70,51 @@ class Placement(Part):
 class Measurement(Part):
     """How long and how often is measured. It does not change what one step computes."""
 
-    warmup_steps: int = Field(20, ge=1, le=10_000)
-    measured_steps: int = Field(50, ge=2, le=100_000, description="at least, per window that has time for them")
-    max_measured_steps: int = Field(200, ge=2, le=100_000, description="at most, per window")
-    target_half_width_pct: float = Field(
-        0.5, gt=0, le=100, description="stop when the mean step time is known this well"
+    warmup_steps: int = setting(20, "Measurement", "Warm-up steps", "Run first, not counted.", ge=1, le=10_000)
+    measured_steps: int = setting(
+        17, "Measurement", "Measured steps", "The fewest steps of a window: 3 windows of 17 make 51.", ge=2, le=100_000
     )
-    max_window_s: float = Field(
-        5.0, ge=0.1, le=86_400, description="a measured window ends after this many seconds, with at least two steps"
+    max_measured_steps: int = setting(
+        200,
+        "Measurement",
+        "Measured steps, at most",
+        "The most steps of a window, where noise keeps it from its precision.",
+        ge=2,
+        le=100_000,
     )
-    repeats: int = Field(3, ge=1, le=100, description="measured windows inside the pod")
+    target_half_width_pct: float = setting(
+        0.5,
+        "Measurement",
+        "Wanted precision (%)",
+        "A window ends when the mean step time is known this well (95 % interval).",
+        gt=0,
+        le=100,
+    )
+    max_window_s: float = setting(
+        30.0,
+        "Measurement",
+        "Longest window (s)",
+        "A window also ends after this time, with at least two steps; this limits the length of a run.",
+        ge=0.1,
+        le=86_400,
+    )
+    repeats: int = setting(
+        3, "Measurement", "Windows per pod", "Measured windows of a run; they show the noise within it.", ge=1, le=100
+    )
 
     @model_validator(mode="after")
     def _range_of_steps(self) -> Measurement:
         if self.max_measured_steps < self.measured_steps:
-            raise ValueError(f"max_measured_steps {self.max_measured_steps} < measured_steps {self.measured_steps}")
+            raise ValueError(
+                f"max_measured_steps {self.max_measured_steps} is below measured_steps {self.measured_steps}: raise it"
+            )
         return self
 
 
 class Drill(Frozen):
     """A fault injected on purpose, to see that the checks find it; the run is marked and never enters a baseline."""
 
-    slowdown_pct: float = Field(description="share of the throughput to lose", ge=5, le=95)
+    slowdown_pct: SlowdownPct
 
 
 class RunSpec(Frozen):
@@ -99,7 +125,7 @@ class RunSpec(Frozen):
     work: Work
     placement: Placement = Placement()
     measurement: Measurement = Measurement()
-    timeout_s: float = Field(1800, ge=5, le=86_400)
+    timeout_s: TimeoutS = 1800.0
     telemetry_interval_s: float = Field(0.2, ge=0.02, le=60)
     drill: Drill | None = None
 
@@ -110,7 +136,7 @@ class RunSpec(Frozen):
             raise ValueError(f"{nodes} nodes, but node {node} has the peers {', '.join(peers)}")
         work = self.work
         family = work.known_shape.family if work.known_shape else None
-        if reason := unsupported(self.placement.strategy, work.recipe, work.precision, work.optimizer, family):
+        if reason := unsupported(self.placement.strategy, work.recipe, work.precision, family):
             raise ValueError(reason)
         return self
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
 from bench_image.contract.bounds import MAX_COUNT
 from bench_image.contract.fingerprint import Part
 from bench_image.contract.frozen import ContractError, Frozen
 from bench_image.contract.model_shapes import MODELS, ModelShape, shape_of
 from bench_image.contract.options import Optimizer, Precision, Recipe
+from bench_image.contract.setting import setting
 from bench_image.contract.weights import RANDOM, normal_folder, normal_weights
 
 AUTO: Literal["auto"] = "auto"
+MODEL_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+ModelName = Annotated[str, StringConstraints(pattern=MODEL_NAME)]
+SeqLength = Annotated[int, Field(ge=8, le=1_048_576)]
+DataFolder = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(normal_folder)]
 
 
 class Preset(StrEnum):
@@ -29,10 +35,24 @@ class Device(StrEnum):
     CPU = "cpu"
 
 
+# What a preset decides where a job does not.
+PRESET_SETTINGS: Mapping[Preset, Mapping[str, Any]] = {
+    Preset.AS_USERS_RUN: {"optimizer": Optimizer.PAGED_ADAMW_8BIT, "gradient_checkpointing": True},
+    Preset.TUNED: {"optimizer": Optimizer.ADAMW_TORCH, "gradient_checkpointing": AUTO},
+}
+
+
+def _preset_s_own(name: str) -> str:
+    """A sentence of the form's help."""
+    switch = {True: "on", False: "off"}
+    own = (f"`{preset}`: {switch.get(decided[name], decided[name])}" for preset, decided in PRESET_SETTINGS.items())
+    return f"Empty: the preset's own ({', '.join(own)})."
+
+
 class Lora(Frozen):
-    rank: int = Field(16, ge=1, le=1024)
-    alpha: int = Field(32, ge=1, le=4096)
-    dropout: float = Field(0.0, ge=0, lt=1)
+    rank: int = setting(16, "Work", "LoRA rank", "Ignored for full fine-tuning.", ge=1, le=1024)
+    alpha: int = setting(32, "Work", "LoRA alpha", "Ignored for full fine-tuning.", ge=1, le=4096)
+    dropout: float = setting(0.0, "Work", "LoRA dropout", "Ignored for full fine-tuning.", ge=0, lt=1)
     targets: tuple[str, ...] = Field(("k_proj", "o_proj", "q_proj", "v_proj"), min_length=1)
 
     @field_validator("targets")
@@ -44,55 +64,91 @@ class Lora(Frozen):
 
 class Quantisation(Frozen):
     kind: Literal["nf4"] = "nf4"
-    double: bool = True
-
-
-class DiskData(Frozen):
-    """Samples in numbered shard files; those that are there already and match are used again."""
-
-    folder: Annotated[str, AfterValidator(normal_folder)] = Field(
-        min_length=1, max_length=1000, description="any path: local disk, NFS, a mounted volume"
+    double: bool = setting(
+        True, "Work", "Double quantisation", "QLoRA only: quantise the scales as well.", form_name="double_quantisation"
     )
-    num_samples: int = Field(65_536, ge=1, le=MAX_COUNT)
-    num_shards: int | None = Field(None, ge=1, le=100_000, description="null: shards of about 128 MB")
 
 
-class Work(Part):
-    """Two runs did equal work when these are equal."""
+class Shards(Frozen):
+    """Samples in numbered files; those that are there already and match are used again."""
 
-    model: str = Field(min_length=1, max_length=200, description="a known model, or any name with `dimensions`")
-    dimensions: ModelShape | None = Field(None, description="null: those of the known model")
-    weights: Annotated[str, AfterValidator(normal_weights)] = Field(
+    num_samples: int = setting(65_536, "Work", "Samples on disk", "Only with a data folder.", ge=1, le=MAX_COUNT)
+    num_shards: int | None = setting(
+        None, "Work", "Shards on disk", "Only with a data folder. Empty: shards of about 128 MB.", ge=1, le=100_000
+    )
+
+
+class DiskData(Shards):
+    """Shards in a folder on any path: a local disk, NFS, a mounted volume."""
+
+    folder: DataFolder
+
+
+class WorkSettings(Frozen):
+    """The settings that a job has in the form and in a spec. A new one is declared here and nowhere else."""
+
+    device: Device = setting(
+        Device.CUDA, "Nodes", "Device", "`cpu`: a trial without a GPU, by CPU time, without price."
+    )
+    model: ModelName = setting(
+        "mistral-7b",
+        "Work",
+        "Model",
+        f"One of {', '.join(MODELS)}; or any name together with dimensions.",
+        examples=list(MODELS),
+    )
+    dimensions: ModelShape | None = setting(
+        None,
+        "Work",
+        "Dimensions",
+        'Empty: those of the model. Else a JSON object with its `family` ("llama", "mistral", "mixtral", "gpt2", '
+        '"encoder-decoder") and sizes, for example `{"family": "gpt2", "hidden_size": 768, "num_layers": 12, '
+        '"num_heads": 12}`.',
+    )
+    weights: Annotated[str, AfterValidator(normal_weights)] = setting(
         RANDOM,
+        "Work",
+        "Weights",
+        "`random`: drawn on the GPU, no download. Else the folder of a checkpoint as the pod sees it, or a hub id with "
+        "its revision: `org/name@commit`.",
         min_length=1,
         max_length=1000,
-        description="'random', the path of a checkpoint's folder, or a hub id with its revision: org/name@revision",
     )
-    recipe: Recipe = Recipe.QLORA
-    device: Device = Device.CUDA
-    micro_batch_size: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = Field(
-        8, description="samples per rank and micro-step; auto: of the sizes that fit, the fastest"
+    recipe: Recipe = setting(
+        Recipe.QLORA, "Work", "Recipe", "Full fine-tuning, LoRA, or LoRA on 4-bit weights (QLoRA)."
     )
-    gradient_accumulation_steps: int = Field(1, ge=1, le=4096)
-    seq_length: int = Field(512, ge=8, le=1_048_576)
-    precision: Precision = Precision.BF16
-    optimizer: Optimizer = Optimizer.PAGED_ADAMW_8BIT
-    gradient_checkpointing: bool | Literal["auto"] = Field(True, description="auto: only if it does not fit without")
-    lora: Lora | None = None
-    quantisation: Quantisation | None = None
-    preset: Preset = Preset.AS_USERS_RUN
-    data: Literal["memory"] | DiskData = "memory"
-    seed: int = Field(0, ge=0, lt=2**31)
-
-    @model_validator(mode="after")
-    def _recipe_has_its_settings(self) -> Work:
-        if (self.recipe is Recipe.FULL) != (self.lora is None):
-            raise ValueError(
-                f"recipe '{self.recipe}' with lora={self.lora!r}: LoRA settings go with lora and qlora only"
-            )
-        if (self.recipe is Recipe.QLORA) != (self.quantisation is not None):
-            raise ValueError(f"recipe '{self.recipe}' with quantisation={self.quantisation!r}: it goes with qlora only")
-        return self
+    preset: Preset = setting(
+        Preset.AS_USERS_RUN,
+        "Work",
+        "Preset",
+        "`tuned`: fused, compiled, no needless fp32 copies: the GPU sets the pace, so runs differ little. "
+        "`as_users_run`: the published guide's configuration: library defaults with gradient checkpointing and paged "
+        "8-bit AdamW, unless the two fields below say otherwise.",
+    )
+    micro_batch_size: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = setting(
+        8, "Work", "Micro-batch", "Samples per GPU and forward pass. `auto`: of the sizes that fit, the fastest."
+    )
+    gradient_accumulation_steps: int = setting(
+        1, "Work", "Gradient accumulation", "Forward passes per optimizer step.", ge=1, le=4096
+    )
+    seq_length: SeqLength = setting(512, "Work", "Sequence length", "Tokens per sample, no padding.")
+    precision: Precision = setting(
+        Precision.BF16,
+        "Work",
+        "Precision",
+        "Precision of weights and activations. fp16 is not possible with `zero2` and `zero3`.",
+    )
+    optimizer: Optimizer | None = setting(
+        None, "Work", "Optimizer", f"{_preset_s_own('optimizer')} 8-bit: bitsandbytes."
+    )
+    gradient_checkpointing: bool | Literal["auto"] | None = setting(
+        None,
+        "Work",
+        "Gradient checkpointing",
+        "Less memory, more computing. `auto`: only if it does not fit without. "
+        f"{_preset_s_own('gradient_checkpointing')}",
+    )
+    seed: int = setting(0, "Measurement", "Seed", "Seed of weights and data.", ge=0, lt=2**31)
 
     @property
     def shape(self) -> ModelShape:
@@ -103,6 +159,27 @@ class Work(Part):
     def known_shape(self) -> ModelShape | None:
         """None for an unknown model without dimensions."""
         return self.dimensions or MODELS.get(self.model)
+
+
+class Work(WorkSettings, Part):
+    """Two runs did equal work when these are equal."""
+
+    model: ModelName
+    optimizer: Optimizer = PRESET_SETTINGS[Preset.AS_USERS_RUN]["optimizer"]
+    gradient_checkpointing: bool | Literal["auto"] = PRESET_SETTINGS[Preset.AS_USERS_RUN]["gradient_checkpointing"]
+    lora: Lora | None = None
+    quantisation: Quantisation | None = None
+    data: Literal["memory"] | DiskData = "memory"
+
+    @model_validator(mode="after")
+    def _recipe_has_its_settings(self) -> Work:
+        if (self.recipe is Recipe.FULL) != (self.lora is None):
+            raise ValueError(
+                f"recipe '{self.recipe}' with lora={self.lora!r}: LoRA settings go with lora and qlora only"
+            )
+        if (self.recipe is Recipe.QLORA) != (self.quantisation is not None):
+            raise ValueError(f"recipe '{self.recipe}' with quantisation={self.quantisation!r}: it goes with qlora only")
+        return self
 
     @property
     def needs_hub(self) -> bool:

@@ -42,6 +42,8 @@ def make_spec(**overrides: Any) -> RunSpec:
         "campaign_id": "campaign-1",
         "node": "node-1",
         "model": "mistral-7b",
+        "measured_steps": 50,
+        "max_window_s": 5.0,
         "recipe": recipe,
         "lora": None if recipe is Recipe.FULL else Lora(),
         "quantisation": Quantisation() if recipe is Recipe.QLORA else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,8 +13,9 @@ from bench_image.contract.flops import lora_targets
 from bench_image.contract.model_shapes import MODELS
 from bench_image.contract.parse import explain
 from bench_image.contract.result import RunResult
+from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import DiskData
-from trainbench.params.campaign_params import BenchmarkParams, ParamsError, form, parse_params
+from trainbench.params.campaign_params import FIELDS, BenchmarkParams, ParamsError, form, parse_params
 from trainbench.pipeline import Measured
 from trainbench.planning.plan import Plan
 from trainbench.planning.work import identifier
@@ -182,8 +183,6 @@ def _as_one_campaign(name: str, results: Sequence[RunResult]) -> tuple[RunResult
 def _params_of(results: Sequence[RunResult], changes: Mapping[str, str]) -> BenchmarkParams:
     """The parameters that follow from the specs; all others keep their defaults."""
     spec = results[0].spec
-    settings = {**dict(spec.work), **dict(spec.measurement), "timeout_s": spec.timeout_s}
-    shared = {name: value for name, value in settings.items() if name in BenchmarkParams.model_fields}
     values: dict[str, Any] = {
         "nodes": _distinct(result.spec.identity.node for result in results),
         "strategies": _distinct(result.spec.placement.strategy for result in results),
@@ -191,23 +190,22 @@ def _params_of(results: Sequence[RunResult], changes: Mapping[str, str]) -> Benc
     }
     if spec.work.lora:
         is_attention = spec.work.lora.targets == lora_targets(spec.work.shape, "attention")
-        values |= {
-            "lora_rank": spec.work.lora.rank,
-            "lora_alpha": spec.work.lora.alpha,
-            "lora_dropout": spec.work.lora.dropout,
-            "lora_targets": "attention" if is_attention else "all",
-        }
-    if spec.work.quantisation:
-        values |= {"double_quantisation": spec.work.quantisation.double}
+        values["lora_targets"] = "attention" if is_attention else "all"
     if isinstance(spec.work.data, DiskData):
-        values |= {
-            "data_folder": spec.work.data.folder,
-            "data_num_samples": spec.work.data.num_samples,
-            "data_num_shards": spec.work.data.num_shards,
-        }
+        values["data_folder"] = spec.work.data.folder
     if spec.work.dimensions:  # the form refuses a known name with other dimensions
         values["model"] = identifier(f"{spec.work.model}-custom" if spec.work.model in MODELS else spec.work.model, 64)
-    return parse_params(shared | values | dict(changes))
+    return parse_params(dict(_settings_of(spec)) | values | dict(changes))
+
+
+def _settings_of(spec: RunSpec) -> Iterator[tuple[str, Any]]:
+    """The fields of the form that the spec holds at the same place."""
+    for name, field in FIELDS.items():
+        value: Any = spec
+        for part in field.path:
+            value = getattr(value, part, None)
+        if value is not None:
+            yield name, value
 
 
 def _only_judging(changes: Mapping[str, str]) -> None:

@@ -30,8 +30,8 @@ class LocalGpus(Frozen):
 
 def local_fleet(settings: Settings, params: BenchmarkParams) -> Fleet:
     """Each name is this machine. With GPUs and without names it is one node: several would share the same GPUs."""
-    gpus = visible_gpus() if params.device is Device.CUDA else None
-    usual = (machine_name(),) if params.device is Device.CUDA else TRIAL_NODES
+    gpus = visible_gpus() if params.work.device is Device.CUDA else None
+    usual = (machine_name(),) if params.work.device is Device.CUDA else TRIAL_NODES
     names = params.nodes or settings.local_nodes or usual
     if gpus is None:
         return Fleet(nodes=tuple(GpuNode(name=name) for name in names))

@@ -8,18 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench_image.contract.fingerprint import fingerprint
-from bench_image.contract.options import Optimizer
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
-from bench_image.contract.work import Device, Preset
+from bench_image.contract.work import PRESET_SETTINGS, Device, Preset
 from trainbench.results.readings import gpu_name, is_measured
 
 # What a preset decides, at the values of one of them: jobs that are equal with these differ by their presets alone.
-PRESET_SETTINGS: Mapping[str, Any] = {
-    "preset": Preset.AS_USERS_RUN,
-    "optimizer": Optimizer.ADAMW_TORCH,
-    "gradient_checkpointing": False,
-}
+DECIDED_BY_PRESET: Mapping[str, Any] = {"preset": Preset.AS_USERS_RUN, **PRESET_SETTINGS[Preset.AS_USERS_RUN]}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +42,7 @@ def by_placed_work(spec: RunSpec) -> str:
 
 def by_job(spec: RunSpec) -> str:
     """Presets, and what they decide, may differ."""
-    return by_placed_work(spec.changed(work=PRESET_SETTINGS))
+    return by_placed_work(spec.changed(work=DECIDED_BY_PRESET))
 
 
 def work_groups(results: Sequence[RunResult], key: Callable[[RunSpec], str] = by_work) -> tuple[WorkGroup, ...]:

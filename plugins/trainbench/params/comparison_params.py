@@ -11,15 +11,11 @@ from pydantic import ConfigDict, Field, field_validator
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.model_shapes import MODELS
 from bench_image.contract.options import Recipe
+from bench_image.contract.setting import setting
 from trainbench.params.variants import DISK, VARIANTS
 from trainbench.prices.ownership import HOURS_PER_MONTH
 
 Usd = Annotated[float, Field(gt=0, le=1e9)]
-
-
-def field(default: Any, section: str, title: str, text: str, **constraints: Any) -> Any:
-    """One field of the trigger form."""
-    return Field(default, title=title, description=text, json_schema_extra={"section": section}, **constraints)
 
 
 class ComparisonParams(Frozen):
@@ -27,7 +23,7 @@ class ComparisonParams(Frozen):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_enum_values=False)
 
-    variants: tuple[str, ...] = field(
+    variants: tuple[str, ...] = setting(
         tuple(VARIANTS),
         "Configurations",
         "Configurations",
@@ -35,7 +31,7 @@ class ComparisonParams(Frozen):
         "in every round.",
         min_length=1,
     )
-    variant_data_folder: str = field(
+    variant_data_folder: str = setting(
         "/scratch/data",
         "Configurations",
         f"Folder of '{DISK}'",
@@ -43,21 +39,21 @@ class ComparisonParams(Frozen):
         min_length=1,
         max_length=1000,
     )
-    models: tuple[str, ...] = field(
+    models: tuple[str, ...] = setting(
         ("mistral-7b", "llama2-13b", "encoder-decoder"),
         "Survey",
         "Models",
         "Each runs with each recipe on each kind of GPU. `encoder-decoder` is trained from scratch: always in full.",
         min_length=1,
     )
-    recipes: tuple[Recipe, ...] = field(
+    recipes: tuple[Recipe, ...] = setting(
         (Recipe.FULL, Recipe.LORA, Recipe.QLORA),
         "Survey",
         "Recipes",
         "Full fine-tuning, LoRA, or LoRA on 4-bit weights (QLoRA).",
         min_length=1,
     )
-    nodes_per_gpu_type: int = field(
+    nodes_per_gpu_type: int = setting(
         1,
         "Survey",
         "Nodes per kind of GPU",
@@ -65,7 +61,7 @@ class ComparisonParams(Frozen):
         ge=1,
         le=1000,
     )
-    baseline_gpu: str | None = field(
+    baseline_gpu: str | None = setting(
         None,
         "Report",
         "Relative to",
@@ -73,10 +69,10 @@ class ComparisonParams(Frozen):
         min_length=1,
         max_length=100,
     )
-    epoch_samples: int = field(
+    epoch_samples: int = setting(
         50_000, "Report", "Samples per epoch", "For the time of one epoch.", ge=1, le=1_000_000_000_000
     )
-    budgets_usd: tuple[Usd, ...] = field(
+    budgets_usd: tuple[Usd, ...] = setting(
         (500.0, 2000.0, 5000.0, 15000.0),
         "Report",
         "Budgets (USD)",
@@ -84,14 +80,14 @@ class ComparisonParams(Frozen):
         min_length=1,
         max_length=10,
     )
-    purchase_usd: Mapping[str, Usd] = field(
+    purchase_usd: Mapping[str, Usd] = setting(
         {},
         "Report",
         "Purchase prices (USD)",
         'Of one GPU with its share of the server, by words of its name: `{"A10": 3500, "H100": 30000}`. The report '
         "needs them to compare renting with buying; there is no built-in table.",
     )
-    used_hours_per_month: float = field(
+    used_hours_per_month: float = setting(
         365.0,
         "Report",
         "Use (hours per month)",
@@ -99,8 +95,8 @@ class ComparisonParams(Frozen):
         gt=0,
         le=HOURS_PER_MONTH,
     )
-    life_months: float = field(36.0, "Report", "Life (months)", "Months until an owned GPU is worth 0.", gt=0, le=240)
-    opex_usd_per_gpu_hour: float = field(
+    life_months: float = setting(36.0, "Report", "Life (months)", "Months until an owned GPU is worth 0.", gt=0, le=240)
+    opex_usd_per_gpu_hour: float = setting(
         0.0,
         "Report",
         "Running cost (USD per GPU-hour)",
@@ -122,11 +118,6 @@ class ComparisonParams(Frozen):
     def _recipes_once(cls, recipes: tuple[Recipe, ...]) -> tuple[Recipe, ...]:
         _once(tuple(recipe.value for recipe in recipes))
         return recipes
-
-    @field_validator("baseline_gpu", mode="before")
-    @classmethod
-    def _empty_baseline_is_none(cls, value: object) -> object:
-        return None if value == "" else value
 
     @field_validator("purchase_usd", mode="before")
     @classmethod

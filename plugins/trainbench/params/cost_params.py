@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, ValidationError, model_validator
 
 from bench_image.contract.frozen import Frozen
+from bench_image.contract.setting import setting
 from trainbench.params.campaign_params import ParamsError
 from trainbench.prices.ownership import HOURS_PER_MONTH, owned_usd_per_gpu_hour
 
@@ -22,20 +23,16 @@ class PriceBasis(StrEnum):
     OWNED = "owned"
 
 
-def _field(default: Any, section: str, title: str, text: str, **constraints: Any) -> Any:
-    return Field(default, title=title, description=text, json_schema_extra={"section": section}, **constraints)
-
-
 class SpendParams(Frozen):
     """One field for each field of the trigger form, in the form's order."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    month: str | None = _field(
+    month: str | None = setting(
         None, "Period", "Month", "As 2026-11, in UTC. Empty: this month; by schedule the month before.", pattern=MONTH
     )
-    months: int = _field(6, "Period", "Months", "Number of months in the table of costs.", ge=2, le=60)
-    usd_per_gpu_hour: float | None = _field(
+    months: int = setting(6, "Period", "Months", "Number of months in the table of costs.", ge=2, le=60)
+    usd_per_gpu_hour: float | None = setting(
         None,
         "What if",
         "A price of your own (USD per GPU-hour)",
@@ -43,31 +40,31 @@ class SpendParams(Frozen):
         gt=0,
         le=10_000,
     )
-    price_basis: PriceBasis = _field(
+    price_basis: PriceBasis = setting(
         PriceBasis.ON_DEMAND,
         "What if",
         "Prices of the table",
         "`on-demand`, `spot`, or `owned`: one price, of a GPU that is bought at the price below.",
     )
-    provider: str | None = _field(
+    provider: str | None = setting(
         None, "What if", "Provider", "Only prices of this provider, for example OCI. Empty: all.", max_length=100
     )
-    spot_useful_share: float = _field(
+    spot_useful_share: float = setting(
         1.0, "What if", "Useful share of spot hours", "0.9: interruptions waste a tenth of what is paid.", gt=0, le=1
     )
-    purchase_usd_per_gpu: float | None = _field(
+    purchase_usd_per_gpu: float | None = setting(
         None, "Owned", "Purchase price per GPU (USD)", "A server's price / its GPUs.", gt=0, le=10_000_000
     )
-    life_months: float = _field(36, "Owned", "Life (months)", "Until it is sold or scrapped.", gt=0, le=600)
-    residual_share: float = _field(0.0, "Owned", "Worth at the end", "As a share of the purchase price.", ge=0, lt=1)
-    utilisation: float = _field(0.6, "Owned", "Use", "Share of its hours at work.", gt=0, le=1)
-    opex_usd_per_gpu_hour: float = _field(
+    life_months: float = setting(36, "Owned", "Life (months)", "Until it is sold or scrapped.", gt=0, le=600)
+    residual_share: float = setting(0.0, "Owned", "Worth at the end", "As a share of the purchase price.", ge=0, lt=1)
+    utilisation: float = setting(0.6, "Owned", "Use", "Share of its hours at work.", gt=0, le=1)
+    opex_usd_per_gpu_hour: float = setting(
         0.0, "Owned", "Running costs (USD per GPU-hour)", "Power, room, staff, for each hour of work.", ge=0, le=10_000
     )
-    usd_per_kwh: float | None = _field(
+    usd_per_kwh: float | None = setting(
         None, "Energy", "Electricity (USD per kWh)", "Empty: energy in kWh only.", gt=0, le=100
     )
-    pue: float = _field(1.0, "Energy", "PUE", "The building's energy over that of its machines.", ge=1, le=10)
+    pue: float = setting(1.0, "Energy", "PUE", "The building's energy over that of its machines.", ge=1, le=10)
 
     @model_validator(mode="before")
     @classmethod

@@ -105,7 +105,7 @@ def _configurations(params: BenchmarkParams) -> dict[str, BenchmarkParams]:
     for name, variant in VARIANTS.items():
         if name in params.variants:
             folder = {"data_folder": params.variant_data_folder} if name == DISK else {}
-            changed[name] = params.model_copy(update={**variant.changes, **folder})
+            changed[name] = params.changed(**variant.changes, **folder)
     return changed
 
 

@@ -226,13 +226,13 @@ def gpus_of(node: GpuNode, strategy: Strategy, params: BenchmarkParams) -> int:
     """
     if strategy is Strategy.SINGLE:
         return 1
-    there = node.num_gpus if params.device is Device.CUDA else None
+    there = node.num_gpus if params.work.device is Device.CUDA else None
     return max(1, min((number for number in (params.gpus_per_node, there) if number is not None), default=1))
 
 
 def unknown_gpus(plan: Plan) -> str | None:
     """Which nodes are measured on one GPU only because nobody tells how many they have; None where all are known."""
-    if plan.params.device is not Device.CUDA or plan.params.gpus_per_node is not None:
+    if plan.params.work.device is not Device.CUDA or plan.params.gpus_per_node is not None:
         return None
     unknown = [node.name for node in plan.known if node.num_gpus is None]
     if not unknown or set(plan.params.strategies) == {Strategy.SINGLE}:
@@ -251,7 +251,7 @@ def _is_left_out(strategy: Strategy, params: BenchmarkParams) -> bool:
 def _too_few(node: GpuNode, params: BenchmarkParams) -> str:
     if params.gpus_per_node == 1:
         has = "gpus_per_node is 1"
-    elif node.num_gpus is None or params.device is Device.CPU:
+    elif node.num_gpus is None or params.work.device is Device.CPU:
         has = "how many there are is not known: set gpus_per_node"
     else:
         has = f"the node has {node.num_gpus}"

@@ -41,7 +41,7 @@ def make_survey_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) ->
     nodes = _of_each_kind(params, fleet)
     specs, skipped, labels = [], [], {}
     for model, recipe in _works(params):
-        label, of_work = f"{model} {recipe}", params.model_copy(update={"model": model, "recipe": recipe})
+        label, of_work = f"{model} {recipe}", params.changed(model=model, dimensions=None, recipe=recipe)
         if reason := impossible(Strategy.SINGLE, of_work):
             skipped.append(Skipped(what=label, reason=reason, label=label))
             continue
@@ -90,7 +90,7 @@ def _works(params: BenchmarkParams) -> list[tuple[str, Recipe]]:
 def _of_each_kind(params: BenchmarkParams, fleet: Fleet) -> dict[str, list[GpuNode]]:
     kinds: dict[str, list[GpuNode]] = {}
     for node in chosen_nodes(params, fleet):
-        kinds.setdefault(kind_of(node.gpu_product, params.device), []).append(node)
+        kinds.setdefault(kind_of(node.gpu_product, params.work.device), []).append(node)
     if params.nodes:
         return kinds
     return {kind: nodes[: params.nodes_per_gpu_type] for kind, nodes in kinds.items()}

@@ -5,18 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import Any, Literal
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.flops import lora_targets
-from bench_image.contract.options import SINGLE_GPU, Optimizer, Recipe, Strategy, unsupported
+from bench_image.contract.options import SINGLE_GPU, Recipe, Strategy, unsupported
 from bench_image.contract.spec import Drill, Identity, Measurement, Placement, RunSpec
-from bench_image.contract.work import DiskData, Lora, Preset, Quantisation, Work
+from bench_image.contract.work import PRESET_SETTINGS, DiskData, Work, WorkSettings
 from trainbench.params.campaign_params import BenchmarkParams
 
-# What each preset trains with unless the parameters say otherwise.
-OPTIMIZERS = {Preset.AS_USERS_RUN: Optimizer.PAGED_ADAMW_8BIT, Preset.TUNED: Optimizer.ADAMW_TORCH}
-CHECKPOINTING: dict[Preset, Any] = {Preset.AS_USERS_RUN: True, Preset.TUNED: "auto"}
 QUICK = Measurement(warmup_steps=3, measured_steps=5, max_measured_steps=5, max_window_s=2.0, repeats=1)
 
 
@@ -31,7 +27,7 @@ def spec_of(
     """The run of `strategy` on `nodes`, node rank 0 first. Raises pydantic's ValidationError for what cannot be."""
     work = _work(params, strategy)
     placement = Placement(strategy=strategy, nodes=len(nodes), gpus_per_node=gpus_per_node)
-    measurement = _measurement(params)
+    measurement = QUICK if params.quick else params.measurement
     group_id = _group_id(work, placement, fingerprint(work, placement, measurement))
     return RunSpec(
         identity=Identity(
@@ -52,75 +48,33 @@ def spec_of(
 
 def impossible(strategy: Strategy, params: BenchmarkParams) -> str | None:
     """Why this strategy cannot run anywhere with these params."""
-    seq_length = _seq_length(params, strategy)
-    if seq_length > params.shape.max_positions:
+    job, seq_length = params.work, _seq_length(params, strategy)
+    if seq_length > job.shape.max_positions:
         return (
-            f"seq_length {seq_length} is beyond the {params.shape.max_positions} positions of "
-            f"'{params.model}': choose a shorter one"
+            f"seq_length {seq_length} is beyond the {job.shape.max_positions} positions of "
+            f"'{job.model}': choose a shorter one"
         )
-    return unsupported(strategy, params.recipe, params.precision, _optimizer(params), params.shape.family)
+    return unsupported(strategy, job.recipe, job.precision, job.shape.family)
 
 
 def _seq_length(params: BenchmarkParams, strategy: Strategy) -> int:
     """Tokens per sample; over several GPUs no more than the model has positions."""
     if strategy in SINGLE_GPU or params.multi_gpu_seq_length is None:
-        return params.seq_length
-    return min(params.multi_gpu_seq_length, params.shape.max_positions)
-
-
-def _optimizer(params: BenchmarkParams) -> Optimizer:
-    return params.optimizer or OPTIMIZERS[params.preset]
-
-
-def _lora(params: BenchmarkParams) -> Lora | None:
-    if params.recipe is Recipe.FULL:
-        return None
-    return Lora(
-        rank=params.lora_rank,
-        alpha=params.lora_alpha,
-        dropout=params.lora_dropout,
-        targets=lora_targets(params.shape, params.lora_targets),
-    )
-
-
-def _data(params: BenchmarkParams) -> Literal["memory"] | DiskData:
-    if params.data_folder is None:
-        return "memory"
-    return DiskData(folder=params.data_folder, num_samples=params.data_num_samples, num_shards=params.data_num_shards)
+        return params.work.seq_length
+    return min(params.multi_gpu_seq_length, params.work.shape.max_positions)
 
 
 def _work(params: BenchmarkParams, strategy: Strategy) -> Work:
-    checkpointing = params.gradient_checkpointing
+    """The job as this strategy's ranks do it: what is empty by the preset, and no part that the recipe has not."""
+    job = params.work
+    settings = {name: getattr(job, name) for name in WorkSettings.model_fields}
+    decided = {name: own for name, own in PRESET_SETTINGS[job.preset].items() if settings[name] is None}
+    lora = job.lora.model_copy(update={"targets": lora_targets(job.shape, job.lora_targets)})
     return Work(
-        model=params.model,
-        dimensions=params.dimensions,
-        weights=params.weights,
-        recipe=params.recipe,
-        device=params.device,
-        micro_batch_size=params.micro_batch_size,
-        gradient_accumulation_steps=params.gradient_accumulation_steps,
-        seq_length=_seq_length(params, strategy),
-        precision=params.precision,
-        optimizer=_optimizer(params),
-        gradient_checkpointing=CHECKPOINTING[params.preset] if checkpointing is None else checkpointing,
-        lora=_lora(params),
-        quantisation=Quantisation(double=params.double_quantisation) if params.recipe is Recipe.QLORA else None,
-        preset=params.preset,
-        data=_data(params),
-        seed=params.seed,
-    )
-
-
-def _measurement(params: BenchmarkParams) -> Measurement:
-    if params.quick:
-        return QUICK
-    return Measurement(
-        warmup_steps=params.warmup_steps,
-        measured_steps=params.measured_steps,
-        max_measured_steps=params.max_measured_steps,
-        target_half_width_pct=params.target_half_width_pct,
-        max_window_s=params.max_window_s,
-        repeats=params.repeats,
+        **settings | decided | {"seq_length": _seq_length(params, strategy)},
+        lora=None if job.recipe is Recipe.FULL else lora,
+        quantisation=job.quantisation if job.recipe is Recipe.QLORA else None,
+        data="memory" if job.data_folder is None else DiskData(folder=job.data_folder, **dict(job.data)),
     )
 
 

@@ -5,8 +5,15 @@ from __future__ import annotations
 from operator import itemgetter
 
 from bench_image.contract.result import RunResult
-from bench_image.contract.work import Preset, Work
-from trainbench.comparison.comparable import PRESET_SETTINGS, WorkGroup, by_job, by_placed_work, work_groups
+from bench_image.contract.work import Preset
+from trainbench.comparison.comparable import (
+    DECIDED_BY_PRESET,
+    WorkGroup,
+    by_job,
+    by_placed_work,
+    value_text,
+    work_groups,
+)
 from trainbench.comparison.entries import Entry
 from trainbench.core.formats import count, figure
 from trainbench.core.tables import Table, integer, make_table, median_run, text
@@ -67,17 +74,11 @@ def _entry(way: WorkGroup) -> Entry:
 def _changed_settings(one: WorkGroup, other: WorkGroup) -> tuple[str, ...]:
     """The differences, as "optimizer adamw_torch, was paged_adamw_8bit": fields of the spec, then what the runs say."""
     fields = {
-        name: (str(_value(one.spec.work, name)), str(_value(other.spec.work, name))) for name in sorted(PRESET_SETTINGS)
+        name: (value_text(getattr(one.spec.work, name)), value_text(getattr(other.spec.work, name)))
+        for name in sorted(DECIDED_BY_PRESET)
     }
     before, after = (group.results[0].chosen for group in (one, other))
     if before and after:
         for name in before.execution | after.execution:
             fields[name] = (before.execution.get(name, "none"), after.execution.get(name, "none"))
     return tuple(f"{name} {new}, was {old}" for name, (old, new) in fields.items() if old != new)
-
-
-def _value(work: Work, name: str) -> object:
-    value = getattr(work, name)
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return value.value

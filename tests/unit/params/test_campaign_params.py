@@ -8,9 +8,12 @@ from typing import Any
 
 import jsonschema
 import pytest
+from pydantic import BaseModel
 
+from bench_image.contract.spec import Measurement
+from bench_image.contract.work import WorkSettings
 from trainbench.core.verdicts import ReferenceMode
-from trainbench.params.campaign_params import LOCAL_DEFAULTS, BenchmarkParams, ParamsError, form, parse_params
+from trainbench.params.campaign_params import FIELDS, LOCAL_DEFAULTS, ParamsError, form, parse_params
 
 
 @pytest.mark.parametrize(
@@ -50,6 +53,8 @@ from trainbench.params.campaign_params import LOCAL_DEFAULTS, BenchmarkParams, P
         ({"drill_node": "d", "nodes": ["a", "b", "c"]}, ["drill_node 'd'", "a, b, c"]),
         ({"drill_node": "a", "noise_floor": True}, ["drill_node with noise_floor", "drop one"]),
         ({"batch": 8}, ["batch is not a parameter", "micro_batch_size"]),
+        ({"work": {"seq_length": 8}}, ["work is not a parameter", "seq_length"]),
+        ({"lora_rank": 0, "recipe": "full"}, ["lora_rank is 0", "1 to 1024"]),
     ],
 )
 def test_wrong_input_is_refused_in_words(wrong: dict[str, Any], words: list[str]) -> None:
@@ -62,9 +67,9 @@ def test_wrong_input_is_refused_in_words(wrong: dict[str, Any], words: list[str]
 def test_defaults_are_the_node_check_of_the_design() -> None:
     params = parse_params({})
 
-    assert (params.micro_batch_size, params.seq_length, params.lora_rank) == (8, 512, 16)
-    assert (params.optimizer, params.precision, params.gradient_checkpointing) == (None, "bf16", None)
-    assert (params.warmup_steps, params.repeats * params.measured_steps) == (20, 51)
+    assert (params.work.micro_batch_size, params.work.seq_length, params.work.lora.rank) == (8, 512, 16)
+    assert (params.work.optimizer, params.work.precision, params.work.gradient_checkpointing) == (None, "bf16", None)
+    assert (params.measurement.warmup_steps, params.measurement.repeats * params.measurement.measured_steps) == (20, 51)
     assert params.tolerances.samples_per_second_pct == 5.0
     assert params.tolerances.memory_pct == 2.0
     assert params.tolerances.temperature_c == 10.0
@@ -75,17 +80,48 @@ def test_what_is_given_wins_over_the_defaults() -> None:
     params = parse_params({"rounds": 1}, LOCAL_DEFAULTS)
 
     assert params.rounds == 1
-    assert params.model == LOCAL_DEFAULTS["model"]
+    assert params.work.model == LOCAL_DEFAULTS["model"]
 
 
 @pytest.mark.parametrize("defaults", [{}, LOCAL_DEFAULTS])
 def test_every_field_of_the_form_has_section_title_help_and_a_valid_default(defaults: dict[str, Any]) -> None:
     fields = form(defaults)
 
-    assert set(fields) == set(BenchmarkParams.model_fields)
+    assert set(fields) == set(FIELDS)
     for name, field in fields.items():
         assert all(field[key] for key in ("section", "title", "description_md")), name
         jsonschema.validate(field["default"], {k: v for k, v in field.items() if k != "default"})
+
+
+@pytest.mark.parametrize("part", [WorkSettings, Measurement])
+def test_each_setting_of_the_contract_is_a_field_of_the_form(part: type[BaseModel]) -> None:
+    """With the section, title and help that the contract gives it, and no second declaration."""
+    fields = form()
+
+    for name, info in part.model_fields.items():
+        assert (fields[name]["title"], fields[name]["description_md"]) == (info.title, info.description)
+
+
+def test_parameters_are_written_as_the_form_shows_them_and_read_back() -> None:
+    params = parse_params({"lora_rank": 4, "data_num_shards": 3, "double_quantisation": "off", "repeats": 2})
+    written = params.model_dump(mode="json")
+
+    assert written.keys() == FIELDS.keys()
+    assert [written[name] for name in ("lora_rank", "data_num_shards", "double_quantisation", "repeats")] == [
+        4,
+        3,
+        False,
+        2,
+    ]
+    assert parse_params(written) == params
+
+
+def test_a_changed_copy_is_checked_and_keeps_the_rest() -> None:
+    params = parse_params({"lora_rank": 4, "recipe": "full"})
+
+    assert params.changed(recipe="lora").model_dump() == params.model_dump() | {"recipe": "lora"}
+    with pytest.raises(ParamsError, match="seq_length is 4"):
+        params.changed(seq_length=4)
 
 
 def test_the_form_draws_dropdowns_and_refuses_what_the_parser_refuses() -> None:
@@ -144,7 +180,7 @@ def test_the_form_left_as_it_is_gives_the_defaults(defaults: dict[str, Any]) -> 
     ],
 )
 def test_text_from_the_form_and_the_command_line_is_read(given: Any, name: str, parsed: Any) -> None:
-    assert getattr(parse_params({name: given}), name) == parsed
+    assert parse_params({name: given}).model_dump()[name] == parsed
 
 
 def test_dimensions_come_as_an_object_or_as_its_text() -> None:
@@ -152,12 +188,12 @@ def test_dimensions_come_as_an_object_or_as_its_text() -> None:
     as_object = parse_params({"model": "mine", "dimensions": shape})
 
     assert as_object == parse_params({"model": "mine", "dimensions": json.dumps(shape)})
-    assert as_object.shape.hidden_size == 64
+    assert as_object.work.shape.hidden_size == 64
 
 
 @pytest.mark.parametrize("nothing", [None, {}, "", " ", "{}"])
 def test_no_dimensions_are_those_of_the_model(nothing: object) -> None:
-    assert parse_params({"dimensions": nothing}).dimensions is None
+    assert parse_params({"dimensions": nothing}).work.dimensions is None
 
 
 @pytest.mark.parametrize(("params", "rounds"), [({}, 5), ({"rounds": 1}, 5), ({"rounds": 8}, 8)])

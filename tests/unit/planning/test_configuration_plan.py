@@ -9,7 +9,7 @@ import pytest
 from bench_image.contract.options import Optimizer
 from bench_image.contract.spec import RunSpec
 from trainbench.params.campaign_kind import Question
-from trainbench.params.campaign_params import BenchmarkParams, ParamsError
+from trainbench.params.campaign_params import FIELDS, ParamsError
 from trainbench.params.variants import BASELINE, VARIANTS
 from trainbench.planning.configuration_plan import DEFAULTS, LOCAL_DEFAULTS
 from trainbench.planning.nodes import Fleet, GpuNode, named
@@ -137,11 +137,11 @@ def test_a_trial_on_a_cpu_plans_short_runs_of_the_tiny_model() -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS.values(), ids=lambda variant: variant.name)
 def test_a_variant_changes_parameters_that_there_are_and_says_what_it_tests(variant: Any) -> None:
-    assert variant.changes.keys() <= BenchmarkParams.model_fields.keys()
+    assert variant.changes.keys() <= FIELDS.keys()
     assert variant.tests
     assert variant.against is None or variant.against in VARIANTS
     PLANNER.params({**variant.changes}, locally=False)
 
 
 def test_the_defaults_are_parameters() -> None:
-    assert {*DEFAULTS, *LOCAL_DEFAULTS} <= BenchmarkParams.model_fields.keys()
+    assert {*DEFAULTS, *LOCAL_DEFAULTS} <= FIELDS.keys()

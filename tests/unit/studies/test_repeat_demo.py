@@ -60,7 +60,7 @@ def test_the_demo_s_settings_are_definite_where_windows_scatter(drill: str | Non
     for node, rate in zip(NODES, (100.0, 104.0, 97.0, 93.0), strict=True):
         slowdown = params.drill_slowdown_pct if node == drill else 0.0
         left = rate * (1 - slowdown / 100)
-        windows = [left * (0.95, 1.05)[number % 2] for number in range(params.repeats)]
+        windows = [left * (0.95, 1.05)[number % 2] for number in range(params.measurement.repeats)]
         if node in halved:
             windows[3] = left / 2
         wanted = Drill(slowdown_pct=slowdown) if slowdown else None

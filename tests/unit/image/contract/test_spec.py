@@ -50,7 +50,7 @@ from tests.unit.image.contract.documents import (
         ({"strategy": "independent", "nodes": 2}, "strategy 'independent' runs on the GPUs of one node, not of 2"),
         ({"max_window_s": 0.05}, "max_window_s: Input should be greater than or equal to 0.1 (got 0.05)"),
         ({"max_window_s": 90_000}, "max_window_s: Input should be less than or equal to 86400 (got 90000)"),
-        ({"measured_steps": 300}, "max_measured_steps 200 < measured_steps 300"),
+        ({"measured_steps": 300}, "max_measured_steps 200 is below measured_steps 300: raise it"),
     ],
 )
 def test_a_wrong_spec_is_refused_with_the_field_and_what_is_allowed(changes: Document, message: str) -> None:

@@ -1,0 +1,113 @@
+"""The fields of the trigger form: side by side, while the parameters hold those of work and measurement in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, reduce
+from operator import getitem
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+TEXT_OR_NUMBER = ["string", "integer"]
+SWITCH = {True: "on", False: "off"}
+# For pydantic and for us, not for Airflow's form.
+LEFT_OUT = ("$ref", "anyOf", "default", "items", "form_name")
+
+
+class FormField(NamedTuple):
+    """`path`: where the parameters hold its value; `model`: the class that declares it."""
+
+    path: tuple[str, ...]
+    model: type[BaseModel]
+
+    @property
+    def info(self) -> FieldInfo:
+        return self.model.model_fields[self.path[-1]]
+
+
+def form_fields(model: type[BaseModel], path: tuple[str, ...] = ()) -> dict[str, FormField]:
+    """Name in the form -> field, for each field with a title. A part's fields bear its name, as `lora_rank`, except
+    those of the parts at the top.
+    """
+    fields: dict[str, FormField] = {}
+    for name, info in model.model_fields.items():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            fields |= form_fields(info.annotation, (*path, name))
+        elif info.title:
+            extra: Any = info.json_schema_extra
+            fields[extra.get("form_name") or "_".join((*path[1:], name))] = FormField((*path, name), model)
+    return fields
+
+
+def nested(values: Mapping[str, Any], fields: Mapping[str, FormField]) -> dict[str, Any]:
+    """The form's values in the parts that hold them. An empty text is None where that is the default."""
+    parts: dict[str, Any] = {}
+    for name, value in values.items():
+        *above, last = fields[name].path
+        part = reduce(lambda inner, key: inner.setdefault(key, {}), above, parts)
+        part[last] = None if value == "" and fields[name].info.default is None else value
+    return parts
+
+
+def flat(parts: Mapping[str, Any], fields: Mapping[str, FormField]) -> dict[str, Any]:
+    return {name: reduce(getitem, field.path, parts) for name, field in fields.items()}
+
+
+def airflow_schema(field: FormField) -> dict[str, Any]:
+    """Keyword arguments of Airflow's `Param`, except the default: a JSON Schema with section, title and help."""
+    schema = _json_schema(field.model)
+    shown = _in_place(schema["properties"][field.path[-1]], schema.get("$defs", {}))
+    help_text = shown.pop("description")
+    return {**shown, "title": field.info.title, "description_md": help_text}
+
+
+def in_form(value: Any, schema: Mapping[str, Any]) -> Any:
+    """A default as the form's text fields and dropdowns take it."""
+    if isinstance(value, list):
+        return [in_form(each, schema["items"]) for each in value]
+    if isinstance(value, bool) and "enum" in schema:
+        return SWITCH[value]
+    return str(value) if schema["type"] == TEXT_OR_NUMBER else value
+
+
+@cache
+def _json_schema(model: type[BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema()
+
+
+def _in_place(prop: Mapping[str, Any], defs: Mapping[str, Any]) -> dict[str, Any]:
+    """Airflow's form takes `type` and `enum` in place, not references and `anyOf`."""
+    own = {key: value for key, value in prop.items() if key not in LEFT_OUT}
+    if "$ref" in prop:
+        target = defs[prop["$ref"].rsplit("/", 1)[-1]]
+        own |= {"type": target["type"], "enum": target["enum"]}
+    if choices := [option for option in prop.get("anyOf", ()) if option.get("type") != "null"]:
+        own |= _one_of(choices, defs)
+        if len(choices) < len(prop["anyOf"]):
+            own["type"] = [own["type"], "null"]
+            if "enum" in own:
+                own["enum"] = [*own["enum"], None]
+    if "items" in prop:
+        own["items"] = _in_place(prop["items"], defs)
+        if "enum" in own["items"]:
+            own["examples"] = own["items"]["enum"]  # Airflow draws a multi-select from `examples`
+    return own
+
+
+def _one_of(choices: list[dict[str, Any]], defs: Mapping[str, Any]) -> dict[str, Any]:
+    """A number or a word is a text field, a switch with further choices a dropdown, several shapes a JSON object.
+
+    Numbers stay allowed where text is drawn, because Airflow's API sends them.
+    """
+    first, *others = choices
+    if "oneOf" in first:
+        return {"type": "object"}
+    words = [choice["const"] for choice in others if "const" in choice]
+    if first.get("type") == "boolean":
+        return {"type": "string", "enum": [*SWITCH.values(), *words]}
+    if words:
+        digits = f"[1-9][0-9]{{0,{len(str(first['maximum'])) - 1}}}"
+        return {**first, "type": TEXT_OR_NUMBER, "pattern": f"^({'|'.join(words)}|{digits})$"}
+    return _in_place(first, defs)

@@ -1,0 +1,51 @@
+"""The job of a campaign: the settings of `Work`, with what only some recipes or presets have always there."""
+
+from __future__ import annotations
+
+import json
+from typing import Literal
+
+from pydantic import field_validator, model_validator
+
+from bench_image.contract.model_shapes import MODELS
+from bench_image.contract.setting import setting
+from bench_image.contract.work import DataFolder, Lora, Quantisation, Shards, WorkSettings
+
+
+class WorkParams(WorkSettings):
+    """`planning.work` makes the `Work` of a run from it. None: as the preset or the model has it."""
+
+    lora: Lora = Lora()
+    lora_targets: Literal["attention", "all"] = setting(
+        "attention", "Work", "LoRA targets", "Adapt the attention's linear layers, or all that can be adapted."
+    )
+    quantisation: Quantisation = Quantisation()
+    data_folder: DataFolder | None = setting(
+        None,
+        "Work",
+        "Data folder",
+        "Empty: the data is in memory. Else shard files are written to and read from this folder, as the pod sees it.",
+    )
+    data: Shards = Shards()
+
+    @field_validator("dimensions", mode="before")
+    @classmethod
+    def _json_object(cls, value: object) -> object:
+        """The command line and Airflow's API may give the object as text; the form's editor shows nothing as `{}`."""
+        if not isinstance(value, str):
+            return value or None
+        try:
+            return (json.loads(value) or None) if value.strip() else None
+        except ValueError as error:
+            raise ValueError(f"not a JSON object ({error})") from None
+
+    @model_validator(mode="after")
+    def _model_has_dimensions(self) -> WorkParams:
+        if self.dimensions is None and self.model not in MODELS:
+            known = ", ".join(MODELS)
+            raise ValueError(
+                f"model is '{self.model}': not a known model: choose one of {known}, or give its dimensions"
+            )
+        if self.dimensions is not None and self.model in MODELS:
+            raise ValueError(f"model '{self.model}' has dimensions of its own: give yours another name")
+        return self
