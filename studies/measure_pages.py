@@ -30,7 +30,7 @@ from bench_image.contract.result import RunResult
 from tests.builders import make_result
 from tests.builders.campaigns import make_campaign
 from tests.builders.verdicts import make_group, make_metric, make_node
-from trainbench.core.verdicts import HistoryVerdict, Metric, MetricVerdict, State
+from trainbench.core.verdicts import Finding, HistoryVerdict, Level, Metric, MetricVerdict, State
 from trainbench.history.history import History, open_history
 from trainbench.history.rows import rows
 from trainbench.history.run_tables import breaches, runs
@@ -229,15 +229,26 @@ def _breach(verdict: Row, work: Row, campaign: Row, at: datetime, is_last: bool)
         "campaign_id": campaign["campaign_id"],
         "dag_id": campaign["suite"],
         "state": "breach",
-        "metric": "samples_per_second",
-        "deviation": -8.0,
         "reason": "slow",
-        "cause": "The GPU slows itself down because it is hot",
-        "resolution": "Check the fans",
+        "finding": _finding(verdict["node"]).model_dump_json(),
         "is_drill": False,
         "opened_at": opened_at,
         "closed_at": None if is_last else opened_at + timedelta(days=1),
     }
+
+
+def _finding(node: str) -> Finding:
+    return Finding(
+        level=Level.ERROR,
+        category="thermal_throttling",
+        nodes=(node,),
+        evidence=(make_metric(8.74, 9.5, state=State.BREACH),),
+        measured="hot",
+        expected="cool",
+        summary="is in breach",
+        cause="The GPU slows itself down because it is hot",
+        resolution="Check the fans",
+    )
 
 
 def reads(history: History, night: Campaign) -> Iterator[tuple[str, Callable[[], Any]]]:
