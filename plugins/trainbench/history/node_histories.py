@@ -6,7 +6,6 @@ import json
 from collections.abc import Collection, Iterator
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
 
 from sqlalchemy import Connection, func, select
 
@@ -20,7 +19,7 @@ TRAIL_CAMPAIGNS = 30  # a month of nights: what changed before then is the norma
 _COLUMNS = (
     runs.c.campaign_id, runs.c.started_at, runs.c.node, runs.c.fingerprint, runs.c.gpu_name,
     runs.c.judged_samples_per_second, runs.c.temperature_mean_c, runs.c.driver, runs.c.image, runs.c.kernel,
-    runs.c.vbios, runs.c.power_limit_w, runs.c.libraries, runs.c.gpu_uuids, runs.c.torch,
+    runs.c.vbios, runs.c.power_limit_w, runs.c.libraries, runs.c.gpu_uuids,
 )  # fmt: skip
 
 
@@ -72,15 +71,13 @@ def stored_setup(
     power_limit_w: float | None,
     libraries: str | None,
     gpu_uuids: str | None,
-    torch: str | None,
 ) -> Setup:
-    names: dict[str, Any] | None = json.loads(libraries) if libraries else {"torch": torch} if torch else None
     return Setup(
         driver=driver,
         image=image,
         kernel=kernel,
         vbios=vbios,
         power_limit_w=power_limit_w,
-        libraries=names,
+        libraries=json.loads(libraries) if libraries else None,
         gpu_uuids=frozenset(gpu_uuids.split(",")) if gpu_uuids else frozenset(),
     )

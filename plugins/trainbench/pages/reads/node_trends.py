@@ -26,7 +26,7 @@ MAX_POINTS = 3000
 MAX_RUNS = 3000
 MAX_EVENTS = 200
 _WORK = ("group_id", "label", "gpu_name", "model", "recipe", "strategy", "preset")
-_SETUP = ("driver", "image", "kernel", "vbios", "power_limit_w", "libraries", "gpu_uuids", "torch")
+_SETUP = ("driver", "image", "kernel", "vbios", "power_limit_w", "libraries", "gpu_uuids")
 _LIMITS = tuple(LIMITS.values())
 _COPIED = tuple(
     name

@@ -1,0 +1,105 @@
+"""Where the database lies, how it is opened and made, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import inspect, text
+
+from tests.builders import make_result
+from tests.builders.recorded_nights import make_night, stored
+from trainbench.history.database import HistoryError
+from trainbench.history.history import History, open_history
+from trainbench.history.run_tables import metadata, runs
+from trainbench.results.artefacts import open_store
+
+
+def test_the_migration_builds_exactly_the_tables(history: History) -> None:
+    with history.engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+
+
+def test_opening_again_changes_nothing(history: History, url: str) -> None:
+    history.record(make_night(1, make_result()))
+    assert len(stored(open_history(url), runs)) == 1
+
+
+OPEN_AND_RECORD = """
+import sys
+from tests.builders import make_result
+from tests.builders.recorded_nights import make_night
+from trainbench.history.history import open_history
+open_history(sys.argv[1]).record(make_night(int(sys.argv[2]), make_result()))
+"""
+
+
+def test_processes_that_open_a_fresh_database_at_once_do_not_disturb_each_other(url: str) -> None:
+    """They start together, all find no schema, and each records a campaign of its own."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", OPEN_AND_RECORD, url, str(day)], env=environment, stderr=subprocess.PIPE, text=True
+        )
+        for day in (1, 2, 3)
+    ]
+    for process in processes:
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == 0, said
+    assert sorted(row["campaign_id"] for row in stored(open_history(url), runs)) == ["night-1", "night-2", "night-3"]
+
+
+def test_queries_of_the_dashboard_have_an_index(history: History) -> None:
+    names = {index["name"] for index in inspect(history.engine).get_indexes("runs")}
+    assert names == {"runs_by_node", "runs_by_group", "runs_by_time", "runs_by_work", "runs_by_work_id"}
+
+
+def test_the_database_lies_beside_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRAINBENCH_HISTORY_URL", raising=False)
+    monkeypatch.setenv("TRAINBENCH_STORE", str(tmp_path / "data" / "store"))
+    open_history()
+    assert (tmp_path / "data" / "history.sqlite").is_file()
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ("nonsense", "allowed are sqlite:///FILE and postgresql"),
+        ("mysql://user:secret@host/db", "'mysql': allowed are"),
+        ("sqlite://", "keeps nothing"),
+        ("sqlite:////proc/no/history.sqlite", "/proc/no"),
+        ("postgresql+psycopg://user:secret@127.0.0.1:1/db", "TRAINBENCH_HISTORY_URL|psycopg"),
+    ],
+)
+def test_a_database_that_cannot_be_used_is_one_sentence_without_the_password(bad: str, said: str) -> None:
+    with pytest.raises(HistoryError, match=said) as caught:
+        open_history(bad)
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_remote_store_needs_a_database_by_url(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRAINBENCH_HISTORY_URL", raising=False)
+    with pytest.raises(HistoryError, match="set TRAINBENCH_HISTORY_URL"):
+        open_history(store=open_store("memory://bucket/store"))
+
+
+@pytest.mark.parametrize("revision", ["0011", "9999"])
+def test_a_history_of_another_version_is_refused_with_the_way_out(history: History, url: str, revision: str) -> None:
+    with history.engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = :revision"), {"revision": revision})
+    with pytest.raises(HistoryError, match="was written by another version of trainbench") as refused:
+        open_history(url)
+    assert "an empty database, and `trainbench reindex` fills it" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "history.sqlite").write_text("this is not a database, it is a text of some length")
+    with pytest.raises(HistoryError, match="not a database"):
+        open_history(f"sqlite:///{tmp_path}/history.sqlite")

@@ -1,0 +1,36 @@
+"""The records of all nodes at a work, across drivers and bad nights."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from bench_image.contract.spec import Drill
+from tests.builders import make_result
+from tests.builders.recorded_nights import DAY_1, make_night
+from trainbench.core.verdicts import (
+    State,
+)
+from trainbench.history.history import History
+from trainbench.results.setups import setup_of
+
+
+def test_a_trail_goes_on_over_new_drivers_and_bad_nights(history: History) -> None:
+    """Three nights: the second was a breach, the third came with another driver. A drill and another work are none."""
+    history.record(make_night(2, make_result(samples_per_s=8.0), states={"node-1": State.BREACH}))
+    history.record(make_night(1, make_result(samples_per_s=9.4), make_result(samples_per_s=9.6, round=2)))
+    history.record(make_night(3, make_result(samples_per_s=9.0, driver="590.1")))
+    history.record(make_night(4, make_result(drill=Drill(slowdown_pct=50)), make_result("node-2", seq_length=1024)))
+    points = history.node_records([make_result().effective_spec.fingerprint], "night-20", DAY_1 + timedelta(days=19))
+    assert [(p.campaign_id, p.node, p.samples_per_second) for p in points] == [
+        ("night-1", "node-1", 9.5), ("night-2", "node-1", 8.0), ("night-3", "node-1", 9.0),
+    ]  # fmt: skip
+    assert [p.setup.driver for p in points] == ["580.65.06", "580.65.06", "590.1"]
+    assert points[0].setup == setup_of(make_result().context)
+    assert points[0].temperature_c == 60.0
+
+
+def test_a_trail_ends_before_the_campaign_that_asks(history: History) -> None:
+    for day in (1, 20, 21):
+        history.record(make_night(day, make_result()))
+    points = history.node_records([make_result().effective_spec.fingerprint], "night-20", DAY_1 + timedelta(days=19))
+    assert [point.campaign_id for point in points] == ["night-1"]
