@@ -19,6 +19,7 @@ from trainbench.cost.estimate import Basis, Estimate, Interruptions, Job, Owners
 from trainbench.cost.job_memory import MemoryFit, gpu_memory_bytes, memory_fit
 from trainbench.cost.job_rates import Rate, given_rate, measured_rate, rate_by_mfu, scaled_rate
 from trainbench.exchange.comparison_rows import Contender
+from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB
 from trainbench.params.campaign_params import ParamsError, parse_params
 from trainbench.planning.work import impossible, spec_of
 from trainbench.prices.price_tables import Price, words_of
@@ -143,15 +144,16 @@ def _work(contender: Contender) -> str:
 
 
 def _measured_memory(contender: Contender) -> MemoryFit | None:
-    if contender.memory_gb is None:
+    need_gb = contender.figure(PEAK_MEMORY_GB)
+    if need_gb is None:
         return None
     memory = gpu_memory_bytes(contender.hardware)
     return MemoryFit(
-        need_gb=contender.memory_gb,
+        need_gb=need_gb,
         gpu_gb=None if memory is None else memory / 1e9,
         fits=True,
         smallest_gpu=None,
-        sentence=f"Memory: a peak of {figure(contender.memory_gb, 3)} GB was measured on each GPU, so it fits.",
+        sentence=f"Memory: a peak of {figure(need_gb, 3)} GB was measured on each GPU, so it fits.",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from bench_image.contract.frozen import Frozen
@@ -104,7 +105,8 @@ def document(jobs: Sequence[Job], notes: Sequence[str], left_out: Sequence[Mappi
     """Everything, for scripts: one entry for each row, in the order of the sources."""
     rows = [
         row.model_dump(mode="json", exclude={"contender"})
-        | row.contender.model_dump(mode="json")
+        | row.contender.model_dump(mode="json", exclude={"figures"})
+        | dict(row.contender.figures)
         | {"job_number": number, "price_source": row.price_source, "usd_per_gpu_hour": row.usd_per_gpu_hour}
         for number, job in enumerate(jobs, 1)
         for row in job.rows
@@ -133,7 +135,7 @@ def _price(contender: Contender, prices: Sequence[Price], given: float | None) -
 
 def _priced(number: int, contender: Contender, usd_per_gpu_hour: float | None, source: str | None) -> Compared:
     known = usd_per_gpu_hour is not None
-    price, ranks, tokens = usd_per_gpu_hour or 0.0, contender.num_ranks, contender.tokens_per_s
+    price, ranks, tokens = usd_per_gpu_hour or 0.0, contender.num_ranks, contender.figure(TOKENS_PER_SECOND)
     return Compared(
         number=number,
         contender=contender,
@@ -195,14 +197,14 @@ SPEED: tuple[Column[Compared], ...] = (
     *HEAD,
     text("strategy", lambda row: row.contender.strategy or NA),
     text("batch", lambda row: _batch(row.contender), is_number=True),
-    SAMPLES_PER_SECOND.column(lambda row: row.contender.samples_per_s),
+    SAMPLES_PER_SECOND.own(row=attrgetter("contender")),
     HALF_WIDTH_PCT.column(lambda row: _apart(row.contender), "known to"),
     RELATIVE_SPEED.column(lambda row: _times(row.relative_rate), "relative"),
-    TOKENS_PER_SECOND.column(lambda row: row.contender.tokens_per_s),
-    MEDIAN_STEP_TIME_S.column(lambda row: row.contender.step_s, "step", write=duration),
+    TOKENS_PER_SECOND.own(row=attrgetter("contender")),
+    MEDIAN_STEP_TIME_S.own("step", attrgetter("contender"), write=duration),
     EPOCH.column(lambda row: row.contender.epoch_s, "epoch"),
-    PEAK_MEMORY_GB.column(lambda row: row.contender.memory_gb),
-    GPU_UTILISATION_MEAN_PCT.column(lambda row: row.contender.utilisation_pct),
+    PEAK_MEMORY_GB.own(row=attrgetter("contender")),
+    GPU_UTILISATION_MEAN_PCT.own(row=attrgetter("contender")),
     integer("runs", lambda row: row.contender.num_runs),
 )
 SHARED = ("result", "hardware", "GPUs", "strategy", "batch", "runs")

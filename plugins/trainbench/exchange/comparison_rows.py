@@ -14,23 +14,19 @@ from bench_image.contract.work import Device, DiskData, Work
 from trainbench.core.formats import one_line
 from trainbench.core.known_values import known_median
 from trainbench.exchange.bench_files import OldFile, OwnFile
-from trainbench.results.readings import gpu_name, utilisation_mean_pct
+from trainbench.figure_catalogue.figure import Figure
+from trainbench.figure_catalogue.run_figures import (
+    GPU_UTILISATION_MEAN_PCT,
+    HALF_WIDTH_PCT,
+    MEDIAN_STEP_TIME_S,
+    PEAK_MEMORY_GB,
+    SAMPLES_PER_SECOND,
+    TOKENS_PER_SECOND,
+)
+from trainbench.results.readings import gpu_name
 
 OLD_PROGRAM = "benchmark.py"
-
-
-class Reading(Frozen):
-    """The figures of one run; None: not known. `epoch_s`: of the whole data set."""
-
-    samples_per_s: float
-    tokens_per_s: float | None = None
-    step_s: float | None = None
-    epoch_s: float | None = None
-    memory_gb: float | None = None
-    utilisation_pct: float | None = None
-    half_width_pct: float | None = None  # of the run itself: 95 % of the mean step time
-    usd_per_gpu_hour: float | None = None  # as stored with the run
-    price_source: str | None = None
+COMPARED = (SAMPLES_PER_SECOND, TOKENS_PER_SECOND, MEDIAN_STEP_TIME_S, PEAK_MEMORY_GB, GPU_UTILISATION_MEAN_PCT)
 
 
 class Contender(Frozen):
@@ -45,23 +41,26 @@ class Contender(Frozen):
     program: str
     label: str
     job: Mapping[str, str]
-    strategy: str | None
+    strategy: str | None = None
     hardware: str
     num_gpus: int  # 0 on the CPU
     num_ranks: int
     batch_per_rank: int | None  # samples of one rank in one optimizer step
-    nodes: int
-    num_runs: int
-    samples_per_s: float
-    tokens_per_s: float | None
-    step_s: float | None
-    epoch_s: float | None
-    memory_gb: float | None
-    utilisation_pct: float | None
+    nodes: int = 1
+    num_runs: int = 1
+    figures: Mapping[str, float | None]  # of COMPARED, by their names in the catalogue; samples/s is always known
+    epoch_s: float | None  # of the whole data set
     apart_pct: float | None
     apart_from: str | None  # what `apart_pct` comes from
-    usd_per_gpu_hour: float | None
-    price_source: str | None
+    usd_per_gpu_hour: float | None = None
+    price_source: str | None = None
+
+    def figure(self, figure: Figure) -> float | None:
+        return self.figures[figure.name]
+
+    @property
+    def samples_per_s(self) -> float:
+        return self.figures[SAMPLES_PER_SECOND.name] or 0.0
 
     @property
     def global_batch(self) -> int | None:
@@ -84,7 +83,7 @@ class Collector:
         """
         key = (source, result.spec.identity.campaign_id, result.effective_spec.fingerprint, gpu_name(result) or "")
         if key not in self._runs:
-            self._runs[key] = _Runs(source, result.effective_spec, gpu_name(result))
+            self._runs[key] = _Runs(_of_run(source, address, result), source)
             self._order.append(self._runs[key])
         self._runs[key].add(address, result)
 
@@ -104,47 +103,58 @@ class Collector:
 
 @dataclass
 class _Runs:
+    """Runs of one kind: the first one's row, and of each the compared figures."""
+
+    first: Contender
     name: str
-    spec: RunSpec
-    gpu: str | None
     addresses: list[str] = field(default_factory=list)
-    readings: list[Reading] = field(default_factory=list)
+    figures: list[tuple[float | None, ...]] = field(default_factory=list)
     nodes: set[str] = field(default_factory=set)
 
     def add(self, address: str, result: RunResult) -> None:
         if len(self.addresses) < MAX_ADDRESSES:
             self.addresses.append(address)
-        self.readings.append(_reading(result))
+        self.figures.append(tuple(each.value(result) for each in COMPARED))
         self.nodes.add(result.spec.identity.node)
 
     def contender(self) -> Contender:
-        rates = [reading.samples_per_s for reading in self.readings]
-        apart_pct, apart_from = _apart(rates, self.readings[0].half_width_pct)
-        first = self.readings[0]
-        return Contender(
-            name=self.name,
-            addresses=tuple(self.addresses),
-            program="trainbench",
-            label=_label(self.spec.work),
-            job=_job(self.spec.work),
-            strategy=self.spec.placement.strategy.value,
-            hardware=_hardware(self.spec, self.gpu),
-            num_gpus=0 if self.spec.work.device is Device.CPU else self.spec.placement.world_size,
-            num_ranks=self.spec.placement.world_size,
-            batch_per_rank=self.spec.work.samples_per_micro_step * self.spec.work.gradient_accumulation_steps,
-            nodes=len(self.nodes),
-            num_runs=len(rates),
-            samples_per_s=statistics.median(rates),
-            tokens_per_s=known_median(r.tokens_per_s for r in self.readings),
-            step_s=known_median(r.step_s for r in self.readings),
-            epoch_s=known_median(r.epoch_s for r in self.readings),
-            memory_gb=known_median(r.memory_gb for r in self.readings),
-            utilisation_pct=known_median(r.utilisation_pct for r in self.readings),
-            apart_pct=apart_pct,
-            apart_from=apart_from,
-            usd_per_gpu_hour=first.usd_per_gpu_hour,
-            price_source=first.price_source,
+        columns = dict(zip(COMPARED, zip(*self.figures, strict=True), strict=True))
+        rates = [rate for rate in columns[SAMPLES_PER_SECOND] if rate is not None]
+        rate, epoch_s = statistics.median(rates), self.first.epoch_s
+        several = {
+            "epoch_s": None if epoch_s is None else epoch_s * self.first.samples_per_s / rate,
+            "apart_pct": _half_range_pct(rates),
+            "apart_from": f"half of the range of {len(rates)} runs",
+        }
+        figures = {each.name: known_median(values) for each, values in columns.items()}
+        of_all = {"addresses": tuple(self.addresses), "nodes": len(self.nodes), "figures": figures}
+        return self.first.model_copy(
+            update={"name": self.name, "num_runs": len(rates), **of_all, **(several if len(rates) > 1 else {})}
         )
+
+
+def _of_run(name: str, address: str, result: RunResult) -> Contender:
+    spec, half_width_pct = result.effective_spec, HALF_WIDTH_PCT.value(result)
+    figures = {each.name: each.value(result) for each in COMPARED}
+    data, rate = spec.work.data, figures[SAMPLES_PER_SECOND.name]
+    return Contender(
+        name=name,
+        addresses=(address,),
+        program="trainbench",
+        label=_label(spec.work),
+        job=_job(spec.work),
+        strategy=spec.placement.strategy.value,
+        hardware=_hardware(spec, gpu_name(result)),
+        num_gpus=0 if spec.work.device is Device.CPU else spec.placement.world_size,
+        num_ranks=spec.placement.world_size,
+        batch_per_rank=spec.work.samples_per_micro_step * spec.work.gradient_accumulation_steps,
+        figures=figures,
+        epoch_s=data.num_samples / rate if rate and isinstance(data, DiskData) else None,
+        apart_pct=half_width_pct,
+        apart_from=None if half_width_pct is None else "95 % interval of the mean step",
+        usd_per_gpu_hour=result.cost.usd_per_gpu_hour,
+        price_source=result.cost.price_source,
+    )
 
 
 def same_job(one: Contender, other: Contender) -> bool:
@@ -170,58 +180,38 @@ def differences(one: Contender, other: Contender) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _reading(result: RunResult) -> Reading:
-    performance, data = result.performance, result.effective_spec.work.data
-    assert performance.samples_per_second is not None
-    return Reading(
-        samples_per_s=performance.samples_per_second,
-        tokens_per_s=performance.tokens_per_second,
-        step_s=performance.step_time.median_s if performance.step_time else None,
-        epoch_s=data.num_samples / performance.samples_per_second if isinstance(data, DiskData) else None,
-        memory_gb=result.memory.peak_during_training,
-        utilisation_pct=utilisation_mean_pct(result),
-        half_width_pct=performance.step_time.half_width_pct if performance.step_time else None,
-        usd_per_gpu_hour=result.cost.usd_per_gpu_hour,
-        price_source=result.cost.price_source,
-    )
-
-
 def _of_own(name: str, address: str, file: OwnFile) -> Contender:
-    runs = _Runs(name, file.result.effective_spec, gpu_name(file.result))
-    runs.add(address, file.result)
+    made = _of_run(name, address, file.result)
     apart_pct, apart_from = _apart_epochs([epoch.samples_per_second for epoch in file.epochs])
-    own: dict[str, object] = {"epoch_s": file.epoch_mean_s, "utilisation_pct": file.utilisation_mean_pct}
+    figures = {**made.figures, GPU_UTILISATION_MEAN_PCT.name: file.utilisation_mean_pct}
+    own: dict[str, object] = {"epoch_s": file.epoch_mean_s, "figures": figures}
     if apart_pct is not None:
         own |= {"apart_pct": apart_pct, "apart_from": apart_from}
-    return runs.contender().model_copy(update=own)
+    return made.model_copy(update=own)
 
 
 def _of_old(name: str, address: str, file: OldFile) -> Contender:
     apart_pct, apart_from = _apart_epochs([epoch.samples_per_second for epoch in file.epochs])
     memory_mb = file.summary.peak_gpu_memory_mb
+    known = {
+        SAMPLES_PER_SECOND: file.summary.avg_throughput_samples_per_s,
+        PEAK_MEMORY_GB: None if memory_mb is None else memory_mb / 1000,
+        GPU_UTILISATION_MEAN_PCT: file.summary.avg_gpu_utilisation_pct,
+    }
     return Contender(
         name=name,
         addresses=(address,),
         program=OLD_PROGRAM,
         label="encoder-decoder",
         job=file.job,
-        strategy=None,
         hardware=file.metadata.gpu_name,
         num_gpus=file.metadata.gpu_count,
         num_ranks=max(1, file.metadata.gpu_count),
         batch_per_rank=file.batch_size,
-        nodes=1,
-        num_runs=1,
-        samples_per_s=file.summary.avg_throughput_samples_per_s,
-        tokens_per_s=None,
-        step_s=None,
+        figures={each.name: known.get(each) for each in COMPARED},
         epoch_s=file.summary.avg_wall_time_per_epoch_s,
-        memory_gb=None if memory_mb is None else memory_mb / 1000,
-        utilisation_pct=file.summary.avg_gpu_utilisation_pct,
         apart_pct=apart_pct,
         apart_from=apart_from,
-        usd_per_gpu_hour=None,
-        price_source=None,
     )
 
 
@@ -243,15 +233,12 @@ def _hardware(spec: RunSpec, gpu: str | None) -> str:
     return "CPU" if spec.work.device is Device.CPU else gpu or "GPU unknown"
 
 
-def _apart(rates: Sequence[float], half_width_pct: float | None) -> tuple[float | None, str | None]:
-    """(half of the range / median in percent, what of); of one run its own half-width."""
-    if len(rates) > 1:
-        return 100 * (max(rates) - min(rates)) / 2 / statistics.median(rates), f"half of the range of {len(rates)} runs"
-    return half_width_pct, None if half_width_pct is None else "95 % interval of the mean step"
+def _half_range_pct(rates: Sequence[float]) -> float:
+    return 100 * (max(rates) - min(rates)) / 2 / statistics.median(rates)
 
 
 def _apart_epochs(rates: Sequence[float | None]) -> tuple[float | None, str | None]:
     known = [rate for rate in rates if rate is not None]
     if len(known) < 2 or len(known) < len(rates):
         return None, None
-    return _apart(known, None)[0], f"half of the range of {len(known)} epochs"
+    return _half_range_pct(known), f"half of the range of {len(known)} epochs"

@@ -3,7 +3,8 @@
     format, format_version    "trainbench-submission", 1
     exported_at               UTC
     is_anonymised             whether names of nodes, pods, hosts and GPUs, addresses and folders were taken out
-    summary                   GPU and its memory, model and size, recipe, batch, sequence, throughput, memory, versions
+    summary                   GPU and its memory, model and size, recipe, batch, sequence, versions; the figures under
+                              their names in docs/figures.md; null: `result.missing` says why
     repeat_with               the commands that measure the same again; the spec is `result.spec`
     result                    the whole RunResult (bench_image/contract/schemas), from which the summary was made
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import AwareDatetime, Field, ValidationError
 
@@ -27,12 +28,15 @@ from bench_image.contract.result_sections import Cost
 from bench_image.contract.work import Device
 from trainbench.core.user_error import UserError
 from trainbench.exchange.anonymise import anonymised
+from trainbench.figure_catalogue.run_figures import PERFORMANCE, TELEMETRY, of_section
 from trainbench.planning.work import identifier
 from trainbench.results.campaign import IMPORTED
 from trainbench.results.collect import parse_payload
-from trainbench.results.readings import gpu_name, power_mean_w, temperature_max_c
+from trainbench.results.readings import gpu_name
 
 FORMAT, FORMAT_VERSION = "trainbench-submission", 1
+PUBLISHED = (*of_section(PERFORMANCE), *of_section(TELEMETRY))
+NOTHING = "nothing"
 MAX_SUBMISSION_BYTES = MAX_RESULT_BYTES + 1_000_000
 REPEAT = (
     "python -c \"import json; print(json.dumps(json.load(open('SUBMISSION.json'))['result']['spec']))\" > spec.json",
@@ -44,48 +48,12 @@ class SubmissionError(UserError, ValueError):
     """The document cannot be made or read; the message says why and what to do."""
 
 
-class Summary(Frozen):
-    """What a reader asks of a published benchmark. Units end the names; null: `result.missing` says why."""
-
-    gpu: str | None
-    gpu_memory_gb: float | None  # of one GPU, 1e9 bytes
-    num_gpus: int
-    num_nodes: int
-    model: str
-    total_parameters: int | None
-    trainable_parameters: int | None
-    recipe: str
-    strategy: str
-    preset: str
-    precision: str
-    optimizer: str
-    micro_batch_size: int
-    gradient_accumulation_steps: int
-    global_batch_size: int
-    seq_length: int
-    gradient_checkpointing: bool
-    samples_per_second: float
-    tokens_per_second: float | None
-    median_step_time_s: float | None
-    half_width_pct: float | None  # 95 % of the mean step time
-    peak_memory_gb: float | None  # largest rank
-    memory_kind: str | None
-    mfu_pct: float | None
-    temperature_max_c: float | None
-    power_mean_w: float | None  # all GPUs
-    driver: str | None
-    cuda: str | None
-    python: str | None
-    libraries: dict[str, str]
-    measured_at: AwareDatetime
-
-
 class Submission(Frozen):
     format: Literal["trainbench-submission"] = "trainbench-submission"
     format_version: Literal[1] = 1
     exported_at: AwareDatetime
     is_anonymised: bool
-    summary: Summary
+    summary: dict[str, Any]
     repeat_with: tuple[str, ...] = Field(REPEAT, max_length=10)
     result: RunResult
 
@@ -151,56 +119,47 @@ def imported(content: Submission) -> RunResult:
 def file_name(content: Submission) -> str:
     """Without an ending: "nvidia-h200-x1-mistral-7b-qlora-8x512-2026-11-21"."""
     summary = content.summary
-    work = f"{summary.model}-{summary.recipe}-{summary.micro_batch_size}x{summary.seq_length}"
-    where = f"{summary.gpu or 'cpu'}-x{summary.num_gpus}"
-    return identifier(f"{where}-{work}-{summary.measured_at:%Y-%m-%d}", 120)
+    work = f"{summary['model']}-{summary['recipe']}-{summary['micro_batch_size']}x{summary['seq_length']}"
+    where = f"{summary['gpu'] or 'cpu'}-x{summary['num_gpus']}"
+    return identifier(f"{where}-{work}-{content.result.started_at:%Y-%m-%d}", 120)
 
 
-def summarise(result: RunResult) -> Summary:
-    """What the result says, nothing besides."""
-    spec, performance, context = result.effective_spec, result.performance, result.context
-    assert performance.samples_per_second is not None
+def summarise(result: RunResult) -> dict[str, Any]:
+    """Where and what, then every figure of a run under its name in docs/figures.md; start-up and prices left out."""
+    spec, context = result.effective_spec, result.context
     sizes = [gpu.memory_total_bytes for gpu in context.gpus if gpu.memory_total_bytes] if context else []
-    step = performance.step_time
-    return Summary(
-        gpu=gpu_name(result),
-        gpu_memory_gb=min(sizes) / 1e9 if sizes else None,
-        num_gpus=0 if spec.work.device is Device.CPU else spec.placement.world_size,
-        num_nodes=spec.placement.nodes,
-        model=spec.work.model,
-        total_parameters=result.parameters.total,
-        trainable_parameters=result.parameters.trainable,
-        recipe=spec.work.recipe.value,
-        strategy=spec.placement.strategy.value,
-        preset=spec.work.preset.value,
-        precision=spec.work.precision.value,
-        optimizer=spec.work.optimizer.value,
-        micro_batch_size=spec.work.samples_per_micro_step,
-        gradient_accumulation_steps=spec.work.gradient_accumulation_steps,
-        global_batch_size=spec.samples_per_step,
-        seq_length=spec.work.seq_length,
-        gradient_checkpointing=spec.work.gradient_checkpointing is True,
-        samples_per_second=performance.samples_per_second,
-        tokens_per_second=performance.tokens_per_second,
-        median_step_time_s=step.median_s if step else None,
-        half_width_pct=step.half_width_pct if step else None,
-        peak_memory_gb=result.memory.peak_during_training,
-        memory_kind=result.memory.kind,
-        mfu_pct=performance.mfu_pct,
-        temperature_max_c=temperature_max_c(result),
-        power_mean_w=power_mean_w(result),
-        driver=context.driver if context else None,
-        cuda=context.cuda if context else None,
-        python=context.python if context else None,
-        libraries=dict(context.libraries) if context else {},
-        measured_at=result.started_at,
-    )
+    return {
+        "gpu": gpu_name(result),
+        "gpu_memory_gb": min(sizes) / 1e9 if sizes else None,
+        "num_gpus": 0 if spec.work.device is Device.CPU else spec.placement.world_size,
+        "num_nodes": spec.placement.nodes,
+        "model": spec.work.model,
+        "total_parameters": result.parameters.total,
+        "trainable_parameters": result.parameters.trainable,
+        "recipe": spec.work.recipe.value,
+        "strategy": spec.placement.strategy.value,
+        "preset": spec.work.preset.value,
+        "precision": spec.work.precision.value,
+        "optimizer": spec.work.optimizer.value,
+        "micro_batch_size": spec.work.samples_per_micro_step,
+        "gradient_accumulation_steps": spec.work.gradient_accumulation_steps,
+        "global_batch_size": spec.samples_per_step,
+        "seq_length": spec.work.seq_length,
+        "gradient_checkpointing": spec.work.gradient_checkpointing is True,
+        **{each.name: each.value(result) for each in PUBLISHED},
+        "memory_kind": result.memory.kind,
+        "driver": context.driver if context else None,
+        "cuda": context.cuda if context else None,
+        "python": context.python if context else None,
+        "libraries": dict(context.libraries) if context else {},
+        "measured_at": result.started_at.isoformat(),
+    }
 
 
 def _first_difference(submission: Submission) -> str:
-    stated, computed = submission.summary.model_dump(), summarise(submission.result).model_dump()
-    name = next(name for name in stated if stated[name] != computed[name])
-    return f"{name} is {stated[name]!r:.60}, its result says {computed[name]!r:.60}"
+    stated, computed = submission.summary, summarise(submission.result)
+    name = next(name for name in computed | stated if stated.get(name, NOTHING) != computed.get(name, NOTHING))
+    return f"{name} is {stated.get(name, NOTHING)!r:.60}, its result says {computed.get(name, NOTHING)!r:.60}"
 
 
 def _refuse(name: str) -> float:

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trainbench.core.formats import NA, degrees, duration, figure, moment, share
+from trainbench.core.formats import NA, figure, moment
 from trainbench.core.markdown import bullets, escape, table
 from trainbench.core.tables import Table, make_table, text_columns
-from trainbench.exchange.submission import Submission
+from trainbench.exchange.submission import PUBLISHED, Submission
 
 
 def markdown(content: Submission, json_name: str) -> str:
     """`json_name`: the document's file, beside this one."""
     summary = content.summary
-    hardware = f"{summary.num_gpus} x {summary.gpu or 'GPU unknown'}" if summary.num_gpus else "the CPU"
+    hardware = f"{summary['num_gpus']} x {summary['gpu'] or 'GPU unknown'}" if summary["num_gpus"] else "the CPU"
+    title = f"{summary['model']} {summary['recipe']} on {hardware}"
     commands = "\n".join(content.repeat_with)
     parts = [
-        f"# {escape(f'{summary.model} {summary.recipe} on {hardware}')}",
-        f"**{figure(summary.samples_per_second)} samples/s, {figure(summary.tokens_per_second)} tokens/s**, "
-        f"measured {moment(summary.measured_at)}.",
-        table(_figures(content)),
+        f"# {escape(title)}",
+        f"**{figure(summary['samples_per_second'])} samples/s, {figure(summary['tokens_per_second'])} tokens/s**, "
+        f"measured {moment(content.result.started_at)}.",
+        table(_settings(content)),
+        f"## Figures\n\n{table(_figures(content))}",
         f"## Software\n\n{table(_software(content))}",
         f"## Measure it again\n\n```console\n{commands}\n```\n\n"
         f"SUBMISSION.json is [{escape(json_name)}]({json_name}): it holds the whole result, with each step's time.",
@@ -29,36 +31,40 @@ def markdown(content: Submission, json_name: str) -> str:
     return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
 
 
-def _figures(content: Submission) -> Table:
+def _settings(content: Submission) -> Table:
     summary = content.summary
-    memory = "peak resident memory" if summary.memory_kind == "process_rss" else "peak GPU memory, largest rank"
     rows = (
-        ("GPU", summary.gpu or NA),
-        ("memory of a GPU", f"{figure(summary.gpu_memory_gb)} GB"),
-        ("GPUs, nodes", f"{summary.num_gpus}, {summary.num_nodes}"),
-        ("model", summary.model),
-        ("parameters, of them trained", f"{_whole(summary.total_parameters)}, {_whole(summary.trainable_parameters)}"),
-        ("recipe, strategy, preset", f"{summary.recipe}, {summary.strategy}, {summary.preset}"),
-        ("precision, optimizer", f"{summary.precision}, {summary.optimizer}"),
-        ("gradient checkpointing", "on" if summary.gradient_checkpointing else "off"),
+        ("GPU", summary["gpu"] or NA),
+        ("memory of a GPU", f"{figure(summary['gpu_memory_gb'])} GB"),
+        ("GPUs, nodes", f"{summary['num_gpus']}, {summary['num_nodes']}"),
+        ("model", summary["model"]),
+        (
+            "parameters, of them trained",
+            f"{_whole(summary['total_parameters'])}, {_whole(summary['trainable_parameters'])}",
+        ),
+        ("recipe, strategy, preset", f"{summary['recipe']}, {summary['strategy']}, {summary['preset']}"),
+        ("precision, optimizer", f"{summary['precision']}, {summary['optimizer']}"),
+        ("gradient checkpointing", "on" if summary["gradient_checkpointing"] else "off"),
         (
             "batch",
-            f"{summary.micro_batch_size} per GPU x {summary.gradient_accumulation_steps} accumulated "
-            f"= {summary.global_batch_size} samples per step",
+            f"{summary['micro_batch_size']} per GPU x {summary['gradient_accumulation_steps']} accumulated "
+            f"= {summary['global_batch_size']} samples per step",
         ),
-        ("sequence length", f"{summary.seq_length:,} tokens"),
-        ("median step", f"{duration(summary.median_step_time_s)}, mean known to ±{share(summary.half_width_pct, 2)}"),
-        (memory, f"{figure(summary.peak_memory_gb)} GB"),
-        ("MFU", share(summary.mfu_pct)),
-        ("hottest GPU", degrees(summary.temperature_max_c)),
-        ("power of all GPUs", NA if summary.power_mean_w is None else f"{figure(summary.power_mean_w)} W"),
+        ("sequence length", f"{summary['seq_length']:,} tokens"),
+        ("memory is", "resident memory" if summary["memory_kind"] == "process_rss" else "of the GPU, largest rank"),
     )
-    return _pairs(rows, "figure")
+    return _pairs(rows, "setting")
+
+
+def _figures(content: Submission) -> Table:
+    """Those that are known; the others stand below, with the reason."""
+    known = ((each, each.value(content.result)) for each in PUBLISHED)
+    return _pairs(((each.label, each.write(value)) for each, value in known if value is not None), "figure")
 
 
 def _software(content: Submission) -> Table:
     summary = content.summary
-    known = {"driver": summary.driver, "CUDA": summary.cuda, "Python": summary.python, **summary.libraries}
+    known = {"driver": summary["driver"], "CUDA": summary["cuda"], "Python": summary["python"], **summary["libraries"]}
     return _pairs(((name, version or NA) for name, version in known.items()), "version")
 
 

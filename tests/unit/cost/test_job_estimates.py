@@ -11,7 +11,7 @@ from trainbench.cost.job_estimates import EstimateError, EstimateRequest, _job, 
 
 
 def contender(samples_per_s: float, **fields: Any) -> Any:
-    known = {"num_gpus": 1, "num_ranks": 1, "num_runs": 1, "apart_pct": None, "name": "a run", "memory_gb": None}
+    known = {"num_gpus": 1, "num_ranks": 1, "num_runs": 1, "apart_pct": None, "name": "a run", "figure": lambda _: None}
     return SimpleNamespace(samples_per_s=samples_per_s, **known | fields)
 
 
@@ -42,11 +42,11 @@ def test_another_number_of_gpus_is_scaled_from_the_largest_that_was_measured() -
 
 def test_memory_is_that_which_was_measured_beside_that_of_the_gpu() -> None:
     """An A10 has 24 GiB: 24 x 1.0737 = 25.77 GB."""
-    fit = _measured_memory(contender(10.0, memory_gb=12.5, hardware="NVIDIA A10"))
+    fit = _measured_memory(contender(10.0, figure=lambda _: 12.5, hardware="NVIDIA A10"))
     assert fit is not None
     assert (fit.need_gb, fit.fits) == (12.5, True)
     assert fit.gpu_gb == pytest.approx(25.77, abs=0.01)
-    unknown = _measured_memory(contender(10.0, memory_gb=12.5, hardware="Mystery 9000"))
+    unknown = _measured_memory(contender(10.0, figure=lambda _: 12.5, hardware="Mystery 9000"))
     assert unknown is not None
     assert unknown.gpu_gb is None
     assert _measured_memory(contender(10.0)) is None

@@ -54,7 +54,7 @@ def test_runs_of_equal_work_are_one_row_with_their_median(home: Path) -> None:
     """
     write(home / "h200", *(make_result(f"node-{i}", rate) for i, rate in ((1, 9.0), (2, 9.5), (3, 9.9))))
     (row,) = rows("h200", "--cost", "6.84")
-    assert (row["name"], row["num_runs"], row["nodes"], row["samples_per_s"]) == ("h200", 3, 3, 9.5)
+    assert (row["name"], row["num_runs"], row["nodes"], row["samples_per_second"]) == ("h200", 3, 3, 9.5)
     assert row["apart_pct"] == pytest.approx(100 * 0.45 / 9.5)
     assert row["usd_per_1000_samples"] == pytest.approx(0.20)
 
@@ -122,7 +122,7 @@ def test_bench_files_of_both_programs_in_one_folder(home: Path) -> None:
     (home / "results" / "bench_X_2gpu_3.json").write_text(ours)
 
     h100, h200, own = rows("results", "--cost", "3.00", "5.50", "8.00")
-    assert (h100["usd_per_epoch"], h100["memory_gb"]) == (pytest.approx(0.20), 4.2)
+    assert (h100["usd_per_epoch"], h100["peak_memory_gb"]) == (pytest.approx(0.20), 4.2)
     assert (h100["apart_pct"], h100["apart_from"]) == (pytest.approx(3.2), "half of the range of 2 epochs")
     assert h200["relative_rate"] == 0.4
     assert (own["epoch_s"], own["relative_rate"], own["job_number"]) == (1.5, 1.0, 2)
@@ -218,7 +218,7 @@ def test_a_run_that_failed_with_a_rate_is_no_row(home: Path) -> None:
     done = trainbench("compare", "r")
     assert "Failed, so no row: 1 run, 1 invalid_loss (single on 1)." in " ".join(done.stdout.split())
     (row,) = rows("r")
-    assert (row["samples_per_s"], row["num_runs"]) == (10.0, 1)
+    assert (row["samples_per_second"], row["num_runs"]) == (10.0, 1)
 
 
 def test_sources_of_one_name_stay_apart(home: Path) -> None:
@@ -226,7 +226,7 @@ def test_sources_of_one_name_stay_apart(home: Path) -> None:
     write(home / "before" / "results", make_result(samples_per_s=10.0))
     write(home / "after" / "results", make_result(samples_per_s=20.0))
     table_rows = rows("before/results", "after/results")
-    assert [(row["name"], row["samples_per_s"]) for row in table_rows] == [
+    assert [(row["name"], row["samples_per_second"]) for row in table_rows] == [
         ("before/results", 10.0),
         ("after/results", 20.0),
     ]
