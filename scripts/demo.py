@@ -19,7 +19,8 @@ from trainbench.cluster.running_pods import local_pods
 from trainbench.params.campaign_params import LOCAL_DEFAULTS, parse_params
 from trainbench.planning.plan import campaign_id
 from trainbench.reporting.terminal import verdict_table
-from trainbench.results.artefacts import StoreError, open_store
+from trainbench.results.artefacts import open_store
+from trainbench.results.store_files import StoreError
 
 DAG_ID = "node_consistency"
 RUN_TIMEOUT_S = 900

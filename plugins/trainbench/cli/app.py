@@ -20,8 +20,9 @@ from trainbench.params.campaign_kind import SUITES
 
 if TYPE_CHECKING:
     from trainbench.planning.plan import Plan
-    from trainbench.results.artefacts import BrokenFile, Store
+    from trainbench.results.artefacts import Store
     from trainbench.results.campaign import Campaign
+    from trainbench.results.stored_results import BrokenFile
     from trainbench.settings.environment import Settings
 
 EXIT_CODES = """Exit codes:

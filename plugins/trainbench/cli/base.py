@@ -16,7 +16,7 @@ from trainbench.core.user_error import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from trainbench.results.artefacts import BrokenFile
+    from trainbench.results.stored_results import BrokenFile
 
 
 class ExitCode(IntEnum):

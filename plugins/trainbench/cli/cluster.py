@@ -100,7 +100,7 @@ def housekeeping(
 def _collected(problems: list[str]) -> Iterator[None]:
     """Adds an unreachable cluster or store to `problems`: the other one is swept all the same."""
     from trainbench.cluster.kubernetes_api import ClusterError
-    from trainbench.results.artefacts import StoreError
+    from trainbench.results.store_files import StoreError
 
     try:
         yield

@@ -108,7 +108,7 @@ def _print_comparison(jobs: Sequence[Any], notes: Sequence[str]) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    from trainbench.results.artefacts import StoreError
+    from trainbench.results.store_files import StoreError
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -168,7 +168,9 @@ def import_(
     from upath import UPath
 
     from trainbench.exchange.submission import MAX_SUBMISSION_BYTES, SubmissionError, imported, parse_submission
-    from trainbench.results.artefacts import BrokenFile, StoreError, open_store, read_bounded
+    from trainbench.results.artefacts import open_store
+    from trainbench.results.store_files import StoreError, read_bounded
+    from trainbench.results.stored_results import BrokenFile
 
     taken: dict[str, str] = {}
     broken: list[BrokenFile] = []

@@ -20,19 +20,11 @@ from trainbench.pipeline import Measured
 from trainbench.planning.plan import Plan
 from trainbench.planning.work import identifier
 from trainbench.results.arrivals import PlannedCampaign
-from trainbench.results.artefacts import (
-    CAMPAIGN_FILE,
-    PLAN_FILE,
-    BrokenFile,
-    Store,
-    StoredResults,
-    StoreError,
-    Tell,
-    read_campaign,
-    read_results,
-)
+from trainbench.results.artefacts import CAMPAIGN_FILE, PLAN_FILE, Store, read_campaign
 from trainbench.results.campaign import Campaign
 from trainbench.results.collect import collect
+from trainbench.results.store_files import StoreError
+from trainbench.results.stored_results import BrokenFile, Progress, StoredResults, read_results
 
 JUDGING_SECTIONS = ("Limits", "Cost", "Report")
 MAX_ROUNDS = 20  # of BenchmarkParams
@@ -58,7 +50,7 @@ class StoredRuns:
         return bool(self.measured.dag_run_id or (self.campaign and not self.campaign.is_imported))
 
 
-def open_stored(source: str, store: Store, changes: Mapping[str, str], on_progress: Tell) -> StoredRuns:
+def open_stored(source: str, store: Store, changes: Mapping[str, str], on_progress: Progress) -> StoredRuns:
     """Read `source`: a folder with result.json files at any depth, or the id of a campaign in `store`. `changes` are
     parameters to judge by instead; `on_progress` gets (files read, files). Raises StoreError and ParamsError.
     """
@@ -79,7 +71,7 @@ def open_stored(source: str, store: Store, changes: Mapping[str, str], on_progre
     return _of_campaign(campaign, changes)
 
 
-def _of_folder(folder: Path, changes: Mapping[str, str], on_progress: Tell) -> StoredRuns:
+def _of_folder(folder: Path, changes: Mapping[str, str], on_progress: Progress) -> StoredRuns:
     from upath import UPath
 
     verdict = folder / "summary" / CAMPAIGN_FILE

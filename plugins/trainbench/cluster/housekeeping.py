@@ -15,8 +15,9 @@ from trainbench.cluster.retention import Expiry
 from trainbench.core.formats import NA, count, duration
 from trainbench.core.tables import Table, Tone, text_columns, text_row
 from trainbench.pods.manifests import Owner
-from trainbench.results.artefacts import Store, StoreError
+from trainbench.results.artefacts import Store
 from trainbench.results.shelves import Shelf
+from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import Housekeeping
 
 

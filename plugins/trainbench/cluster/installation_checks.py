@@ -9,7 +9,7 @@ from trainbench.cluster.doctor_facts import Facts
 from trainbench.cluster.installation_facts import PROVIDER, AirflowFacts, Unknown, UnsentFacts
 from trainbench.core.formats import listing
 from trainbench.history.database import HISTORY_ENV
-from trainbench.results.artefacts import STORE_ENV
+from trainbench.results.store_files import STORE_ENV
 from trainbench.settings.channels import NOTIFY_ENV
 from trainbench.settings.environment import Launcher
 

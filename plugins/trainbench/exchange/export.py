@@ -15,8 +15,10 @@ from trainbench.exchange.anonymise import anonymised
 from trainbench.exchange.bench_files import exported
 from trainbench.exchange.submission import SubmissionError, file_name, submission
 from trainbench.exchange.submission_page import markdown
-from trainbench.results.artefacts import Store, StoreError, read_bounded, read_results
+from trainbench.results.artefacts import Store
 from trainbench.results.collect import parse_payload
+from trainbench.results.store_files import StoreError, read_bounded
+from trainbench.results.stored_results import read_results
 
 MAX_TOLD = 8
 

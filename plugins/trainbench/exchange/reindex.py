@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from trainbench.results.artefacts import CAMPAIGN_FILE, BrokenFile, Store, StoreError
+from trainbench.results.artefacts import CAMPAIGN_FILE, Store
 from trainbench.results.campaign import IMPORTED, Campaign
+from trainbench.results.store_files import StoreError
+from trainbench.results.stored_results import BrokenFile
 
 HEAD_BYTES = 65_536
 # A verdict's own dates stand at its beginning; within a text a line cannot begin so.

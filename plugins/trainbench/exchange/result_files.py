@@ -15,9 +15,11 @@ from bench_image.contract.result import RunResult
 from trainbench.core.formats import count, listing
 from trainbench.exchange.bench_files import BenchFileError, OldFile, OwnFile, parse_bench_file
 from trainbench.exchange.comparison_rows import OLD_PROGRAM, Collector, Contender
-from trainbench.results.artefacts import BrokenFile, Store, StoreError, address, read_bounded
+from trainbench.results.artefacts import Store
 from trainbench.results.collect import parse_payload
 from trainbench.results.readings import gpu_name, is_measured
+from trainbench.results.store_files import StoreError, address, read_bounded
+from trainbench.results.stored_results import BrokenFile
 
 if TYPE_CHECKING:
     from upath import UPath
@@ -80,7 +82,7 @@ def _resolved(source: str) -> Path:
 
 
 def gather(files: Sequence[ResultFile], on_read: Callable[[], None] = lambda: None) -> Gathered:
-    """Reads every file once; `tell` is called after each."""
+    """Reads every file once; `on_read` is called after each."""
     reader = _Reader()
     for item in files:
         reader.read(item)

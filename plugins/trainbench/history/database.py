@@ -14,7 +14,8 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
-from trainbench.results.artefacts import Store, StoreError, open_store
+from trainbench.results.artefacts import Store, open_store
+from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import read_settings
 
 HISTORY_ENV = "TRAINBENCH_HISTORY_URL"

@@ -15,14 +15,13 @@ from trainbench.history.notice_tables import warnings
 from trainbench.history.run_tables import runs
 from trainbench.history.summary_tables import campaigns
 from trainbench.judging.over_time.node_history import records_of
+from trainbench.judging.rate_changes import is_back, is_worse
 from trainbench.judging.warning_findings import (
     ENDED,
     OVER,
     Kind,
     alarms,
     changes_of,
-    is_back,
-    is_worse,
     red_or_drilled,
     warnings_of,
 )

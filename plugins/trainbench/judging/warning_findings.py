@@ -17,10 +17,10 @@ from trainbench.core.verdicts import (
     RateChange,
 )
 from trainbench.judging.checks.missing_nodes import ATTENDANCE, GONE
-from trainbench.judging.noise import deviation_pct
 from trainbench.judging.over_time import undecided
 from trainbench.judging.over_time.level_changes import SLOWER
 from trainbench.judging.over_time.trend import HISTORY_SLOWER
+from trainbench.judging.rate_changes import change_pct
 from trainbench.results.campaign import Campaign
 
 WATCHED, UNSTEADY = "watch", "unsteady"  # categories of findings
@@ -89,23 +89,9 @@ def changes_of(campaign: Campaign, node: str) -> tuple[RateChange, ...]:
             for change in finding.changes:
                 known = of_work.get(change.fingerprint, change)
                 if change.node == node:
-                    of_work[change.fingerprint] = min(change, known, key=_lost)
+                    of_work[change.fingerprint] = min(change, known, key=change_pct)
     return tuple(of_work.values())
-
-
-def _lost(change: RateChange) -> float:
-    return deviation_pct(change.after, change.before)
 
 
 def red_or_drilled(campaign: Campaign) -> set[str]:
     return {node.node for node in campaign.nodes if node.state in RED or node.is_drill}
-
-
-def is_back(rate: float, change: RateChange) -> bool:
-    """Whether a node is near its level before: it lost less than half of what counts."""
-    return deviation_pct(rate, change.before) >= -change.limit_pct / 2
-
-
-def is_worse(now: RateChange, then: RateChange) -> bool:
-    """Whether a node has lost more since it was warned of, by more than what counts."""
-    return deviation_pct(now.after, then.after) < -max(now.limit_pct, then.limit_pct)

@@ -67,7 +67,8 @@ def report_costs() -> dict[str, str]:
     from trainbench.params.cost_params import parse_spend_params
     from trainbench.planning.plan import campaign_id
     from trainbench.prices.price_tables import PriceError
-    from trainbench.results.artefacts import StoreError, open_store
+    from trainbench.results.artefacts import open_store
+    from trainbench.results.store_files import StoreError
 
     context, settings = get_current_context(), read_settings()
     run = context["dag_run"]

@@ -128,7 +128,8 @@ def leaked_pods() -> dict[str, Any]:
 def expired_artefacts() -> dict[str, Any]:
     """Deletes or tells; returns the names and the bytes."""
     from trainbench.cluster.housekeeping import artefacts_table, sweep_artefacts
-    from trainbench.results.artefacts import StoreError, open_store
+    from trainbench.results.artefacts import open_store
+    from trainbench.results.store_files import StoreError
 
     context = get_current_context()
     store = open_store(read_settings().store)

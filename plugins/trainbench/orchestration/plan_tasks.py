@@ -101,7 +101,8 @@ def _planned(question: Question) -> Plan:
 def _store_plan(plan: Plan, planned_at: datetime) -> None:
     """Beside the results that will arrive: the command line judges a run that never came to its own judgement."""
     from trainbench.results.arrivals import PlannedCampaign
-    from trainbench.results.artefacts import StoreError, open_store
+    from trainbench.results.artefacts import open_store
+    from trainbench.results.store_files import StoreError
 
     context = get_current_context()
     suite, run_id = context["dag"].dag_id, context["run_id"]

@@ -10,24 +10,22 @@ Names come from the run: a repeated task, or `publish` after it, writes the same
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import AwareDatetime
 
 from bench_image.contract.frozen import ContractError, Frozen
 from bench_image.contract.parse import parse_spec
-from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE, SPEC_ENV
+from bench_image.contract.pod_io import RESULT_FILE, SPEC_ENV
 from bench_image.contract.result import Phase, RunResult
 from bench_image.contract.spec import RunSpec
 from trainbench.planning.plan import Plan
-from trainbench.pods.gangs import combine
 from trainbench.pods.manifests import CONTAINER, RANK_ENV
 from trainbench.pods.pod_end import PodEnd
-from trainbench.results.artefacts import BrokenFile, Store, StoreError, address, read_bounded
-from trainbench.results.collect import collect, mismatch, parse_payload
-
-if TYPE_CHECKING:
-    from upath import UPath
+from trainbench.results.artefacts import Store
+from trainbench.results.collect import mismatch, parse_payload
+from trainbench.results.store_files import StoreError
+from trainbench.results.stored_results import latest_try, rank_file
 
 
 class PlannedCampaign(Frozen):
@@ -80,7 +78,7 @@ def completed(
     stored = [index for index, payload in enumerate(payloads) if payload is None and with_stored[index] is not None]
     if not stored or specs[0].placement.nodes == 1:
         return with_stored
-    of_try = _latest_try({index: result for index, payload in enumerate(with_stored) if (result := _read(payload))})
+    of_try = latest_try({index: result for index, payload in enumerate(with_stored) if (result := _read(payload))})
     return [None if index in stored and index not in of_try else payload for index, payload in enumerate(with_stored)]
 
 
@@ -89,43 +87,6 @@ def _read(payload: object | None) -> RunResult | None:
         return None if payload is None else parse_payload(payload)
     except ContractError:
         return None
-
-
-def _latest_try(by_rank: Mapping[int, RunResult]) -> Mapping[int, RunResult]:
-    """Those that were still running when the last one began: ranks of an earlier try had ended by then."""
-    began = max(result.started_at for result in by_rank.values())
-    return {rank: result for rank, result in by_rank.items() if result.finished_at >= began}
-
-
-def rank_file(rank: int) -> str:
-    return f"rank-{rank}.json"
-
-
-def joined(files: Sequence[UPath], root: UPath) -> tuple[tuple[RunResult, ...], tuple[BrokenFile, ...]]:
-    """The rank files of gangs whose results nobody has joined yet, as one result for each run. A rank that handed over
-    nothing makes its run a failed one. `root`: the folder below which no link is followed.
-    """
-    broken: list[BrokenFile] = []
-    ranks: dict[str, dict[int, RunResult]] = {}
-    for path in files:
-        if (path.parent / RESULT_FILE).is_file():
-            continue
-        try:
-            result = parse_payload(read_bounded(path, MAX_RESULT_BYTES, root))
-        except (ContractError, StoreError) as error:
-            broken.append(BrokenFile(address(path), str(error)))
-            continue
-        ranks.setdefault(str(path.parent), {})[int(path.stem.removeprefix("rank-"))] = result
-    return tuple(_joined(of_run) for _, of_run in sorted(ranks.items())), tuple(broken)
-
-
-def _joined(by_rank: Mapping[int, RunResult]) -> RunResult:
-    by_rank = _latest_try(by_rank)
-    results = tuple(by_rank.values())
-    spec = results[0].spec
-    payloads = [by_rank[rank].model_dump_json() if rank in by_rank else None for rank in range(spec.placement.nodes)]
-    at = max(result.finished_at for result in results)
-    return combine(spec, collect((spec,) * spec.placement.nodes, payloads, at))
 
 
 def _run_of(manifest: Mapping[str, Any]) -> tuple[RunSpec, int] | None:

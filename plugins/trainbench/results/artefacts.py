@@ -10,68 +10,37 @@ The root is a local folder or an object store (`s3://`, `gs://`); both look the 
 
 from __future__ import annotations
 
-import errno
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from bench_image.contract.frozen import ContractError
 from bench_image.contract.parse import explain
 from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import IDENTIFIER
-from trainbench.core.user_error import UserError
 from trainbench.results import local_files
 from trainbench.results.campaign import Campaign
-from trainbench.results.collect import parse_payload
 from trainbench.results.shelves import NOUNS, Shelf, Usage, foreign_files
+from trainbench.results.store_files import LOCAL_PROTOCOLS, StoreError, address, explained, opened, read_bounded
+from trainbench.results.stored_results import Progress, StoredResults, no_progress, rank_file, read_results
 from trainbench.settings.environment import read_settings
 
 if TYPE_CHECKING:
     from upath import UPath
     from upath.types import StatResultType
 
-STORE_ENV = "TRAINBENCH_STORE"
 DEFAULT_STORE = ".trainbench/store"
 CAMPAIGN_FILE, PLAN_FILE = "verdict.json", "plan.json"
-RANK_FILE = re.compile(r"rank-[0-9]{1,6}\.json")
 MAX_CAMPAIGN_BYTES = 4_000_000_000  # 100,000 results on one GPU each make 1.3 GB
 WRITERS = 16
-LOCAL_PROTOCOLS = frozenset({"", "file", "local"})
 SUMMARY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,3}")
-
-
-Tell = Callable[[int, int], None]  # how many files are read, of how many
-
-
-def _tell_nobody(_: int, __: int) -> None:
-    pass
-
-
-class StoreError(UserError, RuntimeError):
-    """The store cannot be read or written; the message says which address, why, and what to do."""
-
-
-@dataclass(frozen=True)
-class BrokenFile:
-    """A stored result that cannot be read, and why; it is reported, and the others are read all the same."""
-
-    address: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class StoredResults:
-    results: tuple[RunResult, ...]
-    broken: tuple[BrokenFile, ...]
 
 
 def open_store(url: str | None = None) -> Store:
@@ -115,7 +84,7 @@ class Store:
             self._campaign(result.spec.identity.campaign_id)
             / "runs"
             / _identifier(result.spec.identity.run_id)
-            / f"rank-{rank}.json"
+            / rank_file(rank)
         )
         return self._write(path, result.model_dump_json(indent=1).encode())
 
@@ -126,7 +95,7 @@ class Store:
     def read_plan(self, campaign_id: str) -> bytes | None:
         """None: the campaign has none. Raises StoreError."""
         path = self._campaign(campaign_id) / PLAN_FILE
-        with _explained(path, "read"):
+        with explained(path, "read"):
             is_there = path.is_file()
         return self._read(path, MAX_CAMPAIGN_BYTES) if is_there else None
 
@@ -150,8 +119,8 @@ class Store:
         path = _named(self._campaign(campaign_id) / "runs" / _identifier(run_id), name)
         return self._read(path, MAX_RESULT_BYTES)
 
-    def read_results(self, campaign_id: str, tell: Tell = _tell_nobody) -> StoredResults:
-        return read_results(self._campaign(campaign_id) / "runs", tell, self.root)
+    def read_results(self, campaign_id: str, progress: Progress = no_progress) -> StoredResults:
+        return read_results(self._campaign(campaign_id) / "runs", progress, self.root)
 
     def write_campaign(self, campaign: Campaign) -> str:
         """Returns the file's address."""
@@ -182,20 +151,20 @@ class Store:
     def read_summary_head(self, campaign_id: str, name: str, num_bytes: int) -> bytes:
         """The first bytes of one file of the summary. Raises StoreError."""
         path = self._summary_file(campaign_id, name)
-        with _explained(path, "read"), _opened(path, self.root) as file:
+        with explained(path, "read"), opened(path, self.root) as file:
             return file.read(num_bytes)
 
     def campaign_stamp(self, campaign_id: str) -> tuple[float, int]:
         """Time of the last change, and size in bytes, of the campaign's verdict. Raises StoreError."""
         path = self._summary_file(campaign_id, CAMPAIGN_FILE)
-        with _explained(path, "read"):
+        with explained(path, "read"):
             status = path.stat()
         return status.st_mtime, status.st_size
 
     def has_verdict(self, campaign_id: str) -> bool:
         """Whether the campaign was published. Raises StoreError."""
         path = self._summary_file(campaign_id, CAMPAIGN_FILE)
-        with _explained(path, "read"):
+        with explained(path, "read"):
             return bool(path.is_file())
 
     def summary_address(self, campaign_id: str, name: str) -> str:
@@ -209,14 +178,14 @@ class Store:
     def names(self, shelf: Shelf) -> tuple[str, ...]:
         """What stands on the shelf, sorted."""
         folder = self.root / shelf
-        with _explained(folder, "read"):
+        with explained(folder, "read"):
             names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
         return tuple(sorted(name for name in names if re.fullmatch(IDENTIFIER, name)))
 
     def usage(self, shelf: Shelf, name: str) -> Usage:
         """Every file is looked at, none is read."""
         folder = self.root / shelf / _identifier(name)
-        with _explained(folder, "read"):
+        with explained(folder, "read"):
             files: Mapping[str, StatResultType]
             if self.is_local:
                 files = local_files.sizes_and_times(Path(folder.path))
@@ -240,7 +209,7 @@ class Store:
         if usage.foreign:
             foreign = ", ".join(usage.foreign[:3])
             raise StoreError(f"{address(folder)} is not deleted: {foreign} is not of a {NOUNS[shelf]}; move it away")
-        with _explained(folder, "deleted"):
+        with explained(folder, "deleted"):
             if self.is_local:
                 local_files.delete_tree(Path(folder.path), Path(self.root.path))
             else:
@@ -254,7 +223,7 @@ class Store:
         try:
             is_same = self._read(path, len(content)) == content
         finally:
-            with _explained(path, "deleted"):
+            with explained(path, "deleted"):
                 path.unlink()
         if not is_same:
             raise StoreError(f"{address(path)} was read with other content than was written: check the store")
@@ -273,35 +242,12 @@ class Store:
         return self.root / Shelf.CAMPAIGNS / _identifier(campaign_id)
 
     def _write(self, path: UPath, content: bytes) -> str:
-        with _explained(path, "written"):
+        with explained(path, "written"):
             if self.is_local:
                 local_files.write_file(Path(path.path), content, Path(self.root.path))
             else:
                 path.write_bytes(content)  # one put: object stores show an object only when it is complete
         return address(path)
-
-
-def read_results(folder: UPath, tell: Tell = _tell_nobody, root: UPath | None = None) -> StoredResults:
-    """All `result.json` files at any depth below `folder`, ordered by path, then gangs of which only the ranks' files
-    are there; `tell` is called after each. `root`: of the store that `folder` belongs to; below it, or below `folder`,
-    no link is followed.
-    """
-    from trainbench.results.arrivals import joined
-
-    root = root if root is not None else folder
-    with _explained(folder, "read"):
-        files = sorted(folder.rglob("*.json"), key=str) if folder.is_dir() else []
-    paths = [path for path in files if path.name == RESULT_FILE]
-    results: list[RunResult] = []
-    broken: list[BrokenFile] = []
-    for number, path in enumerate(paths, 1):
-        try:
-            results.append(parse_payload(read_bounded(path, MAX_RESULT_BYTES, root)))
-        except (ContractError, StoreError) as error:
-            broken.append(BrokenFile(address(path), str(error)))
-        tell(number, len(paths))
-    gangs, broken_ranks = joined([path for path in files if RANK_FILE.fullmatch(path.name)], root)
-    return StoredResults((*results, *gangs), (*broken, *broken_ranks))
 
 
 def read_campaign(path: UPath, root: UPath | None = None) -> Campaign:
@@ -310,11 +256,6 @@ def read_campaign(path: UPath, root: UPath | None = None) -> Campaign:
         return Campaign.model_validate_json(read_bounded(path, MAX_CAMPAIGN_BYTES, root))
     except ValidationError as error:
         raise StoreError(f"{address(path)} is not a campaign of this version: {explain(error)}") from None
-
-
-def address(path: UPath) -> str:
-    """What a person can open: an absolute path, or a URL."""
-    return path.path if path.protocol in LOCAL_PROTOCOLS else str(path)
 
 
 def _named(folder: UPath, name: str) -> UPath:
@@ -327,45 +268,3 @@ def _identifier(name: str) -> str:
     if not re.fullmatch(IDENTIFIER, name):
         raise StoreError(f"id {name!r:.220} cannot name a folder: lower-case letters, digits, '.', '_' and '-' only")
     return name
-
-
-def read_bounded(path: UPath, max_bytes: int, root: UPath | None = None) -> bytes:
-    """The content of a regular file. `root`: the folder below which no link is followed; None for a file that a person
-    named. Raises StoreError, also for more than `max_bytes`.
-    """
-    with _explained(path, "read"), _opened(path, root) as file:
-        content = file.read(max_bytes + 1)
-    if len(content) > max_bytes:
-        raise StoreError(f"{address(path)} is larger than the {max_bytes} bytes allowed: it is not read")
-    return content
-
-
-def _opened(path: UPath, root: UPath | None) -> BinaryIO:
-    if path.protocol in LOCAL_PROTOCOLS:
-        return local_files.open_regular(Path(path.path), Path(root.path) if root is not None else None)
-    return path.open("rb")  # an object store has neither links nor FIFOs
-
-
-_LINK = "a link, or a file in place of a folder: links in a store are not followed; put the real file there"
-REASONS = {
-    errno.ENOSPC: f"the disk is full: free space, or set {STORE_ENV} to another place",
-    errno.EDQUOT: f"the disk quota is used up: free space, or set {STORE_ENV} to another place",
-    errno.EROFS: f"the file system is read-only: set {STORE_ENV} to a place that can be written",
-    errno.EACCES: f"permission denied: set {STORE_ENV} to a place that this user may use",
-    errno.EPERM: f"permission denied: set {STORE_ENV} to a place that this user may use",
-    errno.EINVAL: "it is no regular file: move it away",
-    errno.ELOOP: _LINK,
-    errno.ENOTDIR: _LINK,
-    errno.ENOENT: f"it does not exist: check the id, and that {STORE_ENV} is the store that was written to",
-}
-
-
-@contextmanager
-def _explained(path: UPath, done: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        # PermissionError and FileNotFoundError of object stores come without a number
-        number = error.errno or {PermissionError: errno.EACCES, FileNotFoundError: errno.ENOENT}.get(type(error), 0)
-        reason = REASONS.get(number, str(error))
-        raise StoreError(f"{address(path)} cannot be {done}: {reason}") from None

@@ -15,8 +15,9 @@ from trainbench.cost.monthly_files import files
 from trainbench.cost.monthly_report import make_report
 from trainbench.cost.paid_runs import run_table
 from trainbench.params.cost_params import SpendParams
-from trainbench.results.artefacts import Store, StoreError, open_store
+from trainbench.results.artefacts import Store, open_store
 from trainbench.results.shelves import Shelf, Usage
+from trainbench.results.store_files import StoreError
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

@@ -14,8 +14,9 @@ from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from bench_image.contract.result import RunResult
 from tests.builders import STARTED_AT, make_failed, make_result
 from trainbench.prices.run_cost import RunCost
-from trainbench.results.artefacts import Store, StoreError, open_store
+from trainbench.results.artefacts import Store, open_store
 from trainbench.results.campaign import Campaign
+from trainbench.results.store_files import StoreError
 
 BAD_NAMES = ["../x", "a/b", "", ".", "..", "A", "x\n", "x" * 201, "-x", "a\x00b"]
 

@@ -9,7 +9,8 @@ import pytest
 
 from bench_image.contract.result import RunResult
 from tests.builders.results import make_result
-from trainbench.results.artefacts import Store, StoreError, open_store
+from trainbench.results.artefacts import Store, open_store
+from trainbench.results.store_files import StoreError
 
 LINK = "links in a store are not followed"
 

@@ -13,7 +13,7 @@ from trainbench.core.verdicts import Finding, Level, RateChange
 from trainbench.judging.noise import deviation_pct
 from trainbench.judging.over_time.level_changes import STILL_SLOWER
 from trainbench.judging.over_time.node_history import NodeRecord
-from trainbench.judging.warning_findings import is_back
+from trainbench.judging.rate_changes import is_back
 
 
 class Slowdown(NamedTuple):

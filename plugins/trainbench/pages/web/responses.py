@@ -16,8 +16,9 @@ from trainbench.pages.reads.queries import Pages, open_engine
 from trainbench.pages.reads.thread_pool import in_our_threads
 from trainbench.pages.render.form import DAYS, FilterForm
 from trainbench.pages.render.page import HEADERS, respond
-from trainbench.results.artefacts import Store, StoreError, open_store
+from trainbench.results.artefacts import Store, open_store
 from trainbench.results.collect import parse_payload
+from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import read_settings
 
 Format = Literal["html", "csv"]

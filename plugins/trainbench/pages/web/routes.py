@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 from trainbench.history.database import HistoryError
 from trainbench.pages.render.page import HEADERS, assets, respond
 from trainbench.pages.web import baseline_routes, breach_routes, fleet_routes, glossary_routes, run_routes
-from trainbench.results.artefacts import StoreError
+from trainbench.results.store_files import StoreError
 from trainbench.settings.environment import SettingsError
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from trainbench.pages.web.stored_report import REPORT_POLICY, stored_report
 from trainbench.pages.web.task_results import task_of, task_result
 from trainbench.planning.plan import campaign_id
 from trainbench.reporting.html import InAirflow
-from trainbench.results.artefacts import StoreError
+from trainbench.results.store_files import StoreError
 
 router = APIRouter(route_class=OwnRoute)
 MAX_MAP_INDEX = 1_000_000

@@ -9,8 +9,9 @@ from functools import lru_cache
 from trainbench.pages.render.page import POLICY
 from trainbench.reporting import plots
 from trainbench.reporting.html import InAirflow, report_html
-from trainbench.results.artefacts import Store, StoreError
+from trainbench.results.artefacts import Store
 from trainbench.results.campaign import Campaign
+from trainbench.results.store_files import StoreError
 
 # As the other pages, but for its style, which it brings along as the file in the store does, and its plots.
 REPORT_POLICY = {**POLICY, "style-src": "'unsafe-inline'", "img-src": "data:", "form-action": "'none'"}

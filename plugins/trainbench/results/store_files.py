@@ -1,0 +1,69 @@
+"""One file of a store: its address, its content up to a size, and errors that say which file, why and what to do."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from trainbench.core.user_error import UserError
+from trainbench.results import local_files
+
+if TYPE_CHECKING:
+    from upath import UPath
+
+STORE_ENV = "TRAINBENCH_STORE"
+LOCAL_PROTOCOLS = frozenset({"", "file", "local"})
+
+
+class StoreError(UserError, RuntimeError):
+    """The store cannot be read or written; the message says which address, why, and what to do."""
+
+
+def address(path: UPath) -> str:
+    """What a person can open: an absolute path, or a URL."""
+    return path.path if path.protocol in LOCAL_PROTOCOLS else str(path)
+
+
+def read_bounded(path: UPath, max_bytes: int, root: UPath | None = None) -> bytes:
+    """The content of a regular file. `root`: the folder below which no link is followed; None for a file that a person
+    named. Raises StoreError, also for more than `max_bytes`.
+    """
+    with explained(path, "read"), opened(path, root) as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise StoreError(f"{address(path)} is larger than the {max_bytes} bytes allowed: it is not read")
+    return content
+
+
+def opened(path: UPath, root: UPath | None) -> BinaryIO:
+    if path.protocol in LOCAL_PROTOCOLS:
+        return local_files.open_regular(Path(path.path), Path(root.path) if root is not None else None)
+    return path.open("rb")  # an object store has neither links nor FIFOs
+
+
+_LINK = "a link, or a file in place of a folder: links in a store are not followed; put the real file there"
+REASONS = {
+    errno.ENOSPC: f"the disk is full: free space, or set {STORE_ENV} to another place",
+    errno.EDQUOT: f"the disk quota is used up: free space, or set {STORE_ENV} to another place",
+    errno.EROFS: f"the file system is read-only: set {STORE_ENV} to a place that can be written",
+    errno.EACCES: f"permission denied: set {STORE_ENV} to a place that this user may use",
+    errno.EPERM: f"permission denied: set {STORE_ENV} to a place that this user may use",
+    errno.EINVAL: "it is no regular file: move it away",
+    errno.ELOOP: _LINK,
+    errno.ENOTDIR: _LINK,
+    errno.ENOENT: f"it does not exist: check the id, and that {STORE_ENV} is the store that was written to",
+}
+
+
+@contextmanager
+def explained(path: UPath, done: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        # PermissionError and FileNotFoundError of object stores come without a number
+        number = error.errno or {PermissionError: errno.EACCES, FileNotFoundError: errno.ENOENT}.get(type(error), 0)
+        reason = REASONS.get(number, str(error))
+        raise StoreError(f"{address(path)} cannot be {done}: {reason}") from None

@@ -1,0 +1,97 @@
+"""All results below a folder of the store: of each run its file, of a gang that nobody has joined its ranks' files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bench_image.contract.frozen import ContractError
+from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
+from bench_image.contract.result import RunResult
+from trainbench.pods.gangs import combine
+from trainbench.results.collect import collect, parse_payload
+from trainbench.results.store_files import StoreError, address, explained, read_bounded
+
+if TYPE_CHECKING:
+    from upath import UPath
+
+RANK_FILE = re.compile(r"rank-[0-9]{1,6}\.json")
+Progress = Callable[[int, int], None]  # how many files are read, of how many
+
+
+def no_progress(_: int, __: int) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class BrokenFile:
+    """A stored result that cannot be read, and why; it is reported, and the others are read all the same."""
+
+    address: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class StoredResults:
+    results: tuple[RunResult, ...]
+    broken: tuple[BrokenFile, ...]
+
+
+def read_results(folder: UPath, progress: Progress = no_progress, root: UPath | None = None) -> StoredResults:
+    """All `result.json` files at any depth below `folder`, ordered by path, then gangs of which only the ranks' files
+    are there; `progress` is called after each. `root`: of the store that `folder` belongs to; below it, or below
+    `folder`, no link is followed.
+    """
+    root = root if root is not None else folder
+    with explained(folder, "read"):
+        files = sorted(folder.rglob("*.json"), key=str) if folder.is_dir() else []
+    paths = [path for path in files if path.name == RESULT_FILE]
+    results: list[RunResult] = []
+    broken: list[BrokenFile] = []
+    for number, path in enumerate(paths, 1):
+        try:
+            results.append(parse_payload(read_bounded(path, MAX_RESULT_BYTES, root)))
+        except (ContractError, StoreError) as error:
+            broken.append(BrokenFile(address(path), str(error)))
+        progress(number, len(paths))
+    gangs, broken_ranks = join_gangs([path for path in files if RANK_FILE.fullmatch(path.name)], root)
+    return StoredResults((*results, *gangs), (*broken, *broken_ranks))
+
+
+def rank_file(rank: int) -> str:
+    return f"rank-{rank}.json"
+
+
+def latest_try(by_rank: Mapping[int, RunResult]) -> Mapping[int, RunResult]:
+    """Those that were still running when the last one began: ranks of an earlier try had ended by then."""
+    began = max(result.started_at for result in by_rank.values())
+    return {rank: result for rank, result in by_rank.items() if result.finished_at >= began}
+
+
+def join_gangs(files: Sequence[UPath], root: UPath) -> tuple[tuple[RunResult, ...], tuple[BrokenFile, ...]]:
+    """The rank files of gangs whose results nobody has joined yet, as one result for each run. A rank that handed over
+    nothing makes its run a failed one. `root`: the folder below which no link is followed.
+    """
+    broken: list[BrokenFile] = []
+    ranks: dict[str, dict[int, RunResult]] = {}
+    for path in files:
+        if (path.parent / RESULT_FILE).is_file():
+            continue
+        try:
+            result = parse_payload(read_bounded(path, MAX_RESULT_BYTES, root))
+        except (ContractError, StoreError) as error:
+            broken.append(BrokenFile(address(path), str(error)))
+            continue
+        ranks.setdefault(str(path.parent), {})[int(path.stem.removeprefix("rank-"))] = result
+    return tuple(_joined(of_run) for _, of_run in sorted(ranks.items())), tuple(broken)
+
+
+def _joined(by_rank: Mapping[int, RunResult]) -> RunResult:
+    by_rank = latest_try(by_rank)
+    results = tuple(by_rank.values())
+    spec = results[0].spec
+    payloads = [by_rank[rank].model_dump_json() if rank in by_rank else None for rank in range(spec.placement.nodes)]
+    at = max(result.finished_at for result in results)
+    return combine(spec, collect((spec,) * spec.placement.nodes, payloads, at))
