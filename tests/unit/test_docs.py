@@ -17,6 +17,10 @@ LINK = re.compile(r"\]\(([^)#\s]+)")
 SOURCES = ("bench_image/", "dags/", "docker/", "docs/", "plugins/", "scripts/", "studies/", "tests/")
 PATH = re.compile(rf"`((?:{'|'.join(SOURCES)})[\w./-]*)`")
 
+TEST = re.compile(r"^ *def (test_\w+)", re.MULTILINE)
+NAME = re.compile(r"(?<![*\w])(?:\w+\.py|test_\w+)\b")
+FOREIGN = {"benchmark.py"}  # what users call their own program
+
 
 def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
@@ -32,6 +36,16 @@ def test_each_link_leads_to_a_file(page: Path) -> None:
 def test_each_named_path_exists(page: Path) -> None:
     paths = PATH.findall(page.read_text(encoding="utf-8"))
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "mutation.md"], ids=name_of)
+def test_each_named_module_and_test_exists(page: Path) -> None:
+    """mutation.md lists code as it was when its sample was drawn."""
+    text = page.read_text(encoding="utf-8")
+    modules = {path.name for folder in SOURCES for path in (ROOT / folder).rglob("*.py")}
+    tests = {name for path in (ROOT / "tests").rglob("test_*.py") for name in TEST.findall(path.read_text())}
+    known = modules | tests | {name.removesuffix(".py") for name in modules}
+    assert {name for name in NAME.findall(text) if name not in known} <= FOREIGN
 
 
 @pytest.mark.parametrize("folder", ["plugins/trainbench", "bench_image"])
