@@ -1,4 +1,8 @@
-"""Fingerprints: runs are comparable when the fingerprints of their parts are equal."""
+"""Fingerprints: runs are comparable when the fingerprints of their parts are equal.
+
+A setting that is None is left to the program, and is not hashed: a setting that is added later with the default None
+leaves the fingerprints of all results without it as they are.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,11 @@ from bench_image.contract.frozen import Frozen
 
 
 class Part(Frozen):
-    """A part of a spec that enters fingerprints. Each of its fields does, a new one too."""
+    """A part of a spec that enters fingerprints. Each of its fields does unless it is None, a new one too."""
 
     def canonical(self) -> dict[str, Any]:
-        """The fields as JSON values, in one form for equal settings."""
-        return self.model_dump(mode="json")
+        """The fields that are not None, as JSON values, in one form for equal settings."""
+        return self.model_dump(mode="json", exclude_none=True)
 
 
 def fingerprint(*parts: Part) -> str:

@@ -195,9 +195,9 @@ class Work(WorkSettings, Part):
 
     def canonical(self) -> dict[str, Any]:
         """The model by its shape: a known model and its dimensions written out are equal work, and so are equal
-        dimensions under two names.
+        dimensions under two names. A recipe without LoRA or 4-bit weights is hashed as such.
         """
-        fields = super().canonical()
+        fields = dict.fromkeys(("dimensions", "lora", "quantisation")) | super().canonical()
         if self.dimensions is None:
             return fields
         known = next((name for name, shape in MODELS.items() if shape == self.dimensions), None)

@@ -6,7 +6,7 @@ import pytest
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.parse import parse_spec
-from bench_image.contract.spec import Drill
+from bench_image.contract.spec import Drill, Placement
 from bench_image.contract.work import Lora, Quantisation
 from tests.builders import PARTS, make_spec
 from tests.unit.image.contract.documents import (
@@ -30,6 +30,21 @@ def test_every_field_of_work_placement_and_measurement_enters_the_fingerprint(pa
     changed = spec.changed(**{part: {field: "something else"}}).fingerprint != spec.fingerprint
 
     assert changed == (part != "identity")
+
+
+def test_a_setting_added_later_changes_the_fingerprint_only_where_it_is_set() -> None:
+    class Later(Placement):
+        added: int | None = None
+
+    assert fingerprint(Later()) == fingerprint(Placement())
+    assert fingerprint(Later(added=1)) != fingerprint(Placement())
+
+
+def test_no_lora_no_quantisation_and_no_dimensions_are_hashed() -> None:
+    """A full fine-tuning is known by what it lacks: the fingerprints of stored results hold these nulls."""
+    fields = make_spec(recipe="full").work.canonical()
+
+    assert (fields["lora"], fields["quantisation"], fields["dimensions"]) == (None, None, None)
 
 
 @pytest.mark.parametrize(
