@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from bench_image.contract.fingerprint import Part, fingerprint
 from bench_image.contract.frozen import Frozen
-from bench_image.contract.options import SINGLE_GPU, Strategy, unsupported
+from bench_image.contract.options import SINGLE_GPU, Strategy
 from bench_image.contract.setting import setting
 from bench_image.contract.work import Work
 
@@ -134,9 +134,7 @@ class RunSpec(Frozen):
         node, peers, nodes = self.identity.node, self.identity.peers, self.placement.nodes
         if peers and (len({node, *peers}) != nodes or len(peers) != nodes - 1):
             raise ValueError(f"{nodes} nodes, but node {node} has the peers {', '.join(peers)}")
-        work = self.work
-        family = work.known_shape.family if work.known_shape else None
-        if reason := unsupported(self.placement.strategy, work.recipe, work.precision, family):
+        if reason := self.work.unsupported(self.placement.strategy):
             raise ValueError(reason)
         return self
 

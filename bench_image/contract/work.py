@@ -12,7 +12,7 @@ from bench_image.contract.bounds import MAX_COUNT
 from bench_image.contract.fingerprint import Part
 from bench_image.contract.frozen import ContractError, Frozen
 from bench_image.contract.model_shapes import MODELS, ModelShape, shape_of
-from bench_image.contract.options import Optimizer, Precision, Recipe
+from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy, unsupported
 from bench_image.contract.setting import setting
 from bench_image.contract.weights import RANDOM, normal_folder, normal_weights
 
@@ -159,6 +159,11 @@ class WorkSettings(Frozen):
     def known_shape(self) -> ModelShape | None:
         """None for an unknown model without dimensions."""
         return self.dimensions or MODELS.get(self.model)
+
+    def unsupported(self, strategy: Strategy) -> str | None:
+        """Why this job cannot run by `strategy`, with its remedy; None if it can."""
+        family = self.known_shape.family if self.known_shape else None
+        return unsupported(strategy, self.recipe, self.precision, family)
 
 
 class Work(WorkSettings, Part):

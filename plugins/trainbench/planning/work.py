@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.flops import lora_targets
-from bench_image.contract.options import SINGLE_GPU, Recipe, Strategy, unsupported
+from bench_image.contract.options import SINGLE_GPU, Recipe, Strategy
 from bench_image.contract.spec import Drill, Identity, Measurement, Placement, RunSpec
 from bench_image.contract.work import PRESET_SETTINGS, DiskData, Work, WorkSettings
 from trainbench.params.campaign_params import BenchmarkParams
@@ -54,7 +54,7 @@ def impossible(strategy: Strategy, params: BenchmarkParams) -> str | None:
             f"seq_length {seq_length} is beyond the {job.shape.max_positions} positions of "
             f"'{job.model}': choose a shorter one"
         )
-    return unsupported(strategy, job.recipe, job.precision, job.shape.family)
+    return job.unsupported(strategy)
 
 
 def _seq_length(params: BenchmarkParams, strategy: Strategy) -> int:
