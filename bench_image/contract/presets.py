@@ -14,16 +14,17 @@ STEPS_BEFORE_CAPTURE = 2  # the first step compiles and creates the optimizer st
 
 def uses_compile(spec: RunSpec) -> bool:
     """Whether layers and loss are compiled. Not with ZeRO-3, whose hooks on each module cut the layers' graphs."""
-    return (
-        spec.work.preset is Preset.TUNED
-        and spec.work.device is Device.CUDA
-        and spec.placement.strategy is not Strategy.ZERO3
-    )
+    return spec.work.is_compiled and spec.work.device is Device.CUDA and spec.placement.strategy is not Strategy.ZERO3
+
+
+def compiles_as_tuned(spec: RunSpec) -> bool:
+    """Whether the preset `tuned` builds on compiled layers: no attention masks, fused adapters, CUDA graphs."""
+    return spec.work.preset is Preset.TUNED and uses_compile(spec)
 
 
 def uses_fused_lora(spec: RunSpec) -> bool:
     """Whether adapters and frozen weights are one operation: without dropout, in one dtype, unlike fp16 training."""
-    if not uses_compile(spec) or spec.work.lora is None:
+    if not compiles_as_tuned(spec) or spec.work.lora is None:
         return False
     return spec.work.lora.dropout == 0 and spec.work.precision is not Precision.FP16
 
@@ -36,7 +37,7 @@ def uses_cuda_graph(spec: RunSpec) -> bool:
     """
     decoder = spec.work.shape.family not in ("mixtral", "encoder-decoder")
     counts_on_gpu = spec.work.optimizer is Optimizer.ADAMW_TORCH and spec.work.precision is not Precision.FP16
-    single = uses_compile(spec) and spec.placement.strategy is Strategy.SINGLE
+    single = compiles_as_tuned(spec) and spec.placement.strategy is Strategy.SINGLE
     return single and decoder and counts_on_gpu and spec.measurement.warmup_steps > STEPS_BEFORE_CAPTURE
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from bench_image.contract.bounds import MAX_COUNT
 from bench_image.contract.fingerprint import Part
@@ -37,8 +37,12 @@ class Device(StrEnum):
 
 # What a preset decides where a job does not.
 PRESET_SETTINGS: Mapping[Preset, Mapping[str, Any]] = {
-    Preset.AS_USERS_RUN: {"optimizer": Optimizer.PAGED_ADAMW_8BIT, "gradient_checkpointing": True},
-    Preset.TUNED: {"optimizer": Optimizer.ADAMW_TORCH, "gradient_checkpointing": AUTO},
+    Preset.AS_USERS_RUN: {
+        "optimizer": Optimizer.PAGED_ADAMW_8BIT,
+        "gradient_checkpointing": True,
+        "compile": False,
+    },
+    Preset.TUNED: {"optimizer": Optimizer.ADAMW_TORCH, "gradient_checkpointing": AUTO, "compile": True},
 }
 
 
@@ -148,6 +152,13 @@ class WorkSettings(Frozen):
         "Less memory, more computing. `auto`: only if it does not fit without. "
         f"{_preset_s_own('gradient_checkpointing')}",
     )
+    compile: bool | None = setting(
+        None,
+        "Work",
+        "Compile",
+        "Layers and loss by torch.compile, on GPUs, not with `zero3`. Off: `tuned` also goes without what it builds on "
+        f"it, fused adapters and CUDA graphs. {_preset_s_own('compile')}",
+    )
     seed: int = setting(0, "Measurement", "Seed", "Seed of weights and data.", ge=0, lt=2**31)
 
     @property
@@ -160,8 +171,16 @@ class WorkSettings(Frozen):
         """None for an unknown model without dimensions."""
         return self.dimensions or MODELS.get(self.model)
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it is to be, where it can be."""
+        return bool(PRESET_SETTINGS[self.preset]["compile"] if self.compile is None else self.compile)
+
     def unsupported(self, strategy: Strategy) -> str | None:
         """Why this job cannot run by `strategy`, with its remedy; None if it can."""
+        if self.compile and (strategy is Strategy.ZERO3 or self.device is Device.CPU):
+            where = "on the CPU" if self.device is Device.CPU else f"with strategy '{strategy}'"
+            return f"compile 'on' {where}, where layers are not compiled: choose off, or leave it empty"
         family = self.known_shape.family if self.known_shape else None
         return unsupported(strategy, self.recipe, self.precision, family)
 
@@ -175,6 +194,13 @@ class Work(WorkSettings, Part):
     lora: Lora | None = None
     quantisation: Quantisation | None = None
     data: Literal["memory"] | DiskData = "memory"
+
+    @field_validator("compile")
+    @classmethod
+    def _left_to_the_preset(cls, value: bool | None, info: ValidationInfo) -> bool | None:
+        """The preset's own value written out is the work that it is without it, with the same fingerprint."""
+        preset = info.data.get("preset")
+        return None if preset and value is PRESET_SETTINGS[preset]["compile"] else value
 
     @model_validator(mode="after")
     def _recipe_has_its_settings(self) -> Work:

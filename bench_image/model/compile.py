@@ -1,4 +1,4 @@
-"""Applies the preset `tuned` to a model on a GPU: compiled layers and loss, fused adapters, no attention masks.
+"""Applies a preset to a model on a GPU: compiled layers and loss; `tuned` also fused adapters and no attention masks.
 
 None of it changes what is computed or which parameters exist. docs/performance.md states what each part gains.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bench_image.contract.presets import uses_compile, uses_fused_lora
+from bench_image.contract.presets import compiles_as_tuned, uses_compile, uses_fused_lora
 from bench_image.contract.spec import RunSpec
 from bench_image.model.architectures import layers_of
 
@@ -44,6 +44,7 @@ def apply_preset(base: Any, spec: RunSpec) -> tuple[FusedLayers, ...]:
     """
     if uses_compile(spec):
         compile_loss(base)
+    if compiles_as_tuned(spec):
         leave_masks_out(base, spec.work.seq_length)
     if not uses_fused_lora(spec):
         return ()

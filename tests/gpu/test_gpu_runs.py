@@ -46,6 +46,21 @@ def test_a_run_measures_everything_a_gpu_offers(tmp_path: Path, recipe: Recipe, 
     assert telemetry.num_samples > 0
 
 
+@pytest.mark.parametrize("recipe", list(Recipe))
+@pytest.mark.parametrize(
+    ("preset", "on", "executed"),
+    [(Preset.AS_USERS_RUN, True, "each layer, and the loss"), (Preset.TUNED, False, "off")],
+)
+def test_compile_is_switched_against_the_preset(
+    tmp_path: Path, recipe: Recipe, preset: Preset, on: bool, executed: str
+) -> None:
+    result = run(tmp_path, recipe=recipe, preset=preset, optimizer=OPTIMIZERS[recipe], compile=on)
+
+    assert (result.status, result.error) == (Status.OK, None)
+    assert result.chosen is not None
+    assert (result.chosen.execution["compile"], result.chosen.execution["CUDA graph"]) == (executed, "off")
+
+
 def test_step_times_add_up_to_the_wall_time(tmp_path: Path) -> None:
     """The events' borders are contiguous from one synchronisation to the next: an identity of two clocks."""
     performance = run(tmp_path, recipe=Recipe.FULL, optimizer=Optimizer.ADAMW_TORCH).performance

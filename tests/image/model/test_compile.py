@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from bench_image.contract.options import Recipe
+from bench_image.model.architectures import layers_of
 from bench_image.model.build import build
 from bench_image.model.compile import MASKS, leave_masks_out
 from tests.builders.distributed_runs import GPT2
@@ -50,3 +51,23 @@ def test_a_window_shorter_than_the_sequence_keeps_its_mask(monkeypatch: pytest.M
 
 def test_a_model_without_masks_of_transformers_is_left_alone() -> None:
     leave_masks_out(torch.nn.Linear(2, 2), 32)
+
+
+@pytest.mark.parametrize(
+    ("changes", "compiled", "without_masks"),
+    [
+        ({"preset": "as_users_run"}, False, False),
+        ({"preset": "as_users_run", "compile": True}, True, False),
+        ({"preset": "tuned"}, True, True),
+        ({"preset": "tuned", "compile": False}, False, False),
+    ],
+)
+def test_compile_decides_beside_the_preset(changes: dict[str, Any], compiled: bool, without_masks: bool) -> None:
+    """The model lies on the CPU: torch compiles a layer only when it runs."""
+    spec = make_spec(
+        recipe=Recipe.FULL, gradient_checkpointing=False, device="cuda", optimizer="adamw_torch", **changes
+    )
+    base: Any = build(spec, CPU).base
+
+    assert all((layer._compiled_call_impl is not None) == compiled for layer in layers_of(base))
+    assert ("forward" in vars(base.model)) == without_masks

@@ -19,6 +19,8 @@ from tests.builders import make_spec
         ({"recipe": Recipe.LORA}, True, True),
         ({"recipe": Recipe.FULL}, True, False),
         ({"preset": Preset.AS_USERS_RUN}, False, False),
+        ({"preset": Preset.AS_USERS_RUN, "compile": True}, True, False),
+        ({"compile": False}, False, False),
         ({"device": Device.CPU}, False, False),
         ({"strategy": Strategy.DDP, "gpus_per_node": 2}, True, True),
         ({"strategy": Strategy.ZERO2, "gpus_per_node": 2}, True, True),
@@ -42,6 +44,8 @@ def test_tuned_compiles_and_fuses_where_it_can(changes: dict[str, Any], compiled
         ({"model": "gpt2", "recipe": Recipe.FULL}, True),
         ({"gradient_accumulation_steps": 4}, True),
         ({"preset": Preset.AS_USERS_RUN}, False),
+        ({"preset": Preset.AS_USERS_RUN, "compile": True}, False),
+        ({"compile": False}, False),
         ({"device": Device.CPU}, False),
         ({"strategy": Strategy.DDP, "gpus_per_node": 2}, False),
         ({"optimizer": Optimizer.PAGED_ADAMW_8BIT}, False),
@@ -54,3 +58,27 @@ def test_tuned_compiles_and_fuses_where_it_can(changes: dict[str, Any], compiled
 def test_one_gpu_replays_steps_in_which_nothing_asks_it(changes: dict[str, Any], expected: bool) -> None:
     spec = make_spec(**{"preset": Preset.TUNED, "optimizer": Optimizer.ADAMW_TORCH} | changes)
     assert uses_cuda_graph(spec) is expected
+
+
+@pytest.mark.parametrize("preset", list(Preset))
+def test_compile_is_work_of_its_own_unless_it_is_the_preset_s(preset: Preset) -> None:
+    """Empty, and the preset's own value written out, are the work of results from before the setting."""
+    empty, own, other = (make_spec(preset=preset, compile=value) for value in (None, *OWN_AND_OTHER[preset]))
+
+    assert "compile" not in empty.work.canonical()
+    assert own.fingerprint == empty.fingerprint != other.fingerprint
+
+
+OWN_AND_OTHER = {Preset.AS_USERS_RUN: (False, True), Preset.TUNED: (True, False)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"strategy": "zero3", "gpus_per_node": 2}, "compile 'on' with strategy 'zero3'"),
+        ({"device": "cpu"}, "compile 'on' on the CPU"),
+    ],
+)
+def test_a_run_that_would_not_be_compiled_is_refused(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=f"{reason}, where layers are not compiled: choose off"):
+        make_spec(compile=True, **changes)
