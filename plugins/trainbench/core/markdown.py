@@ -35,6 +35,11 @@ def table(content: Table, links: Mapping[str, str] | None = None) -> str:
     return "\n".join([head, rule, *body, *notes]) + "\n"
 
 
+def section(content: Table, links: Mapping[str, str] | None = None, level: int = 2) -> str:
+    """The table under its title as a heading."""
+    return f"{'#' * level} {escape(content.title)}\n\n{table(content, links)}"
+
+
 def bullets(lines: Iterable[str]) -> str:
     """Each line escaped, as a list."""
     return "".join(f"- {escape(line)}\n" for line in lines)

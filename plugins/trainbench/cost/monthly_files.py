@@ -44,7 +44,7 @@ def files(report: SpendReport, campaign_ids: Collection[str]) -> dict[str, str]:
 
 def as_markdown(report: SpendReport, links: Mapping[str, str]) -> str:
     parts = [f"# {TITLE}: {report.month}", markdown.bullets(report.summary)]
-    parts += [f"## {markdown.escape(content.title)}\n\n{markdown.table(content, links)}" for content in tables(report)]
+    parts += [markdown.section(content, links) for content in tables(report)]
     if doubts := _doubts(report):
         parts.append(f"## Doubts about prices\n\n{markdown.bullets(doubts)}")
     parts.append(f"## How it is computed\n\n{markdown.bullets(FORMULAS)}")

@@ -155,10 +155,6 @@ def _trend(report: SpendReport) -> Table:
     )
 
 
-def _usd_per_1000_samples(month: WorkMonth | None) -> float | None:
-    return month.usd_per_1000_samples if month else None
-
-
 def _prices(report: SpendReport) -> Table:
     rows = tuple(_first_prices(report.prices))
     notes = [

@@ -35,12 +35,7 @@ Priced = tuple[RunResult, RunCost]
 def cost_report(campaign: Campaign) -> str:
     if _is_cpu_trial(campaign):
         return _not_priced(campaign)
-    sections: list[tuple[str, Table]] = [
-        ("Prices used", prices_table(campaign)),
-        ("Each node check", nodes_table(campaign)),
-        (f"Example: {EXAMPLE_SAMPLES:,} samples", example_table(campaign)),
-        ("Each run", runs_table(campaign)),
-    ]
+    tables = (prices_table(campaign), nodes_table(campaign), example_table(campaign), runs_table(campaign))
     head = [f"# Cost report: {markdown.escape(campaign.title)}", markdown.escape(summary(campaign))]
     if slowed := drill(campaign):
         head.append(
@@ -50,9 +45,9 @@ def cost_report(campaign: Campaign) -> str:
         result.spec.identity.run_id: RESULT_LINK.format(run_id=result.spec.identity.run_id)
         for result in campaign.results
     }
-    body = [f"## {title}\n\n{markdown.table(content, links)}".rstrip("\n") for title, content in sections]
+    body = [markdown.section(content, links).rstrip("\n") for content in tables]
     if larger := more_gpus.tables(campaign):
-        parts = (f"### {markdown.escape(content.title)}\n\n{markdown.table(content)}" for content in larger)
+        parts = (markdown.section(content, level=3) for content in larger)
         body.append("\n\n".join(["## When more GPUs pay", *parts]).rstrip("\n"))
     if missing := missing_prices(campaign):
         body.append(f"## Prices that are missing\n\n{markdown.bullets(missing)}".rstrip("\n"))
@@ -140,6 +135,7 @@ def prices_table(campaign: Campaign) -> Table:
             text("as of", lambda item: item[0][3]),
             integer("runs", lambda item: item[1]),
         ),
+        title="Prices used",
     )
 
 
@@ -168,6 +164,7 @@ def nodes_table(campaign: Campaign) -> Table:
         ),
         run_id=lambda item: median_run(result for result, _ in item[1]),
         notes=tuple(notes),
+        title="Each node check",
     )
 
 
@@ -185,6 +182,7 @@ def runs_table(campaign: Campaign) -> Table:
             text("remark", lambda p: "; ".join(filter(None, ["drill" if p[0].spec.drill else "", p[1].reason or ""]))),
         ),
         run_id=lambda pair: pair[0].spec.identity.run_id,
+        title="Each run",
     )
 
 
@@ -199,6 +197,7 @@ def example_table(campaign: Campaign) -> Table:
             RUN_USD.column(lambda item: _example_usd(item[1])),
         ),
         run_id=lambda item: median_run(result for result, _ in item[1]),
+        title=f"Example: {EXAMPLE_SAMPLES:,} samples",
     )
 
 

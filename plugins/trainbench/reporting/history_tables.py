@@ -48,6 +48,7 @@ def history_table(campaign: Campaign) -> Table:
         tone=lambda h: verdict_text.STATE_TONES.get(h.state, Tone.PLAIN),
         run_id=lambda h: runs.get(h.group_id, {}).get(h.node),
         more=more,
+        title="Against its own history",
     )
 
 

@@ -122,19 +122,13 @@ def _sections(campaign: Campaign) -> dict[str, object]:
     return {
         "history": history_tables.history_table(campaign),
         "baselines": history_tables.accepted_baselines(campaign),
-        "performance": run_tables.performance(campaign),
-        "chosen": run_tables.chosen(campaign),
-        "scaling": run_tables.scaling(campaign),
+        "beyond": (run_tables.failures(campaign), run_tables.skipped(campaign)),
+        "runs": (run_tables.performance(campaign), run_tables.scaling(campaign), run_tables.telemetry(campaign)),
         "startup": run_tables.startup(campaign),
-        "telemetry": run_tables.telemetry(campaign),
-        "failures": run_tables.failures(campaign),
-        "skipped": run_tables.skipped(campaign),
         "prices": cost_report.prices_table(campaign),
-        "node_costs": cost_report.nodes_table(campaign),
-        "example": cost_report.example_table(campaign),
-        "work": run_tables.work(campaign),
-        "software": run_tables.software(campaign),
-        "parameters": run_tables.parameters(campaign),
+        "costs": (cost_report.example_table(campaign), cost_report.nodes_table(campaign)),
+        "setup": (run_tables.software(campaign), run_tables.chosen(campaign)),
+        "settings": (*run_tables.work(campaign), run_tables.parameters(campaign)),
     }
 
 

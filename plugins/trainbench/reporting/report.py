@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from trainbench.core.formats import count, duration, listing, moment, sentence
-from trainbench.core.markdown import bullets, escape, table
+from trainbench.core.markdown import bullets, escape, section, table
 from trainbench.core.tables import Table
 from trainbench.core.verdicts import Finding, GroupVerdict, NodeVerdict
 from trainbench.reporting import cost_report, glossary, history_tables, plots, run_tables, verdict_text
@@ -19,6 +20,11 @@ OTHER_FILES = {
     "report.json": "verdicts, findings, runs and tables for programs",
 }
 
+_OF_RUNS = (
+    run_tables.performance, run_tables.scaling, run_tables.startup, run_tables.telemetry, run_tables.failures,
+    run_tables.skipped,
+)  # fmt: skip
+
 
 def benchmark_report(campaign: Campaign, files: Sequence[str] = (), sections: Sequence[Section] | None = None) -> str:
     """`files`: what lies beside the report, as paths relative to it; only these are linked. `sections`: the
@@ -30,16 +36,11 @@ def benchmark_report(campaign: Campaign, files: Sequence[str] = (), sections: Se
         _head(campaign),
         *_verdicts(campaign, links),
         *_red_nodes(campaign),
-        *(part for section in sections for part in _comparison(section.title, section.tables, links)),
+        *(part for each in sections for part in (f"## {each.title}", *_titled(each.tables, links, level=3))),
         *_findings(campaign),
         *_history(campaign, links),
         *_plots(campaign, files),
-        *_section("Throughput, step time, utilisation", run_tables.performance(campaign), links),
-        *_section("Scaling", run_tables.scaling(campaign), links),
-        *_section("Where the seconds go", run_tables.startup(campaign), links),
-        *_section("Telemetry", run_tables.telemetry(campaign), links),
-        *_section("Failed runs", run_tables.failures(campaign), links),
-        *_section("Skipped", run_tables.skipped(campaign)),
+        *_titled([make(campaign) for make in _OF_RUNS], links),
         _cost(campaign),
         *_configuration(campaign),
         _reading(),
@@ -49,8 +50,8 @@ def benchmark_report(campaign: Campaign, files: Sequence[str] = (), sections: Se
 
 
 def _history(campaign: Campaign, links: Mapping[str, str]) -> list[str]:
-    title, accepted = "Against its own history", history_tables.accepted_baselines(campaign)
-    parts = [*_section(title, history_tables.history_table(campaign), links)] or ([f"## {title}"] if accepted else [])
+    made, accepted = history_tables.history_table(campaign), history_tables.accepted_baselines(campaign)
+    parts = _titled([made], links) or ([f"## {made.title}"] if accepted else [])
     return [*parts, *([bullets(accepted).rstrip("\n")] if accepted else [])]
 
 
@@ -104,7 +105,8 @@ def _red_node(node: NodeVerdict, findings: Sequence[Finding]) -> str:
 def _findings(campaign: Campaign) -> list[str]:
     by_node = verdict_text.findings_by_node(campaign)
     shown = {finding for node in campaign.red_nodes for finding in by_node.get(node.node, ())}
-    return _section("Other findings", verdict_text.findings_table([f for f in campaign.findings if f not in shown]))
+    others = verdict_text.findings_table([f for f in campaign.findings if f not in shown])
+    return _titled([replace(others, title="Other findings")])
 
 
 def _plots(campaign: Campaign, files: Sequence[str]) -> list[str]:
@@ -116,24 +118,14 @@ def _plots(campaign: Campaign, files: Sequence[str]) -> list[str]:
     return ["## Plots", *images, *([absent] if absent else [])]
 
 
-def _comparison(title: str, tables: Sequence[Table], links: Mapping[str, str]) -> list[str]:
-    parts = [f"### {escape(content.title)}\n\n{table(content, links)}" for content in tables]
-    return [f"## {title}", *parts]
-
-
 def _cost(campaign: Campaign) -> str:
     lines = (cost_report.summary(campaign), *cost_report.sample_prices(campaign))
     return f"## Cost\n\n{bullets(lines)}\n{table(cost_report.prices_table(campaign))}"
 
 
 def _configuration(campaign: Campaign) -> list[str]:
-    parts = [f"### {escape(content.title)}\n\n{table(content)}" for content in run_tables.work(campaign)]
-    for title, content in (
-        ("What was chosen, and by which means it ran", run_tables.chosen(campaign)),
-        ("Software and hardware", run_tables.software(campaign)),
-        ("Parameters", run_tables.parameters(campaign)),
-    ):
-        parts += _section(title, content, level=3)
+    made = (run_tables.chosen(campaign), run_tables.software(campaign), run_tables.parameters(campaign))
+    parts = _titled((*run_tables.work(campaign), *made), level=3)
     return ["## Configuration", *parts] if parts else []
 
 
@@ -148,8 +140,9 @@ def _other_files(files: Sequence[str]) -> list[str]:
     return ["## Files\n\n" + "".join(links)] if links else []
 
 
-def _section(title: str, content: Table, links: Mapping[str, str] | None = None, level: int = 2) -> list[str]:
-    return [f"{'#' * level} {title}\n\n{table(content, links)}"] if content.rows else []
+def _titled(tables: Iterable[Table], links: Mapping[str, str] | None = None, level: int = 2) -> list[str]:
+    """Those that have rows, each under its title."""
+    return [section(content, links, level) for content in tables if content.rows]
 
 
 def _result_links(campaign: Campaign, files: Sequence[str]) -> dict[str, str]:

@@ -25,6 +25,11 @@ from trainbench.reporting.verdict_text import is_rerun
 from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign
 
+TITLES = {
+    PERFORMANCE: "Throughput, step time, utilisation",
+    STARTUP: "Where the seconds go",
+    TELEMETRY: "Telemetry",
+}
 # The phases of a run that do not overlap: compiling is a part of warming up.
 PHASES = frozenset(each.name for each in STARTUP_FIGURES) - {"compile_s", "total_s"}
 
@@ -44,6 +49,7 @@ def runs_table(campaign: Campaign, section: str) -> Table:
         results[:MAX_ROWS],
         (text("run", lambda r: names[r.spec.identity.run_id]), *(figure.column(figure.value) for figure in filled)),
         run_id=lambda r: r.spec.identity.run_id,
+        title=TITLES[section],
         notes=(
             *((f"And {more:,} more runs: metrics.csv has all of them.",) if more > 0 else ()),
             *_absences(results, figures),
@@ -85,6 +91,7 @@ def scaling(campaign: Campaign) -> Table:
             SCALING_EFFICIENCY_PCT.column(lambda pair: pair[1].pct, "efficiency"),
         ),
         run_id=lambda pair: pair[0].spec.identity.run_id,
+        title="Scaling",
     )
 
 
@@ -108,12 +115,15 @@ def failures(campaign: Campaign) -> Table:
             text("error", lambda pair: one_line(f"{pair[1].kind}: {pair[1].message}")),
         ),
         tone=lambda _: Tone.BAD,
+        title="Failed runs",
         run_id=lambda pair: pair[0].spec.identity.run_id,
     )
 
 
 def skipped(campaign: Campaign) -> Table:
-    return make_table(campaign.skipped, (text("skipped", lambda s: s.what), text("why", lambda s: s.reason)))
+    return make_table(
+        [(skip.what, skip.reason) for skip in campaign.skipped], text_columns("skipped", "why"), title="Skipped"
+    )
 
 
 def work(campaign: Campaign) -> tuple[Table, ...]:
@@ -165,7 +175,8 @@ def chosen(campaign: Campaign) -> Table:
     columns = text_columns(
         "work", "nodes", "micro-batch", "checkpointing", "how chosen", "execution", numbers=("micro-batch",)
     )
-    return make_table([(cells[0], listing(nodes), *cells[1:]) for cells, nodes in runs.items()], columns)
+    rows = [(cells[0], listing(nodes), *cells[1:]) for cells, nodes in runs.items()]
+    return make_table(rows, columns, title="What was chosen, and by which means it ran")
 
 
 def software(campaign: Campaign) -> Table:
@@ -178,13 +189,14 @@ def software(campaign: Campaign) -> Table:
         nodes_by_value.items(),
         (text("what", lambda item: item[0]), text("version", lambda item: _by_node(item[1]))),
         tone=lambda item: Tone.PLAIN if len(item[1]) == 1 else Tone.WARN,
+        title="Software and hardware",
     )
 
 
 def parameters(campaign: Campaign) -> Table:
     """The parameters as they were given, without those of other kinds of campaign."""
     params = {name: value for name, value in campaign.params.items() if applies_to(name, campaign.question)}
-    return _settings(params, names="parameter")
+    return _settings(params, "Parameters as they were asked for", "parameter")
 
 
 def _facts(context: Context | None) -> Iterator[tuple[str, str]]:
