@@ -78,7 +78,7 @@ class Measurement(Part):
         200,
         "Measurement",
         "Measured steps, at most",
-        "The most steps of a window, where noise keeps it from its precision.",
+        "The most steps of a window that noise keeps from the wanted precision.",
         ge=2,
         le=100_000,
     )

@@ -32,7 +32,8 @@ class ExitCode(IntEnum):
 LONG = 20  # files or campaigns: fewer are read before anybody looks
 PIPED_WIDTH = 120  # columns where standard output is no terminal
 
-StoreUrl = Annotated[str | None, typer.Option("--store", help="Folder or URL. Default: TRAINBENCH_STORE, else here.")]
+STORE_HELP = "Folder or URL. Default: TRAINBENCH_STORE, else .trainbench/store."
+StoreUrl = Annotated[str | None, typer.Option("--store", help=STORE_HELP)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 
 

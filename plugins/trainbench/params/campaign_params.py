@@ -81,7 +81,7 @@ class BenchmarkParams(ComparisonParams):
         "Work",
         "Sequence length, several GPUs",
         "For strategies whose GPUs work together. Empty: the same. With long samples the GPUs set the pace; with short "
-        "ones the host does, and its noise hides theirs.",
+        "ones the host does, and its noise hides a slow GPU.",
     )
     force: bool = setting(
         False, "Work", "Run what cannot fit", "Also run jobs that do not fit the node's GPUs by the memory formula."
@@ -91,7 +91,8 @@ class BenchmarkParams(ComparisonParams):
         False,
         "Measurement",
         "Quick",
-        "A sanity check of five steps. Nodes are judged by the limits alone: repeat a breach without it.",
+        "A sanity check of five steps. Nodes are judged by the limits alone: before you act on a breach, repeat the "
+        "run without `quick`.",
     )
     measurement: Measurement = Measurement()
     noise_floor: bool = setting(
