@@ -188,16 +188,17 @@ def shortened(content: Table, most: int = MAX_ROWS) -> Table:
 
 
 def median_run(results: Iterable[RunResult]) -> str | None:
-    """The run to show for a row that stands for several: that with the median samples/s, else the first."""
-    runs = list(results)
-    measured = sorted(
-        (run.performance.samples_per_second, run.spec.identity.run_id)
-        for run in runs
-        if run.performance.samples_per_second
-    )
+    """The run to show for a row that stands for several."""
+    return middle_run((run.spec.identity.run_id, run.performance.samples_per_second) for run in results)
+
+
+def middle_run(rates: Iterable[tuple[str, float | None]]) -> str | None:
+    """Of (run id, samples/s) the run in the middle, the lower of two; the first one when none was measured."""
+    runs = list(rates)
+    measured = sorted((rate, run_id) for run_id, rate in runs if rate)
     if measured:
         return measured[(len(measured) - 1) // 2][1]
-    return runs[0].spec.identity.run_id if runs else None
+    return runs[0][0] if runs else None
 
 
 def short_names(results: Sequence[RunResult], labels: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -88,54 +88,53 @@ def gpu_title(index: int, uuid: str | None) -> str:
     return f"GPU {index}" + (f" ({uuid})" if uuid else "")
 
 
-class GpuVerdict(Frozen):
-    """One GPU of a node that measured each of its GPUs by itself."""
+class Verdict(Frozen):
+    """Of a node, or of one GPU of it."""
 
-    index: int
-    uuid: str | None
     state: State
     metrics: tuple[MetricVerdict, ...]
     num_runs: int
     reason: str
     confirmation: Confirmation = Confirmation.NOT_NEEDED
     confirm_deviation_pct: float | None = None  # samples/s of the re-run against the same reference
-    is_watched: bool = False
-    is_unsteady: bool = False
-    unsteady_factor: float | None = None
-    disturbed_rounds: tuple[int, ...] = ()
-    remarks: tuple[str, ...] = ()
+    is_drill: bool = False
+    is_watched: bool = False  # within the limit, but too slow to be well: a warning, not red; closes no breach
+    is_unsteady: bool = False  # its own windows or rounds scatter far more than its peers': judged by its own scatter
+    unsteady_factor: float | None = None  # its scatter / that of its peers, both as standard deviations
+    disturbed_rounds: tuple[int, ...] = ()  # a minority of its runs that is far off the others: not in its noise
+    remarks: tuple[str, ...] = ()  # what the reason adds to those of the metrics
+
+    def metric(self, metric: Metric) -> MetricVerdict | None:
+        return next((m for m in self.metrics if m.metric is metric), None)
+
+    def value(self, metric: Metric) -> float | None:
+        verdict = self.metric(metric)
+        return verdict.value if verdict else None
+
+    def deviation(self, metric: Metric) -> float | None:
+        verdict = self.metric(metric)
+        return verdict.deviation if verdict else None
+
+
+class GpuVerdict(Verdict):
+    """One GPU of a node that measured each of its GPUs by itself."""
+
+    index: int
+    uuid: str | None
 
     @property
     def name(self) -> str:
         return gpu_title(self.index, self.uuid)
 
-    def metric(self, metric: Metric) -> MetricVerdict | None:
-        return next((m for m in self.metrics if m.metric is metric), None)
 
-
-class NodeVerdict(Frozen):
+class NodeVerdict(Verdict):
     """Of a node that measured each of its GPUs by itself, `state`, `metrics`, `reason` and the rest are those of its
     worst GPU, and `gpus` lists all by index; else `gpus` is empty.
     """
 
     node: str
     gpu_name: str | None
-    state: State
-    metrics: tuple[MetricVerdict, ...]
-    num_runs: int
-    confirmation: Confirmation
-    confirm_deviation_pct: float | None  # samples/s of the re-run against the same reference
-    is_drill: bool
-    reason: str
-    is_watched: bool = False  # within the limit, but too slow to be well: a warning, not red; closes no breach
-    is_unsteady: bool = False  # its own windows or rounds scatter far more than its peers': judged by its own scatter
-    unsteady_factor: float | None = None  # its scatter / that of its peers, both as standard deviations
-    disturbed_rounds: tuple[int, ...] = ()  # a minority of its runs that is far off the others: not in its noise
     gpus: tuple[GpuVerdict, ...] = ()
-    remarks: tuple[str, ...] = ()  # what the reason adds to those of the metrics
-
-    def metric(self, metric: Metric) -> MetricVerdict | None:
-        return next((m for m in self.metrics if m.metric is metric), None)
 
 
 Judged = TypeVar("Judged", NodeVerdict, GpuVerdict)

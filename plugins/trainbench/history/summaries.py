@@ -12,6 +12,7 @@ from sqlalchemy import Connection, delete, insert, select, text
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult, Status
+from trainbench.core.tables import middle_run
 from trainbench.core.verdicts import RED, GroupVerdict, HistoryVerdict, Metric, NodeVerdict, State
 from trainbench.figure_catalogue.run_figures import STORED
 from trainbench.history.summary_tables import campaigns, node_verdicts, works
@@ -209,10 +210,9 @@ def _head(campaign: Campaign, group_id: str) -> dict[str, Any]:
 def _verdict_row(
     node: NodeVerdict, past: HistoryVerdict | None, rows: Rows, condition: NodeCondition
 ) -> dict[str, Any]:
-    rate = node.metric(Metric.SAMPLES_PER_SECOND)
     return {
         "node": node.node,
-        "run_id": _typical_run(rows),
+        "run_id": middle_run((row["run_id"], row["samples_per_second"]) for row in rows),
         "num_runs": node.num_runs,
         "state": node.state.value,
         "is_red": node.state in RED and not node.is_drill,
@@ -222,27 +222,14 @@ def _verdict_row(
         "confirmation": node.confirmation.value,
         "is_watched": node.is_watched,
         "is_drill": node.is_drill,
-        "samples_per_second": rate.value if rate else None,
-        "deviation_pct": _deviation(node, Metric.SAMPLES_PER_SECOND),
+        "samples_per_second": node.value(Metric.SAMPLES_PER_SECOND),
+        "deviation_pct": node.deviation(Metric.SAMPLES_PER_SECOND),
         "own_median_samples_per_second": past.baseline_median if past else None,
         "history_deviation_pct": past.deviation_pct if past else None,
-        "memory_deviation_pct": _deviation(node, Metric.MEMORY_GB),
-        "temperature_deviation_c": _deviation(node, Metric.TEMPERATURE_C),
+        "memory_deviation_pct": node.deviation(Metric.MEMORY_GB),
+        "temperature_deviation_c": node.deviation(Metric.TEMPERATURE_C),
         "reason": None if node.state is State.OK else node.reason,
     }
-
-
-def _deviation(node: NodeVerdict, metric: Metric) -> float | None:
-    verdict = node.metric(metric)
-    return verdict.deviation if verdict else None
-
-
-def _typical_run(rows: Rows) -> str | None:
-    """The run with the middle throughput, the lower of two; the first one when none was measured."""
-    measured = sorted((row["samples_per_second"], row["run_id"]) for row in rows if row["samples_per_second"])
-    if measured:
-        return str(measured[(len(measured) - 1) // 2][1])
-    return rows[0]["run_id"] if rows else None
 
 
 def _num_failed(rows: Rows) -> int:

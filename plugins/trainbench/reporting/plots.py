@@ -198,8 +198,7 @@ def _furthest(group: GroupVerdict, most: int) -> Sequence[NodeVerdict]:
     """At most so many, red ones and large deviations first to stay, in the group's own order."""
 
     def importance(node: NodeVerdict) -> tuple[bool, float]:
-        metric = node.metric(Metric.SAMPLES_PER_SECOND)
-        return node.state in RED, abs(metric.deviation or 0.0) if metric else 0.0
+        return node.state in RED, abs(node.deviation(Metric.SAMPLES_PER_SECOND) or 0.0)
 
     kept = {node.node for node in sorted(group.nodes, key=importance, reverse=True)[:most]}
     return [node for node in group.nodes if node.node in kept]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.work import Device
@@ -18,7 +19,7 @@ from trainbench.core.formats import (
     sentence,
     share,
 )
-from trainbench.core.tables import Table, Tone, make_table, median_run, text
+from trainbench.core.tables import Column, Table, Tone, make_table, median_run, text
 from trainbench.core.verdicts import (
     RED,
     Confirmation,
@@ -30,6 +31,7 @@ from trainbench.core.verdicts import (
     NodeVerdict,
     ReferenceMode,
     State,
+    Verdict,
 )
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, SAMPLES_PER_SECOND, TEMPERATURE_MEAN_C
 from trainbench.figure_catalogue.table_figures import DEVIATION
@@ -222,15 +224,22 @@ def verdict_table(campaign: Campaign, group: GroupVerdict) -> Table:
         sorted(group.nodes, key=lambda node: node.state not in RED),
         (
             text("node", lambda node: node.node),
-            SAMPLES_PER_SECOND.column(lambda node: _value(node, Metric.SAMPLES_PER_SECOND)),
-            DEVIATION.column(_deviation, COMPARED_WITH[group.reference]),
-            PEAK_MEMORY_GB.column(lambda node: _value(node, Metric.MEMORY_GB)),
+            *judged_columns(lambda node: node, COMPARED_WITH[group.reference]),
             TEMPERATURE_MEAN_C.column(lambda node: _temperature(node, on_cpu), "temperature", is_number=False),
             text("state", lambda node: state_words(node, is_behind=node.node in behind)),
         ),
-        tone=lambda node: _tone_of(node, is_behind=node.node in behind),
+        tone=lambda node: tone_of(node, is_behind=node.node in behind),
         run_id=lambda node: shown_runs.get(node.node),
         title=group_name(campaign, group.group_id),
+    )
+
+
+def judged_columns(of: Callable[[Any], Verdict], against: str) -> tuple[Column[Any], ...]:
+    """Of rows that hold a verdict. `against`: what its samples/s are compared with."""
+    return (
+        SAMPLES_PER_SECOND.column(lambda row: of(row).value(Metric.SAMPLES_PER_SECOND)),
+        DEVIATION.column(lambda row: of(row).deviation(Metric.SAMPLES_PER_SECOND), against),
+        PEAK_MEMORY_GB.column(lambda row: of(row).value(Metric.MEMORY_GB)),
     )
 
 
@@ -242,7 +251,7 @@ def _median_runs(runs: Sequence[RunResult]) -> Mapping[str, str | None]:
     return {node: median_run(of) for node, of in by_node.items()}
 
 
-def state_words(node: NodeVerdict, *, is_behind: bool = False) -> str:
+def state_words(node: Verdict, *, is_behind: bool = False) -> str:
     """ "breach: slow, confirmed (-9.0 %), drill": the figure is the re-run's samples/s; "ok, watched"."""
     sides = [_side(metric) for metric in node.metrics if metric.state is State.BREACH and metric.side]
     parts = [plain_state(node.state) + (f": {' and '.join(sides)}" if sides else "")]
@@ -258,7 +267,7 @@ def state_words(node: NodeVerdict, *, is_behind: bool = False) -> str:
     return ", ".join([*parts, *(word for word, holds in more.items() if holds)])
 
 
-def _tone_of(node: NodeVerdict, *, is_behind: bool) -> Tone:
+def tone_of(node: Verdict, *, is_behind: bool = False) -> Tone:
     is_doubtful = node.state is not State.OK or node.is_watched or node.is_unsteady or is_behind
     return Tone.BAD if node.state in RED else Tone.WARN if is_doubtful else Tone.GOOD
 
@@ -358,16 +367,6 @@ def plain_state(state: State) -> str:
 def _side(metric: MetricVerdict) -> str:
     name = "" if metric.metric is Metric.SAMPLES_PER_SECOND else f"{METRICS[metric.metric]} "
     return f"{name}{metric.side}"
-
-
-def _value(node: NodeVerdict, metric: Metric) -> float | None:
-    verdict_of_metric = node.metric(metric)
-    return verdict_of_metric.value if verdict_of_metric else None
-
-
-def _deviation(node: NodeVerdict) -> float | None:
-    verdict_of_metric = node.metric(Metric.SAMPLES_PER_SECOND)
-    return verdict_of_metric.deviation if verdict_of_metric else None
 
 
 def _temperature(node: NodeVerdict, on_cpu: bool) -> str:

@@ -17,7 +17,16 @@ def test_the_worst_gpu_stands_first_with_its_node_and_uuid() -> None:
     campaign = campaigns.make_campaign(results, judge_groups(results, [], Tolerances()))
     (table,) = gpu_tables(campaign)
 
-    assert table.rows[0].texts == ("node-2", "1", "GPU-node-2-1", "9.000", "−10.0 %", "7.100", "60 °C", "breach")
+    assert table.rows[0].texts == (
+        "node-2",
+        "1",
+        "GPU-node-2-1",
+        "9.000",
+        "−10.0 %",
+        "7.100",
+        "60 °C",
+        "breach: slow, re-run pending",
+    )
     assert [row.tone for row in table.rows] == [Tone.BAD] + [Tone.GOOD] * 5
     assert "GPU-node-2-1" in benchmark_report(campaign, [], comparison_sections(campaign))
 

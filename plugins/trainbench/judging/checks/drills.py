@@ -53,8 +53,8 @@ def _finding(node: str, slowdown_pct: float, verdicts: Sequence[NodeVerdict]) ->
 
 def _measured(verdicts: Sequence[NodeVerdict]) -> str:
     """ "measured -3.1 %, verdict ok": of several works the one in which it was slowest."""
-    rates = [(verdict, verdict.metric(Metric.SAMPLES_PER_SECOND)) for verdict in verdicts]
-    known = [(rate.deviation, verdict) for verdict, rate in rates if rate is not None and rate.deviation is not None]
+    rates = [(verdict.deviation(Metric.SAMPLES_PER_SECOND), verdict) for verdict in verdicts]
+    known = [(deviation, verdict) for deviation, verdict in rates if deviation is not None]
     if known:
         deviation, verdict = min(known, key=lambda pair: pair[0])
         return f"measured {percent(deviation)}, verdict {verdict.state.value}"

@@ -86,6 +86,5 @@ def _reasons(gpus: Sequence[GpuVerdict], state: State) -> list[str]:
 
 def badness(gpu: GpuVerdict) -> tuple[int, bool, float, int]:
     """The worst state first; of equals the one that is watched, then the slowest against its reference."""
-    rate = gpu.metric(Metric.SAMPLES_PER_SECOND)
-    deviation = rate.deviation if rate and rate.deviation is not None else 0.0
+    deviation = gpu.deviation(Metric.SAMPLES_PER_SECOND) or 0.0
     return _WORST_FIRST.index(gpu.state), not gpu.is_watched, deviation, gpu.index
