@@ -35,10 +35,12 @@ def build_node_dag(suite: Suite) -> DAG:
     with _dag(suite, settings) as dag:
         planned: Any = plan_tasks.plan_pods(suite.question).as_setup()
         plan_tasks.check_ready() >> planned
-        benchmarks = pod_tasks.pods("benchmark", settings).expand(pod_template_dict=planned)
+        blocks = plan_tasks.divide_runs()
+        planned >> blocks
+        benchmarks = pod_tasks.pods("benchmark", settings, plan_tasks.TASK).expand(block=blocks, place=planned)
         suspects = dag_tasks.judge()
         benchmarks >> suspects
-        confirms = pod_tasks.pods("confirm", settings).expand(pod_template_dict=suspects)
+        confirms = pod_tasks.pods("confirm", settings, dag_tasks.JUDGE).expand(block=blocks, place=suspects)
         published = dag_tasks.publish_nodes()
         released: Any = dag_tasks.release_campaign()
         [benchmarks, confirms] >> _at_the_end(released, setups=planned)
@@ -53,7 +55,8 @@ def build_comparison_dag(suite: Suite) -> DAG:
     with _dag(suite, settings) as dag:
         planned: Any = plan_tasks.plan_pods(suite.question).as_setup()
         plan_tasks.check_ready() >> planned
-        benchmarks = pod_tasks.pods("benchmark", settings, in_turn=True).expand(pod_template_dict=planned)
+        tasks = pod_tasks.pods("benchmark", settings, plan_tasks.TASK, in_turn=True)
+        benchmarks = tasks.expand(block=[0], place=planned)
         published = dag_tasks.publish_comparison()
         released: Any = dag_tasks.release_campaign()
         benchmarks >> _at_the_end(released, setups=planned)

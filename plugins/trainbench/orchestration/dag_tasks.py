@@ -13,11 +13,12 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import listing
 from trainbench.core.verdicts import Finding, Level
-from trainbench.orchestration.plan_tasks import PLANNED_AT, READY, REASON, log, owner, stored_plan
+from trainbench.orchestration.plan_tasks import PLANNED_AT, READY, REASON, log, max_map_length, owner, stored_plan
 from trainbench.orchestration.plan_tasks import TASK as PLAN
+from trainbench.orchestration.planned_runs import hand_out, num_blocks, packed, places, unpacked
 from trainbench.planning.plan import Plan, campaign_id
 from trainbench.planning.scaling_plan import Cell
-from trainbench.pods.manifests import CAMPAIGN, GANG, label_value, manifest, manifests, ours
+from trainbench.pods.manifests import CAMPAIGN, GANG, label_value, manifests, ours
 from trainbench.settings.environment import Launcher, read_settings
 
 if TYPE_CHECKING:
@@ -72,8 +73,10 @@ def _release(label: str, value: str) -> None:
 
 
 @task(task_id=JUDGE, trigger_rule=TriggerRule.ALL_DONE)
-def judge() -> list[dict[str, Any]]:
-    """Stores every result, hands the verdict on, and returns the manifests of the re-runs: one for each breach."""
+def judge() -> list[int]:
+    """Stores every result, hands the verdict and the re-runs on, and returns the re-runs' places: one for each breach,
+    in as many blocks as the first runs.
+    """
     from trainbench import pipeline
     from trainbench.results.artefacts import open_store
 
@@ -83,8 +86,10 @@ def judge() -> list[dict[str, Any]]:
     for result in results:
         store.write_result(result)
     judged = pipeline.judge(_measured(plan, results))
-    get_current_context()["ti"].xcom_push(key=VERDICT, value=judged.verdict.model_dump_json())
-    return [manifest(spec, settings, owner()) for spec in judged.rerun_specs]
+    ti = get_current_context()["ti"]
+    ti.xcom_push(key=VERDICT, value=packed(judged.verdict.model_dump_json()))
+    hand_out(ti, judged.rerun_specs)
+    return places(len(judged.rerun_specs), num_blocks(len(plan.specs), max_map_length()))
 
 
 @task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
@@ -94,7 +99,8 @@ def publish_nodes() -> dict[str, str]:
 
     plan, ti = stored_plan(), get_current_context()["ti"]
     measured = _measured(plan, _collected("benchmark", plan.specs))
-    judged = pipeline.judged_before(measured, ti.xcom_pull(task_ids=JUDGE, key=VERDICT))
+    stored = ti.xcom_pull(task_ids=JUDGE, key=VERDICT)
+    judged = pipeline.judged_before(measured, unpacked(stored) if stored else None)
     reruns = _collected("confirm", judged.rerun_specs)
     _, finished_at = _times((*measured.results, *reruns))
     return _published(judged.with_reruns(reruns, finished_at))

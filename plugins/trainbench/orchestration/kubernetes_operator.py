@@ -38,11 +38,18 @@ from trainbench.pods.time_limits import DEAD_AFTER_S, GRACE_S, due_of, has_ended
 
 # For so long a result is asked for that its node does not hand over: as long as `release` waits for an API server.
 RESULT_WAIT_S, RESULT_PAUSE_S = 600.0, 5.0
+MAX_LINE = 10_000  # characters of one line of the pod in the task's log
 PEER_GRACE_S = 10.0  # what the peers of a failed pod get to fail by themselves, and to say why
 # A pod of a gang cannot be made anew, but where only the API failed it still runs, and is found again.
 REATTACHED = frozenset({EndKind.API, EndKind.UNAUTHORIZED})
 # The provider's waits for SIGINT alone: a pod that is displaced would keep its node for the whole grace period.
 SIDECAR_COMMAND = ("sh", "-c", 'trap "exit 0" INT TERM; while true; do sleep 1; done;')
+
+
+def log_line(container: str, line: str) -> str:
+    """A line of the pod's log in the task's. The result, which may be the last one, is stored as it is elsewhere."""
+    text = f"result of {len(line)} bytes" if line.startswith('{"schema_version"') else line[:MAX_LINE]
+    return f"[{container}] {text}"
 
 
 class BenchPodOperator(KubernetesPodOperator):
@@ -66,6 +73,9 @@ class BenchPodOperator(KubernetesPodOperator):
         self._pod_name: str | None = None
         self._is_resumed = False
         self._last_seen: Mapping[str, Any] | None = None
+        self.store: str | None = None  # of the results; None: the settings'
+        self.result_wait_s = RESULT_WAIT_S
+        self.log_formatter = self.log_formatter or log_line
         deadline_s = ((self.pod_template_dict or {}).get("spec") or {}).get("activeDeadlineSeconds")
         if deadline_s is not None:
             limit_s = task_limit_s(self.schedule_timeout_seconds, self.startup_timeout_seconds, deadline_s)
@@ -182,14 +192,23 @@ class BenchPodOperator(KubernetesPodOperator):
         except ResultTextError as error:
             self._unreadable = str(error)
             raise AirflowException(self._unreadable) from None
-        keep_result(self.pod_template_dict, self._handed_over, self.log)
+        keep_result(self.pod_template_dict, self._handed_over, self.log, self.store)
         return self._handed_over
+
+    def collect(self, name: str, namespace: str) -> tuple[V1Pod, Any]:
+        """A pod that has ended well, and its result; its log goes to the task's. For the trigger: the pod stays, and no
+        cause is concluded.
+        """
+        pod = self.hook.get_pod(name, namespace)
+        with suppress(ApiException, HTTPError):
+            self._write_logs(pod)
+        return pod, self._require(self.extract_xcom(pod))
 
     def _result_text(self, pod: V1Pod, ignore_kill_failure: bool) -> str:
         """From the sidecar, else from the pod's log. A node that serves neither is asked again: the result waits in the
         pod for as long as it is there.
         """
-        gives_up_at = time.monotonic() + RESULT_WAIT_S
+        gives_up_at = time.monotonic() + self.result_wait_s
         while True:
             try:
                 return self.pod_manager.extract_xcom(pod, ignore_kill_failure=ignore_kill_failure)
@@ -219,7 +238,7 @@ class BenchPodOperator(KubernetesPodOperator):
         """Copies the pod's log into the log of a resumed task."""
         since = datetime.fromisoformat(since_time) if isinstance(since_time, str) else since_time
         for line in follow_log(self.client, pod, self.base_container_name, follow, since):
-            self.log.info("[%s] logs: %s", self.base_container_name, line)
+            self.log.info("%s", log_line(self.base_container_name, line))
 
     def on_kill(self) -> None:
         """A task that has just been resumed is ended by Airflow itself where its scheduler took the report of the

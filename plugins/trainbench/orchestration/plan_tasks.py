@@ -12,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from bench_image.contract.work import Device
 from trainbench.core.formats import one_line
 from trainbench.orchestration.node_discovery import known_fleet
+from trainbench.orchestration.planned_runs import COUNT, hand_out, num_blocks, packed, places, unpacked
 from trainbench.params.campaign_kind import Question
 from trainbench.params.campaign_params import ParamsError, parse_params
 from trainbench.planning.plan import Plan, PlanError, campaign_id, refuse_more_pods_than, unknown_gpus
@@ -20,7 +21,7 @@ from trainbench.pods.manifests import Owner, manifest
 from trainbench.pods.pod_template import PodTemplateError
 from trainbench.settings.environment import read_settings
 
-READY, TASK = "ready", "plan"  # task ids
+READY, TASK, DIVIDE = "ready", "plan", "divide"  # task ids
 PLAN, PLANNED_AT, REASON = "plan", "planned_at", "reason"  # XCom keys
 MAX_LINE = 10_000  # characters of one line in a task's log
 MAX_REASON = 2_000  # characters of the reason that the gate repeats
@@ -41,10 +42,18 @@ def check_ready() -> None:
 
 
 @task(task_id=TASK)
-def plan_pods(question: str) -> list[dict[str, Any]]:
-    """The manifests of all runs; the plan itself goes to the later tasks under its own key."""
-    plan, settings = _planned(Question(question)), read_settings()
-    return [manifest(spec, settings, owner(), what=plan.labels.get(spec.identity.group_id)) for spec in plan.specs]
+def plan_pods(question: str) -> list[int]:
+    """The places of one block of runs; the runs and the plan itself go to the later tasks under their own keys."""
+    plan = _planned(Question(question))
+    hand_out(get_current_context()["ti"], plan.specs, plan.labels)
+    return places(len(plan.specs), num_blocks(len(plan.specs), max_map_length()))
+
+
+@task(task_id=DIVIDE)
+def divide_runs() -> list[int]:
+    """The blocks: one, unless Airflow maps over fewer values than there are runs."""
+    num_runs = get_current_context()["ti"].xcom_pull(task_ids=TASK, key=COUNT)
+    return list(range(num_blocks(num_runs, max_map_length())))
 
 
 @task(task_id=TASK)
@@ -62,7 +71,7 @@ def stored_plan() -> Plan:
     text = ti.xcom_pull(task_ids=TASK, key=PLAN) if by_run.get(ti.run_id, {}).get(TASK) == "success" else None
     if text is None:
         raise AirflowSkipException("there is no plan, so nothing is judged: the gate says why")
-    return Plan.model_validate_json(text)
+    return Plan.model_validate_json(unpacked(text))
 
 
 def owner() -> Owner:
@@ -81,7 +90,7 @@ def _planned(question: Question) -> Plan:
         params = parse_params(dict(context["params"]))
         name = campaign_id(context["dag"].dag_id, context["run_id"])
         plan = PLANNERS[question].make(params, known_fleet(settings, params), name)
-        refuse_more_pods_than(_max_map_length(), plan)
+        refuse_more_pods_than(max_map_length(), plan)
         manifest(plan.specs[0], settings)  # a template that cannot be used stops the plan, not each of its pods
     except (ParamsError, PlanError, PodTemplateError, AirflowFailException) as error:
         _refuse(str(error))
@@ -92,7 +101,7 @@ def _planned(question: Question) -> Plan:
     for node in plan.absent:
         log(f"{node.name} is not benchmarked: {node.reason}")
     planned_at = datetime.now(UTC)
-    context["ti"].xcom_push(key=PLAN, value=plan.model_dump_json())
+    context["ti"].xcom_push(key=PLAN, value=packed(plan.model_dump_json()))
     context["ti"].xcom_push(key=PLANNED_AT, value=planned_at.isoformat())
     _store_plan(plan, planned_at)
     return plan
@@ -120,7 +129,7 @@ def _refuse(reason: str) -> NoReturn:
     raise AirflowFailException(text) from None
 
 
-def _max_map_length() -> int:
+def max_map_length() -> int:
     from airflow.configuration import conf
 
     return int(conf.getint("core", "max_map_length", fallback=MAX_MAP_LENGTH))

@@ -151,9 +151,10 @@ def confirm_specs(plan: Plan, nodes: Sequence[str]) -> tuple[RunSpec, ...]:
 def refuse_more_pods_than(limit: int, plan: Plan) -> None:
     """Raises PlanError when one mapped task of the DAG would have more pods than Airflow maps.
 
-    The independent runs are one mapped task; a gang, which is one task group, has a mapped task of its own.
+    A node check's runs are mapped in blocks, as many as it takes. Those of a comparison, which run one after another,
+    are one mapped task; a gang, which is one task group, has a mapped task of its own.
     """
-    runs = sum(spec.placement.nodes == 1 for spec in plan.specs)
+    runs = 0 if plan.judges_nodes else sum(spec.placement.nodes == 1 for spec in plan.specs)
     largest = max(runs, *(spec.placement.nodes for spec in plan.specs))
     if largest <= limit:
         return

@@ -66,13 +66,15 @@ def test_the_confirm_run_is_the_round_after_the_last_with_the_same_work_and_faul
     assert again.fingerprint == drilled.specs[1].fingerprint
 
 
-def test_a_fleet_over_max_map_length_is_refused_before_anything_runs() -> None:
-    """2 nodes x 3 rounds = 6 runs: a limit of 6 takes them, one of 5 does not."""
+def test_a_comparison_over_max_map_length_is_refused_before_anything_runs() -> None:
+    """2 nodes x 3 rounds = 6 runs: a limit of 6 takes them, one of 5 does not. A node check goes in blocks."""
     planned = plan(nodes=["node-1", "node-2"], rounds=3, strategies=["single"])
+    compared = planned.model_copy(update={"question": Question.HARDWARE})
 
-    refuse_more_pods_than(6, planned)
+    refuse_more_pods_than(5, planned)
+    refuse_more_pods_than(6, compared)
     with pytest.raises(PlanError) as refused:
-        refuse_more_pods_than(5, planned)
+        refuse_more_pods_than(5, compared)
     text = str(refused.value)
     assert "6 runs (2 nodes, 3 rounds) are more than Airflow maps in one task: [core] max_map_length is 5" in text
     assert "Raise it to 6 or more (AIRFLOW__CORE__MAX_MAP_LENGTH" in text

@@ -1,0 +1,67 @@
+"""The runs of a plan on their way to the mapped tasks: task i of a mapped task makes the pod of run i.
+
+Airflow maps over a list of at most `[core] max_map_length` values, and each mapped task reads the whole list. So the
+lists hold numbers only: a mapped task is expanded over blocks and places, which together make as many tasks as there
+are runs, and a task reads the few runs of its own chunk.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.spec import RunSpec
+
+CHUNK = 25  # runs in one XCom: about 40 kB
+COUNT = "num_runs"  # XCom key
+
+
+class PlannedRun(Frozen):
+    """A run, and the name that its plan gave the work."""
+
+    spec: RunSpec
+    what: str | None = None
+
+
+def hand_out(ti: Any, specs: Sequence[RunSpec], labels: Mapping[str, str] | None = None) -> None:
+    """Leaves the runs for the mapped tasks."""
+    runs = [PlannedRun(spec=spec, what=(labels or {}).get(spec.identity.group_id)) for spec in specs]
+    ti.xcom_push(key=COUNT, value=len(runs))
+    for first in range(0, len(runs), CHUNK):
+        chunk = [run.model_dump_json() for run in runs[first : first + CHUNK]]
+        ti.xcom_push(key=_key(first), value=chunk)
+
+
+def own_run(ti: Any, planned_by: str) -> PlannedRun | None:
+    """The run of this mapped task; None: the plan has fewer runs than the blocks have places."""
+    index = ti.map_index
+    chunk = ti.xcom_pull(task_ids=planned_by, key=_key(index))
+    if chunk is None or index % CHUNK >= len(chunk):
+        return None
+    return PlannedRun.model_validate_json(chunk[index % CHUNK])
+
+
+def num_blocks(num_runs: int, max_map_length: int) -> int:
+    return max(1, math.ceil(num_runs / max_map_length))
+
+
+def places(num_runs: int, blocks: int) -> list[int]:
+    """As many in each block that all runs have one; in the last block a few may stay free."""
+    return list(range(math.ceil(num_runs / blocks)))
+
+
+def packed(text: str) -> str:
+    """Shorter text, for an XCom: the runs of a plan differ in little."""
+    return base64.b64encode(zlib.compress(text.encode())).decode()
+
+
+def unpacked(text: str) -> str:
+    return zlib.decompress(base64.b64decode(text)).decode()
+
+
+def _key(index: int) -> str:
+    return f"runs_{index // CHUNK}"
