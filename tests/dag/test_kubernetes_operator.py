@@ -347,7 +347,7 @@ def test_a_pod_that_cannot_be_removed_is_named_and_never_removed_by_force(
     api.read_namespaced_pod_log.assert_not_called()
 
 
-def test_the_dag_hands_over_the_same_manifests_on_a_cluster(airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_dag_has_the_same_tasks_on_a_cluster(airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     from trainbench.orchestration.dag_factory import Suite, build_node_dag
 
     monkeypatch.setenv("TRAINBENCH_LAUNCHER", "kubernetes")
@@ -355,7 +355,7 @@ def test_the_dag_hands_over_the_same_manifests_on_a_cluster(airflow_db: None, mo
     dag = build_node_dag(suite)
 
     assert dag.schedule == "0 2 * * *"
-    assert dag.get_task("benchmark").operator_class.__name__ == "BenchPodOperator"
+    assert dag.get_task("benchmark").operator_class.__name__ == "RunOperator"
     assert dag.params["model"] == "mistral-7b"
     assert (dag.params["preset"], dag.params["strategies"], dag.params["gpus_per_node"]) == (
         "tuned", ["independent", "ddp"], None,

@@ -1,0 +1,167 @@
+"""The trigger that makes a pod and collects its result: what goes well ends in it, what does not is left to a worker,
+with the pod as it is. It runs here by itself, against the stand-in, as the triggerer would run it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.kube.clusters import connection, shipped_roles
+from tests.kube.e2e import IS_REAL
+from tests.kube.operator_runs import FAST, RESULT, WRITE
+from tests.kube.shell_pods import pod
+from trainbench.orchestration import pod_listing, pod_trigger, run_trigger
+from trainbench.orchestration.run_operator import NOT_MADE
+from trainbench.orchestration.run_trigger import RunTrigger
+from trainbench.pods.manifests import CAMPAIGN
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(IS_REAL, reason="its faults need the stand-in")]
+OPTIONS = {
+    "kubernetes_conn_id": "kubernetes_default",
+    "do_xcom_push": True,
+    "get_logs": True,
+    "on_finish_action": "delete_pod",
+    **{name: FAST[name] for name in ("schedule_timeout_seconds", "startup_timeout_seconds")},
+    "termination_grace_period": 1,
+}
+SLOW = f"echo hello; sleep 2; {WRITE}"
+
+
+class Triggers:
+    """Makes triggers, and keeps what they push."""
+
+    def __init__(self, cluster: Any) -> None:
+        self.cluster = cluster
+        self.results: dict[str, Any] = {}
+
+    def trigger(self, name: str, script: str = SLOW, try_number: int = 1, **spec: Any) -> RunTrigger:
+        made = pod(f"case-{name}", script, labels={"app.kubernetes.io/name": "trainbench", CAMPAIGN: "c1"}, **spec)
+        made["metadata"]["namespace"] = self.cluster.namespace
+        made["spec"].setdefault("activeDeadlineSeconds", 600)
+        trigger = RunTrigger(made, OPTIONS, "/nowhere", time.time() + 600)
+        trigger.task_instance = SimpleNamespace(  # type: ignore[assignment]
+            dag_id="night", task_id=name, run_id="r1", map_index=0, try_number=try_number
+        )
+        return trigger
+
+    def run(self, *triggers: RunTrigger) -> list[Any]:
+        """The first event of each, all at once in one loop as in the triggerer."""
+
+        async def first() -> list[Any]:
+            return await asyncio.gather(*(anext(trigger.run()) for trigger in triggers))
+
+        return asyncio.run(first())
+
+    def created(self, name: str) -> int:
+        made = [entry for entry in self.cluster.requests() if entry["verb"] == "create"]
+        return sum(entry.get("name", "").startswith(f"case-{name}-") for entry in made)
+
+    def left(self) -> list[str]:
+        """The task of each pod that is not on its way out."""
+        pods = [each["metadata"] for each in self.cluster.pods() if "deletionTimestamp" not in each["metadata"]]
+        return sorted(each["labels"]["task_id"] for each in pods)
+
+
+@pytest.fixture
+def triggers(cluster: Any, airflow_db: None, monkeypatch: pytest.MonkeyPatch) -> Triggers:
+    cluster.nodes(1)
+    rights = cluster.kubeconfig_of("system:serviceaccount:airflow:trainbench-airflow", shipped_roles())
+    monkeypatch.setenv("AIRFLOW_CONN_KUBERNETES_DEFAULT", connection(cluster, kubeconfig_path=rights))
+    monkeypatch.setattr(pod_listing, "REFRESH_S", 0.3)
+    monkeypatch.setattr(run_trigger, "REFRESH_S", 0.3)
+    monkeypatch.setattr(pod_trigger, "MIN_DEFERRED_S", 0.0)
+    monkeypatch.setattr(run_trigger, "MIN_DEFERRED_S", 0.0)
+    monkeypatch.setattr(run_trigger, "HOOK_S", 0.0)  # each test has rights of its own
+    made = Triggers(cluster)
+
+    def push(**xcom: Any) -> None:
+        made.results[xcom["task_id"]] = xcom["value"]
+
+    monkeypatch.setattr(run_trigger, "XCom", SimpleNamespace(set=push))
+    return made
+
+
+def test_one_bad_pod_does_nothing_to_the_others(triggers: Triggers) -> None:
+    """Good ones are collected and gone; each bad one is left as it is, for a worker that says why."""
+    refused = {"method": "POST", "path": "/pods$", "body": "case-refused", "code": 403, "n": 0}
+    triggers.cluster.fault(**refused)
+    triggers.cluster.fault(action="evict", pod="^case-evicted-", moment="running", delay_s=1)
+    scripts = {"good": SLOW, "also-good": SLOW, "failed": f"{WRITE}; exit 3", "silent": "true", "refused": SLOW,
+               "evicted": "exec sleep 100", "cut": f"{WRITE}; truncate -s 20 /airflow/xcom/return.json"}  # fmt: skip
+    events = dict(zip(scripts, triggers.run(*(triggers.trigger(*case) for case in scripts.items())), strict=True))
+
+    assert {name for name, event in events.items() if type(event).__name__ == "TaskSuccessEvent"} == {
+        "good",
+        "also-good",
+    }
+    assert triggers.results == {"good": json.loads(RESULT), "also-good": json.loads(RESULT)}
+    assert events["refused"].payload == {"status": NOT_MADE}
+    assert {name: events[name].payload["status"] for name in ("failed", "silent", "cut", "evicted")} == {
+        "failed": "failed", "silent": "success", "cut": "success", "evicted": "failed",
+    }  # fmt: skip
+    assert triggers.left() == ["cut", "evicted", "failed", "silent"]
+
+
+def test_all_pods_are_watched_by_one_list(triggers: Triggers) -> None:
+    names = [f"pod-{index}" for index in range(6)]
+    triggers.run(*(triggers.trigger(name) for name in names))
+
+    uris = [entry["uri"] for entry in triggers.cluster.requests() if entry["verb"] in ("get", "list")]
+    listed = [uri for uri in uris if "labelSelector" in uri and "task_id" not in uri and "/pods?" in uri]
+    read = [uri for uri in uris if "/pods/case-pod-" in uri and "/log" not in uri and "/exec" not in uri]
+    assert listed
+    assert len(read) <= 2 * len(names), "a pod is read when it is collected, not while it runs"
+
+
+def test_a_triggerer_that_starts_again_finds_the_pod(triggers: Triggers) -> None:
+    async def cut_off() -> None:
+        task = asyncio.create_task(anext(triggers.trigger("again", f"sleep 5; {WRITE}").run()))  # type: ignore[arg-type]
+        while not triggers.created("again"):
+            await asyncio.sleep(0.1)
+        task.cancel()
+        await asyncio.wait([task])
+
+    asyncio.run(cut_off())
+    (event,) = triggers.run(triggers.trigger("again", try_number=2))
+
+    assert type(event).__name__ == "TaskSuccessEvent"
+    assert triggers.created("again") == 1
+    assert triggers.left() == []
+
+
+def test_a_task_that_somebody_ends_takes_its_pod_along_also_while_it_is_being_made(triggers: Triggers) -> None:
+    triggers.cluster.fault(method="POST", path="/pods$", body="case-ended", delay_s=1, n=1)
+
+    async def end() -> None:
+        trigger = triggers.trigger("ended", "exec sleep 100")
+        task = asyncio.create_task(anext(trigger.run()))  # type: ignore[arg-type]
+        await asyncio.sleep(0.5)
+        task.cancel()
+        await asyncio.wait([task])
+        await trigger.on_kill()
+
+    asyncio.run(end())
+
+    assert triggers.created("ended") == 1
+    assert triggers.left() == []
+
+
+def test_a_pod_that_finds_no_place_is_left_to_a_worker_after_the_waiting_time(triggers: Triggers) -> None:
+    (event,) = triggers.run(triggers.trigger("placeless", nodeSelector={"kubernetes.io/hostname": "no-such-node"}))
+
+    assert event.payload["status"] == "timeout"
+    assert triggers.left() == ["placeless"]
+
+
+def test_without_the_right_to_list_each_pod_is_looked_at_by_itself(triggers: Triggers) -> None:
+    triggers.cluster.fault(method="GET", path="/pods\\?.*limit=", code=500, n=0)
+    (event,) = triggers.run(triggers.trigger("alone"))
+
+    assert event.payload["status"] == "success"
+    assert triggers.left() == ["alone"]
