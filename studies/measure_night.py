@@ -1,10 +1,11 @@
 """Measures what a night costs Airflow: CPU seconds and memory of each of its processes, size of its database, time.
 
     PYTHONPATH=.:plugins:scripts .venv/bin/python studies/measure_night.py --nodes 100 [--postgres] > night.json
+    PYTHONPATH=.:plugins:scripts .venv/bin/python studies/measure_night.py --table docs/results/nights-2026-11-22/*.json
 
 Real scheduler, workers (LocalExecutor), triggerer, DAG processor, API server and database. The cluster is the stand-in:
 its pods are a shell script that hands over a made-up result after `--program-s`, and nothing of it is in the figures.
-CPU seconds are comparable on a busy machine, wall time is not. One JSON document on stdout.
+CPU seconds are comparable on a busy machine, wall time is not. One JSON document on stdout, or of several the table.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,7 +56,12 @@ def main() -> int:
     parser.add_argument("--postgres", action="store_true", help="Airflow's database is Debian's PostgreSQL, not SQLite")
     parser.add_argument("--parallelism", type=int, default=4)
     parser.add_argument("--patience-s", type=float, default=3600.0)
+    parser.add_argument("--until-mapped", action="store_true", help="end when Airflow has made the tasks of all pods")
+    parser.add_argument("--table", nargs="+", type=Path, help="print the Markdown table of these documents instead")
     options = parser.parse_args()
+    if options.table:
+        print("\n".join(table(json.loads(path.read_text()) | {"name": path.stem} for path in options.table)))
+        return 0
     with tempfile.TemporaryDirectory(prefix="trainbench-night-") as folder:
         document = night(Path(folder), options)
     print(json.dumps(document, indent=1))
@@ -89,14 +96,14 @@ def _measured(airflow: LocalAirflow, folder: Path, options: argparse.Namespace) 
     meter, size_mb, began = Meter(airflow), database(), time.monotonic()
     started_at = datetime.now(UTC)
     run_id = airflow.trigger(DAG, {"rounds": options.rounds})
-    state = _watch(airflow, run_id, options.patience_s)
+    num_pods = options.nodes * options.rounds
+    state = _watch(airflow, run_id, options.patience_s, num_pods if options.until_mapped else None)
     figures = meter.stop()
     tasks = _tasks(airflow, run_id)
     states: dict[str, int] = defaultdict(int)
     for task in tasks:
         states[f"{task['task_id']} {task['state']}"] += 1
     published = next(t["end_date"] for t in tasks if t["task_id"] == "publish")
-    num_pods = options.nodes * options.rounds
     cpu_s = sum(part["cpu_s"] for part in figures.values())
     return {
         "num_nodes": options.nodes,
@@ -189,14 +196,38 @@ def _image(folder: Path, program_s: float) -> dict[str, Any]:
     return image
 
 
-def _watch(airflow: LocalAirflow, run_id: str, patience_s: float) -> str:
-    give_up = time.monotonic() + patience_s
+def _watch(airflow: LocalAirflow, run_id: str, patience_s: float, until_mapped: int | None) -> str:
+    base, give_up = f"/api/v2/dags/{DAG}/dagRuns/{run_id}", time.monotonic() + patience_s
     while time.monotonic() < give_up:
-        state = (airflow.get(f"/api/v2/dags/{DAG}/dagRuns/{run_id}") or {}).get("state")
+        state = (airflow.get(base) or {}).get("state")
         if state in ("success", "failed"):
             return str(state)
+        if until_mapped and (airflow.get(f"{base}/taskInstances?limit=1") or {}).get("total_entries", 0) > until_mapped:
+            return "mapped"
         time.sleep(2)
     return f"not over after {patience_s:g} s"
+
+
+PARTS = ("scheduler", "workers and tasks", "triggerer", "api-server", "dag-processor")
+
+
+def table(documents: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """One row for each night: CPU seconds per pod and peak memory of each part."""
+    columns = ["pods", "to the report, s", "CPU s", *(f"{part}: CPU s, MB" for part in PARTS), "database, MB"]
+    yield "| night | " + " | ".join(columns) + " |"
+    yield "|---|" + "--:|" * len(columns)
+    for night in documents:
+        parts = [night["processes"][part] for part in PARTS]
+        yield " | ".join(
+            [
+                f"| {night['name']}",
+                f"{night['num_pods']:,}",
+                f"{night['trigger_to_report_s'] or night['trigger_to_end_s']:,.0f}",
+                f"{night['cpu_s']:,.0f}",
+                *(f"{part['cpu_s']:,.0f}, {part['peak_mb']:,.0f}" for part in parts),
+                f"{night['database_mb_per_night']:,.1f} |",
+            ]
+        )
 
 
 def _tasks(airflow: LocalAirflow, run_id: str) -> list[dict[str, Any]]:
