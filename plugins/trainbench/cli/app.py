@@ -179,7 +179,7 @@ def _plan(
     suite: str, settings: Settings, nodes: str | None, device: Device, set_: Sequence[str] | None, campaign_id: str
 ) -> Plan:
     from trainbench.cluster.local_nodes import local_fleet
-    from trainbench.params.campaign_params import ParamsError
+    from trainbench.params.refusals import ParamsError
     from trainbench.planning.planners import PLANNERS
 
     if suite not in SUITES:
@@ -193,7 +193,8 @@ def _plan(
 
 
 def _changes(set_: Sequence[str] | None) -> dict[str, Any]:
-    from trainbench.params.campaign_params import ParamsError, form
+    from trainbench.params.campaign_params import form
+    from trainbench.params.refusals import ParamsError
 
     changes: dict[str, Any] = {}
     lists = {name for name, field in form().items() if "array" in field["type"]}

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, print_json, user_errors
-from trainbench.params.campaign_params import ParamsError
+from trainbench.params.refusals import ParamsError
 
 app = typer.Typer()
 

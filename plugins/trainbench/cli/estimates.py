@@ -241,7 +241,7 @@ def _write_new(path: Path, text: str) -> None:
 
 
 def _pairs(items: Sequence[str] | None, option: str) -> dict[str, str]:
-    from trainbench.params.campaign_params import ParamsError
+    from trainbench.params.refusals import ParamsError
 
     pairs = {}
     for item in items or ():

@@ -15,7 +15,8 @@ from bench_image.contract.parse import explain
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import DiskData
-from trainbench.params.campaign_params import FIELDS, BenchmarkParams, ParamsError, form, parse_params
+from trainbench.params.campaign_params import FIELDS, BenchmarkParams, form, parse_params
+from trainbench.params.refusals import ParamsError
 from trainbench.pipeline import Measured
 from trainbench.planning.plan import Plan
 from trainbench.planning.work import identifier

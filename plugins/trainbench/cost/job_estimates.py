@@ -20,7 +20,8 @@ from trainbench.cost.job_memory import MemoryFit, gpu_memory_bytes, memory_fit
 from trainbench.cost.job_rates import Rate, given_rate, measured_rate, rate_by_mfu, scaled_rate
 from trainbench.exchange.comparison_rows import Contender
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB
-from trainbench.params.campaign_params import ParamsError, parse_params
+from trainbench.params.campaign_params import parse_params
+from trainbench.params.refusals import ParamsError
 from trainbench.planning.work import impossible, spec_of
 from trainbench.prices.price_tables import Price, words_of
 

@@ -63,8 +63,8 @@ def report_costs() -> dict[str, str]:
     """Reads the history, writes the report; returns the files' addresses."""
     from trainbench.cost.publish import publish, report_on
     from trainbench.history.history import open_history
-    from trainbench.params.campaign_params import ParamsError
     from trainbench.params.cost_params import parse_spend_params
+    from trainbench.params.refusals import ParamsError
     from trainbench.planning.plan import campaign_id
     from trainbench.prices.price_tables import PriceError
     from trainbench.results.artefacts import open_store

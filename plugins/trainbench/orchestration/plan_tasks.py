@@ -14,7 +14,8 @@ from trainbench.core.formats import one_line
 from trainbench.orchestration.node_discovery import known_fleet
 from trainbench.orchestration.planned_runs import COUNT, hand_out, num_blocks, packed, places, unpacked
 from trainbench.params.campaign_kind import Question
-from trainbench.params.campaign_params import ParamsError, parse_params
+from trainbench.params.campaign_params import parse_params
+from trainbench.params.refusals import ParamsError
 from trainbench.planning.plan import Plan, PlanError, campaign_id, refuse_more_pods_than, unknown_gpus
 from trainbench.planning.planners import PLANNERS
 from trainbench.pods.manifests import Owner, manifest

@@ -7,23 +7,21 @@ from typing import Annotated, Any
 
 from pydantic import (
     Field,
-    SerializerFunctionWrapHandler,
     ValidationError,
     ValidationInfo,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
 from bench_image.contract.model_shapes import MODELS
 from bench_image.contract.options import Strategy
 from bench_image.contract.setting import setting
-from bench_image.contract.spec import NODE_NAME, Measurement, NodeName, SlowdownPct, TimeoutS
-from bench_image.contract.work import MODEL_NAME, Device, SeqLength
-from trainbench.core.user_error import UserError
+from bench_image.contract.spec import Measurement, NodeName, SlowdownPct, TimeoutS
+from bench_image.contract.work import Device, SeqLength
 from trainbench.core.verdicts import ReferenceMode, Tolerances
 from trainbench.params.comparison_params import ComparisonParams
-from trainbench.params.form_fields import TEXT_OR_NUMBER, airflow_schema, flat, form_fields, in_form, nested
+from trainbench.params.form_fields import TEXT_OR_NUMBER, airflow_schema, form_fields, in_form
+from trainbench.params.refusals import refusal
 from trainbench.params.variants import VARIANTS
 from trainbench.params.work_params import WorkParams
 
@@ -33,10 +31,6 @@ SECTIONS = ("Configurations", "Survey", "Nodes", "Work", "Measurement", "Limits"
 # Of samples/s. Even the CPU time of equal work differs by several percent from window to window on a busy machine.
 RATE_LIMITS_PCT = {Device.CUDA: 5.0, Device.CPU: 40.0}
 NOISE_FLOOR_ROUNDS = 5  # below, the noise itself is known to a factor of two at best
-
-
-class ParamsError(UserError, ValueError):
-    """The message says which value is wrong, what is allowed and what to do."""
 
 
 class BenchmarkParams(ComparisonParams):
@@ -154,19 +148,6 @@ class BenchmarkParams(ComparisonParams):
         75.0, "Drill", "Throughput to take away (%)", "Choose a share well above the noise."
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _in_parts(cls, values: Any) -> Any:
-        if not isinstance(values, Mapping):
-            return values
-        if unknown := [name for name in values if name not in FIELDS]:
-            raise ValueError(f"{unknown[0]} is not a parameter: choose from {', '.join(FIELDS)}")
-        return nested(values, FIELDS)
-
-    @model_serializer(mode="wrap")
-    def _side_by_side(self, in_parts: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return flat(in_parts(self), FIELDS)
-
     @field_validator("rounds")
     @classmethod
     def _enough_for_noise(cls, rounds: int, info: ValidationInfo) -> int:
@@ -220,7 +201,6 @@ class BenchmarkParams(ComparisonParams):
 
 
 FIELDS = form_fields(BenchmarkParams)
-NAMES = {field.path: name for name, field in FIELDS.items()}
 
 # A trial on one machine without a GPU, which other programs use too: a tiny model, trained in full because libraries of
 # adapters take longer to import than all steps do. The drill lies beyond the limit and the noise together.
@@ -249,42 +229,7 @@ def parse_params(data: Mapping[str, Any], defaults: Mapping[str, Any] | None = N
     try:
         return BenchmarkParams.model_validate({**(defaults or {}), **data})
     except ValidationError as error:
-        problems = error.errors(include_url=False)
-        # A field that takes a number or "auto" is reported once, not for each of the two.
-        shown = [p for p in problems if not (p["type"] == "literal_error" and p["loc"] not in NAMES)]
-        # Nor does a list of one wrong value need to hear that it is too short without it.
-        shown = [p for p in shown if p["type"] != "too_short" or not p["input"]]
-        raise ParamsError("; ".join(_explain(problem) for problem in (shown or problems)[:5])) from None
-
-
-def _explain(problem: Any) -> str:
-    loc, message = problem["loc"], str(problem["msg"]).removeprefix("Value error, ")
-    # Within a field a union or a list names the member that it means.
-    path = next((loc[:length] for length in range(1, len(loc) + 1) if loc[:length] in NAMES), None)
-    if path is None:
-        return message
-    name = NAMES[path]
-    if name == "dimensions":
-        where = ".".join(str(part) for part in (name, *loc[len(path) :]))
-        shown = "" if isinstance(problem["input"], dict) else f" is {problem['input']!r:.120}"
-        return f"{where}{shown}: {message}"
-    allowed = _allowed(name)
-    advice = f"; allowed: {allowed}" if allowed and problem["type"] != "value_error" else ""
-    return f"{name} is {problem['input']!r:.120}: {message}{advice}"
-
-
-def _allowed(name: str) -> str:
-    schema = airflow_schema(FIELDS[name])
-    schema = {**schema, **schema.get("items", {})}
-    if "enum" in schema:
-        return ", ".join("empty" if choice is None else str(choice) for choice in schema["enum"])
-    if schema.get("pattern") == NODE_NAME:
-        return "a Kubernetes node name (lower-case letters, digits, '-' and '.')"
-    if schema.get("pattern") == MODEL_NAME:
-        return "letters, digits, '.', '_' and '-', at most 64"
-    low, high = schema.get("minimum", schema.get("exclusiveMinimum")), schema.get("maximum")
-    word = ", or auto" if schema.get("pattern", "").startswith("^(auto|") else ""
-    return f"{low} to {high}{word}" if low is not None and high is not None else ""
+        raise refusal(error, FIELDS) from None
 
 
 def form(

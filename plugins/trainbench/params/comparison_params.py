@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
-from bench_image.contract.frozen import Frozen
 from bench_image.contract.model_shapes import MODELS
 from bench_image.contract.options import Recipe
 from bench_image.contract.setting import setting
+from trainbench.params.form_fields import FormParams, json_object
 from trainbench.params.variants import DISK, VARIANTS
 from trainbench.prices.ownership import HOURS_PER_MONTH
 
 Usd = Annotated[float, Field(gt=0, le=1e9)]
 
 
-class ComparisonParams(Frozen):
+class ComparisonParams(FormParams):
     """The parameters of `config_diagnosis` and `hardware_survey` alone, in the form's order."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_enum_values=False)
 
     variants: tuple[str, ...] = setting(
         tuple(VARIANTS),
@@ -80,7 +77,7 @@ class ComparisonParams(Frozen):
         min_length=1,
         max_length=10,
     )
-    purchase_usd: Mapping[str, Usd] = setting(
+    purchase_usd: Annotated[Mapping[str, Usd], BeforeValidator(lambda value: json_object(value) or {})] = setting(
         {},
         "Report",
         "Purchase prices (USD)",
@@ -118,17 +115,6 @@ class ComparisonParams(Frozen):
     def _recipes_once(cls, recipes: tuple[Recipe, ...]) -> tuple[Recipe, ...]:
         _once(tuple(recipe.value for recipe in recipes))
         return recipes
-
-    @field_validator("purchase_usd", mode="before")
-    @classmethod
-    def _prices_as_text(cls, value: object) -> object:
-        """The command line gives the object as text, the form's empty editor None."""
-        if not isinstance(value, str):
-            return value or {}
-        try:
-            return json.loads(value) if value.strip() else {}
-        except ValueError as error:
-            raise ValueError(f"not a JSON object ({error})") from None
 
 
 def _once(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from pydantic import ConfigDict, ValidationError, model_validator
+from pydantic import ValidationError, field_validator, model_validator
 
-from bench_image.contract.frozen import Frozen
 from bench_image.contract.setting import setting
-from trainbench.params.campaign_params import ParamsError
+from trainbench.params.form_fields import FormParams, airflow_schema, form_fields
+from trainbench.params.refusals import refusal
 from trainbench.prices.ownership import HOURS_PER_MONTH, owned_usd_per_gpu_hour
 
 MONTH = r"^20[0-9]{2}-(0[1-9]|1[0-2])$"
@@ -23,10 +24,8 @@ class PriceBasis(StrEnum):
     OWNED = "owned"
 
 
-class SpendParams(Frozen):
+class SpendParams(FormParams):
     """One field for each field of the trigger form, in the form's order."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     month: str | None = setting(
         None, "Period", "Month", "As 2026-11, in UTC. Empty: this month; by schedule the month before.", pattern=MONTH
@@ -66,10 +65,12 @@ class SpendParams(Frozen):
     )
     pue: float = setting(1.0, "Energy", "PUE", "The building's energy over that of its machines.", ge=1, le=10)
 
-    @model_validator(mode="before")
+    @field_validator("month", mode="before")
     @classmethod
-    def _empty_is_none(cls, data: Any) -> Any:
-        return {name: None if value == "" else value for name, value in data.items()}
+    def _year_and_month(cls, month: Any) -> Any:
+        if isinstance(month, str) and not re.fullmatch(MONTH, month):
+            raise ValueError("write it as 2026-11")
+        return month
 
     @model_validator(mode="after")
     def _consistent(self) -> SpendParams:
@@ -95,35 +96,15 @@ def parse_spend_params(data: Mapping[str, Any]) -> SpendParams:
     try:
         return SpendParams.model_validate(dict(data))
     except ValidationError as error:
-        raise ParamsError("; ".join(_explain(problem) for problem in error.errors(include_url=False)[:5])) from None
-
-
-def _explain(problem: Any) -> str:
-    message = str(problem["msg"]).removeprefix("Value error, ")
-    if not problem["loc"]:
-        return message
-    name = str(problem["loc"][0])
-    if problem["type"] == "extra_forbidden":
-        return f"{name} is not a parameter: choose from {', '.join(SpendParams.model_fields)}"
-    if name == "month":
-        return f"month is {problem['input']!r:.120}: write it as 2026-11"
-    return f"{name} is {problem['input']!r:.120}: {message}"
+        raise refusal(error, form_fields(SpendParams)) from None
 
 
 def spend_form() -> dict[str, dict[str, Any]]:
     """Field name -> keyword arguments of Airflow's `Param`."""
-    fields: dict[str, dict[str, Any]] = {}
-    for name, prop in SpendParams.model_json_schema()["properties"].items():
-        kinds = [option for option in prop.pop("anyOf", []) if option["type"] != "null"]
-        flat = {**prop, **(kinds[0] if kinds else {})}
-        if "$ref" in flat:
-            flat.pop("$ref")
-            flat |= {"type": "string", "enum": [basis.value for basis in PriceBasis]}
-        if kinds:
-            flat["type"] = [flat["type"], "null"]
-        flat["description_md"] = flat.pop("description")
-        fields[name] = flat
-    return fields
+    values = SpendParams().model_dump(mode="json")
+    return {
+        name: {"default": values[name], **airflow_schema(field)} for name, field in form_fields(SpendParams).items()
+    }
 
 
 def months_until(month: str, number: int) -> tuple[str, ...]:

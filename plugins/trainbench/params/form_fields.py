@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import cache, reduce
 from operator import getitem
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer, model_validator
 from pydantic.fields import FieldInfo
+
+from bench_image.contract.frozen import Frozen
 
 TEXT_OR_NUMBER = ["string", "integer"]
 SWITCH = {True: "on", False: "off"}
@@ -27,6 +30,7 @@ class FormField(NamedTuple):
         return self.model.model_fields[self.path[-1]]
 
 
+@cache
 def form_fields(model: type[BaseModel], path: tuple[str, ...] = ()) -> dict[str, FormField]:
     """Name in the form -> field, for each field with a title. A part's fields bear its name, as `lora_rank`, except
     those of the parts at the top.
@@ -53,6 +57,34 @@ def nested(values: Mapping[str, Any], fields: Mapping[str, FormField]) -> dict[s
 
 def flat(parts: Mapping[str, Any], fields: Mapping[str, FormField]) -> dict[str, Any]:
     return {name: reduce(getitem, field.path, parts) for name, field in fields.items()}
+
+
+class FormParams(Frozen):
+    """Parameters that are read and written side by side, as the form shows them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_parts(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping):
+            return values
+        fields = form_fields(cls)
+        if unknown := [name for name in values if name not in fields]:
+            raise ValueError(f"{unknown[0]} is not a parameter: choose from {', '.join(fields)}")
+        return nested(values, fields)
+
+    @model_serializer(mode="wrap")
+    def _side_by_side(self, in_parts: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return flat(in_parts(self), form_fields(type(self)))
+
+
+def json_object(value: object) -> object:
+    """The command line and Airflow's API may give an object as text; the form's editor shows nothing as `{}`."""
+    if not isinstance(value, str):
+        return value or None
+    try:
+        return (json.loads(value) or None) if value.strip() else None
+    except ValueError as error:
+        raise ValueError(f"not a JSON object ({error})") from None
 
 
 def airflow_schema(field: FormField) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Literal
 
 from pydantic import field_validator, model_validator
@@ -10,6 +9,7 @@ from pydantic import field_validator, model_validator
 from bench_image.contract.model_shapes import MODELS
 from bench_image.contract.setting import setting
 from bench_image.contract.work import DataFolder, Lora, Quantisation, Shards, WorkSettings
+from trainbench.params.form_fields import json_object
 
 
 class WorkParams(WorkSettings):
@@ -28,16 +28,7 @@ class WorkParams(WorkSettings):
     )
     data: Shards = Shards()
 
-    @field_validator("dimensions", mode="before")
-    @classmethod
-    def _json_object(cls, value: object) -> object:
-        """The command line and Airflow's API may give the object as text; the form's editor shows nothing as `{}`."""
-        if not isinstance(value, str):
-            return value or None
-        try:
-            return (json.loads(value) or None) if value.strip() else None
-        except ValueError as error:
-            raise ValueError(f"not a JSON object ({error})") from None
+    _dimensions = field_validator("dimensions", mode="before")(json_object)
 
     @model_validator(mode="after")
     def _model_has_dimensions(self) -> WorkParams:

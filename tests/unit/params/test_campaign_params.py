@@ -13,7 +13,8 @@ from pydantic import BaseModel
 from bench_image.contract.spec import Measurement
 from bench_image.contract.work import WorkSettings
 from trainbench.core.verdicts import ReferenceMode
-from trainbench.params.campaign_params import FIELDS, LOCAL_DEFAULTS, ParamsError, form, parse_params
+from trainbench.params.campaign_params import FIELDS, LOCAL_DEFAULTS, form, parse_params
+from trainbench.params.refusals import ParamsError
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 from bench_image.contract.options import Optimizer
 from bench_image.contract.spec import RunSpec
 from trainbench.params.campaign_kind import Question
-from trainbench.params.campaign_params import FIELDS, ParamsError
+from trainbench.params.campaign_params import FIELDS
+from trainbench.params.refusals import ParamsError
 from trainbench.params.variants import BASELINE, VARIANTS
 from trainbench.planning.configuration_plan import DEFAULTS, LOCAL_DEFAULTS
 from trainbench.planning.nodes import Fleet, GpuNode, named

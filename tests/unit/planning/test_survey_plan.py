@@ -8,7 +8,7 @@ import pytest
 
 from bench_image.contract.options import Recipe
 from trainbench.params.campaign_kind import Question
-from trainbench.params.campaign_params import ParamsError
+from trainbench.params.refusals import ParamsError
 from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode, named
 from trainbench.planning.plan import Plan, PlanError
 from trainbench.planning.planners import PLANNERS

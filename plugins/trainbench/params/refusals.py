@@ -1,0 +1,62 @@
+"""Sentences for refused parameters: which value is wrong, what is allowed and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from bench_image.contract.spec import NODE_NAME
+from bench_image.contract.work import MODEL_NAME
+from trainbench.core.user_error import UserError
+from trainbench.params.form_fields import FormField, airflow_schema
+
+PATTERNS = {
+    NODE_NAME: "a Kubernetes node name (lower-case letters, digits, '-' and '.')",
+    MODEL_NAME: "letters, digits, '.', '_' and '-', at most 64",
+}
+
+
+class ParamsError(UserError, ValueError):
+    """The message says which value is wrong, what is allowed and what to do."""
+
+
+def refusal(error: ValidationError, fields: Mapping[str, FormField]) -> ParamsError:
+    """At most five values."""
+    names = {field.path: name for name, field in fields.items()}
+    problems = error.errors(include_url=False)
+    # A field that takes a number or "auto" is reported once, not for each of the two.
+    shown = [p for p in problems if not (p["type"] == "literal_error" and p["loc"] not in names)]
+    # Nor does a list of one wrong value need to hear that it is too short without it.
+    shown = [p for p in shown if p["type"] != "too_short" or not p["input"]]
+    return ParamsError("; ".join(_explain(problem, names, fields) for problem in (shown or problems)[:5]))
+
+
+def _explain(problem: Any, names: Mapping[tuple[str, ...], str], fields: Mapping[str, FormField]) -> str:
+    loc, message = problem["loc"], str(problem["msg"]).removeprefix("Value error, ")
+    # Within a field a union or a list names the member that it means.
+    path = next((loc[:length] for length in range(1, len(loc) + 1) if loc[:length] in names), None)
+    if path is None:
+        return message
+    name = names[path]
+    if name == "dimensions":
+        where = ".".join(str(part) for part in (name, *loc[len(path) :]))
+        shown = "" if isinstance(problem["input"], dict) else f" is {problem['input']!r:.120}"
+        return f"{where}{shown}: {message}"
+    allowed = _allowed(fields[name])
+    advice = f"; allowed: {allowed}" if allowed and problem["type"] != "value_error" else ""
+    return f"{name} is {problem['input']!r:.120}: {message}{advice}"
+
+
+def _allowed(field: FormField) -> str:
+    schema = airflow_schema(field)
+    schema = {**schema, **schema.get("items", {})}
+    if "enum" in schema:
+        return ", ".join("empty" if choice is None else str(choice) for choice in schema["enum"])
+    pattern = schema.get("pattern", "")
+    if pattern in PATTERNS:
+        return PATTERNS[pattern]
+    low, high = schema.get("minimum", schema.get("exclusiveMinimum")), schema.get("maximum")
+    word = ", or auto" if pattern.startswith("^(auto|") else ""
+    return f"{low} to {high}{word}" if low is not None and high is not None else ""
