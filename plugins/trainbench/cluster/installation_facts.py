@@ -144,15 +144,12 @@ def store_facts(settings: Settings) -> StoreFacts:
 
 def history_facts(settings: Settings) -> HistoryFacts:
     """Opens the database and compares its schema with ours; changes nothing. Raises HistoryError or SQLAlchemyError."""
-    from sqlalchemy import URL
-
-    from trainbench.history.database import connect
+    from trainbench.history.database import connect, shown
 
     engine = connect(_impatient(settings.history_url), open_store(settings.store))
-    url: URL = engine.url
     revision = _revision(engine)
     return HistoryFacts(
-        where=url.render_as_string(hide_password=True),
+        where=shown(engine.url),
         revision=revision,
         is_known=revision in (None, _schema()),
     )
@@ -235,7 +232,7 @@ def _impatient(history_url: str | None) -> str | None:
 
     try:
         url = make_url(history_url or "")
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         return history_url
     if url.get_backend_name() != "postgresql" or "connect_timeout" in url.query:
         return history_url

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import re
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -35,9 +36,18 @@ class HistoryError(StoreError):
     @classmethod
     def of(cls, url: URL, error: Exception) -> HistoryError:
         cause = getattr(error, "orig", None) or error
-        reason = " ".join(str(cause).split())[:400]
-        where = url.render_as_string(hide_password=True)
-        return cls(f"history {where}: {reason}; check {HISTORY_ENV}, free disk space and permissions")
+        reason = _without_secrets(url, " ".join(str(cause).split()))[:400]
+        return cls(f"history {shown(url)}: {reason}; check {HISTORY_ENV}, free disk space and permissions")
+
+
+def shown(url: URL) -> str:
+    """The address for people: kind, host, port and database. User, password and options may be secrets, and a password
+    with a "/" or a forgotten "@" stands where host or database belong: what cannot be one of these becomes "...".
+    """
+    kind, port = url.get_backend_name(), f":{url.port}" if url.port else ""
+    if kind == "sqlite":
+        return f"sqlite:///{url.database}"
+    return f"{kind}://{_plain(url.host)}{port}/{_plain(url.database)}"
 
 
 def connect(url: str | None = None, store: Store | None = None) -> Engine:
@@ -48,7 +58,7 @@ def connect(url: str | None = None, store: Store | None = None) -> Engine:
     try:
         engine = create_engine(parsed, poolclass=NullPool, connect_args=_patience(parsed))
     except ImportError as error:
-        raise HistoryError(f"history {parsed!r}: {error}; install the driver, e.g. psycopg for postgresql") from None
+        raise HistoryError(f"history {shown(parsed)}: {error}; install its driver, e.g. psycopg") from None
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
@@ -77,11 +87,24 @@ def migrate(engine: Engine) -> None:
             command.upgrade(config, "head")
     except CommandError as error:
         raise HistoryError(
-            f"history {engine.url!r} was written by another version of trainbench: {error}; set {HISTORY_ENV} to an "
-            "empty database, and `trainbench reindex` fills it from the artefacts"
+            f"history {shown(engine.url)} was written by another version of trainbench: {error}; set "
+            f"{HISTORY_ENV} to an empty database, and `trainbench reindex` fills it from the artefacts"
         ) from None
     except (OSError, SQLAlchemyError, sqlite3.Error) as error:
         raise HistoryError.of(engine.url, error) from None
+
+
+def _plain(name: str | None) -> str:
+    return "..." if name and not re.fullmatch(r"[\w.:-]{1,253}", name) else name or ""
+
+
+def _without_secrets(url: URL, reason: str) -> str:
+    """A driver's message without the user, password and options that it may quote."""
+    options = [value for values in url.normalized_query.values() for value in values]
+    for secret in (url.password, url.username, *options):
+        if secret and secret not in (url.host, url.database):
+            reason = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "...", reason)
+    return reason
 
 
 def _patience(url: URL) -> dict[str, int]:
@@ -95,14 +118,15 @@ def _parsed(url: str) -> URL:
         parsed = make_url(url)
         backend = parsed.get_backend_name()
         parsed.get_dialect()
-    except (ArgumentError, NoSuchModuleError):
+    except (ArgumentError, NoSuchModuleError, ValueError):  # ValueError: its port is no number
         backend = ""
     except ImportError:
         backend = parsed.get_backend_name()  # a known database whose driver is not installed: said on connecting
     if backend not in ("sqlite", "postgresql"):
-        scheme = url.split(":")[0]  # the rest may hold a password
+        scheme = re.match(r"[a-z0-9+]{1,40}(?=://)", url)  # the rest may hold a password
+        kind = scheme[0] if scheme else "..."
         raise HistoryError(
-            f"history URL of kind '{scheme}': allowed are sqlite:///FILE and postgresql://...; set {HISTORY_ENV}"
+            f"history URL of kind '{kind}': allowed are sqlite:///FILE and postgresql://...; set {HISTORY_ENV}"
         )
     return parsed
 
@@ -117,7 +141,7 @@ def _beside(store: Store) -> str:
 
 def _sqlite(url: URL) -> Engine:
     if not url.database or url.database == ":memory:":
-        raise HistoryError(f"history URL '{url}' keeps nothing: name a file, e.g. sqlite:////var/lib/trainbench.sqlite")
+        raise HistoryError(f"history URL '{shown(url)}' keeps nothing: name a file, e.g. sqlite:////var/lib/trainbench.sqlite")
     engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": LOCK_TIMEOUT_S})
 
     @event.listens_for(engine, "connect")

@@ -50,6 +50,11 @@ def open_store(url: str | None = None) -> Store:
     url = url or read_settings().store or DEFAULT_STORE
     if "://" not in url:
         return Store(UPath(Path(url).expanduser().absolute()))
+    if re.search(r"[@?]", url.partition("://")[2]):
+        raise StoreError(
+            f"the store's URL '{url.partition('://')[0]}://...' holds a user, a password or options: name bucket and "
+            "folder only, and give credentials as the object store's own client reads them"
+        )
     try:
         root = UPath(url)
         _ = root.fs

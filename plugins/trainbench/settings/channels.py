@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, model_validator
@@ -63,7 +64,9 @@ class Webhook(_Channel):
 
     @property
     def name(self) -> str:
-        return f"webhook:{self.connection}:{self.path or ''}".rstrip(":")
+        """The path is often a token: its digest tells two of one connection apart."""
+        digest = hashlib.sha256(self.path.encode()).hexdigest()[:8] if self.path else ""
+        return f"webhook:{self.connection}:{digest}".rstrip(":")
 
     @property
     def needs(self) -> tuple[str, str]:

@@ -74,6 +74,12 @@ def test_the_database_lies_beside_the_store(tmp_path: Path, monkeypatch: pytest.
         ("sqlite://", "keeps nothing"),
         ("sqlite:////proc/no/history.sqlite", "/proc/no"),
         ("postgresql+psycopg://user:secret@127.0.0.1:1/db", "TRAINBENCH_HISTORY_URL|psycopg"),
+        ("postgresql+psycopg://user@127.0.0.1:1/db?password=secret", "postgresql://127.0.0.1:1/db: "),
+        ("postgresql+psycopg://127.0.0.1:1/db?user=me&sslpassword=secret&nonsense=secret", "127.0.0.1:1/db: "),
+        ("postgresql+psycopg://user:1/secret@127.0.0.1:1/db", "history postgresql://127.0.0.1:1/db: "),
+        ("postgresql+psycopg://user:secret%40db.example/db", "kind 'postgresql.psycopg'"),
+        ("user:secret@127.0.0.1:1/db", r"kind '\.\.\.'"),
+        ("secret", r"kind '\.\.\.'"),
     ],
 )
 def test_a_database_that_cannot_be_used_is_one_sentence_without_the_password(bad: str, said: str) -> None:
