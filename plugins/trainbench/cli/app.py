@@ -268,6 +268,7 @@ def _print_plan(planned: Plan) -> None:
     from rich.table import Column, Table
 
     from trainbench.planning.plan import unknown_gpus
+    from trainbench.reporting.terminal import plain
 
     table = Table(
         "#",
@@ -292,6 +293,6 @@ def _print_plan(planned: Plan) -> None:
     shown = console()
     shown.print(table)
     if unknown := unknown_gpus(planned):
-        shown.print(unknown, markup=False)
+        shown.print(plain(unknown))
     for skipped in planned.skipped:
-        shown.print(f"skipped {skipped.what}: {skipped.reason}", markup=False)
+        shown.print(plain(f"skipped {skipped.what}: {skipped.reason}"))

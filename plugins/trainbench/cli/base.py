@@ -60,10 +60,15 @@ def print_json(document: Any) -> None:
     typer.echo(json.dumps(document, indent=1))
 
 
+def print_error(text: str) -> None:
+    """Print one line on standard error, whatever the texts from outside in it hold."""
+    typer.echo(f"trainbench: {one_line(text, most=len(text))}", err=True)
+
+
 def print_broken(broken: Sequence[BrokenFile]) -> None:
     """Print the files that could not be read on standard error, one line each."""
     for file in broken:
-        typer.echo(f"trainbench: {one_line(f'{file.address} is left out: {file.reason}', 2000)}", err=True)
+        print_error(f"{file.address} is left out: {file.reason}"[:2000])
 
 
 @contextmanager
@@ -72,5 +77,5 @@ def user_errors() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        typer.echo(f"trainbench: {error}", err=True)
+        print_error(str(error))
         raise typer.Exit(ExitCode.USAGE) from None

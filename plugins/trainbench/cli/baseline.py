@@ -57,7 +57,7 @@ def list_(store_url: StoreUrl = None, as_json: AsJson = False) -> None:
         print_json({"baselines": [each.model_dump(mode="json") for each in known]})
     else:
         for each in known or ():
-            console().print(_line(each), markup=False, highlight=False, soft_wrap=True)
+            _print(each)
         if not known:
             typer.echo("no baseline was ever accepted")
     raise typer.Exit(ExitCode.OK)
@@ -110,5 +110,11 @@ def _show(baseline: Baseline, as_json: bool) -> None:
     if as_json:
         print_json(baseline.model_dump(mode="json"))
     else:
-        console().print(_line(baseline), markup=False, highlight=False, soft_wrap=True)
+        _print(baseline)
     raise typer.Exit(ExitCode.OK)
+
+
+def _print(baseline: Baseline) -> None:
+    from trainbench.reporting.terminal import plain
+
+    console().print(plain(_line(baseline)), soft_wrap=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, print_json, user_errors
+from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, print_error, print_json, user_errors
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -39,6 +39,7 @@ def doctor(
 ) -> None:
     """Check that everything is ready for a benchmark; name each problem and its remedy."""
     from trainbench.cluster.doctor import examine, refusal, verdict
+    from trainbench.reporting.terminal import plain
     from trainbench.settings.environment import read_settings
 
     with user_errors():
@@ -51,7 +52,7 @@ def doctor(
     else:
         shown = console()
         shown.print(_checks_table(checks))
-        shown.print(verdict(checks), markup=False, highlight=False)
+        shown.print(plain(verdict(checks)))
     raise typer.Exit(ExitCode.OK if is_ready else ExitCode.RED)
 
 
@@ -88,7 +89,7 @@ def housekeeping(
         with _collected(problems):
             pods = _sweep_pods(settings, _cluster_opener(settings, kubeconfig, context), force, delete)
     else:
-        typer.echo("trainbench: the local launcher leaves no pods: only artefacts are listed", err=True)
+        print_error("the local launcher leaves no pods: only artefacts are listed")
     with _collected(problems):
         artefacts = sweep_artefacts(open_store(store_url), days, delete, datetime.now(UTC))
     _print_swept(pods, artefacts, problems, as_json)
@@ -131,10 +132,10 @@ def _print_swept(
 ) -> None:
     """None: not examined; `problems` says why."""
     from trainbench.cluster.housekeeping import artefacts_table, document, pods_table, summary
-    from trainbench.reporting.terminal import rich_table
+    from trainbench.reporting.terminal import plain, rich_table
 
     for problem in problems:
-        typer.echo(f"trainbench: {problem}", err=True)
+        print_error(problem)
     if as_json:
         lists = {"pods": pods, "artefacts": artefacts}
         documents = {name: None if swept is None else document(swept) for name, swept in lists.items()}
@@ -147,7 +148,7 @@ def _print_swept(
         content = table(swept)
         if content.rows:
             shown.print(rich_table(content))
-        shown.print(summary(swept, noun), markup=False, highlight=False)
+        shown.print(plain(summary(swept, noun)))
 
 
 def _checks_table(checks: Sequence[Check]) -> RichTable:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from bench_image.contract.options import Strategy
-from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, print_broken, print_json, user_errors
+from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, print_broken, print_error, print_json, user_errors
 
 if TYPE_CHECKING:
     from trainbench.cost.estimate import Estimate
@@ -52,7 +52,7 @@ def prices(
         table = prices_table(shown_prices, today)
         console().print(plain(table.title, style="bold"), rich_table(table), *map(plain, table.notes), sep="\n")
     if not shown_prices:
-        typer.echo("trainbench: no price fits: add your own table by TRAINBENCH_PRICES", err=True)
+        print_error("no price fits: add your own table by TRAINBENCH_PRICES")
     raise typer.Exit(ExitCode.OK if shown_prices else ExitCode.USAGE)
 
 
@@ -185,7 +185,7 @@ def _conclude(estimates: Sequence[Estimate], as_json: bool) -> NoReturn:
         _print_estimates(estimates)
     missing = dict.fromkeys(line for one in estimates for line in one.missing)
     for line in missing:
-        typer.echo(f"trainbench: {line}", err=True)
+        print_error(line)
     raise typer.Exit(ExitCode.USAGE if missing else ExitCode.OK)
 
 

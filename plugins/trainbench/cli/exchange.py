@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, print_broken, print_json, progress, user_errors
+from trainbench.cli.base import (
+    AsJson,
+    ExitCode,
+    StoreUrl,
+    console,
+    print_broken,
+    print_error,
+    print_json,
+    progress,
+    user_errors,
+)
 
 if TYPE_CHECKING:
     from trainbench.exchange.result_files import Gathered
@@ -90,7 +100,7 @@ def compare(
 
 def _exit_code(gathered: Gathered) -> ExitCode:
     if not gathered.contenders:
-        typer.echo("trainbench: no file holds a measured run", err=True)
+        print_error("no file holds a measured run")
     if gathered.broken:
         return ExitCode.RED
     return ExitCode.OK if gathered.contenders else ExitCode.NOT_JUDGED

@@ -53,12 +53,14 @@ def run_campaign(plan: Plan, settings: Settings, store: Store, history: History,
 def _run_pods(
     specs: Sequence[RunSpec], labels: Mapping[str, str], settings: Settings, store: Store, console: Console
 ) -> tuple[RunResult, ...]:
+    from trainbench.reporting.terminal import plain
+
     results = []
     for number, spec in enumerate(specs, start=1):
         name = f"{number}/{len(specs)} {title(spec, what=labels.get(spec.identity.group_id))}"
         result = _run_pod(spec, settings, name, console)
         store.write_result(result)
-        console.print(f"{name}: {_outcome(result)}", highlight=False)
+        console.print(plain(f"{name}: {_outcome(result)}"))
         results.append(result)
     return tuple(results)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainbench.cli.base import AsJson, ExitCode, console, print_json, user_errors
+from trainbench.cli.base import AsJson, ExitCode, console, print_error, print_json, user_errors
 from trainbench.cli.cluster import Context, Kubeconfig
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def watch(
     if once or as_json or not console().is_terminal:
         pods, problem = _look(settings, kubeconfig, context)
         if problem:
-            typer.echo(f"trainbench: {problem}", err=True)
+            print_error(problem)
         if as_json:
             print_json({"pods": [pod.model_dump(mode="json") for pod in pods], "problem": problem})
         else:

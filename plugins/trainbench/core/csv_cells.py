@@ -6,9 +6,11 @@ import csv
 import io
 from collections.abc import Iterable
 
+from trainbench.core.formats import visible
+
 Cell = str | int | float | bool | None
 # A spreadsheet runs a cell that begins with one of these as a formula.
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA_STARTS = ("=", "+", "-", "@")
 
 
 def cell(value: Cell) -> str:
@@ -18,8 +20,8 @@ def cell(value: Cell) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        text = " ".join(str(value).splitlines())
-        return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+        text = visible(value)
+        return f"'{text}" if text.lstrip().startswith(_FORMULA_STARTS) else text
     return repr(value)
 
 

@@ -107,9 +107,16 @@ def listing(names: Iterable[str], most: int = 5) -> str:
     return " and ".join(filter(None, [", ".join(items[:-1]), items[-1]])) if items else "none"
 
 
+def visible(text: str) -> str:
+    """`text` with a space for each character that shows nothing of itself: control characters, line breaks, a
+    terminal's escapes, marks that turn the direction of writing.
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+
+
 def one_line(text: str, most: int = 300) -> str:
-    """Control characters and line breaks as spaces, cut after `most` characters."""
-    flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    """`visible` text, single-spaced and cut after `most` characters."""
+    flat = " ".join(visible(text).split())
     return flat if len(flat) <= most else flat[: most - 1] + "…"
 
 

@@ -141,7 +141,9 @@ def _beside(store: Store) -> str:
 
 def _sqlite(url: URL) -> Engine:
     if not url.database or url.database == ":memory:":
-        raise HistoryError(f"history URL '{shown(url)}' keeps nothing: name a file, e.g. sqlite:////var/lib/trainbench.sqlite")
+        raise HistoryError(
+            f"history URL '{shown(url)}' keeps nothing: name a file, e.g. sqlite:////var/lib/trainbench.sqlite"
+        )
     engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": LOCK_TIMEOUT_S})
 
     @event.listens_for(engine, "connect")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from trainbench.core.formats import count, duration, listing, moment, sentence
+from trainbench.core.formats import count, duration, listing, moment, sentence, visible
 from trainbench.core.tables import RESULT_LINK, Table, Tone, only, shortened
 from trainbench.core.verdicts import Finding, GroupVerdict
 from trainbench.reporting import cost_report, glossary, history_tables, html_charts, plots, run_tables, verdict_text
@@ -77,6 +77,7 @@ def environment() -> Environment:
     made = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
+        finalize=shown_value,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -84,6 +85,11 @@ def environment() -> Environment:
     )
     made.filters["shortened"] = shortened
     return made
+
+
+def shown_value(value: object) -> object:
+    """Every value that a template puts in, before it is escaped."""
+    return visible(value) if type(value) is str else value  # not Markup, which a macro of ours has made
 
 
 def _group(campaign: Campaign, group: GroupVerdict) -> dict[str, object]:

@@ -29,7 +29,7 @@ def baseline(*arguments: str) -> Result:
 def test_a_level_is_accepted_listed_and_taken_back() -> None:
     accepted = baseline("accept", "--node", "node-1", "--why", "new power limit", "--since", "2026-11-01")
     assert accepted.exit_code == ExitCode.OK
-    assert accepted.stdout.startswith("1  Baseline of node-1 since 1 Nov 2026, accepted by ada on ")
+    assert accepted.stdout.startswith("1 Baseline of node-1 since 1 Nov 2026, accepted by ada on ")
     assert accepted.stdout.rstrip().endswith(": new power limit")
 
     assert baseline("revoke", "1", "--who", "bob").exit_code == ExitCode.OK

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence, Set
 from datetime import date, datetime, timedelta
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
@@ -60,7 +60,18 @@ def overview(connection: Connection, scope: Scope, today: date, now: datetime, f
     )
 
 
-def heat_map(connection: Connection, scope: Scope, today: date, days: int, page: int) -> HeatMap:
+class MapOrder(NamedTuple):
+    """The rows and columns of the map, without its cells. `names`: the nodes, the worst first; `red`: node -> on how
+    many days it was red.
+    """
+
+    scope: Scope  # of the days
+    days: tuple[str, ...]
+    names: Sequence[str]
+    red: dict[str, int]
+
+
+def map_order(connection: Connection, scope: Scope, today: date, days: int) -> MapOrder:
     """The last `days` days up to today or the filters' end; the filters' beginning cuts them."""
     until = min(today, scope.filters.until or today)
     first = until - timedelta(days=min(max(days, 1), MAX_DAYS) - 1)
@@ -69,15 +80,19 @@ def heat_map(connection: Connection, scope: Scope, today: date, days: int, page:
     window = scope.of(scope.filters.between(since, until))
     red = _red_first(connection, window)
     healthy = sorted(_nodes(connection, window) - set(red), key=natural)
-    names = [*red, *healthy]
-    num_pages = max(1, math.ceil(len(names) / NODES_ON_PAGE))
+    return MapOrder(window, shown, [*red, *healthy], red)
+
+
+def heat_map(connection: Connection, scope: Scope, today: date, days: int, page: int) -> HeatMap:
+    """One page of the map; a page beyond the last one is the last one."""
+    order = map_order(connection, scope, today, days)
+    num_pages = max(1, math.ceil(len(order.names) / NODES_ON_PAGE))
     page = min(max(page, 1), num_pages)
-    chosen = names[(page - 1) * NODES_ON_PAGE : page * NODES_ON_PAGE]
     return HeatMap(
-        days=shown,
-        rows=_rows(connection, window, chosen, shown, red),
-        num_nodes=len(names),
-        num_red_nodes=len(red),
+        days=order.days,
+        rows=map_rows(connection, order, (page - 1) * NODES_ON_PAGE, NODES_ON_PAGE),
+        num_nodes=len(order.names),
+        num_red_nodes=len(order.red),
         page=page,
         num_pages=num_pages,
     )
@@ -142,11 +157,11 @@ def _red_first(connection: Connection, scope: Scope) -> dict[str, int]:
     return {node: len(days[node]) for node in order}
 
 
-def _rows(
-    connection: Connection, scope: Scope, names: Sequence[str], days: Sequence[str], red: dict[str, int]
-) -> tuple[HeatRow, ...]:
-    first = connection.execute(select(func.min(works.c.id)).where(scope.works)).scalar()
-    rows = connection.execute(_cells(scope, names, first)).all() if names and first else []
+def map_rows(connection: Connection, order: MapOrder, first: int, number: int) -> tuple[HeatRow, ...]:
+    """`number` rows of the map from the one with index `first`."""
+    scope, names = order.scope, order.names[first : first + number]
+    oldest = connection.execute(select(func.min(works.c.id)).where(scope.works)).scalar()
+    rows = connection.execute(_cells(scope, names, oldest)).all() if names and oldest else []
     worst = {row.worst % _SCALE for row in rows}
     run = select(works.c.id, works.c.campaign_id, campaigns.c.suite, campaigns.c.dag_run_id)
     joined = run.join(campaigns, campaigns.c.campaign_id == works.c.campaign_id).where(works.c.id.in_(worst))
@@ -161,8 +176,8 @@ def _rows(
         HeatRow(
             node=node,
             gpu_name=gpus[node][1] if node in gpus else None,
-            num_red_days=red.get(node, 0),
-            cells=tuple(cells.get((node, day)) for day in days),
+            num_red_days=order.red.get(node, 0),
+            cells=tuple(cells.get((node, day)) for day in order.days),
         )
         for node in names
     )

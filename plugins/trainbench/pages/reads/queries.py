@@ -32,6 +32,7 @@ from trainbench.pages.reads.rows import (
     Choices,
     Costs,
     HeatMap,
+    HeatRow,
     NodePage,
     Overview,
     RunPage,
@@ -43,6 +44,7 @@ from trainbench.results.artefacts import Store
 
 HEAT_MAP_DAYS = 30
 MAX_CHOICES = 500
+MAP_ROWS_AT_ONCE = 500
 KEEP_FAILURE_S = 3.0
 _opening = threading.Lock()
 _failed: dict[tuple[str | None, Store | None], tuple[float, str]] = {}  # until when nobody tries again, and why
@@ -113,6 +115,17 @@ class Pages:
     def heat_map(self, filters: Filters, today: date, days: int = HEAT_MAP_DAYS, page: int = 1) -> HeatMap:
         with self._reading(filters) as (connection, scope):
             return fleet.heat_map(connection, scope, today, days, page)
+
+    def heat_rows(self, filters: Filters, today: date, days: int) -> Iterator[tuple[HeatRow, ...]]:
+        """All rows of the map in pieces, in an order that is computed once. Each piece is its own transaction: a slow
+        download must not hold one open.
+        """
+        with self._reading(filters) as (connection, scope):
+            order = fleet.map_order(connection, scope, today, days)
+        for first in range(0, len(order.names), MAP_ROWS_AT_ONCE):
+            with self._connected() as connection:
+                rows = fleet.map_rows(connection, order, first, MAP_ROWS_AT_ONCE)
+            yield rows
 
     def open_breaches(self, filters: Filters) -> Breaches:
         with self._reading(filters) as (connection, scope):

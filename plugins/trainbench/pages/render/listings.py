@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -27,7 +27,7 @@ from trainbench.figure_catalogue.run_figures import (
 from trainbench.figure_catalogue.table_figures import DEVIATION, OWN_MEDIAN, PLACE
 from trainbench.history.breach import Breach
 from trainbench.judging.limits import NAMES, UNITS
-from trainbench.pages.reads.rows import CostRow, HeatMap, NodeEvent, NodeSeries, RunRow, RunSort, StrategyRow
+from trainbench.pages.reads.rows import CostRow, HeatRow, NodeEvent, NodeSeries, RunRow, RunSort, StrategyRow
 from trainbench.pages.render.links import Links
 
 MAX_POINT_ROWS = 60
@@ -238,9 +238,9 @@ def _run_state(row: RunRow) -> str:
     return ("drill: " if row.is_drill else "") + words(row.state)
 
 
-def heat_csv(heat: HeatMap) -> Iterator[str]:
+def heat_csv(rows: Iterable[HeatRow]) -> Iterator[str]:
     """A row for each node and day that has a verdict; without the header."""
-    for row in heat.rows:
+    for row in rows:
         judged = [cell for cell in row.cells if cell is not None]
         yield lines(
             [row.node, row.gpu_name, c.day, c.condition.value, c.deviation_pct, c.num_verdicts,

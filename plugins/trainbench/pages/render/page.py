@@ -22,6 +22,7 @@ from markupsafe import Markup
 from trainbench.core import formats
 from trainbench.pages.render import heat_cells, listings
 from trainbench.pages.render.links import links
+from trainbench.reporting.html import shown_value
 
 HERE = Path(__file__).parent
 TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -121,6 +122,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
+        finalize=shown_value,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -230,10 +230,6 @@ def _fleet_csv(request: Request, pages: Pages, form: FilterForm, table: FleetTab
 
 
 def _heat(pages: Pages, form: FilterForm) -> Iterator[str]:
-    """All nodes of the map, one page after the other."""
     yield lines([listings.HEAT_COLUMNS])
-    page, num_pages = 1, 1
-    while page <= num_pages:
-        heat = pages.heat_map(form.filters, form.today, form.days, page)
-        yield from listings.heat_csv(heat)
-        page, num_pages = page + 1, heat.num_pages
+    for rows in pages.heat_rows(form.filters, form.today, form.days):
+        yield from listings.heat_csv(rows)

@@ -84,6 +84,23 @@ def test_pages_of_the_map(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None
     ]
 
 
+def test_all_rows_of_the_map_come_in_pieces_and_their_order_is_computed_once(
+    pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Computing it for each piece made a download of 10,000 nodes quadratic."""
+    from trainbench.pages.reads import fleet
+
+    monkeypatch.setattr("trainbench.pages.reads.queries.MAP_ROWS_AT_ONCE", 3)
+    orders = []
+    map_order = fleet.map_order
+    monkeypatch.setattr(fleet, "map_order", lambda *given: orders.append(map_order(*given)) or orders[-1])
+    pieces = list(pages.heat_rows(ALL, DAY_3, 3))
+
+    assert [[row.node for row in rows] for rows in pieces] == [["node-2", "node-3", "node-1"], ["node-10"]]
+    assert sum(pieces, ()) == pages.heat_map(ALL, DAY_3, days=3).rows
+    assert len(orders) == 2  # one of the pieces, one of the map that they are compared with
+
+
 def test_a_day_of_several_campaigns_shows_the_worst_of_them(history: History) -> None:
     """node-1 is at -3 % in the morning and at +1 % in the evening, and busy at noon."""
     for hour, rate, state in ((1, 9.7, State.NOTICE), (2, 10.0, State.BUSY), (3, 10.1, State.OK)):
