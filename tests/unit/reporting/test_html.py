@@ -78,6 +78,13 @@ def test_hostile_names_and_messages_are_text() -> None:
     assert "node-&lt;b&gt;9|" in text
 
 
+def test_no_control_character_of_a_name_or_message_reaches_the_page() -> None:
+    campaign = campaigns.healthy().model_copy(update={"title": "\x1b[31m\x9b\u202egone"})
+    page = report_html(campaign, {})
+    assert "gone" in page
+    assert not [c for c in page if not c.isprintable() and c != "\n"]
+
+
 def test_the_banner_says_its_colour_in_words() -> None:
     assert 'class="banner good"' in report_html(campaigns.healthy(), {})
     assert "All well" in report_html(campaigns.healthy(), {})
