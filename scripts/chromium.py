@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from playwright.sync_api import Browser, sync_playwright
+
+from debian import NoPackage, install
 
 NAMED_BY = "TRAINBENCH_CHROMIUM"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -35,11 +36,14 @@ def find_chromium() -> str:
             return path
         raise NoChromium(f"{NAMED_BY} is '{named}', which is no program: name one, or unset it")
     path = _on_path()
-    if not path and os.geteuid() == 0 and shutil.which("apt-get"):
-        _install()
+    if not path:
+        try:
+            install("chromium")
+        except NoPackage as error:
+            raise NoChromium(f"no Chromium here: {error}, or name one with {NAMED_BY}=/path/to/it") from None
         path = _on_path()
     if not path:
-        raise NoChromium(f"no Chromium here: install the package chromium, or name one with {NAMED_BY}=/path/to/it")
+        raise NoChromium(f"the package chromium brought no program: name one with {NAMED_BY}=/path/to/it")
     return path
 
 
@@ -57,12 +61,3 @@ def chromium() -> Iterator[Browser]:
 
 def _on_path() -> str | None:
     return next(filter(None, map(shutil.which, NAMES)), None)
-
-
-def _install() -> None:
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["update"], ["install", "--yes", "--no-install-recommends", "chromium"]):
-        done = subprocess.run(["apt-get", "-qq", *command], env=environment, capture_output=True, text=True)  # noqa: S607
-        if done.returncode != 0:
-            line = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-            raise NoChromium(f"`apt-get {' '.join(command)}` failed: {line}")

@@ -1,6 +1,4 @@
-"""A PostgreSQL server for the tests: the one that TRAINBENCH_TEST_POSTGRES_URL names; else, where CI=true, Debian's,
-started for them. It takes three times as long as SQLite, and the unit tests are to be fast.
-"""
+"""A PostgreSQL server for the tests: the one that TRAINBENCH_TEST_POSTGRES_URL names, else one of Debian's."""
 
 from __future__ import annotations
 
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench_image.process.parent_death import die_with_parent
+from debian import NoPackage, install
 
 NAMED_BY = "TRAINBENCH_TEST_POSTGRES_URL"
 DEBIAN = Path("/usr/lib/postgresql")
@@ -28,6 +27,11 @@ SETTINGS = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "shar
 
 class NoPostgres(RuntimeError):
     """One sentence: what is missing and what to do."""
+
+
+def is_named() -> bool:
+    """Whether TRAINBENCH_TEST_POSTGRES_URL names a server."""
+    return bool(os.environ.get(NAMED_BY))
 
 
 def server() -> str:
@@ -49,21 +53,33 @@ def _outcome() -> str | RuntimeError:
 
 
 def _url() -> str:
-    named = os.environ.get(NAMED_BY)
-    if not named and os.environ.get("CI") != "true":
-        raise NoPostgres(f"PostgreSQL takes long: set CI=true, or name an empty database with {NAMED_BY}")
     if importlib.util.find_spec("psycopg") is None:
         raise NoPostgres("PostgreSQL's driver is not installed: pip install 'psycopg[binary]'")
-    return named or _started(_programs())
+    return os.environ.get(NAMED_BY) or start_debian()
+
+
+def start_debian() -> str:
+    """The URL of a new server of Debian's; it is stopped with this process. Raises NoPostgres and RuntimeError."""
+    return _started(_programs())
 
 
 def _programs() -> Path:
-    """The folder of the newest server's programs."""
+    """The folder of the newest server's programs; as root on Debian they are installed if need be."""
+    if not (initdb := _initdb()):
+        try:
+            install("postgresql")
+        except NoPackage as error:
+            raise NoPostgres(f"no PostgreSQL here: {error}, or name a server with {NAMED_BY}") from None
+        initdb = _initdb()
+    if not initdb:
+        raise NoPostgres(f"the package postgresql brought no initdb: name a server with {NAMED_BY}")
+    return initdb.resolve().parent
+
+
+def _initdb() -> Path | None:
     on_path = shutil.which("initdb")
-    names = sorted(DEBIAN.glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
-    if not on_path and not names:
-        raise NoPostgres(f"no PostgreSQL here: install the package postgresql, or name a server with {NAMED_BY}")
-    return Path(on_path or names[-1]).resolve().parent
+    newest = sorted(DEBIAN.glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))[-1:]
+    return Path(on_path) if on_path else next(iter(newest), None)
 
 
 def _started(programs: Path) -> str:

@@ -13,7 +13,16 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import listing
 from trainbench.core.verdicts import Finding, Level
-from trainbench.orchestration.plan_tasks import PLANNED_AT, READY, REASON, log, max_map_length, owner, stored_plan
+from trainbench.orchestration.plan_tasks import (
+    PLANNED_AT,
+    READY,
+    REASON,
+    log,
+    max_map_length,
+    owner,
+    reason_kept,
+    stored_plan,
+)
 from trainbench.orchestration.plan_tasks import TASK as PLAN
 from trainbench.orchestration.planned_runs import hand_out, num_blocks, packed, places, unpacked
 from trainbench.planning.plan import Plan, campaign_id
@@ -73,6 +82,7 @@ def _release(label: str, value: str) -> None:
 
 
 @task(task_id=JUDGE, trigger_rule=TriggerRule.ALL_DONE)
+@reason_kept()
 def judge() -> list[int]:
     """Stores every result, hands the verdict and the re-runs on, and returns the re-runs' places: one for each breach,
     in as many blocks as the first runs.
@@ -93,6 +103,7 @@ def judge() -> list[int]:
 
 
 @task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
+@reason_kept()
 def publish_nodes() -> dict[str, str]:
     """Settles the verdict by the re-runs, writes the reports, records the history; returns the reports' addresses."""
     from trainbench import pipeline
@@ -107,6 +118,7 @@ def publish_nodes() -> dict[str, str]:
 
 
 @task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
+@reason_kept()
 def publish_comparison() -> dict[str, str]:
     """Compares what ran, writes the reports, records the history; returns the reports' addresses."""
     from trainbench import pipeline
@@ -116,6 +128,7 @@ def publish_comparison() -> dict[str, str]:
 
 
 @task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
+@reason_kept()
 def publish_scaling() -> dict[str, str]:
     """Joins each gang's results, writes the reports, records the history; returns the reports' addresses."""
     from trainbench import pipeline
@@ -125,6 +138,7 @@ def publish_scaling() -> dict[str, str]:
 
 
 @task(task_id="alert", trigger_rule=TriggerRule.ALL_DONE, outlets=[BREACHES])
+@reason_kept()
 def raise_alert() -> list[Any]:
     """Hands the alerts to the asset event, to the run's note and to the gate. Never fails on a breach."""
     from trainbench.alerting import run_note, run_summary
@@ -199,7 +213,7 @@ def _task_states(ti: Any) -> Mapping[str, str | None]:
 
 def _no_verdict(failed: str, ti: Any) -> str:
     """Names the first task that failed, and its reason where the task itself gave one."""
-    reason = ti.xcom_pull(task_ids=failed, key=REASON) if failed in (READY, PLAN) else None
+    reason = ti.xcom_pull(task_ids=failed, key=REASON)
     return f"no verdict: the task '{failed}' failed{f': {reason}' if reason else ', its log says why'}"
 
 

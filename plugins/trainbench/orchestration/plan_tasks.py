@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
@@ -11,6 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from bench_image.contract.work import Device
 from trainbench.core.formats import one_line
+from trainbench.core.user_error import UserError
 from trainbench.orchestration.node_discovery import known_fleet
 from trainbench.orchestration.planned_runs import COUNT, hand_out, num_blocks, packed, places, unpacked
 from trainbench.params.campaign_kind import Question
@@ -82,6 +84,16 @@ def owner() -> Owner:
 
 def log(line: str) -> None:
     print(one_line(line, most=MAX_LINE))  # noqa: T201 - goes to the task's log
+
+
+@contextmanager
+def reason_kept() -> Iterator[None]:
+    """What a store or a database says is kept for the gate, which repeats it."""
+    try:
+        yield
+    except UserError as error:
+        get_current_context()["ti"].xcom_push(key=REASON, value=one_line(str(error), most=MAX_REASON))
+        raise
 
 
 def _planned(question: Question) -> Plan:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from bench_image.contract.pod_io import MAX_RESULT_BYTES
+
+Number = TypeVar("Number", int, float)
+MAX_NUMBER = 2.0**63  # beyond it Airflow cannot hand an integer to a task, and PostgreSQL writes 1e300 as an integer
 
 
 class ResultTextError(ValueError):
@@ -20,7 +23,9 @@ def decoded(text: str) -> Any:
             "does the image fit this version?"
         )
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return json.loads(text, parse_constant=_refuse, parse_float=_bounded_float, parse_int=_bounded_int)
+    except ResultTextError:
+        raise
     except RecursionError:
         raise ResultTextError("the pod's result is nested too deeply to be read") from None
     except ValueError as error:
@@ -29,3 +34,19 @@ def decoded(text: str) -> Any:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no number of JSON")
+
+
+def _bounded_float(text: str) -> float:
+    return _bounded(float(text), text)
+
+
+def _bounded_int(text: str) -> int:
+    return _bounded(int(text), text)
+
+
+def _bounded(value: Number, text: str) -> Number:
+    if abs(value) >= MAX_NUMBER:
+        raise ResultTextError(
+            f"the pod's result holds the number {text[:30]}, larger than any figure of a run, so it was not stored"
+        )
+    return value

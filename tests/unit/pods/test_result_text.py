@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -36,3 +37,11 @@ def test_an_oversized_or_broken_answer_is_refused_with_a_sentence_without_its_te
 
     assert words in str(refused.value)
     assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("number", ["1e300", "-1e19", "1e999", "9223372036854775808"])
+def test_a_number_that_airflow_cannot_hand_on_is_refused(number: str) -> None:
+    """PostgreSQL stores 1e300 as an integer of 301 digits, and no task could read any result of the night."""
+    with pytest.raises(ResultTextError, match=f"holds the number {re.escape(number)}, larger than any figure"):
+        decoded(f'{{"samples_per_second": {number}}}')
+    assert decoded('{"bytes": 9223372036854774784, "rate": 1e18}') == {"bytes": 9223372036854774784, "rate": 1e18}
