@@ -31,3 +31,10 @@ def test_the_bus_rate_of_an_all_reduce_by_hand(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(probes, "_median_s", lambda *_: 0.002)
 
     assert probes.allreduce_bus_gb_per_s(CPU) == pytest.approx(0.786432)
+
+
+def test_the_rate_of_a_matmul_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """512 x 512 matrices in 1 ms: 2 x 512^3 / 0.001 / 1e12 = 0.268435456 TFLOP/s."""
+    monkeypatch.setattr(probes, "_median_s", lambda *_, **__: 0.001)
+
+    assert matmul_tflops(CPU, torch.float32) == pytest.approx(0.268435456)
