@@ -39,7 +39,9 @@ SECONDS_FIELD = {
 
 
 class Journal:
-    """Attributes are the fields of the report, None until known. `startup` holds the seconds of finished phases."""
+    """Attributes with the name of a report's field are that field, None until known. `startup` holds the seconds
+    of finished phases.
+    """
 
     def __init__(self, folder: Path, now: float) -> None:
         self.folder = folder
@@ -76,25 +78,13 @@ class Journal:
         losses = [loss for timing in self.timings for loss in timing.own_losses]
         finite = all(loss is not None for timing in self.timings for loss in timing.losses)
         report = RankReport(
-            rank=self.rank,
+            **{name: getattr(self, name) for name in RankReport.model_fields if hasattr(self, name)},
             status=status,
             error=error,
-            phase=self.phase,
             written_at=time.time(),
-            startup=self.startup,
             windows=tuple(self._record(timing) for timing in self.timings),
             own_step_time_median_s=statistics.median(own) if own else None,
             own_mean_loss=statistics.fmean(losses) if losses and finite else None,
-            chosen=self.chosen,
-            context=self.context,
-            gpu_uuid=self.gpu_uuid,
-            parameters=self.parameters,
-            probes=self.probes,
-            communication=self.communication,
-            memory=self.memory,
-            gpus=self.gpus,
-            host=self.host,
-            missing=self.missing,
         )
         write_atomic(rank_path(self.folder, self.rank), report.model_dump_json())
 
