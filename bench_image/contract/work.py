@@ -46,8 +46,8 @@ PRESET_SETTINGS: Mapping[Preset, Mapping[str, Any]] = {
 }
 
 
-def _preset_s_own(name: str) -> str:
-    """A sentence of the form's help."""
+def _by_preset(name: str) -> str:
+    """A sentence of the form's help: what each preset decides for this setting."""
     switch = {True: "on", False: "off"}
     own = (f"`{preset}`: {switch.get(decided[name], decided[name])}" for preset, decided in PRESET_SETTINGS.items())
     return f"Empty: the preset's own ({', '.join(own)})."
@@ -142,22 +142,19 @@ class WorkSettings(Frozen):
         "Precision",
         "Precision of weights and activations. fp16 is not possible with `zero2` and `zero3`.",
     )
-    optimizer: Optimizer | None = setting(
-        None, "Work", "Optimizer", f"{_preset_s_own('optimizer')} 8-bit: bitsandbytes."
-    )
+    optimizer: Optimizer | None = setting(None, "Work", "Optimizer", f"{_by_preset('optimizer')} 8-bit: bitsandbytes.")
     gradient_checkpointing: bool | Literal["auto"] | None = setting(
         None,
         "Work",
         "Gradient checkpointing",
-        "Less memory, more computing. `auto`: only if it does not fit without. "
-        f"{_preset_s_own('gradient_checkpointing')}",
+        f"Less memory, more computing. `auto`: only if it does not fit without. {_by_preset('gradient_checkpointing')}",
     )
     compile: bool | None = setting(
         None,
         "Work",
         "Compile",
         "Layers and loss by torch.compile, on GPUs, not with `zero3`. Off: `tuned` also goes without what it builds on "
-        f"it, fused adapters and CUDA graphs. {_preset_s_own('compile')}",
+        f"it, fused adapters and CUDA graphs. {_by_preset('compile')}",
     )
     seed: int = setting(0, "Measurement", "Seed", "Seed of weights and data.", ge=0, lt=2**31)
 
