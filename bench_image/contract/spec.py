@@ -17,10 +17,16 @@ SCHEMA_VERSION = 1
 # A Kubernetes node name: RFC 1123 subdomain. Nothing that a path or a shell could read as more than a name.
 NODE_NAME = r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"
 IDENTIFIER = r"^[a-z0-9]([a-z0-9._-]{0,198}[a-z0-9])?$"
+WHOLE_GPU = "nvidia.com/gpu"  # the extended resource of Kubernetes that a GPU is where nothing else is said
+RESOURCE_NAME = r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
 NodeName = Annotated[str, StringConstraints(pattern=NODE_NAME)]
 SlowdownPct = Annotated[float, Field(ge=5, le=95)]  # share of the throughput to lose
 TimeoutS = Annotated[float, Field(ge=5, le=86_400)]
 Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER)]
+
+
+def is_slice(gpu_resource: str) -> bool:
+    return gpu_resource.startswith("nvidia.com/mig-")
 
 
 class Identity(Frozen):
@@ -40,6 +46,9 @@ class Placement(Part):
     strategy: Strategy = Strategy.SINGLE
     nodes: int = Field(1, ge=1, le=1024)
     gpus_per_node: int = Field(1, ge=1, le=64, description="ranks per node; on the CPU: processes")
+    gpu_resource: str = Field(
+        WHOLE_GPU, pattern=RESOURCE_NAME, description="what Kubernetes counts as one of these GPUs, e.g. a MIG slice"
+    )
 
     @model_validator(mode="after")
     def _strategy_fits_the_size(self) -> Placement:
@@ -59,9 +68,18 @@ class Placement(Part):
     def world_size(self) -> int:
         return self.nodes * self.gpus_per_node
 
+    @property
+    def is_slice(self) -> bool:
+        """Whether its GPUs are MIG slices: CUDA joins none of them, so a run has one."""
+        return is_slice(self.gpu_resource)
+
     def canonical(self) -> dict[str, Any]:
-        """Independent ranks do equal work however many they are."""
+        """Independent ranks do equal work however many they are. A whole NVIDIA GPU is the same with and without a
+        cluster that counts it; any other resource is another kind of GPU.
+        """
         fields = super().canonical()
+        if self.gpu_resource == WHOLE_GPU:
+            del fields["gpu_resource"]
         if self.strategy is Strategy.INDEPENDENT:
             del fields["gpus_per_node"]
         return fields

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from bench_image.model.build import BuiltModel
     from bench_image.parallel.process_group import ProcessGroup
+    from bench_image.telemetry.gpu_kinds import TorchGpu
     from bench_image.telemetry.sampler import Sampler
     from bench_image.training.train_step import TrainStep
 
@@ -84,8 +85,8 @@ def _run(spec: RunSpec, journal: Journal) -> RunError | None:
     journal.enter(Phase.BUILD)
     group = join_group(spec)
     spec = spec.of_one_rank
-    if uuids := _gpu_uuids(spec):
-        journal.gpu_uuid = uuids[journal.local_rank]  # before anything can fail that must name its GPU
+    if gpus := _gpus(spec):
+        journal.gpu_uuid = gpus[journal.local_rank].uuid  # before anything can fail that must name its GPU
     try:
         built = build(spec, group.device, group.shard)
         journal.parameters = built.parameters
@@ -122,12 +123,12 @@ def _start_telemetry(spec: RunSpec, journal: Journal, group: ProcessGroup) -> Sa
     from bench_image.telemetry.environment import read_context
     from bench_image.telemetry.sampler import Sampler
 
-    uuids = _gpu_uuids(spec)
+    gpus = _gpus(spec)
     sampler = None
     if journal.local_rank == 0:
-        journal.context, reasons = read_context(spec.identity.node, spec.work.device, uuids)
+        journal.context, reasons = read_context(spec.identity.node, spec.work.device, gpus)
         journal.add_missing("context", reasons)
-        sampler = Sampler(spec.work.device, uuids, spec.telemetry_interval_s)
+        sampler = Sampler(spec.work.device, gpus, spec.telemetry_interval_s)
         sampler.start()
     journal.probes = _probe(spec, journal, group)
     if group.device.type == "cuda":
@@ -135,13 +136,13 @@ def _start_telemetry(spec: RunSpec, journal: Journal, group: ProcessGroup) -> Sa
     return sampler
 
 
-def _gpu_uuids(spec: RunSpec) -> tuple[str, ...]:
-    """As NVML writes them: torch numbers GPUs by CUDA_VISIBLE_DEVICES, NVML does not."""
+def _gpus(spec: RunSpec) -> tuple[TorchGpu, ...]:
+    """The GPUs of this node's ranks."""
     import torch
 
-    if spec.work.device.value != "cuda":
-        return ()
-    return tuple(f"GPU-{torch.cuda.get_device_properties(index).uuid}" for index in range(spec.placement.gpus_per_node))
+    from bench_image.telemetry.gpu_kinds import torch_gpus
+
+    return torch_gpus(torch, spec.placement.gpus_per_node) if spec.work.device.value == "cuda" else ()
 
 
 def _probe(spec: RunSpec, journal: Journal, group: ProcessGroup) -> Probes:

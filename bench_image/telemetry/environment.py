@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from bench_image.contract.result_sections import Context, Gpu
 from bench_image.contract.work import Device
 from bench_image.telemetry import nvml as nvml_api
+from bench_image.telemetry.gpu_kinds import TorchGpu, described, unmeasured
 
 POD_ENV = "TRAINBENCH_POD"
 IMAGE_ENV = "TRAINBENCH_IMAGE"
@@ -23,15 +24,15 @@ T = TypeVar("T")
 
 
 def read_context(
-    node: str, device: Device, gpu_uuids: Sequence[str], *, nvml: Any = None
+    node: str, device: Device, torch_gpus: Sequence[TorchGpu], *, nvml: Any = None
 ) -> tuple[Context, dict[str, str]]:
     """The context, and a reason for each null in it (paths relative to `context`). Never raises.
 
-    `Gpu.index` is the position in `gpu_uuids`. `cuda` is the newest version that the driver supports; the one that
+    `Gpu.index` is the position in `torch_gpus`. `cuda` is the newest version that the driver supports; the one that
     torch uses is among the libraries. Tests pass a fake `nvml`.
     """
     missing: dict[str, str] = {}
-    gpus, driver, cuda = _read_gpus(device, gpu_uuids, nvml, missing)
+    gpus, driver, cuda = _read_gpus(device, torch_gpus, nvml, missing)
     context = Context(
         node=node,
         pod=_environment("pod", POD_ENV, missing),
@@ -77,11 +78,14 @@ def _environment(field: str, variable: str, missing: dict[str, str]) -> str | No
 
 
 def _read_gpus(
-    device: Device, gpu_uuids: Sequence[str], nvml: Any, missing: dict[str, str]
+    device: Device, torch_gpus: Sequence[TorchGpu], nvml: Any, missing: dict[str, str]
 ) -> tuple[tuple[Gpu, ...], str | None, str | None]:
     if device is Device.CPU:
         missing |= dict.fromkeys(("driver", "cuda"), "the run uses no GPU")
         return (), None, None
+    if reason := unmeasured(torch_gpus):
+        missing |= dict.fromkeys(("driver", "cuda"), reason)
+        return described(torch_gpus, reason, missing), None, None
     try:
         nvml = nvml_api.connect(nvml)
     except nvml_api.NvmlError as error:
@@ -89,7 +93,7 @@ def _read_gpus(
         return (), None, None
     driver = _optional("driver", nvml.nvmlSystemGetDriverVersion, missing)
     cuda = _optional("cuda", lambda: _cuda_version(nvml.nvmlSystemGetCudaDriverVersion()), missing)
-    gpus = tuple(_read_gpu(nvml, index, uuid, missing) for index, uuid in enumerate(gpu_uuids))
+    gpus = tuple(_read_gpu(nvml, index, gpu.uuid, missing) for index, gpu in enumerate(torch_gpus))
     return gpus, driver, cuda
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from bench_image.contract.result_sections import GpuTelemetry, HostTelemetry
 from bench_image.contract.work import Device
 from bench_image.telemetry import nvml as nvml_api
+from bench_image.telemetry.gpu_kinds import TorchGpu, unmeasured
 from bench_image.telemetry.gpu_record import GpuRecord
 from bench_image.telemetry.host_record import HostRecord
 
@@ -17,10 +18,10 @@ class Sampler:
     """Samples between `resume` and `pause`, every `interval_s`, and at least once per window.
 
     Never raises: `stop` returns None, with a reason, for what cannot be read. `GpuTelemetry.index` is the position in
-    `gpu_uuids`. Tests pass a fake `nvml`.
+    `torch_gpus`. Tests pass a fake `nvml`.
     """
 
-    def __init__(self, device: Device, gpu_uuids: Sequence[str], interval_s: float, *, nvml: Any = None) -> None:
+    def __init__(self, device: Device, torch_gpus: Sequence[TorchGpu], interval_s: float, *, nvml: Any = None) -> None:
         self._interval_s = interval_s
         self._gpus: tuple[GpuRecord, ...] = ()
         self._host = HostRecord()
@@ -34,12 +35,15 @@ class Sampler:
         if device is Device.CPU:
             self._missing["gpus"] = "the run uses no GPU"
             return
+        if reason := unmeasured(torch_gpus):
+            self._missing["gpus"] = reason
+            return
         try:
             nvml = nvml_api.connect(nvml)
         except nvml_api.NvmlError as error:
             self._missing["gpus"] = str(error)
         else:
-            self._gpus = tuple(GpuRecord(nvml, index, uuid) for index, uuid in enumerate(gpu_uuids))
+            self._gpus = tuple(GpuRecord(nvml, index, gpu.uuid) for index, gpu in enumerate(torch_gpus))
             self._records = (*self._gpus, self._host)
 
     def start(self) -> None:

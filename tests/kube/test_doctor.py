@@ -223,3 +223,52 @@ def test_a_node_that_a_pod_never_fits_is_named_before_any_pod_waits_for_it(
     for name in ("gpu-0", "gpu-2"):
         cluster.add_node(name, gpus=2, cpu="2")
     assert "would not fit any of 3 nodes" in failed(doctor.examine(settings, opened=opened))["room"].summary
+
+
+def test_a_tainted_pool_is_named_and_the_template_opens_it(cluster: Any, tmp_path: Path) -> None:
+    """Pods went there, waited, and turned each night red; and a RuntimeClass that is not there refuses every pod."""
+    if not cluster.simulated:
+        pytest.skip("a real cluster's nodes are not tainted by tests")
+    cluster.reset()
+    for name in ("gpu-0", "gpu-1", "gpu-2"):
+        cluster.add_node(name, gpus=2, taints=[{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}])
+
+    def examined(**spec: Any) -> dict[str, Check]:
+        template = tmp_path / "template.yaml"
+        template.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "spec": spec}))
+        settings = _settings(tmp_path, TRAINBENCH_POD_TEMPLATE=str(template))
+        return failed(doctor.examine(settings, opened=partial(open_cluster, settings, str(cluster.kubeconfig))))
+
+    tolerations = [{"key": "dedicated", "operator": "Exists"}]
+    shut = examined()
+    assert list(shut) == ["room"]
+    assert "gpu-0: its taint dedicated=ml:NoSchedule is not tolerated" in shut["room"].summary
+    assert list(examined(tolerations=tolerations, runtimeClassName="gvisor")) == ["runtime class"]
+    assert examined(tolerations=tolerations, runtimeClassName="nvidia") == {}
+
+
+def test_slices_and_amd_s_gpus_are_found_chosen_by_label_and_counted_against_their_own_quota(
+    cluster: Any, tmp_path: Path
+) -> None:
+    if not cluster.simulated:
+        pytest.skip("a real cluster has the GPUs that it has")
+    cluster.reset()
+    for index in range(3):
+        cluster.add_node(f"mig-{index}", gpus=0, resources={"nvidia.com/mig-1g.10gb": 7}, labels={"pool": "a"})
+        cluster.add_node(f"amd-{index}", gpus=0, resources={"amd.com/gpu": 8}, labels={"pool": "a"})
+    cluster.add_node("other", gpus=8)
+    settings = _settings(
+        tmp_path, TRAINBENCH_GPU_RESOURCES="nvidia.com/*,amd.com/gpu", TRAINBENCH_NODE_SELECTOR="pool=a"
+    )
+    opened = partial(open_cluster, settings, str(cluster.kubeconfig))
+    by_name = {check.name: check for check in doctor.examine(settings, opened=opened)}
+    assert "6 nodes with 45 GPUs: 3 x 8 amd.com/gpu and 3 x 7 nvidia.com/mig-1g.10gb" in by_name["GPUs"].summary
+    assert "a pod with amd.com/gpu and a pod with nvidia.com/mig-1g.10gb" in by_name["pod"].summary
+
+    hard = {"requests.amd.com/gpu": "0"}
+    CoreV1Api(opened().api).create_namespaced_resource_quota(
+        cluster.namespace, {"metadata": {"name": "no-amd"}, "spec": {"hard": hard}}
+    )
+    found = failed(doctor.examine(settings, opened=opened))
+    assert list(found) == ["quota"]
+    assert "requested: requests.amd.com/gpu=1" in found["quota"].summary

@@ -90,8 +90,9 @@ class StandinCluster(Handle):
         self._post("images", **{**self.images, **images})
 
     def add_node(self, name: str, gpus: int = 1, **node: Any) -> None:
-        """`node`: product, memory_mib, cpu, ready, labels, taints, unschedulable. The same name again changes the node;
-        with ready=False and `evict_after_s` its pods are deleted that much later, as by the taint manager."""
+        """`node`: product, memory_mib, cpu, resources, ready, labels, taints, unschedulable. The same name again
+        changes the node; with ready=False and `evict_after_s` its pods are deleted that much later, as by the taint
+        manager."""
         self._post("node", name=name, gpus=gpus, **node)
 
     def nodes(self, count: int, gpus: int = 0, holds: Mapping[str, Any] | None = None) -> list[str]:

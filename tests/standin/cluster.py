@@ -148,6 +148,7 @@ class Cluster:
             if not pod["spec"].get("nodeName")
             and "deletionTimestamp" not in pod["metadata"]
             and pod["metadata"]["uid"] not in self._held
+            and pod["spec"]["schedulerName"] == "default-scheduler"  # another one's pods wait for it
         ]
         for pod in sorted(waiting, key=lambda pod: -pod["spec"]["priority"]):
             nodes = self.store.all("nodes")

@@ -46,9 +46,22 @@ def admit_pod(pod: Object, namespace: str, store: Store) -> None:
     }.items():
         spec.setdefault(key, value)
     spec.setdefault("terminationGracePeriodSeconds", 30)
+    _apply_runtime_class(metadata["name"], spec, store)
     given = spec.get("tolerations") or []
     spec["tolerations"] = [*given, *(t for t in _tolerations() if not any(_covers(own, t["key"]) for own in given))]
     pod["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
+
+
+def _apply_runtime_class(name: str, spec: Object, store: Store) -> None:
+    """As the plugin RuntimeClass: the pod's overhead is the class's."""
+    runtime_class = spec.get("runtimeClassName")
+    if not runtime_class:
+        return
+    if not store.has("runtimeclasses", "", runtime_class):
+        raise forbidden("pods", name, f'pod rejected: RuntimeClass "{runtime_class}" not found')
+    overhead = store.get("runtimeclasses", "", runtime_class).get("overhead")
+    if overhead:
+        spec["overhead"] = dict(overhead["podFixed"])
 
 
 def _default_containers(spec: Object) -> None:
@@ -81,6 +94,7 @@ def node(
     taints: Sequence[Mapping[str, str]] = (),
     unschedulable: bool = False,
     cpu: str = "64",
+    resources: Mapping[str, int] | None = None,
 ) -> Object:
     """As GPU feature discovery labels it; without GPUs, the labels are not there."""
     own = {"kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux"}
@@ -90,6 +104,7 @@ def node(
         own |= {"nvidia.com/gpu.memory": str(memory_mib)} if memory_mib else {}
     room = {"cpu": cpu, "memory": "1056763064Ki", "ephemeral-storage": "1Ti", "pods": "110"}
     room |= {"nvidia.com/gpu": str(gpus)} if gpus else {}
+    room |= {name: str(number) for name, number in (resources or {}).items()}
     spec: Object = {"unschedulable": True} if unschedulable else {}
     all_taints = [*taints, *([] if ready else [{"key": NOT_READY, "effect": e} for e in ("NoSchedule", "NoExecute")])]
     return {
@@ -123,6 +138,9 @@ def furnish(store: Store, namespace: str, manifests: Path | None) -> None:
         apply_manifests(store, namespace, manifests)
     production = {"value": 1_000_000, "preemptionPolicy": "PreemptLowerPriority", "globalDefault": False}
     store.create("priorityclasses", {"metadata": {"name": "production"}, **production})
+    store.create("runtimeclasses", {"metadata": {"name": "nvidia"}, "handler": "nvidia"})
+    kata = {"handler": "kata", "overhead": {"podFixed": {"cpu": "250m"}}}
+    store.create("runtimeclasses", {"metadata": {"name": "kata"}, **kata})
 
 
 def _tolerations() -> list[Object]:

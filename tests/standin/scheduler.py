@@ -21,6 +21,11 @@ def place(pod: Object, nodes: Sequence[Object], pods: Iterable[Object]) -> str:
     """The node with the most free room for the pod's GPUs. Raises Unschedulable."""
     if not nodes:
         raise Unschedulable("no nodes available to schedule pods")
+    for volume in pod["spec"].get("volumes") or []:
+        if "persistentVolumeClaim" in volume:  # the stand-in has none
+            claim = f'persistentvolumeclaim "{volume["persistentVolumeClaim"]["claimName"]}" not found'
+            helpless = f"preemption: 0/{len(nodes)} nodes are available: {len(nodes)} Preemption is not helpful"
+            raise Unschedulable(f"0/{len(nodes)} nodes are available: {claim}. {helpless} for scheduling.")
     placed = [other for other in pods if occupies(other)]
     refusals: dict[str, list[str]] = {}
     for node in nodes:
@@ -43,12 +48,13 @@ def requests(pod: Object) -> dict[str, float]:
     total: Counter[str] = Counter()
     for container in pod["spec"]["containers"]:
         total.update(_container_requests(container))
-    for container in pod["spec"].get("initContainers", []):
+    for container in pod["spec"].get("initContainers") or []:
         own = _container_requests(container)
         if container.get("restartPolicy") == "Always":
             total.update(own)
         else:
             total = Counter({name: max(total[name], own.get(name, 0)) for name in {*total, *own}})
+    total.update({name: quantity(value) for name, value in (pod["spec"].get("overhead") or {}).items()})
     return dict(total)
 
 

@@ -33,6 +33,7 @@ KINDS = {
     "resourcequotas": Kind("ResourceQuota"),
     "limitranges": Kind("LimitRange"),
     "configmaps": Kind("ConfigMap"),
+    "runtimeclasses": Kind("RuntimeClass", "node.k8s.io/v1", namespaced=False),
     "priorityclasses": Kind("PriorityClass", "scheduling.k8s.io/v1", namespaced=False),
 }
 

@@ -268,6 +268,13 @@ def _restricted(spec: Object) -> Iterator[str]:
         )
     if names := [n for n, own in by_container if "ALL" not in ((own.get("capabilities") or {}).get("drop") or [])]:
         yield f'unrestricted capabilities ({_named(names)} must set securityContext.capabilities.drop=["ALL"])'
+    for name, own in by_container:
+        added = [f'"{c}"' for c in (own.get("capabilities") or {}).get("add") or [] if c != "NET_BIND_SERVICE"]
+        if added:
+            yield (
+                f'unrestricted capabilities (container "{name}" must not include {", ".join(added)} in '
+                "securityContext.capabilities.add)"
+            )
     if names := [name for name, own in by_container if not own.get("runAsNonRoot", in_pod.get("runAsNonRoot"))]:
         yield f"runAsNonRoot != true (pod or {_named(names)} must set securityContext.runAsNonRoot=true)"
     if 0 in [in_pod.get("runAsUser"), *(own.get("runAsUser") for _, own in by_container)]:

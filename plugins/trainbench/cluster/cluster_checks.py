@@ -13,9 +13,10 @@ from trainbench.cluster.installation_facts import Unknown
 from trainbench.cluster.kubernetes_api import Permission
 from trainbench.cluster.probe_pod import ProbeFacts
 from trainbench.core.formats import count, listing
-from trainbench.planning.nodes import GPU_RESOURCE, Fleet, GpuNode
+from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.pods.gangs import PORT
 from trainbench.pods.manifests import RENDEZVOUS
+from trainbench.pods.node_rules import MAKE_IT_WELCOME
 from trainbench.pods.pod_requests import MAKE_IT_FIT
 
 GPUS = "GPUs"
@@ -31,7 +32,16 @@ REFUSALS: tuple[tuple[str, str, str], ...] = (
         "pod security",
         "remove xcom_sidecar_container_security_context from the connection's extras: without it, it is the pod's own",
     ),
-    (r"violates PodSecurity", "pod security", "the pods are made for 'restricted': report what it asks beyond that"),
+    (
+        r"violates PodSecurity",
+        "pod security",
+        "the pods are made for 'restricted': take what it names out of the Pod template, or relabel the namespace",
+    ),
+    (
+        r"RuntimeClass \S+ not found",
+        "runtime class",
+        "name one that `kubectl get runtimeclasses` lists in the Pod template, or take it out",
+    ),
     (
         r"no PriorityClass",
         "priority class",
@@ -151,7 +161,8 @@ def _room(cluster: ClusterFacts) -> Iterator[Check]:
         shortest = admission.misfits[0]
         where = nodes if len(admission.misfits) < num_nodes else f"any of {count(num_nodes, 'node')}"
         problem = f"{admission.pod} would not fit {where} even when empty; {shortest.node}: {shortest.short}"
-        yield (warn if len(admission.misfits) < num_nodes else fail)("room", problem, MAKE_IT_FIT)
+        advice = MAKE_IT_WELCOME if shortest.is_refused else MAKE_IT_FIT
+        yield (warn if len(admission.misfits) < num_nodes else fail)("room", problem, advice)
         return
     kinds = " and ".join(admission.pod for admission in cluster.admissions)
     yield ok(
@@ -201,12 +212,19 @@ def _gpus(gpu_fleet: Fleet | Refusal, facts: Facts) -> Check:
     away = "; ".join(f"{node.name}: {node.reason}" for node in gpu_fleet.absent[:3])
     more = f" and {len(gpu_fleet.absent) - 3} more" if len(gpu_fleet.absent) > 3 else ""
     if not gpu_fleet.nodes:
-        look = f"look at these: {away}{more}" if away else "install NVIDIA's GPU operator, or its device plugin"
-        return fail(GPUS, f"no node is ready and has allocatable {GPU_RESOURCE}", look)
+        selected = (
+            f" of those by TRAINBENCH_NODE_SELECTOR={selector}" if (selector := facts.settings.node_selector) else ""
+        )
+        look = f"look at these: {away}{more}" if away else "install the vendor's GPU operator, or its device plugin"
+        resources = " or ".join(facts.settings.gpu_resources)
+        return fail(GPUS, f"no node{selected} is ready and has allocatable {resources}", look)
     summary = (
         f"{count(len(gpu_fleet.nodes), 'node')} with {count(sum(n.num_gpus or 0 for n in gpu_fleet.nodes), 'GPU')}"
     )
     summary += f": {listing(_kinds(gpu_fleet.nodes))}"
+    if others := [f"{n.name}: {listing(n.other_gpu_resources)}" for n in gpu_fleet.nodes if n.other_gpu_resources]:
+        advice = "of each node the first of TRAINBENCH_GPU_RESOURCES is benchmarked: put another one first, if you like"
+        return warn(GPUS, f"{summary}; also offered, and not benchmarked: {listing(others)}", advice)
     if unlabelled := [n.name for n in gpu_fleet.nodes if n.gpu_product is None or n.gpu_memory_bytes is None]:
         advice = "install GPU feature discovery; until then nothing is skipped for lack of GPU memory"
         return warn(GPUS, f"{summary}; product or memory is not labelled on {listing(unlabelled)}", advice)

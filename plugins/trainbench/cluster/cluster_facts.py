@@ -9,9 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from bench_image.contract.frozen import Frozen
+from bench_image.contract.spec import WHOLE_GPU
 from trainbench.cluster.kubernetes_api import NEEDED, Cluster, Permission, Refused
-from trainbench.planning.nodes import GPU_RESOURCE, HOSTNAME, Fleet, fleet
+from trainbench.planning.nodes import HOSTNAME, Fleet, fleet, is_gpu_resource
 from trainbench.pods.manifests import CONTAINER, RENDEZVOUS, XCOM_DIR, node_of
+from trainbench.pods.node_rules import refused_by
 from trainbench.pods.pod_requests import never_fits
 from trainbench.settings.environment import Settings
 
@@ -28,10 +30,13 @@ class Refusal(Frozen):
 
 
 class Misfit(Frozen):
-    """A node that could not take the pod even when it is empty. `short`: which resource, request and allocatable."""
+    """A node that could not take the pod even when it is empty. `short`: which resource, request and allocatable;
+    `is_refused`: or the rule of the node that keeps it out.
+    """
 
     node: str
     short: str
+    is_refused: bool = False
 
 
 class Admission(Frozen):
@@ -77,9 +82,9 @@ def gather_cluster(
     """`manifests`: the pods to try, for the ready GPU nodes. Raises Unreachable."""
     version = cluster.version()  # first: if nobody answers, nothing else is asked
     nodes = _or_refusal(cluster.nodes)
-    gpu_fleet = nodes if isinstance(nodes, Refusal) else fleet(nodes, settings.quarantine)
+    gpu_fleet = nodes if isinstance(nodes, Refusal) else fleet(nodes, settings.quarantine, settings.gpu_resources)
     known = Fleet() if isinstance(gpu_fleet, Refusal) else gpu_fleet
-    pods = [_as_sent(pod, sidecar) for pod in _one_of_each_kind(manifests(known))]
+    pods = {kind: _as_sent(pod, sidecar) for kind, pod in _one_of_each_kind(manifests(known), settings).items()}
     missing = _or_refusal(lambda: _missing(cluster))
     return ClusterFacts(
         version=version,
@@ -90,7 +95,8 @@ def gather_cluster(
         num_with_image=None if isinstance(nodes, Refusal) else _num_with_image(nodes, known, settings.image),
         service=_or_refusal(lambda: _service(cluster.service(settings.service))),
         admissions=tuple(
-            _admission(cluster, pod, [] if isinstance(nodes, Refusal) else _usable(nodes, known)) for pod in pods
+            _admission(cluster, pod, resource, [] if isinstance(nodes, Refusal) else _usable(nodes, known, resource))
+            for (_, resource), pod in pods.items()
         ),
     )
 
@@ -126,9 +132,9 @@ def _service(service: Mapping[str, Any]) -> ServiceFacts:
     )
 
 
-def _usable(nodes: Sequence[Node], known: Fleet) -> list[tuple[str, Node]]:
-    """Name and node of those that can be benchmarked."""
-    usable = {node.name for node in known.nodes}
+def _usable(nodes: Sequence[Node], known: Fleet, gpu_resource: str | None = None) -> list[tuple[str, Node]]:
+    """Name and node of those that can be benchmarked, all or those with this resource."""
+    usable = {node.name for node in known.nodes if gpu_resource in (None, node.gpu_resource)}
     by_name = [((node["metadata"].get("labels") or {}).get(HOSTNAME, node["metadata"]["name"]), node) for node in nodes]
     return [(name, node) for name, node in by_name if name in usable]
 
@@ -141,10 +147,20 @@ def _num_with_image(nodes: Sequence[Node], known: Fleet, image: str) -> int:
     )
 
 
-def _one_of_each_kind(manifests: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """A gang's pods have a host name and more labels than others; else the pods of a plan differ in their work only."""
-    kinds = {is_of_gang(pod): pod for pod in reversed(manifests)}
-    return [kinds[kind] for kind in sorted(kinds)]
+def _one_of_each_kind(
+    manifests: Sequence[Mapping[str, Any]], settings: Settings
+) -> dict[tuple[bool, str | None], Mapping[str, Any]]:
+    """(of a gang?, GPU resource) -> a pod. A gang's pods have a host name and more labels than others; else the pods of
+    a plan differ in their work only.
+    """
+    kinds = {(is_of_gang(pod), _gpu_resource(pod, settings)): pod for pod in reversed(manifests)}
+    return {kind: kinds[kind] for kind in sorted(kinds, key=str)}
+
+
+def _gpu_resource(pod: Mapping[str, Any], settings: Settings) -> str | None:
+    """What the pod takes as its GPUs; None: it takes none."""
+    limits = pod["spec"]["containers"][0].get("resources", {}).get("limits") or {}
+    return next((name for name in limits if is_gpu_resource(name, settings.gpu_resources)), None)
 
 
 def is_of_gang(pod: Mapping[str, Any]) -> bool:
@@ -162,16 +178,22 @@ def _as_sent(pod: Mapping[str, Any], sidecar: Sidecar) -> dict[str, Any]:
     return sent
 
 
-def _misfits(pod: Mapping[str, Any], nodes: Sequence[tuple[str, Node]]) -> Iterator[Misfit]:
+def _misfits(pod: Mapping[str, Any], nodes: Sequence[tuple[str, Node]], gpu_resource: str | None) -> Iterator[Misfit]:
     """How many GPUs a pod takes is chosen for its own node: on the others they are not compared."""
     own = node_of(pod)
     for name, node in nodes:
-        if short := never_fits(pod, node, without=() if name == own else (GPU_RESOURCE,)):
+        if rule := refused_by(node, pod):
+            yield Misfit(node=name, short=rule, is_refused=True)
+        elif short := never_fits(pod, node, without=() if name == own else (gpu_resource or "",)):
             yield Misfit(node=name, short=short)
 
 
-def _admission(cluster: Cluster, pod: Mapping[str, Any], nodes: Sequence[tuple[str, Node]]) -> Admission:
-    kind = "a pod of a gang" if is_of_gang(pod) else "a pod"
+def _admission(
+    cluster: Cluster, pod: Mapping[str, Any], resource: str | None, nodes: Sequence[tuple[str, Node]]
+) -> Admission:
+    kind = ("a pod of a gang" if is_of_gang(pod) else "a pod") + (
+        f" with {resource}" if resource not in (None, WHOLE_GPU) else ""
+    )
     stored = _or_refusal(lambda: cluster.dry_run(pod))
     if isinstance(stored, Refusal):
         return Admission(pod=kind, refusal=stored)
@@ -181,5 +203,5 @@ def _admission(cluster: Cluster, pod: Mapping[str, Any], nodes: Sequence[tuple[s
         refusal=None,
         priority=spec.get("priority"),
         preemption_policy=spec.get("preemptionPolicy"),
-        misfits=tuple(_misfits({"spec": spec}, nodes)),
+        misfits=tuple(_misfits({"spec": spec}, nodes, resource)),
     )

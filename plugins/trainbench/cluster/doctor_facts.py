@@ -33,7 +33,7 @@ from trainbench.cluster.kubernetes_api import Cluster
 from trainbench.cluster.probe_pod import WAIT_S, ProbeFacts, probe_pod, run_probe
 from trainbench.core.formats import one_line
 from trainbench.params.campaign_kind import Question as Campaigns
-from trainbench.planning.nodes import Fleet, named
+from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.planning.plan import make_plan
 from trainbench.planning.planners import PLANNERS
 from trainbench.pods.manifests import manifests
@@ -110,11 +110,16 @@ def probed(facts: Facts, opened: Callable[[], Cluster], wait_s: float = WAIT_S) 
 
 
 def sample_pods(settings: Settings, fleet: Fleet) -> Manifests:
-    """The pods of one run of the nightly check on one GPU of the first node that there is."""
-    node = fleet.nodes[0].name if fleet.nodes else "any-node"
-    form = {"nodes": [node], "rounds": 1, "force": True, "gpus_per_node": 1}
+    """The pods of one run of the nightly check on one GPU of the first node of each GPU resource that there is."""
+    first = {node.gpu_resource: GpuNode(name=node.name, gpu_resource=node.gpu_resource) for node in fleet.nodes[::-1]}
+    nodes = [first[name] for name in sorted(first)] or [GpuNode(name="any-node")]
+    return [pod for node in nodes for pod in _sample_pods(settings, node)]
+
+
+def _sample_pods(settings: Settings, node: GpuNode) -> Manifests:
+    form = {"nodes": [node.name], "rounds": 1, "force": True, "gpus_per_node": 1}
     params = PLANNERS[Campaigns.NODES].params(form, locally=settings.launcher is Launcher.LOCAL)
-    return manifests(make_plan(params, Fleet(nodes=named([node])), "doctor").specs[0], settings)
+    return manifests(make_plan(params, Fleet(nodes=(node,)), "doctor").specs[0], settings)
 
 
 def _template_fault(settings: Settings) -> str | None:

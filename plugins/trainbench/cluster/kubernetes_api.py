@@ -82,6 +82,7 @@ class Cluster:
 
     api: Any  # kubernetes.client.ApiClient, which has no types
     namespace: str
+    node_selector: str | None = None
 
     def version(self) -> str:
         return str(self._object("VersionApi", "get_code").get("gitVersion", "of an unknown version"))
@@ -108,7 +109,8 @@ class Cluster:
         return bool(review.get("status", {}).get("allowed"))
 
     def nodes(self) -> tuple[dict[str, Any], ...]:
-        return self._list("list_node")
+        """Those that the installation may use: all, or by TRAINBENCH_NODE_SELECTOR."""
+        return self._list("list_node", **({"label_selector": self.node_selector} if self.node_selector else {}))
 
     def pods(self, labels: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
         """Those that carry all of `labels`."""
@@ -199,7 +201,7 @@ def open_cluster(settings: Settings, kubeconfig: str | None = None, context: str
             f"no Kubernetes cluster is configured: {one_line(str(error) or type(error).__name__)}"
         ) from None
     configuration.retries = False  # we do it: urllib3 would warn in the middle of what people read
-    return Cluster(ApiClient(configuration), settings.namespace)
+    return Cluster(ApiClient(configuration), settings.namespace, settings.node_selector)
 
 
 def _from_file(kubeconfig: str | None, context: str | None) -> Any:

@@ -6,7 +6,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from trainbench.cluster.local_nodes import local_fleet
 from trainbench.params.campaign_params import BenchmarkParams
-from trainbench.planning.nodes import Fleet, fleet
+from trainbench.planning.nodes import Fleet, GpuNode, fleet
 from trainbench.settings.environment import Launcher, Settings
 
 
@@ -21,12 +21,20 @@ def known_fleet(settings: Settings, params: BenchmarkParams) -> Fleet:
     except (Refused, Unreachable) as error:
         if not params.nodes:
             raise AirflowFailException(f"{error}; or name nodes in the parameter 'nodes'") from None
-        print(f"the nodes' GPUs are not known, so no run is skipped for them: {error}")  # noqa: T201 - goes to the task's log
-        return Fleet()
+        return _fleet_by_name(settings, params, str(error))
 
 
 def discover_fleet(settings: Settings) -> Fleet:
     """The cluster's nodes with their GPUs."""
     from trainbench.cluster.kubernetes_api import open_cluster
 
-    return fleet(open_cluster(settings).nodes(), settings.quarantine)
+    return fleet(open_cluster(settings).nodes(), settings.quarantine, settings.gpu_resources)
+
+
+def _fleet_by_name(settings: Settings, params: BenchmarkParams, reason: str) -> Fleet:
+    """The named nodes, of which nothing is known; their GPUs are of the first resource of the settings."""
+    resource = settings.gpu_resources[0]
+    if "*" in resource:
+        raise AirflowFailException(f"{reason}; which {resource} the nodes have is not known without it")
+    print(f"the nodes' GPUs are not known, so no run is skipped for them: {reason}")  # noqa: T201 - goes to the task's log
+    return Fleet(nodes=tuple(GpuNode(name=name, gpu_resource=resource) for name in params.nodes or ()))

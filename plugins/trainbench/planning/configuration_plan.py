@@ -12,7 +12,7 @@ from trainbench.params.campaign_kind import Question
 from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.params.variants import BASELINE, DISK, VARIANTS
 from trainbench.planning.nodes import Fleet, GpuNode
-from trainbench.planning.plan import Plan, PlanError, chosen_nodes, impossible_on
+from trainbench.planning.plan import Plan, PlanError, chosen_nodes, impossible_on, refuse_several_kinds
 from trainbench.planning.skipped import Skipped
 from trainbench.planning.work import impossible, spec_of
 
@@ -52,6 +52,7 @@ def make_configuration_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: 
     """
     chosen = chosen_nodes(params, fleet)
     nodes = chosen if params.nodes else chosen[:1]
+    refuse_several_kinds(nodes)
     able, labels, skipped = _possible(params, nodes, campaign_id)
     if not able:
         raise PlanError(f"nothing can run: {'; '.join(f'{skip.what}: {skip.reason}' for skip in skipped)}")
@@ -110,7 +111,7 @@ def _configurations(params: BenchmarkParams) -> dict[str, BenchmarkParams]:
 
 
 def _spec(params: BenchmarkParams, node: GpuNode, campaign_id: str, round_: int = 1) -> RunSpec:
-    return spec_of(params, Strategy.SINGLE, [node.name], 1, campaign_id, round_)
+    return spec_of(params, Strategy.SINGLE, [node.name], 1, campaign_id, round_, node.gpu_resource)
 
 
 def _fitting(

@@ -5,29 +5,38 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from fnmatch import fnmatchcase
 from typing import Any
 
 from bench_image.contract.frozen import Frozen
+from bench_image.contract.spec import WHOLE_GPU, is_slice
 from trainbench.core.ordering import natural
 
-GPU_RESOURCE = "nvidia.com/gpu"
 HOSTNAME = "kubernetes.io/hostname"
 QUARANTINE = "trainbench.io/quarantine"  # its value is the reason
-# Labels of NVIDIA's GPU feature discovery; the memory is one GPU's, in MiB.
+# Labels of NVIDIA's GPU feature discovery; product and memory exist for each kind of MIG slice, too. AMD's labeller
+# names the product only.
 PRESENT = "nvidia.com/gpu.present"
-PRODUCT = "nvidia.com/gpu.product"
-MEMORY = "nvidia.com/gpu.memory"
+PRODUCTS = (".product", ".product-name")  # behind the name of the resource
+MEMORY = ".memory"  # one GPU's, in MiB
 
 
 class GpuNode(Frozen):
     """A node as far as it is known before anything runs on it; None: unknown."""
 
     name: str
+    gpu_resource: str = WHOLE_GPU  # what Kubernetes counts as one of its GPUs
+    other_gpu_resources: tuple[str, ...] = ()  # that it offers as well: a run uses one
     num_gpus: int | None = None  # allocatable
     num_gpus_lost: int = 0  # of its capacity: unhealthy, as its device plugin sees it
     gpu_product: str | None = None
     gpu_memory_bytes: int | None = None  # of one GPU
     troubles: tuple[str, ...] = ()  # what is wrong with it though it is ready, as its conditions say
+
+    @property
+    def num_gpus_per_run(self) -> int | None:
+        """The most that one run can use together."""
+        return self.num_gpus if self.num_gpus is None or not is_slice(self.gpu_resource) else min(self.num_gpus, 1)
 
 
 class AbsentNode(Frozen):
@@ -37,6 +46,7 @@ class AbsentNode(Frozen):
     reason: str
     expected: bool
     gpu_product: str | None = None
+    gpu_resource: str = WHOLE_GPU
 
 
 class Fleet(Frozen):
@@ -46,18 +56,24 @@ class Fleet(Frozen):
     absent: tuple[AbsentNode, ...] = ()
 
 
-def fleet(nodes: Iterable[Mapping[str, Any]], quarantine: Collection[str] = ()) -> Fleet:
-    """The cluster's GPU nodes: those with allocatable GPUs that are ready and in use; the others with the reason."""
+def fleet(
+    nodes: Iterable[Mapping[str, Any]],
+    quarantine: Collection[str] = (),
+    gpu_resources: Sequence[str] = (WHOLE_GPU,),
+) -> Fleet:
+    """The cluster's GPU nodes: those with allocatable GPUs that are ready and in use; the others with the reason.
+
+    `gpu_resources`: the extended resources that count as GPUs, the preferred first; a name may contain `*`.
+    """
     usable, absent = [], []
     for node in nodes:
-        if not _is_gpu_node(node):
+        if not _is_gpu_node(node, gpu_resources):
             continue
-        gpu_node = _gpu_node(node)
-        reason, expected = _obstacle(node, gpu_node, quarantine)
+        gpu_node = _gpu_node(node, gpu_resources)
+        reason, expected = _obstacle(node, gpu_node, quarantine, gpu_resources)
         if reason:
-            absent.append(
-                AbsentNode(name=gpu_node.name, reason=reason, expected=expected, gpu_product=gpu_node.gpu_product)
-            )
+            about = {name: getattr(gpu_node, name) for name in ("name", "gpu_product", "gpu_resource")}
+            absent.append(AbsentNode(reason=reason, expected=expected, **about))
         else:
             usable.append(gpu_node)
     return Fleet(
@@ -79,14 +95,21 @@ def alike(nodes: Sequence[GpuNode]) -> tuple[GpuNode, ...]:
     return tuple(node for node in nodes if node.gpu_product == most)
 
 
-def _is_gpu_node(node: Mapping[str, Any]) -> bool:
+def is_gpu_resource(name: str, gpu_resources: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in gpu_resources)
+
+
+def _is_gpu_node(node: Mapping[str, Any], gpu_resources: Sequence[str]) -> bool:
     """It has GPUs, had them when its kubelet last counted, or is said to have them."""
     labels, status = node["metadata"].get("labels") or {}, node.get("status") or {}
-    counted = (_count(status, "allocatable"), _count(status, "capacity"))
-    return any(counted) or PRODUCT in labels or labels.get(PRESENT) == "true"
+    counts = [_counts(status, of, gpu_resources) for of in ("allocatable", "capacity")]
+    is_labelled = labels.get(PRESENT) == "true" or any(f"{WHOLE_GPU}{product}" in labels for product in PRODUCTS)
+    return any(any(count.values()) for count in counts) or (is_labelled and WHOLE_GPU in gpu_resources)
 
 
-def _obstacle(node: Mapping[str, Any], gpu_node: GpuNode, quarantine: Collection[str]) -> tuple[str | None, bool]:
+def _obstacle(
+    node: Mapping[str, Any], gpu_node: GpuNode, quarantine: Collection[str], gpu_resources: Sequence[str]
+) -> tuple[str | None, bool]:
     """Why the node cannot be benchmarked, and whether it should be; (None, True): it can."""
     labels = node["metadata"].get("labels") or {}
     if QUARANTINE in labels:
@@ -98,7 +121,7 @@ def _obstacle(node: Mapping[str, Any], gpu_node: GpuNode, quarantine: Collection
     if trouble := not_ready(node):
         return trouble, True
     if not gpu_node.num_gpus:
-        return f"it has no allocatable {GPU_RESOURCE}: look at its device plugin and driver", True
+        return f"it has no allocatable {' or '.join(gpu_resources)}: look at its device plugin and driver", True
     return None, True
 
 
@@ -121,15 +144,24 @@ def not_ready(node: Mapping[str, Any]) -> str | None:
     return f"not ready{since}: {ready.get('message') or ready.get('reason') or 'its kubelet does not report'}"
 
 
-def _gpu_node(node: Mapping[str, Any]) -> GpuNode:
+def _gpu_node(node: Mapping[str, Any], gpu_resources: Sequence[str]) -> GpuNode:
     labels, status = node["metadata"].get("labels") or {}, node.get("status") or {}
-    allocatable = _count(status, "allocatable")
-    mebibytes = str(labels.get(MEMORY, ""))
+    allocatable = _counts(status, "allocatable", gpu_resources)
+    capacity = _counts(status, "capacity", gpu_resources)
+    offered = [name for name, number in allocatable.items() if number]
+    had = [name for name, number in capacity.items() if number]
+    resource = next(iter([*offered, *had]), WHOLE_GPU)
+    products = (labels.get(f"{resource}{product}") for product in PRODUCTS)
+    mebibytes = str(labels.get(f"{resource}{MEMORY}", ""))
+    num_gpus = allocatable.get(resource, 0)
     return GpuNode(
         name=str(labels.get(HOSTNAME, node["metadata"]["name"])),
-        num_gpus=allocatable,
-        num_gpus_lost=max(_count(status, "capacity") - allocatable, 0),
-        gpu_product=labels.get(PRODUCT),
+        gpu_resource=resource,
+        other_gpu_resources=tuple(offered[1:]),
+        num_gpus=num_gpus,
+        num_gpus_lost=max(capacity.get(resource, 0) - num_gpus, 0),
+        # Without a label the resource itself tells kinds apart, except whole NVIDIA GPUs.
+        gpu_product=next(filter(None, products), None if resource == WHOLE_GPU else resource),
         gpu_memory_bytes=int(mebibytes) * 2**20 if mebibytes.isdecimal() else None,
         troubles=_troubles(status.get("conditions") or ()),
     )
@@ -149,5 +181,8 @@ def _troubles(conditions: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def _count(status: Mapping[str, Any], of: str) -> int:
-    return int((status.get(of) or {}).get(GPU_RESOURCE, "0"))
+def _counts(status: Mapping[str, Any], of: str, gpu_resources: Sequence[str]) -> dict[str, int]:
+    """Resource -> number, in the order of `gpu_resources`; of those that one pattern names, the largest slice first."""
+    counts = status.get(of) or {}
+    by_size = sorted(counts, key=natural, reverse=True)
+    return {name: int(counts[name]) for pattern in gpu_resources for name in by_size if fnmatchcase(name, pattern)}

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.options import SINGLE_GPU, Strategy
-from bench_image.contract.spec import RunSpec
+from bench_image.contract.spec import RunSpec, is_slice
 from bench_image.contract.work import Device
 from trainbench.core.formats import count, listing
 from trainbench.core.user_error import UserError
@@ -30,6 +30,9 @@ NIGHT: Mapping[str, Any] = {
 }
 # In a trial without a GPU every node is one process, and `tuned` compiles nothing there.
 LOCAL_NIGHT: Mapping[str, Any] = {"preset": "as_users_run", "strategies": ["independent"]}
+
+
+NO_JOINED_SLICES = "CUDA and NCCL join no MIG slices"
 
 
 class PlanError(UserError, ValueError):
@@ -109,7 +112,7 @@ def make_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -> Plan:
     if not nodes_of:
         raise PlanError(f"nothing can run: {'; '.join(f'{s.what}: {s.reason}' for s in skipped)}")
     specs = tuple(
-        spec_of(params, strategy, [node], gpus, campaign_id, round_)
+        spec_of(params, strategy, [node.name], gpus, campaign_id, round_, node.gpu_resource)
         for round_ in range(1, params.rounds + 1)
         for strategy, able in nodes_of.items()
         for node, gpus in able
@@ -129,13 +132,24 @@ def make_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -> Plan:
 def chosen_nodes(params: BenchmarkParams, fleet: Fleet) -> tuple[GpuNode, ...]:
     """Those that `params` name, else those of the fleet. Raises PlanError for none."""
     if params.nodes:
-        return named(params.nodes, fleet.nodes)
+        absent = (GpuNode(name=node.name, gpu_resource=node.gpu_resource) for node in fleet.absent)
+        return named(params.nodes, (*fleet.nodes, *absent))
     if fleet.nodes:
         return fleet.nodes
     if fleet.absent:
         reasons = "; ".join(f"{node.name}: {node.reason}" for node in fleet.absent[:5])
         raise PlanError(f"no GPU node can be benchmarked: {reasons}; mend one, or name nodes in the parameter 'nodes'")
     raise PlanError("no nodes: none are given and none with GPUs were found; name them in the parameter 'nodes'")
+
+
+def refuse_several_kinds(nodes: Sequence[GpuNode]) -> None:
+    """Raises PlanError where runs that are compared, or work together, would have GPUs of several resources."""
+    resources = sorted({node.gpu_resource for node in nodes})
+    if len(resources) > 1:
+        raise PlanError(
+            f"these nodes have different kinds of GPU ({listing(resources)}), which are not compared: name nodes of "
+            "one kind in the parameter 'nodes'"
+        )
 
 
 def confirm_specs(plan: Plan, nodes: Sequence[str]) -> tuple[RunSpec, ...]:
@@ -172,15 +186,15 @@ def refuse_more_pods_than(limit: int, plan: Plan) -> None:
 
 def _possible(
     params: BenchmarkParams, nodes: Sequence[GpuNode]
-) -> tuple[dict[Strategy, list[tuple[str, int]]], tuple[Skipped, ...]]:
+) -> tuple[dict[Strategy, list[tuple[GpuNode, int]]], tuple[Skipped, ...]]:
     """Strategy -> the nodes that it can run on, each with its number of GPUs; and what cannot run, once per reason."""
-    able: dict[Strategy, list[tuple[str, int]]] = {}
+    able: dict[Strategy, list[tuple[GpuNode, int]]] = {}
     skipped: list[Skipped] = []
     for strategy in dict.fromkeys(params.strategies):
         if nowhere := impossible(strategy, params):
             skipped.append(_skip(strategy, None, nowhere, nodes, nodes))
             continue
-        drafts: dict[int, RunSpec] = {}
+        drafts: dict[tuple[int, str], RunSpec] = {}
         unable: dict[tuple[str, str | None, int], list[GpuNode]] = {}
         for node in nodes:
             gpus = gpus_of(node, strategy, params)
@@ -188,12 +202,13 @@ def _possible(
                 if not _is_left_out(strategy, params):
                     unable.setdefault((_too_few(node, params), None, gpus), []).append(node)
                 continue
-            if gpus not in drafts:
-                drafts[gpus] = spec_of(params, strategy, [node.name], gpus, "draft")
-            if reason := impossible_on(node, drafts[gpus], params.force):
-                unable.setdefault((reason, drafts[gpus].identity.group_id, gpus), []).append(node)
+            kind = (gpus, node.gpu_resource)
+            if kind not in drafts:
+                drafts[kind] = spec_of(params, strategy, [node.name], gpus, "draft", gpu_resource=node.gpu_resource)
+            if reason := impossible_on(node, drafts[kind], params.force):
+                unable.setdefault((reason, drafts[kind].identity.group_id, gpus), []).append(node)
             else:
-                able.setdefault(strategy, []).append((node.name, gpus))
+                able.setdefault(strategy, []).append((node, gpus))
         skipped += [
             _skip(strategy, gpus, reason, of_reason, nodes, group_id)
             for (reason, group_id, gpus), of_reason in unable.items()
@@ -227,7 +242,7 @@ def gpus_of(node: GpuNode, strategy: Strategy, params: BenchmarkParams) -> int:
     """
     if strategy is Strategy.SINGLE:
         return 1
-    there = node.num_gpus if params.work.device is Device.CUDA else None
+    there = node.num_gpus_per_run if params.work.device is Device.CUDA else None
     return max(1, min((number for number in (params.gpus_per_node, there) if number is not None), default=1))
 
 
@@ -252,6 +267,8 @@ def _is_left_out(strategy: Strategy, params: BenchmarkParams) -> bool:
 def _too_few(node: GpuNode, params: BenchmarkParams) -> str:
     if params.gpus_per_node == 1:
         has = "gpus_per_node is 1"
+    elif params.work.device is Device.CUDA and is_slice(node.gpu_resource):
+        has = f"a run takes one {node.gpu_resource}: {NO_JOINED_SLICES}"
     elif node.num_gpus is None or params.work.device is Device.CPU:
         has = "how many there are is not known: set gpus_per_node"
     else:
@@ -261,6 +278,8 @@ def _too_few(node: GpuNode, params: BenchmarkParams) -> str:
 
 def impossible_on(node: GpuNode, spec: RunSpec, force: bool) -> str | None:
     """Why the run, or a gang's share of it, cannot run on this node."""
+    if spec.placement.is_slice and spec.placement.world_size > 1:
+        return f"needs {spec.placement.world_size} GPUs, the node has {node.gpu_resource}: {NO_JOINED_SLICES}"
     if node.num_gpus is not None and node.num_gpus < spec.placement.gpus_per_node:
         return f"needs {spec.placement.gpus_per_node} GPUs, the node has {node.num_gpus}: choose fewer gpus_per_node"
     return None if force else does_not_fit(spec, node)

@@ -13,7 +13,7 @@ from trainbench.core.formats import count
 from trainbench.params.campaign_kind import Question
 from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.planning.nodes import Fleet, GpuNode, alike
-from trainbench.planning.plan import Plan, PlanError, chosen_nodes, impossible_on
+from trainbench.planning.plan import Plan, PlanError, chosen_nodes, impossible_on, refuse_several_kinds
 from trainbench.planning.skipped import Skipped
 from trainbench.planning.work import impossible, spec_of
 
@@ -65,7 +65,9 @@ def make_scaling_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -
     """
     chosen = chosen_nodes(params, fleet)
     nodes = chosen if params.nodes else alike(chosen)
-    most = min([*filter(None, [params.gpus_per_node]), *(n.num_gpus for n in nodes if n.num_gpus)], default=1)
+    refuse_several_kinds(nodes)
+    there = [node.num_gpus_per_run for node in nodes if node.num_gpus_per_run]
+    most = min([*filter(None, [params.gpus_per_node]), *there], default=1)
     specs, skipped = [], []
     for cell in (cell for cell in cells(params.world_sizes) if cell.strategy in params.strategies):
         planned = _spec_or_reason(cell, params, nodes, most, campaign_id)
@@ -103,5 +105,7 @@ def _spec_or_reason(
     if reason := impossible(cell.strategy, params):
         return reason
     used = nodes[: cell.world_size // gpus]
-    spec = spec_of(params, cell.strategy, [node.name for node in used], gpus, campaign_id)
+    spec = spec_of(
+        params, cell.strategy, [node.name for node in used], gpus, campaign_id, gpu_resource=used[0].gpu_resource
+    )
     return next((reason for node in used if (reason := impossible_on(node, spec, params.force))), spec)

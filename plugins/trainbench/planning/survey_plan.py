@@ -97,7 +97,7 @@ def _of_each_kind(params: BenchmarkParams, fleet: Fleet) -> dict[str, list[GpuNo
 
 
 def _spec(params: BenchmarkParams, node: GpuNode, campaign_id: str, round_: int = 1) -> RunSpec:
-    return spec_of(params, Strategy.SINGLE, [node.name], 1, campaign_id, round_)
+    return spec_of(params, Strategy.SINGLE, [node.name], 1, campaign_id, round_, node.gpu_resource)
 
 
 def _unfit(label: str, kind: str, nodes: Sequence[GpuNode], spec: RunSpec, reason: str) -> Skipped:

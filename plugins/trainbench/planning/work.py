@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.flops import lora_targets
 from bench_image.contract.options import SINGLE_GPU, Recipe, Strategy
-from bench_image.contract.spec import Drill, Identity, Measurement, Placement, RunSpec
-from bench_image.contract.work import PRESET_SETTINGS, DiskData, Work, WorkSettings
+from bench_image.contract.spec import WHOLE_GPU, Drill, Identity, Measurement, Placement, RunSpec
+from bench_image.contract.work import PRESET_SETTINGS, Device, DiskData, Work, WorkSettings
 from trainbench.params.campaign_params import BenchmarkParams
 
 QUICK = Measurement(warmup_steps=3, measured_steps=5, max_measured_steps=5, max_window_s=2.0, repeats=1)
@@ -23,10 +23,16 @@ def spec_of(
     gpus_per_node: int,
     campaign_id: str,
     round_: int = 1,
+    gpu_resource: str = WHOLE_GPU,
 ) -> RunSpec:
     """The run of `strategy` on `nodes`, node rank 0 first. Raises pydantic's ValidationError for what cannot be."""
     work = _work(params, strategy)
-    placement = Placement(strategy=strategy, nodes=len(nodes), gpus_per_node=gpus_per_node)
+    placement = Placement(
+        strategy=strategy,
+        nodes=len(nodes),
+        gpus_per_node=gpus_per_node,
+        gpu_resource=gpu_resource if work.device is Device.CUDA else WHOLE_GPU,
+    )
     measurement = QUICK if params.quick else params.measurement
     group_id = _group_id(work, placement, fingerprint(work, placement, measurement))
     return RunSpec(

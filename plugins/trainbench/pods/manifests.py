@@ -15,7 +15,7 @@ from pydantic import Field, StringConstraints
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.pod_io import OUTPUT_DIR_ENV, SPEC_ENV, XCOM_DIR_ENV
-from bench_image.contract.spec import RunSpec
+from bench_image.contract.spec import WHOLE_GPU, RunSpec
 from bench_image.contract.work import Device
 from trainbench.planning.work import identifier
 from trainbench.pods.gangs import PORT, gang_id, nodes_of
@@ -73,6 +73,14 @@ class PodSettings(Frozen):
         description="JSON: volumes for weights or data, "
         '`[{"mount_path": "/data", "source": {"persistentVolumeClaim": {"claimName": "data"}}}]`',
     )
+    gpu_resources: tuple[str, ...] = Field(
+        (WHOLE_GPU,),
+        description="extended resources that count as GPUs, the preferred first, with commas: `nvidia.com/gpu`, "
+        "`nvidia.com/mig-*`, `amd.com/gpu`",
+    )
+    node_selector: str | None = Field(
+        None, description="label selector of the nodes that are benchmarked, such as `pool=gpu,tier!=dev`; else all"
+    )
     pod_template: Path | None = Field(
         None,
         description="YAML file with a Pod that is merged into every pod: tolerations, RuntimeClass, environment, "
@@ -127,12 +135,17 @@ def _pod(spec: RunSpec, settings: PodSettings, owner: Owner | None, node_rank: i
             "affinity": {
                 "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _on_node(nodes_of(spec)[node_rank])}
             },
-            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+            "tolerations": [{"key": taint_of(spec), "operator": "Exists", "effect": "NoSchedule"}],
             "containers": [_container(spec, settings, node_rank)],
             "volumes": _volumes(settings),
             **_optional_fields(spec, settings, node_rank),
         },
     }
+
+
+def taint_of(spec: RunSpec) -> str:
+    """The key of the taint that GPU nodes of this vendor usually have: "nvidia.com/gpu", for its MIG slices too."""
+    return f"{spec.placement.gpu_resource.partition('/')[0]}/gpu"
 
 
 def _volumes(settings: PodSettings) -> list[dict[str, Any]]:
@@ -213,7 +226,7 @@ def _meeting(spec: RunSpec, settings: PodSettings, node_rank: int) -> list[dict[
 def _container(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str, Any]:
     resources: dict[str, dict[str, str]] = {}
     if spec.work.device is Device.CUDA:
-        resources["limits"] = {"nvidia.com/gpu": str(spec.placement.gpus_per_node)}
+        resources["limits"] = {spec.placement.gpu_resource: str(spec.placement.gpus_per_node)}
     if settings.memory_gib:
         resources.setdefault("limits", {})["memory"] = f"{settings.memory_gib}Gi"
     return {

@@ -6,7 +6,7 @@ found no place ends as "the XCom sidecar is not running".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -237,12 +237,19 @@ def _pending(pod: Mapping[str, Any], api_message: str, node: Mapping[str, Any] |
             EndKind.UNSCHEDULABLE,
             f"the pod does not fit node {name} even when it is empty: {short}: {MAKE_IT_FIT}",
         )
-    if node or "Insufficient nvidia.com/gpu" in reason:
+    if node or any(f"Insufficient {name}" in reason for name in _devices(pod)):
         return _end(EndKind.BUSY, f"no room on the node within the waiting time: {reason}")
     return _end(
         EndKind.UNSCHEDULABLE,
         f"the node lacks what the pod requests, and could not be read to see whether it would fit when empty: {reason}",
     )
+
+
+def _devices(pod: Mapping[str, Any]) -> Iterator[str]:
+    """The extended resources that the pod takes: GPUs and adapters, which other work may hold."""
+    for container in (pod.get("spec") or {}).get("containers") or ():
+        limits = (container.get("resources") or {}).get("limits") or {}
+        yield from (name for name in limits if "/" in name)
 
 
 def _containers(status: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -95,7 +95,7 @@ def refusals(template: Fields, pod: Fields) -> Iterator[str]:
         yield "spec.dnsPolicy: with hostNetwork only ClusterFirstWithHostNet finds the pods of a gang"
     yield from _volumes(spec, pod)
     yield from _containers(spec, pod)
-    yield from _init_containers(spec)
+    yield from _init_containers(spec, pod)
 
 
 def _keys(template: Fields, pod: Fields, kind: str, reserved: re.Pattern[str]) -> Iterator[str]:
@@ -120,7 +120,7 @@ def _containers(spec: Fields, pod: Fields) -> Iterator[str]:
     yield from (f"{at}.{name}: {reason}" for name, reason in CONTAINER.items() if name in base)
     yield from _env(base, pod, at)
     yield from _mounts(base, pod, at)
-    yield from _resources(base, at)
+    yield from _resources(base, pod, at)
     if "memory" in base.get("resources", {}).get("limits", {}):
         yield f"{at}.resources.limits.memory: set TRAINBENCH_MEMORY_GIB"
 
@@ -146,16 +146,17 @@ def _overlap(one: str, other: str) -> bool:
     return a.is_relative_to(b) or b.is_relative_to(a)
 
 
-def _resources(container: Fields, at: str) -> Iterator[str]:
+def _resources(container: Fields, pod: Fields, at: str) -> Iterator[str]:
+    ours = {name for name in pod["spec"]["containers"][0]["resources"].get("limits", {}) if "/" in name}
     for kind in ("limits", "requests"):
         for name in container.get("resources", {}).get(kind, {}):
-            if GPU_RESOURCE.match(name):
+            if name in ours or GPU_RESOURCE.match(name):
                 yield f"{at}.resources.{kind}.{name}: {GPU_COUNT}"
 
 
-def _init_containers(spec: Fields) -> Iterator[str]:
+def _init_containers(spec: Fields, pod: Fields) -> Iterator[str]:
     for index, container in enumerate(spec.get("initContainers", ())):
         at = f"spec.initContainers[{index}]"
         if container["name"] in (BASE, SIDECAR):
             yield f"{at}.name: '{container['name']}' is the name of another container of the pod"
-        yield from _resources(container, at)
+        yield from _resources(container, pod, at)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from enum import StrEnum
@@ -14,6 +15,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails, from_json
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
+from bench_image.contract.spec import RESOURCE_NAME
 from trainbench.core.user_error import UserError
 from trainbench.params.campaign_params import WORLD_SIZES
 from trainbench.pods.local_pods import LocalImage
@@ -113,7 +115,7 @@ class Settings(PodSettings, BaseSettings):
         180, ge=0, le=MAX_RETENTION_DAYS, description="days for which campaigns and cost reports are kept; 0: for ever"
     )
 
-    @field_validator("local_nodes", "quarantine", "prices", mode="before")
+    @field_validator("local_nodes", "quarantine", "prices", "gpu_resources", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
@@ -130,6 +132,18 @@ class Settings(PodSettings, BaseSettings):
     @classmethod
     def _parse_volumes(cls, value: Any) -> Any:
         return from_json(value) if isinstance(value, str) else value
+
+    @field_validator("gpu_resources")
+    @classmethod
+    def _check_gpu_resources(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not value:
+            raise ValueError("give at least one resource such as nvidia.com/gpu")
+        for name in value:
+            if not re.match(RESOURCE_NAME, name.replace("*", "x")):
+                raise ValueError(f"'{name}' is not a resource such as nvidia.com/gpu or nvidia.com/mig-*")
+            if name.endswith(".shared"):
+                raise ValueError(f"'{name}' is a share of a GPU that others use at the same time: nothing to measure")
+        return value
 
     @field_validator("notify", mode="before")
     @classmethod

@@ -111,3 +111,23 @@ def test_a_request_without_a_token_is_anonymous_and_one_with_a_wrong_token_is_no
             "reason": "Unauthorized", "code": 401,
         },
     )  # fmt: skip
+
+
+def test_a_runtime_class_that_the_cluster_has_not_is_refused_and_one_that_it_has_brings_its_overhead(
+    cluster: StandinCluster, api: Any
+) -> None:
+    """As a real API server; the overhead counts beside the containers' requests."""
+    assert refusal(api, pod("p", runtimeClassName="gvisor")) == (
+        403,
+        'pods "p" is forbidden: pod rejected: RuntimeClass "gvisor" not found',
+    )
+    api.create_namespaced_pod(NS, pod("q", runtimeClassName="kata"))
+    assert api.read_namespaced_pod("q", NS).spec.overhead == {"cpu": "250m"}
+
+
+def test_restricted_pod_security_refuses_added_capabilities(api: Any) -> None:
+    """Memory locked for RDMA needs IPC_LOCK, which `restricted` does not let in."""
+    security = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"], "add": ["IPC_LOCK"]}}
+    status, message = refusal(api, pod("p", containers=[container("true", securityContext=security)]))
+    assert status == 403
+    assert 'unrestricted capabilities (container "base" must not include "IPC_LOCK"' in message

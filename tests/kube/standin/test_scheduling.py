@@ -96,3 +96,26 @@ def test_a_noexecute_taint_ends_the_pods_that_do_not_tolerate_it(
     last = last_state(api, "p", act)
     reason = "DeletionByTaintManager" if goes else None
     assert condition(last, "DisruptionTarget").get("reason") == reason
+
+
+def test_a_pod_of_another_scheduler_waits_for_it_without_a_word(cluster: StandinCluster, api: Any) -> None:
+    """Nobody writes a condition or an event where that scheduler does not run."""
+    cluster.add_node("gpu-0", gpus=1)
+    api.create_namespaced_pod(NS, pod("other", schedulerName="bin-packer"))
+    api.create_namespaced_pod(NS, pod("ours"))
+    cluster.wait_for_pods(lambda pods: any(p["status"]["phase"] == "Succeeded" for p in pods))
+    (other,) = (p for p in cluster.pods() if p["metadata"]["name"] == "other")
+    assert other["status"]["phase"] == "Pending"
+    assert condition(other, "PodScheduled") == {}
+    assert api.list_namespaced_event(NS, field_selector="involvedObject.name=other").items == []
+
+
+def test_a_pod_s_claim_that_is_not_there_keeps_it_waiting(cluster: StandinCluster, api: Any) -> None:
+    cluster.add_node("gpu-0", gpus=1)
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "datasets"}}
+    api.create_namespaced_pod(NS, pod("waits", volumes=[volume]))
+    cluster.wait_for_pods(lambda pods: any(condition(p, "PodScheduled").get("status") == "False" for p in pods))
+    (waits,) = cluster.pods()
+    assert condition(waits, "PodScheduled")["message"].startswith(
+        '0/1 nodes are available: persistentvolumeclaim "datasets" not found.'
+    )

@@ -191,6 +191,7 @@ SAID = [
     ('namespaces "trainbench" not found', 404, "namespace"),
     ('pods "x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true', 403, "pod security"),
     ('pods "x" is forbidden: no PriorityClass with name trainbench-benchmark was found', 403, "priority class"),
+    ('pods "x" is forbidden: pod rejected: RuntimeClass "gpu" not found', 403, "runtime class"),
     ('pods "x" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=8', 403, "quota"),
     ('pods "x" is forbidden: error looking up service account trainbench/b: serviceaccount "b" not found', 403,
      "service account"),
@@ -252,6 +253,31 @@ def test_gpus_are_counted_by_kind() -> None:
     few = check("GPUs", cluster=cluster(fleet=Fleet(nodes=mixed.nodes[:4])))
     assert few.state is CheckState.WARN
     assert "fewer than 3 nodes of NVIDIA-A100" in few.summary
+
+
+def test_a_second_resource_of_a_node_is_named_for_it_is_not_benchmarked() -> None:
+    mixed = GpuNode(name="gpu-9", **H200, other_gpu_resources=("nvidia.com/mig-1g.10gb",))
+    checked = check("GPUs", cluster=cluster(fleet=Fleet(nodes=(*FLEET.nodes, mixed))))
+    assert checked.state is CheckState.WARN
+    assert "also offered, and not benchmarked: gpu-9: nvidia.com/mig-1g.10gb" in checked.summary
+
+
+def test_an_empty_fleet_names_resources_and_selector() -> None:
+    chosen = read_settings({"TRAINBENCH_GPU_RESOURCES": "amd.com/gpu", "TRAINBENCH_NODE_SELECTOR": "pool=a"})
+    checked = check("GPUs", settings=chosen, cluster=cluster(fleet=Fleet()))
+    assert (
+        checked.summary
+        == "no node of those by TRAINBENCH_NODE_SELECTOR=pool=a is ready and has allocatable amd.com/gpu"
+    )
+
+
+def test_a_node_whose_taint_the_pods_do_not_tolerate_leads_to_the_template() -> None:
+    taint = "its taint dedicated=ml:NoSchedule is not tolerated"
+    misfit = Misfit(node="gpu-1", short=taint, is_refused=True)
+    checked = check("room", cluster=cluster(admissions=(ACCEPTED.model_copy(update={"misfits": (misfit,)}),)))
+    assert checked.state is CheckState.WARN
+    assert f"gpu-1: {taint}" in checked.summary
+    assert "docs/pod-template.md" in checked.resolution
 
 
 def test_nodes_that_are_missing_are_named_and_those_taken_out_on_purpose_are_no_fault() -> None:
@@ -395,7 +421,7 @@ def test_the_table_reads_without_colour() -> None:
     assert rows["GPUs"].texts[0] == "✗"
     assert rows["GPUs"].tone is Tone.BAD
     assert rows["GPUs"].texts[2] == (
-        "no node is ready and has allocatable nvidia.com/gpu. Install NVIDIA's GPU operator, or its device plugin."
+        "no node is ready and has allocatable nvidia.com/gpu. Install the vendor's GPU operator, or its device plugin."
     )
     assert rows["DNS"].texts[0] == "?"
     assert verdict(all_checks) == "Not ready: GPUs."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import threading
 from collections.abc import Mapping
@@ -169,6 +170,28 @@ def test_a_template_that_cannot_be_used_is_one_fault_and_the_rest_is_examined(
     assert refusal is not None
     assert refusal.startswith(f"pod template: TRAINBENCH_POD_TEMPLATE {template} sets what a benchmark sets itself: ")
     assert "spec.hostPID: the result's container" in refusal
+
+
+def test_a_pod_of_each_gpu_resource_is_tried_and_compared_with_its_own_nodes(settings: Settings) -> None:
+    """A quota on one resource says nothing of the others."""
+    amd = copy.deepcopy(NODE)
+    amd["metadata"]["name"] = amd["metadata"]["labels"]["kubernetes.io/hostname"] = "amd-0"
+    amd["spec"] = {"taints": [{"key": "dedicated", "effect": "NoSchedule"}]}
+    amd["status"]["allocatable"] = amd["status"]["capacity"] = {"amd.com/gpu": "4", "cpu": "64", "memory": "64Gi"}
+
+    class Mixed(FakeCluster):
+        def nodes(self) -> tuple[dict[str, Any], ...]:
+            return (NODE, amd)
+
+        def dry_run(self, pod: Mapping[str, Any]) -> dict[str, Any]:
+            self.sent.append(pod)
+            return dict(pod)
+
+    cluster = Mixed()
+    both = settings.model_copy(update={"gpu_resources": ("nvidia.com/gpu", "amd.com/gpu")})
+    admissions = ask(both, cluster).cluster.admissions
+    assert [admission.pod for admission in admissions] == ["a pod with amd.com/gpu", "a pod"]
+    assert [[m.node for m in admission.misfits if m.is_refused] for admission in admissions] == [["amd-0"], []]
 
 
 def test_of_a_plan_one_pod_of_each_kind_is_tried(settings: Settings) -> None:

@@ -6,9 +6,16 @@ import os
 from types import SimpleNamespace
 from typing import Any
 
+from bench_image.telemetry.gpu_kinds import TorchGpu
+
 
 class NVMLError(Exception):
     pass
+
+
+def gpus(*uuids: str) -> tuple[TorchGpu, ...]:
+    """GPUs as torch names them."""
+    return tuple(TorchGpu(uuid, "NVIDIA H200", 150_754_820_096) for uuid in uuids)
 
 
 class FakeNvml:

@@ -19,7 +19,8 @@ def container(name: str = "base", **state: Any) -> dict[str, Any]:
 
 def pending(reason: str, message: str) -> dict[str, Any]:
     condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
-    return {"status": {"phase": "Pending", "conditions": [condition]}}
+    spec = {"containers": [{"name": "base", "resources": {"limits": {"nvidia.com/gpu": "1", "amd.com/gpu": "1"}}}]}
+    return {"spec": spec, "status": {"phase": "Pending", "conditions": [condition]}}
 
 
 def waiting(reason: str, message: str, name: str = "base") -> dict[str, Any]:
@@ -168,7 +169,9 @@ def test_a_pod_that_fits_the_empty_node_is_busy_whatever_is_taken() -> None:
 
 def test_without_a_look_at_the_node_only_missing_gpus_are_busy() -> None:
     assert pod_end(requesting("2"), "base", SIDECAR).kind is EndKind.UNSCHEDULABLE
-    assert pod_end(pending("Unschedulable", NO_GPU), "base", SIDECAR).kind is EndKind.BUSY
+    for resource in ("nvidia.com/gpu", "amd.com/gpu"):
+        busy = pending("Unschedulable", NO_GPU.replace("nvidia.com/gpu", resource))
+        assert pod_end(busy, "base", SIDECAR).kind is EndKind.BUSY
 
 
 def test_a_drained_node_s_pod_did_not_vanish() -> None:

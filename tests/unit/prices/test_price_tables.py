@@ -72,6 +72,13 @@ def test_nothing_fits_by_half_a_word_nor_with_a_word_too_many(gpu_name: str | No
     assert price_for(gpu_name, TABLE) is None
 
 
+def test_a_slice_has_the_price_of_a_row_that_names_it_and_a_whole_gpu_never_has() -> None:
+    row = TABLE[0].model_copy(update={"gpu": "H100 MIG 1g.10gb", "own": True})
+    assert price_for("NVIDIA H100 80GB HBM3 MIG 1g.10gb", (row, *TABLE)) == row
+    assert price_for("NVIDIA H100 80GB HBM3 MIG 2g.20gb", (row, *TABLE)) is None
+    assert price_for("NVIDIA H100 80GB HBM3", (row,)) is None
+
+
 def test_an_instance_price_is_shared_by_its_gpus() -> None:
     """$32.77 is the price of eight GPUs: $4.09625 each; today's $21.957642 are $2.74470525 each."""
     by_price = {p.on_demand_usd_per_hour: p for p in TABLE if p.instance == "p4d.24xlarge"}

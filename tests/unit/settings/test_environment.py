@@ -66,6 +66,9 @@ def test_with_the_local_launcher_nothing_starts_by_itself() -> None:
         ("TRAINBENCH_WORLD_SIZES", "1,two", "give numbers of GPUs, for example 1,2,4"),
         ("TRAINBENCH_VOLUMES", "/data", "give JSON such as"),
         ("TRAINBENCH_VOLUMES", '[{"mount_path": "data", "source": {}}]', "should match pattern"),
+        ("TRAINBENCH_GPU_RESOURCES", "nvidia", "'nvidia' is not a resource such as nvidia.com/gpu or nvidia.com/mig-*"),
+        ("TRAINBENCH_GPU_RESOURCES", ",", "give at least one resource such as nvidia.com/gpu"),
+        ("TRAINBENCH_GPU_RESOURCES", "nvidia.com/gpu.shared", "a share of a GPU that others use at the same time"),
         ("TRAINBENCH_RETENTION_DAYS", "-1", "give a whole number, 0 to 36500"),
     ],
 )
@@ -73,6 +76,17 @@ def test_a_wrong_value_is_named_with_what_is_allowed(name: str, value: str, mess
     with pytest.raises(SettingsError, match=message) as error:
         read_settings({name: value})
     assert name in str(error.value)
+
+
+def test_the_fleet_is_chosen_by_resources_and_labels() -> None:
+    environ = {
+        "TRAINBENCH_GPU_RESOURCES": "nvidia.com/gpu, nvidia.com/mig-*,amd.com/gpu",
+        "TRAINBENCH_NODE_SELECTOR": "pool=gpu,tier!=dev",
+    }
+    settings = read_settings(environ)
+    assert settings.gpu_resources == ("nvidia.com/gpu", "nvidia.com/mig-*", "amd.com/gpu")
+    assert settings.node_selector == "pool=gpu,tier!=dev"
+    assert read_settings({}).gpu_resources == ("nvidia.com/gpu",)
 
 
 def test_an_empty_variable_is_not_set() -> None:

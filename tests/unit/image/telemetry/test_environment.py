@@ -17,11 +17,11 @@ from bench_image.telemetry.environment import (
     library_versions,
     read_context,
 )
-from tests.unit.image.fake_nvml import FakeNvml, NVMLError
+from tests.unit.image.fake_nvml import FakeNvml, NVMLError, gpus
 
 
 def test_a_gpu_is_described_through_nvml() -> None:
-    context, missing = read_context("node-1", Device.CUDA, ["GPU-a"], nvml=FakeNvml())
+    context, missing = read_context("node-1", Device.CUDA, gpus("GPU-a"), nvml=FakeNvml())
 
     assert context.gpus == (
         Gpu(
@@ -43,14 +43,14 @@ def test_a_gpu_is_described_through_nvml() -> None:
 
 @pytest.mark.parametrize(("number", "version"), [(13_000, "13.0"), (12_080, "12.8"), (11_040, "11.4")])
 def test_cuda_versions(number: int, version: str) -> None:
-    context, _ = read_context("node-1", Device.CUDA, [], nvml=FakeNvml(nvmlSystemGetCudaDriverVersion=number))
+    context, _ = read_context("node-1", Device.CUDA, gpus(), nvml=FakeNvml(nvmlSystemGetCudaDriverVersion=number))
 
     assert context.cuda == version
 
 
 def test_a_query_that_is_not_supported_costs_only_itself() -> None:
     nvml = FakeNvml(nvmlDeviceGetVbiosVersion=NVMLError("No Permission"))
-    context, missing = read_context("node-1", Device.CUDA, ["GPU-a", "GPU-b"], nvml=nvml)
+    context, missing = read_context("node-1", Device.CUDA, gpus("GPU-a", "GPU-b"), nvml=nvml)
 
     assert [gpu.vbios for gpu in context.gpus] == [None, None]
     assert [gpu.memory_total_bytes for gpu in context.gpus] == [150_754_820_096] * 2
@@ -59,7 +59,7 @@ def test_a_query_that_is_not_supported_costs_only_itself() -> None:
 
 def test_without_nvml_driver_and_cuda_are_unknown() -> None:
     nvml = FakeNvml(nvmlInit=NVMLError("Driver Not Loaded"))
-    context, missing = read_context("node-1", Device.CUDA, ["GPU-a"], nvml=nvml)
+    context, missing = read_context("node-1", Device.CUDA, gpus("GPU-a"), nvml=nvml)
 
     assert (context.gpus, context.driver, context.cuda) == ((), None, None)
     assert missing["driver"] == missing["cuda"] == "NVML is not available: Driver Not Loaded"

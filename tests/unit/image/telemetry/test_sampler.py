@@ -15,14 +15,14 @@ from bench_image.contract.work import Device
 from bench_image.telemetry.gpu_record import throttle_shares
 from bench_image.telemetry.host_record import CpuTimes, cpu_times
 from bench_image.telemetry.sampler import Sampler
-from tests.unit.image.fake_nvml import FakeNvml, NVMLError
+from tests.unit.image.fake_nvml import FakeNvml, NVMLError, gpus
 
 NEVER_S = 3600.0  # no sample but the one that each window gets at its end
 Outcome = tuple[tuple[GpuTelemetry, ...], HostTelemetry, dict[str, str]]
 
 
 def sample(nvml: Any, *, windows: int = 1, uuids: tuple[str, ...] = ("GPU-a",)) -> Outcome:
-    sampler = Sampler(Device.CUDA, uuids, NEVER_S, nvml=nvml)
+    sampler = Sampler(Device.CUDA, gpus(*uuids), NEVER_S, nvml=nvml)
     sampler.start()
     for _ in range(windows):
         sampler.resume()
@@ -205,7 +205,7 @@ def test_a_cpu_run_asks_no_gpu() -> None:
 
 def test_the_thread_samples_while_a_window_is_open_and_sleeps_otherwise() -> None:
     nvml = FakeNvml()
-    sampler = Sampler(Device.CUDA, ("GPU-a",), 0.001, nvml=nvml)
+    sampler = Sampler(Device.CUDA, gpus("GPU-a"), 0.001, nvml=nvml)
     sampler.start()
     at_start = nvml.calls
     time.sleep(0.02)
@@ -224,7 +224,7 @@ def test_the_thread_samples_while_a_window_is_open_and_sleeps_otherwise() -> Non
 
 
 def test_stop_closes_an_open_window() -> None:
-    sampler = Sampler(Device.CUDA, ("GPU-a",), NEVER_S, nvml=FakeNvml())
+    sampler = Sampler(Device.CUDA, gpus("GPU-a"), NEVER_S, nvml=FakeNvml())
     sampler.start()
     sampler.resume()
 
@@ -256,7 +256,7 @@ class _Times:
 
 def test_a_glance_tells_the_least_used_and_the_hottest_gpu_and_leaves_no_trace() -> None:
     """Between windows, for the log: nothing of it enters the result, neither a reading nor a reason."""
-    sampler = Sampler(Device.CUDA, ("GPU-a", "GPU-b"), NEVER_S, nvml=FakeNvml())
+    sampler = Sampler(Device.CUDA, gpus("GPU-a", "GPU-b"), NEVER_S, nvml=FakeNvml())
     sampler.start()
     assert sampler.glance() == {"gpu_use_pct": 98, "temperature_c": 60}
     (first, _), _, missing = sampler.stop()
@@ -267,7 +267,7 @@ def test_a_glance_tells_the_least_used_and_the_hottest_gpu_and_leaves_no_trace()
 def test_a_glance_at_what_cannot_be_read_is_empty() -> None:
     assert Sampler(Device.CPU, (), NEVER_S).glance() == {}
     broken = FakeNvml(nvmlDeviceGetUtilizationRates=NVMLError("lost"), nvmlDeviceGetTemperature=NVMLError("lost"))
-    assert Sampler(Device.CUDA, ("GPU-a",), NEVER_S, nvml=broken).glance() == {}
+    assert Sampler(Device.CUDA, gpus("GPU-a"), NEVER_S, nvml=broken).glance() == {}
 
 
 def test_a_reading_that_cannot_be_costs_its_own_figure_only() -> None:
@@ -278,3 +278,16 @@ def test_a_reading_that_cannot_be_costs_its_own_figure_only() -> None:
     assert missing["gpus.0.power_mean_w"] == (
         "the driver returned an impossible value: 4294967.295: Input should be less than or equal to 100000"
     )
+
+
+@pytest.mark.parametrize(
+    ("uuid", "reason"),
+    [
+        ("MIG-1", "a MIG slice: NVML measures the whole GPU, which others use too"),
+        ("ROCM-1", "an AMD GPU: telemetry is read from NVIDIA's NVML only"),
+    ],
+)
+def test_what_nvml_would_not_measure_is_missing_in_words(uuid: str, reason: str) -> None:
+    """Not even where NVML answers: its power and use are those of the whole GPU."""
+    seen, _, missing = sample(FakeNvml(), uuids=(uuid,))
+    assert (seen, missing["gpus"]) == ((), reason)
