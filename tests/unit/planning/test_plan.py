@@ -10,7 +10,7 @@ import pytest
 from bench_image.contract.spec import IDENTIFIER
 from bench_image.contract.work import DiskData, Lora
 from trainbench.params.campaign_kind import Question
-from trainbench.params.campaign_params import parse_params
+from trainbench.params.campaign_params import FIELDS, form, parse_params
 from trainbench.planning.nodes import Fleet, GpuNode, named
 from trainbench.planning.plan import (
     Plan,
@@ -47,6 +47,58 @@ def test_ids_are_readable_unique_and_end_in_the_fingerprint() -> None:
     assert len({spec.identity.run_id for spec in specs}) == len(specs)
     assert len({spec.identity.group_id for spec in specs}) == 1
     assert all(re.match(IDENTIFIER, spec.identity.run_id) for spec in specs)
+
+
+MINE = {"family": "gpt2", "hidden_size": 64, "num_layers": 2, "num_heads": 4}
+# Free text, and what is not the preset's own value.
+OTHERS: dict[str, dict[str, Any]] = {
+    "model": {"model": "tiny"},
+    "dimensions": {"model": "mine", "dimensions": MINE},
+    "weights": {"weights": "/checkpoint"},
+    "data_folder": {"data_folder": "/data"},
+    "gradient_checkpointing": {"gradient_checkpointing": "auto"},
+}
+NEEDS = {"data_num_samples": {"data_folder": "/data"}, "data_num_shards": {"data_folder": "/data"}}
+
+
+def another(name: str) -> dict[str, Any]:
+    """The field with a value that is not its default, by its schema."""
+    schema = form()[name]
+    default = schema["default"]
+    if name in OTHERS:
+        return OTHERS[name]
+    if "enum" in schema:
+        return {name: next(choice for choice in schema["enum"] if choice not in (default, None))}
+    if schema["type"] == "boolean":
+        return {name: not default}
+    return {name: float(default) + 0.5 if schema["type"] == "number" else int(default or 1) + 1}
+
+
+@pytest.mark.parametrize("name", [name for name, field in FIELDS.items() if field.path[0] in ("work", "measurement")])
+def test_each_setting_of_the_form_reaches_the_spec_and_its_fingerprint(name: str) -> None:
+    """A new one too: nothing copies them by name."""
+    needs = NEEDS.get(name, {})
+    (usual, *_), (changed, *_) = plan(**needs).specs, plan(**needs | another(name)).specs
+
+    assert (changed.work, changed.measurement) != (usual.work, usual.measurement)
+    assert changed.fingerprint != usual.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("preset", "given", "planned"),
+    [("tuned", None, None), ("tuned", "on", None), ("tuned", "off", False), ("as_users_run", "on", True)],
+)
+def test_a_value_that_the_preset_has_anyway_is_left_to_it(preset: str, given: str | None, planned: bool | None) -> None:
+    assert plan(preset=preset, compile=given).specs[0].work.compile is planned
+
+
+def test_what_cannot_be_compiled_is_skipped_where_it_is_wanted() -> None:
+    planned = plan(compile="on", strategies=["ddp", "zero3"], gpus_per_node=2)
+
+    assert {spec.placement.strategy.value for spec in planned.specs} == {"ddp"}
+    assert [skip.reason for skip in planned.skipped] == [
+        "compile 'on' with strategy 'zero3', where layers are not compiled: choose off, or leave it empty"
+    ]
 
 
 def test_a_drill_slows_one_node_and_changes_neither_group_nor_fingerprint() -> None:

@@ -61,7 +61,7 @@ def test_one_gpu_replays_steps_in_which_nothing_asks_it(changes: dict[str, Any],
 
 
 @pytest.mark.parametrize("preset", list(Preset))
-def test_compile_is_work_of_its_own_unless_it_is_the_preset_s(preset: Preset) -> None:
+def test_compile_makes_other_work_only_where_the_preset_has_it_otherwise(preset: Preset) -> None:
     """Empty, and the preset's own value written out, are the work of results from before the setting."""
     empty, own, other = (make_spec(preset=preset, compile=value) for value in (None, *OWN_AND_OTHER[preset]))
 
