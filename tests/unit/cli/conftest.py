@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,3 +17,43 @@ def handlers_of_this_test() -> Iterator[None]:
     before = list(logging.root.handlers)
     yield
     logging.root.handlers[:] = before
+
+
+# Stands for the image: answers every spec with a rate that depends on the node and on the drill only.
+FAKE_IMAGE = """
+import os, sys, time
+from pathlib import Path
+from bench_image.contract.parse import parse_spec
+from bench_image.contract.pod_io import SPEC_ENV, XCOM_DIR_ENV, XCOM_FILE
+from tests.builders import make_cpu_result
+spec = parse_spec(os.environ[SPEC_ENV])
+print("warm-up 1/5", flush=True)
+if spec.identity.node == "node-hangs":
+    Path(os.environ["HANGS"]).write_text(str(os.getpid()))
+    time.sleep(60)
+if spec.identity.node == "node-silent":
+    sys.exit(3)
+rate = 40.0 + int(spec.identity.node[-1]) / 10
+rate *= 1 - spec.drill.slowdown_pct / 100 if spec.drill else 1
+result = make_cpu_result(samples_per_s=rate, windows=[rate * 0.999, rate, rate * 1.001], step_cv_pct=0.3)
+text = result.model_copy(update={"spec": spec}).model_dump_json()
+Path(os.environ[XCOM_DIR_ENV], XCOM_FILE).write_text(text)
+print(text)
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder, four nodes, and the stand-in program as the image's interpreter."""
+    for name in [name for name in os.environ if name.startswith("TRAINBENCH_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    program = tmp_path / "image" / "program.py"
+    program.parent.mkdir()
+    program.write_text(FAKE_IMAGE)
+    python = program.with_name("python")
+    hangs = f"HANGS={tmp_path}/hangs.pid"
+    python.write_text(f"#!/bin/sh\n{hangs} PYTHONPATH={os.pathsep.join(sys.path)} exec {sys.executable} {program}\n")
+    python.chmod(0o755)
+    monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHON", str(python))
+    return tmp_path

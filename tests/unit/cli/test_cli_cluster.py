@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
+from tests.builders.commands import trainbench
 from tests.unit.cluster.test_doctor_facts import FakeCluster
-from trainbench.cli.app import app
 from trainbench.cluster import kubernetes_api as cluster_module
 from trainbench.pods.manifests import DAG_ID, DAG_RUN_ID, PodSettings, ours
 from trainbench.results.artefacts import open_store
@@ -56,10 +55,6 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
     fake = WithPods()
     monkeypatch.setattr(cluster_module, "open_cluster", lambda *_: fake)
     return fake
-
-
-def trainbench(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
 
 
 def old_campaign(home: Path) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from tests.builders import campaigns
+from tests.builders.commands import trainbench
 from trainbench import pipeline
-from trainbench.cli.app import ExitCode, app
+from trainbench.cli.app import ExitCode
 from trainbench.results.artefacts import open_store
 from trainbench.results.campaign import Campaign
 
@@ -21,10 +21,6 @@ from trainbench.results.campaign import Campaign
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def trainbench(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
 
 
 def works(*arguments: str) -> list[str]:

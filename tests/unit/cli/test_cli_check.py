@@ -1,0 +1,208 @@
+"""`trainbench check` and `report`: stored and loose results, judged and written again."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bench_image.contract.result import RunResult
+from tests.builders import STARTED_AT, campaigns, make_failed, make_result, make_spec
+from tests.builders.commands import document, trainbench, write
+from tests.conftest import GOLDEN_DIR
+from trainbench.cli.app import ExitCode
+from trainbench.params.campaign_params import parse_params
+from trainbench.planning.plan import Plan
+from trainbench.results.arrivals import PlannedCampaign
+from trainbench.results.artefacts import open_store
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def four_nodes(fourth: float = 9.5) -> list[RunResult]:
+    rates = {"node-1": 9.5, "node-2": 9.51, "node-3": 9.49, "node-4": fourth}
+    return [make_result(node, rate) for node, rate in rates.items()]
+
+
+def test_check_judges_a_folder_of_results(home: Path) -> None:
+    """9.2 against a median of 9.5 is -3.2 %: inside of ±5 %, outside of ±2 %."""
+    write(home / "results", *four_nodes(9.2))
+    assert trainbench("check", "results").exit_code == ExitCode.OK
+    stricter = trainbench("check", "results", "--json", "--set", "samples_per_second_tolerance_pct=2")
+    assert stricter.exit_code == ExitCode.RED
+    data = document(stricter)
+    assert data["exit_code"] == ExitCode.RED
+    red = [node["node"] for group in data["groups"] for node in group["nodes"] if node["state"] == "breach"]
+    assert red == ["node-4"]
+    (breach,) = [node for group in data["groups"] for node in group["nodes"] if node["state"] == "breach"]
+    assert breach["confirmation"] == "not_planned"
+    assert "did not come back" not in stricter.stdout
+    assert not (home / ".trainbench").exists()
+
+
+def test_check_judges_a_stored_campaign_again() -> None:
+    trainbench("run")
+    (campaign_id,) = open_store().campaign_ids()
+    result = trainbench("check", campaign_id, "--json", "--set", "usd_per_gpu_hour=6")
+    assert result.exit_code == ExitCode.OK, result.stderr
+    assert {cost["usd_per_gpu_hour"] for cost in document(result)["costs"]} == {6.0}
+
+
+def test_check_works_on_a_campaign_that_was_never_published() -> None:
+    for result in four_nodes():
+        open_store().write_result(result)
+    assert trainbench("check", "campaign-1").exit_code == ExitCode.OK
+
+
+def test_one_node_alone_is_not_judged(home: Path) -> None:
+    write(home / "results", make_result())
+    assert trainbench("check", "results").exit_code == ExitCode.NOT_JUDGED
+
+
+def test_a_failed_run_is_red(home: Path) -> None:
+    write(home / "results", *four_nodes()[:3], make_failed("node-4"))
+    assert trainbench("check", "results").exit_code == ExitCode.RED
+
+
+def test_a_broken_file_is_named_and_red_and_the_rest_is_judged(home: Path) -> None:
+    write(home / "results", *four_nodes())
+    (home / "results" / "broken").mkdir()
+    (home / "results" / "broken" / "result.json").write_text('{"schema_version": 1, "spec"')
+    result = trainbench("check", "results")
+    assert result.exit_code == ExitCode.RED
+    assert "broken/result.json is left out: result is not JSON (truncated?)" in result.stderr
+    assert "node-4" in result.stdout
+
+
+def test_more_rounds_than_the_form_allows_are_judged_alike_when_they_were_published(home: Path) -> None:
+    """The 23 files of each node lie in one folder; published, none of them may turn into a re-run."""
+    results = [result for i in range(23) for result in four_nodes(8.5 + i / 1000)]
+    write(home / "many", *results)
+    loose = document(trainbench("check", "many", "--json"))
+    trainbench("report", "many")
+    (campaign_id,) = open_store().campaign_ids()
+    again = document(trainbench("check", campaign_id, "--json"))
+
+    assert [group["nodes"] for group in again["groups"]] == [group["nodes"] for group in loose["groups"]]
+
+
+def test_one_spec_run_five_times_becomes_five_rounds(home: Path) -> None:
+    """An A/A measurement: equal run ids, nothing is dropped as a duplicate."""
+    write(home / "a-a", *(make_result(samples_per_s=9.5 + i / 100) for i in range(5)))
+    data = document(trainbench("check", "a-a", "--json"))
+    assert [node["num_runs"] for group in data["groups"] for node in group["nodes"]] == [5]
+    assert len({cost["run_id"] for cost in data["costs"]}) == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nowhere"], "'nowhere' is neither a folder nor a campaign of the store: there are none"),
+        (["../../etc"], "'../../etc' is neither a folder nor a campaign"),
+        (["empty"], "'empty' holds no readable result.json"),
+        (
+            ["empty", "--set", "model=tiny"],
+            "model cannot be changed after the runs: choose from samples_per_s",
+        ),
+        (["empty", "--store", "nonsense://x"], "store 'nonsense://x' cannot be opened"),
+    ],
+)
+def test_check_of_nothing_is_wrong_usage(home: Path, arguments: list[str], said: str) -> None:
+    (home / "empty").mkdir()
+    result = trainbench("check", *arguments)
+    assert result.exit_code == ExitCode.USAGE
+    assert said in result.stderr
+
+
+def test_report_writes_the_summary_of_a_folder_elsewhere(home: Path) -> None:
+    write(home / "results", *four_nodes())
+    result = trainbench("report", "results", "--output", "published", "--json")
+    assert result.exit_code == ExitCode.OK, result.stderr
+    summary = home / "published" / "campaigns" / "campaign-1" / "summary"
+    assert document(result)["files"]["metrics.csv"] == str(summary / "metrics.csv")
+    assert (summary / "BENCHMARK_REPORT.md").is_file()
+
+
+def test_report_of_a_folder_with_forty_runs_of_all_strategies(home: Path) -> None:
+    """Five strategies x 1, 2, 4 and 8 GPUs x three recipes are 39 runs; one more is an OOM."""
+    results = campaigns.strategy_results(("full", "lora", "qlora"), (1, 2, 4, 8))
+    write(home / "results", *results, make_failed("node-1", model="tier-a", strategy="ddp", gpus_per_node=16))
+    result = trainbench("report", "results", "--output", "published", "--json")
+    assert result.exit_code == ExitCode.OK, result.stderr
+    files = document(result)["files"]
+    names = ("tokens_per_sec_vs_gpu", "step_time_vs_gpu", "scaling_efficiency", "gbps_vs_gpu")
+    assert {f"plots/{name}.png" for name in names} <= files.keys()
+    report = Path(files["BENCHMARK_REPORT.md"]).read_text()
+    assert len(re.findall(r"^\| \[8\]\(\S+/result\.json\) \| zero2 \| 1 of 4 \|", report, re.MULTILINE)) == 3
+    assert len(Path(files["metrics.csv"]).read_text().splitlines()) == 1 + 40
+
+
+@pytest.mark.parametrize("has_verdict", [True, False])
+def test_report_of_what_schema_1_left_behind(home: Path, has_verdict: bool) -> None:
+    """The published campaigns, with the verdict of the time and from their result files alone."""
+    published = sorted(GOLDEN_DIR.parents[1].glob("docs/results/campaigns/*"))
+    assert published
+    for folder in published:
+        source = folder if has_verdict else folder / "runs"
+        result = trainbench("report", str(source), "--output", str(home / "again"), "--json")
+        assert result.exit_code == ExitCode.OK, result.stderr
+
+
+def test_report_says_of_a_stored_campaign_what_was_said_at_the_time() -> None:
+    trainbench("run", "--set", "drill_node=node-2")
+    (campaign_id,) = open_store().campaign_ids()
+    before = open_store().read_campaign(campaign_id)
+    result = trainbench("report", campaign_id)
+    assert result.exit_code == ExitCode.OK, result.stderr
+    assert open_store().read_campaign(campaign_id) == before
+
+
+@pytest.fixture
+def killed_night() -> str:
+    """Four nodes were planned; three results arrived before the run was killed."""
+    planned = _planned_night()
+    store = open_store()
+    store.write_plan(planned.plan.campaign_id, planned.model_dump_json())
+    for spec in planned.plan.specs[:3]:
+        store.write_result(make_result(spec.identity.node, 10.0).model_copy(update={"spec": spec}))
+    return str(planned.plan.campaign_id)
+
+
+def _planned_night() -> PlannedCampaign:
+    names = tuple(f"node-{number}" for number in (1, 2, 3, 4))
+    specs = tuple(make_spec(node=name, campaign_id="night-1", run_id=f"night-{name}-r1") for name in names)
+    plan = Plan(
+        campaign_id="night-1", params=parse_params({"nodes": list(names)}), nodes=names, specs=specs, skipped=()
+    )
+    return PlannedCampaign(plan=plan, suite="node_consistency", dag_run_id="scheduled__1", planned_at=STARTED_AT)
+
+
+def test_a_night_that_was_killed_is_judged_from_what_arrived_and_its_silent_node_is_red(killed_night: str) -> None:
+    result = trainbench("check", killed_night, "--json")
+    (group,) = document(result)["groups"]
+
+    assert result.exit_code == ExitCode.RED, result.stderr
+    assert {node["node"]: node["state"] for node in group["nodes"]} == {
+        "node-1": "ok", "node-2": "ok", "node-3": "ok", "node-4": "failed",
+    }  # fmt: skip
+    assert document(result)["dag_run_id"] == "scheduled__1"
+
+
+def test_a_night_that_was_killed_is_published_and_recorded_by_the_command_line(killed_night: str) -> None:
+    assert trainbench("report", killed_night).exit_code == ExitCode.OK
+    recorded = document(trainbench("reindex", "--json"))
+
+    assert recorded["recorded"] == [killed_night]
+    assert open_store().read_campaign(killed_night).suite == "node_consistency"
+    assert len(open_store().read_results(killed_night).results) == 4
+
+
+def test_a_plan_of_which_nothing_arrived_judges_nobody() -> None:
+    """Its task may have failed after it had stored the plan."""
+    planned = _planned_night()
+    open_store().write_plan("night-1", planned.model_dump_json())
+    result = trainbench("check", "night-1")
+
+    assert result.exit_code == ExitCode.USAGE
+    assert "'night-1' holds no readable result.json" in result.stderr

@@ -1,0 +1,101 @@
+"""`trainbench plan`: the runs, the manifests, and the parameters that it takes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.builders.commands import document, trainbench
+from trainbench.cli.app import ExitCode
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def test_plan_lists_the_runs_and_starts_nothing(home: Path) -> None:
+    result = trainbench("plan", "--nodes", "node-a,node-b", "--set", "rounds=1", "--set", "strategies=single,ddp")
+    assert result.exit_code == ExitCode.OK
+    assert "node-a" in result.stdout
+    assert "node-b" in result.stdout
+    assert "skipped strategy ddp: needs at least 2 GPUs per node" in result.stdout
+    assert not (home / ".trainbench").exists()
+
+
+def test_plan_as_json_is_the_plan() -> None:
+    data = document(trainbench("plan", "--json"))
+    assert [(spec["identity"]["node"], spec["identity"]["round"]) for spec in data["specs"]] == [
+        (f"node-{node}", 1) for node in (1, 2, 3, 4)
+    ]
+
+
+def test_cuda_starts_from_the_nightly_configuration() -> None:
+    planned = document(
+        trainbench("plan", "--json", "--device", "cuda", "--nodes", "node-1", "--set", "gpus_per_node=1")
+    )
+    (spec,) = planned["specs"]
+    assert tuple(spec["work"][name] for name in ("model", "micro_batch_size", "seq_length")) == ("mistral-7b", 8, 512)
+    assert (spec["placement"]["strategy"], spec["work"]["preset"]) == ("independent", "tuned")
+
+
+def test_a_plan_says_how_many_gpus_each_run_takes() -> None:
+    sets = ["--set", "strategies=independent,ddp", "--set", "gpus_per_node=4", "--set", "rounds=1"]
+    printed = trainbench("plan", "--device", "cuda", "--nodes", "node-1,node-2", *sets).stdout
+    rows = [re.split(r"\s*[│┃]\s*", line)[1:5] for line in printed.splitlines() if re.match(r"[│┃]\s*(#|\d)", line)]
+
+    assert rows[0] == ["#", "node", "strategy", "GPUs"]
+    assert rows[1:3] == [["1", "node-1", "independent", "4"], ["2", "node-2", "independent", "4"]]
+    assert rows[3] == ["3", "node-1", "ddp", "4"]
+
+
+def test_every_new_parameter_can_be_set_on_the_command_line() -> None:
+    shape = {"family": "gpt2", "hidden_size": 64, "num_layers": 2, "num_heads": 4}
+    asked = {
+        "model": "mine",
+        "dimensions": json.dumps(shape),
+        "weights": "/models/mine",
+        "recipe": "lora",
+        "micro_batch_size": "auto",
+        "gradient_checkpointing": "off",
+        "lora_targets": "all",
+        "lora_dropout": "0.05",
+        "data_folder": "/scratch/data",
+        "data_num_shards": "4",
+        "strategies": "fsdp,zero3",
+        "gpus_per_node": "2",
+        "force": "true",
+        "rounds": "1",
+        "optimizer": "",
+    }
+    sets = [argument for name, value in asked.items() for argument in ("--set", f"{name}={value}")]
+    data = document(trainbench("plan", "--json", "--nodes", "node-1", *sets))
+    first, second = data["specs"]
+
+    assert [first["placement"]["strategy"], second["placement"]["strategy"]] == ["fsdp", "zero3"]
+    assert (first["work"]["dimensions"]["hidden_size"], first["work"]["weights"]) == (64, "/models/mine")
+    assert (first["work"]["micro_batch_size"], first["work"]["gradient_checkpointing"]) == ("auto", False)
+    assert (first["work"]["lora"]["dropout"], len(first["work"]["lora"]["targets"])) == (0.05, 4)
+    assert first["work"]["data"] == {"folder": "/scratch/data", "num_samples": 65536, "num_shards": 4}
+    assert first["work"]["optimizer"] == "paged_adamw_8bit"
+
+
+def test_plan_prints_manifests_that_kubectl_takes() -> None:
+    pods = list(yaml.safe_load_all(trainbench("plan", "--manifests", "--set", "rounds=1").stdout))
+    assert [pod["kind"] for pod in pods] == ["Pod"] * 4
+
+
+def test_plan_s_manifests_have_the_template_and_one_that_cannot_be_used_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = tmp_path / "template.yaml"
+    monkeypatch.setenv("TRAINBENCH_POD_TEMPLATE", str(template))
+    template.write_text("apiVersion: v1\nkind: Pod\nspec: {schedulerName: mine}")
+    pods = list(yaml.safe_load_all(trainbench("plan", "--manifests", "--set", "rounds=1").stdout))
+    assert [pod["spec"]["schedulerName"] for pod in pods] == ["mine"] * 4
+
+    template.write_text("apiVersion: v1\nkind: Pod\nspec: {scheduler: mine}")
+    refused = trainbench("plan", "--manifests")
+    assert refused.exit_code != 0
+    assert "spec.scheduler: unknown field, did you mean schedulerName?" in refused.output

@@ -1,0 +1,119 @@
+"""`trainbench run`: a whole campaign, whose pods are real processes of a stand-in program."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from bench_image.contract.result import Status
+from tests.builders.commands import document, trainbench
+from trainbench.cli.app import ExitCode
+from trainbench.history.history import open_history
+from trainbench.results.artefacts import open_store
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_run_goes_from_plan_to_report(home: Path) -> None:
+    """Rates of 40.1 to 40.4 samples/s lie within 1 % of each other: nobody is in breach."""
+    result = trainbench("run", "--json")
+    assert result.exit_code == ExitCode.OK, result.stderr
+    data = document(result)
+    assert [node["state"] for group in data["groups"] for node in group["nodes"]] == ["ok"] * 4
+    assert {"metrics.csv", "BENCHMARK_REPORT.md", "report.html", "COST_REPORT.md"} <= set(data["files"])
+    assert all(Path(address).is_file() for address in data["files"].values())
+    assert "4/4 node-4 / independent · round 1: 40.4 samples/s" in result.stderr
+    assert (home / ".trainbench" / "history.sqlite").is_file()
+    assert open_store().campaign_ids() == (data["campaign_id"],)
+
+
+def test_two_runs_within_a_second_are_two_campaigns(home: Path) -> None:
+    """The second one replaced the first in store and history: both had the id of that second."""
+    ids = [document(trainbench("run", "--json", "--nodes", "node-1"))["campaign_id"] for _ in range(2)]
+    assert sorted(open_store().campaign_ids()) == sorted(ids)
+    assert all(re.fullmatch(r"node_consistency-\d{8}-\d{6}-\d{3}", name) for name in ids), ids
+
+
+def test_a_drill_is_found_confirmed_and_red() -> None:
+    """75 % slower than 40 samples/s is 10: far outside of ±5 %."""
+    result = trainbench("run", "--set", "drill_node=node-3")
+    assert result.exit_code == ExitCode.RED, result.stderr
+    assert "once more, to confirm: node-3" in result.stderr
+    (campaign_id,) = open_store().campaign_ids()
+    campaign = open_store().read_campaign(campaign_id)
+    assert [(node.node, node.is_drill) for node in campaign.red_nodes] == [("node-3", True)]
+    assert "BENCHMARK_REPORT.md" in result.stdout
+
+
+def test_a_node_that_three_runs_could_not_judge_is_named_by_the_command_line_as_by_the_dag() -> None:
+    """One node has nobody to be compared with. The first run stands for two days. `check` says what the run said."""
+    undecided = ("undecided", "no verdict on 3 nights in a row")
+    assert undecided not in _findings(trainbench("run", "--json", "--nodes", "node-1"))
+    first = open_store().read_campaign(*open_store().campaign_ids())
+    day_before = {"campaign_id": "the-day-before", "finished_at": first.finished_at - timedelta(days=1)}
+    open_history(store=open_store()).record(first.model_copy(update=day_before))
+    again = trainbench("run", "--json", "--nodes", "node-1")
+
+    assert undecided in _findings(again)
+    assert undecided in _findings(trainbench("check", document(again)["campaign_id"], "--json"))
+
+
+def _findings(run: Result) -> list[tuple[str, str]]:
+    return [(finding["category"], finding["measured"]) for finding in document(run)["findings"]]
+
+
+def test_a_pod_without_a_result_is_a_failed_sample_and_the_rest_goes_on() -> None:
+    result = trainbench("run", "--json", "--nodes", "node-1,node-2,node-3,node-silent", "--set", "rounds=1")
+    assert result.exit_code == ExitCode.RED
+    (campaign_id,) = open_store().campaign_ids()
+    stored = open_store().read_campaign(campaign_id).results
+    assert [r.status for r in stored[:4]] == [Status.OK, Status.OK, Status.OK, Status.INCOMPLETE]
+    assert stored[3].error is not None
+    assert "exit code 3" in stored[3].error.message
+
+
+def test_a_missing_interpreter_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINBENCH_LOCAL_PYTHON", "/no/python")
+    result = trainbench("run")
+    assert result.exit_code == ExitCode.USAGE
+    assert "no interpreter at /no/python" in result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_run_leaves_no_process_and_keeps_its_results(home: Path, signum: signal.Signals, code: int) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from trainbench.cli.app import app; app()", "run", "--nodes", "node-1,node-hangs"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stderr=subprocess.PIPE,
+        # A shell starts background jobs with SIGINT ignored, and a child inherits that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    pid_file = home / "hangs.pid"
+    while not (pid_file.exists() and pid_file.read_text()):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signum)
+    process.communicate(timeout=30)
+    assert process.returncode == code
+    while is_running(int(pid_file.read_text())):  # killed, it stays in the table until init has seen it
+        time.sleep(0.05)
+    (campaign_id,) = open_store().campaign_ids()
+    assert [result.spec.identity.node for result in open_store().read_results(campaign_id).results] == ["node-1"]
