@@ -13,7 +13,7 @@ from bench_image.contract.flops import (
 )
 from bench_image.contract.model_shapes import DecoderShape, EncoderDecoderShape, Gpt2Shape, MixtralShape, ModelShape
 from bench_image.contract.options import DEEPSPEED, Optimizer, Precision, Recipe, Strategy
-from bench_image.contract.presets import uses_compile, uses_fused_lora
+from bench_image.contract.presets import compiles_as_tuned, uses_compile, uses_fused_lora
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import AUTO, Lora, Preset
 
@@ -182,10 +182,10 @@ def _largest_unpacked_bytes(spec: RunSpec, shape: ModelShape) -> int:
 def _logits_bytes(spec: RunSpec, shape: ModelShape, tokens: int) -> int:
     """Bytes of the logits and their copies in the cross-entropy and its backward pass.
 
-    About three tensors in fp32; compiled: the logits and their gradient in the run's precision.
+    About three tensors in fp32; compiled by `tuned`: the logits and their gradient in the run's precision.
     """
     scored = tokens // 2 if isinstance(shape, EncoderDecoderShape) else tokens
-    return scored * shape.vocab_size * (2 * _width(spec) if uses_compile(spec) else 3 * 4)
+    return scored * shape.vocab_size * (2 * _width(spec) if compiles_as_tuned(spec) else 3 * 4)
 
 
 def _width(spec: RunSpec) -> int:
@@ -240,8 +240,11 @@ def _weight_bytes(spec: RunSpec, shape: ModelShape) -> int:
 
 
 def _layer_activation_bytes(spec: RunSpec, shape: ModelShape) -> int:
-    """Bytes that one layer saves per token for its backward pass, with fused attention."""
-    if uses_compile(spec):
+    """Bytes that one layer saves per token for its backward pass, with fused attention.
+
+    Layers that another preset compiles count as eager ones, which save more: their peaks were not measured.
+    """
+    if compiles_as_tuned(spec):
         return _width(spec) * _compiled_numbers(spec, shape)
     return _eager_bytes(spec, shape)
 

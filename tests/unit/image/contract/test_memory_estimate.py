@@ -138,3 +138,10 @@ def test_an_independent_gpu_needs_what_a_single_one_needs(recipe: Recipe, preset
     for gpu_bytes in (24 * 2**30, 140 * 2**30):
         assert memory_need_bytes(independent, gpu_bytes) == memory_need_bytes(single, gpu_bytes)
         assert keeps_unpacked(independent, gpu_bytes) is keeps_unpacked(single, gpu_bytes)
+
+
+def test_layers_compiled_by_another_preset_count_as_eager_ones() -> None:
+    """No peak of them was measured, and eager layers save more: the plan may leave a run out, but promises no fit."""
+    eager, compiled = (memory_need_bytes(make_spec(preset=Preset.AS_USERS_RUN, compile=on)) for on in (None, True))
+
+    assert compiled == eager
