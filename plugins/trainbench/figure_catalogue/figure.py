@@ -43,9 +43,13 @@ class Figure:
     # Column `name` of the history's tables: of each run, and of each work their median, or the sum of what is known.
     stored: Literal["median", "sum"] | None = None
     of: Callable[[Any], float | None] | None = None
+    over: Callable[[Iterable[float | None]], float | None] | None = None  # one value for all that `*` in `field` names
 
     def value(self, result: Any) -> float | None:
         """Of one run's result; of its cost or its scaling efficiency for the figures of these."""
+        if self.over:
+            path, _, name = self.field.partition(".*.")
+            return self.over(_at(each, name) for each in _at(result, path))
         return self.of(result) if self.of else _at(result, self.field)
 
     def combined(self, values: Iterable[float | None]) -> float | None:

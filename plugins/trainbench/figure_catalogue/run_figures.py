@@ -9,6 +9,7 @@ from operator import attrgetter
 
 from bench_image.contract.result import RunResult
 from trainbench.core.formats import NA, degrees, duration, figure, share, usd
+from trainbench.core.known_values import known_max, known_min, sum_of_all
 from trainbench.figure_catalogue.figure import Figure
 from trainbench.prices.run_cost import RunCost
 from trainbench.results import readings
@@ -134,30 +135,30 @@ MATMUL_TFLOPS = Figure("matmul_tflops", "matmul TFLOP/s", "1e12/s", "probes.matm
 # Telemetry
 GPU_UTILISATION_MEAN_PCT = Figure("gpu_utilisation_mean_pct", "GPU use", "%", "telemetry.gpus.*.utilisation_mean_pct",
     "mean share of time in which any kernel ran, least used GPU",
-    "trainbench.results.readings.utilisation_mean_pct", "test_readings.py::test_several_gpus_become_one_number",
-    write=share, section=TELEMETRY, of=readings.utilisation_mean_pct)
+    "trainbench.figure_catalogue.figure.value", "test_figure.py::test_several_gpus_become_one_number",
+    write=share, section=TELEMETRY, over=known_min)
 TEMPERATURE_MEAN_C = Figure(
     "temperature_mean_c", "temperature mean", "degrees C", "telemetry.gpus.*.temperature_mean_c",
     "mean of NVML's readings within the windows, hottest GPU",
-    "trainbench.results.readings.temperature_mean_c", "test_readings.py::test_several_gpus_become_one_number",
-    write=degrees, section=TELEMETRY, also=("temperature",), of=readings.temperature_mean_c, stored="median",
+    "trainbench.figure_catalogue.figure.value", "test_figure.py::test_several_gpus_become_one_number",
+    write=degrees, section=TELEMETRY, also=("temperature",), over=known_max, stored="median",
     read="Mean within the measured windows, hottest GPU of the run.")
 TEMPERATURE_MAX_C = Figure("temperature_max_c", "temperature max", "degrees C", "telemetry.gpus.*.temperature_max_c",
     "largest reading, hottest GPU",
-    "trainbench.results.readings.temperature_max_c", "test_readings.py::test_several_gpus_become_one_number",
-    write=degrees, section=TELEMETRY, of=readings.temperature_max_c)
+    "trainbench.figure_catalogue.figure.value", "test_figure.py::test_several_gpus_become_one_number",
+    write=degrees, section=TELEMETRY, over=known_max)
 POWER_MEAN_W = Figure("power_mean_w", "power W", "W", "telemetry.gpus.*.power_mean_w",
     "mean power, all GPUs together",
-    "trainbench.results.readings.power_mean_w", "test_readings.py::test_several_gpus_become_one_number",
-    section=TELEMETRY, of=readings.power_mean_w)
+    "trainbench.figure_catalogue.figure.value", "test_figure.py::test_several_gpus_become_one_number",
+    section=TELEMETRY, over=sum_of_all)
 SM_CLOCK_MEAN_MHZ = Figure("sm_clock_mean_mhz", "SM clock MHz", "MHz", "telemetry.gpus.*.sm_clock_mean_mhz",
     "mean clock, slowest GPU",
-    "trainbench.results.readings.sm_clock_mean_mhz", "test_readings.py::test_several_gpus_become_one_number",
-    section=TELEMETRY, of=readings.sm_clock_mean_mhz, stored="median")
+    "trainbench.figure_catalogue.figure.value", "test_figure.py::test_several_gpus_become_one_number",
+    section=TELEMETRY, over=known_min, stored="median")
 SM_CLOCK_MIN_MHZ = Figure("sm_clock_min_mhz", "lowest SM clock MHz", "MHz", "telemetry.gpus.*.sm_clock_min_mhz",
     "lowest single reading within the windows, of all GPUs",
-    "trainbench.results.readings.sm_clock_min_mhz", "test_readings.py::test_several_gpus_become_one_number",
-    section=TELEMETRY, of=readings.sm_clock_min_mhz)
+    "trainbench.figure_catalogue.figure.value", "test_figure.py::test_several_gpus_become_one_number",
+    section=TELEMETRY, over=known_min)
 THROTTLE_THERMAL_PCT = Figure("throttle_thermal_pct", "thermal throttling", "%", "telemetry.gpus.*.throttle_share_pct",
     "100 x readings with this clocks-event reason / all readings, worst GPU",
     "bench_image.telemetry.gpu_record.throttle_shares",

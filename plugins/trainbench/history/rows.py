@@ -18,6 +18,7 @@ from trainbench.prices.energy import measured_joules
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
 from trainbench.results.fault_isolation import FaultIsolation
+from trainbench.results.readings import gpu_name
 from trainbench.results.setups import setup_of
 
 NOT_A_BASELINE = RED | {State.BUSY}
@@ -63,7 +64,7 @@ def _row(
         "preset": spec.work.preset.value,
         "fingerprint": result.effective_spec.fingerprint,
         "history_key": key,
-        "gpu_name": context.gpus[0].name if context and context.gpus else None,
+        "gpu_name": gpu_name(result),
         "driver": context.driver if context else None,
         "image": context.image if context else None,
         "torch": context.libraries.get("torch") if context else None,

@@ -13,8 +13,10 @@ from typing import NamedTuple
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.work import Device
+from trainbench.core.known_values import known_median
 from trainbench.core.ordering import natural
 from trainbench.core.verdicts import Metric
+from trainbench.figure_catalogue.run_figures import TEMPERATURE_MEAN_C
 from trainbench.judging.noise import Run
 from trainbench.pods.pod_end import NOT_FREE
 
@@ -92,8 +94,7 @@ class NodeRuns:
 
     def value(self, metric: Metric) -> float | None:
         """Median over the valid runs; None when no run has the figure."""
-        values = [value for run in self.valid if (value := measured(run, metric)) is not None]
-        return statistics.median(values) if values else None
+        return known_median(measured(run, metric) for run in self.valid)
 
 
 def judged_rate(result: RunResult) -> float | None:
@@ -133,8 +134,7 @@ def measured(result: RunResult, metric: Metric) -> float | None:
         # the resident set of a process depends on what else the host does: only CUDA's own count is comparable
         gb = result.memory.peak_during_training if result.memory.kind == "cuda_allocated" else None
         return gb if gb is not None and gb > 0 else None  # a model takes memory: 0 is no measurement
-    temperatures = [gpu.temperature_mean_c for gpu in result.telemetry.gpus if gpu.temperature_mean_c is not None]
-    return max(temperatures, default=None)
+    return TEMPERATURE_MEAN_C.value(result)
 
 
 def _window_rates(run: RunResult) -> tuple[float, ...]:

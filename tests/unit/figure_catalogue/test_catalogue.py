@@ -21,7 +21,6 @@ from trainbench.pages.render import run_figures as run_page
 from trainbench.reporting import cost_report, glossary, history_tables, run_tables, verdict_text
 from trainbench.reporting.comparison_sections import comparison_sections
 from trainbench.reporting.metrics import metric_rows
-from trainbench.results import readings
 from trainbench.results.campaign import Campaign
 
 ROOT = GOLDEN_DIR.parents[1]
@@ -82,7 +81,7 @@ def test_a_figure_is_read_at_its_field_or_by_its_function() -> None:
     """38 % MFU at performance.mfu_pct; the hottest of the GPUs by its function; no step times without a step."""
     result = make_result("node-1", 10.0)
     assert MFU_PCT.value(result) == result.performance.mfu_pct
-    assert TEMPERATURE_MEAN_C.value(result) == readings.temperature_mean_c(result)
+    assert TEMPERATURE_MEAN_C.value(result) == 60.0
     assert P95_STEP_TIME_S.value(make_failed("node-1")) is None
 
 

@@ -5,25 +5,11 @@ from tests.builders import make_cpu_result, make_failed, make_result, spoilt
 from trainbench.results import readings
 
 
-def test_several_gpus_become_one_number() -> None:
-    """Two GPUs of 640 W each: 1280 W together; temperature and throttling of the worst, clock of the slowest."""
-    result = make_result(strategy="ddp", gpus_per_node=2, temperature_c=70.0, throttle_share_pct={"thermal": 12.0})
-    assert readings.power_mean_w(result) == 1280.0
-    assert readings.temperature_mean_c(result) == 70.0
-    assert readings.temperature_max_c(result) == 73.0
-    assert readings.sm_clock_mean_mhz(result) == 1920.0
-    assert readings.sm_clock_min_mhz(result) == 1890.0
-    assert readings.utilisation_mean_pct(result) == 98.0
-    assert readings.throttle_pct(result, "thermal") == 12.0
-    assert readings.gpu_name(result) == "NVIDIA H200"
-
-
-def test_without_a_gpu_nothing_is_known() -> None:
-    result = make_cpu_result()
-    assert readings.power_mean_w(result) is None
-    assert readings.temperature_mean_c(result) is None
-    assert readings.throttle_pct(result, "thermal") is None
-    assert readings.gpu_name(result) is None
+def test_the_throttling_and_the_name_of_the_gpus() -> None:
+    result = make_result(strategy="ddp", gpus_per_node=2, throttle_share_pct={"thermal": 12.0})
+    assert (readings.throttle_pct(result, "thermal"), readings.gpu_name(result)) == (12.0, "NVIDIA H200")
+    on_cpu = make_cpu_result()
+    assert (readings.throttle_pct(on_cpu, "thermal"), readings.gpu_name(on_cpu)) == (None, None)
 
 
 def test_what_failed_after_its_first_window_has_a_rate_that_does_not_count() -> None:

@@ -18,6 +18,7 @@ from trainbench.core.verdicts import (
     Side,
     State,
 )
+from trainbench.figure_catalogue.run_figures import SM_CLOCK_MIN_MHZ
 from trainbench.judging.diagnosis.clues import Case, Clue, explained, explains_nothing
 from trainbench.judging.diagnosis.evidence import slow_clues
 from trainbench.judging.diagnosis.evidence_gpu import MIN_CLOCK_GAP_PCT, THERMAL
@@ -35,7 +36,6 @@ from trainbench.judging.peers.node_verdicts import lone_groups, other_work
 from trainbench.planning.nodes import GpuNode
 from trainbench.pods.pod_end import EndKind
 from trainbench.results.fault_isolation import BROKEN_RESULT
-from trainbench.results.readings import sm_clock_min_mhz
 
 CAUSE_UNKNOWN, UNSTEADY = "cause_unknown", "unsteady"
 _UNKNOWN = {
@@ -245,7 +245,7 @@ def _unsteady(node: NodeVerdict, scene: Scene) -> Finding:
 
 
 def _lowest_clock(own: Sequence[RunResult], peers: Sequence[RunResult]) -> str:
-    lowest = gap(own, peers, sm_clock_min_mhz)
+    lowest = gap(own, peers, SM_CLOCK_MIN_MHZ.value)
     if lowest is None or lowest.pct > -MIN_CLOCK_GAP_PCT:
         return ""
     return f"; its SM clock fell to {lowest.own:.0f} MHz at the lowest, its peers' to {lowest.peers:.0f}"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from bench_image.contract.result import RunResult
 from bench_image.contract.work import Device
 from trainbench.core.formats import listing
+from trainbench.figure_catalogue.run_figures import GPU_UTILISATION_MEAN_PCT
 from trainbench.judging.diagnosis.clues import Case, Clue, ranked
 from trainbench.judging.diagnosis.evidence_gpu import THROTTLES, clock, ecc, matmul, other_processes
 from trainbench.judging.diagnosis.peer_gaps import (
@@ -25,7 +26,6 @@ from trainbench.judging.diagnosis.peer_gaps import (
     gap,
     link,
 )
-from trainbench.results.readings import utilisation_mean_pct
 
 # Of the measured window; below this, stolen CPU time cannot cost 5 %.
 MIN_STEAL_PCT = 5.0
@@ -208,7 +208,7 @@ def _copying_pct(run: RunResult) -> float | None:
 
 
 def _waits(case: Case) -> Iterator[Clue]:
-    busy = gap(case.own, case.peers, utilisation_mean_pct)
+    busy = gap(case.own, case.peers, GPU_UTILISATION_MEAN_PCT.value)
     if busy and busy.points <= -MIN_UTILISATION_POINTS:
         yield Clue(
             category="gpu_waits",

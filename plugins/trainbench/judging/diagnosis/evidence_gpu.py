@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from trainbench.figure_catalogue.run_figures import SM_CLOCK_MEAN_MHZ, TEMPERATURE_MEAN_C
 from trainbench.judging.diagnosis.clues import Case, Clue
 from trainbench.judging.diagnosis.peer_gaps import gap, power_limit_w, throttle_share, worst
-from trainbench.results.readings import sm_clock_mean_mhz, temperature_mean_c
 
 # A share of the measured window: below it a throttle class cannot cost 5 %.
 MIN_THROTTLE_SHARE_PCT = 5.0
@@ -81,7 +81,7 @@ def other_processes(case: Case) -> Iterator[Clue]:
 
 def clock(case: Case) -> Iterator[Clue]:
     """One cause for heat, power and clock: the clock is how they slow a GPU down."""
-    clock, limit = gap(case.own, case.peers, sm_clock_mean_mhz), gap(case.own, case.peers, power_limit_w)
+    clock, limit = gap(case.own, case.peers, SM_CLOCK_MEAN_MHZ.value), gap(case.own, case.peers, power_limit_w)
     throttles = sorted(_throttles(case), key=lambda throttle: -throttle[1])
     is_low_limit = limit is not None and limit.pct <= -MIN_POWER_LIMIT_GAP_PCT
     is_low_clock = clock is not None and clock.pct <= -(
@@ -128,7 +128,7 @@ def _throttles(case: Case) -> Iterator[tuple[_Throttle, float, float]]:
 
 
 def _heat(case: Case) -> str:
-    heat = gap(case.own, case.peers, temperature_mean_c)
+    heat = gap(case.own, case.peers, TEMPERATURE_MEAN_C.value)
     return f" ({heat.own:.0f} °C, its peers {heat.peers:.0f} °C)" if heat and heat.points >= MIN_HOTTER_C else ""
 
 

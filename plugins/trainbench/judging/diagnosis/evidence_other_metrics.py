@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainbench.figure_catalogue.run_figures import POWER_MEAN_W, SM_CLOCK_MEAN_MHZ, TEMPERATURE_MEAN_C
 from trainbench.judging.diagnosis.clues import Case, Clue, ranked
 from trainbench.judging.diagnosis.evidence import MIN_WAIT_POINTS, allocator, differences, waited_pct
 from trainbench.judging.diagnosis.evidence_gpu import (
@@ -13,7 +14,6 @@ from trainbench.judging.diagnosis.evidence_gpu import (
     THROTTLES,
 )
 from trainbench.judging.diagnosis.peer_gaps import gap, memory_total_gb, power_limit_w, throttle_share
-from trainbench.results.readings import power_mean_w, sm_clock_mean_mhz, temperature_mean_c
 
 MIN_POWER_GAP_PCT = 5.0
 MIN_TOTAL_GAP_PCT = 1.0
@@ -31,7 +31,7 @@ def memory_clues(case: Case) -> tuple[Clue, ...]:
 
 def temperature_clues(case: Case) -> tuple[Clue, ...]:
     """By the power that becomes heat: hotter at the same power is worse cooled."""
-    heat, power = gap(case.own, case.peers, temperature_mean_c), gap(case.own, case.peers, power_mean_w)
+    heat, power = gap(case.own, case.peers, TEMPERATURE_MEAN_C.value), gap(case.own, case.peers, POWER_MEAN_W.value)
     if heat is None:
         return ()
     hot = heat.points > 0
@@ -77,7 +77,7 @@ def _cool(power_pct: float | None) -> tuple[str, str, str]:
 
 
 def _peers_throttle(case: Case) -> Iterator[Clue]:
-    clock = gap(case.own, case.peers, sm_clock_mean_mhz)
+    clock = gap(case.own, case.peers, SM_CLOCK_MEAN_MHZ.value)
     for throttle in THROTTLES:
         share, usual = throttle_share(case.own, throttle.classes), throttle_share(case.peers, throttle.classes)
         if share is not None and usual is not None and usual - share >= MIN_THROTTLE_SHARE_PCT:
@@ -108,7 +108,7 @@ def _peers_wait(case: Case) -> Iterator[Clue]:
 
 
 def _more_power(case: Case) -> Iterator[Clue]:
-    clock, limit = gap(case.own, case.peers, sm_clock_mean_mhz), gap(case.own, case.peers, power_limit_w)
+    clock, limit = gap(case.own, case.peers, SM_CLOCK_MEAN_MHZ.value), gap(case.own, case.peers, power_limit_w)
     is_high_limit = limit is not None and limit.pct >= MIN_POWER_LIMIT_GAP_PCT
     is_high_clock = clock is not None and clock.pct >= MIN_CLOCK_GAP_PCT
     if limit is not None and is_high_limit:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from bench_image.contract.result import RunResult, Status
+from trainbench.figure_catalogue.run_figures import TEMPERATURE_MEAN_C
 from trainbench.judging.node_runs import judged_rate
-from trainbench.results.readings import temperature_mean_c
+from trainbench.results.readings import gpu_name
 from trainbench.results.setups import Setup, setup_of
 
 
@@ -42,9 +43,9 @@ def records_of(results: Iterable[RunResult], at: datetime) -> tuple[NodeRecord, 
             at=at,
             node=result.spec.identity.node,
             fingerprint=result.effective_spec.fingerprint,
-            gpu_name=result.context.gpus[0].name if result.context and result.context.gpus else None,
+            gpu_name=gpu_name(result),
             samples_per_second=rate,
-            temperature_c=temperature_mean_c(result),
+            temperature_c=TEMPERATURE_MEAN_C.value(result),
             setup=setup_of(result.context),
         )
         for result in sorted(results, key=lambda result: (result.spec.identity.round, result.started_at))
