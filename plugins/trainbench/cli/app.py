@@ -161,7 +161,7 @@ def report(
 
     with user_errors():
         store = open_store(store_url)
-        campaign, broken = _judged_again(source, store, {}, keep_verdict=True)
+        campaign, broken = _judged_again(source, store, {}, for_report=True)
 
         from trainbench import pipeline
 
@@ -211,13 +211,13 @@ def _names(text: str) -> list[str]:
 
 
 def _judged_again(
-    source: str, store: Store, changes: Mapping[str, Any], keep_verdict: bool = False
+    source: str, store: Store, changes: Mapping[str, Any], for_report: bool = False
 ) -> tuple[Campaign, tuple[BrokenFile, ...]]:
     from trainbench.cli.stored_plan import open_stored
 
     with progress("files read") as on_progress:
-        stored = open_stored(source, store, changes, on_progress)
-    if keep_verdict and stored.campaign:
+        stored = open_stored(source, store, changes, on_progress, with_steps=for_report)
+    if for_report and stored.campaign:
         return stored.campaign, stored.broken
 
     from trainbench import pipeline

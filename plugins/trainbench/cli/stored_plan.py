@@ -51,13 +51,16 @@ class StoredRuns:
         return bool(self.measured.dag_run_id or (self.campaign and not self.campaign.is_imported))
 
 
-def open_stored(source: str, store: Store, changes: Mapping[str, str], on_progress: Progress) -> StoredRuns:
+def open_stored(
+    source: str, store: Store, changes: Mapping[str, str], on_progress: Progress, with_steps: bool = True
+) -> StoredRuns:
     """Read `source`: a folder with result.json files at any depth, or the id of a campaign in `store`. `changes` are
-    parameters to judge by instead; `on_progress` gets (files read, files). Raises StoreError and ParamsError.
+    parameters to judge by instead; `on_progress` gets (files read, files). Whoever writes no results needs no
+    `with_steps`: the times of single steps. Raises StoreError and ParamsError.
     """
     _only_judging(changes)
     if Path(source).is_dir():
-        return _of_folder(Path(source).resolve(), changes, on_progress)
+        return _of_folder(Path(source).resolve(), changes, on_progress, with_steps)
     if source not in store.campaign_ids():
         known = ", ".join(store.campaign_ids()[-10:]) or "none, the store is empty"
         raise StoreError(f"'{source}' is neither a folder nor a campaign of the store: there are {known}")
@@ -72,13 +75,14 @@ def open_stored(source: str, store: Store, changes: Mapping[str, str], on_progre
     return _of_campaign(campaign, changes)
 
 
-def _of_folder(folder: Path, changes: Mapping[str, str], on_progress: Progress) -> StoredRuns:
+def _of_folder(folder: Path, changes: Mapping[str, str], on_progress: Progress, with_steps: bool) -> StoredRuns:
     from upath import UPath
 
     verdict = folder / "summary" / CAMPAIGN_FILE
     if verdict.is_file():
         return _of_campaign(read_campaign(UPath(verdict)), changes)
-    return _of_results(identifier(folder.name, 150), read_results(UPath(folder), on_progress), changes)
+    stored = read_results(UPath(folder), on_progress, with_steps=with_steps)
+    return _of_results(identifier(folder.name, 150), stored, changes)
 
 
 def _of_campaign(campaign: Campaign, changes: Mapping[str, str]) -> StoredRuns:

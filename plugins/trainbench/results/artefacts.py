@@ -27,6 +27,7 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.spec import IDENTIFIER
 from trainbench.results import local_files
 from trainbench.results.campaign import Campaign
+from trainbench.results.campaign_file import campaign_json, parse_campaign
 from trainbench.results.shelves import NOUNS, Shelf, Usage, foreign_files
 from trainbench.results.store_files import LOCAL_PROTOCOLS, StoreError, address, explained, opened, read_bounded
 from trainbench.results.stored_results import Progress, StoredResults, no_progress, rank_file, read_results
@@ -130,7 +131,7 @@ class Store:
     def write_campaign(self, campaign: Campaign) -> str:
         """Returns the file's address."""
         path = self._campaign(campaign.campaign_id) / "summary" / CAMPAIGN_FILE
-        return self._write(path, campaign.model_dump_json(indent=1).encode())
+        return self._write(path, campaign_json(campaign))
 
     def read_campaign(self, campaign_id: str) -> Campaign:
         """Raises StoreError when there is none or it cannot be read."""
@@ -258,7 +259,7 @@ class Store:
 def read_campaign(path: UPath, root: UPath | None = None) -> Campaign:
     """`root`: of the store. Raises StoreError when the file is not there, too large, or not a campaign."""
     try:
-        return Campaign.model_validate_json(read_bounded(path, MAX_CAMPAIGN_BYTES, root))
+        return parse_campaign(read_bounded(path, MAX_CAMPAIGN_BYTES, root))
     except ValidationError as error:
         raise StoreError(f"{address(path)} is not a campaign of this version: {explain(error)}") from None
 

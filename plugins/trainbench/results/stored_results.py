@@ -12,6 +12,7 @@ from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
 from bench_image.contract.result import RunResult
 from trainbench.pods.gangs import combine
 from trainbench.results.collect import collect, parse_payload
+from trainbench.results.shared_parts import SharedParts
 from trainbench.results.store_files import StoreError, address, explained, read_bounded
 
 if TYPE_CHECKING:
@@ -39,10 +40,12 @@ class StoredResults:
     broken: tuple[BrokenFile, ...]
 
 
-def read_results(folder: UPath, progress: Progress = no_progress, root: UPath | None = None) -> StoredResults:
+def read_results(
+    folder: UPath, progress: Progress = no_progress, root: UPath | None = None, with_steps: bool = True
+) -> StoredResults:
     """All `result.json` files at any depth below `folder`, ordered by path, then gangs of which only the ranks' files
     are there; `progress` is called after each. `root`: of the store that `folder` belongs to; below it, or below
-    `folder`, no link is followed.
+    `folder`, no link is followed. Without `with_steps` the times of single steps are left out, which no verdict reads.
     """
     root = root if root is not None else folder
     with explained(folder, "read"):
@@ -50,14 +53,20 @@ def read_results(folder: UPath, progress: Progress = no_progress, root: UPath | 
     paths = [path for path in files if path.name == RESULT_FILE]
     results: list[RunResult] = []
     broken: list[BrokenFile] = []
+    parts = SharedParts()
     for number, path in enumerate(paths, 1):
         try:
-            results.append(parse_payload(read_bounded(path, MAX_RESULT_BYTES, root)))
+            result = parse_payload(read_bounded(path, MAX_RESULT_BYTES, root))
+            results.append(parts.share(result if with_steps else _without_steps(result)))
         except (ContractError, StoreError) as error:
             broken.append(BrokenFile(address(path), str(error)))
         progress(number, len(paths))
     gangs, broken_ranks = join_gangs([path for path in files if RANK_FILE.fullmatch(path.name)], root)
     return StoredResults((*results, *gangs), (*broken, *broken_ranks))
+
+
+def _without_steps(result: RunResult) -> RunResult:
+    return result.model_copy(update={"performance": result.performance.model_copy(update={"step_times_s": ()})})
 
 
 def rank_file(rank: int) -> str:

@@ -1,0 +1,58 @@
+"""Equal parts of many results held once: a campaign's runs differ in their figures, and in little that describes them.
+
+A parsed result takes 20 kB, of which most repeats from run to run: its work, libraries, reasons, and for each of its
+sections the set of fields that pydantic keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from bench_image.contract.result import RankSummary, RunResult
+from bench_image.contract.result_sections import GpuTelemetry, HostTelemetry, Performance, StepTime, Telemetry, Window
+from bench_image.contract.spec import Identity, RunSpec
+
+Model = TypeVar("Model", bound=BaseModel)
+OWN = (
+    RunResult, RunSpec, Identity, RankSummary, Performance, StepTime, Window, Telemetry, GpuTelemetry, HostTelemetry,
+)  # fmt: skip  # never equal: looking for another one would cost more than it saves
+
+
+class SharedParts:
+    """For one campaign: it keeps every part that it has seen. Results are frozen, so nobody sees the difference."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, Any] = {}
+
+    def share(self, model: Model) -> Model:
+        """The same model, or an equal one seen before, made of parts that are shared."""
+        fields = model.__dict__
+        for name, value in fields.items():
+            fields[name] = self._part(value)
+        names = frozenset(model.__pydantic_fields_set__)
+        object.__setattr__(model, "__pydantic_fields_set__", self._known.setdefault(names, set(names)))
+        if isinstance(model, OWN):
+            return model
+        same: Model = self._known.setdefault((type(model), *map(_key, fields.values())), model)
+        return same
+
+    def _part(self, value: Any) -> Any:
+        if isinstance(value, BaseModel):
+            return self.share(value)
+        if isinstance(value, str) and type(value) is str:
+            return self._known.setdefault(value, value)
+        if isinstance(value, tuple) and value and not isinstance(value[0], float):
+            parts = tuple(map(self._part, value))
+            return self._known.setdefault(("tuple", *map(_key, parts)), parts)
+        if isinstance(value, dict):
+            items = {self._part(key): self._part(each) for key, each in value.items()}
+            return self._known.setdefault(("dict", *items, *map(_key, items.values())), items)
+        return value
+
+
+def _key(part: Any) -> Hashable:
+    """Shared parts are kept, so the address of one stands for it; 1, 1.0 and True are not the same figure."""
+    return (type(part), part) if isinstance(part, int | float) else id(part)
