@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from bench_image.contract.options import Strategy
+from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.result import Chosen, RunResult
 from bench_image.contract.spec import Drill
 from bench_image.contract.work import Lora, Quantisation
@@ -457,6 +457,8 @@ def survey(gpus: Sequence[str] = tuple(SURVEY_NODES), **fields: Any) -> Campaign
         Skipped(
             what="llama2-7b full on NVIDIA-A10",
             label="llama2-7b full",
+            model="llama2-7b",
+            recipe=Recipe.FULL,
             reason="needs about 54.2 GB of GPU memory, a GPU of the node (NVIDIA-A10) has 24.1 GB",
             nodes=("small-1",),
             gpu_product="NVIDIA-A10",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bench_image.contract.result import Status
+from tests.dag.conftest import tasks_of
 from trainbench.params.campaign_kind import Question
 from trainbench.params.variants import VARIANTS
 from trainbench.planning.plan import campaign_id
@@ -100,6 +101,7 @@ def test_a_diagnosis_runs_in_turn_and_an_oom_is_a_row(dagbag: Any, store: Any) -
         for round_ in (1, 2)
         for name in ("baseline", "fp16", "checkpointing off")
     )
+    assert tasks_of(campaign, dag_run) == {("benchmark", index) for index in range(6)}
     assert campaign.question is Question.CONFIGURATIONS
     assert [campaign.labels[r.spec.identity.group_id] for r in campaign.results] == [
         "baseline",

@@ -14,7 +14,7 @@ from unittest.mock import Mock
 import pytest
 
 from tests.builders import make_result, make_spec
-from tests.dag.conftest import load_dags
+from tests.dag.conftest import load_dags, tasks_of
 from tests.dag.sinks import connection, http_sink, smtp_sink
 from trainbench.core.verdicts import Confirmation, Finding, Level, State
 from trainbench.orchestration import dag_tasks, plan_tasks
@@ -307,6 +307,7 @@ def test_every_pod_is_labelled_by_node_and_strategy(dagbag: Any, store: Any) -> 
     labels = {ti.rendered_map_index for ti in dag_run.get_task_instances() if ti.task_id == "benchmark"}
 
     assert labels == {f"{node} / independent · round 1" for node in HEALTHY}
+    assert tasks_of(campaign_of(store, dag_run), dag_run) == {("benchmark", index) for index in range(len(HEALTHY))}
 
 
 def last_event(asset: str, of_run: str | None = None) -> Any:

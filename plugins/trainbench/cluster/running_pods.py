@@ -19,7 +19,7 @@ from trainbench.core.formats import NA, degrees, duration, figure, one_line, sha
 from trainbench.core.ordering import natural
 from trainbench.core.tables import Table, Tone, make_table, number, text
 from trainbench.pods.local_pods import FOLDER_PREFIX, POD_FILE, PROGRESS_FILE, PROGRESS_MARK
-from trainbench.pods.manifests import CONTAINER, TITLE
+from trainbench.pods.manifests import CONTAINER, WORK
 
 NODE = "trainbench.io/node"
 LAST_LINES = 100
@@ -42,7 +42,7 @@ class Progress(Frozen):
 class LivePod(Frozen):
     pod: str
     node: str
-    what: str  # as Airflow's grid calls it
+    work: str  # with its round or rank, as in Airflow's grid
     state: str
     why: str | None  # what a pod waits for, or that its log cannot be read
     age_s: float | None
@@ -87,7 +87,7 @@ def table(pods: Sequence[LivePod]) -> Table:
         pods,
         (
             text("node", lambda pod: pod.node),
-            text("what", lambda pod: pod.what),
+            text("work", lambda pod: pod.work),
             text("state", lambda pod: pod.state),
             text("phase", lambda pod: pod.progress.phase or ""),
             text("step", lambda pod: pod.progress.step or ""),
@@ -110,7 +110,7 @@ def _seen(pod: Mapping[str, Any], now: datetime) -> LivePod:
     return LivePod(
         pod=name,
         node=str(labels.get(NODE) or (pod.get("spec") or {}).get("nodeName") or NA),
-        what=_what(annotations, name),
+        work=str(annotations.get(WORK, name)),
         state=state,
         why=_waits_for(status) if state == "Pending" else None,
         # the cluster's clock may be ahead of ours
@@ -150,7 +150,7 @@ def _local(path: Path, now: datetime) -> LivePod | None:
         return LivePod(
             pod=str(metadata["name"]),
             node=str(metadata["labels"][NODE]),
-            what=_what(metadata["annotations"], str(metadata["name"])),
+            work=str(metadata["annotations"].get(WORK, metadata["name"])),
             state="Running",
             why=None,
             age_s=max(0.0, now.timestamp() - float(about["started_at"])),
@@ -166,11 +166,6 @@ def _own_text(path: Path) -> str:
         if status.st_uid != os.getuid() or not stat.S_ISREG(status.st_mode):
             raise PermissionError(path)
         return file.read(MAX_BYTES).decode(errors="replace")
-
-
-def _what(annotations: Mapping[str, Any], name: str) -> str:
-    """Without the node, which has a column of its own."""
-    return str(annotations.get(TITLE, name)).rpartition(" / ")[2]
 
 
 def _ordered(pods: Iterable[LivePod]) -> tuple[LivePod, ...]:

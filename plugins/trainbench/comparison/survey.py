@@ -166,6 +166,5 @@ def _cell(key: tuple[str, str, str], runs: Sequence[RunResult], costs: Mapping[s
 
 
 def _left_out(skip: Skipped, gpu: str) -> Cell:
-    model, _, recipe = (skip.label or "").rpartition(" ")
     nothing = {"results": (), "num_failed": 0, "costs": (), "why_not": skip.reason, "gpu": gpu}
-    return Cell(model=model or EVERYTHING, recipe=recipe or EVERYTHING, **nothing)  # type: ignore[arg-type]
+    return Cell(model=skip.model or EVERYTHING, recipe=skip.recipe or EVERYTHING, **nothing)  # type: ignore[arg-type]

@@ -187,6 +187,19 @@ class RateChange(Frozen):
     limit_pct: float  # that the change is larger than, of `before`
 
 
+class Clue(Frozen):
+    """One difference between a node and its peers that may be the cause. `explains_pct`: percent of samples/s that it
+    can cost at most; None: not known, so it may explain all or nothing.
+    """
+
+    category: str  # stable: scripts may match on it
+    measured: str
+    expected: str
+    cause: str
+    resolution: str
+    explains_pct: float | None = None
+
+
 class Finding(Frozen):
     """One thing to know or to do: the same value from the judgement to report, alert, banner, notice and history.
 
@@ -204,6 +217,7 @@ class Finding(Frozen):
     changes: tuple[RateChange, ...] = ()  # of a slowdown or speed-up: each node and work that it is about
     summary: str  # what is the case: goes on from the nodes' names, or is a sentence about the item
     cause: str | None = None  # the likely cause, a sentence; None: not known, or the summary says it
+    clues: tuple[Clue, ...] = ()  # of a diagnosis: the likeliest cause first, whose category is the finding's
     resolution: str  # what to do next, one sentence
     is_drill: bool = False
 

@@ -43,7 +43,7 @@ def make_survey_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) ->
     for model, recipe in _works(params):
         label, of_work = f"{model} {recipe}", params.changed(model=model, dimensions=None, recipe=recipe)
         if reason := impossible(Strategy.SINGLE, of_work):
-            skipped.append(Skipped(what=label, reason=reason, label=label))
+            skipped.append(Skipped(what=label, reason=reason, label=label, model=model, recipe=recipe))
             continue
         for kind, of_kind in nodes.items():
             spec = _spec(of_work, of_kind[0], campaign_id)
@@ -103,6 +103,8 @@ def _spec(params: BenchmarkParams, node: GpuNode, campaign_id: str, round_: int 
 def _unfit(label: str, kind: str, nodes: Sequence[GpuNode], spec: RunSpec, reason: str) -> Skipped:
     return Skipped(
         what=f"{label} on {kind}",
+        model=spec.work.model,
+        recipe=spec.work.recipe,
         reason=reason,
         strategy=Strategy.SINGLE,
         gpus_per_node=1,

@@ -26,6 +26,7 @@ CONTAINER = "base"  # the container that KubernetesPodOperator reads logs and re
 XCOM_DIR = "/airflow/xcom"
 RANK_ENV = "NODE_RANK"
 TITLE = "trainbench.io/title"
+WORK = "trainbench.io/work"
 CAMPAIGN = "trainbench.io/campaign"
 GANG = "trainbench.io/gang"  # one run's pods, be it one
 RENDEZVOUS = "trainbench.io/rendezvous"
@@ -121,6 +122,7 @@ def _pod(spec: RunSpec, settings: PodSettings, owner: Owner | None, node_rank: i
             "annotations": {
                 "trainbench.io/run-id": spec.identity.run_id,
                 TITLE: title(spec, node_rank, what),
+                WORK: work_title(spec, node_rank, what),
                 **({DAG_ID: owner.dag_id, DAG_RUN_ID: owner.dag_run_id} if owner else {}),
                 "sidecar.istio.io/inject": "false",
             },
@@ -197,12 +199,17 @@ def pod_name(spec: RunSpec, node_rank: int = 0) -> str:
 
 
 def title(spec: RunSpec, node_rank: int = 0, what: str | None = None) -> str:
-    """How the pod is called in Airflow's grid: by node and strategy, or by the name that its plan gave the work."""
+    """Name of the pod in Airflow's grid: "node-3 / ddp on 4 GPUs · round 2"."""
+    return f"{nodes_of(spec)[node_rank]} / {work_title(spec, node_rank, what)}"
+
+
+def work_title(spec: RunSpec, node_rank: int = 0, what: str | None = None) -> str:
+    """The title without the node. `what`: the name that the plan gave the work; None: its strategy."""
     where = (
         f"rank {node_rank} of {spec.placement.nodes}" if spec.placement.nodes > 1 else f"round {spec.identity.round}"
     )
     gpus = f" on {spec.placement.gpus_per_node} GPUs" if spec.placement.gpus_per_node > 1 else ""
-    return f"{nodes_of(spec)[node_rank]} / {what or spec.placement.strategy}{gpus} · {where}"
+    return f"{what or spec.placement.strategy}{gpus} · {where}"
 
 
 def host_name(spec: RunSpec, node_rank: int) -> str:

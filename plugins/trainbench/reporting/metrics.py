@@ -130,13 +130,13 @@ def _switch(value: bool | str) -> str:
 
 
 def _skipped_row(campaign: Campaign, skipped: Skipped, node: str | None) -> dict[str, Cell]:
-    """A planned run that did not run: its settings are in the campaign's parameters, unless its label says them."""
+    """A planned run that did not run: its settings are the campaign's parameters, except those that it names itself."""
     names = ("model", "recipe", "precision", "preset", "device", "micro_batch_size", "seq_length")
     params = {name: campaign.params.get(name) for name in names if applies_to(name, campaign.question)}
     if campaign.question is Question.CONFIGURATIONS:  # one of these is what the configuration changes
         params = {name: params.get(name) for name in ("model", "device")}
-    if campaign.question is Question.HARDWARE and skipped.label:
-        params["model"], _, params["recipe"] = skipped.label.rpartition(" ")
+    if skipped.model and skipped.recipe:  # of a survey, whose parameters name several
+        params |= {"model": skipped.model, "recipe": skipped.recipe.value}
     batch, tokens = params.pop("micro_batch_size", None), params.pop("seq_length", None)
     return _label(campaign, skipped.label) | {
         "strategy": skipped.strategy.value if skipped.strategy else skipped.what,

@@ -43,7 +43,7 @@ def pod(name: str, phase: str, log: str = "", **status: Any) -> dict[str, Any]:
     metadata = {
         "name": f"tb-{name}",
         "labels": labels,
-        "annotations": {"trainbench.io/title": f"{name} / single · round 1", "log": log},
+        "annotations": {"trainbench.io/work": "single · round 1", "log": log},
         "creationTimestamp": "2026-11-21T02:00:00Z",
     }
     return {"metadata": metadata, "spec": {}, "status": {"phase": phase, **status}}

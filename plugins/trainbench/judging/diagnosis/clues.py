@@ -1,29 +1,16 @@
-"""A clue: one thing that sets a node apart, how much of its deviation that can explain, and what to do about it."""
+"""The order of clues by how much of a node's deviation each can explain, and the sentence on the first."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult
+from trainbench.core.verdicts import Clue
 
 # Of the deviation: from here on a clue is an explanation; below the second figure it is none at all.
 MOST_OF_IT = 0.5
 A_PART_OF_IT = 0.1
-
-
-class Clue(Frozen):
-    """`category` is a stable word; the rest is for people. `explains_pct`: percent of samples/s at most; None: what it
-    costs cannot be computed, so it may explain all or nothing.
-    """
-
-    category: str
-    measured: str
-    expected: str
-    cause: str
-    resolution: str
-    explains_pct: float | None = None
 
 
 class Case(NamedTuple):

@@ -8,6 +8,7 @@ from bench_image.contract.result import RunResult, Status
 from trainbench.core.formats import count, figure, listing, signed
 from trainbench.core.verdicts import (
     OTHER_WORK,
+    Clue,
     Confirmation,
     Finding,
     GroupVerdict,
@@ -19,7 +20,7 @@ from trainbench.core.verdicts import (
     State,
 )
 from trainbench.figure_catalogue.run_figures import SM_CLOCK_MIN_MHZ
-from trainbench.judging.diagnosis.clues import Case, Clue, explained, explains_nothing
+from trainbench.judging.diagnosis.clues import Case, explained, explains_nothing
 from trainbench.judging.diagnosis.evidence import slow_clues
 from trainbench.judging.diagnosis.evidence_gpu import MIN_CLOCK_GAP_PCT, THERMAL
 from trainbench.judging.diagnosis.evidence_other_metrics import (
@@ -146,6 +147,7 @@ def _breach(node: NodeVerdict, scene: Scene) -> Finding:
         expected="; ".join(filter(None, (*map(_limit, _breaching(node)), first.expected))),
         summary=f"is in breach: {node.reason}{unsure}",
         cause=f"{_sentence(explained(first, off_pct))}{further}",
+        clues=tuple(clues),
         resolution=first.resolution,
     )
 
@@ -240,6 +242,7 @@ def _unsteady(node: NodeVerdict, scene: Scene) -> Finding:
         expected="; ".join(filter(None, ("scatter as its peers'", first.expected))),
         summary=f"cannot be judged: {node.reason}",
         cause=f"{_sentence(first.cause)}{_lowest_clock(own, peers)}{further}",
+        clues=tuple(clues),
         resolution=first.resolution,
     )
 

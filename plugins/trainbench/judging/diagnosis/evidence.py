@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from bench_image.contract.result import RunResult
 from bench_image.contract.work import Device
 from trainbench.core.formats import listing
+from trainbench.core.verdicts import Clue
 from trainbench.figure_catalogue.run_figures import GPU_UTILISATION_MEAN_PCT
-from trainbench.judging.diagnosis.clues import Case, Clue, ranked
+from trainbench.judging.diagnosis.clues import Case, ranked
 from trainbench.judging.diagnosis.evidence_gpu import THROTTLES, clock, ecc, matmul, other_processes
 from trainbench.judging.diagnosis.peer_gaps import (
     best_link,
@@ -50,7 +51,7 @@ def waited_pct(own_pct: float, peers_pct: float) -> float:
     return 100 * (1 - (100 - own_pct) / (100 - peers_pct)) if peers_pct < 100 else 0.0
 
 
-# Told by the cause itself: a hot GPU multiplies slowly, and one that waits for its data is not busy.
+# The cause says it itself: a hot GPU multiplies slowly, and one that waits for its data is not busy.
 _CONSEQUENCES = {
     "slow_gpu": {throttle.category for throttle in THROTTLES} | {"power_limit_low", "low_clock", "other_processes"},
     "gpu_waits": {"slow_data", "slow_communication", "cpu_steal", "busy_host", "host_memory_full"},

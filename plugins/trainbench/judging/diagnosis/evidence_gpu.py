@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from trainbench.core.verdicts import Clue
 from trainbench.figure_catalogue.run_figures import SM_CLOCK_MEAN_MHZ, TEMPERATURE_MEAN_C
-from trainbench.judging.diagnosis.clues import Case, Clue
+from trainbench.judging.diagnosis.clues import Case
 from trainbench.judging.diagnosis.peer_gaps import gap, power_limit_w, throttle_share, worst
 
 # A share of the measured window: below it a throttle class cannot cost 5 %.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainbench.core.verdicts import Clue
 from trainbench.figure_catalogue.run_figures import POWER_MEAN_W, SM_CLOCK_MEAN_MHZ, TEMPERATURE_MEAN_C
-from trainbench.judging.diagnosis.clues import Case, Clue, ranked
+from trainbench.judging.diagnosis.clues import Case, ranked
 from trainbench.judging.diagnosis.evidence import MIN_WAIT_POINTS, allocator, differences, waited_pct
 from trainbench.judging.diagnosis.evidence_gpu import (
     MIN_CLOCK_GAP_PCT,

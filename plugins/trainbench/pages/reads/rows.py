@@ -327,10 +327,13 @@ class RunsPage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunPage:
-    """`verdict` is the campaign's on the node of this run; `others`: the node's other runs of the same work there."""
+    """`label`: the name that the plan gave the work. `verdict`: the campaign's on the node of this run. `others`: the
+    node's other runs of the same work there.
+    """
 
     run: RunRow
     campaign: CampaignRow
     group_id: str
+    label: str | None
     verdict: NodePoint | None
     others: tuple[str, ...]

@@ -68,6 +68,7 @@ def run_page(connection: Connection, scope: Scope, campaign_id: str, run_id: str
         run=run_row(row),
         campaign=campaign_row(campaign),
         group_id=row.group_id,
+        label=connection.execute(select(works.c.label).where(works.c.id == row.work_id)).scalar_one_or_none(),
         verdict=verdict_point(verdict) if verdict else None,
         others=tuple(connection.execute(others).scalars()),
     )

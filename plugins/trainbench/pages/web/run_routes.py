@@ -79,7 +79,7 @@ def task(
             request, "message.html.j2", status=404, title="No result here", texts=NO_RESULT, back=(back, "The report")
         )
     known = pages_of(who).run(result.spec.identity.campaign_id, result.spec.identity.run_id)
-    return _run(request, result, dag_id, run_id, known)
+    return _run(request, result, dag_id, run_id, known, (task_id, map_index))
 
 
 @router.get("/runs/{campaign}/{run_id}")
@@ -87,7 +87,9 @@ def run(request: Request, campaign: str, run_id: str, pages: Pages = Depends(vis
     stored = pages.run(campaign, run_id)
     if stored is None:
         raise HTTPException(404, "There is no such run.")
-    return _run(request, stored_result(campaign, run_id), stored.run.dag_id, stored.run.dag_run_id, stored)
+    result, dag_id, dag_run_id = stored_result(campaign, run_id), stored.run.dag_id, stored.run.dag_run_id
+    place = task_of(dag_id, dag_run_id, result.spec, stored.label) if result and dag_run_id else None
+    return _run(request, result, dag_id, dag_run_id, stored, place)
 
 
 @router.get("/results/{campaign}/{run_id}")
@@ -104,10 +106,16 @@ def raw_result(campaign: str, run_id: str, pages: Pages = Depends(visible)) -> R
 
 
 def _run(
-    request: Request, result: RunResult | None, dag_id: str, dag_run_id: str | None, known: RunPage | None
+    request: Request,
+    result: RunResult | None,
+    dag_id: str,
+    dag_run_id: str | None,
+    known: RunPage | None,
+    place: tuple[str, int] | None,
 ) -> Response:
-    """`result`: None where its file has expired; `known`: what the history tells, None before it is recorded."""
-    place = task_of(dag_id, dag_run_id, result.spec) if result and dag_run_id else None
+    """`result`: None where its file has expired; `known`: of the history, None before it is recorded.
+    `place`: the pod's task and map index; None: not known.
+    """
     return respond(
         request,
         "run.html.j2",

@@ -1,4 +1,4 @@
-"""Between a pod's task in Airflow and its result: what the task returned, and which task a run was."""
+"""Between a pod's task in Airflow and its result: what the task returned, and which task ran it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from trainbench.pods.manifests import title
 from trainbench.results.collect import parse_payload
-
-MAX_CANDIDATES = 20
 
 
 def task_result(dag_id: str, dag_run_id: str, task_id: str, map_index: int) -> RunResult | None:
@@ -35,18 +33,16 @@ def task_result(dag_id: str, dag_run_id: str, task_id: str, map_index: int) -> R
         return None
 
 
-def task_of(dag_id: str, dag_run_id: str, spec: RunSpec) -> tuple[str, int] | None:
-    """(task id, map index) of the pod that ran this, by its name in the grid; None where that is not clear."""
-    name = title(spec)
-    node, round_or_rank = name.split(" / ")[0], name.rsplit(" · ", 1)[1]
+def task_of(dag_id: str, dag_run_id: str, spec: RunSpec, label: str | None) -> tuple[str, int] | None:
+    """(task id, map index) of the pod that ran this, by its name in the grid; None where that is not clear.
+    `label`: the name that the campaign's plan gave the work.
+    """
     rendered: Any = TaskInstance.rendered_map_index
-    query = select(TaskInstance.task_id, TaskInstance.map_index, rendered.label("name")).where(
+    query = select(TaskInstance.task_id, TaskInstance.map_index).where(
         TaskInstance.dag_id == dag_id,
         TaskInstance.run_id == dag_run_id,
-        rendered.startswith(f"{node} / ", autoescape=True),
-        rendered.endswith(f" · {round_or_rank}", autoescape=True),
+        rendered == title(spec, what=label),
     )
     with create_session() as session:
-        rows = session.execute(query.limit(MAX_CANDIDATES)).all()
-    exact = [row for row in rows if row.name == name] or rows
-    return (exact[0].task_id, exact[0].map_index) if len(exact) == 1 else None
+        rows = session.execute(query.limit(2)).all()
+    return (rows[0].task_id, rows[0].map_index) if len(rows) == 1 else None

@@ -131,6 +131,8 @@ def test_what_may_be_the_cause_comes_before_what_explains_a_part_only() -> None:
     finding = slow(sm_clock_mhz=1840.0, num_other_processes=2)
     assert finding.category == "other_processes"
     assert "(also: the SM clock is 4.2 % below its peers')" in finding.explanation
+    clues = [(clue.category, clue.explains_pct) for clue in finding.clues]
+    assert clues == [("other_processes", None), ("low_clock", pytest.approx(4.17, abs=0.01))]
     (alone,) = [slow(sm_clock_mhz=1840.0)]
     assert alone.category == "low_clock"
     assert alone.explanation.endswith("which explains up to 4.2 of the 15.8 %; the rest is not explained")
