@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from bench_image.contract.result import RunResult
 from tests.builders import make_failed, make_result, spoilt
+from tests.builders.commands import trainbench, write
 from tests.conftest import GOLDEN_DIR
 from tests.unit.exchange.test_bench_files import OLD, changed
 from tests.unit.reporting.test_html import Page
-from trainbench.cli.app import app
 from trainbench.results.artefacts import open_store
 
 
@@ -23,16 +21,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TRAINBENCH_STORE", str(tmp_path / "store"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def trainbench(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
-
-
-def write(folder: Path, *results: RunResult) -> None:
-    for number, result in enumerate(results):
-        (folder / str(number)).mkdir(parents=True)
-        (folder / str(number) / "result.json").write_text(result.model_dump_json())
 
 
 def write_bench(path: Path, document: dict[str, Any]) -> str:

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import select
-from typer.testing import CliRunner, Result
 
 from tests.builders import STARTED_AT, make_result
 from tests.builders.campaigns import make_campaign
-from trainbench.cli.app import app
+from tests.builders.commands import trainbench
 from trainbench.exchange.reindex import reindex
 from trainbench.history.history import open_history
 from trainbench.history.run_tables import runs
@@ -40,10 +39,6 @@ class Notebook:
 
     def record(self, campaign: Campaign) -> None:
         self.ids.append(campaign.campaign_id)
-
-
-def trainbench(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
 
 
 def test_campaigns_are_recorded_by_when_they_ended(store: Store) -> None:

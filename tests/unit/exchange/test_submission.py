@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from bench_image.contract.result import Chosen, RunResult
 from bench_image.contract.work import DiskData
 from tests.builders import make_cpu_result, make_failed, make_result
+from tests.builders.commands import trainbench
 from tests.conftest import GOLDEN_DIR, Golden
 from tests.unit.exchange.test_bench_files import changed
-from trainbench.cli.app import app
 from trainbench.exchange.anonymise import anonymised
 from trainbench.exchange.submission import (
     MAX_SUBMISSION_BYTES,
@@ -37,10 +36,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TRAINBENCH_STORE", str(tmp_path / "store"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def trainbench(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
 
 
 def named() -> RunResult:

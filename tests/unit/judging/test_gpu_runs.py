@@ -9,6 +9,7 @@ import pytest
 
 from bench_image.contract.result import RunResult, Status
 from tests.builders import STARTED_AT, make_failed, make_independent, make_result
+from tests.builders.fleets import by_name
 from trainbench.core.verdicts import Confirmation, GroupVerdict, Metric, NodeVerdict, Side, State, Tolerances
 from trainbench.judging.diagnosis.diagnose import diagnose
 from trainbench.judging.gpu_runs import by_gpu
@@ -31,10 +32,6 @@ def fleet(*of_nodes: tuple[float, ...]) -> list[RunResult]:
 def judged(results: list[RunResult]) -> GroupVerdict:
     (group,) = judge_groups(results, [], LIMITS)
     return group
-
-
-def by_name(group: GroupVerdict) -> dict[str, NodeVerdict]:
-    return {node.node: node for node in group.nodes}
 
 
 def states(node: NodeVerdict) -> list[State]:

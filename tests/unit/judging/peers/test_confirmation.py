@@ -4,20 +4,13 @@ import pytest
 
 from bench_image.contract.result import RunResult
 from tests.builders import make_cpu_result, make_failed, make_result
+from tests.builders.fleets import by_name, fleet
 from tests.builders.verdicts import make_group, make_metric, make_node
 from trainbench.core.verdicts import Confirmation, GroupVerdict, NodeVerdict, Side, State, Tolerances
 from trainbench.judging.peers.confirmation import _single_run_widening, confirm
 from trainbench.judging.peers.node_verdicts import judge_groups, nodes_to_confirm
 
 LIMITS = Tolerances()
-
-
-def fleet(*rates: float) -> list[RunResult]:
-    return [make_result(f"node-{i}", rate) for i, rate in enumerate(rates, 1)]
-
-
-def by_name(group: GroupVerdict) -> dict[str, NodeVerdict]:
-    return {node.node: node for node in group.nodes}
 
 
 def first() -> tuple[GroupVerdict, ...]:
@@ -100,19 +93,6 @@ class TestADisturbedPeer:
         assert nodes["node-1"].state is State.BREACH
         assert {nodes[name].state for name in ("node-2", "node-3", "node-4")} == {State.NOTICE}
         assert "once their own re-runs count" in nodes["node-3"].reason
-
-    def test_a_good_node_that_is_too_hot_as_well_stays_red_for_its_heat(self) -> None:
-        """Node-3's samples/s are cleared with its peer's, its 80 degrees among 60 are not."""
-        heat = {"node-3": {"temperature_c": 80.0}}
-        rates = {"node-1": 9.0, "node-2": 8.0, "node-3": 10.0, "node-4": 10.01}
-        before = judge_groups(
-            [make_result(name, rate, **heat.get(name, {})) for name, rate in rates.items()], [], LIMITS
-        )
-        rates["node-2"] = 10.0
-        again = [make_result(name, rate, round=2, **heat.get(name, {})) for name, rate in rates.items()]
-        nodes = by_name(confirm(before, again, LIMITS)[0])
-        assert (nodes["node-3"].state, nodes["node-3"].confirmation) == (State.BREACH, Confirmation.CONFIRMED)
-        assert nodes["node-4"].state is State.NOTICE
 
     def test_while_it_stays_slow_both_sides_stay_red(self) -> None:
         assert {node.state for node in self.settled(8.0).values()} == {State.BREACH}

@@ -6,8 +6,9 @@ import pytest
 
 from bench_image.contract.result import RunResult
 from tests.builders import make_result
+from tests.builders.fleets import by_name, fleet
 from tests.builders.verdicts import make_group, make_metric, make_node
-from trainbench.core.verdicts import GroupVerdict, NodeVerdict, Side, State, Tolerances
+from trainbench.core.verdicts import GroupVerdict, Side, State, Tolerances
 from trainbench.judging.over_time.trend import judge_history
 from trainbench.judging.peers.confirmation import confirm
 from trainbench.judging.peers.fleet_halves import as_before
@@ -15,10 +16,6 @@ from trainbench.judging.peers.node_verdicts import judge_groups, nodes_to_confir
 
 LIMITS = Tolerances()
 ALL_AT_10 = {f"node-{i}": 10.0 for i in range(1, 6)}
-
-
-def fleet(*rates: float) -> list[RunResult]:
-    return [make_result(f"node-{i}", rate) for i, rate in enumerate(rates, 1)]
 
 
 def judged(now: list[RunResult], past: dict[str, float]) -> GroupVerdict:
@@ -29,10 +26,6 @@ def judged(now: list[RunResult], past: dict[str, float]) -> GroupVerdict:
     ]
     (again,) = judge_groups(now, [], LIMITS, None, as_before(group, history))
     return again
-
-
-def by_name(group: GroupVerdict) -> dict[str, NodeVerdict]:
-    return {node.node: node for node in group.nodes}
 
 
 def test_three_of_five_that_fell_are_red_and_the_two_that_did_not_are_well() -> None:

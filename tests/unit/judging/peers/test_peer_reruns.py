@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.builders.fleets import states
 from tests.builders.verdicts import make_group, make_metric, make_node
 from trainbench.core.verdicts import (
     Confirmation,
@@ -42,10 +43,6 @@ def night(*more: Any, fast: float = 10.0, again_pct: float | None = -0.5) -> Gro
     """node-1 is slow, node-2's first run was disturbed, nodes 3 and 4 read fast against the median of the others."""
     good = [off(f"node-{i}", fast, 9.0, *more) for i in (3, 4)]
     return make_group([off("node-1", 9.0, 10.0), cleared("node-2", 10.0, again_pct), *good], "group")
-
-
-def states(group: GroupVerdict) -> list[State]:
-    return [node.state for node in group.nodes]
 
 
 def test_those_that_only_read_fast_are_cleared_and_the_slow_one_stays_red() -> None:

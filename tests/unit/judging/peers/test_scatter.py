@@ -8,7 +8,8 @@ import pytest
 
 from bench_image.contract.result import RunResult
 from tests.builders import make_result
-from trainbench.core.verdicts import GroupVerdict, Level, Metric, NodeVerdict, State, Tolerances
+from tests.builders.fleets import by_name
+from trainbench.core.verdicts import GroupVerdict, Level, Metric, State, Tolerances
 from trainbench.judging.diagnosis.diagnose import diagnose
 from trainbench.judging.noise import Run
 from trainbench.judging.peers.node_verdicts import judge_groups
@@ -43,10 +44,6 @@ def fleet(num: int, rate: float = 10.0, **odd: tuple[float, ...]) -> list[RunRes
 def judged(results: list[RunResult]) -> GroupVerdict:
     (group,) = judge_groups(results, [], LIMITS)
     return group
-
-
-def by_name(group: GroupVerdict) -> dict[str, NodeVerdict]:
-    return {node.node: node for node in group.nodes}
 
 
 class TestOutlierRatio:
