@@ -19,7 +19,7 @@ from bench_image.contract.memory_estimate import (
     smallest_gpu,
 )
 from bench_image.contract.model_shapes import MODELS
-from bench_image.contract.options import Optimizer, Recipe, Strategy
+from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy
 from bench_image.contract.parse import parse_result, parse_spec
 from bench_image.contract.presets import uses_fused_lora
 from bench_image.contract.spec import Identity, RunSpec
@@ -55,7 +55,7 @@ the driver may move them to the host.
 
 ## Against measured peaks
 
-{count} configurations on NVIDIA H200, all in bf16:
+{count} configurations on NVIDIA H200, in bf16 or, where it says so, with fp8's products:
 
 {errors}
 
@@ -208,7 +208,7 @@ def _measured_cells(row: Row) -> list[str]:
     if spec.work.lora:
         adapters = "all" if spec.work.lora.targets == lora_targets(spec.work.shape, "all") else "attention"
     return [
-        spec.work.model, spec.work.recipe, adapters, spec.work.preset, spec.placement.strategy,
+        spec.work.model, _recipe(spec), adapters, spec.work.preset, spec.placement.strategy,
         str(spec.placement.world_size),
         _batch(spec), "on" if spec.work.gradient_checkpointing else "off", spec.work.optimizer,
         "yes" if row.fitted else "no", f"{row.measured_bytes / 1e9:.2f}", f"{need / 1e9:.2f}", f"{row.error_pct:+.1f}",
@@ -218,6 +218,11 @@ def _measured_cells(row: Row) -> list[str]:
 def _batch(spec: RunSpec) -> str:
     times = f", {spec.work.gradient_accumulation_steps} times" if spec.work.gradient_accumulation_steps > 1 else ""
     return f"{spec.work.micro_batch_size} x {spec.work.seq_length}{times}"
+
+
+def _recipe(spec: RunSpec) -> str:
+    """With fp8, whose memory differs; the other precisions of the table are bf16."""
+    return f"{spec.work.recipe}, fp8" if spec.work.precision is Precision.FP8 else spec.work.recipe
 
 
 def least(model: str, recipe: Recipe) -> RunSpec:

@@ -14,6 +14,7 @@ class Peak(NamedTuple):
     bf16: float | None
     fp16: float | None
     fp32: float | None
+    fp8: float | None = None
 
 
 # Sources: NVIDIA data sheets of each product (the figure without sparsity: where a sheet states only the sparse one,
@@ -27,25 +28,25 @@ PEAK_TFLOPS: dict[str, Peak] = {
     "A30": Peak(165, 165, 10.3),
     "A40": Peak(149.7, 149.7, 37.4),
     "A100": Peak(312, 312, 19.5),
-    "L4": Peak(121, 121, 30.3),
-    "L40": Peak(181, 181, 90.5),
-    "L40S": Peak(362, 362, 91.6),
-    "H20": Peak(148, 148, 44),
-    "H100 HBM3": Peak(989, 989, 67),
-    "H100 SXM5": Peak(989, 989, 67),
-    "H100 PCIe": Peak(756, 756, 51),
-    "H100 NVL": Peak(835, 835, 60),
-    "H200": Peak(989, 989, 67),
-    "H200 NVL": Peak(835, 835, 60),
-    "GH200": Peak(989, 989, 67),
-    "B200": Peak(2250, 2250, None),
+    "L4": Peak(121, 121, 30.3, 242.5),
+    "L40": Peak(181, 181, 90.5, 362),
+    "L40S": Peak(362, 362, 91.6, 733),
+    "H20": Peak(148, 148, 44, 296),
+    "H100 HBM3": Peak(989, 989, 67, 1979),
+    "H100 SXM5": Peak(989, 989, 67, 1979),
+    "H100 PCIe": Peak(756, 756, 51, 1513),
+    "H100 NVL": Peak(835, 835, 60, 1671),
+    "H200": Peak(989, 989, 67, 1979),
+    "H200 NVL": Peak(835, 835, 60, 1671),
+    "GH200": Peak(989, 989, 67, 1979),
+    "B200": Peak(2250, 2250, None, 4500),
     "RTX 3090": Peak(71, 71, 35.6),
-    "RTX 4080": Peak(97.5, 97.5, 48.7),
-    "RTX 4090": Peak(165.2, 165.2, 82.6),
-    "RTX 5090": Peak(209.5, 209.5, 104.8),
+    "RTX 4080": Peak(97.5, 97.5, 48.7, 194.9),
+    "RTX 4090": Peak(165.2, 165.2, 82.6, 330.3),
+    "RTX 5090": Peak(209.5, 209.5, 104.8, 419),
     "RTX A5000": Peak(111.1, 111.1, 27.8),
     "RTX A6000": Peak(154.8, 154.8, 38.7),
-    "RTX 6000 Ada Generation": Peak(364.2, 364.2, 91.1),
+    "RTX 6000 Ada Generation": Peak(364.2, 364.2, 91.1, 728.5),
 }
 
 # Words that do not change the rate. Any other word may change it: "Laptop", "SUPER", "Ti", "MIG 1g.10gb", "40C" (vGPU).
@@ -63,7 +64,10 @@ def peak_tflops(gpu_name: str, precision: Precision) -> float | None:
     if not matches:
         return None
     _, peak = max(matches, key=lambda match: match[0])
-    return {Precision.BF16: peak.bf16, Precision.FP16: peak.fp16, Precision.FP32: peak.fp32}[precision]
+    by_precision = {
+        Precision.BF16: peak.bf16, Precision.FP16: peak.fp16, Precision.FP32: peak.fp32, Precision.FP8: peak.fp8,
+    }  # fmt: skip
+    return by_precision[precision]
 
 
 def _words(name: str) -> frozenset[str]:

@@ -27,11 +27,15 @@ class Strategy(StrEnum):
 
 
 class Precision(StrEnum):
-    """Dtype of weights, activations and LoRA adapters (`tuned`); fp16 trains under autocast with a gradient scaler."""
+    """Dtype of weights, activations and LoRA adapters (`tuned`); fp16 trains under autocast with a gradient scaler.
+
+    fp8: bf16, but the products of the layers' linears have 8-bit operands (e4m3), with a scale for each row.
+    """
 
     FP32 = "fp32"
     FP16 = "fp16"
     BF16 = "bf16"
+    FP8 = "fp8"
 
 
 class Optimizer(StrEnum):
@@ -42,6 +46,8 @@ class Optimizer(StrEnum):
 
 SINGLE_GPU = (Strategy.SINGLE, Strategy.INDEPENDENT)  # a rank needs no other
 DEEPSPEED = (Strategy.ZERO2, Strategy.ZERO3)
+FLOAT8_MULTIPLE = 16  # all dimensions of an 8-bit product are multiples of it
+FLOAT8_FAMILIES = ("llama", "mistral")  # their layers multiply with torch.nn.Linear only
 
 
 def unsupported(strategy: Strategy, recipe: Recipe, precision: Precision, family: str | None) -> str | None:
@@ -51,6 +57,22 @@ def unsupported(strategy: Strategy, recipe: Recipe, precision: Precision, family
             f"precision 'fp16' with strategy '{strategy}': DeepSpeed turns all weights into fp16 and scales the loss "
             "by its own rules, so its work would not equal that of other strategies: choose bf16, or ddp or fsdp"
         )
+    if precision is Precision.FP8 and (reason := _not_in_float8(strategy, recipe, family)):
+        return f"precision '{precision}' with {reason}"
     if family == "encoder-decoder" and recipe is not Recipe.FULL:
         return f"recipe '{recipe}' with an encoder-decoder model, which is trained from scratch: choose full"
+    return None
+
+
+def _not_in_float8(strategy: Strategy, recipe: Recipe, family: str | None) -> str | None:
+    """What keeps the products of the layers from having 8-bit operands, with a remedy; None: nothing."""
+    if recipe is not Recipe.FULL:
+        return f"recipe '{recipe}': only full fine-tuning has 8-bit products: choose full, or bf16"
+    if strategy in DEEPSPEED:
+        return f"strategy '{strategy}': not tried with DeepSpeed: choose ddp or fsdp, or bf16"
+    if family not in (*FLOAT8_FAMILIES, None):
+        return (
+            f"a model of the family '{family}', whose layers do not consist of plain linears: choose bf16, or a model "
+            f"of the families {' and '.join(FLOAT8_FAMILIES)}"
+        )
     return None

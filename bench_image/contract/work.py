@@ -12,7 +12,7 @@ from bench_image.contract.bounds import MAX_COUNT
 from bench_image.contract.fingerprint import Part
 from bench_image.contract.frozen import ContractError, Frozen
 from bench_image.contract.model_shapes import MODELS, ModelShape, shape_of
-from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy, unsupported
+from bench_image.contract.options import FLOAT8_MULTIPLE, Optimizer, Precision, Recipe, Strategy, unsupported
 from bench_image.contract.setting import setting
 from bench_image.contract.weights import RANDOM, normal_folder, normal_weights
 
@@ -140,7 +140,8 @@ class WorkSettings(Frozen):
         Precision.BF16,
         "Work",
         "Precision",
-        "Precision of weights and activations. fp16 is not possible with `zero2` and `zero3`.",
+        "Precision of weights and activations. fp16 is not possible with `zero2` and `zero3`. fp8: bf16 with 8-bit "
+        "products, for full fine-tuning of Llama and Mistral models by one GPU, `ddp` or `fsdp`, with `tuned`.",
     )
     optimizer: Optimizer | None = setting(None, "Work", "Optimizer", f"{_by_preset('optimizer')} 8-bit: bitsandbytes.")
     gradient_checkpointing: bool | Literal["auto"] | None = setting(
@@ -178,6 +179,13 @@ class WorkSettings(Frozen):
         if self.compile and (strategy is Strategy.ZERO3 or self.device is Device.CPU):
             where = "on the CPU" if self.device is Device.CPU else f"with strategy '{strategy}'"
             return f"compile 'on' {where}, where layers are not compiled: choose off, or leave it empty"
+        if self.precision is Precision.FP8 and (self.preset is not Preset.TUNED or not self.is_compiled):
+            return "precision 'fp8' pays off only compiled: choose preset 'tuned' with compile on, or bf16"
+        if self.precision is Precision.FP8 and self.seq_length % FLOAT8_MULTIPLE:
+            return (
+                f"precision 'fp8' with seq_length {self.seq_length}: 8-bit products take their numbers by "
+                f"{FLOAT8_MULTIPLE}: choose a multiple of {FLOAT8_MULTIPLE}, or bf16"
+            )
         family = self.known_shape.family if self.known_shape else None
         return unsupported(strategy, self.recipe, self.precision, family)
 

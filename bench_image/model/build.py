@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import nn
 
-from bench_image.contract.options import Optimizer
+from bench_image.contract.options import Optimizer, Precision
 from bench_image.contract.presets import uses_compile
 from bench_image.contract.result_sections import ParameterCount
 from bench_image.contract.spec import RunSpec
@@ -17,6 +17,7 @@ from bench_image.model.architectures import layers_of, skeleton
 from bench_image.model.checkpoint import open_checkpoint
 from bench_image.model.compile import apply_preset, compile_layers
 from bench_image.model.dtypes import model_dtypes
+from bench_image.model.float8_layers import check_8bit_units, with_8bit_products
 from bench_image.model.init_weights import init_weights, random_weights, rebuild_buffers
 from bench_image.model.lora_layers import quantise_experts, with_4bit_layers, with_adapters
 
@@ -45,6 +46,8 @@ def build(spec: RunSpec, device: torch.device, shard: Callable[[nn.Module], obje
     `shard` is called with each layer as soon as it has its values, so that a sharding strategy never has more than one
     whole layer on the device, and at the end with the whole model. Raises ContractError for unusable weights.
     """
+    if spec.work.precision is Precision.FP8:
+        check_8bit_units(device)
     # Structure on meta, without memory.
     checkpoint = open_checkpoint(spec) if spec.work.weights != RANDOM else None
     source = checkpoint.values(random_weights(spec.work.seed)) if checkpoint else random_weights(spec.work.seed)
@@ -81,6 +84,8 @@ def build_on_meta(spec: RunSpec, config: Any = None) -> tuple[Any, Any, Paramete
     """
     dtypes = model_dtypes(spec)
     base = model = skeleton(spec.work.shape, dtypes.weights, config)
+    if spec.work.precision is Precision.FP8:
+        with_8bit_products(base)
     if spec.work.quantisation:
         base = model = with_4bit_layers(base, spec.work.quantisation, dtypes)
     if spec.work.lora:

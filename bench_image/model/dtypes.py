@@ -11,7 +11,11 @@ from bench_image.contract.options import Precision, Recipe
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Preset
 
-DTYPES = {Precision.FP32: torch.float32, Precision.FP16: torch.float16, Precision.BF16: torch.bfloat16}
+# With fp8 all tensors are bf16: each product casts its operands (kernels/float8_linear.py).
+DTYPES = {
+    Precision.FP32: torch.float32, Precision.FP16: torch.float16, Precision.BF16: torch.bfloat16,
+    Precision.FP8: torch.bfloat16,
+}  # fmt: skip
 
 
 class ModelDtypes(NamedTuple):

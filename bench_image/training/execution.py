@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from bench_image.contract.options import Optimizer
+from bench_image.contract.options import Optimizer, Precision
 from bench_image.contract.presets import uses_compile, uses_cuda_graph, uses_fused_lora
 from bench_image.contract.spec import RunSpec
 from bench_image.model.dtypes import model_dtypes
@@ -37,6 +37,8 @@ def describe_execution(step: TrainStep) -> dict[str, str]:
         "compile": "each layer, and the loss" if uses_compile(spec) else OFF,
         "CUDA graph": "the whole step" if uses_cuda_graph(spec) else OFF,
     }
+    if spec.work.precision is Precision.FP8:
+        execution["products"] = "layers: fp8 (e4m3), a scale for each row; head and attention: bf16"
     if spec.work.quantisation:
         packed = f"{spec.work.quantisation.kind}{', scales quantised too' if spec.work.quantisation.double else ''}"
         execution["weights"] = f"{packed}, computed in {NAMES[dtypes.weights]}; the rest {NAMES[dtypes.unquantised]}"

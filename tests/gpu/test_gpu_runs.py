@@ -15,6 +15,9 @@ from bench_image.contract.work import Device, Preset
 from tests.builders.image_processes import finish, make_spec, start, wait_for
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
+needs_float8 = pytest.mark.skipif(
+    torch.cuda.is_available() and torch.cuda.get_device_capability() < (8, 9), reason="needs units for float8"
+)
 OPTIMIZERS = {
     Recipe.FULL: Optimizer.ADAMW_8BIT,
     Recipe.LORA: Optimizer.ADAMW_TORCH,
@@ -23,6 +26,7 @@ OPTIMIZERS = {
 
 
 def run(folder: Path, **changes: object) -> RunResult:
+    folder.mkdir(exist_ok=True)
     changes = {"seq_length": 256, "warmup_steps": 5, "measured_steps": 20, "max_measured_steps": 40} | changes
     spec = make_spec(device=Device.CUDA, timeout_s=240, **changes)
     return finish(start(spec, folder), folder)
@@ -70,6 +74,33 @@ def test_step_times_add_up_to_the_wall_time(tmp_path: Path) -> None:
 
 def test_fp16_trains_with_a_scaler(tmp_path: Path) -> None:
     assert run(tmp_path, recipe=Recipe.LORA, precision=Precision.FP16).status is Status.OK
+
+
+@needs_float8
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_float8_trains(tmp_path: Path, checkpointing: bool) -> None:
+    result = run(
+        tmp_path, recipe=Recipe.FULL, precision=Precision.FP8, preset=Preset.TUNED, gradient_checkpointing=checkpointing
+    )
+
+    assert (result.status, result.error) == (Status.OK, None)
+    assert result.chosen is not None
+    assert result.chosen.execution["products"].startswith("layers: fp8")
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@needs_float8
+@pytest.mark.parametrize("strategy", [Strategy.DDP, Strategy.FSDP])
+def test_two_gpus_train_together_in_float8(tmp_path: Path, strategy: Strategy) -> None:
+    """bf16 on the same batches has nearly the same losses."""
+    fields = {"recipe": Recipe.FULL, "preset": Preset.TUNED, "strategy": strategy, "gradient_accumulation_steps": 2}
+    ours, theirs = (
+        run(tmp_path / precision, precision=precision, gpus_per_node=2, **fields)
+        for precision in (Precision.FP8, Precision.BF16)
+    )
+
+    assert (ours.status, ours.error) == (Status.OK, None)
+    assert ours.performance.first_loss == pytest.approx(theirs.performance.first_loss, rel=0.01)
 
 
 def test_a_drill_sleeps_within_the_step(tmp_path: Path) -> None:

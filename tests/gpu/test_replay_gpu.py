@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from bench_image.contract.options import Optimizer, Recipe
+from bench_image.contract.options import Optimizer, Precision, Recipe
 from bench_image.contract.presets import uses_cuda_graph
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device, Lora, Preset
@@ -19,6 +19,7 @@ from bench_image.training.train_step import TrainStep
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 CASES: dict[str, dict[str, Any]] = {
     "full": {"recipe": Recipe.FULL},
+    "full, fp8": {"recipe": Recipe.FULL, "precision": Precision.FP8},
     "full, accumulating": {"recipe": Recipe.FULL, "gradient_accumulation_steps": 2},
     "lora": {"recipe": Recipe.LORA, "lora": Lora(targets=("q_proj", "v_proj"))},
     "qlora, weights kept unpacked": {"recipe": Recipe.QLORA},

@@ -77,6 +77,10 @@ MFU_PCT = Figure("mfu_pct", "MFU", "%", "performance.mfu_pct",
     "bench_image.process.merge._share_pct", "test_merge.py::test_utilisation_by_hand",
     write=share, section=PERFORMANCE, stored="median",
     read="Model FLOPs per second by formula / the GPU's peak; HFU counts recomputed FLOPs too.")
+MFU_BF16_PCT = Figure("mfu_bf16_pct", "MFU by bf16's peak", "%", "performance.mfu_pct, context.gpus, spec.work",
+    "MFU x the GPU's peak in the run's precision / its bf16 peak: beside fp8's MFU, which is by the 8-bit peak",
+    "trainbench.results.readings.mfu_bf16_pct", "test_readings.py::test_mfu_by_the_bf16_peak_compares_precisions",
+    write=share, of=readings.mfu_bf16_pct)
 HFU_PCT = Figure("hfu_pct", "HFU", "%", "performance.hfu_pct",
     "as MFU, with the FLOPs that checkpointing computes again",
     "bench_image.contract.flops.flops_per_token", "test_flops.py::test_flops_of_checkpointed_training",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bench_image.contract.gpu_specs import peak_tflops
+from bench_image.contract.options import Precision
 from bench_image.contract.result import RunResult, Status
 from trainbench.core.known_values import known_max
 
@@ -11,6 +13,14 @@ def is_measured(result: RunResult) -> bool:
     loss, SIGTERM, time-out) has a rate too, of work that was not done.
     """
     return result.status is Status.OK and result.spec.drill is None
+
+
+def mfu_bf16_pct(result: RunResult) -> float | None:
+    """MFU against the bf16 peak of the run's GPU, whatever its precision: rates of several precisions compare by it."""
+    name, precision = gpu_name(result), result.spec.work.precision
+    own, bf16 = (peak_tflops(name, each) if name else None for each in (precision, Precision.BF16))
+    mfu_pct = result.performance.mfu_pct
+    return mfu_pct * own / bf16 if mfu_pct is not None and own and bf16 else None
 
 
 def throttle_pct(result: RunResult, reason: str) -> float | None:

@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import pytest
+
+from bench_image.contract.options import Precision, Recipe
+from bench_image.contract.result import RunResult
 from bench_image.contract.spec import Drill
+from bench_image.contract.work import Preset
 from tests.builders import make_cpu_result, make_failed, make_result, spoilt
 from trainbench.results import readings
 
@@ -26,3 +31,19 @@ def test_start_up_is_what_was_not_measured() -> None:
     assert (result.startup.total_s, result.startup.measure_s) == (55.0, 25.0)
     assert readings.startup_s(result) == 30.0
     assert readings.startup_s(make_failed()) is None
+
+
+def test_mfu_by_the_bf16_peak_compares_precisions() -> None:
+    """An H200 has 1,979 TFLOP/s in 8 bits and 989 in bf16: 30 % of the one are 60.03 % of the other."""
+    full = {"recipe": Recipe.FULL, "preset": Preset.TUNED}
+    narrow, wide = (
+        with_mfu(make_result(precision=precision, **full), 30.0) for precision in (Precision.FP8, Precision.BF16)
+    )
+
+    assert readings.mfu_bf16_pct(narrow) == pytest.approx(30 * 1979 / 989)
+    assert readings.mfu_bf16_pct(wide) == 30.0
+    assert readings.mfu_bf16_pct(make_cpu_result()) is None
+
+
+def with_mfu(result: RunResult, mfu_pct: float) -> RunResult:
+    return result.model_copy(update={"performance": result.performance.model_copy(update={"mfu_pct": mfu_pct})})

@@ -54,6 +54,8 @@ def test_each_precision_has_its_own_peak() -> None:
     assert peak_tflops("Tesla T4", Precision.BF16) is None
     assert peak_tflops("Tesla T4", Precision.FP16) == 65
     assert peak_tflops("NVIDIA A100-SXM4-80GB", Precision.FP32) == 19.5
+    assert peak_tflops("NVIDIA A100-SXM4-80GB", Precision.FP8) is None
+    assert peak_tflops("NVIDIA H200", Precision.FP8) == 1979
 
 
 def test_every_key_of_the_table_finds_itself() -> None:

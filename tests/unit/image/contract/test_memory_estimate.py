@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bench_image.contract.memory_estimate import USABLE_SHARE, keeps_unpacked, memory_need_bytes
-from bench_image.contract.options import Optimizer, Recipe, Strategy
+from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy
 from bench_image.contract.work import Lora, Preset
 from tests.builders import make_spec
 
@@ -122,6 +122,38 @@ def test_gradients_that_live_on_add_to_the_peak(persists: dict[str, Any]) -> Non
 def test_the_memory_need_is_within_5_pct_of_peaks_measured_on_an_h200(measured_gb: float, work: dict[str, Any]) -> None:
     """This program's own peaks for mistral-7b, batch 8 x 512 unless said (torch 2.11, bitsandbytes 0.50.2)."""
     assert memory_need_bytes(make_spec(**work)).total / 1e9 == pytest.approx(measured_gb, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("measured_gb", "changes"),
+    [
+        (119.27, {}),
+        (109.62, {"precision": Precision.FP8}),
+        (112.00, {"strategy": Strategy.FSDP, "gpus_per_node": 2}),
+        (102.34, {"strategy": Strategy.FSDP, "gpus_per_node": 2, "precision": Precision.FP8}),
+    ],
+)
+def test_8_bit_products_save_memory_as_measured(measured_gb: float, changes: dict[str, Any]) -> None:
+    """Mistral-7B full 8 x 2048 on H200s: docs/results/float8-h200-2026-11-22."""
+    spec = make_spec(
+        recipe=Recipe.FULL, lora=None, quantisation=None, preset=Preset.TUNED, optimizer=Optimizer.ADAMW_TORCH,
+        micro_batch_size=8, seq_length=2048, gradient_checkpointing=False, **changes,
+    )  # fmt: skip
+
+    assert memory_need_bytes(spec, 141 * 2**30).total / 1e9 == pytest.approx(measured_gb, rel=0.01)
+
+
+def test_8_bit_products_by_hand() -> None:
+    """Of 8 x 512 tokens and 32 layers: a byte less for each number of two norms and of the MLP's product, one more for
+    each of the attention's output.
+    """
+    full = {"recipe": Recipe.FULL, "lora": None, "quantisation": None, "preset": Preset.TUNED}
+    wide, narrow = (
+        memory_need_bytes(make_spec(**full, gradient_checkpointing=False, precision=precision)).total
+        for precision in (Precision.BF16, Precision.FP8)
+    )
+
+    assert wide - narrow == 8 * 512 * 32 * (2 * 4096 + 14_336 - 4096)
 
 
 @pytest.mark.parametrize("recipe", list(Recipe))

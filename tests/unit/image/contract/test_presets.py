@@ -82,3 +82,22 @@ OWN_AND_OTHER = {Preset.AS_USERS_RUN: (False, True), Preset.TUNED: (True, False)
 def test_a_run_that_would_not_be_compiled_is_refused(changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=f"{reason}, where layers are not compiled: choose off"):
         make_spec(compile=True, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"preset": Preset.AS_USERS_RUN}, "choose preset 'tuned' with compile on"),
+        ({"compile": False}, "choose preset 'tuned' with compile on"),
+        ({"seq_length": 500}, "seq_length 500: .* choose a multiple of 16"),
+        ({"recipe": Recipe.LORA}, "recipe 'lora': .* choose full, or bf16"),
+        ({"model": "gpt2"}, "the family 'gpt2', .* choose bf16"),
+        ({"strategy": Strategy.ZERO3, "gpus_per_node": 2}, "strategy 'zero3': .* choose ddp or fsdp"),
+    ],
+)
+def test_fp8_is_refused_where_its_products_cannot_be_had(changes: dict[str, Any], reason: str) -> None:
+    fields = {"precision": Precision.FP8, "preset": Preset.TUNED, "recipe": Recipe.FULL}
+    assert uses_compile(make_spec(**fields))
+
+    with pytest.raises(ValueError, match=f"precision 'fp8'.*{reason}"):
+        make_spec(**fields | changes)
