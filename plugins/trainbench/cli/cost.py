@@ -46,11 +46,11 @@ def cost(
         raise typer.Exit(ExitCode.OK)
 
     from trainbench.cost.monthly_tables import tables
-    from trainbench.reporting.terminal import plain, rich_table
+    from trainbench.reporting.terminal import plain, titled
 
     shown = console()
     for content in tables(report):
-        shown.print(plain(content.title, style="bold"), rich_table(content), *map(plain, content.notes), sep="\n")
+        shown.print(titled(content))
     shown.print(*map(plain, report.summary), sep="\n")
     for address in files.values():
         typer.echo(address)

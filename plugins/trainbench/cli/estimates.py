@@ -36,7 +36,7 @@ def prices(
         return
     from trainbench.cost.estimate_tables import price_row, prices_table
     from trainbench.prices.price_tables import load_prices, words_of
-    from trainbench.reporting.terminal import plain, rich_table
+    from trainbench.reporting.terminal import titled
     from trainbench.settings.environment import read_settings
 
     with user_errors():
@@ -49,8 +49,7 @@ def prices(
     if as_json:
         print_json({"currency": "USD", "prices": [price_row(price, today) for price in shown_prices]})
     else:
-        table = prices_table(shown_prices, today)
-        console().print(plain(table.title, style="bold"), rich_table(table), *map(plain, table.notes), sep="\n")
+        console().print(titled(prices_table(shown_prices, today)))
     if not shown_prices:
         print_error("no price fits: add your own table by TRAINBENCH_PRICES")
     raise typer.Exit(ExitCode.OK if shown_prices else ExitCode.USAGE)

@@ -108,11 +108,11 @@ def _exit_code(gathered: Gathered) -> ExitCode:
 
 def _print_comparison(jobs: Sequence[Any], notes: Sequence[str]) -> None:
     from trainbench.exchange import compare as comparing
-    from trainbench.reporting.terminal import plain, rich_table
+    from trainbench.reporting.terminal import plain, titled
 
     shown = console()
     for table in comparing.tables(jobs):
-        shown.print(plain(table.title, style="bold"), rich_table(table), *map(plain, table.notes), sep="\n")
+        shown.print(titled(table))
     for line in (*notes, *comparing.summary(jobs)):
         shown.print(plain(line))
 

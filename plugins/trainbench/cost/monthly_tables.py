@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from trainbench.core.formats import NA, count, figure, percent, share, usd
 from trainbench.core.tables import Column, Table, integer, make_table, text
@@ -86,10 +86,8 @@ def _nodes(report: SpendReport) -> Table:
     )
 
 
-WORK: tuple[Column[WorkCost], ...] = (
-    text("work", lambda work: work.work),
-    text("GPU", lambda work: work.gpu_name or "CPU"),
-)
+def _work_columns(of: Callable[[Any], WorkCost | WhatIf]) -> tuple[Column[Any], ...]:
+    return (text("work", lambda row: of(row).work), text("GPU", lambda row: of(row).gpu_name or "CPU"))
 
 
 def _works(report: SpendReport) -> Table:
@@ -104,8 +102,7 @@ def _works(report: SpendReport) -> Table:
     return make_table(
         rows,
         (
-            text("work", lambda row: row[0].work),
-            text("GPU", lambda row: row[0].gpu_name or "CPU"),
+            *_work_columns(lambda row: row[0]),
             integer("GPUs", lambda row: row[0].num_gpus),
             integer("runs", lambda row: row[1].num_runs),
             SAMPLES_PER_SECOND.column(lambda row: row[1].samples_per_s),
@@ -113,7 +110,7 @@ def _works(report: SpendReport) -> Table:
             USD_PER_GPU_HOUR.column(lambda row: row[1].usd_per_gpu_hour),
             USD_PER_1000_SAMPLES.column(lambda row: row[1].usd_per_1000_samples),
             USD_PER_1M_TOKENS.column(lambda row: row[1].usd_per_1m_tokens),
-            OF_CHEAPEST.column(lambda row: _of_cheapest_pct(*row, cheapest)),
+            OF_CHEAPEST.column(lambda row: _of_cheapest_pct(row[0], row[1], cheapest)),
         ),
         run_id=lambda row: row[1].last_run,
         title=f"What the work costs in {report.month}",
@@ -140,7 +137,7 @@ def _trend(report: SpendReport) -> Table:
     return make_table(
         [work for work in report.works[:MAX_WORKS] if work.last],
         (
-            *WORK,
+            *_work_columns(lambda work: work),
             MONTH_CHANGE.column(
                 lambda w: w.last.usd_per_1000_samples if w.last else None, f"per 1K in {report.before}"
             ),
@@ -208,8 +205,7 @@ def _what_if(report: SpendReport) -> Table:
     return make_table(
         [tried for of_work in by_work.values() for tried in of_work],
         (
-            text("work", lambda tried: tried.work),
-            text("GPU", lambda tried: tried.gpu_name or "CPU"),
+            *_work_columns(lambda tried: tried),
             text("price", lambda tried: tried.label),
             WHAT_IF.column(before),
             WHAT_IF.column(lambda tried: tried.usd_per_1000_samples, "per 1K samples then"),
@@ -233,8 +229,7 @@ def _energy(report: SpendReport) -> Table:
     return make_table(
         [(work, joules) for work, joules in works if joules is not None],
         (
-            text("work", lambda row: row[0].work),
-            text("GPU", lambda row: row[0].gpu_name or "CPU"),
+            *_work_columns(lambda row: row[0]),
             ENERGY_PER_SAMPLE_J.column(lambda row: row[1]),
             ELECTRICITY.column(lambda row: row[1] * 1000 / JOULES_PER_KWH, write=figure_3),
             ELECTRICITY.column(

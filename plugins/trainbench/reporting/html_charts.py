@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from trainbench.core.formats import duration, figure, percent
 from trainbench.core.tables import short_names
 from trainbench.core.verdicts import RED, GroupVerdict, Metric, NodeVerdict
-from trainbench.reporting.run_tables import measured, phases
+from trainbench.figure_catalogue.run_figures import STARTUP_FIGURES
+from trainbench.reporting.run_tables import OTHER, measured, phases
 from trainbench.reporting.verdict_text import REFERENCES, rates, state_words
 from trainbench.results.campaign import Campaign
 
 MAX_ROWS = 40
-PHASES = ("launch", "import", "build", "probe", "choose", "warm-up", "measure", "profile", "other")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,7 +123,7 @@ def startup_chart(campaign: Campaign) -> BarChart | None:
     used = {part.kind for row in rows for part in row.parts}
     return BarChart(
         rows=tuple(rows),
-        kinds=tuple(kind for kind in PHASES if kind in used),
+        kinds=tuple(kind for kind in (*(each.label for each in STARTUP_FIGURES), OTHER) if kind in used),
         num_left_out=len(results) - len(rows),
     )
 

@@ -31,6 +31,7 @@ TITLES = {
     TELEMETRY: "Telemetry",
 }
 # The phases of a run that do not overlap: compiling is a part of warming up.
+OTHER = "other"  # seconds that no phase claims
 PHASES = frozenset(each.name for each in STARTUP_FIGURES) - {"compile_s", "total_s"}
 
 
@@ -232,4 +233,4 @@ def phases(result: RunResult) -> Sequence[tuple[str, float]]:
         (each.label, seconds) for each in STARTUP_FIGURES if each.name in PHASES and (seconds := each.value(result))
     ]
     rest = (result.startup.total_s or 0.0) - sum(seconds for _, seconds in known)
-    return [*known, ("other", rest)] if rest > 0 else known
+    return [*known, (OTHER, rest)] if rest > 0 else known

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
@@ -9,7 +11,6 @@ from rich.text import Text
 
 from trainbench.core.formats import one_line
 from trainbench.core.tables import Table, Tone, only, shortened
-from trainbench.core.verdicts import GroupVerdict
 from trainbench.reporting import (
     configuration_tables,
     cost_report,
@@ -33,18 +34,15 @@ def verdict_table(campaign: Campaign) -> Group:
     """For each group its table with spread and noise; then the cost; the sentence that sums it up comes last."""
     parts: list[RenderableType] = []
     for group in verdict_text.shown_groups(campaign):
-        parts += _group(campaign, group)
+        lines = (*verdict_text.reasons(group), *verdict_text.fleet_lines(group))
+        parts.append(titled(replace(verdict_text.verdict_table(campaign, group), notes=lines)))
     compared = (
         *configuration_tables.verdicts(campaign),
         *survey_tables.speed(campaign),
         *strategy_tables.strategies(campaign),
     )
     for content in (*(only(content, NARROW) for content in compared), *noise_tables.noise_tables(campaign)):
-        parts += [
-            plain(content.title, style="bold"),
-            rich_table(content),
-            *(plain(note) for note in content.notes),
-        ]
+        parts.append(titled(content))
     if alone := verdict_text.lone_line(campaign):
         parts.append(plain(alone))
     parts += [plain(f"skipped {skipped.what}: {skipped.reason}") for skipped in campaign.skipped]
@@ -56,10 +54,9 @@ def verdict_table(campaign: Campaign) -> Group:
     return Group(*parts)
 
 
-def _group(campaign: Campaign, group: GroupVerdict) -> list[RenderableType]:
-    content = verdict_text.verdict_table(campaign, group)
-    lines = (*verdict_text.reasons(group), *verdict_text.fleet_lines(group))
-    return [plain(content.title, style="bold"), rich_table(content), *(plain(line) for line in lines)]
+def titled(content: Table) -> Group:
+    """A table between its title and its notes."""
+    return Group(plain(content.title, style="bold"), rich_table(content), *map(plain, content.notes))
 
 
 def plain(text: str, style: str = "") -> Text:

@@ -6,7 +6,7 @@ from importlib.resources import files
 
 import pytest
 
-from tests.builders import campaigns
+from tests.builders import campaigns, make_result
 from tests.unit.reporting.parsed_page import Page
 from trainbench.reporting import html_charts, plots
 from trainbench.reporting.html import report_html
@@ -113,6 +113,18 @@ def test_the_seconds_of_a_run_add_up_to_its_total() -> None:
     assert row.text == "55.0 s"
     assert [part.text for part in row.parts][-1] == "other: 500 ms"
     assert sum(part.width for part in row.parts) == pytest.approx(100, abs=0.05)
+
+
+def test_every_phase_of_a_run_stands_in_the_legend_and_has_a_colour() -> None:
+    """A run that tried micro-batches for 3 s: its bar, too, has a name and a fill."""
+    result = make_result()
+    startup = result.startup.model_copy(update={"autotune_s": 3.0, "total_s": 58.0})
+    chart = html_charts.startup_chart(campaigns.make_campaign([result.model_copy(update={"startup": startup})]))
+    assert chart is not None
+    assert chart.kinds == tuple(part.kind for part in chart.rows[0].parts)
+    assert "autotune" in chart.kinds
+    style = report_html(campaigns.healthy(), {})
+    assert [kind for kind in chart.kinds if f".phase.{kind} {{ fill" not in style] == []
 
 
 def test_a_drill_that_was_found_asks_nobody_to_act() -> None:

@@ -298,19 +298,3 @@ def _create_baselines() -> None:
         sa.Column("revoked_by", sa.String),
         sa.Column("other_names", sa.String, nullable=False, server_default="[]"),
     )
-
-
-def downgrade() -> None:
-    for table in (
-        "baselines",
-        "notices",
-        "warnings",
-        "acknowledgements",
-        "node_verdicts",
-        "nodes",
-        "works",
-        "campaigns",
-        "breaches",
-        "runs",
-    ):
-        op.drop_table(table)
