@@ -92,7 +92,8 @@ def efficiencies(results: Sequence[RunResult]) -> tuple[Efficiency | None, ...]:
         runs = _by_size(group.results)
         for size, of in runs.items():
             if base := base_size(size, runs):
-                by_run |= {id(result): _efficiency(result, base, runs[base], machines) for result in of}
+                beside = machines.beside(runs[base])
+                by_run |= {id(result): _efficiency(result, base, runs[base], beside(result)) for result in of}
     return tuple(by_run.get(id(result)) for result in results)
 
 
@@ -136,8 +137,8 @@ def _by_size(results: Sequence[RunResult]) -> dict[Size, list[RunResult]]:
     return runs
 
 
-def _efficiency(result: RunResult, base: Size, base_runs: Sequence[RunResult], machines: Machines) -> Efficiency:
-    same = [run for run in base_runs if machines.share(run, result)]
+def _efficiency(result: RunResult, base: Size, base_runs: Sequence[RunResult], same: Sequence[RunResult]) -> Efficiency:
+    """`same`: the runs of the base that used a machine of the result."""
     per_gpu = statistics.median(map(_per_gpu, same or base_runs))
     return Efficiency(
         pct=100 * _per_gpu(result) / per_gpu,

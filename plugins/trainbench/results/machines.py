@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from bench_image.contract.result import RunResult
 
@@ -24,12 +24,31 @@ class Machines:
                 for uuid in uuids:
                     self._parents[self._root(uuid)] = self._root(uuids[0])
 
-    def share(self, one: RunResult, other: RunResult) -> bool:
-        """Whether a machine was used by both. Node names decide only where the GPUs of one are not known."""
-        mine, its = ({self._root(uuid) for uuid in gpu_uuids(run)} for run in (one, other))
-        if mine and its:
-            return not mine.isdisjoint(its)
-        return not nodes_of(one).isdisjoint(nodes_of(other))
+    def beside(self, runs: Iterable[RunResult]) -> Callable[[RunResult], list[RunResult]]:
+        """A run -> those of `runs` that used a machine of its own. Node names decide only where the GPUs of one of
+        the two are not known. Indexed, so that a fleet's runs are not compared each with each.
+        """
+        by_machine: dict[str, list[RunResult]] = {}
+        by_node: dict[str, list[tuple[RunResult, bool]]] = {}
+        for run in runs:
+            machines = self._machines(run)
+            for machine in machines:
+                by_machine.setdefault(machine, []).append(run)
+            for node in nodes_of(run):
+                by_node.setdefault(node, []).append((run, bool(machines)))
+
+        def of(result: RunResult) -> list[RunResult]:
+            own = self._machines(result)
+            found = {id(run): run for machine in own for run in by_machine.get(machine, ())}
+            for node in nodes_of(result):
+                found |= {id(run): run for run, is_known in by_node.get(node, ()) if not (own and is_known)}
+            return list(found.values())
+
+        return of
+
+    def _machines(self, result: RunResult) -> frozenset[str]:
+        """By one GPU of each; empty where its GPUs are not known."""
+        return frozenset(map(self._root, gpu_uuids(result)))
 
     def _root(self, uuid: str) -> str:
         parent = self._parents.setdefault(uuid, uuid)

@@ -1,0 +1,55 @@
+"""Which runs used the same machine, found by an index."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from bench_image.contract.result import RunResult
+from tests.builders import make_result
+from trainbench.results import machines
+from trainbench.results.machines import Machines
+
+
+def with_gpu(node: str, uuid: str | None) -> RunResult:
+    """A run on one GPU; None: the GPU did not report its UUID."""
+    result = make_result(node)
+    assert result.context
+    gpu = result.context.gpus[0].model_copy(update={"uuid": uuid})
+    ranks = tuple(rank.model_copy(update={"gpu_uuid": uuid}) for rank in result.ranks)
+    return result.model_copy(
+        update={"context": result.context.model_copy(update={"gpus": (gpu,)}), "ranks": ranks},
+    )
+
+
+def test_gpus_decide_and_names_only_where_the_gpus_are_unknown() -> None:
+    known, renamed, other, unknown = (
+        with_gpu("node-1", "GPU-a"),
+        with_gpu("node-9", "GPU-a"),
+        with_gpu("node-1", "GPU-b"),
+        with_gpu("node-1", None),
+    )
+    beside = Machines([known, renamed, other, unknown]).beside([known, other])
+
+    assert beside(renamed) == [known]
+    assert beside(unknown) == [known, other]
+    assert beside(with_gpu("node-2", None)) == []
+
+
+def test_a_fleet_is_not_compared_each_with_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run's GPUs are read three times, however large the fleet is: to join machines, to index and to look up."""
+    reads: Counter[int] = Counter()
+    read = machines.gpu_uuids
+
+    def counted(result: RunResult) -> Any:
+        reads[id(result)] += 1
+        return read(result)
+
+    monkeypatch.setattr(machines, "gpu_uuids", counted)
+    fleet = [with_gpu(f"node-{number}", f"GPU-{number}") for number in range(30)]
+    beside = Machines(fleet).beside(fleet)
+
+    assert [beside(run) for run in fleet] == [[run] for run in fleet]
+    assert max(reads.values()) == 3
