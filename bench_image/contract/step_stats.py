@@ -12,11 +12,6 @@ from bench_image.contract.result_sections import Clock, StepTime
 _T_975 = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622)
 
 
-def median(values: Sequence[float]) -> float:
-    """The middle value, or the mean of the two middle ones."""
-    return statistics.median(values)
-
-
 def quantile(values: Sequence[float], share: float) -> float:
     """Quantile by linear interpolation between order statistics, as numpy's default. `share` is in 0..1."""
     ordered = sorted(values)
@@ -64,7 +59,7 @@ def step_time(step_times_s: Sequence[float]) -> StepTime:
     mean = statistics.fmean(step_times_s)
     return StepTime(
         mean_s=mean,
-        median_s=median(step_times_s),
+        median_s=statistics.median(step_times_s),
         p5_s=quantile(step_times_s, 0.05),
         p95_s=quantile(step_times_s, 0.95),
         min_s=min(step_times_s),

@@ -1,4 +1,4 @@
-"""One night as named steps: collect, judge, confirm, explain, compare, price, report, record, alert.
+"""One night as named steps: collect, judge, confirm, explain, validate, price, report, record, alert.
 
 Each step takes the one before it and adds to it; the modules that it calls own the rules. DAG tasks and command line
 call these same steps, so nothing of Airflow is here. `judge` gives the verdict once: the re-runs follow from it,
@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from trainbench.alerting.alerts import alerts as alert
-from trainbench.comparison import validity
+from trainbench.comparison.validity import doubts_between_runs, doubts_of_run
 from trainbench.core.baselines import of_nodes
 from trainbench.core.verdicts import Finding, GroupVerdict, by_level
 from trainbench.history.history import History
@@ -50,7 +50,7 @@ from trainbench.results.collect import collect
 from trainbench.results.fault_isolation import FaultIsolation
 from trainbench.results.priced_runs import price_runs
 
-__all__ = ["alert", "assess", "collect", "compare", "confirm", "explain", "judge", "price", "record", "report"]
+__all__ = ["alert", "assess", "collect", "confirm", "explain", "judge", "price", "record", "report", "validate"]
 
 MISSED_FOR = timedelta(days=60)  # a node that was last measured longer ago is not missed
 
@@ -94,7 +94,7 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True)
 class Night:
-    """After `confirm`: settled verdicts. `explain` and `compare` add findings. `results` and `reruns`: as they were
+    """After `confirm`: settled verdicts. `explain` and `validate` add findings. `results` and `reruns`: as they were
     judged, a result that could not be counted as a failed run. `failures`: one finding for each part that broke.
     """
 
@@ -177,12 +177,12 @@ def explain(night: Night) -> Night:
     return _with_findings(night, sources, parts)
 
 
-def compare(night: Night) -> Night:
+def validate(night: Night) -> Night:
     """Adds figures that cannot be, and runs that must not be compared with each other."""
     parts, runs = FaultIsolation(), night.runs
     sources: Sequence[Source] = (
-        ("checking figures", lambda: parts.each("checking figures", runs, validity.validate)),
-        ("comparing runs", lambda: validity.compare(runs)),
+        ("checking figures", lambda: parts.each("checking figures", runs, doubts_of_run)),
+        ("comparing runs", lambda: doubts_between_runs(runs)),
     )
     return _with_findings(night, sources, parts)
 
@@ -216,7 +216,7 @@ def price(night: Night) -> Campaign:
 
 def assess(judged: Judged) -> Campaign:
     """The steps between the last run and the report."""
-    return price(compare(explain(confirm(judged))))
+    return price(validate(explain(confirm(judged))))
 
 
 def record(campaign: Campaign, history: History) -> None:

@@ -8,9 +8,10 @@ from trainbench.core.verdicts import DRILL_UNDETECTED, Finding, Level, by_level
 from trainbench.judging.campaign_conditions import conditions
 from trainbench.judging.checks.missing_nodes import ATTENDANCE
 from trainbench.judging.condition import TRAITS, Condition, NodeCondition
+from trainbench.judging.diagnosis.diagnose import UNSTEADY
 from trainbench.judging.over_time.level_changes import SLOWER
 from trainbench.judging.over_time.trend import HISTORY
-from trainbench.judging.warning_findings import UNSTEADY, WATCHED
+from trainbench.judging.peers.slow_node_warnings import WATCHED
 from trainbench.results.campaign import Campaign
 
 # Condition -> the categories of the findings that explain it.

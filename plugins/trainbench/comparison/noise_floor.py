@@ -90,8 +90,8 @@ class Floor(Frozen):
         spread = self.between_own if peers is None else self.between
         if spread is None:
             return None
-        of_node = _median_variance(rounds)
-        others = _median_variance(PAST_CAMPAIGNS if peers is None else peers)
+        of_node = _variance_of_median(rounds)
+        others = _variance_of_median(PAST_CAMPAIGNS if peers is None else peers)
         sd = spread.sd_pct / 100
         apart = 0.0 if peers is None else (self.nodes_sd_pct or 0.0) / 100
         error = math.sqrt((sd**2 * of_node + apart**2) * (1 + others))
@@ -99,7 +99,7 @@ class Floor(Frozen):
         return noise.to_pct(times * error, slow=True)
 
 
-def _median_variance(n: int) -> float:
+def _variance_of_median(n: int) -> float:
     """Exact for few, for that is where a round more or less is weighed; else the bound by which nodes are judged."""
     return _MEDIAN_VARIANCE.get(n, noise.median_variance(n))
 

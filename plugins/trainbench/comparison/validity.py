@@ -45,7 +45,7 @@ CLOSE_MEMORY_PCT = 2.0
 TELEMETRY = ("utilisation_mean_pct", "temperature_mean_c", "power_mean_w", "sm_clock_mean_mhz", "throttle_share_pct")
 
 
-def validate(result: RunResult) -> tuple[Finding, ...]:
+def doubts_of_run(result: RunResult) -> tuple[Finding, ...]:
     """Doubts about a run that ended well; a failed run has its own finding elsewhere."""
     if result.status is not Status.OK:
         return ()
@@ -155,7 +155,7 @@ def _windows(result: RunResult) -> Iterator[Finding]:
         )
 
 
-def compare(results: Sequence[RunResult]) -> tuple[Finding, ...]:
+def doubts_between_runs(results: Sequence[RunResult]) -> tuple[Finding, ...]:
     """Doubts that need the runs beside each other: of several sizes, of several strategies, of equal runs."""
     on_gpu = [result for result in results if result.spec.work.device is Device.CUDA]
     return (*_scaling(on_gpu), *_memory_order(on_gpu), *_between_runs(on_gpu))

@@ -17,13 +17,13 @@ from trainbench.core.verdicts import (
     RateChange,
 )
 from trainbench.judging.checks.missing_nodes import ATTENDANCE, GONE
+from trainbench.judging.diagnosis.diagnose import UNSTEADY
 from trainbench.judging.over_time import undecided
 from trainbench.judging.over_time.level_changes import SLOWER
 from trainbench.judging.over_time.trend import HISTORY_SLOWER
+from trainbench.judging.peers.slow_node_warnings import WATCHED
 from trainbench.judging.rate_changes import change_pct
 from trainbench.results.campaign import Campaign
-
-WATCHED, UNSTEADY = "watch", "unsteady"  # categories of findings
 
 
 class Kind(StrEnum):

@@ -20,8 +20,8 @@ from trainbench.comparison.noise_floor import (
     Floor,
     Spread,
     _between,
-    _median_variance,
     _nodes_sd_pct,
+    _variance_of_median,
     floors,
 )
 from trainbench.core.markdown import table
@@ -118,7 +118,7 @@ def test_the_variance_of_a_median_of_few() -> None:
     rng = random.Random(1)
     for n in (1, 2, 3, 4, 5):
         drawn = statistics.pvariance(statistics.median(rng.gauss(0, 1) for _ in range(n)) for _ in range(20_000))
-        assert _median_variance(n) == pytest.approx(drawn, rel=0.05)
+        assert _variance_of_median(n) == pytest.approx(drawn, rel=0.05)
 
 
 def test_failed_runs_drills_and_gangs_do_not_count() -> None:

@@ -7,7 +7,7 @@ import pytest
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import Drill
 from tests.builders import make_cpu_result, make_failed, make_result
-from trainbench.comparison.validity import compare, validate
+from trainbench.comparison.validity import doubts_between_runs, doubts_of_run
 from trainbench.core.verdicts import Level
 
 
@@ -16,19 +16,19 @@ def with_performance(result: RunResult, **fields: object) -> RunResult:
 
 
 def categories(result: RunResult) -> list[str]:
-    return [finding.category for finding in validate(result)]
+    return [finding.category for finding in doubts_of_run(result)]
 
 
 def test_a_good_run_raises_no_doubt() -> None:
-    assert validate(make_result()) == ()
+    assert doubts_of_run(make_result()) == ()
 
 
 def test_a_failed_run_is_not_doubted_twice() -> None:
-    assert validate(make_failed()) == ()
+    assert doubts_of_run(make_failed()) == ()
 
 
 def test_step_time_varies_by_more_than_10_pct_on_a_gpu() -> None:
-    doubt = validate(make_result(step_cv_pct=11.0))[0]
+    doubt = doubts_of_run(make_result(step_cv_pct=11.0))[0]
     assert (doubt.category, doubt.level) == ("unstable_step_time", Level.WARNING)
     assert (doubt.measured, doubt.expected) == ("CV 11.0 %", "at most 10 %")
     assert "unstable_step_time" not in categories(make_result(step_cv_pct=9.0))
@@ -45,7 +45,7 @@ def test_memory_nearly_full() -> None:
 
 
 def test_a_gap_in_the_telemetry() -> None:
-    (doubt,) = validate(make_result(temperature_c=None))
+    (doubt,) = doubts_of_run(make_result(temperature_c=None))
     assert (doubt.category, doubt.measured) == ("incomplete_telemetry", "missing: temperature_mean_c")
 
 
@@ -57,7 +57,7 @@ def test_a_gpu_that_waits_for_its_host_is_information(use_pct: float | None, exp
     result = make_result()
     gpu = result.telemetry.gpus[0].model_copy(update={"utilisation_mean_pct": use_pct})
     gpus = (gpu, gpu.model_copy(update={"utilisation_mean_pct": 99.0}))
-    doubts = validate(result.model_copy(update={"telemetry": result.telemetry.model_copy(update={"gpus": gpus})}))
+    doubts = doubts_of_run(result.model_copy(update={"telemetry": result.telemetry.model_copy(update={"gpus": gpus})}))
     assert [doubt.category for doubt in doubts] == expected
     assert [doubt.measured for doubt in doubts if doubt.level is Level.INFO] == ["79.9 % of the time busy"] * (
         expected == ["low_gpu_use"]
@@ -67,21 +67,21 @@ def test_a_gpu_that_waits_for_its_host_is_information(use_pct: float | None, exp
 def test_a_gpu_without_telemetry() -> None:
     result = make_result()
     blind = result.model_copy(update={"telemetry": result.telemetry.model_copy(update={"gpus": ()})})
-    assert validate(blind)[0].measured == "missing: 1 of 1 GPUs"
+    assert doubts_of_run(blind)[0].measured == "missing: 1 of 1 GPUs"
 
 
 @pytest.mark.parametrize("result", [make_result(), make_cpu_result(step_cv_pct=0.2)])
 def test_a_loss_that_does_not_fall_is_only_information(result: RunResult) -> None:
-    (doubt,) = validate(with_performance(result, first_loss=10.0, last_loss=10.1))
+    (doubt,) = doubts_of_run(with_performance(result, first_loss=10.0, last_loss=10.1))
     assert (doubt.category, doubt.level, doubt.measured) == ("loss_not_falling", Level.INFO, "10.000 -> 10.100")
 
 
 def test_unsteady_windows_are_a_warning_on_a_gpu_and_expected_on_a_shared_cpu() -> None:
     """CV 5 % over 50 steps: 1.96 * 5 / sqrt(50) = 1.39 % instead of 0.5 %."""
-    (doubt,) = validate(make_result(step_cv_pct=5.0))
+    (doubt,) = doubts_of_run(make_result(step_cv_pct=5.0))
     assert (doubt.category, doubt.level) == ("unsteady_windows", Level.WARNING)
     assert doubt.measured == "3 of 3 windows, worst ± 1.4 %"
-    (on_cpu,) = validate(make_cpu_result(step_cv_pct=5.0))
+    (on_cpu,) = doubts_of_run(make_cpu_result(step_cv_pct=5.0))
     assert on_cpu.level is Level.INFO
 
 
@@ -94,23 +94,27 @@ def test_little_gain_from_more_gpus_is_a_doubt() -> None:
     one = make_result("node-1", 10.0)
     poor, fair = (make_result("node-1", rate, strategy="fsdp", gpus_per_node=4) for rate in (23.6, 24.0))
 
-    (doubt,) = compare([one, poor])
+    (doubt,) = doubts_between_runs([one, poor])
     assert (doubt.category, doubt.measured) == ("low_scaling_efficiency", "59.0 % on 4 GPUs")
     assert doubt.expected == "at least 60 % of the throughput per GPU at 1 GPU"
     assert doubt.summary.endswith("'fsdp' gains little from more GPUs")
-    assert compare([one, fair]) == ()
+    assert doubts_between_runs([one, fair]) == ()
 
 
 def test_two_gpus_slower_than_one_do_not_pass() -> None:
     """9.9 samples/s on two GPUs are 49.5 % per GPU, and less than the 10 of one."""
-    (doubt,) = compare([make_result("node-1", 10.0), make_result("node-1", 9.9, strategy="ddp", gpus_per_node=2)])
+    (doubt,) = doubts_between_runs(
+        [make_result("node-1", 10.0), make_result("node-1", 9.9, strategy="ddp", gpus_per_node=2)]
+    )
 
     assert (doubt.category, doubt.measured) == ("low_scaling_efficiency", "49.5 % on 2 GPUs")
     assert doubt.summary.endswith("'ddp' on 2 GPUs is no faster than single on 1 GPU")
 
 
 def test_a_poor_scaling_against_another_machine_is_a_doubt_of_the_base_only() -> None:
-    (doubt,) = compare([make_result("node-7", 10.0), make_result("node-1", 9.9, strategy="ddp", gpus_per_node=2)])
+    (doubt,) = doubts_between_runs(
+        [make_result("node-7", 10.0), make_result("node-1", 9.9, strategy="ddp", gpus_per_node=2)]
+    )
     assert doubt.category == "scaling_base_elsewhere"
 
 
@@ -155,18 +159,18 @@ def test_a_base_on_another_machine_is_a_doubt() -> None:
     """Measured on node-7, used for node-1; a gang that holds node-7 too is compared with itself."""
     base = make_result("node-7", 10.0)
     gang = {"strategy": "ddp", "nodes": 2, "gpus_per_node": 1}
-    (doubt,) = compare([base, make_result("node-1", 19.0, peers=("node-2",), **gang)])
+    (doubt,) = doubts_between_runs([base, make_result("node-1", 19.0, peers=("node-2",), **gang)])
 
     assert (doubt.category, doubt.measured) == ("scaling_base_elsewhere", "single on 1 GPU on node-7")
     assert doubt.expected == "the base on node-1 or its peers"
-    assert compare([base, make_result("node-1", 19.0, peers=("node-7",), **gang)]) == ()
+    assert doubts_between_runs([base, make_result("node-1", 19.0, peers=("node-7",), **gang)]) == ()
 
 
 def test_sharding_that_needs_more_memory_is_information() -> None:
     """zero3 11 GB above ddp 10 GB and fsdp 9 GB; zero2 9.9 GB is in order, and 10.1 GB would be within 2 %."""
     memory = {"ddp": 10.0, "fsdp": 9.0, "zero2": 10.1, "zero3": 11.0}
     runs = [make_result("node-1", memory_gb=gb, strategy=name, gpus_per_node=2) for name, gb in memory.items()]
-    (doubt,) = compare(runs)
+    (doubt,) = doubts_between_runs(runs)
 
     assert (doubt.category, doubt.level) == ("memory_order", Level.INFO)
     assert doubt.expected == "zero3 below ddp and zero3 below fsdp"
@@ -177,22 +181,22 @@ def test_memory_of_other_work_is_not_compared() -> None:
     ddp = make_result("node-1", memory_gb=5.0, strategy="ddp", gpus_per_node=2, seq_length=128)
     zero3 = make_result("node-1", memory_gb=9.0, strategy="zero3", gpus_per_node=2)
 
-    assert compare([ddp, zero3]) == ()
+    assert doubts_between_runs([ddp, zero3]) == ()
 
 
 def test_equal_runs_whose_steps_differ_by_more_than_10_pct() -> None:
     """8 samples a step at 10.0 and 8.9 samples/s: 0.8 and 0.899 s; apart by 0.099 of a median of 0.849 is 11.6 %."""
     fast, slow = make_result("node-1", 10.0), make_result("node-1", 8.9, round=2)
-    (doubt,) = compare([fast, slow])
+    (doubt,) = doubts_between_runs([fast, slow])
 
     assert (doubt.category, doubt.measured) == ("unstable_between_runs", "median step times of 2 runs 11.6 % apart")
     assert doubt.subject == slow.spec.identity.run_id
-    assert compare([fast, make_result("node-2", 8.9)]) == ()
-    assert compare([fast, make_result("node-1", 9.5, round=2)]) == ()
+    assert doubts_between_runs([fast, make_result("node-2", 8.9)]) == ()
+    assert doubts_between_runs([fast, make_result("node-1", 9.5, round=2)]) == ()
 
 
 def test_a_cpu_is_too_noisy_for_these_doubts() -> None:
-    assert compare([make_cpu_result("node-1", 40.0), make_cpu_result("node-1", 20.0, round=2)]) == ()
+    assert doubts_between_runs([make_cpu_result("node-1", 40.0), make_cpu_result("node-1", 20.0, round=2)]) == ()
 
 
 @pytest.mark.parametrize(("less_gb", "is_doubted"), [(10.1, False), (10.2, False), (10.25, True)])
@@ -202,14 +206,14 @@ def test_memory_that_is_equal_within_2_pct_is_in_order(less_gb: float, is_doubte
         make_result("node-1", 10.0, strategy=name, gpus_per_node=2, memory_gb=gb)
         for name, gb in (("zero2", less_gb), ("ddp", 10.0))
     ]
-    assert [doubt.category for doubt in compare(runs)] == ["memory_order"] * is_doubted
+    assert [doubt.category for doubt in doubts_between_runs(runs)] == ["memory_order"] * is_doubted
 
 
 @pytest.mark.parametrize(
     ("gpus", "samples_per_s", "is_no_faster"), [(2, 9.95, True), (2, 10.0, True), (2, 10.05, False), (4, 10.0, True)]
 )
 def test_no_faster_is_said_up_to_the_speed_of_the_base(gpus: int, samples_per_s: float, is_no_faster: bool) -> None:
-    (doubt,) = compare(
+    (doubt,) = doubts_between_runs(
         [make_result("node-1", 10.0), make_result("node-1", samples_per_s, strategy="ddp", gpus_per_node=gpus)]
     )
     assert ("is no faster than single on 1 GPU" in doubt.summary) is is_no_faster
@@ -218,11 +222,13 @@ def test_no_faster_is_said_up_to_the_speed_of_the_base(gpus: int, samples_per_s:
 def test_a_run_without_steps_or_a_drill_is_not_compared_with_its_equals() -> None:
     """20 % apart: two real runs are a doubt, a drilled one is slow on purpose, one without step times says nothing."""
     slow = make_result("node-1", 8.0, round=2)
-    assert [doubt.category for doubt in compare([make_result("node-1", 10.0), slow])] == ["unstable_between_runs"]
+    assert [doubt.category for doubt in doubts_between_runs([make_result("node-1", 10.0), slow])] == [
+        "unstable_between_runs"
+    ]
     drilled = make_result("node-1", 8.0, round=2, drill=Drill(slowdown_pct=20))
     silent = with_performance(slow, step_time=None)
-    assert compare([make_result("node-1", 10.0), drilled]) == ()
-    assert compare([make_result("node-1", 10.0), silent]) == ()
+    assert doubts_between_runs([make_result("node-1", 10.0), drilled]) == ()
+    assert doubts_between_runs([make_result("node-1", 10.0), silent]) == ()
 
 
 @pytest.mark.parametrize(("tokens_per_s", "is_doubted"), [(6_000.0, False), (11_000.0, False), (11_008.0, True)])
@@ -253,7 +259,7 @@ def test_memory_is_nearly_full_above_95_pct_of_the_smallest_gpu(
     small = result.context.gpus[0].model_copy(update={"memory_total_bytes": 100_000_000_000})
     context = result.context.model_copy(update={"gpus": (small, result.context.gpus[1])})
     memory = result.memory.model_copy(update={"peak_reserved_bytes": reserved, "peak_allocated_bytes": allocated})
-    found = validate(result.model_copy(update={"context": context, "memory": memory}))
+    found = doubts_of_run(result.model_copy(update={"context": context, "memory": memory}))
     assert [doubt.category for doubt in found] == ["memory_nearly_full"] * is_doubted
     assert [doubt.expected for doubt in found] == ["at most 95 % of 100.0 GB"] * is_doubted
 
@@ -267,7 +273,7 @@ def test_gpus_without_telemetry_are_counted_beside_those_with_gaps() -> None:
     result = make_result(strategy="ddp", gpus_per_node=4)
     gap = result.telemetry.gpus[0].model_copy(update={"power_mean_w": None})
     part = result.model_copy(update={"telemetry": result.telemetry.model_copy(update={"gpus": (gap,)})})
-    (doubt,) = validate(part)
+    (doubt,) = doubts_of_run(part)
     assert doubt.measured == "missing: 3 of 4 GPUs, power_mean_w"
 
 
@@ -280,7 +286,7 @@ def test_equal_runs_may_lie_exactly_10_pct_apart(slow_s: float, is_doubted: bool
         assert result.performance.step_time is not None
         steps = result.performance.step_time.model_copy(update={"median_s": median_s})
         runs.append(with_performance(result, step_time=steps))
-    found = compare(runs)
+    found = doubts_between_runs(runs)
     assert [doubt.subject for doubt in found] == [runs[2].spec.identity.run_id] * is_doubted
 
 
@@ -291,5 +297,5 @@ def test_of_unsteady_windows_the_worst_is_told_and_the_steady_ones_are_not_count
         window.model_copy(update={"half_width_pct": width, "steady": steady})
         for window, (width, steady) in zip(result.performance.windows, widths, strict=True)
     )
-    (doubt,) = validate(with_performance(result, windows=windows))
+    (doubt,) = doubts_of_run(with_performance(result, windows=windows))
     assert doubt.measured == "2 of 3 windows, worst ± 2.5 %"

@@ -167,7 +167,7 @@ def test_a_slowdown_whose_date_is_known_by_now_is_the_same_warning(history: Hist
     """[J7] The finding of one night gives way to the dated one: nobody gets two notices, or one that it is over."""
     record(history, 1, slower(), rates=9.6)
     record(history, 2, slower(category=SLOWER_STEP, summary="is 4.0 % slower since 2 Nov 2026"), rates=9.6)
-    record(history, 3, plain("watch"), rates=9.6)
+    record(history, 3, plain("watched"), rates=9.6)
 
     assert found(history) == [("node-2", "slow", "night-1", None, None)]
 
@@ -194,7 +194,7 @@ def test_work_that_nobody_measures_any_more_is_warned_of_for_two_weeks(history: 
 
 @pytest.mark.parametrize(
     ("category", "ended"),
-    [("watch", "as fast again as before"), ("unsteady", "steady again"), ("undecided", "judged again")],
+    [("watched", "as fast again as before"), ("unsteady", "steady again"), ("undecided", "judged again")],
 )
 def test_watched_unsteady_and_undecided_nodes_are_warned_of_until_they_are_well(
     history: History, category: str, ended: str

@@ -26,7 +26,7 @@ NODES = make_group(
 
 def test_people_are_warned_once_of_each_kind_and_not_of_what_is_red_or_drilled() -> None:
     """The first of several findings of a kind counts; information is no warning, and an unknown category is none."""
-    first = finding("watch", "well", "red", "drilled", "lost")
+    first = finding("watched", "well", "red", "drilled", "lost")
     findings = (
         first, finding("history_slower", "well"), finding("unsteady", "other"), finding("clock_skew", "other"),
         finding("lost_gpus", "other", level=Level.INFO), finding("undecided", "well"),
@@ -49,8 +49,8 @@ def test_of_each_work_the_largest_loss_of_the_node_itself_counts() -> None:
 
     findings = (
         finding("history_slower", "well", changes=(lost("well", "a", 9.5), lost("other", "a", 5.0))),
-        finding("watch", "well", changes=(lost("well", "a", 9.0), lost("well", "b", 9.8))),
-        finding("watch", "well", changes=(lost("well", "a", 9.7),)),
+        finding("watched", "well", changes=(lost("well", "a", 9.0), lost("well", "b", 9.8))),
+        finding("watched", "well", changes=(lost("well", "a", 9.7),)),
         finding("unsteady", "well", changes=(lost("well", "a", 1.0),)),
     )
     changes = changes_of(make_campaign([], [NODES], findings=findings), "well")

@@ -29,11 +29,11 @@ class Gap(NamedTuple):
 
 
 def gap(own: Sequence[RunResult], peers: Sequence[RunResult], read: Read) -> Gap | None:
-    mine, usual = median(own, read), median(peers, read)
+    mine, usual = median_of_runs(own, read), median_of_runs(peers, read)
     return Gap(mine, usual) if mine is not None and usual is not None else None
 
 
-def median(runs: Sequence[RunResult], read: Read) -> float | None:
+def median_of_runs(runs: Sequence[RunResult], read: Read) -> float | None:
     return known_median(map(read, runs))
 
 
@@ -58,7 +58,7 @@ def throttle_share(runs: Sequence[RunResult], classes: Sequence[str]) -> float |
         shares = [gpu.throttle_share_pct for gpu in run.telemetry.gpus if gpu.throttle_share_pct is not None]
         return max((share.get(name, 0.0) for share in shares for name in classes), default=None)
 
-    return median(runs, of_run)
+    return median_of_runs(runs, of_run)
 
 
 def link(runs: Sequence[RunResult]) -> tuple[int, int] | None:

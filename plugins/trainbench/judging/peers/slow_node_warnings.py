@@ -8,7 +8,7 @@ from trainbench.core.formats import percent
 from trainbench.core.verdicts import Finding, GroupVerdict, Level, Metric, MetricVerdict, NodeVerdict, State
 from trainbench.judging.limits import WATCHED_SHARE, is_slow
 
-WATCH = "watch"  # the category of the findings
+WATCHED = "watched"  # category
 
 
 def is_watched(rate: MetricVerdict) -> bool:
@@ -34,7 +34,7 @@ def slow_node_findings(groups: Sequence[GroupVerdict]) -> tuple[Finding, ...]:
 def _slow(node: NodeVerdict, rate: MetricVerdict) -> Finding:
     return Finding(
         level=Level.WARNING,
-        category=WATCH,
+        category=WATCHED,
         nodes=(node.node,),
         evidence=node.metrics,
         measured=f"samples/s {percent(rate.deviation)}",
@@ -47,7 +47,7 @@ def _slow(node: NodeVerdict, rate: MetricVerdict) -> Finding:
 def _once(node: NodeVerdict) -> Finding:
     return Finding(
         level=Level.WARNING,
-        category=WATCH,
+        category=WATCHED,
         nodes=(node.node,),
         evidence=node.metrics,
         measured="out of its limits once",

@@ -75,7 +75,7 @@ def test_a_confirmed_breach_is_red_and_nothing_else() -> None:
 def test_the_finding_says_by_how_much_and_what_to_do() -> None:
     groups = judge_groups(fleet(9.7), [], LIMITS)
     (finding,) = slow_node_findings(groups)
-    assert (finding.level, finding.category, finding.subject) == (Level.WARNING, "watch", "node-4")
+    assert (finding.level, finding.category, finding.subject) == (Level.WARNING, "watched", "node-4")
     assert finding.measured == "samples/s −3.0 %"
     assert finding.summary == "is slow, but not red: samples/s: deviation −3.0 %, limit 5.0 %, noise 0.4 %"
     assert groups[0].nodes[-1].reason.startswith("within all limits, but watched: samples/s")
