@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -21,6 +22,7 @@ from trainbench.pods.manifests import PodSettings, manifest
 from trainbench.pods.pod_end import PodEnd
 from trainbench.results.collect import collect
 
+EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "docs/examples/pod-templates").glob("*.yaml"))
 MANIFEST = manifest(make_spec(node="gpu-7", gpus_per_node=1), PodSettings(priority_class="benchmark-low"))
 
 
@@ -49,6 +51,31 @@ def test_the_manifest_reaches_the_api_server_unharmed(operator: Any) -> None:
         assert pod["spec"][field] == MANIFEST["spec"][field], field
     assert pod["spec"]["automountServiceAccountToken"] is False
     assert pod["metadata"]["labels"]["trainbench.io/node"] == "gpu-7"
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_what_a_template_adds_reaches_the_api_server_too(example: Path, airflow_db: None) -> None:
+    """The operator merges once more, its own fields over ours: nothing of the manifest is lost."""
+    from kubernetes.client import ApiClient
+
+    from trainbench.orchestration.kubernetes_operator import BenchPodOperator
+
+    ours = manifest(make_spec(node="gpu-7"), PodSettings(pod_template=example))
+    operator = BenchPodOperator(task_id="benchmark", pod_template_dict=ours, do_xcom_push=True, in_cluster=False)
+    sent = ApiClient().sanitize_for_serialization(operator.build_pod_request_obj(None, dry_run=True))
+
+    added = {"containers", "volumes", "terminationGracePeriodSeconds"}  # the sidecar, its volume, the operator's own
+    assert {name: sent["spec"][name] for name in ours["spec"] if name not in added} == {
+        name: value for name, value in ours["spec"].items() if name not in added
+    }
+    base, before = sent["spec"]["containers"][0], ours["spec"]["containers"][0]
+    assert {name: base[name] for name in before if name != "volumeMounts"} == {
+        name: value for name, value in before.items() if name != "volumeMounts"
+    }
+    assert [mount for mount in before["volumeMounts"] if mount not in base["volumeMounts"]] == []
+    assert [volume for volume in ours["spec"]["volumes"] if volume not in sent["spec"]["volumes"]] == []
+    for kind in ("labels", "annotations"):
+        assert ours["metadata"][kind].items() <= sent["metadata"][kind].items()
 
 
 @pytest.mark.parametrize("silence", ["execute", "trigger_reentry"])

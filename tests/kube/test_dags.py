@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from bench_image.contract.result import RunError, Status
 from local_airflow import LocalAirflow
 from tests.builders import make_spec
 from tests.kube.clusters import ROOT, connection
-from tests.kube.e2e import E2E, INSTANCE
+from tests.kube.e2e import E2E, INSTANCE, IS_REAL
 from tests.kube.real_cluster import e2e_settings
 from tests.kube.shell_pods import PRIORITY_CLASS
 from tests.standin import scripted_image
@@ -56,6 +57,13 @@ ENDLESS = {"measured_steps": 100_000, "max_measured_steps": 100_000, "timeout_s"
 SHORT = {"measured_steps": 5, "max_measured_steps": 5, "timeout_s": 120}
 ENDED = ("success", "failed")
 WHILE_A_POD_RUNS = "running" if os.environ.get("TRAINBENCH_DEFERRABLE") == "false" else "deferred"  # its task's state
+
+# What every pod of these tests has beside our own: a night on tainted nodes runs only with it.
+TEMPLATE = {
+    "runtimeClassName": "nvidia",
+    "tolerations": [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}],
+    "containers": [{"name": "base", "env": [{"name": "NCCL_DEBUG", "value": "WARN"}]}],
+}
 
 
 class Runs:
@@ -133,6 +141,10 @@ def runs(standin: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run
     path = os.pathsep.join(str(ROOT / folder) for folder in ("", "plugins", "scripts"))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
     environment |= SETTINGS | {"PYTHONPATH": path, "AIRFLOW_CONN_KUBERNETES_DEFAULT": connection(standin)}
+    if not IS_REAL:  # a real cluster may have no such RuntimeClass
+        template = state / "pod-template.yaml"
+        template.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "spec": TEMPLATE}))
+        environment["TRAINBENCH_POD_TEMPLATE"] = str(template)
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.kube.airflow_process", str(port), str(state)],
         cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -209,9 +221,12 @@ def is_ours(pod: dict[str, Any]) -> bool:
 
 
 def test_a_night_on_a_shared_cluster(cluster: Any, runs: Runs, image: str) -> None:
-    """Of three healthy nodes one loses its pod to other work once; a fourth is busy all night; one is not ready."""
-    for name in ("gpu-a", "gpu-bb", "gpu-ccc", "gpu-dddd"):
-        cluster.add_node(name, gpus=1, product="NVIDIA-H200", memory_mib=143771)
+    """Of three healthy nodes one loses its pod to other work once; a fourth is busy all night; one is not ready. The
+    healthy ones are tainted: the installation's Pod template opens them.
+    """
+    tainted = [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]
+    for name, taints in {"gpu-a": tainted, "gpu-bb": tainted, "gpu-ccc": tainted, "gpu-dddd": []}.items():
+        cluster.add_node(name, gpus=1, product="NVIDIA-H200", memory_mib=143771, taints=taints)
     cluster.add_node("gpu-e", gpus=1, ready=False)
     occupy(cluster, "gpu-dddd")
     cluster.fault(action="preempt", moment="running", pod="tb-gpu-bb-", n=1)

@@ -17,6 +17,7 @@ QUARANTINE = "trainbench.io/quarantine"  # its value is the reason
 # Labels of NVIDIA's GPU feature discovery; product and memory exist for each kind of MIG slice, too. AMD's labeller
 # names the product only.
 PRESENT = "nvidia.com/gpu.present"
+REPLICAS = "nvidia.com/gpu.replicas"  # pods that share one GPU by time-slicing or MPS
 PRODUCTS = (".product", ".product-name")  # behind the name of the resource
 MEMORY = ".memory"  # one GPU's, in MiB
 
@@ -120,6 +121,8 @@ def _obstacle(
         return "cordoned", False
     if trouble := not_ready(node):
         return trouble, True
+    if str(labels.get(REPLICAS, "1")) not in ("0", "1"):
+        return f"each of its GPUs is shared by {labels[REPLICAS]} pods: another's work would be in the figures", False
     if not gpu_node.num_gpus:
         return f"it has no allocatable {' or '.join(gpu_resources)}: look at its device plugin and driver", True
     return None, True

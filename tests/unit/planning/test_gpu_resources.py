@@ -66,6 +66,17 @@ def test_without_a_label_the_resource_tells_kinds_apart() -> None:
     assert [n.name for n in alike(nodes)] == ["b", "c"]
 
 
+def test_gpus_that_several_pods_share_are_not_measured() -> None:
+    shared = node("shared", {"nvidia.com/gpu": 32}, **{"nvidia.com/gpu.replicas": "4"})
+    whole = node("whole", {"nvidia.com/gpu": 8}, **{"nvidia.com/gpu.replicas": "1"})
+    found = fleet([shared, whole])
+
+    assert [n.name for n in found.nodes] == ["whole"]
+    (absent,) = found.absent
+    assert absent.reason == "each of its GPUs is shared by 4 pods: another's work would be in the figures"
+    assert not absent.expected
+
+
 def test_a_node_that_lost_its_slices_is_absent_with_the_resources_that_were_looked_for() -> None:
     lost = node("lost", {SMALL: 0}) | {}
     lost["status"]["capacity"] = {SMALL: "7"}
