@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from pydantic import TypeAdapter
 
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.model_shapes import EncoderDecoderShape, Gpt2Shape, MixtralShape, ModelShape
@@ -102,13 +103,25 @@ def _downloaded(weights: str) -> Path:
 
 def _files(folder: Path) -> dict[str, str]:
     if (folder / INDEX).exists():
-        return dict(json.loads((folder / INDEX).read_text())["weight_map"])
+        return _indexed(folder / INDEX)
     if not (folder / SINGLE).exists():
         raise ContractError(f"weights '{folder}' hold neither {INDEX} nor {SINGLE}: only safetensors are read")
     from safetensors import safe_open
 
     with safe_open(folder / SINGLE, framework="pt") as file:
         return dict.fromkeys(file.keys(), SINGLE)
+
+
+def _indexed(index: Path) -> dict[str, str]:
+    """Tensor -> file beside the index. Raises ContractError, also for a name that leaves the folder."""
+    try:
+        files = TypeAdapter(dict[str, str]).validate_python(json.loads(index.read_bytes())["weight_map"])
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ContractError(f"weights '{index}' are no index of safetensors files: {type(error).__name__}") from None
+    foreign = [name for name in files.values() if Path(name).name != name or name in ("", ".", "..")]
+    if foreign:
+        raise ContractError(f"weights '{index}' name {foreign[0]!r:.120}: only files beside the index are read")
+    return files
 
 
 def _check_shape(config: Any, shape: ModelShape, spec: RunSpec) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from pydantic import TypeAdapter, ValidationError
+
+from bench_image.contract.parse import explain
 from bench_image.contract.result import Status
 from bench_image.data.atomic_file import write_atomic
 
@@ -39,9 +43,15 @@ def write_exit_codes(folder: Path, codes: Mapping[int, int]) -> None:
 
 
 def read_exit_codes(folder: Path) -> dict[int, int]:
-    """What `write_exit_codes` wrote; empty where no rank failed."""
+    """What `write_exit_codes` wrote; empty where no rank failed, or where the file was cut: the reports still say how
+    the ranks ended.
+    """
     path = folder / RANK_EXITS_FILE
-    return {int(rank): code for rank, code in json.loads(path.read_bytes()).items()} if path.exists() else {}
+    try:
+        return TypeAdapter(dict[int, int]).validate_json(path.read_bytes()) if path.exists() else {}
+    except ValidationError as error:
+        sys.stderr.write(f"{path.name} is broken: {explain(error)}\n")
+        return {}
 
 
 def signal_name(exit_code: int) -> str:

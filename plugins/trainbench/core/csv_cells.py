@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable
+from functools import lru_cache
 
 from trainbench.core.formats import visible
 
@@ -15,18 +16,21 @@ _FORMULA_STARTS = ("=", "+", "-", "@")
 
 def cell(value: Cell) -> str:
     """One cell: numbers in full precision; an apostrophe before text that a spreadsheet would run as a formula."""
+    if isinstance(value, str):
+        return _text(value)
     if value is None:
         return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        text = visible(value)
-        return f"'{text}" if text.lstrip().startswith(_FORMULA_STARTS) else text
-    return repr(value)
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+@lru_cache(maxsize=10_000)  # names, days and states come again in a million rows
+def _text(value: str) -> str:
+    text = visible(value)
+    return f"'{text}" if text.lstrip().startswith(_FORMULA_STARTS) else text
 
 
 def lines(rows: Iterable[Iterable[Cell]]) -> str:
     """CSV text, one line for each row."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([cell(value) for value in row] for row in rows)
+    csv.writer(text, lineterminator="\n").writerows(map(cell, row) for row in rows)
     return text.getvalue()

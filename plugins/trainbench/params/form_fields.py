@@ -83,7 +83,7 @@ def json_object(value: object) -> object:
         return value or None
     try:
         return (json.loads(value) or None) if value.strip() else None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"not a JSON object ({error})") from None
 
 

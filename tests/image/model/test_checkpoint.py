@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,22 @@ def test_weights_that_are_not_there_are_refused(tmp_path: Path) -> None:
     saved(TINY, tmp_path)
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(ContractError, match="only safetensors are read"):
+        loss_of(weights=str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["../model.safetensors", "/etc/passwd", "a/b.safetensors", "", ".."])
+def test_an_index_that_leads_out_of_its_folder_is_refused(tmp_path: Path, name: str) -> None:
+    saved(TINY, tmp_path)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"lm_head.weight": name}}))
+    with pytest.raises(ContractError, match="only files beside the index are read"):
+        loss_of(weights=str(tmp_path))
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"weight_map": [1]}', '{"weight_map": {"a": 1}}', "[" * 5000])
+def test_a_broken_index_is_one_sentence(tmp_path: Path, content: str) -> None:
+    saved(TINY, tmp_path)
+    (tmp_path / "model.safetensors.index.json").write_text(content)
+    with pytest.raises(ContractError, match="no index of safetensors files"):
         loss_of(weights=str(tmp_path))
 
 

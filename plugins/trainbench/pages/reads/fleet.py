@@ -217,5 +217,5 @@ def _cell(
     made_by: Sequence[Any],
 ) -> HeatCell:
     """Of a row of `_cells`; `made_by`: campaign, DAG and DAG run of its worst verdict."""
-    deviation = max((value for value in (lowest, highest) if value is not None), key=abs, default=None)
+    deviation = highest if lowest is None or (highest is not None and highest > -lowest) else lowest  # the farthest
     return HeatCell(day, BADNESS[worst // _SCALE], deviation, num_verdicts, *made_by)

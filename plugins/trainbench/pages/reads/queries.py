@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from trainbench.core.baselines import Baseline
 from trainbench.history.baselines import read_baselines
 from trainbench.history.breach import Acknowledgement, Breach
-from trainbench.history.database import HistoryError
+from trainbench.history.database import HistoryError, shown
 from trainbench.history.history import open_history
 from trainbench.history.summary_tables import node_verdicts, works
 from trainbench.judging.condition import FRESH
@@ -219,3 +219,10 @@ class Pages:
                 yield connection
         except SQLAlchemyError as error:
             raise HistoryError.of(self.engine.url, error) from None
+        except (ValueError, TypeError, LookupError, OverflowError) as error:
+            if write:  # what a person sent cannot be
+                raise
+            raise HistoryError(
+                f"history {shown(self.engine.url)} holds a value that is not ours ({type(error).__name__}): "
+                "check the disk, restore a backup, or fill an empty database by `trainbench reindex`"
+            ) from error

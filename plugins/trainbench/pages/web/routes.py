@@ -81,7 +81,7 @@ def _invalid(request: Request, error: Any) -> Response:
 
 
 def _away(request: Request, error: Any) -> Response:
-    log.error("trainbench: %s", error)
+    log.error("trainbench: %s", error, exc_info=error.__cause__)
     return _problem(request, 503, f"{error}. Airflow itself is not affected.")
 
 

@@ -1,0 +1,259 @@
+"""Hostile inputs: damages documents that trainbench reads, and notes every answer that is not a sentence.
+
+    PYTHONPATH=.:plugins python studies/fuzz_inputs.py OUTPUT.json --inputs 1000000 --seed 1
+
+Each reader may answer with its own error or with a value. Anything else (a traceback of another kind, a message without
+end) is noted with the seed that made it. The tests run the same program with a small fixed number of inputs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sqlite3
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, redirect_stderr
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from bench_image.contract.frozen import ContractError
+from bench_image.contract.parse import parse_result, parse_spec
+from bench_image.process.exit_codes import RANK_EXITS_FILE, read_exit_codes
+from tests.builders.nights import night
+from tests.builders.results import make_result
+from trainbench.exchange.bench_files import BenchFileError, parse_bench_file
+from trainbench.exchange.submission import SubmissionError, parse_submission, submission
+from trainbench.history.database import HistoryError, connect
+from trainbench.history.history import open_history
+from trainbench.pages.reads.filters import Filters
+from trainbench.pages.reads.queries import Pages, RunSort
+from trainbench.params.campaign_params import parse_params
+from trainbench.params.refusals import ParamsError
+from trainbench.pods.result_text import ResultTextError, decoded
+from trainbench.prices.price_import import as_toml, import_prices
+from trainbench.prices.price_tables import PriceError, load_prices, read_prices
+from trainbench.results.artefacts import open_store
+from trainbench.results.collect import parse_payload
+from trainbench.results.store_files import StoreError
+from trainbench.settings.channels import parse_channels
+
+GOLDEN = Path(__file__).parents[1] / "tests" / "golden"
+MAX_MESSAGE = 20_000  # characters; an explanation names five fields at most
+HUGE = "9" * 4_301  # Python refuses to read or write an integer of so many digits
+HOSTILE: Sequence[Any] = (
+    None, True, 0, -1, 1.5, 2**63, 2**64, 10**400, -0.0, 1e308, "", "x", "x" * 5_000, "\x00", "\x1b[31m", "\u202e",
+    "../../etc", "<script>", "=1+1", "NaN", HUGE, [], [None], {}, {"": None}, [[[[[]]]]], ["x"] * 300,
+    {str(i): i for i in range(300)},
+)  # fmt: skip
+RAW: Sequence[bytes] = (
+    b"", b"null", b"NaN", b"{", b"[" * 5_000, b'{"a":' * 3_000, HUGE.encode(), b'{"schema_version": ' + HUGE.encode(),
+    b"\xff\xfe", b"\x00" * 64, b'"\\ud800"', b"a,b\n1", b"[[price]]\nusd = " + HUGE.encode(), b"a = " + b"[" * 5_000,
+)  # fmt: skip
+
+
+class Reader(NamedTuple):
+    """`document`: one that it takes; `refusals`: the errors that it may answer with."""
+
+    document: bytes
+    read: Callable[[bytes], object]
+    refusals: tuple[type[Exception], ...]
+
+
+class Surprise(NamedTuple):
+    """An answer that nobody expected; `seed` makes the input again."""
+
+    reader: str
+    seed: str
+    error: str
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--inputs", type=int, default=1_000_000, help="of all readers together")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    began = time.process_time()
+    with TemporaryDirectory() as folder:
+        known = readers(Path(folder))
+        each = options.inputs // len(known)
+        document = {name: fuzz(name, reader, each, options.seed) for name, reader in known.items()}
+    summary = {"inputs": each * len(known), "seed": options.seed, "cpu_s": round(time.process_time() - began)}
+    options.output.write_text(json.dumps({**summary, "readers": document}, indent=1) + "\n")
+    print(json.dumps(summary), sum(len(found["surprises"]) for found in document.values()), "surprises")
+
+
+def fuzz(name: str, reader: Reader, number: int, seed: int) -> dict[str, Any]:
+    """Counts of the answers to `number` damaged documents, the most CPU seconds of one, and the surprises."""
+    refused, slowest_s = 0, 0.0
+    surprises: list[Surprise] = []
+    for index in range(number):
+        of_input = f"{seed} {name} {index}"
+        damaged = damage(reader.document, random.Random(of_input))  # noqa: S311 - not for secrets
+        began = time.process_time()
+        try:
+            with redirect_stderr(StringIO()):
+                reader.read(damaged)
+        except reader.refusals as error:
+            refused += 1
+            if len(str(error)) > MAX_MESSAGE:
+                surprises.append(Surprise(name, of_input, f"a message of {len(str(error))} characters"))
+        except Exception as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            surprises.append(Surprise(name, of_input, f"{error!r:.300} at {Path(last.filename).name}:{last.lineno}"))
+        slowest_s = max(slowest_s, time.process_time() - began)
+    answers = {"inputs": number, "refused": refused, "taken": number - refused - len(surprises)}
+    return {**answers, "slowest_cpu_s": round(slowest_s, 3), "surprises": [each._asdict() for each in surprises[:50]]}
+
+
+def damage(document: bytes, draw: random.Random) -> bytes:
+    """One to three damages: bytes changed, cut, doubled or lost; a value of the JSON replaced; or something else."""
+    if draw.random() < 0.02:
+        return draw.choice(RAW)
+    for _ in range(draw.randint(1, 3)):
+        document = draw.choice((_flip, _cut, _double, _replace, _replace, _replace))(document, draw)
+    return document
+
+
+def _flip(document: bytes, draw: random.Random) -> bytes:
+    changed = bytearray(document)
+    for _ in range(draw.randint(1, 8) if changed else 0):
+        changed[draw.randrange(len(changed))] = draw.randrange(256)
+    return bytes(changed)
+
+
+def _cut(document: bytes, draw: random.Random) -> bytes:
+    return document[: draw.randrange(len(document) + 1)]
+
+
+def _double(document: bytes, draw: random.Random) -> bytes:
+    first = draw.randrange(len(document) + 1)
+    part = document[first : first + draw.randint(1, 200)]
+    return document[:first] + part * draw.randint(2, 50) + document[first:]
+
+
+def _replace(document: bytes, draw: random.Random) -> bytes:
+    """Another value, name or member somewhere in the JSON; bytes changed where it is none."""
+    try:
+        root = json.loads(document)
+    except (ValueError, RecursionError):
+        return _flip(document, draw)
+    place = root
+    while isinstance(place, dict | list) and place:
+        key = draw.choice(list(place) if isinstance(place, dict) else range(len(place)))
+        inner = place[key]
+        if not (isinstance(inner, dict | list) and inner) or draw.random() < 0.2:
+            _change(place, key, draw)
+            break
+        place = inner
+    try:
+        return json.dumps(root).encode(errors="surrogatepass")
+    except ValueError:  # an integer too long to be written
+        return _flip(document, draw)
+
+
+def _change(place: Any, key: Any, draw: random.Random) -> None:
+    what = draw.random()
+    if what < 0.7:
+        place[key] = draw.choice(HOSTILE)
+    elif what < 0.85:
+        del place[key]
+    elif isinstance(place, dict):
+        place[str(draw.choice(HOSTILE[:20]))[:100]] = place[key]
+    else:
+        place.extend([place[key]] * draw.randint(1, 200))
+
+
+def readers(folder: Path) -> Mapping[str, Reader]:
+    """Everything that reads what others have written. `folder`: for those that read a file."""
+    result = make_result()
+    text = result.model_dump_json().encode()
+    published = submission(result, result.finished_at).model_dump_json().encode()
+    campaign = night(1, {"node-1": 10.0, "node-2": 9.0})
+    store = open_store(str(folder / "store"))
+    verdict = Path(store.write_campaign(campaign))
+    price = as_toml(load_prices()[:2]).encode()
+    columns = b"InstanceType,AcceleratorName,AcceleratorCount,Price,SpotPrice,Region,GpuInfo"
+    offers = columns + b"\np5,H100,8,98.3,40,us-east-1,{}\n"
+    channels = b'[{"kind": "mail", "connection": "smtp_default", "to": ["oncall@example.org"]}]'
+    params = b'{"model": "tiny", "dimensions": null, "nodes": ["node-1"], "micro_batch_size": "auto", "lora_rank": 8}'
+    return {
+        "result": Reader(text, parse_result, (ContractError,)),
+        "payload": Reader(text, parse_payload, (ContractError,)),
+        "spec": Reader(result.spec.model_dump_json().encode(), parse_spec, (ContractError,)),
+        "text of a pod": Reader(text, lambda raw: decoded(raw.decode(errors="replace")), (ResultTextError,)),
+        "submission": Reader(published, parse_submission, (SubmissionError,)),
+        "bench file": Reader((GOLDEN / "bench-encoder-decoder.json").read_bytes(), parse_bench_file, (BenchFileError,)),
+        "verdict": Reader(
+            verdict.read_bytes(), _file(verdict, lambda _: store.read_campaign(campaign.campaign_id)), (StoreError,)
+        ),
+        "params": Reader(params, lambda raw: parse_params(_object(raw)), (ParamsError, _NoObject)),
+        "channels": Reader(channels, lambda raw: parse_channels(raw.decode(errors="replace")), (ValueError,)),
+        "price table": Reader(price, _file(folder / "prices.toml", read_prices), (PriceError,)),
+        "price catalogue": Reader(
+            offers, _file(folder / "offers.csv", lambda path: import_prices(path, "x", None, None)), (PriceError,)
+        ),
+        "exit codes": Reader(
+            b'{"0": -9, "1": 1}', _file(folder / RANK_EXITS_FILE, lambda _: read_exit_codes(folder)), ()
+        ),
+        "history": _history(folder),
+    }
+
+
+def _file(path: Path, read: Callable[[Path], object]) -> Callable[[bytes], object]:
+    def written(content: bytes) -> object:
+        path.write_bytes(content)
+        return read(path)
+
+    return written
+
+
+class _NoObject(Exception):
+    """The input never reaches the params: Airflow and the command line give an object."""
+
+
+def _object(raw: bytes) -> Mapping[str, Any]:
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise _NoObject from None
+    if not isinstance(value, dict):
+        raise _NoObject
+    return value
+
+
+def _history(folder: Path) -> Reader:
+    """A small SQLite file, and what every page reads of it."""
+    whole = folder / "whole.sqlite"
+    history = open_history(f"sqlite:///{whole}")
+    for day in (1, 2):
+        history.record(night(day, {"node-1": 10.0, "node-2": 9.0 + day / 10}))
+    with closing(sqlite3.connect(whole)) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")  # else a part of it lies in a second file
+    suite = night(1, {"node-1": 1.0}).suite
+
+    def pages(path: Path) -> None:
+        read = Pages(connect(f"sqlite:///{path}"), {suite})
+        today = night(2, {"node-1": 1.0}).finished_at.date()
+        read.choices()
+        read.overview(Filters(), today)
+        read.heat_map(Filters(), today)
+        read.open_breaches(Filters())
+        read.closed_breaches(Filters())
+        read.node("node-1", Filters())
+        read.strategies(Filters())
+        read.costs(Filters())
+        read.runs(Filters(), sort=RunSort.NEWEST)
+        list(read.runs_csv(Filters()))
+        read.baselines()
+
+    return Reader(whole.read_bytes(), _file(folder / "damaged.sqlite", pages), (HistoryError,))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""Damaged documents, a fixed number for each reader; docs/security.md tells of the long study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fuzz_inputs import Reader, fuzz, readers
+
+INPUTS = {"history": 40, "verdict": 150}  # each of the others, which take less time: 400
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reader]:
+    return dict(readers(tmp_path_factory.mktemp("hostile")))
+
+
+def test_every_reader_takes_its_undamaged_document(known: dict[str, Reader]) -> None:
+    for reader in known.values():
+        reader.read(reader.document)
+
+
+def test_every_answer_to_a_damaged_document_is_a_value_or_a_sentence(known: dict[str, Reader]) -> None:
+    answers = {name: fuzz(name, reader, INPUTS.get(name, 400), seed=7) for name, reader in known.items()}
+
+    assert {name: found["surprises"] for name, found in answers.items() if found["surprises"]} == {}
+    assert all(found["refused"] for name, found in answers.items() if name != "exit codes")
+
+
+def test_an_answer_of_another_kind_is_noted_with_the_seed_that_made_it(tmp_path: Path) -> None:
+    def careless(content: bytes) -> object:
+        return content.decode()
+
+    surprises = fuzz("text", Reader(b"{}" * 50, careless, ()), 50, seed=7)["surprises"]
+    assert surprises
+    assert surprises[0]["seed"].startswith("7 text ")
+    assert "UnicodeDecodeError" in surprises[0]["error"]
