@@ -10,7 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from trainbench.cluster.kubernetes_api import Refused
 from trainbench.orchestration import node_discovery
 from trainbench.params.campaign_params import parse_params
-from trainbench.planning.nodes import Fleet
+from trainbench.planning.nodes import Fleet, named
 from trainbench.settings.environment import read_settings
 
 SETTINGS = read_settings({})
@@ -26,7 +26,7 @@ def forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("forbidden")
 def test_named_nodes_run_without_leave_to_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert node_discovery.known_fleet(SETTINGS, parse_params({"nodes": ["gpu-a"]})) == Fleet()
+    assert node_discovery.known_fleet(SETTINGS, parse_params({"nodes": ["gpu-a"]})) == Fleet(nodes=named(["gpu-a"]))
     assert "no run is skipped for them: GET /api/v1/nodes: nodes is forbidden" in capsys.readouterr().out
 
 
