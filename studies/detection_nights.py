@@ -35,7 +35,7 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import Window
 from bench_image.contract.spec import Drill, RunSpec
 from trainbench.core.verdicts import RED, GroupVerdict, NodeVerdict, ReferenceMode, State, Tolerances
-from trainbench.judging.over_time.trend import judge_history
+from trainbench.judging.over_time.baseline_deviation import judge_history
 from trainbench.judging.peers.confirmation import confirm
 from trainbench.judging.peers.node_verdicts import judge_groups, nodes_to_confirm
 

@@ -32,7 +32,7 @@ from tests.builders.campaigns import make_campaign
 from tests.builders.verdicts import make_group, make_metric, make_node
 from trainbench.core.verdicts import Finding, HistoryVerdict, Level, Metric, MetricVerdict, State
 from trainbench.history.history import History, open_history
-from trainbench.history.rows import rows
+from trainbench.history.run_rows import rows
 from trainbench.history.run_tables import breaches, runs
 from trainbench.history.summaries import KNOWN_NODE, Work, known_nodes, summarise, with_known_gpus
 from trainbench.history.summary_tables import acknowledgements, campaigns, node_verdicts, works

@@ -36,11 +36,11 @@ from trainbench.judging.over_time.node_history import records_of
 from trainbench.judging.over_time.own_past import own_past_findings
 from trainbench.judging.over_time.renames import rename_findings
 from trainbench.judging.over_time.replaced_machines import replaced_gpu_findings
-from trainbench.judging.over_time.undecided import undecided_findings
+from trainbench.judging.over_time.undecided_nodes import undecided_findings
 from trainbench.judging.peers import confirmation
 from trainbench.judging.peers.node_verdicts import nodes_to_confirm
 from trainbench.judging.peers.slow_node_warnings import slow_node_findings
-from trainbench.judging.peers.unsteady import disturbed_node_findings
+from trainbench.judging.peers.unsteady_nodes import disturbed_node_findings
 from trainbench.planning.plan import Plan, confirm_specs
 from trainbench.prices import price_tables
 from trainbench.reporting.summary_files import write_summary as report

@@ -10,9 +10,9 @@ from bench_image.contract.result import RunResult
 from tests.builders import STARTED_AT
 from trainbench import pipeline
 from trainbench.judging.history_reads import NO_HISTORY, HistoryReads, NoHistory
+from trainbench.judging.over_time.lasting_slowdowns import Slowdown
 from trainbench.judging.over_time.node_history import NodeRecord
-from trainbench.judging.over_time.still_slower import Slowdown
-from trainbench.judging.over_time.undecided import Streak
+from trainbench.judging.over_time.undecided_nodes import Streak
 from trainbench.planning.plan import Plan
 from trainbench.results.campaign import Campaign
 

@@ -15,12 +15,12 @@ import pytest
 
 from tests.builders import campaigns
 from tests.builders.nights import ENDED_AT, night
-from trainbench.alerting.notifications import Message
+from trainbench.alerting.notice_text import Message
 from trainbench.alerting.notify import send_due
 from trainbench.alerting.outbox import Outbox
 from trainbench.core.verdicts import Finding, Level, State
 from trainbench.history.history import open_history
-from trainbench.judging.over_time.trend import HISTORY_SLOWER
+from trainbench.judging.over_time.baseline_deviation import HISTORY_SLOWER
 from trainbench.pages.banners import banners
 from trainbench.pages.banners.cache import BannerCache
 from trainbench.settings.channels import Mail

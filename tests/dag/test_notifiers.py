@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.dag.sinks import connection, http_sink, smtp_sink
-from tests.unit.alerting.test_notifications import HOSTILE, notice
-from trainbench.alerting.notifications import message
+from tests.unit.alerting.test_notice_text import HOSTILE, notice
+from trainbench.alerting.notice_text import message
 from trainbench.alerting.notify import send
 from trainbench.cluster.installation_facts import channel_facts
 from trainbench.settings.channels import Channel, Mail, Slack, Webhook

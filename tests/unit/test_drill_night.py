@@ -12,13 +12,13 @@ from bench_image.contract.spec import Drill
 from tests.builders.judged_nights import ENDED_AT, judged_night, runs
 from trainbench.alerting import run_summary
 from trainbench.alerting.alerts import alerts
-from trainbench.alerting.notifications import message
+from trainbench.alerting.notice_text import message
 from trainbench.alerting.outbox import Outbox
 from trainbench.cli.app import exit_code
 from trainbench.cli.base import ExitCode
 from trainbench.core.verdicts import Level
 from trainbench.history.history import History
-from trainbench.pages.banners.rows import open_banners
+from trainbench.pages.banners.banner_rows import open_banners
 from trainbench.reporting import verdict_text
 from trainbench.reporting.html import report_html
 from trainbench.reporting.report import benchmark_report

@@ -23,8 +23,8 @@ from trainbench.core.verdicts import Level, RateChange, State
 from trainbench.judging.campaign_conditions import conditions
 from trainbench.judging.condition import Condition
 from trainbench.judging.history_reads import NoHistory
+from trainbench.judging.over_time.lasting_slowdowns import Slowdown
 from trainbench.judging.over_time.node_history import records_of
-from trainbench.judging.over_time.still_slower import Slowdown
 from trainbench.params.campaign_kind import Question
 from trainbench.params.campaign_params import parse_params
 from trainbench.pipeline import assess, judged_before, report

@@ -9,8 +9,8 @@ from trainbench.judging.campaign_conditions import conditions
 from trainbench.judging.checks.missing_nodes import ATTENDANCE
 from trainbench.judging.condition import TRAITS, Condition, NodeCondition
 from trainbench.judging.diagnosis.diagnose import UNSTEADY
+from trainbench.judging.over_time.baseline_deviation import HISTORY
 from trainbench.judging.over_time.level_changes import SLOWER
-from trainbench.judging.over_time.trend import HISTORY
 from trainbench.judging.peers.slow_node_warnings import WATCHED
 from trainbench.results.campaign import Campaign
 

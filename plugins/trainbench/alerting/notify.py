@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bench_image.contract.frozen import Frozen
-from trainbench.alerting.notifications import Event, Message, event_of, message
+from trainbench.alerting.notice_text import Event, Message, event_of, message
 from trainbench.alerting.outbox import DUE_DAYS, Outbox
 from trainbench.core.formats import count, one_line
 from trainbench.settings.channels import Channel, Mail, Slack

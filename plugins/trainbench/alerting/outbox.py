@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, insert, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from trainbench.alerting.notifications import Event, Notice, event_of
+from trainbench.alerting.notice_text import Event, Notice, event_of
 from trainbench.core.verdicts import Level
 from trainbench.history.breach import Breach, BreachKind, breach_of, select_breaches, warning_of
 from trainbench.history.database import HistoryError

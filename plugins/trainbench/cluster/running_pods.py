@@ -16,7 +16,7 @@ from typing import Any
 from bench_image.contract.frozen import Frozen
 from trainbench.cluster.kubernetes_api import Cluster, ClusterError
 from trainbench.core.formats import NA, degrees, duration, figure, one_line, share
-from trainbench.core.ordering import natural
+from trainbench.core.natural_order import natural
 from trainbench.core.tables import Table, Tone, make_table, number, text
 from trainbench.pods.local_pods import FOLDER_PREFIX, POD_FILE, PROGRESS_FILE, PROGRESS_MARK
 from trainbench.pods.manifests import CONTAINER, WORK

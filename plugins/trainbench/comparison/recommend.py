@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from trainbench.comparison.survey import Cell
+from trainbench.comparison.hardware_survey import Cell
 from trainbench.core.formats import NA, figure, listing, usd
 from trainbench.core.tables import Column, Table, make_table, text, text_columns
 from trainbench.figure_catalogue.run_figures import USD_PER_1000_SAMPLES, USD_PER_GPU_HOUR

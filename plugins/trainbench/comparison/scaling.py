@@ -20,7 +20,7 @@ from bench_image.contract.result import RunResult
 from trainbench.comparison.comparable import work_groups
 from trainbench.comparison.entries import Entry, both_noises_pct
 from trainbench.core.formats import count, listing, share
-from trainbench.results.machines import Machines, nodes_of
+from trainbench.results.same_machine import Machines, nodes_of
 
 MIN_SCALING_PCT = 60.0  # below it a larger gang is not worth its GPUs: 2 * 30 %
 GOOD_SCALING_PCT = 70.0  # 2 * 35 %

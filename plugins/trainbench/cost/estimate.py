@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import count, figure, share, usd
-from trainbench.core.quantities import QuantityError, positive
+from trainbench.core.number_checks import QuantityError, positive
 from trainbench.cost.job_memory import MemoryFit
 from trainbench.cost.job_rates import Rate
 from trainbench.prices.ownership import owned_usd_per_gpu_hour

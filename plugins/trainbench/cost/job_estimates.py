@@ -13,7 +13,7 @@ from bench_image.contract.options import Strategy
 from bench_image.contract.parse import explain
 from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import count, figure, listing
-from trainbench.core.quantities import positive
+from trainbench.core.number_checks import positive
 from trainbench.core.user_error import UserError
 from trainbench.cost.estimate import Basis, Estimate, Interruptions, Job, Ownership, Pricing, estimate
 from trainbench.cost.job_memory import MemoryFit, gpu_memory_bytes, memory_fit

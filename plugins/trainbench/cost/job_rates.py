@@ -7,7 +7,7 @@ from bench_image.contract.frozen import Frozen
 from bench_image.contract.gpu_specs import PEAK_TFLOPS, peak_tflops
 from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import count, figure, share
-from trainbench.core.quantities import QuantityError, positive, used_share
+from trainbench.core.number_checks import QuantityError, positive, used_share
 from trainbench.exchange.comparison_rows import Contender
 
 

@@ -10,7 +10,7 @@ from trainbench.core.tables import Column, Table, integer, make_table, text
 from trainbench.cost.cost_trend import WorkCost, WorkMonth
 from trainbench.cost.monthly_cost import Spend
 from trainbench.cost.monthly_report import SpendReport, change_words
-from trainbench.cost.what_if import OtherPrice, WhatIf
+from trainbench.cost.other_prices import OtherPrice, WhatIf
 from trainbench.figure_catalogue.run_figures import (
     ENERGY_PER_SAMPLE_J,
     GPU_HOURS,

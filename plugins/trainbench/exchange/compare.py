@@ -9,7 +9,7 @@ from typing import Any
 
 from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import NA, count, duration, figure, listing, share, usd
-from trainbench.core.quantities import QuantityError, positive
+from trainbench.core.number_checks import QuantityError, positive
 from trainbench.core.tables import Column, Table, integer, make_table, number, text
 from trainbench.core.user_error import UserError
 from trainbench.exchange.comparison_rows import Contender, differences, same_job

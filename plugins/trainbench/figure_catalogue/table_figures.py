@@ -17,10 +17,12 @@ PER_GPU = Figure("per_gpu", "per GPU", "1/s", "performance.tokens_per_second, sp
     "test_strategy_tables.py::test_equal_work_is_ranked_within_one_number_of_gpus")
 FORMULA_GB = Figure("formula_gb", "formula GB", "1e9 bytes", "spec",
     "weights, gradients, optimizer state and activations by formula (docs/sizing.md)",
-    "trainbench.comparison.survey.predicted_gb", "test_memory_estimate.py::test_the_memory_of_full_training_adds_up")
+    "trainbench.comparison.hardware_survey.predicted_gb",
+    "test_memory_estimate.py::test_the_memory_of_full_training_adds_up")
 FULL_GB = Figure("full_gb", "full GB", "1e9 bytes, %", "memory.peak_during_training",
     "100 x (1 - memory / that of full training of the same work); measured where it ran, else by formula",
-    "trainbench.comparison.survey.saved_memory", "test_survey.py::test_memory_is_saved_against_full_on_equal_work_only",
+    "trainbench.comparison.hardware_survey.saved_memory",
+    "test_hardware_survey.py::test_memory_is_saved_against_full_on_equal_work_only",
     also=("saved", "full is"))
 DEVIATION = Figure("deviation", "deviation", "%", "verdict.json: groups.nodes.metrics.deviation",
     "100 x (value - reference) / reference; a node's value is the median of its runs; temperature: degrees C apart",
@@ -65,10 +67,12 @@ SMALLEST_SLOWDOWN = Figure("smallest_slowdown", "* nodes", "%", "performance.sam
     also=("own history",))
 OWN_MEDIAN = Figure("own_median", "own median", "1/s", "history: runs.samples_per_second",
     "median over the node's earlier campaigns of the same work, image, driver and GPU",
-    "trainbench.judging.over_time.trend.judge_history", "test_trend.py::test_a_steady_past_leaves_the_percent_limit")
+    "trainbench.judging.over_time.baseline_deviation.judge_history",
+    "test_baseline_deviation.py::test_a_steady_past_leaves_the_percent_limit")
 LIMIT = Figure("limit", "limit", "%", "history: runs.samples_per_second",
     "the larger of the percent limit and k x MAD of the past",
-    "trainbench.judging.over_time.trend.judge_history", "test_trend.py::test_a_noisy_past_widens_the_limit")
+    "trainbench.judging.over_time.baseline_deviation.judge_history",
+    "test_baseline_deviation.py::test_a_noisy_past_widens_the_limit")
 PAST_RUNS = Figure("past_runs", "past runs", "1", "history: runs",
     "campaigns in the baseline",
     "trainbench.history.history.baseline_rates",
@@ -104,8 +108,8 @@ SPEED_UP = Figure("speed_up", "speed-up", "x", "performance.samples_per_second, 
     also=("per token",))
 RELATIVE_SPEED = Figure("relative_speed", "relative speed", "x", "performance.tokens_per_second",
     "tokens/s / those of the fastest GPU, or of the one that was named",
-    "trainbench.comparison.survey.relative",
-    "test_survey.py::test_speed_is_relative_to_the_fastest_or_to_the_gpu_that_is_named")
+    "trainbench.comparison.hardware_survey.relative",
+    "test_hardware_survey.py::test_speed_is_relative_to_the_fastest_or_to_the_gpu_that_is_named")
 SAVING = Figure("saving", "saving", "%", "cost.cost_per_1000_samples_usd",
     "100 x (baseline's cost - cost) / the baseline's",
     "trainbench.prices.run_cost.savings", "test_run_cost.py::test_savings_against_the_baseline",
@@ -117,12 +121,13 @@ EXAMPLE_TIME = Figure("example_time", "time", "s, or as written", "performance.s
     write=duration)
 EPOCH = Figure("epoch", "1 epoch", "s, or as written", "performance.samples_per_second",
     "samples of an epoch (a parameter) / (samples/s)",
-    "trainbench.reporting.survey_tables._speed_columns", "test_survey.py::test_epoch_and_costs_follow_from_the_rate",
+    "trainbench.reporting.survey_tables._speed_columns",
+    "test_hardware_survey.py::test_epoch_and_costs_follow_from_the_rate",
     write=duration)
 BUDGET = Figure("budget", "*buys", "samples, GPUs", "cost.cost_per_1000_samples_usd; purchase prices",
     "budget / cost per sample of the cheapest measured GPU; or GPUs that the purchase prices allow",
     "trainbench.comparison.recommend.purchase_usd",
-    "test_survey.py::test_a_budget_buys_what_the_cheapest_measured_gpu_makes_of_it",
+    "test_hardware_survey.py::test_a_budget_buys_what_the_cheapest_measured_gpu_makes_of_it",
     also=("which together do", "budget"))
 RENT_OR_BUY = Figure("rent_or_buy", "purchase", "USD, h, months", "purchase prices; price table",
     "hours a month, and months, from which owning a GPU costs less than renting it",
@@ -149,11 +154,11 @@ CHANGE_PARTS = Figure("change_parts", "by price", "USD", "costs.json: works.chan
     write=usd)
 OTHER_PRICE = Figure("other_price", "against what is paid", "%, USD", "costs.json: prices",
     "against the month's cost / GPU-hours on that kind of GPU; its GPU-hours x the other price",
-    "trainbench.cost.what_if.other_prices", "test_what_if.py::test_each_price_of_the_same_gpu_cheapest_first",
+    "trainbench.cost.other_prices.other_prices", "test_other_prices.py::test_each_price_of_the_same_gpu_cheapest_first",
     also=("the month at this price",))
 WHAT_IF = Figure("what_if", "per 1K samples paid", "USD", "costs.json: what_if",
     "as per 1K samples and per 1M tokens, at the month's median rate and the other price",
-    "trainbench.cost.what_if.what_if", "test_what_if.py::test_the_work_at_another_price",
+    "trainbench.cost.other_prices.what_if", "test_other_prices.py::test_the_work_at_another_price",
     also=("per 1K samples then", "per 1M tokens then"),
     write=usd)
 ELECTRICITY = Figure("electricity", "kWh per 1K samples", "kWh, USD", "telemetry.energy_per_sample_j",

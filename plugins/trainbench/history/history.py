@@ -22,15 +22,15 @@ from trainbench.history.breach import Breach, breach_of, select_breaches
 from trainbench.history.breaches import close_removed, update_breaches
 from trainbench.history.database import HistoryError, connect, migrate
 from trainbench.history.node_histories import read_node_records
-from trainbench.history.rows import NOT_A_BASELINE, history_key, rows
+from trainbench.history.run_rows import NOT_A_BASELINE, history_key, rows
 from trainbench.history.run_tables import breaches, runs
 from trainbench.history.slowdowns import read_slowdowns
 from trainbench.history.streaks import read_streaks
 from trainbench.history.summaries import record_summary, summarise, with_known_gpus
 from trainbench.history.warnings import update_warnings
+from trainbench.judging.over_time.lasting_slowdowns import Slowdown
 from trainbench.judging.over_time.node_history import NodeRecord
-from trainbench.judging.over_time.still_slower import Slowdown
-from trainbench.judging.over_time.undecided import Streak
+from trainbench.judging.over_time.undecided_nodes import Streak
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import Campaign
 

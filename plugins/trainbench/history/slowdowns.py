@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, select
 
 from trainbench.history.notice_tables import warnings
 from trainbench.history.warnings import stored_changes
-from trainbench.judging.over_time.still_slower import Slowdown
+from trainbench.judging.over_time.lasting_slowdowns import Slowdown
 from trainbench.judging.warning_findings import Kind
 
 

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from trainbench.core.formats import count, listing
-from trainbench.core.ordering import natural
+from trainbench.core.natural_order import natural
 from trainbench.core.verdicts import RED, State
 
 FRESH = timedelta(hours=36)  # a nightly check that was left out once; an older verdict says nothing about today

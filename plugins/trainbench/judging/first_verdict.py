@@ -15,7 +15,8 @@ from trainbench.core.verdicts import Finding, GroupVerdict, HistoryVerdict, Refe
 from trainbench.judging.checks import clocks, same_work
 from trainbench.judging.history_reads import HistoryReads
 from trainbench.judging.node_runs import by_group, typical_runs
-from trainbench.judging.over_time import renames, trend
+from trainbench.judging.over_time import renames
+from trainbench.judging.over_time.baseline_deviation import judge_history
 from trainbench.judging.over_time.node_history import records_of
 from trainbench.judging.over_time.renames import Rename
 from trainbench.judging.peers import fleet_halves, node_verdicts
@@ -148,7 +149,7 @@ def _judge_group(
         return groups
     # Some nodes read fast: either they are fast, or the majority fell. Only the nodes' own past can decide.
     typical = typical_runs(results)
-    history = [trend.judge_history(run, past, tolerances) for run, past in zip(typical, pasts.of(typical), strict=True)]
+    history = [judge_history(run, past, tolerances) for run, past in zip(typical, pasts.of(typical), strict=True)]
     as_before = frozenset[str]().union(*(fleet_halves.as_before(group, history) for group in groups))
     return node_verdicts.judge_groups(results, expected, tolerances, own, as_before) if as_before else groups
 
@@ -174,7 +175,7 @@ def _against_own_past(
         return ()
     typical = typical_runs(results)
     past_of = {id(run): past for run, past in zip(typical, pasts.of(typical), strict=True)}
-    judge = lambda run: (trend.judge_history(run, past_of[id(run)], plan.params.tolerances),)  # noqa: E731
+    judge = lambda run: (judge_history(run, past_of[id(run)], plan.params.tolerances),)  # noqa: E731
     return tuple(parts.each("comparing with the past", typical, judge))
 
 

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from bench_image.contract.result import RunResult
 from trainbench.core.baselines import Baseline
+from trainbench.judging.over_time.lasting_slowdowns import Slowdown
 from trainbench.judging.over_time.node_history import NodeRecord
-from trainbench.judging.over_time.still_slower import Slowdown
-from trainbench.judging.over_time.undecided import Streak
+from trainbench.judging.over_time.undecided_nodes import Streak
 
 
 class HistoryReads(Protocol):

@@ -14,7 +14,7 @@ from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.work import Device
 from trainbench.core.known_values import known_median
-from trainbench.core.ordering import natural
+from trainbench.core.natural_order import natural
 from trainbench.core.verdicts import Metric
 from trainbench.figure_catalogue.run_figures import TEMPERATURE_MEAN_C
 from trainbench.judging.noise import Run

@@ -10,7 +10,7 @@ from typing import Any
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.spec import WHOLE_GPU, is_slice
-from trainbench.core.ordering import natural
+from trainbench.core.natural_order import natural
 
 HOSTNAME = "kubernetes.io/hostname"
 QUARANTINE = "trainbench.io/quarantine"  # its value is the reason

@@ -13,7 +13,7 @@ from trainbench.core.formats import count, listing
 from trainbench.core.user_error import UserError
 from trainbench.params.campaign_kind import Question
 from trainbench.params.campaign_params import BenchmarkParams
-from trainbench.planning.fit import does_not_fit
+from trainbench.planning.memory_fit import does_not_fit
 from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode, named
 from trainbench.planning.skipped import Skipped
 from trainbench.planning.work import identifier, impossible, run_id, spec_of

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from bench_image.contract.result import RunResult
-from trainbench.core.quantities import at_least, not_negative, positive
+from trainbench.core.number_checks import at_least, not_negative, positive
 
 JOULES_PER_KWH = 3.6e6
 

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import figure, usd
-from trainbench.core.quantities import QuantityError, lost_share, not_negative, positive, used_share
+from trainbench.core.number_checks import QuantityError, lost_share, not_negative, positive, used_share
 
 HOURS_PER_MONTH = 730.0  # 8760 / 12
 

@@ -18,7 +18,7 @@ from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult, Status
 from bench_image.contract.result_sections import Cost
 from bench_image.contract.work import Device
-from trainbench.core.quantities import not_negative, positive
+from trainbench.core.number_checks import not_negative, positive
 from trainbench.prices.price_tables import Price, Spread
 
 NOT_PRICED = "CPU trial: not priced"

@@ -19,7 +19,7 @@ Interruptions during a restart or a wait are not counted: they are rare where th
 
 from __future__ import annotations
 
-from trainbench.core.quantities import QuantityError, not_negative, positive, used_share
+from trainbench.core.number_checks import QuantityError, not_negative, positive, used_share
 
 
 def useful_share(

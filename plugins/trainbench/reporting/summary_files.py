@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from trainbench.core.verdicts import by_level
-from trainbench.history import rows as history_rows
+from trainbench.history import run_rows as history_rows
 from trainbench.reporting import comparison_sections, cost_report, html, metrics, plots, report, report_json
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import Campaign

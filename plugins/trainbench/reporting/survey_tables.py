@@ -7,7 +7,7 @@ from operator import itemgetter
 
 from bench_image.contract.work import AUTO
 from trainbench.comparison import recommend
-from trainbench.comparison.survey import (
+from trainbench.comparison.hardware_survey import (
     EVERYTHING,
     Cell,
     Saved,

@@ -7,7 +7,7 @@ from tests.builders import campaigns, make_failed, make_result
 from trainbench.alerting.alerts import alerts
 from trainbench.core.verdicts import HistoryVerdict, Level, State
 from trainbench.judging.checks.missing_nodes import absentees
-from trainbench.judging.over_time.trend import trend_findings
+from trainbench.judging.over_time.baseline_deviation import trend_findings
 from trainbench.params.campaign_kind import Question
 from trainbench.planning.nodes import AbsentNode
 

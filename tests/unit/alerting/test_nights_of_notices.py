@@ -14,7 +14,7 @@ from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_result
 from tests.builders.pipelines import judged
 from trainbench.alerting.breach_text import phrase
-from trainbench.alerting.notifications import Event, Notice, event_of
+from trainbench.alerting.notice_text import Event, Notice, event_of
 from trainbench.alerting.outbox import Outbox
 from trainbench.core.tables import Tone
 from trainbench.core.verdicts import Level

@@ -13,7 +13,7 @@ from sqlalchemy import insert, select
 
 from tests.builders.databases import DATABASES, empty_database
 from tests.builders.nights import ENDED_AT, night
-from trainbench.alerting.notifications import Event, Message, Notice
+from trainbench.alerting.notice_text import Event, Message, Notice
 from trainbench.alerting.notify import Sent, send_due
 from trainbench.alerting.outbox import DUE_DAYS, Outbox
 from trainbench.core.verdicts import NO_FIGURE, Finding, Level, State
@@ -21,7 +21,7 @@ from trainbench.history.history import History, open_history
 from trainbench.history.notice_tables import notices
 from trainbench.history.run_tables import breaches
 from trainbench.history.summary_tables import acknowledgements
-from trainbench.judging.over_time.trend import HISTORY_SLOWER
+from trainbench.judging.over_time.baseline_deviation import HISTORY_SLOWER
 from trainbench.settings.channels import Channel, Mail, Webhook
 
 RATES = {"node-1": 10.0, "node-2": 9.0, "node-3": 10.1}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from trainbench.core.quantities import QuantityError
+from trainbench.core.number_checks import QuantityError
 from trainbench.cost.estimate import Basis, Interruptions, Job, Ownership, Pricing, estimate
 from trainbench.cost.estimate_tables import estimate_table, headline, prices_table
 from trainbench.cost.job_rates import Rate

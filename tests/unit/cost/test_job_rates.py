@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import make_result, make_spec
-from trainbench.core.quantities import QuantityError
+from trainbench.core.number_checks import QuantityError
 from trainbench.cost.job_rates import Rate, given_rate, measured_rate, rate_by_mfu, scaled_rate
 from trainbench.exchange.comparison_rows import Collector
 

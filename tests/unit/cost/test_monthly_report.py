@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from tests.builders.paid_runs import NOVEMBER, OCTOBER, paid_run
-from tests.unit.cost.test_what_if import TABLE
+from tests.unit.cost.test_other_prices import TABLE
 from tests.unit.reporting.parsed_page import Page
 from trainbench.cost.monthly_files import files
 from trainbench.cost.monthly_report import SpendReport, make_report
 from trainbench.cost.monthly_tables import MAX_NODES, MAX_WORKS, _first_prices, tables
+from trainbench.cost.other_prices import OtherPrice
 from trainbench.cost.paid_runs import run_table
 from trainbench.cost.publish import publish
-from trainbench.cost.what_if import OtherPrice
 from trainbench.params.cost_params import PriceBasis, parse_spend_params
 from trainbench.prices.price_tables import load_prices
 from trainbench.results.artefacts import open_store

@@ -17,7 +17,7 @@ from trainbench.core.baselines import BaselineError, UnknownBaselineError
 from trainbench.core.verdicts import Finding, HistoryVerdict, Level, RateChange, State
 from trainbench.history.history import History, open_history
 from trainbench.history.notice_tables import warnings
-from trainbench.judging.over_time.trend import HISTORY_SLOWER
+from trainbench.judging.over_time.baseline_deviation import HISTORY_SLOWER
 
 WORK = make_result().effective_spec.fingerprint
 NODES = ("node-1", "node-2")

@@ -13,7 +13,7 @@ from tests.builders.campaigns import make_campaign
 from tests.builders.nights import night
 from tests.builders.verdicts import make_group, make_node
 from trainbench.core.verdicts import State
-from trainbench.history.rows import rows
+from trainbench.history.run_rows import rows
 from trainbench.history.summaries import Work, summarise, with_known_gpus
 from trainbench.results.campaign import Campaign
 

@@ -17,8 +17,8 @@ from trainbench.core.verdicts import Finding, Level, RateChange, State
 from trainbench.history.history import History, open_history
 from trainbench.history.notice_tables import warnings
 from trainbench.history.warnings import FORGOTTEN, FORGOTTEN_DAYS
+from trainbench.judging.over_time.baseline_deviation import HISTORY_SLOWER
 from trainbench.judging.over_time.level_changes import SLOWER_STEP
-from trainbench.judging.over_time.trend import HISTORY_SLOWER
 from trainbench.judging.warning_findings import Kind
 
 WORK = make_result().effective_spec.fingerprint

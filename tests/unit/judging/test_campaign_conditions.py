@@ -12,7 +12,7 @@ from tests.builders.verdicts import make_group, make_metric, make_node
 from trainbench.core.verdicts import Confirmation, Metric, NodeVerdict, Side, State, Tolerances
 from trainbench.judging.campaign_conditions import _unsteady, _watched, conditions, why
 from trainbench.judging.condition import Condition, NodeCondition
-from trainbench.judging.over_time.trend import judge_history
+from trainbench.judging.over_time.baseline_deviation import judge_history
 from trainbench.results.campaign import Campaign
 
 PEERS = (make_node("peer-1"), make_node("peer-2"))

@@ -14,8 +14,8 @@ from trainbench.core.verdicts import Confirmation, GroupVerdict, Metric, NodeVer
 from trainbench.judging.diagnosis.diagnose import diagnose
 from trainbench.judging.gpu_runs import by_gpu
 from trainbench.judging.node_runs import GpuPlace, judged_rate
+from trainbench.judging.over_time.baseline_deviation import judge_history
 from trainbench.judging.over_time.node_history import records_of
-from trainbench.judging.over_time.trend import judge_history
 from trainbench.judging.peers import gpu_verdicts
 from trainbench.judging.peers.confirmation import confirm
 from trainbench.judging.peers.node_verdicts import judge_groups, nodes_to_confirm

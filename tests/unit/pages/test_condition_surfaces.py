@@ -24,7 +24,7 @@ from trainbench.core.tables import Tone
 from trainbench.core.verdicts import Level
 from trainbench.history.history import History
 from trainbench.judging.condition import TRAITS, Condition, NodeCondition
-from trainbench.pages.banners.rows import open_banners
+from trainbench.pages.banners.banner_rows import open_banners
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import CostRow, Overview

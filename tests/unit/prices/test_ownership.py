@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainbench.core.quantities import QuantityError
+from trainbench.core.number_checks import QuantityError
 from trainbench.prices.ownership import (
     Choice,
     break_even_hours_per_month,

@@ -7,7 +7,7 @@ import pytest
 from bench_image.contract.parse import parse_result
 from bench_image.contract.result import RunResult
 from tests.builders import make_cpu_result, make_failed, make_result, spoilt
-from trainbench.core.quantities import QuantityError
+from trainbench.core.number_checks import QuantityError
 from trainbench.prices.price_tables import Price, given, price_for
 from trainbench.prices.run_cost import (
     campaign_cost,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainbench.core.quantities import QuantityError
+from trainbench.core.number_checks import QuantityError
 from trainbench.prices.spot import usd_per_useful_gpu_hour, useful_share, useful_time_share
 
 

@@ -14,10 +14,10 @@ import pytest
 from bench_image.contract.result import RunResult
 from tests.builders import STARTED_AT, make_independent, make_result
 from tests.builders.pipelines import assessed
+from trainbench import pipeline
 from trainbench.alerting.alerts import alerts
-from trainbench.comparison import validity
 from trainbench.core.verdicts import PART_FAILED, Level, State
-from trainbench.history import rows
+from trainbench.history import run_rows
 from trainbench.history.history import open_history
 from trainbench.judging.diagnosis import diagnose
 from trainbench.judging.peers import node_verdicts
@@ -167,8 +167,8 @@ def fails_for(bad: str, real: Callable[..., Any]) -> Callable[..., Any]:
 
 PARTS = (
     (priced_runs.run_cost, "price_run", "pricing failed"),
-    (validity, "validate", "checking figures failed"),
-    (rows, "_row", "recording in the history failed"),
+    (pipeline, "doubts_of_run", "checking figures failed"),
+    (run_rows, "_row", "recording in the history failed"),
 )
 
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from bench_image.contract.result import RunResult
 from trainbench.core.formats import listing
-from trainbench.core.ordering import natural
+from trainbench.core.natural_order import natural
 from trainbench.core.verdicts import Finding, Level
 from trainbench.planning.nodes import GpuNode
-from trainbench.results.machines import gpu_uuids
+from trainbench.results.same_machine import gpu_uuids
 
 SEVERAL_MACHINES = "several_machines"  # category
 

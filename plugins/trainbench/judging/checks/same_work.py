@@ -1,9 +1,9 @@
 """Runs of equal work compute the same: equal first losses, parameters, execution. The fingerprint proves only the plan.
 
-Equal work at one seed on one kind of GPU begins with nearly one loss. Of the equal runs in docs/results (70 runs of 15
-works: QLoRA, LoRA, full) the first measured losses lie at most 0.022 % apart. A node that is off by TOLERANCE_PCT
-computes something else: other weights or data, or wrong numbers, which nothing else on it will tell. Its figures are no
-measurement of the work: `checked` makes such a run a failed one.
+Equal work at one seed on one kind of GPU begins with nearly one loss. Of the equal runs in docs/results (at least 70
+runs of 15 works: QLoRA, LoRA, full) the first measured losses lie at most 0.022 % apart. A node that is off by
+TOLERANCE_PCT computes something else: other weights or data, or wrong numbers, which nothing else on it shows. Its
+figures are no measurement of the work: `checked` makes such a run a failed one.
 """
 
 from __future__ import annotations

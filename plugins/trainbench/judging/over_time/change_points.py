@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from trainbench.judging.over_time.trend import MAD_TO_SD
+from trainbench.judging.over_time.baseline_deviation import MAD_TO_SD
 
 LEAST = 3  # values of a level; one bad night and the night after it are not yet a change
 LEAST_FOR_DRIFT = 10

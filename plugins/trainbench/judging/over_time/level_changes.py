@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from trainbench.core.formats import count, day, degrees, figure, listing, share_range
-from trainbench.core.ordering import natural
+from trainbench.core.natural_order import natural
 from trainbench.core.verdicts import Finding, Level, RateChange, Tolerances
 from trainbench.judging.noise import deviation_pct
 from trainbench.judging.over_time import change_points

@@ -9,13 +9,13 @@ from datetime import datetime
 from bench_image.contract.result import RunResult
 from trainbench.core.verdicts import Finding, HistoryVerdict, State, Tolerances
 from trainbench.judging.noise import deviation_pct
-from trainbench.judging.over_time import level_changes, renames, still_slower, trend
+from trainbench.judging.over_time import baseline_deviation, lasting_slowdowns, level_changes, renames
+from trainbench.judging.over_time.baseline_deviation import trend_findings
+from trainbench.judging.over_time.lasting_slowdowns import Slowdown, lasting_slowdown_findings
 from trainbench.judging.over_time.level_changes import Change, level_change_findings
 from trainbench.judging.over_time.node_history import NodeRecord
 from trainbench.judging.over_time.renames import Rename
-from trainbench.judging.over_time.still_slower import Slowdown, lasting_slowdown_findings
-from trainbench.judging.over_time.trend import trend_findings
-from trainbench.judging.over_time.undecided import Streak
+from trainbench.judging.over_time.undecided_nodes import Streak
 
 NodeWork = tuple[str, str]  # node, and group id or fingerprint of the work
 
@@ -55,7 +55,7 @@ def own_past_findings(past: OwnPast, results: Sequence[RunResult], tolerances: T
     off_baseline = [finding for verdict in undated for finding in trend_findings(verdict)]
     # An old slowdown whose step has left the window of the history is neither; its open warning remembers it.
     known_slower = _slower(changes, off_baseline)
-    lasting = still_slower.lasting(past.slowdowns, past.now, known_slower, names)
+    lasting = lasting_slowdowns.lasting(past.slowdowns, past.now, known_slower, names)
     # A node that is still slower was not spared by a change that slowed the others.
     still = {slowdown.change.node for slowdown in lasting}
     others = {key: series for key, series in tonight.items() if key[0] not in still}
@@ -64,7 +64,7 @@ def own_past_findings(past: OwnPast, results: Sequence[RunResult], tolerances: T
 
 def _slower(changes: Sequence[Change], off_baseline: Sequence[Finding]) -> set[NodeWork]:
     """(node, fingerprint) of each slowdown of tonight."""
-    of_baseline = (c for f in off_baseline if f.category == trend.HISTORY_SLOWER for c in f.changes)
+    of_baseline = (c for f in off_baseline if f.category == baseline_deviation.HISTORY_SLOWER for c in f.changes)
     dated = {(change.node, change.fingerprint) for change in changes if change.category in level_changes.SLOWER}
     return dated | {(change.node, change.fingerprint) for change in of_baseline}
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from trainbench.core.formats import count, day, listing
-from trainbench.core.ordering import natural
+from trainbench.core.natural_order import natural
 from trainbench.core.verdicts import Finding, Level
 from trainbench.judging.checks.identity import capacities
 from trainbench.judging.over_time.node_history import NodeRecord

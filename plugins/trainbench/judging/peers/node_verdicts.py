@@ -35,7 +35,7 @@ from trainbench.judging import gpu_runs, noise
 from trainbench.judging.limits import UNITS, decide, deviation_of, figures, is_slow, limit_of, side_of
 from trainbench.judging.node_runs import NodeRuns, by_group, choice_of
 from trainbench.judging.noise import Noise
-from trainbench.judging.peers import fleet_halves, gpu_verdicts, scatter, unsteady
+from trainbench.judging.peers import fleet_halves, gpu_verdicts, scatter, unsteady_nodes
 from trainbench.judging.peers.odd_gpu import odd_gpu
 from trainbench.judging.peers.references import MIN_NODES, OWN_REFERENCE, References, reference_variance
 from trainbench.judging.peers.slow_node_warnings import is_watched
@@ -168,7 +168,7 @@ class _Group:
         state, reason = _overall(member, metrics)
         own = self.apart[member.key] if member.key in self.unsteady else None
         if own and not member.failed:
-            reason = f"unsteady: {unsteady.described(member.rates, own)}; {reason}"
+            reason = f"unsteady: {unsteady_nodes.described(member.rates, own)}; {reason}"
         watched = state is State.OK and is_watched(metrics[0])
         return NodeVerdict(
             node=member.node,

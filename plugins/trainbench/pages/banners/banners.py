@@ -18,8 +18,8 @@ from trainbench.core.formats import one_line, sentence
 from trainbench.core.markdown import escape
 from trainbench.core.verdicts import Level
 from trainbench.history.breach import Breach, BreachKind
+from trainbench.pages.banners.banner_rows import open_banners
 from trainbench.pages.banners.cache import BannerCache
-from trainbench.pages.banners.rows import open_banners
 from trainbench.pages.reads.queries import open_engine
 from trainbench.results.artefacts import open_store
 from trainbench.settings.environment import read_settings

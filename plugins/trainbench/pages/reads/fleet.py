@@ -22,7 +22,7 @@ from sqlalchemy import (
     select,
 )
 
-from trainbench.core.ordering import natural
+from trainbench.core.natural_order import natural
 from trainbench.history.summary_tables import campaigns, node_verdicts, nodes, works
 from trainbench.judging.condition import Condition
 from trainbench.pages.reads.comparisons import spent

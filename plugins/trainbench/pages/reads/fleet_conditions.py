@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, select
 
 from trainbench.core.formats import day, one_line
-from trainbench.core.ordering import natural
+from trainbench.core.natural_order import natural
 from trainbench.history.breach import Breach
 from trainbench.history.summary_tables import node_verdicts, works
 from trainbench.judging.condition import TRAITS, Condition, NodeCondition, Reach, condition_now

@@ -201,8 +201,8 @@ def independent(node: str, losses: tuple[float, ...]) -> RunResult:
 
 
 def test_the_published_results_of_equal_work_lie_far_within_the_tolerance() -> None:
-    """The tolerance is stated against these: 0.022 % of the first loss at most, in 70 runs of 15 works. Equal steps of
-    warm-up belong to it: the first loss is that of the first measured step.
+    """The tolerance is stated against these: 0.022 % of the first loss at most, in at least 70 runs of 15 works. Equal
+    steps of warm-up belong to it: the first loss is that of the first measured step.
     """
     groups: dict[str, list[float]] = {}
     for path in PUBLISHED:
@@ -212,7 +212,8 @@ def test_the_published_results_of_equal_work_lie_far_within_the_tolerance() -> N
     repeated = [losses for losses in groups.values() if len(losses) > 1]
     apart_pct = [100 * (max(losses) - min(losses)) / min(losses) for losses in repeated]
 
-    assert (sum(map(len, repeated)), len(repeated)) == (70, 15)
+    assert sum(map(len, repeated)) >= 70
+    assert len(repeated) >= 15
     assert max(apart_pct) == pytest.approx(0.022, abs=0.0005)
     assert max(apart_pct) * 40 < TOLERANCE_PCT
 

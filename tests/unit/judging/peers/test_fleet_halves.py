@@ -9,7 +9,7 @@ from tests.builders import make_result
 from tests.builders.fleets import by_name, fleet
 from tests.builders.verdicts import make_group, make_metric, make_node
 from trainbench.core.verdicts import GroupVerdict, Side, State, Tolerances
-from trainbench.judging.over_time.trend import judge_history
+from trainbench.judging.over_time.baseline_deviation import judge_history
 from trainbench.judging.peers.confirmation import confirm
 from trainbench.judging.peers.fleet_halves import as_before
 from trainbench.judging.peers.node_verdicts import judge_groups, nodes_to_confirm

@@ -8,7 +8,7 @@ from bench_image.contract.spec import Drill
 from tests.builders import STARTED_AT, make_cpu_result, make_failed, make_result
 from tests.builders.fleets import by_name, fleet, states
 from tests.conftest import GOLDEN_DIR
-from trainbench.core.ordering import natural
+from trainbench.core.natural_order import natural
 from trainbench.core.verdicts import (
     Confirmation,
     GroupVerdict,

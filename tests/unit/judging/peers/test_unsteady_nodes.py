@@ -8,7 +8,7 @@ from tests.builders.verdicts import make_group, make_node
 from trainbench.core.verdicts import Level
 from trainbench.judging.noise import Noise, Run
 from trainbench.judging.peers.scatter import OwnScatter
-from trainbench.judging.peers.unsteady import described, disturbed_node_findings
+from trainbench.judging.peers.unsteady_nodes import described, disturbed_node_findings
 
 
 def own(what: str, factor: float) -> OwnScatter:

@@ -10,7 +10,7 @@ from tests.builders.breaches import make_breach
 from tests.builders.verdicts import make_metric
 from tests.conftest import Golden
 from trainbench.alerting.breach_text import phrase
-from trainbench.alerting.notifications import Notice, message
+from trainbench.alerting.notice_text import Notice, message
 from trainbench.core.verdicts import Level, Metric, State
 from trainbench.history.breach import BreachKind
 

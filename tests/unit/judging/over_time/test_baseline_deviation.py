@@ -9,8 +9,8 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.spec import Drill
 from tests.builders import make_failed, make_result, spoilt
 from trainbench.core.verdicts import Level, RateChange, State, Tolerances
-from trainbench.judging.over_time import trend
-from trainbench.judging.over_time.trend import judge_history, trend_findings
+from trainbench.judging.over_time import baseline_deviation
+from trainbench.judging.over_time.baseline_deviation import judge_history, trend_findings
 
 LIMITS = Tolerances()
 STEADY = [10.0, 10.0, 10.0, 10.0, 10.0]
@@ -68,7 +68,7 @@ def test_a_change_is_handed_on_only_with_all_of_its_figures(gap: str | None) -> 
     }  # fmt: skip
     verdict: Any = SimpleNamespace(**known | ({gap: None} if gap else {}))
     made = RateChange(node="node-1", fingerprint="f", before=10.0, after=9.0, limit_pct=1.5)
-    assert trend._changes(verdict) == (() if gap else (made,))
+    assert baseline_deviation._changes(verdict) == (() if gap else (made,))
 
 
 def test_a_rise_within_one_percent_is_no_breach_where_the_limit_is_narrow() -> None:

@@ -11,9 +11,17 @@ import pytest
 from bench_image.contract.result import Status
 from tests.builders import campaigns, make_cpu_result, make_failed, make_result
 from trainbench.comparison.gpu_kinds import kinds
+from trainbench.comparison.hardware_survey import (
+    Cell,
+    baseline,
+    cells,
+    comparison_params,
+    measured,
+    relative,
+    saved_memory,
+)
 from trainbench.comparison.recommend import purchase_usd
 from trainbench.comparison.speedups import noise_of_one_run
-from trainbench.comparison.survey import Cell, baseline, cells, comparison_params, measured, relative, saved_memory
 from trainbench.core.tables import Table
 from trainbench.params.comparison_params import ComparisonParams
 from trainbench.planning.nodes import GpuNode

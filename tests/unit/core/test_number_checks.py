@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from trainbench.core.quantities import QuantityError, at_least, lost_share, not_negative, positive, used_share
+from trainbench.core.number_checks import QuantityError, at_least, lost_share, not_negative, positive, used_share
 
 NAN, INF = float("nan"), float("inf")
 

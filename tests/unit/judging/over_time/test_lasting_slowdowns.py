@@ -8,8 +8,8 @@ import pytest
 
 from tests.builders import make_result
 from trainbench.core.verdicts import RateChange
+from trainbench.judging.over_time.lasting_slowdowns import Slowdown, lasting, lasting_slowdown_findings
 from trainbench.judging.over_time.node_history import NodeRecord, records_of
-from trainbench.judging.over_time.still_slower import Slowdown, lasting, lasting_slowdown_findings
 from trainbench.judging.warning_findings import KIND_OF, Kind
 
 WORK = make_result().effective_spec.fingerprint
