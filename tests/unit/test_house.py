@@ -1,4 +1,4 @@
-"""Short functions and short files: one that grew too long is cut where its second thought begins."""
+"""Short functions and short files, and tests that lie where their module lies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-MAX_FUNCTION_LINES, MAX_FILE_LINES = 40, 400
+MAX_FUNCTION_LINES, MAX_FILE_LINES, MAX_TEST_FILE_LINES = 40, 400, 500
 # A migration lists each column once.
 LONG_FUNCTIONS = {"plugins/trainbench/history/migrations"}
 
@@ -47,3 +47,35 @@ def test_forty_lines_pass_and_forty_one_do_not() -> None:
     """A signature and 39 statements are 40 lines."""
     assert long_functions("def short():\n" + "    pass\n" * 39) == []
     assert long_functions("def long():\n" + "    pass\n" * 40) == ["long: 41 lines"]
+
+
+def test_no_test_file_is_longer_than_five_hundred_lines() -> None:
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in sources("tests")}
+    assert {name: lines for name, lines in lengths.items() if lines > MAX_TEST_FILE_LINES} == {}
+
+
+# Tests of a subject of their package, not of one module.
+SUBJECTS = {
+    "alerting/test_nights_of_notices.py",
+    "image/contract/test_equal_work.py",
+    "image/contract/test_nulls.py",
+    "judging/test_properties.py",
+    "pages/render/test_parts.py",
+    "pages/test_condition_surfaces.py",
+    "planning/test_gpu_resources.py",
+    "pods/test_pod_template_examples.py",
+    "prices/test_cost_doc.py",
+}
+
+
+def test_each_unit_test_lies_where_its_module_lies() -> None:
+    """tests/unit/PACKAGE/test_MODULE.py: in `cli` one for each command, at the top what concerns several packages."""
+    unit = ROOT / "tests" / "unit"
+    strays = set()
+    for test in unit.glob("*/**/test_*.py"):
+        package, *rest = test.relative_to(unit).parts[:-1]
+        home = {"image": ROOT / "bench_image", "scripts": ROOT / "scripts", "studies": ROOT / "studies"}
+        module = home.get(package, ROOT / "plugins" / "trainbench" / package).joinpath(*rest, test.name[len("test_") :])
+        if package != "cli" and not module.exists():
+            strays.add(str(test.relative_to(unit)))
+    assert strays == SUBJECTS
