@@ -51,6 +51,11 @@ def window_s(clock: Clock, wall_s: float, step_times_s: Sequence[float]) -> floa
     return wall_s if clock is Clock.WALL else math.fsum(step_times_s)
 
 
+def window_rate(clock: Clock, wall_s: float, step_times_s: Sequence[float], samples_per_step: int) -> float:
+    """Samples per second of a window. `samples_per_step`: of all ranks."""
+    return len(step_times_s) * samples_per_step / window_s(clock, wall_s, step_times_s)
+
+
 def step_time(step_times_s: Sequence[float]) -> StepTime:
     """Summary of at least two step times in seconds. Raises ValueError for fewer."""
     half_width = half_width_pct(step_times_s)

@@ -25,7 +25,7 @@ from bench_image.contract.result_sections import (
     Window,
 )
 from bench_image.contract.spec import RunSpec
-from bench_image.contract.step_stats import half_width_pct, step_time, window_s
+from bench_image.contract.step_stats import half_width_pct, step_time, window_rate, window_s
 from bench_image.contract.work import Device
 from bench_image.process.exit_codes import ProcessExits, signal_name
 from bench_image.process.rank_report import RankReport, WindowRecord
@@ -234,13 +234,13 @@ def _peak(spec: RunSpec, first: RankReport | None, missing: Missing) -> float | 
 
 def _window(spec: RunSpec, record: WindowRecord) -> Window:
     half_width = half_width_pct(record.step_times_s)
-    seconds = window_s(Clock.of(spec.work.device), record.wall_s, record.step_times_s)
+    clock = Clock.of(spec.work.device)
     assert half_width is not None, "a window has at least two steps"
     return Window(
         started_s=record.started_s,
         wall_s=record.wall_s,
         num_steps=len(record.step_times_s),
-        samples_per_second=len(record.step_times_s) * spec.samples_per_step / seconds,
+        samples_per_second=window_rate(clock, record.wall_s, record.step_times_s, spec.samples_per_step),
         half_width_pct=half_width,
         steady=half_width <= spec.measurement.target_half_width_pct,
     )

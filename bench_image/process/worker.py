@@ -221,7 +221,7 @@ def _measure(
     expected_step_s: float | None,
 ) -> RunError | None:
     """Measures all windows, or those up to the first with an invalid loss, whose error it returns."""
-    from bench_image.contract.step_stats import window_s
+    from bench_image.contract.step_stats import window_rate
     from bench_image.telemetry.peak_memory import reset_peak_memory
     from bench_image.training.loop import measure_window
 
@@ -239,8 +239,7 @@ def _measure(
         journal.timings.append(timing)
         steps = len(timing.step_times_s)
         expected_step_s = timing.wall_s / steps
-        counted_s = window_s(Clock.of(spec.work.device), timing.wall_s, timing.step_times_s)
-        rate = steps * spec.samples_per_step / counted_s
+        rate = window_rate(Clock.of(spec.work.device), timing.wall_s, timing.step_times_s, spec.samples_per_step)
         use = _current_use(sampler)
         journal.log(window=f"{number}/{spec.measurement.repeats}", steps=steps, samples_per_s=round(rate, 3), **use)
         if None in timing.losses:

@@ -9,9 +9,11 @@ from pydantic import AwareDatetime
 from sqlalchemy import Row, Select, and_, select
 
 from bench_image.contract.frozen import Frozen
+from trainbench.core.formats import signed
 from trainbench.core.verdicts import Finding, Level, MetricVerdict, State
 from trainbench.history.run_tables import breaches
 from trainbench.history.summary_tables import acknowledgements
+from trainbench.judging.limits import NAMES, UNITS
 
 _WORK = ("is_drill", "group_id", "gpu_name", "model", "recipe", "strategy")
 _COMMON = (
@@ -84,6 +86,12 @@ class Breach(Frozen):
         """The metric that is out of its limit; None: the node failed or was missing, or this is a warning."""
         known = (metric for metric in self.finding.evidence if metric.deviation is not None)
         return next((metric for metric in known if metric.state is State.BREACH), None)
+
+    @property
+    def deviation(self) -> str:
+        """ "samples/s -7.3 %", or "" for a node that failed or was missing and for a warning."""
+        figure = self.figure
+        return f"{NAMES[figure.metric]} {signed(figure.deviation or 0.0, UNITS[figure.metric])}" if figure else ""
 
 
 def select_breaches() -> Select[Any]:

@@ -26,7 +26,6 @@ from trainbench.figure_catalogue.run_figures import (
 )
 from trainbench.figure_catalogue.table_figures import DEVIATION, OWN_MEDIAN, PLACE
 from trainbench.history.breach import Breach
-from trainbench.judging.limits import NAMES, UNITS
 from trainbench.pages.reads.rows import CostRow, HeatRow, NodeEvent, NodeSeries, RunRow, RunSort, StrategyRow
 from trainbench.pages.render.links import Links
 
@@ -55,19 +54,13 @@ def tone_of(state: State | None) -> Tone:
     return Tone.BAD if state in RED else Tone.WARN if state in (State.NOTICE, State.INSUFFICIENT) else Tone.PLAIN
 
 
-def deviation(breach: Breach) -> str:
-    """ "samples/s -7.3 %", or "" for a node that failed or was missing."""
-    figure = breach.figure
-    return f"{NAMES[figure.metric]} {signed(figure.deviation or 0.0, UNITS[figure.metric])}" if figure else ""
-
-
 def breaches_table(rows: Sequence[Breach], links: Links, name: str, title: str) -> Table:
     return make_table(
         rows,
         (
             text("node", lambda row: text_cell(row.node, href=links.breach(row.id))),
             text("state", _breach_state),
-            text("deviation", deviation),
+            text("deviation", lambda row: row.deviation),
             text("since", lambda row: moment(row.opened_at)),
             text("until", lambda row: moment(row.closed_at)),
             *WORK_COLUMNS,

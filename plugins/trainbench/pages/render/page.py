@@ -141,7 +141,6 @@ def _environment() -> Environment:
         "tone": listings.tone_of,
         "usd": formats.usd,
         "words": listings.words,
-        "deviation": listings.deviation,
     }
     return environment
 
