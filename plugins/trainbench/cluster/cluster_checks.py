@@ -255,7 +255,7 @@ def _image(cluster: ClusterFacts, facts: Facts) -> Check:
 
 
 def _probed(facts: Facts) -> Iterator[Check]:
-    """Result of the probe, or that none was run."""
+    """Checks of the probe pod's facts; one of state unknown where no probe ran."""
     probe = facts.probe
     if isinstance(probe, Unknown):
         yield fail("probe", probe.reason, "put right what it names, then probe again")

@@ -158,7 +158,7 @@ def _one_of_each_kind(
 
 
 def _gpu_resource(pod: Mapping[str, Any], settings: Settings) -> str | None:
-    """What the pod takes as its GPUs; None: it takes none."""
+    """Name of the GPU resource that the pod requests; None: it requests none."""
     limits = pod["spec"]["containers"][0].get("resources", {}).get("limits") or {}
     return next((name for name in limits if is_gpu_resource(name, settings.gpu_resources)), None)
 
@@ -168,7 +168,7 @@ def is_of_gang(pod: Mapping[str, Any]) -> bool:
 
 
 def _as_sent(pod: Mapping[str, Any], sidecar: Sidecar) -> dict[str, Any]:
-    """As the operator sends it, with the sidecar; under a name that cannot be taken."""
+    """The pod as the operator sends it, with the sidecar and a random name."""
     sent: dict[str, Any] = copy.deepcopy(dict(pod))
     sent["metadata"]["name"] = f"tb-doctor-{secrets.token_hex(4)}"
     base = next(container for container in sent["spec"]["containers"] if container["name"] == CONTAINER)

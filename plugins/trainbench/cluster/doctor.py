@@ -45,7 +45,7 @@ def examine(
 
 
 def checks(facts: Facts) -> tuple[Check, ...]:
-    """In the order in which they should be put right."""
+    """All checks, in the order in which a person should mend them."""
     return (*cluster_checks(facts), *airflow_checks(facts), *site_checks(facts))
 
 

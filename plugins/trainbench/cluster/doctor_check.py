@@ -15,7 +15,7 @@ class CheckState(StrEnum):
 
 
 class Check(Frozen):
-    """`resolution` is empty when there is nothing to do."""
+    """One check of `doctor`. `resolution` is empty where there is nothing to do."""
 
     name: str
     state: CheckState

@@ -46,7 +46,7 @@ Question = Callable[[], Any]
 
 
 class Facts(Frozen):
-    """None: not gathered, for it does not matter here."""
+    """All facts that the checks judge; None: not gathered, because no check needs it."""
 
     settings: Settings
     has_plan: bool = False  # the pods of a plan are tried: its nodes are known
@@ -101,7 +101,7 @@ def gather(
 
 
 def probed(facts: Facts, opened: Callable[[], Cluster], wait_s: float = WAIT_S) -> Facts:
-    """The same facts with those of a real pod; unchanged where there is no cluster or no usable template for it."""
+    """The facts with those of a real pod; unchanged where there is no cluster or no usable template."""
     if not isinstance(facts.cluster, ClusterFacts) or facts.template_fault:
         return facts
     gpu_fleet = facts.cluster.fleet if isinstance(facts.cluster.fleet, Fleet) else Fleet()
@@ -145,7 +145,7 @@ def _answer(question: Question) -> Any:
 
 
 def _side_by_side(questions: Mapping[str, Question], deadline_s: float) -> dict[str, Any]:
-    """In threads that nobody waits for at the end: a client that hangs must not hang the answer."""
+    """Run the reads in daemon threads: a client that hangs does not delay the answer past its deadline."""
     answers: dict[str, Any] = {}
 
     def ask(name: str, question: Question) -> None:

@@ -96,7 +96,7 @@ def document(swept: Sequence[Swept]) -> dict[str, Any]:
 
 
 def faults(swept: Sequence[Swept]) -> str | None:
-    """Why something is still there that should be gone; None when nothing is."""
+    """Why something that should be deleted is still there; None: everything is deleted."""
     reasons = [f"{item.name}: {item.fault}" for item in swept if item.fault]
     return f"{len(reasons)} could not be deleted: {'; '.join(reasons[:3])}" if reasons else None
 
@@ -143,7 +143,7 @@ def _sweep_folder(store: Store, expiry: Expiry, deletes: bool) -> Swept:
 
 
 def _table(title: str, columns: tuple[str, ...], swept: Sequence[Swept]) -> Table:
-    """Kept items are not listed: there may be a year of them."""
+    """The table without kept items, of which there may be a year's worth."""
     rows = tuple(
         text_row(
             *(*item.cells, item.outcome, item.reason),

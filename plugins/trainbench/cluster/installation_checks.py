@@ -102,7 +102,7 @@ def _history(facts: Facts) -> Check:
 
 
 def _notifications(facts: Facts) -> Check:
-    """Never a reason not to run: a night without a message is better than a night without a check."""
+    """The check of the notice channels; at worst a warning: a night without a message still judges its nodes."""
     names = ", ".join(channel.name for channel in facts.settings.notify)
     if isinstance(facts.channels, Unknown):
         return warn("notifications", f"{names}: {facts.channels.reason}", f"check {NOTIFY_ENV}")

@@ -143,7 +143,7 @@ def store_facts(settings: Settings) -> StoreFacts:
 
 
 def history_facts(settings: Settings) -> HistoryFacts:
-    """Opens the database and compares its schema with ours; changes nothing. Raises HistoryError or SQLAlchemyError."""
+    """Open the database and compare its schema with ours; change nothing. Raises HistoryError or SQLAlchemyError."""
     from trainbench.history.database import connect, shown
 
     engine = connect(_impatient(settings.history_url), open_store(settings.store))
@@ -156,7 +156,7 @@ def history_facts(settings: Settings) -> HistoryFacts:
 
 
 def unsent_facts(settings: Settings) -> UnsentFacts:
-    """Nothing is known of a history that has another schema. Raises HistoryError."""
+    """Notices that did not go out; none where the history has another schema. Raises HistoryError."""
     from trainbench.alerting.outbox import DUE_DAYS, Outbox
     from trainbench.history.database import connect
 
@@ -175,7 +175,7 @@ def unsent_facts(settings: Settings) -> UnsentFacts:
 
 
 def image_facts(image: LocalImage) -> ImageFacts:
-    """Asks the interpreter which modules it could import; imports none of them."""
+    """Ask the interpreter which modules it can find, without importing them."""
     if not os.access(image.python, os.X_OK):
         return ImageFacts(python=image.python, version=None)
     program = (
@@ -207,7 +207,7 @@ def _schema() -> str:
 
 
 def _revision(engine: Any) -> str | None:
-    """Of the database's schema. A file that is not there is not made: it only has to be possible."""
+    """Revision of the database's schema; None for a file that does not exist yet, which is not created here."""
     from alembic.runtime.migration import MigrationContext
 
     if engine.dialect.name == "sqlite":

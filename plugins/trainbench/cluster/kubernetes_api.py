@@ -26,7 +26,7 @@ CORE = "CoreV1Api"
 
 
 class ClusterError(RuntimeError):
-    """The API did not do what was asked; the message names the request and the answer."""
+    """The API refused a request or could not be reached; the message names the request and the answer."""
 
 
 class Unreachable(ClusterError):
@@ -34,7 +34,7 @@ class Unreachable(ClusterError):
 
 
 class Refused(ClusterError):
-    """The API server answered no. `message` is its own."""
+    """The API server refused the request. `message`: its own text."""
 
     def __init__(self, action: str, status: int, reason: str, message: str) -> None:
         super().__init__(f"{action}: {message} ({status} {reason})")
@@ -138,7 +138,7 @@ class Cluster:
         return self._text(CORE, "read_namespaced_pod_log", name, self.namespace, container=container, **tail)
 
     def delete_pod(self, name: str, uid: str) -> None:
-        """This very pod: another one that has taken its name since is left alone. One that is gone is gone."""
+        """Delete the pod with this UID; a new pod of the same name stays. A pod that is gone already is no error."""
         try:
             self._object(CORE, "delete_namespaced_pod", name, self.namespace, body={"preconditions": {"uid": uid}})
         except Refused as refused:
@@ -220,7 +220,7 @@ def _from_connection(settings: Settings) -> Any:
 
 
 def _once_more(send: Callable[[], Any]) -> Any:
-    """A connection that was not made is tried again; a request that may have arrived is not."""
+    """Repeat the call once where no connection was made; never where the request may have arrived."""
     from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
     try:

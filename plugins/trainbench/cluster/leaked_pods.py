@@ -1,4 +1,4 @@
-"""Judges which of our pods nobody waits for any more. Only those are ever deleted."""
+"""Judge which of our pods leaked: their DAG run is over. Only those are deleted."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def visible_gpus(
 
 
 def _is(word: str, *, index: str, uuid: str) -> bool:
-    """CUDA takes an index, or the beginning of a UUID."""
+    """Whether `CUDA_VISIBLE_DEVICES` names this GPU: by index, or by the beginning of its UUID."""
     return word == index or (not word.isdecimal() and uuid.startswith(word))
 
 

@@ -129,7 +129,7 @@ def _with_progress(cluster: Cluster, pod: LivePod) -> LivePod:
 
 
 def _waits_for(status: Mapping[str, Any]) -> str | None:
-    """A container's reason first: it is nearer to the cause than the scheduler's."""
+    """Why a pending pod waits: the reason of a container, else that of the scheduler; None: neither gives one."""
     for container in status.get("containerStatuses") or ():
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason"):
@@ -141,7 +141,7 @@ def _waits_for(status: Mapping[str, Any]) -> str | None:
 
 
 def _local(path: Path, now: datetime) -> LivePod | None:
-    """None for what is not a running pod of this user: the folder is open to all."""
+    """The pod that a local launcher describes in `path`; None for a file of another user or of a process that ended."""
     try:
         about = json.loads(_own_text(path))
         pid, metadata = int(about["pid"]), about["metadata"]
@@ -181,7 +181,7 @@ def _moment(text: object) -> datetime | None:
 
 
 def _number(text: str | None) -> float | None:
-    """NaN and infinity are no figures."""
+    """The text as a finite number; None for any other text."""
     try:
         value = float(text) if text else None
     except ValueError:
@@ -190,5 +190,5 @@ def _number(text: str | None) -> float | None:
 
 
 def _known(write: Callable[[float | None], str]) -> Callable[[float | None], str]:
-    """An unknown number is an empty cell."""
+    """The writer of a column, with an empty cell for an unknown number."""
     return lambda value: "" if value is None else write(value)

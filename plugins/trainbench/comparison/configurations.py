@@ -200,7 +200,7 @@ class _Comparer:
     def _in_both(
         self, figure: Figure, base: Sequence[RunResult], results: Sequence[RunResult]
     ) -> tuple[float | None, float | None]:
-        """Of the base and of the others, in the rounds that both ran in."""
+        """The runs of the base and of the others in the rounds that both ran in."""
         before, after = (
             MeasuredRuns(results=runs, costs=self._costs_of(runs)).figure(figure) for runs in paired(base, results)
         )
@@ -210,7 +210,7 @@ class _Comparer:
         return _change_pct(*self._in_both(figure, base, results))
 
     def _saving_pct(self, price: Figure, base: Sequence[RunResult], results: Sequence[RunResult]) -> float | None:
-        """In percent of the base's price."""
+        """Saving in percent of the base's price; negative where it costs more."""
         before, after = self._in_both(price, base, results)
         return savings(before, after).pct if before and after is not None else None
 
@@ -247,7 +247,7 @@ def _on(node: str, results: Sequence[RunResult]) -> tuple[RunResult, ...]:
 
 
 def _drift(base: Sequence[RunResult]) -> Iterable[str]:
-    """The baseline's samples/s in its rounds: what moved there moved for all."""
+    """The baseline's samples/s by round: a drift of the machine, which all configurations share."""
     for node in dict.fromkeys(r.spec.identity.node for r in base):
         rates = [
             r.performance.samples_per_second or 0.0

@@ -63,7 +63,7 @@ class Entry(MeasuredRuns):
 
 
 def entries(group: WorkGroup, size: int) -> list[Entry]:
-    """Those of one world size, fastest first."""
+    """The entries of one world size, fastest first."""
     runs: dict[Strategy, list[RunResult]] = {}
     for result in group.results:
         if result.spec.placement.world_size == size:
@@ -84,12 +84,12 @@ def apart_pct(one: Entry, other: Entry) -> float:
 
 
 def both_noises_pct(one: Entry, other: Entry) -> float:
-    """Of the difference of two figures that were measured independently: the root of the squares' sum."""
+    """Noise of the difference of two independent figures, in percent: the root of the sum of their squares."""
     return math.hypot(one.noise_pct, other.noise_pct)
 
 
 def is_tie(one: Entry, other: Entry) -> bool:
-    """Equal as far as these runs can tell."""
+    """Whether two entries differ by no more than their noise."""
     return apart_pct(one, other) <= both_noises_pct(one, other)
 
 

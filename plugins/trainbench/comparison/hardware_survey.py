@@ -50,7 +50,7 @@ class Cell(MeasuredRuns):
 
     @cached_property
     def memory_gb(self) -> float | None:
-        """As CUDA counts it: the memory of a process on a CPU is not the training's alone."""
+        """Peak memory in 1e9 bytes as CUDA counts it; None on a CPU, where the process holds more than the training."""
         return self.median(lambda r: r.memory.peak_during_training if r.memory.kind == "cuda_allocated" else None)
 
     @property
@@ -84,7 +84,7 @@ class Saved:
 
 
 def cells(campaign: Campaign) -> tuple[Cell, ...]:
-    """In the order in which they were asked for; what was left out stands where it would have run."""
+    """One cell for each model, recipe and kind of GPU, in the order of the parameters; skipped ones included."""
     of_node = kinds(campaign)
     costs = {cost.run_id: cost for cost in campaign.costs}
     runs: dict[tuple[str, str, str], list[RunResult]] = {}

@@ -100,12 +100,12 @@ class Floor(Frozen):
 
 
 def _variance_of_median(n: int) -> float:
-    """Exact for few, for that is where a round more or less is weighed; else the bound by which nodes are judged."""
+    """Variance of the median of n normal values, in units of one value's: exact for few, else `noise`'s bound."""
     return _MEDIAN_VARIANCE.get(n, noise.median_variance(n))
 
 
 def measures_noise(campaign: Campaign) -> bool:
-    """Asked for, or a node that happened to do the same work often enough."""
+    """Whether the campaign is a noise floor by its kind, or a node repeated one work often enough."""
     if campaign.question is Question.NOISE:
         return True
     times: dict[tuple[str, str], int] = {}

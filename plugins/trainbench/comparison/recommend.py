@@ -52,7 +52,7 @@ def rented(cells: Sequence[Cell], wanted: ComparisonParams) -> Table:
 
 
 def _cheapest(cells: Sequence[Cell]) -> Cell | None:
-    """Per sample; None without a price."""
+    """The GPU that is cheapest per sample; None where no price is known."""
     priced = [cell for cell in cells if cell.usd_per_1m_samples]
     return min(priced, key=lambda cell: cell.usd_per_1m_samples or 0.0) if priced else None
 

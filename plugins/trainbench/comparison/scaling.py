@@ -65,12 +65,12 @@ class Scaling:
 
     @property
     def is_no_faster(self) -> bool:
-        """As far as these runs can tell."""
+        """Whether the larger size is no faster than the base, within the noise."""
         return self.speed_up <= 1 + self.noise_pct / 100
 
     @property
     def is_dearer(self) -> bool:
-        """Per sample, at one price per GPU: beyond the noise."""
+        """Whether a sample costs more than on the base at one price per GPU, by more than the noise."""
         return self.pct < 100 - self.noise_pct
 
     @property

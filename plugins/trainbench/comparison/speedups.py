@@ -29,12 +29,12 @@ class SpeedUp(NamedTuple):
 
     @property
     def is_beyond_noise(self) -> bool:
-        """False also where the noise is not known."""
+        """Whether the ratio differs from 1 by more than the noise; False where the noise is not known."""
         return self.log_half_width is not None and abs(math.log(self.ratio)) > self.log_half_width
 
     @property
     def half_width(self) -> float | None:
-        """Of the ratio itself, on its wider side."""
+        """Half-width of the ratio's 99 % interval, on its wider side."""
         return None if self.log_half_width is None else self.ratio * math.expm1(self.log_half_width)
 
     def scaled(self, factor: float) -> SpeedUp:

@@ -1,4 +1,4 @@
-"""Checks that figures can be trusted. `validate`: one result by itself; `compare`: results beside each other."""
+"""Doubts about figures: of one run by itself, and of runs beside each other."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _windows(result: RunResult) -> Iterator[Finding]:
 
 
 def doubts_between_runs(results: Sequence[RunResult]) -> tuple[Finding, ...]:
-    """Doubts that need the runs beside each other: of several sizes, of several strategies, of equal runs."""
+    """Doubts that need several runs: about scaling, about memory of strategies, and about equal runs."""
     on_gpu = [result for result in results if result.spec.work.device is Device.CUDA]
     return (*_scaling(on_gpu), *_memory_order(on_gpu), *_between_runs(on_gpu))
 

@@ -30,7 +30,7 @@ def _text(value: str) -> str:
 
 
 def lines(rows: Iterable[Iterable[Cell]]) -> str:
-    """CSV text, one line for each row."""
+    """The rows as CSV text, one line each."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(map(cell, row) for row in rows)
     return text.getvalue()

@@ -1,4 +1,4 @@
-"""A result without the names by which its owner's machines could be known. What was measured stays as it is."""
+"""A result without the names of its owner's machines; all measurements stay."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _names(result: RunResult) -> dict[str, str]:
 
 
 def _others(result: RunResult) -> Iterator[str]:
-    """Further names that may stand in a message."""
+    """Pod, hosts, GPU UUIDs, folders and campaign: other names that messages may contain."""
     context, spec = result.context, result.spec
     if context:
         yield from filter(None, (context.pod, context.hostname, context.node))
@@ -90,7 +90,7 @@ def _context(context: Context, node: str, missing: dict[str, str]) -> Context:
 
 
 def _folder(path: str) -> str:
-    """The last name of a path: two results of other weights must not look alike."""
+    """The last name of a path, so that results of different weights stay different."""
     return f"/{HOST}/{PurePosixPath(path).name}"
 
 

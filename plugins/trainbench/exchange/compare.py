@@ -35,7 +35,7 @@ MAX_JOBS = 50
 
 
 class CompareError(UserError, ValueError):
-    """The comparison cannot be made as asked; the message says why and what to do."""
+    """The comparison cannot be made with these options; the message says why and what to do."""
 
 
 class Compared(Frozen):
@@ -94,7 +94,7 @@ def tables(jobs: Sequence[Job]) -> tuple[Table, ...]:
 
 
 def summary(jobs: Sequence[Job]) -> tuple[str, ...]:
-    """Who is fastest and who is cheapest, for each job with a choice."""
+    """Sentences that name the fastest and the cheapest row of each job with several rows."""
     lines = [line for job in jobs[:MAX_JOBS] if len(job.rows) > 1 for line in _summary(job, jobs)]
     if len(jobs) > 1:
         lines.append(f"{len(jobs)} different jobs: rows of different jobs are not ranked against each other.")
@@ -102,7 +102,7 @@ def summary(jobs: Sequence[Job]) -> tuple[str, ...]:
 
 
 def document(jobs: Sequence[Job], notes: Sequence[str], left_out: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-    """Everything, for scripts: one entry for each row, in the order of the sources."""
+    """The comparison as JSON: one entry for each row, in the order of the sources."""
     rows = [
         row.model_dump(mode="json", exclude={"contender"})
         | row.contender.model_dump(mode="json", exclude={"figures"})

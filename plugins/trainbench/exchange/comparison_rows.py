@@ -72,7 +72,7 @@ MAX_ADDRESSES = 20
 
 @dataclass
 class Collector:
-    """Takes files one by one and keeps a few figures of each: 100,000 results fit into memory."""
+    """Collects files one by one and keeps a few figures of each, so that 100,000 results fit into memory."""
 
     _runs: dict[tuple[str, ...], _Runs] = field(default_factory=dict)
     _order: list[Contender | _Runs] = field(default_factory=list)
@@ -88,11 +88,11 @@ class Collector:
         self._runs[key].add(address, result)
 
     def add_bench_file(self, name: str, address: str, file: OwnFile | OldFile) -> None:
-        """A file of its own program is a row of its own."""
+        """Add a benchmark file, which always becomes a row of its own."""
         self._order.append(_of_own(name, address, file) if isinstance(file, OwnFile) else _of_old(name, address, file))
 
     def contenders(self) -> tuple[Contender, ...]:
-        """In the order in which they came."""
+        """The rows, in the order in which their first files were added."""
         campaigns: dict[str, set[str]] = {}
         for source, campaign_id, *_ in self._runs:
             campaigns.setdefault(source, set()).add(campaign_id)

@@ -1,4 +1,4 @@
-"""One stored result -> the files by which it is published."""
+"""One stored result as the files that publish it."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def reindex(store: Store, history: Recorder, advance: Callable[[], None] = lambd
 
 
 def _oldest_first(store: Store, ids: list[str]) -> Iterator[str]:
-    """By when they ended; those that do not say come last, and are reported when they are read."""
+    """Campaign ids by their end; those without a readable end come last, and are reported when they are read."""
     dated = {name: _finished_at(store, name) for name in ids}
     known = {name: at for name, at in dated.items() if at is not None}
     yield from sorted(known, key=lambda name: known[name])
@@ -71,7 +71,7 @@ def _oldest_first(store: Store, ids: list[str]) -> Iterator[str]:
 
 
 def _finished_at(store: Store, campaign_id: str) -> datetime | None:
-    """From the file's first bytes: all campaigns together may be larger than the memory."""
+    """The campaign's end, from the first bytes of verdict.json, which may be large."""
     try:
         head = store.read_summary_head(campaign_id, CAMPAIGN_FILE, HEAD_BYTES)
         match = _FINISHED_AT.search(head)

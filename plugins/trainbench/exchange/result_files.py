@@ -1,4 +1,4 @@
-"""Result files of any kind, wherever they lie -> what is compared. Nothing is dropped without a word."""
+"""Result files of any kind become the rows of a comparison; a note names every file that is left out."""
 
 from __future__ import annotations
 
@@ -154,12 +154,12 @@ def _files_below(folder: UPath) -> list[UPath]:
 
 
 def _identity(result: RunResult) -> str:
-    """Ids are unique within one installation only: the figures tell two of different ones apart."""
+    """A key of the run: its ids and figures, because ids are unique within one installation only."""
     spec, rate = result.spec, result.performance.samples_per_second
     ids = f"{spec.identity.campaign_id} {spec.identity.run_id} {spec.identity.node} {result.started_at.timestamp()}"
     return f"{ids} {rate} {result.performance.measured_wall_s} {gpu_name(result)}"
 
 
 def _old_identity(file: OldFile) -> str:
-    """A program that writes no id: equal to the last digit means the same file."""
+    """A key of a file without ids: its whole content."""
     return f"{OLD_PROGRAM} {file.model_dump_json()}"

@@ -71,14 +71,14 @@ def submission(result: RunResult, exported_at: datetime, with_names: bool = Fals
 
 
 def without_price(result: RunResult) -> RunResult:
-    """What one pays is nobody else's price, and may be nobody else's business."""
+    """The result without its price, which is confidential and holds for its owner only."""
     cost = Cost(**dict.fromkeys(Cost.model_fields))
     missing = {path: why for path, why in result.missing.items() if path.split(".")[0] != "cost"}
     return result.model_copy(update={"cost": cost, "missing": missing | {"cost": "a price is the reader's own"}})
 
 
 def parse_submission(content: bytes) -> Submission:
-    """Raises SubmissionError, whatever the content is."""
+    """Parse a submission. Raises SubmissionError and nothing else, whatever the content is."""
     if len(content) > MAX_SUBMISSION_BYTES:
         raise SubmissionError(f"larger than the {MAX_SUBMISSION_BYTES:,} bytes allowed")
     try:
@@ -106,7 +106,7 @@ def parse_submission(content: bytes) -> Submission:
 
 
 def imported(content: Submission) -> RunResult:
-    """The result under a campaign of its own, which the same document gets every time."""
+    """The result under a campaign of its own, whose id is the same for the same document."""
     result = content.result
     text = result.model_dump_json(exclude={"spec": {"identity": {"campaign_id"}}})
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
@@ -117,7 +117,7 @@ def imported(content: Submission) -> RunResult:
 
 
 def file_name(content: Submission) -> str:
-    """Without an ending: "nvidia-h200-x1-mistral-7b-qlora-8x512-2026-11-21"."""
+    """File name without extension: "nvidia-h200-x1-mistral-7b-qlora-8x512-2026-11-21"."""
     summary = content.summary
     work = f"{summary['model']}-{summary['recipe']}-{summary['micro_batch_size']}x{summary['seq_length']}"
     where = f"{summary['gpu'] or 'cpu'}-x{summary['num_gpus']}"

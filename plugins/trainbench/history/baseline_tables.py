@@ -1,4 +1,4 @@
-"""The accepted baselines. Nothing rebuilds them: they are not in the artefacts. The migration builds exactly these."""
+"""The table of accepted baselines, as the migration creates it. `reindex` cannot rebuild it: the store has no copy."""
 
 from __future__ import annotations
 

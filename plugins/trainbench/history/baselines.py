@@ -54,7 +54,7 @@ def accept(
 
 
 def revoke(connection: Connection, baseline_id: int, who: str, at: datetime) -> Baseline:
-    """The past before counts again; the next campaign warns anew of what it finds. Raises BaselineError."""
+    """Revoke an accepted baseline: the past before it counts again from the next campaign on. Raises BaselineError."""
     who = _text(who, "the name of who takes it back", MAX_WHO)
     known = {each.id: each for each in read_baselines(connection)}
     baseline = known.get(baseline_id)
@@ -95,7 +95,7 @@ def _level_since(connection: Connection, names: Sequence[str]) -> datetime:
 
 
 def _close_warnings(connection: Connection, accepted: Baseline) -> None:
-    """What is said of works that were not accepted stays open."""
+    """Close the open warnings of the accepted works; those of other works stay open."""
     ended = f"accepted as the new level by {accepted.who}: {accepted.why}"
     for row in connection.execute(select(warnings).where(_BEHIND)).all():
         changes = stored_changes(row.changes)

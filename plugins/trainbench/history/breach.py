@@ -36,7 +36,7 @@ OF_BREACH = and_(
 
 
 class BreachKind(StrEnum):
-    """The table that holds it."""
+    """Which table holds the breach."""
 
     BREACH = "breach"  # a red node
     WARNING = "warning"  # a node that is not red and yet needs somebody to look
@@ -95,7 +95,7 @@ class Breach(Frozen):
 
 
 def select_breaches() -> Select[Any]:
-    """Rows for `breach_of`."""
+    """The query whose rows `breach_of` reads."""
     seen = acknowledgements.c.who, acknowledgements.c.at, acknowledgements.c.reason.label("seen_because")
     return select(breaches, *seen).select_from(breaches.outerjoin(acknowledgements, OF_BREACH))
 

@@ -117,7 +117,7 @@ def _diagnosed(of_node: Sequence[Finding], group_id: str) -> Finding | None:
 
 
 def _undiagnosed(verdict: NodeVerdict, group_id: str) -> Finding:
-    """What the verdict itself says, where the diagnosis failed."""
+    """A finding made from the verdict alone, where the diagnosis failed."""
     return Finding(
         level=Level.ERROR,
         category=verdict.state.value,

@@ -108,7 +108,7 @@ def _without_secrets(url: URL, reason: str) -> str:
 
 
 def _patience(url: URL) -> dict[str, int]:
-    """A server that does not answer is away after seconds; by default libpq waits for it as long as TCP does."""
+    """Connect options for PostgreSQL: a timeout of seconds instead of TCP's minutes."""
     knows = url.get_driver_name() in ("psycopg", "psycopg2") and "connect_timeout" not in url.query
     return {"connect_timeout": CONNECT_TIMEOUT_S} if knows else {}
 
@@ -176,7 +176,7 @@ def _migration_lock(engine: Engine) -> Iterator[Connection]:
 
 
 def _use_wal(engine: Engine) -> None:
-    """Readers do not wait for the writer. The file remembers the mode; switching to it needs the lock."""
+    """Switch SQLite to WAL, so that readers do not wait for the writer; needs the migration lock."""
     raw = engine.raw_connection()
     try:
         raw.cursor().execute("PRAGMA journal_mode=WAL")

@@ -133,7 +133,7 @@ class History:
             return read_slowdowns(connection, suite, campaign_id, before)
 
     def open_breaches(self) -> tuple[Breach, ...]:
-        """Oldest first."""
+        """All open breaches, the oldest first."""
         is_open = breaches.c.closed_at.is_(None)
         query = select_breaches().where(is_open).order_by(breaches.c.opened_at, breaches.c.node)
         with self._transaction() as connection:
@@ -175,7 +175,7 @@ def _past_of(connection: Connection, result: RunResult, limit: int, accepted: Se
 
 
 def _past(counts: ColumnElement[bool]) -> Select[str, float]:
-    """`counts`: the runs that are a past."""
+    """The query of a node's past rates. `counts`: the condition of the runs that count."""
     healthy = (runs.c.node == bindparam("node")) & (runs.c.history_key == bindparam("history_key")) & counts
     earlier = (runs.c.started_at < bindparam("before")) & (runs.c.campaign_id != bindparam("campaign_id"))
     began_at = func.min(runs.c.started_at).label("began_at")
@@ -196,7 +196,7 @@ def _past(counts: ColumnElement[bool]) -> Select[str, float]:
 
 
 def _counts_since() -> ColumnElement[bool]:
-    """From an accepted level on: what is healthy, and what was left out as too slow until it was accepted."""
+    """The runs that count since an accepted level: healthy ones, and those too slow until it was accepted."""
     was_slow = (runs.c.history_state == State.BREACH.value) & (runs.c.started_at <= bindparam("accepted_at"))
     is_valid = (runs.c.status == Status.OK.value) & ~runs.c.is_drill
     not_red = runs.c.state.is_(None) | runs.c.state.not_in([state.value for state in NOT_A_BASELINE])

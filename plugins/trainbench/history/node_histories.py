@@ -1,4 +1,4 @@
-"""The trails of all nodes that did some work, read from the history."""
+"""The records of all nodes that did some work, read from the history."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COLUMNS = (
 def read_node_records(
     connection: Connection, fingerprints: Collection[str], campaign_id: str, before: datetime
 ) -> tuple[NodeRecord, ...]:
-    """One point for each of the last campaigns before that one, node and work; oldest first."""
+    """One record for each node, work and earlier campaign, of the last campaigns before this one; oldest first."""
     return join(point for work in sorted(fingerprints) for point in _runs(connection, work, campaign_id, before))
 
 

@@ -14,7 +14,7 @@ from trainbench.judging.warning_findings import Kind
 
 
 def read_slowdowns(connection: Connection, suite: str, campaign_id: str, before: datetime) -> tuple[Slowdown, ...]:
-    """As they were before that moment, and without what that campaign itself said."""
+    """Open slowdowns as of `before`, without those that the campaign itself opened."""
     of_dag = (warnings.c.dag_id == suite) & (warnings.c.kind == Kind.SLOW.value)
     known = of_dag & (warnings.c.opened_at < before) & (warnings.c.campaign_id != campaign_id)
     by_node: dict[str, list[Row[Any]]] = {}

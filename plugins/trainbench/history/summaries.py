@@ -43,8 +43,8 @@ class Work:
 
 
 def record_summary(connection: Connection, campaign: Campaign, rows: Rows, summary: Sequence[Work]) -> dict[str, int]:
-    """Replaces what was said of the campaign before. `rows`: its rows in `runs`; `summary`: what they come to. Returns
-    the number of the work of each run, by run id.
+    """Write the campaign's summary, and replace an earlier one of the same campaign. `rows`: its rows in `runs`;
+    `summary`: its works. Returns run id -> the number of the run's work.
     """
     _forget(connection, campaign.campaign_id)
     connection.execute(insert(campaigns).values(_campaign_row(campaign, rows)))
@@ -59,7 +59,7 @@ def record_summary(connection: Connection, campaign: Campaign, rows: Rows, summa
 
 
 def known_nodes(work: Work) -> list[dict[str, str]]:
-    """Rows of `nodes`."""
+    """Rows of the table `nodes`: each judged node of the work, with its DAG and GPU."""
     of = {"suite": work.values["suite"], "gpu_name": work.values["gpu_name"] or ""}
     return [{"node": node, **of} for node in sorted(work.verdicts)]
 
@@ -132,7 +132,7 @@ def _campaign_row(campaign: Campaign, rows: Rows) -> dict[str, Any]:
 
 
 def _limits(campaign: Campaign) -> dict[str, float | None]:
-    """One campaign judges all of its nodes with the same limits, and each verdict tells them."""
+    """The limits of a campaign, which are the same in all of its verdicts."""
     used = {verdict.metric: verdict.limit for node in campaign.nodes for verdict in node.metrics}
     return {column: used.get(metric) for metric, column in LIMITS.items()}
 

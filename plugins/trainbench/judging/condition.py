@@ -41,7 +41,7 @@ class Condition(StrEnum):
 
 
 class Reach(StrEnum):
-    """Whom a condition reaches."""
+    """How far the news of a condition goes."""
 
     RED = "red"  # everybody: the run fails
     WARNING = "warning"  # people: alert, banner, notice; the run does not fail
@@ -160,7 +160,7 @@ class FleetSummary(NamedTuple):
 
     @property
     def reach(self) -> Reach:
-        """The farthest of all nodes."""
+        """The farthest reach of all nodes' conditions."""
         present = {TRAITS[condition].reach for condition in self.counts}
         return next((reach for reach in Reach if reach in present), Reach.QUIET)
 

@@ -20,7 +20,7 @@ LOST_PEER = re.compile(r"connection (reset|closed|refused)|broken pipe|remote (p
 
 
 def gang_id(spec: RunSpec) -> str:
-    """Short enough for a host name, different for each run of each campaign."""
+    """Name of the gang: short enough for a host name, different for each run of each campaign."""
     return f"g{hashlib.sha256(f'{spec.identity.campaign_id}/{spec.identity.run_id}'.encode()).hexdigest()[:10]}"
 
 
@@ -71,7 +71,7 @@ def _all_ok(spec: RunSpec, results: Sequence[RunResult]) -> RunResult:
 
 
 def _reasons(results: Sequence[RunResult]) -> dict[str, str]:
-    """Why what is null is null; of the same path node rank 0's. GPUs are counted on from pod to pod."""
+    """Path -> why the figure is null; node rank 0's reason counts first. GPUs are numbered over all pods."""
     reasons: dict[str, str] = {}
     before = {"context": 0, "telemetry": 0}
     for result in results:
@@ -110,7 +110,7 @@ def _ranks(results: Sequence[RunResult]) -> tuple[RankSummary, ...]:
 
 
 def _memory(results: Sequence[RunResult]) -> Memory:
-    """The largest of each figure; null where a pod does not know it."""
+    """The largest value of each memory figure over the pods; null where one pod does not know it."""
     memories = [result.memory for result in results]
     return memories[0].model_copy(
         update={

@@ -34,7 +34,7 @@ class LocalPodError(UserError, RuntimeError):
 
 
 class LocalOutcome(Frozen):
-    """How a pod ended. `result_text` is None when it left no result; `ended_by` says whether we stopped it."""
+    """How a pod ended. `result_text` None: it left no result. `ended_by`: whether the launcher stopped it."""
 
     exit_code: int
     result_text: str | None
@@ -112,7 +112,7 @@ class LocalPod:
         self._kill(signal.SIGKILL)
 
     def _introduce(self, root: Path) -> None:
-        """Who this is, for `trainbench watch`: a process of another terminal."""
+        """Write the pod's description for `trainbench watch`, which runs as another process."""
         assert self._process is not None
         about = {"pid": self._process.pid, "started_at": time.time(), "metadata": self._metadata}
         (root / POD_FILE).write_text(json.dumps(about))
@@ -161,7 +161,7 @@ def _inside(value: str, mounts: Mapping[str, Path]) -> str:
 
 
 def _read(path: Path) -> str | None:
-    """The result's text; one byte more than allowed is enough for the contract to refuse it."""
+    """The result's text, read to one byte over the limit, so that the contract refuses a longer one."""
     try:
         with path.open("rb") as file:
             return file.read(MAX_RESULT_BYTES + 1).decode(errors="replace")

@@ -104,7 +104,7 @@ def manifests(spec: RunSpec, settings: PodSettings, owner: Owner | None = None) 
 def manifest(
     spec: RunSpec, settings: PodSettings, owner: Owner | None = None, node_rank: int = 0, what: str | None = None
 ) -> dict[str, Any]:
-    """Pinned to its node, unprivileged, without a service-account token; with the installation's template.
+    """One Pod, pinned to its node, unprivileged, without a service-account token, with the installation's template.
     `what`: the work's name, for the title. Raises PodTemplateError.
     """
     pod = _pod(spec, settings, owner, node_rank, what)
@@ -181,7 +181,7 @@ def node_of(pod: Mapping[str, Any]) -> str | None:
 
 
 def ours(settings: PodSettings) -> dict[str, str]:
-    """The labels by which this installation knows its pods: nothing else is ever listed or deleted."""
+    """The labels of this installation's pods; no other pod is listed or deleted."""
     return {
         "app.kubernetes.io/name": "trainbench",
         "app.kubernetes.io/component": "benchmark",
@@ -190,7 +190,7 @@ def ours(settings: PodSettings) -> dict[str, str]:
 
 
 def pod_name(spec: RunSpec, node_rank: int = 0) -> str:
-    """A DNS label, different for each run of each campaign."""
+    """Name of the pod: a DNS label, different for each run of each campaign."""
     node = nodes_of(spec)[node_rank]
     size = f"-{spec.placement.world_size}" if spec.placement.nodes > 1 else ""
     work = spec.identity.group_id[-6:]  # of the fingerprint: one campaign may do several works on a node
@@ -213,12 +213,12 @@ def work_title(spec: RunSpec, node_rank: int = 0, what: str | None = None) -> st
 
 
 def host_name(spec: RunSpec, node_rank: int) -> str:
-    """Of one pod of a gang, within the Service's domain."""
+    """Host name of one pod of a gang, within the Service's domain."""
     return f"{gang_id(spec)}-r{node_rank}"
 
 
 def meeting_address(spec: RunSpec, settings: PodSettings) -> str:
-    """Where the gang's pods meet: the pod of node rank 0, by its name in the cluster's DNS."""
+    """Address of the gang's rendezvous: the pod of node rank 0, by its name in the cluster's DNS."""
     return f"{host_name(spec, 0)}.{settings.service}.{settings.namespace}.svc"
 
 
@@ -279,7 +279,7 @@ def _labels(spec: RunSpec, settings: PodSettings, node_rank: int) -> dict[str, s
 
 
 def label_value(text: str) -> str:
-    """As Kubernetes allows it: 63 characters."""
+    """The text as a label value of Kubernetes: at most 63 allowed characters."""
     return identifier(text, 63)
 
 

@@ -1,4 +1,4 @@
-"""Would a node take a pod by its own rules: its taints, and the labels that the pod wants?"""
+"""Whether a node's taints and labels let a pod be scheduled there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a pod fit a node when nothing else runs there? What its containers request, against what the node can allocate.
+"""Whether a pod fits an empty node: what its containers request against what the node can allocate.
 
 Quantities are written as Kubernetes does ("500m", "8Gi"); sums are in cores, bytes and pieces.
 """

@@ -56,7 +56,7 @@ def is_late(moment: Due | None, now: datetime) -> bool:
 
 
 def due_of(pod: Mapping[str, Any]) -> Due | None:
-    """Of a pod as the API's JSON."""
+    """When a pod, given as the API's JSON, should be gone; None: neither moment is set."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     return due(
         _moment((pod.get("metadata") or {}).get("deletionTimestamp")),

@@ -85,7 +85,7 @@ class Store:
         return self._write(path, result.model_dump_json(indent=1).encode())
 
     def write_rank_result(self, result: RunResult, rank: int) -> str:
-        """Of one pod of a gang; returns the file's address."""
+        """Write the result of one pod of a gang; returns the file's address."""
         path = (
             self._campaign(result.spec.identity.campaign_id)
             / "runs"
@@ -106,7 +106,7 @@ class Store:
         return self._read(path, MAX_CAMPAIGN_BYTES) if is_there else None
 
     def write_results(self, results: Sequence[RunResult]) -> None:
-        """Several at a time: each waits for the disk or the network, not for the others."""
+        """Write the results, WRITERS at a time."""
 
         def write_share(first: int) -> None:
             for result in results[first::WRITERS]:

@@ -84,12 +84,12 @@ def _one_name(results: Sequence[RunResult], known: Sequence[GpuNode]) -> tuple[F
 
 
 def capacities(known: Sequence[GpuNode]) -> dict[str, int]:
-    """Node -> its GPUs, the unhealthy ones too; without those of which nobody knows."""
+    """Node -> its number of GPUs, unhealthy ones included; nodes of unknown size are left out."""
     return {node.name: node.num_gpus + node.num_gpus_lost for node in known if node.num_gpus is not None}
 
 
 def _disjoint(sets: Sequence[frozenset[str]]) -> list[frozenset[str]]:
-    """Those that share a GPU as one."""
+    """Join the sets that share a GPU; the result is disjoint."""
     apart: list[frozenset[str]] = []
     for uuids in sets:
         touching = [other for other in apart if other & uuids]

@@ -83,7 +83,7 @@ def gone(listed: Iterable[str], last_measured: Mapping[str, datetime], at: datet
 def unmeasured(
     nodes: Sequence[NodeVerdict], last_measured: Mapping[str, datetime], at: datetime
 ) -> tuple[Finding, ...]:
-    """Busy nodes that have had no valid run for days."""
+    """Findings on busy nodes without a valid run for days."""
     busy = []
     for name in dict.fromkeys(node.node for node in nodes if node.state is State.BUSY):
         last = last_measured.get(name)

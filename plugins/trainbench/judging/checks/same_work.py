@@ -46,7 +46,8 @@ class _Usual(NamedTuple):
 
 def checked(results: Sequence[RunResult], beside: Sequence[RunResult] = ()) -> tuple[RunResult, ...]:
     """`results`, with those that computed something else than most of their peers as failed runs that say so; their
-    figures stay in them. `beside`: further peers. Where no majority agrees, nothing is changed: see `findings`.
+    figures stay in them. `beside`: further peers. Without a majority nothing is changed; `unequal_work_findings`
+    reports it.
     """
     everything = (*results, *beside)
     reasons: dict[int, dict[int | None, str]] = {}
@@ -97,7 +98,7 @@ def _odd(members: Sequence[_Member]) -> Iterator[tuple[_Member, str]]:
 
 
 def _usual(members: Sequence[_Member]) -> _Usual:
-    """Each machine has one vote, however often it ran."""
+    """The majority's values; each machine has one vote, however often it ran."""
     losses, parameters = _losses(members), _parameters(members)
     middle = statistics.median(losses.values()) if losses else None
     near = sum(not _differ(loss, middle) for loss in losses.values())
@@ -113,7 +114,7 @@ def _is_majority(votes: int, of: int) -> bool:
 
 
 def _losses(members: Sequence[_Member]) -> dict[str, float]:
-    """Machine -> the median of its runs."""
+    """Machine -> the median first loss of its runs."""
     of: dict[str, list[float]] = {}
     for member in members:
         if member.first_loss is not None and math.isfinite(member.first_loss):
@@ -122,7 +123,7 @@ def _losses(members: Sequence[_Member]) -> dict[str, float]:
 
 
 def _parameters(members: Sequence[_Member]) -> dict[str, Parameters]:
-    """Machine -> what its last run had."""
+    """Machine -> the parameter counts of its last run."""
     return {member.who: member.parameters for member in members if member.parameters}
 
 

@@ -1,1 +1,1 @@
-"""Why is a node not well? What sets it apart from its peers, as ranked causes with a next step."""
+"""The likely causes of a node's deviation, ranked, each with a next step."""

@@ -1,4 +1,4 @@
-"""Why is a node not well, and what next? Verdicts and results -> one finding for each node that is not `ok`."""
+"""One finding for each node that is not `ok`: the likely cause and the next step."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _clues_of(node: NodeVerdict, scene: Scene) -> tuple[list[Clue], float]:
 
 
 def _of_metric(metric: MetricVerdict, case: Case) -> tuple[Clue, ...]:
-    """Never empty: a cause that is not known is said to be so, with what was seen and is too small."""
+    """Clues for one metric, never empty: `cause_unknown` comes first where no clue explains enough."""
     if metric.metric is Metric.TEMPERATURE_C:
         return temperature_clues(case) or (_unknown("its temperature is not in the results", "read it on the node"),)
     if metric.metric is Metric.MEMORY_GB:

@@ -41,7 +41,7 @@ FULL_MEMORY_PCT = 95.0
 
 
 def slow_clues(case: Case) -> tuple[Clue, ...]:
-    """The best explanation first."""
+    """All clues for a slow node, the best explanation first."""
     clues = [clue for look in _LOOKS for clue in look(case)]
     return ranked([clue for clue in clues if not _is_consequence(clue, clues)], case.off_pct)
 

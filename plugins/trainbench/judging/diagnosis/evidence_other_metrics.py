@@ -26,12 +26,12 @@ def fast_clues(case: Case) -> tuple[Clue, ...]:
 
 
 def memory_clues(case: Case) -> tuple[Clue, ...]:
-    """Only what changes the bytes that torch allocates: other processes do not."""
+    """Clues for a memory deviation: differences that change the bytes that torch allocates."""
     return (*_other_gpu(case), *allocator(case), *(c for c in differences(case) if c.category != "other_host"))
 
 
 def temperature_clues(case: Case) -> tuple[Clue, ...]:
-    """By the power that becomes heat: hotter at the same power is worse cooled."""
+    """Clues for a temperature deviation: at the same power the cooling is the cause, else the power."""
     heat, power = gap(case.own, case.peers, TEMPERATURE_MEAN_C.value), gap(case.own, case.peers, POWER_MEAN_W.value)
     if heat is None:
         return ()

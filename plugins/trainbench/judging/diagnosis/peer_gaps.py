@@ -24,7 +24,7 @@ class Gap(NamedTuple):
 
     @property
     def points(self) -> float:
-        """For figures that are shares already."""
+        """Own minus peers, in points: for figures that are shares."""
         return self.own - self.peers
 
 

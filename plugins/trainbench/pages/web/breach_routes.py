@@ -1,4 +1,4 @@
-"""A breach: what is known of it, and somebody's word that it has been seen."""
+"""The page of one breach, and its acknowledgement."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _breach(pages: Pages, breach_id: int) -> Breach:
 
 
 def _trend(pages: Pages, stored: Breach) -> tuple[NodePage | None, list[NodeSeries]]:
-    """The node, and of it the breach's work."""
+    """The breach's node, and its series of the breach's work over the last TREND_DAYS."""
     since = datetime.now(UTC).date() - timedelta(days=TREND_DAYS)
     node = pages.node(stored.node, Filters(since=since))
     return node, [each for each in node.series if each.group_id == stored.group_id] if node else []

@@ -1,4 +1,4 @@
-"""The page that explains conditions, states and figures. It shows nothing of any run."""
+"""The page that explains conditions, states and figures, without data of any run."""
 
 from __future__ import annotations
 

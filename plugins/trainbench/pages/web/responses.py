@@ -34,7 +34,7 @@ def the_store() -> Store:
 
 
 def stored_result(campaign: str, run_id: str) -> RunResult | None:
-    """None: the file has expired, or cannot be read; the history keeps its figures."""
+    """The run's stored result; None where its file has expired or cannot be read."""
     try:
         return parse_payload(the_store().read_result_file(campaign, run_id))
     except (StoreError, ContractError):
@@ -42,13 +42,13 @@ def stored_result(campaign: str, run_id: str) -> RunResult | None:
 
 
 def pages_of(who: Reader) -> Pages:
-    """Raises HistoryError when the database is away."""
+    """The reads that this person may make. Raises HistoryError where the database cannot be opened."""
     return Pages(open_engine(read_settings().history_url, the_store()), who.dag_ids)
 
 
 @in_our_threads
 def visible(who: Reader = Depends(reader)) -> Pages:
-    """Refuses those who may see no benchmark at all: an empty page would tell them that there is none."""
+    """The reads of a person who may see at least one of our DAGs; others get 403, not an empty page."""
     pages = pages_of(who)
     if not who.sees_ours and not pages.choices().dag_ids:
         raise HTTPException(403, NO_DAG)
@@ -58,7 +58,7 @@ def visible(who: Reader = Depends(reader)) -> Pages:
 def filtered_page(
     request: Request, template: str, form: FilterForm, pages: Pages, *, with_charts: bool = False, **values: Any
 ) -> Response:
-    """A page with the form of filters above."""
+    """Render a page that has the form of filters at its top."""
     choices = pages.choices()
     return respond(
         request,
@@ -74,7 +74,7 @@ def filtered_page(
 
 
 def csv_of(table: str, tables: Iterable[Table]) -> Response:
-    """The named one. Raises HTTPException 404 with the names that there are."""
+    """The table of this name as CSV. Raises HTTPException 404 with the known names."""
     by_name = {each.name: each for each in tables}
     if table not in by_name:
         raise HTTPException(404, f"There is no such table here: choose {', '.join(by_name) or 'another page'}.")

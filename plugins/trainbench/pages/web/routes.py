@@ -86,7 +86,7 @@ def _away(request: Request, error: Any) -> Response:
 
 
 def _problem(request: Request, status: int, text: str) -> Response:
-    """A page for people; JSON for our own script, which shows the sentence."""
+    """The error as a page; as JSON for requests of our own script, which shows the sentence."""
     if request.method != "GET":
         return JSONResponse({"detail": text}, status, headers=HEADERS)
     title = TITLES.get(status, "This did not work")

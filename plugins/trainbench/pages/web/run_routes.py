@@ -71,7 +71,7 @@ def task(
     map_index: MapIndex = NOT_MAPPED,
     who: Reader = Depends(reader),
 ) -> Response:
-    """What a pod's task handed back: there before the report is."""
+    """The result that a pod's task returned; it exists before the report."""
     result = task_result(dag_id, run_id, task_id, map_index)
     if result is None:
         back = links(request.scope).report(dag_id, run_id)
@@ -95,7 +95,7 @@ def run(request: Request, campaign: str, run_id: str, pages: Pages = Depends(vis
 @router.get("/results/{campaign}/{run_id}")
 @router.get("/results/{campaign}/{run_id}/result.json")
 def raw_result(campaign: str, run_id: str, pages: Pages = Depends(visible)) -> Response:
-    """As it was stored. Only a run that the history knows of, and that this person may see, is ever looked for."""
+    """The stored result.json of a run that the history has and this person may see."""
     if pages.run(campaign, run_id) is None:
         raise HTTPException(404, "There is no such run.")
     try:

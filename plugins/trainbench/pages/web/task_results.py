@@ -17,7 +17,7 @@ from trainbench.results.collect import parse_payload
 
 
 def task_result(dag_id: str, dag_run_id: str, task_id: str, map_index: int) -> RunResult | None:
-    """What the task handed back as a result; None where it returned none, or something else."""
+    """The result that the task returned; None where it returned none or something else."""
     of_task = (
         XComModel.dag_id == dag_id,
         XComModel.run_id == dag_run_id,
