@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from trainbench.cluster.kubernetes_api import Refused
-from trainbench.orchestration import node_discovery
+from trainbench.orchestration import node_discovery, plan_tasks
+from trainbench.params.campaign_kind import Question
 from trainbench.params.campaign_params import parse_params
 from trainbench.planning.nodes import Fleet, named
 from trainbench.settings.environment import read_settings
@@ -34,3 +37,33 @@ def test_named_nodes_run_without_leave_to_list(capsys: pytest.CaptureFixture[str
 def test_without_names_the_refusal_is_told() -> None:
     with pytest.raises(AirflowFailException, match=r"nodes is forbidden.*name nodes in the parameter"):
         node_discovery.known_fleet(SETTINGS, parse_params({}))
+
+
+@pytest.mark.usefixtures("forbidden")
+def test_unknown_nodes_have_the_first_resource_and_a_pattern_names_none() -> None:
+    """Which slice a node has only its own list says."""
+    form = parse_params({"nodes": ["gpu-a"]})
+    amd = read_settings({"TRAINBENCH_GPU_RESOURCES": "amd.com/gpu,nvidia.com/gpu"})
+    assert [node.gpu_resource for node in node_discovery.known_fleet(amd, form).nodes] == ["amd.com/gpu"]
+
+    slices = read_settings({"TRAINBENCH_GPU_RESOURCES": "nvidia.com/mig-*"})
+    with pytest.raises(
+        AirflowFailException, match=r"nodes is forbidden .*; which nvidia.com/mig-\* the nodes have is not"
+    ):
+        node_discovery.known_fleet(slices, form)
+
+
+def test_a_template_that_cannot_be_used_stops_the_plan_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`ready` says so first; the file may have changed since."""
+    template, ti = tmp_path / "template.yaml", Mock()
+    template.write_text("apiVersion: v1\nkind: Pod\nspec: {restartPolicy: Always}")
+    monkeypatch.setenv("TRAINBENCH_POD_TEMPLATE", str(template))
+    context = {"params": {"nodes": ["gpu-a"]}, "dag": Mock(dag_id="node_consistency"), "run_id": "manual", "ti": ti}
+    monkeypatch.setattr(plan_tasks, "get_current_context", lambda: context)
+    monkeypatch.setattr(plan_tasks, "known_fleet", lambda *_: Fleet(nodes=named(["gpu-a"])))
+    monkeypatch.setattr(plan_tasks, "max_map_length", lambda: 1024)
+    with pytest.raises(AirflowFailException, match=r"spec.restartPolicy: a failed benchmark is repeated by its task"):
+        plan_tasks._planned(Question.NODES)
+    assert ti.xcom_push.call_args.kwargs["key"] == plan_tasks.REASON
