@@ -9,7 +9,7 @@ IMAGE_PYTHON := .venv-image/bin/python
 CODE := dags plugins bench_image scripts studies tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo ui check-manifests mutants test test-fast test-image test-slow test-demo test-kube test-kube-dags test-kube-rest test-browser screenshots check format golden lock clean
+.PHONY: help setup demo ui check-manifests mutants test test-fast test-image test-slow test-demo test-kube test-kube-dags test-kube-production test-kube-rest test-browser screenshots check format golden lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,7 +24,7 @@ ui: setup ## open Airflow with the node check, until Ctrl-C
 	@$(VENV)/python scripts/demo.py --port $(PORT) --ui
 
 test: setup ## everything that runs without a GPU
-	@$(MAKE) --no-print-directory -j4 -Otarget test-kube-dags test-kube-rest test-image check test-fast test-slow test-browser
+	@$(MAKE) --no-print-directory -j4 -Otarget test-kube-dags test-kube-rest test-image test-kube-production check test-fast test-slow test-browser
 
 test-fast: setup ## unit tests of the control plane and the contract
 	@$(VENV)/pytest -q tests/unit
@@ -41,11 +41,14 @@ test-demo: setup ## `make demo DRILL=node-3` as a user runs it, by itself: its p
 test-kube: setup ## operator, doctor, housekeeping and DAGs against a stand-in for a Kubernetes cluster (needs root on Linux)
 	@$(VENV)/pytest -q tests/kube
 
-test-kube-dags: setup # the two parts of test-kube mostly wait, so `make test` runs them beside each other
+test-kube-dags: setup # the three parts of test-kube mostly wait, so `make test` runs them beside each other
 	@$(VENV)/pytest -q tests/kube/test_dags.py
 
+test-kube-production: setup
+	@$(VENV)/pytest -q tests/kube/production
+
 test-kube-rest: setup
-	@$(VENV)/pytest -q tests/kube --ignore tests/kube/test_dags.py
+	@$(VENV)/pytest -q tests/kube --ignore tests/kube/test_dags.py --ignore tests/kube/production
 
 test-browser: setup ## our pages in a real Airflow, by a real Chromium (installed by apt where it may be)
 	@$(VENV)/pytest -q tests/browser

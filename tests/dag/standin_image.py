@@ -1,17 +1,20 @@
 """Stands for the benchmark image in DAG tests: writes a made result at once. It does not simulate training at all.
 
 The node's name says what happens: `slow` loses 20 %, `flaky` does so in round 1 only; `truncated`, `nan`, `foreign`,
-`old-schema`, `oversized`, `silent` and `oom` break the result in that way; `tight` is out of memory without
-checkpointing; a drill does not slow `deaf`. Everything else is healthy. STANDIN_S is how long it takes: Airflow loses a
-deferred task whose pod ends within seconds.
+`old-schema`, `oversized`, `silent`, `oom`, `impossible` and `other-loss` break the result in that way; `crashed` and
+`killed` (as by SIGKILL) end without one; the clock of `clock-ahead` and `clock-behind` is wrong; `tight` is out of
+memory without checkpointing; a drill does not slow `deaf`. Everything else is healthy. STANDIN_S is how long it takes:
+Airflow loses a deferred task whose pod ends within seconds. With STANDIN_CLOCK=real a result says when it was made.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +26,14 @@ from bench_image.contract.result import failed_result as fail
 from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_result
 
+CLOCKS = {"clock-ahead": timedelta(days=1), "clock-behind": timedelta(days=-365)}
 BREAKS = {
     "truncated": lambda text: text[: len(text) // 2],
     "nan": lambda text: text.replace('"mean_loss":10.2', '"mean_loss":NaN'),
     "foreign": lambda text: text.replace("-foreign-r1", "-other-r1"),
     "old-schema": lambda text: text.replace('"schema_version":1', '"schema_version":0'),
+    "impossible": lambda text: re.sub(r'"samples_per_second":[0-9.]+', '"samples_per_second":1e300', text),
+    "other-loss": lambda text: text.replace('"first_loss":10.5', '"first_loss":11.5'),
     "oversized": lambda text: text + " " * MAX_RESULT_BYTES,
 }
 
@@ -42,6 +48,10 @@ def main() -> int:
         kind = "oom"
     if kind == "silent":
         return 0
+    if kind == "crashed":
+        sys.exit("the file system is read-only")
+    if kind == "killed":
+        return 137
     text = BREAKS.get(kind, str)(_oom(spec) if kind == "oom" else _healthy(spec, kind))
     Path(os.environ[XCOM_DIR_ENV], XCOM_FILE).write_text(text)
     return 3 if kind == "oom" else 0
@@ -52,7 +62,16 @@ def _healthy(spec: RunSpec, kind: str) -> str:
     slow = kind == "slow" or (kind == "flaky" and spec.identity.round == 1) or drilled
     # a few tenths of a percent between nodes and rounds, as on real GPUs
     rate = (8.0 if slow else 10.0) * (1 + 0.001 * ((len(spec.identity.node) + spec.identity.round) % 3))
-    return make_result(spec.identity.node, rate, **_samples(spec)).model_copy(update={"spec": spec}).model_dump_json()
+    result = make_result(spec.identity.node, rate, **_samples(spec)).model_copy(update={"spec": spec} | _times(kind))
+    return result.model_dump_json()
+
+
+def _times(kind: str) -> dict[str, datetime]:
+    """By the node's clock, where results are to say when they were made."""
+    if os.environ.get("STANDIN_CLOCK") != "real":
+        return {}
+    now = datetime.now(UTC) + CLOCKS.get(kind, timedelta())
+    return {"started_at": now - timedelta(seconds=8), "finished_at": now}
 
 
 def _samples(spec: RunSpec) -> dict[str, Any]:

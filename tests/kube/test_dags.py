@@ -8,10 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,33 +16,17 @@ import pytest
 import yaml
 
 from bench_image.contract.result import RunError, Status
-from local_airflow import LocalAirflow
 from tests.builders import make_spec
-from tests.kube.clusters import ROOT, connection
-from tests.kube.e2e import E2E, INSTANCE, IS_REAL
+from tests.kube.clusters import ROOT
+from tests.kube.dag_runs import Runs, occupy, started
+from tests.kube.e2e import IS_REAL
 from tests.kube.real_cluster import e2e_settings
-from tests.kube.shell_pods import PRIORITY_CLASS
 from tests.standin import scripted_image
 from trainbench.core.verdicts import State
 from trainbench.planning.plan import campaign_id
 from trainbench.pods.manifests import manifests
-from trainbench.results.artefacts import open_store
-from trainbench.results.campaign import Campaign
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-SETTINGS = {
-    "TRAINBENCH_LAUNCHER": "kubernetes",
-    "TRAINBENCH_NAMESPACE": E2E.namespace,
-    "TRAINBENCH_INSTANCE": INSTANCE,
-    "TRAINBENCH_IMAGE": e2e_settings().image,
-    "TRAINBENCH_PRIORITY_CLASS": PRIORITY_CLASS,
-    "TRAINBENCH_QUEUE_TIMEOUT_S": f"{12 * E2E.patience:g}",
-    "TRAINBENCH_WORLD_SIZES": "1,2",
-    # Nothing may start by itself: the last 02:00 would, at once.
-    "TRAINBENCH_SCHEDULE_NODE_CONSISTENCY": "none",
-    "TRAINBENCH_SCHEDULE_STRATEGY_SCALING": "none",
-    "TRAINBENCH_SCHEDULE_HOUSEKEEPING": "none",
-}
 # The benchmark program itself, with real torchrun and gloo.
 TINY = {
     "device": "cpu", "model": "tiny", "recipe": "full", "seq_length": 64, "micro_batch_size": 2, "warmup_steps": 3,
@@ -55,7 +35,6 @@ TINY = {
 NIGHT = {"rounds": 1, "strategies": ["single"], "preset": "as_users_run", "optimizer": "adamw_torch"}
 ENDLESS = {"measured_steps": 100_000, "max_measured_steps": 100_000, "timeout_s": 120}
 SHORT = {"measured_steps": 5, "max_measured_steps": 5, "timeout_s": 120}
-ENDED = ("success", "failed")
 WHILE_A_POD_RUNS = "running" if os.environ.get("TRAINBENCH_DEFERRABLE") == "false" else "deferred"  # its task's state
 
 # What every pod of these tests has beside our own: a night on tainted nodes runs only with it.
@@ -66,97 +45,16 @@ TEMPLATE = {
 }
 
 
-class Runs:
-    """A client of the running Airflow: starts DAG runs, waits, tells how they went."""
-
-    def __init__(self, airflow: LocalAirflow) -> None:
-        self._airflow = airflow
-
-    def start(self, dag_id: str, **conf: Any) -> str:
-        return self._airflow.trigger(dag_id, conf)
-
-    def wait(self, dag_id: str, run_id: str, timeout_s: float = 180) -> str:
-        def ended() -> str | None:
-            run = self._airflow.get(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")
-            return run["state"] if run and run["state"] in ENDED else None
-
-        return str(self._until(ended, timeout_s))
-
-    def wait_for_task(self, dag_id: str, run_id: str, task: tuple[str, int], state: str, timeout_s: float = 90) -> None:
-        self._until(lambda: self.tasks(dag_id, run_id).get(task) == state, timeout_s)
-
-    def tasks(self, dag_id: str, run_id: str) -> dict[tuple[str, int], str]:
-        listed = self._airflow.get(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances?limit=1000") or {}
-        return {(ti["task_id"], ti["map_index"]): ti["state"] for ti in listed["task_instances"]}
-
-    def mark_failed(self, dag_id: str, run_id: str, task_id: str, map_index: int) -> None:
-        path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/{map_index}"
-        self._airflow._client.patch(path, json={"new_state": "failed"}).raise_for_status()
-
-    def mark_run_failed(self, dag_id: str, run_id: str) -> None:
-        path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}"
-        self._airflow._client.patch(path, json={"state": "failed"}).raise_for_status()
-
-    def campaign(self, dag_id: str, run_id: str) -> Campaign:
-        return open_store(str(self._airflow.state / "store")).read_campaign(campaign_id(dag_id, run_id))
-
-    @property
-    def state(self) -> Path:
-        return self._airflow.state
-
-    def cost_reports_after(self, run_id: str) -> list[str]:
-        """Those that the results of this DAG run have started."""
-        return self._until(lambda: [run for run, _, source in self._cost_report_causes() if source == run_id], 90)
-
-    def causes_of_cost_reports(self) -> set[str]:
-        """The DAGs whose asset events have started one so far."""
-        return {dag_id for _, dag_id, _ in self._cost_report_causes()}
-
-    def _cost_report_causes(self) -> list[tuple[str, str, str]]:
-        """(run of cost_report, DAG and run whose asset event it was started by)"""
-        path = "/api/v2/dags/cost_report/dagRuns"
-        listed = self._airflow.get(f"{path}?run_type=asset_triggered&limit=100") or {"dag_runs": []}
-        return [
-            (run["dag_run_id"], event["source_dag_id"], event["source_run_id"])
-            for run in listed["dag_runs"]
-            for event in self._airflow.get(f"{path}/{run['dag_run_id']}/upstreamAssetEvents")["asset_events"]
-        ]
-
-    @staticmethod
-    def _until(test: Any, timeout_s: float) -> Any:
-        give_up = time.monotonic() + timeout_s * E2E.patience
-        while not (value := test()):
-            if time.monotonic() > give_up:
-                raise TimeoutError
-            time.sleep(0.5)
-        return value
-
-
 @pytest.fixture(scope="module")
 def runs(standin: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     state = tmp_path_factory.mktemp("airflow")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    path = os.pathsep.join(str(ROOT / folder) for folder in ("", "plugins", "scripts"))
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
-    environment |= SETTINGS | {"PYTHONPATH": path, "AIRFLOW_CONN_KUBERNETES_DEFAULT": connection(standin)}
+    changes = {}
     if not IS_REAL:  # a real cluster may have no such RuntimeClass
         template = state / "pod-template.yaml"
         template.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "spec": TEMPLATE}))
-        environment["TRAINBENCH_POD_TEMPLATE"] = str(template)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.kube.airflow_process", str(port), str(state)],
-        cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        assert process.stdout.readline() == "healthy\n", (state / "logs" / "scheduler.log").read_text()[-2000:]
-        yield Runs(LocalAirflow(port, with_triggerer=True, state=state))
-    finally:
-        process.stdin.close()
-        process.wait(timeout=60)
+        changes["TRAINBENCH_POD_TEMPLATE"] = str(template)
+    with started(standin, state, changes) as runs:
+        yield runs
 
 
 @pytest.fixture
@@ -173,41 +71,6 @@ def nodes(cluster: Any, count: int) -> list[str]:
     """So many nodes with room for a benchmark's pod; on a real cluster named in the form, for they may have no GPUs."""
     (benchmark,) = manifests(make_spec(node="any", device="cpu"), e2e_settings())
     return list(cluster.nodes(count, holds=benchmark))
-
-
-def production(node: str) -> dict[str, Any]:
-    """Other work that holds the node's GPU: in another namespace, as ours takes no pods of other priorities."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": f"production-{node}"},
-        "spec": {
-            "restartPolicy": "Never",
-            "nodeSelector": {"kubernetes.io/hostname": node},
-            "containers": [
-                {
-                    "name": "serve",
-                    "image": "test/shell:1",
-                    "command": ["sleep", "600"],
-                    "resources": {"limits": {"nvidia.com/gpu": "1"}},
-                    "securityContext": {
-                        "allowPrivilegeEscalation": False,
-                        "runAsNonRoot": True,
-                        "runAsUser": 10001,
-                        "capabilities": {"drop": ["ALL"]},
-                        "seccompProfile": {"type": "RuntimeDefault"},
-                    },
-                }
-            ],
-        },
-    }
-
-
-def occupy(cluster: Any, node: str) -> None:
-    from kubernetes import client, config
-
-    api = client.CoreV1Api(config.new_client_from_config(str(cluster.kubeconfig)))
-    api.create_namespaced_pod("default", production(node))
 
 
 def wait_until_ours_are_gone(cluster: Any) -> None:
@@ -331,7 +194,7 @@ def test_a_run_marked_failed_by_hand_leaves_no_pod_and_stays_failed(cluster: Any
     params = {"nodes": nodes(cluster, 1), **NIGHT}
     run_id = runs.start("node_consistency", **params, **TINY, **ENDLESS)
     cluster.wait_for_pods(lambda pods: [pod["status"]["phase"] for pod in pods] == ["Running"])
-    runs.mark_run_failed("node_consistency", run_id)
+    runs.mark_run("node_consistency", run_id, "failed")
     wait_until_ours_are_gone(cluster)
     runs.wait_for_task("node_consistency", run_id, ("gate", -1), "failed")
 

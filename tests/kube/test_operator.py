@@ -16,6 +16,7 @@ from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperato
 
 from tests.builders import make_spec
 from tests.kube.clusters import SLOW, connection
+from tests.kube.faults import Fault, faults, one_sentence
 from tests.kube.operator_runs import (
     RESULT,
     WRITE,
@@ -426,6 +427,23 @@ def test_a_result_that_may_not_be_read_is_no_fault_of_the_program(outcome: Outco
     assert outcome.state == "failed"
     assert outcome.end["kind"] == "refused"
     assert outcome.pods_left == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "fault"),
+    [pytest.param(case, fault, id=f"{fault.name}-{case}") for fault in faults() for case in fault.cases],
+    indirect=["outcome"],
+)
+def test_after_each_fault_no_result_is_lost_or_counts_twice_no_pod_stays_and_a_sentence_says_why(
+    outcome: Outcome, fault: Fault
+) -> None:
+    made = [e for e in outcome.requests if e["verb"] == "create" and e["code"] == 201 and e.get("name")]
+    reason = outcome.end.get("message", "")
+
+    assert outcome.pods_left == [] or fault.leaves_pod
+    assert len(made) <= outcome.tries
+    assert outcome.result == json.loads(RESULT) or outcome.state != "success"  # never green without a figure
+    assert outcome.state == "success" or outcome.result is not None or all(one_sentence(reason).values()), reason
 
 
 # The requests that the operator made of a real API server for one pod, without the reads of the pod itself.

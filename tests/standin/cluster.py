@@ -189,6 +189,8 @@ class Cluster:
             self._cordon(pod["spec"]["nodeName"])
             self.kubelets.evict_by_api(pod, fault.grace_s)
         elif fault.action == "evict":
-            self.kubelets.evict(pod, fault.grace_s)
+            self.kubelets.evict(pod, fault.grace_s, fault.resource)
+        elif fault.action == "no_image":
+            self.kubelets.without_registry.add(pod["metadata"]["uid"])
         else:
             self.kubelets.preempt(pod, fault.grace_s)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-ACTIONS = ("delete", "drain", "evict", "hold", "lose_node", "oom", "preempt", "vanish")
+ACTIONS = ("delete", "drain", "evict", "hold", "lose_node", "no_image", "oom", "preempt", "vanish")
 MOMENTS = ("now", "created", "scheduled", "running", "ended")
 
 
@@ -30,6 +31,8 @@ class ReplyFault:
     delay_s: float = 0.0
     drop: bool = False  # the connection is closed without a reply
     retry_after_s: int | None = None
+    for_s: float | None = None  # it is over so many seconds after it was injected
+    until: float | None = None
 
 
 @dataclass
@@ -42,6 +45,7 @@ class PodFault:
     n: int = 1
     delay_s: float = 0.0
     grace_s: float | None = None
+    resource: str = "memory"  # what an eviction names
 
 
 class Faults:
@@ -54,6 +58,7 @@ class Faults:
         fault: ReplyFault | PodFault
         if "action" not in values:
             fault = ReplyFault(**values)
+            fault.until = None if fault.for_s is None else time.monotonic() + fault.for_s
             self._replies.append(fault)
             return fault
         fault = PodFault(**values)
@@ -71,6 +76,8 @@ class Faults:
         self._pods.clear()
 
     def for_request(self, method: str, path: str, body: str) -> ReplyFault | None:
+        now = time.monotonic()
+        self._replies = [fault for fault in self._replies if fault.until is None or now < fault.until]
         for fault in self._replies:
             if fault.method in ("", method) and re.search(fault.path, path) and re.search(fault.body, body):
                 if fault.skip > 0:

@@ -38,6 +38,7 @@ class Kubelets:
         self.images: dict[str, Object] = {}
         self.runs: dict[str, PodRun] = {}
         self.dead: set[str] = set()  # nodes that do not answer
+        self.without_registry: set[str] = set()  # uids of pods whose images their node does not find
         self._orphans: list[PodRun] = []  # still there on dead nodes, though their objects were removed by force
         self._on_moment = on_moment
         self._on_end = on_end
@@ -103,8 +104,8 @@ class Kubelets:
                 self.events.record(pod, "Normal", "Killing", f"Stopping container {name}")
                 run.stop(Ending(grace_s))
 
-    def evict(self, pod: Object, grace_s: float | None) -> None:
-        message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 91804Ki. "
+    def evict(self, pod: Object, grace_s: float | None, resource: str) -> None:
+        message = f"The node was low on resource: {resource}. Threshold quantity: 100Mi, available: 91804Ki. "
         self.events.record(pod, "Warning", "Evicted", message)
         self._disrupt(pod, "TerminationByKubelet", message)
         self.runs[pod["metadata"]["uid"]].stop(Ending(grace_s or 0, "Evicted", message))

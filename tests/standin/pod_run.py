@@ -166,7 +166,8 @@ class PodRun:
     async def _pull(self, spec: Object) -> Object:
         """The image, once it is there. An image that nobody mapped cannot be pulled."""
         name = spec["image"]
-        if (image := self._kubelets.images.get(name)) is not None:
+        is_reached = self.pod["metadata"]["uid"] not in self._kubelets.without_registry
+        if is_reached and (image := self._kubelets.images.get(name)) is not None:
             await asyncio.sleep(image.get("pull_s", 0))
             self._record("Normal", "Pulled", f'Container image "{name}" already present on machine')
             return image

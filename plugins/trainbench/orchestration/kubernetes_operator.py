@@ -68,7 +68,7 @@ class BenchPodOperator(KubernetesPodOperator):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._result: Any = None
-        self._unreadable: str | None = None
+        self.unreadable: str | None = None  # why a result that was read is not passed on
         self._handed_over: Any = None
         self._pod_name: str | None = None
         self._is_resumed = False
@@ -190,8 +190,8 @@ class BenchPodOperator(KubernetesPodOperator):
         try:
             self._handed_over = decoded(text)
         except ResultTextError as error:
-            self._unreadable = str(error)
-            raise AirflowException(self._unreadable) from None
+            self.unreadable = str(error)
+            raise AirflowException(self.unreadable) from None
         keep_result(self.pod_template_dict, self._handed_over, self.log, self.store)
         return self._handed_over
 
@@ -283,8 +283,8 @@ class BenchPodOperator(KubernetesPodOperator):
         end = pod_end(self._last_seen, base, cause, http_status, events, self._node(), now)
         if end.kind is EndKind.NODE_LOST:
             end = self._leave_behind(end)
-        if self._unreadable:
-            end = PodEnd(kind=EndKind.INVALID_RESULT, message=self._unreadable)
+        if self.unreadable:
+            end = PodEnd(kind=EndKind.INVALID_RESULT, message=self.unreadable)
         if self._has_peers and end.kind in REATTACHED and context["ti"].try_number <= context["ti"].max_tries:
             raise AirflowException(end.message) from error
         self._end_gang(wait_s=0 if end.kind in (EndKind.BUSY, EndKind.UNSCHEDULABLE) else PEER_GRACE_S)

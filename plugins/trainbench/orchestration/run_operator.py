@@ -79,6 +79,7 @@ class RunOperator(BaseOperator):
     def trigger_reentry(self, context: Context, event: dict[str, Any]) -> Any:
         """What did not go well: the pod operator does it, and says why."""
         inner = self._delegate(read_settings())
+        inner.unreadable = event.get("unreadable")
         return inner.execute(context) if event["status"] == NOT_MADE else inner.trigger_reentry(context, event)
 
     def on_kill(self) -> None:

@@ -57,6 +57,7 @@ class RunTrigger(BenchPodTrigger):
             "deadline": deadline,
         }
         self._making: asyncio.Future[str] | None = None
+        self._unreadable: str | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         return f"{type(self).__module__}.{type(self).__qualname__}", self._arguments
@@ -76,6 +77,8 @@ class RunTrigger(BenchPodTrigger):
             yield TaskSuccessEvent()
             return
         async for event in super().run():
+            if self._unreadable:  # the sidecar that had it has ended: nobody can read it again
+                event.payload["unreadable"] = self._unreadable
             yield event
 
     async def on_kill(self) -> None:
@@ -130,7 +133,10 @@ class RunTrigger(BenchPodTrigger):
     def _collect(self) -> None:
         """In this order: whatever fails, the result is still in the pod, the store, or Airflow."""
         operator, ti = self._operator, self._ti
-        pod, result = operator.collect(self.pod_name, self.pod_namespace)
+        try:
+            pod, result = operator.collect(self.pod_name, self.pod_namespace)
+        finally:
+            self._unreadable = operator.unreadable
         XCom.set(
             key="return_value",
             value=result,

@@ -1,0 +1,204 @@
+"""DAG runs by the real Airflow against the tests' cluster: its processes, and a client that starts runs and waits."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from local_airflow import LocalAirflow
+from tests.kube.clusters import ROOT, connection
+from tests.kube.e2e import E2E, INSTANCE
+from tests.kube.real_cluster import e2e_settings
+from tests.kube.shell_pods import PRIORITY_CLASS
+from trainbench.planning.plan import campaign_id
+from trainbench.results.artefacts import Store, open_store
+from trainbench.results.campaign import Campaign
+
+SETTINGS = {
+    "TRAINBENCH_LAUNCHER": "kubernetes",
+    "TRAINBENCH_NAMESPACE": E2E.namespace,
+    "TRAINBENCH_INSTANCE": INSTANCE,
+    "TRAINBENCH_IMAGE": e2e_settings().image,
+    "TRAINBENCH_PRIORITY_CLASS": PRIORITY_CLASS,
+    "TRAINBENCH_QUEUE_TIMEOUT_S": f"{12 * E2E.patience:g}",
+    "TRAINBENCH_WORLD_SIZES": "1,2",
+    # Nothing may start by itself: the last 02:00 would, at once.
+    "TRAINBENCH_SCHEDULE_NODE_CONSISTENCY": "none",
+    "TRAINBENCH_SCHEDULE_STRATEGY_SCALING": "none",
+    "TRAINBENCH_SCHEDULE_HOUSEKEEPING": "none",
+}
+ENDED = ("success", "failed")
+
+
+class Runs:
+    """A client of the running Airflow: starts DAG runs, waits, tells how they went."""
+
+    def __init__(self, airflow: LocalAirflow, control: IO[str], replies: IO[str], store: Store) -> None:
+        """`control` and `replies`: of the process that runs Airflow, see `airflow_process`."""
+        self._airflow, self._control, self._replies = airflow, control, replies
+        self.store = store
+
+    def kill(self, component: str) -> None:
+        """SIGKILL to `scheduler`, `triggerer`, `api-server`, `dag-processor` or `worker-1`, and to its children."""
+        self._order("kill", component)
+
+    def restart(self, component: str) -> None:
+        """Starts a component that was killed."""
+        self._order("start", component)
+
+    def _order(self, verb: str, component: str) -> None:
+        self._control.write(f"{verb} {component}\n")
+        self._control.flush()
+        assert self._replies.readline() == "done\n", f"could not {verb} {component}"
+
+    def start(self, dag_id: str, **conf: Any) -> str:
+        return self._airflow.trigger(dag_id, conf)
+
+    def wait(self, dag_id: str, run_id: str, timeout_s: float = 180) -> str:
+        def ended() -> str | None:
+            run = self._airflow.get(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")
+            return run["state"] if run and run["state"] in ENDED else None
+
+        return str(self._until(ended, timeout_s))
+
+    def wait_for_task(self, dag_id: str, run_id: str, task: tuple[str, int], state: str, timeout_s: float = 90) -> None:
+        self._until(lambda: self.tasks(dag_id, run_id).get(task) == state, timeout_s)
+
+    def tasks(self, dag_id: str, run_id: str) -> dict[tuple[str, int], str]:
+        listed = self._airflow.get(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances?limit=1000") or {}
+        return {(ti["task_id"], ti["map_index"]): ti["state"] for ti in listed["task_instances"]}
+
+    def mark_failed(self, dag_id: str, run_id: str, task_id: str, map_index: int) -> None:
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/{map_index}"
+        self._airflow._client.patch(path, json={"new_state": "failed"}).raise_for_status()
+
+    def mark_run(self, dag_id: str, run_id: str, state: str) -> None:
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}"
+        self._airflow._client.patch(path, json={"state": state}).raise_for_status()
+
+    def clear(self, dag_id: str, run_id: str, task_id: str, map_index: int) -> None:
+        """With all tasks behind it."""
+        body = {
+            "dry_run": False,
+            "dag_run_id": run_id,
+            "task_ids": [[task_id, map_index]],
+            "include_downstream": True,
+            "only_failed": False,
+            "reset_dag_runs": True,
+        }
+        self._airflow._client.post(f"/api/v2/dags/{dag_id}/clearTaskInstances", json=body).raise_for_status()
+
+    def delete_run(self, dag_id: str, run_id: str) -> int:
+        """Status of Airflow's reply."""
+        return self._airflow._client.delete(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}").status_code
+
+    def state_of(self, dag_id: str, run_id: str) -> str | None:
+        run = self._airflow.get(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}")
+        return run["state"] if run else None
+
+    def campaign(self, dag_id: str, run_id: str) -> Campaign:
+        return self.store.read_campaign(campaign_id(dag_id, run_id))
+
+    def page(self, path: str) -> Any:
+        """Airflow's reply for one of our pages, or for an address that begins with a slash."""
+        return self._airflow._client.get(path if path.startswith("/") else f"/trainbench/{path}")
+
+    @property
+    def state(self) -> Path:
+        return self._airflow.state
+
+    def cost_reports_after(self, run_id: str) -> list[str]:
+        """Those that the results of this DAG run have started."""
+        return self._until(lambda: [run for run, _, source in self._cost_report_causes() if source == run_id], 90)
+
+    def causes_of_cost_reports(self) -> set[str]:
+        """The DAGs whose asset events have started one so far."""
+        return {dag_id for _, dag_id, _ in self._cost_report_causes()}
+
+    def _cost_report_causes(self) -> list[tuple[str, str, str]]:
+        """(run of cost_report, DAG and run whose asset event it was started by)"""
+        path = "/api/v2/dags/cost_report/dagRuns"
+        listed = self._airflow.get(f"{path}?run_type=asset_triggered&limit=100") or {"dag_runs": []}
+        return [
+            (run["dag_run_id"], event["source_dag_id"], event["source_run_id"])
+            for run in listed["dag_runs"]
+            for event in self._airflow.get(f"{path}/{run['dag_run_id']}/upstreamAssetEvents")["asset_events"]
+        ]
+
+    @staticmethod
+    def _until(test: Any, timeout_s: float) -> Any:
+        give_up = time.monotonic() + timeout_s * E2E.patience
+        while not (value := test()):
+            if time.monotonic() > give_up:
+                raise TimeoutError
+            time.sleep(0.5)
+        return value
+
+
+@contextmanager
+def started(
+    standin: Any, state: Path, changes: Mapping[str, str] | None = None, workers: Sequence[Path] = ()
+) -> Iterator[Runs]:
+    """Airflow with our settings and `changes`, its files in `state`. `workers`: the home of each Celery worker."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    path = os.pathsep.join(str(ROOT / folder) for folder in ("", "plugins", "scripts"))
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+    environment |= SETTINGS | {"AIRFLOW_CONN_KUBERNETES_DEFAULT": connection(standin)} | (changes or {})
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [path, os.environ.get("PYTHONPATH")]))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.kube.airflow_process", str(port), str(state), *map(str, workers)],
+        cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    store = open_store(environment.get("TRAINBENCH_STORE") or str(state / "store"))
+    try:
+        assert process.stdout.readline() == "healthy\n", (state / "logs" / "scheduler.log").read_text()[-2000:]
+        yield Runs(LocalAirflow(port, with_triggerer=True, state=state), process.stdin, process.stdout, store)
+    finally:
+        process.stdin.close()
+        process.wait(timeout=60)
+
+
+def production(node: str) -> dict[str, Any]:
+    """Other work that holds the node's GPU: in another namespace, as ours takes no pods of other priorities."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"production-{node}"},
+        "spec": {
+            "restartPolicy": "Never",
+            "nodeSelector": {"kubernetes.io/hostname": node},
+            "containers": [
+                {
+                    "name": "serve",
+                    "image": "test/shell:1",
+                    "command": ["sleep", "600"],
+                    "resources": {"limits": {"nvidia.com/gpu": "1"}},
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "runAsNonRoot": True,
+                        "runAsUser": 10001,
+                        "capabilities": {"drop": ["ALL"]},
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                }
+            ],
+        },
+    }
+
+
+def occupy(cluster: Any, node: str) -> None:
+    from kubernetes import client, config
+
+    api = client.CoreV1Api(config.new_client_from_config(str(cluster.kubeconfig)))
+    api.create_namespaced_pod("default", production(node))

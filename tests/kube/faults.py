@@ -1,0 +1,96 @@
+"""The faults of tests/kube/faults.toml: what goes wrong, what holds afterwards, and where that is tested."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+FILE = Path(__file__).with_name("faults.toml")
+PLACES = ("night", "operator", "airflow", "dag", "unit")
+MAX_CAUSE = 600  # characters; a cause is one line
+
+
+class SickNode(BaseModel):
+    """A node of the night on production parts: how it is made, what its pods suffer, and what becomes of it. `state`:
+    its verdict, or `absent` where it is not benchmarked; `cause`: a regular expression that its reason matches."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    node: dict[str, Any] = {}
+    faults: tuple[dict[str, Any], ...] = ()
+    state: str
+    cause: str = ""
+
+
+class Fault(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    at: str
+    fault: str
+    shows: str
+    says: str
+    left: str
+    leaves_pod: bool = False
+    cases: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ()
+    night: SickNode | None = None
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        return tuple(place.strip() for place in self.at.split(","))
+
+    @property
+    def node(self) -> str:
+        """Of the night."""
+        return f"gpu-{self.name}"
+
+
+@cache
+def faults() -> tuple[Fault, ...]:
+    return tuple(Fault.model_validate(row) for row in tomllib.loads(FILE.read_text())["fault"])
+
+
+def sick_nodes() -> tuple[Fault, ...]:
+    return tuple(fault for fault in faults() if fault.night)
+
+
+def inject(cluster: Any, fault: Fault) -> None:
+    """Makes the node of this row in the stand-in, and injects what its pods will suffer."""
+    assert fault.night is not None
+    cluster.add_node(fault.node, **{"gpus": 1, **fault.night.node})
+    name = f"tb-{fault.node}-independent"  # so that no other row's node begins with it
+    for values in fault.night.faults:
+        target = {"pod": f"^{name}-"} if "action" in values else {}
+        cluster.fault(**target, **{key: _named(value, name) for key, value in values.items()})
+
+
+def table(rows: tuple[Fault, ...]) -> str:
+    """The table of docs/kubernetes.md."""
+    lines = ["| fault | Airflow shows | the report says | left | run as | tests |", "|---|---|---|---|---|---|"]
+    lines += [f"| {row.fault} | {row.shows} | {row.says} | {row.left} | {row.at} | {_tests(row)} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _tests(row: Fault) -> str:
+    """Without their folders: names of test functions are unique enough to be searched for."""
+    return ", ".join(f"`{test.split('/')[-1]}`" for test in row.tests) or "-"
+
+
+def _named(value: Any, name: str) -> Any:
+    return value.replace("NAME", name) if isinstance(value, str) else value
+
+
+def one_sentence(text: str) -> Mapping[str, bool]:
+    """What a cause must be, and whether `text` is it."""
+    return {
+        "not empty": bool(text.strip()),
+        "one line": "\n" not in text,
+        "short": len(text) <= MAX_CAUSE,
+        "no traceback": "Traceback" not in text,
+    }

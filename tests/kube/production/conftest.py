@@ -1,0 +1,97 @@
+"""One Airflow on production parts, and one night on it: healthy nodes, a slow one, and a sick node for each fault."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.dag.sinks import connection, http_sink
+from tests.kube.clusters import ROOT
+from tests.kube.dag_runs import Runs, occupy, started
+from tests.kube.e2e import BENCH_IMAGE, IS_REAL
+from tests.kube.faults import inject, sick_nodes
+from tests.kube.production.services import SECRET, Services, services
+from tests.standin import scripted_image
+from trainbench.results.campaign import Campaign
+from trainbench.results.stored_results import StoredResults
+
+DAG_ID = "node_consistency"
+HEALTHY = ("gpu-a", "gpu-bb", "gpu-ccc")
+SLOW = "gpu-slow"
+NIGHT_S = 420
+
+
+class Installation(NamedTuple):
+    """`posted`: path and body of each notice; `workers`: the home of each."""
+
+    runs: Runs
+    services: Services
+    posted: list[tuple[str, dict[str, Any]]]
+    workers: list[Path]
+
+
+class Night(NamedTuple):
+    """`stored`: all results of the store; `pods`: those of ours that stayed."""
+
+    run_id: str
+    state: str
+    campaign: Campaign
+    stored: StoredResults
+    pods: list[dict[str, Any]]
+
+
+@pytest.fixture(scope="package")
+def installation(standin: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    if IS_REAL:
+        pytest.skip("needs an image made for it: only the stand-in has that")
+    folder = tmp_path_factory.mktemp("production")
+    state, *workers = (folder / name for name in ("airflow", "worker-1", "worker-2"))
+    for home in (state, *workers):
+        home.mkdir()
+    with pytest.MonkeyPatch.context() as patch, http_sink() as (port, posted), services(folder) as parts:
+        for name in (*SECRET, "AWS_ENDPOINT_URL"):
+            patch.setenv(name, parts.environment[name])
+        changes = parts.environment | {
+            "TRAINBENCH_NOTIFY": json.dumps([{"kind": "webhook", "connection": "sink", "path": "hooks"}]),
+            "AIRFLOW_CONN_SINK": connection(conn_type="http", host=f"http://127.0.0.1:{port}"),
+        }
+        use_image(standin, tmp_path_factory.mktemp("image"), seconds=8)
+        with started(standin, state, changes, workers) as runs:
+            yield Installation(runs, parts, posted, workers)
+
+
+def use_image(standin: Any, folder: Path, seconds: float) -> None:
+    """The stand-in image, whose results say when they were made."""
+    folder.chmod(0o755)
+    program = ROOT / "tests" / "dag" / "standin_image.py"
+    environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'plugins'}", "STANDIN_S": f"{seconds:g}", "STANDIN_CLOCK": "real"}
+    standin.set_images({BENCH_IMAGE: scripted_image(folder, program, ROOT, **environment)})
+
+
+@pytest.fixture(scope="package")
+def night(installation: Installation, standin: Any) -> Night:
+    for name in (*HEALTHY, SLOW):
+        standin.add_node(name, gpus=1)
+    for fault in sick_nodes():
+        inject(standin, fault)
+    occupy(standin, "gpu-busy")
+    runs = installation.runs
+    run_id = runs.start(DAG_ID, rounds=1)
+    state = runs.wait(DAG_ID, run_id, NIGHT_S)
+    allowed = {fault.node for fault in sick_nodes() if fault.leaves_pod}
+    standin.wait_for_pods(lambda pods: all(node_of(pod) in allowed for pod in pods if is_ours(pod)))
+    campaign = runs.campaign(DAG_ID, run_id)
+    stored = runs.store.read_results(campaign.campaign_id)
+    return Night(run_id, state, campaign, stored, list(filter(is_ours, standin.pods())))
+
+
+def is_ours(pod: dict[str, Any]) -> bool:
+    return bool(pod["metadata"].get("labels", {}).get("app.kubernetes.io/name") == "trainbench")
+
+
+def node_of(pod: dict[str, Any]) -> str:
+    return str(pod["spec"].get("nodeName", ""))

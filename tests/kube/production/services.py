@@ -1,0 +1,142 @@
+"""Airflow as in production, on this machine: CeleryExecutor on Redis, PostgreSQL, a store in S3, two workers apart.
+
+Redis and PostgreSQL are Debian's; S3 is moto's server. A worker runs in a mount namespace of its own: it sees neither
+the files of Airflow's other components nor those of the other worker, so only S3, Redis and PostgreSQL join them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from bench_image.process.parent_death import die_with_parent
+from debian import NoPackage, install
+from tests.builders.postgres import NoPostgres, start_debian
+from trainbench.history.database import connect
+
+DATABASES = ("airflow", "trainbench")
+BUCKET = "bench"
+SECRET = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+START_S = 30
+
+
+class Redis:
+    """Started at once, on a port of its own; it keeps nothing when it ends."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        self._port = free_port()
+        self._command = [program, "--port", str(self._port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
+        self._log = folder / "redis.log"
+        self.url = f"redis://127.0.0.1:{self._port}/0"
+        self.start()
+
+    def start(self) -> None:
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, preexec_fn=die_with_parent)
+        _wait_for(self._port)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+class Services(NamedTuple):
+    """`environment`: of an Airflow that uses them; `redis`: can be killed and started again."""
+
+    environment: dict[str, str]
+    redis: Redis
+
+
+@contextmanager
+def services(folder: Path) -> Iterator[Services]:
+    """Skips where a package is missing, and fails there in CI."""
+    try:
+        postgres, redis = start_debian(), _program("redis-server")
+    except (NoPackage, NoPostgres) as error:
+        if os.environ.get("CI") == "true":
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+    broker = Redis(redis, folder)
+    try:
+        with _s3() as endpoint:
+            yield Services(_environment(_databases(postgres), broker.url, endpoint), broker)
+    finally:
+        broker.kill()
+
+
+def _environment(databases: Mapping[str, str], broker: str, endpoint: str) -> dict[str, str]:
+    return {
+        "AIRFLOW__CORE__EXECUTOR": "airflow.providers.celery.executors.celery_executor.CeleryExecutor",
+        "AIRFLOW__CORE__PARALLELISM": "16",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": databases["airflow"],
+        "AIRFLOW__CELERY__BROKER_URL": broker,
+        "AIRFLOW__CELERY__RESULT_BACKEND": f"db+{databases['airflow']}",
+        "AIRFLOW__CELERY__WORKER_CONCURRENCY": "2",
+        "AIRFLOW__CELERY__WORKER_PREFETCH_MULTIPLIER": "1",
+        # How soon a part that was killed is missed: minutes as shipped.
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
+        "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
+        "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "10",
+        "TRAINBENCH_HISTORY_URL": databases["trainbench"],
+        "TRAINBENCH_STORE": f"s3://{BUCKET}/trainbench",
+        "AWS_ENDPOINT_URL": endpoint,
+        **SECRET,
+    }
+
+
+def _databases(server: str) -> dict[str, str]:
+    """URLs of empty databases by name; `server` names the database `postgres`."""
+    with connect(server).connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        for name in DATABASES:
+            connection.exec_driver_sql(f"CREATE DATABASE {name}")
+    return {name: server.replace("@/postgres?", f"@/{name}?") for name in DATABASES}
+
+
+def _program(package: str) -> str:
+    """Path of the program that is called as its package. Raises NoPackage."""
+    if not shutil.which(package):
+        install(package)
+    return shutil.which(package) or package
+
+
+@contextmanager
+def _s3() -> Iterator[str]:
+    from boto3 import client
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        endpoint = f"http://{host}:{port}"
+        keys = {name.lower(): value for name, value in SECRET.items() if "KEY" in name}
+        client("s3", endpoint_url=endpoint, region_name="us-east-1", **keys).create_bucket(Bucket=BUCKET)
+        yield endpoint
+    finally:
+        server.stop()
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def _wait_for(port: int) -> None:
+    give_up = time.monotonic() + START_S
+    while True:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        if time.monotonic() > give_up:
+            raise TimeoutError(f"nothing listens on port {port} after {START_S} s")
+        time.sleep(0.05)

@@ -1,0 +1,124 @@
+"""One night of pods that run for half a minute, under which every part of Airflow is killed and started again, and the
+cluster's API server is away; then what people do to a DAG run: clear a task, mark it, delete it, start two.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+
+from tests.kube.production.conftest import DAG_ID, Installation, Night, is_ours, use_image
+from trainbench.core.verdicts import State
+from trainbench.history.database import connect
+from trainbench.history.run_tables import runs
+from trainbench.results.campaign import Campaign
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+NODES = ("node-1", "node-2", "node-3")
+KILLED = ("triggerer", "scheduler", "worker-1", "api-server")
+AWAY_S = 20
+LONG_S = 40
+
+
+class Interrupted(NamedTuple):
+    run_id: str
+    state: str
+    campaign: Campaign
+    created: list[str]  # names of the pods that were made
+
+
+@pytest.fixture(scope="module")
+def interrupted(
+    installation: Installation, night: Night, standin: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Interrupted:
+    """After the night of sick nodes, whose nodes are gone."""
+    standin.reset()
+    use_image(standin, tmp_path_factory.mktemp("long"), seconds=LONG_S)
+    for name in NODES:
+        standin.add_node(name, gpus=1)
+    airflow = installation.runs
+    run_id = airflow.start(DAG_ID, rounds=1, nodes=list(NODES))
+    standin.wait_for_pods(lambda pods: [pod["status"]["phase"] for pod in pods] == ["Running"] * len(NODES))
+    for index in range(len(NODES)):
+        airflow.wait_for_task(DAG_ID, run_id, ("benchmark", index), "deferred")
+    standin.fault(path="/pods", drop=True, n=0, for_s=AWAY_S)
+    for component in KILLED:
+        airflow.kill(component)
+    installation.services.redis.kill()
+    installation.services.redis.start()
+    for component in KILLED:
+        airflow.restart(component)
+    state = airflow.wait(DAG_ID, run_id, 300)
+    created = [entry["name"] for entry in standin.requests() if entry["verb"] == "create" and entry.get("name")]
+    return Interrupted(
+        run_id, state, airflow.campaign(DAG_ID, run_id), [n for n in created if n.startswith("tb-node-")]
+    )
+
+
+def recorded(installation: Installation, campaign_id: str) -> list[str]:
+    """The nodes of the campaign's runs in the history."""
+    with connect(installation.services.environment["TRAINBENCH_HISTORY_URL"]).connect() as connection:
+        rows = connection.execute(runs.select().where(runs.c.campaign_id == campaign_id)).all()
+    return sorted(row.node for row in rows)
+
+
+def test_the_night_goes_on(installation: Installation, interrupted: Interrupted, standin: Any) -> None:
+    campaign = interrupted.campaign
+
+    assert interrupted.state == "success", campaign.findings
+    assert {node.node: node.state for node in campaign.nodes} == dict.fromkeys(NODES, State.OK)
+    assert len(interrupted.created) == len(NODES)
+    assert recorded(installation, campaign.campaign_id) == sorted(NODES)
+    standin.wait_for_pods(lambda pods: not any(map(is_ours, pods)))
+
+
+@pytest.fixture
+def short(
+    installation: Installation, interrupted: Interrupted, standin: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Installation:
+    """The same nodes, whose pods are over soon."""
+    use_image(standin, tmp_path_factory.mktemp("short"), seconds=8)
+    return installation
+
+
+def test_a_cleared_task_counts_once(short: Installation, interrupted: Interrupted, standin: Any) -> None:
+    """The run is green again with the node's new result, and the history has one row for it."""
+    airflow, run_id = short.runs, interrupted.run_id
+    before = airflow.campaign(DAG_ID, run_id)
+    airflow.clear(DAG_ID, run_id, "benchmark", 0)
+    state = airflow.wait(DAG_ID, run_id)
+    after = airflow.campaign(DAG_ID, run_id)
+
+    assert state == "success"
+    assert len(after.results) == len(before.results) == len(NODES)
+    assert recorded(short, after.campaign_id) == sorted(NODES)
+    standin.wait_for_pods(lambda pods: not any(map(is_ours, pods)))
+
+
+def test_a_run_marked_successful_by_hand_leaves_no_pod(short: Installation, standin: Any) -> None:
+    """Who marks it takes the colour upon himself; a second run, started meanwhile, waits for its end."""
+    airflow = short.runs
+    run_id, second = (airflow.start(DAG_ID, rounds=1, nodes=list(NODES)) for _ in range(2))
+    standin.wait_for_pods(lambda pods: [pod["status"]["phase"] for pod in pods] == ["Running"] * len(NODES))
+    assert airflow.state_of(DAG_ID, second) == "queued"
+    airflow.mark_run(DAG_ID, run_id, "success")
+
+    assert airflow.wait(DAG_ID, second) == "success"
+    assert airflow.campaign(DAG_ID, second).nodes[0].state is State.OK
+    assert airflow.state_of(DAG_ID, run_id) == "success"
+    standin.wait_for_pods(lambda pods: not any(map(is_ours, pods)))
+
+
+def test_a_run_is_not_deleted_while_its_pods_run(short: Installation, standin: Any) -> None:
+    """Airflow refuses it, and the run goes on."""
+    airflow = short.runs
+    run_id = airflow.start(DAG_ID, rounds=1, nodes=list(NODES))
+    standin.wait_for_pods(lambda pods: [pod["status"]["phase"] for pod in pods] == ["Running"] * len(NODES))
+
+    assert airflow.delete_run(DAG_ID, run_id) == httpx.codes.CONFLICT
+    assert airflow.wait(DAG_ID, run_id) == "success"
+    assert airflow.delete_run(DAG_ID, run_id) == httpx.codes.NO_CONTENT
+    assert len(airflow.campaign(DAG_ID, run_id).results) == len(NODES)
+    standin.wait_for_pods(lambda pods: not any(map(is_ours, pods)))

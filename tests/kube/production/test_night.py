@@ -1,0 +1,77 @@
+"""One night on CeleryExecutor: two workers that share no disk, PostgreSQL for Airflow and for the history, S3 for the
+store, a webhook for the notices.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.kube.production.conftest import DAG_ID, HEALTHY, SLOW, Installation, Night
+from trainbench.core.verdicts import State
+from trainbench.history.database import connect
+from trainbench.history.run_tables import breaches, runs
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def test_the_healthy_nodes_and_the_slow_one_have_their_verdicts(night: Night) -> None:
+    states = {node.node: node.state for node in night.campaign.nodes}
+
+    assert {name: states[name] for name in (*HEALTHY, SLOW)} == {**dict.fromkeys(HEALTHY, State.OK), SLOW: State.BREACH}
+    assert night.state == "failed"
+
+
+def test_the_store_in_s3_holds_every_result_once(night: Night) -> None:
+    assert night.stored.broken == ()
+    assert sorted(r.spec.identity.run_id for r in night.stored.results) == sorted(
+        r.spec.identity.run_id for r in night.campaign.results
+    )
+
+
+def test_both_workers_ran_tasks_and_neither_holds_a_result(installation: Installation, night: Night) -> None:
+    for home in installation.workers:
+        assert list(home.glob(f"logs/dag_id={DAG_ID}/**/*.log")), f"{home.name} ran no task"
+        assert [path for path in home.rglob("*.json") if "runs" in path.parts] == []
+
+
+def test_the_history_on_postgresql_has_every_run_once_and_the_breach(installation: Installation, night: Night) -> None:
+    with connect(installation.services.environment["TRAINBENCH_HISTORY_URL"]).connect() as connection:
+        of_tonight = runs.select().where(runs.c.campaign_id == night.campaign.campaign_id)
+        recorded = [row.run_id for row in connection.execute(of_tonight)]
+        opened = {row.node for row in connection.execute(breaches.select())}
+
+    assert sorted(recorded) == sorted(r.spec.identity.run_id for r in night.campaign.results)
+    assert SLOW in opened
+
+
+def test_the_notice_was_sent(installation: Installation, night: Night) -> None:
+    (path, notice), *_ = installation.posted
+
+    assert path == "/hooks"
+    assert SLOW in json.dumps(notice)
+
+
+@pytest.mark.parametrize("page", ["", "nodes/gpu-slow", "runs", "costs", "strategies", "breaches/1"])
+def test_the_pages_read_the_history_on_postgresql(installation: Installation, night: Night, page: str) -> None:
+    reply = installation.runs.page(page)
+
+    assert reply.status_code == 200, reply.text[:2000]
+    assert "gpu-" in reply.text or page in ("costs", "strategies")
+
+
+def test_the_report_and_a_result_are_read_from_the_bucket(installation: Installation, night: Night) -> None:
+    report = installation.runs.page(f"dags/{DAG_ID}/runs/{night.run_id}")
+    run = next(r.spec.identity for r in night.campaign.results if r.spec.identity.node == HEALTHY[0])
+    result = installation.runs.page(f"results/{run.campaign_id}/{run.run_id}")
+
+    assert (report.status_code, result.status_code) == (200, 200)
+    assert SLOW in report.text
+    assert HEALTHY[0] in result.text
+
+
+def test_a_banner_names_an_open_breach(installation: Installation, night: Night) -> None:
+    alerts = installation.runs.page("/ui/config").json()["dashboard_alert"]
+
+    assert any("gpu-" in alert["text"] for alert in alerts)
