@@ -141,8 +141,8 @@ def _floor(group_id: str, gpu_name: str | None, members: Sequence[NodeRuns]) -> 
 
 
 def _between(units: Sequence[NodeRuns]) -> Noise | None:
-    """Pooled over the first GPU of each node, the second of each and so on. On one node alone the rounds stay in: what
-    a pod does to all of its GPUs is noise for whoever compares them with another node's.
+    """Noise between runs, pooled over the first GPU of each node, the second of each and so on. On one node alone the
+    rounds stay in: what a pod does to all of its GPUs is noise for whoever compares them with another node's.
     """
     of_nodes: dict[str, list[NodeRuns]] = {}
     for unit in units:
@@ -151,6 +151,8 @@ def _between(units: Sequence[NodeRuns]) -> Noise | None:
     for own in of_nodes.values():
         for place, unit in enumerate(own):
             of_place.setdefault(place, []).append(unit.rates)
+    # The mean of the places' variances, weighted by their degrees of freedom. GPUs of one node share its host, so the
+    # result has the degrees of freedom of one place.
     comparable = [rates for rates in of_place.values() if len(rates) > 1 or len(of_nodes) == 1]
     estimates = [one for rates in comparable if (one := noise.between_runs(rates, rounds_are_shared=True))]
     if not estimates:

@@ -157,9 +157,12 @@ def _owned_usd(ownership: Ownership | None) -> float:
 
 
 def _offer(price: Price, pricing: Pricing, num_gpus: int, rate: Rate | None, num_samples: int, today: date) -> Offer:
+    """Cost and time of the job at one price; None for both without a rate."""
+    # Whole instances are billed.
     instances = math.ceil(num_gpus / price.gpus_per_instance)
     billed = instances * price.gpus_per_instance
     usd_per_gpu_hour, useful_time = price.usd_per_gpu_hour, 1.0
+    # Interruptions of spot instances cost paid hours that do no work.
     if pricing.basis is Basis.SPOT and price.spot_usd_per_gpu_hour is not None:
         useful, useful_time = _useful(pricing.interruptions, instances)
         usd_per_gpu_hour = usd_per_useful_gpu_hour(price.spot_usd_per_gpu_hour, useful)

@@ -55,6 +55,7 @@ def rate_by_mfu(spec: RunSpec, gpu_name: str, mfu_pct: float) -> Rate:
     """MFU x peak x GPUs / (model FLOPs per token x tokens per sample). Raises QuantityError, also where the peak of the
     GPU is not known.
     """
+    # The FLOP/s that the job reaches, over the FLOPs of a sample.
     mfu = used_share(mfu_pct / 100, "MFU / 100")
     peak = peak_tflops(gpu_name, spec.work.precision)
     if peak is None:

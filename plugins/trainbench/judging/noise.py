@@ -70,11 +70,16 @@ def estimate(nodes: Sequence[Sequence[Run]], *, rounds_are_shared: bool = True) 
 
 
 def between_runs(nodes: Sequence[Sequence[Run]], *, rounds_are_shared: bool) -> Noise | None:
+    """Residual standard deviation of log samples/s in a table of nodes x rounds: two-way analysis of variance without
+    replication where `rounds_are_shared`, else one-way by node. None: no node has two rounds.
+    """
+    # Rows: the nodes that have every round.
     rounds = sorted({run.round for runs in nodes for run in runs})
     by_round = [{run.round: math.log(run.rate) for run in runs} for runs in nodes]
     table = [[rates[r] for r in rounds] for rates in by_round if len(rates) == len(rounds)]
     if not table or len(rounds) < 2:
         return None
+    # Take out each node's mean, then what each round did to all nodes alike.
     residuals = [[value - statistics.fmean(row) for value in row] for row in table]
     degrees_of_freedom = len(table) * (len(rounds) - 1)
     if rounds_are_shared and len(table) > 1:
@@ -87,6 +92,7 @@ def between_runs(nodes: Sequence[Sequence[Run]], *, rounds_are_shared: bool) -> 
 
 
 def within_runs(nodes: Sequence[Sequence[Run]]) -> Noise | None:
+    """Pooled standard deviation of the windows' log samples/s about the mean of their run; None: no run has two."""
     repeated = [[math.log(rate) for rate in run.windows] for runs in nodes for run in runs if len(run.windows) > 1]
     degrees_of_freedom = sum(len(windows) - 1 for windows in repeated)
     if not degrees_of_freedom:

@@ -25,6 +25,7 @@ def judge_history(
     the two. `past_samples_per_second` holds no breached runs. Faster by as much is a notice; fewer points than
     `history_min_points` give `no_baseline`; a failed run and a drill are not judged.
     """
+    # 1. What cannot be judged, and why.
     rate, num_points = judged_rate(result), len(past_samples_per_second)
     if result.status is not Status.OK or rate is None:
         return _unjudged(result, rate, num_points, State.NOT_JUDGED, f"the run ended as {result.status.value}")
@@ -33,6 +34,7 @@ def judge_history(
     if num_points < tolerances.history_min_points:
         reason = f"no baseline yet: {num_points} past runs, {tolerances.history_min_points} are needed"
         return _unjudged(result, rate, num_points, State.NO_BASELINE, reason)
+    # 2. The baseline, its noise, and the wider of both limits.
     median = statistics.median(past_samples_per_second)
     mad = MAD_TO_SD * statistics.median(abs(past - median) for past in past_samples_per_second)
     limit = max(tolerances.history_pct, 100 * tolerances.history_mads * mad / median)

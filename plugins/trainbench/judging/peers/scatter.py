@@ -172,6 +172,7 @@ def _without_drift(
     """Unit -> round -> log rate, of units with two rounds or more; without what a round does to all of them, which is
     `middle_of` what it does to each. None: the rounds stay in.
     """
+    # Log rates as rows of units and columns of rounds; a unit with one round says nothing of scatter.
     rows = {
         i: {run.round: math.log(run.rate) for run in unit.runs if run.round not in left_out.get(i, ())}
         for i, unit in enumerate(units)
@@ -179,6 +180,7 @@ def _without_drift(
     rows = {i: row for i, row in rows.items() if len(row) > 1}
     if middle_of is None or len(rows) < 2:
         return rows
+    # What a round does to each unit is its distance from the unit's own median; to all, the middle of these.
     shifts: dict[int, list[float]] = {}
     for row in rows.values():
         middle = statistics.median(row.values())
@@ -222,17 +224,21 @@ def _find_scattered(
 
 
 def _pooled(squares: Sequence[_Square], *, is_drift_out: bool, most: float = MAX_TIMES_MEDIAN) -> Noise | None:
-    """One noise of all. Of n units (of n nodes, where there are several) drift takes 1 / n of the squares away."""
+    """The pooled noise of all squares, weighted by their degrees of freedom; None without a square. Of n units (of n
+    nodes, where there are several) drift takes 1 / n of the squares away, which is divided out again.
+    """
     if not squares:
         return None
     nodes = {s.node for s in squares}
     by_node = len(nodes) > 1
     num_clusters = len(nodes) if by_node else len({s.unit for s in squares})
     share = (num_clusters - 1) / num_clusters if is_drift_out and num_clusters > 1 else 1.0
+    # Squares, each capped at `most` times the median, so that one bad unit cannot widen the noise of all.
     cap = most * statistics.median_low([s.mean for s in squares]) if num_clusters > 2 else math.inf
     sum_ = math.fsum(min(s.mean, cap) * s.df for s in squares)
     known: Counter[tuple[str | int, int | None]] = Counter()
-    for s in squares:  # of GPUs of one node, one counts
+    # Degrees of freedom: GPUs of one node share its host and minutes, so one of them counts.
+    for s in squares:
         key = (_cluster(s, by_node=by_node), s.round)
         known[key] = max(known[key], s.df)
     degrees_of_freedom = max(round(share * known.total()), 1)
