@@ -25,7 +25,7 @@ def pod(node: str, *lines: str) -> LivePod:
     return LivePod(
         pod=f"pod-{node}",
         node=node,
-        what="single",
+        work="single",
         state="Running",
         why=None,
         age_s=1.0,
