@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
+from bench_image.contract.options import Strategy
 from bench_image.contract.spec import IDENTIFIER
 from bench_image.contract.work import DiskData, Lora
 from trainbench.params.campaign_kind import Question
 from trainbench.params.campaign_params import FIELDS, form, parse_params
-from trainbench.planning.nodes import Fleet, GpuNode, named
+from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode, named
 from trainbench.planning.plan import (
     Plan,
     PlanError,
     campaign_id,
     confirm_specs,
+    gpus_of,
     make_plan,
     refuse_more_pods_than,
     unknown_gpus,
@@ -363,3 +365,23 @@ def test_a_noise_floor_is_a_plan_that_judges_nobody() -> None:
 
     assert (planned.question, planned.judges_nodes) == (Question.NOISE, False)
     assert len(planned.specs) == 5 * 3
+
+
+def test_a_node_of_which_nobody_knows_the_gpus_or_that_has_none_left_gets_a_run_on_one() -> None:
+    """No GPU allocatable now may be one when the run starts; a run on no GPU measures nothing."""
+    params = parse_params({"nodes": ["node-1"], "device": "cuda"})
+    assert [gpus_of(GpuNode(name="node-1", num_gpus=number), Strategy.DDP, params) for number in (None, 0, 1, 8)] == [
+        1, 1, 1, 8,
+    ]  # fmt: skip
+
+
+def test_a_node_of_which_nobody_knows_the_capacity_has_lost_no_gpu() -> None:
+    planned = make_plan(parse_params({"nodes": ["node-1", "node-2"]}), Fleet(), "night")
+    assert [node.num_gpus_lost for node in planned.known] == [0, 0]
+
+
+def test_of_many_nodes_that_cannot_be_used_five_are_named() -> None:
+    absent = tuple(AbsentNode(name=f"node-{number}", reason="cordoned", expected=False) for number in range(1, 8))
+    with pytest.raises(PlanError) as refused:
+        make_plan(parse_params({}), Fleet(absent=absent), "night")
+    assert [f"node-{number}: cordoned" in str(refused.value) for number in range(1, 8)] == [True] * 5 + [False] * 2

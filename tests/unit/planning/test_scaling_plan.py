@@ -101,3 +101,9 @@ def test_nothing_left_is_an_error() -> None:
         plan(node("lonely"), strategies=["ddp"], world_sizes=[2])
     with pytest.raises(PlanError, match="no strategy fits a number of GPUs: single needs 1, the others 2"):
         plan(*FOUR, strategies=["ddp"], world_sizes=[1])
+
+
+def test_nodes_of_which_nobody_knows_the_gpus_count_as_one_gpu_each() -> None:
+    planned = plan(GpuNode(name="gpu-1"), GpuNode(name="gpu-2"), gpus_per_node=None, world_sizes=[1, 2])
+    sizes = {(spec.placement.world_size, spec.placement.nodes, spec.placement.gpus_per_node) for spec in planned.specs}
+    assert sizes == {(1, 1, 1), (2, 2, 1)}
