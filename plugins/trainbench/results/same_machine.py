@@ -39,10 +39,10 @@ class Machines:
 
         def of(result: RunResult) -> list[RunResult]:
             own = self._machines(result)
-            found = {id(run): run for machine in own for run in by_machine.get(machine, ())}
+            same = {id(run): run for machine in own for run in by_machine.get(machine, ())}
             for node in nodes_of(result):
-                found |= {id(run): run for run, is_known in by_node.get(node, ()) if not (own and is_known)}
-            return list(found.values())
+                same |= {id(run): run for run, is_known in by_node.get(node, ()) if not (own and is_known)}
+            return list(same.values())
 
         return of
 
