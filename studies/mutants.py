@@ -59,7 +59,7 @@ OPERATORS = (
     "core/ReplaceUnaryOperator_Delete_Not",
     "core/ZeroIterationForLoop",
 )  # fmt: skip
-MIN_EACH = 3
+MIN_EACH = 1
 BARELY = 100
 OTHER_CALLS = {
     "median": "fmean", "fmean": "median", "max": "min", "min": "max", "ceil": "floor", "floor": "ceil",

@@ -29,7 +29,6 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results" / "mutation-2026-11-22"
-EARLIER = RESULTS / "earlier.txt"  # keys of the mutants that were drawn before there were named samples
 CONTROL, IMAGE = (ROOT / name / "bin" / "python" for name in (".venv", ".venv-image"))
 COST_TESTS = [f"tests/unit/{name}" for name in ("prices", "cost")]
 
@@ -56,10 +55,28 @@ PARTS = {
             "tests/unit/judging",
             "tests/unit/pages/test_condition_surfaces.py",
             "tests/unit/test_pipeline.py",
+            "tests/unit/test_drill_night.py",
         ],
         OURS,
-        150,
-        ["condition", "campaign_conditions", "gpu_runs", "gpu_verdicts", "outliers", "scatter", "fleet_halves"],
+        50,
+    ),
+    "alerting": Part(
+        CONTROL,
+        ["plugins/trainbench/pipeline.py", "plugins/trainbench/alerting"],
+        [
+            "tests/unit/alerting",
+            "tests/unit/test_pipeline.py",
+            "tests/unit/test_drill_night.py",
+        ],
+        OURS,
+        25,
+    ),
+    "planning": Part(
+        CONTROL,
+        ["plugins/trainbench/planning"],
+        ["tests/unit/planning", "tests/unit/test_pipeline.py"],
+        OURS,
+        25,
     ),
     "comparing": Part(
         CONTROL,
@@ -166,7 +183,7 @@ def sources_of(part: Part) -> list[Path]:
 def _seen_before(sample: str) -> set[str]:
     """Keys of the mutants of all samples with an earlier name."""
     earlier = [path for path in RESULTS.glob("?/*.jsonl") if path.parent.name < sample]
-    return {row["key"] for path in earlier for row in rows_of(path)} | set(EARLIER.read_text().split())
+    return {row["key"] for path in earlier for row in rows_of(path)}
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
