@@ -7,7 +7,7 @@
     runs                       the rows of metrics.csv as numbers and nulls; units end the names; `result`: the raw file
     comparisons                the tables that compare what ran, as people see them; each column with its unit and field
     cost                       sentences
-    parameters                 as they were asked for
+    parameters                 of the campaign
 
 Paths are relative to this file.
 """

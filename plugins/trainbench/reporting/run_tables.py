@@ -197,7 +197,7 @@ def software(campaign: Campaign) -> Table:
 def parameters(campaign: Campaign) -> Table:
     """The parameters as they were given, without those of other kinds of campaign."""
     params = {name: value for name, value in campaign.params.items() if applies_to(name, campaign.question)}
-    return _settings(params, "Parameters as they were asked for", "parameter")
+    return _settings(params, "Parameters of the campaign", "parameter")
 
 
 def _facts(context: Context | None) -> Iterator[tuple[str, str]]:

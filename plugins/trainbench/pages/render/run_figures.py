@@ -27,7 +27,7 @@ def run_figures(result: RunResult) -> tuple[Table, ...]:
             for title, section in SECTIONS
         ),
         _pairs("Setup", setup.items()),
-        _pairs("What was asked for", ((name, _text(value)) for name, value in spec.items())),
+        _pairs("Settings of the run", ((name, _text(value)) for name, value in spec.items())),
     )
 
 
