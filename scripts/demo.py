@@ -16,6 +16,7 @@ from rich.console import Console
 from demo_progress import PLANNED_BY, PlannedPod, Progress, planned_pods
 from local_airflow import STATE, LocalAirflow, LocalAirflowError
 from trainbench.cluster.running_pods import local_pods
+from trainbench.orchestration.planned_runs import chunk_key
 from trainbench.params.campaign_params import LOCAL_DEFAULTS, parse_params
 from trainbench.planning.plan import campaign_id
 from trainbench.reporting.terminal import verdict_table
@@ -119,7 +120,8 @@ def _watch(airflow: LocalAirflow, run_id: str) -> str:
         run = airflow.get(base)
         tasks = (airflow.get(f"{base}/taskInstances?limit=1000") or {"task_instances": []})["task_instances"]
         for task_id in {ti["task_id"] for ti in tasks if ti["map_index"] >= 0} & set(PLANNED_BY) - set(pods):
-            planned = airflow.get(f"{base}/taskInstances/{PLANNED_BY[task_id]}/xcomEntries/return_value{AS_IT_IS}")
+            key = chunk_key(0)  # the demo's few runs are one chunk
+            planned = airflow.get(f"{base}/taskInstances/{PLANNED_BY[task_id]}/xcomEntries/{key}{AS_IT_IS}")
             pods[task_id] = planned_pods(planned["value"]) if planned else ()
         _print(progress.of_tasks(tasks, pods))
         for _ in range(POD_LOOKS):

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from trainbench.cluster.running_pods import NODE, LivePod
+from trainbench.cluster.running_pods import LivePod
 from trainbench.core.formats import figure
+from trainbench.orchestration.planned_runs import PlannedRun
+from trainbench.pods.manifests import pod_name
 
 ALL = "all nodes"
 SHOWN = {"running", "success", "failed", "skipped", "upstream_failed"}
 ENDED = {"success", "failed"}
-PLANNED_BY = {"benchmark": "plan", "confirm": "judge"}  # pod task -> the task that returns its manifests
+PLANNED_BY = {"benchmark": "plan", "confirm": "judge"}  # pod task -> the task that hands out its runs
 PHASES = {
     "import": "loading the libraries",
     "build": "building the model",
@@ -30,11 +32,12 @@ class PlannedPod(NamedTuple):
     node: str
 
 
-def planned_pods(manifests: object) -> tuple[PlannedPod, ...]:
-    """The pods of a list of manifests, in their order; none of anything else."""
-    if not isinstance(manifests, list):
+def planned_pods(runs: object) -> tuple[PlannedPod, ...]:
+    """The pods of runs as a task hands them out, in their order; none of anything else."""
+    if not isinstance(runs, list):
         return ()
-    return tuple(PlannedPod(m["metadata"]["name"], m["metadata"]["labels"][NODE]) for m in manifests)
+    specs = [PlannedRun.model_validate_json(run).spec for run in runs]
+    return tuple(PlannedPod(pod_name(spec), spec.identity.node) for spec in specs)
 
 
 class Progress:

@@ -47,11 +47,13 @@ def test_a_run_without_a_report_says_when_it_comes(client: Any, store: Any) -> N
 def test_a_viewer_reads_the_report_and_nothing_in_it_can_run(client: Any, store: Any) -> None:
     campaign = campaigns.cpu_drill().model_copy(update={"campaign_id": campaign_id("node_consistency", RUN)})
     store.write_campaign(campaign)
-    store.write_summary(campaign.campaign_id, {"report.html": "<h1>verdict</h1>"})
+    store.write_summary(campaign.campaign_id, {"report.html": "<script>alert(1)</script>"})
     reply = client.get(PAGE, headers=headers(client, "vera"))
 
-    assert (reply.status_code, reply.text) == (200, "<h1>verdict</h1>")
-    assert reply.headers["content-security-policy"].startswith("default-src 'none'")
+    assert reply.status_code == 200
+    assert "<h1>Drill detected: node-3" in reply.text
+    assert "alert(1)" not in reply.text
+    assert reply.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
 
 
 @pytest.mark.parametrize("dag_id", ["..%2f..%2fetc", "%2e%2e", "x" * 500])

@@ -33,13 +33,13 @@ def hand_out(ti: Any, specs: Sequence[RunSpec], labels: Mapping[str, str] | None
     ti.xcom_push(key=COUNT, value=len(runs))
     for first in range(0, len(runs), CHUNK):
         chunk = [run.model_dump_json() for run in runs[first : first + CHUNK]]
-        ti.xcom_push(key=_key(first), value=chunk)
+        ti.xcom_push(key=chunk_key(first), value=chunk)
 
 
 def own_run(ti: Any, planned_by: str) -> PlannedRun | None:
     """The run of this mapped task; None: the plan has fewer runs than the blocks have places."""
     index = ti.map_index
-    chunk = ti.xcom_pull(task_ids=planned_by, key=_key(index))
+    chunk = ti.xcom_pull(task_ids=planned_by, key=chunk_key(index))
     if chunk is None or index % CHUNK >= len(chunk):
         return None
     return PlannedRun.model_validate_json(chunk[index % CHUNK])
@@ -63,5 +63,6 @@ def unpacked(text: str) -> str:
     return zlib.decompress(base64.b64decode(text)).decode()
 
 
-def _key(index: int) -> str:
+def chunk_key(index: int) -> str:
+    """Of the XCom that holds run `index`."""
     return f"runs_{index // CHUNK}"

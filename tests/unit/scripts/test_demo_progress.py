@@ -9,6 +9,7 @@ import pytest
 from demo_progress import PlannedPod, Progress, planned_pods
 from tests.builders import make_spec
 from trainbench.cluster.running_pods import LivePod, parse_progress
+from trainbench.orchestration.planned_runs import chunk_key, hand_out
 from trainbench.pods.manifests import Owner, PodSettings, manifest
 
 NODES = ("node-1", "node-2")
@@ -71,10 +72,21 @@ def test_pods_of_another_run_on_this_machine_are_left_out() -> None:
     assert Progress().of_pods([pod("node-9", "phase=import seconds_since_start=0.5")], PODS["benchmark"]) == ()
 
 
-def test_the_plan_s_manifests_name_pods_and_nodes() -> None:
-    owner = Owner(dag_id="node_consistency", dag_run_id="manual")
-    made = [manifest(make_spec(node=node), PodSettings(), owner) for node in NODES]
+def test_the_plan_s_runs_name_pods_and_nodes() -> None:
+    """As the task `plan` hands them out: once it returned manifests, and the demo's lines lost their nodes."""
 
-    assert [pod.node for pod in planned_pods(made)] == list(NODES)
-    assert [pod.name for pod in planned_pods(made)] == [pod["metadata"]["name"] for pod in made]
+    class Task:
+        def __init__(self) -> None:
+            self.pushed: dict[str, Any] = {}
+
+        def xcom_push(self, key: str, value: Any) -> None:
+            self.pushed[key] = value
+
+    ti, specs = Task(), [make_spec(node=node) for node in NODES]
+    hand_out(ti, specs)
+    pods = planned_pods(ti.pushed[chunk_key(0)])
+
+    owner = Owner(dag_id="node_consistency", dag_run_id="manual")
+    assert [pod.node for pod in pods] == list(NODES)
+    assert [pod.name for pod in pods] == [manifest(spec, PodSettings(), owner)["metadata"]["name"] for spec in specs]
     assert planned_pods(None) == ()
