@@ -82,7 +82,13 @@ def test_ctrl_c_even_twice_leaves_no_process_behind(port: int, environment: dict
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
     ) as demo:
         assert demo.stdout is not None
-        assert any("node-1: benchmark, running" in line for line in demo.stdout)
+        printed: list[str] = []
+        for line in demo.stdout:
+            printed.append(line)
+            if "node-1: benchmark, running" in line:
+                break
+        else:
+            pytest.fail("".join(printed))
         time.sleep(3)  # into the pod's own start
         family = psutil.Process(demo.pid).children(recursive=True)
         demo.send_signal(signal.SIGINT)
