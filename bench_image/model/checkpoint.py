@@ -78,7 +78,7 @@ def open_checkpoint(spec: RunSpec) -> Checkpoint:
     config.use_cache = False
     if hasattr(config, "sliding_window"):
         config.sliding_window = None
-    return Checkpoint(folder, config, _files(folder))
+    return Checkpoint(folder, config, files_of(folder))
 
 
 def _folder(weights: str) -> Path:
@@ -101,7 +101,8 @@ def _downloaded(weights: str) -> Path:
         ) from error
 
 
-def _files(folder: Path) -> dict[str, str]:
+def files_of(folder: Path) -> dict[str, str]:
+    """Tensor -> safetensors file of the folder. Raises ContractError."""
     if (folder / INDEX).exists():
         return _indexed(folder / INDEX)
     if not (folder / SINGLE).exists():

@@ -16,6 +16,7 @@ from bench_image.contract.model_shapes import MODELS, DecoderShape, Gpt2Shape, M
 from bench_image.contract.options import Precision, Recipe
 from bench_image.contract.result import Status
 from bench_image.contract.work import Lora
+from bench_image.model import checkpoint
 from bench_image.model.build import build
 from tests.builders.image_processes import finish, make_spec, start
 from tests.image.contract.test_flops_against_transformers import TINY_GPT2, TINY_MIXTRAL, built_model
@@ -91,20 +92,22 @@ def test_weights_that_are_not_there_are_refused(tmp_path: Path) -> None:
         loss_of(weights=str(tmp_path))
 
 
+def index(folder: Path, content: str) -> Path:
+    path = folder / checkpoint.INDEX
+    path.write_text(content)
+    return folder
+
+
 @pytest.mark.parametrize("name", ["../model.safetensors", "/etc/passwd", "a/b.safetensors", "", ".."])
 def test_an_index_that_leads_out_of_its_folder_is_refused(tmp_path: Path, name: str) -> None:
-    saved(TINY, tmp_path)
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"lm_head.weight": name}}))
     with pytest.raises(ContractError, match="only files beside the index are read"):
-        loss_of(weights=str(tmp_path))
+        checkpoint.files_of(index(tmp_path, json.dumps({"weight_map": {"lm_head.weight": name}})))
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"weight_map": [1]}', '{"weight_map": {"a": 1}}', "[" * 5000])
 def test_a_broken_index_is_one_sentence(tmp_path: Path, content: str) -> None:
-    saved(TINY, tmp_path)
-    (tmp_path / "model.safetensors.index.json").write_text(content)
     with pytest.raises(ContractError, match="no index of safetensors files"):
-        loss_of(weights=str(tmp_path))
+        checkpoint.files_of(index(tmp_path, content))
 
 
 def test_a_hub_that_cannot_be_reached_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
