@@ -21,7 +21,7 @@ from bench_image.contract.memory_estimate import (
 from bench_image.contract.model_shapes import MODELS
 from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy
 from bench_image.contract.parse import parse_result, parse_spec
-from bench_image.contract.presets import uses_fused_lora
+from bench_image.contract.preset_switches import uses_fused_lora
 from bench_image.contract.spec import Identity, RunSpec
 from bench_image.contract.work import Lora, Preset, Quantisation, Work
 

@@ -13,7 +13,7 @@ from bench_image.contract.flops import (
 )
 from bench_image.contract.model_shapes import DecoderShape, EncoderDecoderShape, Gpt2Shape, MixtralShape, ModelShape
 from bench_image.contract.options import DEEPSPEED, Optimizer, Precision, Recipe, Strategy
-from bench_image.contract.presets import compiles_as_tuned, uses_compile, uses_fused_lora
+from bench_image.contract.preset_switches import compiles_as_tuned, uses_compile, uses_fused_lora
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import AUTO, Lora, Preset
 

@@ -8,11 +8,11 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from bench_image.contract.bounds import MAX_RANKS, MAX_REASONS, Bytes, Count, Loss, Moment, PositiveSeconds, Text
 from bench_image.contract.consistency import contradictions, sum_of
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.missing_reasons import unexplained
 from bench_image.contract.options import Strategy
+from bench_image.contract.result_bounds import MAX_RANKS, MAX_REASONS, Bytes, Count, Loss, Moment, PositiveSeconds, Text
 from bench_image.contract.result_sections import (
     Clock,
     Communication,

@@ -7,7 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from bench_image.contract.bounds import (
+from bench_image.contract.frozen import Frozen
+from bench_image.contract.result_bounds import (
     MAX_COUNT,
     MAX_RANKS,
     Bytes,
@@ -31,7 +32,6 @@ from bench_image.contract.bounds import (
     Usd,
     Watts,
 )
-from bench_image.contract.frozen import Frozen
 from bench_image.contract.work import Device
 
 

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
-from bench_image.contract.bounds import MAX_COUNT
 from bench_image.contract.fingerprint import Part
 from bench_image.contract.frozen import ContractError, Frozen
 from bench_image.contract.model_shapes import MODELS, ModelShape, shape_of
 from bench_image.contract.options import FLOAT8_MULTIPLE, Optimizer, Precision, Recipe, Strategy, unsupported
+from bench_image.contract.result_bounds import MAX_COUNT
 from bench_image.contract.setting import setting
 from bench_image.contract.weights import RANDOM, normal_folder, normal_weights
 

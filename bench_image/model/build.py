@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from bench_image.contract.options import Optimizer, Precision
-from bench_image.contract.presets import uses_compile
+from bench_image.contract.preset_switches import uses_compile
 from bench_image.contract.result_sections import ParameterCount
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.weights import RANDOM

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bench_image.contract.presets import compiles_as_tuned, uses_compile, uses_fused_lora
+from bench_image.contract.preset_switches import compiles_as_tuned, uses_compile, uses_fused_lora
 from bench_image.contract.spec import RunSpec
 from bench_image.model.architectures import layers_of
 

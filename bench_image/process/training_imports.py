@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 from bench_image.contract.options import DEEPSPEED, Optimizer
-from bench_image.contract.presets import uses_compile
+from bench_image.contract.preset_switches import uses_compile
 from bench_image.contract.spec import RunSpec
 
 EIGHT_BIT = (Optimizer.ADAMW_8BIT, Optimizer.PAGED_ADAMW_8BIT)

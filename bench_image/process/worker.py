@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from bench_image.model.build import BuiltModel
     from bench_image.parallel.process_group import ProcessGroup
-    from bench_image.telemetry.gpu_kinds import TorchGpu
     from bench_image.telemetry.sampler import Sampler
+    from bench_image.telemetry.unmeasured_gpus import TorchGpu
     from bench_image.training.train_step import TrainStep
 
 LOG_EVERY_S = 3.0
@@ -140,7 +140,7 @@ def _gpus(spec: RunSpec) -> tuple[TorchGpu, ...]:
     """The GPUs of this node's ranks."""
     import torch
 
-    from bench_image.telemetry.gpu_kinds import torch_gpus
+    from bench_image.telemetry.unmeasured_gpus import torch_gpus
 
     return torch_gpus(torch, spec.placement.gpus_per_node) if spec.work.device.value == "cuda" else ()
 

@@ -1,4 +1,4 @@
-"""One run's bench file, and its table for a terminal. The format: bench_image.contract.bench_file."""
+"""One run's bench file, and its table for a terminal. The format: bench_image.contract.seq2seq_file."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench_image.contract.bench_file import BeyondResult, bench_document, bench_name
 from bench_image.contract.result import RunResult
+from bench_image.contract.seq2seq_file import BeyondResult, bench_document, bench_name
 from bench_image.process.rank_report import WindowRecord
 from bench_image.seq2seq.flags import Plan
 

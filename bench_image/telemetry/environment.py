@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from bench_image.contract.result_sections import Context, Gpu
 from bench_image.contract.work import Device
 from bench_image.telemetry import nvml as nvml_api
-from bench_image.telemetry.gpu_kinds import TorchGpu, described, unmeasured
+from bench_image.telemetry.unmeasured_gpus import TorchGpu, described, unmeasured
 
 POD_ENV = "TRAINBENCH_POD"
 IMAGE_ENV = "TRAINBENCH_IMAGE"

@@ -9,9 +9,9 @@ from typing import Any
 from bench_image.contract.result_sections import GpuTelemetry, HostTelemetry
 from bench_image.contract.work import Device
 from bench_image.telemetry import nvml as nvml_api
-from bench_image.telemetry.gpu_kinds import TorchGpu, unmeasured
 from bench_image.telemetry.gpu_record import GpuRecord
 from bench_image.telemetry.host_record import HostRecord
+from bench_image.telemetry.unmeasured_gpus import TorchGpu, unmeasured
 
 
 class Sampler:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from bench_image.contract.options import Optimizer, Precision
-from bench_image.contract.presets import uses_compile, uses_cuda_graph, uses_fused_lora
+from bench_image.contract.preset_switches import uses_compile, uses_cuda_graph, uses_fused_lora
 from bench_image.contract.spec import RunSpec
 from bench_image.model.dtypes import model_dtypes
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from bench_image.contract.presets import STEPS_BEFORE_CAPTURE
+from bench_image.contract.preset_switches import STEPS_BEFORE_CAPTURE
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.step_stats import half_width_pct
 from bench_image.parallel.process_group import ProcessGroup

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from bench_image.contract.memory_estimate import keeps_unpacked
-from bench_image.contract.presets import STEPS_BEFORE_CAPTURE, acts_as_hf_trainer, uses_cuda_graph
+from bench_image.contract.preset_switches import STEPS_BEFORE_CAPTURE, acts_as_hf_trainer, uses_cuda_graph
 from bench_image.contract.result_sections import Clock
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device

@@ -18,16 +18,16 @@ from pydantic import ValidationError
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from trainbench.alerting.alerts import alerts as alert
-from trainbench.comparison.validity import doubts_between_runs, doubts_of_run
+from trainbench.comparison.doubts import doubts_between_runs, doubts_of_run
 from trainbench.core.baselines import of_nodes
 from trainbench.core.verdicts import Finding, GroupVerdict, by_level
 from trainbench.history.history import History
-from trainbench.judging.checks.clocks import clock_findings
 from trainbench.judging.checks.drills import undetected_drill_findings
 from trainbench.judging.checks.identity import identity_findings
 from trainbench.judging.checks.missing_nodes import missing_node_findings
 from trainbench.judging.checks.no_figures import no_figure_findings
 from trainbench.judging.checks.same_work import unequal_work_findings
+from trainbench.judging.checks.wall_clocks import clock_findings
 from trainbench.judging.diagnosis import diagnose
 from trainbench.judging.first_verdict import FirstVerdict, computed_alike, judge_campaign
 from trainbench.judging.history_reads import NO_HISTORY, HistoryReads
@@ -36,7 +36,7 @@ from trainbench.judging.over_time.node_history import records_of
 from trainbench.judging.over_time.own_past import own_past_findings
 from trainbench.judging.over_time.renames import rename_findings
 from trainbench.judging.over_time.replaced_machines import replaced_gpu_findings
-from trainbench.judging.over_time.undecided_nodes import undecided_findings
+from trainbench.judging.over_time.undecided_streaks import undecided_findings
 from trainbench.judging.peers import confirmation
 from trainbench.judging.peers.node_verdicts import nodes_to_confirm
 from trainbench.judging.peers.slow_node_warnings import slow_node_findings

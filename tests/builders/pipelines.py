@@ -12,7 +12,7 @@ from trainbench import pipeline
 from trainbench.judging.history_reads import NO_HISTORY, HistoryReads, NoHistory
 from trainbench.judging.over_time.lasting_slowdowns import Slowdown
 from trainbench.judging.over_time.node_history import NodeRecord
-from trainbench.judging.over_time.undecided_nodes import Streak
+from trainbench.judging.over_time.undecided_streaks import Streak
 from trainbench.planning.plan import Plan
 from trainbench.results.campaign import Campaign
 

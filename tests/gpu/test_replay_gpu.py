@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bench_image.contract.options import Optimizer, Precision, Recipe
-from bench_image.contract.presets import uses_cuda_graph
+from bench_image.contract.preset_switches import uses_cuda_graph
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device, Lora, Preset
 from bench_image.model.build import build

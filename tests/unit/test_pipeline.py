@@ -20,9 +20,9 @@ from trainbench.alerting.alerts import alerts
 from trainbench.cli.app import ExitCode, exit_code
 from trainbench.core.tables import Tone
 from trainbench.core.verdicts import Level, RateChange, State
-from trainbench.judging.campaign_conditions import conditions
-from trainbench.judging.condition import Condition
+from trainbench.judging.conditions_of_campaign import conditions
 from trainbench.judging.history_reads import NoHistory
+from trainbench.judging.node_condition import Condition
 from trainbench.judging.over_time.lasting_slowdowns import Slowdown
 from trainbench.judging.over_time.node_history import records_of
 from trainbench.params.campaign_kind import Question

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainbench.core.verdicts import DRILL_UNDETECTED, Finding, Level, by_level
-from trainbench.judging.campaign_conditions import conditions
 from trainbench.judging.checks.missing_nodes import ATTENDANCE
-from trainbench.judging.condition import TRAITS, Condition, NodeCondition
+from trainbench.judging.conditions_of_campaign import conditions
 from trainbench.judging.diagnosis.diagnose import UNSTEADY
+from trainbench.judging.node_condition import TRAITS, Condition, NodeCondition
 from trainbench.judging.over_time.baseline_deviation import HISTORY
 from trainbench.judging.over_time.level_changes import SLOWER
 from trainbench.judging.peers.slow_node_warnings import WATCHED

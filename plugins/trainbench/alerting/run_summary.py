@@ -14,7 +14,7 @@ from trainbench.alerting.run_note import HEAD
 from trainbench.core.formats import one_line
 from trainbench.core.markdown import escape
 from trainbench.core.verdicts import Finding, Level
-from trainbench.judging.campaign_conditions import conditions
+from trainbench.judging.conditions_of_campaign import conditions
 from trainbench.reporting import verdict_text
 from trainbench.results.campaign import Campaign
 

@@ -250,8 +250,8 @@ def exit_code(campaign: Campaign, broken: Sequence[BrokenFile] = ()) -> ExitCode
     """Red first; then a whole fleet that fell behind its own past, which a comparison of nodes cannot show; then
     no node was judged.
     """
-    from trainbench.judging.campaign_conditions import conditions
-    from trainbench.judging.condition import Condition
+    from trainbench.judging.conditions_of_campaign import conditions
+    from trainbench.judging.node_condition import Condition
 
     if broken or campaign.red_nodes or campaign.unjudged_failures or campaign.alarms:
         return ExitCode.RED

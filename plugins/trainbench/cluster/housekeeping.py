@@ -16,8 +16,8 @@ from trainbench.core.formats import NA, count, duration
 from trainbench.core.tables import Table, Tone, text_columns, text_row
 from trainbench.pods.manifests import Owner
 from trainbench.results.artefacts import Store
-from trainbench.results.shelves import Shelf
 from trainbench.results.store_files import StoreError
+from trainbench.results.store_layout import Shelf
 from trainbench.settings.environment import Housekeeping
 
 

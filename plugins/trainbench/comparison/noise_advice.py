@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from trainbench.comparison.noise_floor import ROUNDS, Floor, floors
 from trainbench.core.formats import count, degrees, share
 from trainbench.core.verdicts import Metric, Tolerances
-from trainbench.judging.limits import NAMES
+from trainbench.judging.deviations import NAMES
 from trainbench.results.campaign import Campaign
 
 USUAL_NODES = 4  # where one node alone was measured

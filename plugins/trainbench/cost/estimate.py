@@ -14,7 +14,7 @@ from bench_image.contract.frozen import Frozen
 from trainbench.core.formats import count, figure, share, usd
 from trainbench.core.number_checks import QuantityError, positive
 from trainbench.cost.job_memory import MemoryFit
-from trainbench.cost.job_rates import Rate
+from trainbench.cost.job_throughput import Rate
 from trainbench.prices.ownership import owned_usd_per_gpu_hour
 from trainbench.prices.price_tables import Price, exact, given
 from trainbench.prices.run_cost import quote, usd_per_1000_samples

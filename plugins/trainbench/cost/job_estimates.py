@@ -17,7 +17,7 @@ from trainbench.core.number_checks import positive
 from trainbench.core.user_error import UserError
 from trainbench.cost.estimate import Basis, Estimate, Interruptions, Job, Ownership, Pricing, estimate
 from trainbench.cost.job_memory import MemoryFit, gpu_memory_bytes, memory_fit
-from trainbench.cost.job_rates import Rate, given_rate, measured_rate, rate_by_mfu, scaled_rate
+from trainbench.cost.job_throughput import Rate, given_rate, measured_rate, rate_by_mfu, scaled_rate
 from trainbench.exchange.comparison_rows import Contender
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB
 from trainbench.params.campaign_params import parse_params

@@ -13,7 +13,7 @@ from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device, DiskData, Work
 from trainbench.core.formats import one_line
 from trainbench.core.known_values import known_median
-from trainbench.exchange.bench_files import OldFile, OwnFile
+from trainbench.exchange.seq2seq_files import OldFile, OwnFile
 from trainbench.figure_catalogue.figure import Figure
 from trainbench.figure_catalogue.run_figures import (
     GPU_UTILISATION_MEAN_PCT,

@@ -6,13 +6,13 @@ import json
 from datetime import datetime
 from pathlib import Path
 
-from bench_image.contract.bench_file import bench_name
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from bench_image.contract.result import RunResult
+from bench_image.contract.seq2seq_file import bench_name
 from trainbench.core.formats import listing
 from trainbench.exchange.anonymise import anonymised
-from trainbench.exchange.bench_files import exported
+from trainbench.exchange.seq2seq_files import exported
 from trainbench.exchange.submission import SubmissionError, file_name, submission
 from trainbench.exchange.submission_page import markdown
 from trainbench.results.artefacts import Store

@@ -13,8 +13,8 @@ from bench_image.contract.frozen import ContractError
 from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
 from bench_image.contract.result import RunResult
 from trainbench.core.formats import count, listing
-from trainbench.exchange.bench_files import BenchFileError, OldFile, OwnFile, parse_bench_file
 from trainbench.exchange.comparison_rows import OLD_PROGRAM, Collector, Contender
+from trainbench.exchange.seq2seq_files import BenchFileError, OldFile, OwnFile, parse_bench_file
 from trainbench.results.artefacts import Store
 from trainbench.results.collect import parse_payload
 from trainbench.results.readings import gpu_name, is_measured

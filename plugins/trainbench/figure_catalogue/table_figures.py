@@ -26,7 +26,7 @@ FULL_GB = Figure("full_gb", "full GB", "1e9 bytes, %", "memory.peak_during_train
     also=("saved", "full is"))
 DEVIATION = Figure("deviation", "deviation", "%", "verdict.json: groups.nodes.metrics.deviation",
     "100 x (value - reference) / reference; a node's value is the median of its runs; temperature: degrees C apart",
-    "trainbench.judging.limits.deviation_of",
+    "trainbench.judging.deviations.deviation_of",
     "test_node_verdicts.py::test_a_node_is_compared_with_the_median_of_the_others",
     read="(value - reference) / reference. A node's value is the median of its runs.",
     also=("against *",),
@@ -84,8 +84,8 @@ PLACE = Figure("place", "place", "1, %", "performance.tokens_per_second",
     also=("of the fastest",))
 PATTERN = Figure("pattern", "pattern", "words, %", "performance.tokens_per_second, memory.peak_during_training",
     "throughput and memory against the median of the strategies beside it",
-    "trainbench.comparison.strategy_traits.traits_of",
-    "test_strategy_traits.py::test_the_four_published_patterns",
+    "trainbench.comparison.strategy_standings.traits_of",
+    "test_strategy_standings.py::test_the_four_published_patterns",
     also=("against the median", "and its median", "what it means"),
     read="Throughput and memory against the median of the strategies beside it; medium: within 5 %.")
 EXAMPLE = Figure("example", "* samples take", "s, USD", "performance.samples_per_second",
@@ -172,7 +172,7 @@ EQUAL_WORK = Figure("equal_work", "equal work", "words", "spec, chosen",
 LEVEL = Figure("level", "level", "words", "performance.windows, performance.samples_per_second",
     "two rates whose difference is within the noise of their runs and windows",
     "trainbench.comparison.entries.is_tie",
-    "test_strategy_traits.py::test_ties_within_the_noise_are_named_and_share_the_first_place",
+    "test_strategy_standings.py::test_ties_within_the_noise_are_named_and_share_the_first_place",
     read="Nearer to each other than the noise that their runs and windows show: chance could swap them.")
 # fmt: on
 TABLE_FIGURES = tuple(each for each in list(globals().values()) if isinstance(each, Figure))

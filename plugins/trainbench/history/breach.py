@@ -13,7 +13,7 @@ from trainbench.core.formats import signed
 from trainbench.core.verdicts import Finding, Level, MetricVerdict, State
 from trainbench.history.run_tables import breaches
 from trainbench.history.summary_tables import acknowledgements
-from trainbench.judging.limits import NAMES, UNITS
+from trainbench.judging.deviations import NAMES, UNITS
 
 _WORK = ("is_drill", "group_id", "gpu_name", "model", "recipe", "strategy")
 _COMMON = (

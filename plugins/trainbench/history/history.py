@@ -30,7 +30,7 @@ from trainbench.history.summaries import record_summary, summarise, with_known_g
 from trainbench.history.warnings import update_warnings
 from trainbench.judging.over_time.lasting_slowdowns import Slowdown
 from trainbench.judging.over_time.node_history import NodeRecord
-from trainbench.judging.over_time.undecided_nodes import Streak
+from trainbench.judging.over_time.undecided_streaks import Streak
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import Campaign
 

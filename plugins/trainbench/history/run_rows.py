@@ -11,7 +11,7 @@ from bench_image.contract.result import RunResult, Status
 from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.verdicts import RED, State
 from trainbench.figure_catalogue.run_figures import run_values
-from trainbench.judging.checks.clocks import on_our_clock
+from trainbench.judging.checks.wall_clocks import on_our_clock
 from trainbench.judging.node_runs import judged_rate
 from trainbench.params.campaign_kind import Question
 from trainbench.prices.energy import measured_joules

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, select
 
 from trainbench.core.verdicts import State
 from trainbench.history.summary_tables import campaigns, node_verdicts, works
-from trainbench.judging.over_time.undecided_nodes import Streak, streak
+from trainbench.judging.over_time.undecided_streaks import Streak, streak
 
 STREAK_CAMPAIGNS = 30  # a month of nights; a longer streak is reported as one of a month
 

@@ -16,8 +16,8 @@ from trainbench.core.tables import middle_run
 from trainbench.core.verdicts import RED, GroupVerdict, HistoryVerdict, Metric, NodeVerdict, State
 from trainbench.figure_catalogue.run_figures import STORED
 from trainbench.history.summary_tables import campaigns, node_verdicts, works
-from trainbench.judging.campaign_conditions import conditions
-from trainbench.judging.condition import NodeCondition
+from trainbench.judging.conditions_of_campaign import conditions
+from trainbench.judging.node_condition import NodeCondition
 from trainbench.results.campaign import Campaign
 
 Rows = Sequence[Mapping[str, Any]]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult
 from trainbench.core.verdicts import Finding, GroupVerdict, HistoryVerdict, ReferenceMode, Tolerances
-from trainbench.judging.checks import clocks, same_work
+from trainbench.judging.checks import same_work, wall_clocks
 from trainbench.judging.history_reads import HistoryReads
 from trainbench.judging.node_runs import by_group, typical_runs
 from trainbench.judging.over_time import renames
@@ -99,7 +99,7 @@ class _OwnPasts(NamedTuple):
         return pasts
 
     def _dated(self, result: RunResult) -> RunResult:
-        at = clocks.on_our_clock(result.started_at, self.started_at, self.finished_at)
+        at = wall_clocks.on_our_clock(result.started_at, self.started_at, self.finished_at)
         return result if at == result.started_at else result.model_copy(update={"started_at": at})
 
     def _under_old_name(self, result: RunResult) -> RunResult:

@@ -10,7 +10,7 @@ from bench_image.contract.result import RunResult
 from trainbench.core.baselines import Baseline
 from trainbench.judging.over_time.lasting_slowdowns import Slowdown
 from trainbench.judging.over_time.node_history import NodeRecord
-from trainbench.judging.over_time.undecided_nodes import Streak
+from trainbench.judging.over_time.undecided_streaks import Streak
 
 
 class HistoryReads(Protocol):

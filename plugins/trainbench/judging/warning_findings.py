@@ -18,7 +18,7 @@ from trainbench.core.verdicts import (
 )
 from trainbench.judging.checks.missing_nodes import ATTENDANCE, GONE
 from trainbench.judging.diagnosis.diagnose import UNSTEADY
-from trainbench.judging.over_time import undecided_nodes
+from trainbench.judging.over_time import undecided_streaks
 from trainbench.judging.over_time.baseline_deviation import HISTORY_SLOWER
 from trainbench.judging.over_time.level_changes import SLOWER
 from trainbench.judging.peers.slow_node_warnings import WATCHED
@@ -46,7 +46,7 @@ KIND_OF: Mapping[str, Kind] = {
     **{category: Kind(category) for category in ALARMS},
     **dict.fromkeys((*sorted(SLOWER | {HISTORY_SLOWER}), WATCHED), Kind.SLOW),
     UNSTEADY: Kind.UNSTEADY,
-    undecided_nodes.CATEGORY: Kind.UNDECIDED,
+    undecided_streaks.CATEGORY: Kind.UNDECIDED,
     **{category: Kind(category) for category in ATTENDANCE},
 }
 ENDED: Mapping[Kind, str] = {

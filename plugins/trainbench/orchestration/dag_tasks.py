@@ -241,13 +241,13 @@ def _measured(plan: Plan, results: Sequence[RunResult]) -> Measured:
 
 
 def _times(results: Sequence[RunResult]) -> tuple[datetime, datetime]:
-    """When the campaign began and ended, see `clocks.campaign_times`."""
-    from trainbench.judging.checks import clocks
+    """When the campaign began and ended, see `wall_clocks.campaign_times`."""
+    from trainbench.judging.checks import wall_clocks
 
     context = get_current_context()
     run = context["dag_run"]
     planned_at = datetime.fromisoformat(context["ti"].xcom_pull(task_ids=PLAN, key=PLANNED_AT))
-    return clocks.campaign_times(results, planned_at, run.start_date or run.run_after, datetime.now(UTC))
+    return wall_clocks.campaign_times(results, planned_at, run.start_date or run.run_after, datetime.now(UTC))
 
 
 def _published(judged: Judged) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from trainbench.comparison import strategy_traits
+from trainbench.comparison import strategy_standings
 from trainbench.core.tables import Table
 from trainbench.reporting import (
     configuration_tables,
@@ -46,7 +46,7 @@ _ALL: tuple[tuple[str, str, str, Callable[[Campaign], Iterable[Table]]], ...] = 
     ("memory", "Memory", "What a recipe saves in memory", survey_tables.memory),
     ("budgets", "Budgets", "What a budget buys, and whether to rent or to buy", survey_tables.money),
     ("strategies", "Strategies", "Strategies, on equal work", strategy_tables.strategies),
-    ("patterns", "Patterns", "What kind of choice each strategy is", strategy_traits.tables),
+    ("patterns", "Patterns", "What kind of choice each strategy is", strategy_standings.tables),
     ("more-gpus", "More GPUs", "When more GPUs pay", more_gpus.tables),
     ("presets", "Presets", "Presets, on the same training job", preset_tables.presets),
     ("noise", "Noise", "How much equal runs differ here", noise_tables.noise_tables),

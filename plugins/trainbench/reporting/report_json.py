@@ -22,7 +22,7 @@ from trainbench.core.csv_cells import Cell
 from trainbench.core.tables import RESULT_LINK, Row, Table
 from trainbench.reporting import cost_report, verdict_text
 from trainbench.reporting.comparison_sections import Section, comparison_sections
-from trainbench.reporting.metrics import metric_rows
+from trainbench.reporting.metrics_csv import metric_rows
 from trainbench.results.campaign import Campaign
 
 FORMAT, FORMAT_VERSION = "trainbench-report", 1

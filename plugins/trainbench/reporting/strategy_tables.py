@@ -11,7 +11,7 @@ from bench_image.contract.result import RunResult
 from trainbench.comparison.comparable import WorkGroup, differences, nearest, work_groups, work_names
 from trainbench.comparison.entries import Entry, entries, level_with, sizes, tie_words
 from trainbench.comparison.scaling import Scaling, entry_scaling
-from trainbench.comparison.strategy_traits import traits_of
+from trainbench.comparison.strategy_standings import traits_of
 from trainbench.core.formats import NA, count, figure, listing, share
 from trainbench.core.tables import Row, Table, Tone, integer, make_table, median_run, text, text_row
 from trainbench.figure_catalogue.run_figures import (

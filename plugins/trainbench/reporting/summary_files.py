@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from trainbench.core.verdicts import by_level
 from trainbench.history import run_rows as history_rows
-from trainbench.reporting import comparison_sections, cost_report, html, metrics, plots, report, report_json
+from trainbench.reporting import comparison_sections, cost_report, html, metrics_csv, plots, report, report_json
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import Campaign
 from trainbench.results.fault_isolation import FaultIsolation
@@ -33,11 +33,11 @@ def _files(campaign: Campaign, parts: FaultIsolation) -> Files:
     # Plots, sections and rows first: several documents show them.
     images = parts.attempt("drawing plots", name, lambda: plots.draw(campaign)) or {}
     sections = parts.attempt("comparing", name, lambda: comparison_sections.comparison_sections(campaign)) or ()
-    rows = parts.attempt("computing the figures of the runs", name, lambda: metrics.metric_rows(campaign)) or ()
+    rows = parts.attempt("computing the figures of the runs", name, lambda: metrics_csv.metric_rows(campaign)) or ()
     raw = [f"../runs/{result.spec.identity.run_id}/result.json" for result in campaign.results]
     # The Markdown report comes last: it lists the files before it.
     documents: Mapping[str, Callable[[], str]] = {
-        "metrics.csv": lambda: metrics.metrics_csv(campaign, rows),
+        "metrics.csv": lambda: metrics_csv.metrics_csv(campaign, rows),
         "COST_REPORT.md": lambda: cost_report.cost_report(campaign),
         "report.html": lambda: html.report_html(campaign, images, sections),
         "report.json": lambda: report_json.report_json(campaign, rows, sections),

@@ -35,9 +35,9 @@ from trainbench.core.verdicts import (
 )
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, SAMPLES_PER_SECOND, TEMPERATURE_MEAN_C
 from trainbench.figure_catalogue.table_figures import DEVIATION
-from trainbench.judging.campaign_conditions import conditions, why
 from trainbench.judging.checks import drills, no_figures
-from trainbench.judging.condition import Condition, NodeCondition, fleet_summary
+from trainbench.judging.conditions_of_campaign import conditions, why
+from trainbench.judging.node_condition import Condition, NodeCondition, fleet_summary
 from trainbench.judging.node_runs import judged_rate
 from trainbench.judging.over_time.level_changes import SLOWER
 from trainbench.judging.peers.node_verdicts import lone_groups

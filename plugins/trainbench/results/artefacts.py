@@ -28,8 +28,8 @@ from bench_image.contract.spec import IDENTIFIER
 from trainbench.results import local_files
 from trainbench.results.campaign import Campaign
 from trainbench.results.campaign_file import campaign_json, parse_campaign
-from trainbench.results.shelves import NOUNS, Shelf, Usage, foreign_files
 from trainbench.results.store_files import LOCAL_PROTOCOLS, StoreError, address, explained, opened, read_bounded
+from trainbench.results.store_layout import NOUNS, Shelf, Usage, foreign_files
 from trainbench.results.stored_results import Progress, StoredResults, no_progress, rank_file, read_results
 from trainbench.settings.environment import read_settings
 

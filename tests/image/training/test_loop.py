@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bench_image.contract.options import Recipe
-from bench_image.contract.presets import STEPS_BEFORE_CAPTURE
+from bench_image.contract.preset_switches import STEPS_BEFORE_CAPTURE
 from bench_image.contract.result_sections import Clock
 from bench_image.contract.spec import Drill, RunSpec
 from bench_image.contract.step_stats import half_width_pct

@@ -20,8 +20,8 @@ from trainbench.core.tables import Tone
 from trainbench.core.verdicts import Level
 from trainbench.history.history import History, open_history
 from trainbench.history.node_histories import TRAIL_CAMPAIGNS
-from trainbench.judging.campaign_conditions import conditions
-from trainbench.judging.condition import Condition
+from trainbench.judging.conditions_of_campaign import conditions
+from trainbench.judging.node_condition import Condition
 from trainbench.params.campaign_params import parse_params
 from trainbench.pipeline import assess
 from trainbench.planning.nodes import Fleet

@@ -16,8 +16,8 @@ from trainbench.cost.monthly_report import make_report
 from trainbench.cost.paid_runs import run_table
 from trainbench.params.cost_params import SpendParams
 from trainbench.results.artefacts import Store, open_store
-from trainbench.results.shelves import Shelf, Usage
 from trainbench.results.store_files import StoreError
+from trainbench.results.store_layout import Shelf, Usage
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 

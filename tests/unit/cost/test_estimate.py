@@ -8,7 +8,7 @@ import pytest
 from trainbench.core.number_checks import QuantityError
 from trainbench.cost.estimate import Basis, Interruptions, Job, Ownership, Pricing, estimate
 from trainbench.cost.estimate_tables import estimate_table, headline, prices_table
-from trainbench.cost.job_rates import Rate
+from trainbench.cost.job_throughput import Rate
 from trainbench.prices.price_tables import Price
 
 TODAY = date(2026, 11, 21)

@@ -11,7 +11,7 @@ import pytest
 from tests.builders import make_failed, make_result, spoilt
 from tests.builders.commands import trainbench, write
 from tests.conftest import GOLDEN_DIR
-from tests.unit.exchange.test_bench_files import OLD, changed
+from tests.unit.exchange.test_seq2seq_files import OLD, changed
 from tests.unit.reporting.test_html import Page
 from trainbench.results.artefacts import open_store
 

@@ -15,7 +15,7 @@ from bench_image.contract.work import DiskData
 from tests.builders import make_cpu_result, make_failed, make_result
 from tests.builders.commands import trainbench
 from tests.conftest import GOLDEN_DIR, Golden
-from tests.unit.exchange.test_bench_files import changed
+from tests.unit.exchange.test_seq2seq_files import changed
 from trainbench.exchange.anonymise import anonymised
 from trainbench.exchange.submission import (
     MAX_SUBMISSION_BYTES,

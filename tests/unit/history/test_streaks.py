@@ -10,7 +10,7 @@ from trainbench.core.verdicts import (
     State,
 )
 from trainbench.history.history import History
-from trainbench.judging.over_time.undecided_nodes import Streak
+from trainbench.judging.over_time.undecided_streaks import Streak
 
 
 def test_since_when_each_node_could_not_be_judged(history: History) -> None:

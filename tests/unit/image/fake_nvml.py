@@ -6,7 +6,7 @@ import os
 from types import SimpleNamespace
 from typing import Any
 
-from bench_image.telemetry.gpu_kinds import TorchGpu
+from bench_image.telemetry.unmeasured_gpus import TorchGpu
 
 
 class NVMLError(Exception):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from trainbench.core.verdicts import State
-from trainbench.judging.limits import decide
+from trainbench.judging.deviations import decide
 from trainbench.judging.noise import Noise, Run, deviation_pct, estimate, from_pct, median_variance, t_995, to_pct
 from trainbench.judging.peers.scatter import Unit, measure
 

@@ -23,13 +23,13 @@ from trainbench.cli.app import exit_code
 from trainbench.core.tables import Tone
 from trainbench.core.verdicts import Level
 from trainbench.history.history import History
-from trainbench.judging.condition import TRAITS, Condition, NodeCondition
+from trainbench.judging.node_condition import TRAITS, Condition, NodeCondition
 from trainbench.pages.banners.banner_rows import open_banners
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import CostRow, Overview
 from trainbench.reporting import verdict_text
-from trainbench.reporting.condition_table import TABLE, Surfaces, document
+from trainbench.reporting.condition_effects import TABLE, Surfaces, document
 from trainbench.results.campaign import Campaign
 from trainbench.settings.channels import Mail
 

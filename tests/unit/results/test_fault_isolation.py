@@ -25,7 +25,7 @@ from trainbench.params.campaign_params import parse_params
 from trainbench.pipeline import report
 from trainbench.planning.nodes import Fleet
 from trainbench.planning.plan import Plan, make_plan
-from trainbench.reporting import html, metrics, plots
+from trainbench.reporting import html, metrics_csv, plots
 from trainbench.results import priced_runs
 from trainbench.results.artefacts import open_store
 from trainbench.results.campaign import Campaign
@@ -237,7 +237,7 @@ def test_what_fails_without_any_result_is_nobodys_fault(monkeypatch: pytest.Monk
     [
         (plots, "draw", "plots/node_variance.png"),
         (html, "report_html", "report.html"),
-        (metrics, "metrics_csv", "metrics.csv"),
+        (metrics_csv, "metrics_csv", "metrics.csv"),
     ],
 )
 def test_a_file_that_cannot_be_written_is_told_in_the_others(

@@ -20,6 +20,7 @@ from trainbench.core.verdicts import (
     State,
 )
 from trainbench.figure_catalogue.run_figures import SM_CLOCK_MIN_MHZ
+from trainbench.judging.deviations import UNITS
 from trainbench.judging.diagnosis.clues import Case, explained, explains_nothing
 from trainbench.judging.diagnosis.evidence import slow_clues
 from trainbench.judging.diagnosis.evidence_gpu import MIN_CLOCK_GAP_PCT, THERMAL
@@ -31,7 +32,6 @@ from trainbench.judging.diagnosis.evidence_other_metrics import (
 )
 from trainbench.judging.diagnosis.peer_gaps import gap
 from trainbench.judging.diagnosis.subject import Scene, by_gpu, runs_beside
-from trainbench.judging.limits import UNITS
 from trainbench.judging.node_runs import by_group, choice_of
 from trainbench.judging.peers.node_verdicts import lone_groups, other_work
 from trainbench.planning.nodes import GpuNode

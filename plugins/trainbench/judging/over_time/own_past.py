@@ -15,7 +15,7 @@ from trainbench.judging.over_time.lasting_slowdowns import Slowdown, lasting_slo
 from trainbench.judging.over_time.level_changes import Change, level_change_findings
 from trainbench.judging.over_time.node_history import NodeRecord
 from trainbench.judging.over_time.renames import Rename
-from trainbench.judging.over_time.undecided_nodes import Streak
+from trainbench.judging.over_time.undecided_streaks import Streak
 
 NodeWork = tuple[str, str]  # node, and group id or fingerprint of the work
 

@@ -20,7 +20,7 @@ from trainbench.core.verdicts import (
     with_remark,
 )
 from trainbench.judging import gpu_runs, noise
-from trainbench.judging.limits import UNITS, decide, deviation_of, is_slow, side_of, too_noisy
+from trainbench.judging.deviations import UNITS, decide, deviation_of, is_slow, side_of, too_noisy
 from trainbench.judging.node_runs import GpuPlace, choice_of, latest, measured
 from trainbench.judging.peers import gpu_verdicts, peer_reruns
 from trainbench.judging.peers.references import reference_variance

@@ -32,7 +32,7 @@ from trainbench.core.verdicts import (
     Tolerances,
 )
 from trainbench.judging import gpu_runs, noise
-from trainbench.judging.limits import UNITS, decide, deviation_of, figures, is_slow, limit_of, side_of
+from trainbench.judging.deviations import UNITS, decide, deviation_of, figures, is_slow, limit_of, side_of
 from trainbench.judging.node_runs import NodeRuns, by_group, choice_of
 from trainbench.judging.noise import Noise
 from trainbench.judging.peers import fleet_halves, gpu_verdicts, scatter, unsteady_nodes

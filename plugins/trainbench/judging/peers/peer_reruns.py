@@ -24,7 +24,7 @@ from trainbench.core.verdicts import (
     State,
     Tolerances,
 )
-from trainbench.judging.limits import deviation_of
+from trainbench.judging.deviations import deviation_of
 from trainbench.judging.node_runs import GpuPlace, Key
 from trainbench.judging.peers import gpu_verdicts
 from trainbench.judging.peers.references import References

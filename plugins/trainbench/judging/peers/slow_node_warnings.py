@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from trainbench.core.formats import percent
 from trainbench.core.verdicts import Finding, GroupVerdict, Level, Metric, MetricVerdict, NodeVerdict, State
-from trainbench.judging.limits import WATCHED_SHARE, is_slow
+from trainbench.judging.deviations import WATCHED_SHARE, is_slow
 
 WATCHED = "watched"  # category
 

@@ -24,7 +24,7 @@ from sqlalchemy import (
 
 from trainbench.core.natural_order import natural
 from trainbench.history.summary_tables import campaigns, node_verdicts, nodes, works
-from trainbench.judging.condition import Condition
+from trainbench.judging.node_condition import Condition
 from trainbench.pages.reads.comparisons import spent
 from trainbench.pages.reads.filters import Scope
 from trainbench.pages.reads.fleet_conditions import fleet_conditions

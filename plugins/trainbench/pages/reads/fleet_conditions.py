@@ -12,7 +12,7 @@ from trainbench.core.formats import day, one_line
 from trainbench.core.natural_order import natural
 from trainbench.history.breach import Breach
 from trainbench.history.summary_tables import node_verdicts, works
-from trainbench.judging.condition import TRAITS, Condition, NodeCondition, Reach, condition_now
+from trainbench.judging.node_condition import TRAITS, Condition, NodeCondition, Reach, condition_now
 from trainbench.pages.reads.breach_rows import breaches_by_node
 from trainbench.pages.reads.filters import Scope
 

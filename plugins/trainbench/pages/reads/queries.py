@@ -24,7 +24,7 @@ from trainbench.history.breach import Acknowledgement, Breach
 from trainbench.history.database import HistoryError, shown
 from trainbench.history.history import open_history
 from trainbench.history.summary_tables import node_verdicts, works
-from trainbench.judging.condition import FRESH
+from trainbench.judging.node_condition import FRESH
 from trainbench.pages.reads import acknowledge, breach_rows, comparisons, export, fleet, node_trends, run_list
 from trainbench.pages.reads.filters import NAMES, Filters, Scope, is_text, scope_of
 from trainbench.pages.reads.rows import (

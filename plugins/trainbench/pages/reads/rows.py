@@ -13,7 +13,7 @@ from trainbench.core.verdicts import Confirmation, State
 from trainbench.figure_catalogue.figure import Figure
 from trainbench.figure_catalogue.run_figures import STORED
 from trainbench.history.breach import Breach
-from trainbench.judging.condition import TRAITS, Condition, FleetSummary, NodeCondition, Reach, fleet_summary
+from trainbench.judging.node_condition import TRAITS, Condition, FleetSummary, NodeCondition, Reach, fleet_summary
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from trainbench.core.formats import sentence
 from trainbench.core.tables import Column, Table, make_table, text
-from trainbench.judging.condition import TRAITS
+from trainbench.judging.node_condition import TRAITS
 from trainbench.reporting.glossary import FIGURES, STATES
 
 

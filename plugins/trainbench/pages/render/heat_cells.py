@@ -9,7 +9,7 @@ from functools import cache
 from markupsafe import Markup, escape
 
 from trainbench.core.formats import count, percent, signed
-from trainbench.judging.condition import TRAITS, Condition, Reach
+from trainbench.judging.node_condition import TRAITS, Condition, Reach
 from trainbench.pages.reads.rows import HeatCell, HeatMap, HeatRow
 from trainbench.pages.render.links import Links
 

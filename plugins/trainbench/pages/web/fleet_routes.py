@@ -14,7 +14,7 @@ from fastapi.responses import Response
 from trainbench.core.csv_cells import lines
 from trainbench.core.tables import Table
 from trainbench.history.baselines import MAX_WHY
-from trainbench.judging.condition import Condition
+from trainbench.judging.node_condition import Condition
 from trainbench.pages.reads.access import Reader, reader
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import NodePage, RunSort, StrategyRow

@@ -20,7 +20,7 @@ from trainbench.pages.render.page import HEADERS, asset_name, policy_text, respo
 from trainbench.pages.render.run_figures import run_figures
 from trainbench.pages.web.responses import pages_of, stored_result, the_store, visible
 from trainbench.pages.web.stored_report import REPORT_POLICY, stored_report
-from trainbench.pages.web.task_results import task_of, task_result
+from trainbench.pages.web.task_lookup import task_of, task_result
 from trainbench.planning.plan import campaign_id
 from trainbench.reporting.html import InAirflow
 from trainbench.results.store_files import StoreError

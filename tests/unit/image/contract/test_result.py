@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from bench_image.contract.bounds import finite
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.model_shapes import Gpt2Shape
 from bench_image.contract.parse import parse_result, parse_spec
 from bench_image.contract.result import Chosen, Phase, RunResult, Status, failed_result
+from bench_image.contract.result_bounds import finite
 from bench_image.contract.spec import Drill
 from bench_image.contract.work import Device, Lora
 from tests.builders import STARTED_AT, make_cpu_result, make_failed, make_result, make_spec

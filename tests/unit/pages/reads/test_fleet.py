@@ -10,7 +10,7 @@ from tests.builders.nights import night
 from tests.builders.three_nights import ALL, DAY_3, SEEN
 from trainbench.core.verdicts import State
 from trainbench.history.history import History
-from trainbench.judging.condition import Condition
+from trainbench.judging.node_condition import Condition
 from trainbench.pages.reads.filters import Filters
 from trainbench.pages.reads.queries import Pages
 

@@ -12,7 +12,7 @@ from tests.builders.three_nights import ALL, HIDDEN, SEEN, three_nights
 from tests.builders.verdicts import make_group, make_metric, make_node
 from trainbench.core.verdicts import HistoryVerdict, Metric, State
 from trainbench.history.history import History
-from trainbench.judging.condition import Condition
+from trainbench.judging.node_condition import Condition
 from trainbench.pages.reads.queries import Pages
 from trainbench.pages.reads.rows import EventKind
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from trainbench.judging.condition import Condition
+from trainbench.judging.node_condition import Condition
 from trainbench.pages.render.explanations import glossary_tables
 from trainbench.reporting.glossary import STATES
 

@@ -10,7 +10,7 @@ import pytest
 
 from trainbench.alerting.links import in_airflow
 from trainbench.core.verdicts import Confirmation, State
-from trainbench.judging.condition import Condition
+from trainbench.judging.node_condition import Condition
 from trainbench.pages.reads.rows import CostRow, EventKind, HeatCell, NodeEvent, NodePoint, NodeSeries
 from trainbench.pages.render import charts, heat_cells
 from trainbench.pages.render.links import Links, links

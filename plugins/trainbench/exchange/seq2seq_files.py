@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
-from bench_image.contract.bench_file import FORMAT, FORMAT_VERSION, BeyondResult, bench_document
 from bench_image.contract.frozen import ContractError
 from bench_image.contract.model_shapes import EncoderDecoderShape
 from bench_image.contract.parse import explain
 from bench_image.contract.result import RunResult, Status
+from bench_image.contract.seq2seq_file import FORMAT, FORMAT_VERSION, BeyondResult, bench_document
 from trainbench.core.user_error import UserError
 from trainbench.results.collect import parse_payload
 

@@ -10,7 +10,7 @@ from bench_image.contract.options import Strategy
 from bench_image.contract.result import Chosen
 from tests.builders import campaigns, make_cpu_result, make_failed, make_result
 from trainbench.planning.skipped import Skipped
-from trainbench.reporting.metrics import metrics_csv
+from trainbench.reporting.metrics_csv import metrics_csv
 
 GUIDE_COLUMNS = (
     "strategy,world_size,rank,seq_len,tier,steps,per_device_batch,grad_accum,tokens_per_sec,mean_step_time_sec,"

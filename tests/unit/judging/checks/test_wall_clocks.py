@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from bench_image.contract.result import RunResult, Status
 from tests.builders import STARTED_AT, make_failed, make_result
-from trainbench.judging.checks.clocks import campaign_times, clock_findings, on_our_clock
+from trainbench.judging.checks.wall_clocks import campaign_times, clock_findings, on_our_clock
 from trainbench.results.collect import collect
 
 BEGAN, ENDED = STARTED_AT - timedelta(minutes=1), STARTED_AT + timedelta(minutes=10)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from trainbench.core.verdicts import State
-from trainbench.judging.condition import (
+from trainbench.judging.node_condition import (
     FRESH,
     TRAITS,
     Condition,

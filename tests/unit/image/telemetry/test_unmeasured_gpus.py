@@ -9,7 +9,7 @@ import pytest
 
 from bench_image.contract.work import Device
 from bench_image.telemetry.environment import read_context
-from bench_image.telemetry.gpu_kinds import TorchGpu, torch_gpus, unmeasured
+from bench_image.telemetry.unmeasured_gpus import TorchGpu, torch_gpus, unmeasured
 from tests.unit.image.fake_nvml import FakeNvml, NVMLError
 
 SLICE = "NVIDIA A100-SXM4-40GB MIG 1g.5gb"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from bench_image.contract.bench_file import bench_name
 from bench_image.contract.parse import parse_result
+from bench_image.contract.seq2seq_file import bench_name
 from tests.builders import make_failed, make_result
 from tests.conftest import GOLDEN_DIR
-from trainbench.exchange.bench_files import (
+from trainbench.exchange.seq2seq_files import (
     BenchFileError,
     OldFile,
     OwnFile,

@@ -8,7 +8,7 @@ import pytest
 
 from tests.builders.verdicts import make_group, make_node
 from trainbench.core.verdicts import State
-from trainbench.judging.over_time.undecided_nodes import Streak, is_undecided, streak, undecided_findings
+from trainbench.judging.over_time.undecided_streaks import Streak, is_undecided, streak, undecided_findings
 
 NO, OK, RED, BUSY = State.INSUFFICIENT, State.OK, State.BREACH, State.BUSY
 

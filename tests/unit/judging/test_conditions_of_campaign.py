@@ -10,8 +10,8 @@ from tests.builders import make_result
 from tests.builders.campaigns import make_campaign
 from tests.builders.verdicts import make_group, make_metric, make_node
 from trainbench.core.verdicts import Confirmation, Metric, NodeVerdict, Side, State, Tolerances
-from trainbench.judging.campaign_conditions import _unsteady, _watched, conditions, why
-from trainbench.judging.condition import Condition, NodeCondition
+from trainbench.judging.conditions_of_campaign import _unsteady, _watched, conditions, why
+from trainbench.judging.node_condition import Condition, NodeCondition
 from trainbench.judging.over_time.baseline_deviation import judge_history
 from trainbench.results.campaign import Campaign
 

@@ -7,7 +7,7 @@ import pytest
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import Drill
 from tests.builders import make_cpu_result, make_failed, make_result
-from trainbench.comparison.validity import doubts_between_runs, doubts_of_run
+from trainbench.comparison.doubts import doubts_between_runs, doubts_of_run
 from trainbench.core.verdicts import Level
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bench_image.contract.options import Optimizer, Precision, Recipe, Strategy
-from bench_image.contract.presets import STEPS_BEFORE_CAPTURE, uses_compile, uses_cuda_graph, uses_fused_lora
+from bench_image.contract.preset_switches import STEPS_BEFORE_CAPTURE, uses_compile, uses_cuda_graph, uses_fused_lora
 from bench_image.contract.work import Device, Lora, Preset
 from tests.builders import make_spec
 

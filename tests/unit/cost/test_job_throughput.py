@@ -4,7 +4,7 @@ import pytest
 
 from tests.builders import make_result, make_spec
 from trainbench.core.number_checks import QuantityError
-from trainbench.cost.job_rates import Rate, given_rate, measured_rate, rate_by_mfu, scaled_rate
+from trainbench.cost.job_throughput import Rate, given_rate, measured_rate, rate_by_mfu, scaled_rate
 from trainbench.exchange.comparison_rows import Collector
 
 

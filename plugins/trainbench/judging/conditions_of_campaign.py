@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from trainbench.core.formats import one_line, percent, signed
 from trainbench.core.verdicts import RED, Confirmation, Metric, NodeVerdict, State
 from trainbench.judging.checks.drills import is_detected
-from trainbench.judging.condition import UNDECIDED_STATES, Condition, Evidence, NodeCondition, condition_of
-from trainbench.judging.limits import NAMES, UNITS
+from trainbench.judging.deviations import NAMES, UNITS
+from trainbench.judging.node_condition import UNDECIDED_STATES, Condition, Evidence, NodeCondition, condition_of
 from trainbench.judging.over_time.level_changes import SLOWER
 from trainbench.judging.peers.node_verdicts import lone_groups
 from trainbench.results.campaign import Campaign

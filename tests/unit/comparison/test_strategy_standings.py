@@ -12,7 +12,7 @@ from tests.builders import campaigns, make_result
 from trainbench.comparison.comparable import work_groups
 from trainbench.comparison.entries import Entry, entries, is_tie, tie_words
 from trainbench.comparison.scaling import Efficiency, Scaling
-from trainbench.comparison.strategy_traits import Kind, Standing, Traits, tables, traits_of
+from trainbench.comparison.strategy_standings import Kind, Standing, Traits, tables, traits_of
 
 NAMES = ("ddp", "fsdp", "zero2", "zero3")
 

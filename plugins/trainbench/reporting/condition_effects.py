@@ -10,7 +10,7 @@ from typing import NamedTuple
 from trainbench.core.markdown import escape
 from trainbench.core.tables import Tone
 from trainbench.core.verdicts import Level
-from trainbench.judging.condition import TRAITS, Condition
+from trainbench.judging.node_condition import TRAITS, Condition
 
 
 class Surfaces(NamedTuple):
@@ -60,7 +60,7 @@ HEADLINES = {Condition.DRILL: "Drill detected"}  # where a report does not count
 _HEAD = """# The condition of a node
 Every node has one condition, and every surface shows it: headline and tables of the reports, exit code, note on the DAG
 run, asset event, alerts, banners, notices, Fleet page. Of several that hold, the first of this table is the node's. The
-table is made from the data that a test compares with every surface (`reporting/condition_table.py`).
+table is made from the data that a test compares with every surface (`reporting/condition_effects.py`).
 
 | condition | when | report says | word in its table | exit code | DAG run | alert | banner | notice | Fleet headline |
 |---|---|---|---|---|---|---|---|---|---|
