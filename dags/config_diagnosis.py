@@ -1,13 +1,13 @@
 """The Airflow DAG `config_diagnosis`: a baseline against variants of it, on the same node."""
 
 from trainbench.orchestration.dag_factory import Suite, build_comparison_dag
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 
 dag = build_comparison_dag(
     Suite(
         dag_id="config_diagnosis",
         title="Configuration diagnosis",
-        question=Question.CONFIGURATIONS,
+        campaign_kind=CampaignKind.CONFIGURATIONS,
         schedule=None,
         tags=("trainbench", "manual"),
         timeout_h=24.0,

@@ -1,13 +1,13 @@
 """The Airflow DAG `hardware_survey`: the same models and recipes on each kind of GPU in the cluster."""
 
 from trainbench.orchestration.dag_factory import Suite, build_comparison_dag
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 
 dag = build_comparison_dag(
     Suite(
         dag_id="hardware_survey",
         title="Hardware survey",
-        question=Question.HARDWARE,
+        campaign_kind=CampaignKind.HARDWARE,
         schedule=None,
         tags=("trainbench", "manual"),
         timeout_h=24.0,

@@ -1,13 +1,13 @@
 """The Airflow DAG `node_consistency`: the nightly comparison of each node with its peers and its past."""
 
 from trainbench.orchestration.dag_factory import Suite, build_node_dag
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 
 dag = build_node_dag(
     Suite(
         dag_id="node_consistency",
         title="Node consistency",
-        question=Question.NODES,
+        campaign_kind=CampaignKind.NODES,
         schedule="0 2 * * *",
         tags=("trainbench", "nightly"),
         doc="""\

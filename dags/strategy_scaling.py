@@ -1,13 +1,13 @@
 """The Airflow DAG `strategy_scaling`: every strategy at every number of GPUs, weekly."""
 
 from trainbench.orchestration.dag_factory import Suite, build_scaling_dag
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 
 dag = build_scaling_dag(
     Suite(
         dag_id="strategy_scaling",
         title="Strategy scaling",
-        question=Question.STRATEGIES,
+        campaign_kind=CampaignKind.STRATEGIES,
         schedule="0 4 * * 6",
         tags=("trainbench", "weekly"),
         timeout_h=24.0,

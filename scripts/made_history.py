@@ -16,7 +16,7 @@ from bench_image.contract.spec import RunSpec
 from tests.builders import make_failed, make_result
 from tests.builders.campaigns import strategies
 from trainbench.history.history import History
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.pipeline import Measured, assess, judge
 from trainbench.planning.nodes import Fleet
 from trainbench.planning.plan import Plan, campaign_id, make_plan
@@ -34,7 +34,7 @@ UPDATED, HOT, FAILED, BRAKED = 18, range(9, 13), 30, range(1, 3)  # nights ago
 
 def record_nights(history: History, params: Mapping[str, Any]) -> None:
     """`params`: of the trigger form, so that later runs of the DAG continue these."""
-    chosen = PLANNERS[Question.NODES].params({**params, "nodes": list(NODES)}, locally=True)
+    chosen = PLANNERS[CampaignKind.NODES].params({**params, "nodes": list(NODES)}, locally=True)
     draw = random.Random(1)  # noqa: S311 - the same picture every time
     own = {node: draw.gauss(0, SPREAD) for node in NODES}
     for ago in range(NUM_NIGHTS, 0, -1):

@@ -32,7 +32,7 @@ from bench_image.contract.parse import parse_result  # noqa: E402
 from bench_image.contract.result import RunResult, Status  # noqa: E402
 from bench_image.contract.spec import RunSpec  # noqa: E402
 from bench_image.telemetry.nvml import NvmlError, connect  # noqa: E402
-from trainbench.params.campaign_kind import Question  # noqa: E402
+from trainbench.params.campaign_kind import CampaignKind  # noqa: E402
 from trainbench.planning.nodes import Fleet, named  # noqa: E402
 from trainbench.planning.planners import PLANNERS  # noqa: E402
 
@@ -114,7 +114,7 @@ def nights(num_nights: int, gpus: int, given: dict[str, Any]) -> Iterator[Run]:
 
 def _specs(form: dict[str, Any], number: int) -> tuple[RunSpec, ...]:
     """As the nightly check's form would plan them, with `form` filled in."""
-    planner = PLANNERS[Question.NODES]
+    planner = PLANNERS[CampaignKind.NODES]
     params = planner.params({"nodes": [NODE]} | form, locally=False)
     return planner.make(params, Fleet(nodes=named([NODE])), f"aa-{number}").specs
 

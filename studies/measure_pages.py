@@ -217,7 +217,7 @@ def _works(
 def _campaign(campaign: Row, at: datetime, num_runs: int, num_red: int) -> Row:
     figures = {"num_runs": num_runs, "num_failed": 0, "num_nodes": num_runs // len(STRATEGIES), "num_red": num_red}
     times = {"started_at": at, "finished_at": at + timedelta(hours=1)}
-    return {**campaign, **times, **figures, "title": "a night", "question": "nodes", "is_drill": False}
+    return {**campaign, **times, **figures, "title": "a night", "campaign_kind": "nodes", "is_drill": False}
 
 
 def _breach(verdict: Row, work: Row, campaign: Row, at: datetime, is_last: bool) -> Row:

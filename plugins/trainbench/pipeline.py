@@ -206,7 +206,7 @@ def price(night: Night) -> Campaign:
         history=night.judged.verdict.history,
         findings=by_level((*night.findings, *dict.fromkeys(night.failures))),
         costs=priced.costs,
-        question=plan.question,
+        campaign_kind=plan.campaign_kind,
         labels=plan.labels,
         dag_run_id=measured.dag_run_id,
         known=plan.known,

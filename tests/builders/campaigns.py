@@ -24,7 +24,7 @@ from trainbench.core.verdicts import (
     Side,
     State,
 )
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.skipped import Skipped
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
@@ -410,7 +410,7 @@ def configurations(nodes: Sequence[str] = ("gpu-1",), rounds: int = 3, **fields:
     defaults = {
         "suite": "config_diagnosis",
         "title": "mistral-7b qlora, on 1 node",
-        "question": Question.CONFIGURATIONS,
+        "campaign_kind": CampaignKind.CONFIGURATIONS,
         "labels": labels,
         "skipped": skipped,
         "params": {"model": "mistral-7b", "rounds": rounds},
@@ -473,7 +473,7 @@ def survey(gpus: Sequence[str] = tuple(SURVEY_NODES), **fields: Any) -> Campaign
     defaults = {
         "suite": "hardware_survey",
         "title": "llama2-7b full, lora and qlora, on 2 nodes",
-        "question": Question.HARDWARE,
+        "campaign_kind": CampaignKind.HARDWARE,
         "labels": labels,
         "skipped": skipped if len(gpus) > 1 else (),
         "params": {"models": ["llama2-7b"], "purchase_usd": {"A100 80GB": 15_000.0}, "budgets_usd": [500, 20_000]},

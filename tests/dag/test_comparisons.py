@@ -11,7 +11,7 @@ import pytest
 
 from bench_image.contract.result import Status
 from tests.dag.conftest import tasks_of
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.variants import VARIANTS
 from trainbench.planning.plan import campaign_id
 
@@ -102,7 +102,7 @@ def test_a_diagnosis_runs_in_turn_and_an_oom_is_a_row(dagbag: Any, store: Any) -
         for name in ("baseline", "fp16", "checkpointing off")
     )
     assert tasks_of(campaign, dag_run) == {("benchmark", index) for index in range(6)}
-    assert campaign.question is Question.CONFIGURATIONS
+    assert campaign.campaign_kind is CampaignKind.CONFIGURATIONS
     assert [campaign.labels[r.spec.identity.group_id] for r in campaign.results] == [
         "baseline",
         "fp16",
@@ -133,7 +133,7 @@ def test_a_survey_reports_and_then_turns_red_for_a_pod_that_failed(dagbag: Any, 
         "failed", ["success"], ["success"], ["failed"],
     )  # fmt: skip
     assert sorted(seen["benchmark"]) == ["failed", "failed", "success", "success"]
-    assert campaign.question is Question.HARDWARE
+    assert campaign.campaign_kind is CampaignKind.HARDWARE
     assert {campaign.labels[r.spec.identity.group_id] for r in campaign.results} == {
         "gpt2 lora",
         "encoder-decoder full",

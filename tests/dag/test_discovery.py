@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from trainbench.cluster.kubernetes_api import Refused
 from trainbench.orchestration import node_discovery, plan_tasks
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import parse_params
 from trainbench.planning.nodes import Fleet, named
 from trainbench.settings.environment import read_settings
@@ -65,5 +65,5 @@ def test_a_template_that_cannot_be_used_stops_the_plan_with_the_reason(
     monkeypatch.setattr(plan_tasks, "known_fleet", lambda *_: Fleet(nodes=named(["gpu-a"])))
     monkeypatch.setattr(plan_tasks, "max_map_length", lambda: 1024)
     with pytest.raises(AirflowFailException, match=r"spec.restartPolicy: a failed benchmark is repeated by its task"):
-        plan_tasks._planned(Question.NODES)
+        plan_tasks._planned(CampaignKind.NODES)
     assert ti.xcom_push.call_args.kwargs["key"] == plan_tasks.REASON

@@ -17,7 +17,7 @@ import pytest
 from bench_image.contract.pod_io import MAX_RESULT_BYTES
 from bench_image.contract.result import Status
 from tests.builders import STARTED_AT, make_spec
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.pods.manifests import PodSettings, manifest
 from trainbench.pods.pod_end import PodEnd
 from trainbench.results.collect import collect
@@ -378,7 +378,9 @@ def test_the_dag_has_the_same_tasks_on_a_cluster(airflow_db: None, monkeypatch: 
     from trainbench.orchestration.dag_factory import Suite, build_node_dag
 
     monkeypatch.setenv("TRAINBENCH_LAUNCHER", "kubernetes")
-    suite = Suite(dag_id="nightly", title="Nightly", question=Question.NODES, schedule="0 2 * * *", doc="", tags=())
+    suite = Suite(
+        dag_id="nightly", title="Nightly", campaign_kind=CampaignKind.NODES, schedule="0 2 * * *", doc="", tags=()
+    )
     dag = build_node_dag(suite)
 
     assert dag.schedule == "0 2 * * *"
@@ -399,7 +401,9 @@ def test_pods_that_are_compared_run_one_at_a_time_on_a_cluster(
     from trainbench.orchestration.dag_factory import Suite, build_comparison_dag
 
     monkeypatch.setenv("TRAINBENCH_LAUNCHER", "kubernetes")
-    suite = Suite(dag_id="diagnosis", title="", question=Question.CONFIGURATIONS, schedule=None, doc="", tags=())
+    suite = Suite(
+        dag_id="diagnosis", title="", campaign_kind=CampaignKind.CONFIGURATIONS, schedule=None, doc="", tags=()
+    )
     dag = build_comparison_dag(suite)
 
     assert dag.get_task("benchmark").max_active_tis_per_dagrun == 1

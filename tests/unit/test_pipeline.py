@@ -25,7 +25,7 @@ from trainbench.judging.history_reads import NoHistory
 from trainbench.judging.node_condition import Condition
 from trainbench.judging.over_time.lasting_slowdowns import Slowdown
 from trainbench.judging.over_time.node_history import records_of
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import parse_params
 from trainbench.pipeline import assess, judged_before, report
 from trainbench.planning.nodes import Fleet, GpuNode, named
@@ -230,7 +230,7 @@ def test_a_fleet_of_nodes_with_1_4_and_8_gpus_is_judged_gpu_by_gpu_and_nobody_is
     """The default night: `ddp` on 8 GPUs ran on one node only, which is judged by its GPUs all the same."""
     sizes = {"n1": 4, "n2": 4, "n3": 4, "n4": 8, "n5": 1}
     fleet = Fleet(nodes=tuple(GpuNode(name=name, num_gpus=gpus) for name, gpus in sizes.items()))
-    planned = make_plan(PLANNERS[Question.NODES].params({}, locally=False), fleet, "campaign-1")
+    planned = make_plan(PLANNERS[CampaignKind.NODES].params({}, locally=False), fleet, "campaign-1")
     campaign = assessed(planned, [_measured(spec) for spec in planned.specs])
     by_group = {group.group_id: {node.node: len(node.gpus) for node in group.nodes} for group in campaign.groups}
 

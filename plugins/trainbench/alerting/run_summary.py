@@ -79,7 +79,7 @@ def _head(campaign: Campaign, dag_id: str, run_id: str, base_url: str | None) ->
         "dag_id": dag_id,
         "run_id": run_id,
         "campaign_id": campaign.campaign_id,
-        "question": campaign.question.value,
+        "campaign_kind": campaign.campaign_kind.value,
         "title": _short(campaign.title),
         "verdict": _short(verdict_text.in_full(campaign)),
         "is_drill": campaign.is_drill,

@@ -96,7 +96,7 @@ def _of_campaign(campaign: Campaign, changes: Mapping[str, str]) -> StoredRuns:
         nodes=_distinct(result.spec.identity.node for result in campaign.results),
         specs=tuple(result.spec for result in first),
         skipped=campaign.skipped,
-        question=campaign.question,
+        campaign_kind=campaign.campaign_kind,
         labels=campaign.labels,
         known=campaign.known,
         has_reruns=campaign.suite != LOOSE,

@@ -101,9 +101,9 @@ def gather_cluster(
     )
 
 
-def _or_refusal(question: Callable[[], Any]) -> Any:
+def _or_refusal(read: Callable[[], Any]) -> Any:
     try:
-        return question()
+        return read()
     except Refused as refused:
         return Refusal(status=refused.status, message=refused.message)
 

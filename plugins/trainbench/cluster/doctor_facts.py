@@ -32,7 +32,7 @@ from trainbench.cluster.installation_facts import (
 from trainbench.cluster.kubernetes_api import Cluster
 from trainbench.cluster.probe_pod import WAIT_S, ProbeFacts, probe_pod, run_probe
 from trainbench.core.formats import one_line
-from trainbench.params.campaign_kind import Question as Campaigns
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.planning.plan import make_plan
 from trainbench.planning.planners import PLANNERS
@@ -42,7 +42,7 @@ from trainbench.settings.environment import Launcher, Settings
 
 DEADLINE_S = 30.0
 Manifests = Sequence[Mapping[str, Any]]
-Question = Callable[[], Any]
+Read = Callable[[], Any]
 
 
 class Facts(Frozen):
@@ -71,23 +71,23 @@ def gather(
     deadline_s: float = DEADLINE_S,
 ) -> Facts:
     """`planned`: the pods that are to run; without any, a pod as the nightly check would make it is tried."""
-    questions: dict[str, Question] = {
+    reads: dict[str, Read] = {
         "store": lambda: store_facts(settings),
         "history": lambda: history_facts(settings),
     }
     if settings.notify:
-        questions["unsent"] = lambda: unsent_facts(settings)
+        reads["unsent"] = lambda: unsent_facts(settings)
     # In this thread: a task asks its supervisor for a connection.
     channels = _answer(lambda: channel_facts(settings)) if settings.notify and asks_airflow else None
     airflow: Any = None
     template_fault = _template_fault(settings)
     if settings.launcher is Launcher.LOCAL:
-        questions["image"] = lambda: image_facts(settings.local_image)
+        reads["image"] = lambda: image_facts(settings.local_image)
     else:
         airflow = _answer(lambda: airflow_facts(settings)) if asks_airflow else None
         cluster = _answer(opened)
         usable = settings.model_copy(update={"pod_template": None}) if template_fault else settings
-        questions["cluster"] = lambda: _cluster_facts(cluster, usable, planned, airflow)
+        reads["cluster"] = lambda: _cluster_facts(cluster, usable, planned, airflow)
     return Facts(
         settings=settings,
         has_plan=bool(planned),
@@ -96,7 +96,7 @@ def gather(
         template_fault=template_fault,
         airflow=airflow,
         channels=channels,
-        **_side_by_side(questions, deadline_s),
+        **_side_by_side(reads, deadline_s),
     )
 
 
@@ -118,7 +118,7 @@ def sample_pods(settings: Settings, fleet: Fleet) -> Manifests:
 
 def _sample_pods(settings: Settings, node: GpuNode) -> Manifests:
     form = {"nodes": [node.name], "rounds": 1, "force": True, "gpus_per_node": 1}
-    params = PLANNERS[Campaigns.NODES].params(form, locally=settings.launcher is Launcher.LOCAL)
+    params = PLANNERS[CampaignKind.NODES].params(form, locally=settings.launcher is Launcher.LOCAL)
     return manifests(make_plan(params, Fleet(nodes=(node,)), "doctor").specs[0], settings)
 
 
@@ -137,25 +137,25 @@ def _cluster_facts(cluster: Cluster | Unknown, settings: Settings, planned: Mani
     return gather_cluster(cluster, settings, lambda fleet: planned or sample_pods(settings, fleet), added)
 
 
-def _answer(question: Question) -> Any:
+def _answer(read: Read) -> Any:
     try:
-        return question()
-    except Exception as error:  # the doctor tells of everything and falls over nothing
+        return read()
+    except Exception as error:  # doctor reports every fault; none of them may end it
         return Unknown(reason=one_line(str(error)) or type(error).__name__)
 
 
-def _side_by_side(questions: Mapping[str, Question], deadline_s: float) -> dict[str, Any]:
+def _side_by_side(reads: Mapping[str, Read], deadline_s: float) -> dict[str, Any]:
     """Run the reads in daemon threads: a client that hangs does not delay the answer past its deadline."""
     answers: dict[str, Any] = {}
 
-    def ask(name: str, question: Question) -> None:
-        answers[name] = _answer(question)
+    def fill(name: str, read: Read) -> None:
+        answers[name] = _answer(read)
 
-    threads = [threading.Thread(target=ask, args=item, daemon=True) for item in questions.items()]
+    threads = [threading.Thread(target=fill, args=item, daemon=True) for item in reads.items()]
     for thread in threads:
         thread.start()
     give_up = time.monotonic() + deadline_s
     for thread in threads:
         thread.join(max(0.0, give_up - time.monotonic()))
     late = Unknown(reason=f"no answer within {deadline_s:g} s")
-    return {name: answers.get(name, late) for name in questions}
+    return {name: answers.get(name, late) for name in reads}

@@ -31,7 +31,7 @@ from trainbench.core.verdicts import Metric, gpu_title
 from trainbench.judging import gpu_runs, noise
 from trainbench.judging.node_runs import NodeRuns, by_group, judged_rate, measured
 from trainbench.judging.noise import Noise, Run
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import NOISE_FLOOR_ROUNDS
 from trainbench.results.campaign import Campaign
 
@@ -106,7 +106,7 @@ def _variance_of_median(n: int) -> float:
 
 def measures_noise(campaign: Campaign) -> bool:
     """Whether the campaign is a noise floor by its kind, or a node repeated one work often enough."""
-    if campaign.question is Question.NOISE:
+    if campaign.campaign_kind is CampaignKind.NOISE:
         return True
     times: dict[tuple[str, str], int] = {}
     for result in campaign.results:

@@ -71,7 +71,7 @@ class History:
         """For each result what its node reached before with the same `history_key`: the median samples/s of each of
         the last `limit` earlier campaigns, oldest first. Only healthy runs count: status ok, not judged red or busy,
         not slower than their own past, no drill. Of an accepted baseline none from before it counts, and what was slow
-        until it was accepted does. One connection for all: opening one takes longer than a question.
+        until it was accepted does. One connection for all: opening one takes longer than a query.
         """
         with self._transaction() as connection:
             accepted = read_baselines(connection)

@@ -13,7 +13,7 @@ from trainbench.core.verdicts import RED, State
 from trainbench.figure_catalogue.run_figures import run_values
 from trainbench.judging.checks.wall_clocks import on_our_clock
 from trainbench.judging.node_runs import judged_rate
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.prices.energy import measured_joules
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
@@ -38,7 +38,8 @@ def rows(campaign: Campaign, parts: FaultIsolation | None = None) -> list[dict[s
     def row(result: RunResult) -> tuple[dict[str, Any]]:
         subject = (result.spec.identity.group_id, result.spec.identity.node)
         made = _row(result, *priced[id(result)], states.get(subject), pasts.get(subject))
-        made["is_baseline"] = made["is_baseline"] and campaign.question is not Question.NOISE  # nobody judged them
+        # Runs of a noise-floor campaign are not judged, so they are no baseline.
+        made["is_baseline"] = made["is_baseline"] and campaign.campaign_kind is not CampaignKind.NOISE
         made["started_at"] = on_our_clock(result.started_at, campaign.started_at, campaign.finished_at)
         made["finished_at"] = on_our_clock(result.finished_at, campaign.started_at, campaign.finished_at)
         return ({"campaign_id": campaign.campaign_id, "suite": campaign.suite, **made},)

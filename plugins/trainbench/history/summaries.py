@@ -119,7 +119,7 @@ def _campaign_row(campaign: Campaign, rows: Rows) -> dict[str, Any]:
         "suite": campaign.suite,
         "dag_run_id": campaign.dag_run_id,
         "title": campaign.title,
-        "question": campaign.question.value,
+        "campaign_kind": campaign.campaign_kind.value,
         "started_at": campaign.started_at,
         "finished_at": campaign.finished_at,
         "is_drill": campaign.is_drill,

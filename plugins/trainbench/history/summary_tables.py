@@ -18,7 +18,7 @@ campaigns = Table(
     Column("suite", String, nullable=False),  # the DAG's id
     Column("dag_run_id", String),  # null: not made by a DAG run
     Column("title", String, nullable=False),
-    Column("question", String, nullable=False),
+    Column("campaign_kind", String, nullable=False),
     Column("started_at", UtcDateTime, nullable=False),
     Column("finished_at", UtcDateTime, nullable=False),
     Column("is_drill", Boolean, nullable=False),

@@ -20,7 +20,7 @@ from trainbench.judging.over_time.baseline_deviation import judge_history
 from trainbench.judging.over_time.node_history import records_of
 from trainbench.judging.over_time.renames import Rename
 from trainbench.judging.peers import fleet_halves, node_verdicts
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.plan import Plan
 from trainbench.results import fault_isolation
 from trainbench.results.fault_isolation import FaultIsolation
@@ -171,7 +171,7 @@ def _against_own_past(
     plan: Plan, results: Sequence[RunResult], pasts: _OwnPasts, parts: FaultIsolation
 ) -> tuple[HistoryVerdict, ...]:
     """One verdict for each node, group and choice; none where the campaign measures the noise itself."""
-    if plan.question is Question.NOISE:
+    if plan.campaign_kind is CampaignKind.NOISE:
         return ()
     typical = typical_runs(results)
     past_of = {id(run): past for run, past in zip(typical, pasts.of(typical), strict=True)}

@@ -10,7 +10,7 @@ from airflow.sdk import DAG, Param, TaskGroup
 from bench_image.contract.frozen import Frozen
 from trainbench.orchestration import dag_tasks, plan_tasks, pod_tasks
 from trainbench.params.applies_to import applies_to
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import form
 from trainbench.planning.planners import PLANNERS
 from trainbench.planning.scaling_plan import Cell, cells
@@ -18,11 +18,11 @@ from trainbench.settings.environment import Launcher, Settings, read_settings
 
 
 class Suite(Frozen):
-    """One benchmark DAG: its question decides the fields of its form and their defaults."""
+    """One benchmark DAG: its campaign kind decides the fields of its form and their defaults."""
 
     dag_id: str
     title: str
-    question: Question
+    campaign_kind: CampaignKind
     schedule: str | None
     doc: str
     tags: tuple[str, ...]
@@ -33,7 +33,7 @@ def build_node_dag(suite: Suite) -> DAG:
     """Independent pods on every node, judgement, re-runs of what stands out, report, alert, gate."""
     settings = read_settings()
     with _dag(suite, settings) as dag:
-        planned: Any = plan_tasks.plan_pods(suite.question).as_setup()
+        planned: Any = plan_tasks.plan_pods(suite.campaign_kind).as_setup()
         plan_tasks.check_ready() >> planned
         blocks = plan_tasks.divide_runs()
         planned >> blocks
@@ -53,7 +53,7 @@ def build_comparison_dag(suite: Suite) -> DAG:
     """Independent pods, one after another in the plan's order, so that none shares a host; report, alert, gate."""
     settings = read_settings()
     with _dag(suite, settings) as dag:
-        planned: Any = plan_tasks.plan_pods(suite.question).as_setup()
+        planned: Any = plan_tasks.plan_pods(suite.campaign_kind).as_setup()
         plan_tasks.check_ready() >> planned
         tasks = pod_tasks.pods("benchmark", settings, plan_tasks.TASK, in_turn=True)
         benchmarks = tasks.expand(block=[0], place=planned)
@@ -108,7 +108,7 @@ def _gang(cell: Cell, settings: Settings, after: Any, before: Any) -> Any:
 
 
 def _dag(suite: Suite, settings: Settings) -> DAG:
-    defaults = PLANNERS[suite.question].starts_with(locally=settings.launcher is Launcher.LOCAL)
+    defaults = PLANNERS[suite.campaign_kind].starts_with(locally=settings.launcher is Launcher.LOCAL)
     fields = form(defaults, settings.world_sizes)
     return DAG(
         suite.dag_id,
@@ -123,5 +123,5 @@ def _dag(suite: Suite, settings: Settings) -> DAG:
         dagrun_timeout=timedelta(hours=suite.timeout_h),
         tags=list(suite.tags),
         default_args={"owner": "trainbench", "retries": 0},
-        params={name: Param(**field) for name, field in fields.items() if applies_to(name, suite.question)},
+        params={name: Param(**field) for name, field in fields.items() if applies_to(name, suite.campaign_kind)},
     )

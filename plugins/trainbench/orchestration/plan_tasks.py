@@ -15,7 +15,7 @@ from trainbench.core.formats import one_line
 from trainbench.core.user_error import UserError
 from trainbench.orchestration.node_discovery import known_fleet
 from trainbench.orchestration.planned_runs import COUNT, hand_out, num_blocks, packed, places, unpacked
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import parse_params
 from trainbench.params.refusals import ParamsError
 from trainbench.planning.plan import Plan, PlanError, campaign_id, refuse_more_pods_than, unknown_gpus
@@ -45,9 +45,9 @@ def check_ready() -> None:
 
 
 @task(task_id=TASK)
-def plan_pods(question: str) -> list[int]:
+def plan_pods(campaign_kind: str) -> list[int]:
     """The places of one block of runs; the runs and the plan itself go to the later tasks under their own keys."""
-    plan = _planned(Question(question))
+    plan = _planned(CampaignKind(campaign_kind))
     hand_out(get_current_context()["ti"], plan.specs, plan.labels)
     return places(len(plan.specs), num_blocks(len(plan.specs), max_map_length()))
 
@@ -62,7 +62,7 @@ def divide_runs() -> list[int]:
 @task(task_id=TASK)
 def plan_scaling() -> None:
     """The plan of a scaling study, for the gangs' own tasks."""
-    _planned(Question.STRATEGIES)
+    _planned(CampaignKind.STRATEGIES)
 
 
 def stored_plan() -> Plan:
@@ -96,13 +96,13 @@ def reason_kept() -> Iterator[None]:
         raise
 
 
-def _planned(question: Question) -> Plan:
+def _planned(campaign_kind: CampaignKind) -> Plan:
     """Makes and stores the plan: last of all, so that only a plan that can run is stored."""
     context, settings = get_current_context(), read_settings()
     try:
         params = parse_params(dict(context["params"]))
         name = campaign_id(context["dag"].dag_id, context["run_id"])
-        plan = PLANNERS[question].make(params, known_fleet(settings, params), name)
+        plan = PLANNERS[campaign_kind].make(params, known_fleet(settings, params), name)
         refuse_more_pods_than(max_map_length(), plan)
         manifest(plan.specs[0], settings)  # a template that cannot be used stops the plan, not each of its pods
     except (ParamsError, PlanError, PodTemplateError, AirflowFailException) as error:

@@ -1,22 +1,22 @@
-"""Which parameters belong to which question: the forms and reports of the others do not show them."""
+"""The parameters of each kind of campaign: forms and reports of the other kinds do not show them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 
-_NODES = frozenset({Question.NODES, Question.NOISE})
-_GANGS = frozenset({Question.STRATEGIES})
-_CONFIGURATIONS = frozenset({Question.CONFIGURATIONS})
-_HARDWARE = frozenset({Question.HARDWARE})
-_ONE_WORK = frozenset(Question) - _HARDWARE
+_NODES = frozenset({CampaignKind.NODES, CampaignKind.NOISE})
+_GANGS = frozenset({CampaignKind.STRATEGIES})
+_CONFIGURATIONS = frozenset({CampaignKind.CONFIGURATIONS})
+_HARDWARE = frozenset({CampaignKind.HARDWARE})
+_ONE_WORK = frozenset(CampaignKind) - _HARDWARE
 
-# Parameters that are not here belong to every question.
-_ONLY: Mapping[str, frozenset[Question]] = {
+# Parameters that are not here belong to every kind of campaign.
+_ONLY: Mapping[str, frozenset[CampaignKind]] = {
     **dict.fromkeys(("strategies", "gpus_per_node"), _NODES | _GANGS),
     "world_sizes": _GANGS,
-    "rounds": frozenset(Question) - _GANGS,
+    "rounds": frozenset(CampaignKind) - _GANGS,
     **dict.fromkeys(("model", "dimensions", "weights", "recipe"), _ONE_WORK),
     **dict.fromkeys(("variants", "variant_data_folder"), _CONFIGURATIONS),
     **dict.fromkeys(("models", "recipes", "nodes_per_gpu_type"), _HARDWARE),
@@ -28,5 +28,5 @@ _ONLY: Mapping[str, frozenset[Question]] = {
 }
 
 
-def applies_to(name: str, question: Question) -> bool:
-    return question in _ONLY.get(name, frozenset(Question))
+def applies_to(name: str, campaign_kind: CampaignKind) -> bool:
+    return campaign_kind in _ONLY.get(name, frozenset(CampaignKind))

@@ -1,4 +1,4 @@
-"""The kinds of campaigns: the question that each one answers."""
+"""The kinds of campaigns."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 
-class Question(StrEnum):
-    """What a campaign was made to answer. Only the first judges nodes; the others compare what ran on them."""
+class CampaignKind(StrEnum):
+    """The question that a campaign answers. Only NODES judges nodes; the others compare runs."""
 
     NODES = "nodes"  # is every node as fast as its peers?
     STRATEGIES = "strategies"  # which strategy, on how many GPUs?
@@ -17,8 +17,8 @@ class Question(StrEnum):
 
 
 # Suites that run without Airflow, too: independent pods, one after another.
-SUITES: Mapping[str, Question] = {
-    "node_consistency": Question.NODES,
-    "config_diagnosis": Question.CONFIGURATIONS,
-    "hardware_survey": Question.HARDWARE,
+SUITES: Mapping[str, CampaignKind] = {
+    "node_consistency": CampaignKind.NODES,
+    "config_diagnosis": CampaignKind.CONFIGURATIONS,
+    "hardware_survey": CampaignKind.HARDWARE,
 }

@@ -8,7 +8,7 @@ from typing import Any
 from bench_image.contract.options import Strategy
 from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import listing
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.params.variants import BASELINE, DISK, VARIANTS
 from trainbench.planning.nodes import Fleet, GpuNode
@@ -68,7 +68,7 @@ def make_configuration_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: 
             if node in fitting
         ),
         skipped=tuple(skipped),
-        question=Question.CONFIGURATIONS,
+        campaign_kind=CampaignKind.CONFIGURATIONS,
         labels=labels,
         known=nodes,
     )

@@ -11,7 +11,7 @@ from bench_image.contract.spec import RunSpec, is_slice
 from bench_image.contract.work import Device
 from trainbench.core.formats import count, listing
 from trainbench.core.user_error import UserError
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.planning.memory_fit import does_not_fit
 from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode, named
@@ -50,7 +50,7 @@ class Plan(Frozen):
     nodes: tuple[str, ...]
     specs: tuple[RunSpec, ...]
     skipped: tuple[Skipped, ...]
-    question: Question = Question.NODES
+    campaign_kind: CampaignKind = CampaignKind.NODES
     labels: Mapping[str, str] = {}  # group id -> the name under which its work was asked for
     known: tuple[GpuNode, ...] = ()
     absent: tuple[AbsentNode, ...] = ()
@@ -58,7 +58,7 @@ class Plan(Frozen):
 
     @property
     def judges_nodes(self) -> bool:
-        return self.question is Question.NODES
+        return self.campaign_kind is CampaignKind.NODES
 
     @property
     def nodes_by_group(self) -> Mapping[str, tuple[str, ...]]:
@@ -91,7 +91,7 @@ class Plan(Frozen):
             work += f", {shapes[0]}"
         if strategies != [Strategy.SINGLE]:
             work += f", {listing(strategies)}"
-        noise = "noise floor: " if self.question is Question.NOISE else ""
+        noise = "noise floor: " if self.campaign_kind is CampaignKind.NOISE else ""
         gpus = self.gpus_per_node
         of_each = f", {listing(map(str, gpus))} {'GPU' if gpus == (1,) else 'GPUs'} of each" if gpus else ""
         return f"{noise}{work}, on {count(len(self.nodes), 'node')}{of_each}"
@@ -123,7 +123,7 @@ def make_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -> Plan:
         nodes=names,
         specs=specs,
         skipped=skipped,
-        question=Question.NOISE if params.noise_floor else Question.NODES,
+        campaign_kind=CampaignKind.NOISE if params.noise_floor else CampaignKind.NODES,
         known=chosen,
         absent=() if params.nodes else fleet.absent,
     )

@@ -1,11 +1,11 @@
-"""For each question: how its plan is made, and what its form starts with."""
+"""The planner of each kind of campaign, and the defaults of its form."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import LOCAL_DEFAULTS, BenchmarkParams, parse_params
 from trainbench.planning import configuration_plan, scaling_plan, survey_plan
 from trainbench.planning.nodes import Fleet
@@ -27,11 +27,13 @@ class Planner(NamedTuple):
         return parse_params(values, self.starts_with(locally=locally))
 
 
-PLANNERS: Mapping[Question, Planner] = {
-    Question.NODES: Planner(make_plan, NIGHT, LOCAL_NIGHT),
-    Question.STRATEGIES: Planner(scaling_plan.make_scaling_plan, scaling_plan.DEFAULTS, scaling_plan.LOCAL_DEFAULTS),
-    Question.CONFIGURATIONS: Planner(
+PLANNERS: Mapping[CampaignKind, Planner] = {
+    CampaignKind.NODES: Planner(make_plan, NIGHT, LOCAL_NIGHT),
+    CampaignKind.STRATEGIES: Planner(
+        scaling_plan.make_scaling_plan, scaling_plan.DEFAULTS, scaling_plan.LOCAL_DEFAULTS
+    ),
+    CampaignKind.CONFIGURATIONS: Planner(
         configuration_plan.make_configuration_plan, configuration_plan.DEFAULTS, configuration_plan.LOCAL_DEFAULTS
     ),
-    Question.HARDWARE: Planner(survey_plan.make_survey_plan, survey_plan.DEFAULTS, survey_plan.LOCAL_DEFAULTS),
+    CampaignKind.HARDWARE: Planner(survey_plan.make_survey_plan, survey_plan.DEFAULTS, survey_plan.LOCAL_DEFAULTS),
 }

@@ -10,7 +10,7 @@ from bench_image.contract.frozen import Frozen
 from bench_image.contract.options import Strategy
 from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import count
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.planning.nodes import Fleet, GpuNode, alike
 from trainbench.planning.plan import Plan, PlanError, chosen_nodes, impossible_on, refuse_several_kinds
@@ -88,7 +88,7 @@ def make_scaling_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) -
         nodes=tuple(node.name for node in nodes if node.name in used),
         specs=tuple(specs),
         skipped=tuple(skipped),
-        question=Question.STRATEGIES,
+        campaign_kind=CampaignKind.STRATEGIES,
         known=tuple(node for node in nodes if node.name in used),
     )
 

@@ -9,7 +9,7 @@ from bench_image.contract.model_shapes import MODELS, EncoderDecoderShape
 from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode
 from trainbench.planning.plan import Plan, PlanError, chosen_nodes, impossible_on
@@ -64,7 +64,7 @@ def make_survey_plan(params: BenchmarkParams, fleet: Fleet, campaign_id: str) ->
         nodes=tuple(node.name for of_kind in nodes.values() for node in of_kind),
         specs=tuple(sorted(specs, key=lambda spec: spec.identity.round)),
         skipped=(*skipped, *(() if params.nodes else _without_nodes(fleet, nodes))),
-        question=Question.HARDWARE,
+        campaign_kind=CampaignKind.HARDWARE,
         labels=labels,
         known=tuple(node for of_kind in nodes.values() for node in of_kind),
         absent=() if params.nodes else fleet.absent,

@@ -16,7 +16,7 @@ from trainbench.figure_catalogue.run_figures import (
     USD_PER_1000_SAMPLES,
 )
 from trainbench.figure_catalogue.table_figures import SAVING, SPEED_UP
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.variants import BASELINE, VARIANTS
 from trainbench.results.campaign import Campaign
 
@@ -25,7 +25,7 @@ TONES = {Verdict.HELPED: Tone.GOOD, Verdict.SLOWER: Tone.WARN, Verdict.FAILED: T
 
 def configurations(campaign: Campaign) -> tuple[Table, ...]:
     """For each kind of GPU: the verdicts in words, the figures, and what one step brought after another."""
-    if campaign.question is not Question.CONFIGURATIONS:
+    if campaign.campaign_kind is not CampaignKind.CONFIGURATIONS:
         return ()
     tables = ((_verdicts(kind), _figures(kind), _steps(kind)) for kind in kinds_compared(campaign))
     return tuple(made for made in chain.from_iterable(tables) if made.rows)
@@ -38,7 +38,7 @@ def verdicts(campaign: Campaign) -> tuple[Table, ...]:
 
 def headline(campaign: Campaign) -> tuple[str, ...]:
     """The best of what can be ranked, and the best per sample where that is another, one sentence for each GPU."""
-    if campaign.question is not Question.CONFIGURATIONS:
+    if campaign.campaign_kind is not CampaignKind.CONFIGURATIONS:
         return ()
     return tuple(_headline(kind) for kind in kinds_compared(campaign) if kind.baseline.results)
 

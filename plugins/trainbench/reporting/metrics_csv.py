@@ -12,7 +12,7 @@ from trainbench.comparison.scaling import Efficiency, efficiencies
 from trainbench.core.csv_cells import Cell, lines
 from trainbench.figure_catalogue.run_figures import run_values
 from trainbench.params.applies_to import applies_to
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.skipped import Skipped
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
@@ -132,8 +132,8 @@ def _switch(value: bool | str) -> str:
 def _skipped_row(campaign: Campaign, skipped: Skipped, node: str | None) -> dict[str, Cell]:
     """A planned run that did not run: its settings are the campaign's parameters, except those that it names itself."""
     names = ("model", "recipe", "precision", "preset", "device", "micro_batch_size", "seq_length")
-    params = {name: campaign.params.get(name) for name in names if applies_to(name, campaign.question)}
-    if campaign.question is Question.CONFIGURATIONS:  # one of these is what the configuration changes
+    params = {name: campaign.params.get(name) for name in names if applies_to(name, campaign.campaign_kind)}
+    if campaign.campaign_kind is CampaignKind.CONFIGURATIONS:  # one of these is what the configuration changes
         params = {name: params.get(name) for name in ("model", "device")}
     if skipped.model and skipped.recipe:  # of a survey, whose parameters name several
         params |= {"model": skipped.model, "recipe": skipped.recipe.value}

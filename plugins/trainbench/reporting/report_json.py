@@ -1,7 +1,7 @@
 """report.json: what the other reports say, for programs: verdicts, findings, every run, costs and comparisons.
 
     format, format_version     "trainbench-report", 1
-    campaign_id, suite, title, question, started_at, finished_at
+    campaign_id, suite, title, campaign_kind, started_at, finished_at
     verdict                    sentence, tone (good | warn | bad), drill; dated: a sentence for each dated slowdown
     groups, history, findings  as in verdict.json, whose models document them; numbers as computed, percent as percent
     runs                       the rows of metrics.csv as numbers and nulls; units end the names; `result`: the raw file
@@ -37,7 +37,7 @@ def report_json(
     rows = metric_rows(campaign) if rows is None else rows
     sections = comparison_sections(campaign) if sections is None else sections
     head = campaign.model_dump(
-        mode="json", include={"campaign_id", "suite", "title", "question", "started_at", "finished_at"}
+        mode="json", include={"campaign_id", "suite", "title", "campaign_kind", "started_at", "finished_at"}
     )
     verdict = {
         "sentence": verdict_text.verdict(campaign),

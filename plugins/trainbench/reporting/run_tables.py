@@ -196,7 +196,7 @@ def software(campaign: Campaign) -> Table:
 
 def parameters(campaign: Campaign) -> Table:
     """The parameters as they were given, without those of other kinds of campaign."""
-    params = {name: value for name, value in campaign.params.items() if applies_to(name, campaign.question)}
+    params = {name: value for name, value in campaign.params.items() if applies_to(name, campaign.campaign_kind)}
     return _settings(params, "Parameters of the campaign", "parameter")
 
 

@@ -30,7 +30,7 @@ from trainbench.figure_catalogue.run_figures import (
     USD_PER_GPU_HOUR,
 )
 from trainbench.figure_catalogue.table_figures import EPOCH, FORMULA_GB, FULL_GB, RELATIVE_SPEED
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.comparison_params import ComparisonParams
 from trainbench.results.campaign import Campaign
 
@@ -39,7 +39,7 @@ MAX_TOLD = 3
 
 def speed(campaign: Campaign) -> tuple[Table, ...]:
     """One table for each model: its recipes on each kind of GPU."""
-    if campaign.question is not Question.HARDWARE:
+    if campaign.campaign_kind is not CampaignKind.HARDWARE:
         return ()
     all_cells, wanted = cells(campaign), comparison_params(campaign)
     models = dict.fromkeys(cell.model for cell in all_cells if cell.model != EVERYTHING)
@@ -52,7 +52,7 @@ def speed(campaign: Campaign) -> tuple[Table, ...]:
 
 def memory(campaign: Campaign) -> tuple[Table, ...]:
     """The memory that each recipe saves against full fine-tuning; nothing where no memory of a GPU was measured."""
-    if campaign.question is not Question.HARDWARE:
+    if campaign.campaign_kind is not CampaignKind.HARDWARE:
         return ()
     all_cells = cells(campaign)
     rows = [(cell, saved_memory(cell, all_cells)) for cell in measured(all_cells) if cell.memory_gb is not None]
@@ -85,7 +85,7 @@ def _origin(saved: Saved | None) -> str:
 
 def money(campaign: Campaign) -> tuple[Table, ...]:
     """Rent or buy, and what each budget buys."""
-    if campaign.question is not Question.HARDWARE:
+    if campaign.campaign_kind is not CampaignKind.HARDWARE:
         return ()
     all_cells, wanted = measured(cells(campaign)), comparison_params(campaign)
     every = (
@@ -98,7 +98,7 @@ def money(campaign: Campaign) -> tuple[Table, ...]:
 
 def headline(campaign: Campaign) -> tuple[str, ...]:
     """The fastest and the cheapest GPU, for the first works."""
-    if campaign.question is not Question.HARDWARE:
+    if campaign.campaign_kind is not CampaignKind.HARDWARE:
         return ()
     by_work: dict[str, list[Cell]] = {}
     for cell in measured(cells(campaign)):

@@ -41,7 +41,7 @@ from trainbench.judging.node_condition import Condition, NodeCondition, fleet_su
 from trainbench.judging.node_runs import judged_rate
 from trainbench.judging.over_time.level_changes import SLOWER
 from trainbench.judging.peers.node_verdicts import lone_groups
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.reporting import configuration_tables, strategy_tables, survey_tables
 from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign
@@ -165,7 +165,7 @@ def _is_lone(campaign: Campaign) -> bool:
 
 def _answered(campaign: Campaign) -> list[str]:
     """Sentences of a campaign that compares runs, not nodes."""
-    noise = noise_advice.headline(campaign) if campaign.question is Question.NOISE else None
+    noise = noise_advice.headline(campaign) if campaign.campaign_kind is CampaignKind.NOISE else None
     return [
         *strategy_tables.leaders(campaign),
         *configuration_tables.headline(campaign),

@@ -11,7 +11,7 @@ from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult, Status
 from trainbench.core.baselines import Baseline
 from trainbench.core.verdicts import ALARMS, RED, Finding, GroupVerdict, HistoryVerdict, NodeVerdict
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.nodes import GpuNode
 from trainbench.planning.skipped import Skipped
 from trainbench.pods.pod_end import NOT_FREE
@@ -43,7 +43,7 @@ class Campaign(Frozen):
     history: tuple[HistoryVerdict, ...]
     findings: tuple[Finding, ...]
     costs: tuple[RunCost, ...]  # one for each result, in the same order
-    question: Question = Question.NODES
+    campaign_kind: CampaignKind = CampaignKind.NODES
     labels: Mapping[str, str] = {}  # group id -> the name under which its work was asked for
     dag_run_id: str | None = None  # None: not made by a DAG run
     known: tuple[GpuNode, ...] = ()  # the plan's nodes, as far as they were known before anything ran
@@ -51,7 +51,7 @@ class Campaign(Frozen):
 
     @property
     def judges_nodes(self) -> bool:
-        return self.question is Question.NODES
+        return self.campaign_kind is CampaignKind.NODES
 
     @property
     def nodes(self) -> tuple[NodeVerdict, ...]:

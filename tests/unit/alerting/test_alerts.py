@@ -8,7 +8,7 @@ from trainbench.alerting.alerts import alerts
 from trainbench.core.verdicts import HistoryVerdict, Level, State
 from trainbench.judging.checks.missing_nodes import absentees
 from trainbench.judging.over_time.baseline_deviation import trend_findings
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.planning.nodes import AbsentNode
 
 
@@ -86,7 +86,7 @@ def test_of_strategies_a_broken_run_is_red_and_one_that_does_not_fit_or_found_no
         make_failed(status=Status.INCOMPLETE, kind="busy", message="no room"),
         make_failed(status=Status.ERROR, kind="RuntimeError", message="NCCL error"),
     ]
-    (alert,) = alerts(campaigns.make_campaign(results, question=Question.STRATEGIES))
+    (alert,) = alerts(campaigns.make_campaign(results, campaign_kind=CampaignKind.STRATEGIES))
 
     assert alert.level is Level.ERROR
     assert alert.text.endswith("error, NCCL error")

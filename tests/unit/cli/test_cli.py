@@ -12,7 +12,7 @@ from bench_image.contract.result import Status
 from tests.builders import campaigns, make_failed, make_result
 from tests.builders.commands import trainbench
 from trainbench.cli.app import ExitCode, exit_code
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -58,9 +58,10 @@ def test_help_states_the_exit_codes_and_loads_nothing_heavy() -> None:
 
 
 def test_a_scaling_study_is_red_by_its_failed_runs_and_judges_no_node() -> None:
-    well = campaigns.make_campaign([make_result()], question=Question.STRATEGIES)
+    well = campaigns.make_campaign([make_result()], campaign_kind=CampaignKind.STRATEGIES)
     broken = campaigns.make_campaign(
-        [make_failed(status=Status.ERROR, kind="RuntimeError", message="NCCL error")], question=Question.STRATEGIES
+        [make_failed(status=Status.ERROR, kind="RuntimeError", message="NCCL error")],
+        campaign_kind=CampaignKind.STRATEGIES,
     )
 
     assert (exit_code(well), exit_code(broken)) == (ExitCode.OK, ExitCode.RED)

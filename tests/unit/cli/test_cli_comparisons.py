@@ -67,7 +67,7 @@ def test_a_stored_comparison_is_judged_and_reported_again_as_one(
     written = trainbench("report", campaign.campaign_id, "--store", str(home / "store"), "--output", str(home / "copy"))
     data = json.loads(again.stdout)
 
-    assert (data["question"], data["labels"]) == (campaign.question.value, campaign.labels)
+    assert (data["campaign_kind"], data["labels"]) == (campaign.campaign_kind.value, campaign.labels)
     assert again.exit_code == ExitCode.OK
     assert written.exit_code == ExitCode.OK
     (report,) = (home / "copy").rglob("BENCHMARK_REPORT.md")

@@ -64,7 +64,7 @@ def test_the_noise_of_a_relative_speed_is_that_of_both_sides() -> None:
     """A median of three runs has the variance pi / 6 of one run's, of one run 1: together 1.5236, either way round."""
     three = [make_result("a", rate, round=i) for i, rate in enumerate((10.0, 10.1, 9.9), 1)]
     campaign = campaigns.make_campaign(
-        [*three, make_result("b", 5.0, gpu_name="NVIDIA A10")], question=SURVEY.question, params={}
+        [*three, make_result("b", 5.0, gpu_name="NVIDIA A10")], campaign_kind=SURVEY.campaign_kind, params={}
     )
     fast, slow = sorted(measured(cells(campaign)), key=lambda c: -(c.tokens_per_s or 0.0))
     one_run = noise_of_one_run([fast.results, slow.results])
@@ -77,7 +77,7 @@ def test_the_noise_of_a_relative_speed_is_that_of_both_sides() -> None:
 def test_why_nothing_was_measured_is_the_first_failure_with_its_own_words() -> None:
     lost = make_failed("small-1", status=Status.OOM, message="CUDA out of memory", model="llama2-7b")
     crashed = make_failed("small-1", round=2, status=Status.ERROR, message="no route to host", model="llama2-7b")
-    (found,) = cells(campaigns.make_campaign([lost, crashed], question=SURVEY.question, params={}))
+    (found,) = cells(campaigns.make_campaign([lost, crashed], campaign_kind=SURVEY.campaign_kind, params={}))
 
     assert (found.why_not, found.num_failed) == ("oom: CUDA out of memory", 2)
 
@@ -204,7 +204,7 @@ def test_one_kind_of_gpu_has_nothing_to_be_relative_to() -> None:
 
 def test_a_cpu_is_a_kind_without_gpu_memory() -> None:
     results = [make_cpu_result("node-1", 40.0, model="tiny", recipe=recipe) for recipe in ("full", "lora")]
-    campaign = campaigns.make_campaign(results, question=SURVEY.question, labels={}, params={})
+    campaign = campaigns.make_campaign(results, campaign_kind=SURVEY.campaign_kind, labels={}, params={})
 
     assert [c.gpu for c in measured(cells(campaign))] == ["CPU", "CPU"]
     assert survey_tables.memory(campaign) == ()
@@ -216,7 +216,7 @@ def test_a_failed_run_belongs_to_its_nodes_kind() -> None:
     failed = make_failed("small-2", campaign_id="survey-1", model="llama2-7b")
     campaign = campaigns.make_campaign(
         [*SURVEY.results, failed, make_failed("who", campaign_id="survey-1")],
-        question=SURVEY.question,
+        campaign_kind=SURVEY.campaign_kind,
         known=(GpuNode(name="small-2", gpu_product="NVIDIA-A10"),),
     )
 
@@ -226,7 +226,7 @@ def test_a_failed_run_belongs_to_its_nodes_kind() -> None:
 
 def test_nothing_measured_is_still_a_report() -> None:
     failed = make_failed("small-1", model="llama2-7b")
-    campaign = campaigns.make_campaign([failed], question=SURVEY.question, params={})
+    campaign = campaigns.make_campaign([failed], campaign_kind=SURVEY.campaign_kind, params={})
     (table,) = survey_tables.speed(campaign)
 
     assert table.rows[0].texts[-1].startswith("oom: CUDA out of memory")

@@ -27,7 +27,7 @@ from trainbench.comparison.noise_floor import (
 from trainbench.core.markdown import table
 from trainbench.core.verdicts import Metric
 from trainbench.judging.noise import Noise, Run
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.reporting.comparison_sections import comparison_sections
 from trainbench.reporting.noise_tables import noise_tables
 from trainbench.reporting.report import benchmark_report
@@ -41,7 +41,7 @@ def fleet(rates: dict[str, Sequence[float]], **fields: object) -> list[RunResult
 
 
 def measured(results: Sequence[RunResult], **params: object) -> Campaign:
-    return campaigns.make_campaign(results, question=Question.NOISE, params=params)
+    return campaigns.make_campaign(results, campaign_kind=CampaignKind.NOISE, params=params)
 
 
 NOISY = {

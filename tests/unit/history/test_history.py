@@ -19,7 +19,7 @@ from trainbench.exchange.reindex import reindex
 from trainbench.history.database import HistoryError
 from trainbench.history.history import History, history_key
 from trainbench.history.run_tables import runs
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.results.artefacts import open_store
 
 
@@ -101,7 +101,7 @@ def test_a_node_whose_clock_is_wrong_keeps_its_place_in_the_order(history: Histo
 
 
 def test_runs_that_measured_the_noise_were_judged_by_nobody_and_are_no_baseline(history: History) -> None:
-    history.record(make_night(1, make_result()).model_copy(update={"question": Question.NOISE, "groups": ()}))
+    history.record(make_night(1, make_result()).model_copy(update={"campaign_kind": CampaignKind.NOISE, "groups": ()}))
     assert past(history, tonight()) == []
 
 

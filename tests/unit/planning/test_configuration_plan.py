@@ -8,7 +8,7 @@ import pytest
 
 from bench_image.contract.options import Optimizer
 from bench_image.contract.spec import RunSpec
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import FIELDS
 from trainbench.params.refusals import ParamsError
 from trainbench.params.variants import BASELINE, VARIANTS
@@ -18,7 +18,7 @@ from trainbench.planning.plan import Plan, PlanError
 from trainbench.planning.planners import PLANNERS
 from trainbench.pods.manifests import PodSettings, manifest, pod_name, title
 
-PLANNER = PLANNERS[Question.CONFIGURATIONS]
+PLANNER = PLANNERS[CampaignKind.CONFIGURATIONS]
 A10 = {"gpu_product": "NVIDIA-A10", "gpu_memory_bytes": 24 * 2**30}
 H100 = {"gpu_product": "NVIDIA-H100", "gpu_memory_bytes": 80 * 10**9}
 
@@ -39,7 +39,7 @@ def test_every_round_begins_with_the_baseline_on_one_node() -> None:
         (BASELINE, "gpu-1", 1), ("seq 512", "gpu-1", 1), ("fp16", "gpu-1", 1),
         (BASELINE, "gpu-1", 2), ("seq 512", "gpu-1", 2), ("fp16", "gpu-1", 2),
     ]  # fmt: skip
-    assert (planned.question, planned.judges_nodes) == (Question.CONFIGURATIONS, False)
+    assert (planned.campaign_kind, planned.judges_nodes) == (CampaignKind.CONFIGURATIONS, False)
 
 
 def test_the_baseline_is_the_guides() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bench_image.contract.spec import Placement
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import parse_params
 from trainbench.planning.nodes import Fleet, GpuNode, alike, fleet
 from trainbench.planning.plan import PlanError, make_plan
@@ -114,13 +114,13 @@ def test_slices_are_not_joined_and_the_plan_says_why() -> None:
 
     two = Fleet(nodes=tuple(GpuNode(name=name, gpu_resource=SMALL, num_gpus=7) for name in "ab"))
     form = {"strategies": ["single", "ddp"], "world_sizes": [1, 2], "force": True}
-    planner = PLANNERS[Question.STRATEGIES]
+    planner = PLANNERS[CampaignKind.STRATEGIES]
     (ddp,) = planner.make(planner.params(form, locally=False), two, "campaign-1").skipped
     assert ddp.reason == f"needs 2 GPUs, the node has {SMALL}: CUDA and NCCL join no MIG slices"
 
 
 def test_a_gang_of_two_resources_is_refused() -> None:
-    planner = PLANNERS[Question.STRATEGIES]
+    planner = PLANNERS[CampaignKind.STRATEGIES]
     params = planner.params({"nodes": ["whole", "amd"], "force": True}, locally=False)
     with pytest.raises(PlanError, match=r"different kinds of GPU \(amd.com/gpu and nvidia.com/gpu\)"):
         planner.make(params, fleet([WHOLE, AMD], (), EVERY), "campaign-1")

@@ -10,7 +10,7 @@ import pytest
 from bench_image.contract.options import Strategy
 from bench_image.contract.spec import IDENTIFIER
 from bench_image.contract.work import DiskData, Lora
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import FIELDS, form, parse_params
 from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode, named
 from trainbench.planning.plan import (
@@ -123,7 +123,7 @@ def test_the_confirm_run_is_the_round_after_the_last_with_the_same_work_and_faul
 def test_a_comparison_over_max_map_length_is_refused_before_anything_runs() -> None:
     """2 nodes x 3 rounds = 6 runs: a limit of 6 takes them, one of 5 does not. A node check goes in blocks."""
     planned = plan(nodes=["node-1", "node-2"], rounds=3, strategies=["single"])
-    compared = planned.model_copy(update={"question": Question.HARDWARE})
+    compared = planned.model_copy(update={"campaign_kind": CampaignKind.HARDWARE})
 
     refuse_more_pods_than(5, planned)
     refuse_more_pods_than(6, compared)
@@ -228,7 +228,7 @@ def test_what_the_program_may_choose_is_judged_by_the_choice_that_needs_least() 
 def night(*gpus: int | None, **params: Any) -> Plan:
     """The default of the nightly check, on nodes with these numbers of allocatable GPUs: a, b, c ..."""
     nodes = tuple(GpuNode(name=name, num_gpus=number) for name, number in zip("abcdef", gpus, strict=False))
-    return make_plan(PLANNERS[Question.NODES].params(params, locally=False), Fleet(nodes=nodes), "campaign-1")
+    return make_plan(PLANNERS[CampaignKind.NODES].params(params, locally=False), Fleet(nodes=nodes), "campaign-1")
 
 
 def work_of(planned: Plan) -> list[tuple[str, str, int]]:
@@ -304,7 +304,7 @@ def test_the_guide_s_configuration_is_one_choice_and_a_field_may_still_differ() 
 
 
 def test_a_trial_without_gpus_is_one_process_for_each_node() -> None:
-    params = PLANNERS[Question.NODES].params({}, locally=True)
+    params = PLANNERS[CampaignKind.NODES].params({}, locally=True)
     planned = make_plan(params, Fleet(nodes=named(NODES)), "campaign-1")
 
     assert {
@@ -363,7 +363,7 @@ def test_long_names_stay_different() -> None:
 def test_a_noise_floor_is_a_plan_that_judges_nobody() -> None:
     planned = plan(noise_floor=True)
 
-    assert (planned.question, planned.judges_nodes) == (Question.NOISE, False)
+    assert (planned.campaign_kind, planned.judges_nodes) == (CampaignKind.NOISE, False)
     assert len(planned.specs) == 5 * 3
 
 

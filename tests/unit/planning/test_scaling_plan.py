@@ -8,7 +8,7 @@ import pytest
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.options import Strategy
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import parse_params
 from trainbench.planning.nodes import Fleet, GpuNode
 from trainbench.planning.plan import Plan, PlanError
@@ -47,7 +47,7 @@ def test_nodes_with_one_gpu_each_give_one_pod_per_gpu() -> None:
         if s.placement.world_size == 4
     } == {(strategy, 4, 4) for strategy in ("ddp", "fsdp", "zero2", "zero3")}
     assert planned.specs[-1].identity.peers == ("gpu-2", "gpu-3", "gpu-4")
-    assert planned.question is Question.STRATEGIES
+    assert planned.campaign_kind is CampaignKind.STRATEGIES
     assert not planned.judges_nodes
 
 

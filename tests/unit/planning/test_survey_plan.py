@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from bench_image.contract.options import Recipe
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.refusals import ParamsError
 from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode, named
 from trainbench.planning.plan import Plan, PlanError
 from trainbench.planning.planners import PLANNERS
 from trainbench.planning.survey_plan import recipes_of
 
-PLANNER = PLANNERS[Question.HARDWARE]
+PLANNER = PLANNERS[CampaignKind.HARDWARE]
 
 
 def node(name: str, product: str | None, gib: int | None) -> GpuNode:
@@ -37,7 +37,7 @@ def test_one_node_of_each_kind_runs_each_model_with_each_recipe() -> None:
     assert planned.nodes == ("a10-1", "h100-1", "odd-1")
     assert len(planned.specs) == 3 * 2 * 2
     assert set(planned.labels.values()) == {"gpt2 full", "gpt2 lora", "gpt2-medium full", "gpt2-medium lora"}
-    assert (planned.question, planned.judges_nodes) == (Question.HARDWARE, False)
+    assert (planned.campaign_kind, planned.judges_nodes) == (CampaignKind.HARDWARE, False)
     assert {spec.placement.world_size for spec in planned.specs} == {1}
 
 

@@ -137,7 +137,10 @@ def test_noise_that_would_hide_a_difference_is_not_called_none(windows: tuple[fl
     runs = [campaigns.a10("gpu-1", 0.69, **work), campaigns.a10("gpu-1", 0.75, precision="fp16", **work)]
     labels = {runs[0].spec.identity.group_id: "baseline", runs[1].spec.identity.group_id: "fp16"}
 
-    assert standing("fp16", campaigns.make_campaign(runs, question=GUIDE.question, labels=labels)).verdict == verdict
+    assert (
+        standing("fp16", campaigns.make_campaign(runs, campaign_kind=GUIDE.campaign_kind, labels=labels)).verdict
+        == verdict
+    )
 
 
 def test_one_round_says_what_it_cannot_know() -> None:
@@ -153,7 +156,7 @@ def test_without_the_baseline_nothing_is_compared_and_everything_is_shown() -> N
     work["campaign_id"] = spec.identity.campaign_id
     lost = make_failed("gpu-1", **work)
     labels = {**GUIDE.labels, lost.spec.identity.group_id: "baseline"}
-    campaign = campaigns.make_campaign([lost, *results], question=GUIDE.question, labels=labels)
+    campaign = campaigns.make_campaign([lost, *results], campaign_kind=GUIDE.campaign_kind, labels=labels)
 
     assert standing("baseline", campaign).verdict is Verdict.FAILED
     assert standing("fp16", campaign).verdict is Verdict.NOT_COMPARED
@@ -165,7 +168,7 @@ def test_without_the_baseline_nothing_is_compared_and_everything_is_shown() -> N
 def test_nothing_measured_is_still_a_table() -> None:
     failed = make_failed("gpu-1")
     campaign = campaigns.make_campaign(
-        [failed], question=GUIDE.question, labels={failed.spec.identity.group_id: "baseline"}
+        [failed], campaign_kind=GUIDE.campaign_kind, labels={failed.spec.identity.group_id: "baseline"}
     )
     verdicts, figures = configurations(campaign)
 
@@ -188,7 +191,7 @@ def test_savings_compare_the_same_nodes_as_the_speed_up() -> None:
         if (names[result.spec.identity.run_id], result.spec.identity.node) != ("fp16", "gpu-1")
     ]
     fp16 = standing("fp16", campaigns.make_campaign(
-        results, question=both.question, labels=both.labels, skipped=both.skipped, params=both.params,
+        results, campaign_kind=both.campaign_kind, labels=both.labels, skipped=both.skipped, params=both.params,
     ))  # fmt: skip
 
     assert fp16.per_sample is not None
@@ -215,7 +218,7 @@ def test_a_skip_without_a_name_is_no_configuration() -> None:
 def test_a_configuration_without_run_or_reason_has_no_row_and_the_baseline_has_one() -> None:
     failed = make_failed("node-1")
     labels = {failed.spec.identity.group_id: "fp16", "gone": "torch-compile"}
-    campaign = campaigns.make_campaign([failed], question=GUIDE.question, labels=labels)
+    campaign = campaigns.make_campaign([failed], campaign_kind=GUIDE.campaign_kind, labels=labels)
     assert [one.name for one in kinds_compared(campaign)[0].standings] == ["baseline", "fp16"]
 
 

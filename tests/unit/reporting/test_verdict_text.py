@@ -9,7 +9,7 @@ from tests.builders import campaigns, make_failed, make_result, verdicts
 from trainbench.core.tables import Tone
 from trainbench.core.verdicts import HistoryVerdict, State, Tolerances
 from trainbench.judging.peers.node_verdicts import judge_groups
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.reporting import history_tables, verdict_text, work_names
 from trainbench.reporting.html import report_html
 from trainbench.reporting.report import benchmark_report
@@ -124,12 +124,12 @@ def test_a_scaling_study_says_what_ran_and_who_is_first() -> None:
     gang = {"gpus_per_node": 2, "recipe": "full", "optimizer": "adamw_torch"}
     ddp = make_result(samples_per_s=20.0, strategy="ddp", **gang)
     fsdp = make_result(samples_per_s=22.0, strategy="fsdp", **gang)
-    study = campaigns.make_campaign([ddp, fsdp], question=Question.STRATEGIES)
+    study = campaigns.make_campaign([ddp, fsdp], campaign_kind=CampaignKind.STRATEGIES)
     broken = make_failed(status=Status.ERROR, kind="RuntimeError", strategy="zero2", **gang)
 
     assert verdict_text.verdict(study) == "2 of 2 runs gave a figure. On 2 GPUs fsdp is first: 11,264 tokens/s."
     assert verdict_text.tone(study) is Tone.GOOD
-    with_broken = campaigns.make_campaign([ddp, broken], question=Question.STRATEGIES)
+    with_broken = campaigns.make_campaign([ddp, broken], campaign_kind=CampaignKind.STRATEGIES)
     assert verdict_text.verdict(with_broken) == "1 of 2 runs gave a figure. None from zero2 on 2 GPUs (RuntimeError)."
     assert verdict_text.tone(with_broken) is Tone.BAD
 

@@ -33,7 +33,7 @@ class CampaignRow:
     dag_id: str
     dag_run_id: str | None
     title: str
-    question: str
+    campaign_kind: str
     started_at: datetime
     finished_at: datetime
     is_drill: bool

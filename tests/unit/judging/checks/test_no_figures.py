@@ -18,7 +18,7 @@ from trainbench.cli.app import ExitCode, exit_code
 from trainbench.core.tables import Tone
 from trainbench.core.verdicts import Level
 from trainbench.judging.checks.no_figures import no_figure_findings
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import parse_params
 from trainbench.pipeline import report
 from trainbench.planning.nodes import Fleet, GpuNode
@@ -118,12 +118,12 @@ def test_a_plan_of_nothing_says_where_to_look() -> None:
     assert alarm.resolution == "see what was skipped and why, and change the form"
 
 
-@pytest.mark.parametrize("question", [Question.STRATEGIES, Question.CONFIGURATIONS, Question.HARDWARE])
-def test_a_study_that_measured_nothing_is_red_though_no_node_is_at_fault(question: Question) -> None:
+@pytest.mark.parametrize("campaign_kind", [CampaignKind.STRATEGIES, CampaignKind.CONFIGURATIONS, CampaignKind.HARDWARE])
+def test_a_study_that_measured_nothing_is_red_though_no_node_is_at_fault(campaign_kind: CampaignKind) -> None:
     """Busy nodes and work that does not fit the memory turn no comparison red by themselves."""
-    planner = PLANNERS[question]
+    planner = PLANNERS[campaign_kind]
     fleet = Fleet(nodes=tuple(GpuNode(name=node, num_gpus=1, gpu_product="H200") for node in NODES))
-    params = {"world_sizes": [1]} if question is Question.STRATEGIES else {}
+    params = {"world_sizes": [1]} if campaign_kind is CampaignKind.STRATEGIES else {}
     planned = planner.make(planner.params(params, locally=False), fleet, "study-1")
     for end in (BUSY, OOM):
         study = campaign_of(planned, failed_runs(planned, *[end] * len(planned.specs)))

@@ -19,7 +19,7 @@ from trainbench.figure_catalogue.run_figures import (
 )
 from trainbench.history.history import History
 from trainbench.pages.reads.queries import Pages
-from trainbench.params.campaign_kind import Question
+from trainbench.params.campaign_kind import CampaignKind
 
 
 def study(history: History) -> Pages:
@@ -31,7 +31,7 @@ def study(history: History) -> Pages:
     week_1 = [ran(Strategy.SINGLE, 1, 10.0), ran(Strategy.DDP, 2, 18.0), ran(Strategy.FSDP, 2, 19.0)]
     week_2 = [ran(Strategy.SINGLE, 1, 12.0), ran(Strategy.DDP, 2, 20.0)]
     broken = make_failed("node-1", strategy=Strategy.DDP, gpus_per_node=4)
-    fields: dict[str, Any] = {"question": Question.STRATEGIES, "groups": (), "suite": "strategy_scaling"}
+    fields: dict[str, Any] = {"campaign_kind": CampaignKind.STRATEGIES, "groups": (), "suite": "strategy_scaling"}
     history.record(night(1, week_1, **fields))
     history.record(night(8, [*week_2, broken], **fields))
     return Pages(history.engine, {"strategy_scaling"})

@@ -127,7 +127,7 @@ def _create_campaigns() -> None:
         sa.Column("suite", sa.String, nullable=False),
         sa.Column("dag_run_id", sa.String),
         sa.Column("title", sa.String, nullable=False),
-        sa.Column("question", sa.String, nullable=False),
+        sa.Column("campaign_kind", sa.String, nullable=False),
         sa.Column("started_at", AWARE, nullable=False),
         sa.Column("finished_at", AWARE, nullable=False),
         sa.Column("is_drill", sa.Boolean, nullable=False),
