@@ -14,6 +14,7 @@ from tests.standin import admin, defaults, streams
 from tests.standin.admission import check_quotas
 from tests.standin.cluster import Cluster
 from tests.standin.faults import ReplyFault
+from tests.standin.patches import patched
 from tests.standin.rbac import ADMIN, ANONYMOUS, Call, Identity, refusal
 from tests.standin.selectors import Match, field_selector, label_selector
 from tests.standin.status import ApiError, failure, invalid
@@ -175,8 +176,7 @@ class Server:
         if call.resource == "pods" and (patch.keys() - {"metadata", "apiVersion", "kind"}):
             causes = [("spec", "Forbidden: pod updates may not change fields other than `spec.containers[*].image`")]
             raise invalid("Pod", call.name, causes)
-        merged = _merged(item, patch)
-        check_names(KINDS[call.resource].name, merged["metadata"])
+        merged = patched(item, patch, call.resource, KINDS[call.resource].name)
         item.update(merged)
         self.cluster.store.touch(call.resource, item)
         if call.resource == "nodes":
@@ -263,17 +263,6 @@ async def _patch_body(request: web.Request) -> Object:
     if request.content_type == "application/json-patch+json":
         raise ApiError(415, "UnsupportedMediaType", "the stand-in takes merge patches only")
     return await _body(request)
-
-
-def _merged(old: Object, patch: Object) -> Object:
-    """RFC 7386, which is what a strategic merge does too where no lists are involved."""
-    result = dict(old)
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = _merged(result.get(key) or {}, value) if isinstance(value, dict) else value
-    return result
 
 
 def _review(who: Identity, review: Object) -> Object:

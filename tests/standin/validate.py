@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import kubernetes_validate  # type: ignore[import-untyped]
@@ -91,6 +91,25 @@ def check_names(kind: str, metadata: Object) -> None:
     """Name, labels and annotations of any object."""
     if causes := list(_metadata(metadata)):
         raise invalid(kind, metadata.get("name", ""), causes)
+
+
+def check_node(node: Object) -> None:
+    """The node's taints. Raises ApiError 422."""
+    if causes := list(_taints(node["spec"].get("taints") or [])):
+        raise invalid("Node", node["metadata"]["name"], causes)
+
+
+def _taints(taints: Sequence[Object]) -> Causes:
+    seen: set[tuple[str, str]] = set()
+    for index, taint in enumerate(taints):
+        field = f"spec.taints[{index}]"
+        yield from _qualified_name(f"{field}.key", taint["key"])
+        if taint.get("value") and not _LABEL_NAME.match(taint["value"]):
+            yield f"{field}.value", f'Invalid value: "{taint["value"]}": {_LABEL_RULE}'
+        yield from _one_of(f"{field}.effect", taint["effect"], _EFFECTS)
+        if (taint["key"], taint["effect"]) in seen:
+            yield field, f"Duplicate value: {dict(taint)}"
+        seen.add((taint["key"], taint["effect"]))
 
 
 def _metadata(metadata: Object) -> Causes:

@@ -14,6 +14,7 @@ from trainbench.core.natural_order import natural
 
 HOSTNAME = "kubernetes.io/hostname"
 QUARANTINE = "trainbench.io/quarantine"  # its value is the reason
+KEPT_AWAY = "trainbench.io/breach"  # key of the mark on a node that other work is kept away from
 # Labels of NVIDIA's GPU feature discovery; product and memory exist for each kind of MIG slice, too. AMD's labeller
 # names the product only.
 PRESENT = "nvidia.com/gpu.present"

@@ -17,6 +17,7 @@ from bench_image.contract.frozen import Frozen
 from bench_image.contract.pod_io import OUTPUT_DIR_ENV, SPEC_ENV, XCOM_DIR_ENV
 from bench_image.contract.spec import WHOLE_GPU, RunSpec
 from bench_image.contract.work import Device
+from trainbench.planning.nodes import KEPT_AWAY
 from trainbench.planning.work import identifier
 from trainbench.pods.gangs import PORT, gang_id, nodes_of
 from trainbench.pods.pod_template import with_template
@@ -137,7 +138,10 @@ def _pod(spec: RunSpec, settings: PodSettings, owner: Owner | None, node_rank: i
             "affinity": {
                 "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": _on_node(nodes_of(spec)[node_rank])}
             },
-            "tolerations": [{"key": taint_of(spec), "operator": "Exists", "effect": "NoSchedule"}],
+            "tolerations": [
+                {"key": taint_of(spec), "operator": "Exists", "effect": "NoSchedule"},
+                {"key": KEPT_AWAY, "operator": "Exists"},  # a node in breach recovers only if it is measured
+            ],
             "containers": [_container(spec, settings, node_rank)],
             "volumes": _volumes(settings),
             **_optional_fields(spec, settings, node_rank),

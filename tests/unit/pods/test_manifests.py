@@ -13,6 +13,7 @@ from bench_image.contract.parse import parse_spec
 from bench_image.contract.work import Device
 from tests.builders import make_spec
 from trainbench.pods.manifests import PodSettings, manifest, pod_name, title
+from trainbench.pods.node_rules import refused_by
 
 SETTINGS = PodSettings(image="registry.example/bench:1.2.3", priority_class="benchmark-low")
 
@@ -65,6 +66,14 @@ def test_every_mount_has_its_volume_and_the_deadline_lies_behind_the_program_s_o
 
     assert mounted == {volume["name"] for volume in spec["volumes"]}
     assert spec["activeDeadlineSeconds"] == 720
+
+
+@pytest.mark.parametrize("effect", ["NoSchedule", "PreferNoSchedule", "NoExecute"])
+def test_a_node_that_other_work_is_kept_away_from_is_measured_all_the_same(effect: str) -> None:
+    """Else it could never be found well again."""
+    kept_away = {"spec": {"taints": [{"key": "trainbench.io/breach", "value": "night-1", "effect": effect}]}}
+
+    assert refused_by({"metadata": {}, **kept_away}, manifest(make_spec(), SETTINGS)) is None
 
 
 def test_names_and_labels_fit_however_long_the_node_s_name_is() -> None:

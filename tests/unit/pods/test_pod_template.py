@@ -82,7 +82,9 @@ def test_it_reaches_the_pod_beside_what_the_benchmark_sets(template: Template) -
     assert pod["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"] == "a/ib0"
     assert (spec["runtimeClassName"], spec["schedulerName"], spec["hostNetwork"]) == ("nvidia", "bin-packer", True)
     assert spec["dnsPolicy"] == "ClusterFirstWithHostNet"
-    assert [toleration["key"] for toleration in spec["tolerations"]] == ["dedicated", "nvidia.com/gpu"]
+    assert [toleration["key"] for toleration in spec["tolerations"]] == [
+        "dedicated", "nvidia.com/gpu", "trainbench.io/breach",
+    ]  # fmt: skip
     assert (node_of(pod), "podAntiAffinity" in spec["affinity"]) == ("node-1", True)
     assert [volume["name"] for volume in spec["volumes"]] == ["models", "shm", "scratch", "results", "data-0"]
     assert [init["name"] for init in spec["initContainers"]] == ["warm"]

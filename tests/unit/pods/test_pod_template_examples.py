@@ -40,7 +40,7 @@ def test_the_page_names_every_example_and_no_other() -> None:
 def test_the_pods_of_a_tainted_pool_tolerate_its_taint_and_name_its_runtime() -> None:
     spec = pod_of("tainted-pool")["spec"]
     assert spec["runtimeClassName"] == "nvidia"
-    assert [t["key"] for t in spec["tolerations"]] == ["dedicated", "nvidia.com/gpu"]
+    assert [t["key"] for t in spec["tolerations"]] == ["dedicated", "nvidia.com/gpu", "trainbench.io/breach"]
     assert spec["containers"][0]["resources"]["requests"] == {"cpu": "16", "memory": "64Gi"}
 
 
