@@ -7,11 +7,15 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from bench_image.contract.pod_io import SPEC_ENV
+from tests.builders import make_result
 from tests.kube.clusters import connection, shipped_roles
 from tests.kube.e2e import IS_REAL
 from tests.kube.operator_runs import FAST, RESULT, WRITE
@@ -39,12 +43,16 @@ class Triggers:
     def __init__(self, cluster: Any) -> None:
         self.cluster = cluster
         self.results: dict[str, Any] = {}
+        self.store = "/nowhere"
 
-    def trigger(self, name: str, script: str = SLOW, try_number: int = 1, **spec: Any) -> RunTrigger:
+    def trigger(
+        self, name: str, script: str = SLOW, try_number: int = 1, env: Sequence[Any] = (), **spec: Any
+    ) -> RunTrigger:
         made = pod(f"case-{name}", script, labels={"app.kubernetes.io/name": "trainbench", CAMPAIGN: "c1"}, **spec)
         made["metadata"]["namespace"] = self.cluster.namespace
         made["spec"].setdefault("activeDeadlineSeconds", 600)
-        trigger = RunTrigger(made, OPTIONS, "/nowhere", time.time() + 600)
+        made["spec"]["containers"][0]["env"] = list(env)
+        trigger = RunTrigger(made, OPTIONS, self.store, time.time() + 600)
         trigger.task_instance = SimpleNamespace(  # type: ignore[assignment]
             dag_id="night", task_id=name, run_id="r1", map_index=0, try_number=try_number
         )
@@ -165,3 +173,35 @@ def test_without_the_right_to_list_each_pod_is_looked_at_by_itself(triggers: Tri
 
     assert event.payload["status"] == "success"
     assert triggers.left() == ["alone"]
+
+
+@pytest.mark.parametrize("is_gone", [False, True], ids=["the pod is there", "the pod is gone"])
+def test_a_result_that_airflow_did_not_take_is_read_from_the_store(
+    triggers: Triggers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_gone: bool
+) -> None:
+    """The trigger stored it, then Airflow's API failed: the sidecar has ended and the log is cut, or all is gone."""
+
+    def refuse(**_: Any) -> None:
+        raise RuntimeError("Airflow's API does not answer")
+
+    monkeypatch.setattr(run_trigger, "XCom", SimpleNamespace(set=refuse))
+    triggers.store = str(tmp_path / "store")
+    result = make_result("node-1")
+    assert result.context is not None
+    of_pod = result.model_copy(update={"context": result.context.model_copy(update={"pod": "$TRAINBENCH_POD"})})
+    text = of_pod.model_dump_json().replace('"', '\\"')
+    env = [
+        {"name": SPEC_ENV, "value": result.spec.model_dump_json()},
+        {"name": "TRAINBENCH_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    ]
+    trigger = triggers.trigger("stored", f'sleep 1; echo "{text}" > /airflow/xcom/return.json', env=env)
+
+    (event,) = triggers.run(trigger)
+    worker = trigger._operator
+    if is_gone:
+        worker.client.delete_namespaced_pod(trigger.pod_name, trigger.pod_namespace, grace_period_seconds=0)
+    collected = worker.trigger_reentry({"ti": trigger.task_instance}, event.payload)
+
+    assert event.payload["status"] == "success"
+    assert collected["context"]["pod"] == trigger.pod_name
+    assert collected["performance"] == json.loads(result.performance.model_dump_json())

@@ -26,7 +26,7 @@ from urllib3.exceptions import HTTPError
 
 from trainbench.orchestration.api_errors import UNREACHABLE, answer, failure, handshake_status, http_status_of
 from trainbench.orchestration.bounded_pod_manager import BoundedPodManager
-from trainbench.orchestration.kept_results import keep_result
+from trainbench.orchestration.kept_results import keep_result, kept_result
 from trainbench.orchestration.pod_deletion import delete_pods
 from trainbench.orchestration.pod_reads import follow_log, read_events, read_node, read_pod, result_line
 from trainbench.orchestration.pod_trigger import BenchPodTrigger
@@ -184,6 +184,10 @@ class BenchPodOperator(KubernetesPodOperator):
         return BoundedPodManager(kube_client=self.client, callbacks=self.callbacks)
 
     def extract_xcom(self, pod: V1Pod, *, ignore_kill_failure: bool = True) -> Any:
+        # The sidecar hands over once: what Airflow did not take then is in the store only.
+        self._handed_over = self._kept(pod.metadata.name)
+        if self._handed_over is not None:
+            return self._handed_over
         text = self._result_text(pod, ignore_kill_failure)
         if text.rstrip() == EMPTY_XCOM_RESULT:
             return None
@@ -265,7 +269,11 @@ class BenchPodOperator(KubernetesPodOperator):
         name = node_of(self.pod_template_dict or {})
         return read_node(self.client, name) if name else None
 
+    def _kept(self, pod_name: str | None) -> Any:
+        return kept_result(self.pod_template_dict, pod_name, self.log, self.store) if pod_name else None
+
     def _require(self, result: Any) -> Any:
+        result = self._kept(self._pod_name) if result is None else result
         if result is None:
             raise AirflowException("the pod ended without a result, or vanished before it could be read")
         return result

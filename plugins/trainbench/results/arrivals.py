@@ -65,6 +65,14 @@ def arrived(store: Store, spec: RunSpec, rank: int) -> str | None:
     return None if result.error and result.error.phase is Phase.LAUNCH else text
 
 
+def arrived_of_pod(store: Store, manifest: Mapping[str, Any], pod_name: str) -> str | None:
+    """The text of what this pod measured, as it was stored; None: nothing was, or by another pod of the run."""
+    if (run := _run_of(manifest)) is None or (text := arrived(store, *run)) is None:
+        return None
+    context = parse_payload(text).context
+    return text if context and context.pod == pod_name else None
+
+
 def completed(
     store: Store, specs: Sequence[RunSpec], payloads: Sequence[object | None], ends: Sequence[PodEnd | None]
 ) -> list[object | None]:

@@ -13,7 +13,7 @@ from bench_image.contract.spec import RunSpec
 from tests.builders import STARTED_AT, make_result, make_spec
 from trainbench.pods.manifests import PodSettings, manifest
 from trainbench.pods.pod_end import EndKind, PodEnd
-from trainbench.results.arrivals import arrived, completed, store_arrival
+from trainbench.results.arrivals import arrived, arrived_of_pod, completed, store_arrival
 from trainbench.results.artefacts import Store, open_store
 
 GANG = make_spec(node="node-1", peers=("node-2",), nodes=2, gpus_per_node=1, strategy="ddp")
@@ -50,6 +50,22 @@ def test_a_repeated_task_and_the_judgement_store_the_same_file_once(store: Store
     store.write_result(result)
 
     assert store.read_results(result.spec.identity.campaign_id).results == (result,)
+
+
+def test_only_what_this_pod_measured_is_its_result(store: Store) -> None:
+    """A pod that is made anew has another name: the result of the one before it is not its own."""
+    result = make_result("node-1")
+    assert result.context is not None
+    of_pod = result.model_copy(update={"context": result.context.model_copy(update={"pod": "bench-1"})})
+    assert arrived_of_pod(store, pod(result.spec), "bench-1") is None
+    store_arrival(store, pod(result.spec), json.loads(of_pod.model_dump_json()))
+
+    stored = arrived_of_pod(store, pod(result.spec), "bench-1")
+    assert stored is not None
+    assert json.loads(stored) == json.loads(of_pod.model_dump_json())
+    assert arrived_of_pod(store, pod(result.spec), "bench-2") is None
+    assert arrived_of_pod(store, pod(make_spec(node="node-2")), "bench-1") is None
+    assert arrived_of_pod(store, {"spec": {"containers": []}}, "bench-1") is None
 
 
 @pytest.mark.parametrize(
