@@ -55,10 +55,10 @@ _NEUTRAL = re.compile(r"nvidia|tesla|geforce|sxm\d?|pcie|hbm\d?e?|\d+gb?")
 
 def peak_tflops(gpu_name: str, precision: Precision) -> float | None:
     """Dense peak in TFLOP/s of a GPU by its NVML name, e.g. 'NVIDIA A100-SXM4-80GB'; None for an unknown GPU."""
-    words = _words(gpu_name)
+    words = _name_parts(gpu_name)
     matches = [
         (len(key), peak)
-        for key, peak in ((_words(name), peak) for name, peak in PEAK_TFLOPS.items())
+        for key, peak in ((_name_parts(name), peak) for name, peak in PEAK_TFLOPS.items())
         if key <= words and all(_NEUTRAL.fullmatch(word) for word in words - key)
     ]
     if not matches:
@@ -70,5 +70,5 @@ def peak_tflops(gpu_name: str, precision: Precision) -> float | None:
     return by_precision[precision]
 
 
-def _words(name: str) -> frozenset[str]:
+def _name_parts(name: str) -> frozenset[str]:
     return frozenset(re.findall(r"[a-z0-9]+", name.lower()))

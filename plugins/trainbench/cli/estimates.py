@@ -14,7 +14,7 @@ from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, print_broke
 
 if TYPE_CHECKING:
     from trainbench.cost.estimate import Estimate
-    from trainbench.exchange.comparison_rows import Contender
+    from trainbench.exchange.comparison_rows import ComparisonRow
     from trainbench.prices.price_import import Imported
 
 app = typer.Typer()
@@ -35,7 +35,7 @@ def prices(
     if context.invoked_subcommand:
         return
     from trainbench.cost.estimate_tables import price_row, prices_table
-    from trainbench.prices.price_tables import load_prices, words_of
+    from trainbench.prices.price_tables import load_prices, name_parts
     from trainbench.reporting.terminal import titled
     from trainbench.settings.environment import read_settings
 
@@ -43,7 +43,7 @@ def prices(
         shown_prices = [
             price
             for price in load_prices(read_settings().prices)
-            if words_of(gpu or "") <= words_of(price.gpu) and (provider or "").lower() in price.provider.lower()
+            if name_parts(gpu or "") <= name_parts(price.gpu) and (provider or "").lower() in price.provider.lower()
         ]
     today = _today()
     if as_json:
@@ -168,7 +168,7 @@ def estimate(
         )
         pricing, table = pricing_of(price, _pairs(with_, "--with")), load_prices(read_settings().prices)
         if sources:
-            _conclude(of_measured(request, _contenders(sources, store_url), table, pricing, _today()), as_json)
+            _conclude(of_measured(request, _measured_rows(sources, store_url), table, pricing, _today()), as_json)
         _conclude((by_formula(request, table, pricing, _today()),), as_json)
 
 
@@ -202,16 +202,16 @@ def _print_estimates(estimates: Sequence[Estimate]) -> None:
         shown.print(*map(plain, lines), sep="\n")
 
 
-def _contenders(sources: Sequence[str], store_url: str | None) -> Sequence[Contender]:
+def _measured_rows(sources: Sequence[str], store_url: str | None) -> Sequence[ComparisonRow]:
     from trainbench.cost.job_estimates import EstimateError
     from trainbench.exchange.result_files import find, gather
     from trainbench.results.artefacts import open_store
 
     gathered = gather(find(sources, open_store(store_url)))
     print_broken(gathered.broken)
-    if not gathered.contenders:
+    if not gathered.rows:
         raise EstimateError("no file holds a measured run: give other results, or the job and a rate")
-    return gathered.contenders
+    return gathered.rows
 
 
 def _print_imported(imported: Imported) -> None:

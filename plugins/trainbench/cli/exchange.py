@@ -83,7 +83,7 @@ def compare(
         files = find(sources, open_store(store_url))
         with _progress("files read", len(files)) as advance:
             gathered = gather(files, advance)
-        jobs = comparing.compare(gathered.contenders, load_prices(read_settings().prices), cost or (), baseline)
+        jobs = comparing.compare(gathered.rows, load_prices(read_settings().prices), cost or (), baseline)
         if html:
             from trainbench.exchange.compare_page import comparison_html
 
@@ -99,11 +99,11 @@ def compare(
 
 
 def _exit_code(gathered: Gathered) -> ExitCode:
-    if not gathered.contenders:
+    if not gathered.rows:
         print_error("no file holds a measured run")
     if gathered.broken:
         return ExitCode.RED
-    return ExitCode.OK if gathered.contenders else ExitCode.NOT_JUDGED
+    return ExitCode.OK if gathered.rows else ExitCode.NOT_JUDGED
 
 
 def _print_comparison(jobs: Sequence[Any], notes: Sequence[str]) -> None:

@@ -98,7 +98,7 @@ def level_with(entry: Entry, others: Sequence[Entry]) -> list[Entry]:
     return [other for other in others if other is not entry and is_tie(entry, other)]
 
 
-def tie_words(ranked: Sequence[Entry]) -> tuple[str, ...]:
+def tie_sentences(ranked: Sequence[Entry]) -> tuple[str, ...]:
     """One sentence for each two neighbours of the ranking that chance alone could swap."""
     return tuple(
         f"{first.name} and {second.strategy} are level: {share(apart_pct(first, second))} apart, within their noise of "

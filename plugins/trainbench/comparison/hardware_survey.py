@@ -18,7 +18,7 @@ from trainbench.figure_catalogue.run_figures import SAMPLES_PER_SECOND, TOKENS_P
 from trainbench.judging.noise import median_variance
 from trainbench.params.comparison_params import ComparisonParams
 from trainbench.planning.skipped import Skipped
-from trainbench.prices.price_tables import words_of
+from trainbench.prices.price_tables import name_parts
 from trainbench.prices.run_cost import RunCost
 from trainbench.results.campaign import Campaign
 
@@ -111,7 +111,7 @@ def measured(among: Sequence[Cell]) -> tuple[Cell, ...]:
 
 def baseline(among: Sequence[Cell], wanted: str | None) -> Cell | None:
     """Of cells of one work: the fastest on a GPU that `wanted` names, or the fastest at all. None: nothing fits."""
-    fitting = [cell for cell in measured(among) if not wanted or words_of(wanted) <= words_of(cell.gpu)]
+    fitting = [cell for cell in measured(among) if not wanted or name_parts(wanted) <= name_parts(cell.gpu)]
     return max(fitting, key=lambda cell: cell.tokens_per_s or 0.0, default=None)
 
 

@@ -11,7 +11,7 @@ from trainbench.figure_catalogue.run_figures import USD_PER_1000_SAMPLES, USD_PE
 from trainbench.figure_catalogue.table_figures import BUDGET, RENT_OR_BUY
 from trainbench.params.comparison_params import ComparisonParams
 from trainbench.prices.ownership import rent_or_buy
-from trainbench.prices.price_tables import words_of
+from trainbench.prices.price_tables import name_parts
 from trainbench.prices.run_cost import RunCost
 
 NO_PURCHASE_PRICE = "no purchase price was given for it: set purchase_usd"
@@ -182,8 +182,8 @@ def _choice_row(gpu: str, cell: Cell, wanted: ComparisonParams) -> tuple[str, st
 
 def purchase_usd(gpu: str, wanted: ComparisonParams) -> float | None:
     """The price whose words are all in the GPU's name; of several, the one with the most."""
-    fitting = [name for name in wanted.purchase_usd if words_of(name) <= words_of(gpu)]
-    return wanted.purchase_usd[max(fitting, key=lambda name: len(words_of(name)))] if fitting else None
+    fitting = [name for name in wanted.purchase_usd if name_parts(name) <= name_parts(gpu)]
+    return wanted.purchase_usd[max(fitting, key=lambda name: len(name_parts(name)))] if fitting else None
 
 
 def _common_work(cells: Sequence[Cell]) -> str:

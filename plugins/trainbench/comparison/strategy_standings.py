@@ -13,7 +13,7 @@ from enum import StrEnum
 from operator import attrgetter
 
 from trainbench.comparison.comparable import work_groups, work_names
-from trainbench.comparison.entries import Entry, entries, is_tie, level_with, sizes, tie_words
+from trainbench.comparison.entries import Entry, entries, is_tie, level_with, sizes, tie_sentences
 from trainbench.comparison.scaling import GOOD_SCALING_PCT, Scaling, entry_scaling
 from trainbench.core.formats import NA, count, listing, percent, share
 from trainbench.core.tables import Table, make_table, median_run, text
@@ -74,7 +74,7 @@ class Traits:
     outdone_by: tuple[str, ...]
 
     @property
-    def words(self) -> str:
+    def pattern(self) -> str:
         return f"{self.kind}: {self.throughput} throughput, {self.memory} memory"
 
     @property
@@ -186,7 +186,7 @@ def _table(rows: Sequence[Traits], title: str) -> Table:
         rows,
         (
             text("strategy", lambda row: row.entry.strategy.value),
-            PATTERN.column(lambda row: row.words, is_number=False),
+            PATTERN.column(lambda row: row.pattern, is_number=False),
             TOKENS_PER_SECOND.own(row=attrgetter("entry")),
             PATTERN.column(lambda row: _against(row.entry.tokens_per_s, rates), "against the median"),
             PEAK_MEMORY_GB.own(row=attrgetter("entry")),
@@ -197,7 +197,7 @@ def _table(rows: Sequence[Traits], title: str) -> Table:
         run_id=lambda row: median_run(row.entry.results),
         notes=(
             f"High and low: more than {CLOSE_PCT:g} % from the median of these {len(rows)} strategies.",
-            *tie_words([row.entry for row in rows]),
+            *tie_sentences([row.entry for row in rows]),
         ),
         title=title,
     )

@@ -103,7 +103,7 @@ def why(this: WorkMonth | None, last: WorkMonth | None) -> str:
         return "not run this month"
     if last is None:
         return "not run last month"
-    rate = _rate_words(this, last)
+    rate = _rate_change(this, last)
     split = change(this, last)
     if split is None:
         months = [part.month for part in (last, this) if part.usd_per_gpu_hour is None]
@@ -122,7 +122,7 @@ def signed_usd(value: float) -> str:
     return f"{sign}{usd(abs(value))}"
 
 
-def _rate_words(this: WorkMonth, last: WorkMonth) -> str:
+def _rate_change(this: WorkMonth, last: WorkMonth) -> str:
     pct = 100 * (this.samples_per_s / last.samples_per_s - 1)
     if abs(pct) < UNCHANGED_PCT:
         return ""

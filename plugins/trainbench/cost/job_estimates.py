@@ -18,12 +18,12 @@ from trainbench.core.user_error import UserError
 from trainbench.cost.estimate import Basis, Estimate, Interruptions, Job, Ownership, Pricing, estimate
 from trainbench.cost.job_memory import MemoryFit, gpu_memory_bytes, memory_fit
 from trainbench.cost.job_throughput import Rate, given_rate, measured_rate, rate_by_mfu, scaled_rate
-from trainbench.exchange.comparison_rows import Contender
+from trainbench.exchange.comparison_rows import ComparisonRow
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB
 from trainbench.params.campaign_params import parse_params
 from trainbench.params.refusals import ParamsError
 from trainbench.planning.work import impossible, spec_of
-from trainbench.prices.price_tables import Price, words_of
+from trainbench.prices.price_tables import Price, name_parts
 
 MAX_GPUS_PER_NODE = 64  # of a run spec; how a gang is spread over nodes changes neither memory nor price
 
@@ -75,21 +75,21 @@ def pricing_of(price: str, details: Mapping[str, str]) -> Pricing:
 
 
 def of_measured(
-    request: EstimateRequest, contenders: Sequence[Contender], prices: Sequence[Price], pricing: Pricing, today: date
+    request: EstimateRequest, rows: Sequence[ComparisonRow], prices: Sequence[Price], pricing: Pricing, today: date
 ) -> tuple[Estimate, ...]:
     """One for each kind of run that was measured, on that GPU and number of GPUs. Raises EstimateError and
     QuantityError.
     """
     if request.changes or request.strategy or request.samples_per_s is not None or request.mfu_pct is not None:
         raise EstimateError("the job and its rate are those of the measured results: give them, or results, not both")
-    chosen = [c for c in contenders if words_of(request.gpu or "") <= words_of(c.hardware)]
+    chosen = [row for row in rows if name_parts(request.gpu or "") <= name_parts(row.hardware)]
     if not chosen:
-        known = listing(dict.fromkeys(c.hardware for c in contenders))
+        known = listing(dict.fromkeys(row.hardware for row in rows))
         raise EstimateError(f"no result was measured on '{request.gpu}': there are {known}")
     estimates = []
-    for contender, rate in _on(request, chosen):
-        job = _job(request, _work(contender), contender.hardware, rate.num_gpus)
-        estimates.append(estimate(job, rate, prices, pricing, today, _measured_memory(contender)))
+    for row, rate in _on(request, chosen):
+        job = _job(request, _work(row), row.hardware, rate.num_gpus)
+        estimates.append(estimate(job, rate, prices, pricing, today, _measured_memory(row)))
     return tuple(estimates)
 
 
@@ -118,9 +118,9 @@ def _job(request: EstimateRequest, work: str, gpu: str | None, num_gpus: int) ->
     return Job(work=work, gpu=gpu, num_gpus=num_gpus, num_samples=request.num_samples, epochs=epochs)
 
 
-def _on(request: EstimateRequest, contenders: Sequence[Contender]) -> list[tuple[Contender, Rate]]:
+def _on(request: EstimateRequest, rows: Sequence[ComparisonRow]) -> list[tuple[ComparisonRow, Rate]]:
     """Each with its rate on the GPUs asked for."""
-    rated = [(contender, measured_rate(contender)) for contender in contenders]
+    rated = [(row, measured_rate(row)) for row in rows]
     if request.num_gpus is None:
         return rated
     if measured := [pair for pair in rated if pair[1].num_gpus == request.num_gpus]:
@@ -133,22 +133,22 @@ def _on(request: EstimateRequest, contenders: Sequence[Contender]) -> list[tuple
         )
     largest = max(rate.num_gpus for _, rate in rated)
     return [
-        (contender, scaled_rate(rate, request.num_gpus, request.efficiency))
-        for contender, rate in rated
+        (row, scaled_rate(rate, request.num_gpus, request.efficiency))
+        for row, rate in rated
         if rate.num_gpus == largest
     ]
 
 
-def _work(contender: Contender) -> str:
-    batch = "" if contender.batch_per_rank is None else f", batch {contender.batch_per_rank}"
-    return f"{contender.label}{batch}{f', {contender.strategy}' if contender.strategy else ''}"
+def _work(row: ComparisonRow) -> str:
+    batch = "" if row.batch_per_rank is None else f", batch {row.batch_per_rank}"
+    return f"{row.label}{batch}{f', {row.strategy}' if row.strategy else ''}"
 
 
-def _measured_memory(contender: Contender) -> MemoryFit | None:
-    need_gb = contender.figure(PEAK_MEMORY_GB)
+def _measured_memory(row: ComparisonRow) -> MemoryFit | None:
+    need_gb = row.figure(PEAK_MEMORY_GB)
     if need_gb is None:
         return None
-    memory = gpu_memory_bytes(contender.hardware)
+    memory = gpu_memory_bytes(row.hardware)
     return MemoryFit(
         need_gb=need_gb,
         gpu_gb=None if memory is None else memory / 1e9,

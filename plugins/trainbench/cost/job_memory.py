@@ -6,7 +6,7 @@ from bench_image.contract.frozen import Frozen
 from bench_image.contract.memory_estimate import GPU_MEMORY_GIB, USABLE_SHARE, memory_need_bytes, smallest_gpu
 from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import figure
-from trainbench.prices.price_tables import words_of
+from trainbench.prices.price_tables import name_parts
 
 
 class MemoryFit(Frozen):
@@ -36,8 +36,8 @@ def memory_fit(spec: RunSpec, gpu_name: str | None) -> MemoryFit:
 
 def gpu_memory_bytes(gpu_name: str | None) -> int | None:
     """Of a GPU by its NVML name, as its data sheet says; None for an unknown one."""
-    words = words_of(gpu_name or "")
-    known = [(len(words_of(name)), gib) for name, gib in GPU_MEMORY_GIB.items() if words_of(name) <= words]
+    words = name_parts(gpu_name or "")
+    known = [(len(name_parts(name)), gib) for name, gib in GPU_MEMORY_GIB.items() if name_parts(name) <= words]
     return max(known)[1] * 2**30 if known else None
 
 

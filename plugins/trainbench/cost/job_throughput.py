@@ -8,7 +8,7 @@ from bench_image.contract.gpu_specs import PEAK_TFLOPS, peak_tflops
 from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import count, figure, share
 from trainbench.core.number_checks import QuantityError, positive, used_share
-from trainbench.exchange.comparison_rows import Contender
+from trainbench.exchange.comparison_rows import ComparisonRow
 
 
 class Rate(Frozen):
@@ -19,14 +19,14 @@ class Rate(Frozen):
     source: str  # where the rate comes from, in words
 
 
-def measured_rate(contender: Contender) -> Rate:
-    """The median of the contender's runs."""
-    runs = f"the median of {count(contender.num_runs, 'run')}" if contender.num_runs > 1 else "one run"
-    apart = "" if contender.apart_pct is None else f", ± {share(contender.apart_pct)} ({contender.apart_from})"
+def measured_rate(row: ComparisonRow) -> Rate:
+    """The median of the row's runs."""
+    runs = f"the median of {count(row.num_runs, 'run')}" if row.num_runs > 1 else "one run"
+    apart = "" if row.apart_pct is None else f", ± {share(row.apart_pct)} ({row.apart_from})"
     return Rate(
-        samples_per_s=contender.samples_per_s,
-        num_gpus=contender.num_gpus or contender.num_ranks,
-        source=f"measured: {runs} of {contender.name}{apart}",
+        samples_per_s=row.samples_per_s,
+        num_gpus=row.num_gpus or row.num_ranks,
+        source=f"measured: {runs} of {row.name}{apart}",
     )
 
 

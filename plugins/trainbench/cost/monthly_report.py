@@ -112,7 +112,7 @@ def _summary(report: SpendReport) -> list[str]:
     sentences += _moves(report)
     sentences += _tried(report)
     if report.energy:
-        sentences.append(_energy_words(report, report.energy))
+        sentences.append(_energy_sentence(report, report.energy))
     return sentences
 
 
@@ -167,7 +167,7 @@ def _tried(report: SpendReport) -> list[str]:
     return sentences
 
 
-def _energy_words(report: SpendReport, energy: Energy) -> str:
+def _energy_sentence(report: SpendReport, energy: Energy) -> str:
     missing = f"; {count(energy.num_unknown, 'run')} did not report it" if energy.num_unknown else ""
     cost = f", {usd(energy.usd)} of electricity" if energy.usd is not None else ""
     return (
@@ -180,7 +180,7 @@ def named(work: WorkCost) -> str:
     return f"{work.work}, {work.gpu_name or 'CPU'}"
 
 
-def change_words(work: WorkCost) -> tuple[str, str, str]:
+def change_texts(work: WorkCost) -> tuple[str, str, str]:
     """Change in percent, its part by price, its part by throughput."""
     if work.change is None:
         return "n/a", "n/a", "n/a"

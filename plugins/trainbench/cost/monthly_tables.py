@@ -9,7 +9,7 @@ from trainbench.core.formats import NA, count, figure, percent, share, usd
 from trainbench.core.tables import Column, Table, integer, make_table, text
 from trainbench.cost.cost_trend import WorkCost, WorkMonth
 from trainbench.cost.monthly_cost import Spend
-from trainbench.cost.monthly_report import SpendReport, change_words
+from trainbench.cost.monthly_report import SpendReport, change_texts
 from trainbench.cost.other_prices import OtherPrice, WhatIf
 from trainbench.figure_catalogue.run_figures import (
     ENERGY_PER_SAMPLE_J,
@@ -142,9 +142,9 @@ def _trend(report: SpendReport) -> Table:
                 lambda w: w.last.usd_per_1000_samples if w.last else None, f"per 1K in {report.before}"
             ),
             MONTH_CHANGE.column(lambda w: w.this.usd_per_1000_samples if w.this else None, f"in {report.month}"),
-            MONTH_CHANGE.column(lambda work: change_words(work)[0], "change"),
-            CHANGE_PARTS.column(lambda work: change_words(work)[1]),
-            CHANGE_PARTS.column(lambda work: change_words(work)[2], "by throughput"),
+            MONTH_CHANGE.column(lambda work: change_texts(work)[0], "change"),
+            CHANGE_PARTS.column(lambda work: change_texts(work)[1]),
+            CHANGE_PARTS.column(lambda work: change_texts(work)[2], "by throughput"),
             text("why", lambda work: work.why),
         ),
         title=f"Against {report.before}, per 1K samples",

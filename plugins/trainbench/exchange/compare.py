@@ -1,4 +1,4 @@
-"""Contenders -> tables: jobs apart, each row against its baseline, what it costs and what may not be ranked."""
+"""Comparison rows -> tables: jobs apart, each row against its baseline, what it costs and what may not be ranked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainbench.core.formats import NA, count, duration, figure, listing, share,
 from trainbench.core.number_checks import QuantityError, positive
 from trainbench.core.tables import Column, Table, integer, make_table, number, text
 from trainbench.core.user_error import UserError
-from trainbench.exchange.comparison_rows import Contender, differences, same_job
+from trainbench.exchange.comparison_rows import ComparisonRow, differences, same_job
 from trainbench.figure_catalogue.run_figures import (
     GPU_UTILISATION_MEAN_PCT,
     HALF_WIDTH_PCT,
@@ -38,13 +38,13 @@ class CompareError(UserError, ValueError):
     """The comparison cannot be made with these options; the message says why and what to do."""
 
 
-class Compared(Frozen):
-    """A contender with its number, its price and how it stands against the baseline of its job; None: not known, or the
+class RankedRow(Frozen):
+    """A row with its number, its price and how it stands against the baseline of its job; None: not known, or the
     baseline did other work. `relative_rate` = samples/s / the baseline's; `relative_usd` likewise per 1K samples.
     """
 
     number: int  # from 1, in the order of the sources: --cost counts so
-    contender: Contender
+    measured: ComparisonRow
     usd_per_gpu_hour: float | None
     price_source: str | None
     usd_per_1000_samples: float | None
@@ -59,24 +59,24 @@ class Compared(Frozen):
 class Job:
     """Rows that did one job; `rows[0]` of the order, or the one asked for, is the baseline."""
 
-    rows: tuple[Compared, ...]
-    base: Compared
+    rows: tuple[RankedRow, ...]
+    base: RankedRow
 
 
 def compare(
-    contenders: Sequence[Contender], prices: Sequence[Price], costs: Sequence[float] = (), baseline: int | None = None
+    rows: Sequence[ComparisonRow], prices: Sequence[Price], costs: Sequence[float] = (), baseline: int | None = None
 ) -> tuple[Job, ...]:
-    """`costs`: USD per GPU-hour of each contender in order, or none: then the price stored with the run, else the price
+    """`costs`: USD per GPU-hour of each row in order, or none: then the price stored with the run, else the price
     table's. `baseline`: a row's number; it is the baseline of its job, of others the first row is. Raises CompareError.
     """
-    if costs and len(costs) != len(contenders):
-        rows = listing(f"{n} {c.name} ({c.hardware})" for n, c in enumerate(contenders, 1))
-        raise CompareError(f"--cost has {count(len(costs), 'price')} for {count(len(contenders), 'row')}: {rows}")
-    if baseline is not None and not 1 <= baseline <= len(contenders):
-        raise CompareError(f"--baseline is {baseline}: choose a row, 1 to {len(contenders)}")
+    if costs and len(costs) != len(rows):
+        listed = listing(f"{number} {row.name} ({row.hardware})" for number, row in enumerate(rows, 1))
+        raise CompareError(f"--cost has {count(len(costs), 'price')} for {count(len(rows), 'row')}: {listed}")
+    if baseline is not None and not 1 <= baseline <= len(rows):
+        raise CompareError(f"--baseline is {baseline}: choose a row, 1 to {len(rows)}")
     priced = [
-        _priced(number, contender, *_price(contender, prices, costs[number - 1] if costs else None))
-        for number, contender in enumerate(contenders, 1)
+        _priced(number, row, *_price(row, prices, costs[number - 1] if costs else None))
+        for number, row in enumerate(rows, 1)
     ]
     return tuple(_job(rows, baseline) for rows in _by_job(priced))
 
@@ -104,9 +104,9 @@ def summary(jobs: Sequence[Job]) -> tuple[str, ...]:
 def document(jobs: Sequence[Job], notes: Sequence[str], left_out: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     """The comparison as JSON: one entry for each row, in the order of the sources."""
     rows = [
-        row.model_dump(mode="json", exclude={"contender"})
-        | row.contender.model_dump(mode="json", exclude={"figures"})
-        | dict(row.contender.figures)
+        row.model_dump(mode="json", exclude={"measured"})
+        | row.measured.model_dump(mode="json", exclude={"figures"})
+        | dict(row.measured.figures)
         | {"job_number": number, "price_source": row.price_source, "usd_per_gpu_hour": row.usd_per_gpu_hour}
         for number, job in enumerate(jobs, 1)
         for row in job.rows
@@ -121,52 +121,52 @@ def document(jobs: Sequence[Job], notes: Sequence[str], left_out: Sequence[Mappi
     }
 
 
-def _price(contender: Contender, prices: Sequence[Price], given: float | None) -> tuple[float | None, str | None]:
+def _price(measured: ComparisonRow, prices: Sequence[Price], given: float | None) -> tuple[float | None, str | None]:
     if given is not None:
         try:
             return positive(given, "--cost"), GIVEN
         except QuantityError as error:
             raise CompareError(f"{error}, in $ per GPU-hour") from None
-    if contender.usd_per_gpu_hour is not None:
-        return contender.usd_per_gpu_hour, contender.price_source or "given for the run"
-    price = price_for(contender.hardware, prices)
+    if measured.usd_per_gpu_hour is not None:
+        return measured.usd_per_gpu_hour, measured.price_source or "given for the run"
+    price = price_for(measured.hardware, prices)
     return (price.usd_per_gpu_hour, f"{price.label}, {price.as_of}") if price else (None, None)
 
 
-def _priced(number: int, contender: Contender, usd_per_gpu_hour: float | None, source: str | None) -> Compared:
+def _priced(number: int, measured: ComparisonRow, usd_per_gpu_hour: float | None, source: str | None) -> RankedRow:
     known = usd_per_gpu_hour is not None
-    price, ranks, tokens = usd_per_gpu_hour or 0.0, contender.num_ranks, contender.figure(TOKENS_PER_SECOND)
-    return Compared(
+    price, ranks, tokens = usd_per_gpu_hour or 0.0, measured.num_ranks, measured.figure(TOKENS_PER_SECOND)
+    return RankedRow(
         number=number,
-        contender=contender,
+        measured=measured,
         usd_per_gpu_hour=usd_per_gpu_hour,
         price_source=source,
-        usd_per_1000_samples=usd_per_1000_samples(price, ranks, contender.samples_per_s) if known else None,
+        usd_per_1000_samples=usd_per_1000_samples(price, ranks, measured.samples_per_s) if known else None,
         usd_per_1m_tokens=usd_per_1m_tokens(price, ranks, tokens) if known and tokens else None,
-        usd_per_epoch=price * ranks * contender.epoch_s / 3600 if known and contender.epoch_s else None,
+        usd_per_epoch=price * ranks * measured.epoch_s / 3600 if known and measured.epoch_s else None,
     )
 
 
-def _by_job(rows: Sequence[Compared]) -> list[list[Compared]]:
-    jobs: dict[tuple[object, ...], list[Compared]] = {}
+def _by_job(rows: Sequence[RankedRow]) -> list[list[RankedRow]]:
+    jobs: dict[tuple[object, ...], list[RankedRow]] = {}
     for row in rows:
-        contender = row.contender
-        jobs.setdefault((contender.program, *sorted(contender.job.items())), []).append(row)
+        measured = row.measured
+        jobs.setdefault((measured.program, *sorted(measured.job.items())), []).append(row)
     return list(jobs.values())
 
 
-def _job(rows: Sequence[Compared], baseline: int | None) -> Job:
+def _job(rows: Sequence[RankedRow], baseline: int | None) -> Job:
     base = next((row for row in rows if row.number == baseline), rows[0])
     return Job(tuple(_against(row, base) for row in rows), base)
 
 
-def _against(row: Compared, base: Compared) -> Compared:
-    if not same_job(row.contender, base.contender):
+def _against(row: RankedRow, base: RankedRow) -> RankedRow:
+    if not same_job(row.measured, base.measured):
         return row
     mine, its = row.usd_per_1000_samples, base.usd_per_1000_samples
     return row.model_copy(
         update={
-            "relative_rate": row.contender.samples_per_s / base.contender.samples_per_s,
+            "relative_rate": row.measured.samples_per_s / base.measured.samples_per_s,
             "relative_usd": mine / its if mine is not None and its is not None else None,
             "is_baseline": row.number == base.number,
         }
@@ -177,38 +177,38 @@ def _times(value: float | None) -> str:
     return NA if value is None else f"{value:.2f}x"
 
 
-def _batch(contender: Contender) -> str:
-    if contender.batch_per_rank is None:
+def _batch(measured: ComparisonRow) -> str:
+    if measured.batch_per_rank is None:
         return NA
-    return f"{contender.batch_per_rank} x {contender.num_ranks} = {contender.global_batch}"
+    return f"{measured.batch_per_rank} x {measured.num_ranks} = {measured.global_batch}"
 
 
-def _apart(contender: Contender) -> str:
-    return NA if contender.apart_pct is None else f"±{share(contender.apart_pct, 2)}"
+def _apart(measured: ComparisonRow) -> str:
+    return NA if measured.apart_pct is None else f"±{share(measured.apart_pct, 2)}"
 
 
-HEAD: tuple[Column[Compared], ...] = (
+HEAD: tuple[Column[RankedRow], ...] = (
     text("row", lambda row: str(row.number)),
-    text("result", lambda row: row.contender.name),
-    text("hardware", lambda row: row.contender.hardware),
-    integer("GPUs", lambda row: row.contender.num_gpus),
+    text("result", lambda row: row.measured.name),
+    text("hardware", lambda row: row.measured.hardware),
+    integer("GPUs", lambda row: row.measured.num_gpus),
 )
-SPEED: tuple[Column[Compared], ...] = (
+SPEED: tuple[Column[RankedRow], ...] = (
     *HEAD,
-    text("strategy", lambda row: row.contender.strategy or NA),
-    text("batch", lambda row: _batch(row.contender), is_number=True),
-    SAMPLES_PER_SECOND.own(row=attrgetter("contender")),
-    HALF_WIDTH_PCT.column(lambda row: _apart(row.contender), "known to"),
+    text("strategy", lambda row: row.measured.strategy or NA),
+    text("batch", lambda row: _batch(row.measured), is_number=True),
+    SAMPLES_PER_SECOND.own(row=attrgetter("measured")),
+    HALF_WIDTH_PCT.column(lambda row: _apart(row.measured), "known to"),
     RELATIVE_SPEED.column(lambda row: _times(row.relative_rate), "relative"),
-    TOKENS_PER_SECOND.own(row=attrgetter("contender")),
-    MEDIAN_STEP_TIME_S.own("step", attrgetter("contender"), write=duration),
-    EPOCH.column(lambda row: row.contender.epoch_s, "epoch"),
-    PEAK_MEMORY_GB.own(row=attrgetter("contender")),
-    GPU_UTILISATION_MEAN_PCT.own(row=attrgetter("contender")),
-    integer("runs", lambda row: row.contender.num_runs),
+    TOKENS_PER_SECOND.own(row=attrgetter("measured")),
+    MEDIAN_STEP_TIME_S.own("step", attrgetter("measured"), write=duration),
+    EPOCH.column(lambda row: row.measured.epoch_s, "epoch"),
+    PEAK_MEMORY_GB.own(row=attrgetter("measured")),
+    GPU_UTILISATION_MEAN_PCT.own(row=attrgetter("measured")),
+    integer("runs", lambda row: row.measured.num_runs),
 )
 SHARED = ("result", "hardware", "GPUs", "strategy", "batch", "runs")
-COST: tuple[Column[Compared], ...] = (
+COST: tuple[Column[RankedRow], ...] = (
     *HEAD,
     USD_PER_GPU_HOUR.column(lambda row: row.usd_per_gpu_hour),
     USD_PER_1000_SAMPLES.column(lambda row: row.usd_per_1000_samples),
@@ -218,7 +218,7 @@ COST: tuple[Column[Compared], ...] = (
 )
 
 
-def _table(job: Job, title: str, columns: Sequence[Column[Compared]], notes: Sequence[str]) -> Table:
+def _table(job: Job, title: str, columns: Sequence[Column[RankedRow]], notes: Sequence[str]) -> Table:
     """Columns that no row fills, and settings that all rows share, become notes."""
     values = {column.name: {column.cell(row).text for row in job.rows} for column in columns}
     shared = [name for name in SHARED if len(values.get(name, ())) == 1 and NA not in values[name]]
@@ -241,22 +241,22 @@ def _price_notes(job: Job) -> tuple[str, ...]:
     """Where each price comes from, once."""
     rows: dict[str, list[str]] = {}
     for row in job.rows:
-        source = row.price_source or f"none is known for {row.contender.hardware}, give --cost"
+        source = row.price_source or f"none is known for {row.measured.hardware}, give --cost"
         rows.setdefault(source, []).append(str(row.number))
     return tuple(f"Price of {'row' if len(n) == 1 else 'rows'} {listing(n)}: {source}." for source, n in rows.items())
 
 
 def _speed_notes(job: Job, jobs: Sequence[Job]) -> tuple[str, ...]:
-    base = job.base.contender
+    base = job.base.measured
     notes = [f"Relative to row {job.base.number}, {base.name}, on {base.hardware}."] if len(job.rows) > 1 else []
     unranked = [row for row in job.rows if row.relative_rate is None]
     if unranked:
-        listed = listing(f"row {row.number} ({', '.join(differences(base, row.contender))})" for row in unranked)
+        listed = listing(f"row {row.number} ({', '.join(differences(base, row.measured))})" for row in unranked)
         notes.append(f"Not ranked, neither the batch per GPU nor that of all GPUs is the baseline's: {listed}.")
-    if origins := dict.fromkeys(origin for row in job.rows if (origin := row.contender.apart_from)):
+    if origins := dict.fromkeys(origin for row in job.rows if (origin := row.measured.apart_from)):
         notes.append(f"Known to: {listing(origins)}.")
     if nearest := _nearest(job, jobs):
-        work_differences = listing(differences(base, nearest.base.contender), most=8)
+        work_differences = listing(differences(base, nearest.base.measured), most=8)
         notes.append(f"Other work than that of row {nearest.base.number}; it differs in: {work_differences}.")
     return tuple(notes)
 
@@ -264,13 +264,13 @@ def _speed_notes(job: Job, jobs: Sequence[Job]) -> tuple[str, ...]:
 def _nearest(job: Job, jobs: Sequence[Job]) -> Job | None:
     """The other job that differs least."""
     rest = [other for other in jobs[:MAX_JOBS] if other is not job]
-    base = job.base.contender
-    return min(rest, key=lambda other: len(differences(base, other.base.contender)), default=None)
+    base = job.base.measured
+    return min(rest, key=lambda other: len(differences(base, other.base.measured)), default=None)
 
 
 def _title(job: Job, jobs: Sequence[Job]) -> str:
-    label = job.base.contender.label
-    namesakes = [other for other in jobs[:MAX_JOBS] if other.base.contender.label == label]
+    label = job.base.measured.label
+    namesakes = [other for other in jobs[:MAX_JOBS] if other.base.measured.label == label]
     return label if len(namesakes) == 1 else f"{label} (as row {job.base.number})"
 
 
@@ -286,12 +286,12 @@ def _summary(job: Job, jobs: Sequence[Job]) -> list[str]:
     return lines
 
 
-def _fastest(rows: Sequence[Compared]) -> str:
+def _fastest(rows: Sequence[RankedRow]) -> str:
     """Two rates that lie within what both are known to are not ranked."""
-    first, second = sorted(rows, key=lambda row: -row.contender.samples_per_s)[:2]
-    rate, other = first.contender.samples_per_s, second.contender.samples_per_s
+    first, second = sorted(rows, key=lambda row: -row.measured.samples_per_s)[:2]
+    rate, other = first.measured.samples_per_s, second.measured.samples_per_s
     ahead_pct = 100 * (rate / other - 1)
-    known_to_pct = (first.contender.apart_pct or 0.0) + (second.contender.apart_pct or 0.0)
+    known_to_pct = (first.measured.apart_pct or 0.0) + (second.measured.apart_pct or 0.0)
     lead = f"{figure(rate)} samples/s, {share(ahead_pct)} ahead of {_called(second)}"
     if ahead_pct <= known_to_pct:
         return (
@@ -301,7 +301,7 @@ def _fastest(rows: Sequence[Compared]) -> str:
     return f"Fastest: {_called(first)}, {lead}."
 
 
-def _called(row: Compared) -> str:
-    contender = row.contender
-    size = f"{contender.num_gpus} x {contender.hardware}" if contender.num_gpus else contender.hardware
-    return f"row {row.number} ({contender.name}: {', '.join(filter(None, [contender.strategy, size]))})"
+def _called(row: RankedRow) -> str:
+    measured = row.measured
+    size = f"{measured.num_gpus} x {measured.hardware}" if measured.num_gpus else measured.hardware
+    return f"row {row.number} ({measured.name}: {', '.join(filter(None, [measured.strategy, size]))})"

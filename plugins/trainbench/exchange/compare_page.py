@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from trainbench.core.formats import count, figure
-from trainbench.exchange.compare import MAX_JOBS, Compared, Job, summary, tables
+from trainbench.exchange.compare import MAX_JOBS, Job, RankedRow, summary, tables
 from trainbench.exchange.result_files import Gathered
 from trainbench.reporting.html import environment
 
@@ -39,15 +39,15 @@ def comparison_html(jobs: Sequence[Job], gathered: Gathered, folder: Path) -> st
 
 def _bars(job: Job) -> list[dict[str, Any]]:
     """Samples/s of each row on one scale from 0, in percent of the longest; of one row there is nothing to see."""
-    most = max(row.contender.samples_per_s for row in job.rows)
+    most = max(row.measured.samples_per_s for row in job.rows)
     if len(job.rows) < 2:
         return []
-    has_names = len({row.contender.name for row in job.rows}) > 1
+    has_names = len({row.measured.name for row in job.rows}) > 1
     return [
         {
-            "name": f"{row.number} {row.contender.name if has_names else _size(row)}",
-            "width": round(100 * row.contender.samples_per_s / most, 2),
-            "text": figure(row.contender.samples_per_s),
+            "name": f"{row.number} {row.measured.name if has_names else _size(row)}",
+            "width": round(100 * row.measured.samples_per_s / most, 2),
+            "text": figure(row.measured.samples_per_s),
             "is_baseline": row.is_baseline,
             "is_ranked": row.relative_rate is not None,
         }
@@ -55,14 +55,14 @@ def _bars(job: Job) -> list[dict[str, Any]]:
     ]
 
 
-def _size(row: Compared) -> str:
-    contender = row.contender
-    return ", ".join(filter(None, [contender.strategy, count(contender.num_gpus, "GPU")]))
+def _size(row: RankedRow) -> str:
+    measured = row.measured
+    return ", ".join(filter(None, [measured.strategy, count(measured.num_gpus, "GPU")]))
 
 
-def _links(rows: Sequence[Compared], folder: Path) -> Mapping[str, str]:
+def _links(rows: Sequence[RankedRow], folder: Path) -> Mapping[str, str]:
     """Row number -> its raw file; of several runs the first. What is not on this machine is linked by its URL."""
-    return {str(row.number): _link(row.contender.addresses[0], folder) for row in rows}
+    return {str(row.number): _link(row.measured.addresses[0], folder) for row in rows}
 
 
 def _link(address: str, folder: Path) -> str:

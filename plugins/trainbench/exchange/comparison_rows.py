@@ -29,7 +29,7 @@ OLD_PROGRAM = "benchmark.py"
 COMPARED = (SAMPLES_PER_SECOND, TOKENS_PER_SECOND, MEDIAN_STEP_TIME_S, PEAK_MEMORY_GB, GPU_UTILISATION_MEAN_PCT)
 
 
-class Contender(Frozen):
+class ComparisonRow(Frozen):
     """One row of a comparison: medians over `num_runs` runs of one kind. `job`: all that must be equal but the batch.
 
     `apart_pct`: half of the range of the runs' samples/s over their median; of a single run its own 95 % half-width, or
@@ -75,7 +75,7 @@ class Collector:
     """Collects files one by one and keeps a few figures of each, so that 100,000 results fit into memory."""
 
     _runs: dict[tuple[str, ...], _Runs] = field(default_factory=dict)
-    _order: list[Contender | _Runs] = field(default_factory=list)
+    _order: list[ComparisonRow | _Runs] = field(default_factory=list)
 
     def add_result(self, source: str, address: str, result: RunResult) -> None:
         """A run that measured something. Runs of one source and campaign that did the same on the same hardware become
@@ -91,21 +91,21 @@ class Collector:
         """Add a benchmark file, which always becomes a row of its own."""
         self._order.append(_of_own(name, address, file) if isinstance(file, OwnFile) else _of_old(name, address, file))
 
-    def contenders(self) -> tuple[Contender, ...]:
+    def rows(self) -> tuple[ComparisonRow, ...]:
         """The rows, in the order in which their first files were added."""
         campaigns: dict[str, set[str]] = {}
         for source, campaign_id, *_ in self._runs:
             campaigns.setdefault(source, set()).add(campaign_id)
         for (source, campaign_id, *_), runs in self._runs.items():
             runs.name = source if len(campaigns[source]) == 1 else campaign_id
-        return tuple(item.contender() if isinstance(item, _Runs) else item for item in self._order)
+        return tuple(item.row() if isinstance(item, _Runs) else item for item in self._order)
 
 
 @dataclass
 class _Runs:
     """Runs of one kind: the first one's row, and of each the compared figures."""
 
-    first: Contender
+    first: ComparisonRow
     name: str
     addresses: list[str] = field(default_factory=list)
     figures: list[tuple[float | None, ...]] = field(default_factory=list)
@@ -117,7 +117,7 @@ class _Runs:
         self.figures.append(tuple(each.value(result) for each in COMPARED))
         self.nodes.add(result.spec.identity.node)
 
-    def contender(self) -> Contender:
+    def row(self) -> ComparisonRow:
         columns = dict(zip(COMPARED, zip(*self.figures, strict=True), strict=True))
         rates = [rate for rate in columns[SAMPLES_PER_SECOND] if rate is not None]
         rate, epoch_s = statistics.median(rates), self.first.epoch_s
@@ -133,11 +133,11 @@ class _Runs:
         )
 
 
-def _of_run(name: str, address: str, result: RunResult) -> Contender:
+def _of_run(name: str, address: str, result: RunResult) -> ComparisonRow:
     spec, half_width_pct = result.effective_spec, HALF_WIDTH_PCT.value(result)
     figures = {each.name: each.value(result) for each in COMPARED}
     data, rate = spec.work.data, figures[SAMPLES_PER_SECOND.name]
-    return Contender(
+    return ComparisonRow(
         name=name,
         addresses=(address,),
         program="trainbench",
@@ -157,14 +157,14 @@ def _of_run(name: str, address: str, result: RunResult) -> Contender:
     )
 
 
-def same_job(one: Contender, other: Contender) -> bool:
+def same_job(one: ComparisonRow, other: ComparisonRow) -> bool:
     """Whether the two may be ranked: the same job, with an equal batch per rank or an equal batch of all ranks."""
     if one.job != other.job or one.program != other.program:
         return False
     return one.batch_per_rank == other.batch_per_rank or one.global_batch == other.global_batch
 
 
-def differences(one: Contender, other: Contender) -> tuple[str, ...]:
+def differences(one: ComparisonRow, other: ComparisonRow) -> tuple[str, ...]:
     """What makes two jobs unequal: "seq_length 512 vs 1024"."""
     sentences = [
         f"{name} {one_line(one.job.get(name, 'none'), 60)} vs {one_line(other.job.get(name, 'none'), 60)}"
@@ -180,7 +180,7 @@ def differences(one: Contender, other: Contender) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _of_own(name: str, address: str, file: OwnFile) -> Contender:
+def _of_own(name: str, address: str, file: OwnFile) -> ComparisonRow:
     made = _of_run(name, address, file.result)
     apart_pct, apart_from = _apart_epochs([epoch.samples_per_second for epoch in file.epochs])
     figures = {**made.figures, GPU_UTILISATION_MEAN_PCT.name: file.utilisation_mean_pct}
@@ -190,7 +190,7 @@ def _of_own(name: str, address: str, file: OwnFile) -> Contender:
     return made.model_copy(update=own)
 
 
-def _of_old(name: str, address: str, file: OldFile) -> Contender:
+def _of_old(name: str, address: str, file: OldFile) -> ComparisonRow:
     apart_pct, apart_from = _apart_epochs([epoch.samples_per_second for epoch in file.epochs])
     memory_mb = file.summary.peak_gpu_memory_mb
     known = {
@@ -198,7 +198,7 @@ def _of_old(name: str, address: str, file: OldFile) -> Contender:
         PEAK_MEMORY_GB: None if memory_mb is None else memory_mb / 1000,
         GPU_UTILISATION_MEAN_PCT: file.summary.avg_gpu_utilisation_pct,
     }
-    return Contender(
+    return ComparisonRow(
         name=name,
         addresses=(address,),
         program=OLD_PROGRAM,

@@ -13,7 +13,7 @@ from bench_image.contract.frozen import ContractError
 from bench_image.contract.pod_io import MAX_RESULT_BYTES, RESULT_FILE
 from bench_image.contract.result import RunResult
 from trainbench.core.formats import count, listing
-from trainbench.exchange.comparison_rows import OLD_PROGRAM, Collector, Contender
+from trainbench.exchange.comparison_rows import OLD_PROGRAM, Collector, ComparisonRow
 from trainbench.exchange.seq2seq_files import BenchFileError, OldFile, OwnFile, parse_bench_file
 from trainbench.results.artefacts import Store
 from trainbench.results.collect import parse_payload
@@ -33,7 +33,7 @@ SCHEMA = re.compile(rb'^\s*\{\s*"schema_version"\s*:\s*\d{1,9}\b')
 class Gathered:
     """`notes`: what was read and is not a row, and what a reader should know of the rows; one sentence each."""
 
-    contenders: tuple[Contender, ...]
+    rows: tuple[ComparisonRow, ...]
     notes: tuple[str, ...]
     broken: tuple[BrokenFile, ...]
 
@@ -87,7 +87,7 @@ def gather(files: Sequence[ResultFile], on_read: Callable[[], None] = lambda: No
     for item in files:
         reader.read(item)
         on_read()
-    return Gathered(reader.collector.contenders(), tuple(reader.notes()), tuple(reader.broken))
+    return Gathered(reader.collector.rows(), tuple(reader.notes()), tuple(reader.broken))
 
 
 class _Reader:

@@ -82,7 +82,7 @@ PLACE = Figure("place", "place", "1, %", "performance.tokens_per_second",
     "trainbench.reporting.strategy_tables._table",
     "test_strategy_tables.py::test_equal_work_is_ranked_within_one_number_of_gpus",
     also=("of the fastest",))
-PATTERN = Figure("pattern", "pattern", "words, %", "performance.tokens_per_second, memory.peak_during_training",
+PATTERN = Figure("pattern", "pattern", "text, %", "performance.tokens_per_second, memory.peak_during_training",
     "throughput and memory against the median of the strategies beside it",
     "trainbench.comparison.strategy_standings.traits_of",
     "test_strategy_standings.py::test_the_four_published_patterns",
@@ -92,7 +92,7 @@ EXAMPLE = Figure("example", "* samples take", "s, USD", "performance.samples_per
     "samples / (samples/s); x GPUs x price per GPU-hour / 3600",
     "trainbench.reporting.more_gpus.points", "test_more_gpus.py::test_ten_thousand_samples_cost_all_gpus",
     also=("they cost",))
-AGAINST_SMALLEST = Figure("against_smallest", "against the smallest size", "words, %", "performance.samples_per_second",
+AGAINST_SMALLEST = Figure("against_smallest", "against the smallest size", "text, %", "performance.samples_per_second",
     "time saved and money added for the same samples",
     "trainbench.reporting.more_gpus._against", "test_more_gpus.py::test_what_a_larger_size_saves_and_costs")
 AGAINST_FIRST = Figure("against_first", "against the first", "x", "performance.tokens_per_second",
@@ -165,11 +165,11 @@ ELECTRICITY = Figure("electricity", "kWh per 1K samples", "kWh, USD", "telemetry
     "J per sample x 1000 / 3.6e6; x PUE x tariff",
     "trainbench.prices.energy.energy_usd_per_1000_samples", "test_energy.py::test_per_thousand_samples",
     also=("electricity per 1K samples",))
-EQUAL_WORK = Figure("equal_work", "equal work", "words", "spec, chosen",
+EQUAL_WORK = Figure("equal_work", "equal work", "text", "spec, chosen",
     "fingerprint of every field of the spec but names, places and how long was measured",
     "trainbench.comparison.comparable.work_groups", "test_comparable.py::test_unequal_work_is_apart_and_says_in_what",
     read="Model, data, batch, dtypes, optimizer, checkpointing are equal, by fingerprint; else no ranking.")
-LEVEL = Figure("level", "level", "words", "performance.windows, performance.samples_per_second",
+LEVEL = Figure("level", "level", "text", "performance.windows, performance.samples_per_second",
     "two rates whose difference is within the noise of their runs and windows",
     "trainbench.comparison.entries.is_tie",
     "test_strategy_standings.py::test_ties_within_the_noise_are_named_and_share_the_first_place",

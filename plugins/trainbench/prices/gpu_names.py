@@ -20,7 +20,7 @@ class GpuNameError(ValueError):
     """A name that says no GPU, or not which; the message says why."""
 
 
-def nvml_words(name: str, memories_gb: Collection[int] = ()) -> str:
+def nvml_name(name: str, memories_gb: Collection[int] = ()) -> str:
     """`A100-80GB` -> `A100 80GB`, `RTX4090` -> `RTX 4090`, `H100-SXM` -> `H100`. `memories_gb`: what the catalogue may
     mean as the memory of one GPU, for names that are sold with two. Raises GpuNameError.
     """

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.parse import explain
 from trainbench.core.formats import count, one_line
-from trainbench.prices.gpu_names import GpuNameError, nvml_words
+from trainbench.prices.gpu_names import GpuNameError, nvml_name
 from trainbench.prices.price_tables import Price, PriceError
 
 MAX_BYTES = 200_000_000
@@ -151,7 +151,7 @@ def _skypilot(row: Cells) -> Offer:
     num_gpus = _count(row, "AcceleratorCount")
     return Offer(
         instance=_text(row, "InstanceType"),
-        gpu=nvml_words(_text(row, "AcceleratorName"), _memories_gb(row.get("GpuInfo"), num_gpus)),
+        gpu=nvml_name(_text(row, "AcceleratorName"), _memories_gb(row.get("GpuInfo"), num_gpus)),
         num_gpus=num_gpus,
         region=_text(row, "Region") or "not stated",
         on_demand_usd=_usd(row, "Price"),
@@ -167,7 +167,7 @@ def _gpuhunt(row: Cells) -> Offer:
     is_spot = _text(row, "spot").lower() in ("true", "1", "yes")
     return Offer(
         instance=_text(row, "instance_name") or "not stated",
-        gpu=nvml_words(_text(row, "gpu_name"), () if memory is None else (round(memory),)),
+        gpu=nvml_name(_text(row, "gpu_name"), () if memory is None else (round(memory),)),
         num_gpus=_count(row, "gpu_count"),
         region=_text(row, "location") or "not stated",
         on_demand_usd=None if is_spot else usd,

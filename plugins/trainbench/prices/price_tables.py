@@ -141,9 +141,9 @@ def fitting(gpu_name: str | None, prices: Sequence[Price]) -> tuple[Price, ...]:
     A row fits when all of its words occur in the name as whole words (`A10` is neither `A10G` nor `A100`) and the rest
     of the name makes no other GPU of it. A MIG slice or a vGPU is not the whole GPU.
     """
-    words = words_of(gpu_name or "")
-    fit = [price for price in prices if _fits(words_of(price.gpu), words)]
-    return tuple(sorted(fit, key=lambda price: (not price.own, -len(words_of(price.gpu)))))
+    words = name_parts(gpu_name or "")
+    fit = [price for price in prices if _fits(name_parts(price.gpu), words)]
+    return tuple(sorted(fit, key=lambda price: (not price.own, -len(name_parts(price.gpu)))))
 
 
 def exact(gpu_name: str | None, prices: Sequence[Price]) -> tuple[Price, ...]:
@@ -151,8 +151,8 @@ def exact(gpu_name: str | None, prices: Sequence[Price]) -> tuple[Price, ...]:
     sold at the price of the SXM one.
     """
     fit = fitting(gpu_name, prices)
-    most = max((len(words_of(price.gpu)) for price in fit), default=0)
-    return tuple(price for price in fit if price.own or len(words_of(price.gpu)) == most)
+    most = max((len(name_parts(price.gpu)) for price in fit), default=0)
+    return tuple(price for price in fit if price.own or len(name_parts(price.gpu)) == most)
 
 
 def spread(gpu_name: str | None, prices: Sequence[Price]) -> Spread | None:
@@ -187,7 +187,7 @@ def stale(prices: Iterable[Price], today: date) -> tuple[Finding, ...]:
 
 
 @lru_cache(maxsize=4096)  # a fleet asks for the same GPU thousands of times
-def words_of(name: str) -> frozenset[str]:
+def name_parts(name: str) -> frozenset[str]:
     return frozenset(re.split(r"[\s-]+", name.lower())) - {""}
 
 

@@ -33,7 +33,7 @@ def configurations(campaign: Campaign) -> tuple[Table, ...]:
 
 def verdicts(campaign: Campaign) -> tuple[Table, ...]:
     """Only the verdicts in words, for each kind of GPU."""
-    return tuple(made for made in configurations(campaign) if "in words" in made.names)
+    return tuple(made for made in configurations(campaign) if "summary" in made.names)
 
 
 def headline(campaign: Campaign) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ def _verdicts(kind: Kind) -> Table:
         (
             text("verdict", lambda one: one.verdict.value),
             text("configuration", lambda one: one.name),
-            text("in words", _words),
+            text("summary", _summary),
             text("what it tests", lambda one: VARIANTS[one.name].tests if one.name in VARIANTS else ""),
         ),
         tone=_tone,
@@ -86,23 +86,23 @@ def _tone(one: Standing) -> Tone:
     return TONES.get(one.verdict, Tone.PLAIN)
 
 
-def _words(one: Standing) -> str:
+def _summary(one: Standing) -> str:
     if one.why_not:
         return one_line(one.why_not)
     assert one.per_token is not None, "it was compared"
     apart = f"samples of another length: {_apart(one)}"
     rate = apart if one.verdict is Verdict.OTHER_WORK else f"{one.per_token.text()} the baseline's samples/s"
-    parts = [rate, *_memory_words(one), *_money_words(one)]
+    parts = [rate, *_memory_parts(one), *_cost_parts(one)]
     if one.failed:
         parts.append(f"{len(one.failed)} of {count(len(one.failed) + len(one.results), 'run')} failed")
     return "; ".join(parts)
 
 
-def _memory_words(one: Standing) -> list[str]:
+def _memory_parts(one: Standing) -> list[str]:
     return [] if one.memory_pct is None or abs(one.memory_pct) < 1 else [f"memory {percent(one.memory_pct)}"]
 
 
-def _money_words(one: Standing) -> list[str]:
+def _cost_parts(one: Standing) -> list[str]:
     """Only what lies beyond noise: the price is the speed's inverse."""
     if (
         one.saving_pct is None

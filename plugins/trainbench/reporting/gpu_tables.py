@@ -9,7 +9,7 @@ from trainbench.core.tables import Table, make_table, text
 from trainbench.core.verdicts import GroupVerdict, Metric
 from trainbench.figure_catalogue.run_figures import TEMPERATURE_MEAN_C
 from trainbench.judging.peers.gpu_verdicts import badness
-from trainbench.reporting.verdict_text import judged_columns, state_words, tone_of
+from trainbench.reporting.verdict_text import judged_columns, state_text, tone_of
 from trainbench.reporting.work_names import group_name
 from trainbench.results.campaign import Campaign
 
@@ -29,7 +29,7 @@ def _table(campaign: Campaign, group: GroupVerdict) -> Table:
             text("UUID", lambda pair: pair[1].uuid or NA),
             *judged_columns(itemgetter(1), "against its peers"),
             TEMPERATURE_MEAN_C.column(lambda pair: pair[1].value(Metric.TEMPERATURE_C), "temperature", is_number=False),
-            text("state", lambda pair: state_words(pair[1])),
+            text("state", lambda pair: state_text(pair[1])),
         ),
         tone=lambda pair: tone_of(pair[1]),
         title=group_name(campaign, group.group_id),

@@ -11,7 +11,7 @@ from trainbench.core.tables import short_names
 from trainbench.core.verdicts import RED, GroupVerdict, Metric, NodeVerdict
 from trainbench.figure_catalogue.run_figures import STARTUP_FIGURES
 from trainbench.reporting.run_tables import OTHER, measured, phases
-from trainbench.reporting.verdict_text import REFERENCES, rates, state_words
+from trainbench.reporting.verdict_text import REFERENCES, rates, state_text
 from trainbench.results.campaign import Campaign
 
 MAX_ROWS = 40
@@ -143,7 +143,7 @@ def _node_row(node: NodeVerdict, runs: Sequence[tuple[float, bool]], scale: Scal
     limit, noise, deviation = (metric.limit, metric.noise, metric.deviation) if metric else (None, None, None)
     return NodeRow(
         node=node.node,
-        text=f"{figure(value)} ({percent(deviation)})" if value is not None else state_words(node),
+        text=f"{figure(value)} ({percent(deviation)})" if value is not None else state_text(node),
         red=node.state in RED,
         band=scale.span(reference, reference * limit / 100) if reference is not None and limit is not None else None,
         reference=scale.x(reference) if reference is not None else None,

@@ -31,7 +31,7 @@ from trainbench.results.campaign import Campaign
 
 SAMPLES = 10_000
 TAKE = f"{SAMPLES:,} samples take"
-MAX_CHOICES_TOLD = 4
+MAX_CHOICES_SHOWN = 4
 
 
 def tables(campaign: Campaign) -> tuple[Table, ...]:
@@ -108,12 +108,12 @@ def _against(larger: Point, base: Point | None) -> str:
 def _price_notes(of_work: Sequence[Point]) -> tuple[str, ...]:
     prices = sorted({p.usd_per_gpu_hour for p in of_work if p.usd_per_gpu_hour is not None})
     if not prices:
-        return ("No price is known for all of these runs: cost is prices_text in GPU-hours, all GPUs counted.",)
+        return ("No price is known for all of these runs: cost is shown in GPU-hours, all GPUs counted.",)
     prices_text = listing(f"{usd(price)} per GPU-hour" for price in prices)
     return (f"All GPUs are paid for, at {prices_text}.",)
 
 
-def step_words(step_up: Step) -> str:
+def step_sentence(step_up: Step) -> str:
     """ "ddp on 2 GPUs of 2 nodes finishes 10,000 samples in 1 h 00 min instead of 1 h 54 min (single on 1 GPU) for
     $0.0600 more (5.3 %): $0.0667 for each hour saved."
     """
@@ -138,15 +138,15 @@ def advice(of_work: Sequence[Point]) -> tuple[str, ...]:
             "It is also the fastest: nothing that was measured beats it in time or in cost.",
             *_ties(chosen, of_work),
         )
-    lines += [step_words(step(cheapest, faster, SAMPLES)) for faster in reversed(chosen[:-1][-MAX_CHOICES_TOLD:])]
+    lines += [step_sentence(step(cheapest, faster, SAMPLES)) for faster in reversed(chosen[:-1][-MAX_CHOICES_SHOWN:])]
     lines.append(f"By deadline: {_deadlines(chosen)} Nothing measured is faster than {_time(fastest)}.")
     return (*lines, *_ties(chosen, of_work), *_crossovers(cheapest, chosen[:-1]), _startup(chosen))
 
 
 def _deadlines(chosen: Sequence[Point]) -> str:
     """Fastest first: each is the cheapest that is done in time, until the next one is in time as well."""
-    parts = [f"from {_time(point)} on {point.entry.name} ({_price(point)})" for point in chosen[:MAX_CHOICES_TOLD]]
-    if len(chosen) > MAX_CHOICES_TOLD:
+    parts = [f"from {_time(point)} on {point.entry.name} ({_price(point)})" for point in chosen[:MAX_CHOICES_SHOWN]]
+    if len(chosen) > MAX_CHOICES_SHOWN:
         parts.append(f"from {_time(chosen[-1])} on {chosen[-1].entry.name} ({_price(chosen[-1])})")
     return f"{'; '.join(parts)}."
 
@@ -164,7 +164,7 @@ def _ties(chosen: Sequence[Point], of_work: Sequence[Point]) -> tuple[str, ...]:
 def _crossovers(cheapest: Point, larger: Sequence[Point]) -> tuple[str, ...]:
     """With start-up counted: from how many samples on the larger is sooner, and cheaper."""
     lines = []
-    for larger_point in larger[:MAX_CHOICES_TOLD]:
+    for larger_point in larger[:MAX_CHOICES_SHOWN]:
         small, large = sorted((cheapest, larger_point), key=lambda p: p.gpus)
         if small.startup_s is None or large.startup_s is None or small.gpus == large.gpus:
             continue

@@ -98,7 +98,7 @@ def _red_node(node: NodeVerdict, findings: Sequence[Finding]) -> str:
         f"Next step: {sentence(f.resolution)}"
         for f in findings
     ] or ["No finding names a cause: look at the node's events and at the log of its run."]
-    reason = escape(f"{verdict_text.state_words(node)}. {sentence(node.reason)}")
+    reason = escape(f"{verdict_text.state_text(node)}. {sentence(node.reason)}")
     return f"### {escape(node.node)}\n\n{reason}\n\n{bullets(lines)}"
 
 

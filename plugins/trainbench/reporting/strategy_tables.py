@@ -9,7 +9,7 @@ from operator import attrgetter
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult
 from trainbench.comparison.comparable import WorkGroup, differences, nearest, work_groups, work_names
-from trainbench.comparison.entries import Entry, entries, level_with, sizes, tie_words
+from trainbench.comparison.entries import Entry, entries, level_with, sizes, tie_sentences
 from trainbench.comparison.scaling import Scaling, entry_scaling
 from trainbench.comparison.strategy_standings import traits_of
 from trainbench.core.formats import NA, count, figure, listing, share
@@ -112,7 +112,7 @@ def _table(comparison: _Comparison, group: WorkGroup) -> Table:
 
 def _placed(comparison: _Comparison, peers: Sequence[Entry]) -> Iterator[_Placed]:
     scaling = [comparison.scaling(entry) for entry in peers]
-    patterns = [traits.words for traits in traits_of(peers, scaling)] or [""] * len(peers)
+    patterns = [traits.pattern for traits in traits_of(peers, scaling)] or [""] * len(peers)
     for number, (entry, scaled, pattern) in enumerate(zip(peers, scaling, patterns, strict=True), start=1):
         place = f"{number} of {len(peers)}"
         yield _Placed(entry=entry, place=place, first=peers[0], scaling=scaled, pattern=pattern)
@@ -144,7 +144,7 @@ def _notes(comparison: _Comparison, group: WorkGroup) -> tuple[str, ...]:
     runs = count(len(group.results), "run")
     notes = [f"Equal work: places hold within one number of GPUs. {runs}; where a row has several, their median."]
     for size in sizes(group):
-        notes += tie_words(entries(group, size))
+        notes += tie_sentences(entries(group, size))
     of_group = [entry for size in sizes(group) for entry in entries(group, size)]
     known = [scaled.efficiency for entry in of_group if (scaled := comparison.scaling(entry))]
     if bases := sorted({(efficiency.base_world_size, efficiency.base_strategy.value) for efficiency in known}):

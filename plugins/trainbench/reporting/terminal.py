@@ -24,7 +24,7 @@ from trainbench.results.campaign import Campaign
 # What fits 100 characters; the reports have the other columns.
 NARROW = frozenset({
     "GPUs", "strategy", "place", "tokens/s", "median step ms", "memory GB", "exposed comm.", "scaling",
-    "verdict", "configuration", "in words",
+    "verdict", "configuration", "summary",
     "recipe", "GPU", "micro-batch", "relative speed", "per 1M samples",
 })  # fmt: skip
 STYLES = {Tone.GOOD: "green", Tone.WARN: "yellow", Tone.BAD: "bold red", Tone.PLAIN: ""}

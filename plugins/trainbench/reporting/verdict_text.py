@@ -226,7 +226,7 @@ def verdict_table(campaign: Campaign, group: GroupVerdict) -> Table:
             text("node", lambda node: node.node),
             *judged_columns(lambda node: node, COMPARED_WITH[group.reference]),
             TEMPERATURE_MEAN_C.column(lambda node: _temperature(node, on_cpu), "temperature", is_number=False),
-            text("state", lambda node: state_words(node, is_behind=node.node in behind)),
+            text("state", lambda node: state_text(node, is_behind=node.node in behind)),
         ),
         tone=lambda node: tone_of(node, is_behind=node.node in behind),
         run_id=lambda node: shown_runs.get(node.node),
@@ -251,7 +251,7 @@ def _median_runs(runs: Sequence[RunResult]) -> Mapping[str, str | None]:
     return {node: median_run(of) for node, of in by_node.items()}
 
 
-def state_words(node: Verdict, *, is_behind: bool = False) -> str:
+def state_text(node: Verdict, *, is_behind: bool = False) -> str:
     """ "breach: slow, confirmed (-9.0 %), drill": the figure is the re-run's samples/s; "ok, watched"."""
     sides = [_side(metric) for metric in node.metrics if metric.state is State.BREACH and metric.side]
     parts = [plain_state(node.state) + (f": {' and '.join(sides)}" if sides else "")]

@@ -18,7 +18,7 @@ from trainbench.comparison.entries import (
     is_tie,
     level_with,
     sizes,
-    tie_words,
+    tie_sentences,
 )
 
 
@@ -84,7 +84,7 @@ def test_of_one_size_the_fastest_is_first_and_what_is_level_is_said() -> None:
     assert sizes(group) == [2, 4]
     assert [one.strategy.value for one in result] == ["ddp", "fsdp", "zero2"]
     assert [one.strategy.value for one in level_with(result[0], result)] == ["fsdp"]
-    assert tie_words(result) == ("ddp on 2 GPUs and fsdp are level: 1.0 % apart, within their noise of 1.4 %.",)
+    assert tie_sentences(result) == ("ddp on 2 GPUs and fsdp are level: 1.0 % apart, within their noise of 1.4 %.",)
 
 
 def test_a_gang_of_several_nodes_is_named_so_and_holds_all_of_them() -> None:

@@ -10,7 +10,7 @@ from bench_image.contract.options import Strategy
 from bench_image.contract.result import RunResult
 from tests.builders import campaigns, make_result
 from trainbench.comparison.comparable import work_groups
-from trainbench.comparison.entries import Entry, entries, is_tie, tie_words
+from trainbench.comparison.entries import Entry, entries, is_tie, tie_sentences
 from trainbench.comparison.scaling import Efficiency, Scaling
 from trainbench.comparison.strategy_standings import Kind, Standing, Traits, tables, traits_of
 
@@ -57,7 +57,7 @@ def test_fast_and_memory_hungry() -> None:
     """20 samples/s is 33 % above the median of 15, 14 GB is 40 % above that of 10."""
     found = by_strategy(peers((20.0, 14.0), (15.0, 10.0), (14.9, 10.0), (10.0, 9.9)))
 
-    assert found["ddp"].words == "fast, memory-hungry: highest throughput, high memory"
+    assert found["ddp"].pattern == "fast, memory-hungry: highest throughput, high memory"
     assert found["zero2"].kind is Kind.MIDDLE
     assert found["zero3"].meaning == "Slower than most and saves no memory: choose another for this work."
 
@@ -89,7 +89,7 @@ def test_ties_within_the_noise_are_named_and_share_the_first_place() -> None:
 
     assert is_tie(first, second)
     assert not is_tie(second, third)
-    assert tie_words([first, second, third]) == (
+    assert tie_sentences([first, second, third]) == (
         "ddp on 4 GPUs and fsdp are level: 4.0 % apart, within their noise of 5.7 %.",
     )
     assert found["ddp"].kind is found["fsdp"].kind is Kind.SWEET_SPOT

@@ -10,13 +10,13 @@ import pytest
 from trainbench.cost.job_estimates import EstimateError, EstimateRequest, _job, _measured_memory, _on
 
 
-def contender(samples_per_s: float, **fields: Any) -> Any:
+def row(samples_per_s: float, **fields: Any) -> Any:
     known = {"num_gpus": 1, "num_ranks": 1, "num_runs": 1, "apart_pct": None, "name": "a run", "figure": lambda _: None}
     return SimpleNamespace(samples_per_s=samples_per_s, **known | fields)
 
 
-def rates(params: EstimateRequest, *contenders: Any) -> list[tuple[float, int]]:
-    return [(rate.samples_per_s, rate.num_gpus) for _, rate in _on(params, contenders)]
+def rates(params: EstimateRequest, *rows: Any) -> list[tuple[float, int]]:
+    return [(rate.samples_per_s, rate.num_gpus) for _, rate in _on(params, rows)]
 
 
 def test_unless_it_is_said_every_sample_is_read_once() -> None:
@@ -26,27 +26,27 @@ def test_unless_it_is_said_every_sample_is_read_once() -> None:
 
 def test_what_was_measured_on_as_many_gpus_counts_as_it_is() -> None:
     """A file that does not say its GPUs ran one on each rank."""
-    on_four = contender(36.0, num_gpus=None, num_ranks=4)
+    on_four = row(36.0, num_gpus=None, num_ranks=4)
     params = EstimateRequest(num_samples=1, changes={}, num_gpus=4)
-    assert rates(params, contender(10.0), on_four) == [(36.0, 4)]
-    assert rates(EstimateRequest(num_samples=1, changes={}), contender(10.0), on_four) == [(10.0, 1), (36.0, 4)]
+    assert rates(params, row(10.0), on_four) == [(36.0, 4)]
+    assert rates(EstimateRequest(num_samples=1, changes={}), row(10.0), on_four) == [(10.0, 1), (36.0, 4)]
 
 
 def test_another_number_of_gpus_is_scaled_from_the_largest_that_was_measured() -> None:
     """18 samples/s on two GPUs are 9 on each; on four at 80 %: 28.8."""
     params = EstimateRequest(num_samples=1, changes={}, num_gpus=4, efficiency=0.8)
-    assert rates(params, contender(10.0), contender(18.0, num_gpus=2)) == [(pytest.approx(28.8), 4)]
+    assert rates(params, row(10.0), row(18.0, num_gpus=2)) == [(pytest.approx(28.8), 4)]
     with pytest.raises(EstimateError, match="nothing was measured on 4 GPUs, only on 1 and 2: "):
-        _on(EstimateRequest(num_samples=1, changes={}, num_gpus=4), [contender(10.0), contender(18.0, num_gpus=2)])
+        _on(EstimateRequest(num_samples=1, changes={}, num_gpus=4), [row(10.0), row(18.0, num_gpus=2)])
 
 
 def test_memory_is_that_which_was_measured_beside_that_of_the_gpu() -> None:
     """An A10 has 24 GiB: 24 x 1.0737 = 25.77 GB."""
-    fit = _measured_memory(contender(10.0, figure=lambda _: 12.5, hardware="NVIDIA A10"))
+    fit = _measured_memory(row(10.0, figure=lambda _: 12.5, hardware="NVIDIA A10"))
     assert fit is not None
     assert (fit.need_gb, fit.fits) == (12.5, True)
     assert fit.gpu_gb == pytest.approx(25.77, abs=0.01)
-    unknown = _measured_memory(contender(10.0, figure=lambda _: 12.5, hardware="Mystery 9000"))
+    unknown = _measured_memory(row(10.0, figure=lambda _: 12.5, hardware="Mystery 9000"))
     assert unknown is not None
     assert unknown.gpu_gb is None
-    assert _measured_memory(contender(10.0)) is None
+    assert _measured_memory(row(10.0)) is None

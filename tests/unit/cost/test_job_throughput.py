@@ -55,8 +55,8 @@ def test_a_measured_rate_is_the_median_of_its_runs() -> None:
     collector = Collector()
     for node, rate in (("node-1", 9.0), ("node-2", 10.0), ("node-3", 12.0)):
         collector.add_result("results", node, make_result(node, samples_per_s=rate))
-    (contender,) = collector.contenders()
-    result = measured_rate(contender)
+    (row,) = collector.rows()
+    result = measured_rate(row)
     assert (result.samples_per_s, result.num_gpus) == (10.0, 1)
     assert result.source == "measured: the median of 3 runs of results, ± 15.0 % (half of the range of 3 runs)"
 
@@ -64,5 +64,5 @@ def test_a_measured_rate_is_the_median_of_its_runs() -> None:
 def test_a_single_run_is_not_called_a_median() -> None:
     collector = Collector()
     collector.add_result("results", "node-1", make_result("node-1", samples_per_s=9.0))
-    (contender,) = collector.contenders()
-    assert measured_rate(contender).source.startswith("measured: one run of results")
+    (row,) = collector.rows()
+    assert measured_rate(row).source.startswith("measured: one run of results")

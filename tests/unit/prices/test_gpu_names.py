@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainbench.prices.gpu_names import GpuNameError, nvml_words
+from trainbench.prices.gpu_names import GpuNameError, nvml_name
 
 
 @pytest.mark.parametrize(
@@ -43,25 +43,25 @@ from trainbench.prices.gpu_names import GpuNameError, nvml_words
     ],
 )
 def test_names_of_catalogues(name: str, memories_gb: tuple[int, ...], words: str) -> None:
-    assert nvml_words(name, memories_gb) == words
+    assert nvml_name(name, memories_gb) == words
 
 
 @pytest.mark.parametrize("name", ["tpu-v5p-8", "MI300X", "Trainium", "Inferentia2", "Gaudi HL-205"])
 def test_other_accelerators_are_refused(name: str) -> None:
     with pytest.raises(GpuNameError, match="not an NVIDIA GPU"):
-        nvml_words(name)
+        nvml_name(name)
 
 
 def test_no_name_is_refused() -> None:
     with pytest.raises(GpuNameError, match="no GPU is named"):
-        nvml_words(" - ")
+        nvml_name(" - ")
 
 
 def test_two_gpus_with_80_gb_may_be_40_gb_each() -> None:
     with pytest.raises(GpuNameError, match="A100 with 40 or 80 GB: the file does not say which"):
-        nvml_words("A100", (80, 40))
+        nvml_name("A100", (80, 40))
 
 
 def test_a_memory_that_the_catalogue_names_stands_right_behind_the_family() -> None:
-    assert nvml_words("A100 PCIe", (80,)) == "A100 80GB PCIe"
-    assert nvml_words("V100", (32,)) == "V100 32GB"
+    assert nvml_name("A100 PCIe", (80,)) == "A100 80GB PCIe"
+    assert nvml_name("V100", (32,)) == "V100 32GB"

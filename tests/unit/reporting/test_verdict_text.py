@@ -65,7 +65,7 @@ def test_a_drill_says_so() -> None:
         == "Drill: trainbench slowed node-3 by 75 % on purpose, to see whether the checks detect it."
     )
     assert verdict_text.drill(campaigns.healthy()) is None
-    assert verdict_text.state_words(campaign.red_nodes[0]) == "breach: slow, confirmed (\u221275.4 %), drill"
+    assert verdict_text.state_text(campaign.red_nodes[0]) == "breach: slow, confirmed (\u221275.4 %), drill"
 
 
 def test_red_nodes_come_first_and_a_cpu_has_no_temperature() -> None:

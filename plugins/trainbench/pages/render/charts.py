@@ -9,7 +9,7 @@ from typing import Any
 from trainbench.core.formats import figure, percent
 from trainbench.core.verdicts import RED
 from trainbench.pages.reads.rows import CostRow, EventKind, NodeEvent, NodePoint, NodeSeries
-from trainbench.pages.render.listings import signed_degrees, words
+from trainbench.pages.render.listings import readable, signed_degrees
 
 EVENT_MARKS = {
     EventKind.SETUP: ("diamond", "accent"),
@@ -207,7 +207,7 @@ def _hover(point: NodePoint) -> str:
     against = "" if point.deviation_pct is None else f", {percent(point.deviation_pct)} against its peers"
     against += _of_limit(point.samples_per_second_limit_pct, " %") if against else ""
     drill = "drill: " if point.is_drill else ""
-    state = f"{drill}{words(point.state)}"
+    state = f"{drill}{readable(point.state)}"
     return f"{_day(point.at)}<br>{figure(point.samples_per_second)} samples/s{against}<br>{plain(state)}"
 
 

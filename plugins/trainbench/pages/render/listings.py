@@ -46,7 +46,7 @@ SORTS = {
 }
 
 
-def words(value: str | None) -> str:
+def readable(value: str | None) -> str:
     return (value or "").replace("_", " ")
 
 
@@ -77,7 +77,7 @@ def breaches_table(rows: Sequence[Breach], links: Links, name: str, title: str) 
 
 def _breach_state(row: Breach) -> Cell:
     drill = "drill: " if row.is_drill else ""
-    return text_cell(f"{drill}{words(row.state)}", tone=Tone.PLAIN if row.closed_at else tone_of(row.state))
+    return text_cell(f"{drill}{readable(row.state)}", tone=Tone.PLAIN if row.closed_at else tone_of(row.state))
 
 
 def _acknowledged_by(row: Breach) -> str:
@@ -90,7 +90,7 @@ def events_table(events: Sequence[NodeEvent]) -> Table:
         events,
         (
             text(WHEN, lambda event: moment(event.at), key="when"),
-            text("kind", lambda event: text_cell(words(event.kind), tone=_event_tone(event))),
+            text("kind", lambda event: text_cell(readable(event.kind), tone=_event_tone(event))),
             text("what", lambda event: event.text, is_long=True),
         ),
         name="events",
@@ -112,7 +112,7 @@ def points_table(series: NodeSeries, number_of_series: int, links: Links, *, cut
         shown,
         (
             text(WHEN, lambda point: moment(point.at), key="when"),
-            text("state", lambda point: text_cell(words(point.state), tone=tone_of(point.state))),
+            text("state", lambda point: text_cell(readable(point.state), tone=tone_of(point.state))),
             SAMPLES_PER_SECOND.column(lambda point: point.samples_per_second),
             OWN_MEDIAN.column(lambda point: point.own_median_samples_per_second),
             DEVIATION.column(lambda point: point.deviation_pct, "against peers"),
@@ -228,7 +228,7 @@ def _node_name(row: RunRow) -> str:
 
 
 def _run_state(row: RunRow) -> str:
-    return ("drill: " if row.is_drill else "") + words(row.state)
+    return ("drill: " if row.is_drill else "") + readable(row.state)
 
 
 def heat_csv(rows: Iterable[HeatRow]) -> Iterator[str]:

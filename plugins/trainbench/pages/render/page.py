@@ -140,7 +140,7 @@ def _environment() -> Environment:
         "share": formats.share,
         "tone": listings.tone_of,
         "usd": formats.usd,
-        "words": listings.words,
+        "readable": listings.readable,
     }
     return environment
 
