@@ -1,6 +1,6 @@
 """Hostile inputs: damages documents that trainbench reads, and notes every answer that is not a sentence.
 
-    PYTHONPATH=.:plugins python studies/fuzz_inputs.py OUTPUT.json --inputs 1000000 --seed 1
+    PYTHONPATH=.:plugins python studies/fuzz_inputs.py OUTPUT.json --inputs 1000000 --seed 1 --processes 16
 
 Each reader may answer with its own error or with a value. Anything else (a traceback of another kind, a message without
 end) is noted with the seed that made it. The tests run the same program with a small fixed number of inputs.
@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import sqlite3
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing, redirect_stderr
 from io import StringIO
 from pathlib import Path
@@ -43,6 +45,7 @@ from trainbench.results.store_files import StoreError
 from trainbench.settings.channels import parse_channels
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden"
+PART = 500  # inputs of one reader that a process takes at once
 MAX_MESSAGE = 20_000  # characters; an explanation names five fields at most
 HUGE = "9" * 4_301  # Python refuses to read or write an integer of so many digits
 HOSTILE: Sequence[Any] = (
@@ -72,27 +75,78 @@ class Surprise(NamedTuple):
     error: str
 
 
+class Answers(NamedTuple):
+    """Of one reader; `slowest_cpu_s`: for one input."""
+
+    inputs: int
+    refused: int
+    slowest_cpu_s: float
+    surprises: list[Surprise]
+    cpu_s: float
+
+    def document(self) -> dict[str, Any]:
+        taken = self.inputs - self.refused - len(self.surprises)
+        shown = [surprise._asdict() for surprise in self.surprises[:50]]
+        known = {"inputs": self.inputs, "refused": self.refused, "taken": taken}
+        return {**known, "slowest_cpu_s": round(self.slowest_cpu_s, 3), "surprises": shown}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", type=Path)
     parser.add_argument("--inputs", type=int, default=1_000_000, help="of all readers together")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
     options = parser.parse_args()
-    began = time.process_time()
     with TemporaryDirectory() as folder:
-        known = readers(Path(folder))
-        each = options.inputs // len(known)
-        document = {name: fuzz(name, reader, each, options.seed) for name, reader in known.items()}
-    summary = {"inputs": each * len(known), "seed": options.seed, "cpu_s": round(time.process_time() - began)}
+        answers = study(Path(folder), options.inputs, options.seed, options.processes)
+    cpu_s = round(sum(known.cpu_s for known in answers.values()))
+    summary = {"inputs": sum(known.inputs for known in answers.values()), "seed": options.seed, "cpu_s": cpu_s}
+    document = {name: known.document() for name, known in answers.items()}
     options.output.write_text(json.dumps({**summary, "readers": document}, indent=1) + "\n")
-    print(json.dumps(summary), sum(len(found["surprises"]) for found in document.values()), "surprises")
+    print(json.dumps(summary), sum(len(known.surprises) for known in answers.values()), "surprises")
 
 
-def fuzz(name: str, reader: Reader, number: int, seed: int) -> dict[str, Any]:
-    """Counts of the answers to `number` damaged documents, the most CPU seconds of one, and the surprises."""
-    refused, slowest_s = 0, 0.0
+def study(folder: Path, inputs: int, seed: int, processes: int) -> dict[str, Answers]:
+    """Answers of each reader to its share of the inputs. The same for any number of processes, but for the times."""
+    names = list(readers(folder))
+    each = -(-inputs // len(names))
+    parts = [(name, range(first, min(first + PART, each)), seed) for first in range(0, each, PART) for name in names]
+    with ProcessPoolExecutor(processes, initializer=_open_readers, initargs=(folder,)) as pool:
+        done = list(pool.map(_fuzz_part, parts))
+    by_name = {name: [got for part, got in zip(parts, done, strict=True) if part[0] == name] for name in names}
+    return {name: merged(of_parts) for name, of_parts in by_name.items()}
+
+
+def merged(parts: Sequence[Answers]) -> Answers:
+    return Answers(
+        inputs=sum(part.inputs for part in parts),
+        refused=sum(part.refused for part in parts),
+        slowest_cpu_s=max(part.slowest_cpu_s for part in parts),
+        surprises=[surprise for part in parts for surprise in part.surprises],
+        cpu_s=sum(part.cpu_s for part in parts),
+    )
+
+
+_readers: dict[str, Reader] = {}  # of this process: a reader is no value that travels between processes
+
+
+def _open_readers(folder: Path) -> None:
+    own = folder / str(os.getpid())
+    own.mkdir()
+    _readers.update(readers(own))
+
+
+def _fuzz_part(part: tuple[str, range, int]) -> Answers:
+    name, indices, seed = part
+    return fuzz(name, _readers[name], indices, seed)
+
+
+def fuzz(name: str, reader: Reader, indices: Iterable[int], seed: int) -> Answers:
+    """Answers to one damaged document for each index."""
+    inputs, refused, slowest_s, all_began = 0, 0, 0.0, time.process_time()
     surprises: list[Surprise] = []
-    for index in range(number):
+    for index in indices:
         of_input = f"{seed} {name} {index}"
         damaged = damage(reader.document, random.Random(of_input))  # noqa: S311 - not for secrets
         began = time.process_time()
@@ -107,8 +161,8 @@ def fuzz(name: str, reader: Reader, number: int, seed: int) -> dict[str, Any]:
             last = traceback.extract_tb(error.__traceback__)[-1]
             surprises.append(Surprise(name, of_input, f"{error!r:.300} at {Path(last.filename).name}:{last.lineno}"))
         slowest_s = max(slowest_s, time.process_time() - began)
-    answers = {"inputs": number, "refused": refused, "taken": number - refused - len(surprises)}
-    return {**answers, "slowest_cpu_s": round(slowest_s, 3), "surprises": [each._asdict() for each in surprises[:50]]}
+        inputs += 1
+    return Answers(inputs, refused, slowest_s, surprises, time.process_time() - all_began)
 
 
 def damage(document: bytes, draw: random.Random) -> bytes:
@@ -237,8 +291,10 @@ def _history(folder: Path) -> Reader:
         connection.execute("PRAGMA journal_mode=DELETE")  # else a part of it lies in a second file
     suite = night(1, {"node-1": 1.0}).suite
 
-    def pages(path: Path) -> None:
-        read = Pages(connect(f"sqlite:///{path}"), {suite})
+    # One engine for all inputs keeps the compiled SQL; each page opens the file anew.
+    read = Pages(connect(f"sqlite:///{folder / 'damaged.sqlite'}"), {suite})
+
+    def pages(_: Path) -> None:
         today = night(2, {"node-1": 1.0}).finished_at.date()
         read.choices()
         read.overview(Filters(), today)

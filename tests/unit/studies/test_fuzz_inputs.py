@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fuzz_inputs import Reader, fuzz, readers
+from fuzz_inputs import Reader, fuzz, readers, study
 
 INPUTS = {"history": 40, "verdict": 150}  # each of the others, which take less time: 400
 
@@ -22,17 +22,26 @@ def test_every_reader_takes_its_undamaged_document(known: dict[str, Reader]) -> 
 
 
 def test_every_answer_to_a_damaged_document_is_a_value_or_a_sentence(known: dict[str, Reader]) -> None:
-    answers = {name: fuzz(name, reader, INPUTS.get(name, 400), seed=7) for name, reader in known.items()}
+    answers = {name: fuzz(name, reader, range(INPUTS.get(name, 400)), seed=7) for name, reader in known.items()}
 
-    assert {name: found["surprises"] for name, found in answers.items() if found["surprises"]} == {}
-    assert all(found["refused"] for name, found in answers.items() if name != "exit codes")
+    assert {name: found.surprises for name, found in answers.items() if found.surprises} == {}
+    assert all(found.refused for name, found in answers.items() if name != "exit codes")
 
 
 def test_an_answer_of_another_kind_is_noted_with_the_seed_that_made_it(tmp_path: Path) -> None:
     def careless(content: bytes) -> object:
         return content.decode()
 
-    surprises = fuzz("text", Reader(b"{}" * 50, careless, ()), 50, seed=7)["surprises"]
+    surprises = fuzz("text", Reader(b"{}" * 50, careless, ()), range(50), seed=7).surprises
     assert surprises
-    assert surprises[0]["seed"].startswith("7 text ")
-    assert "UnicodeDecodeError" in surprises[0]["error"]
+    assert surprises[0].seed.startswith("7 text ")
+    assert "UnicodeDecodeError" in surprises[0].error
+
+
+def test_the_inputs_do_not_depend_on_the_number_of_processes(tmp_path: Path) -> None:
+    def known(processes: int) -> dict[str, tuple[int, int]]:
+        folder = tmp_path / str(processes)
+        folder.mkdir()
+        return {name: (found.inputs, found.refused) for name, found in study(folder, 130, 7, processes).items()}
+
+    assert known(1) == known(2)
