@@ -33,7 +33,8 @@ from trainbench.exchange.submission import SubmissionError, parse_submission, su
 from trainbench.history.database import HistoryError, connect
 from trainbench.history.history import open_history
 from trainbench.pages.reads.filters import Filters
-from trainbench.pages.reads.queries import Pages, RunSort
+from trainbench.pages.reads.queries import Pages
+from trainbench.pages.reads.rows import RunSort
 from trainbench.params.campaign_params import parse_params
 from trainbench.params.refusals import ParamsError
 from trainbench.pods.result_text import ResultTextError, decoded

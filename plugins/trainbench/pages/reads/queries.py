@@ -219,7 +219,7 @@ class Pages:
                 yield connection
         except SQLAlchemyError as error:
             raise HistoryError.of(self.engine.url, error) from None
-        except (ValueError, TypeError, LookupError, OverflowError) as error:
+        except (ValueError, TypeError, AttributeError, LookupError, OverflowError) as error:
             if write:  # what a person sent cannot be
                 raise
             raise HistoryError(

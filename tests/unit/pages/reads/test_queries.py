@@ -14,6 +14,7 @@ from trainbench.history.database import HistoryError
 from trainbench.history.history import History
 from trainbench.pages.reads import queries
 from trainbench.pages.reads.queries import Pages
+from trainbench.pages.reads.rows import RunSort
 
 
 def test_an_empty_database_has_empty_pages(history: History) -> None:
@@ -40,6 +41,22 @@ def test_a_database_that_is_away_is_told_in_one_sentence(history: History, tmp_p
 
     with pytest.raises(HistoryError, match=r"^history "):
         Pages(connect(away.render_as_string(hide_password=False)), {SEEN}).choices()
+
+
+def test_a_number_where_text_belongs_is_told_in_one_sentence(history: History) -> None:
+    """As on a damaged disk: SQLite gives what the file says, whatever the column's type."""
+    if history.engine.dialect.name != "sqlite":
+        pytest.skip("PostgreSQL keeps a column's type")
+    history.record(night(1, {"node-1": 10.0}))
+    with history.engine.begin() as connection:
+        connection.exec_driver_sql("PRAGMA writable_schema=ON")
+        typeless = "UPDATE sqlite_master SET sql = replace(sql, 'peers VARCHAR', 'peers BLOB') WHERE name = 'runs'"
+        connection.exec_driver_sql(typeless)
+    with history.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE runs SET peers = 7")
+
+    with pytest.raises(HistoryError, match="a value that is not ours"):
+        Pages(history.engine, {night(1, {"node-1": 1.0}).suite}).runs(ALL, sort=RunSort.NEWEST)
 
 
 def test_a_database_that_could_not_be_opened_is_left_alone_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
