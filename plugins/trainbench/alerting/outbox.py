@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Engine, Row, insert, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from trainbench.alerting.notice_text import Event, Notice, event_of
+from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Level
 from trainbench.history.breach import Breach, BreachKind, breach_of, select_breaches, warning_of
 from trainbench.history.database import HistoryError
@@ -95,10 +96,7 @@ def _breaches(connection: Connection, dag_id: str, now: datetime) -> Iterator[Br
 
 def _by_node(stored: Iterable[Breach]) -> Mapping[tuple[str, bool], list[Breach]]:
     """A drill stands by itself: it says nothing about the node."""
-    nodes: dict[tuple[str, bool], list[Breach]] = {}
-    for breach in stored:
-        nodes.setdefault((breach.node, breach.is_drill), []).append(breach)
-    return nodes
+    return grouped(((breach.node, breach.is_drill), breach) for breach in stored)
 
 
 def _of_node(

@@ -11,6 +11,7 @@ from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import PRESET_SETTINGS, Device, Preset
+from trainbench.core.grouping import grouped
 from trainbench.results.readings import gpu_name, is_measured
 
 # What a preset decides, at the values of one of them: jobs that are equal with these differ by their presets alone.
@@ -50,10 +51,7 @@ def work_groups(results: Sequence[RunResult], key: Callable[[RunSpec], str] = by
 
     A micro-batch that the program chose is that run's work. Failed runs and drills are left out.
     """
-    groups: dict[tuple[str, str | None], list[RunResult]] = {}
-    for result in results:
-        if is_measured(result):
-            groups.setdefault((key(result.effective_spec), gpu_name(result)), []).append(result)
+    groups = grouped(((key(run.effective_spec), gpu_name(run)), run) for run in results if is_measured(run))
     return tuple(
         WorkGroup(spec=members[0].effective_spec, gpu_name=gpu, results=tuple(members))
         for (_, gpu), members in groups.items()
@@ -83,9 +81,7 @@ def work_names(groups: Sequence[WorkGroup]) -> tuple[str, ...]:
     """For each group "tier-a full, batch 1 x 2048 tokens, accumulation 4, tuned, NVIDIA A10", and in what it differs
     from another of that name.
     """
-    by_name: dict[str, list[WorkGroup]] = {}
-    for group in groups:
-        by_name.setdefault(_plain_name(group), []).append(group)
+    by_name = grouped((_plain_name(group), group) for group in groups)
     return tuple(_name_among(group, by_name[_plain_name(group)]) for group in groups)
 
 

@@ -14,6 +14,7 @@ from bench_image.contract.result import RunResult
 from trainbench.comparison.comparable import WorkGroup
 from trainbench.comparison.measured_runs import MeasuredRuns
 from trainbench.core.formats import count, share
+from trainbench.core.grouping import grouped
 from trainbench.figure_catalogue.run_figures import PEAK_MEMORY_GB, SAMPLES_PER_SECOND, TOKENS_PER_SECOND
 
 
@@ -64,10 +65,7 @@ class Entry(MeasuredRuns):
 
 def entries(group: WorkGroup, size: int) -> list[Entry]:
     """The entries of one world size, fastest first."""
-    runs: dict[Strategy, list[RunResult]] = {}
-    for result in group.results:
-        if result.spec.placement.world_size == size:
-            runs.setdefault(result.spec.placement.strategy, []).append(result)
+    runs = grouped((r.spec.placement.strategy, r) for r in group.results if r.spec.placement.world_size == size)
     of_size = [Entry(strategy=strategy, world_size=size, results=tuple(of)) for strategy, of in runs.items()]
     return sorted(of_size, key=lambda entry: -entry.tokens_per_s)
 

@@ -27,6 +27,7 @@ from collections.abc import Sequence
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult
+from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Metric, gpu_title
 from trainbench.judging import gpu_runs, noise
 from trainbench.judging.node_runs import NodeRuns, by_group, judged_rate, measured
@@ -144,13 +145,8 @@ def _between(units: Sequence[NodeRuns]) -> Noise | None:
     """Noise between runs, pooled over the first GPU of each node, the second of each and so on. On one node alone the
     rounds stay in: what a pod does to all of its GPUs is noise for whoever compares them with another node's.
     """
-    of_nodes: dict[str, list[NodeRuns]] = {}
-    for unit in units:
-        of_nodes.setdefault(unit.node, []).append(unit)
-    of_place: dict[int, list[Sequence[Run]]] = {}
-    for own in of_nodes.values():
-        for place, unit in enumerate(own):
-            of_place.setdefault(place, []).append(unit.rates)
+    of_nodes = grouped((unit.node, unit) for unit in units)
+    of_place = grouped((place, unit.rates) for own in of_nodes.values() for place, unit in enumerate(own))
     # The mean of the places' variances, weighted by their degrees of freedom. GPUs of one node share its host, so the
     # result has the degrees of freedom of one place.
     comparable = [rates for rates in of_place.values() if len(rates) > 1 or len(of_nodes) == 1]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from trainbench.comparison.hardware_survey import Cell
 from trainbench.core.formats import NA, figure, listing, usd
+from trainbench.core.grouping import grouped
 from trainbench.core.tables import Column, Table, make_table, text, text_columns
 from trainbench.figure_catalogue.run_figures import USD_PER_1000_SAMPLES, USD_PER_GPU_HOUR
 from trainbench.figure_catalogue.table_figures import BUDGET, RENT_OR_BUY
@@ -23,9 +24,7 @@ OWNED_COLUMNS = text_columns("budget", "buys", "which together do")
 
 def rented(cells: Sequence[Cell], wanted: ComparisonParams) -> Table:
     """For each work the GPU that is cheapest per sample, and how far each budget goes on it."""
-    works: dict[str, list[Cell]] = {}
-    for cell in cells:
-        works.setdefault(cell.work, []).append(cell)
+    works = grouped((cell.work, cell) for cell in cells)
     rows = [(work, of_work, _cheapest(of_work)) for work, of_work in works.items()]
 
     def budget_column(budget_usd: float) -> Column[tuple[str, list[Cell], Cell | None]]:

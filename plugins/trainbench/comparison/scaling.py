@@ -20,6 +20,7 @@ from bench_image.contract.result import RunResult
 from trainbench.comparison.comparable import work_groups
 from trainbench.comparison.entries import Entry, both_noises_pct
 from trainbench.core.formats import count, listing, share
+from trainbench.core.grouping import grouped
 from trainbench.results.same_machine import Machines, nodes_of
 
 MIN_SCALING_PCT = 60.0  # below it a larger gang is not worth its GPUs: 2 * 30 %
@@ -131,10 +132,7 @@ def base_size(size: Size, among: Collection[Size]) -> Size | None:
 
 
 def _by_size(results: Sequence[RunResult]) -> dict[Size, list[RunResult]]:
-    runs: dict[Size, list[RunResult]] = {}
-    for result in results:
-        runs.setdefault((result.spec.placement.strategy, result.spec.placement.world_size), []).append(result)
-    return runs
+    return grouped(((result.spec.placement.strategy, result.spec.placement.world_size), result) for result in results)
 
 
 def _efficiency(result: RunResult, base: Size, base_runs: Sequence[RunResult], same: Sequence[RunResult]) -> Efficiency:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from bench_image.contract.result import RunResult
+from trainbench.core.grouping import grouped
 from trainbench.judging import noise
 from trainbench.results.readings import is_measured
 
@@ -77,13 +78,8 @@ def paired(base: Sequence[RunResult], other: Sequence[RunResult]) -> tuple[tuple
 
 def noise_of_one_run(configurations: Iterable[Sequence[RunResult]]) -> noise.Noise | None:
     """Of all good runs on nodes of one kind; `configurations`: the runs of each. None: nothing was repeated."""
-    by_node: dict[str, list[list[noise.Run]]] = {}
-    for results in configurations:
-        of_node: dict[str, list[noise.Run]] = {}
-        for result in results:
-            of_node.setdefault(result.spec.identity.node, []).append(_run(result))
-        for node, runs in of_node.items():
-            by_node.setdefault(node, []).append(runs)
+    of_nodes = (grouped((result.spec.identity.node, _run(result)) for result in results) for results in configurations)
+    by_node = grouped(pair for of_node in of_nodes for pair in of_node.items())
     return _pooled([estimate for runs in by_node.values() if (estimate := noise.estimate(runs))])
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, insert, or_, select, update
 
+from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import RED, Finding, Level, NodeVerdict, State
 from trainbench.history.run_tables import breaches
 from trainbench.history.summaries import Work
@@ -30,10 +31,7 @@ def update_breaches(connection: Connection, campaign: Campaign, done: Sequence[W
     """
     earliest = _not_over(connection, campaign)
     work_of = {(work.group_id, node): work for work in done for node in work.verdicts}
-    findings: dict[str, list[Finding]] = {}
-    for finding in campaign.findings:
-        for node in finding.nodes:
-            findings.setdefault(node, []).append(finding)
+    findings = grouped((node, finding) for finding in campaign.findings for node in finding.nodes)
     opened = []
     for group in campaign.groups:
         for verdict in group.nodes:

@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from bench_image.contract.result import RunResult, Status
 from trainbench.core.baselines import Baseline, in_force
+from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import State
 from trainbench.history.baselines import accept, read_baselines, revoke
 from trainbench.history.breach import Breach, breach_of, select_breaches
@@ -168,9 +169,7 @@ def _past_of(connection: Connection, result: RunResult, limit: int, accepted: Se
     }
     if baseline:
         parameters |= {"since": baseline.since, "accepted_at": baseline.accepted_at}
-    by_campaign: dict[str, list[float]] = {}
-    for campaign_id, samples_per_second in connection.execute(PAST_SINCE if baseline else PAST, parameters):
-        by_campaign.setdefault(campaign_id, []).append(samples_per_second)
+    by_campaign = grouped(connection.execute(PAST_SINCE if baseline else PAST, parameters).tuples())
     return [statistics.median(values) for values in by_campaign.values()]
 
 

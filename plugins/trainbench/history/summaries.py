@@ -12,6 +12,7 @@ from sqlalchemy import Connection, delete, insert, select, text
 
 from bench_image.contract.fingerprint import fingerprint
 from bench_image.contract.result import RunResult, Status
+from trainbench.core.grouping import grouped
 from trainbench.core.tables import middle_run
 from trainbench.core.verdicts import RED, GroupVerdict, HistoryVerdict, Metric, NodeVerdict, State
 from trainbench.figure_catalogue.run_figures import STORED
@@ -90,9 +91,7 @@ def summarise(campaign: Campaign, rows: Rows) -> tuple[Work, ...]:
     """The campaign's works in the order of their first run, then those of which nothing ran."""
     results = {result.spec.identity.run_id: result for result in campaign.results}
     keys = _work_keys(results, rows)
-    members: dict[tuple[str, str | None, str], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        members.setdefault((row["group_id"], row["gpu_name"], keys[row["run_id"]]), []).append(row)
+    members = grouped(((row["group_id"], row["gpu_name"], keys[row["run_id"]]), row) for row in rows)
     made = [_work(campaign, key, of_key) for key, of_key in members.items()]
     of_node = {
         (row["group_id"], row["node"]): work
@@ -100,9 +99,7 @@ def summarise(campaign: Campaign, rows: Rows) -> tuple[Work, ...]:
         for row in of_key
     }
     pasts = {(past.group_id, past.node): past for past in campaign.history}
-    runs_of: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        runs_of.setdefault((row["group_id"], row["node"]), []).append(row)
+    runs_of = grouped(((row["group_id"], row["node"]), row) for row in rows)
     condition_of = {node.node: node for node in conditions(campaign)}
     for group in campaign.groups:
         for node in group.nodes:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult
+from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Finding, GroupVerdict, HistoryVerdict, ReferenceMode, Tolerances
 from trainbench.judging.checks import same_work, wall_clocks
 from trainbench.judging.history_reads import HistoryReads
@@ -119,10 +120,7 @@ def _against_peers(
         return (), tuple(results)
     if not results:
         return node_verdicts.judge_groups((), plan.nodes, plan.params.tolerances), ()
-    groups: dict[str, list[RunResult]] = {}
-    for result in results:
-        if result.spec.placement.nodes == 1:
-            groups.setdefault(result.spec.identity.group_id, []).append(result)
+    groups = grouped((result.spec.identity.group_id, result) for result in results if result.spec.placement.nodes == 1)
     verdicts: list[GroupVerdict] = []
     replaced: dict[int, RunResult] = {}
     for group_id, members in sorted(groups.items()):

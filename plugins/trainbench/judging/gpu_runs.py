@@ -8,6 +8,7 @@ from dataclasses import replace
 from bench_image.contract.options import Strategy
 from bench_image.contract.result import Phase, RankSummary, RunError, RunResult, Status
 from bench_image.contract.result_sections import Clock, Gpu, GpuTelemetry, Memory, Performance
+from trainbench.core.grouping import grouped
 from trainbench.judging.node_runs import GpuPlace, NodeRuns
 
 
@@ -43,10 +44,7 @@ def units(members: Sequence[NodeRuns]) -> list[NodeRuns]:
 
 
 def _of_node(member: NodeRuns) -> list[NodeRuns]:
-    runs: dict[GpuPlace, list[RunResult]] = {}
-    for run in member.runs:
-        for place, own in by_gpu(run).items():
-            runs.setdefault(place, []).append(own)
+    runs = grouped((place, own) for run in member.runs for place, own in by_gpu(run).items())
     if not runs:
         return [member]
     whole = tuple(run for run in member.runs if not is_split(run))

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from trainbench.core.formats import count, listing
+from trainbench.core.grouping import grouped
 from trainbench.core.natural_order import natural
 from trainbench.core.verdicts import RED, State
 
@@ -241,9 +242,7 @@ def fleet_summary(conditions: Iterable[NodeCondition], most: int = MAX_NAMED) ->
     condition; 0 names none. All nodes that are well are only counted.
     """
     nodes = sorted(conditions, key=lambda node: natural(node.node))
-    present: dict[Condition, list[NodeCondition]] = {}
-    for node in sorted(nodes, key=NodeCondition.urgency):
-        present.setdefault(node.condition, []).append(node)
+    present = grouped((node.condition, node) for node in sorted(nodes, key=NodeCondition.urgency))
     counts = Counter({condition: len(members) for condition, members in present.items()})
     if not nodes:
         return FleetSummary("No node was judged.", counts)

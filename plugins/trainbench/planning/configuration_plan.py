@@ -8,6 +8,7 @@ from typing import Any
 from bench_image.contract.options import Strategy
 from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import listing
+from trainbench.core.grouping import grouped
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.params.variants import BASELINE, DISK, VARIANTS
@@ -118,9 +119,7 @@ def _fitting(
     name: str, spec: RunSpec, nodes: tuple[GpuNode, ...], force: bool
 ) -> tuple[tuple[GpuNode, ...], list[Skipped]]:
     """The nodes that the configuration can run on; and why not on the others, once for each reason."""
-    by_reason: dict[str | None, list[GpuNode]] = {}
-    for node in nodes:
-        by_reason.setdefault(impossible_on(node, spec, force), []).append(node)
+    by_reason = grouped((impossible_on(node, spec, force), node) for node in nodes)
     fitting = tuple(by_reason.pop(None, ()))
     unfit = []
     for reason, unable in by_reason.items():

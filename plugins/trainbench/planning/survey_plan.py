@@ -9,6 +9,7 @@ from bench_image.contract.model_shapes import MODELS, EncoderDecoderShape
 from bench_image.contract.options import Recipe, Strategy
 from bench_image.contract.spec import RunSpec
 from bench_image.contract.work import Device
+from trainbench.core.grouping import grouped
 from trainbench.params.campaign_kind import CampaignKind
 from trainbench.params.campaign_params import BenchmarkParams
 from trainbench.planning.nodes import AbsentNode, Fleet, GpuNode
@@ -88,9 +89,7 @@ def _works(params: BenchmarkParams) -> list[tuple[str, Recipe]]:
 
 
 def _of_each_kind(params: BenchmarkParams, fleet: Fleet) -> dict[str, list[GpuNode]]:
-    kinds: dict[str, list[GpuNode]] = {}
-    for node in chosen_nodes(params, fleet):
-        kinds.setdefault(kind_of(node.gpu_product, params.work.device), []).append(node)
+    kinds = grouped((kind_of(node.gpu_product, params.work.device), node) for node in chosen_nodes(params, fleet))
     if params.nodes:
         return kinds
     return {kind: nodes[: params.nodes_per_gpu_type] for kind, nodes in kinds.items()}

@@ -8,6 +8,7 @@ from bench_image.contract.result import RunResult
 from bench_image.contract.work import Device
 from trainbench.core import markdown
 from trainbench.core.formats import NA, count, figure, moment, usd
+from trainbench.core.grouping import grouped
 from trainbench.core.known_values import known_median
 from trainbench.core.tables import RESULT_LINK, Table, integer, make_table, median_run, short_names, text
 from trainbench.figure_catalogue.run_figures import (
@@ -213,10 +214,7 @@ def _example_usd(priced: Sequence[Priced]) -> float | None:
 
 def missing_prices(campaign: Campaign) -> tuple[str, ...]:
     """Why figures are missing, each reason once, and what to set."""
-    reasons: dict[str, list[str]] = {}
-    for cost in campaign.costs:
-        if cost.reason:
-            reasons.setdefault(cost.reason, []).append(cost.run_id)
+    reasons = grouped((cost.reason, cost.run_id) for cost in campaign.costs if cost.reason)
     lines = [f"{count(len(runs), 'run')}: {why}" for why, runs in reasons.items()]
     unpriced = any(cost.usd_per_gpu_hour is None and cost.reason != NOT_PRICED for cost in campaign.costs)
     return (*lines, *([MISSING] if unpriced else []))
@@ -232,10 +230,8 @@ def _priced(campaign: Campaign) -> Sequence[Priced]:
 
 def _typical_groups(campaign: Campaign) -> list[tuple[str, list[Priced]]]:
     """The name of each work on each kind of GPU, and its runs that measured something."""
-    groups: dict[tuple[str, str | None], list[Priced]] = {}
-    for result, cost in _priced(campaign):
-        if is_measured(result):
-            groups.setdefault((result.spec.identity.group_id, gpu_name(result)), []).append((result, cost))
+    measured = [(run, cost) for run, cost in _priced(campaign) if is_measured(run)]
+    groups = grouped(((run.spec.identity.group_id, gpu_name(run)), (run, cost)) for run, cost in measured)
     return [(work_name(campaign, priced[0][0]), priced) for priced in groups.values()]
 
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from trainbench.core.formats import count, duration, listing, moment, sentence, visible
+from trainbench.core.formats import count, duration, moment, sentence, visible
+from trainbench.core.grouping import grouped
 from trainbench.core.tables import RESULT_LINK, Table, Tone, only, shortened
 from trainbench.core.verdicts import Finding, GroupVerdict
 from trainbench.reporting import cost_report, glossary, history_tables, html_charts, plots, run_tables, verdict_text
@@ -53,7 +54,7 @@ def report_html(
         findings=tuple(_findings(campaign.findings)),
         sentence=sentence,
         images={name: base64.b64encode(png).decode() for name, png in images.items() if name != "node_variance.png"},
-        not_drawn=_not_drawn(campaign),
+        not_drawn=plots.reasons_not_drawn(campaign, plots.NAMES[1:]),
         startup_chart=html_charts.startup_chart(campaign),
         cost_lines=(cost_report.summary(campaign), *cost_report.sample_prices(campaign)),
         cost_gaps=cost_report.missing_prices(campaign),
@@ -107,9 +108,7 @@ def _lines(group: GroupVerdict) -> tuple[str, ...]:
 
 def _findings(findings: Sequence[Finding]) -> Iterator[tuple[Sequence[Finding], Table | None]]:
     """Those of one kind together, in the order of their first: the cards, and a table of the others."""
-    kinds: dict[tuple[str, str], list[Finding]] = {}
-    for finding in findings:
-        kinds.setdefault((finding.level, finding.category), []).append(finding)
+    kinds = grouped(((finding.level, finding.category), finding) for finding in findings)
     for alike in kinds.values():
         if len(alike) <= MAX_ALIKE:
             yield alike, None
@@ -136,11 +135,3 @@ def _sections(campaign: Campaign) -> dict[str, object]:
         "setup": (run_tables.software(campaign), run_tables.chosen(campaign)),
         "settings": (*run_tables.work(campaign), run_tables.parameters(campaign)),
     }
-
-
-def _not_drawn(campaign: Campaign) -> tuple[str, ...]:
-    names_by_reason: dict[str, list[str]] = {}
-    for name, why in plots.not_drawn(campaign).items():
-        if name != "node_variance":
-            names_by_reason.setdefault(why, []).append(name)
-    return tuple(f"Not drawn, {why}: {listing(names)}." for why, names in names_by_reason.items())

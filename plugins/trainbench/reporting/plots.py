@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from bench_image.contract.result import RunResult
 from trainbench.comparison.scaling import efficiencies
-from trainbench.core.formats import percent
+from trainbench.core.formats import listing, percent
+from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import RED, GroupVerdict, Metric, MetricVerdict, NodeVerdict
 from trainbench.reporting.curve_plots import CURVES, INK, SOFT, curves, plain, scaling_efficiency
 from trainbench.reporting.verdict_text import REFERENCES, rates, shown_groups
@@ -70,6 +71,12 @@ def not_drawn(campaign: Campaign) -> dict[str, str]:
     if not any(result.probes.h2d_gb_per_s for result in measured):
         absent["gbps_vs_gpu"] = "no host-to-device copy was measured"
     return absent
+
+
+def reasons_not_drawn(campaign: Campaign, among: Sequence[str] = NAMES) -> tuple[str, ...]:
+    """A sentence for each reason why plots `among` these are absent."""
+    reasons = grouped((why, name) for name, why in not_drawn(campaign).items() if name in among)
+    return tuple(f"Not drawn, {why}: {listing(names)}." for why, names in reasons.items())
 
 
 def _figure(name: str, campaign: Campaign) -> Figure:

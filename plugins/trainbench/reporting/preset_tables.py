@@ -16,6 +16,7 @@ from trainbench.comparison.comparable import (
 )
 from trainbench.comparison.entries import Entry
 from trainbench.core.formats import count, figure
+from trainbench.core.grouping import grouped
 from trainbench.core.tables import Table, integer, make_table, median_run, text
 from trainbench.figure_catalogue.run_figures import MFU_PCT, PEAK_MEMORY_GB, TOKENS_PER_SECOND
 from trainbench.figure_catalogue.table_figures import AGAINST_FIRST
@@ -26,9 +27,7 @@ def presets(campaign: Campaign) -> tuple[Table, ...]:
     """One table for each training job that several presets did; the notes say by which means they differ."""
     tables = []
     for group in work_groups(campaign.results, by_job):
-        by_preset: dict[Preset, list[RunResult]] = {}
-        for result in group.results:
-            by_preset.setdefault(result.spec.work.preset, []).append(result)
+        by_preset = grouped((result.spec.work.preset, result) for result in group.results)
         if len(by_preset) > 1:
             tables.append(_presets(group, by_preset))
     return tuple(tables)

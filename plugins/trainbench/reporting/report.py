@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from trainbench.core.formats import count, duration, listing, moment, sentence
+from trainbench.core.formats import count, duration, moment, sentence
 from trainbench.core.markdown import bullets, escape, section, table
 from trainbench.core.tables import Table
 from trainbench.core.verdicts import Finding, GroupVerdict, NodeVerdict
@@ -111,11 +111,8 @@ def _findings(campaign: Campaign) -> list[str]:
 
 def _plots(campaign: Campaign, files: Sequence[str]) -> list[str]:
     images = [f"![{name}](plots/{name}.png)" for name in plots.NAMES if f"plots/{name}.png" in files]
-    names_by_reason: dict[str, list[str]] = {}
-    for name, why in plots.not_drawn(campaign).items():
-        names_by_reason.setdefault(why, []).append(name)
-    absent = bullets(f"Not drawn, {why}: {listing(names)}." for why, names in names_by_reason.items())
-    return ["## Plots", *images, *([absent] if absent else [])]
+    absent = plots.reasons_not_drawn(campaign)
+    return ["## Plots", *images, *([bullets(absent)] if absent else [])]
 
 
 def _cost(campaign: Campaign) -> str:

@@ -20,6 +20,7 @@ from trainbench.comparison.hardware_survey import (
     saved_memory,
 )
 from trainbench.core.formats import NA, count, figure, listing, one_line, percent, usd
+from trainbench.core.grouping import grouped
 from trainbench.core.tables import Column, Table, Tone, make_table, median_run, text
 from trainbench.figure_catalogue.run_figures import (
     PEAK_MEMORY_GB,
@@ -100,9 +101,7 @@ def headline(campaign: Campaign) -> tuple[str, ...]:
     """The fastest and the cheapest GPU, for the first works."""
     if campaign.campaign_kind is not CampaignKind.HARDWARE:
         return ()
-    by_work: dict[str, list[Cell]] = {}
-    for cell in measured(cells(campaign)):
-        by_work.setdefault(cell.work, []).append(cell)
+    by_work = grouped((cell.work, cell) for cell in measured(cells(campaign)))
     sentences = [_best(work, of_work) for work, of_work in list(by_work.items())[:MAX_TOLD]]
     return (*sentences, *([f"The report has {len(by_work) - MAX_TOLD} more."] if len(by_work) > MAX_TOLD else []))
 

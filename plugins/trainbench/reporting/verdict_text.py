@@ -19,6 +19,7 @@ from trainbench.core.formats import (
     sentence,
     share,
 )
+from trainbench.core.grouping import grouped
 from trainbench.core.tables import Column, Table, Tone, make_table, median_run, text
 from trainbench.core.verdicts import (
     RED,
@@ -245,9 +246,7 @@ def judged_columns(of: Callable[[Any], Verdict], against: str) -> tuple[Column[A
 
 def _median_runs(runs: Sequence[RunResult]) -> Mapping[str, str | None]:
     """Node -> the id of the run to show for it."""
-    by_node: dict[str, list[RunResult]] = {}
-    for run in runs:
-        by_node.setdefault(run.spec.identity.node, []).append(run)
+    by_node = grouped((run.spec.identity.node, run) for run in runs)
     return {node: median_run(of) for node, of in by_node.items()}
 
 
@@ -314,11 +313,7 @@ def limits(group: GroupVerdict) -> tuple[str, ...]:
 
 def findings_by_node(campaign: Campaign) -> Mapping[str, Sequence[Finding]]:
     """Node -> findings on this node alone, or on one of its runs; nothing for a node without any."""
-    by_node: dict[str, list[Finding]] = {}
-    for finding in campaign.findings:
-        if len(finding.nodes) == 1:
-            by_node.setdefault(finding.nodes[0], []).append(finding)
-    return by_node
+    return grouped((finding.nodes[0], finding) for finding in campaign.findings if len(finding.nodes) == 1)
 
 
 def findings_table(findings: Sequence[Finding]) -> Table:
@@ -338,9 +333,7 @@ def findings_table(findings: Sequence[Finding]) -> Table:
 
 def runs_of_groups(campaign: Campaign) -> Mapping[str, Mapping[str, str | None]]:
     """Group id -> node -> the id of the run to show for it."""
-    by_group: dict[str, list[RunResult]] = {}
-    for run in campaign.results:
-        by_group.setdefault(run.spec.identity.group_id, []).append(run)
+    by_group = grouped((run.spec.identity.group_id, run) for run in campaign.results)
     return {group_id: _median_runs(of) for group_id, of in by_group.items()}
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from bench_image.contract.result import RunResult
 from trainbench.core.formats import listing
+from trainbench.core.grouping import grouped
 from trainbench.core.natural_order import natural
 from trainbench.core.verdicts import Finding, Level
 from trainbench.planning.nodes import GpuNode
@@ -50,10 +51,7 @@ def _two_names(results: Sequence[RunResult]) -> tuple[Finding, ...]:
         for gpu in result.context.gpus if result.context else ():
             if gpu.uuid:
                 nodes_of.setdefault(gpu.uuid, {})[result.spec.identity.node] = None
-    shared: dict[tuple[str, ...], list[str]] = {}
-    for uuid, nodes in nodes_of.items():
-        if len(nodes) > 1:
-            shared.setdefault(tuple(sorted(nodes, key=natural)), []).append(uuid)
+    shared = grouped((tuple(sorted(nodes, key=natural)), uuid) for uuid, nodes in nodes_of.items() if len(nodes) > 1)
     return tuple(
         Finding(
             level=Level.WARNING,

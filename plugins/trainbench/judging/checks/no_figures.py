@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from bench_image.contract.result import RunError, RunResult, Status
 from trainbench.core.formats import count, listing, one_line
+from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import NO_FIGURE, Finding, Level
 from trainbench.pods.pod_end import NOT_FREE, EndKind
 
@@ -39,9 +40,7 @@ def is_among(findings: Iterable[Finding]) -> bool:
 
 def _causes(errors: Sequence[RunError]) -> str:
     """ "3 runs found no free node (0/4 nodes are available), 1 run failed (no_image: it cannot be pulled)"."""
-    by_kind: dict[str, list[RunError]] = {}
-    for error in errors:
-        by_kind.setdefault(error.kind, []).append(error)
+    by_kind = grouped((error.kind, error) for error in errors)
     return listing(_cause(kind, of_kind) for kind, of_kind in by_kind.items())
 
 

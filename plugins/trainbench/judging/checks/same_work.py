@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from bench_image.contract.result import Phase, RunError, RunResult, Status
 from trainbench.core.formats import listing
+from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import OTHER_WORK, Finding, Level
 from trainbench.judging.node_runs import choice_of, gpu_name
 
@@ -179,10 +180,7 @@ def _no_majority(members: Sequence[_Member]) -> Iterator[Finding]:
 
 def _execution(results: Sequence[RunResult]) -> Iterator[Finding]:
     """Each run whose dtypes, kernels or compilation differ from those of most runs of its work."""
-    groups: dict[Hashable, list[RunResult]] = {}
-    for result in results:
-        if result.status is Status.OK and result.chosen:
-            groups.setdefault(_work(result), []).append(result)
+    groups = grouped((_work(result), result) for result in results if result.status is Status.OK and result.chosen)
     for runs in groups.values():
         kinds = Counter(_known_execution(run) for run in runs)
         usual = dict(kinds.most_common(1)[0][0])

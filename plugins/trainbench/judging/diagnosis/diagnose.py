@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from bench_image.contract.result import RunResult, Status
 from trainbench.core.formats import count, figure, listing, signed
+from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import (
     OTHER_WORK,
     Clue,
@@ -89,9 +90,7 @@ def diagnose(
     Groups that ran on one node only, to be compared with each other, are no matter for a finding each.
     """
     lone = {id(group) for group in lone_groups(groups)}
-    of_group: dict[str, list[RunResult]] = {}
-    for result in results:
-        of_group.setdefault(result.spec.identity.group_id, []).append(result)
+    of_group = grouped((result.spec.identity.group_id, result) for result in results)
     troubles = {node.name: node.troubles for node in known}
     return tuple(
         _diagnosis(one, Scene(group, of_group.get(group.group_id, ()), troubles.get(node.node, ())))

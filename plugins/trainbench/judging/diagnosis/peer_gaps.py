@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from bench_image.contract.result import RunResult
 from bench_image.contract.result_sections import Gpu, GpuTelemetry
+from trainbench.core.grouping import grouped
 from trainbench.core.known_values import known_median
 from trainbench.results.setups import setup_of, versions
 
@@ -101,10 +102,7 @@ def differing(own: dict[str, str], peers: dict[str, str]) -> list[str]:
 
 
 def _most_common(of_runs: Iterable[dict[str, str]]) -> dict[str, str]:
-    seen: dict[str, list[str]] = {}
-    for values in of_runs:
-        for name, value in values.items():
-            seen.setdefault(name, []).append(value)
+    seen = grouped((name, value) for values in of_runs for name, value in values.items())
     return {name: statistics.mode(sorted(values)) for name, values in seen.items()}
 
 

@@ -5,10 +5,11 @@ last campaigns forgets the level before, the open warning does not.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import date, datetime
+from datetime import datetime
 from typing import NamedTuple
 
 from trainbench.core.formats import day, figure, share_range
+from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Finding, Level, RateChange
 from trainbench.judging.noise import deviation_pct
 from trainbench.judging.over_time.level_changes import STILL_SLOWER
@@ -47,9 +48,7 @@ def lasting(
 
 def lasting_slowdown_findings(slowdowns: Iterable[Slowdown]) -> tuple[Finding, ...]:
     """One for all that were first warned of on the same day."""
-    of_day: dict[date, list[Slowdown]] = {}
-    for slowdown in slowdowns:
-        of_day.setdefault(slowdown.since.date(), []).append(slowdown)
+    of_day = grouped((slowdown.since.date(), slowdown) for slowdown in slowdowns)
     return tuple(_finding(same) for same in of_day.values())
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from bench_image.contract.result import RunResult, Status
+from trainbench.core.grouping import grouped
 from trainbench.figure_catalogue.run_figures import TEMPERATURE_MEAN_C
 from trainbench.judging.node_runs import judged_rate
 from trainbench.results.readings import gpu_name
@@ -58,9 +59,7 @@ def records_of(results: Iterable[RunResult], at: datetime) -> tuple[NodeRecord, 
 
 def join(runs: Iterable[NodeRecord]) -> tuple[NodeRecord, ...]:
     """Records of single runs -> one record for each campaign, node and work, in the order in which they first came."""
-    together: dict[tuple[str, str, str, str | None], list[NodeRecord]] = {}
-    for run in runs:
-        together.setdefault((run.campaign_id, *run.series_key), []).append(run)
+    together = grouped(((run.campaign_id, *run.series_key), run) for run in runs)
     return tuple(_joined(same) if len(same) > 1 else same[0] for same in together.values())
 
 

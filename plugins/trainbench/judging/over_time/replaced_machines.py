@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from trainbench.core.formats import count, day, listing
+from trainbench.core.grouping import grouped
 from trainbench.core.natural_order import natural
 from trainbench.core.verdicts import Finding, Level
 from trainbench.judging.checks.identity import capacities
@@ -35,10 +36,7 @@ def replaced_gpu_findings(
 
 
 def _by_node(records: Sequence[NodeRecord]) -> Mapping[str, list[NodeRecord]]:
-    of: dict[str, list[NodeRecord]] = {}
-    for record in records:
-        of.setdefault(record.node, []).append(record)
-    return of
+    return grouped((record.node, record) for record in records)
 
 
 def _campaigns(records: Sequence[NodeRecord]) -> list[tuple[datetime, frozenset[str]]]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.result import RunResult
 from trainbench.core.formats import degrees, figure
+from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Metric, Side
 
 # A GPU closer to its neighbours than this is none to be named: boards of one host differ as much when all is well.
@@ -59,10 +60,7 @@ def _stands_out(runs: Sequence[RunResult], look: _Look) -> OddGpu | None:
 
 def _by_gpu(runs: Sequence[RunResult], read: _Read) -> Mapping[tuple[int, str | None], float]:
     """The median over the runs."""
-    of_gpu: dict[tuple[int, str | None], list[float]] = {}
-    for run in runs:
-        for gpu, value in read(run):
-            of_gpu.setdefault(gpu, []).append(value)
+    of_gpu = grouped((gpu, value) for run in runs for gpu, value in read(run))
     return {gpu: statistics.median(values) for gpu, values in of_gpu.items()}
 
 

@@ -6,6 +6,7 @@ import statistics
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 
+from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import ReferenceMode
 from trainbench.judging.node_runs import Key
 from trainbench.judging.noise import median_variance
@@ -40,9 +41,7 @@ class References:
         self.min_examples = 1 if as_before else MIN_NODES
         self.values = values
         # One vote for each node where there are three or more; else one for each GPU.
-        of_node: dict[str, list[Key]] = {}
-        for key in values:
-            of_node.setdefault(key.node, []).append(key)
+        of_node = grouped((key.node, key) for key in values)
         self.by_node = len(of_node) >= MIN_NODES or bool(as_before)
         examples: dict[Key, tuple[float, bool]] = {}
         for node, keys in of_node.items():

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, func, select
 
+from trainbench.core.grouping import grouped
 from trainbench.figure_catalogue.run_figures import STORED
 from trainbench.history.summary_tables import works
 from trainbench.pages.reads.filters import Scope
@@ -25,9 +26,7 @@ def strategies(connection: Connection, scope: Scope) -> Strategies:
     columns = [works.c[name] for name in (*_SAME, *_SUMS, *(each.name for each in STORED))]
     query = select(*columns).where(scope.works, works.c.num_runs > 0)
     rows = connection.execute(query.order_by(works.c.at.desc()).limit(MAX_WORKS)).all()
-    alike: dict[tuple[Any, ...], list[Row[Any]]] = {}
-    for row in rows:
-        alike.setdefault(tuple(row[: len(_SAME)]), []).append(row)
+    alike = grouped((tuple(row[: len(_SAME)]), row) for row in rows)
     made = [_figures(dict(zip(_SAME, same, strict=True)), of) for same, of in alike.items()]
     made.sort(key=lambda values: (_work(values), -(values["figures"]["tokens_per_second"] or 0.0), values["strategy"]))
     return Strategies(rows=tuple(_placed(made)), is_cut=len(rows) == MAX_WORKS)

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, and_, or_, select
 
 from trainbench.core.baselines import Baseline
+from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Confirmation, State
 from trainbench.history.baselines import read_baselines
 from trainbench.history.breach import Breach
@@ -98,9 +99,7 @@ def _points(connection: Connection, scope: Scope, node: str) -> Sequence[Row[Any
 
 
 def _series(points: Sequence[Row[Any]]) -> tuple[NodeSeries, ...]:
-    of_work: dict[tuple[Any, ...], list[NodePoint]] = {}
-    for row in reversed(points):
-        of_work.setdefault(tuple(getattr(row, name) for name in _WORK), []).append(verdict_point(row))
+    of_work = grouped((tuple(getattr(row, name) for name in _WORK), verdict_point(row)) for row in reversed(points))
     return tuple(
         NodeSeries(**dict(zip(_WORK, work, strict=True)), points=tuple(of))
         for work, of in sorted(of_work.items(), key=lambda item: str(item[0]))
