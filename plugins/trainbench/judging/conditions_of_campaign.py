@@ -1,4 +1,4 @@
-"""A campaign -> the condition of each node that it judged: what its report, exit code, note and alerts say."""
+"""The condition of each node of a campaign, as its report, exit code, note and alerts state it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _AGAIN = {
 
 
 def conditions(campaign: Campaign) -> tuple[NodeCondition, ...]:
-    """One for each judged node, in the order of the verdicts. A group that ran on one node only compares none, and
-    has no say where others do.
+    """The condition of each judged node, in the order of the verdicts. A group that ran on one node only counts for
+    nodes without another group.
     """
     lone = lone_groups(campaign.groups)
     verdicts: dict[str, list[NodeVerdict]] = {}
@@ -36,7 +36,7 @@ def conditions(campaign: Campaign) -> tuple[NodeCondition, ...]:
 
 
 def why(node: NodeVerdict) -> str:
-    """Why a node is not ok, in few words: "samples/s -9.7 %, limit ±5 %, confirmed by a re-run with -9.0 %"."""
+    """Why a node is not ok, as a phrase: "samples/s -9.7 %, limit ±5 %, confirmed by a re-run with -9.0 %"."""
     off = [metric for metric in node.metrics if metric.state is State.BREACH]
     if node.state is not State.BREACH or any(metric.deviation is None for metric in off) or not off:
         return one_line(node.reason, MAX_REASON)
@@ -55,7 +55,7 @@ def why(node: NodeVerdict) -> str:
 
 
 def _behind(campaign: Campaign) -> Mapping[str, str]:
-    """Node -> how far it fell behind its own past, in few words."""
+    """Node -> a phrase on how far it fell behind its own past."""
     behind = {
         node: ""  # the report has a sentence for each date
         for finding in campaign.findings

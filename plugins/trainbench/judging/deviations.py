@@ -1,4 +1,4 @@
-"""One figure against its reference: how far apart they are, on which side, and whether that counts."""
+"""The deviation of a figure from its reference: size, side, and state."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ NAMES = {
     Metric.TEMPERATURE_C: "temperature",
 }
 
-# A node that is slow by exactly the limit is beyond it every second night only: from half of the limit it is watched.
+# A node that is slow by exactly the limit exceeds it on every second night only, so watching begins at half of it.
 WATCHED_SHARE = 0.5
 
 
 def limit_of(metric: Metric, tolerances: Tolerances) -> float:
-    """Percent of the reference; degrees C for temperature."""
+    """The limit in percent of the reference; of temperature in degrees C."""
     return {
         Metric.SAMPLES_PER_SECOND: tolerances.samples_per_second_pct,
         Metric.MEMORY_GB: tolerances.memory_pct,
@@ -27,19 +27,19 @@ def limit_of(metric: Metric, tolerances: Tolerances) -> float:
 
 
 def decide(deviation: float, limit: float, noise_pct: float | None) -> State:
-    """ok, breach or insufficient; all three figures in the same unit."""
+    """ok, breach or insufficient; deviation, limit and noise are in one unit."""
     if noise_pct is None or noise_pct <= limit:
         return State.BREACH if abs(deviation) > limit else State.OK
     return State.BREACH if abs(deviation) > limit + noise_pct else State.INSUFFICIENT
 
 
 def is_slow(deviation: float, limit: float) -> bool:
-    """Slower than the reference by more than half of the limit; percent."""
+    """Whether a deviation in percent is slow by more than half of the limit."""
     return deviation < -WATCHED_SHARE * limit
 
 
 def deviation_of(metric: Metric, value: float, reference: float) -> float:
-    """Percent of the reference; degrees C for temperature."""
+    """The deviation in percent of the reference; of temperature in degrees C."""
     if metric is Metric.TEMPERATURE_C:
         return round(value - reference, 9)
     return noise.deviation_pct(value, reference)
@@ -51,7 +51,7 @@ def side_of(metric: Metric, deviation: float) -> Side:
 
 
 def figures(metric: Metric, state: State, deviation: float, limit: float, noise_pct: float | None) -> str:
-    """One phrase with all figures that the state rests on."""
+    """A phrase with the figures that decide the state."""
     unit = UNITS[metric]
     known = "" if noise_pct is None else f", noise {noise_share(noise_pct)}"
     text = f"{NAMES[metric]}: deviation {signed(deviation, unit)}, limit {limit:.1f}{unit}{known}"

@@ -28,8 +28,8 @@ from trainbench.results.fault_isolation import FaultIsolation
 
 
 class FirstVerdict(Frozen):
-    """`groups`: against peers; `history`: against each node's own past. `replaced`: place in the results -> the failed
-    run that stands for a result which cannot be counted. `failures`: parts of the judgement that broke.
+    """`groups`: verdicts against peers; `history`: against each node's own past. `replaced`: index in the results ->
+    the failed run in place of a result that cannot count. `failures`: parts of the judgement that raised.
     """
 
     results_digest: str
@@ -50,7 +50,7 @@ class FirstVerdict(Frozen):
 def judge_campaign(
     plan: Plan, results: Sequence[RunResult], history: HistoryReads, started_at: datetime, finished_at: datetime
 ) -> FirstVerdict:
-    """Judges the runs of `plan` that came back between these times, by the control plane's clock."""
+    """Judge the results of `plan`; start and end of the campaign are by the control plane's clock."""
     name, parts = plan.campaign_id, FaultIsolation()
     # A run that computed other work than its peers counts as failed, so it comes before every comparison of speeds.
     checked = computed_alike(plan, results, (), parts)
@@ -58,13 +58,13 @@ def judge_campaign(
     now = parts.attempt("dating", name, partial(records_of, checked, started_at)) or ()
     earlier = history.node_records({record.fingerprint for record in now}, name, started_at)
     renamed = parts.attempt("recognising renamed nodes", name, lambda: renames.find(now, earlier)) or ()
-    own_pasts = _OwnPasts(history, {rename.node: rename.was for rename in renamed}, started_at, finished_at)
+    baseline_rates = _BaselineRates(history, {rename.node: rename.was for rename in renamed}, started_at, finished_at)
     # A result that breaks the comparison with peers is replaced by a failed run, so its own past is no matter.
-    groups, counted = _against_peers(plan, checked, own_pasts)
+    groups, counted = _against_peers(plan, checked, baseline_rates)
     return FirstVerdict(
         results_digest=_digest(results),
         groups=groups,
-        history=_against_own_past(plan, counted, own_pasts, parts),
+        history=_against_own_past(plan, counted, baseline_rates, parts),
         renamed=renamed,
         replaced={place: run for place, (was, run) in enumerate(zip(results, counted, strict=True)) if run is not was},
         failures=tuple(parts.failures),
@@ -74,14 +74,14 @@ def judge_campaign(
 def computed_alike(
     plan: Plan, results: Sequence[RunResult], beside: Sequence[RunResult], parts: FaultIsolation
 ) -> tuple[RunResult, ...]:
-    """`results`, with each run that computed something else than its peers as a failed run. `beside`: more peers."""
+    """The results, in which each run that computed other work than its peers is a failed run. `beside`: more peers."""
     checked = parts.attempt("comparing what was computed", plan.campaign_id, lambda: same_work.checked(results, beside))
     return tuple(results) if checked is None else checked
 
 
-class _OwnPasts(NamedTuple):
-    """The past of each run's node, by the campaign's clock where the node's own is wrong, and with that under the old
-    name of a node that was renamed (`old_names`: name of today -> old name).
+class _BaselineRates(NamedTuple):
+    """Reads earlier rates of each run's node, by the campaign's clock where the node's is wrong. Of a renamed node they
+    include those under the old name (`old_names`: name of today -> old name).
     """
 
     history: HistoryReads
@@ -90,14 +90,14 @@ class _OwnPasts(NamedTuple):
     finished_at: datetime
 
     def of(self, results: Sequence[RunResult]) -> Sequence[Sequence[float]]:
-        """For each result earlier samples/s, oldest first."""
+        """Earlier samples/s for each result, oldest first."""
         dated = [self._dated(result) for result in results]
-        pasts = list(self.history.baseline_rates(dated))
+        rates = list(self.history.baseline_rates(dated))
         renamed = [place for place, result in enumerate(dated) if result.spec.identity.node in self.old_names]
         before = self.history.baseline_rates([self._under_old_name(dated[place]) for place in renamed])
         for place, past in zip(renamed, before, strict=True):
-            pasts[place] = [*past, *pasts[place]]
-        return pasts
+            rates[place] = [*past, *rates[place]]
+        return rates
 
     def _dated(self, result: RunResult) -> RunResult:
         at = wall_clocks.on_our_clock(result.started_at, self.started_at, self.finished_at)
@@ -109,12 +109,12 @@ class _OwnPasts(NamedTuple):
 
 
 def _against_peers(
-    plan: Plan, results: Sequence[RunResult], own_pasts: _OwnPasts
+    plan: Plan, results: Sequence[RunResult], baseline_rates: _BaselineRates
 ) -> tuple[tuple[GroupVerdict, ...], tuple[RunResult, ...]]:
-    """The verdicts, and the results as they were judged: one that cannot be judged is a failed run.
+    """The verdicts, and the results as judged: a result that cannot be judged is a failed run.
 
-    A node is missing in the groups that were planned for it, and in no other. Runs over several nodes cannot judge a
-    node, and a plan that compares strategies judges none.
+    A node can be missing only in groups that were planned for it. Runs over several nodes judge no node, nor does a
+    plan that compares strategies.
     """
     if not plan.judges_nodes:
         return (), tuple(results)
@@ -125,8 +125,10 @@ def _against_peers(
     replaced: dict[int, RunResult] = {}
     for group_id, members in sorted(groups.items()):
         expected = plan.nodes_by_group.get(group_id, ())
-        own = _own_references(members, own_pasts, plan.params.tolerances)
-        judge = partial(_judge_group, expected=expected, tolerances=plan.params.tolerances, own=own, pasts=own_pasts)
+        own = _own_references(members, baseline_rates, plan.params.tolerances)
+        judge = partial(
+            _judge_group, expected=expected, tolerances=plan.params.tolerances, own=own, baselines=baseline_rates
+        )
         of_group, sound = fault_isolation.apart(members, judge)
         verdicts += of_group
         replaced |= {id(was): run for was, run in zip(members, sound, strict=True)}
@@ -139,47 +141,49 @@ def _judge_group(
     expected: Sequence[str],
     tolerances: Tolerances,
     own: Mapping[str, float],
-    pasts: _OwnPasts,
+    baselines: _BaselineRates,
 ) -> tuple[GroupVerdict, ...]:
-    """Against peers; where the fleet is split, against the nodes that are as fast as in their own past."""
+    """Verdicts against peers; where the fleet is split, against the nodes that are as fast as in their own past."""
     groups = node_verdicts.judge_groups(results, expected, tolerances, own)
     if tolerances.reference is not ReferenceMode.LEAVE_ONE_OUT_MEDIAN or not any(map(fleet_halves.is_split, groups)):
         return groups
-    # Some nodes read fast: either they are fast, or the majority fell. Only the nodes' own past can decide.
+    # Some nodes read fast: they are fast, or the majority became slow. The nodes' own past decides which.
     typical = typical_runs(results)
-    history = [judge_history(run, past, tolerances) for run, past in zip(typical, pasts.of(typical), strict=True)]
+    history = [judge_history(run, past, tolerances) for run, past in zip(typical, baselines.of(typical), strict=True)]
     as_before = frozenset[str]().union(*(fleet_halves.as_before(group, history) for group in groups))
     return node_verdicts.judge_groups(results, expected, tolerances, own, as_before) if as_before else groups
 
 
-def _own_references(members: Sequence[RunResult], pasts: _OwnPasts, tolerances: Tolerances) -> dict[str, float]:
-    """Node -> median of its past at the work that is compared; empty unless the reference is the nodes' own past."""
+def _own_references(
+    members: Sequence[RunResult], baselines: _BaselineRates, tolerances: Tolerances
+) -> dict[str, float]:
+    """Node -> median of its past samples/s at this work; empty unless the reference is the nodes' own past."""
     if tolerances.reference is not ReferenceMode.HISTORY:
         return {}
     typical = typical_runs([run for nodes in by_group(members, ()).values() for node in nodes for run in node.valid])
     least = max(tolerances.history_min_points, 1)
     return {
         run.spec.identity.node: statistics.median(past)
-        for run, past in zip(typical, pasts.of(typical), strict=True)
+        for run, past in zip(typical, baselines.of(typical), strict=True)
         if len(past) >= least
     }
 
 
 def _against_own_past(
-    plan: Plan, results: Sequence[RunResult], pasts: _OwnPasts, parts: FaultIsolation
+    plan: Plan, results: Sequence[RunResult], baselines: _BaselineRates, parts: FaultIsolation
 ) -> tuple[HistoryVerdict, ...]:
-    """One verdict for each node, group and choice; none where the campaign measures the noise itself."""
+    """One verdict for each node, group and choice; none in a campaign that measures the noise floor."""
     if plan.campaign_kind is CampaignKind.NOISE:
         return ()
     typical = typical_runs(results)
-    past_of = {id(run): past for run, past in zip(typical, pasts.of(typical), strict=True)}
+    past_of = {id(run): past for run, past in zip(typical, baselines.of(typical), strict=True)}
     judge = lambda run: (judge_history(run, past_of[id(run)], plan.params.tolerances),)  # noqa: E731
     return tuple(parts.each("comparing with the past", typical, judge))
 
 
 def _digest(results: Sequence[RunResult]) -> str:
-    """Changes when another result arrives for a run. A result without context was made up when results were collected,
-    at a time that means nothing; its error identifies it.
+    """A hash that changes when another result arrives for a run. A result without context was made by the collector at
+    an arbitrary time, so its error stands in for the time.
     """
     parts = [
         (

@@ -13,7 +13,7 @@ from trainbench.judging.node_runs import GpuPlace, NodeRuns
 
 
 def is_split(result: RunResult) -> bool:
-    """Several ranks that worked by themselves. What never came to ranks failed as a whole; one GPU is its node."""
+    """Whether a result has several independent ranks; False where it failed before it had ranks."""
     spec = result.spec
     return spec.placement.strategy is Strategy.INDEPENDENT and spec.placement.gpus_per_node > 1 and bool(result.ranks)
 
@@ -21,7 +21,7 @@ def is_split(result: RunResult) -> bool:
 def by_gpu(result: RunResult) -> dict[GpuPlace, RunResult]:
     """Each GPU's own run, by index: its rank's figures and status, its own telemetry; host and versions are the node's.
 
-    A GPU of the run without a rank that reported is a failed run as well. Empty for a result that `is_split` denies.
+    A GPU whose rank did not report is a failed run. Empty where `is_split` is False.
     """
     if not is_split(result):
         return {}
@@ -37,8 +37,8 @@ def by_gpu(result: RunResult) -> dict[GpuPlace, RunResult]:
 
 
 def units(members: Sequence[NodeRuns]) -> list[NodeRuns]:
-    """The nodes, each that measured its GPUs by themselves as one unit for each GPU; results that came to no ranks
-    stay a unit of the node itself.
+    """The units to judge: nodes, and of nodes with independent ranks each GPU. Results without ranks stay with the
+    node.
     """
     return [unit for member in members for unit in _of_node(member)]
 
@@ -56,7 +56,7 @@ def _of_node(member: NodeRuns) -> list[NodeRuns]:
 
 
 def _of_rank(result: RunResult, rank: RankSummary) -> RunResult:
-    """The figures of one rank as a run on one GPU. What the contract gives for the whole run only is left out."""
+    """The figures of one rank as a run on one GPU, without those that the contract has for the whole run only."""
     error = None
     if rank.status is not Status.OK:
         cause = result.error if result.error and result.error.rank in (None, rank.rank) else None
@@ -94,7 +94,7 @@ def _without_rank(result: RunResult, place: GpuPlace) -> RunResult:
 
 
 def _part(result: RunResult, uuid: str | None, **fields: object) -> RunResult:
-    """`result` of the one GPU `uuid` (of none, where it is not known)."""
+    """The part of `result` that belongs to the GPU `uuid`; of no GPU where `uuid` is unknown."""
     context = result.context
     gpus: tuple[Gpu, ...] = tuple(gpu for gpu in context.gpus if gpu.uuid == uuid) if context else ()
     records: tuple[GpuTelemetry, ...] = tuple(gpu for gpu in result.telemetry.gpus if gpu.uuid == uuid)

@@ -14,31 +14,31 @@ from trainbench.judging.over_time.undecided_streaks import Streak
 
 
 class HistoryReads(Protocol):
-    """Earlier campaigns of the nodes that are judged; see `history.History` for each method's rules."""
+    """Reads of earlier campaigns; `history.History` documents the rules of each method."""
 
     def baseline_rates(self, results: Sequence[RunResult]) -> Sequence[Sequence[float]]:
-        """For each result the earlier samples/s of its node at the same work, hardware and software, oldest first. One
-        call for all results: a database answers thousands of queries on one connection in a second.
+        """Earlier samples/s of each result's node at the same work, hardware and software, oldest first. One call reads
+        for all results, on one connection.
         """
 
     def node_records(self, fingerprints: Collection[str], campaign_id: str, before: datetime) -> Sequence[NodeRecord]:
-        """Each node's earlier campaigns at these works, whatever driver and image it had then, oldest first."""
+        """Earlier campaigns of each node at these works, with any driver and image, oldest first."""
 
     def last_measured(self, since: datetime) -> Mapping[str, datetime]:
-        """Node -> when its last valid run began, for nodes that had one since then."""
+        """Node -> start of its last valid run, for nodes with a run since the given time."""
 
     def undecided_before(self, suite: str, campaign_id: str, before: datetime) -> Mapping[str, Streak]:
-        """Node -> since when it could not be judged, up to the campaign before."""
+        """Node -> its streak of campaigns without a verdict, up to the campaign before."""
 
     def slower_before(self, suite: str, campaign_id: str, before: datetime) -> Sequence[Slowdown]:
         """Slowdowns with an open warning."""
 
     def baselines(self) -> Sequence[Baseline]:
-        """All baselines that somebody accepted, the oldest first."""
+        """All accepted baselines, the oldest first."""
 
 
 class NoHistory:
-    """The history of results that others measured: empty."""
+    """An empty history, for results that others measured."""
 
     def baseline_rates(self, results: Sequence[RunResult]) -> Sequence[Sequence[float]]:
         return [()] * len(results)

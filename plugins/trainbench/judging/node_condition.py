@@ -1,8 +1,7 @@
-"""The condition of each node, and the headline of a fleet: every report, exit code, alert, banner and page takes them
-from here.
+"""The condition of each node and the headline of a fleet, for every report, exit code, alert, banner and page.
 
 A node has one condition: the first of `_rules` that holds for its latest evidence. It is well only if its latest
-verdict is ok and fresh. What each condition does to each surface stands in `TRAITS`; docs/conditions.md shows them.
+verdict is ok and fresh. `TRAITS` holds the effect of each condition; docs/conditions.md shows them on each surface.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from trainbench.core.grouping import grouped
 from trainbench.core.natural_order import natural
 from trainbench.core.verdicts import RED, State
 
-FRESH = timedelta(hours=36)  # a nightly check that was left out once; an older verdict says nothing about today
+FRESH = timedelta(hours=36)  # one nightly check may be left out; an older verdict does not describe the node today
 UNDECIDED_STATES = frozenset({State.INSUFFICIENT, State.NO_BASELINE, State.NOT_JUDGED})
 MAX_NAMED = 5  # nodes of one condition in a headline
 
 
 class Condition(StrEnum):
-    """The worst first: of several that hold for a node, the first is its condition."""
+    """Conditions, the worst first: of several that hold for a node, the first is its condition."""
 
     FAILED = "failed"
     MISSING = "missing"
@@ -42,7 +41,7 @@ class Condition(StrEnum):
 
 
 class Reach(StrEnum):
-    """How far the news of a condition goes."""
+    """The people that a condition reaches."""
 
     RED = "red"  # everybody: the run fails
     WARNING = "warning"  # people: alert, banner, notice; the run does not fail
@@ -50,8 +49,8 @@ class Reach(StrEnum):
 
 
 class Trait(NamedTuple):
-    """`one` and `several` go on from the number of nodes: "1 of 4 nodes is in breach", "2 are in breach". `none`: how
-    a headline begins where all nodes are so and "All 4 nodes ..." would read as its opposite.
+    """`one` and `several` follow the number of nodes: "1 of 4 nodes is in breach", "2 are in breach". `none`: begins
+    the headline where all nodes share a condition for which "All 4 nodes ..." would read as the opposite.
     """
 
     reach: Reach
@@ -107,13 +106,13 @@ TRAITS: Mapping[Condition, Trait] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What is known of one node. `reasons`: a phrase for each condition that somebody will ask about."""
+    """Facts about one node. `reasons`: condition -> a phrase with its reason."""
 
     node: str
     now: datetime
-    judged_at: datetime | None  # when its latest verdict was given; None: never
+    judged_at: datetime | None  # time of its latest verdict; None: never
     states: frozenset[State] = frozenset()  # of its latest verdicts: one for each work of that campaign
-    red_states: frozenset[State] = frozenset()  # of what is red and not acknowledged, now or since an open breach
+    red_states: frozenset[State] = frozenset()  # red and not acknowledged, now or since an open breach
     red_since: datetime | None = None  # of the open breach, acknowledged or not
     is_acknowledged: bool = False  # it has open breaches, and each is acknowledged
     is_drill: bool = False  # its latest run slowed it on purpose
@@ -126,8 +125,8 @@ class Evidence:
 
 
 class NodeCondition(NamedTuple):
-    """`since`: when the breach was opened, the last verdict was given or the last judgement could be made; None:
-    unknown, or this run. `reason`: a phrase, "" where there is nothing to add.
+    """`since`: time at which the breach opened, or of the last verdict; None: unknown, or this run. `reason`: a phrase,
+    or "".
     """
 
     node: str
@@ -140,7 +139,7 @@ class NodeCondition(NamedTuple):
         return TRAITS[self.condition].reach
 
     def urgency(self) -> tuple[int, int]:
-        """Sort key: what is red first, then warnings, then the rest; of each the worse first."""
+        """Sort key: red conditions first, then warnings, then the rest; within each the worse first."""
         return list(Reach).index(self.reach), list(Condition).index(self.condition)
 
     @property
@@ -191,8 +190,8 @@ def condition_now(
     is_acknowledged: bool = False,
     decided_at: datetime | None = None,
 ) -> NodeCondition:
-    """The condition that a node had in its latest campaign, in the light of the breaches that are open, and of its age:
-    `latest.since` is when that campaign ended. None: no campaign judged it.
+    """The node's condition now: that of its latest campaign, corrected by open breaches and by its age. `latest.since`:
+    end of that campaign. `latest` None: no campaign judged the node.
     """
     was = latest.condition if latest else None
     if was in (Condition.FAILED, Condition.MISSING, Condition.BREACH) and not is_acknowledged:
@@ -219,7 +218,9 @@ def condition_now(
 
 
 def _rules(e: Evidence) -> Sequence[tuple[Condition, bool]]:
-    """In the order of `Condition`. What is red stays so until it is well: no silence, noise or age hides it."""
+    """Each condition with whether it holds, in the order of `Condition`. Missing runs, noise or age never hide a red
+    one.
+    """
     is_stale = e.judged_at is None or e.now - e.judged_at > e.fresh
     return (
         (Condition.FAILED, State.FAILED in e.red_states),
@@ -238,8 +239,8 @@ def _rules(e: Evidence) -> Sequence[tuple[Condition, bool]]:
 
 
 def fleet_summary(conditions: Iterable[NodeCondition], most: int = MAX_NAMED) -> FleetSummary:
-    """ "1 of 4 nodes is in breach: node-3 (samples/s -9.7 %); 3 are well." `most`: nodes that are named of each
-    condition; 0 names none. All nodes that are well are only counted.
+    """ "1 of 4 nodes is in breach: node-3 (samples/s -9.7 %); 3 are well." `most`: nodes to name for each
+    condition; 0 names none. Nodes that are well are only counted.
     """
     nodes = sorted(conditions, key=lambda node: natural(node.node))
     present = grouped((node.condition, node) for node in sorted(nodes, key=NodeCondition.urgency))
@@ -266,7 +267,7 @@ def _part(condition: Condition, members: Sequence[NodeCondition], total: int, *,
 
 
 def _named(members: Sequence[NodeCondition], most: int) -> str:
-    """Names with their reasons; one reason that all share stands once."""
+    """Names with their reasons; a reason that all nodes share is written once."""
     shared = {node.reason for node in members}
     if len(shared) == 1 and len(members) > 1:
         (reason,) = shared

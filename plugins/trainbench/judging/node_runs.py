@@ -1,4 +1,4 @@
-"""Results -> what each node measured: one entry for each node and group, with one value for each metric."""
+"""Groups results by node and work: one entry for each node and group, with one value for each metric."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ NO_RESULTS = "no-results"  # group_id when nothing came back at all
 
 @dataclass(frozen=True)
 class GpuPlace:
-    """A GPU of a node. On the CPU the rank stands for it, without UUID."""
+    """A GPU of a node. On the CPU: a rank, without UUID."""
 
     index: int
     uuid: str | None
 
 
 class Key(NamedTuple):
-    """What is judged: a node (`gpu` is None), or one GPU of it."""
+    """The unit that is judged: a node (`gpu` is None), or one GPU of it."""
 
     node: str
     gpu: GpuPlace | None = None
 
 
-@dataclass(frozen=True)  # not a model: that would check every result of the fleet once more
+@dataclass(frozen=True)  # not a pydantic model, which would validate every result again
 class NodeRuns:
-    """The runs of one node in one group; no runs at all when it is missing. `choice`: the group's usual one.
-    `gpu`: the runs are those of this GPU alone (see `gpu_runs`).
+    """The runs of one node in one group, empty for a missing node. `choice`: the group's usual one. `gpu`: set where
+    the runs are those of this GPU alone (see `gpu_runs`).
     """
 
     node: str
@@ -61,7 +61,7 @@ class NodeRuns:
 
     @property
     def strays(self) -> tuple[RunResult, ...]:
-        """Good runs that chose other work than the group: not compared."""
+        """Good runs with another choice than the group's: they are not compared."""
         return tuple(run for run in self.runs if run.status is Status.OK and not self._is_usual(run))
 
     def _is_usual(self, run: RunResult) -> bool:
@@ -69,7 +69,7 @@ class NodeRuns:
 
     @property
     def busy(self) -> tuple[RunResult, ...]:
-        """The runs for which the node was not free: nobody's fault, and nothing to judge."""
+        """The runs for which the node was not free; they are not judged."""
         return tuple(run for run in self.runs if run.error and run.error.kind in NOT_FREE)
 
     @property
@@ -93,13 +93,13 @@ class NodeRuns:
         )
 
     def value(self, metric: Metric) -> float | None:
-        """Median over the valid runs; None when no run has the figure."""
+        """The metric's median over the valid runs; None when no run has it."""
         return known_median(measured(run, metric) for run in self.valid)
 
 
 def judged_rate(result: RunResult) -> float | None:
-    """The samples/s that a node is judged by, and remembered with: of independent ranks those of its slowest GPU, for
-    the sum of eight hides one that is slow. None unless each rank has one.
+    """The samples/s by which a node is judged and stored: of independent ranks those of the slowest GPU, because the
+    sum of eight hides a slow one. None unless each rank has a rate.
     """
     if result.spec.placement.strategy is not Strategy.INDEPENDENT or len(result.ranks) < 2:
         return result.performance.samples_per_second
@@ -109,8 +109,8 @@ def judged_rate(result: RunResult) -> float | None:
 
 
 def typical_runs(results: Iterable[RunResult]) -> list[RunResult]:
-    """For each node, group and choice the valid run on that node alone with the median samples/s: of an even number the
-    lower middle one.
+    """The run with the median samples/s for each node, group and choice, from valid runs on that node alone; of an even
+    number the lower middle one.
     """
     by_node: dict[tuple[str, str, str], list[RunResult]] = {}
     for result in results:
@@ -127,30 +127,30 @@ def typical_runs(results: Iterable[RunResult]) -> list[RunResult]:
 
 
 def measured(result: RunResult, metric: Metric) -> float | None:
-    """One run's figure. Temperature is that of the hottest GPU (each one's mean over the measured windows)."""
+    """The figure of one run. Temperature: mean over the measured windows, of the hottest GPU."""
     if metric is Metric.SAMPLES_PER_SECOND:
         return result.performance.samples_per_second
     if metric is Metric.MEMORY_GB:
         # the resident set of a process depends on what else the host does: only CUDA's own count is comparable
         gb = result.memory.peak_during_training if result.memory.kind == "cuda_allocated" else None
-        return gb if gb is not None and gb > 0 else None  # a model takes memory: 0 is no measurement
+        return gb if gb is not None and gb > 0 else None  # 0 is no measurement: every model takes memory
     return TEMPERATURE_MEAN_C.value(result)
 
 
 def _window_rates(run: RunResult) -> tuple[float, ...]:
-    """None of them where one is no rate: they only tell of the noise, which is a matter of logarithms."""
+    """The rates of the windows, for the noise in logarithms; empty where one of them is not positive."""
     rates = tuple(window.samples_per_second for window in run.performance.windows)
     return rates if all(rate > 0 for rate in rates) else ()
 
 
 def choice_of(result: RunResult) -> str:
-    """What a spec may leave to the program, as it ran: "micro-batch 8, checkpointing on"."""
+    """The settings that a spec may leave to the program, as chosen: "micro-batch 8, checkpointing on"."""
     ran = result.effective_spec.work
     return f"micro-batch {ran.micro_batch_size}, checkpointing {'on' if ran.gradient_checkpointing else 'off'}"
 
 
 def usual_choice(members: Sequence[NodeRuns]) -> str | None:
-    """The choice of most nodes, each with one vote; of equally many the one that comes last in the alphabet."""
+    """The choice of most nodes, one vote each; ties go to the last in alphabetical order."""
     votes = Counter(
         Counter(choice_of(run) for run in member.valid).most_common(1)[0][0] for member in members if member.valid
     )
@@ -158,15 +158,15 @@ def usual_choice(members: Sequence[NodeRuns]) -> str | None:
 
 
 def gpu_name(result: RunResult) -> str | None:
-    """Name of the run's GPUs as NVML prints it; None on the CPU and for runs that never got to look."""
+    """NVML's name of the run's GPUs; None on the CPU and for runs that failed before they read it."""
     names = {gpu.name for gpu in result.context.gpus} if result.context else set()
     return " + ".join(sorted(names)) or None
 
 
 def latest(results: Iterable[RunResult]) -> list[RunResult]:
-    """Each run once: of several results of one run the one that finished last, where the first of them stood.
+    """Each run once: the result that finished last, at the place of the first.
 
-    A run that came back twice would count twice in its node's median, and in the degrees of freedom of the noise.
+    Two results of one run would count twice in its node's median and in the noise's degrees of freedom.
     """
     last: dict[tuple[str, str, str], RunResult] = {}
     for result in results:
@@ -177,18 +177,17 @@ def latest(results: Iterable[RunResult]) -> list[RunResult]:
 
 
 def _finished(result: RunResult) -> tuple[datetime, str]:
-    """When it finished; the text decides between two that say the same time, so that their order does not."""
+    """Sort key: the finish time, then the text, so that equal times do not depend on the order."""
     return result.finished_at, result.model_dump_json()
 
 
 def by_group(
     results: Sequence[RunResult], expected_nodes: Sequence[str]
 ) -> dict[tuple[str, str | None], list[NodeRuns]]:
-    """(group_id, GPU name) -> its nodes, all in natural order; each group_id holds every expected node.
+    """(group_id, GPU name) -> its nodes in natural order; each group_id holds every expected node.
 
-    A node whose GPU is unknown (missing, or failed early) goes to the group's only kind of GPU; where there are
-    several kinds, to a group of its own without a GPU name. A run that came back twice counts once. Raises ValueError
-    for runs over several nodes.
+    A node whose GPU is unknown (missing, or failed early) joins the group's only kind of GPU; of several kinds, a group
+    of its own without a GPU name. Two results of one run count once. Raises ValueError for runs over several nodes.
     """
     runs: dict[str, dict[str, list[RunResult]]] = {}
     for result in latest(results):

@@ -1,24 +1,24 @@
-"""How far apart two equally fast nodes may seem by chance: the noise of one run, from repeats, and what it hides.
+"""The noise of one run, estimated from repeats, and the deviation that chance alone can cause.
 
 **Model.** Logarithms, for machine noise is a factor: `log(samples/s) = node + round + error`, the error of a run having
 the standard deviation `sd`. It is estimated twice, and the larger estimate counts:
 
-- *between runs* (two rounds or more): what is left of the runs when each node's mean and each round's mean are taken
-  out. A drift that hits every node of a round alike is no difference between nodes. Degrees of freedom
+- *between runs* (two rounds or more): the residuals of the runs after each node's mean and each round's mean are
+  subtracted. A drift that is common to all nodes of a round is no difference between nodes. Degrees of freedom
   (nodes - 1) * (rounds - 1), from nodes that have every round; with one node, or a reference that does not share
   the rounds (history, fixed), the rounds stay in and nodes * (rounds - 1) are left.
 - *within runs*: the windows of each run about their mean, pooled. It is not divided by sqrt(windows): windows of one
-  pod are seconds apart and err together, so their number says little about the next pod.
+  pod are seconds apart and correlated, so more of them do not predict the next pod better.
 
-One node far off makes this large for all; a fleet is judged by `scatter`, which keeps such a node apart.
+One node that is far off enlarges this for all; `scatter` keeps such a node apart when it judges a fleet.
 
 **Half-width.** A node's value is the median of its k runs, its reference the median of m others, so the deviation has
 the variance sd^2 * (c(k) + c(m) * c(k')), where c(n) * sd^2 bounds the variance of a median of n: exactly 1/n up to
 two, below pi / (2 n) from there on (asymptotic variance of the median of normal values; for n = 3 it is 0.449, the
 bound 0.524). Times Student's t at 99.5 % on either side, with the estimate's degrees of freedom.
 
-A node is red only when the run and its re-run are both beyond limit *and* noise, on the same side. What that finds and
-whom it blames by chance is in docs/detection.md. One round cannot see what differs between pods: take three on shared
+A node is red only when the run and its re-run are both beyond limit *and* noise, on the same side. docs/detection.md
+has the rates of detection and of false alarms. One round cannot show differences between pods: use three on shared
 machines.
 """
 
@@ -46,11 +46,11 @@ class Noise(NamedTuple):
     degrees_of_freedom: int
 
     def half_width(self, variance: float) -> float:
-        """Of a figure with the variance `variance` * sd^2, as a logarithm."""
+        """Half-width, as a logarithm, of a figure with the variance `variance` * sd^2."""
         return t_995(self.degrees_of_freedom) * self.sd * math.sqrt(variance)
 
 
-@cache  # a fleet has the same few degrees of freedom, node by node
+@cache  # the nodes of a fleet share a few degrees of freedom
 def t_995(degrees_of_freedom: int) -> float:
     """One-sided 99.5 % quantile of Student's t."""
     from scipy.special import stdtrit
@@ -79,7 +79,7 @@ def between_runs(nodes: Sequence[Sequence[Run]], *, rounds_are_shared: bool) -> 
     table = [[rates[r] for r in rounds] for rates in by_round if len(rates) == len(rounds)]
     if not table or len(rounds) < 2:
         return None
-    # Take out each node's mean, then what each round did to all nodes alike.
+    # Subtract each node's mean, then each round's common effect on all nodes.
     residuals = [[value - statistics.fmean(row) for value in row] for row in table]
     degrees_of_freedom = len(table) * (len(rounds) - 1)
     if rounds_are_shared and len(table) > 1:
@@ -92,7 +92,7 @@ def between_runs(nodes: Sequence[Sequence[Run]], *, rounds_are_shared: bool) -> 
 
 
 def within_runs(nodes: Sequence[Sequence[Run]]) -> Noise | None:
-    """Pooled standard deviation of the windows' log samples/s about the mean of their run; None: no run has two."""
+    """Pooled standard deviation of the windows' log samples/s about their run's mean; None: no run has two windows."""
     repeated = [[math.log(rate) for rate in run.windows] for runs in nodes for run in runs if len(run.windows) > 1]
     degrees_of_freedom = sum(len(windows) - 1 for windows in repeated)
     if not degrees_of_freedom:
@@ -102,8 +102,8 @@ def within_runs(nodes: Sequence[Sequence[Run]]) -> Noise | None:
 
 
 def to_pct(half_width: float, *, slow: bool) -> float:
-    """A logarithmic half-width as percent of the reference, on the side asked for: 0.693 is 50 % slow or 100 % fast."""
-    # beyond e^700 a float ends: a run a million times slower than its repeat is noise without bounds
+    """A logarithmic half-width as percent of the reference, on the given side: 0.693 is 50 % slow or 100 % fast."""
+    # exp() of more than 700 overflows: such noise is unbounded
     return 100 * (-math.expm1(-half_width) if slow else math.expm1(min(half_width, 700.0)))
 
 
@@ -113,5 +113,5 @@ def from_pct(pct: float, *, slow: bool) -> float:
 
 
 def deviation_pct(value: float, reference: float) -> float:
-    # rounded, so that 4.75 against 5.00 is -5 % and not a hair beyond the limit
+    # rounded, so that 4.75 against 5.00 is exactly -5 %
     return round(100 * (value - reference) / reference, 9)

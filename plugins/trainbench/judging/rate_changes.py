@@ -1,4 +1,4 @@
-"""Whether a node that lost throughput is back at its old level, or has lost more since."""
+"""Tests whether a slower node is back at its old level, or has become slower still."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ def change_pct(change: RateChange) -> float:
 
 
 def is_back(rate: float, change: RateChange) -> bool:
-    """Whether a node is near its level before: it lost less than half of what counts."""
+    """Whether a node is near its level before: its loss is less than half of the limit."""
     return deviation_pct(rate, change.before) >= -change.limit_pct / 2
 
 
 def is_worse(now: RateChange, then: RateChange) -> bool:
-    """Whether a node has lost more since it was warned of, by more than what counts."""
+    """Whether a node lost more than the limit since its warning."""
     return deviation_pct(now.after, then.after) < -max(now.limit_pct, then.limit_pct)

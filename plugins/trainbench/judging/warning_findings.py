@@ -1,4 +1,4 @@
-"""Findings -> warnings: one of each kind for a node, however a night's findings describe it."""
+"""Reduces findings to warnings: at most one of each kind for a node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from trainbench.results.campaign import Campaign
 
 
 class Kind(StrEnum):
-    """The worst first. The first four are of a whole run, and not of a node."""
+    """Kinds of warnings, the worst first. The first four concern a whole run, not a node."""
 
     NO_FIGURE = NO_FIGURE
     PART_FAILED = PART_FAILED
@@ -63,8 +63,8 @@ OVER = "this is over"
 
 
 def warnings_of(campaign: Campaign) -> Mapping[tuple[str, Kind], Finding]:
-    """(node, kind) -> the finding to warn of, the first of several; not of nodes that are red, which have a breach, nor
-    of those slowed down on purpose.
+    """(node, kind) -> the finding to warn of, the first of several. Red nodes, which have a breach, and drilled nodes
+    are left out.
     """
     others = red_or_drilled(campaign)
     warnings: dict[tuple[str, Kind], Finding] = {}
@@ -77,12 +77,12 @@ def warnings_of(campaign: Campaign) -> Mapping[tuple[str, Kind], Finding]:
 
 
 def alarms(campaign: Campaign) -> Mapping[tuple[str, Kind], Finding]:
-    """("", kind) -> what turns the whole run red, the first of several."""
+    """("", kind) -> the finding that turns the whole run red, the first of several."""
     return {("", KIND_OF[finding.category]): finding for finding in reversed(campaign.alarms)}
 
 
 def changes_of(campaign: Campaign, node: str) -> tuple[RateChange, ...]:
-    """By how much tonight's findings call the node slower, once for each work: the largest change."""
+    """The node's largest loss tonight at each work."""
     of_work: dict[str, RateChange] = {}
     for finding in campaign.findings:
         if KIND_OF.get(finding.category) is Kind.SLOW:

@@ -12,7 +12,7 @@ _AGAIN = {State.BUSY: "run the drill again when the node is free", State.FAILED:
 
 
 def undetected_drill_findings(groups: Sequence[GroupVerdict], results: Iterable[RunResult]) -> tuple[Finding, ...]:
-    """One for each drilled node that no group finds too slow."""
+    """Findings on drilled nodes that no group judges too slow, one for each node."""
     drills = {result.spec.identity.node: result.spec.drill.slowdown_pct for result in results if result.spec.drill}
     verdicts = [node for group in groups for node in group.nodes]
     detected = {node.node for node in verdicts if is_detected(node)}
@@ -29,7 +29,7 @@ def undetected(of_campaign: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def is_detected(node: NodeVerdict) -> bool:
-    """Whether the node is in breach for its throughput; a drill takes nothing but that away."""
+    """Whether the node is in breach for its throughput, the only figure that a drill lowers."""
     rate = node.metric(Metric.SAMPLES_PER_SECOND)
     return node.state is State.BREACH and rate is not None and rate.state is State.BREACH and rate.side is Side.SLOW
 

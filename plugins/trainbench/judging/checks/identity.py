@@ -20,7 +20,7 @@ SEVERAL_MACHINES = "several_machines"  # category
 
 
 def identity_findings(results: Sequence[RunResult], known: Sequence[GpuNode] = ()) -> tuple[Finding, ...]:
-    """`known`: the nodes as the cluster lists them, for how many GPUs each has."""
+    """Findings on GPUs under two node names, and machines under one. `known`: the cluster's nodes."""
     return (*_twice(results), *_two_names(results), *_one_name(results, known))
 
 
@@ -45,7 +45,7 @@ def _twice(results: Sequence[RunResult]) -> tuple[Finding, ...]:
 
 
 def _two_names(results: Sequence[RunResult]) -> tuple[Finding, ...]:
-    """A renamed node, or a machine that was moved, would be compared with itself."""
+    """Findings on GPUs that ran under two node names: such a machine would be its own peer."""
     nodes_of: dict[str, dict[str, None]] = {}
     for result in results:
         for gpu in result.context.gpus if result.context else ():
@@ -68,7 +68,9 @@ def _two_names(results: Sequence[RunResult]) -> tuple[Finding, ...]:
 
 
 def _one_name(results: Sequence[RunResult], known: Sequence[GpuNode]) -> tuple[Finding, ...]:
-    """One for each name under which runs had GPUs that no run used together, and more of them than the node has."""
+    """Findings on names under which several machines ran: their GPUs never occur in one run, and exceed the node's
+    count.
+    """
     sets: dict[str, list[frozenset[str]]] = {}
     for result in results:
         if result.spec.placement.nodes == 1 and (uuids := gpu_uuids(result)):

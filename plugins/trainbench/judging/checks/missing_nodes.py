@@ -9,8 +9,8 @@ from trainbench.core.verdicts import Finding, GroupVerdict, Level, NodeVerdict, 
 from trainbench.planning.nodes import AbsentNode, GpuNode
 from trainbench.planning.plan import Plan
 
-UNMEASURED_DAYS = 3  # busy for so long, and somebody should make room
-GONE_DAYS = 7  # for so long a node that the cluster no longer lists is missed
+UNMEASURED_DAYS = 3  # a node that was busy for longer gets a finding
+GONE_DAYS = 7  # a node that the cluster no longer lists is reported for so long
 ABSENT, GONE, LOST_GPUS, UNMEASURED = "absent_node", "gone_node", "lost_gpus", "unmeasured_node"
 ATTENDANCE = frozenset({ABSENT, GONE, LOST_GPUS, UNMEASURED})
 
@@ -22,9 +22,10 @@ def missing_node_findings(
     last_measured: Mapping[str, datetime],
     at: datetime,
 ) -> tuple[Finding, ...]:
-    """Nodes that nothing ran on, nodes that were busy for days, and nodes that the cluster no longer lists.
-    `last_measured`: node -> its last valid run before this campaign. None is missed where nodes were chosen by name,
-    nor under a name that it had before.
+    """Findings on nodes that nothing ran on, nodes that were busy for days, and nodes that the cluster no longer lists.
+
+    `last_measured`: node -> its last valid run before this campaign. Where the form names the nodes, no other node is
+    reported as missing; a node's old names never are.
     """
     absent = absentees(plan.absent, plan.known)
     busy = unmeasured([node for group in groups for node in group.nodes], last_measured, at)
@@ -34,7 +35,7 @@ def missing_node_findings(
 
 
 def absentees(absent: Iterable[AbsentNode], known: Iterable[GpuNode]) -> tuple[Finding, ...]:
-    """Nodes that nothing runs on, as a notice where that is wanted (quarantine, cordon); nodes with unhealthy GPUs."""
+    """Findings on skipped nodes, as a notice where that is wanted (quarantine, cordon), and on unhealthy GPUs."""
     out = tuple(
         Finding(
             level=Level.WARNING if node.expected else Level.INFO,
@@ -63,7 +64,7 @@ def absentees(absent: Iterable[AbsentNode], known: Iterable[GpuNode]) -> tuple[F
 
 
 def gone(listed: Iterable[str], last_measured: Mapping[str, datetime], at: datetime) -> tuple[Finding, ...]:
-    """Nodes that were measured within the last days and that the cluster no longer lists."""
+    """Findings on nodes that were measured within GONE_DAYS and that the cluster no longer lists."""
     here, since = set(listed), at - timedelta(days=GONE_DAYS)
     return tuple(
         Finding(
@@ -83,7 +84,7 @@ def gone(listed: Iterable[str], last_measured: Mapping[str, datetime], at: datet
 def unmeasured(
     nodes: Sequence[NodeVerdict], last_measured: Mapping[str, datetime], at: datetime
 ) -> tuple[Finding, ...]:
-    """Findings on busy nodes without a valid run for days."""
+    """Findings on busy nodes without a valid run for UNMEASURED_DAYS."""
     busy = []
     for name in dict.fromkeys(node.node for node in nodes if node.state is State.BUSY):
         last = last_measured.get(name)

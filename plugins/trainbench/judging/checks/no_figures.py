@@ -1,4 +1,4 @@
-"""A campaign in which no run gave a figure: nothing was checked, whatever the reason, so it is never green."""
+"""A campaign in which no run gave a figure is never green: it checked nothing."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from trainbench.core.verdicts import NO_FIGURE, Finding, Level
 from trainbench.pods.pod_end import NOT_FREE, EndKind
 
 HEADLINE = "No run gave a figure."
-MAX_CAUSE = 160  # characters of what the first run of a kind says
+MAX_CAUSE = 160  # characters of the first error message of each cause
 _CAUSES = {EndKind.BUSY.value: "found no free node", EndKind.PREEMPTED.value: "lost the node to other work"}
 
 
 def no_figure_findings(campaign_id: str, results: Sequence[RunResult]) -> tuple[Finding, ...]:
-    """One alarm, which names each cause with its number of runs; nothing where a run gave a figure."""
+    """One alarm that names each cause with its number of runs; empty where a run gave a figure."""
     if any(result.error is None for result in results):
         return ()
     errors = [result.error for result in results if result.error]

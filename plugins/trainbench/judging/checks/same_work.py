@@ -1,9 +1,10 @@
-"""Runs of equal work compute the same: equal first losses, parameters, execution. The fingerprint proves only the plan.
+"""Checks that runs of equal work computed the same: first losses, parameters, execution. Fingerprints compare plans
+only.
 
 Equal work at one seed on one kind of GPU begins with nearly one loss. Of the equal runs in docs/results (at least 70
 runs of 15 works: QLoRA, LoRA, full) the first measured losses lie at most 0.022 % apart. A node that is off by
-TOLERANCE_PCT computes something else: other weights or data, or wrong numbers, which nothing else on it shows. Its
-figures are no measurement of the work: `checked` makes such a run a failed one.
+TOLERANCE_PCT computes something else: other weights or data, or wrong numbers, and no other figure shows it. Its
+figures do not measure the work, so `checked` turns the run into a failed one.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from trainbench.core.verdicts import OTHER_WORK, Finding, Level
 from trainbench.judging.node_runs import choice_of, gpu_name
 
 TOLERANCE_PCT = 1.0  # of the peers' first loss: over 40 times what equal runs differ by
-SMALLEST_DIFFERENCE = 0.01  # of losses near 0, where a share says nothing
+SMALLEST_DIFFERENCE = 0.01  # of losses near 0, where a percentage is meaningless
 OTHER_EXECUTION = "other_execution"
 
 Parameters = tuple[int, int]  # total, trainable
 
 
 class _Member(NamedTuple):
-    """One run of the work, or one rank of it that measured for itself. None: not known."""
+    """One run of the work, or one independent rank of it. None: unknown."""
 
     place: int  # in the results
     rank: int | None
@@ -39,16 +40,17 @@ class _Member(NamedTuple):
 
 
 class _Usual(NamedTuple):
-    """What more than half of a group's machines agree on, at least two of them; None where they do not."""
+    """The values that more than half of a group's machines share, two at least; None without such a majority."""
 
     first_loss: float | None
     parameters: Parameters | None
 
 
 def checked(results: Sequence[RunResult], beside: Sequence[RunResult] = ()) -> tuple[RunResult, ...]:
-    """`results`, with those that computed something else than most of their peers as failed runs that say so; their
-    figures stay in them. `beside`: further peers. Without a majority nothing is changed; `unequal_work_findings`
-    reports it.
+    """The results, in which each run that computed something else than most of its peers is a failed run.
+
+    Its figures stay in it, and its error names the difference. `beside`: further peers. Without a majority nothing
+    changes, and `unequal_work_findings` reports the group.
     """
     everything = (*results, *beside)
     reasons: dict[int, dict[int | None, str]] = {}
@@ -59,12 +61,12 @@ def checked(results: Sequence[RunResult], beside: Sequence[RunResult] = ()) -> t
 
 
 def unequal_work_findings(results: Sequence[RunResult]) -> tuple[Finding, ...]:
-    """Findings that fail no run: another execution than the peers', and groups without a majority."""
+    """Findings on runs with another execution than their peers, and on groups without a majority. They fail no run."""
     return (*_execution(results), *(finding for members in _groups(results) for finding in _no_majority(members)))
 
 
 def _groups(results: Sequence[RunResult]) -> list[list[_Member]]:
-    """Runs of one work by one choice on one kind of GPU. A drill computes what its peers do, only slower."""
+    """Runs of one work, one choice and one kind of GPU. Drilled runs compute the same, only slower."""
     groups: dict[Hashable, list[_Member]] = {}
     for place, result in enumerate(results):
         groups.setdefault(_work(result), []).extend(_members(place, result))
@@ -76,7 +78,7 @@ def _work(result: RunResult) -> Hashable:
 
 
 def _members(place: int, result: RunResult) -> Iterator[_Member]:
-    """The run, or those of its independent ranks that ended well; none for a run that failed as a whole."""
+    """The run, or those of its independent ranks that ended well; empty for a failed run."""
     total, trainable, node = result.parameters.total, result.parameters.trainable, result.spec.identity.node
     parameters = None if total is None or trainable is None else (total, trainable)
     own = [(rank, rank.performance) for rank in result.ranks if rank.performance is not None]
@@ -89,7 +91,7 @@ def _members(place: int, result: RunResult) -> Iterator[_Member]:
 
 
 def _odd(members: Sequence[_Member]) -> Iterator[tuple[_Member, str]]:
-    """The members that differ from what is usual in their group, with what is the case."""
+    """The members that differ from their group's majority, each with a phrase on the difference."""
     usual = _usual(members)
     for member in members:
         if usual.parameters and member.parameters and member.parameters != usual.parameters:
@@ -139,7 +141,7 @@ def _counted(parameters: Parameters) -> str:
 
 
 def _failed(result: RunResult, reasons: dict[int | None, str]) -> RunResult:
-    """Of independent ranks only those that are odd fail. The run keeps the error that it has already, and says more."""
+    """The result as failed; of independent ranks only the odd ones fail. An error of the run itself comes first."""
     node = result.spec.identity.node
     texts = [
         f"{node if rank is None else f'GPU {rank} of {node}'} computes something else: {reason}"
@@ -179,7 +181,7 @@ def _no_majority(members: Sequence[_Member]) -> Iterator[Finding]:
 
 
 def _execution(results: Sequence[RunResult]) -> Iterator[Finding]:
-    """Each run whose dtypes, kernels or compilation differ from those of most runs of its work."""
+    """Findings on runs whose dtypes, kernels or compilation differ from those of most runs of their work."""
     groups = grouped((_work(result), result) for result in results if result.status is Status.OK and result.chosen)
     for runs in groups.values():
         kinds = Counter(_known_execution(run) for run in runs)

@@ -1,4 +1,4 @@
-"""Nodes whose clocks are wrong: a finding names them, and the campaign's own clock puts their results in order."""
+"""Nodes with wrong clocks: findings on them, and times corrected by the control plane's clock."""
 
 from __future__ import annotations
 
@@ -13,32 +13,35 @@ TOLERANCE = timedelta(minutes=1)
 
 
 def on_our_clock(at: datetime, started_at: datetime, finished_at: datetime) -> datetime:
-    """`at` where it can have been: between a campaign's start and its end, by the control plane's clock."""
+    """`at`, moved into the campaign's start and end by the control plane's clock."""
     return min(max(at, started_at), finished_at)
 
 
 def campaign_times(
     results: Sequence[RunResult], planned_at: datetime, run_started_at: datetime, now: datetime
 ) -> tuple[datetime, datetime]:
-    """(start, end) of what was measured. Airflow lets a DAG run start anew when some of its tasks are cleared: of a run
-    planned before that, the start is when it was planned, and the end when the last pod ended.
+    """The (start, end) of the campaign's measurements.
 
-    Else last Monday's results, published again, would be tonight's, and close a breach that was opened since.
+    When tasks of a DAG run are cleared, Airflow gives the run a new start. A campaign that was planned before that
+    start begins with its plan and ends with its last pod. Otherwise last Monday's results, published again, would count
+    as tonight's and close a breach that was opened since.
     """
     if run_started_at <= planned_at:
         return run_started_at, now
-    ended = [result.finished_at for result in results if result.context]  # the others were made up when collected
+    ended = [
+        result.finished_at for result in results if result.context
+    ]  # a result without context was made by the collector
     return planned_at, on_our_clock(max(ended, default=planned_at), planned_at, now)
 
 
 def clock_findings(results: Sequence[RunResult], started_at: datetime, finished_at: datetime) -> tuple[Finding, ...]:
-    """One for each node with a result from after the campaign's end; or from before its start, when others are not.
+    """Findings on nodes with results from after the campaign's end, or, unlike their peers', from before its start.
 
-    All results from before the start are no matter of clocks: a DAG run that was cleared starts anew and keeps them.
+    Where all results are from before the start, the DAG run was cleared and the clocks are right.
     """
     apart: dict[str, timedelta] = {}
     for result in results:
-        if result.context is None:  # by the clock of whoever said that there was no result
+        if result.context is None:  # the collector made it, by the control plane's clock
             continue
         early, late = result.started_at - started_at, result.finished_at - finished_at
         off = late if late > TOLERANCE else early if early < -TOLERANCE else timedelta()

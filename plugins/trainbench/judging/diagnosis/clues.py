@@ -1,4 +1,4 @@
-"""The order of clues by how much of a node's deviation each can explain, and the sentence on the first."""
+"""Ranks clues by the share of a node's deviation that each can explain, and words the first."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 from bench_image.contract.result import RunResult
 from trainbench.core.verdicts import Clue
 
-# Of the deviation: from here on a clue is an explanation; below the second figure it is none at all.
+# Shares of the deviation: a clue explains it from the first on, and explains nothing below the second.
 MOST_OF_IT = 0.5
 A_PART_OF_IT = 0.1
 
 
 class Case(NamedTuple):
-    """`own`: the node's valid runs, `peers`: those of the healthy nodes of its group. `off_pct`: by how much samples/s
-    are apart, without sign; 0 where that is not what is in breach. `troubles`: what the cluster says of the node.
+    """The evidence on a node. `own`: its valid runs; `peers`: those of its group's healthy nodes. `off_pct`: absolute
+    deviation of samples/s, 0 where another metric is in breach. `troubles`: conditions that the cluster reports.
     """
 
     own: Sequence[RunResult]
@@ -25,8 +25,8 @@ class Case(NamedTuple):
 
 
 def ranked(clues: Sequence[Clue], off_pct: float) -> tuple[Clue, ...]:
-    """By what they explain: first what can explain most of the deviation, then what cannot be computed (in the order
-    given), then what explains a part, then what explains nothing. A drill is no clue but the answer.
+    """The clues in this order: those that explain most of the deviation, those without a figure (in the order given),
+    those that explain a part, those that explain nothing. A drill decides alone.
     """
 
     def place(clue: Clue) -> tuple[int, float]:
@@ -46,7 +46,7 @@ def explains_nothing(clue: Clue, off_pct: float) -> bool:
 
 
 def explained(clue: Clue, off_pct: float) -> str:
-    """The cause, with what it explains of the deviation where that is known."""
+    """The cause, with the part of the deviation that it explains where that is known."""
     if clue.explains_pct is None or off_pct == 0:
         return clue.cause
     part = min(clue.explains_pct, off_pct)

@@ -83,11 +83,10 @@ _NEXT_STEP_OF_KIND: dict[str, str] = {
 def diagnose(
     groups: Sequence[GroupVerdict], results: Sequence[RunResult], known: Sequence[GpuNode] = ()
 ) -> tuple[Finding, ...]:
-    """Findings in the order of the groups and nodes. `category` is the likely cause, or what is the case. `known`: what
-    the cluster said of its nodes before anything ran.
+    """Findings in the order of the groups and nodes; `category` is the likely cause, or the state without one.
 
-    Of a node that measured its GPUs by themselves, each GPU that makes it what it is has a finding, up to MAX_GPUS.
-    Groups that ran on one node only, to be compared with each other, are no matter for a finding each.
+    `known`: the nodes as the cluster listed them before the first run. A node with independent GPUs gets a finding for
+    each GPU in the node's state, up to MAX_GPUS. Groups that ran on one node only get none.
     """
     lone = {id(group) for group in lone_groups(groups)}
     of_group = grouped((result.spec.identity.group_id, result) for result in results)
@@ -103,14 +102,14 @@ def diagnose(
 
 
 def _diagnosis(node: NodeVerdict, scene: Scene) -> Finding:
-    """The finding of the node's state, with the figures that the state follows from."""
+    """The finding on the node's state, with the figures that decide it."""
     figures = tuple(metric for metric in node.metrics if metric.state is node.state)
     common = {"group_id": scene.group.group_id, "evidence": figures, "is_drill": node.is_drill}
     return _DIAGNOSES[node.state](node, scene).model_copy(update=common)
 
 
 def strays(results: Sequence[RunResult]) -> tuple[Finding, ...]:
-    """The nodes whose program chose other work than their peers', in one run or in all; from runs on one node only."""
+    """Findings on nodes whose program chose other work than their peers'; from runs on one node only."""
     on_one_node = [result for result in results if result.spec.placement.nodes == 1]
     return tuple(
         Finding(
@@ -152,7 +151,7 @@ def _breach(node: NodeVerdict, scene: Scene) -> Finding:
 
 
 def _clues_of(node: NodeVerdict, scene: Scene) -> tuple[list[Clue], float]:
-    """At least one clue, the likeliest cause first, and the deviation of samples/s that they are to explain."""
+    """At least one clue, the likeliest cause first, and the deviation of samples/s that they explain."""
     own, peers = runs_beside(node, scene)
     breaching = _breaching(node)
     rate = next((metric for metric in breaching if metric.metric is Metric.SAMPLES_PER_SECOND), None)
@@ -228,7 +227,7 @@ def _missing(node: NodeVerdict, scene: Scene) -> Finding:
 
 
 def _unsteady(node: NodeVerdict, scene: Scene) -> Finding:
-    """A node whose own scatter hides what the limit asks for; its likeliest cause is sought as for a slow one."""
+    """Clues for a node whose own noise exceeds the limit, ranked as for a slow node."""
     own, peers = runs_beside(node, scene)
     clues = slow_clues(Case(own, peers, 0.0, scene.troubles)) or (_unknown(*_UNKNOWN_SCATTER),)
     first = clues[0]

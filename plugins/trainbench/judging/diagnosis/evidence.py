@@ -1,9 +1,9 @@
-"""Clues to why a node is slow: one for each cause that sets it apart from its peers.
+"""Clues to a slow node: one for each cause that distinguishes it from its peers.
 
-What a clue explains, as a share of samples/s, is an upper bound:
+The share of samples/s that a clue explains is an upper bound:
 
 - a clock g % below the peers' costs at most g %: work that waits for memory or the host loses less;
-- of a node that waits w % of its time where its peers wait v %, 1 - (1 - w) / (1 - v) is lost by that;
+- a node that waits a share w of its time where its peers wait v loses 1 - (1 - w) / (1 - v) by it;
 - input of b bytes a second over a link of B bytes a second takes b / B of the time, if nothing hides it.
 """
 
@@ -47,11 +47,11 @@ def slow_clues(case: Case) -> tuple[Clue, ...]:
 
 
 def waited_pct(own_pct: float, peers_pct: float) -> float:
-    """Percent of samples/s that are lost by waiting more than the peers."""
+    """Percent of samples/s lost by waiting longer than the peers."""
     return 100 * (1 - (100 - own_pct) / (100 - peers_pct)) if peers_pct < 100 else 0.0
 
 
-# The cause says it itself: a hot GPU multiplies slowly, and one that waits for its data is not busy.
+# Other clues imply these: a hot GPU multiplies slowly, and one that waits for its data is not busy.
 _CONSEQUENCES = {
     "slow_gpu": {throttle.category for throttle in THROTTLES} | {"power_limit_low", "low_clock", "other_processes"},
     "gpu_waits": {"slow_data", "slow_communication", "cpu_steal", "busy_host", "host_memory_full"},
@@ -165,7 +165,7 @@ def _pcie(case: Case) -> Iterator[Clue]:
     own, usual = link(case.own), link(case.peers)
     best = best_link(case.own) or usual
     is_poor = bool(own and best and own[1] < best[1])
-    # a link that the peers have as well sets the node apart from nobody
+    # a link that the peers have as well explains nothing
     if own and best and (own < usual if usual else is_poor):
         copies = gap(case.own, case.peers, lambda run: run.probes.h2d_gb_per_s)
         is_slower = copies is not None and copies.pct < -SAME_RATE_PCT
@@ -194,8 +194,8 @@ def _h2d(case: Case) -> Iterator[Clue]:
 
 
 def _copies_pct(case: Case) -> float | None:
-    """What slower copies of the input cost at most; None where other data may use the link: several GPUs, or a paged
-    optimizer.
+    """Percent of samples/s that slower copies of the input cost at most; None where other data may use the link:
+    several GPUs, or a paged optimizer.
     """
     if any(run.spec.placement.world_size > 1 or run.spec.work.optimizer.value.startswith("paged") for run in case.own):
         return None
@@ -221,7 +221,7 @@ def _waits(case: Case) -> Iterator[Clue]:
 
 
 def differences(case: Case) -> Iterator[Clue]:
-    """Differences from the peers that may be harmless: execution, versions, host."""
+    """Clues from differences to the peers that may be harmless: execution, versions, host."""
     for category, read, resolution in (
         (
             "other_execution",
@@ -246,7 +246,7 @@ def differences(case: Case) -> Iterator[Clue]:
             )
 
 
-# What is surely wrong, then what is likely the cause, then what merely differs.
+# Certain faults first, then likely causes, then mere differences.
 _LOOKS: tuple[Callable[[Case], Iterator[Clue]], ...] = (
     _drill, ecc, other_processes, _troubles, clock, matmul, _data, _communication, allocator, _steal, _host, _pcie,
     _h2d, _waits, differences,

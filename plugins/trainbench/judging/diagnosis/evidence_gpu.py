@@ -81,7 +81,7 @@ def other_processes(case: Case) -> Iterator[Clue]:
 
 
 def clock(case: Case) -> Iterator[Clue]:
-    """One clue for heat, power limit and clock together, because the first two act through the clock."""
+    """One clue for heat, power limit and clock: the first two act through the clock."""
     clock, limit = gap(case.own, case.peers, SM_CLOCK_MEAN_MHZ.value), gap(case.own, case.peers, power_limit_w)
     throttles = sorted(_throttles(case), key=lambda throttle: -throttle[1])
     is_low_limit = limit is not None and limit.pct <= -MIN_POWER_LIMIT_GAP_PCT

@@ -1,4 +1,4 @@
-"""The figures of a node beside those of its peers: medians over runs, the poorest GPU of each run."""
+"""Gaps between a node's figures and its peers': medians over runs, of each run the poorest GPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Gap(NamedTuple):
 
     @property
     def points(self) -> float:
-        """Own minus peers, in points: for figures that are shares."""
+        """Own minus peers, in percentage points."""
         return self.own - self.peers
 
 
@@ -53,7 +53,7 @@ def memory_total_gb(run: RunResult) -> float | None:
 
 
 def throttle_share(runs: Sequence[RunResult], classes: Sequence[str]) -> float | None:
-    """Median over runs of the worst GPU's share; classes may overlap, so the largest counts, not their sum."""
+    """Median over runs of the worst GPU's share. Throttle classes may overlap, so the largest counts, not the sum."""
 
     def of_run(run: RunResult) -> float | None:
         shares = [gpu.throttle_share_pct for gpu in run.telemetry.gpus if gpu.throttle_share_pct is not None]
@@ -74,13 +74,13 @@ def link(runs: Sequence[RunResult]) -> tuple[int, int] | None:
 
 
 def best_link(runs: Sequence[RunResult]) -> tuple[int, int] | None:
-    """What the poorest GPU and its slot are made for."""
+    """The best (generation, width) that the poorest GPU and its slot support."""
     links = [(gpu.pcie_generation_max, gpu.pcie_width_max) for gpu in _gpus(runs)]
     return min(((gen, width) for gen, width in links if gen is not None and width is not None), default=None)
 
 
 def common_versions(runs: Sequence[RunResult]) -> dict[str, str]:
-    """Name -> the version that most runs have, of driver, VBIOS, kernel, image and libraries."""
+    """Name -> most runs' version, of driver, VBIOS, kernel, image and libraries."""
     return _most_common(
         {name: value for name, value in versions(setup_of(run.context)).items() if name != "power limit"}
         for run in runs
@@ -88,7 +88,7 @@ def common_versions(runs: Sequence[RunResult]) -> dict[str, str]:
 
 
 def common_execution(runs: Sequence[RunResult]) -> dict[str, str]:
-    """Name -> what most runs chose: dtypes, kernels, compilation."""
+    """Name -> most runs' choice of dtypes, kernels, compilation."""
     return _most_common(dict(run.chosen.execution) for run in runs if run.chosen)
 
 

@@ -11,8 +11,8 @@ from trainbench.judging import gpu_runs
 from trainbench.judging.node_runs import GpuPlace, Key, choice_of, gpu_name
 from trainbench.judging.peers.gpu_verdicts import badness
 
-MAX_GPUS = 3  # of a node with a finding each; the node's reason counts the others
-MAX_PEERS = 100  # runs that a node is set beside: what is typical does not need a thousand
+MAX_GPUS = 3  # of a node that get a finding each; the node's reason counts the others
+MAX_PEERS = 100  # peers' runs to compare with: their median needs no more
 
 
 class Scene(NamedTuple):
@@ -24,7 +24,7 @@ class Scene(NamedTuple):
 
 
 def by_gpu(node: NodeVerdict) -> Sequence[NodeVerdict]:
-    """The node; or each of its GPUs that is in the node's state, the worst first, as if it were a node of one GPU."""
+    """The node, or each of its GPUs in the node's state, the worst first, as a node of one GPU."""
     bad = [gpu for gpu in node.gpus if gpu.state is node.state]
     return [
         node.model_copy(
@@ -44,9 +44,7 @@ def by_gpu(node: NodeVerdict) -> Sequence[NodeVerdict]:
 
 
 def runs_beside(node: NodeVerdict, scene: Scene) -> tuple[list[RunResult], list[RunResult]]:
-    """The valid runs of the node and of its peers. Neither a drilled peer nor, while there are others, one that is red
-    is an example of a healthy node.
-    """
+    """The valid runs of the node and of its peers. Drilled peers are left out; red ones too, while others are left."""
     group = scene.group
     place = GpuPlace(node.gpus[0].index, node.gpus[0].uuid) if node.gpus else None
     own_key = Key(node.node, place)
@@ -64,7 +62,7 @@ def runs_beside(node: NodeVerdict, scene: Scene) -> tuple[list[RunResult], list[
 
 
 def _judged_runs(runs: Sequence[RunResult]) -> list[tuple[Key, RunResult]]:
-    """Each run with whom it judges: its node, or each of its GPUs by its own part."""
+    """Each run with its subject: its node, or each GPU with its part of the run."""
     judged: list[tuple[Key, RunResult]] = []
     for run in runs:
         parts = gpu_runs.by_gpu(run)

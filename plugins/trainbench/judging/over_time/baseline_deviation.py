@@ -1,4 +1,4 @@
-"""One result against the baseline of its node at the same work -> verdict and finding."""
+"""The verdict on a result against its node's baseline at the same work, and the finding on it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ HISTORY = HISTORY_SLOWER, HISTORY_FASTER = "history_slower", "history_faster"
 def judge_history(
     result: RunResult, past_samples_per_second: Sequence[float], tolerances: Tolerances
 ) -> HistoryVerdict:
-    """Breach when slower than the past's median by more than `history_pct` AND more than `history_mads` MADs.
+    """The verdict: a breach when slower than the past's median by more than `history_pct` AND more than `history_mads`
+    MADs.
 
     MAD is the median absolute deviation, scaled to a standard deviation (x 1.4826); one limit in percent, the larger of
     the two. `past_samples_per_second` holds no breached runs. Faster by as much is a notice; fewer points than
@@ -55,7 +56,7 @@ def judge_history(
 
 
 def trend_findings(verdict: HistoryVerdict) -> tuple[Finding, ...]:
-    """A breach to look into, or an improvement to know of; else nothing."""
+    """A finding on a breach or an improvement; empty otherwise."""
     if verdict.state not in (State.BREACH, State.NOTICE):
         return ()
     slower = verdict.state is State.BREACH

@@ -1,20 +1,20 @@
-"""A series of values -> its levels, or its drift. Statistics only: nothing here knows what a value stands for.
+"""Splits a series of values into levels, or fits a drift. Statistics only, for any quantity.
 
 **Levels.** The series is cut so that `sum |value - median of its level| / scale + PENALTY * ln(n) * (cuts)` is least,
 each level at least LEAST values long: optimal partitioning (Jackson et al., IEEE Signal Processing Letters 12, 2005)
-with the absolute deviation as cost, which a single bad night does not fool (Truong, Oudre, Vayatis, Signal Processing
-167, 2020, section 4.1). Then cuts between levels that lie closer together than the caller's limit are taken out again,
-and the others are placed anew. On the second night of a new level the last night of the old one is counted in with it:
-such a change is dated on the third, unless that night lies apart from the old level by SURE standard deviations.
+with the absolute deviation as cost, which a single bad night does not mislead (Truong, Oudre, Vayatis, Signal
+Processing 167, 2020, section 4.1). Then cuts between levels that lie closer together than the caller's limit are
+removed, and the others are placed anew. On the second night of a new level, the last night of the old level counts with
+it, so such a change is dated on the third night, unless that night lies SURE standard deviations from the old level.
 
 **Scale.** 1.4826 * the median absolute difference of neighbours / sqrt(2), which a step does not widen; at least
-`limit / mads`, so that the noise of a very quiet series is no news.
+`limit / mads`, so that a very quiet series does not report its own noise.
 
 **Drift.** The slope is the median of the slopes of all pairs (Theil 1950, Sen 1968). A line costs one cut's penalty; it
-is a drift where that explains the series better than levels do and the line leaves the limit behind.
+is a drift where it explains the series better than levels do and its change exceeds the limit.
 
 Simulated (tests/unit/judging/over_time/test_change_points.py): of 1,000 equal series of 6 to 30 nights none changed at
-0.3 % noise, up to 5 at 1 to 10 %. A 6 % step after 20 nights is found on its third night, a 2 % step in 8 of 10.
+0.3 % noise, up to 5 at 1 to 10 %. A 6 % step after 20 nights is detected on its third night, a 2 % step in 8 of 10.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from typing import NamedTuple
 
 from trainbench.judging.over_time.baseline_deviation import MAD_TO_SD
 
-LEAST = 3  # values of a level; one bad night and the night after it are not yet a change
+LEAST = 3  # values of a level, so that two bad nights are no change
 LEAST_FOR_DRIFT = 10
 PENALTY = 2.0
 FEW = 6  # widens the noise of n values by 1 + FEW / n: fitted by the simulation below
-SURE = 3  # standard deviations from the old level that a night on the way to the new one is apart from it
+SURE = 3  # standard deviations between the old level and a night that counts as the first of a new one
 
 
 class Step(NamedTuple):
@@ -42,7 +42,7 @@ class Step(NamedTuple):
     before: float  # median of the level before
     after: float
     num_before: int
-    limit_pct: float  # that the change is larger than, of `before`
+    limit_pct: float  # percent of `before`; the change is larger
 
     @property
     def change_pct(self) -> float:
@@ -50,11 +50,11 @@ class Step(NamedTuple):
 
 
 class Drift(NamedTuple):
-    """By how much the line through the series changed from its first to its last moment, of its first."""
+    """The change of the line through the series between its first and its last moment."""
 
     first: float
     last: float
-    limit_pct: float  # that the change is larger than, of `first`
+    limit_pct: float  # percent of `first`; the change is larger
 
     @property
     def change_pct(self) -> float:
@@ -83,8 +83,9 @@ def change(times: Sequence[float], values: Sequence[float], limit_pct: float, ma
 
 
 def step_at(values: Sequence[float], at: int, limit_pct: float, mads: float) -> Step | None:
-    """The step at a place that is known beforehand, as the night of an update; one value after it is enough. Nothing
-    is searched for, so that chance finds less than in `change`.
+    """The step at an index that is known beforehand, such as the night of an update; one value after it is enough.
+
+    Without a search over all indices, chance produces fewer steps than in `change`.
     """
     before, after = values[:at], values[at:]
     level = statistics.median(before)
@@ -113,7 +114,7 @@ def _levels(values: Sequence[float], penalty: float) -> tuple[list[int], float]:
             cost = best[start] + costs[start][end - start] + (penalty if start else 0.0)
             if cost < best[end]:
                 best[end], begins[end] = cost, start
-    # Walk back from the end along the best starts.
+    # Trace back from the end along the best starts.
     cuts, end = [], n
     while begins[end]:
         end = begins[end]
@@ -122,7 +123,7 @@ def _levels(values: Sequence[float], penalty: float) -> tuple[list[int], float]:
 
 
 def _costs(values: Sequence[float]) -> list[float]:
-    """For each length the sum of absolute deviations of the first so many values from their median."""
+    """Sums of absolute deviations from the median, for each prefix of the values."""
     ordered: list[float] = []
     costs = [0.0]
     for value in values:
@@ -133,7 +134,7 @@ def _costs(values: Sequence[float]) -> list[float]:
 
 
 def _last_step(values: Sequence[float], cuts: list[int], limit_pct: float, mads: float) -> Step | None:
-    """Levels that do not differ enough are one: the smallest difference goes first."""
+    """The last step after levels that differ too little are merged, the smallest difference first."""
     while cuts:
         # Differences between neighbouring levels, as multiples of their limit.
         edges = [0, *cuts, len(values)]
@@ -143,7 +144,7 @@ def _last_step(values: Sequence[float], cuts: list[int], limit_pct: float, mads:
             100 * abs(after / before - 1) / _limit(before, noise, limit_pct, mads)
             for before, after in pairwise(medians)
         ]
-        # All are beyond it: the last one is the change. Else the smallest goes, and the other cuts are placed anew.
+        # All exceed it: the last one is the change. Otherwise drop the smallest and place the other cuts anew.
         least = min(range(len(over)), key=over.__getitem__)
         if over[least] > 1:
             at, before, after = cuts[-1], parts[-2], parts[-1]
@@ -157,12 +158,12 @@ def _noise(parts: Sequence[Sequence[float]]) -> float:
     """Standard deviation about the levels, from the median absolute deviation of all values."""
     medians = [statistics.median(part) for part in parts]
     left = [abs(value - median) for part, median in zip(parts, medians, strict=True) for value in part]
-    # one value of each level is its median: without them the noise would read too low; of few values it does still
+    # One value of each level is its median: counting it would make the noise too small, as few values still do.
     return (1 + FEW / len(left)) * MAD_TO_SD * statistics.median(sorted(left)[len(parts) :])
 
 
 def _placed(values: Sequence[float], cuts: Sequence[int]) -> list[int]:
-    """Each cut where the levels beside it fit best: one that was taken out had drawn values to itself."""
+    """The cuts, each moved to where its two levels fit best: a removed cut had attracted values."""
     edges = [0, *cuts, len(values)]
     for place in range(1, len(edges) - 1):
         begin = edges[place - 1]
@@ -176,8 +177,10 @@ def _best_cut(values: Sequence[float]) -> int:
 
 
 def _lasts(step: Step, before: Sequence[float], after: Sequence[float], noise: float, quiet_pct: float) -> bool:
-    """Whether LEAST values have left the old level. On the second night of a new one the shortest level that may be is
-    filled up with the last night of the old one; a night on the way from one to the other is the first of the change.
+    """Whether LEAST values have left the old level.
+
+    On the second night of a new level, the shortest allowed level includes the last night of the old one. A night
+    between both levels counts as the first of the change.
     """
     first = after[0]
     if len(after) > LEAST or abs(first - step.after) < abs(first - step.before):
@@ -200,7 +203,7 @@ def _drift(first: float, last: float, residuals: Sequence[float], limit_pct: flo
 
 
 def _line(times: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
-    """Value at the first moment and slope: the median of all pairs' slopes (Theil-Sen), and of what it leaves."""
+    """Value at the first moment, and slope: medians of the residuals and of all pairs' slopes (Theil-Sen)."""
     from scipy.stats import theilslopes
 
     fit = theilslopes(values, [at - times[0] for at in times], method="joint")

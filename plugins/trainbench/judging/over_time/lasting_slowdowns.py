@@ -1,5 +1,5 @@
-"""A slowdown that somebody was warned of lasts until the rate is back, however long ago it was dated: the series of the
-last campaigns forgets the level before, the open warning does not.
+"""Slowdowns with an open warning last until the rate is back: the open warning keeps the level before, even where the
+series of recent campaigns no longer reaches back to it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trainbench.judging.rate_changes import is_back
 
 
 class Slowdown(NamedTuple):
-    """Of one node at one work: what an open warning says. `since`: when it was first warned of."""
+    """An open warning on one node at one work. `since`: time of its first warning."""
 
     change: RateChange
     since: datetime
@@ -30,8 +30,8 @@ def lasting(
     known: Collection[tuple[str, str]],
     names: Mapping[str, str] = {},
 ) -> tuple[Slowdown, ...]:
-    """Those that tonight's rates say are not over, with these rates; without the (node, fingerprint) that are `known`
-    to be slower tonight already. `names`: an old name of a node -> its name of today.
+    """The slowdowns that tonight's rates show to last, with these rates. `known`: (node, fingerprint) that tonight's
+    other findings already report as slower; they are left out. `names`: old name of a node -> its name of today.
     """
     rates = {(record.node, record.fingerprint): record.samples_per_second for record in now}
     still: dict[tuple[str, str], Slowdown] = {}
@@ -47,7 +47,7 @@ def lasting(
 
 
 def lasting_slowdown_findings(slowdowns: Iterable[Slowdown]) -> tuple[Finding, ...]:
-    """One for all that were first warned of on the same day."""
+    """Findings, one for all slowdowns that were first warned of on the same day."""
     of_day = grouped((slowdown.since.date(), slowdown) for slowdown in slowdowns)
     return tuple(_finding(same) for same in of_day.values())
 

@@ -1,4 +1,4 @@
-"""Dated changes of a node's speed, and what was changed on the node then; one finding for all nodes of a change."""
+"""Dated changes of a node's speed, with its other changes at that date; one finding for all nodes of a change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainbench.results.setups import changes, new_gpus
 SLOWER_STEP, FASTER_STEP, SLOWER_DRIFT, FASTER_DRIFT = "step_slower", "step_faster", "drift_slower", "drift_faster"
 STILL_SLOWER = "still_slower"  # see there
 SLOWER = frozenset({SLOWER_STEP, SLOWER_DRIFT, STILL_SLOWER})
-ONE_NIGHT = timedelta(days=2)  # between two campaigns that follow each other; else the date is a span
+ONE_NIGHT = timedelta(days=2)  # longest time between two consecutive campaigns; beyond it the date is a span
 MIN_WARMER_C = 5.0
 
 
@@ -31,13 +31,13 @@ class Change(NamedTuple):
     is_drift: bool
     before: float  # samples/s
     after: float
-    limit_pct: float  # that the change is larger than, of `before`
+    limit_pct: float  # percent of `before`; the change is larger
     last_before: datetime
     since: datetime
     num_before: int
     num_after: int
-    what: tuple[str, ...]  # was changed in between, as far as it is recorded
-    gpus: tuple[str, ...]  # that the node had not had before
+    what: tuple[str, ...]  # recorded changes of the node between both levels
+    gpus: tuple[str, ...]  # new on the node
     warmer_c: float | None
 
     @property
@@ -70,7 +70,7 @@ def find(all_series: Series, tolerances: Tolerances) -> tuple[Change, ...]:
 
 
 def level_change_findings(dated: Sequence[Change], all_series: Series) -> tuple[Finding, ...]:
-    """One for all nodes that the same thing happened to: the same change, or no known change in the same night."""
+    """Findings, one for all nodes with the same recorded change, or without one in the same night."""
     together: dict[tuple[object, ...], list[Change]] = {}
     for change in dated:
         cause = change.what or (change.node if change.is_drift or change.gpus else change.since.date())
@@ -89,7 +89,7 @@ def _change(node: str, work: str, series: Sequence[NodeRecord], tolerances: Tole
     days = [(point.at - series[0].at) / timedelta(days=1) for point in series]
     rates = [point.samples_per_second for point in series]
     last = change_points.change(days, rates, tolerances.history_pct, tolerances.history_mads)
-    # An update is a date that is known beforehand: the step at it needs fewer nights than one that is searched for.
+    # The date of an update is known, so a step there needs fewer nights than a step that is searched for.
     updated_at = _updated_at(series)
     if not (isinstance(last, Step) and last.at >= updated_at):
         last = _of_update(rates, updated_at, tolerances) or last
@@ -109,7 +109,7 @@ def _updated_at(series: Sequence[NodeRecord]) -> int:
 
 def _of_update(rates: Sequence[float], at: int, tolerances: Tolerances) -> Step | None:
     """The step in the first nights after an update, against the level before it: the past of the same versions is too
-    short to tell, and `change_points` needs three nights to find where a level begins.
+    short to judge by, and `change_points` needs three nights to date a level.
     """
     limit_pct, mads = tolerances.history_pct, tolerances.history_mads
     least = max(tolerances.history_min_points, change_points.LEAST)
@@ -122,8 +122,8 @@ def _of_update(rates: Sequence[float], at: int, tolerances: Tolerances) -> Step 
 
 
 def _as_of_now(change: Change, rate: float) -> Change | None:
-    """The change with what the node reaches tonight, where it has left the level after the change on the way back; None
-    once that is no change any more: nobody may be warned of a node that is well again.
+    """The change with tonight's rate, where the node is already on its way back; None once the rate is back, because
+    nobody may be warned of a node that is well again.
     """
     sign = -1 if change.after < change.before else 1
     moved = sign * deviation_pct(rate, change.before)

@@ -19,7 +19,7 @@ from trainbench.results.setups import Setup, setup_of
 class NodeRecord:
     """One campaign's valid runs of one node and work: medians, and the last run's setup. `at`: by the campaign's clock.
 
-    Breached runs have records as well: a baseline must be clean, but a change has to be seen.
+    Runs in breach have records too: baselines leave them out, but the search for changes needs them.
     """
 
     campaign_id: str
@@ -37,7 +37,7 @@ class NodeRecord:
 
 
 def records_of(results: Iterable[RunResult], at: datetime) -> tuple[NodeRecord, ...]:
-    """Of the valid runs on one node alone, without drills."""
+    """Records of the valid runs on one node alone, without drills."""
     return join(
         NodeRecord(
             campaign_id=result.spec.identity.campaign_id,
@@ -58,7 +58,7 @@ def records_of(results: Iterable[RunResult], at: datetime) -> tuple[NodeRecord, 
 
 
 def join(runs: Iterable[NodeRecord]) -> tuple[NodeRecord, ...]:
-    """Records of single runs -> one record for each campaign, node and work, in the order in which they first came."""
+    """Records of single runs -> one record for each campaign, node and work, in the order of their first runs."""
     together = grouped(((run.campaign_id, *run.series_key), run) for run in runs)
     return tuple(_joined(same) if len(same) > 1 else same[0] for same in together.values())
 

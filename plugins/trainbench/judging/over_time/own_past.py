@@ -28,8 +28,10 @@ class OwnPast:
     earlier: Sequence[NodeRecord]
     verdicts: Sequence[HistoryVerdict]  # tonight's runs against their baselines
     renamed: Sequence[Rename]
-    last_measured: Mapping[str, datetime]  # node -> its last valid run before tonight; empty where none can be missed
-    undecided: Mapping[str, Streak]  # node -> since when it could not be judged, up to the campaign before
+    last_measured: Mapping[
+        str, datetime
+    ]  # node -> its last valid run before tonight; empty where the form names the nodes
+    undecided: Mapping[str, Streak]  # node -> its streak of campaigns without a verdict, up to the one before
     slowdowns: Sequence[Slowdown]  # with an open warning
 
     @property
@@ -44,16 +46,16 @@ class OwnPast:
 
 
 def own_past_findings(past: OwnPast, results: Sequence[RunResult], tolerances: Tolerances) -> tuple[Finding, ...]:
-    """First the changes that have a date, then what is off its baseline without one, then what is still slow."""
+    """Findings on dated changes, then on undated deviations from the baseline, then on slowdowns that last."""
     names = renames.names(past.renamed)
     all_series = level_changes.series_of((*past.earlier, *past.now), names)
     tonight = {key: all_series[key] for key in dict.fromkeys(record.series_key for record in past.now)}
-    # A dated change explains more than a deviation from the baseline: where both are the same loss, the date wins.
+    # Where a dated change and a deviation from the baseline are the same loss, only the dated one is reported.
     changes = level_changes.find(tonight, tolerances)
     dated = _rates_after_slowdown(changes, results)
     undated = [verdict for verdict in past.verdicts if not _is_explained(verdict, dated, tolerances)]
     off_baseline = [finding for verdict in undated for finding in trend_findings(verdict)]
-    # An old slowdown whose step has left the window of the history is neither; its open warning remembers it.
+    # A slowdown whose step is older than the history window is neither; only its open warning keeps it.
     known_slower = _slower(changes, off_baseline)
     lasting = lasting_slowdowns.lasting(past.slowdowns, past.now, known_slower, names)
     # A node that is still slower was not spared by a change that slowed the others.
@@ -63,7 +65,7 @@ def own_past_findings(past: OwnPast, results: Sequence[RunResult], tolerances: T
 
 
 def _slower(changes: Sequence[Change], off_baseline: Sequence[Finding]) -> set[NodeWork]:
-    """(node, fingerprint) of each slowdown of tonight."""
+    """(node, fingerprint) of each of tonight's slowdowns."""
     of_baseline = (c for f in off_baseline if f.category == baseline_deviation.HISTORY_SLOWER for c in f.changes)
     dated = {(change.node, change.fingerprint) for change in changes if change.category in level_changes.SLOWER}
     return dated | {(change.node, change.fingerprint) for change in of_baseline}
@@ -82,7 +84,7 @@ def _rates_after_slowdown(changes: Sequence[Change], results: Sequence[RunResult
 
 
 def _is_explained(verdict: HistoryVerdict, dated: Mapping[NodeWork, float], tolerances: Tolerances) -> bool:
-    """Whether a dated slowdown of the same work explains the deviation: tonight's rate is no lower than after it."""
+    """Whether a dated slowdown at the same work explains the deviation: tonight's rate is not below that after it."""
     after, rate = dated.get((verdict.node, verdict.group_id)), verdict.samples_per_second
     if verdict.state is not State.BREACH or after is None or rate is None:
         return False

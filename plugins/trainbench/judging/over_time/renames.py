@@ -1,4 +1,4 @@
-"""A node under a new name: the same GPUs, by their UUIDs, that another node had, which is gone."""
+"""Renamed nodes: nodes with the GPUs, by UUID, of another node that is gone."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Rename(Frozen):
     node: str
     was: str
     until: datetime  # when it was last measured under the old name
-    gpu_uuids: tuple[str, ...]  # that prove it
+    gpu_uuids: tuple[str, ...]  # shared by both names
 
 
 def find(now: Sequence[NodeRecord], earlier: Sequence[NodeRecord]) -> tuple[Rename, ...]:
-    """The old name is not among tonight's nodes, and never was used beside the new one."""
+    """The renames: the old name is not among tonight's nodes and never ran beside the new one."""
     here = {record.node for record in now}
-    owners: dict[str, NodeRecord] = {}  # GPU -> its last record under a name that is not used any more
+    owners: dict[str, NodeRecord] = {}  # GPU -> its last record under a name that is gone
     first_seen: dict[str, datetime] = {}
     for record in sorted(earlier, key=lambda record: record.at):
         first_seen.setdefault(record.node, record.at)

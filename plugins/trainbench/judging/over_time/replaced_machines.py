@@ -1,4 +1,4 @@
-"""Nodes whose GPUs are others than before: another machine under the same name, or a swapped GPU."""
+"""Nodes with other GPUs than before: another machine under the same name, or a swapped GPU."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ OTHER_MACHINE, SWAPPED = "other_machine", "swapped_gpu"
 def replaced_gpu_findings(
     now: Sequence[NodeRecord], earlier: Sequence[NodeRecord], at: datetime, known: Sequence[GpuNode] = ()
 ) -> tuple[Finding, ...]:
-    """One for each node of `now` whose GPUs are others than in one of its campaigns of the last REPORTED_FOR. Where the
-    node's size is `known`, GPUs of it that were not used before are none.
+    """Findings on nodes of `now` with other GPUs than in a campaign of the last REPORTED_FOR. `known`: the cluster's
+    nodes; where a node's size is known, GPUs that merely were not used before are no replacement.
     """
     capacity, mine, past = capacities(known), _by_node(now), _by_node(earlier)
     changed = []
@@ -40,7 +40,7 @@ def _by_node(records: Sequence[NodeRecord]) -> Mapping[str, list[NodeRecord]]:
 
 
 def _campaigns(records: Sequence[NodeRecord]) -> list[tuple[datetime, frozenset[str]]]:
-    """When, and the GPUs of all works; the latest first, without those of which no GPU is known."""
+    """(time, GPUs of all works) of each campaign with known GPUs, the latest first."""
     of: dict[str, tuple[datetime, frozenset[str]]] = {}
     for record in records:
         when, had = of.get(record.campaign_id, (record.at, frozenset[str]()))

@@ -1,4 +1,4 @@
-"""Nodes that could not be judged for several nights in a row: nobody knows whether they are well."""
+"""Findings on nodes that could not be judged for several nights in a row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainbench.core.formats import day
 from trainbench.core.verdicts import RED, Finding, GroupVerdict, Level, State
 from trainbench.judging.peers.node_verdicts import lone_groups
 
-NIGHTS = 3  # in a row: one noisy night is none of anybody's business
+NIGHTS = 3  # in a row; fewer are not reported
 CATEGORY = "undecided"
 JUDGED = RED | {State.OK, State.NOTICE}
 
@@ -23,8 +23,8 @@ class Streak(NamedTuple):
 
 
 def is_undecided(states: Iterable[State]) -> bool | None:
-    """Of one node's verdicts of one night: whether one of them is missing; None: it was not looked at, as on a night
-    when it was busy. What is red is judged.
+    """Whether one of a node's verdicts of a night is missing; None where the node was not measured, for example busy.
+    A red node counts as judged.
     """
     of = set(states)
     if of & RED:
@@ -33,7 +33,7 @@ def is_undecided(states: Iterable[State]) -> bool | None:
 
 
 def streak(newest_first: Iterable[tuple[datetime, Iterable[State]]]) -> Streak | None:
-    """Of one node: (when, its verdicts) of each night."""
+    """The streak of one node, from (time, verdicts) of each night."""
     nights: list[datetime] = []
     for at, states in newest_first:
         undecided = is_undecided(states)
@@ -56,7 +56,7 @@ def undecided_findings(
 
 
 def states_of(groups: Sequence[GroupVerdict]) -> Mapping[str, Mapping[State, str]]:
-    """Node -> its states, each with its reason. A group that ran on one node only has no say where others do."""
+    """Node -> its states, each with its reason. Groups that ran on one node only count where no other group does."""
     lone = lone_groups(groups)
     peers: dict[str, dict[State, str]] = {}
     alone: dict[str, dict[State, str]] = {}

@@ -1,7 +1,7 @@
-"""A fleet that is split in two: the nodes' own pasts decide which side moved.
+"""A fleet that is split in two: the nodes' own histories decide which half changed.
 
-The median of the others is on the side of the majority. Where three of five nodes fell by 10 % last night, they are
-each other's reference, and the two that did not move read fast. Only the past of the nodes knows better.
+The median of the others follows the majority. Where three of five nodes lose 10 % in one night, they are each other's
+reference, and the two good nodes read fast. Only the nodes' own histories show which half is the good one.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from trainbench.core.verdicts import GroupVerdict, HistoryVerdict, Metric, NodeV
 
 
 def is_split(group: GroupVerdict) -> bool:
-    """Somebody reads fast, which is what the good ones do where the reference is on the bad side."""
+    """Whether a node reads fast, as good nodes do where the reference lies with the slow ones."""
     return any(_side(node) is Side.FAST for node in group.nodes)
 
 
 def as_before(group: GroupVerdict, history: Sequence[HistoryVerdict]) -> frozenset[str]:
-    """The nodes that are as fast as in their own past, where the reference side fell: every node that reads fast is
-    among them, and at least half of the others are slower than they were. Else empty: the verdict stands.
+    """The nodes that are as fast as in their own past, where the nodes of the reference became slower.
+
+    That holds if each node that reads fast is as fast as before, and at least half of the others are slower than they
+    were. Otherwise the result is empty, and the verdict against peers stands.
     """
     states = {past.node: past.state for past in history if past.group_id == group.group_id}
     fast = {node.node for node in group.nodes if _side(node) is Side.FAST}
@@ -31,8 +33,8 @@ def as_before(group: GroupVerdict, history: Sequence[HistoryVerdict]) -> frozens
 
 
 def explained(nodes: Sequence[NodeVerdict], stayed: frozenset[str]) -> tuple[NodeVerdict, ...]:
-    """`nodes`, each reason with the side that moved. `stayed`: the nodes that are as before (see `as_before`). Where it
-    is empty, a split fleet gets the doubt which side is the bad one.
+    """The verdicts, each with a remark on the half that changed. `stayed`: result of `as_before`; where it is empty,
+    the remark says that either half of a split fleet may be the slow one.
     """
     if stayed:
         return tuple(_moved(node, nodes, stayed) for node in nodes)

@@ -1,4 +1,4 @@
-"""The verdicts of a node's GPUs -> that of the node: as good as its worst GPU, which is named by index and UUID."""
+"""Folds the verdicts of a node's GPUs into one: that of its worst GPU, named by index and UUID."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MAX_NAMED = 3
 
 
 def gpu_verdict(place: GpuPlace, of_it: NodeVerdict) -> GpuVerdict:
-    """`of_it`: the verdict on the GPU's own runs, as if it were a node."""
+    """The verdict on one GPU. `of_it`: the verdict on the GPU's own runs, as if it were a node."""
     gpu = GpuVerdict(
         index=place.index,
         uuid=place.uuid,
@@ -42,9 +42,11 @@ def gpu_verdict(place: GpuPlace, of_it: NodeVerdict) -> GpuVerdict:
 
 
 def folded(of_node: NodeVerdict, gpus: Sequence[GpuVerdict]) -> NodeVerdict:
-    """`of_node`: the verdict on what came to no GPU at all (a pod that failed, or was not free), or any of the node's.
+    """The node's verdict, folded from its GPUs'. `of_node`: the verdict on runs without any GPU (failed, or no free
+    node), or on any of the node's runs.
 
-    A whole run that failed makes the node fail; one for which the node was not free does not, where others measured.
+    A run that failed as a whole makes the node fail. A run for which the node was not free does not, where other runs
+    measured it.
     """
     state = min((gpu.state for gpu in gpus), key=_WORST_FIRST.index)
     whole_failed = of_node.state in (State.FAILED, State.MISSING) and not of_node.gpus
@@ -85,6 +87,6 @@ def _reasons(gpus: Sequence[GpuVerdict], state: State) -> list[str]:
 
 
 def badness(gpu: GpuVerdict) -> tuple[int, bool, float, int]:
-    """The worst state first; of equals the one that is watched, then the slowest against its reference."""
+    """Sort key: the worst state first; of equals the watched GPU, then the slowest against its reference."""
     deviation = gpu.deviation(Metric.SAMPLES_PER_SECOND) or 0.0
     return _WORST_FIRST.index(gpu.state), not gpu.is_watched, deviation, gpu.index

@@ -22,12 +22,12 @@ class References:
     vote: what slows all eight GPUs of a node (heat, power, host) is not half of its own reference, and a bad node of
     eight GPUs does not outvote good ones of fewer.
 
-    **GPUs.** With one or two nodes there are no two others to ask: a GPU is compared with all other GPUs, those of its
+    **GPUs.** With one or two nodes there are not two other nodes: a GPU is compared with all other GPUs, those of its
     own node among them, three GPUs in all or more. One slow GPU is detected there as well; where all GPUs of one of two
     nodes are slow, half of the fleet is, and both halves breach, each with its side.
 
-    **As before.** Where the nodes' own pasts show that the majority fell (see `fleet_halves`), those that did not fall
-    are the only reference, however few: their own past is the second witness.
+    **As before.** Where the nodes' own histories show that the majority fell (see `fleet_halves`), those that did not
+    fall are the only reference, however few: their own history confirms them.
     """
 
     def __init__(
@@ -51,13 +51,13 @@ class References:
                 examples[Key(node)] = middle, bool(usual) and (not as_before or node in as_before)
             else:
                 examples |= {key: (values[key], key not in no_example) for key in keys}
-        # Drilled and unsteady ones are examples only where too few others are left.
+        # Drilled and unsteady ones belong to the reference only where too few others are left.
         healthy = [key for key, (_, is_healthy) in examples.items() if is_healthy]
         self.examples = {key: examples[key][0] for key in (healthy if len(healthy) >= self.min_examples else examples)}
         self.ordered = sorted(self.examples.values())
 
     def of(self, key: Key) -> float | None:
-        """The reference for `key`; None where too few are there to be compared."""
+        """The reference for `key`; None where there are too few others."""
         if len(self.ordered) < self.min_examples:
             return None
         if self.mode is ReferenceMode.MEAN:
@@ -80,17 +80,17 @@ def _without(value: float | None, ordered: Sequence[float]) -> Sequence[float]:
 def nearest_median(value: float, others: Sequence[float]) -> float:
     """The median of `others`, ascending; of several medians the nearest to `value`.
 
-    Of an even number of values, everything between the two middle ones is a median. Their mean would blame the good:
+    Of an even number of values, everything between the two middle ones is a median. Their mean would accuse good nodes:
     of 10, 10 and 9 samples/s each 10 would be compared with 9.5 and read +5.3 %. With the nearest one, a node of three
-    is off only if it is off from both others, and a majority of good nodes is never red for the bad ones' sake.
+    is off only if it is off from both others, and the slow minority never turns a majority of good nodes red.
     """
     return min(max(value, others[(len(others) - 1) // 2]), others[len(others) // 2])
 
 
 def reference_variance(mode: ReferenceMode, runs_of_nodes: Sequence[int]) -> float:
-    """Upper bound of the reference's variance in units of one run's: the node with the fewest runs stands for all.
+    """Upper bound of the reference's variance in units of one run's, as if all nodes had the fewest runs of any.
 
-    The nearest median is never further from the node than the usual one, for which the bound is.
+    The nearest median is never further from the node than the usual median, to which the bound applies.
     """
     if mode in OWN_REFERENCE or not runs_of_nodes:
         return 0.0
