@@ -42,6 +42,8 @@ def main(specs: Path, folder: Path) -> None:
     build_module.LEARNING_RATE, data_module.POOL_STEPS = LEARNING_RATE, 1
     seen = {}
     for name, fields in json.loads(specs.read_text()).items():
+        if name.endswith(f"/{Strategy.SINGLE}") and os.environ["RANK"] != "0":
+            continue  # what one rank does alone, all others would do alike
         with patch.object(strategies, "device_name", _own_kind if STRANGERS in name else strategies.device_name):
             uses_fused_lora = _fuses_anywhere if FUSED in name else compile.uses_fused_lora
             with patch.object(compile, "uses_fused_lora", uses_fused_lora):
