@@ -202,7 +202,11 @@ def test_a_rank_deaf_to_sigterm_cannot_hold_up_the_result(tmp_path: Path) -> Non
     assert not any(member.is_running() for member in family)
 
 
-BROKEN_IMPORT = "import sys; sys.modules['transformers'] = None"
+BROKEN_IMPORT = """
+import sys
+transformers = [name for name in sys.modules if name.startswith("transformers.")]
+sys.modules.update(dict.fromkeys(["transformers", *transformers]))
+"""
 
 
 def test_a_broken_library_is_an_error_of_the_import_phase(tmp_path: Path) -> None:
