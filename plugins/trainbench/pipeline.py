@@ -1,4 +1,4 @@
-"""One night as named steps: collect, judge, confirm, explain, validate, price, report, record, alert.
+"""One night as named steps: collect, judge, confirm, explain, validate, price, keep away, report, record, alert.
 
 Each step takes the one before it and adds to it; the modules that it calls own the rules. DAG tasks and command line
 call these same steps, so nothing of Airflow is here. `judge` gives the verdict once: the re-runs follow from it,
@@ -50,7 +50,9 @@ from trainbench.results.collect import collect
 from trainbench.results.fault_isolation import FaultIsolation
 from trainbench.results.priced_runs import price_runs
 
-__all__ = ["alert", "assess", "collect", "confirm", "explain", "judge", "price", "record", "report", "validate"]
+__all__ = [
+    "alert", "assess", "collect", "confirm", "explain", "judge", "keep_away", "price", "record", "report", "validate",
+]  # fmt: skip
 
 MISSED_FOR = timedelta(days=60)  # a node that was last measured longer ago is not missed
 
@@ -217,6 +219,13 @@ def price(night: Night) -> Campaign:
 def assess(judged: Judged) -> Campaign:
     """The steps between the last run and the report."""
     return price(validate(explain(confirm(judged))))
+
+
+def keep_away(campaign: Campaign, act: Callable[[Campaign], Campaign]) -> Campaign:
+    """Adds what was done to keep other work away from nodes in breach. `act`: does it, see `cluster.mark_nodes`."""
+    parts = FaultIsolation()
+    acted = parts.attempt("keeping work away from nodes in breach", campaign.campaign_id, lambda: act(campaign))
+    return acted or campaign.model_copy(update={"findings": by_level((*campaign.findings, *parts.failures))})
 
 
 def record(campaign: Campaign, history: History) -> None:

@@ -16,6 +16,7 @@ from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import PodDefaults
 
 from tests.builders import make_spec
 from trainbench.cluster.kubernetes_api import NEEDED
+from trainbench.cluster.marked_nodes import NEEDED_TO_MARK
 from trainbench.pods.gangs import PORT
 from trainbench.pods.manifests import RENDEZVOUS, USER_ID, XCOM_DIR, PodSettings, manifests, ours
 from trainbench.settings.environment import Launcher, read_settings
@@ -125,6 +126,15 @@ def test_the_rights_are_those_that_the_code_asks_for() -> None:
     assert granted == {
         (p.verb, f"{p.resource}/{p.subresource}" if p.subresource else p.resource, p.is_cluster_wide) for p in NEEDED
     }
+
+
+def test_the_right_to_mark_nodes_is_apart_from_the_base_and_no_wider_than_what_the_code_does() -> None:
+    marker, binding = documents(KUBERNETES / "node-marker")
+    (base_binding,) = (d for d in BASE if d["kind"] == "ClusterRoleBinding")
+    needed = {each.verb for each in NEEDED_TO_MARK} | {"list"}
+
+    assert marker["rules"] == [{"apiGroups": [""], "resources": ["nodes"], "verbs": sorted(needed)}]
+    assert (binding["roleRef"]["name"], binding["subjects"]) == (marker["metadata"]["name"], base_binding["subjects"])
 
 
 def test_the_rights_belong_to_airflow_s_account_and_the_pods_have_none() -> None:

@@ -8,6 +8,7 @@ from trainbench.core.verdicts import DRILL_UNDETECTED, Finding, Level, by_level
 from trainbench.judging.checks.missing_nodes import ATTENDANCE
 from trainbench.judging.conditions_of_campaign import conditions
 from trainbench.judging.diagnosis.diagnose import UNSTEADY
+from trainbench.judging.mark_findings import OF_MARKS
 from trainbench.judging.node_condition import TRAITS, Condition, NodeCondition
 from trainbench.judging.over_time.baseline_deviation import HISTORY
 from trainbench.judging.over_time.level_changes import SLOWER
@@ -26,7 +27,7 @@ NEXT_STEP = "open the report of the run"
 
 def alerts(campaign: Campaign) -> tuple[Finding, ...]:
     """Errors, which turn the run red, first: each alarm, one for each node by its condition, each dated slowdown, each
-    node that nothing ran on, each failed run that judges no node.
+    node that nothing ran on, each act on a node's mark, each failed run that judges no node.
     """
     return by_level((*campaign.alarms, *_of_nodes(campaign), *_of_findings(campaign), *_of_runs(campaign)))
 
@@ -72,11 +73,12 @@ def _plain(campaign: Campaign, node: NodeCondition, level: Level) -> Finding:
 
 
 def _of_findings(campaign: Campaign) -> Iterator[Finding]:
-    """Dated slowdowns, then nodes that nothing ran on."""
+    """Dated slowdowns, then nodes that nothing ran on, then what was done to keep work away from nodes."""
     yield from (finding for finding in campaign.findings if finding.category in SLOWER)
     missed = (finding for finding in campaign.findings if finding.category in ATTENDANCE)
     # Never red: nothing ran there, and the cluster's own monitoring is the judge.
     yield from (finding for finding in missed if finding.level is not Level.INFO)
+    yield from (finding for finding in campaign.findings if finding.category in OF_MARKS)
 
 
 def _of_runs(campaign: Campaign) -> Iterator[Finding]:

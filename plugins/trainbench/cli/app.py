@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from bench_image.contract.work import Device
-from trainbench.cli import baseline, cluster, cost, estimates, exchange, watch
+from trainbench.cli import baseline, cluster, cost, estimates, exchange, nodes, watch
 from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, print_broken, print_json, progress, user_errors
 from trainbench.core.formats import count, listing
 from trainbench.params.campaign_kind import SUITES
@@ -54,6 +54,7 @@ app.add_typer(watch.app)
 app.add_typer(estimates.app)
 app.add_typer(cost.app)
 app.add_typer(baseline.app, name="baseline")
+app.add_typer(nodes.app, name="nodes")
 
 Nodes = Annotated[
     str | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ PIPED_WIDTH = 120  # columns where standard output is no terminal
 
 STORE_HELP = "Folder or URL. Default: TRAINBENCH_STORE, else .trainbench/store."
 StoreUrl = Annotated[str | None, typer.Option("--store", help=STORE_HELP)]
+Who = Annotated[str | None, typer.Option(help="Your name. Default: the user of this machine.", metavar="NAME")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
 
 
@@ -54,6 +56,14 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=shown, transient=True, disable=not shown.is_terminal) as bar:
         task = bar.add_task(what, total=None, visible=False)
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=total >= LONG)
+
+
+def user_name() -> str:
+    """Raises UserError where the machine does not know it."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        raise UserError("your user name is not known here: give --who NAME") from None
 
 
 def print_json(document: Any) -> None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import getpass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainbench.cli.base import AsJson, ExitCode, StoreUrl, console, print_json, user_errors
+from trainbench.cli.base import AsJson, ExitCode, StoreUrl, Who, console, print_json, user_errors, user_name
 from trainbench.core.baselines import Baseline, BaselineError
 
 if TYPE_CHECKING:
     from trainbench.history.history import History
 
 app = typer.Typer(help="After an intended change, compare a node with its present level instead of its past.")
-
-Who = Annotated[str | None, typer.Option(help="Your name. Default: the user of this machine.", metavar="NAME")]
 
 
 @app.command()
@@ -44,7 +41,7 @@ def accept(
         if all_nodes == (node is not None):
             raise BaselineError("whose level is accepted? Give either --node NODE or --all")
         at = datetime.now(UTC)
-        accepted = _history(store_url).accept_baseline(node, who or _user(), why, at, _moment(since), work)
+        accepted = _history(store_url).accept_baseline(node, who or user_name(), why, at, _moment(since), work)
     _show(accepted, as_json)
 
 
@@ -72,7 +69,7 @@ def revoke(
 ) -> None:
     """Revoke an accepted baseline: the past before it counts again."""
     with user_errors():
-        revoked = _history(store_url).revoke_baseline(baseline_id, who or _user(), datetime.now(UTC))
+        revoked = _history(store_url).revoke_baseline(baseline_id, who or user_name(), datetime.now(UTC))
     _show(revoked, as_json)
 
 
@@ -82,13 +79,6 @@ def _history(store_url: str | None) -> History:
     from trainbench.settings.environment import read_settings
 
     return open_history(read_settings().history_url, open_store(store_url))
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        raise BaselineError("your user name is not known here: give --who NAME") from None
 
 
 def _moment(text: str | None) -> datetime | None:

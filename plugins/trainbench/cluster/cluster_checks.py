@@ -11,6 +11,7 @@ from trainbench.cluster.doctor_check import Check, fail, ok, unknown, warn
 from trainbench.cluster.doctor_facts import Facts
 from trainbench.cluster.installation_facts import Unknown
 from trainbench.cluster.kubernetes_api import Permission
+from trainbench.cluster.mark_checks import MarkFacts, mark_checks
 from trainbench.cluster.probe_pod import ProbeFacts
 from trainbench.core.formats import count, listing
 from trainbench.planning.nodes import Fleet, GpuNode
@@ -80,6 +81,8 @@ def cluster_checks(facts: Facts) -> Iterator[Check]:
         yield from _admissions(cluster, facts)
     yield _gpus(cluster.fleet, facts)
     yield _image(cluster, facts)
+    if isinstance(cluster.marks, MarkFacts):
+        yield from mark_checks(cluster.marks, facts.settings)
     if not cluster.namespace:
         yield _service(cluster.service, facts)
     yield from _probed(facts)

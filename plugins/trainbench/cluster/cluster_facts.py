@@ -11,6 +11,7 @@ from typing import Any
 from bench_image.contract.frozen import Frozen
 from bench_image.contract.spec import WHOLE_GPU
 from trainbench.cluster.kubernetes_api import NEEDED, Cluster, Permission, Refused
+from trainbench.cluster.mark_checks import MarkFacts, mark_facts
 from trainbench.planning.nodes import HOSTNAME, Fleet, fleet, is_gpu_resource
 from trainbench.pods.manifests import CONTAINER, RENDEZVOUS, XCOM_DIR, node_of
 from trainbench.pods.node_rules import refused_by
@@ -67,6 +68,7 @@ class ClusterFacts(Frozen):
     num_with_image: int | None = None  # usable nodes that say they hold the bench image
     service: ServiceFacts | Refusal
     admissions: tuple[Admission, ...]
+    marks: MarkFacts | Refusal | None = None  # None: the nodes could not be listed
 
 
 class Sidecar(Frozen):
@@ -98,6 +100,7 @@ def gather_cluster(
             _admission(cluster, pod, resource, [] if isinstance(nodes, Refusal) else _usable(nodes, known, resource))
             for (_, resource), pod in pods.items()
         ),
+        marks=None if isinstance(nodes, Refusal) else _or_refusal(lambda: mark_facts(cluster, nodes, settings)),
     )
 
 

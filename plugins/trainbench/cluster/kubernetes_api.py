@@ -112,6 +112,13 @@ class Cluster:
         """Those that the installation may use: all, or by TRAINBENCH_NODE_SELECTOR."""
         return self._list("list_node", **({"label_selector": self.node_selector} if self.node_selector else {}))
 
+    def node(self, name: str) -> dict[str, Any]:
+        return self._object(CORE, "read_node", name)
+
+    def patch_node(self, name: str, patch: Mapping[str, Any]) -> dict[str, Any]:
+        """`patch`: a strategic merge; with a `resourceVersion` that is not the latest it is refused with 409."""
+        return self._object(CORE, "patch_node", name, patch)
+
     def pods(self, labels: Mapping[str, str]) -> tuple[dict[str, Any], ...]:
         """Those that carry all of `labels`."""
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))

@@ -11,7 +11,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, Engine, Integer, Select, bindparam, delete, func, insert, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Integer,
+    Select,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.exc import SQLAlchemyError
 
 from bench_image.contract.result import RunResult, Status
@@ -23,15 +35,17 @@ from trainbench.history.breach import Breach, breach_of, select_breaches
 from trainbench.history.breaches import close_removed, update_breaches
 from trainbench.history.database import HistoryError, connect, migrate
 from trainbench.history.node_histories import read_node_records
+from trainbench.history.notice_tables import warnings
 from trainbench.history.run_rows import NOT_A_BASELINE, history_key, rows
 from trainbench.history.run_tables import breaches, runs
 from trainbench.history.slowdowns import read_slowdowns
 from trainbench.history.streaks import read_streaks
 from trainbench.history.summaries import record_summary, summarise, with_known_gpus
-from trainbench.history.warnings import update_warnings
+from trainbench.history.warnings import is_old, update_warnings
 from trainbench.judging.over_time.lasting_slowdowns import Slowdown
 from trainbench.judging.over_time.node_history import NodeRecord
 from trainbench.judging.over_time.undecided_streaks import Streak
+from trainbench.judging.warning_findings import Kind
 from trainbench.results.artefacts import Store
 from trainbench.results.campaign import Campaign
 
@@ -132,6 +146,17 @@ class History:
         """What that DAG had warned of by then, and not found over: nodes behind their own past, work by work."""
         with self._transaction() as connection:
             return read_slowdowns(connection, suite, campaign_id, before)
+
+    def has_later(self, campaign: Campaign) -> bool:
+        """Whether a later campaign of its DAG is recorded."""
+        with self._transaction() as connection:
+            return is_old(connection, campaign)
+
+    def end_marks(self, nodes: Sequence[str], who: str, at: datetime) -> None:
+        """Ends the warnings that these nodes are marked: somebody freed them."""
+        is_mark = (warnings.c.kind == Kind.MARKED.value) & warnings.c.node.in_(nodes) & warnings.c.closed_at.is_(None)
+        with self._transaction(write=True) as connection:
+            connection.execute(update(warnings).where(is_mark).values(closed_at=at, ended=f"freed by {who}"))
 
     def open_breaches(self) -> tuple[Breach, ...]:
         """All open breaches, the oldest first."""

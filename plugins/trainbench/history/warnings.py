@@ -17,6 +17,7 @@ from trainbench.history.summary_tables import campaigns
 from trainbench.judging.over_time.node_history import records_of
 from trainbench.judging.rate_changes import is_back, is_worse
 from trainbench.judging.warning_findings import (
+    ACTS,
     ENDED,
     OVER,
     Kind,
@@ -92,6 +93,8 @@ def _end(connection: Connection, row: Row[Any], campaign: Campaign, rates: Rates
     kind = Kind(row.kind)
     if kind.value in ALARMS:
         return ENDED[kind]
+    if kind in ACTS:
+        return ENDED[kind] if campaign.marks_are_known else None
     verdicts = [verdict for verdict in campaign.nodes if verdict.node == row.node]
     if row.node in red_or_drilled(campaign):
         # What is red is judged, though not well.

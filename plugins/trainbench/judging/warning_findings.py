@@ -18,6 +18,7 @@ from trainbench.core.verdicts import (
 )
 from trainbench.judging.checks.missing_nodes import ATTENDANCE, GONE
 from trainbench.judging.diagnosis.diagnose import UNSTEADY
+from trainbench.judging.mark_findings import MARKED, NOT_MARKED
 from trainbench.judging.over_time import undecided_streaks
 from trainbench.judging.over_time.baseline_deviation import HISTORY_SLOWER
 from trainbench.judging.over_time.level_changes import SLOWER
@@ -40,6 +41,8 @@ class Kind(StrEnum):
     GONE = "gone_node"
     LOST_GPUS = "lost_gpus"
     UNMEASURED = "unmeasured_node"
+    MARKED = MARKED
+    NOT_MARKED = NOT_MARKED
 
 
 KIND_OF: Mapping[str, Kind] = {
@@ -48,7 +51,10 @@ KIND_OF: Mapping[str, Kind] = {
     UNSTEADY: Kind.UNSTEADY,
     undecided_streaks.CATEGORY: Kind.UNDECIDED,
     **{category: Kind(category) for category in ATTENDANCE},
+    MARKED: Kind.MARKED,
+    NOT_MARKED: Kind.NOT_MARKED,
 }
+ACTS = frozenset({Kind.MARKED, Kind.NOT_MARKED})  # what was done about a breach: they stand beside it
 ENDED: Mapping[Kind, str] = {
     Kind.NO_FIGURE: "a later run gave figures",
     Kind.PART_FAILED: "a later run was judged without a failure",
@@ -58,20 +64,22 @@ ENDED: Mapping[Kind, str] = {
     Kind.UNSTEADY: "steady again",
     Kind.UNDECIDED: "judged again",
     Kind(GONE): "no longer missed",
+    Kind.MARKED: "takes other work again",
+    Kind.NOT_MARKED: "no longer in breach, or kept away from other work",
 }
 OVER = "this is over"
 
 
 def warnings_of(campaign: Campaign) -> Mapping[tuple[str, Kind], Finding]:
     """(node, kind) -> the finding to warn of, the first of several. Red nodes, which have a breach, and drilled nodes
-    are left out.
+    are left out, except for what was done about the breach.
     """
     others = red_or_drilled(campaign)
     warnings: dict[tuple[str, Kind], Finding] = {}
     for finding in campaign.findings:
         if finding.category in KIND_OF and finding.level is Level.WARNING:
             for node in finding.nodes:
-                if node not in others:
+                if node not in others or KIND_OF[finding.category] in ACTS:
                     warnings.setdefault((node, KIND_OF[finding.category]), finding)
     return warnings
 

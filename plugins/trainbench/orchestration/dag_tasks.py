@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, TriggerRule, get_current_context, task
@@ -12,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 from bench_image.contract.result import RunResult
 from bench_image.contract.spec import RunSpec
 from trainbench.core.formats import listing
-from trainbench.core.verdicts import Finding, Level
+from trainbench.core.verdicts import Finding, Level, by_level
 from trainbench.orchestration.plan_tasks import (
     PLANNED_AT,
     READY,
@@ -28,10 +29,13 @@ from trainbench.orchestration.planned_runs import hand_out, num_blocks, packed, 
 from trainbench.planning.plan import Plan, campaign_id
 from trainbench.planning.scaling_plan import Cell
 from trainbench.pods.manifests import CAMPAIGN, GANG, label_value, manifests, ours
-from trainbench.settings.environment import Launcher, read_settings
+from trainbench.settings.environment import KeepAway, Launcher, Settings, read_settings
 
 if TYPE_CHECKING:
+    from trainbench.history.history import History
     from trainbench.pipeline import Judged, Measured
+    from trainbench.results.artefacts import Store
+    from trainbench.results.campaign import Campaign
 
 RESULTS = Asset(name="trainbench_results", uri="x-trainbench://results/summary")
 BREACHES = Asset(name="trainbench_breaches", uri="x-trainbench://alerts/variance")
@@ -258,12 +262,33 @@ def _published(judged: Judged) -> dict[str, str]:
 
     context, settings = get_current_context(), read_settings()
     store = open_store(settings.store)
-    campaign = pipeline.assess(judged)
+    history = open_history(settings.history_url, store)
+    campaign = pipeline.keep_away(pipeline.assess(judged), partial(_marked, settings, store, history))
     addresses = pipeline.report(campaign, store)
-    pipeline.record(campaign, open_history(settings.history_url, store))
+    pipeline.record(campaign, history)
     extra = run_summary.results_extra(campaign, context["dag"].dag_id, context["run_id"], _base_url())
     context["outlet_events"][RESULTS].extra = extra
     return dict(addresses)
+
+
+def _marked(settings: Settings, store: Store, history: History, campaign: Campaign) -> Campaign:
+    """The campaign with the acts on its nodes, or as it was where nothing is to be done. A task that runs again finds
+    what it did before in the report of that time.
+    """
+    from trainbench.cluster.kubernetes_api import open_cluster
+    from trainbench.cluster.mark_nodes import acts_before, is_due, mark_nodes
+    from trainbench.judging.mark_findings import OF_MARKS
+
+    if settings.keep_away is KeepAway.OFF:
+        return campaign
+    before = acts_before(store, campaign.campaign_id)
+    if not is_due(campaign, settings, datetime.now(UTC), history.has_later(campaign)):
+        return campaign.model_copy(update={"findings": by_level((*campaign.findings, *before))})
+    marked = mark_nodes(campaign, settings, partial(open_cluster, settings), before)
+    for finding in marked.findings:
+        if finding.category in OF_MARKS:
+            log(finding.text)
+    return marked
 
 
 def _base_url() -> str | None:

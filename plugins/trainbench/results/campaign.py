@@ -47,6 +47,7 @@ class Campaign(Frozen):
     labels: Mapping[str, str] = {}  # group id -> the name under which its work was asked for
     dag_run_id: str | None = None  # None: not made by a DAG run
     known: tuple[GpuNode, ...] = ()  # the plan's nodes, as far as they were known before anything ran
+    marks_are_known: bool = False  # the findings name every node that other work is kept away from, and no other
     baselines: tuple[Baseline, ...] = ()  # accepted for its nodes: what was measured before them is no past
 
     @property

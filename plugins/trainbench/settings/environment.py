@@ -43,6 +43,21 @@ class Housekeeping(StrEnum):
     DELETE = "delete"  # those, ended pods and expired artefacts
 
 
+class KeepAway(StrEnum):
+    """How a node in confirmed breach is marked, so that other work keeps away."""
+
+    OFF = "off"  # not at all
+    LABEL = "label"
+    TAINT = "taint"
+
+
+class TaintEffect(StrEnum):
+    """What the taint does to pods that are not there yet. None of both evicts a pod."""
+
+    NO_SCHEDULE = "NoSchedule"
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+
+
 class SettingsError(UserError, ValueError):
     """A variable has a value that is not allowed. The message names the variable, the value and what is allowed."""
 
@@ -110,6 +125,17 @@ class Settings(PodSettings, BaseSettings):
         Housekeeping.RELEASE,
         description="what the schedule deletes: `release` pods that hold or await GPUs for a DAG run that is over, "
         "`delete` ended pods and expired artefacts too, `report` nothing",
+    )
+    keep_away: KeepAway = Field(
+        KeepAway.OFF,
+        description="marks the node of a confirmed breach, until it is well: `taint` or `label` "
+        "`trainbench.io/breach` ([keep-bad-nodes-away.md](keep-bad-nodes-away.md))",
+    )
+    keep_away_effect: TaintEffect = Field(
+        TaintEffect.NO_SCHEDULE, description="effect of that taint: `NoSchedule` or `PreferNoSchedule`"
+    )
+    keep_away_max_pct: int = Field(
+        10, ge=1, le=100, description="percent of the GPU nodes that may be marked at the same time, rounded down"
     )
     retention_days: int = Field(
         180, ge=0, le=MAX_RETENTION_DAYS, description="days for which campaigns and cost reports are kept; 0: for ever"

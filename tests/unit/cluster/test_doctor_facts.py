@@ -39,6 +39,7 @@ from trainbench.settings.environment import Settings, read_settings
 NODE = {
     "metadata": {
         "name": "gpu-0",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
         "labels": {
             "kubernetes.io/hostname": "gpu-0",
             "nvidia.com/gpu.product": "H200",
@@ -388,7 +389,7 @@ def test_what_the_api_server_would_store_is_held_against_each_node(settings: Set
             return tuple(
                 NODE
                 | {
-                    "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+                    "metadata": NODE["metadata"] | {"name": name, "labels": {"kubernetes.io/hostname": name}},
                     "status": NODE["status"] | {"allocatable": {"nvidia.com/gpu": gpus, "cpu": cpu, "memory": "64Gi"}},
                 }
                 for name, cpu, gpus in (("gpu-0", "64", "8"), ("gpu-1", "2", "8"), ("gpu-2", "64", "1"))

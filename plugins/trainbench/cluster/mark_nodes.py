@@ -1,0 +1,176 @@
+"""One campaign's acts on nodes: frees those that are well again, marks those in confirmed breach, and tells of each.
+
+Never fails: what the cluster refuses or does not answer is a finding, and the campaign stays judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from trainbench.cluster.kubernetes_api import Cluster, ClusterError, Refused, Unreachable
+from trainbench.cluster.marked_nodes import Node, Replaced, gpu_nodes, listed_node, shape_of, write_mark
+from trainbench.core.verdicts import Finding, by_level
+from trainbench.judging import mark_findings
+from trainbench.judging.mark_findings import FREED, MARKED, OF_MARKS
+from trainbench.judging.node_marks import CAP, LOOK, ListedNode, Mark, Refusal, decide, most_marked, to_free, why_marked
+from trainbench.results.artefacts import Store
+from trainbench.results.campaign import Campaign
+from trainbench.results.store_files import StoreError
+from trainbench.settings.environment import KeepAway, Launcher, Settings
+
+FORBIDDEN, GONE = 403, 404
+GRANT = "grant it: kubectl apply -k docker/kubernetes/node-marker (docs/keep-bad-nodes-away.md)"
+TRY_DOCTOR = "run `trainbench doctor`; the next run of the DAG tries again"
+
+
+def is_due(campaign: Campaign, settings: Settings, now: datetime, has_later: bool) -> bool:
+    """Whether the campaign may act: a fresh and latest night of the cluster's nodes, on which none was slowed on
+    purpose. `has_later`: a later campaign of its DAG is recorded.
+    """
+    is_night = campaign.judges_nodes and settings.launcher is Launcher.KUBERNETES and not campaign.is_drill
+    is_fresh = not has_later and now - campaign.finished_at <= settings.fresh
+    return settings.keep_away is not KeepAway.OFF and is_night and is_fresh
+
+
+def mark_nodes(
+    campaign: Campaign, settings: Settings, opened: Callable[[], Cluster], earlier: Sequence[Finding] = ()
+) -> Campaign:
+    """The campaign with its acts as findings. `earlier`: those of an earlier try of the same task."""
+    try:
+        cluster = opened()
+        nodes = gpu_nodes(cluster.nodes(), settings)
+    except ClusterError as error:
+        unread = mark_findings.unread(campaign.campaign_id, f"the nodes could not be listed: {error}", TRY_DOCTOR)
+        return _with_findings(campaign, (unread, *earlier), {})
+    acts = _Acts(campaign, settings, cluster, nodes)
+    acts.free()
+    acts.mark({node for finding in earlier if finding.category == MARKED for node in finding.nodes})
+    acts.stay_within_share()
+    freed_before = [f for f in earlier if f.category == FREED and not set(f.nodes) & acts.shapes().keys()]
+    found = (*acts.findings(), *(f for f in freed_before if f.nodes[0] not in acts.freed))
+    return _with_findings(campaign, found, acts.shapes()).model_copy(update={"marks_are_known": True})
+
+
+def acts_before(store: Store, campaign_id: str) -> tuple[Finding, ...]:
+    """What an earlier try of the campaign's task reported that it did; nothing where there was none."""
+    try:
+        findings = store.read_campaign(campaign_id).findings
+    except StoreError:
+        return ()
+    return tuple(finding for finding in findings if finding.category in OF_MARKS)
+
+
+@dataclass
+class _Acts:
+    """What is done on the nodes, in this order: `free`, `mark`, `stay_within_share`."""
+
+    campaign: Campaign
+    settings: Settings
+    cluster: Cluster
+    nodes: Mapping[str, Node]
+    listed: dict[str, ListedNode] = field(init=False)
+    freed: dict[str, ListedNode] = field(default_factory=dict)
+    failed: dict[str, Refusal] = field(default_factory=dict)
+    refused: list[Refusal] = field(default_factory=list)
+    removed: tuple[str, ...] = ()
+    marked: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.listed = {name: listed_node(node, self.settings) for name, node in self.nodes.items()}
+
+    @property
+    def most(self) -> int:
+        return most_marked(len(self.nodes), self.settings.keep_away_max_pct)
+
+    def free(self) -> None:
+        due = to_free(self.campaign, self.listed)
+        self.failed = {refusal.node: refusal for refusal in self._write([(each, None) for each in due])}
+        for each in due:
+            if each.node not in self.failed:
+                self.freed[each.node] = each
+                self.listed[each.node] = each.model_copy(update={"shape": None, "mark": None})
+
+    def mark(self, earlier: set[str]) -> None:
+        decision = decide(self.campaign, self.listed, self.settings.instance, self.most, earlier)
+        not_done = self._write(decision.to_mark)
+        self.refused = [*decision.refused, *not_done]
+        self.removed = decision.removed
+        for each, mark in decision.to_mark:
+            if each.node not in {refusal.node for refusal in not_done}:
+                self.marked += [] if each.shape else [each.node]
+                changed = {"shape": shape_of(self.settings), "mark": mark, "is_as_set": True}
+                self.listed[each.node] = each.model_copy(update=changed)
+
+    def stay_within_share(self) -> None:
+        """Takes own marks back where another campaign marked nodes at the same time: the last one first."""
+        try:
+            now = gpu_nodes(self.cluster.nodes(), self.settings) if self.marked else {}
+        except ClusterError:
+            return  # what was marked keeps to the share of what was listed
+        num_marked = sum(listed_node(node, self.settings).shape is not None for node in now.values())
+        for name in reversed(self.marked):
+            if num_marked <= self.most or name not in now:
+                break
+            if not self._write([(self.listed[name], None)], now):
+                num_marked -= 1
+                self.listed[name] = self.listed[name].model_copy(update={"shape": None, "mark": None})
+                self.refused.append(Refusal(name, f"another run marked nodes at the same time ({CAP})", LOOK))
+
+    def shapes(self) -> dict[str, str]:
+        """Node -> what keeps work away from it now."""
+        return {name: each.shape for name, each in self.listed.items() if each.shape}
+
+    def findings(self) -> Iterator[Finding]:
+        for name, shape in self.shapes().items():
+            mark = self.listed[name].mark
+            yield (
+                mark_findings.marked(name, shape, mark, self._why_still(name, mark))
+                if mark
+                else (mark_findings.foreign(name, shape))
+            )
+        yield from (mark_findings.freed(name, each.shape, each.mark) for name, each in self.freed.items()
+                    if each.shape and each.mark)  # fmt: skip
+        yield from mark_findings.not_marked(self.refused)
+        yield from map(mark_findings.removed, self.removed)
+
+    def _why_still(self, name: str, mark: Mark) -> str | None:
+        if name in self.failed:
+            return f"it is well again and could not be freed: {self.failed[name].reason}"
+        if mark.campaign_id == self.campaign.campaign_id or any(name == n.node for n in self.campaign.red_nodes):
+            return None
+        return why_marked(self.campaign, name, mark)
+
+    def _write(
+        self, changes: Sequence[tuple[ListedNode, Mark | None]], nodes: Mapping[str, Node] | None = None
+    ) -> list[Refusal]:
+        """Why each change that was not made was not. Nothing more is tried without the right, or without an answer."""
+        not_done: list[Refusal] = []
+        for number, (each, mark) in enumerate(changes):
+            try:
+                write_mark(self.cluster, (nodes or self.nodes)[each.node], mark, self.settings)
+            except (ClusterError, Replaced) as error:
+                reason, next_step, is_last = _explained(error)
+                not_done.append(Refusal(each.node, reason, next_step))
+                if is_last:
+                    reason = reason if isinstance(error, Refused) else "not tried, the API server gave no answer before"
+                    not_done += [Refusal(other.node, reason, next_step) for other, _ in changes[number + 1 :]]
+                    break
+        return not_done
+
+
+def _explained(error: Exception) -> tuple[str, str, bool]:
+    """(reason, next step, whether the next node would fare no better)"""
+    if isinstance(error, Unreachable):
+        return f"it is not known whether the mark was written, the API server gave no answer: {error}", TRY_DOCTOR, True
+    if isinstance(error, Refused) and error.status == FORBIDDEN:
+        return f"the right to patch nodes is missing: {error.message}", GRANT, True
+    if isinstance(error, Refused) and error.status == GONE:
+        return "the node is gone from the cluster", LOOK, False
+    return str(error), TRY_DOCTOR, False
+
+
+def _with_findings(campaign: Campaign, found: Sequence[Finding], shapes: dict[str, str]) -> Campaign:
+    known = mark_findings.with_marks(campaign.findings, shapes)
+    return campaign.model_copy(update={"findings": by_level((*known, *found))})
