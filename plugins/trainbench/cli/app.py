@@ -45,7 +45,6 @@ app = typer.Typer(
     help="Benchmark LLM training on every node, judge the nodes against each other, and price the work.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(cluster.app)
@@ -75,6 +74,23 @@ Limit = Annotated[
     typer.Option("--set", "-s", metavar="NAME=VALUE", help="Another limit or price; may be repeated."),
 ]
 Source = Annotated[str, typer.Argument(help="A campaign's id, or a folder with result.json files at any depth.")]
+
+
+def _print_version(is_given: bool) -> None:
+    if is_given:
+        from importlib.metadata import version
+
+        typer.echo(f"trainbench {version('trainbench')}")
+        raise typer.Exit(ExitCode.OK)
+
+
+@app.callback()
+def trainbench(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """The options that stand before a command."""
 
 
 @app.command()

@@ -28,6 +28,18 @@ Kubeconfig = Annotated[
 Context = Annotated[str | None, typer.Option(help="The context of the kubeconfig.", metavar="NAME")]
 
 
+def settings_of_site(kubeconfig: str | None, context: str | None) -> Settings:
+    """The settings. Where none names the launcher and no cluster is configured, the launcher is the local one."""
+    from trainbench.cluster.kubernetes_api import is_configured
+    from trainbench.settings.environment import Launcher, read_settings
+
+    settings = read_settings()
+    if "launcher" in settings.model_fields_set or kubeconfig or context or is_configured(settings):
+        return settings
+    print_error("no cluster is configured: this machine only; for a cluster set TRAINBENCH_LAUNCHER=kubernetes")
+    return settings.model_copy(update={"launcher": Launcher.LOCAL})
+
+
 @app.command()
 def doctor(
     kubeconfig: Kubeconfig = None,
@@ -40,10 +52,9 @@ def doctor(
     """Check that everything is ready for a benchmark; name each problem and its remedy."""
     from trainbench.cluster.doctor import examine, refusal, verdict
     from trainbench.reporting.terminal import plain
-    from trainbench.settings.environment import read_settings
 
     with user_errors():
-        settings = read_settings()
+        settings = settings_of_site(kubeconfig, context)
     opened = _cluster_opener(settings, kubeconfig, context) if kubeconfig or context else None
     checks = examine(settings, opened=opened, with_probe=probe)
     is_ready = refusal(checks) is None
@@ -78,10 +89,10 @@ def housekeeping(
     """List leaked pods and expired artefacts of trainbench. Deletes nothing without --delete."""
     from trainbench.cluster.housekeeping import sweep_artefacts
     from trainbench.results.artefacts import open_store
-    from trainbench.settings.environment import Launcher, read_settings
+    from trainbench.settings.environment import Launcher
 
     with user_errors():
-        settings = read_settings()
+        settings = settings_of_site(kubeconfig, context)
         days = settings.retention_days if retention_days is None else retention_days
     problems: list[str] = []
     pods = artefacts = None

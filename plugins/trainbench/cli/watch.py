@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trainbench.cli.base import AsJson, ExitCode, console, print_error, print_json, user_errors
-from trainbench.cli.cluster import Context, Kubeconfig
+from trainbench.cli.cluster import Context, Kubeconfig, settings_of_site
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,10 +32,8 @@ def watch(
 
     Figures come from the last line of each pod's log; a pod writes none while it measures. Ctrl-C stops no pod.
     """
-    from trainbench.settings.environment import read_settings
-
     with user_errors():
-        settings = read_settings()
+        settings = settings_of_site(kubeconfig, context)
     if once or as_json or not console().is_terminal:
         pods, problem = _look(settings, kubeconfig, context)
         if problem:

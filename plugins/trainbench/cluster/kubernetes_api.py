@@ -7,11 +7,13 @@ takes a hundred times as long, which counts for a thousand nodes.
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from bench_image.contract.frozen import Frozen
@@ -211,9 +213,26 @@ def open_cluster(settings: Settings, kubeconfig: str | None = None, context: str
     return Cluster(ApiClient(configuration), settings.namespace, settings.node_selector)
 
 
+def is_configured(settings: Settings) -> bool:
+    """Whether there is a way to a cluster: this is a pod of one, or there is a kubeconfig or the Airflow connection."""
+    from kubernetes.config import KUBE_CONFIG_DEFAULT_LOCATION  # type: ignore[import-untyped]
+
+    files = KUBE_CONFIG_DEFAULT_LOCATION.split(os.pathsep)  # KUBECONFIG, else the file in the home
+    if "KUBERNETES_SERVICE_HOST" in os.environ or any(Path(file).expanduser().exists() for file in files):
+        return True
+
+    from airflow.sdk import Connection
+
+    try:
+        Connection.get(settings.kubernetes_connection)
+    except Exception:  # no such connection, or no database of Airflow
+        return False
+    return True
+
+
 def _from_file(kubeconfig: str | None, context: str | None) -> Any:
     from kubernetes.client import Configuration
-    from kubernetes.config import load_kube_config  # type: ignore[import-untyped]
+    from kubernetes.config import load_kube_config
 
     configuration = Configuration()
     load_kube_config(config_file=kubeconfig, context=context, client_configuration=configuration)

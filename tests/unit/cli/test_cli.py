@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,8 @@ from tests.builders import campaigns, make_failed, make_result
 from tests.builders.commands import trainbench
 from trainbench.cli.app import ExitCode, exit_code
 from trainbench.params.campaign_kind import CampaignKind
+
+ROOT = Path(__file__).resolve().parents[3]
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -55,6 +59,11 @@ def test_help_states_the_exit_codes_and_loads_nothing_heavy() -> None:
     said = " ".join(trainbench("--help").stdout.split())
     for words in ("0: no node is red", "1: a node is in breach", "2: wrong usage", "3: no node could be judged"):
         assert words in said
+
+
+def test_the_version_is_that_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert trainbench("--version").stdout == f"trainbench {project['version']}\n"
 
 
 def test_a_scaling_study_is_red_by_its_failed_runs_and_judges_no_node() -> None:

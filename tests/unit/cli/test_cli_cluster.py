@@ -54,6 +54,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 
     fake = WithPods()
     monkeypatch.setattr(cluster_module, "open_cluster", lambda *_: fake)
+    monkeypatch.setenv("TRAINBENCH_LAUNCHER", "kubernetes")
     return fake
 
 
@@ -90,6 +91,20 @@ def test_the_local_launcher_is_examined_without_a_cluster(home: Path, monkeypatc
     done = trainbench("doctor", "--json")
     assert done.exit_code == 1
     assert [check["name"] for check in json.loads(done.stdout)["checks"]] == ["interpreter", "store", "history"]
+
+
+def test_without_a_launcher_and_without_a_cluster_it_is_this_machine(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "is_configured", lambda _: False)
+    for command in (("doctor", "--json"), ("housekeeping", "--json"), ("watch", "--json")):
+        done = trainbench(*command)
+        assert "no cluster is configured: this machine only" in done.stderr, command
+        document = json.loads(done.stdout)
+        if command[0] == "doctor":
+            assert [check["name"] for check in document["checks"]] == ["interpreter", "store", "history"]
+        if command[0] == "watch":
+            assert document == {"pods": [], "problem": None}
 
 
 def test_a_wrong_setting_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:

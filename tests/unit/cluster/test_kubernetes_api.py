@@ -14,7 +14,15 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import yaml
 
-from trainbench.cluster.kubernetes_api import NEEDED, Cluster, Permission, Refused, Unreachable, open_cluster
+from trainbench.cluster.kubernetes_api import (
+    NEEDED,
+    Cluster,
+    Permission,
+    Refused,
+    Unreachable,
+    is_configured,
+    open_cluster,
+)
 from trainbench.settings.environment import read_settings
 
 Answer = Callable[[str, dict[str, list[str]], Any], tuple[int, Any]]
@@ -213,3 +221,23 @@ def test_a_certificate_that_nobody_signed_is_told(cluster: Cluster, monkeypatch:
 def test_a_kubeconfig_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="no Kubernetes cluster is configured: Invalid kube-config file"):
         open_cluster(read_settings({}), str(tmp_path / "none"))
+
+
+def test_a_cluster_is_configured_by_a_file_a_connection_or_the_pod_that_runs_this(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = read_settings({"TRAINBENCH_KUBERNETES_CONNECTION": "our_cluster"})
+    monkeypatch.setattr("kubernetes.config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert not is_configured(settings)
+
+    monkeypatch.setenv("AIRFLOW_CONN_OUR_CLUSTER", '{"conn_type": "kubernetes"}')
+    assert is_configured(settings)
+    monkeypatch.delenv("AIRFLOW_CONN_OUR_CLUSTER")
+
+    kubeconfig(tmp_path, "http://127.0.0.1:1")
+    assert is_configured(settings)
+    (tmp_path / "kubeconfig").unlink()
+
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert is_configured(settings)

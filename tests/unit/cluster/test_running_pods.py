@@ -196,6 +196,7 @@ def watch(*arguments: str) -> Result:
 def test_once(quiet: None, monkeypatch: pytest.MonkeyPatch) -> None:
     hostile = pod("gpu-2", "Pending", containerStatuses=[{"state": {"waiting": {"reason": "x\x1b[2J[bold]y"}}}])
     fake = Pods(sent=[pod("gpu-1", "Running", LOG), hostile])
+    monkeypatch.setenv("TRAINBENCH_LAUNCHER", "kubernetes")
     monkeypatch.setattr(cluster_module, "open_cluster", lambda *_: fake)
     done = watch("--once", "--kubeconfig", "any")
     assert done.exit_code == 0
