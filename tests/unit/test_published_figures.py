@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from pathlib import Path
@@ -79,3 +80,31 @@ def test_the_pods_of_a_night_end_when_the_page_says() -> None:
         cold, *warm = [run.startup.total_s or 0.0 for run in runs(f"{folder}/night-{strategy}-*")]
 
         assert f"| {cold:.1f} s | {min(warm):.1f} to {max(warm):.1f} s |" in row(folder, f"`{strategy}`")
+
+
+def readme() -> str:
+    return " ".join((ROOT / "README.md").read_text().split())
+
+
+def test_readme_gives_the_rates_of_both_presets_and_the_noise_of_a_night() -> None:
+    folder = ROOT / "docs/results/kept-h200-2026-11-22/results"
+    of = {
+        preset: [
+            parse_result((folder / f"machine3-{preset}-qlora-8x512-r{turn}/result.json").read_bytes()).performance
+            for turn in (1, 2)
+        ]
+        for preset in ("tuned", "users")
+    }
+    tuned, users = ([f"{run.tokens_per_second or 0:,.0f}" for run in of[preset]] for preset in ("tuned", "users"))
+    assert f"makes {tuned[0]} and {tuned[1]} tokens/s as `tuned`, {users[0]} and {users[1]} with" in readme()
+    assert "differ by 0.07 % per GPU" in readme()
+    assert "0.07 % (pooled over the GPUs)" in row("nights", "`independent`")
+
+
+def test_readme_gives_the_largest_night_that_ran() -> None:
+    nights = [json.loads(path.read_text()) for path in (ROOT / "docs/results").glob("nights-*/after-*.json")]
+    assert f"a night of up to {max(night['num_nodes'] for night in nights):,} nodes" in readme()
+
+
+def test_readme_has_at_most_900_words() -> None:
+    assert len(readme().split()) <= 900
