@@ -1,4 +1,4 @@
-"""The findings of a campaign that people must hear of: one for each node that needs somebody to look."""
+"""The findings of a campaign that alert people: one for each node that needs attention."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ NEXT_STEP = "open the report of the run"
 
 
 def alerts(campaign: Campaign) -> tuple[Finding, ...]:
-    """Errors, which turn the run red, first: each alarm, one for each node by its condition, each dated slowdown, each
-    node that nothing ran on, each act on a node's mark, each failed run that judges no node.
+    """The campaign's alerts: alarms, one for each node by its condition, dated slowdowns, nodes without a run, changes
+    of a node's mark, and failed runs that judge no node. Errors, which turn the run red, come first.
     """
     return by_level((*campaign.alarms, *_of_nodes(campaign), *_of_findings(campaign), *_of_runs(campaign)))
 
 
 def _of_nodes(campaign: Campaign) -> Iterator[Finding]:
-    """A node that is slower since a known date is left to the finding with that date."""
+    """One alert for each node by its condition; dated slowdowns have findings of their own."""
     red = {node.node for node in campaign.red_nodes}
     is_dated = {node for finding in campaign.findings if finding.category in SLOWER for node in finding.nodes}
     for node in conditions(campaign):
@@ -44,7 +44,7 @@ def _of_nodes(campaign: Campaign) -> Iterator[Finding]:
 
 
 def _error(campaign: Campaign, node: NodeCondition) -> Finding:
-    """The diagnosis of the node, which names the work that it is red at; else its condition."""
+    """The diagnosis of a red node, which names the work at which it is red; else its condition."""
     errors = (f for f in campaign.findings if f.level is Level.ERROR and f.category != DRILL_UNDETECTED)
     mine = (finding for finding in errors if finding.nodes == (node.node,) and finding.item is None)
     return next(mine, _plain(campaign, node, Level.ERROR))
@@ -57,7 +57,7 @@ def _warning(campaign: Campaign, node: NodeCondition) -> Finding:
 
 
 def _plain(campaign: Campaign, node: NodeCondition, level: Level) -> Finding:
-    """The condition itself, where no finding explains it."""
+    """A finding made from the condition, where no finding explains it."""
     why = f": {node.reason}" if node.reason else ""
     steps = (finding.resolution for finding in campaign.findings if finding.nodes == (node.node,))
     return Finding(
@@ -73,10 +73,10 @@ def _plain(campaign: Campaign, node: NodeCondition, level: Level) -> Finding:
 
 
 def _of_findings(campaign: Campaign) -> Iterator[Finding]:
-    """Dated slowdowns, then nodes that nothing ran on, then what was done to keep work away from nodes."""
+    """Findings on dated slowdowns, on nodes without a run, and on marks that keep other work away from nodes."""
     yield from (finding for finding in campaign.findings if finding.category in SLOWER)
     missed = (finding for finding in campaign.findings if finding.category in ATTENDANCE)
-    # Never red: nothing ran there, and the cluster's own monitoring is the judge.
+    # Never red: nothing ran there, and the cluster's own monitoring watches such nodes.
     yield from (finding for finding in missed if finding.level is not Level.INFO)
     yield from (finding for finding in campaign.findings if finding.category in OF_MARKS)
 

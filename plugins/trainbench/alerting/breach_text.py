@@ -1,4 +1,4 @@
-"""The phrase that says how a node is in breach: the same on banners, in notices and in their subjects."""
+"""The phrase on a node's breach, the same on banners, in notices and in their subjects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STATES: Mapping[State | None, str] = {
 
 
 def phrase(breach: Breach) -> str:
-    """How far from its peers the node is, else what is the case."""
+    """The node's deviation from its peers, else its finding's summary."""
     if breach.deviation:
         return f"{breach.deviation} against its peers"
     return _STATES.get(breach.state, breach.finding.summary)

@@ -1,4 +1,4 @@
-"""Addresses of the pages that notices link to: relative to Airflow's first page, so right behind any URL prefix."""
+"""Addresses of the pages that notices link to, relative to Airflow's home page, so that any URL prefix works."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def report_tab(dag_id: str, dag_run_id: str) -> str:
 
 
 def breach_page(breach_id: int, prefix: str = "") -> str:
-    """`prefix`: the path of Airflow's own address, such as "/airflow"."""
+    """The address of a breach's page. `prefix`: the path of Airflow's own address, such as "/airflow"."""
     return in_airflow(f"breaches/{breach_id}", prefix)
 
 
@@ -39,5 +39,5 @@ def prefix_of(base_url: str | None) -> str:
 
 
 def absolute(base_url: str | None, relative: str) -> str | None:
-    """None where Airflow does not know its own address (`[api] base_url`)."""
+    """The absolute address; None where Airflow does not know its own address (`[api] base_url`)."""
     return f"{base_url.rstrip('/')}/{relative}" if base_url else None

@@ -1,6 +1,6 @@
-"""The message about breaches and warnings that opened or ended: pure, the same text on every channel.
+"""The message about breaches and warnings that opened or ended, the same text on every channel.
 
-Texts come from results and may be anything. They are escaped for each channel, and no template is made of them.
+Texts come from results and are not trusted: they are escaped for each channel and never used as templates.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Event(StrEnum):
     CLOSED = "closed"
 
 
-Notice = tuple[Breach, ...]  # of one node and event: the worst first, then what else began or ended for the node
+Notice = tuple[Breach, ...]  # of one node and event, the worst first
 
 
 def event_of(breach: Breach) -> Event:
-    """A drill is over with its run: that it was found is sent once, and no end."""
+    """The event of a breach: opened or ended. A drill ends with its run, so only its detection is sent."""
     return Event.OPENED if breach.closed_at is None or breach.is_drill else Event.CLOSED
 
 
@@ -44,8 +44,8 @@ class Message(Frozen):
 
 
 def message(notices: Sequence[Notice], base_url: str | None) -> Message:
-    """`notices`: at least one, all of one DAG and one event. `base_url`: Airflow's own address, else there are no
-    links.
+    """The message of `notices`: at least one, all of one DAG and one event. `base_url`: Airflow's own address; None:
+    the message has no links.
     """
     first = notices[0][0]
     entries = _entries(notices)
@@ -76,12 +76,12 @@ def message(notices: Sequence[Notice], base_url: str | None) -> Message:
 
 
 def _id(breach: Breach) -> str:
-    """The same for the same event, whenever it is sent."""
+    """An id that depends on the event alone, so that a repeated message has the same one."""
     return f"{breach.kind}-{breach.id}-{event_of(breach)}"
 
 
 def _entries(notices: Sequence[Notice]) -> list[Sequence[Notice]]:
-    """The notices of one finding about several nodes are one entry."""
+    """Notices grouped into entries: those of one finding on several nodes are one entry."""
     together: dict[Hashable, list[Notice]] = {}
     for place, notice in enumerate(notices):
         first = notice[0]
@@ -105,7 +105,7 @@ def _names(same: Sequence[Notice]) -> str:
 
 
 def _what(breach: Breach, num_named: int = 1) -> str:
-    """Goes on from the node's name; names all nodes of the finding where only one of them is named before it."""
+    """The phrase after the node's name. It names all nodes of the finding where only one of them precedes it."""
     is_shared = num_named == 1 and len(breach.finding.nodes) > 1
     return f"{breach.finding.subject} {phrase(breach)}" if is_shared else phrase(breach)
 
@@ -133,7 +133,7 @@ def _what_of(entries: Sequence[Sequence[Notice]]) -> str:
 
 
 def _lines(same: Sequence[Notice]) -> tuple[str, ...]:
-    """The first names the node; the others explain."""
+    """Lines of one entry: the first names the node, the others explain."""
     breach, *_ = same[0]
     drill = "DRILL: " if breach.is_drill else ""
     if event_of(breach) is Event.CLOSED:
@@ -179,7 +179,7 @@ def _text(subject: str, entries: Sequence[Sequence[str]], links: Sequence[Sequen
 def _slack(
     subject: str, entries: Sequence[Sequence[str]], links: Sequence[Sequence[tuple[str, str]]], more: Any
 ) -> str:
-    """Slack's own markup: only these three characters must be escaped, and no mention can be made without them."""
+    """Text escaped for Slack: its markup, mentions included, needs one of these three characters."""
 
     def safe(text: str) -> str:
         return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,4 +1,4 @@
-"""Sends what is due, by Airflow's notifiers over Airflow's connections. Runs in a task."""
+"""Sends due notices by Airflow's notifiers and connections. Runs in a task."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ADDRESS = re.compile(r"(?i)(with url: |https?://)\S+")
 
 
 class Sent(Frozen):
-    """`lines`: what was done, for the log; `problems`: one for each channel that failed."""
+    """`lines`: sent messages, for the log; `problems`: one for each channel that failed."""
 
     lines: tuple[str, ...]
     problems: tuple[str, ...]
@@ -30,7 +30,7 @@ class Sent(Frozen):
 def send_due(
     outbox: Outbox, dag_id: str, channels: Sequence[Channel], base_url: str | None, now: datetime, send: Send
 ) -> Sent:
-    """Each channel for itself: a failure of one is reported on the others. Raises HistoryError."""
+    """Send the due notices to each channel; other channels report one that fails. Raises HistoryError."""
     lines, problems = [], []
     for row in outbox.unsent(now - timedelta(days=DUE_DAYS), now):
         if row.problem is None:
@@ -55,7 +55,7 @@ def send_due(
 
 
 def send(channel: Channel, content: Message) -> None:
-    """Raises what the notifier raises. Its templating is passed by: what is said may hold anything."""
+    """Send a message without Airflow's templating, because its text is not trusted. Raises the notifier's errors."""
     context: Any = {}
     _notifier(channel, content).notify(context)
 
@@ -99,6 +99,6 @@ def _slack(channel: Slack, content: Message) -> Any:
 def _problem(channel: Channel, content: Message, send: Send) -> str | None:
     try:
         send(channel, content)
-    except Exception as error:  # whatever a client raises: the other channels must still be served
+    except Exception as error:  # any client's error: the other channels must still get their notices
         return one_line(f"{type(error).__name__}: {_ADDRESS.sub('…', str(error))}")
     return None

@@ -1,8 +1,8 @@
-"""Notices that each channel is still due, read from the history, and the outcome of every notice.
+"""The notices due on each channel, read from the history, and the outcome of each notice.
 
-A notice is claimed before it is sent. A send that fails gives the claim back with the reason, and the next try takes
-it. A sender that dies in between leaves a claim without an end: nobody knows whether the message went out, so it is
-reported and not sent again.
+A notice is claimed before it is sent. A send that fails releases the claim with the reason, and the next try takes it.
+A sender that dies in between leaves a claim without an end: the message may have been sent, so it is reported and not
+sent again.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from trainbench.history.run_tables import breaches
 from trainbench.judging import warning_findings
 from trainbench.settings.channels import Channel
 
-DUE_DAYS = 7  # a notice that could not be sent for so long is dropped
-KEPT_DAYS = 90  # so long an end waits for the end of what else is open of the node
+DUE_DAYS = 7  # a notice that could not be sent for longer is dropped
+KEPT_DAYS = 90  # an end waits so long for the node's other open notices
 _KINDS = [kind.value for kind in warning_findings.Kind]
 Key = tuple[str, int, str]  # kind, id, event
 
@@ -37,8 +37,8 @@ class Outbox:
     engine: Engine
 
     def take(self, dag_id: str, channel: Channel, now: datetime) -> tuple[Notice, ...]:
-        """Claims everything of that DAG that this channel is still due: one notice for each node, the worst
-        first. Raises HistoryError.
+        """Claim the DAG's notices that are due on this channel: one for each node, the worst first. Raises
+        HistoryError.
         """
         with self._transaction() as connection:
             rows = connection.execute(select(notices).where(notices.c.channel == channel.name)).all()
@@ -57,11 +57,11 @@ class Outbox:
         self._end(taken, channel, sent_at=now, problem=None)
 
     def failed(self, taken: Sequence[Notice], channel: Channel, problem: str) -> None:
-        """They are due again."""
+        """Record that these notices could not be sent; they are due again."""
         self._end(taken, channel, sent_at=None, problem=problem)
 
     def unsent(self, since: datetime, before: datetime) -> tuple[Row[Any], ...]:
-        """Claimed within that time, and failed or without an end; the oldest first. Rows of `notices`."""
+        """Rows of `notices` claimed within that time that failed or have no end, the oldest first."""
         between = (notices.c.claimed_at >= since) & (notices.c.claimed_at < before)
         query = select(notices).where(between, notices.c.sent_at.is_(None)).order_by(notices.c.claimed_at).limit(100)
         with self._transaction(write=False) as connection:
@@ -82,7 +82,7 @@ class Outbox:
 
 
 def _breaches(connection: Connection, dag_id: str, now: datetime) -> Iterator[Breach]:
-    """Of that DAG, those that are open or that ended of late; the worst first."""
+    """The DAG's breaches that are open or ended recently, the worst first."""
     recent = now - timedelta(days=KEPT_DAYS)
     is_kept = breaches.c.closed_at.is_(None) | (breaches.c.closed_at >= recent)
     order = (breaches.c.is_drill, breaches.c.opened_at, breaches.c.id)
@@ -95,22 +95,20 @@ def _breaches(connection: Connection, dag_id: str, now: datetime) -> Iterator[Br
 
 
 def _by_node(stored: Iterable[Breach]) -> Mapping[tuple[str, bool], list[Breach]]:
-    """A drill stands by itself: it says nothing about the node."""
+    """Breaches and warnings by node. Each drill is apart, because it does not describe the node."""
     return grouped(((breach.node, breach.is_drill), breach) for breach in stored)
 
 
 def _of_node(
     of_node: Sequence[Breach], at_least: Level, since: datetime, known: Mapping[Key, Row[Any]]
 ) -> Iterator[Breach]:
-    """What is due for one node. That something is over is not said while anything else of the node is open: it is said
-    once all of it is, however long that took.
-    """
+    """The notices due for one node. An end is sent only once nothing else of the node is open."""
     is_open = [breach for breach in of_node if event_of(breach) is Event.OPENED]
     if is_open:
         new = [breach for breach in is_open if breach.acknowledgement is None]
         candidates = [breach for breach in new if breach.opened_at >= since]
     else:
-        # Where a worse warning took the place of one, the end of that one is nobody's news.
+        # A warning that a worse one replaced has no end of its own to report.
         over = [breach for breach in of_node if breach.ended is not None]
         last = max((breach.closed_at for breach in over if breach.closed_at), default=since)
         candidates = over if last >= since else []
@@ -120,7 +118,7 @@ def _of_node(
 
 
 def one_for_each_node(due: Iterable[Breach]) -> tuple[Notice, ...]:
-    """The worst of each node first, with its others behind it."""
+    """One notice for each node: its worst breach first, then the others."""
     notices = (tuple(of_node) for of_node in _by_node(due).values())
     return tuple(sorted(notices, key=lambda notice: _place(notice[0])))
 
@@ -130,7 +128,7 @@ def _place(breach: Breach) -> tuple[bool, bool, datetime]:
 
 
 def _is_due(breach: Breach, known: Mapping[Key, Row[Any]]) -> bool:
-    """New, or tried in vain. An end is sent only where the beginning was."""
+    """Whether a notice is new or failed before. An end is due only where the beginning was sent."""
     row = known.get(_key(breach))
     if row is not None:
         return row.sent_at is None and row.problem is not None

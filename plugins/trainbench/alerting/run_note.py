@@ -1,7 +1,7 @@
-"""Puts what a benchmark came to at the top of its DAG run's page: a listener, for a task has no way to write a note.
+"""Writes the verdict as the DAG run's note. An Airflow listener: a task cannot write a note.
 
-Runs in the scheduler for every DAG run of the installation that ends. It may neither be slow nor fail: one read by the
-primary key, of what the task `alert` left; nothing of ours is opened, and whatever goes wrong is only logged.
+The scheduler calls it for every DAG run of the installation that ends, so it may neither be slow nor fail: it reads one
+row by primary key, the XCom of the task `alert`, opens no history, and only logs errors.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 from pluggy import HookimplMarker
 
 log = logging.getLogger(__name__)
-hookimpl = HookimplMarker("airflow")  # as airflow.listeners has it, which would import all of Airflow
+hookimpl = HookimplMarker("airflow")  # a copy of airflow.listeners' marker, whose import would load all of Airflow
 TASK_ID, KEY, FIELD = "alert", "run_note", "trainbench"
 HEAD = "**Benchmark.**"
 RULE = "\n\n---\n\n"
-MAX_CHARS = 1000  # of Airflow's column: a longer text would fail when the scheduler writes it, out of our reach
+MAX_CHARS = 1000  # of Airflow's column: the scheduler would fail to write a longer text
 
 
 @hookimpl
@@ -30,7 +30,7 @@ def on_dag_run_failed(dag_run: Any, msg: str) -> None:
 
 
 def write_note(dag_run: Any) -> None:
-    """Never raises."""
+    """Write the note of a DAG run that ended. Never raises."""
     try:
         summary = _left_by_the_task(dag_run)
         if summary and (note := joined(summary, dag_run.note)):
@@ -40,7 +40,7 @@ def write_note(dag_run: Any) -> None:
 
 
 def joined(summary: str, present: str | None) -> str | None:
-    """Ours before what people wrote, which is never cut; an older one of ours goes. None: there is no room."""
+    """The note: our text before what people wrote, which is never cut. It replaces our older text. None: no room."""
     theirs = [part for part in (present or "").split(RULE) if part and not part.startswith(HEAD)]
     note = RULE.join([summary, *theirs])
     return note if len(note) <= MAX_CHARS else None

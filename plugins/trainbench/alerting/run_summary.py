@@ -1,6 +1,6 @@
-"""The summary of a DAG run: the extra of its asset events and the note on its page. Pure, bounded in size.
+"""The summary of a DAG run, bounded in size: the extra of its asset events and the note on its page.
 
-Whoever is started by an asset event finds out from its extra whether there is something to do, and where to look.
+A DAG that an asset event starts reads from its extra whether there is something to do, and where.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Extra = dict[str, Any]
 
 
 def results_extra(campaign: Campaign, dag_id: str, run_id: str, base_url: str | None) -> Extra:
-    """Of the event "results are published": who made them, how many there are, whether they can be used."""
+    """The extra of the event "results are published": their campaign, number and use."""
     return {
         **_head(campaign, dag_id, run_id, base_url),
         "runs": {"total": len(campaign.results), **_counted(result.status.value for result in campaign.results)},
@@ -35,7 +35,7 @@ def results_extra(campaign: Campaign, dag_id: str, run_id: str, base_url: str | 
 def breaches_extra(
     campaign: Campaign, alerts: Sequence[Finding], dag_id: str, run_id: str, base_url: str | None
 ) -> Extra:
-    """Of the event "the nodes were judged": it comes after good nights too, with `num_red` 0. Red alerts come first."""
+    """The extra of the event "the nodes were judged", red alerts first. Good nights have one too, with `num_red` 0."""
     shown = [alert.model_dump(mode="json", exclude={"evidence", "changes"}) for alert in alerts[:MAX_ALERTS]]
     return {
         **_head(campaign, dag_id, run_id, base_url),
@@ -47,8 +47,8 @@ def breaches_extra(
 
 
 def note(campaign: Campaign, alerts: Sequence[Finding], dag_id: str, run_id: str, base_url: str | None) -> str:
-    """Markdown of at most NOTE_CHARS: the headline, what to do about each alert as far as there is room, red ones
-    first; where the report is.
+    """The note as Markdown of at most NOTE_CHARS: the headline, the next step of each alert that fits, red ones first,
+    and the report's address.
     """
     links = f"[Report]({report_tab(dag_id, run_id)}) · [Benchmarks]({benchmarks_page(prefix_of(base_url))})"
     parts = [f"{HEAD} {escape(one_line(verdict_text.in_full(campaign), most=300))}"]

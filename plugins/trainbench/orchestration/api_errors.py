@@ -9,11 +9,11 @@ from typing import Any
 
 from kubernetes.client import ApiException  # type: ignore[import-untyped]
 
-UNREACHABLE = 503  # what stands for "no answer at all" among the API's status codes
+UNREACHABLE = 503  # the status that stands for "no answer at all"
 
 
 def answer(error: ApiException) -> str:
-    """The message in the API server's answer: the HTTP reason alone ("Forbidden") hides a quota or a missing right."""
+    """The message of the API server's answer. The HTTP reason alone ("Forbidden") hides a quota or missing right."""
     try:
         return str(json.loads(error.body)["message"])
     except (TypeError, ValueError, KeyError):
@@ -27,7 +27,7 @@ def failure(result: Mapping[Any, Any]) -> str:
 
 
 def http_status_of(error: BaseException) -> int | None:
-    """Of the API's answer that ended the task; a refusal may hide behind what the provider raises while cleaning up."""
+    """HTTP status of the API's answer that ended the task, searched for behind errors of the provider's clean-up."""
     if isinstance(error, ApiException):
         return int(error.status)
     cause = error.__cause__ or error.__context__
@@ -36,7 +36,7 @@ def http_status_of(error: BaseException) -> int | None:
 
 
 def handshake_status(error: BaseException | None) -> int:
-    """HTTP status with which a request was refused; for a websocket the client puts it into the message only, somewhere
+    """HTTP status with which a request was refused. For a websocket, the client has it only in the message of an error
     in the chain of causes.
     """
     while error is not None:

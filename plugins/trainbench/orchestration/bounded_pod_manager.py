@@ -1,5 +1,4 @@
-"""The provider's pod managers; they read a bounded part of a result, do without a log, and wait for no pod
-that should be gone."""
+"""The provider's pod managers, bounded: limited results, no dependence on logs, no endless wait for dead pods."""
 
 from __future__ import annotations
 
@@ -33,23 +32,23 @@ from trainbench.pods.manifests import CONTAINER, XCOM_DIR
 from trainbench.pods.time_limits import LOG_SILENCE_S, due, is_late
 
 FILE = f"{XCOM_DIR}/{XCOM_FILE}"
-# One byte more than is allowed shows that there is more.
+# One byte over the limit shows that the result is too large.
 COMMAND = f"if [ -s {FILE} ]; then head -c {MAX_RESULT_BYTES + 1} {FILE}; else echo {EMPTY_XCOM_RESULT}; fi"
-LOG_PAUSE_S = 30.0  # until a log is asked for again that the node did not serve
+LOG_PAUSE_S = 30.0  # between two requests for a log that the node did not serve
 POLL_S = 1.0
-CONNECT_S, READ_S = 60, 60  # of one request to a node, which may take it and never answer
-# An expired token is renewed and a pod that is gone stays so; any other refusal of the log says nothing of the pod.
+CONNECT_S, READ_S = 60, 60  # of one request to a node, which may accept it and never answer
+# An expired token is renewed and a pod that is gone stays so; any other refusal of the log does not describe the pod.
 NOT_OF_THE_LOG = (401, 404)
 
 
 def log_timeout() -> tuple[float, float]:
-    """Seconds until a node has to take a request for a log, and until the next line of it."""
+    """(connect, read) timeouts in seconds of a request for a log."""
     return CONNECT_S, LOG_SILENCE_S
 
 
 def refuse_late(pod: V1Pod) -> None:
-    """Raises PodLaunchTimeoutException for a pod that its node should have ended by now and did not. The provider's
-    trigger reports that exception as a timeout.
+    """Raise PodLaunchTimeoutException for a pod that its node should have ended by now and did not. The provider's
+    trigger reports it as a timeout.
     """
     moment = due(
         pod.metadata.deletion_timestamp,
@@ -63,8 +62,9 @@ def refuse_late(pod: V1Pod) -> None:
 
 
 class BoundedPodManager(PodManager):
-    """The provider's own reads the whole file into the worker's memory, however large the pod made it; it gives a
-    healthy pod up when its kubelet serves no log for 16 s; and it ends the sidecar whether or not the result was read.
+    """A pod manager without three faults of the provider's: that one reads a result of any size into the worker's
+    memory, gives up a healthy pod when its kubelet serves no log for 16 s, and ends the sidecar even if it read no
+    result.
     """
 
     def read_pod(self, pod: V1Pod) -> V1Pod:
@@ -81,7 +81,7 @@ class BoundedPodManager(PodManager):
         since_time: DateTime | None = None,
         **options: Any,
     ) -> PodLoggingStatus:
-        """Follows the log until the container has ended. While its node serves none, only the container is watched."""
+        """Follow the log until the container has ended. While its node serves no log, only watch the container."""
         while True:
             try:
                 return super().fetch_container_logs(
@@ -97,8 +97,8 @@ class BoundedPodManager(PodManager):
             since_time = self.container_log_times.get((pod.metadata.namespace, name, container_name), since_time)
 
     def read_pod_logs(self, *arguments: Any, **options: Any) -> PodLogsConsumer:
-        """Tried once: meanwhile the container may end, and whoever asks does so again, also for a log that is silent:
-        the connection to a machine that has lost its power stays open.
+        """Read the log with one try. The caller repeats it, because the container may end meanwhile, and a silent log
+        may mean a machine without power whose connection stays open.
         """
         options["_request_timeout"] = log_timeout()
         once = PodManager.read_pod_logs.retry_with(stop=stop_after_attempt(1))
@@ -106,7 +106,7 @@ class BoundedPodManager(PodManager):
         return consumer
 
     def _runs_for(self, pause_s: float, pod: V1Pod, container_name: str) -> bool:
-        """False as soon as the container has ended, True when it still runs after so many seconds."""
+        """Whether the container still runs after so many seconds; False as soon as it has ended."""
         ends_at = time.monotonic() + pause_s
         while time.monotonic() < ends_at:
             seen = self.read_pod(pod)
@@ -116,7 +116,7 @@ class BoundedPodManager(PodManager):
         return True
 
     def extract_xcom(self, pod: V1Pod, *, ignore_kill_failure: bool = True) -> str:
-        """The result's text. The sidecar is ended once it was read: until then it can be asked again."""
+        """The result's text. The sidecar ends only after the read, so that a failed read can be repeated."""
         if not self.container_is_running(pod, PodDefaults.SIDECAR_CONTAINER_NAME):
             raise XComRetrievalError(f"the sidecar of {pod.metadata.name} that keeps the result does not run")
         text: str = self.extract_xcom_json(pod)
@@ -130,8 +130,8 @@ class BoundedPodManager(PodManager):
 
     @generic_api_retry  # type: ignore[untyped-decorator]
     def extract_xcom_json(self, pod: V1Pod) -> str:
-        """The result's text, at most one byte more than allowed; whoever calls decodes it."""
-        websocket.setdefaulttimeout(CONNECT_S)  # the Kubernetes client waits for ever, and hands no limit on
+        """The result's text, at most one byte over the limit; the caller decodes it."""
+        websocket.setdefaulttimeout(CONNECT_S)  # the Kubernetes client has no timeout of its own here
         running = stream(
             self._client.connect_get_namespaced_pod_exec,
             pod.metadata.name,
@@ -152,7 +152,7 @@ class BoundedPodManager(PodManager):
 
 
 class BoundedAsyncPodManager(AsyncPodManager):
-    """For the time until the pod has started."""
+    """The same until the pod has started, for the trigger."""
 
     async def read_pod(self, pod: V1Pod) -> V1Pod:
         seen = await super().read_pod(pod)

@@ -1,4 +1,4 @@
-"""Builds the DAG `cost_report`: what benchmarking costs, written when results are published and once a month."""
+"""Builds the DAG `cost_report`: the cost of benchmarking, written when results are published and once a month."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def build_cost_report(dag_id: str) -> DAG:
 
 
 def _schedule(settings: Settings, dag_id: str) -> Any:
-    """None: by hand only, with neither the time nor the asset."""
+    """The schedule; None: by hand only."""
     time = settings.cron(dag_id, MONTHLY)
     if time is None:
         return None
@@ -74,7 +74,7 @@ def report_costs() -> dict[str, str]:
     run = context["dag_run"]
     form = dict(context["params"])
     if run.run_type == "scheduled" and not form["month"]:
-        form["month"] = months_until(f"{run.run_after:%Y-%m}", 2)[0]  # on the first, the month that has just ended
+        form["month"] = months_until(f"{run.run_after:%Y-%m}", 2)[0]  # on the first day: the month that has just ended
     try:
         params = parse_spend_params(form)
         store = open_store(settings.store)

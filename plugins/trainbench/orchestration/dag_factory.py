@@ -1,4 +1,4 @@
-"""A `Suite` -> a DAG: which tasks there are, in which order, with which trigger form."""
+"""Makes DAGs from suites: the tasks, their order and the trigger form."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Suite(Frozen):
 
 
 def build_node_dag(suite: Suite) -> DAG:
-    """Independent pods on every node, judgement, re-runs of what stands out, report, alert, gate."""
+    """The DAG of a nightly check: pods on every node, judgement, re-runs of breaches, report, alert, gate."""
     settings = read_settings()
     with _dag(suite, settings) as dag:
         planned: Any = plan_tasks.plan_pods(suite.campaign_kind).as_setup()
@@ -50,7 +50,7 @@ def build_node_dag(suite: Suite) -> DAG:
 
 
 def build_comparison_dag(suite: Suite) -> DAG:
-    """Independent pods, one after another in the plan's order, so that none shares a host; report, alert, gate."""
+    """The DAG of a comparison: pods one after another, so that none shares a host; then report, alert, gate."""
     settings = read_settings()
     with _dag(suite, settings) as dag:
         planned: Any = plan_tasks.plan_pods(suite.campaign_kind).as_setup()
@@ -66,7 +66,7 @@ def build_comparison_dag(suite: Suite) -> DAG:
 
 
 def build_scaling_dag(suite: Suite) -> DAG:
-    """Every strategy at every number of GPUs: one task group each, one gang after another, then report, alert, gate."""
+    """The DAG of a scaling study: one gang after another for each strategy and size; then report, alert, gate."""
     settings = read_settings()
     with _dag(suite, settings) as dag:
         last: Any = plan_tasks.plan_scaling()
@@ -80,17 +80,17 @@ def build_scaling_dag(suite: Suite) -> DAG:
 
 
 def _at_the_end(released: Any, setups: Any) -> Any:
-    """The teardown that removes pods, whatever happened before. When it fails the run fails: pods may still run."""
+    """The teardown that removes all pods. If it fails, the run fails, because pods may still run."""
     return released.as_teardown(setups=setups, on_failure_fail_dagrun=True)
 
 
 def _alert_and_gate(published: Any, settings: Settings) -> Any:
-    """Alert, notices where somebody is to get them, gate: the last task, which turns the run red. Returns the gate."""
+    """Add the tasks alert, notices (where channels are set) and gate. Returns the gate, which turns the run red."""
     last: Any = dag_tasks.raise_alert()
     published >> last
     if settings.notify:
         last = last >> dag_tasks.send_notices()
-    # A teardown, for a run that is marked failed by hand is left to its teardowns: without the gate it would end green.
+    # A teardown: of a run marked failed by hand only teardowns still run, and without the gate it would end green.
     gate: Any = dag_tasks.gate()
     return last >> gate.as_teardown(on_failure_fail_dagrun=True)
 
@@ -102,7 +102,7 @@ def _gang(cell: Cell, settings: Settings, after: Any, before: Any) -> Any:
         ranks = pod_tasks.gang(dag_tasks.RANK, settings).expand(pod_template_dict=prepared)
         released = _at_the_end(dag_tasks.release_gang(prepared), setups=prepared)
         after >> prepared >> ranks >> released
-        # Only teardowns behind it, and a failed rank would decide the run's state: that is the gate's to do.
+        # With only teardowns after it, a failed rank would decide the run's state, which is the gate's part.
         ranks >> before
     return released
 

@@ -41,7 +41,7 @@ RESULTS = Asset(name="trainbench_results", uri="x-trainbench://results/summary")
 BREACHES = Asset(name="trainbench_breaches", uri="x-trainbench://alerts/variance")
 RANK = "rank"  # task of a gang's pods within its group
 RELEASE, GATE = "release", "gate"
-# An API server that is away for ten minutes: pods that nobody waits for would run on, and hold their GPUs.
+# Retries outlast ten minutes without an API server: otherwise pods would run on and hold their GPUs.
 RELEASE_RETRIES, RELEASE_RETRY_DELAY = 12, timedelta(minutes=1)
 JUDGE, VERDICT = "judge", "verdict"  # task id, and XCom key of the verdict on the first runs
 VERDICT_TASKS = (READY, PLAN, JUDGE, "publish", "alert")  # without any of them there is no verdict
@@ -51,7 +51,7 @@ NOTIFY_RETRIES = 3
 
 @task(task_id="prepare", trigger_rule=TriggerRule.ALL_DONE)
 def prepare_gang(strategy: str, world_size: int) -> list[dict[str, Any]]:
-    """The manifests of one gang; skips what is not chosen, or cannot run."""
+    """The manifests of one gang. Skips the task where the gang was not chosen or cannot run."""
     cell = Cell(strategy=strategy, world_size=world_size)
     plan, settings = stored_plan(), read_settings()
     spec = next((spec for spec in plan.specs if _cell(spec) == cell), None)
@@ -62,14 +62,14 @@ def prepare_gang(strategy: str, world_size: int) -> list[dict[str, Any]]:
 
 @task(task_id=RELEASE, retries=RELEASE_RETRIES, retry_delay=RELEASE_RETRY_DELAY)
 def release_campaign() -> None:
-    """Deletes what is left of this DAG run's pods, whatever became of their tasks."""
+    """Delete all pods of this DAG run that are left."""
     context = get_current_context()
     _release(CAMPAIGN, label_value(campaign_id(context["dag"].dag_id, context["run_id"])))
 
 
 @task(task_id=RELEASE, retries=RELEASE_RETRIES, retry_delay=RELEASE_RETRY_DELAY)
 def release_gang(prepared: Sequence[Mapping[str, Any]]) -> None:
-    """Deletes what is left of a gang, whatever became of its tasks."""
+    """Delete all pods of a gang that are left."""
     _release(GANG, prepared[0]["metadata"]["labels"][GANG])
 
 
@@ -88,7 +88,7 @@ def _release(label: str, value: str) -> None:
 @task(task_id=JUDGE, trigger_rule=TriggerRule.ALL_DONE)
 @reason_kept()
 def judge() -> list[int]:
-    """Stores every result, hands the verdict and the re-runs on, and returns the re-runs' places: one for each breach,
+    """Store every result, push the verdict and the re-runs, and return the places of the re-runs: one for each breach,
     in as many blocks as the first runs.
     """
     from trainbench import pipeline
@@ -109,7 +109,7 @@ def judge() -> list[int]:
 @task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
 @reason_kept()
 def publish_nodes() -> dict[str, str]:
-    """Settles the verdict by the re-runs, writes the reports, records the history; returns the reports' addresses."""
+    """Settle the verdict by the re-runs, write the reports, record the history. Returns the reports' addresses."""
     from trainbench import pipeline
 
     plan, ti = stored_plan(), get_current_context()["ti"]
@@ -124,7 +124,7 @@ def publish_nodes() -> dict[str, str]:
 @task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
 @reason_kept()
 def publish_comparison() -> dict[str, str]:
-    """Compares what ran, writes the reports, records the history; returns the reports' addresses."""
+    """Compare the runs, write the reports, record the history. Returns the reports' addresses."""
     from trainbench import pipeline
 
     plan = stored_plan()
@@ -134,7 +134,7 @@ def publish_comparison() -> dict[str, str]:
 @task(task_id="publish", trigger_rule=TriggerRule.ALL_DONE, outlets=[RESULTS])
 @reason_kept()
 def publish_scaling() -> dict[str, str]:
-    """Joins each gang's results, writes the reports, records the history; returns the reports' addresses."""
+    """Join each gang's results, write the reports, record the history. Returns the reports' addresses."""
     from trainbench import pipeline
 
     plan = stored_plan()
@@ -144,7 +144,7 @@ def publish_scaling() -> dict[str, str]:
 @task(task_id="alert", trigger_rule=TriggerRule.ALL_DONE, outlets=[BREACHES])
 @reason_kept()
 def raise_alert() -> list[Any]:
-    """Hands the alerts to the asset event, to the run's note and to the gate. Never fails on a breach."""
+    """Push the alerts to the asset event, the run's note and the gate. A breach does not fail this task."""
     from trainbench.alerting import run_note, run_summary
     from trainbench.alerting.alerts import alerts
     from trainbench.results.artefacts import open_store
@@ -168,7 +168,7 @@ def raise_alert() -> list[Any]:
     execution_timeout=timedelta(minutes=10),
 )
 def send_notices() -> None:
-    """Notifies the channels of what opened and what is over. Retried when it fails; the gate decides the state."""
+    """Send notices of opened and ended breaches. Retried when it fails; only the gate decides the run's state."""
     from trainbench.alerting import notify
     from trainbench.alerting.outbox import Outbox
     from trainbench.history.history import open_history
@@ -186,13 +186,15 @@ def send_notices() -> None:
 
 @task(task_id=GATE, trigger_rule=TriggerRule.ALL_DONE)
 def gate() -> None:
-    """Leaf task: turns the DAG run red on confirmed breaches and missing results, after the report is out. As a
-    teardown it runs also where somebody marked the run by hand; all other tasks are skipped then.
+    """The last task: it turns the DAG run red on confirmed breaches and missing results, after the report is written.
+    As a teardown it also runs where somebody marked the run by hand and all other tasks are skipped.
     """
     ti = get_current_context()["ti"]
     raised, states = ti.xcom_pull(task_ids="alert"), _task_states(ti)
     if raised is None and states.get("alert") == "skipped" and all(states.get(t) != "failed" for t in VERDICT_TASKS):
-        if "failed" in states.values():  # marking a run failed fails what runs; marking it successful fails nothing
+        if (
+            "failed" in states.values()
+        ):  # marking a run failed fails its running tasks; marking it successful fails none
             raise AirflowFailException("this DAG run was marked failed by hand, and stays failed")
         return
     if raised is None:
@@ -210,13 +212,13 @@ def gate() -> None:
 
 
 def _task_states(ti: Any) -> Mapping[str, str | None]:
-    """Of this DAG run's tasks, by id."""
+    """Task id -> state, of this DAG run."""
     states: Mapping[str, str | None] = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
     return states
 
 
 def _no_verdict(failed: str, ti: Any) -> str:
-    """Names the first task that failed, and its reason where the task itself gave one."""
+    """A message that names the first failed task, and its reason where it left one."""
     reason = ti.xcom_pull(task_ids=failed, key=REASON)
     return f"no verdict: the task '{failed}' failed{f': {reason}' if reason else ', its log says why'}"
 
@@ -245,7 +247,7 @@ def _measured(plan: Plan, results: Sequence[RunResult]) -> Measured:
 
 
 def _times(results: Sequence[RunResult]) -> tuple[datetime, datetime]:
-    """When the campaign began and ended, see `wall_clocks.campaign_times`."""
+    """Start and end of the campaign, see `wall_clocks.campaign_times`."""
     from trainbench.judging.checks import wall_clocks
 
     context = get_current_context()
@@ -292,7 +294,7 @@ def _marked(settings: Settings, store: Store, history: History, campaign: Campai
 
 
 def _base_url() -> str | None:
-    """Airflow's own address, where it is configured."""
+    """Airflow's own address; None where it is not configured."""
     from airflow.configuration import conf
 
     return conf.get("api", "base_url", fallback=None) or None
@@ -305,8 +307,8 @@ def _gang_result(spec: RunSpec) -> RunResult:
 
 
 def _collected(task_id: str, specs: Sequence[RunSpec]) -> tuple[RunResult, ...]:
-    """One result for each pod: XComs of mapped tasks are asked for by index, so that none can be dropped. Where Airflow
-    has neither a result nor an end, what the pod's task stored counts: the task was killed, or its XComs are gone.
+    """One result for each pod. XComs of mapped tasks are read by index, so that none is dropped. Where Airflow has
+    neither a result nor an end (the task was killed, or its XComs are gone), the result in the store counts.
     """
     from trainbench import pipeline
     from trainbench.pods.pod_end import END, PodEnd

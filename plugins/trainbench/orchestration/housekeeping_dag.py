@@ -40,7 +40,7 @@ pods that name no run, are reported and left alone. Rows of the history are neve
 
 
 def build_housekeeping(dag_id: str) -> DAG:
-    """Its two tasks do not wait for each other: without a cluster, artefacts still expire."""
+    """The DAG. Its two tasks are independent: without a cluster, artefacts still expire."""
     settings = read_settings()
     with DAG(
         dag_id,
@@ -99,8 +99,8 @@ def _form(retention_days: int) -> dict[str, Param]:
 
 @task(task_id="leaked_pods", retries=POD_RETRIES, retry_delay=POD_RETRY_DELAY)
 def leaked_pods() -> dict[str, Any]:
-    """Deletes or tells; returns the names. Retried when the API server does not answer: tomorrow is late for a pod that
-    holds GPUs.
+    """Delete or list leaked pods; return their names. Retried when the API server does not answer, because a leaked pod
+    holds GPUs until the next day.
     """
     from trainbench.cluster.housekeeping import pods_table, sweep_pods
     from trainbench.cluster.kubernetes_api import ClusterError, Unreachable, open_cluster
@@ -126,7 +126,7 @@ def leaked_pods() -> dict[str, Any]:
 
 @task(task_id="expired_artefacts")
 def expired_artefacts() -> dict[str, Any]:
-    """Deletes or tells; returns the names and the bytes."""
+    """Delete or list expired artefacts; return their names and bytes."""
     from trainbench.cluster.housekeeping import artefacts_table, sweep_artefacts
     from trainbench.results.artefacts import open_store
     from trainbench.results.store_files import StoreError
@@ -142,7 +142,7 @@ def expired_artefacts() -> dict[str, Any]:
 
 
 def _mode(context: Any) -> Housekeeping:
-    """A person who starts a run says so in the form; the schedule does what the installation has set."""
+    """Whether to delete: by the form in a run started by hand, else by the installation's setting."""
     if context["dag_run"].run_type != "scheduled":
         return Housekeeping.DELETE if context["params"]["delete"] else Housekeeping.REPORT
     try:
@@ -152,7 +152,7 @@ def _mode(context: Any) -> Housekeeping:
 
 
 def _liveness(ti: Any) -> Callable[[Owner], Liveness]:
-    """Asks Airflow for the state of a DAG run, once for each. An answer that does not come is no leave to delete."""
+    """A reader of DAG runs' states from Airflow, one request for each run. Without an answer nothing is deleted."""
     from trainbench.cluster.leaked_pods import Liveness
 
     @cache
@@ -170,7 +170,7 @@ def _liveness(ti: Any) -> Callable[[Owner], Liveness]:
 
 
 def _logged(content: Table, swept: Sequence[Swept], noun: str) -> dict[str, Any]:
-    """The table and its summary go to the log. Fails when something is left that should be gone."""
+    """Log the table and its summary. Raises when a pod or file that should be gone is left."""
     from rich.console import Console
 
     from trainbench.cluster.housekeeping import document, faults, summary

@@ -1,4 +1,4 @@
-"""A pod's result goes to the store as soon as its task has it, and comes from there where the pod has it no more."""
+"""Keeps each pod's result in the store as soon as its task has it, and reads it there once the pod is gone."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from trainbench.settings.environment import read_settings
 
 
 def keep_result(manifest: Mapping[str, Any] | None, payload: object, log: Any, store: str | None = None) -> None:
-    """Never fails the task: Airflow has the result too, and the judgement stores it again. `store`: an address, by
-    default the settings'.
+    """Store the result. Errors are only logged: Airflow has the result too, and the judgement stores it again. `store`:
+    an address; None: the settings'.
     """
     from trainbench.results.arrivals import store_arrival
     from trainbench.results.artefacts import open_store
@@ -26,8 +26,8 @@ def keep_result(manifest: Mapping[str, Any] | None, payload: object, log: Any, s
 
 
 def kept_result(manifest: Mapping[str, Any] | None, pod_name: str, log: Any, store: str | None = None) -> Any:
-    """What this pod measured, where an earlier task stored it and could not give it to Airflow; None: nothing is
-    stored, or another pod's. Never fails the task.
+    """This pod's result, where an earlier task stored it but could not push it to Airflow; None: no result or another
+    pod's is stored. Errors are only logged.
     """
     from trainbench.results.arrivals import arrived_of_pod
     from trainbench.results.artefacts import open_store

@@ -1,4 +1,4 @@
-"""The Airflow operator that runs a Pod manifest on the cluster, says why a pod failed, and leaves no pod behind."""
+"""The Airflow operator that runs a Pod manifest on the cluster, reports the cause of a failure, and removes the pod."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from trainbench.pods.pod_end import END, EndKind, PodEnd, pod_end
 from trainbench.pods.result_text import ResultTextError, decoded
 from trainbench.pods.time_limits import DEAD_AFTER_S, GRACE_S, due_of, has_ended, is_late, task_limit_s
 
-# For so long a result is asked for that its node does not hand over: as long as `release` waits for an API server.
+# Requests for a result that the node does not serve go on for as long as `release` waits for an API server.
 RESULT_WAIT_S, RESULT_PAUSE_S = 600.0, 5.0
 MAX_LINE = 10_000  # characters of one line of the pod in the task's log
-PEER_GRACE_S = 10.0  # what the peers of a failed pod get to fail by themselves, and to say why
-# A pod of a gang cannot be made anew, but where only the API failed it still runs, and is found again.
+PEER_GRACE_S = 10.0  # time in which the peers of a failed pod may fail with a cause of their own
+# A pod of a gang is never made anew, but after a failure of the API alone it still runs and can be reattached.
 REATTACHED = frozenset({EndKind.API, EndKind.UNAUTHORIZED})
-# The provider's waits for SIGINT alone: a pod that is displaced would keep its node for the whole grace period.
+# The provider's sidecar reacts to SIGINT only, so an evicted pod would keep its node for the whole grace period.
 SIDECAR_COMMAND = ("sh", "-c", 'trap "exit 0" INT TERM; while true; do sleep 1; done;')
 
 
 def log_line(container: str, line: str) -> str:
-    """A line of the pod's log in the task's. The result, which may be the last one, is stored as it is elsewhere."""
+    """A line of the pod's log for the task's log. The last line may be the result, which is stored elsewhere."""
     text = f"result of {len(line)} bytes" if line.startswith('{"schema_version"') else line[:MAX_LINE]
     return f"[{container}] {text}"
 
@@ -56,24 +56,24 @@ class BenchPodOperator(KubernetesPodOperator):
     """`KubernetesPodOperator`, with seven differences.
 
     - It fails where the provider's operator ends as success without a result (its issues 72821 and 73117).
-    - How the pod ended is pushed as XCom `pod_end`. Only what a new pod may cure is retried; a node that is not free
-      skips the task, and nothing is judged by it.
-    - A pod whose creation was answered by an error although it was made is found again, not leaked.
-    - The sidecar for the result is our image under our pod security, unless the connection says otherwise.
-    - A result that is too large or no JSON is neither stored nor logged: the task fails with a sentence instead.
-    - When a pod of a gang fails, the rest of the gang is ended: its members would wait for their peer.
-    - It ends in bounded time (`time_limits`) when the node is dead, and names the pod that it could not remove.
+    - The pod's end is pushed as XCom `pod_end`. Only failures that a new pod may cure are retried; a node that is not
+      free skips the task, which then counts for no verdict.
+    - A pod that was made although its creation returned an error is reattached, not leaked.
+    - The sidecar for the result is our image under our pod security, unless the connection sets another.
+    - A result that is too large or not JSON is neither stored nor logged: the task fails with a message instead.
+    - When a pod of a gang fails, the rest of the gang is deleted, because it would wait for its peer.
+    - It ends in bounded time (`time_limits`) when the node is dead, and names a pod that it could not remove.
     """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._result: Any = None
-        self.unreadable: str | None = None  # why a result that was read is not passed on
+        self.unreadable: str | None = None  # why a result that was read is not used
         self._handed_over: Any = None
         self._pod_name: str | None = None
         self._is_resumed = False
         self._last_seen: Mapping[str, Any] | None = None
-        self.store: str | None = None  # of the results; None: the settings'
+        self.store: str | None = None  # address of the store of results; None: the settings'
         self.result_wait_s = RESULT_WAIT_S
         self.log_formatter = self.log_formatter or log_line
         deadline_s = ((self.pod_template_dict or {}).get("spec") or {}).get("activeDeadlineSeconds")
@@ -107,8 +107,8 @@ class BenchPodOperator(KubernetesPodOperator):
         super().defer(trigger=trigger, **options)
 
     def _leave_a_late_pod(self, event: Mapping[str, Any]) -> None:
-        """Raises AirflowException for a pod that runs on though its time is over: the provider's operator would follow
-        its log without end, and ask its node for a result.
+        """Raise AirflowException for a pod that runs beyond its time limit: the provider's operator would follow its
+        log without end, and request a result from its node.
         """
         if event["status"] != "timeout":
             return
@@ -118,8 +118,8 @@ class BenchPodOperator(KubernetesPodOperator):
             raise AirflowException(event["message"])
 
     def build_pod_request_obj(self, context: Context | None = None, *, dry_run: bool = False) -> V1Pod:
-        """The sidecar that hands over the result needs a shell and `pgrep`, which our own image has, and must pass the
-        same pod security; what the Airflow connection says of it wins.
+        """The pod with its result sidecar, which needs a shell and `pgrep`, as in our image, and the same pod security.
+        A sidecar that the Airflow connection sets wins.
         """
         pod = super().build_pod_request_obj(context, dry_run=dry_run)
         base = next(container for container in pod.spec.containers if container.name == self.base_container_name)
@@ -138,16 +138,16 @@ class BenchPodOperator(KubernetesPodOperator):
             return self._reattached_pod(pod_request_obj, context)
         try:
             pod = super().get_or_create_pod(pod_request_obj, context)
-            self._pod_name = pod.metadata.name  # one of an earlier try has another name
+            self._pod_name = pod.metadata.name  # a pod of an earlier try has another name
             return pod
         except ApiException as error:
-            # The name ends in a random suffix: if it is taken, then by the pod whose creation got no answer.
+            # The name has a random suffix: if it exists, it is the pod whose creation got no answer.
             if error.status == 409 and (pod := self.find_pod(pod_request_obj.metadata.namespace, context=context)):
                 return pod
             raise
 
     def _refuse_dead_node(self) -> None:
-        """Raises AirflowException: a pod would wait for a place there, and so would each one after it in a study."""
+        """Raise AirflowException for a dead node: this pod and, in a study, all later ones would wait for it."""
         node = self._node()
         silent_s = not_ready_s(node, datetime.now(UTC)) if node else None
         if silent_s is not None and silent_s > DEAD_AFTER_S:
@@ -163,7 +163,7 @@ class BenchPodOperator(KubernetesPodOperator):
         return metadata
 
     def _reattached_pod(self, pod_request_obj: V1Pod, context: Context) -> V1Pod:
-        """A pod of a gang is never made anew: it could not join the others. What Airflow lost, it may find again."""
+        """The existing pod of a gang's task that Airflow lost. A new pod could not join the gang."""
         pod = self.find_pod(pod_request_obj.metadata.namespace, context=context, exclude_checked=False)
         if pod is None:
             raise AirflowFailException(
@@ -184,7 +184,7 @@ class BenchPodOperator(KubernetesPodOperator):
         return BoundedPodManager(kube_client=self.client, callbacks=self.callbacks)
 
     def extract_xcom(self, pod: V1Pod, *, ignore_kill_failure: bool = True) -> Any:
-        # The sidecar hands over once: what Airflow did not take then is in the store only.
+        # The sidecar serves the result once: if Airflow lost it, only the store has it.
         self._handed_over = self._kept(pod.metadata.name)
         if self._handed_over is not None:
             return self._handed_over
@@ -200,8 +200,8 @@ class BenchPodOperator(KubernetesPodOperator):
         return self._handed_over
 
     def collect(self, name: str, namespace: str) -> tuple[V1Pod, Any]:
-        """A pod that has ended well, and its result; its log goes to the task's. For the trigger: the pod stays, and no
-        cause is concluded.
+        """The pod that ended well and its result, for the trigger; copies the pod's log into the task's. The pod stays,
+        and no cause is determined.
         """
         pod = self.hook.get_pod(name, namespace)
         with suppress(ApiException, HTTPError):
@@ -209,14 +209,14 @@ class BenchPodOperator(KubernetesPodOperator):
         return pod, self._require(self.extract_xcom(pod))
 
     def _result_text(self, pod: V1Pod, ignore_kill_failure: bool) -> str:
-        """From the sidecar, else from the pod's log. A node that serves neither is asked again: the result waits in the
-        pod for as long as it is there.
+        """The result's text, from the sidecar or else from the pod's log. Repeated where the node serves neither, as
+        the pod keeps the result.
         """
         gives_up_at = time.monotonic() + self.result_wait_s
         while True:
             try:
                 return self.pod_manager.extract_xcom(pod, ignore_kill_failure=ignore_kill_failure)
-            except (ApiException, XComRetrievalError, AttributeError) as error:  # the last: of a refused websocket
+            except (ApiException, XComRetrievalError, AttributeError) as error:  # AttributeError: a refused websocket
                 line, refusal = self._last_line(pod), error
             if line is not None:
                 self.log.warning(
@@ -232,7 +232,7 @@ class BenchPodOperator(KubernetesPodOperator):
             time.sleep(RESULT_PAUSE_S)
 
     def _is_late(self, pod: V1Pod) -> bool:
-        """Whether a node that answers would have ended the pod by now, its sidecar with the result included."""
+        """Whether a working node would have ended the pod, its result sidecar included, by now."""
         seen = self._look(pod.metadata.name, pod.metadata.namespace)
         return seen is not None and is_late(due_of(seen), datetime.now(UTC))
 
@@ -245,11 +245,11 @@ class BenchPodOperator(KubernetesPodOperator):
             self.log.info("%s", log_line(self.base_container_name, line))
 
     def on_kill(self) -> None:
-        """A task that has just been resumed is ended by Airflow itself where its scheduler took the report of the
-        deferral for the task's end: the next try needs the pod, and the gang. Whoever else ended it has `release`.
+        """Keep the pod of a task that has just been resumed: Airflow ends it where its scheduler took the report of the
+        deferral for the task's end, and the next try needs pod and gang. In all other cases `release` deletes them.
         """
         if self._is_resumed:
-            self._killed = True  # for the provider: nothing is to be cleaned up
+            self._killed = True  # for the provider: no clean-up
             self.log.warning("Airflow ended this task while its result was read: the pod stays for the next try")
             return
         super().on_kill()
@@ -265,7 +265,7 @@ class BenchPodOperator(KubernetesPodOperator):
         return read_events(self.client, self._pod_name, self._metadata["namespace"]) if self._pod_name else ()
 
     def _node(self) -> Mapping[str, Any] | None:
-        """The node that the pod was made for; None where it is gone or may not be read."""
+        """The pod's node; None where it is gone or may not be read."""
         name = node_of(self.pod_template_dict or {})
         return read_node(self.client, name) if name else None
 
@@ -279,9 +279,9 @@ class BenchPodOperator(KubernetesPodOperator):
         return result
 
     def _conclude(self, context: Context, error: BaseException) -> NoReturn:
-        """Ends the task with the cause. A failed pod's result has been pushed by the provider's operator by now."""
+        """Raise the cause as the task's end. The provider's operator has pushed a failed pod's result by now."""
         if isinstance(error, AirflowFailException | AirflowSkipException):
-            raise error  # concluded already: execute called trigger_reentry
+            raise error  # already determined: execute called trigger_reentry
         if self._killed:
             raise AirflowException("Airflow ended this task: the next try, if there is one, finds its pod") from error
         cause = answer(error) if isinstance(error, ApiException) else str(error)
@@ -306,8 +306,8 @@ class BenchPodOperator(KubernetesPodOperator):
         raise AirflowFailException(end.message) from error
 
     def _leave_behind(self, end: PodEnd) -> PodEnd:
-        """Asks for the pod's deletion, and names it where that removes nothing. Never by force: that would take away
-        the object only, and with it the last sign of a program that may still hold the GPUs.
+        """Request the pod's deletion, and name the pod where that fails. Never by force: that would remove only the
+        object, the last sign of a program that may still hold the GPUs.
         """
         namespace = self._metadata["namespace"]
         with suppress(ApiException, HTTPError):
@@ -323,7 +323,7 @@ class BenchPodOperator(KubernetesPodOperator):
         return end.model_copy(update={"message": f"{end.message}; {left}"})
 
     def _end_gang(self, wait_s: float) -> None:
-        """Deletes the gang's pods that still wait or run; those that have ended are left to their own tasks."""
+        """Delete the gang's pods that still wait or run; their own tasks handle those that have ended."""
         if not self._has_peers:
             return
         time.sleep(wait_s)

@@ -17,7 +17,7 @@ MAX_LINE = 10_000  # characters of one line of the pod in the task's log
 
 
 class LocalPodOperator(BaseOperator):
-    """Returns the pod's result as XCom; a failed pod's result is pushed too, before the task fails."""
+    """Runs the pod and returns its result as XCom. A failed pod's result is pushed before the task fails."""
 
     ui_color = "#d7f0e3"
 

@@ -11,7 +11,7 @@ from trainbench.settings.environment import Launcher, Settings
 
 
 def known_fleet(settings: Settings, params: BenchmarkParams) -> Fleet:
-    """The cluster's nodes. Where nodes are given by name the cluster may be silent: their memory stays unknown."""
+    """The cluster's nodes. Nodes given by name need no answer from the cluster; their memory is unknown then."""
     if settings.launcher is Launcher.LOCAL:
         return local_fleet(settings, params)
     from trainbench.cluster.kubernetes_api import Refused, Unreachable
@@ -32,7 +32,7 @@ def discover_fleet(settings: Settings) -> Fleet:
 
 
 def _fleet_by_name(settings: Settings, params: BenchmarkParams, reason: str) -> Fleet:
-    """The named nodes, of which nothing is known; their GPUs are of the first resource of the settings."""
+    """The named nodes without further facts; their GPUs are of the settings' first resource."""
     resource = settings.gpu_resources[0]
     if "*" in resource:
         raise AirflowFailException(f"{reason}; which {resource} the nodes have is not known without it")

@@ -1,4 +1,4 @@
-"""The tasks before any pod: is everything there, and which runs will there be? The plan is stored for later tasks."""
+"""The tasks before any pod: check the installation, make the plan, and store it for later tasks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_MAP_LENGTH = 1024  # of one mapped task, where Airflow's configuration does 
 
 @task(task_id=READY)
 def check_ready() -> None:
-    """Says in one sentence why nothing can run, before every pod says so."""
+    """Fail with one sentence where no pod could run."""
     from trainbench.cluster import doctor
 
     checks = doctor.examine(read_settings())
@@ -46,7 +46,7 @@ def check_ready() -> None:
 
 @task(task_id=TASK)
 def plan_pods(campaign_kind: str) -> list[int]:
-    """The places of one block of runs; the runs and the plan itself go to the later tasks under their own keys."""
+    """The places of one block of runs. Pushes the runs and the plan for later tasks under keys of their own."""
     plan = _planned(CampaignKind(campaign_kind))
     hand_out(get_current_context()["ti"], plan.specs, plan.labels)
     return places(len(plan.specs), num_blocks(len(plan.specs), max_map_length()))
@@ -54,20 +54,20 @@ def plan_pods(campaign_kind: str) -> list[int]:
 
 @task(task_id=DIVIDE)
 def divide_runs() -> list[int]:
-    """The blocks: one, unless Airflow maps over fewer values than there are runs."""
+    """The blocks of runs: one, unless the runs exceed the values that Airflow may map over."""
     num_runs = get_current_context()["ti"].xcom_pull(task_ids=TASK, key=COUNT)
     return list(range(num_blocks(num_runs, max_map_length())))
 
 
 @task(task_id=TASK)
 def plan_scaling() -> None:
-    """The plan of a scaling study, for the gangs' own tasks."""
+    """Make and store the plan of a scaling study for the tasks of its gangs."""
     _planned(CampaignKind.STRATEGIES)
 
 
 def stored_plan() -> Plan:
-    """The plan of this DAG run. Raises AirflowSkipException unless the task `plan` succeeded: what a failed one left
-    behind are runs that never were, and nobody is judged by them.
+    """The plan of this DAG run. Raises AirflowSkipException unless the task `plan` succeeded: a failed one may have
+    left runs that never started, and they must not be judged.
     """
     ti = get_current_context()["ti"]
     by_run: Mapping[str, Any] = ti.get_task_states(dag_id=ti.dag_id, task_ids=[TASK], run_ids=[ti.run_id])
@@ -88,7 +88,7 @@ def log(line: str) -> None:
 
 @contextmanager
 def reason_kept() -> Iterator[None]:
-    """What a store or a database says is kept for the gate, which repeats it."""
+    """Keeps the error of a store or database for the gate, which repeats it."""
     try:
         yield
     except UserError as error:
@@ -97,14 +97,14 @@ def reason_kept() -> Iterator[None]:
 
 
 def _planned(campaign_kind: CampaignKind) -> Plan:
-    """Makes and stores the plan: last of all, so that only a plan that can run is stored."""
+    """Make the plan, check it, and store it last, so that only a plan that can run is stored."""
     context, settings = get_current_context(), read_settings()
     try:
         params = parse_params(dict(context["params"]))
         name = campaign_id(context["dag"].dag_id, context["run_id"])
         plan = PLANNERS[campaign_kind].make(params, known_fleet(settings, params), name)
         refuse_more_pods_than(max_map_length(), plan)
-        manifest(plan.specs[0], settings)  # a template that cannot be used stops the plan, not each of its pods
+        manifest(plan.specs[0], settings)  # an unusable template fails the plan instead of each pod
     except (ParamsError, PlanError, PodTemplateError, AirflowFailException) as error:
         _refuse(str(error))
     if unknown := unknown_gpus(plan):
@@ -121,7 +121,7 @@ def _planned(campaign_kind: CampaignKind) -> Plan:
 
 
 def _store_plan(plan: Plan, planned_at: datetime) -> None:
-    """Beside the results that will arrive: the command line judges a run that never came to its own judgement."""
+    """Store the plan beside the future results, so that the command line can judge a run that was cut off."""
     from trainbench.results.arrivals import PlannedCampaign
     from trainbench.results.artefacts import open_store
     from trainbench.results.store_files import StoreError
@@ -136,7 +136,7 @@ def _store_plan(plan: Plan, planned_at: datetime) -> None:
 
 
 def _refuse(reason: str) -> NoReturn:
-    """Fails the task; the reason is kept for the gate, which has to say it again."""
+    """Fail the task, and keep the reason for the gate, which repeats it."""
     text = one_line(reason, most=MAX_REASON)
     get_current_context()["ti"].xcom_push(key=REASON, value=text)
     raise AirflowFailException(text) from None

@@ -1,4 +1,4 @@
-"""The runs of a plan on their way to the mapped tasks: task i of a mapped task makes the pod of run i.
+"""Passes the runs of a plan to mapped tasks: task i of a mapped task makes the pod of run i.
 
 Airflow maps over a list of at most `[core] max_map_length` values, and each mapped task reads the whole list. So the
 lists hold numbers only: a mapped task is expanded over blocks and places, which together make as many tasks as there
@@ -21,14 +21,14 @@ COUNT = "num_runs"  # XCom key
 
 
 class PlannedRun(Frozen):
-    """A run, and the name that its plan gave the work."""
+    """A run with its work's name in the plan."""
 
     spec: RunSpec
     what: str | None = None
 
 
 def hand_out(ti: Any, specs: Sequence[RunSpec], labels: Mapping[str, str] | None = None) -> None:
-    """Leaves the runs for the mapped tasks."""
+    """Push the runs for the mapped tasks."""
     runs = [PlannedRun(spec=spec, what=(labels or {}).get(spec.identity.group_id)) for spec in specs]
     ti.xcom_push(key=COUNT, value=len(runs))
     for first in range(0, len(runs), CHUNK):
@@ -50,12 +50,12 @@ def num_blocks(num_runs: int, max_map_length: int) -> int:
 
 
 def places(num_runs: int, blocks: int) -> list[int]:
-    """As many in each block that all runs have one; in the last block a few may stay free."""
+    """The places of a block, enough that every run has one; the last block may have free ones."""
     return list(range(math.ceil(num_runs / blocks)))
 
 
 def packed(text: str) -> str:
-    """Shorter text, for an XCom: the runs of a plan differ in little."""
+    """Compressed text for an XCom; the runs of a plan differ little."""
     return base64.b64encode(zlib.compress(text.encode())).decode()
 
 
@@ -64,5 +64,5 @@ def unpacked(text: str) -> str:
 
 
 def chunk_key(index: int) -> str:
-    """Of the XCom that holds run `index`."""
+    """Key of the XCom that holds run `index`."""
     return f"runs_{index // CHUNK}"

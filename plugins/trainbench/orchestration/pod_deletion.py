@@ -15,8 +15,8 @@ from trainbench.pods.time_limits import GRACE_S
 
 
 def delete_pods(client: Any, namespace: str, labels: Mapping[str, str], only_active: bool = False) -> tuple[str, ...]:
-    """Deletes the pods with these labels; with `only_active` those whose program has not ended. Returns their names.
-    Raises ApiException with the names of those that could not be deleted, once all were tried.
+    """Delete the pods with these labels; with `only_active` only those whose program runs. Returns their names. Raises
+    ApiException with the names of pods that could not be deleted, after trying all.
     """
     deleted, kept = [], []
     selector = ",".join(f"{key}={value}" for key, value in labels.items())

@@ -19,14 +19,14 @@ PAGE = 500  # pods in one answer
 
 
 class Listed(NamedTuple):
-    """`at`: when the list was asked for, on the monotonic clock; `stage`: None, the pod is not in it."""
+    """`at`: time of the request on the monotonic clock; `stage` None: the list lacks the pod."""
 
     at: float
     stage: Stage | None
 
 
 class PodListing:
-    """Raises what the client raises where the pods cannot be listed; every trigger then looks at its own pod."""
+    """A cached list of pods. It raises the client's errors; each trigger then reads its own pod."""
 
     _shared: ClassVar[WeakValueDictionary[tuple[str | None, str, str], PodListing]] = WeakValueDictionary()
 
@@ -44,7 +44,7 @@ class PodListing:
         return listing
 
     async def look(self, hook: Any, name: str) -> Listed:
-        """The pod's stage, at most REFRESH_S old. `hook`: an AsyncKubernetesHook, whoever's."""
+        """The pod's stage, at most REFRESH_S old. `hook`: any trigger's AsyncKubernetesHook."""
         async with self._lock:
             if time.monotonic() - self._at > REFRESH_S:
                 asked_at = time.monotonic()
@@ -62,7 +62,7 @@ class PodListing:
                     label_selector=self._selector,
                     limit=PAGE,
                     _continue=more,
-                    _preload_content=False,  # the client would make thousands of objects of it
+                    _preload_content=False,  # the client would parse it into thousands of objects
                     _request_timeout=60,
                 )
                 page = json.loads(await answer.read())

@@ -1,4 +1,4 @@
-"""Bounded reads of one pod: its state, events, node and log. Only the log's reader raises: the others give None."""
+"""Bounded reads of one pod: its state, events, node and log. Only `follow_log` raises; the others return None."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read_pod(client: Any, name: str, namespace: str) -> Mapping[str, Any] | None
 
 
 def read_events(client: Any, name: str, namespace: str) -> tuple[tuple[str, str], ...]:
-    """Reason and message of each event of the pod: they outlive it."""
+    """Reason and message of each event of the pod. Events outlive the pod."""
     try:
         listed = client.list_namespaced_event(namespace, field_selector=f"involvedObject.name={name}")
     except (ApiException, HTTPError):
@@ -43,8 +43,8 @@ def read_node(client: Any, name: str) -> Mapping[str, Any] | None:
 
 
 def follow_log(client: Any, pod: V1Pod, container: str, follow: bool, since: datetime | None) -> Iterator[str]:
-    """Lines of the container's log since then. The request times out: the provider's waits for ever for a node that
-    takes it and never answers.
+    """Lines of the container's log since that time. The request has a timeout, unlike the provider's, which waits for
+    ever for a node that accepts it and never answers.
     """
     lines = client.read_namespaced_pod_log(
         pod.metadata.name,
@@ -61,7 +61,7 @@ def follow_log(client: Any, pod: V1Pod, container: str, follow: bool, since: dat
 
 
 def result_line(client: Any, pod: V1Pod, container: str) -> str | None:
-    """The result where its file may not be read: the program ends its log with it. None: there is none."""
+    """The result from the log's last line, for pods whose file cannot be read. None: no result."""
     try:
         reply = client.read_namespaced_pod_log(
             pod.metadata.name,

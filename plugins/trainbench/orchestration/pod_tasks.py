@@ -11,14 +11,14 @@ from trainbench.settings.environment import Launcher, Settings
 
 LABEL = "{{ task.title }}"
 RANK_LABEL = "{{ task.pod_template_dict['metadata']['annotations']['" + TITLE + "'] }}"
-RETRIES = 2  # for what a new pod may cure: a lost node, a preemption, an API server that did not answer
+RETRIES = 2  # for failures that a new pod may cure: a lost node, a preemption, an API server without answer
 RETRY_DELAY = timedelta(seconds=15)
 GANG_RETRY_DELAY = timedelta(seconds=5)
 
 
 def pods(task_id: str, settings: Settings, planned_by: str, *, in_turn: bool = False) -> Any:
-    """Independent pods, each repeated when the cluster took it away; to be expanded over blocks and places. `in_turn`:
-    one after another in their order, as always on one machine; Airflow counts the deferred ones too.
+    """The mapped task of independent pods, to be expanded over blocks and places. A pod that the cluster took away is
+    repeated. `in_turn`: one after another, as always on one machine; deferred tasks count too.
     """
     from trainbench.orchestration.run_operator import RunOperator
 
@@ -32,8 +32,8 @@ def pods(task_id: str, settings: Settings, planned_by: str, *, in_turn: bool = F
 
 
 def gang(task_id: str, settings: Settings) -> Any:
-    """The pods of one gang, all at once, to be expanded over their manifests. None is made anew alone; a task that
-    Airflow lost finds its pod again.
+    """The mapped task of one gang's pods, all at once, to be expanded over their manifests. No pod is made anew alone;
+    a task that Airflow lost reattaches to its pod.
     """
     if settings.launcher is Launcher.LOCAL:
         from trainbench.orchestration.local_operator import LocalPodOperator
@@ -52,12 +52,12 @@ def gang(task_id: str, settings: Settings) -> Any:
 
 
 def _options(settings: Settings) -> dict[str, Any]:
-    """Of the pod operator, for every pod of this installation."""
+    """Arguments of the pod operator for every pod of this installation."""
     return {
         "kubernetes_conn_id": settings.kubernetes_connection,
         "do_xcom_push": True,
         "get_logs": True,
-        "on_finish_action": "delete_pod",  # the task's log has the pod's, its events and its containers' ends
+        "on_finish_action": "delete_pod",  # the task's log keeps the pod's log, events and container states
         "termination_grace_period": GRACE_S,
         "schedule_timeout_seconds": settings.queue_timeout_s,
         "startup_timeout_seconds": settings.start_timeout_s,

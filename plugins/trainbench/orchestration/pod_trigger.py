@@ -14,14 +14,14 @@ from kubernetes.client import V1Pod  # type: ignore[import-untyped]
 
 from trainbench.orchestration.bounded_pod_manager import BoundedAsyncPodManager, refuse_late
 
-# A task that is resumed before the scheduler has read the report of its deferral is taken for killed. The scheduler
-# reads them about once a second; on a loaded machine it was late for pods that ended at once, never for pods of 20 s.
+# The scheduler takes a task for killed if it is resumed before the report of its deferral was read. Reports are read
+# about once a second; on a loaded machine that was too late for pods that ended at once, never for pods of 20 s.
 MIN_DEFERRED_S = 10.0
 
 
 class BenchPodTrigger(KubernetesPodTrigger):
-    """Stops waiting for a pod that should be gone: the API shows the pods of a dead node as running for ever. And
-    resumes no task before the scheduler knows that it was deferred.
+    """The provider's trigger with two changes: it stops waiting for a pod beyond its time limit, since the API shows
+    pods of a dead node as running for ever, and it resumes no task before the scheduler knows of its deferral.
     """
 
     async def run(self) -> AsyncIterator[TriggerEvent]:

@@ -1,7 +1,7 @@
 """The operator of one planned run: makes its manifest and hands it to the trigger, or to the launcher's own operator.
 
-It imports neither Airflow's pod operator nor a Kubernetes client: a task whose pod goes well needs them in the
-triggerer only, and a worker's process would spend most of its time on these imports.
+It imports neither Airflow's pod operator nor a Kubernetes client: a task whose pod succeeds needs them only in the
+triggerer, and the imports would dominate the time of a worker's process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TIMEOUT_MARGIN_S = 60.0  # the trigger itself ends the try before Airflow does
 
 
 class RunOperator(BaseOperator):
-    """Airflow's grid shows one mapped task for each run, named by its node, strategy and round."""
+    """Runs one planned run. Airflow's grid names each mapped task by its run's node, strategy and round."""
 
     ui_color = "#d7f0e3"
 
@@ -77,7 +77,7 @@ class RunOperator(BaseOperator):
         self.defer(trigger=_Handed(arguments), method_name="trigger_reentry", timeout=timeout)
 
     def trigger_reentry(self, context: Context, event: dict[str, Any]) -> Any:
-        """What did not go well: the pod operator does it, and says why."""
+        """Hand a run that did not succeed to the pod operator, which determines the cause."""
         inner = self._delegate(read_settings())
         inner.unreadable = event.get("unreadable")
         return inner.execute(context) if event["status"] == NOT_MADE else inner.trigger_reentry(context, event)
@@ -102,7 +102,10 @@ class RunOperator(BaseOperator):
 
 
 class _Handed(BaseTrigger):
-    """The trigger's name and arguments: a worker hands them on, and needs not import it."""
+    """The trigger's class path and arguments, which a worker passes to the triggerer without importing the trigger.
+
+    `run` raises NotImplementedError on purpose: the triggerer makes and runs the real `RunTrigger`.
+    """
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""The trigger that carries a run from its manifest to its result without a worker: makes the pod, waits, collects."""
+"""The trigger that makes a run's pod, waits for it and collects its result, without a worker."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from trainbench.pods.manifests import CAMPAIGN, CONTAINER
 from trainbench.pods.pod_stage import Stage
 
 T = TypeVar("T")
-HOOK_S = 600.0  # for so long a thread keeps its connection to the API server
-# A node that does not answer holds a thread for minutes; Airflow's own few threads are not for that.
+HOOK_S = 600.0  # a thread keeps its connection to the API server for so long
+# A node that does not answer holds a thread for minutes, so Airflow's own few threads are not used.
 _pool = ThreadPoolExecutor(32, thread_name_prefix="trainbench")
-_threads = threading.local()  # the Kubernetes client's exec changes its client for a moment: no two threads share one
+_threads = threading.local()  # not shared: exec temporarily changes the Kubernetes client
 
 
 class RunTrigger(BenchPodTrigger):
-    """Everything that can go wrong goes to a worker, which does the step again and concludes the cause: so only runs
-    that went well end here, as success with their result pushed.
+    """Completes successful runs and pushes their results. On any error it resumes a worker, which repeats the step and
+    determines the cause.
     """
 
     def __init__(self, manifest: dict[str, Any], options: dict[str, Any], store: str, deadline: float) -> None:
@@ -67,7 +67,7 @@ class RunTrigger(BenchPodTrigger):
         try:
             self._making = _in_thread(self._make)
             self.pod_name = await asyncio.shield(self._making)
-        except Exception as error:  # of any client: the worker meets it again, and concludes
+        except Exception as error:  # any client's error: the worker repeats the step and determines the cause
             self.log.warning("The pod could not be made, a worker tries it: %s", error)
             await asyncio.sleep(max(0.0, MIN_DEFERRED_S - (time.monotonic() - began)))
             yield TriggerEvent({"status": NOT_MADE})  # type: ignore[no-untyped-call]
@@ -77,19 +77,19 @@ class RunTrigger(BenchPodTrigger):
             yield TaskSuccessEvent()
             return
         async for event in super().run():
-            if self._unreadable:  # the sidecar that had it has ended: nobody can read it again
+            if self._unreadable:  # its sidecar has ended, so it cannot be read again
                 event.payload["unreadable"] = self._unreadable
             yield event
 
     async def on_kill(self) -> None:
-        """Also deletes a pod that is being made at this moment."""
+        """Delete the pod, also one that is just being made."""
         if self._making is not None:
             with suppress(Exception):
                 self.pod_name = await self._making
         await super().on_kill()
 
     async def _has_succeeded(self) -> bool:
-        """Waits as long as the pod only waits or runs."""
+        """Wait while the pod is pending or running; return whether it succeeded."""
         made_at = time.monotonic()
         waits_until = {
             Stage.QUEUED: made_at + self.schedule_timeout,
@@ -102,7 +102,7 @@ class RunTrigger(BenchPodTrigger):
         while True:
             try:
                 at, stage = await listing.look(self.hook, self.pod_name)
-            except Exception as error:  # of any client: the pod itself can be asked
+            except Exception as error:  # any client's error: read the pod itself
                 self.log.warning("The pods cannot be listed, so this one is looked at by itself: %s", error)
                 return False
             now = time.monotonic()
@@ -111,7 +111,7 @@ class RunTrigger(BenchPodTrigger):
             if not (stage is None and at < made_at) and now > (waits_until.get(stage) or 0.0):  # type: ignore[arg-type]
                 break
             await asyncio.sleep(self.poll_interval)
-        # Whoever looks at the pod next has waited already.
+        # The next read of the pod needs no further wait.
         self.schedule_timeout = max(1, round(self.schedule_timeout - (now - made_at)))
         self.startup_timeout = 1 if stage is Stage.STARTING else self.startup_timeout
         return stage is Stage.SUCCEEDED
@@ -119,19 +119,19 @@ class RunTrigger(BenchPodTrigger):
     async def _is_collected(self) -> bool:
         try:
             await _in_thread(self._collect)
-        except Exception as error:  # of any client: the pod is still there, and a worker collects
+        except Exception as error:  # any client's error: the pod is still there, and a worker collects the result
             self.log.warning("The result could not be read here, a worker tries it: %s", error)
             return False
         return True
 
     def _make(self) -> str:
         operator, ti = self._operator, self._ti
-        context: Any = {"ti": ti, "run_id": ti.run_id, "dag": None}  # what the pod's labels are made of
+        context: Any = {"ti": ti, "run_id": ti.run_id, "dag": None}  # source of the pod's labels
         request = operator.build_pod_request_obj(context)
         return str(operator.get_or_create_pod(request, context).metadata.name)
 
     def _collect(self) -> None:
-        """In this order: whatever fails, the result is still in the pod, the store, or Airflow."""
+        """Collect the result in an order that keeps it in the pod, the store or Airflow, whichever step fails."""
         operator, ti = self._operator, self._ti
         try:
             pod, result = operator.collect(self.pod_name, self.pod_namespace)
@@ -153,7 +153,7 @@ class RunTrigger(BenchPodTrigger):
 
     @property
     def _operator(self) -> BenchPodOperator:
-        """Made anew in each thread that uses one."""
+        """A pod operator for the calling thread."""
         arguments = self._arguments
         operator = BenchPodOperator(
             task_id=self._ti.task_id, pod_template_dict=arguments["manifest"], **arguments["options"]
@@ -164,12 +164,12 @@ class RunTrigger(BenchPodTrigger):
 
 
 def _in_thread(function: Callable[[], T]) -> asyncio.Future[T]:
-    """With this trigger's log."""
+    """Run a function in a thread with this trigger's log."""
     return asyncio.get_running_loop().run_in_executor(_pool, copy_context().run, function)
 
 
 def _hook(connection: str | None) -> KubernetesHook:
-    """This thread's own, with its connections kept open."""
+    """The calling thread's hook, with its connections kept open."""
     kept: dict[str | None, tuple[float, KubernetesHook]] = _threads.__dict__.setdefault("hooks", {})
     if connection not in kept or time.monotonic() - kept[connection][0] > HOOK_S:
         kept[connection] = (time.monotonic(), KubernetesHook(conn_id=connection))

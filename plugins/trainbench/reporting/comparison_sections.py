@@ -21,7 +21,7 @@ from trainbench.results.campaign import Campaign
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Section:
-    """`anchor` is stable: other pages link to it. Each table carries the work that it compares as its title."""
+    """A section of a report. Other pages link to its `anchor`; each table's title names the work that it compares."""
 
     anchor: str
     name: str  # in the page's navigation
@@ -30,7 +30,7 @@ class Section:
 
 
 def comparison_sections(campaign: Campaign) -> tuple[Section, ...]:
-    """Those that have something to say of this campaign."""
+    """The sections that have tables for this campaign."""
     made = (
         Section(anchor=anchor, name=name, title=title, tables=tuple(make(campaign)))
         for anchor, name, title, make in _ALL

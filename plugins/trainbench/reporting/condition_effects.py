@@ -1,4 +1,4 @@
-"""The effect of each node condition on each surface, as data: a test holds every surface to it.
+"""The effect of each node condition on each surface, as data; a test checks every surface against it.
 
 docs/conditions.md is made from it.
 """
@@ -14,8 +14,8 @@ from trainbench.judging.node_condition import TRAITS, Condition
 
 
 class Surfaces(NamedTuple):
-    """Of one node of four in this condition, the others well. `in_run`: what its run calls it in headline, table, note
-    and asset event; None: nothing ran. Levels: None is nothing.
+    """The surfaces where one node of four is in this condition and the others are well. `in_run`: its name in the run's
+    headline, table, note and asset event; None: nothing ran. A level None: the surface shows nothing.
     """
 
     condition: Condition

@@ -24,7 +24,7 @@ TONES = {Verdict.HELPED: Tone.GOOD, Verdict.SLOWER: Tone.WARN, Verdict.FAILED: T
 
 
 def configurations(campaign: Campaign) -> tuple[Table, ...]:
-    """For each kind of GPU: the verdicts in words, the figures, and what one step brought after another."""
+    """Tables for each kind of GPU: the verdicts, the figures, and the gain of each further step."""
     if campaign.campaign_kind is not CampaignKind.CONFIGURATIONS:
         return ()
     tables = ((_verdicts(kind), _figures(kind), _steps(kind)) for kind in kinds_compared(campaign))
@@ -32,12 +32,12 @@ def configurations(campaign: Campaign) -> tuple[Table, ...]:
 
 
 def verdicts(campaign: Campaign) -> tuple[Table, ...]:
-    """Only the verdicts in words, for each kind of GPU."""
+    """The tables of verdicts alone, one for each kind of GPU."""
     return tuple(made for made in configurations(campaign) if "summary" in made.names)
 
 
 def headline(campaign: Campaign) -> tuple[str, ...]:
-    """The best of what can be ranked, and the best per sample where that is another, one sentence for each GPU."""
+    """Sentences on the best configuration, and on the best per sample where it is another, one for each kind of GPU."""
     if campaign.campaign_kind is not CampaignKind.CONFIGURATIONS:
         return ()
     return tuple(_headline(kind) for kind in kinds_compared(campaign) if kind.baseline.results)
@@ -103,7 +103,7 @@ def _memory_parts(one: Standing) -> list[str]:
 
 
 def _cost_parts(one: Standing) -> list[str]:
-    """Only what lies beyond noise: the price is the speed's inverse."""
+    """Changes of cost, only where the speed changed beyond noise: cost is its inverse."""
     if (
         one.saving_pct is None
         or one.token_saving_pct is None
@@ -188,7 +188,7 @@ def _figures_notes(kind: Kind) -> tuple[str, ...]:
 
 
 def _steps(kind: Kind) -> Table:
-    """Configurations that are a further step from another one than the baseline."""
+    """Configurations whose predecessor is another one than the baseline."""
     return make_table(
         kind.steps,
         (

@@ -1,4 +1,4 @@
-"""COST_REPORT.md: what the campaign cost and what the measured work would cost, with the prices used."""
+"""COST_REPORT.md: the cost of the campaign and of the measured work, with the prices used."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def cost_report(campaign: Campaign) -> str:
 
 
 def _not_priced(campaign: Campaign) -> str:
-    """No tables: each of their cells would say the same."""
+    """The report without prices: a sentence instead of tables whose cells are all empty."""
     return (
         f"# Cost report: {markdown.escape(campaign.title)}\n\n{markdown.escape(summary(campaign))} "
         "No price is invented for a CPU. One that is given as usd_per_gpu_hour counts per process and hour."
@@ -88,7 +88,9 @@ def summary(campaign: Campaign) -> str:
 
 
 def sample_prices(campaign: Campaign) -> tuple[str, ...]:
-    """For each group: "$0.114 per 1K samples, $0.223 per 1M tokens (median of 4 runs)"; of many, the two ends."""
+    """For each group: "$0.114 per 1K samples, $0.223 per 1M tokens (median of 4 runs)"; of many, the lowest and the
+    highest.
+    """
     groups = [] if _is_cpu_trial(campaign) else _typical_groups(campaign)
     if len(groups) > MAX_GROUPS:
         return _price_range(groups)
@@ -141,7 +143,7 @@ def prices_table(campaign: Campaign) -> Table:
 
 
 def nodes_table(campaign: Campaign) -> Table:
-    """The cost of checking each node, re-runs included. Each node of a gang gives as many GPUs, so pays as much."""
+    """The cost of checking each node, re-runs included. The nodes of a gang share its cost equally."""
     by_node: dict[str, list[Priced]] = {}
     for result, cost in _priced(campaign):
         for node in (result.spec.identity.node, *result.spec.identity.peers):
@@ -213,7 +215,7 @@ def _example_usd(priced: Sequence[Priced]) -> float | None:
 
 
 def missing_prices(campaign: Campaign) -> tuple[str, ...]:
-    """Why figures are missing, each reason once, and what to set."""
+    """The reasons why figures are missing, each once, with the setting that helps."""
     reasons = grouped((cost.reason, cost.run_id) for cost in campaign.costs if cost.reason)
     lines = [f"{count(len(runs), 'run')}: {why}" for why, runs in reasons.items()]
     unpriced = any(cost.usd_per_gpu_hour is None and cost.reason != NOT_PRICED for cost in campaign.costs)
@@ -229,15 +231,15 @@ def _priced(campaign: Campaign) -> Sequence[Priced]:
 
 
 def _typical_groups(campaign: Campaign) -> list[tuple[str, list[Priced]]]:
-    """The name of each work on each kind of GPU, and its runs that measured something."""
+    """Name -> measured runs, of each work on each kind of GPU."""
     measured = [(run, cost) for run, cost in _priced(campaign) if is_measured(run)]
     groups = grouped(((run.spec.identity.group_id, gpu_name(run)), (run, cost)) for run, cost in measured)
     return [(work_name(campaign, priced[0][0]), priced) for priced in groups.values()]
 
 
 def _total(shared: Iterable[tuple[float | None, int]]) -> float | None:
-    """The sum of (amount, by how many it is shared). None as soon as one is unknown: a sum without it would look
-    complete.
+    """The sum of amount / sharers over pairs (amount, sharers). None as soon as one amount is unknown: a sum without it
+    would look complete.
     """
     amounts = list(shared)
     known = [amount / sharers for amount, sharers in amounts if amount is not None]

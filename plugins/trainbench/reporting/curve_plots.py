@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 INK, SOFT = "#22272e", "#8a929c"
 MAX_FACETS = 12
-MAX_COLUMNS = 2  # more make the figure so wide that nobody reads its letters on a phone
-APART = 0.02  # of the axis, between the points of two strategies: one must not hide another
-# Strategy -> marker, line, shade and whether the marker is filled: each tells them apart alone, in black and white too.
+MAX_COLUMNS = 2  # more make the figure too wide to read on a phone
+APART = 0.02  # share of the axis between the points of two strategies, so that none hides another
+# Strategy -> marker, line, shade, filled marker or not: each alone identifies it, in black and white too.
 STYLES: dict[str, tuple[str, str, str, bool]] = {
     Strategy.SINGLE: ("*", "", INK, True),
     Strategy.INDEPENDENT: ("P", "-", SOFT, True),
@@ -37,7 +37,7 @@ STYLES: dict[str, tuple[str, str, str, bool]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """`noise_pct`: how far chance may have moved it; None where that is not known."""
+    """A point of a curve. `noise_pct`: its half-width by chance; None: unknown."""
 
     value: float
     noise_pct: float | None = None
@@ -59,7 +59,7 @@ class Facet:
         return {size for by_size in self.points.values() for size in by_size}
 
     def place(self, strategy: str, size: int) -> float:
-        """Of its point among those of the same size: -1, 0 and 1 for three of them."""
+        """The place of a strategy's point among those of its size: -1, 0 and 1 for three of them."""
         there = [name for name in STYLES if size in self.points.get(name, ())]
         return there.index(strategy) - (len(there) - 1) / 2
 
@@ -75,7 +75,7 @@ class Curve:
     title: str
     label: str
     value: Callable[[RunResult], float | None]
-    depends_on_work: bool = True  # else only the hardware must be equal within one set of axes
+    depends_on_work: bool = True  # False: only the hardware must be equal within one set of axes
 
 
 CURVES = {
@@ -88,7 +88,7 @@ CURVES = {
 
 
 def scaling_efficiency(measured: Sequence[RunResult]) -> Figure:
-    """Each strategy's throughput per GPU against its base, which stands at 100 %; its noise and the base's are one."""
+    """Each strategy's throughput per GPU in percent of its base's; the noise includes the base's."""
     scaling = entry_scaling(measured)
     facets, bases, is_elsewhere = [], set[int](), False
     for name, group in _named_groups(measured):
@@ -112,14 +112,14 @@ def scaling_efficiency(measured: Sequence[RunResult]) -> Figure:
 
 
 def curves(measured: Sequence[RunResult], curve: Curve) -> Figure:
-    """One figure over the number of GPUs, each work apart."""
+    """A plot of one figure over the number of GPUs, with axes for each work."""
     facets = []
     groups = _named_groups(measured) if curve.depends_on_work else _by_hardware(measured)
     for name, group in groups:
         points: dict[str, dict[int, Point]] = {}
         for entry in (entry for size in sizes(group) for entry in entries(group, size)):
             if (number := entry.median(curve.value)) is not None:
-                # the noise is that of the throughput: it says nothing of a probe
+                # the noise of the throughput does not apply to a probe
                 noise_pct = entry.noise_pct if curve.depends_on_work else None
                 points.setdefault(entry.strategy.value, {})[entry.world_size] = Point(value=number, noise_pct=noise_pct)
         facets.append(Facet(title=name, points=points))
@@ -136,7 +136,7 @@ def _by_hardware(measured: Sequence[RunResult]) -> list[tuple[str, WorkGroup]]:
 
 
 def _facets(facets: Sequence[Facet], title: str, label: str) -> Figure:
-    """One set of axes for each work: their figures must not be read against each other, so each has its own scale.
+    """One set of axes for each work, each with a scale of its own because works are not comparable.
 
     The numbers of GPUs are the same for all, so that a work measured at one of them shows which one.
     """
@@ -202,5 +202,5 @@ def _draw_facet(axes: Axes, facet: Facet, label: str, apart: float) -> None:
 
 
 def plain(text: str) -> str:
-    """Without the dollar signs that matplotlib reads as mathematics."""
+    """The text without dollar signs, which matplotlib reads as mathematics."""
     return text.replace("$", r"\$")

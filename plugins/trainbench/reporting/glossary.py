@@ -1,4 +1,4 @@
-"""How to read the reports: each figure and each state in one or two sentences. The figures come from the catalogue."""
+"""The glossary of the reports: each figure, from the catalogue, and each state in one or two sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One table for each work that ran on each GPU by itself: every GPU of every node, the worst first."""
+"""Tables of GPUs that were measured independently, one for each work, the worst GPU first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainbench.results.campaign import Campaign
 
 
 def gpu_tables(campaign: Campaign) -> tuple[Table, ...]:
-    """Nothing for a campaign without nodes whose GPUs measured by themselves."""
+    """The tables; empty for a campaign without independent GPUs."""
     return tuple(_table(campaign, group) for group in campaign.groups if any(node.gpus for node in group.nodes))
 
 

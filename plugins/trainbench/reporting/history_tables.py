@@ -53,5 +53,5 @@ def history_table(campaign: Campaign) -> Table:
 
 
 def accepted_baselines(campaign: Campaign) -> tuple[str, ...]:
-    """A sentence for each level that somebody accepted: what was measured before it is no past."""
+    """A sentence for each accepted baseline: measurements before it do not count."""
     return tuple(sentence(one_line(baseline.description)) for baseline in campaign.baselines)

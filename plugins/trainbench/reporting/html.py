@@ -1,4 +1,4 @@
-"""report.html: the whole report as one file, without a script and without anything from the network."""
+"""report.html: the whole report as one file without scripts and without requests to the network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainbench.reporting import cost_report, glossary, history_tables, html_cha
 from trainbench.reporting.comparison_sections import Section, comparison_sections
 from trainbench.results.campaign import Campaign
 
-MAX_ALIKE = 3  # findings of one kind, each as its own card; of more of them the first, and the others in a table
+MAX_ALIKE = 3  # findings of one kind that get a card each; further ones are rows of a table
 DRILL_DETECTED = "Drill detected"
 WORDS = {Tone.GOOD: "All well", Tone.WARN: "Look closer", Tone.BAD: "Action needed"}
 
@@ -36,8 +36,8 @@ def report_html(
     sections: Sequence[Section] | None = None,
     page: InAirflow | None = None,
 ) -> str:
-    """`images`: file name -> PNG, as `plots.draw` gives them; the node chart is drawn by the page itself. `sections`:
-    what `comparison_sections` gives, where it is there already. `page`: None for the file in the store.
+    """The report as HTML. `images`: file name -> PNG from `plots.draw`; the page draws the node chart itself.
+    `sections`: the result of `comparison_sections` where the caller has it. `page`: None for the file in the store.
     """
     template = environment().get_template("report.html.j2")
     tone = verdict_text.tone(campaign)
@@ -67,14 +67,14 @@ def report_html(
 
 
 def _word(campaign: Campaign, tone: Tone) -> str:
-    """The badge beside the headline. Where only a drill is red, nobody has to act, but other nodes may need a look."""
+    """The word of the badge beside the headline. A red drill alone needs no action."""
     if tone is not Tone.BAD or not verdict_text.is_drill_alone(campaign):
         return WORDS[tone]
     return DRILL_DETECTED if verdict_text.are_others_well(campaign) else f"{DRILL_DETECTED}, look closer at the others"
 
 
 def environment() -> Environment:
-    """The templates, escaping whatever is put in."""
+    """The templates' environment, which escapes every value."""
     made = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -89,7 +89,7 @@ def environment() -> Environment:
 
 
 def shown_value(value: object) -> object:
-    """Every value that a template puts in, before it is escaped."""
+    """The text of a template's value, before it is escaped."""
     return visible(value) if type(value) is str else value  # not Markup, which a macro of ours has made
 
 
@@ -107,7 +107,7 @@ def _lines(group: GroupVerdict) -> tuple[str, ...]:
 
 
 def _findings(findings: Sequence[Finding]) -> Iterator[tuple[Sequence[Finding], Table | None]]:
-    """Those of one kind together, in the order of their first: the cards, and a table of the others."""
+    """Findings grouped by kind, in the order of each kind's first: cards, and a table of the others."""
     kinds = grouped(((finding.level, finding.category), finding) for finding in findings)
     for alike in kinds.values():
         if len(alike) <= MAX_ALIKE:

@@ -87,7 +87,7 @@ class Scale:
 
 
 def node_chart(campaign: Campaign, group: GroupVerdict) -> NodeChart | None:
-    """Each node's runs, median, noise and limits on one scale; None when no node has a figure."""
+    """A chart of each node's runs, median, noise and limits on one scale; None when no node has a figure."""
     runs = rates(campaign)
     nodes = sorted(group.nodes, key=lambda node: node.state not in RED)[:MAX_ROWS]
     numbers = [number for node in nodes for number in _extent(node)]
@@ -105,7 +105,7 @@ def node_chart(campaign: Campaign, group: GroupVerdict) -> NodeChart | None:
 
 
 def startup_chart(campaign: Campaign) -> BarChart | None:
-    """Where the seconds of each run went, on one scale; None when no run says."""
+    """A chart of each run's seconds by phase, on one scale; None when no run has phases."""
     results = [result for result in measured(campaign) if phases(result)]
     if not results:
         return None
@@ -156,7 +156,7 @@ def _node_row(node: NodeVerdict, runs: Sequence[tuple[float, bool]], scale: Scal
 
 
 def _ticks(scale: Scale) -> tuple[Tick, ...]:
-    """Round values, about five."""
+    """About five round values between the ends of the scale."""
     rough = (scale.high - scale.low) / 6
     power = 10 ** math.floor(math.log10(rough))
     step = next(power * nice for nice in (1, 2, 5, 10) if power * nice >= rough)

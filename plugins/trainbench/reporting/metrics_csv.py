@@ -35,19 +35,19 @@ FLAT_ROW = (
     "h2d_gbps_per_gpu",
     "scaling_efficiency_pct",
 )
-SKIPPED = "skipped"  # the status of what was asked for and did not run
+SKIPPED = "skipped"  # the status of a planned run that did not run
 _TIER = re.compile(r"(?:decoder-)?tier-([a-z])")
 
 
 def metrics_csv(campaign: Campaign, rows: Sequence[Mapping[str, Cell]] | None = None) -> str:
-    """`rows`: what `metric_rows` gives, where it is there already."""
+    """The CSV text. `rows`: the result of `metric_rows` where the caller has it."""
     rows = metric_rows(campaign) if rows is None else rows
     header = tuple(dict.fromkeys(name for row in (dict.fromkeys(FLAT_ROW), *rows) for name in row))
     return lines([header, *([row.get(name) for name in header] for row in rows)])
 
 
 def metric_rows(campaign: Campaign) -> list[dict[str, Cell]]:
-    """Column -> value of each run, and of what was skipped; units end the columns' names."""
+    """Column -> value for each run, skipped ones included; units end the columns' names."""
     scaled = zip(campaign.results, campaign.costs, efficiencies(campaign.results), strict=True)
     rows = [
         _row(result, cost, efficiency) | _label(campaign, campaign.labels.get(result.spec.identity.group_id))
@@ -59,7 +59,7 @@ def metric_rows(campaign: Campaign) -> list[dict[str, Cell]]:
 
 
 def _row(result: RunResult, cost: RunCost, efficiency: Efficiency | None) -> dict[str, Cell]:
-    """The flat row first, then what names the run, its figures, prices and versions, and the work that it did."""
+    """One row: the flat columns first, then identity, figures, prices, versions and work of the run."""
     figures = {each.csv or each.name: value for each, value in run_values(result, cost, efficiency).items()}
     scaling: dict[str, Cell] = {
         "scaling_base_world_size": efficiency.base_world_size if efficiency else None,
@@ -81,7 +81,7 @@ def _row(result: RunResult, cost: RunCost, efficiency: Efficiency | None) -> dic
 
 
 def _setting(result: RunResult) -> dict[str, Cell]:
-    """The columns of the flat row that are no figures of the catalogue."""
+    """The flat columns that are not figures of the catalogue."""
     spec, memory = result.effective_spec, result.memory
     tier = _TIER.fullmatch(spec.work.model)
     return {
@@ -108,7 +108,7 @@ def _versions(result: RunResult) -> dict[str, Cell]:
 
 
 def _work(result: RunResult) -> dict[str, Cell]:
-    """The work and what the program chose for it; rows with one `work_fingerprint` did equal work."""
+    """Columns of the work and of the program's choices; rows with one `work_fingerprint` did equal work."""
     work, chosen = result.effective_spec.work, result.chosen
     return {
         "work_fingerprint": fingerprint(work),
@@ -130,12 +130,12 @@ def _switch(value: bool | str) -> str:
 
 
 def _skipped_row(campaign: Campaign, skipped: Skipped, node: str | None) -> dict[str, Cell]:
-    """A planned run that did not run: its settings are the campaign's parameters, except those that it names itself."""
+    """The row of a planned run that did not run: the campaign's parameters, except those that the run names itself."""
     names = ("model", "recipe", "precision", "preset", "device", "micro_batch_size", "seq_length")
     params = {name: campaign.params.get(name) for name in names if applies_to(name, campaign.campaign_kind)}
-    if campaign.campaign_kind is CampaignKind.CONFIGURATIONS:  # one of these is what the configuration changes
+    if campaign.campaign_kind is CampaignKind.CONFIGURATIONS:  # a configuration changes one of these
         params = {name: params.get(name) for name in ("model", "device")}
-    if skipped.model and skipped.recipe:  # of a survey, whose parameters name several
+    if skipped.model and skipped.recipe:  # a survey's parameters name several
         params |= {"model": skipped.model, "recipe": skipped.recipe.value}
     batch, tokens = params.pop("micro_batch_size", None), params.pop("seq_length", None)
     return _label(campaign, skipped.label) | {
@@ -153,7 +153,7 @@ def _skipped_row(campaign: Campaign, skipped: Skipped, node: str | None) -> dict
 
 
 def _label(campaign: Campaign, label: str | None) -> dict[str, Cell]:
-    """The name under which the work was asked for, in campaigns that name it."""
+    """The work's name in the form, in campaigns that name works."""
     return {"label": label} if campaign.labels else {}
 
 

@@ -35,7 +35,7 @@ MAX_CHOICES_SHOWN = 4
 
 
 def tables(campaign: Campaign) -> tuple[Table, ...]:
-    """One for each work that was measured on several numbers of GPUs."""
+    """Tables, one for each work that was measured on several numbers of GPUs."""
     if len({result.spec.placement.world_size for result in campaign.results}) < 2:
         return ()
     groups, scaling = work_groups(campaign.results), entry_scaling(campaign.results)
@@ -44,7 +44,7 @@ def tables(campaign: Campaign) -> tuple[Table, ...]:
 
 
 def points(campaign: Campaign, group: WorkGroup) -> tuple[Point, ...]:
-    """All strategies at all sizes of one work, smallest size first."""
+    """Points of all strategies at all sizes of one work, smallest size first."""
     prices = {cost.run_id: cost.usd_per_gpu_hour for cost in campaign.costs}
     points_of_work = [
         point(entry, lambda result: prices.get(result.spec.identity.run_id))
@@ -55,7 +55,7 @@ def points(campaign: Campaign, group: WorkGroup) -> tuple[Point, ...]:
 
 
 def base_of(larger: Point, among: Sequence[Point]) -> Point | None:
-    """The base of its scaling efficiency; None without one."""
+    """The point that is the base of a point's scaling efficiency; None without one."""
     by_size = {(p.entry.strategy, p.gpus): p for p in among}
     size = base_size((larger.entry.strategy, larger.gpus), by_size)
     return by_size[size] if size else None
@@ -84,7 +84,7 @@ def _table(name: str, of_work: Sequence[Point], scaling: Callable[[Entry], Scali
 
 
 def _advice_on_one_machine(scaled: Sequence[tuple[Point, Scaling | None]]) -> tuple[str, ...]:
-    """Without the points whose base ran on another machine: that machine's own speed is in the difference."""
+    """Advice without points whose base ran on another machine, whose own speed would be part of the difference."""
     elsewhere = [p for p, scaled_point in scaled if scaled_point and scaled_point.efficiency.elsewhere]
     rest = [p for p, scaled_point in scaled if not (scaled_point and scaled_point.efficiency.elsewhere)]
     if not elsewhere:
@@ -128,7 +128,7 @@ def step_sentence(step_up: Step) -> str:
 
 
 def advice(of_work: Sequence[Point]) -> tuple[str, ...]:
-    """By cost, by deadline, and where a larger size stops paying; computed from the points alone."""
+    """Sentences on the choice by cost, by deadline, and on the size at which more GPUs stop paying."""
     chosen = worth_choosing(of_work, SAMPLES)
     cheapest, fastest = chosen[-1], chosen[0]
     lines = [f"By cost: {cheapest.entry.name}, {_price(cheapest)} for {SAMPLES:,} samples in {_time(cheapest)}."]
@@ -144,7 +144,7 @@ def advice(of_work: Sequence[Point]) -> tuple[str, ...]:
 
 
 def _deadlines(chosen: Sequence[Point]) -> str:
-    """Fastest first: each is the cheapest that is done in time, until the next one is in time as well."""
+    """The choice by deadline, fastest first: each is the cheapest that meets deadlines up to the next one's time."""
     parts = [f"from {_time(point)} on {point.entry.name} ({_price(point)})" for point in chosen[:MAX_CHOICES_SHOWN]]
     if len(chosen) > MAX_CHOICES_SHOWN:
         parts.append(f"from {_time(chosen[-1])} on {chosen[-1].entry.name} ({_price(chosen[-1])})")
@@ -162,7 +162,7 @@ def _ties(chosen: Sequence[Point], of_work: Sequence[Point]) -> tuple[str, ...]:
 
 
 def _crossovers(cheapest: Point, larger: Sequence[Point]) -> tuple[str, ...]:
-    """With start-up counted: from how many samples on the larger is sooner, and cheaper."""
+    """Sentences on the number of samples from which a larger size is sooner or cheaper, start-up included."""
     lines = []
     for larger_point in larger[:MAX_CHOICES_SHOWN]:
         small, large = sorted((cheapest, larger_point), key=lambda p: p.gpus)
@@ -175,7 +175,7 @@ def _crossovers(cheapest: Point, larger: Sequence[Point]) -> tuple[str, ...]:
 
 
 def _from(samples: float | None, other_from: float | None, word: str) -> str:
-    """`other_from`: the number from which the smaller one is so; before it the larger is, for its start is cheaper."""
+    """The range of samples for which the larger size is better. `other_from`: from here on the smaller one is."""
     if samples is None:
         until = round(other_from or 0)
         return f"{word} up to {count(until, 'sample')} only" if until else f"never {word}"

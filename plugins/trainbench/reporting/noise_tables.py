@@ -1,4 +1,4 @@
-"""The noise floor as tables: how much equal runs differ on each node, and which slowdown can be detected here."""
+"""Tables of the noise floor: the spread of equal runs on each node, and the smallest slowdown that can be detected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NODES = (3, 4, 8, 16)
 
 
 def noise_tables(campaign: Campaign) -> tuple[Table, ...]:
-    """Two tables for each work and kind of GPU; none where the noise was not measured."""
+    """Two tables for each work and kind of GPU; empty where the noise was not measured."""
     if not measures_noise(campaign):
         return ()
     runs = verdict_text.runs_of_groups(campaign)
@@ -34,7 +34,7 @@ def noise_tables(campaign: Campaign) -> tuple[Table, ...]:
 
 
 def _noise(campaign: Campaign, floor: Floor, runs: Mapping[str, Mapping[str, str | None]]) -> Table:
-    """`runs`: group id -> node -> the run to show for it."""
+    """The table of noise. `runs`: group id -> node -> id of the run to show."""
     pooled = [
         text_row(
             "all nodes",

@@ -1,4 +1,4 @@
-"""The PNGs. Only what the data can show is drawn; `not_drawn` says why the rest is absent."""
+"""The plots as PNG files, those that the data can fill; `not_drawn` gives the reasons for the others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NAMES = ("node_variance", "tokens_per_sec_vs_gpu", "step_time_vs_gpu", "scaling_efficiency", "gbps_vs_gpu")
 MAX_NODES = 40  # of one group
 MAX_GROUPS = 6
-MAX_ROWS = 100  # of all groups: already a picture of 4,500 pixels
+MAX_ROWS = 100  # of all groups: a picture of 4,500 pixels
 BAND, BREACH = "#dfe7dc", "#b3261e"
 _STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -43,7 +43,7 @@ _LEGEND = ("run", "re-run", "median", "median, red node", "noise (chance alone)"
 
 
 def draw(campaign: Campaign) -> dict[str, bytes]:
-    """File name -> PNG."""
+    """The plots: file name -> PNG."""
     from matplotlib import rc_context
 
     absent = not_drawn(campaign)
@@ -52,7 +52,7 @@ def draw(campaign: Campaign) -> dict[str, bytes]:
 
 
 def not_drawn(campaign: Campaign) -> dict[str, str]:
-    """Name of each plot that this data cannot fill -> why."""
+    """Name of each plot that this data cannot fill -> the reason."""
     measured = _measured(campaign)
     sizes = sorted({result.spec.placement.world_size for result in measured})
     one_size = f"only {sizes[0]} GPU per run was measured, a curve needs two sizes" if sizes else "no run was measured"
@@ -74,7 +74,7 @@ def not_drawn(campaign: Campaign) -> dict[str, str]:
 
 
 def reasons_not_drawn(campaign: Campaign, among: Sequence[str] = NAMES) -> tuple[str, ...]:
-    """A sentence for each reason why plots `among` these are absent."""
+    """Sentences on the reasons why plots of `among` are absent, each reason once."""
     reasons = grouped((why, name) for name, why in not_drawn(campaign).items() if name in among)
     return tuple(f"Not drawn, {why}: {listing(names)}." for why, names in reasons.items())
 
@@ -108,7 +108,7 @@ def _node_variance(campaign: Campaign) -> Figure:
 
 
 def _compared(campaign: Campaign, measured: Collection[tuple[str, str]]) -> tuple[GroupVerdict, ...]:
-    """The groups with something to see: not those of a single node among several, nor those that measured nothing."""
+    """The groups to draw: with measurements and, among several groups, with more than one node."""
     of_groups = {group_id for group_id, _ in measured}
     return tuple(group for group in shown_groups(campaign) if group.nodes and group.group_id in of_groups)
 
@@ -128,7 +128,7 @@ def _label(axes: Axes, campaign: Campaign, group: GroupVerdict, nodes: Sequence[
 
 
 def _draw_nodes(axes: Axes, nodes: Sequence[NodeVerdict], runs: Sequence[Sequence[tuple[float, bool]]]) -> None:
-    """One row for each node. What is alike in all rows is one artist: drawing takes its time by their number."""
+    """Draw one row for each node. Equal marks of all rows are one artist, since each artist costs time."""
     metrics = [node.metric(Metric.SAMPLES_PER_SECOND) for node in nodes]
     _limits(axes, [(row, m.reference, m.limit) for row, m in enumerate(metrics) if m and m.reference is not None])
     for is_again, marker, label, size in ((False, "o", "run", 6), (True, "^", "re-run", 7)):
@@ -186,7 +186,7 @@ def _points(axes: Axes, points: Sequence[tuple[float, int]], marker: str, label:
 
 
 def _say(axes: Axes, row: int, node: NodeVerdict, metric: MetricVerdict | None) -> None:
-    """The text beside a node: how far a red node is off, or why a node has no figure."""
+    """The text beside a node: a red node's deviation, or the reason for a missing figure."""
     if metric is None or metric.value is None:
         axes.text(0.5, row, f"{node.state}: no figure", transform=axes.get_yaxis_transform(), va="center", color=BREACH)
     elif node.state in RED and metric.deviation is not None:
@@ -202,7 +202,7 @@ def _say(axes: Axes, row: int, node: NodeVerdict, metric: MetricVerdict | None) 
 
 
 def _furthest(group: GroupVerdict, most: int) -> Sequence[NodeVerdict]:
-    """At most so many, red ones and large deviations first to stay, in the group's own order."""
+    """At most `most` nodes in the group's order; red ones and large deviations are kept first."""
 
     def importance(node: NodeVerdict) -> tuple[bool, float]:
         return node.state in RED, abs(node.deviation(Metric.SAMPLES_PER_SECOND) or 0.0)
@@ -212,7 +212,7 @@ def _furthest(group: GroupVerdict, most: int) -> Sequence[NodeVerdict]:
 
 
 def _measured(campaign: Campaign) -> tuple[RunResult, ...]:
-    """Without drills: they would draw a curve that is not there."""
+    """Measured runs without drills, which would distort the curves."""
     return tuple(filter(is_measured, campaign.results))
 
 
@@ -221,6 +221,6 @@ def _png(figure: Figure) -> bytes:
 
     figure.set_dpi(110)
     image = io.BytesIO()
-    # No version string: the same data gives the same bytes. `savefig` would draw everything twice.
+    # No version string, so that equal data gives equal bytes. `savefig` would draw everything twice.
     FigureCanvasAgg(figure).print_png(image, metadata={"Software": None})  # type: ignore[no-untyped-call]
     return image.getvalue()

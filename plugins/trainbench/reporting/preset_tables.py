@@ -24,7 +24,7 @@ from trainbench.results.campaign import Campaign
 
 
 def presets(campaign: Campaign) -> tuple[Table, ...]:
-    """One table for each training job that several presets did; the notes say by which means they differ."""
+    """One table for each training job with several presets; the notes list the settings that differ."""
     tables = []
     for group in work_groups(campaign.results, by_job):
         by_preset = grouped((result.spec.work.preset, result) for result in group.results)

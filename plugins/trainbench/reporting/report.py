@@ -27,7 +27,7 @@ _OF_RUNS = (
 
 
 def benchmark_report(campaign: Campaign, files: Sequence[str] = (), sections: Sequence[Section] | None = None) -> str:
-    """`files`: what lies beside the report, as paths relative to it; only these are linked. `sections`: the
+    """The report as Markdown. `files`: paths beside the report, relative to it; only these are linked. `sections`: the
     result of `comparison_sections` where the caller has it: for a large fleet it takes seconds.
     """
     sections = comparison_sections(campaign) if sections is None else sections
@@ -138,7 +138,7 @@ def _other_files(files: Sequence[str]) -> list[str]:
 
 
 def _titled(tables: Iterable[Table], links: Mapping[str, str] | None = None, level: int = 2) -> list[str]:
-    """Those that have rows, each under its title."""
+    """The tables with rows, each under its title."""
     return [section(content, links, level) for content in tables if content.rows]
 
 

@@ -1,11 +1,11 @@
-"""report.json: what the other reports say, for programs: verdicts, findings, every run, costs and comparisons.
+"""report.json: the report for programs: verdicts, findings, every run, costs and comparisons.
 
     format, format_version     "trainbench-report", 1
     campaign_id, suite, title, campaign_kind, started_at, finished_at
     verdict                    sentence, tone (good | warn | bad), drill; dated: a sentence for each dated slowdown
     groups, history, findings  as in verdict.json, whose models document them; numbers as computed, percent as percent
     runs                       the rows of metrics.csv as numbers and nulls; units end the names; `result`: the raw file
-    comparisons                the tables that compare what ran, as people see them; each column with its unit and field
+    comparisons                the reports' comparison tables as text; each column with its unit and field
     cost                       sentences
     parameters                 of the campaign
 
@@ -33,7 +33,7 @@ def report_json(
     rows: Sequence[Mapping[str, Cell]] | None = None,
     sections: Sequence[Section] | None = None,
 ) -> str:
-    """`rows` and `sections`: what `metric_rows` and `comparison_sections` give, where it is there already."""
+    """The JSON text. `rows`, `sections`: results of `metric_rows` and `comparison_sections`, if known."""
     rows = metric_rows(campaign) if rows is None else rows
     sections = comparison_sections(campaign) if sections is None else sections
     head = campaign.model_dump(
@@ -64,7 +64,7 @@ def report_json(
 
 
 def _with_link(row: Mapping[str, Cell]) -> dict[str, Cell]:
-    """A skipped run has no result."""
+    """A row with the link to its raw result; a skipped run has none."""
     run_id = row.get("run_id")
     return {**row, "result": RESULT_LINK.format(run_id=run_id) if run_id else None}
 

@@ -31,17 +31,19 @@ TITLES = {
     TELEMETRY: "Telemetry",
 }
 # The phases of a run that do not overlap: compiling is a part of warming up.
-OTHER = "other"  # seconds that no phase claims
+OTHER = "other"  # seconds outside of all phases
 PHASES = frozenset(each.name for each in STARTUP_FIGURES) - {"compile_s", "total_s"}
 
 
 def measured(campaign: Campaign) -> tuple[RunResult, ...]:
-    """The runs that ended well, drills too; the others are in `failures`."""
+    """The runs that ended well, drills included; `failures` has the others."""
     return tuple(r for r in campaign.results if r.error is None)
 
 
 def runs_table(campaign: Campaign, section: str) -> Table:
-    """One row for each run that ended well. Columns that no run filled are left out; the notes say which and why."""
+    """One row for each run that ended well. Columns that no run filled are left out; the notes name them with the
+    reason.
+    """
     results, figures = measured(campaign), of_section(section)
     names = short_names(results, campaign.labels)
     filled = [figure for figure in figures if any(figure.value(result) is not None for result in results)]
@@ -80,7 +82,7 @@ def telemetry(campaign: Campaign) -> Table:
 
 
 def scaling(campaign: Campaign) -> Table:
-    """The runs for which a smaller world size of the same work was measured."""
+    """The table of runs for which a smaller world size of the same work was measured."""
     names = short_names(campaign.results, campaign.labels)
     pairs = zip(campaign.results, efficiencies(campaign.results), strict=True)
     return make_table(
@@ -102,7 +104,7 @@ def _base_text(efficiency: Efficiency) -> str:
 
 
 def failures(campaign: Campaign) -> Table:
-    """Each run whose status is not ok, with the error as it was reported."""
+    """The table of runs whose status is not ok, with the reported error."""
     names = short_names(campaign.results, campaign.labels)
     return make_table(
         [(result, result.error) for result in campaign.results if result.error],
@@ -128,7 +130,7 @@ def skipped(campaign: Campaign) -> Table:
 
 
 def work(campaign: Campaign) -> tuple[Table, ...]:
-    """The settings of a single group; of several: what all share, then for each group what differs."""
+    """The table of settings: of several groups, the shared ones first, then the differences of each group."""
     groups = {result.spec.identity.group_id: result.spec for result in campaign.results}
     settings = {group_id: _settings_of(spec) for group_id, spec in groups.items()}
     if len(settings) < 2:
@@ -146,7 +148,7 @@ def work(campaign: Campaign) -> tuple[Table, ...]:
 
 
 def _settings_of(spec: RunSpec) -> dict[str, object]:
-    """All that changes what is measured."""
+    """Every setting that changes a measurement."""
     parts = (spec.work, spec.placement, spec.measurement)
     return {name: value for part in parts for name, value in part.model_dump(mode="json").items()}
 
@@ -157,7 +159,7 @@ def _settings(values: Mapping[str, object], title: str = "", names: str = "setti
 
 
 def chosen(campaign: Campaign) -> Table:
-    """The choices where the spec left one, why, and how it executed; equal ones once, with their nodes."""
+    """The table of chosen settings, the reasons, and the execution; equal rows once, with their nodes."""
     names = {
         group_id: group_name(campaign, group_id) for group_id in {r.spec.identity.group_id for r in campaign.results}
     }
@@ -181,7 +183,7 @@ def chosen(campaign: Campaign) -> Table:
 
 
 def software(campaign: Campaign) -> Table:
-    """Versions and hardware; where the nodes differ, each value with its nodes."""
+    """The table of versions and hardware; where nodes differ, each value with its nodes."""
     nodes_by_value: dict[str, dict[str, dict[str, None]]] = {}
     for result in campaign.results:
         for name, value in _facts(result.context):
@@ -195,7 +197,7 @@ def software(campaign: Campaign) -> Table:
 
 
 def parameters(campaign: Campaign) -> Table:
-    """The parameters as they were given, without those of other kinds of campaign."""
+    """The table of given parameters, without those of other kinds of campaign."""
     params = {name: value for name, value in campaign.params.items() if applies_to(name, campaign.campaign_kind)}
     return _settings(params, "Parameters of the campaign", "parameter")
 
@@ -228,7 +230,7 @@ def _setting(value: object) -> str:
 
 
 def phases(result: RunResult) -> Sequence[tuple[str, float]]:
-    """Where the run's seconds went, in order; what no phase claims is "other"."""
+    """The run's seconds by phase, in order; the rest is "other"."""
     known = [
         (each.label, seconds) for each in STARTUP_FIGURES if each.name in PHASES and (seconds := each.value(result))
     ]

@@ -61,7 +61,7 @@ def strategies(campaign: Campaign) -> tuple[Table, ...]:
 
 
 def leaders(campaign: Campaign) -> tuple[str, ...]:
-    """Which strategy made the most tokens at the largest size, one sentence for each work that had a choice."""
+    """Sentences on the strategy with the most tokens/s at the largest size, one for each work with a choice."""
     sentences = []
     groups = work_groups(campaign.results)
     for group, name in zip(groups, work_names(groups), strict=True):
@@ -124,7 +124,7 @@ def _of_fastest_pct(placed: _Placed) -> float | None:
 
 
 def _failed(campaign: Campaign, group: WorkGroup) -> list[RunResult]:
-    """Runs of this very work that failed, such as an OOM: they belong beside those that measured something."""
+    """Failed runs of this work, such as an OOM; they stand beside the measured ones."""
     key = fingerprint(group.spec.work)
     return [
         result
@@ -163,7 +163,7 @@ def _notes(comparison: _Comparison, group: WorkGroup) -> tuple[str, ...]:
 
 
 def _base_on_other_gpu(comparison: _Comparison, group: WorkGroup) -> str | None:
-    """Why there is no scaling although fewer GPUs did the same work: they were of another kind."""
+    """A note where fewer GPUs did the same work but are of another kind, so that there is no scaling efficiency."""
     key, smallest = fingerprint(group.spec.work), min(sizes(group))
     for other in comparison.groups:
         if fingerprint(other.spec.work) == key and other.hardware != group.hardware and min(sizes(other)) < smallest:

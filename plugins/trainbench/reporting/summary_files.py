@@ -1,4 +1,4 @@
-"""A campaign -> the files of its summary. One that cannot be written is an error finding in the others."""
+"""Writes the files of a campaign's summary. A file that cannot be written becomes an error finding in the others."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Files = dict[str, str | bytes]
 
 
 def write_summary(campaign: Campaign, store: Store) -> Mapping[str, str]:
-    """Writes every file of the campaign's summary; returns relative path -> address. A rewrite replaces."""
+    """Write every file of the campaign's summary, replacing older ones; return relative path -> address."""
     parts = FaultIsolation()
     files = _files(campaign, parts)
-    history_rows.rows(campaign, parts)  # names what the history will not be able to record
-    if parts.failures:  # again, so that the files that could be written name those that could not
+    history_rows.rows(campaign, parts)  # adds a finding on rows that the history cannot record
+    if parts.failures:  # written again with a finding on the files that failed
         campaign = campaign.model_copy(update={"findings": by_level((*campaign.findings, *parts.failures))})
         files = _files(campaign, FaultIsolation())
     store.write_results(campaign.results)
@@ -28,7 +28,7 @@ def write_summary(campaign: Campaign, store: Store) -> Mapping[str, str]:
 
 
 def _files(campaign: Campaign, parts: FaultIsolation) -> Files:
-    """Relative path -> content, without those that cannot be written."""
+    """Relative path -> content, without files that cannot be made."""
     name, files = campaign.campaign_id, Files()
     # Plots, sections and rows first: several documents show them.
     images = parts.attempt("drawing plots", name, lambda: plots.draw(campaign)) or {}

@@ -52,7 +52,7 @@ def speed(campaign: Campaign) -> tuple[Table, ...]:
 
 
 def memory(campaign: Campaign) -> tuple[Table, ...]:
-    """The memory that each recipe saves against full fine-tuning; nothing where no memory of a GPU was measured."""
+    """Tables of the memory that each recipe saves against full fine-tuning; empty where no GPU memory was measured."""
     if campaign.campaign_kind is not CampaignKind.HARDWARE:
         return ()
     all_cells = cells(campaign)
@@ -85,7 +85,7 @@ def _origin(saved: Saved | None) -> str:
 
 
 def money(campaign: Campaign) -> tuple[Table, ...]:
-    """Rent or buy, and what each budget buys."""
+    """Tables on renting or buying, and on what each budget buys."""
     if campaign.campaign_kind is not CampaignKind.HARDWARE:
         return ()
     all_cells, wanted = measured(cells(campaign)), comparison_params(campaign)
@@ -98,7 +98,7 @@ def money(campaign: Campaign) -> tuple[Table, ...]:
 
 
 def headline(campaign: Campaign) -> tuple[str, ...]:
-    """The fastest and the cheapest GPU, for the first works."""
+    """Sentences on the fastest and the cheapest GPU for the first works."""
     if campaign.campaign_kind is not CampaignKind.HARDWARE:
         return ()
     by_work = grouped((cell.work, cell) for cell in measured(cells(campaign)))
@@ -141,7 +141,7 @@ def _speed(
 
 
 def _speed_columns(wanted: ComparisonParams, has_several: bool) -> tuple[Column[tuple[Cell, Cell | None]], ...]:
-    """Of a cell and the cell that its speed is relative to; a cell without a result has no figure."""
+    """Columns of a pair: a cell, and the cell of relative speed 1. A cell without a result has no figure."""
     return (
         text("recipe", lambda pair: pair[0].recipe),
         text("GPU", lambda pair: pair[0].gpu),

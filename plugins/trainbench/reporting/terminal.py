@@ -21,7 +21,7 @@ from trainbench.reporting import (
 )
 from trainbench.results.campaign import Campaign
 
-# What fits 100 characters; the reports have the other columns.
+# The columns that fit 100 characters; the reports have the others.
 NARROW = frozenset({
     "GPUs", "strategy", "place", "tokens/s", "median step ms", "memory GB", "exposed comm.", "scaling",
     "verdict", "configuration", "summary",
@@ -31,7 +31,7 @@ STYLES = {Tone.GOOD: "green", Tone.WARN: "yellow", Tone.BAD: "bold red", Tone.PL
 
 
 def verdict_table(campaign: Campaign) -> Group:
-    """For each group its table with spread and noise; then the cost; the sentence that sums it up comes last."""
+    """Print each group's table with spread and noise, then the cost, and the verdict last."""
     parts: list[RenderableType] = []
     for group in verdict_text.shown_groups(campaign):
         lines = (*verdict_text.reasons(group), *verdict_text.fleet_lines(group))
@@ -55,17 +55,17 @@ def verdict_table(campaign: Campaign) -> Group:
 
 
 def titled(content: Table) -> Group:
-    """A table between its title and its notes."""
+    """A table with its title above and its notes below."""
     return Group(plain(content.title, style="bold"), rich_table(content), *map(plain, content.notes))
 
 
 def plain(text: str, style: str = "") -> Text:
-    """Text as it is: neither rich's markup nor a terminal's escapes work in it, however long it is."""
+    """Literal text of any length: rich's markup and terminal escapes have no effect in it."""
     return Text(one_line(text, most=len(text) + 1), style=style)
 
 
 def rich_table(content: Table) -> RichTable:
-    """Any table in the house's style; the last cell carries the row's tone. Of a long one the first rows."""
+    """A table for the terminal; the last cell has the row's tone. Of a long table the first rows."""
     short = shortened(content)
     # Cells are Text: rich would read square brackets in a plain string as its own markup.
     shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)

@@ -76,8 +76,8 @@ _LEVEL_TONES = {Level.INFO: Tone.PLAIN, Level.WARNING: Tone.WARN, Level.ERROR: T
 
 
 def tone(campaign: Campaign) -> Tone:
-    """Red as soon as a node is, a drilled one included, or a drill was not detected; amber when anything else keeps a
-    node from being well.
+    """The tone of a campaign: bad if a node is red, drilled ones included, or a drill was not detected; warn if a node
+    is not well for another reason.
     """
     if campaign.red_nodes or campaign.unjudged_failures or campaign.alarms:
         return Tone.BAD
@@ -87,8 +87,8 @@ def tone(campaign: Campaign) -> Tone:
 
 
 def verdict(campaign: Campaign) -> str:
-    """The campaign in short sentences: that no run gave a figure, each drill with its outcome, then the other nodes or
-    what was compared; `dated` goes on.
+    """The verdict in short sentences: no figures at all, each drill's outcome, then the other nodes or the comparison.
+    `dated` continues it.
     """
     parts = [*drill_outcomes(campaign)]
     if campaign.judges_nodes and no_figures.is_among(campaign.findings):
@@ -115,13 +115,13 @@ def drill_outcomes(campaign: Campaign) -> tuple[str, ...]:
 
 
 def is_drill_alone(campaign: Campaign) -> bool:
-    """Whether nothing is red but the nodes that a drill slowed."""
+    """Whether only drilled nodes are red."""
     failures = (*campaign.alarms, *campaign.unjudged_failures)
     return campaign.is_drill and not failures and all(node.is_drill for node in campaign.red_nodes)
 
 
 def are_others_well(campaign: Campaign) -> bool:
-    """Whether each node that no drill slowed is well."""
+    """Whether each node without a drill is well."""
     return fleet_summary(_others(campaign)).is_well
 
 
@@ -135,14 +135,14 @@ def _others(campaign: Campaign) -> list[NodeCondition]:
 
 
 def dated(campaign: Campaign) -> tuple[str, ...]:
-    """A sentence for each slowdown that has a date; of many the first."""
+    """A sentence for each dated slowdown; of many, for the first."""
     findings = _dated(campaign)
     more = (f"And {len(findings) - MAX_DATED} more: see the findings.",) if len(findings) > MAX_DATED else ()
     return (*(sentence(f.headline) for f in findings[:MAX_DATED]), *more)
 
 
 def in_full(campaign: Campaign) -> str:
-    """The verdict and what goes on from it as one text, for places without lists."""
+    """The verdict and the dated slowdowns as one text, for places without lists."""
     return " ".join((verdict(campaign), *dated(campaign)))
 
 
@@ -160,12 +160,12 @@ def _judged(campaign: Campaign) -> str:
 
 
 def _is_lone(campaign: Campaign) -> bool:
-    """Whether each work ran on one node only, so that none was compared."""
+    """Whether each work ran on one node only, so that no node was compared."""
     return bool(campaign.groups) and len(lone_groups(campaign.groups)) == len(campaign.groups)
 
 
 def _answered(campaign: Campaign) -> list[str]:
-    """Sentences of a campaign that compares runs, not nodes."""
+    """The verdict of a campaign that compares runs, not nodes."""
     noise = noise_advice.headline(campaign) if campaign.campaign_kind is CampaignKind.NOISE else None
     return [
         *strategy_tables.leaders(campaign),
@@ -236,7 +236,7 @@ def verdict_table(campaign: Campaign, group: GroupVerdict) -> Table:
 
 
 def judged_columns(of: Callable[[Any], Verdict], against: str) -> tuple[Column[Any], ...]:
-    """Of rows that hold a verdict. `against`: what its samples/s are compared with."""
+    """Columns of rows that hold a verdict. `against`: the reference of its samples/s."""
     return (
         SAMPLES_PER_SECOND.column(lambda row: of(row).value(Metric.SAMPLES_PER_SECOND)),
         DEVIATION.column(lambda row: of(row).deviation(Metric.SAMPLES_PER_SECOND), against),
@@ -245,7 +245,7 @@ def judged_columns(of: Callable[[Any], Verdict], against: str) -> tuple[Column[A
 
 
 def _median_runs(runs: Sequence[RunResult]) -> Mapping[str, str | None]:
-    """Node -> the id of the run to show for it."""
+    """Node -> id of the run to show."""
     by_node = grouped((run.spec.identity.node, run) for run in runs)
     return {node: median_run(of) for node, of in by_node.items()}
 
@@ -272,7 +272,7 @@ def tone_of(node: Verdict, *, is_behind: bool = False) -> Tone:
 
 
 def fleet_lines(group: GroupVerdict) -> tuple[str, ...]:
-    """Spread, noise and the smallest deviation that this group can tell from chance."""
+    """Sentences on a group's spread, noise and smallest deviation beyond chance."""
     is_per_gpu = any(node.gpus for node in group.nodes)
     unit = "GPU" if is_per_gpu else "node"
     return (
@@ -312,7 +312,7 @@ def limits(group: GroupVerdict) -> tuple[str, ...]:
 
 
 def findings_by_node(campaign: Campaign) -> Mapping[str, Sequence[Finding]]:
-    """Node -> findings on this node alone, or on one of its runs; nothing for a node without any."""
+    """Node -> findings on this node alone or on one of its runs; nodes without findings are left out."""
     return grouped((finding.nodes[0], finding) for finding in campaign.findings if len(finding.nodes) == 1)
 
 
@@ -332,7 +332,7 @@ def findings_table(findings: Sequence[Finding]) -> Table:
 
 
 def runs_of_groups(campaign: Campaign) -> Mapping[str, Mapping[str, str | None]]:
-    """Group id -> node -> the id of the run to show for it."""
+    """Group id -> node -> id of the run to show."""
     by_group = grouped((run.spec.identity.group_id, run) for run in campaign.results)
     return {group_id: _median_runs(of) for group_id, of in by_group.items()}
 
@@ -344,7 +344,7 @@ def is_rerun(campaign: Campaign, result: RunResult) -> bool:
 
 
 def rates(campaign: Campaign) -> Mapping[tuple[str, str], Sequence[tuple[float, bool]]]:
-    """(group id, node) -> samples/s that each of its runs is judged by, and whether that was the re-run of a breach."""
+    """(group id, node) -> (samples/s, is re-run) of each run."""
     by_node: dict[tuple[str, str], list[tuple[float, bool]]] = {}
     for result in campaign.results:
         if (rate := judged_rate(result)) is not None:

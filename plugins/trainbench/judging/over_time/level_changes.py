@@ -17,7 +17,7 @@ from trainbench.judging.over_time.node_history import NodeRecord
 from trainbench.results.setups import changes, new_gpus
 
 SLOWER_STEP, FASTER_STEP, SLOWER_DRIFT, FASTER_DRIFT = "step_slower", "step_faster", "drift_slower", "drift_faster"
-STILL_SLOWER = "still_slower"  # see there
+STILL_SLOWER = "still_slower"  # category of `lasting_slowdowns`
 SLOWER = frozenset({SLOWER_STEP, SLOWER_DRIFT, STILL_SLOWER})
 ONE_NIGHT = timedelta(days=2)  # longest time between two consecutive campaigns; beyond it the date is a span
 MIN_WARMER_C = 5.0

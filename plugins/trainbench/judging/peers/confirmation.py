@@ -1,4 +1,4 @@
-"""First verdicts and the re-runs of their breaches -> settled verdicts: nobody is alerted by a single measurement."""
+"""Settles first verdicts by the re-runs of their breaches, so that no single measurement alerts anybody."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _CONFIRMATION = {
 def confirm(
     groups: Sequence[GroupVerdict], results: Sequence[RunResult], tolerances: Tolerances, *, has_reruns: bool = True
 ) -> tuple[GroupVerdict, ...]:
-    """Settles every pending breach by its one re-run in `results`, compared with the first verdict's reference. A node
-    that measured its GPUs by themselves is re-run as a whole, and each of its pending GPUs settled by its own part.
+    """Settle every pending breach by its re-run in `results`, compared with the first verdict's reference. A node with
+    independent GPUs is re-run as a whole, and its part of the re-run settles each pending GPU.
 
     Beyond limit and noise on the same side again: confirmed. Within the limit, or beyond it on the other side: not
     confirmed, a notice; watched, if both were slow by more than half of the limit. Beyond the limit, but within the
     noise of one run: inconclusive and `insufficient`. A re-run that failed, never came back or chose other work:
-    inconclusive, and the breach stands. So it does where no re-run was planned (`has_reruns`). A breach that only the
-    first run of a disturbed peer made is not confirmed (see `peer_reruns`).
+    inconclusive, and the breach stands; likewise where no re-run was planned (`has_reruns`). A breach that only a
+    disturbed first run of a peer caused is not confirmed (see `peer_reruns`).
     """
     reruns = {(result.spec.identity.group_id, result.spec.identity.node): result for result in latest(results)}
     settled = (
@@ -86,7 +86,7 @@ def _unplanned(node: NodeVerdict) -> NodeVerdict:
 
 
 def _settled(judged: _Judged, rerun: RunResult | None, group: GroupVerdict) -> _Judged:
-    """A pending breach in the light of its re-run."""
+    """The verdict on a pending breach after its re-run."""
     if unusable := _unusable(rerun, group):
         remarked = with_remark(judged, f"the re-run {unusable}")
         return remarked.model_copy(update={"confirmation": Confirmation.INCONCLUSIVE})
@@ -97,10 +97,10 @@ def _settled(judged: _Judged, rerun: RunResult | None, group: GroupVerdict) -> _
         _with_rerun(metric, measured(rerun, metric.metric), widening) if metric.state is State.BREACH else metric
         for metric in judged.metrics
     )
-    # The re-run decides on the metrics in breach only: the worst of them is its answer.
+    # The re-run decides only on the metrics in breach; the worst of them decides the verdict.
     in_breach = {metric.state for old, metric in zip(judged.metrics, metrics, strict=True) if old.state is State.BREACH}
     answer = next(s for s in _WORST_FIRST if s in in_breach)
-    # A metric that could not be judged at first is not well because the breach of another one was none.
+    # A metric that could not be judged at first stays so, even where another metric's breach is cleared.
     state = next(s for s in _WORST_FIRST if s in {metric.state for metric in metrics})
     rate = judged.metric(Metric.SAMPLES_PER_SECOND)
     rerun_deviation_pct = _deviation_pct(rate, rerun)
@@ -118,7 +118,7 @@ def _settled(judged: _Judged, rerun: RunResult | None, group: GroupVerdict) -> _
 
 
 def _unusable(rerun: RunResult | None, group: GroupVerdict) -> str | None:
-    """Why the re-run decides nothing; None: it does."""
+    """Why the re-run cannot decide; None: it can."""
     if rerun is None or rerun.status is not Status.OK:
         return "did not come back" if rerun is None or rerun.error is None else f"failed: {rerun.error.message}"
     if group.choice and choice_of(rerun) != group.choice:
@@ -127,7 +127,7 @@ def _unusable(rerun: RunResult | None, group: GroupVerdict) -> str | None:
 
 
 def _remarks(judged: NodeVerdict | GpuVerdict, state: State) -> tuple[str, ...]:
-    """Those on the first verdict, while it stands."""
+    """Remarks on the first verdict, while it stands."""
     return judged.remarks if state is State.BREACH else ()
 
 
@@ -142,7 +142,7 @@ def _deviation_pct(rate: MetricVerdict | None, rerun: RunResult) -> float | None
 
 
 def _is_slow_twice(rate: MetricVerdict | None, rerun_deviation_pct: float | None) -> bool:
-    """Slow enough to be watched, in the first runs and again in the re-run."""
+    """Whether the node was slow enough to be watched in the first runs and in the re-run."""
     if rate is None or rerun_deviation_pct is None:
         return False
     return is_watched(rate) and is_slow(rerun_deviation_pct, rate.limit)
@@ -152,7 +152,7 @@ def _with_rerun(first: MetricVerdict, value: float | None, widening: float) -> M
     """The verdict on one metric in breach once its re-run is known: still a breach, a notice, or insufficient."""
     if value is None:
         return first.model_copy(update={"reason": f"{first.reason}; nor by the re-run"})
-    if first.reference is None:  # it was missing and is there now
+    if first.reference is None:  # missing at first, present now
         return first.model_copy(update={"state": State.NOTICE, "reason": f"{first.reason}; the re-run measured it"})
     deviation = deviation_of(first.metric, value, first.reference)
     noise_pct = None

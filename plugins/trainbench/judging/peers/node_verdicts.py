@@ -1,14 +1,14 @@
-"""Results of independent single-node runs -> verdicts: each node against its peers.
+"""The verdicts on independent single-node runs: each node against its peers.
 
 A node is compared with the **median of the other nodes** unless the form says otherwise: a reference that contains the
 node hides it (one of four at -6 % reads -4.6 % against their mean). The median of the others survives any minority of
-bad nodes (see `references`); where two of four are slow it falls on the other kind, so the good ones read fast and the
-slow ones slow: all four breach, each with its side named, and none is hidden.
+bad nodes (see `references`). Where two of four are slow, each node's reference lies with the other kind: the good ones
+read fast, the slow ones slow, and all four are in breach with their side, so that none is hidden.
 
-A deviation counts when it is beyond the limit; if chance alone could explain more than the limit, it has to be beyond
-both together, else the verdict is `insufficient`, with both figures (see `noise`). One node's scatter is no other's
-noise: a node whose runs scatter far more than its peers' is judged apart, by its own, and called unsteady where that
-hides what the limit asks for (see `scatter`). It is no reference while enough others are there. A node slow by more
+A deviation counts when it exceeds the limit. Where chance alone could exceed the limit, it must exceed limit plus
+noise, else the verdict is `insufficient`, with both figures (see `noise`). A node whose runs scatter far more than its
+peers' is judged by its own scatter, and is unsteady where that exceeds the limit (see `scatter`). It belongs to the
+reference only where too few others are left. A node slow by more
 than half of the limit and by more than chance is `ok` but watched: a warning, never red. docs/detection.md
 shows by simulation what this detects.
 """
@@ -52,9 +52,8 @@ def judge_groups(
 ) -> tuple[GroupVerdict, ...]:
     """One verdict for each (group_id, GPU name), every expected node in it, nodes in natural order.
 
-    `history` (node -> its own past samples/s, where it has enough of it) serves the reference `history`. `as_before`:
-    the nodes that alone are a reference, because the others fell (see `sides`). Breaches are to be confirmed by a
-    re-run.
+    `history`: node -> its own past samples/s, where there are enough, for the reference mode `history`. `as_before`:
+    the only nodes of the reference, because the others became slow (see `fleet_halves`). Re-runs confirm breaches.
     Raises ValueError for runs over several nodes, and for the reference `fixed` without a figure.
     """
     if tolerances.reference is ReferenceMode.FIXED and not tolerances.fixed_samples_per_second:
@@ -100,7 +99,7 @@ class _Group:
         self.rates = values[Metric.SAMPLES_PER_SECOND]
         self.values = values
         measured = [unit for unit in self.units if unit.rates]
-        # Of a node's GPUs one stands for all: what their runs have in common is no further knowledge.
+        # One GPU counts for all GPUs of its node, because their runs are not independent.
         runs_of_nodes = {unit.node: len(unit.rates) for unit in measured}
         self.reference_variance = reference_variance(tolerances.reference, list(runs_of_nodes.values()))
         own = tolerances.reference in OWN_REFERENCE
@@ -110,7 +109,7 @@ class _Group:
             self.noise = measured_scatter.full
         self.apart = {measured[i].key: own for i, own in measured_scatter.apart.items()}
         self.outlying = {measured[i].key: rounds for i, rounds in measured_scatter.outlying.items()}
-        # A scatter that stands out, and does not hide what the limit asks for, is of no account.
+        # An outlying scatter below the limit changes nothing.
         self.unsteady = {m.key for m in measured if m.key in self.apart and self._is_beyond_limit(self._half_width(m))}
         no_example = {unit.key for unit in self.units if unit.is_drill} | self.unsteady
         self.references = {
@@ -135,12 +134,12 @@ class _Group:
         )
 
     def _typical_half_width(self, run_noise: Noise) -> float:
-        """How far from its reference chance can bring a typical node, as a logarithm."""
+        """The deviation of a typical node by chance, as a logarithm."""
         runs = statistics.median_low([len(unit.rates) for unit in self.units if unit.rates])
         return run_noise.half_width(noise.median_variance(runs) + self.reference_variance)
 
     def _half_width(self, member: NodeRuns) -> float | None:
-        """Of the node's deviation, as a logarithm: its own runs' part and the reference's."""
+        """Half-width of the node's deviation, as a logarithm: from its own runs and from the reference."""
         num_runs = len(member.rates) - len(self.outlying.get(member.key, ()))
         own = self.apart.get(member.key)
         if own and self.noise:  # see `scatter`: its own noise, and that of its peers
@@ -155,11 +154,11 @@ class _Group:
         return half_width is not None and noise.to_pct(half_width, slow=True) > limit
 
     def _node(self, member: NodeRuns) -> NodeVerdict:
-        """As good as its worst GPU, where each measured by itself."""
+        """The node's verdict; with independent GPUs that of the worst GPU."""
         verdicts = [(unit.gpu, self._unit(unit)) for unit in self.units_of[member.node]]
         gpus = [gpu_verdicts.gpu_verdict(place, verdict) for place, verdict in verdicts if place]
         whole = next((verdict for place, verdict in verdicts if not place), None)
-        # Without a verdict of its own the node has what its GPUs have: one of them is not the whole.
+        # A node without a verdict of its own takes its GPUs'.
         of_node = whole or verdicts[0][1].model_copy(update={"gpus": tuple(gpus)})
         return gpu_verdicts.folded(of_node, gpus) if gpus else of_node
 
@@ -229,7 +228,7 @@ class _Group:
 
     def _too_few(self, metric: Metric) -> str:
         ordered = self.references[metric].ordered
-        if len(ordered) < 2:  # all of them: with fewer than MIN_NODES the drilled ones are in
+        if len(ordered) < 2:  # of all nodes: with fewer than MIN_NODES the drilled ones are included
             return f"no peer has a value to compare with: at least {MIN_NODES} nodes are needed"
         apart = abs(deviation_of(metric, ordered[1], ordered[0]))
         return f"the pair differs by {apart:.1f}{UNITS[metric]}, but two nodes cannot tell which one is off"
@@ -259,7 +258,7 @@ class _Group:
 
 
 def other_work(member: NodeRuns) -> str:
-    """What the node's program chose in place of what its peers' did."""
+    """A phrase on the other work that the node's program chose."""
     chosen = listing(dict.fromkeys(choice_of(run) for run in member.strays))
     return f"its program chose {chosen}, those of its peers {member.choice}: other work, not compared"
 

@@ -15,7 +15,7 @@ from trainbench.core.formats import degrees, figure
 from trainbench.core.grouping import grouped
 from trainbench.core.verdicts import Metric, Side
 
-# A GPU closer to its neighbours than this is none to be named: boards of one host differ as much when all is well.
+# A GPU closer to its neighbours than this is not named: healthy boards of one host differ as much.
 MIN_GAP_PCT = 2.0
 MIN_GAP_C = 5.0
 
@@ -37,7 +37,7 @@ class _Look(NamedTuple):
 
 
 def odd_gpu(runs: Sequence[RunResult], metric: Metric, side: Side) -> OddGpu | None:
-    """The GPU that stands out in the direction of `side`; None for one GPU, and where none stands out."""
+    """The GPU that differs most towards `side`; None for a single GPU, and where none differs enough."""
     candidates = (_stands_out(runs, look) for look in _LOOKS.get((metric, side), ()))
     return next((odd for odd in candidates if odd), None)
 
@@ -87,7 +87,7 @@ def _allocated(run: RunResult) -> Iterator[tuple[tuple[int, str | None], float]]
 
 
 def _places(run: RunResult) -> dict[str | None, int]:
-    """UUID -> the GPU's index on its node, which need not be the rank."""
+    """UUID -> the GPU's index on its node, which may differ from the rank."""
     return {gpu.uuid: gpu.index for gpu in (run.context.gpus if run.context else ()) if gpu.uuid}
 
 

@@ -1,4 +1,4 @@
-"""When does one scatter stand out from others by more than chance? Degrees of freedom -> limit of their ratio.
+"""The ratio at which one scatter stands out from others by more than chance, from degrees of freedom.
 
 **Rule.** Of normal values, a mean square with v degrees of freedom is s^2 * X, X = chi squared(v) / v. One of them is
 set beside M, the (upper) median of those of the others. It stands out when it is over c * M, with c such that
@@ -17,9 +17,9 @@ import math
 from functools import lru_cache
 from typing import Any
 
-ALPHA = 0.001  # share of the nights in which nothing is wrong and something stands out
-_MAX_OTHERS = 51  # the median of more is known better, so this limit is never too low for them
-_SUPPORT = (1e-8, 50.0)  # of chi squared / v: what lies outside has no weight
+ALPHA = 0.001  # share of healthy nights in which something stands out
+_MAX_OTHERS = 51  # the median of more values is more precise, so this limit is never too low
+_SUPPORT = (1e-8, 50.0)  # of chi squared / v: the rest has no weight
 _POINTS = 600
 _MAX_LOG_RATIO = math.log(1e15)
 
@@ -34,7 +34,7 @@ def outlier_ratio(own_df: int, other_df: int, num_others: int, num_tested: int, 
     medians, weights = _median_distribution(other_df, min(num_others, _MAX_OTHERS))
 
     def excess(log_ratio: float) -> float:
-        """P(X > c * M) less the share that is allowed."""
+        """P(X > c * M) minus the allowed share."""
         return float(weights @ chdtrc(own_df, own_df * np.exp(log_ratio) * medians)) - alpha / num_tested
 
     return math.exp(brentq(excess, 0.0, _MAX_LOG_RATIO))

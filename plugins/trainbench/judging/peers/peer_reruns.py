@@ -1,10 +1,10 @@
-"""A breach that only a disturbed run of a peer made: once the peer's re-run is in, the reference is another one.
+"""Clears breaches that a disturbed run of a peer caused: the peer's re-run corrects the reference.
 
 Of four nodes one is slow, and another one's only run is disturbed: half of the values are low, so the two good nodes
 read fast against the median of their others, and again in their re-runs. The disturbed peer's own re-run shows that it
 is well. So where a peer's breach was not confirmed, its re-run stands for its first run, and a breach on the fast side
-that is within the limit of the reference made anew is not confirmed. What disturbs a run slows it: nobody reads slow
-for it.
+that is within the limit of the reference made anew is not confirmed. A disturbance only slows a run,
+so no other node reads slow because of it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _Judged = TypeVar("_Judged", NodeVerdict, GpuVerdict)
 
 
 def settled(group: GroupVerdict, tolerances: Tolerances) -> GroupVerdict:
-    """`group` after its re-runs, without the breaches of samples/s that a peer's unconfirmed one made."""
+    """The group after its re-runs, without breaches of samples/s that a peer's unconfirmed breach caused."""
     judged = {key: one for node in group.nodes for key, one in _judged(node)}
     if tolerances.reference is not ReferenceMode.LEAVE_ONE_OUT_MEDIAN or not any(map(_is_cleared, judged.values())):
         return group
@@ -59,7 +59,7 @@ def _is_cleared(one: Judged) -> bool:
 
 
 def _value_now(one: Judged) -> float | None:
-    """Samples/s: of the re-run where it cleared the first run, else of the first runs."""
+    """Samples/s of the re-run where it cleared the first run, else of the first runs."""
     rate = one.metric(RATE)
     if rate is None:
         return None
@@ -76,7 +76,7 @@ def _node(node: NodeVerdict, references: References) -> NodeVerdict:
 
 
 def _anew(one: _Judged, key: Key, references: References) -> _Judged:
-    """`one`, or a notice where all its breach, of samples/s and confirmed, is within the limit of its reference now."""
+    """`one`, or a notice where its confirmed breach of samples/s is within the limit of the corrected reference."""
     breaching = [metric for metric in one.metrics if metric.state is State.BREACH]
     rate = one.metric(RATE)
     if one.confirmation is not Confirmation.CONFIRMED or rate is None or breaching != [rate] or rate.value is None:

@@ -1,24 +1,24 @@
-"""The noise of a fleet's runs that one bad node cannot spoil, and the nodes whose own runs scatter far more.
+"""The noise of a fleet's runs, robust against one bad node, and the nodes whose own runs scatter far more.
 
 Two scatters are measured, as in `noise`: of the windows of each run, and of the runs of each unit between rounds. A
 unit is a node, or one GPU of a node that measured each of its GPUs by itself.
 
 **Outlying.** A run's windows, or a unit's rounds, stand out when their mean square is over `outlier_ratio` times the
 median of those of other nodes (of other GPUs, where there is one node only); for rounds that median is at least the
-square of the windows' pool, for of three units the one in the middle moves with the drift and seems not to scatter at
-all. Of three runs or more a minority that
-stands out is left out of the noise, and the rest judges the unit: its median does not notice them. Else the unit is
-judged apart, by its own scatter.
+square of the windows' pool, because of three units the middle one follows the drift and seems not to scatter at all. Of
+three runs or more a minority that stands out is left out of the noise, and the rest judges the unit: its median does
+not notice them. Else the unit is judged by its own scatter.
 
-**Pool.** What does not stand out is pooled, no mean square with more than `MAX_TIMES_MEDIAN` times the median: what is
-too small to stand out among a few nodes cannot widen the noise of all by more than (10 + n - 1) / n in squares. The
-larger of both pools counts. The few degrees of freedom of a small fleet know their median badly, so a capped pool is
-now and then too small. That does no harm where it allows to judge: a node is then red beyond the whole limit. Where
-even the capped pool is wider than the limit, the one without a cap counts (`full`).
+**Pool.** The mean squares that do not stand out are pooled, each capped at `MAX_TIMES_MEDIAN` times the median: one
+that is too small to stand out among a few nodes cannot widen the noise of all by more than (10 + n - 1) / n in squares.
+The larger of both pools counts. With the few degrees of freedom of a small fleet the median is imprecise, so a capped
+pool is sometimes too small. That does no harm where it permits a verdict: a node must then exceed the whole limit to be
+red. Where even the capped pool is wider than the limit, the pool without a cap counts (`full`).
 
-**Rounds.** What a round does to all nodes is taken out by the median over the units; divided by n - 1 of n as if it
-were the mean, which states the noise 6 % (4 nodes) to 17 % (3) too high in squares, never too low. GPUs of one node
-share its host and its minutes: where there are several nodes, degrees of freedom are counted once for each node.
+**Rounds.** The effect of a round on all nodes is removed by the median over the units. The result is divided by (n - 1)
+/ n as if it were the mean, which states the noise 6 % (4 nodes) to 17 % (3) too high in squares, never too low. GPUs of
+one node share its host and its minutes: where there are several nodes, degrees of freedom are counted once for each
+node.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from trainbench.judging.noise import Noise, Run
 from trainbench.judging.peers.outliers import ALPHA, outlier_ratio
 
 MAX_TIMES_MEDIAN = 10.0
-# Squares of rounds depend on each other by the drift that is taken out of all: they stand out later.
+# Squares of rounds are correlated by the common drift that is removed, so their ratio must be larger.
 ALPHA_OF_ROUNDS = ALPHA / 10
-MIN_SD = 1e-5  # 0.001 %: what a clock can tell; equal windows scatter by no less
+MIN_SD = 1e-5  # 0.001 %: the resolution of a clock; equal windows scatter no less
 
 
 class Unit(NamedTuple):
@@ -48,7 +48,7 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True)
 class OwnScatter:
-    """How a unit's own runs scatter, where they stand out."""
+    """The outlying scatter of a unit's own runs."""
 
     noise: Noise
     factor: float  # its standard deviation / the pool's
@@ -131,15 +131,15 @@ def _square(unit: int, node: str, round_: int | None, logs: Sequence[float]) -> 
 
 
 def _is_minority(number: int, of_runs: int) -> bool:
-    """So few runs that the median of all of them is not theirs."""
+    """Whether they are so few that they do not determine the median of all runs."""
     return 2 * number < of_runs
 
 
 def _standing_out(
     tested: Sequence[_Square], all_: Sequence[_Square], min_sd: float = MIN_SD, alpha: float = ALPHA
 ) -> list[_Square]:
-    """Those of `tested` that are far over the median of the others', see `outliers`; that median is at least
-    `min_sd` squared.
+    """The members of `tested` far above the median of the others (see `outliers`); that median is at least `min_sd`
+    squared.
     """
     if len({s.unit for s in all_}) < 2:
         return []
@@ -169,10 +169,10 @@ def _without_drift(
     left_out: Mapping[int, Collection[int]],
     middle_of: Callable[[Sequence[float]], float] | None = statistics.median,
 ) -> dict[int, dict[int, float]]:
-    """Unit -> round -> log rate, of units with two rounds or more; without what a round does to all of them, which is
-    `middle_of` what it does to each. None: the rounds stay in.
+    """Unit -> round -> log rate, of units with two rounds or more, without the common effect of each round: `middle_of`
+    its effects on the units. `middle_of` None: the rounds' effects stay in.
     """
-    # Log rates as rows of units and columns of rounds; a unit with one round says nothing of scatter.
+    # Log rates as rows of units and columns of rounds; a unit with one round has no scatter.
     rows = {
         i: {run.round: math.log(run.rate) for run in unit.runs if run.round not in left_out.get(i, ())}
         for i, unit in enumerate(units)
@@ -180,7 +180,7 @@ def _without_drift(
     rows = {i: row for i, row in rows.items() if len(row) > 1}
     if middle_of is None or len(rows) < 2:
         return rows
-    # What a round does to each unit is its distance from the unit's own median; to all, the middle of these.
+    # A round's effect on a unit is the distance from the unit's median; on all, the middle of these.
     shifts: dict[int, list[float]] = {}
     for row in rows.values():
         middle = statistics.median(row.values())
@@ -191,7 +191,7 @@ def _without_drift(
 
 
 def _nearer_middle(values: Sequence[float]) -> float:
-    """Of an even number the middle one that is nearer to 0: two of four nodes disturbed in one round are no drift."""
+    """The median; of an even number the middle value nearer to 0, since two disturbed nodes of four are no drift."""
     return min(statistics.median_low(values), statistics.median_high(values), key=abs)
 
 
@@ -201,8 +201,8 @@ def _find_scattered(
     left_out: dict[int, set[int]],
     min_sd: float,
 ) -> set[int]:
-    """The units whose rounds stand out. Where only a minority of a unit's runs does, they go to `left_out` instead.
-    `min_sd`: the noise that the windows show.
+    """The units whose rounds stand out. Where only a minority of a unit's runs stand out, they go to `left_out`
+    instead. `min_sd`: the noise of the windows.
     """
     everybody = [_square(i, units[i].node, None, list(row.values())) for i, row in rows.items()]
     scattered = set()
@@ -224,8 +224,8 @@ def _find_scattered(
 
 
 def _pooled(squares: Sequence[_Square], *, is_drift_out: bool, most: float = MAX_TIMES_MEDIAN) -> Noise | None:
-    """The pooled noise of all squares, weighted by their degrees of freedom; None without a square. Of n units (of n
-    nodes, where there are several) drift takes 1 / n of the squares away, which is divided out again.
+    """The pooled noise of all squares, weighted by their degrees of freedom; None without a square. Removing the drift
+    of n units (n nodes, where there are several) removes 1 / n of the squares, which is divided out again.
     """
     if not squares:
         return None

@@ -1,4 +1,4 @@
-"""Watched nodes: within the limit, and yet too slow to be well. They get a warning and are not red."""
+"""Warnings on watched nodes: within the limit, but slower than chance explains. They are not red."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ WATCHED = "watched"  # category
 
 
 def is_watched(rate: MetricVerdict) -> bool:
-    """Slower by more than half of the limit and by more than chance; without repeats chance is not known."""
+    """Whether a node is slower by more than half of the limit and by more than chance. False without repeats."""
     if rate.deviation is None or rate.noise is None:
         return False
     return is_slow(rate.deviation, rate.limit) and abs(rate.deviation) > rate.noise
 
 
 def slow_node_findings(groups: Sequence[GroupVerdict]) -> tuple[Finding, ...]:
-    """The nodes that are not red and not well: slower than their reference by more than half of the limit and by more
-    than chance, or out of their limits once and not in the re-run. A node slow by exactly the limit is beyond it every
-    second night: on the other nights it is watched.
+    """Findings on watched nodes: slower than their reference by more than half of the limit and by more than chance, or
+    beyond the limit once but not in the re-run. A node that is slow by exactly the limit exceeds it every second night
+    and is watched on the others.
     """
     return tuple(
         _slow(node, rate) if node.is_watched and (rate := node.metric(Metric.SAMPLES_PER_SECOND)) else _once(node)

@@ -1,4 +1,4 @@
-"""Sentences on unsteady nodes: how a node's own runs scatter, and which of its runs were disturbed."""
+"""Sentences on unsteady nodes: the scatter of a node's own runs, and its disturbed runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trainbench.judging.peers.scatter import OwnScatter
 
 
 def described(runs: Sequence[Run], own: OwnScatter) -> str:
-    """How far apart its windows or rounds are, beside those of its peers, and which of them is farthest off."""
+    """A phrase on the scatter of its windows or rounds against the peers', with the one that is farthest off."""
     times = f"{own.factor:.0f}" if own.factor >= 10 else f"{own.factor:.1f}"
     where = _odd_window(runs) if own.what == "windows" else _odd_round(runs)
     return f"its {own.what} scatter {times} times more than its peers' ({where})"
@@ -44,7 +44,7 @@ def _odd_round(runs: Sequence[Run]) -> str:
 
 
 def disturbed_node_findings(groups: Sequence[GroupVerdict]) -> tuple[Finding, ...]:
-    """The nodes of which a few runs were disturbed: their other runs judge them, so this is to know, not to do."""
+    """Findings, for information only, on nodes with a few disturbed runs: their other runs judge them."""
     return tuple(_disturbed(node) for group in groups for node in group.nodes if node.disturbed_rounds)
 
 
